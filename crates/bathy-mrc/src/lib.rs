@@ -1,0 +1,1 @@
+//! Miss-ratio curves: exact stack distance, SHARDS, miniature and full simulation.

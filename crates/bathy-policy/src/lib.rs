@@ -1,0 +1,1 @@
+//! Eviction and admission policies: single-threaded, deterministic, each citing its paper.
