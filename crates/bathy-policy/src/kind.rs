@@ -1,0 +1,157 @@
+//! The policies by name, and the two ways to make one: boxed, or handed to a visitor compiled for its type.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::index::{DenseIndex, HashIndex, HashSeed, KeyIndex, Universe};
+use crate::policy::Policy;
+use crate::{Fifo, Lru, S3Fifo, S3FifoOptions};
+
+/// A policy's name. `Display` and `FromStr` use the lower-case names of [`PolicyKind::ALL`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PolicyKind {
+    /// [`Lru`]
+    Lru,
+    /// [`Fifo`]
+    Fifo,
+    /// [`S3Fifo`]
+    S3Fifo,
+}
+
+impl PolicyKind {
+    /// Every policy, in the order in which lists show them.
+    pub const ALL: [Self; 3] = [Self::Lru, Self::Fifo, Self::S3Fifo];
+
+    /// The name in commands and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lru => "lru",
+            Self::Fifo => "fifo",
+            Self::S3Fifo => "s3-fifo",
+        }
+    }
+}
+
+impl fmt::Display for PolicyKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+/// A policy name that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParsePolicyKindError {
+    name: String,
+}
+
+impl fmt::Display for ParsePolicyKindError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "no policy is named {:?}; there are:", self.name)?;
+        PolicyKind::ALL
+            .iter()
+            .try_for_each(|kind| write!(formatter, " {kind}"))
+    }
+}
+
+impl std::error::Error for ParsePolicyKindError {}
+
+impl FromStr for PolicyKind {
+    type Err = ParsePolicyKindError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let wanted = name.to_ascii_lowercase();
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == wanted);
+        found.ok_or_else(|| ParsePolicyKindError {
+            name: name.to_owned(),
+        })
+    }
+}
+
+/// The parameters of the policies that have any. The defaults are those of the papers.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct PolicyOptions {
+    /// For [`PolicyKind::S3Fifo`].
+    pub s3_fifo: S3FifoOptions,
+}
+
+/// Code that is compiled once for each policy. A loop over a trace in `visit` has no call through a table in it.
+pub trait PolicyVisitor {
+    /// What the visit returns.
+    type Output;
+    /// Gets the policy, new and empty.
+    fn visit<P: Policy + Send + 'static>(self, policy: P) -> Self::Output;
+}
+
+/// Makes a policy and hands it to `visitor`.
+///
+/// With `universe` the keys are below it and a [`DenseIndex`] is used, otherwise any key goes into a [`HashIndex`].
+///
+/// # Panics
+/// If `capacity` is 0 or above 2^30 lines, or an option is outside its range.
+pub fn visit_policy<V: PolicyVisitor>(
+    kind: PolicyKind,
+    capacity: usize,
+    universe: Option<usize>,
+    options: &PolicyOptions,
+    visitor: V,
+) -> V::Output {
+    match universe {
+        Some(keys) => visit_with_index::<DenseIndex, V>(kind, capacity, Universe(keys), options, visitor),
+        None => visit_with_index::<HashIndex, V>(kind, capacity, HashSeed::default(), options, visitor),
+    }
+}
+
+fn visit_with_index<I, V>(
+    kind: PolicyKind,
+    capacity: usize,
+    config: I::Config,
+    options: &PolicyOptions,
+    visitor: V,
+) -> V::Output
+where
+    I: KeyIndex + Send + 'static,
+    V: PolicyVisitor,
+{
+    match kind {
+        PolicyKind::Lru => visitor.visit(Lru::<I>::new(capacity, config)),
+        PolicyKind::Fifo => visitor.visit(Fifo::<I>::new(capacity, config)),
+        PolicyKind::S3Fifo => visitor.visit(S3Fifo::<I>::with_options(capacity, config, options.s3_fifo)),
+    }
+}
+
+/// Makes a policy with default options behind a `Box`. See [`visit_policy`] for `universe` and panics.
+pub fn build(kind: PolicyKind, capacity: usize, universe: Option<usize>) -> Box<dyn Policy + Send> {
+    build_with_options(kind, capacity, universe, &PolicyOptions::default())
+}
+
+/// Makes a policy behind a `Box`. See [`visit_policy`] for `universe` and panics.
+pub fn build_with_options(
+    kind: PolicyKind,
+    capacity: usize,
+    universe: Option<usize>,
+    options: &PolicyOptions,
+) -> Box<dyn Policy + Send> {
+    struct Boxed;
+    impl PolicyVisitor for Boxed {
+        type Output = Box<dyn Policy + Send>;
+        fn visit<P: Policy + Send + 'static>(self, policy: P) -> Self::Output {
+            Box::new(policy)
+        }
+    }
+    visit_policy(kind, capacity, universe, options, Boxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip_and_a_wrong_one_lists_the_right_ones() {
+        for kind in PolicyKind::ALL {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+            assert_eq!(build(kind, 2, None).name(), kind.name());
+        }
+        let error = "lur".parse::<PolicyKind>().expect_err("there is no such policy");
+        assert!(error.to_string().contains("\"lur\"") && error.to_string().contains(" lru"));
+    }
+}

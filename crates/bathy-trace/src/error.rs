@@ -1,0 +1,117 @@
+//! What can go wrong between a file and its events.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::format::Format;
+
+/// Where in the (decompressed) trace something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Position {
+    /// Line of a text format, from 1.
+    Line(u64),
+    /// Byte of a binary or JSON format, from 0.
+    Byte(u64),
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(line) => write!(f, "line {line}"),
+            Self::Byte(byte) => write!(f, "byte {byte}"),
+        }
+    }
+}
+
+/// A record that is not what its format says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadRecord {
+    /// Where it starts.
+    pub position: Position,
+    /// What is wrong with it.
+    pub reason: &'static str,
+    /// How it begins, with control characters escaped; at most 80 characters of it.
+    pub excerpt: String,
+}
+
+impl fmt::Display for BadRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.position, self.reason)?;
+        if !self.excerpt.is_empty() {
+            write!(f, ": {}", self.excerpt)?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a trace cannot be read (on).
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The operating system or the decompressor failed.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The failure.
+        source: std::io::Error,
+    },
+    /// Neither the name nor the content tells the format.
+    #[error("{path}: the format of this trace is not known; name it ({known})", path = path.display(), known = Format::known())]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A name that is no format.
+    #[error("no trace format is called {name:?}; known are {known}", known = Format::known())]
+    FormatName {
+        /// The name.
+        name: String,
+    },
+    /// The head of the trace is not that of its format.
+    #[error("{path}: not a trace in the {format} format: {reason}", path = path.display())]
+    Header {
+        /// The file.
+        path: PathBuf,
+        /// The format that was asked for or detected.
+        format: Format,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A bad record, when the reader was told to stop at one.
+    #[error("{path}: {record}", path = path.display())]
+    BadRecord {
+        /// The file.
+        path: PathBuf,
+        /// The record.
+        record: BadRecord,
+    },
+    /// An option has a value that cannot be used.
+    #[error("{0}")]
+    Option(&'static str),
+}
+
+/// The start of a record as it may be shown to a human.
+pub(crate) fn excerpt(record: &[u8]) -> String {
+    const CHARACTERS_MAX: usize = 80;
+    let head = &record[..record.len().min(CHARACTERS_MAX)];
+    let text = String::from_utf8_lossy(head);
+    text.chars().flat_map(char::escape_debug).take(CHARACTERS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_excerpt_is_short_and_printable() {
+        assert_eq!(excerpt(b"a\tb\x00\xff"), "a\\tb\\0\u{fffd}");
+        assert_eq!(excerpt(&[b'x'; 500]).len(), 80);
+        assert!(excerpt(&[0x1b; 500]).chars().all(|c| !c.is_control()));
+    }
+
+    #[test]
+    fn a_bad_record_says_where() {
+        let record = BadRecord { position: Position::Line(7), reason: "no offset", excerpt: "a,b".into() };
+        assert_eq!(record.to_string(), "line 7: no offset: a,b");
+    }
+}

@@ -1,0 +1,1 @@
+"""Pure analysis: tables in, findings out; no clock, no files, no network."""

@@ -1,0 +1,1 @@
+"""The conductor of a benchmark: resources, steps, guards, journal, resume."""

@@ -1,0 +1,1 @@
+"""One file per verb: the only place where sources, store, analysis and views meet."""

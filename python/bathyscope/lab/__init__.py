@@ -1,0 +1,1 @@
+"""The disposable cluster: real Ceph daemons on one machine."""

@@ -1,0 +1,1 @@
+"""Sources: one file per tool or interface that is read. Each plans, collects and parses."""

@@ -1,0 +1,1 @@
+"""Run directories, Parquet and DuckDB; the only importer of duckdb."""

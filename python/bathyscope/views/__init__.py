@@ -1,0 +1,1 @@
+"""Renderers: findings in, text or files out. Views never compute."""
