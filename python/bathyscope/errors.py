@@ -47,7 +47,7 @@ class PlanError(UsageError):
         self.line = line
 
 
-class EnvironmentError_(BathyscopeError):  # the plain name would shadow the builtin alias of OSError
+class EnvironmentError_(BathyscopeError):  # noqa: N801, N818 - the plain name is a builtin alias of OSError
     """This machine lacks something: a program, an engine, a privilege, space."""
 
 

@@ -1,0 +1,1 @@
+"""Layers: one file per layer of the ladder, behind one interface."""

@@ -1,0 +1,75 @@
+# Two commands matter: `make demo` and `make test`. Both install what is missing first; a second run installs nothing.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.PHONY: help demo test check unit cluster rust setup test-releases bench-overhead docs lock clean
+
+PYTHON ?= python3
+VENV := $(CURDIR)/.venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.stamps
+CORE_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml | grep -v '/target/')
+JOBS ?= $(shell nproc)
+
+help:  ## Show this list.
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+demo: setup  ## Start a real Ceph, measure it layer by layer, write report.html, take it down.
+	@$(BIN)/bathy demo --output report.html
+
+test: check rust unit cluster  ## Everything: formatters, linters, types, layers, then every test, real Ceph included.
+
+check: setup $(STAMPS)/dev  ## Formatters, linters, types and import layers.
+	$(BIN)/ruff format --check python tests benchmarks docs
+	$(BIN)/ruff check python tests benchmarks docs
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+rust: $(STAMPS)/system  ## Tests of the Rust crates.
+	cargo test --locked --workspace
+
+unit: setup $(STAMPS)/dev  ## Python tests that need no Ceph.
+	$(BIN)/pytest -m "not cluster and not releases" -n $(JOBS)
+
+cluster: setup $(STAMPS)/dev  ## Tests on a real Ceph that the lab starts.
+	$(BIN)/pytest -m "cluster and not releases"
+
+test-releases: setup $(STAMPS)/dev  ## The lab and the ladder on Ceph 16.2, 18.2 and 20.2.
+	$(BIN)/pytest -m releases
+
+bench-overhead: setup $(STAMPS)/dev  ## What measuring costs: see benchmarks/overhead.
+	$(BIN)/python -m benchmarks.overhead
+
+docs: setup  ## Regenerate docs/reference from the code.
+	$(BIN)/python docs/generate.py
+
+lock:  ## Resolve the Python dependencies anew; needs uv.
+	uv pip compile pyproject.toml --group dev --generate-hashes --universal --python-version 3.11 \
+		--no-emit-index-url --no-header --quiet --output-file requirements.lock
+	cargo update
+
+setup: $(STAMPS)/core  ## Install what is missing: Debian packages, .venv, the Rust core.
+
+$(STAMPS)/system: scripts/install-packages
+	@PYTHON=$(PYTHON) scripts/install-packages
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/venv: requirements.lock $(STAMPS)/system
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing the Python packages of requirements.lock"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/core: $(STAMPS)/venv $(CORE_SOURCES)
+	@echo "building the Rust core"
+	@VIRTUAL_ENV=$(VENV) $(BIN)/maturin develop --release --locked --quiet
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/venv scripts/install-packages
+	@PYTHON=$(PYTHON) scripts/install-packages --dev
+	@touch $@
+
+clean:  ## Remove what was built; runs and labs stay.
+	rm -rf $(VENV) target
