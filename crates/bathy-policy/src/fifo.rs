@@ -45,12 +45,12 @@ impl<I: KeyIndex> Replacement for Fifo<I> {
         &mut self.slab
     }
 
-    fn capacity(&self) -> usize {
+    fn capacity_lines(&self) -> usize {
         self.capacity
     }
 
     #[inline]
-    fn len(&self) -> usize {
+    fn resident_len(&self) -> usize {
         self.queue.len()
     }
 

@@ -118,9 +118,9 @@ pub trait Replacement {
     /// The slab that holds the policy's keys.
     fn slab_mut(&mut self) -> &mut Slab<Self::Index>;
     /// The most resident keys.
-    fn capacity(&self) -> usize;
+    fn capacity_lines(&self) -> usize;
     /// Resident keys.
-    fn len(&self) -> usize;
+    fn resident_len(&self) -> usize;
     /// Whether the occupied `slot` holds a resident key and not a ghost.
     fn is_resident(&self, slot: u32) -> bool;
     /// The resident key in `slot` was referenced.
@@ -158,7 +158,7 @@ impl<R: Replacement> Policy for R {
         }
         let inserted = self.on_miss(key, slot, sink);
         self.slab_mut().count_insertion(inserted);
-        debug_assert!(Replacement::len(self) <= Replacement::capacity(self));
+        debug_assert!(self.resident_len() <= self.capacity_lines());
         Access::Miss { inserted }
     }
 
@@ -178,7 +178,7 @@ impl<R: Replacement> Policy for R {
 
     fn restore(&mut self, key: u64) -> bool {
         let slot = self.slab().find(key);
-        if Replacement::len(self) >= Replacement::capacity(self) || (slot != NIL && self.is_resident(slot)) {
+        if self.resident_len() >= self.capacity_lines() || (slot != NIL && self.is_resident(slot)) {
             return false;
         }
         self.on_restore(key, slot);
@@ -202,11 +202,11 @@ impl<R: Replacement> Policy for R {
     }
 
     fn len(&self) -> usize {
-        Replacement::len(self)
+        self.resident_len()
     }
 
     fn capacity(&self) -> usize {
-        Replacement::capacity(self)
+        self.capacity_lines()
     }
 
     fn name(&self) -> &'static str {

@@ -220,12 +220,12 @@ impl<I: KeyIndex> Replacement for S3Fifo<I> {
         &mut self.slab
     }
 
-    fn capacity(&self) -> usize {
+    fn capacity_lines(&self) -> usize {
         self.capacity
     }
 
     #[inline]
-    fn len(&self) -> usize {
+    fn resident_len(&self) -> usize {
         self.small.len() + self.main.len()
     }
 
@@ -246,7 +246,7 @@ impl<I: KeyIndex> Replacement for S3Fifo<I> {
             self.ghost.unlink(&mut self.slab.links, ghost);
         }
         let small_is_full = self.small.len() >= self.small_capacity;
-        let cache_is_full = self.len() >= self.capacity;
+        let cache_is_full = self.resident_len() >= self.capacity;
         if ghost != NIL {
             if self.small_in_ram {
                 self.make_room_in_main(sink);
