@@ -1,0 +1,219 @@
+"""A workspace: the directory under which the runs of one user or project lie."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bathyscope.errors import BathyscopeError, StoreError, UsageError
+from bathyscope.store import atomic
+from bathyscope.store.errors import store_errors
+from bathyscope.store.info import RunInfo, info_bytes
+from bathyscope.store.lock import FileLock
+from bathyscope.store.run_directory import RunDirectory
+
+DEFAULT_NAME = "bathy-runs"
+ENVIRONMENT_VARIABLE = "BATHY_WORKSPACE"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunEntry:
+    """One run as `bathy runs list` shows it. A run that cannot be read has status "unreadable" and a problem."""
+
+    id: str
+    path: Path
+    status: str
+    plan_name: str
+    target: str
+    started_ns: int
+    ended_ns: int | None
+    steps_finished: int
+    step_count: int | None
+    problem: str | None
+
+
+class Workspace:
+    """Runs below `path`/runs. The directory is made when the first run is created.
+
+    `path` None: $BATHY_WORKSPACE, else ./bathy-runs.
+    """
+
+    def __init__(self, path: Path | str | None = None) -> None:
+        self.path = Path(path or os.environ.get(ENVIRONMENT_VARIABLE) or DEFAULT_NAME).expanduser().absolute()
+
+    @property
+    def runs_directory(self) -> Path:
+        """Directory that holds one directory per run."""
+        return self.path / "runs"
+
+    def create_run(
+        self,
+        *,
+        plan_name: str,
+        plan_text: str,
+        started_ns: int,
+        target: Mapping[str, Any] | None = None,
+        versions: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        step_count: int | None = None,
+        run_id: str | None = None,
+    ) -> RunDirectory:
+        """Make a run and return it locked; the workspace is locked with it until the run is closed.
+
+        Two loads in one workspace would disturb each other, so the second gets BusyError. Raises StoreError
+        when the directory cannot be made; then nothing is left of it.
+        """
+        run_id = run_id or new_run_id(started_ns)
+        info = RunInfo(
+            id=run_id,
+            plan_name=plan_name,
+            plan_text=plan_text,
+            target=dict(target or {}),
+            versions=dict(versions or {}),
+            environment=dict(environment or {}),
+            started_ns=started_ns,
+            step_count=step_count,
+        )
+        final = self.runs_directory / run_id
+        with store_errors("make", self.runs_directory):
+            self.runs_directory.mkdir(parents=True, exist_ok=True)
+        if final.exists():
+            raise StoreError(f"run {run_id} exists already")
+        workspace_lock = _locked_workspace(self.path)
+        partial: Path | None = None
+        run_lock: FileLock | None = None
+        try:
+            with store_errors("make", final):
+                atomic.sweep(self.runs_directory)
+                partial = atomic.partial_directory(final)
+                (partial / "steps").mkdir()
+                (partial / "parts").mkdir()
+                atomic.write_file(partial / "run.json", info_bytes(info))
+                # The lock is on the inode: it stays with the file through the rename.
+                run_lock = FileLock(partial / "lock", f"run {run_id}")
+                run_lock.acquire()
+                atomic.put_directory(partial, final)
+            return RunDirectory(final, locks=(run_lock, workspace_lock))
+        except BaseException:
+            if partial is not None:
+                shutil.rmtree(partial, ignore_errors=True)
+            if run_lock is not None:
+                run_lock.release()
+            workspace_lock.release()
+            raise
+
+    def open_run(self, ref: str | Path, *, exclusive: bool = False) -> RunDirectory:
+        """Return a run by id, unique prefix of an id, path of its directory, or "last".
+
+        With `exclusive` it is locked for writing (resume), and leftovers of a killed writer are swept.
+        Raises UsageError when no or several runs fit, BusyError, StoreError, FormatVersionError.
+        """
+        path = self.find(ref)
+        if not exclusive:
+            return RunDirectory(path)
+        locks: list[FileLock] = []
+        try:
+            locks.append(_locked_run(path))
+            if path.parent.name == self.runs_directory.name:  # a run that was moved elsewhere has no workspace
+                locks.append(_locked_workspace(path.parent.parent))
+            with store_errors("clean up", path):
+                for directory in (path, path / "steps", path / "parts"):
+                    atomic.sweep(directory)
+            return RunDirectory(path, locks=tuple(locks))
+        except BaseException:
+            for lock in locks:
+                lock.release()
+            raise
+
+    def find(self, ref: str | Path) -> Path:
+        """Return the directory of a run. Raises UsageError when no or several runs fit."""
+        text = str(ref)
+        as_path = Path(text).expanduser()
+        if (as_path / "run.json").is_file():
+            return as_path.absolute()
+        names = self._names()
+        if text == "last":
+            if not names:
+                raise UsageError(f"there is no run in {self.path}", hint=_NO_RUN_HINT)
+            return self.runs_directory / self._newest(names)
+        fitting = [text] if text in names else [name for name in names if text and name.startswith(text)]
+        if len(fitting) == 1:
+            return self.runs_directory / fitting[0]
+        if fitting:
+            raise UsageError(
+                f"'{text}' fits {len(fitting)} runs", hint=f"write more of the id: {', '.join(fitting[:5])}"
+            )
+        raise UsageError(f"there is no run '{text}' in {self.path}", hint=_NO_RUN_HINT)
+
+    def runs(self) -> list[RunEntry]:
+        """Return every run, the newest last; one that cannot be read is listed with its problem."""
+        return sorted((self._entry(name) for name in self._names()), key=lambda entry: (entry.started_ns, entry.id))
+
+    def remove_run(self, ref: str | Path) -> Path:
+        """Delete a run and return where it was. Raises BusyError while it is being written."""
+        path = self.find(ref)
+        lock = _locked_run(path)
+        try:
+            with store_errors("remove", path):
+                atomic.remove_directory(path)
+        finally:
+            lock.release()
+        return path
+
+    def _entry(self, name: str) -> RunEntry:
+        path = self.runs_directory / name
+        try:
+            run = RunDirectory(path)
+            info, count = run.info, len(run.finished_steps())
+        except BathyscopeError as error:
+            return RunEntry(name, path, "unreadable", "", "", 0, None, 0, None, error.message)
+        target = info.target.get("name", "")
+        return RunEntry(
+            id=info.id,
+            path=path,
+            status=run.status,
+            plan_name=info.plan_name,
+            target=target if isinstance(target, str) else "",
+            started_ns=info.started_ns,
+            ended_ns=info.ended_ns,
+            steps_finished=count,
+            step_count=info.step_count,
+            problem=None,
+        )
+
+    def _names(self) -> list[str]:
+        if not self.runs_directory.is_dir():
+            return []
+        with store_errors("read", self.runs_directory):
+            return sorted(e.name for e in self.runs_directory.iterdir() if e.is_dir() and not e.name.startswith("."))
+
+    def _newest(self, names: list[str]) -> str:
+        readable = [entry for entry in map(self._entry, names) if entry.problem is None]
+        return max(readable, key=lambda e: (e.started_ns, e.id)).path.name if readable else names[-1]
+
+
+def new_run_id(started_ns: int) -> str:
+    """Return an identifier that sorts by time and does not repeat: 20260823-141502-3fa9c1 (UTC)."""
+    moment = datetime.datetime.fromtimestamp(started_ns / 1e9, tz=datetime.UTC)
+    return f"{moment:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def _locked_workspace(path: Path) -> FileLock:
+    lock = FileLock(path / ".lock", f"workspace {path}")
+    lock.acquire()
+    return lock
+
+
+def _locked_run(path: Path) -> FileLock:
+    lock = FileLock(path / "lock", f"run {path.name}")
+    lock.acquire()
+    return lock
+
+
+_NO_RUN_HINT = "`bathy runs list` shows the runs; --workspace or BATHY_WORKSPACE chooses another workspace"
