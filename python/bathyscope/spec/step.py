@@ -55,6 +55,7 @@ class StepSpec(Model):
     ramp_s: float = Field(ge=0)
     runtime_s: float = Field(gt=0)
     repeat_index: int = Field(default=0, ge=0)
+    variant: str = Field(default="", description="tells it from other configurations of its plan: img2G")
 
     @property
     def key(self) -> str:
@@ -72,5 +73,7 @@ class StepSpec(Model):
             parts.append(f"rate{self.rate_iops}")
         if self.temperature != "any":
             parts.append(self.temperature)
+        if self.variant:
+            parts.append(self.variant)
         suffix = "" if self.witness == "fio" else f"@{self.witness}"
         return f"{self.layer}/{self.device_class or 'all'}/{'-'.join(parts)}{suffix}"

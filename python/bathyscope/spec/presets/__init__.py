@@ -1,0 +1,1 @@
+"""The packaged plans; `bathy bench list` shows them."""
