@@ -21,7 +21,7 @@ app = typer.Typer(
 )
 
 
-def _print_version(value: bool) -> None:  # noqa: FBT001 - the signature that typer calls
+def _print_version(value: bool) -> None:
     if value:
         typer.echo(f"bathy {__version__}")
         raise typer.Exit

@@ -6,6 +6,7 @@ from bathyscope.records.base import ColumnHelp, Record, column, from_table, help
 from bathyscope.records.environment import EnvironmentFact, Placement
 from bathyscope.records.inside import Caveat, DeviceSample, Op, PerfCounter, ProcessSample
 from bathyscope.records.run import Histogram, Interval, Result, Run, Step
+from bathyscope.records.size import CurvePoint
 
 ALL_RECORDS: tuple[type[Record], ...] = (
     Run,
@@ -20,6 +21,7 @@ ALL_RECORDS: tuple[type[Record], ...] = (
     Caveat,
     EnvironmentFact,
     Placement,
+    CurvePoint,
 )
 
 RECORDS_BY_TABLE: dict[str, type[Record]] = {record.TABLE: record for record in ALL_RECORDS}
@@ -29,6 +31,7 @@ __all__ = [
     "RECORDS_BY_TABLE",
     "Caveat",
     "ColumnHelp",
+    "CurvePoint",
     "DeviceSample",
     "EnvironmentFact",
     "Histogram",

@@ -1,0 +1,7 @@
+"""Sizing: from miss-ratio curves to a size, a split, a latency, a life and a cost. Pure."""
+
+from __future__ import annotations
+
+from bathyscope.analysis.sizing.build import SizeQuestion, build
+
+__all__ = ["SizeQuestion", "build"]

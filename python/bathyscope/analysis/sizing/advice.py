@@ -1,0 +1,117 @@
+"""Is flash worth it, and how much: one sentence with its reasons, "not worth it" when it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bathyscope.analysis.sizing.latency import LatencyDistribution
+from bathyscope.records.size_finding import Advice, SizeCurve, SizePoint, Split
+from bathyscope.units import format_bytes, format_duration_ns, format_size_short
+
+# Below these, the figures rest on too little to advise a purchase.
+LEAST_READ_REQUESTS = 1000
+# A write-through cache serves reads; where they are rarer than this, it has nothing to serve.
+LEAST_READ_SHARE = 0.05
+# A cache that cannot reach this at any size sees data that does not come back.
+LEAST_HIT_RATIO = 0.10
+# A hit must be this much faster than a miss; below, the path through the cache eats the gain.
+LEAST_SPEEDUP = 1.5
+
+
+def _main_curve(curves: Sequence[SizeCurve]) -> SizeCurve | None:
+    """Return the curve that the advice is about: the whole trace, at the line size that needs the least flash."""
+    whole = [c for c in curves if c.group_kind == "all" and c.points]
+    if not whole:
+        return None
+
+    def merit(curve: SizeCurve) -> tuple[bool, float]:
+        chosen = _chosen(curve)
+        hit = chosen.read_hit.value or 0.0
+        return (chosen is curve.wanted, hit / max(1.0, chosen.fetch_amplification or 1.0))
+
+    return max(whole, key=merit)
+
+
+def _chosen(curve: SizeCurve) -> SizePoint:
+    """Return the wanted point, else the knee, else the smallest size within 5 % of the best hit ratio."""
+    if curve.wanted is not None:
+        return curve.wanted
+    if curve.knee is not None:
+        return curve.knee
+    best = max(p.read_hit.value or 0.0 for p in curve.points)
+    return next(p for p in curve.points if (p.read_hit.value or 0.0) >= 0.95 * best)
+
+
+def _against(curve: SizeCurve, hit: LatencyDistribution | None, miss: LatencyDistribution | None) -> list[str]:
+    """Return the reasons why flash would not help this load; empty when it would."""
+    reasons = []
+    requests = curve.read_requests + curve.write_requests
+    if requests and curve.read_requests < LEAST_READ_SHARE * requests:
+        reasons.append(
+            f"only {curve.read_requests / requests:.1%} of the requests are reads; "
+            "a write-through cache saves nothing on writes"
+        )
+    best = max(p.read_hit.value or 0.0 for p in curve.points)
+    if curve.read_requests and best < LEAST_HIT_RATIO:
+        reasons.append(
+            f"no size hits more than {best:.1%} of reads: {curve.cold_read_ratio:.0%} touch data for the first time"
+        )
+    if hit is not None and miss is not None and miss.mean_ns < LEAST_SPEEDUP * hit.mean_ns:
+        reasons.append(
+            f"the backing device is nearly as fast as a hit: "
+            f"{format_duration_ns(miss.mean_ns)} against {format_duration_ns(hit.mean_ns)}"
+        )
+    return reasons
+
+
+def advise(
+    curves: Sequence[SizeCurve],
+    splits: Sequence[Split],
+    hit: LatencyDistribution | None,
+    miss: LatencyDistribution | None,
+    *,
+    stable: bool | None,
+) -> Advice:
+    """Return the advice for the whole trace. `stable` is None when the trace is too short to judge that."""
+    curve = _main_curve(curves)
+    if curve is None or curve.read_requests + curve.write_requests < LEAST_READ_REQUESTS:
+        count = 0 if curve is None else curve.read_requests + curve.write_requests
+        return Advice(
+            "cannot tell",
+            f"Cannot tell: the trace holds {count} requests, fewer than {LEAST_READ_REQUESTS}.",
+            None,
+            None,
+            (),
+        )
+    against = _against(curve, hit, miss)
+    if against:
+        return Advice("not worth it", f"Not worth it: {against[0]}.", None, None, tuple(against))
+    if curve.wanted is None and curve.wanted_reason is not None:
+        return Advice("not worth it", f"Not within reach: {curve.wanted_reason}.", None, None, (curve.wanted_reason,))
+    chosen = _chosen(curve)
+    reasons = [
+        f"{chosen.read_hit.value or 0.0:.1%} of reads hit",
+        f"{chosen.backing_reads_left:.1%} still reach the disks",
+    ]
+    if chosen.latency_ns_mean is not None and miss is not None:
+        reasons.append(
+            f"mean read latency {format_duration_ns(chosen.latency_ns_mean)} "
+            f"instead of {format_duration_ns(miss.mean_ns)}"
+        )
+    if chosen.life_years is not None and chosen.life_years < 5:
+        reasons.append(f"the flash would live {chosen.life_years:.1f} years")
+    if stable is False:
+        reasons.append("the hit ratio changes much from hour to hour")
+    reasons.extend(
+        f"the best split brings {best.hits / best.hits_even - 1:.1%} more hits than an even one"
+        for best in splits
+        if best.hits_even > 0 and best.line_bytes == curve.line_bytes and best.policy == curve.policy
+    )
+    what = "meets the target" if curve.wanted is not None else "is the knee" if curve.knee is not None else "is enough"
+    if curve.wanted is not None and chosen.size_bytes >= curve.points[-1].size_bytes:
+        what += " (the largest size simulated)"
+    sentence = (
+        f"Worth it: {format_bytes(chosen.size_bytes)} with {format_size_short(curve.line_bytes)} lines "
+        f"({curve.policy}) {what}; {reasons[0]}."
+    )
+    return Advice("worth it", sentence, chosen.size_bytes, curve.line_bytes, tuple(reasons))

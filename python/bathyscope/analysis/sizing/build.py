@@ -1,0 +1,277 @@
+"""From curve points to the answer: the curves with everything that follows, the split, the stability, the advice."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from bathyscope.analysis.sizing.advice import advise
+from bathyscope.analysis.sizing.endurance import Endurance
+from bathyscope.analysis.sizing.knee import knee_index
+from bathyscope.analysis.sizing.latency import LatencyDistribution, mixed_mean_ns, mixed_quantile_ns
+from bathyscope.analysis.sizing.split import Demand, even_hits, split
+from bathyscope.analysis.sizing.stability import judge_windows
+from bathyscope.records import CurvePoint, from_table
+from bathyscope.records.finding import CaveatView, Figure
+from bathyscope.records.size_finding import SizeCurve, SizeFinding, SizePoint, Split, SplitShare
+from bathyscope.units import format_bytes, format_duration_ns, format_seconds
+
+DAY_S = 86400.0
+GIB = float(1 << 30)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SizeQuestion:
+    """What was asked, and what the answer may lean on beside the curves.
+
+    `hit` and `miss` are read latencies of flash and of the backing device; either may be None, then no
+    latency is expected. Exactly one of the targets may be set.
+    """
+
+    sources: tuple[str, ...]
+    events: int
+    skipped: int
+    duration_s: float
+    by: str
+    target_hit: float | None = None
+    target_latency_ns: float | None = None
+    budget_bytes: int | None = None
+    hit: LatencyDistribution | None = None
+    miss: LatencyDistribution | None = None
+    endurance: Endurance = dataclasses.field(default_factory=Endurance)
+    price_per_gib: float | None = None
+    currency: str = ""
+    price_source: str = ""
+
+
+_CURVE_KEY = ("group_kind", "group_name", "line_bytes", "policy", "admission", "method")
+
+
+def _curve_rows(points: pa.Table) -> list[list[CurvePoint]]:
+    """Return the rows of each whole-trace curve, sorted by size; curves in the order of their first row."""
+    curves: dict[tuple[object, ...], list[CurvePoint]] = {}
+    for row in from_table(CurvePoint, points):
+        if row.window == "all":
+            curves.setdefault(tuple(getattr(row, name) for name in _CURVE_KEY), []).append(row)
+    return [sorted(rows, key=lambda row: row.size_bytes) for rows in curves.values()]
+
+
+def _size_point(row: CurvePoint, question: SizeQuestion) -> SizePoint:
+    per_day = row.flash_write_bytes * DAY_S / row.duration_s if row.duration_s > 0 else None
+    mean = p99 = None
+    if question.hit is not None and question.miss is not None:
+        mean = mixed_mean_ns(question.hit, question.miss, row.read_hit_ratio)
+        # Two constants have no tail; a p99 from them would be an invention.
+        if question.miss.is_measured:
+            p99 = mixed_quantile_ns(question.hit, question.miss, row.read_hit_ratio, 0.99)
+    return SizePoint(
+        size_bytes=row.size_bytes,
+        read_hit=Figure(
+            row.read_hit_ratio,
+            "",
+            low=row.read_hit_ratio_low,
+            high=row.read_hit_ratio_high,
+            samples=row.sampled_lines or 0,
+        ),
+        read_byte_hit=row.read_byte_hit_ratio,
+        write_hit=row.write_hit_ratio,
+        backing_reads_left=1.0 - row.read_hit_ratio,
+        fetch_amplification=row.fetch_amplification,
+        flash_write_bytes_per_day=per_day,
+        life_years=question.endurance.life_years(row.size_bytes, per_day),
+        latency_ns_mean=mean,
+        latency_ns_p99=p99,
+        cost=None if question.price_per_gib is None else row.size_bytes / GIB * question.price_per_gib,
+    )
+
+
+def _wanted(points: Sequence[SizePoint], question: SizeQuestion) -> tuple[SizePoint | None, str | None]:
+    """Return the smallest size that meets the target, or None and why not; (None, None) when none was set."""
+    if question.target_hit is not None:
+        return _wanted_hit(points, question.target_hit)
+    if question.target_latency_ns is not None:
+        return _wanted_latency(points, question.target_latency_ns)
+    if question.budget_bytes is not None:
+        fitting = [p for p in points if p.size_bytes <= question.budget_bytes]
+        return (fitting[-1], None) if fitting else (None, "the budget is smaller than the smallest simulated size")
+    return None, None
+
+
+def _wanted_hit(points: Sequence[SizePoint], target_hit: float) -> tuple[SizePoint | None, str | None]:
+    for point in points:
+        if (point.read_hit.value or 0.0) >= target_hit:
+            return point, None
+    best = max((p.read_hit.value or 0.0 for p in points), default=0.0)
+    return None, f"no simulated size reaches {target_hit:.0%} of reads; the most is {best:.1%}"
+
+
+def _wanted_latency(points: Sequence[SizePoint], target_ns: float) -> tuple[SizePoint | None, str | None]:
+    known = [(p.latency_ns_mean, p) for p in points if p.latency_ns_mean is not None]
+    if not known:
+        return None, "the latency of hits or misses is not known"
+    for mean_ns, point in known:
+        if mean_ns <= target_ns:
+            return point, None
+    best_ns = min(mean_ns for mean_ns, _ in known)
+    return None, (
+        f"no simulated size reaches a mean of {format_duration_ns(target_ns)}; "
+        f"the least is {format_duration_ns(best_ns)}"
+    )
+
+
+def _curve(rows: list[CurvePoint], question: SizeQuestion) -> SizeCurve:
+    points = tuple(_size_point(row, question) for row in rows)
+    sizes = np.asarray([p.size_bytes for p in points], dtype=np.float64)
+    hits = np.asarray([p.read_hit.value or 0.0 for p in points], dtype=np.float64)
+    knee = knee_index(sizes, hits)
+    wanted, reason = _wanted(points, question)
+    first = rows[0]
+    return SizeCurve(
+        group_kind=first.group_kind,
+        group_name=first.group_name,
+        line_bytes=first.line_bytes,
+        policy=first.policy,
+        admission=first.admission,
+        method=first.method,
+        sampled_lines=first.sampled_lines,
+        read_requests=first.read_requests,
+        write_requests=first.write_requests,
+        read_bytes=first.read_bytes,
+        write_bytes=first.write_bytes,
+        working_set_bytes=first.working_set_bytes,
+        cold_read_ratio=first.cold_read_ratio,
+        points=points,
+        knee=None if knee is None else points[knee],
+        wanted=wanted,
+        wanted_reason=reason,
+    )
+
+
+def _splits(curves: Iterable[SizeCurve], question: SizeQuestion) -> tuple[Split, ...]:
+    """Return the best split of the budget over the groups, one for each line size and policy."""
+    if question.budget_bytes is None or question.by == "all":
+        return ()
+    grouped: dict[tuple[int, str], list[SizeCurve]] = {}
+    for curve in curves:
+        if curve.group_kind == question.by:
+            grouped.setdefault((curve.line_bytes, curve.policy), []).append(curve)
+    days = question.duration_s / DAY_S
+    splits = []
+    for (line_bytes, policy), members in sorted(grouped.items()):
+        demands = [
+            Demand(
+                name=c.group_name,
+                sizes_bytes=np.asarray([p.size_bytes for p in c.points], dtype=np.float64),
+                hits=np.asarray([(p.read_hit.value or 0.0) * c.read_requests for p in c.points], dtype=np.float64),
+            )
+            for c in members
+        ]
+        allocations = split(demands, question.budget_bytes)
+        reads = {c.group_name: c.read_requests for c in members}
+        splits.append(
+            Split(
+                line_bytes=line_bytes,
+                policy=policy,
+                budget_bytes=question.budget_bytes,
+                shares=tuple(
+                    SplitShare(
+                        group_name=a.name,
+                        size_bytes=a.size_bytes,
+                        read_hit_ratio=a.hits / reads[a.name] if reads[a.name] else 0.0,
+                        hits_per_day=a.hits / days if days > 0 else None,
+                        marginal_hits_per_gib=a.marginal_hits_per_gib,
+                    )
+                    for a in sorted(allocations, key=lambda a: (-a.size_bytes, a.name))
+                ),
+                hits=sum(a.hits for a in allocations),
+                hits_even=even_hits(demands, question.budget_bytes),
+            )
+        )
+    return tuple(splits)
+
+
+def _caveats(question: SizeQuestion, curves: Sequence[SizeCurve]) -> tuple[CaveatView, ...]:
+    caveats = []
+    if question.duration_s <= 0:
+        caveats.append(
+            CaveatView("no_time", "doubt", "the trace has no time: nothing per day and no life of the flash follows")
+        )
+    elif question.duration_s < DAY_S:
+        caveats.append(
+            CaveatView(
+                "short_trace",
+                "doubt" if question.duration_s < 3600 else "note",
+                f"the trace spans {format_seconds(question.duration_s)}; what returns daily or weekly is not in it, "
+                "and figures per day are extrapolated",
+            )
+        )
+    if question.skipped:
+        caveats.append(CaveatView("skipped_records", "doubt", f"{question.skipped} records could not be read"))
+    wide = [
+        p for c in curves for p in c.points
+        if p.read_hit.low is not None and p.read_hit.high is not None and p.read_hit.high - p.read_hit.low > 0.05
+    ]  # fmt: skip
+    if wide:
+        caveats.append(
+            CaveatView("wide_band", "doubt", f"{len(wide)} points have a 95 % band wider than 5 points of hit ratio")
+        )
+    if question.miss is not None and question.hit is not None:
+        caveats.append(
+            CaveatView(
+                "simple_mix",
+                "note",
+                "expected latency mixes hits and misses as they were measured; with fewer misses the backing "
+                "device queues less, so the real mean will be lower",
+            )
+        )
+    return tuple(caveats)
+
+
+def _latency_sentence(question: SizeQuestion) -> str:
+    if question.hit is None or question.miss is None:
+        return (
+            "No latency is expected: the trace has no latencies, and none were given (--hit-latency, --miss-latency)."
+        )
+    return (
+        f"A hit takes {format_duration_ns(question.hit.mean_ns)} on average ({question.hit.source}), "
+        f"a miss {format_duration_ns(question.miss.mean_ns)} ({question.miss.source})."
+    )
+
+
+def _cost_sentence(question: SizeQuestion, size_bytes: int | None) -> str:
+    if question.price_per_gib is None or size_bytes is None:
+        return ""
+    cost = size_bytes / GIB * question.price_per_gib
+    return (
+        f"{format_bytes(size_bytes)} of flash cost {cost:,.2f} {question.currency} "
+        f"at {question.price_per_gib:g} {question.currency}/GiB ({question.price_source})."
+    )
+
+
+def build(points: pa.Table, question: SizeQuestion) -> SizeFinding:
+    """Return the answer that the rows of `points` (records.CurvePoint) give to `question`.
+
+    Curves keep the order of their first row. Windows other than "all" serve the stability only.
+    """
+    curves = tuple(_curve(rows, question) for rows in _curve_rows(points))
+    splits = _splits(curves, question)
+    stability, stability_sentence, stable = judge_windows(points, curves)
+    advice = advise(curves, splits, question.hit, question.miss, stable=stable)
+    return SizeFinding(
+        sources=question.sources,
+        events=question.events,
+        skipped=question.skipped,
+        duration_s=question.duration_s,
+        by=question.by,
+        advice=advice,
+        curves=curves,
+        splits=splits,
+        stability=stability,
+        stability_sentence=stability_sentence,
+        latency_sentence=_latency_sentence(question),
+        cost_sentence=_cost_sentence(question, advice.size_bytes),
+        caveats=_caveats(question, curves),
+    )

@@ -1,0 +1,51 @@
+"""Would another hour have given another answer? The hit ratio of each window at the recommended size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from bathyscope.records import CurvePoint, from_table
+from bathyscope.records.size_finding import SizeCurve, StabilityWindow
+
+# Windows whose hit ratios differ by more than this (points of hit ratio) make the answer unstable.
+LARGEST_SPREAD = 0.10
+# Fewer reads than this in a window say nothing about it.
+LEAST_READS = 100
+
+
+def judge_windows(
+    points: pa.Table, curves: Sequence[SizeCurve]
+) -> tuple[tuple[StabilityWindow, ...], str, bool | None]:
+    """Return the windows, one sentence, and whether the answer is stable (None: cannot tell).
+
+    Looks at the whole-trace curve that comes first. The first window is cold and is left out of the verdict.
+    """
+    whole = next((c for c in curves if c.group_kind == "all" and c.points), None)
+    if whole is None:
+        return (), "Cannot tell whether the answer is stable: there is no curve of the whole trace.", None
+    size = (whole.wanted or whole.knee or whole.points[-1]).size_bytes
+    rows = [
+        row
+        for row in from_table(CurvePoint, points)
+        if row.window != "all"
+        and (row.group_kind, row.line_bytes, row.policy) == ("all", whole.line_bytes, whole.policy)
+    ]
+    windows = []
+    for name in sorted({row.window for row in rows}, key=lambda text: (len(text), text)):
+        mine = sorted((r for r in rows if r.window == name), key=lambda r: r.size_bytes)
+        hit = float(np.interp(size, [r.size_bytes for r in mine], [r.read_hit_ratio for r in mine]))
+        windows.append(StabilityWindow(name, size, mine[0].read_requests, hit))
+    judged = [w for w in windows[1:] if w.read_requests >= LEAST_READS]
+    if len(judged) < 2:
+        return tuple(windows), "Cannot tell whether the answer is stable: the trace is too short for windows.", None
+    spread = max(w.read_hit_ratio for w in judged) - min(w.read_hit_ratio for w in judged)
+    stable = spread <= LARGEST_SPREAD
+    word = "stable" if stable else "not stable"
+    sentence = (
+        f"The answer is {word}: over {len(judged)} windows the hit ratio at the recommended size "
+        f"runs from {min(w.read_hit_ratio for w in judged):.1%} to {max(w.read_hit_ratio for w in judged):.1%}."
+    )
+    return tuple(windows), sentence, stable

@@ -1,0 +1,44 @@
+"""Miss-ratio curves as records: one row per point of a curve, so that curves can be stored, merged and plotted."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from bathyscope.records.base import Record, column
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CurvePoint(Record):
+    """One row per group, line size, policy and cache size: what a cache of that size would have done.
+
+    A request hits when every line of it was in the cache; reads and writes are apart because a
+    write-through cache saves the backing device nothing on a write. Ratios are of the requests (or bytes) of
+    the whole trace, cold misses included.
+    """
+
+    TABLE: ClassVar[str] = "curve_point"
+
+    group_kind: str = column("what the curve is of: all, osd, image, pool or node")
+    group_name: str = column("which one")
+    window: str = column("part of the trace that it rests on: all, or the number of the hour from its start")
+    policy: str = column("eviction policy: lru, s3-fifo, …")
+    admission: str = column("admission: all, 2-hit, …")
+    method: str = column("exact, shards, minisim or simulation")
+    line_bytes: int = column("unit of caching", unit="bytes")
+    size_bytes: int = column("cache size", unit="bytes")
+    read_requests: int = column("read requests of the group in the window")
+    write_requests: int = column("write requests of the group in the window")
+    read_bytes: int = column("bytes read by the group in the window", unit="bytes")
+    write_bytes: int = column("bytes written by the group in the window", unit="bytes")
+    working_set_bytes: int = column("distinct lines touched, in bytes", unit="bytes")
+    read_hit_ratio: float = column("read requests that hit, of all read requests, 0 to 1")
+    read_hit_ratio_low: float = column("lower end of the 95 % band of the estimate")
+    read_hit_ratio_high: float = column("upper end of the 95 % band of the estimate")
+    read_byte_hit_ratio: float = column("read bytes that hit, of all read bytes, 0 to 1")
+    write_hit_ratio: float = column("write requests whose lines were all cached, of all write requests, 0 to 1")
+    cold_read_ratio: float = column("read requests that touch a line for the first time: no cache of any size has them")
+    fetch_amplification: float | None = column("bytes fetched from the backing device per byte read")
+    flash_write_bytes: float = column("bytes written to flash over the window", unit="bytes")
+    duration_s: float = column("length of the window in the trace's own time; 0 when the trace has none", unit="s")
+    sampled_lines: int | None = column("lines that the estimate rests on; empty when it is exact")

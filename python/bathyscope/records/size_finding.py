@@ -1,0 +1,117 @@
+"""What `bathy size` concludes: curves with latency, life and cost; the knee, the wanted size, the split."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bathyscope.records.finding import CaveatView, Figure
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SizePoint:
+    """One cache size of one curve, with everything that follows from its hit ratio.
+
+    Latencies are of reads; `backing_reads_left` is the share of read requests that still reach the backing
+    device. `life_years` is None when the trace has no time or the flash no stated endurance.
+    """
+
+    size_bytes: int
+    read_hit: Figure
+    read_byte_hit: float
+    write_hit: float
+    backing_reads_left: float
+    fetch_amplification: float | None
+    flash_write_bytes_per_day: float | None
+    life_years: float | None
+    latency_ns_mean: float | None
+    latency_ns_p99: float | None
+    cost: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SizeCurve:
+    """One curve: a group, a line size, a policy."""
+
+    group_kind: str
+    group_name: str
+    line_bytes: int
+    policy: str
+    admission: str
+    method: str
+    sampled_lines: int | None
+    read_requests: int
+    write_requests: int
+    read_bytes: int
+    write_bytes: int
+    working_set_bytes: int
+    cold_read_ratio: float
+    points: tuple[SizePoint, ...]
+    knee: SizePoint | None
+    wanted: SizePoint | None
+    wanted_reason: str | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SplitShare:
+    """What one group gets of a shared SSD, and what one GiB more would bring it."""
+
+    group_name: str
+    size_bytes: int
+    read_hit_ratio: float
+    hits_per_day: float | None
+    marginal_hits_per_gib: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Split:
+    """The best split of one SSD over the groups, for one line size and policy.
+
+    `hits` counts read requests over the trace; `hits_even` is what an even split would have had.
+    """
+
+    line_bytes: int
+    policy: str
+    budget_bytes: int
+    shares: tuple[SplitShare, ...]
+    hits: float
+    hits_even: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StabilityWindow:
+    """The hit ratio of one part of the trace at the size recommended for the whole."""
+
+    window: str
+    size_bytes: int
+    read_requests: int
+    read_hit_ratio: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Advice:
+    """The answer in one sentence. `call` is worth it, not worth it or cannot tell."""
+
+    call: str
+    sentence: str
+    size_bytes: int | None
+    line_bytes: int | None
+    reasons: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SizeFinding:
+    """Everything that a size view shows."""
+
+    sources: tuple[str, ...]
+    events: int
+    skipped: int
+    duration_s: float
+    by: str
+    advice: Advice
+    curves: tuple[SizeCurve, ...]
+    splits: tuple[Split, ...]
+    stability: tuple[StabilityWindow, ...]
+    stability_sentence: str
+    latency_sentence: str
+    cost_sentence: str
+    caveats: tuple[CaveatView, ...]

@@ -1,0 +1,239 @@
+"""Sizing: knee, split, latency mix, endurance, stability and advice on curves whose answers are known."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bathyscope.analysis.sizing import SizeQuestion, build
+from bathyscope.analysis.sizing.endurance import Endurance
+from bathyscope.analysis.sizing.knee import knee_index, upper_hull
+from bathyscope.analysis.sizing.latency import LatencyDistribution, mixed_mean_ns, mixed_quantile_ns
+from bathyscope.analysis.sizing.split import Demand, even_hits, split
+from bathyscope.records import CurvePoint, to_table
+
+GIB = 1 << 30
+
+
+def _row(**changes: Any) -> CurvePoint:
+    base: dict[str, Any] = {
+        "group_kind": "all", "group_name": "all", "window": "all", "policy": "s3-fifo", "admission": "all",
+        "method": "exact", "line_bytes": 65536, "size_bytes": GIB, "read_requests": 100_000,
+        "write_requests": 50_000, "read_bytes": 1 << 32, "write_bytes": 1 << 31, "working_set_bytes": 10 * GIB,
+        "read_hit_ratio": 0.5, "read_hit_ratio_low": 0.49, "read_hit_ratio_high": 0.51, "read_byte_hit_ratio": 0.4,
+        "write_hit_ratio": 0.3, "cold_read_ratio": 0.1, "fetch_amplification": 1.2,
+        "flash_write_bytes": float(GIB), "duration_s": 86400.0, "sampled_lines": None,
+    }  # fmt: skip
+    hit = changes.get("read_hit_ratio", 0.5)
+    base |= {"read_hit_ratio_low": hit, "read_hit_ratio_high": hit} | changes
+    return CurvePoint(**base)
+
+
+def _curve(hits: list[float], **changes: Any) -> list[CurvePoint]:
+    return [_row(size_bytes=(i + 1) * GIB, read_hit_ratio=h, **changes) for i, h in enumerate(hits)]
+
+
+def _question(**changes: Any) -> SizeQuestion:
+    base: dict[str, Any] = {
+        "sources": ("trace",), "events": 150_000, "skipped": 0, "duration_s": 86400.0, "by": "all",
+        "hit": LatencyDistribution.constant(100_000.0, "assumed"),
+        "miss": LatencyDistribution.from_samples(np.asarray([5e6] * 99 + [50e6]), "measured"),
+    }  # fmt: skip
+    return SizeQuestion(**(base | changes))
+
+
+class TestKnee:
+    def test_a_sharp_bend_is_found_exactly(self) -> None:
+        sizes = np.arange(1.0, 101.0)
+        hits = np.minimum(sizes / 20.0, 1.0) * 0.8
+        assert knee_index(sizes, hits) == 19
+
+    def test_a_straight_line_has_no_knee(self) -> None:
+        sizes = np.arange(1.0, 101.0)
+        assert knee_index(sizes, sizes / 100.0) is None
+
+    def test_a_flat_curve_has_no_knee(self) -> None:
+        assert knee_index(np.arange(1.0, 11.0), np.full(10, 0.01)) is None
+
+    def test_a_cliff_is_its_knee(self) -> None:
+        """A loop of 50 under LRU hits nothing until the cache holds it all."""
+        sizes = np.arange(1.0, 101.0)
+        assert knee_index(sizes, np.where(sizes >= 50, 0.9, 0.0)) == 49
+
+    @given(st.lists(st.floats(0, 1), min_size=3, max_size=40))
+    def test_the_hull_lies_on_or_above_the_curve(self, hits: list[float]) -> None:
+        xs = np.arange(len(hits), dtype=float)
+        ys = np.asarray(hits)
+        hull = upper_hull(xs, ys)
+        assert np.all(np.interp(xs, xs[hull], ys[hull]) >= ys - 1e-12)
+
+
+class TestSplit:
+    @given(
+        st.lists(st.lists(st.integers(0, 20), min_size=4, max_size=4), min_size=2, max_size=3),
+        st.integers(1, 12),
+    )
+    def test_the_greedy_split_of_concave_curves_is_the_best_of_all_splits(
+        self, gains: list[list[int]], budget: int
+    ) -> None:
+        """Concave by construction (falling gains); every whole split is tried."""
+        demands = [
+            Demand(str(i), np.arange(1.0, 5.0), np.cumsum(sorted(g, reverse=True)).astype(float))
+            for i, g in enumerate(gains)
+        ]
+        best = max(
+            sum(d.hits_at(s) for d, s in zip(demands, sizes, strict=True))
+            for sizes in itertools.product(range(5), repeat=len(demands))
+            if sum(sizes) <= budget
+        )
+        got = split(demands, budget)
+        assert sum(a.hits for a in got) == pytest.approx(best)
+        assert sum(a.size_bytes for a in got) <= budget
+        assert sum(a.hits for a in got) >= even_hits(demands, budget) - 1e-9
+
+    def test_a_scan_gets_nothing(self) -> None:
+        scan = Demand("scan", np.asarray([10.0, 20.0]), np.asarray([0.0, 0.0]))
+        hot = Demand("hot", np.asarray([10.0, 20.0]), np.asarray([90.0, 99.0]))
+        allocation = {a.name: a for a in split([scan, hot], 15)}
+        assert allocation["scan"].size_bytes == 0
+        assert allocation["hot"].size_bytes == 15
+        assert allocation["hot"].marginal_hits_per_gib == pytest.approx(0.9 * GIB)
+
+
+class TestLatency:
+    def test_the_mean_is_the_weighted_mean(self) -> None:
+        hit, miss = LatencyDistribution.constant(100.0, "a"), LatencyDistribution.constant(1100.0, "b")
+        assert mixed_mean_ns(hit, miss, 0.75) == pytest.approx(350.0)
+
+    def test_the_quantile_is_of_the_mix_not_a_mean_of_quantiles(self) -> None:
+        hit = LatencyDistribution.from_samples(np.full(1000, 100.0), "a")
+        miss = LatencyDistribution.from_samples(np.linspace(1000.0, 2000.0, 1001), "b")
+        # At 98 % hits the p99 is the median of the misses; a mean of the p99s would be far off.
+        assert mixed_quantile_ns(hit, miss, 0.98, 0.99) == pytest.approx(1500.0, rel=0.01)
+        assert mixed_quantile_ns(hit, miss, 0.995, 0.99) == 100.0
+
+    def test_against_samples(self) -> None:
+        rng = np.random.default_rng(7)
+        hits, misses = rng.exponential(1e5, 70_000), rng.exponential(5e6, 30_000)
+        mix = mixed_quantile_ns(
+            LatencyDistribution.from_samples(hits, "a"), LatencyDistribution.from_samples(misses, "b"), 0.7, 0.99
+        )
+        assert mix == pytest.approx(np.quantile(np.concatenate((hits, misses)), 0.99), rel=0.01)
+
+
+class TestEndurance:
+    def test_dwpd(self) -> None:
+        """One drive write a day over five years, written at half that rate: ten years."""
+        assert Endurance(drive_writes_per_day=1.0).life_years(1e12, 0.5e12) == pytest.approx(10.0)
+
+    def test_tbw_goes_before_dwpd(self) -> None:
+        years = Endurance(drive_writes_per_day=1.0, total_bytes_written=365e12).life_years(1e12, 1e12)
+        assert years == pytest.approx(1.0)
+
+    def test_nothing_promised_nothing_told(self) -> None:
+        assert Endurance().life_years(1e12, 1e12) is None
+        assert Endurance(drive_writes_per_day=1.0).life_years(1e12, None) is None
+
+
+class TestAdvice:
+    def test_a_good_curve_is_worth_its_knee(self) -> None:
+        finding = build(to_table(CurvePoint, _curve([0.4, 0.8, 0.81, 0.82, 0.83])), _question())
+        assert finding.advice.call == "worth it"
+        assert finding.advice.size_bytes == 2 * GIB
+
+    def test_the_smallest_size_that_meets_a_target_hit_ratio(self) -> None:
+        finding = build(to_table(CurvePoint, _curve([0.4, 0.6, 0.7, 0.8])), _question(target_hit=0.65))
+        assert finding.advice.size_bytes == 3 * GIB
+
+    def test_a_target_out_of_reach_says_so(self) -> None:
+        finding = build(to_table(CurvePoint, _curve([0.4, 0.6, 0.7, 0.8])), _question(target_hit=0.95))
+        assert finding.advice.call == "not worth it"
+        assert "80.0%" in finding.advice.sentence
+
+    def test_the_smallest_size_that_meets_a_target_latency(self) -> None:
+        # mean miss = (99 × 5 + 50)/100 = 5.45 ms; at 0.8 hits: 0.8 × 0.1 + 0.2 × 5.45 = 1.17 ms
+        finding = build(to_table(CurvePoint, _curve([0.4, 0.6, 0.7, 0.8])), _question(target_latency_ns=1.2e6))
+        assert finding.advice.size_bytes == 4 * GIB
+        assert finding.curves[0].points[3].latency_ns_mean == pytest.approx(1.17e6)
+
+    @pytest.mark.parametrize(
+        ("rows", "question", "word"),
+        [
+            (_curve([0.01, 0.02, 0.03]), {}, "first time"),
+            (_curve([0.4, 0.8, 0.9], read_requests=100, write_requests=99_900), {}, "are reads"),
+            (_curve([0.4, 0.8, 0.9]), {"miss": LatencyDistribution.constant(120_000.0, "nvme")}, "nearly as fast"),
+        ],
+        ids=["scan", "write-only", "fast backing"],
+    )
+    def test_not_worth_it(self, rows: list[CurvePoint], question: dict[str, Any], word: str) -> None:
+        advice = build(to_table(CurvePoint, rows), _question(**question)).advice
+        assert advice.call == "not worth it"
+        assert word in advice.sentence
+
+    def test_too_few_requests_cannot_tell(self) -> None:
+        rows = _curve([0.4, 0.8], read_requests=10, write_requests=10)
+        assert build(to_table(CurvePoint, rows), _question()).advice.call == "cannot tell"
+
+    def test_no_curve_cannot_tell(self) -> None:
+        assert build(to_table(CurvePoint, []), _question()).advice.call == "cannot tell"
+
+    def test_a_constant_miss_gives_no_p99(self) -> None:
+        finding = build(
+            to_table(CurvePoint, _curve([0.4, 0.8])), _question(miss=LatencyDistribution.constant(5e6, "given"))
+        )
+        assert finding.curves[0].points[0].latency_ns_p99 is None
+        assert finding.curves[0].points[0].latency_ns_mean is not None
+
+    def test_a_trace_without_time_promises_no_life(self) -> None:
+        rows = _curve([0.4, 0.8], duration_s=0.0)
+        finding = build(
+            to_table(CurvePoint, rows), _question(duration_s=0.0, endurance=Endurance(drive_writes_per_day=1.0))
+        )
+        assert finding.curves[0].points[0].life_years is None
+        assert any(c.code == "no_time" for c in finding.caveats)
+
+    def test_cost(self) -> None:
+        finding = build(
+            to_table(CurvePoint, _curve([0.4, 0.8, 0.81])),
+            _question(price_per_gib=0.5, currency="EUR", price_source="offer"),
+        )
+        assert finding.curves[0].points[1].cost == pytest.approx(1.0)
+        assert "1.00 EUR" in finding.cost_sentence
+
+
+class TestStability:
+    @staticmethod
+    def _windows(ratios: list[float]) -> list[CurvePoint]:
+        rows = _curve([0.4, 0.8, 0.81])
+        for hour, ratio in enumerate(ratios):
+            rows += _curve([ratio] * 3, window=str(hour))
+        return rows
+
+    def test_equal_hours_are_stable_and_the_cold_first_hour_is_left_out(self) -> None:
+        finding = build(to_table(CurvePoint, self._windows([0.1, 0.8, 0.78, 0.82])), _question())
+        assert "is stable" in finding.stability_sentence
+        assert len(finding.stability) == 4
+
+    def test_changing_hours_are_not(self) -> None:
+        finding = build(to_table(CurvePoint, self._windows([0.1, 0.8, 0.3])), _question())
+        assert "not stable" in finding.stability_sentence
+        assert any("hour to hour" in reason for reason in finding.advice.reasons)
+
+    def test_one_window_cannot_tell(self) -> None:
+        assert "Cannot tell" in build(to_table(CurvePoint, self._windows([0.5])), _question()).stability_sentence
+
+
+def test_the_split_over_groups_is_reported_with_what_an_even_split_would_bring() -> None:
+    rows = _curve([0.5, 0.7, 0.8])
+    rows += _curve([0.9, 0.95, 0.96], group_kind="osd", group_name="osd.0")
+    rows += _curve([0.0, 0.0, 0.0], group_kind="osd", group_name="osd.1")
+    finding = build(to_table(CurvePoint, rows), _question(by="osd", budget_bytes=2 * GIB))
+    (found,) = finding.splits
+    assert [(s.group_name, s.size_bytes) for s in found.shares] == [("osd.0", 2 * GIB), ("osd.1", 0)]
+    assert found.hits == pytest.approx(0.95 * 100_000)
+    assert found.hits_even == pytest.approx(0.9 * 100_000)
