@@ -97,18 +97,26 @@ impl EventBatch {
         let length_bytes = column("length_bytes", columns.length_bytes, rows, 4096)?;
         for (row, (&offset, &length)) in columns.offset_bytes.iter().zip(&length_bytes).enumerate() {
             if length == 0 {
-                return Err(ColumnError::Value { row, reason: "the length is 0" });
+                return Err(ColumnError::Value {
+                    row,
+                    reason: "the length is 0",
+                });
             }
             if offset.checked_add(u64::from(length)).is_none() {
-                return Err(ColumnError::Value { row, reason: "the extent ends beyond 2^64" });
+                return Err(ColumnError::Value {
+                    row,
+                    reason: "the extent ends beyond 2^64",
+                });
             }
         }
         let op = column("op", columns.op, rows, Op::Read as u8)?
             .into_iter()
             .enumerate()
             .map(|(row, number)| {
-                Op::from_u8(number)
-                    .ok_or(ColumnError::Value { row, reason: "the operation is none of 0, 1, 2 and 3" })
+                Op::from_u8(number).ok_or(ColumnError::Value {
+                    row,
+                    reason: "the operation is none of 0, 1, 2 and 3",
+                })
             })
             .collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
@@ -233,7 +241,11 @@ fn column<T: Copy>(
     match values {
         None => Ok(vec![missing; rows]),
         Some(values) if values.len() == rows => Ok(values.to_vec()),
-        Some(values) => Err(ColumnError::Length { column: name, rows: values.len(), expected: rows }),
+        Some(values) => Err(ColumnError::Length {
+            column: name,
+            rows: values.len(),
+            expected: rows,
+        }),
     }
 }
 
@@ -244,8 +256,17 @@ mod tests {
     #[test]
     fn what_is_pushed_comes_back() {
         let mut batch = EventBatch::with_capacity(2);
-        let first = IoEvent { time_ns: 7, volume: 3, ..IoEvent::new(Op::Write, 4096, 512) };
-        let second = IoEvent { latency_ns: 9, osd: 1, pool: 2, ..IoEvent::new(Op::Trim, 0, 1) };
+        let first = IoEvent {
+            time_ns: 7,
+            volume: 3,
+            ..IoEvent::new(Op::Write, 4096, 512)
+        };
+        let second = IoEvent {
+            latency_ns: 9,
+            osd: 1,
+            pool: 2,
+            ..IoEvent::new(Op::Trim, 0, 1)
+        };
         batch.push(first);
         batch.push(second);
         assert_eq!(batch.iter().collect::<Vec<_>>(), [first, second]);
@@ -255,25 +276,45 @@ mod tests {
 
     #[test]
     fn columns_that_are_missing_are_unknown() {
-        let batch =
-            EventBatch::from_columns(Columns { offset_bytes: &[0, 8192], ..Columns::default() }).unwrap();
+        let batch = EventBatch::from_columns(Columns {
+            offset_bytes: &[0, 8192],
+            ..Columns::default()
+        })
+        .unwrap();
         assert_eq!(batch.get(1), IoEvent::new(Op::Read, 8192, 4096));
     }
 
     #[test]
     fn columns_are_checked() {
         let offsets: &[u64] = &[0, u64::MAX - 1];
-        let base = Columns { offset_bytes: offsets, ..Columns::default() };
+        let base = Columns {
+            offset_bytes: offsets,
+            ..Columns::default()
+        };
         let error = |columns| EventBatch::from_columns(columns).unwrap_err().to_string();
         assert_eq!(
-            error(Columns { op: Some(&[0]), length_bytes: Some(&[1, 1]), ..base }),
+            error(Columns {
+                op: Some(&[0]),
+                length_bytes: Some(&[1, 1]),
+                ..base
+            }),
             "column op has 1 rows, offset_bytes has 2"
         );
         assert_eq!(
-            error(Columns { op: Some(&[0, 4]), length_bytes: Some(&[1, 1]), ..base }),
+            error(Columns {
+                op: Some(&[0, 4]),
+                length_bytes: Some(&[1, 1]),
+                ..base
+            }),
             "row 1: the operation is none of 0, 1, 2 and 3"
         );
-        assert_eq!(error(Columns { length_bytes: Some(&[0, 1]), ..base }), "row 0: the length is 0");
+        assert_eq!(
+            error(Columns {
+                length_bytes: Some(&[0, 1]),
+                ..base
+            }),
+            "row 0: the length is 0"
+        );
         assert_eq!(error(base), "row 1: the extent ends beyond 2^64");
     }
 }

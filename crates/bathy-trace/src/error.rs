@@ -95,7 +95,10 @@ pub(crate) fn excerpt(record: &[u8]) -> String {
     const CHARACTERS_MAX: usize = 80;
     let head = &record[..record.len().min(CHARACTERS_MAX)];
     let text = String::from_utf8_lossy(head);
-    text.chars().flat_map(char::escape_debug).take(CHARACTERS_MAX).collect()
+    text.chars()
+        .flat_map(char::escape_debug)
+        .take(CHARACTERS_MAX)
+        .collect()
 }
 
 #[cfg(test)]
@@ -111,7 +114,11 @@ mod tests {
 
     #[test]
     fn a_bad_record_says_where() {
-        let record = BadRecord { position: Position::Line(7), reason: "no offset", excerpt: "a,b".into() };
+        let record = BadRecord {
+            position: Position::Line(7),
+            reason: "no offset",
+            excerpt: "a,b".into(),
+        };
         assert_eq!(record.to_string(), "line 7: no offset: a,b");
     }
 }

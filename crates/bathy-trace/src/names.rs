@@ -89,8 +89,10 @@ mod tests {
     #[test]
     fn names_are_numbered_in_order_of_appearance() {
         let mut table = NameTable::default();
-        let numbers: Vec<_> =
-            [b"aa", b"bb", b"aa", b"aa", b"cc", b"bb"].iter().map(|name| table.intern(*name, 9)).collect();
+        let numbers: Vec<_> = [b"aa", b"bb", b"aa", b"aa", b"cc", b"bb"]
+            .iter()
+            .map(|name| table.intern(*name, 9))
+            .collect();
         assert_eq!(numbers, [0, 1, 0, 0, 2, 1].map(Some));
         assert_eq!(table.iter().collect::<Vec<_>>(), ["aa", "bb", "cc"]);
         assert_eq!(table.number("cc"), Some(2));

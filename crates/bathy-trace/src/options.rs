@@ -83,13 +83,17 @@ impl OpenOptions {
             return Err(TraceError::Option("batch_events must be between 1 and 2^26"));
         }
         if !(4096..=1 << 32).contains(&self.object_size_bytes) {
-            return Err(TraceError::Option("object_size_bytes must be between 4 KiB and 4 GiB"));
+            return Err(TraceError::Option(
+                "object_size_bytes must be between 4 KiB and 4 GiB",
+            ));
         }
         if self.block_bytes == Some(0) {
             return Err(TraceError::Option("block_bytes must not be 0"));
         }
         if !(256..=1 << 28).contains(&self.record_bytes_max) {
-            return Err(TraceError::Option("record_bytes_max must be between 256 and 2^28"));
+            return Err(TraceError::Option(
+                "record_bytes_max must be between 256 and 2^28",
+            ));
         }
         Ok(())
     }
@@ -104,10 +108,22 @@ mod tests {
         let good = OpenOptions::default();
         good.check().unwrap();
         for bad in [
-            OpenOptions { batch_events: 0, ..good.clone() },
-            OpenOptions { object_size_bytes: 1, ..good.clone() },
-            OpenOptions { block_bytes: Some(0), ..good.clone() },
-            OpenOptions { record_bytes_max: 1, ..good.clone() },
+            OpenOptions {
+                batch_events: 0,
+                ..good.clone()
+            },
+            OpenOptions {
+                object_size_bytes: 1,
+                ..good.clone()
+            },
+            OpenOptions {
+                block_bytes: Some(0),
+                ..good.clone()
+            },
+            OpenOptions {
+                record_bytes_max: 1,
+                ..good.clone()
+            },
         ] {
             assert!(bad.check().is_err(), "{bad:?}");
         }

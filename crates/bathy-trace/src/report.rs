@@ -35,7 +35,8 @@ pub struct ReadReport {
 impl ReadReport {
     /// Seconds between the earliest and the latest I/O.
     pub fn span_seconds(&self) -> f64 {
-        self.time_ns_range.map_or(0.0, |(first, last)| (last - first) as f64 / 1e9)
+        self.time_ns_range
+            .map_or(0.0, |(first, last)| (last - first) as f64 / 1e9)
     }
 
     /// True when `bad` is to be described and not only counted.
@@ -77,7 +78,11 @@ mod tests {
     fn only_the_first_errors_are_kept() {
         let mut report = ReadReport::default();
         for line in 0..100 {
-            let bad = BadRecord { position: Position::Line(line), reason: "x", excerpt: String::new() };
+            let bad = BadRecord {
+                position: Position::Line(line),
+                reason: "x",
+                excerpt: String::new(),
+            };
             report.add_bad_record(bad);
         }
         assert_eq!(report.records_bad, 100);
