@@ -5,7 +5,10 @@ use std::str::FromStr;
 
 use crate::index::{DenseIndex, HashIndex, HashSeed, KeyIndex, Universe};
 use crate::policy::Policy;
-use crate::{Fifo, Lru, S3Fifo, S3FifoOptions};
+use crate::{
+    Arc, Clock, Clock2QPlus, Clock2QPlusOptions, Fifo, Lirs, Lru, S3Fifo, S3FifoOptions, Sieve, TwoQ,
+    WTinyLfu,
+};
 
 /// A policy's name. `Display` and `FromStr` use the lower-case names of [`PolicyKind::ALL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -14,20 +17,52 @@ pub enum PolicyKind {
     Lru,
     /// [`Fifo`]
     Fifo,
+    /// [`Clock`]
+    Clock,
+    /// [`Sieve`]
+    Sieve,
+    /// [`TwoQ`]
+    TwoQ,
+    /// [`Arc`]
+    Arc,
+    /// [`Lirs`]
+    Lirs,
     /// [`S3Fifo`]
     S3Fifo,
+    /// [`Clock2QPlus`]
+    Clock2QPlus,
+    /// [`WTinyLfu`]
+    WTinyLfu,
 }
 
 impl PolicyKind {
     /// Every policy, in the order in which lists show them.
-    pub const ALL: [Self; 3] = [Self::Lru, Self::Fifo, Self::S3Fifo];
+    pub const ALL: [Self; 10] = [
+        Self::Lru,
+        Self::Fifo,
+        Self::Clock,
+        Self::Sieve,
+        Self::TwoQ,
+        Self::Arc,
+        Self::Lirs,
+        Self::S3Fifo,
+        Self::Clock2QPlus,
+        Self::WTinyLfu,
+    ];
 
     /// The name in commands and results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lru => "lru",
             Self::Fifo => "fifo",
+            Self::Clock => "clock",
+            Self::Sieve => "sieve",
+            Self::TwoQ => "2q",
+            Self::Arc => "arc",
+            Self::Lirs => "lirs",
             Self::S3Fifo => "s3-fifo",
+            Self::Clock2QPlus => "clock2q+",
+            Self::WTinyLfu => "w-tinylfu",
         }
     }
 }
@@ -72,6 +107,8 @@ impl FromStr for PolicyKind {
 pub struct PolicyOptions {
     /// For [`PolicyKind::S3Fifo`].
     pub s3_fifo: S3FifoOptions,
+    /// For [`PolicyKind::Clock2QPlus`].
+    pub clock2q_plus: Clock2QPlusOptions,
 }
 
 /// Code that is compiled once for each policy. A loop over a trace in `visit` has no call through a table in it.
@@ -115,7 +152,18 @@ where
     match kind {
         PolicyKind::Lru => visitor.visit(Lru::<I>::new(capacity, config)),
         PolicyKind::Fifo => visitor.visit(Fifo::<I>::new(capacity, config)),
+        PolicyKind::Clock => visitor.visit(Clock::<I>::new(capacity, config)),
+        PolicyKind::Sieve => visitor.visit(Sieve::<I>::new(capacity, config)),
+        PolicyKind::TwoQ => visitor.visit(TwoQ::<I>::new(capacity, config)),
+        PolicyKind::Arc => visitor.visit(Arc::<I>::new(capacity, config)),
+        PolicyKind::Lirs => visitor.visit(Lirs::<I>::new(capacity, config)),
         PolicyKind::S3Fifo => visitor.visit(S3Fifo::<I>::with_options(capacity, config, options.s3_fifo)),
+        PolicyKind::Clock2QPlus => visitor.visit(Clock2QPlus::<I>::with_options(
+            capacity,
+            config,
+            options.clock2q_plus,
+        )),
+        PolicyKind::WTinyLfu => visitor.visit(WTinyLfu::<I>::new(capacity, config)),
     }
 }
 

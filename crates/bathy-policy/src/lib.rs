@@ -13,19 +13,38 @@
 //! Not here: data, devices, threads, time. Sizes are in lines, and all lines are of one size; policies that weigh
 //! objects of different sizes against each other are not what a block cache needs.
 
+pub mod admission;
+mod arc;
+mod belady;
+mod clock;
+mod clock2q_plus;
 mod fifo;
+mod frequency_sketch;
 mod index;
 mod kind;
+mod lirs;
 mod lru;
 mod policy;
 mod s3_fifo;
+mod sieve;
 pub mod slab;
+mod two_q;
+mod w_tinylfu;
 
+pub use admission::{Admission, AdmissionChain, AdmitAll, NHit, StreamBypass, WriteBudget};
+pub use arc::Arc;
+pub use belady::{Insertion, belady_misses, belady_misses_with};
+pub use clock::Clock;
+pub use clock2q_plus::{Clock2QPlus, Clock2QPlusOptions};
 pub use fifo::Fifo;
 pub use index::{DenseIndex, HashIndex, HashSeed, KeyIndex, Universe};
 pub use kind::{
     ParsePolicyKindError, PolicyKind, PolicyOptions, PolicyVisitor, build, build_with_options, visit_policy,
 };
+pub use lirs::Lirs;
 pub use lru::Lru;
 pub use policy::{Access, EvictionSink, NoSink, Policy, Replacement};
 pub use s3_fifo::{S3Fifo, S3FifoOptions};
+pub use sieve::Sieve;
+pub use two_q::TwoQ;
+pub use w_tinylfu::WTinyLfu;

@@ -59,6 +59,8 @@ pub struct S3Fifo<I> {
     small_capacity: usize,
     ghost_capacity: usize,
     promote_at: u8,
+    /// Where the count of references saturates, at most [`FREQUENCY`].
+    max_frequency: u8,
     small_in_ram: bool,
     main_insertions: u64,
 }
@@ -99,6 +101,7 @@ impl<I: KeyIndex> S3Fifo<I> {
             small_capacity,
             ghost_capacity,
             promote_at: options.promote_at,
+            max_frequency: FREQUENCY,
             // A single line cannot be split between memory and SSD.
             small_in_ram: options.small_in_ram && capacity > small_capacity,
             main_insertions: 0,
@@ -108,6 +111,27 @@ impl<I: KeyIndex> S3Fifo<I> {
     /// Lines in the small queue at most, while nothing was removed.
     pub fn small_capacity(&self) -> usize {
         self.small_capacity
+    }
+
+    /// The same queues with a count of references that saturates at `max_frequency`, for policies built on them.
+    pub(crate) fn saturating_at(self, max_frequency: u8) -> Self {
+        debug_assert!((self.promote_at..=FREQUENCY).contains(&max_frequency));
+        Self {
+            max_frequency,
+            ..self
+        }
+    }
+
+    /// Whether the resident key in `slot` is in the small queue.
+    #[inline]
+    pub(crate) fn is_in_small(&self, slot: u32) -> bool {
+        self.slab.tag(slot) & !FREQUENCY == SMALL
+    }
+
+    /// The newest in the small queue, or [`NIL`].
+    #[inline]
+    pub(crate) fn newest_in_small(&self) -> u32 {
+        self.small.front(&self.slab.links)
     }
 
     fn main_capacity(&self) -> usize {
@@ -238,7 +262,7 @@ impl<I: KeyIndex> Replacement for S3Fifo<I> {
     fn on_hit(&mut self, slot: u32) {
         let tag = self.slab.tag(slot);
         self.slab
-            .set_tag(slot, tag + u8::from(tag & FREQUENCY != FREQUENCY));
+            .set_tag(slot, tag + u8::from(tag & FREQUENCY < self.max_frequency));
     }
 
     fn on_miss<S: EvictionSink + ?Sized>(&mut self, key: u64, ghost: u32, sink: &mut S) -> bool {

@@ -1,0 +1,103 @@
+//! Admission: whether a block that missed is worth a write to the SSD at all.
+//!
+//! Eviction decides what leaves; admission decides what enters, which is what wears an SSD out. The driver asks
+//! after a miss and before [`Policy::access`](crate::Policy::access); a hit is looked for with
+//! [`Policy::touch`](crate::Policy::touch). Time is an argument, so a simulation uses the trace's time.
+
+mod n_hit;
+mod stream_bypass;
+mod write_budget;
+
+pub use n_hit::{NHit, NHitOptions};
+pub use stream_bypass::{StreamBypass, StreamBypassOptions};
+pub use write_budget::WriteBudget;
+
+/// Decides on blocks that missed. Deterministic; no allocation per call.
+pub trait Admission {
+    /// Whether `key` may enter. `time_ns` does not go back by much; `bytes` is what would be written to the SSD.
+    fn admit(&mut self, key: u64, time_ns: u64, bytes: u64) -> bool;
+
+    /// A reference that was a hit. Only what follows streams needs to know.
+    fn saw_hit(&mut self, key: u64, bytes: u64) {
+        let _ = (key, bytes);
+    }
+
+    /// How full the cache is now. Only what depends on it needs to know; call it as often as is cheap.
+    fn observe_fill(&mut self, resident_lines: usize, capacity_lines: usize) {
+        let _ = (resident_lines, capacity_lines);
+    }
+
+    /// The name in commands and results.
+    fn name(&self) -> &'static str;
+}
+
+/// Everything enters: the right choice while the SSD is not worn out by it, and the yardstick for the others.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AdmitAll;
+
+impl Admission for AdmitAll {
+    #[inline]
+    fn admit(&mut self, _key: u64, _time_ns: u64, _bytes: u64) -> bool {
+        true
+    }
+
+    fn name(&self) -> &'static str {
+        "none"
+    }
+}
+
+/// Several in a row: what all admit enters. They are asked in order and the first refusal ends it, so what pays out
+/// a budget belongs last.
+#[derive(Default)]
+pub struct AdmissionChain {
+    parts: Vec<Box<dyn Admission + Send>>,
+}
+
+impl AdmissionChain {
+    /// A chain that asks `parts` in their order. An empty one admits everything.
+    pub fn new(parts: Vec<Box<dyn Admission + Send>>) -> Self {
+        Self { parts }
+    }
+}
+
+impl Admission for AdmissionChain {
+    fn admit(&mut self, key: u64, time_ns: u64, bytes: u64) -> bool {
+        self.parts.iter_mut().all(|part| part.admit(key, time_ns, bytes))
+    }
+
+    fn saw_hit(&mut self, key: u64, bytes: u64) {
+        self.parts.iter_mut().for_each(|part| part.saw_hit(key, bytes));
+    }
+
+    fn observe_fill(&mut self, resident_lines: usize, capacity_lines: usize) {
+        self.parts
+            .iter_mut()
+            .for_each(|part| part.observe_fill(resident_lines, capacity_lines));
+    }
+
+    fn name(&self) -> &'static str {
+        "chain"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_early_in_the_chain_spends_nothing_later() {
+        let n_hit = NHit::new(NHitOptions {
+            threshold: 2,
+            fill_trigger: 0.0,
+            tracked_keys: 8,
+        });
+        let mut chain = AdmissionChain::new(vec![Box::new(n_hit), Box::new(WriteBudget::new(86_400, 4096))]);
+        assert!(!chain.admit(1, 0, 4096), "first miss");
+        assert!(
+            chain.admit(1, 0, 4096),
+            "second miss, and the budget's burst is untouched"
+        );
+        assert!(!chain.admit(2, 0, 4096));
+        assert!(!chain.admit(2, 0, 4096), "second miss, but the budget is spent");
+    }
+}

@@ -1,0 +1,152 @@
+//! Stream bypass: long sequential runs go past the cache.
+//!
+//! A table of the streams that run at the moment, as bcache keeps one (Linux, Documentation/admin-guide/bcache.rst,
+//! `sequential_cutoff`): 128 streams, the least recently extended one is replaced. A miss that continues a stream
+//! whose run is already long enough is refused. Hits extend streams too, so a run over partly cached blocks counts.
+//!
+//! Keys must be line numbers, with a volume's number in the upper bits: neighbouring lines have neighbouring keys.
+//! Renumbered or hashed keys have no streams.
+//!
+//! When not to use it: where the sequential readers are what must become faster (backups never are, VM boot may be),
+//! or where a read of the backing costs little more in random than in sequential order.
+
+use crate::admission::Admission;
+
+/// The parameters of [`StreamBypass`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamBypassOptions {
+    /// Streams that are followed at once.
+    pub streams: usize,
+    /// The run from which on blocks are refused, in bytes.
+    pub cutoff_bytes: u64,
+}
+
+impl Default for StreamBypassOptions {
+    fn default() -> Self {
+        Self {
+            streams: 128,
+            cutoff_bytes: 1 << 20,
+        }
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug, Clone)]
+pub struct StreamBypass {
+    /// The key that would continue each stream. Apart from the rest, so that the search reads a kilobyte.
+    next_keys: Vec<u64>,
+    run_bytes: Vec<u64>,
+    extended_at: Vec<u64>,
+    references: u64,
+    cutoff_bytes: u64,
+}
+
+impl StreamBypass {
+    /// A detector that knows no stream yet.
+    ///
+    /// # Panics
+    /// If no stream can be followed.
+    pub fn new(options: StreamBypassOptions) -> Self {
+        assert!(options.streams >= 1, "at least one stream is followed");
+        Self {
+            next_keys: vec![u64::MAX; options.streams],
+            run_bytes: vec![0; options.streams],
+            extended_at: vec![0; options.streams],
+            references: 0,
+            cutoff_bytes: options.cutoff_bytes,
+        }
+    }
+
+    /// Notes a reference and returns the run that it belongs to, its own bytes included.
+    fn run_with(&mut self, key: u64, bytes: u64) -> u64 {
+        self.references += 1;
+        let continued = self.next_keys.iter().position(|&next| next == key);
+        // The line that a stream has just read, again: small reads within one line. The stream stays where it is.
+        let repeated = || {
+            self.next_keys
+                .iter()
+                .position(|&next| next == key.wrapping_add(1) && next != 0)
+        };
+        let stream = if let Some(stream) = continued {
+            self.next_keys[stream] = key.wrapping_add(1);
+            self.run_bytes[stream] += bytes;
+            stream
+        } else if let Some(stream) = repeated() {
+            stream
+        } else {
+            let oldest = (0..self.extended_at.len())
+                .min_by_key(|&stream| self.extended_at[stream])
+                .unwrap_or(0);
+            self.next_keys[oldest] = key.wrapping_add(1);
+            self.run_bytes[oldest] = bytes;
+            oldest
+        };
+        self.extended_at[stream] = self.references;
+        self.run_bytes[stream]
+    }
+}
+
+impl Admission for StreamBypass {
+    fn admit(&mut self, key: u64, _time_ns: u64, bytes: u64) -> bool {
+        self.run_with(key, bytes) <= self.cutoff_bytes
+    }
+
+    fn saw_hit(&mut self, key: u64, bytes: u64) {
+        self.run_with(key, bytes);
+    }
+
+    fn name(&self) -> &'static str {
+        "stream-bypass"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: u64 = 65_536;
+
+    #[test]
+    fn a_run_is_refused_once_it_is_longer_than_the_cutoff() {
+        let mut bypass = StreamBypass::new(StreamBypassOptions::default());
+        let refused_from = (0..64u64).find(|&line| !bypass.admit(1000 + line, 0, LINE));
+        assert_eq!(
+            refused_from,
+            Some(16),
+            "16 lines of 64 KiB are exactly the cutoff of 1 MiB"
+        );
+        assert!(bypass.admit(5000, 0, LINE), "elsewhere a new run begins");
+    }
+
+    #[test]
+    fn interleaved_streams_are_told_apart_up_to_the_number_followed() {
+        let refused = |readers: u64| {
+            let mut bypass = StreamBypass::new(StreamBypassOptions::default());
+            let references = (0..40u64).flat_map(|line| (0..readers).map(move |reader| reader << 40 | line));
+            references.filter(|&key| !bypass.admit(key, 0, LINE)).count() as u64
+        };
+        assert_eq!(
+            refused(128),
+            128 * 24,
+            "of 40 lines each, 16 are below the cutoff"
+        );
+        assert_eq!(
+            refused(129),
+            0,
+            "one reader too many in turn and every stream is replaced before it goes on"
+        );
+    }
+
+    #[test]
+    fn hits_extend_a_run_and_repeats_of_a_line_do_not() {
+        let mut bypass = StreamBypass::new(StreamBypassOptions {
+            streams: 2,
+            cutoff_bytes: 3 * LINE,
+        });
+        bypass.saw_hit(10, LINE);
+        bypass.saw_hit(11, LINE);
+        assert!(bypass.admit(12, 0, LINE));
+        assert!(bypass.admit(12, 0, LINE), "the same line again is no further");
+        assert!(!bypass.admit(13, 0, LINE));
+    }
+}

@@ -1,0 +1,129 @@
+//! How often keys were seen lately, in four bits times four per line of the cache.
+//!
+//! A count-min sketch (Cormode, Muthukrishnan: J. Algorithms 55(1), 2005) of saturating four-bit counters with
+//! conservative update, halved at regular intervals: the ageing of `TinyLFU` (Einziger, Friedman, Manes, ACM TOS
+//! 13(4), 2017). All counters of a key are in one 64-byte block, so that an estimate costs one cache miss
+//! (Putze, Sanders, Singler: Cache-, hash- and space-efficient Bloom filters, WEA 2007).
+
+const WORDS_PER_BLOCK: usize = 8;
+const ROWS: usize = 4;
+const MAX_COUNT: u64 = 15;
+
+/// A block: eight words of sixteen counters; each row owns two words, that is 32 counters.
+type Block = [u64; WORDS_PER_BLOCK];
+
+/// See the [module](self).
+#[derive(Debug, Clone)]
+pub(crate) struct FrequencySketch {
+    blocks: Vec<Block>,
+    additions: u64,
+    /// Additions after which all counters are halved: ten per line.
+    sample: u64,
+}
+
+impl FrequencySketch {
+    /// A sketch for a cache of `capacity` lines: at least one word, that is four counters per row, for each line.
+    pub(crate) fn new(capacity: usize) -> Self {
+        let blocks = capacity.div_ceil(WORDS_PER_BLOCK);
+        Self {
+            blocks: vec![[0; WORDS_PER_BLOCK]; blocks],
+            additions: 0,
+            sample: 10 * capacity as u64,
+        }
+    }
+
+    /// The block of `key` and, for each row, the word in it and the shift of the counter in the word.
+    #[inline]
+    fn place(&self, key: u64) -> (usize, [(usize, u32); ROWS]) {
+        // The finaliser of SplitMix64, offset so that key 0 is not its fixed point.
+        let mut hash = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        hash ^= hash >> 31;
+        let block = ((u128::from(hash) * self.blocks.len() as u128) >> 64) as usize;
+        let low = hash as u32;
+        let counters = std::array::from_fn(|row| {
+            let counter = (low >> (5 * row)) as usize & 31;
+            (2 * row + counter / 16, (counter as u32 % 16) * 4)
+        });
+        (block, counters)
+    }
+
+    /// The count of `key`, 0 to 15; never below the truth since the last halving, unless that is above 15.
+    #[inline]
+    pub(crate) fn estimate(&self, key: u64) -> u64 {
+        let (block, counters) = self.place(key);
+        let words = &self.blocks[block];
+        counters
+            .iter()
+            .map(|&(word, shift)| words[word] >> shift & MAX_COUNT)
+            .min()
+            .unwrap_or(0)
+    }
+
+    /// Counts one more reference to `key`. Only the smallest of its counters grow.
+    #[inline]
+    pub(crate) fn add(&mut self, key: u64) {
+        let (block, counters) = self.place(key);
+        let words = &mut self.blocks[block];
+        let count = counters
+            .iter()
+            .map(|&(word, shift)| words[word] >> shift & MAX_COUNT)
+            .min()
+            .unwrap_or(0);
+        if count < MAX_COUNT {
+            for (word, shift) in counters {
+                words[word] += u64::from(words[word] >> shift & MAX_COUNT == count) << shift;
+            }
+        }
+        self.additions += 1;
+        if self.additions >= self.sample {
+            self.halve();
+        }
+    }
+
+    fn halve(&mut self) {
+        for word in self.blocks.as_flattened_mut() {
+            *word = *word >> 1 & 0x7777_7777_7777_7777;
+        }
+        self.additions /= 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn estimates_never_fall_short_and_are_mostly_exact() {
+        let mut sketch = FrequencySketch::new(4096);
+        // Key k is seen k % 12 times: 22 k additions, below the 41 k at which the counters are halved.
+        for key in 0..4096u64 {
+            (0..key % 12).for_each(|_| sketch.add(key));
+        }
+        let estimates: Vec<(u64, u64)> = (0..4096).map(|key| (key % 12, sketch.estimate(key))).collect();
+        assert!(estimates.iter().all(|&(truth, estimate)| estimate >= truth));
+        let exact = estimates
+            .iter()
+            .filter(|(truth, estimate)| truth == estimate)
+            .count();
+        assert!(exact > 3700, "{exact} of 4096 estimates are exact");
+    }
+
+    #[test]
+    fn counts_saturate_and_are_halved_after_ten_additions_per_line() {
+        let mut sketch = FrequencySketch::new(8);
+        (0..79).for_each(|_| sketch.add(5));
+        assert_eq!(sketch.estimate(5), 15);
+        sketch.add(5);
+        assert_eq!(sketch.estimate(5), 7);
+        (0..39).for_each(|_| sketch.add(6));
+        assert_eq!(
+            sketch.estimate(6),
+            15,
+            "the next halving is forty additions later"
+        );
+        sketch.add(6);
+        assert_eq!((sketch.estimate(5), sketch.estimate(6)), (3, 7));
+    }
+}
