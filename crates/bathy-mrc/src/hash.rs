@@ -36,8 +36,15 @@ impl SamplingHash {
     /// # Panics
     /// When a run would be longer than `2^32` lines: callers pass small constants.
     pub fn new(salt: u64, strata_bits: u32, group_bits: u32) -> Self {
-        assert!(strata_bits + group_bits <= 32, "a stratum holds at most 2^32 lines");
-        Self { salt: mix64(salt ^ 0x5851_f42d_4c95_7f2d), strata_bits, group_bits }
+        assert!(
+            strata_bits + group_bits <= 32,
+            "a stratum holds at most 2^32 lines"
+        );
+        Self {
+            salt: mix64(salt ^ 0x5851_f42d_4c95_7f2d),
+            strata_bits,
+            group_bits,
+        }
     }
 
     /// The bits of the hash, least significant first in order of significance: `hash` is their reversal.
@@ -70,7 +77,11 @@ impl SamplingHash {
         out.clear();
         out.resize(keys.len(), 0);
         let prefix = threshold.leading_zeros();
-        let mask = if prefix >= 64 { u64::MAX } else { (1u64 << prefix) - 1 };
+        let mask = if prefix >= 64 {
+            u64::MAX
+        } else {
+            (1u64 << prefix) - 1
+        };
         let mut count = 0usize;
         for (position, &key) in keys.iter().enumerate() {
             out[count] = position as u32;
@@ -116,8 +127,11 @@ mod tests {
                 let threshold = threshold_of_rate(rate);
                 let mut out = Vec::new();
                 family.filter(&keys, threshold, &mut out);
-                let expected: Vec<u32> =
-                    keys.iter().filter(|&&k| family.hash(k) <= threshold).map(|&k| k as u32).collect();
+                let expected: Vec<u32> = keys
+                    .iter()
+                    .filter(|&&k| family.hash(k) <= threshold)
+                    .map(|&k| k as u32)
+                    .collect();
                 assert_eq!(out, expected);
             }
         }
@@ -129,10 +143,14 @@ mod tests {
         for strata in [0, 8] {
             for key in [0u64, 1, 255, 256, 1 << 40] {
                 let salts = 20_000;
-                let sampled =
-                    (0..salts).filter(|&s| SamplingHash::new(s, strata, 0).hash(key) <= threshold).count();
+                let sampled = (0..salts)
+                    .filter(|&s| SamplingHash::new(s, strata, 0).hash(key) <= threshold)
+                    .count();
                 // Five standard deviations of a binomial with p = 0.1 and n = 20,000 are 212.
-                assert!((sampled as i64 - 2000).abs() < 212, "strata {strata} key {key}: {sampled}");
+                assert!(
+                    (sampled as i64 - 2000).abs() < 212,
+                    "strata {strata} key {key}: {sampled}"
+                );
             }
         }
     }

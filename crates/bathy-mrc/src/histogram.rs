@@ -43,7 +43,11 @@ pub struct DistanceHistogram {
 impl DistanceHistogram {
     /// An empty histogram.
     pub fn new(resolution: Resolution) -> Self {
-        Self { resolution, weights: Vec::new(), cold: 0.0 }
+        Self {
+            resolution,
+            weights: Vec::new(),
+            cold: 0.0,
+        }
     }
 
     /// Adds a reuse at `distance`.
@@ -71,9 +75,15 @@ impl DistanceHistogram {
         }
     }
 
-    /// Weight of first touches.
+    /// A first touch of a piece of trace turned out to be a reuse of a line of the piece before.
+    pub fn move_from_cold(&mut self, distance: u64, weight: f64) {
+        self.cold -= weight;
+        self.add(distance, weight);
+    }
+
+    /// Weight of first touches. Joining fixed-size samples subtracts one estimate from another, hence the bound.
     pub fn cold(&self) -> f64 {
-        self.cold
+        self.cold.max(0.0)
     }
 
     /// Weight of everything recorded.
@@ -86,7 +96,10 @@ impl DistanceHistogram {
     /// # Panics
     /// When the resolutions differ, which would lose precision silently.
     pub fn merge(&mut self, other: &Self) {
-        assert_eq!(self.resolution, other.resolution, "histograms of different resolution");
+        assert_eq!(
+            self.resolution, other.resolution,
+            "histograms of different resolution"
+        );
         if self.weights.len() < other.weights.len() {
             self.weights.resize(other.weights.len(), 0.0);
         }
@@ -103,7 +116,10 @@ impl DistanceHistogram {
         for bucket in (0..self.weights.len()).rev() {
             suffix[bucket] = suffix[bucket + 1] + self.weights[bucket];
         }
-        sizes.iter().map(|&size| self.cold + self.reuse_misses(size, &suffix)).collect()
+        sizes
+            .iter()
+            .map(|&size| self.cold() + self.reuse_misses(size, &suffix))
+            .collect()
     }
 
     fn reuse_misses(&self, size: u64, suffix: &[f64]) -> f64 {

@@ -1,5 +1,21 @@
 //! Miss-ratio curves: exact stack distance, SHARDS, miniature and full simulation.
+//!
+//! One pass over a trace gives the curves of a whole range of cache sizes:
+//!
+//! * [`Profile`] measures stack distances, exactly or of a sample, and answers for LRU at every size.
+//!
+//! Nothing here reads files or knows the time; traces come as slices of line numbers or as [`Io`]s.
 
+pub mod curve;
 pub mod hash;
 pub mod histogram;
+pub mod lines;
+pub mod parallel;
+pub mod profile;
 pub mod stack;
+pub mod tracker;
+
+pub use curve::{Curve, Estimate, Weighted};
+pub use lines::{Io, LineSize};
+pub use profile::{Ops, Profile, SelfCheck, Unit};
+pub use tracker::{Sampling, Tracker, TrackerOptions};

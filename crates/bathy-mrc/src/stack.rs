@@ -108,7 +108,8 @@ impl LruStack {
 
     /// Live keys from the least to the most recently used.
     pub fn keys_oldest_first(&self) -> impl Iterator<Item = u64> + '_ {
-        self.positions_oldest_first().map(|position| self.slots[self.slot_at[position] as usize].key)
+        self.positions_oldest_first()
+            .map(|position| self.slots[self.slot_at[position] as usize].key)
     }
 
     fn positions_oldest_first(&self) -> impl Iterator<Item = usize> + '_ {
@@ -232,7 +233,16 @@ impl LruStack {
 
     fn set_slots(&mut self, count: usize) {
         assert!(count < EMPTY as usize, "more distinct keys than 32-bit slots");
-        let old = std::mem::replace(&mut self.slots, vec![Slot { key: 0, position: EMPTY }; count]);
+        let old = std::mem::replace(
+            &mut self.slots,
+            vec![
+                Slot {
+                    key: 0,
+                    position: EMPTY
+                };
+                count
+            ],
+        );
         self.shift = 64 - count.trailing_zeros();
         for slot in old.into_iter().filter(|slot| slot.position != EMPTY) {
             let mut index = self.home(slot.key);
@@ -256,8 +266,10 @@ impl LruStack {
     /// renumbering is spread over at least three times as many accesses as it moves keys.
     #[cold]
     fn compact(&mut self) {
-        let order: Vec<u32> =
-            self.positions_oldest_first().map(|position| self.slot_at[position]).collect();
+        let order: Vec<u32> = self
+            .positions_oldest_first()
+            .map(|position| self.slot_at[position])
+            .collect();
         let mut count = self.slot_at.len();
         while self.live * 4 > count {
             count *= 2;
@@ -277,8 +289,10 @@ impl LruStack {
         let blocks = self.fenwick.len();
         for node in 1..blocks {
             let start = (node - 1) * WORDS_PER_BLOCK;
-            self.fenwick[node] +=
-                self.bits[start..start + WORDS_PER_BLOCK].iter().map(|word| word.count_ones()).sum::<u32>();
+            self.fenwick[node] += self.bits[start..start + WORDS_PER_BLOCK]
+                .iter()
+                .map(|word| word.count_ones())
+                .sum::<u32>();
             let parent = node + (node & node.wrapping_neg());
             if parent < blocks {
                 self.fenwick[parent] += self.fenwick[node];
@@ -340,6 +354,9 @@ mod tests {
             let key = if step % 3 == 0 { state % 37 } else { state % 2500 };
             assert_eq!(stack.access(key << 33), naive.access(key << 33));
         }
-        assert!(stack.memory_bytes() < 2500 * 400, "memory follows distinct keys, not accesses");
+        assert!(
+            stack.memory_bytes() < 2500 * 400,
+            "memory follows distinct keys, not accesses"
+        );
     }
 }
