@@ -1,0 +1,219 @@
+"""fio: what it printed → results, intervals, histograms. Read with 3.33, 3.39 and 3.41.
+
+What a reader of fio's output must know, and what is done about it here:
+
+* Engine messages and "terminating on signal 2" stand before or after the JSON on the same stream, and in client
+  mode every server's chatter does → the JSON object is searched for, the rest is kept as messages.
+* `error` may be 0 while the exit code is not → the exit code counts as an error too (`check`).
+* With `--client` the list is called `client_stats`, and its "All clients" row has neither percentiles nor bins
+  before 3.39 → that row is dropped; analysis adds up the bins of the single clients.
+* `percentile` and `bins` are missing when N is 0; `disk_util` is missing sometimes and, with the Ceph engines,
+  lists unrelated local disks → neither is used: percentiles come from the bins, devices from /proc/diskstats.
+* `usr_cpu`/`sys_cpu` are the job thread's alone; librbd and librados work in other threads → they are reported
+  only where the job thread does everything (`own_cpu`), else left to the /proc sampler.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from bathyscope.errors import ParseError, ToolError
+from bathyscope.records import Histogram, Interval, Result
+from bathyscope.sources.base import RawAnswer
+from bathyscope.sources.fields import as_dict, as_float, as_int, as_list, json_after_noise, parsing
+from bathyscope.sources.fio_log import (
+    DIRECTIONS,
+    LogClock,
+    Series,
+    first_end_ms,
+    intervals,
+    read_series,
+    usual_length_ms,
+)
+
+_KINDS = ("slat", "clat", "lat")
+_VERSION = re.compile(r"fio-(\d+)\.(\d+)")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FioOutput:
+    """The JSON of one fio process: its job rows, and the lines that stood around it."""
+
+    version: str
+    jobs: tuple[dict[str, Any], ...]
+    timestamp_ms: int | None
+    messages: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FioRows:
+    """What one fio process reported. The measured window is in ns since the epoch by the load machine's clock."""
+
+    results: tuple[Result, ...]
+    intervals: tuple[Interval, ...]
+    histograms: tuple[Histogram, ...]
+    measured_start_ns: int
+    measured_end_ns: int
+
+
+def read_output(answer: RawAnswer) -> FioOutput:
+    """Return the structure of what fio printed. Raises ParseError."""
+    value, messages = json_after_noise(answer.stdout, answer.label)
+    messages += [line for line in answer.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    with parsing(f"the output of {answer.label}"):
+        rows = [as_dict(row) for row in as_list(value["jobs"] if "jobs" in value else value["client_stats"])]
+        single = [row for row in rows if row.get("jobname") != "All clients"]
+        if not single:
+            raise ParseError(f"{answer.label} reported no job")
+        stamp = value.get("timestamp_ms")
+        return FioOutput(
+            version=str(value["fio version"]),
+            jobs=tuple(single),
+            timestamp_ms=None if stamp is None else as_int(stamp),
+            messages=tuple(messages),
+        )
+
+
+def version_of(text: bytes) -> tuple[int, int]:
+    """Return the version that `fio --version` printed: (3, 33). Raises ParseError."""
+    match = _VERSION.search(text.decode("utf-8", "replace"))
+    if match is None:
+        raise ParseError(f"fio --version printed {text[:60]!r}")
+    return as_int(match[1]), as_int(match[2])
+
+
+def engines_of(text: bytes) -> frozenset[str]:
+    """Return the engines that `fio --enghelp` lists."""
+    lines = text.decode("utf-8", "replace").splitlines()
+    return frozenset(line.strip() for line in lines if line.startswith(("\t", " ")) and line.strip())
+
+
+def check(answer: RawAnswer) -> None:
+    """Raise ToolError when fio failed so that there is no number: a crash, no JSON, or an error and no I/O."""
+    if answer.exit_code == 0:
+        return
+    hint = "the exact command is in the run's raw/ directory; run it by hand to see more"
+    try:
+        output = read_output(answer)
+        moved = any(as_int(as_dict(job[name])["total_ios"]) > 0 for job in output.jobs for name in DIRECTIONS)
+    except (ParseError, KeyError, TypeError, ValueError):
+        text = (answer.stdout + b"\n" + answer.stderr).decode("utf-8", "replace")
+        lines = [
+            line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("{", '"'))
+        ]
+        ended = f"was ended by signal {-answer.exit_code}" if answer.exit_code < 0 else f"failed ({answer.exit_code})"
+        raise ToolError(f"fio {ended}: {' | '.join(lines[-2:])[:300] or 'no message'}", hint=hint) from None
+    if not moved:
+        text = " | ".join(output.messages[-2:])[:300] or "no message"
+        raise ToolError(f"fio failed ({answer.exit_code}) without one I/O: {text}", hint=hint)
+
+
+def parse(
+    run_id: str,
+    step_index: int,
+    answer: RawAnswer,
+    *,
+    client: str,
+    expected: Sequence[str] = (),
+    own_cpu: bool = False,
+) -> FioRows:
+    """Return the rows of one fio process.
+
+    `client` names it in the rows (several jobs in one process get a suffix). `expected` directions get a result
+    row even when nothing moved. `own_cpu`: the job thread does all the work, so its CPU is the load's.
+    Raises ParseError.
+    """
+    output = read_output(answer)
+    results: list[Result] = []
+    histograms: list[Histogram] = []
+    with parsing(f"the output of {answer.label}"):
+        for index, job in enumerate(output.jobs):
+            name = client if len(output.jobs) == 1 else f"{client}.{index}"
+            for direction in DIRECTIONS:
+                side = as_dict(job[direction])
+                if as_int(side["total_ios"]) == 0 and direction not in expected:
+                    continue
+                row = _Row(run_id, step_index, name, direction)
+                results.append(_result(row, job, side, answer.exit_code, own_cpu=own_cpu))
+                histograms.extend(_histograms(row, side))
+        window_ns = max([r.runtime_ns for r in results], default=0)
+        series = read_series(answer.files)
+        clock = _clock(answer, output, series, window_ns // 1_000_000)
+        rows = tuple(intervals(run_id, step_index, client, series, clock))
+        start_ns = clock.start_ms * 1_000_000 or _ended_ms(answer, output) * 1_000_000 - window_ns
+    return FioRows(tuple(results), rows, tuple(histograms), start_ns, start_ns + window_ns)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Row:
+    """The columns that every row of one job and direction begins with."""
+
+    run_id: str
+    step_index: int
+    client: str
+    direction: str
+
+
+def _result(row: _Row, job: dict[str, Any], side: dict[str, Any], exit_code: int, *, own_cpu: bool) -> Result:
+    """Return the totals of one direction of one job."""
+    latency = as_dict(side["lat_ns"])
+    counted = as_int(latency.get("N", side["total_ios"])) > 0
+    failed = as_int(job.get("total_err", 0)) or (1 if as_int(job.get("error", 0)) or exit_code != 0 else 0)
+    cpu_s = as_int(job.get("job_runtime", 0)) / 1000 / 100
+
+    def figure(name: str) -> float | None:
+        return as_float(latency[name]) if counted else None
+
+    return Result(
+        run_id=row.run_id,
+        step_index=row.step_index,
+        client=row.client,
+        direction=row.direction,
+        io_count=as_int(side["total_ios"]),
+        io_bytes=as_int(side["io_bytes"]),
+        error_count=failed,
+        runtime_ns=as_int(side["runtime"]) * 1_000_000,
+        iops=as_float(side["iops"]),
+        bandwidth_bytes_per_s=as_float(side["bw_bytes"]),
+        latency_ns_mean=figure("mean"),
+        latency_ns_stddev=figure("stddev"),
+        latency_ns_min=figure("min"),
+        latency_ns_max=figure("max"),
+        cpu_user_s=as_float(job["usr_cpu"]) * cpu_s if own_cpu else None,
+        cpu_system_s=as_float(job["sys_cpu"]) * cpu_s if own_cpu else None,
+    )
+
+
+def _histograms(row: _Row, side: dict[str, Any]) -> Iterable[Histogram]:
+    """Yield the buckets of the three latencies that hold anything."""
+    for kind in _KINDS:
+        bins = as_dict(as_dict(side.get(f"{kind}_ns", {})).get("bins", {}))
+        for value, count in bins.items():
+            if as_int(count) > 0:
+                yield Histogram(
+                    row.run_id, row.step_index, row.client, row.direction, kind, as_int(value), as_int(count)
+                )
+
+
+def _clock(answer: RawAnswer, output: FioOutput, series: Series, window_ms: int) -> LogClock:
+    """Return how to read the times of the logs, and thereby when the measured window began.
+
+    With log_unix_epoch the logs have the load machine's clock, and the first interval ends one length after the
+    start. But intervals without an I/O have no line, so the window cannot have begun later than its length before
+    fio wrote its JSON. Without absolute times the logs count from the start of the window themselves.
+    """
+    options = as_dict(output.jobs[0].get("job options", {}))
+    length_ms = as_int(options["log_avg_msec"]) if "log_avg_msec" in options else usual_length_ms(series)
+    first_ms = first_end_ms(series)
+    if first_ms is None or str(options.get("log_unix_epoch", "0")) != "1":
+        return LogClock(0, length_ms)
+    latest_ms = _ended_ms(answer, output) - window_ms
+    return LogClock(min(first_ms - length_ms, max(latest_ms, answer.started_ns // 1_000_000)), length_ms)
+
+
+def _ended_ms(answer: RawAnswer, output: FioOutput) -> int:
+    """Return when the load ended: fio's own time stamp, right after the last I/O, or when its process had ended."""
+    return output.timestamp_ms if output.timestamp_ms is not None else answer.ended_ns // 1_000_000
