@@ -1,0 +1,105 @@
+"""ceph.conf of a lab. One file for daemons and clients; every path lies in the lab's own directory."""
+
+from __future__ import annotations
+
+from bathyscope.lab.layout import Layout
+from bathyscope.lab.spec import LabSpec
+
+# A read test needs a working set larger than the caches; images in a lab are 512 MiB to 1 GiB. 48 MiB for each OSD
+# keeps most of such an image on the device. What a step read from cache is still taken from the OSD's counters.
+BLUESTORE_CACHE_BYTES = 48 << 20
+OSD_MEMORY_TARGET_BYTES = 1 << 30
+
+
+def render(spec: LabSpec, layout: Layout, *, fsid: str, ports: tuple[int, int], newer_than_pacific: bool) -> str:
+    """Return the text of ceph.conf.
+
+    What differs from Ceph's defaults is what one small machine needs (addresses, sizes, quick reports), never what
+    the I/O path does; the two exceptions, the BlueStore cache and mClock's capacity, are commented.
+    """
+    directory = layout.directory
+    sections: dict[str, dict[str, object]] = {
+        "global": {
+            "fsid": fsid,
+            "mon host": f"[v2:127.0.0.1:{ports[0]},v1:127.0.0.1:{ports[1]}]",
+            "auth cluster required": "cephx",
+            "auth service required": "cephx",
+            "auth client required": "cephx",
+            "keyring": f"{layout.keyrings}/$name.keyring",
+            "run dir": layout.run,
+            "log file": f"{layout.log}/$name.log",
+            "log to stderr": "false",
+            "err to stderr": "true",
+            "crash dir": layout.crash,
+            "ms bind ipv4": "true",
+            "ms bind ipv6": "false",
+            "osd crush chooseleaf type": 1 if spec.failure_domain == "host" else 0,
+            "osd pool default size": spec.replica_count,
+            "osd pool default min size": max(1, spec.replica_count - 1),
+            "osd pool default pg num": 32,
+            "osd pool default pgp num": 32,
+            "osd pool default pg autoscale mode": "off",
+            "mon allow pool size one": "true",
+            "mon allow pool delete": "true",
+            "mon max pg per osd": 1000,
+        },
+        "client": {
+            # Without $pid, a second client of the same name complains about the first one's socket.
+            "admin socket": f"{layout.run}/$cluster-$name.$pid.asok",
+            # Clients are tools of the user: they must not need a writable log directory.
+            "log file": "",
+        },
+        "mon": {
+            "public addr": "127.0.0.1",
+            "mon data": f"{directory}/data/mon.$id",
+            "admin socket": f"{layout.run}/$name.asok",
+            "mon cluster log file": f"{layout.log}/cluster.log",
+            # Changes to the cluster's maps are proposed at once: a lab has nobody to wait for.
+            "paxos propose interval": 0.1,
+            "paxos min wait": 0.02,
+            "mon mgr digest period": 1,
+            "mon warn on pool no redundancy": "false",
+            "mon data avail warn": 1,
+            "mon data avail crit": 0,
+            "auth allow insecure global id reclaim": "false",
+        },
+        "mgr": {
+            "public addr": "127.0.0.1",
+            "mgr data": f"{directory}/data/mgr.$id",
+            "admin socket": f"{layout.run}/$name.asok",
+            "mgr stats period": 2,
+        },
+        "osd": {
+            "public addr": "127.0.0.1",
+            "cluster addr": "127.0.0.1",
+            "osd data": f"{directory}/data/osd.$id",
+            "admin socket": f"{layout.run}/$name.asok",
+            "osd objectstore": "bluestore",
+            "osd crush update on start": "false",
+            "osd class update on start": "false",
+            "osd memory target": OSD_MEMORY_TARGET_BYTES,
+            "bluestore cache autotune": "false",
+            "bluestore cache size": BLUESTORE_CACHE_BYTES,
+        },
+        "mds": {
+            "public addr": "127.0.0.1",
+            "mds data": f"{directory}/data/mds.$id",
+            "admin socket": f"{layout.run}/$name.asok",
+            "mds cache memory limit": 256 << 20,
+        },
+    }
+    if newer_than_pacific:
+        sections["osd"]["osd mclock skip benchmark"] = "true"
+    for osd_id, device_class, _ in spec.osds():
+        section = sections.setdefault(f"osd.{osd_id}", {})
+        if newer_than_pacific:
+            # mClock's own benchmark would measure the device before its throttle is applied.
+            profile = spec.profiles[device_class]
+            suffix = "hdd" if profile.rotational else "ssd"
+            section[f"osd mclock max capacity iops {suffix}"] = round(profile.write_iops, 3)
+    return "\n".join(_section(name, options) for name, options in sections.items() if options)
+
+
+def _section(name: str, options: dict[str, object]) -> str:
+    lines = [f"[{name}]", *(f"{key} = {value}" for key, value in options.items())]
+    return "\n".join(lines) + "\n"

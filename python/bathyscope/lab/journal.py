@@ -1,0 +1,123 @@
+"""The journal: each resource is written down before it exists, so that nothing can be lost by a kill.
+
+One JSON object in a line, appended by a single write. What survives `kill -9` is the page cache, so no fsync is
+needed; what does not survive a power failure (processes, loop devices, mounts, control groups) needs no journal.
+A torn last line is ignored: its resource had not been made yet. Entries:
+
+    {"make": "process", "pid", "start_ticks", "boot_id", "name", "daemon"}    the program waits until this is written
+    {"make": "loop", "backing"}     the device is found again by its backing file
+    {"make": "cgroup", "path"}
+    {"make": "mount", "path"}
+    {"make": "directory", "path"}   an empty directory outside the lab, made as a mount point
+    {"gone": "process", "pid", "start_ticks"}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from bathyscope.lab.process import Identity
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JournaledProcess:
+    """A process that was started. `daemon` tells a part of the cluster from a short helper program."""
+
+    name: str
+    identity: Identity
+    daemon: bool
+
+
+@dataclasses.dataclass(slots=True)
+class Resources:
+    """What the journal says may exist. Lists are in the order of making."""
+
+    processes: list[JournaledProcess] = dataclasses.field(default_factory=list)
+    loop_backings: list[str] = dataclasses.field(default_factory=list)
+    cgroups: list[str] = dataclasses.field(default_factory=list)
+    mounts: list[str] = dataclasses.field(default_factory=list)
+    directories: list[str] = dataclasses.field(default_factory=list)
+
+
+class Journal:
+    """Append-only list of resources of one lab. Thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._mutex = threading.Lock()
+
+    def process(self, name: str, identity: Identity, *, daemon: bool) -> None:
+        """A process is about to become the program `name`."""
+        self._append({"make": "process", "name": name, "daemon": daemon, **dataclasses.asdict(identity)})
+
+    def process_gone(self, identity: Identity) -> None:
+        """A helper process has ended."""
+        self._append({"gone": "process", "pid": identity.pid, "start_ticks": identity.start_ticks})
+
+    def loop(self, backing: Path) -> None:
+        """A loop device over `backing` is about to be made."""
+        self._append({"make": "loop", "backing": str(backing)})
+
+    def cgroup(self, path: Path) -> None:
+        """A control group is about to be made."""
+        self._append({"make": "cgroup", "path": str(path)})
+
+    def mount(self, path: Path) -> None:
+        """Something is about to be mounted at `path`."""
+        self._append({"make": "mount", "path": str(path)})
+
+    def directory(self, path: Path) -> None:
+        """An empty directory outside the lab's own is about to be made."""
+        self._append({"make": "directory", "path": str(path)})
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
+        with self._mutex:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+            try:
+                size = os.fstat(descriptor).st_size
+                torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+                data = b"\n" + line if torn else line
+                if os.write(descriptor, data) != len(data):
+                    raise OSError(f"short write to {self._path}")
+            finally:
+                os.close(descriptor)
+
+
+def read(path: Path) -> Resources:
+    """Return what the journal at `path` says may exist; nothing when there is no journal."""
+    resources = Resources()
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return resources
+    for line in lines:
+        try:
+            entry = json.loads(line)
+            _apply(resources, entry)
+        except (ValueError, KeyError, TypeError):
+            continue
+    return resources
+
+
+def _apply(resources: Resources, entry: dict[str, Any]) -> None:
+    match entry.get("make"), entry.get("gone"):
+        case "process", _:
+            identity = Identity(int(entry["pid"]), int(entry["start_ticks"]), str(entry["boot_id"]))
+            resources.processes.append(JournaledProcess(str(entry["name"]), identity, bool(entry["daemon"])))
+        case "loop", _:
+            resources.loop_backings.append(str(entry["backing"]))
+        case "cgroup", _:
+            resources.cgroups.append(str(entry["path"]))
+        case "mount", _:
+            resources.mounts.append(str(entry["path"]))
+        case "directory", _:
+            resources.directories.append(str(entry["path"]))
+        case _, "process":
+            gone = (int(entry["pid"]), int(entry["start_ticks"]))
+            resources.processes = [p for p in resources.processes if (p.identity.pid, p.identity.start_ticks) != gone]

@@ -1,0 +1,84 @@
+"""Loop devices with direct I/O over files: block devices that a control group can throttle.
+
+A device is known by its backing file, which is unique to the lab; the kernel's table (/sys/block/loop*) is the truth.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from bathyscope.errors import LabError
+from bathyscope.lab.run import last_line, system
+
+SYS_BLOCK = Path("/sys/block")
+
+
+def create_file(path: Path, size_bytes: int, *, preallocate: bool) -> None:
+    """Make a file of `size_bytes`: sparse, or with its space reserved. Raises OSError."""
+    with path.open("xb") as file:
+        file.truncate(size_bytes)
+        if preallocate:
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
+
+
+def attach(backing: Path) -> str:
+    """Attach a loop device with direct I/O to `backing` and return its path ("/dev/loop3").
+
+    Falls back to buffered I/O where the file system beneath has no direct I/O; `direct` tells. Raises LabError.
+    """
+    for attempt in range(5):
+        result = system("losetup", "--find", "--show", "--direct-io=on", str(backing))
+        if result.exit_code == 0:
+            return result.stdout.decode().strip()
+        # Two programs that look for a free device at the same time can choose the same one.
+        time.sleep(0.1 * (attempt + 1))
+    raise LabError(
+        f"no loop device for {backing}: {last_line(result.stderr)}", hint="try --no-throttle: it uses plain files"
+    )
+
+
+def find(backing: str, sys_block: Path = SYS_BLOCK) -> list[str]:
+    """Return the loop devices whose backing file is `backing` (also if it was deleted meanwhile)."""
+    devices = []
+    for entry in sys_block.glob("loop[0-9]*"):
+        try:
+            file = (entry / "loop" / "backing_file").read_text(encoding="utf-8", errors="surrogateescape").rstrip("\n")
+        except OSError:
+            continue
+        if file.removesuffix(" (deleted)") == backing:
+            devices.append(f"/dev/{entry.name}")
+    return devices
+
+
+def detach(backing: str, timeout_s: float = 10.0) -> list[str]:
+    """Detach every loop device of `backing`; return those that are still attached after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        devices = find(backing)
+        if not devices or time.monotonic() > deadline:
+            return devices
+        for device in devices:
+            system("losetup", "--detach", device)
+        # While someone has the device open, the kernel detaches it at the last close.
+        if find(backing):
+            time.sleep(0.1)
+
+
+def direct(device: str) -> bool:
+    """Whether the device does direct I/O on its backing file, that is, bypasses this machine's page cache."""
+    path = SYS_BLOCK / Path(device).name / "loop" / "dio"
+    return path.read_text(encoding="ascii").strip() == "1"
+
+
+def set_rotational(device: str, *, rotational: bool) -> None:
+    """Tell the kernel, and so Ceph, whether the device rotates: BlueStore and the OSD choose defaults by it."""
+    path = SYS_BLOCK / Path(device).name / "queue" / "rotational"
+    path.write_text("1" if rotational else "0", encoding="ascii")
+
+
+def device_number(device: str) -> str:
+    """Return "major:minor" of a block device."""
+    number = os.stat(device).st_rdev  # noqa: PTH116 - one call, no Path needed
+    return f"{os.major(number)}:{os.minor(number)}"
