@@ -9,9 +9,11 @@
 pub mod curve;
 pub mod hash;
 pub mod histogram;
+pub mod key_ids;
 pub mod lines;
 pub mod parallel;
 pub mod profile;
+pub mod simulate;
 pub mod stack;
 pub mod tracker;
 
