@@ -14,7 +14,7 @@ type Block = [u64; WORDS_PER_BLOCK];
 
 /// See the [module](self).
 #[derive(Debug, Clone)]
-pub(crate) struct FrequencySketch {
+pub struct FrequencySketch {
     blocks: Vec<Block>,
     additions: u64,
     /// Additions after which all counters are halved: ten per line.
@@ -23,7 +23,7 @@ pub(crate) struct FrequencySketch {
 
 impl FrequencySketch {
     /// A sketch for a cache of `capacity` lines: at least one word, that is four counters per row, for each line.
-    pub(crate) fn new(capacity: usize) -> Self {
+    pub fn new(capacity: usize) -> Self {
         let blocks = capacity.div_ceil(WORDS_PER_BLOCK);
         Self {
             blocks: vec![[0; WORDS_PER_BLOCK]; blocks],
@@ -51,7 +51,7 @@ impl FrequencySketch {
 
     /// The count of `key`, 0 to 15; never below the truth since the last halving, unless that is above 15.
     #[inline]
-    pub(crate) fn estimate(&self, key: u64) -> u64 {
+    pub fn estimate(&self, key: u64) -> u64 {
         let (block, counters) = self.place(key);
         let words = &self.blocks[block];
         counters
@@ -63,7 +63,7 @@ impl FrequencySketch {
 
     /// Counts one more reference to `key`. Only the smallest of its counters grow.
     #[inline]
-    pub(crate) fn add(&mut self, key: u64) {
+    pub fn add(&mut self, key: u64) {
         let (block, counters) = self.place(key);
         let words = &mut self.blocks[block];
         let count = counters

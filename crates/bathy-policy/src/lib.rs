@@ -37,6 +37,7 @@ pub use belady::{Insertion, belady_misses, belady_misses_with};
 pub use clock::Clock;
 pub use clock2q_plus::{Clock2QPlus, Clock2QPlusOptions};
 pub use fifo::Fifo;
+pub use frequency_sketch::FrequencySketch;
 pub use index::{DenseIndex, HashIndex, HashSeed, KeyIndex, Universe};
 pub use kind::{
     ParsePolicyKindError, PolicyKind, PolicyOptions, PolicyVisitor, build, build_with_options, visit_policy,

@@ -1,0 +1,439 @@
+//! Reference implementations that remember more than what is resident.
+
+use crate::Model;
+
+pub(crate) fn take(list: &mut Vec<u64>, key: u64) -> bool {
+    let position = list.iter().position(|&other| other == key);
+    position.is_some_and(|position| {
+        list.remove(position);
+        true
+    })
+}
+
+/// Johnson, Shasha, VLDB 1994, the full version.
+pub(crate) struct TwoQ {
+    capacity: usize,
+    a1_in: Vec<u64>,
+    am: Vec<u64>,
+    a1_out: Vec<u64>,
+}
+
+impl TwoQ {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self {
+            capacity,
+            a1_in: Vec::new(),
+            am: Vec::new(),
+            a1_out: Vec::new(),
+        }
+    }
+}
+
+impl Model for TwoQ {
+    fn touch(&mut self, key: u64) -> bool {
+        if take(&mut self.am, key) {
+            self.am.push(key);
+            return true;
+        }
+        self.a1_in.contains(&key)
+    }
+
+    fn miss(&mut self, key: u64) -> Vec<u64> {
+        let mut evicted = Vec::new();
+        let was_out = take(&mut self.a1_out, key);
+        if self.a1_in.len() + self.am.len() == self.capacity {
+            if self.a1_in.len() > self.capacity / 4 {
+                let victim = self.a1_in.remove(0);
+                self.a1_out.push(victim);
+                evicted.push(victim);
+                if self.a1_out.len() > self.capacity / 2 {
+                    self.a1_out.remove(0);
+                }
+            } else {
+                evicted.push(self.am.remove(0));
+            }
+        }
+        if was_out {
+            self.am.push(key);
+        } else {
+            self.a1_in.push(key);
+        }
+        evicted
+    }
+
+    fn remove(&mut self, key: u64) {
+        for list in [&mut self.a1_in, &mut self.am, &mut self.a1_out] {
+            take(list, key);
+        }
+    }
+
+    fn residents(&self) -> Vec<u64> {
+        [&self.a1_in[..], &self.am].concat()
+    }
+}
+
+/// Megiddo, Modha, FAST 2003, figure 4.
+pub(crate) struct Arc {
+    c: usize,
+    p: f64,
+    t1: Vec<u64>,
+    t2: Vec<u64>,
+    b1: Vec<u64>,
+    b2: Vec<u64>,
+}
+
+impl Arc {
+    pub(crate) fn new(c: usize) -> Self {
+        Self {
+            c,
+            p: 0.0,
+            t1: Vec::new(),
+            t2: Vec::new(),
+            b1: Vec::new(),
+            b2: Vec::new(),
+        }
+    }
+
+    fn replace(&mut self, in_b2: bool) -> Vec<u64> {
+        if self.t1.len() + self.t2.len() < self.c {
+            return Vec::new();
+        }
+        let t1 = self.t1.len() as f64;
+        let victim = if self.t2.is_empty() || t1 >= 1.0 && ((in_b2 && t1 >= self.p) || t1 > self.p) {
+            self.b1.push(self.t1.remove(0));
+            self.b1.last()
+        } else {
+            self.b2.push(self.t2.remove(0));
+            self.b2.last()
+        };
+        victim.copied().into_iter().collect()
+    }
+}
+
+impl Model for Arc {
+    fn touch(&mut self, key: u64) -> bool {
+        let resident = take(&mut self.t1, key) || take(&mut self.t2, key);
+        if resident {
+            self.t2.push(key);
+        }
+        resident
+    }
+
+    fn miss(&mut self, key: u64) -> Vec<u64> {
+        let (b1, b2) = (self.b1.len() as f64, self.b2.len() as f64);
+        if take(&mut self.b1, key) {
+            let delta = if b1 >= b2 { 1.0 } else { b2 / b1 };
+            self.p = (self.p + delta).min(self.c as f64);
+            let evicted = self.replace(false);
+            self.t2.push(key);
+            return evicted;
+        }
+        if take(&mut self.b2, key) {
+            let delta = if b2 >= b1 { 1.0 } else { b1 / b2 };
+            self.p = (self.p - delta).max(0.0);
+            let evicted = self.replace(true);
+            self.t2.push(key);
+            return evicted;
+        }
+        let l1 = self.t1.len() + self.b1.len();
+        let evicted = if l1 == self.c && self.t1.len() == self.c {
+            vec![self.t1.remove(0)]
+        } else {
+            if l1 == self.c {
+                self.b1.remove(0);
+            } else if l1 + self.t2.len() + self.b2.len() == 2 * self.c {
+                self.b2.remove(0);
+            }
+            self.replace(false)
+        };
+        self.t1.push(key);
+        evicted
+    }
+
+    fn remove(&mut self, key: u64) {
+        for list in [&mut self.t1, &mut self.t2, &mut self.b1, &mut self.b2] {
+            take(list, key);
+        }
+    }
+
+    fn residents(&self) -> Vec<u64> {
+        [&self.t1[..], &self.t2].concat()
+    }
+}
+
+/// Jiang, Zhang, SIGMETRICS 2002, section 3, with the stack bounded to twice the lines.
+pub(crate) struct Lirs {
+    capacity: usize,
+    hir_capacity: usize,
+    stack: Vec<u64>,
+    lir: Vec<u64>,
+    q: Vec<u64>,
+    /// Keys in the stack that are not resident, in the order in which they left.
+    gone: Vec<u64>,
+}
+
+impl Lirs {
+    pub(crate) fn new(capacity: usize) -> Self {
+        let hir_capacity = (capacity / 100).max(1);
+        Self {
+            capacity,
+            hir_capacity,
+            stack: Vec::new(),
+            lir: Vec::new(),
+            q: Vec::new(),
+            gone: Vec::new(),
+        }
+    }
+
+    fn prune(&mut self) {
+        while let Some(&bottom) = self.stack.first() {
+            if self.lir.contains(&bottom) {
+                break;
+            }
+            self.stack.remove(0);
+            take(&mut self.gone, bottom);
+        }
+    }
+
+    fn make_lir(&mut self, key: u64) {
+        self.lir.push(key);
+        if self.lir.len() > self.capacity - self.hir_capacity {
+            self.prune();
+            let demoted = self.stack.remove(0);
+            take(&mut self.lir, demoted);
+            self.q.push(demoted);
+        }
+        self.prune();
+    }
+
+    fn bound(&mut self) {
+        while self.stack.len() > 2 * self.capacity && !self.gone.is_empty() {
+            let forgotten = self.gone.remove(0);
+            take(&mut self.stack, forgotten);
+        }
+    }
+}
+
+impl Model for Lirs {
+    fn touch(&mut self, key: u64) -> bool {
+        if !self.lir.contains(&key) && !self.q.contains(&key) {
+            return false;
+        }
+        let was_in_stack = take(&mut self.stack, key);
+        self.stack.push(key);
+        if self.lir.contains(&key) {
+            self.prune();
+        } else if was_in_stack {
+            take(&mut self.q, key);
+            self.make_lir(key);
+        } else {
+            take(&mut self.q, key);
+            self.q.push(key);
+            self.bound();
+        }
+        true
+    }
+
+    fn miss(&mut self, key: u64) -> Vec<u64> {
+        let was_in_stack = take(&mut self.gone, key);
+        let mut evicted = Vec::new();
+        if self.lir.len() + self.q.len() == self.capacity {
+            let victim = self.q.remove(0);
+            evicted.push(victim);
+            if self.stack.contains(&victim) {
+                self.gone.push(victim);
+            }
+        }
+        take(&mut self.stack, key);
+        self.stack.push(key);
+        if was_in_stack || self.lir.len() < self.capacity - self.hir_capacity {
+            self.make_lir(key);
+        } else {
+            self.q.push(key);
+        }
+        self.bound();
+        evicted
+    }
+
+    fn remove(&mut self, key: u64) {
+        for list in [&mut self.stack, &mut self.lir, &mut self.q, &mut self.gone] {
+            take(list, key);
+        }
+        self.prune();
+    }
+
+    fn residents(&self) -> Vec<u64> {
+        [&self.lir[..], &self.q].concat()
+    }
+}
+
+struct Entry {
+    key: u64,
+    count: u32,
+    /// Insertions into the small queue up to this one.
+    born: usize,
+}
+
+/// S3-FIFO (Yang and others, SOSP 2023) and `Clock2Q+` (Zhai and others, arXiv 2511.21958), sharing one capacity or,
+/// with the small queue in memory, each queue with its own.
+pub(crate) struct ThreeQueues {
+    capacity: usize,
+    small_capacity: usize,
+    ghost_capacity: usize,
+    promote_at: u32,
+    max_count: u32,
+    window: f64,
+    own_rooms: bool,
+    births: usize,
+    small: Vec<Entry>,
+    main: Vec<Entry>,
+    ghost: Vec<u64>,
+}
+
+impl ThreeQueues {
+    pub(crate) fn s3_fifo(capacity: usize, small_in_ram: bool) -> Self {
+        let small_capacity = (capacity / 10).max(1);
+        Self {
+            capacity,
+            small_capacity,
+            ghost_capacity: capacity * 9 / 10,
+            promote_at: 2,
+            max_count: 3,
+            window: 0.0,
+            own_rooms: small_in_ram && capacity > 1,
+            births: 0,
+            small: Vec::new(),
+            main: Vec::new(),
+            ghost: Vec::new(),
+        }
+    }
+
+    pub(crate) fn clock2q_plus(capacity: usize, small_in_ram: bool) -> Self {
+        let s3_fifo = Self::s3_fifo(capacity, small_in_ram);
+        let window = s3_fifo.small_capacity as f64 / 2.0;
+        Self {
+            ghost_capacity: capacity / 2,
+            promote_at: 1,
+            max_count: 1,
+            window,
+            ..s3_fifo
+        }
+    }
+
+    fn main_capacity(&self) -> usize {
+        self.capacity - self.small_capacity
+    }
+
+    fn is_full(&self) -> bool {
+        self.small.len() + self.main.len() == self.capacity
+    }
+
+    fn evict_main(&mut self, evicted: &mut Vec<u64>) {
+        loop {
+            let mut oldest = self.main.remove(0);
+            if oldest.count == 0 {
+                evicted.push(oldest.key);
+                return;
+            }
+            oldest.count -= 1;
+            self.main.push(oldest);
+        }
+    }
+
+    /// Returns whether a line became free.
+    fn pop_small(&mut self, evicted: &mut Vec<u64>) -> bool {
+        let oldest = self.small.remove(0);
+        if oldest.count >= self.promote_at {
+            if self.own_rooms && self.main.len() == self.main_capacity() {
+                self.evict_main(evicted);
+            }
+            self.main.push(Entry { count: 0, ..oldest });
+            return false;
+        }
+        evicted.push(oldest.key);
+        self.ghost.push(oldest.key);
+        if self.ghost.len() > self.ghost_capacity {
+            self.ghost.remove(0);
+        }
+        true
+    }
+
+    fn evict_shared(&mut self, evicted: &mut Vec<u64>) {
+        if self.main.len() <= self.main_capacity() {
+            while !self.small.is_empty() {
+                if self.pop_small(evicted) {
+                    return;
+                }
+            }
+        }
+        self.evict_main(evicted);
+    }
+}
+
+impl Model for ThreeQueues {
+    fn touch(&mut self, key: u64) -> bool {
+        let (births, window) = (self.births, self.window);
+        if let Some(entry) = self.small.iter_mut().find(|entry| entry.key == key) {
+            if (births - entry.born) as f64 >= window {
+                entry.count = (entry.count + 1).min(self.max_count);
+            }
+            return true;
+        }
+        let found = self.main.iter_mut().find(|entry| entry.key == key);
+        found.is_some_and(|entry| {
+            entry.count = (entry.count + 1).min(self.max_count);
+            true
+        })
+    }
+
+    fn miss(&mut self, key: u64) -> Vec<u64> {
+        let mut evicted = Vec::new();
+        let mut to_main = take(&mut self.ghost, key);
+        if to_main {
+            if self.own_rooms {
+                if self.main.len() == self.main_capacity() {
+                    self.evict_main(&mut evicted);
+                }
+            } else if self.is_full() {
+                self.evict_shared(&mut evicted);
+            }
+        } else if self.small.len() >= self.small_capacity && !self.is_full() {
+            to_main = true;
+        } else if self.own_rooms {
+            if self.small.len() == self.small_capacity {
+                self.pop_small(&mut evicted);
+            }
+        } else if self.is_full() {
+            self.evict_shared(&mut evicted);
+        }
+        if to_main {
+            self.main.push(Entry {
+                key,
+                count: 0,
+                born: 0,
+            });
+        } else {
+            self.births += 1;
+            self.small.push(Entry {
+                key,
+                count: 0,
+                born: self.births,
+            });
+        }
+        evicted
+    }
+
+    fn remove(&mut self, key: u64) {
+        self.small.retain(|entry| entry.key != key);
+        self.main.retain(|entry| entry.key != key);
+        take(&mut self.ghost, key);
+    }
+
+    fn residents(&self) -> Vec<u64> {
+        self.small
+            .iter()
+            .chain(&self.main)
+            .map(|entry| entry.key)
+            .collect()
+    }
+}

@@ -1,0 +1,76 @@
+//! No access allocates: everything is allocated when a policy is made. One test in its own process, as it counts.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bathy_policy::{
+    Admission, NHit, PolicyKind, StreamBypass, admission::NHitOptions, admission::StreamBypassOptions, build,
+};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call is passed on unchanged to the system allocator, which meets the contract; counting does not
+// touch the memory.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller meets the contract of `alloc`, which is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the pointer came from `alloc` above, that is from the system allocator, with this layout.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn accesses_do_not_allocate() {
+    let key = |step: u64| {
+        let mixed = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        if step.is_multiple_of(3) {
+            mixed % 5000
+        } else {
+            mixed % 400
+        }
+    };
+    let before_any = ALLOCATIONS.load(Ordering::Relaxed);
+    for kind in PolicyKind::ALL {
+        for universe in [None, Some(5000)] {
+            let mut policy = build(kind, 1000, universe);
+            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            for step in 0..100_000 {
+                policy.access(key(step));
+                if step % 50 == 0 {
+                    policy.remove(key(step / 2));
+                }
+            }
+            assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), before, "{kind} {universe:?}");
+        }
+    }
+    assert!(
+        ALLOCATIONS.load(Ordering::Relaxed) > before_any,
+        "the counter counts"
+    );
+    let n_hit = NHit::new(NHitOptions {
+        threshold: 3,
+        fill_trigger: 0.0,
+        tracked_keys: 1000,
+    });
+    let filters: [Box<dyn Admission>; 2] = [
+        Box::new(n_hit),
+        Box::new(StreamBypass::new(StreamBypassOptions::default())),
+    ];
+    for mut filter in filters {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        for step in 0..100_000 {
+            filter.admit(key(step), step, 4096);
+        }
+        assert_eq!(ALLOCATIONS.load(Ordering::Relaxed), before, "{}", filter.name());
+    }
+}
