@@ -19,8 +19,9 @@ import sys
 
 LAUNCH_FAILED = 126
 
+# `warnings` is what execvp imports at its first call: inside another root it would not be found any more.
 _SOURCE = """
-import ctypes, os, sys, _signal
+import ctypes, os, sys, warnings, _signal
 parent, cgroup, root = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 doing = "tie its life to ours"
 try:
