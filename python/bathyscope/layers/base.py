@@ -44,7 +44,15 @@ class ObjectsNeed:
     total_bytes: int
 
 
-Need = PoolNeed | ImageNeed | ObjectsNeed
+@dataclasses.dataclass(frozen=True, slots=True)
+class DiskNeed:
+    """The working set of a disk that may be overwritten: the first `size_bytes` of it, written once a run."""
+
+    path: str
+    size_bytes: int
+
+
+Need = PoolNeed | ImageNeed | ObjectsNeed | DiskNeed
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,11 +69,13 @@ class LayerContext:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LayerRows:
-    """What the answers of one step say."""
+    """What the answers of one step say. The measured window is in ns since the epoch, None when it is not known."""
 
     results: tuple[Result, ...]
     intervals: tuple[Interval, ...]
     histograms: tuple[Histogram, ...]
+    measured_start_ns: int | None = None
+    measured_end_ns: int | None = None
 
 
 class Layer(Protocol):

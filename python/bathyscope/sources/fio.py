@@ -140,7 +140,7 @@ def parse(
                 results.append(_result(row, job, side, answer.exit_code, own_cpu=own_cpu))
                 histograms.extend(_histograms(row, side))
         window_ns = max([r.runtime_ns for r in results], default=0)
-        series = read_series(answer.files)
+        series = _own_lines(read_series(answer.files), answer, output)
         clock = _clock(answer, output, series, window_ns // 1_000_000)
         rows = tuple(intervals(run_id, step_index, client, series, clock))
         start_ns = clock.start_ms * 1_000_000 or _ended_ms(answer, output) * 1_000_000 - window_ns
@@ -196,6 +196,19 @@ def _histograms(row: _Row, side: dict[str, Any]) -> Iterable[Histogram]:
                 yield Histogram(
                     row.run_id, row.step_index, row.client, row.direction, kind, as_int(value), as_int(count)
                 )
+
+
+def _own_lines(series: Series, answer: RawAnswer, output: FioOutput) -> Series:
+    """Return the log lines of this process. fio appends to a log that exists, so an earlier one's may be there.
+
+    A remote server's clock is not ours; its logs are sent whole and written anew by our side.
+    """
+    options = as_dict(output.jobs[0].get("job options", {}))
+    if str(options.get("log_unix_epoch", "0")) != "1" or any(word.startswith("--client=") for word in answer.argv):
+        return series
+    # A second of grace: fio rounds the end of the last interval.
+    first_ms, last_ms = answer.started_ns // 1_000_000, answer.ended_ns // 1_000_000 + 1000
+    return {key: [line for line in lines if first_ms <= line[0] <= last_ms] for key, lines in series.items()}
 
 
 def _clock(answer: RawAnswer, output: FioOutput, series: Series, window_ms: int) -> LogClock:

@@ -66,7 +66,7 @@ def usual_length_ms(series: Series) -> int:
 
 def first_end_ms(series: Series) -> int | None:
     """Return the end of the first interval that any IOPS log has."""
-    return min((lines[0][0] for (kind, _), lines in series.items() if kind == "iops"), default=None)
+    return min((lines[0][0] for (kind, _), lines in series.items() if kind == "iops" and lines), default=None)
 
 
 def intervals(run_id: str, step_index: int, client: str, series: Series, clock: LogClock) -> Iterator[Interval]:

@@ -1,0 +1,125 @@
+"""What the layers share: names of what is ours, the way to the cluster, and rows from fio's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bathyscope.host import ProcessRequest
+from bathyscope.layers.base import LayerContext, LayerRows
+from bathyscope.records import Histogram, Interval, Result
+from bathyscope.sources import fio, fio_command
+from bathyscope.sources.base import RawAnswer
+from bathyscope.sources.fio_command import Options, Place
+from bathyscope.spec import FioClient, StepSpec
+
+DEFAULT_WORKING_SET_BYTES = 1 << 30
+DEFAULT_OBJECT_BYTES = 4 << 20
+PREFILL_BLOCK_BYTES = 4 << 20
+PREFILL_QUEUE_DEPTH = 16
+
+# The slowest disk that a prefill is meant for writes 5 MB/s after replication; slower counts as hung.
+_PREFILL_BYTES_PER_S_MIN = 5e6
+
+
+def pool_name(layer: str, step: StepSpec, context: LayerContext) -> str:
+    """Return the name of our pool for a layer and device class."""
+    return f"{context.prefix}-{layer}-{step.device_class or 'all'}"
+
+
+def cluster_place(context: LayerContext) -> Place:
+    """Return how a program reaches the cluster: librados reads CEPH_CONF and CEPH_KEYRING."""
+    target = context.target
+    environment = []
+    if target.conf is not None:
+        environment.append(("CEPH_CONF", target.conf))
+    if target.keyring is not None:
+        environment.append(("CEPH_KEYRING", target.keyring))
+    return Place(environment=tuple(environment), root=target.root)
+
+
+def client_id(context: LayerContext) -> str:
+    """Return the cephx name as fio's engines take it: without "client."."""
+    return context.target.client.removeprefix("client.")
+
+
+def fio_client(job: int, context: LayerContext) -> FioClient | None:
+    """Return the remote server of a job, dealt out in turn; None: this machine."""
+    clients = context.target.clients
+    return clients[job % len(clients)] if clients else None
+
+
+def load(
+    step: StepSpec,
+    job: int,
+    context: LayerContext,
+    engine: Options,
+    *,
+    place: Place,
+    client: FioClient | None = None,
+    scratch: str | None = None,
+) -> ProcessRequest:
+    """Return the fio process of one job of a step: the engine's options, then the load's."""
+    label = f"fio-{job}"
+    options = {**engine, **fio_command.load_options(step, job, f"{scratch or context.scratch}/{label}")}
+    return fio_command.command(
+        label,
+        options,
+        place=place,
+        client=client,
+        # fio itself then refuses to write, whatever the options say.
+        readonly=not step.pattern.writes and client is None,
+        timeout_s=fio_command.timeout_of(step),
+    )
+
+
+def prefill(label: str, engine: Options, total_bytes: int, *, place: Place) -> ProcessRequest:
+    """Return the fio process that writes all of something once, from its start to its end."""
+    options: dict[str, str | int | float | None] = {
+        **engine,
+        "thread": None,
+        "rw": "write",
+        "bs": min(PREFILL_BLOCK_BYTES, total_bytes),
+        "iodepth": PREFILL_QUEUE_DEPTH,
+        # What is left when the size is no multiple of the block is written too.
+        "bs_unaligned": None,
+        "randrepeat": 0,
+    }
+    timeout_s = 120 + total_bytes / _PREFILL_BYTES_PER_S_MIN
+    return fio_command.command(label, options, place=place, timeout_s=timeout_s)
+
+
+def fio_rows(
+    run_id: str, step_index: int, step: StepSpec, answers: Sequence[RawAnswer], *, own_cpu: bool = False
+) -> LayerRows:
+    """Return the rows of all fio answers of a step. Raises ParseError, ToolError."""
+    expected = [name for name, used in (("read", step.pattern.reads), ("write", step.pattern.writes)) if used]
+    results: list[Result] = []
+    intervals: list[Interval] = []
+    histograms: list[Histogram] = []
+    starts_ns, ends_ns, names = [], [], set[str]()
+    for answer in answers:
+        fio.check(answer)
+        name = client_name(answer)
+        name = name if name not in names else f"{name}#{answer.label.rpartition('-')[2]}"
+        names.add(name)
+        rows = fio.parse(run_id, step_index, answer, client=name, expected=expected, own_cpu=own_cpu)
+        results += rows.results
+        intervals += rows.intervals
+        histograms += rows.histograms
+        starts_ns.append(rows.measured_start_ns)
+        ends_ns.append(rows.measured_end_ns)
+    return LayerRows(
+        tuple(results),
+        tuple(intervals),
+        tuple(histograms),
+        measured_start_ns=min(starts_ns, default=None),
+        measured_end_ns=max(ends_ns, default=None),
+    )
+
+
+def client_name(answer: RawAnswer) -> str:
+    """Return how a load process is called in the rows: fio#0, or host:port of its remote server."""
+    for word in answer.argv:
+        if word.startswith("--client="):
+            return word.removeprefix("--client=").replace(",", ":")
+    return answer.label.replace("-", "#")
