@@ -86,6 +86,6 @@ def rate_series(interval: pa.Table, column: str = "iops") -> tuple[Floats, Float
     if usual <= 0 or not keep.any():
         return np.zeros(0), np.zeros(0)
     bins = np.maximum(np.rint(end[keep] / usual).astype(np.int64) - 1, 0)
-    sums: Floats = np.bincount(bins, weights=rate[keep])
+    sums: Floats = np.bincount(bins, weights=rate[keep]).astype(np.float64)
     seconds: Floats = (np.arange(sums.size, dtype=np.float64) + 1) * usual / 1e9
     return seconds, sums

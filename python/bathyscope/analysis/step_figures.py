@@ -141,9 +141,9 @@ def _in_window(samples: pa.Table, runtime_s: float) -> pa.Table:
     """Return the samples whose middle lies in the measured window: ramp and aftermath do not count."""
     if samples.num_rows == 0:
         return samples
-    middle = pc.subtract(samples.column("offset_ns"), pc.divide(samples.column("duration_ns"), 2))
-    inside = pc.and_(pc.greater(middle, 0), pc.less_equal(middle, int(runtime_s * 1e9)))
-    return samples.filter(pc.and_(inside, pc.greater(samples.column("duration_ns"), 0)))
+    end, length = floats(samples, "offset_ns"), floats(samples, "duration_ns")
+    middle = end - length / 2
+    return samples.filter(pa.array((middle > 0) & (middle <= runtime_s * 1e9) & (length > 0)))
 
 
 def _devices(
