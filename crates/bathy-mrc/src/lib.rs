@@ -7,6 +7,7 @@
 //! Nothing here reads files or knows the time; traces come as slices of line numbers or as [`Io`]s.
 
 pub mod curve;
+pub mod groups;
 pub mod hash;
 pub mod histogram;
 pub mod key_ids;

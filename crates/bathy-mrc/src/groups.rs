@@ -1,0 +1,188 @@
+//! Profiles by group (OSD, image, pool, node) and by line size, in one pass over a mixed trace.
+
+use std::collections::BTreeMap;
+
+use crate::lines::{Io, LineSize};
+use crate::profile::Profile;
+use crate::tracker::TrackerOptions;
+
+/// A request and the group whose cache it would go through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupedIo {
+    /// The group's number, `u32::MAX` for requests of unknown group.
+    pub group: u32,
+    /// The request.
+    pub io: Io,
+}
+
+/// One profile for each group.
+#[derive(Clone, Debug)]
+pub struct GroupedProfiles {
+    options: TrackerOptions,
+    line: LineSize,
+    profiles: BTreeMap<u32, Profile>,
+}
+
+impl GroupedProfiles {
+    /// No group yet; each gets a profile of these options at its first request.
+    pub fn new(options: TrackerOptions, line: LineSize) -> Self {
+        Self {
+            options,
+            line,
+            profiles: BTreeMap::new(),
+        }
+    }
+
+    /// References a request in the cache of its group.
+    #[inline]
+    pub fn access(&mut self, request: GroupedIo) {
+        let (options, line) = (self.options, self.line);
+        self.profiles
+            .entry(request.group)
+            .or_insert_with(|| Profile::new(options, line))
+            .access_io(request.io);
+    }
+
+    /// The profiles by group number.
+    pub fn profiles(&self) -> &BTreeMap<u32, Profile> {
+        &self.profiles
+    }
+
+    /// Gives the profiles away.
+    pub fn into_profiles(self) -> BTreeMap<u32, Profile> {
+        self.profiles
+    }
+
+    /// Joins the groups of the piece of trace that follows; see [`Profile::join`].
+    pub fn join(&mut self, later: Self) {
+        for (group, profile) in later.profiles {
+            match self.profiles.entry(group) {
+                std::collections::btree_map::Entry::Vacant(place) => {
+                    place.insert(profile);
+                }
+                std::collections::btree_map::Entry::Occupied(mut place) => place.get_mut().join(profile),
+            }
+        }
+    }
+
+    /// Bytes held.
+    pub fn memory_bytes(&self) -> usize {
+        self.profiles.values().map(Profile::memory_bytes).sum()
+    }
+}
+
+/// The same requests at several line sizes.
+#[derive(Clone, Debug)]
+pub struct LineSweep {
+    sets: Vec<GroupedProfiles>,
+}
+
+impl LineSweep {
+    /// One set of groups for each line size.
+    pub fn new(options: TrackerOptions, lines: &[LineSize]) -> Self {
+        Self {
+            sets: lines
+                .iter()
+                .map(|&line| GroupedProfiles::new(options, line))
+                .collect(),
+        }
+    }
+
+    /// References `requests` in order; the line sizes are spread over `threads` threads.
+    pub fn access(&mut self, requests: &[GroupedIo], threads: usize) {
+        let threads = threads.clamp(1, self.sets.len().max(1));
+        if threads == 1 {
+            self.sets
+                .iter_mut()
+                .for_each(|set| requests.iter().for_each(|&request| set.access(request)));
+            return;
+        }
+        // Small lines cost most; dealing the sets out in turn evens the threads when they come sorted.
+        let mut shares: Vec<Vec<&mut GroupedProfiles>> = (0..threads).map(|_| Vec::new()).collect();
+        for (index, set) in self.sets.iter_mut().enumerate() {
+            let (round, place) = (index / threads, index % threads);
+            shares[if round % 2 == 0 {
+                place
+            } else {
+                threads - 1 - place
+            }]
+            .push(set);
+        }
+        std::thread::scope(|scope| {
+            for share in shares {
+                scope.spawn(move || {
+                    for set in share {
+                        requests.iter().for_each(|&request| set.access(request));
+                    }
+                });
+            }
+        });
+    }
+
+    /// The sets, in the order of the line sizes.
+    pub fn sets(&self) -> &[GroupedProfiles] {
+        &self.sets
+    }
+
+    /// Gives the sets away.
+    pub fn into_sets(self) -> Vec<GroupedProfiles> {
+        self.sets
+    }
+
+    /// Bytes held.
+    pub fn memory_bytes(&self) -> usize {
+        self.sets.iter().map(GroupedProfiles::memory_bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Ops, Sampling, Unit};
+
+    fn requests() -> Vec<GroupedIo> {
+        (0..20_000u64)
+            .map(|step| {
+                let random = crate::hash::mix64(step);
+                let io = Io {
+                    offset_bytes: (random % 3000) * 4096,
+                    length_bytes: 4096 << (random >> 40) % 5,
+                    write: random >> 60 == 0,
+                    volume: (random >> 50) as u32 % 2,
+                };
+                GroupedIo {
+                    group: (random >> 20) as u32 % 3,
+                    io,
+                }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_mixed_pass_equals_a_pass_for_each_group_and_line() {
+        let options = TrackerOptions::new(Sampling::Size(500));
+        let lines = [4096, 16_384, 65_536].map(|bytes| LineSize::new(bytes).expect("valid"));
+        let requests = requests();
+        let mut sweep = LineSweep::new(options, &lines);
+        for batch in requests.chunks(999) {
+            sweep.access(batch, 2);
+        }
+        let sizes = [10, 100, 1000, 3000];
+        for (set, line) in sweep.sets().iter().zip(lines) {
+            for (&group, profile) in set.profiles() {
+                let mut alone = Profile::new(options, line);
+                requests
+                    .iter()
+                    .filter(|r| r.group == group)
+                    .for_each(|r| alone.access_io(r.io));
+                for unit in [Unit::Lines, Unit::Requests, Unit::Bytes] {
+                    assert_eq!(
+                        profile.curve(&sizes, unit, Ops::All),
+                        alone.curve(&sizes, unit, Ops::All)
+                    );
+                }
+            }
+            assert_eq!(set.profiles().len(), 3);
+        }
+    }
+}
