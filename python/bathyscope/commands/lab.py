@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import signal
 import sys
 import time
@@ -183,12 +184,18 @@ def down(
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP end `up` like Ctrl-C does, so that it cleans up."""
+    """Make the first SIGINT, SIGTERM or SIGHUP interrupt `up`, and let the clean-up that follows finish."""
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def interrupt(_number: int, _frame: object) -> None:
+        for number in signals:
+            signal.signal(number, patience)
         raise KeyboardInterrupt
 
-    previous = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    def patience(_number: int, _frame: object) -> None:
+        os.write(sys.stderr.fileno(), b"bathy: still taking the lab down\n")
+
+    previous = {number: signal.signal(number, interrupt) for number in signals}
     try:
         yield
     finally:

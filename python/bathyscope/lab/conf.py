@@ -67,7 +67,7 @@ def render(spec: LabSpec, layout: Layout, *, fsid: str, ports: tuple[int, int], 
             "public addr": "127.0.0.1",
             "mgr data": f"{directory}/data/mgr.$id",
             "admin socket": f"{layout.run}/$name.asok",
-            "mgr stats period": 2,
+            "mgr stats period": 1,
         },
         "osd": {
             "public addr": "127.0.0.1",

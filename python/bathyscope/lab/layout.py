@@ -87,6 +87,11 @@ class Layout:
         return self.directory / "crash"
 
     @property
+    def bin(self) -> Path:
+        """Wrappers of client programs, for a lab of another release."""
+        return self.directory / "bin"
+
+    @property
     def root(self) -> Path:
         """View of another release's root file system, with this directory visible inside."""
         return self.directory / "root"
@@ -102,7 +107,8 @@ class Layout:
 
     def made(self) -> list[Path]:
         """Every directory that a lab has from its start on."""
-        return [self.run, self.log, self.keyrings, self.devices, self.scratch, self.crash, self.directory / "data"]
+        inside = (self.run, self.log, self.keyrings, self.devices, self.scratch, self.crash, self.bin)
+        return [*inside, self.directory / "data"]
 
     def check_length(self) -> None:
         """Raise UsageError when admin sockets below this directory would have too long a path."""

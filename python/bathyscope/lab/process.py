@@ -74,13 +74,17 @@ def end_all(identities: Iterable[Identity], timeout_s: float = 10.0) -> list[Ide
     deadline = time.monotonic() + timeout_s
     while left and time.monotonic() < deadline:
         for identity in left:
-            # Children of this very process must be collected, or they would stay as zombies.
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(identity.pid, os.WNOHANG)
+            if identity.pid in _children:
+                # A child of this very process must be collected, or it would stay as a zombie.
+                _children[identity.pid].poll()
         left = [identity for identity in left if alive(identity)]
         if left:
             time.sleep(0.02)
     return left
+
+
+# Children by pid, kept so that a Popen is not finalised while its process goes on.
+_children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 @dataclasses.dataclass(slots=True)
@@ -116,6 +120,7 @@ def start(
             env={name: value for name, value in os.environ.items() if name not in without},
             cwd="/",
         )
+    _children[child.pid] = child
     assert child.stdin is not None  # noqa: S101 - asked for as a pipe
     try:
         identity = read_identity(child.pid)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from pathlib import Path
 
 from bathyscope.errors import EnvironmentError_
+from bathyscope.host.local import find_program
 from bathyscope.lab.run import system
 
 # Debian's and Ubuntu's package for each program.
@@ -28,9 +28,7 @@ _MAJOR_TO_RELEASE = {16: "pacific", 17: "quincy", 18: "reef", 19: "squid", 20: "
 
 def require(programs: list[str]) -> None:
     """Raise EnvironmentError_ with the apt command when one of `programs` is not installed."""
-    # Daemons may lie in sbin, which an ordinary user's PATH often lacks.
-    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin", "/usr/local/sbin"])
-    missing = [program for program in programs if shutil.which(program, path=path) is None]
+    missing = [program for program in programs if find_program(program) is None]
     if missing:
         packages = sorted({_PACKAGES.get(program, program) for program in missing})
         sudo = "" if os.geteuid() == 0 else "sudo "
@@ -40,9 +38,10 @@ def require(programs: list[str]) -> None:
         )
 
 
-def installed_major() -> int:
-    """Return the major version of the installed Ceph (16). Raises EnvironmentError_."""
-    require(["ceph-osd"])
+def installed_major() -> int | None:
+    """Return the major version of the installed Ceph (16), None when there is none. Raises EnvironmentError_."""
+    if find_program("ceph-osd") is None:
+        return None
     result = system("ceph-osd", "--version")
     match = re.search(rb"ceph version (\d+)\.", result.stdout)
     if match is None:
@@ -57,4 +56,4 @@ def release_name(major: int) -> str:
 
 def loop_devices_usable() -> bool:
     """Whether this process can make loop devices."""
-    return os.geteuid() == 0 and Path("/dev/loop-control").exists() and shutil.which("losetup") is not None
+    return os.geteuid() == 0 and Path("/dev/loop-control").exists() and find_program("losetup") is not None

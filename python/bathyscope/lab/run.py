@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
+import threading
 
 from bathyscope.errors import LabError
-from bathyscope.host import Completed, Host, ProcessRequest
+from bathyscope.host import Completed, Host, ProcessRequest, Running
 from bathyscope.host.local import LocalHost
 
 # A shell that has `bathy lab env` of another lab, or a real cluster, must not reach into this one.
@@ -25,27 +25,38 @@ def last_line(stderr: bytes) -> str:
     return lines[-1] if lines else "no message"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class Tools:
-    """Short programs of the lab's release."""
+    """Short programs of the lab's release. Thread-safe; `cancel` ends what is under way and refuses the rest."""
 
-    host: Host
-    root: str | None
+    def __init__(self, host: Host, root: str | None) -> None:
+        self._host = host
+        self._root = root
+        self._mutex = threading.Lock()
+        self._running: set[Running] = set()
+        self._cancelled = False
 
-    def run(self, *argv: str, stdin: bytes | None = None, timeout_s: float = 120.0) -> bytes:
+    def run(self, *argv: str, timeout_s: float = 120.0) -> bytes:
         """Run a program and return its stdout. It ends with this program. Raises LabError when it fails."""
-        completed = self.host.run(
-            ProcessRequest(
-                label=argv[0],
-                argv=(*_CLEAN, *argv),
-                stdin=stdin,
-                timeout_s=timeout_s,
-                root=self.root,
-            )
-        )
-        if completed.timed_out:
-            raise LabError(f"{argv[0]} did not end within {timeout_s:.0f} s")
+        request = ProcessRequest(argv[0], (*_CLEAN, *argv), timeout_s=timeout_s, root=self._root)
+        with self._mutex:
+            if self._cancelled:
+                raise LabError(f"{argv[0]} was not started: the lab is being taken down")
+            running = self._host.start(request)
+            self._running.add(running)
+        completed = running.wait()
+        with self._mutex:
+            self._running.discard(running)
+        words = " ".join(argv[:3])
+        if completed is None or completed.timed_out:
+            raise LabError(f"{words} did not end within {timeout_s:.0f} s")
         if completed.exit_code != 0:
-            words = " ".join(argv[:3])
             raise LabError(f"{words} failed ({completed.exit_code}): {last_line(completed.stderr)}")
         return completed.stdout
+
+    def cancel(self) -> None:
+        """End every program that is under way; from now on none is started."""
+        with self._mutex:
+            self._cancelled = True
+            running = list(self._running)
+        for process in running:
+            process.stop(grace_s=0.0)

@@ -166,8 +166,8 @@ def read_record(layout: Layout) -> LabRecord | None:
 def directory_of(name: str) -> Path:
     """Return the directory of the lab `name`, whether or not it exists. Raises UsageError for a bad name."""
     check_name(name)
-    entry = labs_directory() / name
-    return Path(os.path.realpath(entry)) if entry.is_symlink() else entry
+    # The kernel knows mounts and backing files by their resolved paths.
+    return Path(os.path.realpath(labs_directory() / name))
 
 
 def load(name: str) -> LabState:

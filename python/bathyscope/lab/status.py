@@ -11,9 +11,6 @@ from bathyscope.lab.run import FOREIGN_VARIABLES
 from bathyscope.lab.state import LabState
 from bathyscope.units import format_rate
 
-# What a user types; each becomes a shell function that enters the lab's root file system.
-_WRAPPED = ("ceph", "rados", "rbd", "rbd-nbd", "ceph-fuse", "fio")
-
 
 def health(state: LabState, host: Host, timeout_s: float = 10.0) -> str:
     """Return the cluster's own summary ("HEALTH_OK, 3/3 OSDs up"), or why there is none. Never raises."""
@@ -57,16 +54,15 @@ def daemon_rows(state: LabState) -> list[dict[str, object]]:
 def shell_exports(state: LabState) -> str:
     """Return shell text after which plain `ceph -s` and `rbd ls` reach this lab.
 
-    For a lab of another release the programs of its root file system are needed: they become shell functions.
+    For a lab of another release its own programs are needed; wrappers of them come first in PATH.
     """
     layout = state.layout
     arguments = f"--conf={layout.conf} --keyring={layout.admin_keyring} --name=client.admin"
     values = {"CEPH_CONF": str(layout.conf), "CEPH_ARGS": arguments, "CEPH_KEYRING": str(layout.admin_keyring)}
     lines = [f"export {name}={shlex.quote(values[name])}" for name in sorted(FOREIGN_VARIABLES)]
     lines.append(f"export BATHY_LAB={shlex.quote(state.name)}")
-    root = state.record.root
-    if root is not None:
-        lines.append(f"# Ceph {state.record.release} lives in a root file system of its own; these enter it:")
-        lines.extend(f'{name}() {{ chroot {shlex.quote(root)} {name} "$@"; }}' for name in _WRAPPED if "-" not in name)
-        lines.append(f"# anything else: chroot {shlex.quote(root)} PROGRAM")
+    if state.record.root is not None:
+        lines.append(f"# Ceph {state.record.release} lies in a root file system of its own; these programs enter it:")
+        lines.append(f'export PATH={shlex.quote(str(layout.bin))}:"$PATH"')
+        lines.append(f"# any other program: chroot {shlex.quote(state.record.root)} PROGRAM")
     return "\n".join(lines) + "\n"

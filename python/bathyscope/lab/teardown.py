@@ -86,8 +86,11 @@ def delete_files(layout: Layout) -> None:
     """Delete what the lab wrote. Refuses while anything is mounted below: another file system would be emptied."""
     if still := mount.below(layout.directory):
         raise LabError(f"still mounted: {', '.join(str(path) for path in still)}")
-    for path in (*layout.made(), layout.root):
+    for path in layout.made():
         shutil.rmtree(path, ignore_errors=True)
+    # Only ever a mount point: whatever is in it would be someone else's.
+    with contextlib.suppress(OSError):
+        layout.root.rmdir()
     for path in (layout.conf, layout.record.with_suffix(".json.new"), layout.journal, layout.record, layout.lock):
         path.unlink(missing_ok=True)
 
