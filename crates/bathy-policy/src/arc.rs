@@ -190,3 +190,33 @@ impl<I: KeyIndex> Replacement for Arc<I> {
         self.t2.for_each(&self.slab.links, visit);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{HashIndex, HashSeed};
+    use crate::walk::walk;
+
+    #[test]
+    fn ghost_hits_move_the_border_and_choose_the_victims() {
+        let mut arc = Arc::<HashIndex>::new(3, HashSeed(0));
+        // The second reference takes 1 to T2. p is 0, so T1 pays: 2 becomes a ghost in B1.
+        assert_eq!(walk(&mut arc, &[1, 2, 1, 3, 4]), "1 2 1+ 3 4/2");
+        // 2 returns from B1: p grows to 1. T1 holds 3 and 4, more than p, so 3 leaves; 2 enters T2.
+        assert_eq!(walk(&mut arc, &[2]), "2/3");
+        assert!((arc.p - 1.0).abs() < f64::EPSILON);
+        // T1 holds only 4, no more than p, so now T2 pays, with its oldest, 1.
+        assert_eq!(walk(&mut arc, &[5]), "5/1");
+        // 1 returns from B2: p falls to 0, T1 is above it and pays with 4.
+        assert_eq!(walk(&mut arc, &[1]), "1/4");
+        assert!(arc.p.abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn a_scan_leaves_no_ghosts_when_t1_alone_fills_the_cache() {
+        let mut arc = Arc::<HashIndex>::new(2, HashSeed(0));
+        // Case IV A with T1 full: the victim is forgotten, so its return is an ordinary miss and enters T1.
+        assert_eq!(walk(&mut arc, &[1, 2, 3, 1]), "1 2 3/1 1/2");
+        assert_eq!((arc.t1.len(), arc.t2.len(), arc.b1.len()), (2, 0, 0));
+    }
+}

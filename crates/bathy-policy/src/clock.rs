@@ -99,3 +99,24 @@ impl<I: KeyIndex> Replacement for Clock<I> {
         self.queue.for_each(&self.slab.links, visit);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{HashIndex, HashSeed};
+    use crate::walk::walk;
+
+    #[test]
+    fn a_mark_is_worth_one_more_round() {
+        let mut clock = Clock::<HashIndex>::new(3, HashSeed(0));
+        // At 4 the oldest, 1, is marked: it loses the mark and goes round, so 2 leaves. At 5 comes 3, and at 6 it is
+        // 1's turn again, without a mark now.
+        assert_eq!(walk(&mut clock, &[1, 2, 3, 1, 4, 5, 6]), "1 2 3 1+ 4/2 5/3 6/1");
+    }
+
+    #[test]
+    fn when_all_are_marked_the_oldest_leaves() {
+        let mut clock = Clock::<HashIndex>::new(3, HashSeed(0));
+        assert_eq!(walk(&mut clock, &[1, 2, 3, 3, 2, 1, 4]), "1 2 3 3+ 2+ 1+ 4/1");
+    }
+}

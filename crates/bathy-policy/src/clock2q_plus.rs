@@ -160,3 +160,44 @@ impl<I: KeyIndex> Replacement for Clock2QPlus<I> {
         self.queues.for_each_slot_in_restore_order(visit);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{HashIndex, HashSeed};
+    use crate::walk::walk;
+
+    #[test]
+    fn a_reference_in_the_window_does_not_count_and_one_after_it_is_enough() {
+        // Eight lines: four in the small queue, the newer two of which are the window; four in main.
+        let options = Clock2QPlusOptions {
+            small_ratio: 0.5,
+            ..Clock2QPlusOptions::default()
+        };
+        let mut clock2q_plus = Clock2QPlus::<HashIndex>::with_options(8, HashSeed(0), options);
+        // 1 to 4 are in the small queue, 5 to 8 in main. 1 is out of the window, 3 and 4 are in it. At 9 the hit has
+        // brought 1 to main, and 2 leaves.
+        assert_eq!(
+            walk(&mut clock2q_plus, &[1, 2, 3, 4, 5, 6, 7, 8]),
+            "1 2 3 4 5 6 7 8"
+        );
+        assert_eq!(walk(&mut clock2q_plus, &[1, 3, 4, 9]), "1+ 3+ 4+ 9/2");
+        // Main is one above its share and pays with 5. Then it is the turn of 3 and 4, whose hits did not count.
+        assert_eq!(walk(&mut clock2q_plus, &[10, 11, 12]), "10/5 11/3 12/4");
+        // 9 to 12 are in the small queue. 10 has two insertions after it, just outside the window; 11 has one.
+        assert_eq!(walk(&mut clock2q_plus, &[10, 11, 13, 14]), "10+ 11+ 13/9 14/11");
+    }
+
+    #[test]
+    fn in_main_any_number_of_references_is_one_mark() {
+        let mut clock2q_plus = Clock2QPlus::<HashIndex>::new(4, HashSeed(0));
+        // 1 is in the small queue and 2, 3, 4 in main. The ghosts 1 and 5 come to main; both times it is 2's turn
+        // before it is 3's: the first time the mark saves it, the second time nothing does, three hits or not.
+        assert_eq!(
+            walk(&mut clock2q_plus, &[1, 2, 3, 4, 2, 2, 2, 5]),
+            "1 2 3 4 2+ 2+ 2+ 5/1"
+        );
+        assert_eq!(walk(&mut clock2q_plus, &[1, 6]), "1/5 6/3");
+        assert_eq!(walk(&mut clock2q_plus, &[5, 7, 6, 8]), "5/6 7/4 6/7 8/2");
+    }
+}

@@ -82,3 +82,30 @@ impl<I: KeyIndex> Replacement for Fifo<I> {
         self.queue.for_each(&self.slab.links, visit);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{HashIndex, HashSeed};
+    use crate::walk::walk;
+
+    #[test]
+    fn the_first_in_leaves_however_often_it_was_used() {
+        let mut fifo = Fifo::<HashIndex>::new(3, HashSeed(0));
+        assert_eq!(walk(&mut fifo, &[1, 2, 3, 1, 1, 4, 1]), "1 2 3 1+ 1+ 4/1 1/2");
+    }
+
+    #[test]
+    fn a_larger_fifo_can_miss_more_often() {
+        // The example of Belady, Nelson and Shedler: 9 misses with three lines, 10 with four.
+        let keys = [1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5];
+        let misses = |capacity| {
+            let mut fifo = Fifo::<HashIndex>::new(capacity, HashSeed(0));
+            walk(&mut fifo, &keys)
+                .split(' ')
+                .filter(|step| !step.contains('+'))
+                .count()
+        };
+        assert_eq!((misses(3), misses(4)), (9, 10));
+    }
+}

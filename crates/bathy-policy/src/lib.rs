@@ -30,6 +30,8 @@ mod sieve;
 pub mod slab;
 mod two_q;
 mod w_tinylfu;
+#[cfg(test)]
+mod walk;
 
 pub use admission::{Admission, AdmissionChain, AdmitAll, NHit, StreamBypass, WriteBudget};
 pub use arc::Arc;

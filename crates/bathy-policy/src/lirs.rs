@@ -231,3 +231,42 @@ impl<I: KeyIndex> Replacement for Lirs<I> {
         self.q.for_each(&self.hir_links, visit);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{HashIndex, HashSeed};
+    use crate::walk::walk;
+
+    #[test]
+    fn a_block_seen_again_while_in_the_stack_takes_the_place_of_the_oldest_lir_block() {
+        // Three lines: two for LIR blocks, which 1 and 2 take at once, and one for Q.
+        let mut lirs = Lirs::<HashIndex>::new(3, HashSeed(0));
+        // Q holds one block, so 4 replaces 3, which stays in the stack as non-resident.
+        assert_eq!(walk(&mut lirs, &[1, 2, 3, 4]), "1 2 3 4/3");
+        // 3 returns: Q pays with 4, 3 becomes LIR, and 1, the oldest LIR block, is now what Q holds.
+        assert_eq!(walk(&mut lirs, &[3]), "3/4");
+        // So 1 is the next victim, and as it is not in the stack it is forgotten.
+        assert_eq!(walk(&mut lirs, &[5]), "5/1");
+        // The hit takes 2 from the bottom of the stack to its top. The pruning that follows forgets 4, so 4 is a
+        // newcomer for Q, from which 5 leaves.
+        assert_eq!(walk(&mut lirs, &[2, 4]), "2+ 4/5");
+        // 4 is hit in Q while in the stack: it becomes LIR, and 3 takes its place in Q and is the next to go.
+        assert_eq!(walk(&mut lirs, &[4, 6]), "4+ 6/3");
+    }
+
+    #[test]
+    fn the_stack_is_bounded_by_forgetting_who_left_first() {
+        let mut lirs = Lirs::<HashIndex>::new(3, HashSeed(0));
+        walk(&mut lirs, &[1, 2, 3, 4, 5, 6]);
+        assert_eq!(
+            (lirs.stack.len(), lirs.non_resident.len()),
+            (6, 3),
+            "1 2 LIR; 3 4 5 gone; 6 in Q"
+        );
+        walk(&mut lirs, &[7]);
+        assert_eq!(lirs.stack.len(), 6);
+        assert_eq!(lirs.slab.find(3), NIL);
+        assert_ne!(lirs.slab.find(4), NIL);
+    }
+}

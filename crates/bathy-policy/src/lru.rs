@@ -85,3 +85,21 @@ impl<I: KeyIndex> Replacement for Lru<I> {
         self.queue.for_each(&self.slab.links, visit);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{HashIndex, HashSeed};
+    use crate::walk::walk;
+
+    #[test]
+    fn the_one_unused_for_longest_leaves() {
+        let mut lru = Lru::<HashIndex>::new(3, HashSeed(0));
+        // The hit makes 1 the newest, so 2 goes, then 3. By then 1 is the oldest again, but it is used once more,
+        // which leaves 4.
+        assert_eq!(
+            walk(&mut lru, &[1, 2, 3, 1, 4, 5, 1, 6]),
+            "1 2 3 1+ 4/2 5/3 1+ 6/4"
+        );
+    }
+}

@@ -331,3 +331,82 @@ impl<I: KeyIndex> Replacement for S3Fifo<I> {
         self.small.for_each(&self.slab.links, visit);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{HashIndex, HashSeed};
+    use crate::walk::walk;
+
+    use crate::policy::Policy;
+
+    /// Five lines: two in the small queue, three in main; the ghost remembers four keys.
+    fn five_lines(small_in_ram: bool) -> S3Fifo<HashIndex> {
+        let options = S3FifoOptions {
+            small_ratio: 0.4,
+            small_in_ram,
+            ..S3FifoOptions::default()
+        };
+        S3Fifo::with_options(5, HashSeed(0), options)
+    }
+
+    #[test]
+    fn two_more_references_earn_main_and_one_does_not() {
+        let mut s3_fifo = five_lines(false);
+        // 1 and 2 fill the small queue; while there is room, 3, 4 and 5 go straight to main. At 6 the small queue
+        // pays: 1 has two references and moves to main, 2 has none and becomes a ghost.
+        assert_eq!(
+            walk(&mut s3_fifo, &[1, 2, 3, 4, 5, 1, 1, 6]),
+            "1 2 3 4 5 1+ 1+ 6/2"
+        );
+        // Main holds four now, one more than its share, so it pays: 3. The ghost 2 returns straight to main, for
+        // which 6 leaves the small queue.
+        assert_eq!(walk(&mut s3_fifo, &[7, 2]), "7/3 2/6");
+        // Main is above its share again. Its oldest, 4, was referenced and goes round; 5 leaves.
+        assert_eq!(walk(&mut s3_fifo, &[4, 8]), "4+ 8/5");
+        // One reference in the small queue is not enough: 7 goes, then 8.
+        assert_eq!(walk(&mut s3_fifo, &[8, 9, 10]), "8+ 9/7 10/8");
+    }
+
+    #[test]
+    fn in_main_three_references_are_three_more_rounds_and_a_fourth_counts_for_nothing() {
+        let mut s3_fifo = five_lines(false);
+        walk(&mut s3_fifo, &[1, 2, 3, 4, 5]);
+        for _ in 0..4 {
+            walk(&mut s3_fifo, &[3]);
+        }
+        let rounds = (0..).take_while(|_| {
+            let mut left = 0;
+            s3_fifo.evict_main(&mut |key| left = key);
+            let slot = s3_fifo.slab.insert(100 + left, MAIN);
+            s3_fifo.main.push_front(&mut s3_fifo.slab.links, slot);
+            left != 3
+        });
+        // Of three entries two leave in the first round; then every third eviction passes 3 by: 2 + 2 + 2.
+        assert_eq!(rounds.count(), 6);
+    }
+
+    #[test]
+    fn with_the_small_queue_in_memory_a_promotion_makes_its_own_room_in_main() {
+        struct Writes(Vec<u64>, Vec<u64>);
+        impl EvictionSink for Writes {
+            fn evicted(&mut self, key: u64) {
+                self.1.push(key);
+            }
+            fn promoted(&mut self, key: u64) {
+                self.0.push(key);
+            }
+        }
+        let mut s3_fifo = five_lines(true);
+        let mut sink = Writes(Vec::new(), Vec::new());
+        for key in [1, 2, 3, 4, 5, 1, 1, 6, 7, 2] {
+            s3_fifo.access_with(key, &mut sink);
+        }
+        // Filling writes 3, 4 and 5. At 6 the oldest in memory, 1, is promoted, for which 3 leaves main. At 7 it is
+        // 2, unused, that leaves memory; it returns from the ghost to main, in the place of 4.
+        assert_eq!(sink.0, [3, 4, 5, 1, 2]);
+        assert_eq!(sink.1, [3, 2, 4]);
+        assert_eq!(Policy::flash_writes(&s3_fifo), 5);
+        assert_eq!((s3_fifo.small.len(), s3_fifo.main.len()), (2, 3));
+    }
+}

@@ -109,3 +109,37 @@ impl<I: KeyIndex> Replacement for Sieve<I> {
         self.queue.for_each(&self.slab.links, visit);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{HashIndex, HashSeed};
+    use crate::walk::walk;
+
+    #[test]
+    fn a_survivor_keeps_its_place_behind_the_hand() {
+        let mut sieve = Sieve::<HashIndex>::new(3, HashSeed(0));
+        // At 4 the hand finds 1 visited, clears it and evicts 2. From there it goes on towards the newest: 3, 4, 5 as
+        // they come, while 1 stays behind it, where CLOCK would have evicted 1 at 6.
+        assert_eq!(
+            walk(&mut sieve, &[1, 2, 3, 1, 4, 5, 6, 7, 1]),
+            "1 2 3 1+ 4/2 5/3 6/4 7/5 1+"
+        );
+    }
+
+    #[test]
+    fn the_hand_starts_again_at_the_oldest_when_it_passes_the_newest() {
+        let mut sieve = Sieve::<HashIndex>::new(2, HashSeed(0));
+        // At 3 the hand clears 1 and evicts 2, the newest, so it is past the end. At 4 it starts again, at 1.
+        assert_eq!(walk(&mut sieve, &[1, 2, 1, 3, 4]), "1 2 1+ 3/2 4/1");
+    }
+
+    #[test]
+    fn removing_the_entry_under_the_hand_moves_the_hand_on() {
+        use crate::policy::Policy;
+        let mut sieve = Sieve::<HashIndex>::new(3, HashSeed(0));
+        assert_eq!(walk(&mut sieve, &[1, 2, 3, 1, 4]), "1 2 3 1+ 4/2");
+        assert!(sieve.remove(3), "3 is under the hand, and 4 after it");
+        assert_eq!(walk(&mut sieve, &[5, 6]), "5 6/4");
+    }
+}

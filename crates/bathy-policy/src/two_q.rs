@@ -145,3 +145,24 @@ impl<I: KeyIndex> Replacement for TwoQ<I> {
         self.a1_in.for_each(&self.slab.links, visit);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{HashIndex, HashSeed};
+    use crate::walk::walk;
+
+    #[test]
+    fn only_a_return_after_leaving_a1_in_leads_to_am() {
+        // Four lines: A1in's share is one, A1out remembers two.
+        let mut two_q = TwoQ::<HashIndex>::new(4, HashSeed(0));
+        // All is in A1in, which pays: 1 and 2 leave and are remembered. 1 returns and enters Am; A1in pays with 3.
+        assert_eq!(walk(&mut two_q, &[1, 2, 3, 4, 5, 6, 1]), "1 2 3 4 5/1 6/2 1/3");
+        // The hit on 4 in A1in does not help it. A1out now remembers 3 and 4 and no more 2, which enters A1in again.
+        assert_eq!(walk(&mut two_q, &[4, 7, 2]), "4+ 7/4 2/5");
+        // 4, 5 and 6 return one by one as A1in shrinks to its share; then Am pays, with its oldest, 1.
+        assert_eq!(walk(&mut two_q, &[4, 5, 6]), "4/6 5/7 6/1");
+        // What Am evicts is not remembered: 1 enters A1in, which is above its share then, so 2 goes at the next miss.
+        assert_eq!(walk(&mut two_q, &[1, 8]), "1/4 8/2");
+    }
+}

@@ -167,3 +167,25 @@ impl<I: KeyIndex> Replacement for WTinyLfu<I> {
         self.window.for_each(&self.slab.links, visit);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{HashIndex, HashSeed};
+    use crate::walk::walk;
+
+    #[test]
+    fn the_challenger_must_be_strictly_more_frequent() {
+        // Four lines: one in the window, three in main, of which two can be protected.
+        let mut w_tinylfu = WTinyLfu::<HashIndex>::new(4, HashSeed(0));
+        // At 5 the window's 4 challenges main's oldest, 1. Both were seen once, so 4 leaves.
+        assert_eq!(walk(&mut w_tinylfu, &[1, 2, 3, 4, 5]), "1 2 3 4 5/4");
+        // 5 is seen three times in the window and wins against 1.
+        assert_eq!(walk(&mut w_tinylfu, &[5, 5, 6]), "5+ 5+ 6/1");
+        // The hit protects 2, so the contest is with 3 now; 6 was seen once, as 3 was, and loses.
+        assert_eq!(walk(&mut w_tinylfu, &[2, 7]), "2+ 7/6");
+        // Three are hit in main but only two can be protected: 2 is on probation again, and seen twice, like 7.
+        assert_eq!(walk(&mut w_tinylfu, &[3, 5, 7, 8]), "3+ 5+ 7+ 8/7");
+        assert_eq!(walk(&mut w_tinylfu, &[8, 8, 9]), "8+ 8+ 9/2");
+    }
+}
