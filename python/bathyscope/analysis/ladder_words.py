@@ -84,7 +84,7 @@ def headline(groups: Sequence[RungGroup]) -> str:
                 f"{_capital(layer_words(p.layer))}, {_figure_words(p)}, {p.verdict.sentence.split('; ')[0]}"
                 for p in chosen
             ]
-            sentences.append(f"{device_class or 'all devices'}: " + ", ".join(parts))
+            sentences.append(f"{device_class or 'all devices'}: " + "; ".join(parts))
     if not sentences:
         return "No figure of this run can be shown; the caveats say why."
     return ". ".join(sentences) + "."
