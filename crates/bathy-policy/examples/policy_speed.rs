@@ -4,6 +4,7 @@
 //! defaults to a tenth of the different blocks. The misses are the check that the work was done.
 
 use std::collections::HashMap;
+use std::io::Write;
 use std::time::Instant;
 
 use bathy_policy::{Policy, PolicyKind, PolicyOptions, PolicyVisitor, visit_policy};
@@ -49,7 +50,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         eprintln!("warning: a debug build; the speeds mean nothing");
     }
     eprintln!("{} references, {universe} blocks, {capacity} lines", keys.len());
-    eprintln!("policy      index  Mrefs/s  misses");
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "policy      index  Mrefs/s  misses")?;
     for kind in kinds {
         for (index, universe) in [("dense", Some(universe)), ("hash", None)] {
             let start = Instant::now();
@@ -61,7 +63,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 CountMisses { keys: &keys },
             );
             let rate = keys.len() as f64 / start.elapsed().as_secs_f64() / 1e6;
-            eprintln!("{kind:<11} {index:<6} {rate:>7.1}  {misses}");
+            writeln!(out, "{kind:<11} {index:<6} {rate:>7.1}  {misses}")?;
         }
     }
     Ok(())

@@ -4,9 +4,9 @@
 //! after a miss and before [`Policy::access`](crate::Policy::access); a hit is looked for with
 //! [`Policy::touch`](crate::Policy::touch). Time is an argument, so a simulation uses the trace's time.
 
-mod n_hit;
-mod stream_bypass;
-mod write_budget;
+pub mod n_hit;
+pub mod stream_bypass;
+pub mod write_budget;
 
 pub use n_hit::{NHit, NHitOptions};
 pub use stream_bypass::{StreamBypass, StreamBypassOptions};

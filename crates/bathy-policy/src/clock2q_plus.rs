@@ -191,13 +191,14 @@ mod tests {
     #[test]
     fn in_main_any_number_of_references_is_one_mark() {
         let mut clock2q_plus = Clock2QPlus::<HashIndex>::new(4, HashSeed(0));
-        // 1 is in the small queue and 2, 3, 4 in main. The ghosts 1 and 5 come to main; both times it is 2's turn
-        // before it is 3's: the first time the mark saves it, the second time nothing does, three hits or not.
+        // 1 is in the small queue, 2, 3 and 4 are in main, and 2 is hit three times. 1 leaves and returns to main.
         assert_eq!(
-            walk(&mut clock2q_plus, &[1, 2, 3, 4, 2, 2, 2, 5]),
-            "1 2 3 4 2+ 2+ 2+ 5/1"
+            walk(&mut clock2q_plus, &[1, 2, 3, 4, 2, 2, 2, 5, 1]),
+            "1 2 3 4 2+ 2+ 2+ 5/1 1/5"
         );
-        assert_eq!(walk(&mut clock2q_plus, &[1, 6]), "1/5 6/3");
-        assert_eq!(walk(&mut clock2q_plus, &[5, 7, 6, 8]), "5/6 7/4 6/7 8/2");
+        // Main pays at every second step from here. The mark saves 2 the first time, so 3 leaves in its stead.
+        assert_eq!(walk(&mut clock2q_plus, &[6, 5, 7, 6, 8]), "6/3 5/6 7/4 6/7 8/1");
+        // When its turn comes again nothing is left of the three hits.
+        assert_eq!(walk(&mut clock2q_plus, &[7, 9]), "7/8 9/2");
     }
 }

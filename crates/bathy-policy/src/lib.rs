@@ -14,22 +14,22 @@
 //! objects of different sizes against each other are not what a block cache needs.
 
 pub mod admission;
-mod arc;
-mod belady;
-mod clock;
-mod clock2q_plus;
-mod fifo;
-mod frequency_sketch;
-mod index;
-mod kind;
-mod lirs;
-mod lru;
-mod policy;
-mod s3_fifo;
-mod sieve;
+pub mod arc;
+pub mod belady;
+pub mod clock;
+pub mod clock2q_plus;
+pub mod fifo;
+pub mod frequency_sketch;
+pub mod index;
+pub mod kind;
+pub mod lirs;
+pub mod lru;
+pub mod policy;
+pub mod s3_fifo;
+pub mod sieve;
 pub mod slab;
-mod two_q;
-mod w_tinylfu;
+pub mod two_q;
+pub mod w_tinylfu;
 #[cfg(test)]
 mod walk;
 

@@ -6,15 +6,14 @@ use crate::policy::Policy;
 pub(crate) fn walk(policy: &mut impl Policy, keys: &[u64]) -> String {
     let mut steps = Vec::new();
     for &key in keys {
-        let mut step = key.to_string();
-        let mut left = String::new();
-        if policy
-            .access_with(key, &mut |evicted| left += &format!("/{evicted}"))
-            .is_hit()
-        {
-            step.push('+');
-        }
-        steps.push(step + &left);
+        let mut left = Vec::new();
+        let access = policy.access_with(key, &mut |evicted| left.push(evicted));
+        let hit = if access.is_hit() { "+" } else { "" };
+        let left: String = left
+            .iter()
+            .map(|key: &u64| ["/", &key.to_string()].concat())
+            .collect();
+        steps.push(format!("{key}{hit}{left}"));
     }
     steps.join(" ")
 }
