@@ -36,6 +36,8 @@ METRICS: tuple[Metric, ...] = ("iops", "latency", "p99")
 THRESHOLD = 0.05
 ALPHA = 0.05
 REPEATS_MIN = 3
+ONLY_IN_A = "only in A"
+ONLY_IN_B = "only in B"
 
 _UNITS: Mapping[str, str] = {"iops": "1/s", "latency": "ns", "p99": "ns"}
 # Our own pools and images carry the run's id; without it they are the same thing in both runs.
@@ -91,8 +93,8 @@ def compare(
     adjusted = bootstrap.false_discovery_rate([None if p.obstacle else p.contrast.p_value for p in pairs])
     rule = _Rule(metric, threshold, sum(value is not None for value in adjusted))
     effects = tuple(_effect(pair, q, rule) for pair, q in zip(pairs, adjusted, strict=True))
-    missing = tuple((key, "only in A") for key in sides_a if key not in sides_b)
-    missing += tuple((key, "only in B") for key in sides_b if key not in sides_a)
+    missing = tuple((key, ONLY_IN_A) for key in sides_a if key not in sides_b)
+    missing += tuple((key, ONLY_IN_B) for key in sides_b if key not in sides_a)
     return CompareFinding(
         run_a=_run_id(sides_a),
         run_b=_run_id(sides_b),
@@ -103,10 +105,13 @@ def compare(
     )
 
 
-def without_data(finding: CompareFinding) -> tuple[str, ...]:
-    """Return the keys of steps for which one side has no figure: missing, refused or failed."""
-    empty = [e.step_key for e in finding.effects if e.a.value is None or e.b.value is None]
-    return (*empty, *(key for key, _ in finding.missing))
+def lost(finding: CompareFinding) -> tuple[str, ...]:
+    """Return the keys of steps with a figure in A and none in B: missing, refused or failed there.
+
+    Such a step may hide a regression, so a gate on regressions must not pass it as equal.
+    """
+    gone = [e.step_key for e in finding.effects if e.a.value is not None and e.b.value is None]
+    return (*gone, *(key for key, side in finding.missing if side == ONLY_IN_A))
 
 
 def _sides(tables: Tables) -> dict[str, _Side]:
