@@ -28,31 +28,31 @@ OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to pri
 
 _PROFILES = "\n".join(f"  {name:5} {p.sentence()}\n        {p.description}" for name, p in profile.BUILT_IN.items())
 
-_UP_HELP = f"""Start a real Ceph cluster: one mon, one mgr, and an OSD for each device.
+_UP_HELP = f"""Start a real Ceph cluster: a monitor, a manager, and an OSD for each device.
 
-Devices are loop devices with direct I/O over sparse files; their class decides the throttle that the kernel
-applies to them once the cluster is up:
+Devices are loop devices with direct I/O over sparse files. Their class decides the limits that the kernel applies \
+to them once the cluster is up:
 
 \b
 {_PROFILES}
 
-The limits are for requests and bytes per second; there are no seeks. --profile FILE replaces or adds classes
-(YAML: class, then read_iops, write_iops, read_bytes_per_s, write_bytes_per_s, rotational). Without root, loop devices
+Limits are for requests and bytes per second; there are no seeks. --profile FILE replaces or adds classes (YAML: a \
+class, and in it read_iops, write_iops, read_bytes_per_s, write_bytes_per_s, rotational). Without root, loop devices \
 or I/O control groups the lab uses plain files without limits, and every result says so.
 
-An OSD's BlueStore cache is 48 MiB and does not grow, so that a test image of 512 MiB or more is mostly read from the
-device. A spare device of each class, 2 GiB, is for the disk layer. Data lies in $XDG_STATE_HOME/bathyscope/labs/NAME.
+An OSD's BlueStore cache is 48 MiB and does not grow, so that a test image of 512 MiB or more is mostly read from the \
+device. A spare device of each class, 2 GiB, serves the disk layer. Data lies in $XDG_STATE_HOME/bathyscope/labs/NAME.
 """
 
 _UP_EXAMPLES = """Examples:
 
 \b
-  bathy lab up                                       3 OSDs on emulated disks
-  bathy lab up --device hdd=3 --device ssd=3         both classes, 6 OSDs on 3 nodes
-  bathy lab up --name fs --fs --device ssd=3         with a CephFS
-  bathy lab up --name new --release tentacle         Ceph 20.2 in its own root file system
-  eval "$(bathy lab env)" && ceph -s                 use it
-  bathy lab down
+  bathy lab up                                 3 OSDs on emulated disks
+  bathy lab up -d hdd=3 -d ssd=3               two classes, 6 OSDs on 3 nodes
+  bathy lab up -n fs --fs -d ssd=3             with a CephFS
+  bathy lab up -n new --release tentacle       Ceph 20.2 beside the installed one
+  eval "$(bathy lab env)" && ceph -s           use it
+  bathy lab down                               stop it and delete its data
 """
 
 

@@ -95,7 +95,7 @@ class Builder:
             self.progress("making keys and maps")
             self._write_configuration(pool)
             self.progress(f"making the monitor and {self.spec.osd_count} OSDs")
-            made = {device.osd_id: pool.submit(self._make_osd, device) for device in self.record.devices}
+            made = [pool.submit(self._make_device, device) for device in self.record.devices]
             try:
                 self._make_monitor()
                 with contextlib.closing(self._connect()) as session:
@@ -172,7 +172,7 @@ class Builder:
         )
         self._start("mon.a", ["ceph-mon"])
 
-    def _make_osd(self, device: LabDevice) -> LabDevice:
+    def _make_device(self, device: LabDevice) -> LabDevice:
         """Make the device, and for an OSD its file systems; return the device as it is."""
         size = self.spec.osd_size_bytes if device.osd_id is not None else SPARE_SIZE_BYTES
         backing = Path(device.backing)
@@ -265,11 +265,11 @@ class Builder:
             command = {"prefix": "osd crush set-device-class", "class": group.device_class, "ids": ids}
             self._commands(session, [command])
 
-    def _start_osds(self, session: CephSession, made: dict[int | None, concurrent.futures.Future[LabDevice]]) -> None:
+    def _start_osds(self, session: CephSession, made: list[concurrent.futures.Future[LabDevice]]) -> None:
         """Start each OSD when it is made; return when all are up and in."""
         self._make_cgroup()
         devices = []
-        for future in concurrent.futures.as_completed(made.values(), timeout=UP_TIMEOUT_S):
+        for future in concurrent.futures.as_completed(made, timeout=UP_TIMEOUT_S):
             device = future.result()
             devices.append(device)
             if device.osd_id is not None:
