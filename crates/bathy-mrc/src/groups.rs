@@ -72,7 +72,7 @@ impl GroupedProfiles {
 }
 
 /// The same requests at several line sizes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LineSweep {
     sets: Vec<GroupedProfiles>,
 }

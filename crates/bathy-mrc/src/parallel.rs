@@ -64,3 +64,10 @@ where
     }
     whole
 }
+
+/// Profiles line numbers with `threads` threads; see [`profile`].
+pub fn profile_keys(keys: &[u64], threads: usize, options: TrackerOptions, line: LineSize) -> Profile {
+    profile(keys.len(), threads, options, line, |profile, range| {
+        profile.access_keys(&keys[range])
+    })
+}

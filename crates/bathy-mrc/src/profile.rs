@@ -300,6 +300,13 @@ impl Profile {
         }
     }
 
+    /// Whether [`Profile::join`] takes `later`.
+    pub fn can_join(&self, later: &Self) -> bool {
+        self.tracker.options().joinable
+            && self.tracker.options() == later.tracker.options()
+            && self.line == later.line
+    }
+
     /// Joins the profile of the piece of trace that follows this one. Both must be joinable and of equal options.
     ///
     /// Exact and fixed-rate profiles become what one pass over both pieces gives. Fixed-size profiles become a valid

@@ -1,0 +1,230 @@
+//! LRU profiles: every curve of one pass.
+
+use std::ops::Range;
+
+use bathy_mrc::curve::Curve;
+use bathy_mrc::{Io, Ops, parallel};
+use numpy::{PyReadonlyArray1, ToPyArray};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::options::{column, line_size, ops, slice, tracker_options, unit};
+
+/// Stack distances of one stream, and the curves they give.
+#[pyclass(module = "bathyscope._core")]
+pub(crate) struct Profile {
+    pub(crate) inner: bathy_mrc::Profile,
+}
+
+/// Columns of requests; operations other than reads and writes are left out.
+struct Requests<'a> {
+    offset_bytes: &'a [u64],
+    length_bytes: &'a [u32],
+    op: Option<&'a [u8]>,
+    volume: Option<&'a [u32]>,
+}
+
+impl Requests<'_> {
+    fn feed(&self, profile: &mut bathy_mrc::Profile, range: Range<usize>) {
+        for row in range {
+            let op = self.op.map_or(0, |op| op[row]);
+            let length_bytes = self.length_bytes[row];
+            if op > 1 || length_bytes == 0 {
+                continue;
+            }
+            profile.access_io(Io {
+                offset_bytes: self.offset_bytes[row],
+                length_bytes,
+                write: op == 1,
+                volume: self.volume.map_or(u32::MAX, |volume| volume[row]),
+            });
+        }
+    }
+}
+
+/// Profiles line numbers that are in memory.
+#[pyfunction]
+#[pyo3(signature = (keys, *, line_bytes=4096, rate=None, max_lines=None, salt=0, strata_bits=8, group_bits=0,
+    threads=1, joinable=false))]
+#[allow(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
+pub(crate) fn profile_keys(
+    py: Python<'_>,
+    keys: PyReadonlyArray1<'_, u64>,
+    line_bytes: u64,
+    rate: Option<f64>,
+    max_lines: Option<usize>,
+    salt: u64,
+    strata_bits: u32,
+    group_bits: u32,
+    threads: usize,
+    joinable: bool,
+) -> PyResult<Profile> {
+    let options = tracker_options(rate, max_lines, salt, strata_bits, group_bits, joinable)?;
+    let (keys, line) = (slice("keys", &keys)?, line_size(line_bytes)?);
+    let inner = py.detach(|| parallel::profile_keys(keys, threads, options, line));
+    Ok(Profile { inner })
+}
+
+/// Profiles requests that are in memory.
+#[pyfunction]
+#[pyo3(signature = (offset_bytes, length_bytes, op=None, volume=None, *, line_bytes=4096, rate=None, max_lines=None,
+    salt=0, strata_bits=8, group_bits=0, threads=1, joinable=false))]
+#[allow(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
+pub(crate) fn profile_requests(
+    py: Python<'_>,
+    offset_bytes: PyReadonlyArray1<'_, u64>,
+    length_bytes: PyReadonlyArray1<'_, u32>,
+    op: Option<PyReadonlyArray1<'_, u8>>,
+    volume: Option<PyReadonlyArray1<'_, u32>>,
+    line_bytes: u64,
+    rate: Option<f64>,
+    max_lines: Option<usize>,
+    salt: u64,
+    strata_bits: u32,
+    group_bits: u32,
+    threads: usize,
+    joinable: bool,
+) -> PyResult<Profile> {
+    let options = tracker_options(rate, max_lines, salt, strata_bits, group_bits, joinable)?;
+    let line = line_size(line_bytes)?;
+    let offset_bytes = slice("offset_bytes", &offset_bytes)?;
+    let rows = offset_bytes.len();
+    let requests = Requests {
+        offset_bytes,
+        length_bytes: column("length_bytes", Some(&length_bytes), rows)?.unwrap_or_default(),
+        op: column("op", op.as_ref(), rows)?,
+        volume: column("volume", volume.as_ref(), rows)?,
+    };
+    let feed = |profile: &mut bathy_mrc::Profile, range| requests.feed(profile, range);
+    let inner = py.detach(|| parallel::profile(rows, threads, options, line, feed));
+    Ok(Profile { inner })
+}
+
+#[pymethods]
+impl Profile {
+    /// Adds line numbers that follow those before.
+    fn add_keys(&mut self, py: Python<'_>, keys: PyReadonlyArray1<'_, u64>) -> PyResult<()> {
+        let keys = slice("keys", &keys)?;
+        let inner = &mut self.inner;
+        py.detach(|| inner.access_keys(keys));
+        Ok(())
+    }
+
+    /// Adds requests that follow those before.
+    #[pyo3(signature = (offset_bytes, length_bytes, op=None, volume=None))]
+    fn add_requests(
+        &mut self,
+        py: Python<'_>,
+        offset_bytes: PyReadonlyArray1<'_, u64>,
+        length_bytes: PyReadonlyArray1<'_, u32>,
+        op: Option<PyReadonlyArray1<'_, u8>>,
+        volume: Option<PyReadonlyArray1<'_, u32>>,
+    ) -> PyResult<()> {
+        let offset_bytes = slice("offset_bytes", &offset_bytes)?;
+        let rows = offset_bytes.len();
+        let requests = Requests {
+            offset_bytes,
+            length_bytes: column("length_bytes", Some(&length_bytes), rows)?.unwrap_or_default(),
+            op: column("op", op.as_ref(), rows)?,
+            volume: column("volume", volume.as_ref(), rows)?,
+        };
+        let inner = &mut self.inner;
+        py.detach(|| requests.feed(inner, 0..rows));
+        Ok(())
+    }
+
+    /// Joins the profile of the piece of trace that follows; `later` stays as it is.
+    fn join(&mut self, py: Python<'_>, later: &Self) -> PyResult<()> {
+        if !self.inner.can_join(&later.inner) {
+            return Err(PyValueError::new_err(
+                "profiles join when both are joinable and of equal options",
+            ));
+        }
+        let (inner, later) = (&mut self.inner, later.inner.clone());
+        py.detach(|| inner.join(later));
+        Ok(())
+    }
+
+    /// The miss-ratio curve of one unit and direction at `sizes_lines`.
+    fn curve<'py>(
+        &self,
+        py: Python<'py>,
+        sizes_lines: PyReadonlyArray1<'py, u64>,
+        unit_name: &str,
+        ops_name: &str,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let sizes = slice("sizes_lines", &sizes_lines)?;
+        let (unit, ops) = (unit(unit_name)?, ops(ops_name)?);
+        let (check, weighted) = py.detach(|| {
+            (
+                self.inner.self_check(sizes),
+                self.inner.weighted(sizes, unit, ops),
+            )
+        });
+        let dict = curve_dict(py, &weighted.curve(sizes, check.estimate))?;
+        dict.set_item("stderr", check.stderr().to_pyarray(py))?;
+        dict.set_item("misses", weighted.misses.to_pyarray(py))?;
+        dict.set_item("cold", weighted.cold)?;
+        dict.set_item("sampled", weighted.sampled)?;
+        dict.set_item("total", weighted.total)?;
+        Ok(dict)
+    }
+
+    /// Bytes of a line.
+    #[getter]
+    fn line_bytes(&self) -> u64 {
+        self.inner.line().bytes()
+    }
+
+    /// Share of the lines that is sampled now.
+    #[getter]
+    fn rate(&self) -> f64 {
+        self.inner.tracker().rate()
+    }
+
+    /// Lines tracked now.
+    #[getter]
+    fn tracked_lines(&self) -> usize {
+        self.inner.tracker().tracked()
+    }
+
+    /// Distinct lines, estimated when sampled.
+    #[getter]
+    fn distinct_lines(&self) -> f64 {
+        self.inner.distinct_lines()
+    }
+
+    /// Whether every line is tracked.
+    #[getter]
+    fn exact(&self) -> bool {
+        self.inner.tracker().is_exact()
+    }
+
+    /// Bytes of memory held.
+    #[getter]
+    fn memory_bytes(&self) -> usize {
+        self.inner.memory_bytes()
+    }
+
+    /// References to lines, requests and bytes of one direction.
+    fn totals(&self, ops_name: &str) -> PyResult<(u64, u64, u64)> {
+        let ops: Ops = ops(ops_name)?;
+        Ok((
+            self.inner.lines_total(ops),
+            self.inner.requests_total(ops),
+            self.inner.bytes_total(ops),
+        ))
+    }
+}
+
+pub(crate) fn curve_dict<'py>(py: Python<'py>, curve: &Curve) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("sizes_lines", curve.sizes_lines.to_pyarray(py))?;
+    dict.set_item("miss_ratio", curve.miss_ratio.to_pyarray(py))?;
+    dict.set_item("miss_ratio_raw", curve.miss_ratio_raw.to_pyarray(py))?;
+    dict.set_item("miss_ratio_adjusted", curve.miss_ratio_adjusted.to_pyarray(py))?;
+    dict.set_item("cold_miss_ratio", curve.cold_miss_ratio)?;
+    dict.set_item("estimate", curve.estimate.name())?;
+    Ok(dict)
+}
