@@ -1,8 +1,9 @@
-"""Types of the compiled core. It is private: `bathyscope.mrc` is the public API."""
+# Types of the compiled core. It is private: `bathyscope.mrc` is the public API.
+
 
 from collections.abc import Callable
 from os import PathLike
-from typing import Literal, TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +11,10 @@ import numpy.typing as npt
 __version__: str
 DEBUG_BUILD: bool
 
-_U64 = npt.NDArray[np.uint64]
-_U32 = npt.NDArray[np.uint32]
-_U8 = npt.NDArray[np.uint8]
-_F64 = npt.NDArray[np.float64]
+_U64: TypeAlias = npt.NDArray[np.uint64]
+_U32: TypeAlias = npt.NDArray[np.uint32]
+_U8: TypeAlias = npt.NDArray[np.uint8]
+_F64: TypeAlias = npt.NDArray[np.float64]
 
 class _CurveDict(TypedDict):
     sizes_lines: _U64
