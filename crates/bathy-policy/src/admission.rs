@@ -1,8 +1,8 @@
 //! Admission: whether a block that missed is worth a write to the SSD at all.
 //!
 //! Eviction decides what leaves; admission decides what enters, which is what wears an SSD out. The driver asks
-//! after a miss and before [`Policy::access`](crate::Policy::access); a hit is looked for with
-//! [`Policy::touch`](crate::Policy::touch). Time is an argument, so a simulation uses the trace's time.
+//! after a miss and before [`Policy::access`]; a hit is looked for with [`Policy::touch`]. [`access_admitted`] is that
+//! sequence. Time is an argument, so a simulation uses the trace's time.
 
 pub mod n_hit;
 pub mod stream_bypass;
@@ -11,6 +11,8 @@ pub mod write_budget;
 pub use n_hit::{NHit, NHitOptions};
 pub use stream_bypass::{StreamBypass, StreamBypassOptions};
 pub use write_budget::WriteBudget;
+
+use crate::policy::{Access, EvictionSink, Policy};
 
 /// Decides on blocks that missed. Deterministic; no allocation per call.
 pub trait Admission {
@@ -29,6 +31,35 @@ pub trait Admission {
 
     /// The name in commands and results.
     fn name(&self) -> &'static str;
+}
+
+/// References `key` with an admission policy in front: the one sequence that simulator and cache engine share.
+///
+/// A hit is a hit whatever `admission` thinks. On a miss it is told how full the cache is and asked; `time_ns` and
+/// `bytes` are as in [`Admission::admit`]. `sink` hears what leaves, as in [`Policy::access_with`].
+#[inline]
+pub fn access_admitted<P, A, S>(
+    policy: &mut P,
+    admission: &mut A,
+    key: u64,
+    time_ns: u64,
+    bytes: u64,
+    sink: &mut S,
+) -> Access
+where
+    P: Policy,
+    A: Admission + ?Sized,
+    S: EvictionSink + ?Sized,
+{
+    if policy.touch(key) {
+        admission.saw_hit(key, bytes);
+        return Access::Hit;
+    }
+    admission.observe_fill(policy.len(), policy.capacity());
+    if !admission.admit(key, time_ns, bytes) {
+        return Access::Miss { inserted: false };
+    }
+    policy.access_with(key, sink)
 }
 
 /// Everything enters: the right choice while the SSD is not worn out by it, and the yardstick for the others.
@@ -83,6 +114,29 @@ impl Admission for AdmissionChain {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::{HashIndex, HashSeed};
+    use crate::{Lru, NoSink};
+
+    #[test]
+    fn a_refused_block_stays_out_and_a_resident_one_needs_no_admission() {
+        let mut lru = Lru::<HashIndex>::new(4, HashSeed(0));
+        let mut n_hit = NHit::new(NHitOptions {
+            threshold: 2,
+            fill_trigger: 0.5,
+            tracked_keys: 8,
+        });
+        let mut access = |key| access_admitted(&mut lru, &mut n_hit, key, 0, 4096, &mut NoSink);
+        let (refused, entered) = (Access::Miss { inserted: false }, Access::Miss { inserted: true });
+        assert_eq!(
+            [1, 2].map(&mut access),
+            [entered; 2],
+            "up to half the lines everything enters"
+        );
+        assert_eq!(
+            [3, 1, 3, 3].map(&mut access),
+            [refused, Access::Hit, entered, Access::Hit]
+        );
+    }
 
     #[test]
     fn a_refusal_early_in_the_chain_spends_nothing_later() {

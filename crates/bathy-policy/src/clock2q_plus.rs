@@ -152,8 +152,8 @@ impl<I: KeyIndex> Replacement for Clock2QPlus<I> {
         self.stamp_newest(key);
     }
 
-    fn flash_writes(&self) -> u64 {
-        self.queues.flash_writes()
+    fn lines_written(&self) -> u64 {
+        self.queues.lines_written()
     }
 
     fn for_each_slot_in_restore_order(&self, visit: &mut dyn FnMut(u32)) {

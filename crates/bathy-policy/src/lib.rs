@@ -33,7 +33,7 @@ pub mod w_tinylfu;
 #[cfg(test)]
 mod walk;
 
-pub use admission::{Admission, AdmissionChain, AdmitAll, NHit, StreamBypass, WriteBudget};
+pub use admission::{Admission, AdmissionChain, AdmitAll, NHit, StreamBypass, WriteBudget, access_admitted};
 pub use arc::Arc;
 pub use belady::{Insertion, belady_misses, belady_misses_with};
 pub use clock::Clock;
@@ -46,7 +46,7 @@ pub use kind::{
 };
 pub use lirs::Lirs;
 pub use lru::Lru;
-pub use policy::{Access, EvictionSink, NoSink, Policy, Replacement};
+pub use policy::{Access, EvictionSink, NoSink, Policy};
 pub use s3_fifo::{S3Fifo, S3FifoOptions};
 pub use sieve::Sieve;
 pub use two_q::TwoQ;

@@ -138,7 +138,7 @@ pub trait Replacement {
     }
 
     /// Lines written to the SSD.
-    fn flash_writes(&self) -> u64 {
+    fn lines_written(&self) -> u64 {
         self.slab().insertions()
     }
 }
@@ -214,7 +214,7 @@ impl<R: Replacement> Policy for R {
     }
 
     fn flash_writes(&self) -> u64 {
-        Replacement::flash_writes(self)
+        self.lines_written()
     }
 
     fn for_each_in_restore_order(&self, visit: &mut dyn FnMut(u64)) {

@@ -308,7 +308,7 @@ impl<I: KeyIndex> Replacement for S3Fifo<I> {
         }
     }
 
-    fn flash_writes(&self) -> u64 {
+    fn lines_written(&self) -> u64 {
         if self.small_in_ram {
             self.main_insertions
         } else {
@@ -406,7 +406,7 @@ mod tests {
         // 2, unused, that leaves memory; it returns from the ghost to main, in the place of 4.
         assert_eq!(sink.0, [3, 4, 5, 1, 2]);
         assert_eq!(sink.1, [3, 2, 4]);
-        assert_eq!(Policy::flash_writes(&s3_fifo), 5);
+        assert_eq!(s3_fifo.flash_writes(), 5);
         assert_eq!((s3_fifo.small.len(), s3_fifo.main.len()), (2, 3));
     }
 }
