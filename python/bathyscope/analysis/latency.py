@@ -102,11 +102,12 @@ def thinned(histogram: LatencyHistogram, points_max: int = 160) -> tuple[Floats,
     """
     if histogram.io_count == 0:
         return np.zeros(0), np.zeros(0)
-    half = points_max // 2
-    tail_end = max(1.0 - 1.0 / histogram.io_count, 0.5)
-    bulk = np.linspace(0.0, 0.9, half, endpoint=False)
-    tail = 1 - np.geomspace(0.1, max(1 - tail_end, 1e-9), points_max - half) if tail_end > 0.9 else np.array([tail_end])
-    quantiles = np.concatenate([bulk, tail])
+    end = 1.0 - 1.0 / histogram.io_count
+    bulk_end, bulk_points = min(end, 0.9), points_max // 2
+    quantiles = np.linspace(0.0, bulk_end, bulk_points, endpoint=True)
+    if end > bulk_end:
+        quantiles = np.concatenate([quantiles[:-1], 1 - np.geomspace(1 - bulk_end, 1 - end, points_max - bulk_points)])
+    quantiles = np.unique(quantiles)
     cumulative = np.cumsum(histogram.count)
     ranks = np.clip(np.ceil(quantiles * int(cumulative[-1])), 1, cumulative[-1])
     latencies = histogram.bucket_ns[np.searchsorted(cumulative, ranks)].astype(np.float64)
