@@ -3,10 +3,16 @@
 //! One pass over a trace gives the curves of a whole range of cache sizes:
 //!
 //! * [`Profile`] measures stack distances, exactly or of a sample, and answers for LRU at every size.
+//! * [`groups`] does so for many groups and line sizes at once, [`parallel`] with several threads.
+//! * [`simulate`] runs any policy over line numbers, in full or in miniature.
+//! * [`engine`] runs any policy as the cache engine does: sub-blocks, fetch size, admission, write mode.
+//!
+//! The simulated policy is the code that ships: it comes from `bathy-policy`.
 //!
 //! Nothing here reads files or knows the time; traces come as slices of line numbers or as [`Io`]s.
 
 pub mod curve;
+pub mod engine;
 pub mod groups;
 pub mod hash;
 pub mod histogram;
@@ -17,6 +23,7 @@ pub mod profile;
 pub mod simulate;
 pub mod stack;
 pub mod tracker;
+pub mod twin;
 
 pub use curve::{Curve, Estimate, Weighted};
 pub use lines::{Io, LineSize};
