@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from bathyscope.host import ProcessRequest
@@ -78,10 +79,9 @@ def prefill(label: str, engine: Options, total_bytes: int, *, place: Place) -> P
         **engine,
         "thread": None,
         "rw": "write",
-        "bs": min(PREFILL_BLOCK_BYTES, total_bytes),
+        # A block that divides the size: fio leaves out what is left of a last, shorter one.
+        "bs": math.gcd(PREFILL_BLOCK_BYTES, total_bytes),
         "iodepth": PREFILL_QUEUE_DEPTH,
-        # What is left when the size is no multiple of the block is written too.
-        "bs_unaligned": None,
         "randrepeat": 0,
     }
     timeout_s = 120 + total_bytes / _PREFILL_BYTES_PER_S_MIN

@@ -19,6 +19,8 @@ from bathyscope.units import format_bytes
 # witness → engine
 _ENGINES = {"fio": "libaio", "io_uring": "io_uring"}
 
+_ALIGN_BYTES = 1 << 20
+
 
 class DiskLayer:
     """fio on the target's disk of the step's device class."""
@@ -91,7 +93,10 @@ def _working_set(step: StepSpec, disk: DiskTarget) -> int | None:
     """Return the bytes that the load may touch; None: all of a device whose size is not known."""
     if step.working_set_bytes is not None:
         return step.working_set_bytes
-    return min(common.DEFAULT_WORKING_SET_BYTES, disk.size_bytes) if disk.size_bytes is not None else None
+    if disk.size_bytes is None:
+        return None
+    # In whole pages of the device: a prefill must not be cut into tiny blocks by an odd size.
+    return max(_ALIGN_BYTES, min(common.DEFAULT_WORKING_SET_BYTES, disk.size_bytes) // _ALIGN_BYTES * _ALIGN_BYTES)
 
 
 def _engine(name: str, disk: DiskTarget) -> dict[str, str | int | float | None]:

@@ -31,6 +31,8 @@ class RbdLayer:
             return f"the rbd layer has no witness '{step.witness}'"
         if (step.working_set_bytes or 0) > _image_bytes(step):
             return "the working set is larger than the image"
+        if _image_bytes(step) % (step.object_size_bytes or common.DEFAULT_OBJECT_BYTES) != 0:
+            return "the image is not a whole number of objects"
         if step.pattern.block_size_bytes > _image_bytes(step):
             return "the block is larger than the image"
         return None

@@ -35,7 +35,7 @@ class RawAnswer:
         """Return stdout as JSON. Raises ParseError with the label and the first bytes."""
         try:
             return json.loads(self.stdout)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             start = self.stdout[:60].decode(errors="replace")
             raise ParseError(f"{self.label} did not answer with JSON: {error}; it begins: {start!r}") from error
 

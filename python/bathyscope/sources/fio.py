@@ -26,6 +26,7 @@ from bathyscope.sources.base import RawAnswer
 from bathyscope.sources.fields import as_dict, as_float, as_int, as_list, json_after_noise, parsing
 from bathyscope.sources.fio_log import (
     DIRECTIONS,
+    EPOCH_MS,
     LogClock,
     Series,
     first_end_ms,
@@ -140,7 +141,7 @@ def parse(
                 results.append(_result(row, job, side, answer.exit_code, own_cpu=own_cpu))
                 histograms.extend(_histograms(row, side))
         window_ns = max([r.runtime_ns for r in results], default=0)
-        series = _own_lines(read_series(answer.files), answer, output)
+        series = _own_lines(read_series(answer.files), answer)
         clock = _clock(answer, output, series, window_ns // 1_000_000)
         rows = tuple(intervals(run_id, step_index, client, series, clock))
         start_ns = clock.start_ms * 1_000_000 or _ended_ms(answer, output) * 1_000_000 - window_ns
@@ -198,30 +199,30 @@ def _histograms(row: _Row, side: dict[str, Any]) -> Iterable[Histogram]:
                 )
 
 
-def _own_lines(series: Series, answer: RawAnswer, output: FioOutput) -> Series:
+def _own_lines(series: Series, answer: RawAnswer) -> Series:
     """Return the log lines of this process. fio appends to a log that exists, so an earlier one's may be there.
 
     A remote server's clock is not ours; its logs are sent whole and written anew by our side.
     """
-    options = as_dict(output.jobs[0].get("job options", {}))
-    if str(options.get("log_unix_epoch", "0")) != "1" or any(word.startswith("--client=") for word in answer.argv):
+    first_ms = first_end_ms(series)
+    if first_ms is None or first_ms < EPOCH_MS or any(word.startswith("--client=") for word in answer.argv):
         return series
     # A second of grace: fio rounds the end of the last interval.
-    first_ms, last_ms = answer.started_ns // 1_000_000, answer.ended_ns // 1_000_000 + 1000
-    return {key: [line for line in lines if first_ms <= line[0] <= last_ms] for key, lines in series.items()}
+    from_ms, to_ms = answer.started_ns // 1_000_000, answer.ended_ns // 1_000_000 + 1000
+    return {key: [line for line in lines if from_ms <= line[0] <= to_ms] for key, lines in series.items()}
 
 
 def _clock(answer: RawAnswer, output: FioOutput, series: Series, window_ms: int) -> LogClock:
     """Return how to read the times of the logs, and thereby when the measured window began.
 
-    With log_unix_epoch the logs have the load machine's clock, and the first interval ends one length after the
-    start. But intervals without an I/O have no line, so the window cannot have begun later than its length before
-    fio wrote its JSON. Without absolute times the logs count from the start of the window themselves.
+    With absolute times the first interval ends one length after the start. But intervals without an I/O have no
+    line, so the window cannot have begun later than its length before fio wrote its JSON. Times that are not
+    absolute count from the start of the window themselves.
     """
     options = as_dict(output.jobs[0].get("job options", {}))
     length_ms = as_int(options["log_avg_msec"]) if "log_avg_msec" in options else usual_length_ms(series)
     first_ms = first_end_ms(series)
-    if first_ms is None or str(options.get("log_unix_epoch", "0")) != "1":
+    if first_ms is None or first_ms < EPOCH_MS:
         return LogClock(0, length_ms)
     latest_ms = _ended_ms(answer, output) - window_ms
     return LogClock(min(first_ms - length_ms, max(latest_ms, answer.started_ns // 1_000_000)), length_ms)

@@ -23,6 +23,9 @@ DIRECTIONS = ("read", "write")
 _NAME = re.compile(r"_(iops|bw|lat)\.log")
 _KIB = 1024.0
 
+# Times beyond this (the year 2001) are absolute: the option that makes them so changed its name after 3.35.
+EPOCH_MS = 10**12
+
 # A step of a day with intervals of 100 ms has fewer; more than that is not a log of ours.
 _INTERVALS_MAX = 1_000_000
 
