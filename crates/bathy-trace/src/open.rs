@@ -6,11 +6,15 @@ use std::path::Path;
 use crate::decode::{LineParser, Lines, RecordParser, Records};
 use crate::detect::detect;
 use crate::error::TraceError;
+use crate::event::UNKNOWN;
 use crate::format::Format;
-use crate::formats::{csv, raw_u32, vscsi};
+use crate::formats::{
+    blkparse, blktrace, blocks, cloud, csv, fio, op_history, oracle, osd_log, raw_u32, spc, vscsi,
+};
 use crate::input::{Input, Window, decompress, open_input};
 use crate::options::OpenOptions;
 use crate::reader::{Decoder, Reader, TraceReader};
+use crate::text::leading_u64;
 
 /// Bytes at the start of a trace that detection and headers may use.
 const HEAD_BYTES: usize = 64 << 10;
@@ -102,16 +106,67 @@ impl Opening<'_> {
     fn reader(self) -> Result<Box<dyn TraceReader + Send>, TraceError> {
         let block_bytes = self.options.block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT);
         Ok(match self.format {
+            Format::OpHistory => {
+                let decoder = op_history::OpHistory::new(self.options, self.osd());
+                self.decoder(decoder)
+            }
+            Format::OsdLog => {
+                let parser = osd_log::OpStats::new(self.options, self.osd());
+                self.lines(parser)
+            }
+            Format::OsdMessages => {
+                let parser = osd_log::Messages::new(self.options, self.osd());
+                self.lines(parser)
+            }
+            Format::Blkparse => {
+                let parser = blkparse::Blkparse::new(self.options.block_stage);
+                self.lines(parser)
+            }
+            Format::Blktrace => {
+                let decoder = blktrace::Blktrace::new(self.options.block_stage);
+                self.decoder(decoder)
+            }
+            Format::FioV2 => self.fio(2)?,
+            Format::FioV3 => self.fio(3)?,
             Format::Vscsi1 => self.records(vscsi::V1),
             Format::Vscsi2 => self.records(vscsi::V2),
+            Format::OracleGeneral => {
+                if block_bytes >= 1 << 16 {
+                    return Err(TraceError::Option(
+                        "block_bytes must be below 64 KiB for oracle-general",
+                    ));
+                }
+                self.records(oracle::OracleGeneral { block_bytes })
+            }
+            Format::Msr => self.lines(cloud::Msr::new()),
+            Format::Spc => self.lines(spc::Spc),
+            Format::Alibaba => self.lines(cloud::Alibaba::new()),
+            Format::Tencent => self.lines(cloud::Tencent::new()),
+            Format::Arc => self.lines(blocks::Arc { block_bytes }),
+            Format::Lirs => self.lines(blocks::Lirs { block_bytes }),
             Format::RawU32 => self.records(raw_u32::RawU32 { block_bytes }),
             Format::Csv => {
                 let parser = csv::Csv::from_head(self.window.available())
                     .map_err(|reason| self.header_error(reason))?;
                 self.lines(parser)
             }
-            _ => return Err(self.header_error("not yet readable".into())),
         })
+    }
+
+    /// The OSD that the file is from, as far as options or the name say it.
+    fn osd(&self) -> u32 {
+        self.options
+            .osd
+            .or_else(|| osd_of_name(self.path))
+            .unwrap_or(UNKNOWN)
+    }
+
+    fn fio(self, version: u8) -> Result<Box<dyn TraceReader + Send>, TraceError> {
+        if fio::version(self.window.available()) != Some(version) {
+            let reason = format!("its first line is not \"fio version {version} iolog\"");
+            return Err(self.header_error(reason));
+        }
+        Ok(self.lines(fio::Fio::new(version)))
     }
 
     fn header_error(&self, reason: String) -> TraceError {
@@ -142,5 +197,32 @@ impl Opening<'_> {
             decoder,
             self.options,
         ))
+    }
+}
+
+/// 3 for `ceph-osd.3.log.1.gz`, `osd.3.json` and the like.
+fn osd_of_name(path: &Path) -> Option<u32> {
+    let name = path.file_name()?.as_encoded_bytes();
+    let at = memchr::memmem::find(name, b"osd.")?;
+    let (number, rest) = leading_u64(&name[at + 4..])?;
+    (rest.is_empty() || rest[0] == b'.').then(|| u32::try_from(number).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_tell_the_osd() {
+        for (name, osd) in [
+            ("/var/log/ceph/ceph-osd.3.log", Some(3)),
+            ("osd.12.json.gz", Some(12)),
+            ("osd.7", Some(7)),
+            ("osd.7x", None),
+            ("osd.log", None),
+            ("ops.json", None),
+        ] {
+            assert_eq!(osd_of_name(Path::new(name)), osd, "{name}");
+        }
     }
 }
