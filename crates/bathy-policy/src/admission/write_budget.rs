@@ -80,8 +80,12 @@ mod tests {
         let mut budget = WriteBudget::new(86_400, 10);
         assert!(budget.admit(0, 1_000_000_000_000, 10));
         assert!(
-            !budget.admit(0, 1_000_500_000_000, 1) || budget.tokens > 0,
+            !budget.admit(0, 1_000_500_000_000, 1),
             "half a second is half a byte"
+        );
+        assert!(
+            budget.admit(0, 1_001_000_000_000, 1),
+            "and a second is one, nothing was rounded away"
         );
         assert!(
             budget.admit(0, 2_000_000_000_000, 10),
