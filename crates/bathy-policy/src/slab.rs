@@ -3,7 +3,7 @@
 //! Arrays of parts, not an array of nodes: a hit in a FIFO-like policy reads one index word and one tag byte and
 //! leaves keys and links out of the processor's cache. With [`HashIndex`](crate::HashIndex) a slot costs
 //! 12 + 8 + 8 + 1 = 29 bytes. Remembered keys have slots too, so with default options a line costs 29 bytes under
-//! LRU, FIFO, CLOCK and SIEVE, 37 under W-TinyLFU, 44 under 2Q, 50 under Clock2Q+, 55 under S3-FIFO, 58 under ARC
+//! LRU, FIFO, CLOCK and SIEVE, 37 under W-TinyLFU, 44 under 2Q, 50 under `Clock2Q`+, 55 under S3-FIFO, 58 under ARC
 //! and 74 under LIRS.
 
 use crate::index::KeyIndex;
