@@ -23,7 +23,6 @@ pub mod profile;
 pub mod simulate;
 pub mod stack;
 pub mod tracker;
-pub mod twin;
 
 pub use curve::{Curve, Estimate, Weighted};
 pub use lines::{Io, LineSize};
