@@ -66,8 +66,6 @@ class Builder:
         spec = self.spec
         self._get_release()
         self._check_space()
-        self.loops = spec.throttle and requirements.loop_devices_usable()
-        self.cgroup_version = throttle.available() if self.loops else None
         with port_lock():
             self.record = LabRecord(
                 name=spec.name,
@@ -91,6 +89,9 @@ class Builder:
         if self.root is not None:
             releases.mount_view(self.root, self.layout, self.journal)
             releases.write_wrappers(self.layout)
+        probe = self.layout.scratch / "loop-probe"
+        self.loops = self.spec.throttle and requirements.loop_devices_usable(probe, self.journal)
+        self.cgroup_version = throttle.available() if self.loops else None
         with concurrent.futures.ThreadPoolExecutor(max_workers=16, thread_name_prefix="bathy-lab") as pool:
             self.progress("making keys and maps")
             self._write_configuration(pool)
@@ -201,7 +202,11 @@ class Builder:
         def announce(identity: process.Identity) -> None:
             self.journal.process(name, identity, daemon=True)
             if kind == "osd" and self.cgroup is not None:
-                throttle.join(self.cgroup, identity.pid)
+                try:
+                    throttle.join(self.cgroup, identity.pid)
+                except OSError:
+                    # An OSD outside the group is unthrottled; then none may claim to be throttled.
+                    self.cgroup = None
 
         self.children[name] = process.start(
             [*program, "-f", "-i", daemon_id, "-c", str(self.layout.conf)],
@@ -325,22 +330,32 @@ class Builder:
             return
         path = throttle.group_path(f"bathyscope-{self.spec.name}-{self.record.fsid[:8]}", self.cgroup_version)
         self.journal.cgroup(path)
-        try:
+        with contextlib.suppress(OSError):
             throttle.create(path, self.cgroup_version)
+            self.cgroup = path
+
+    def _limit_devices(self) -> dict[str, DeviceLimit]:
+        """Limit every device; return the limits by backing file. All or none: half a throttle is a wrong result."""
+        limits: dict[str, DeviceLimit] = {}
+        if self.cgroup is None or self.cgroup_version is None:
+            return limits
+        try:
+            for device in self.record.devices:
+                if device.device is not None:
+                    limit = self.spec.profiles[device.device_class].limit
+                    throttle.limit(self.cgroup, self.cgroup_version, loop.device_number(device.device), limit)
+                    limits[device.backing] = limit
         except OSError:
-            self.cgroup_version = None
-            return
-        self.cgroup = path
+            throttle.lift(self.cgroup)
+            self.cgroup = None
+            return {}
+        return limits
 
     def _apply_throttles(self) -> None:
         """Limit every device by its profile, and write down what a reader of results must know."""
-        devices, caveats = [], [("lab_shared_cpu", _SHARED_CPU)]
-        for device in self.record.devices:
-            limit: DeviceLimit | None = None
-            if self.cgroup is not None and self.cgroup_version is not None and device.device is not None:
-                limit = self.spec.profiles[device.device_class].limit
-                throttle.limit(self.cgroup, self.cgroup_version, loop.device_number(device.device), limit)
-            devices.append(device.model_copy(update={"limit": limit}))
+        limits = self._limit_devices()
+        devices = [device.model_copy(update={"limit": limits.get(device.backing)}) for device in self.record.devices]
+        caveats = [("lab_shared_cpu", _SHARED_CPU)]
         if self.cgroup is not None:
             classes = [group.device_class for group in self.spec.devices]
             figures = "; ".join(f"{name}: {self.spec.profiles[name].sentence()}" for name in classes)

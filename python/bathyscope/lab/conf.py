@@ -58,6 +58,8 @@ def render(spec: LabSpec, layout: Layout, *, fsid: str, ports: tuple[int, int], 
             "paxos propose interval": 0.1,
             "paxos min wait": 0.02,
             "mon mgr digest period": 1,
+            # Without `restful`, which nobody asks for and whose libraries Debian 13's manager cannot load.
+            "mgr initial modules": "iostat",
             "mon warn on pool no redundancy": "false",
             "mon data avail warn": 1,
             "mon data avail crit": 0,

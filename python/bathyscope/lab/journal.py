@@ -99,7 +99,8 @@ def read(path: Path) -> Resources:
     for line in lines:
         try:
             entry = json.loads(line)
-            _apply(resources, entry)
+            if isinstance(entry, dict):
+                _apply(resources, entry)
         except (ValueError, KeyError, TypeError):
             continue
     return resources

@@ -37,6 +37,15 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Raise it when a root that was built before lacks something that the lab now needs.
 ROOT_FORMAT = 1
 _BUILD_TIMEOUT_S = 1800.0
+_BCRYPT_STAND_IN = '''"""Stands in for bcrypt, which cannot be loaded in a subinterpreter."""
+
+
+def gensalt(*_arguments):
+    raise NotImplementedError("bcrypt is not available in this root file system")
+
+
+hashpw = gensalt
+'''
 _PASSED_OPTIONS = re.compile(r'^(Acquire::(?:Check-Valid-Until|Check-Date|https?::[^ ]*)) "([^"]+)";$')
 
 
@@ -133,7 +142,21 @@ def _build(release: Release, place: Path) -> None:
             f"the root file system for {release} could not be built: {last_line(errors[0])}",
             hint=f"does the mirror of this machine's apt sources carry the suite {SUITES[release]}?",
         )
+    _adapt(partial)
     partial.rename(place)
+
+
+def _adapt(root: Path) -> None:
+    """Keep the manager's modules loadable where they import bcrypt, a PyO3 module.
+
+    PyO3 refuses subinterpreters, in which the manager runs its modules, so on Debian 13 all of Reef's modules fail
+    (https://tracker.ceph.com/issues/64213). Later releases of Ceph do without it. Only the passwords of dashboard users
+    need bcrypt; a module that stands in for it comes first in the manager's path.
+    """
+    modules = root / "usr/share/ceph/mgr"
+    utilities = modules / "mgr_util.py"
+    if utilities.is_file() and "\nimport bcrypt\n" in utilities.read_text(encoding="utf-8"):
+        (modules / "bcrypt.py").write_text(_BCRYPT_STAND_IN, encoding="utf-8")
 
 
 def _version_in(root: Path) -> int:

@@ -6,8 +6,9 @@ import os
 import re
 from pathlib import Path
 
-from bathyscope.errors import EnvironmentError_
+from bathyscope.errors import EnvironmentError_, LabError
 from bathyscope.host.local import find_program
+from bathyscope.lab import journal, loop
 from bathyscope.lab.run import system
 
 # Debian's and Ubuntu's package for each program.
@@ -54,6 +55,20 @@ def release_name(major: int) -> str:
     return _MAJOR_TO_RELEASE.get(major, str(major))
 
 
-def loop_devices_usable() -> bool:
-    """Whether this process can make loop devices."""
-    return os.geteuid() == 0 and Path("/dev/loop-control").exists() and find_program("losetup") is not None
+def loop_devices_usable(probe: Path, book: journal.Journal) -> bool:
+    """Whether this process can make loop devices: tried with a small file at `probe`.
+
+    A container's root often cannot, and no file mode or capability tells it beforehand.
+    """
+    if os.geteuid() != 0 or not Path("/dev/loop-control").exists() or find_program("losetup") is None:
+        return False
+    loop.create_file(probe, 1 << 20, preallocate=False)
+    book.loop(probe)
+    try:
+        loop.attach(probe)
+    except LabError:
+        return False
+    finally:
+        loop.detach(str(probe))
+        probe.unlink()
+    return True

@@ -22,8 +22,8 @@ MAX_OSDS = 64
 # BlueStore needs room for its label, its RocksDB and the allocator's own units; mkfs fails well above zero.
 MIN_OSD_SIZE_BYTES = 1 << 30
 
-_NAME = re.compile(r"^[a-z0-9][a-z0-9-]{0,30}$")
-_CLASS = re.compile(r"^[a-z][a-z0-9_-]{0,15}$")
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
+_GROUP = re.compile(r"[a-z][a-z0-9_-]{0,15}(?:=[0-9]{1,4})?")
 
 
 class DeviceGroup(Model):
@@ -112,7 +112,7 @@ class LabSpec(Model):
 
 def check_name(name: str) -> None:
     """Raise UsageError unless `name` can name a lab: it becomes a directory and a control group."""
-    if not _NAME.match(name):
+    if not _NAME.fullmatch(name):
         raise UsageError(
             f"'{name}' cannot name a lab", hint="lower-case letters, digits and '-', at most 31, not '-' first"
         )
@@ -121,7 +121,7 @@ def check_name(name: str) -> None:
 def parse_device(text: str) -> DeviceGroup:
     """Return the group that `text` ("hdd=3") asks for. Raises UsageError."""
     device_class, separator, count = text.partition("=")
-    if not _CLASS.match(device_class) or (separator and not count.isdecimal()):
+    if not _GROUP.fullmatch(text):
         raise UsageError(f"'{text}' is not a device group", hint="write CLASS=COUNT: --device hdd=3 --device ssd=3")
     number = int(count) if separator else 1
     if not 1 <= number <= MAX_OSDS:

@@ -1,0 +1,234 @@
+"""Real Ceph on this machine: up, side by side, killed in every way, and gone without a trace."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bathyscope import lab
+from bathyscope.errors import LabError
+from bathyscope.lab import loop, mount, process, requirements
+from bathyscope.lab.layout import labs_directory, roots_directory
+from bathyscope.lab.releases import SUITES
+from bathyscope.lab.spec import LabSpec, parse_device
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(os.geteuid() != 0, reason="loop devices and control groups need root"),
+]
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A state directory with a short path (sockets) on a disk with direct I/O; afterwards nothing may be left."""
+    with tempfile.TemporaryDirectory(prefix="bathy-", dir="/var/tmp") as directory:
+        monkeypatch.setenv("XDG_STATE_HOME", directory)
+        try:
+            yield Path(directory)
+            assert traces(Path(directory)) == []
+        finally:
+            lab.down_all()
+
+
+def spec(name: str, *groups: str, **fields: Any) -> LabSpec:
+    return LabSpec(name=name, devices=tuple(parse_device(group) for group in groups), **fields)
+
+
+def traces(home: Path) -> list[str]:
+    """Return every process, loop device, mount, control group and file that a lab below `home` left."""
+    found = [f"file {path}" for path in home.rglob("*") if path.is_file() and path.name != ".ports.lock"]
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            try:
+                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                root = str((entry / "root").readlink())
+            except OSError:
+                continue
+            if str(home) in words or str(home) in root:
+                found.append(f"process {entry.name}: {words}")
+    for device in loop.SYS_BLOCK.glob("loop*"):
+        backing = device / "loop/backing_file"
+        if backing.exists() and str(home) in backing.read_text(encoding="utf-8"):
+            found.append(f"loop device {device.name}")
+    found += [f"mount {path}" for path in mount.below(home)]
+    for parent in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/blkio")):
+        found += [f"control group {path}" for path in parent.glob(f"bathyscope-{PREFIX}*")]
+    return found
+
+
+# Names of this run's labs, so that control groups of other labs on the machine are not taken for ours.
+PREFIX = f"t{os.getpid()}"
+
+
+def ceph(state: lab.LabState, *words: str, stdin: bytes | None = None) -> bytes:
+    """Run a client program as a user would after `eval "$(bathy lab env)"`."""
+    argv = [words[0], "--conf", str(state.layout.conf), *words[1:]]
+    if state.record.root:
+        argv = ["chroot", state.record.root, *argv]
+    return subprocess.run(argv, input=stdin, capture_output=True, timeout=60, check=True).stdout
+
+
+def tool(*words: str, **options: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "bathyscope.cli", "lab", *words], **options)
+
+
+def test_three_osds_up_writable_measured_and_gone(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    name = f"{PREFIX}-three"
+    began = time.monotonic()
+    state = lab.up(spec(name, "hdd=2", "ssd=1", replicas=1, nodes=2))
+    with capfd.disabled():
+        sys.stdout.write(f"\nthree OSDs up, clean and written to after {time.monotonic() - began:.1f} s\n")
+
+    nodes = json.loads(ceph(state, "ceph", "osd", "tree", "--format", "json"))["nodes"]
+    hosts = {n["name"]: sorted(n["children"]) for n in nodes if n["type"] == "host"}
+    assert hosts == {"node1": [0, 2], "node2": [1]}
+    assert {n["id"]: n["device_class"] for n in nodes if n["type"] == "osd"} == {0: "hdd", 1: "hdd", 2: "ssd"}
+    status = json.loads(ceph(state, "ceph", "status", "--format", "json"))
+    assert status["health"]["status"] == "HEALTH_OK"
+    assert [s["state_name"] for s in status["pgmap"]["pgs_by_state"]] == ["active+clean"]
+    metadata = json.loads(ceph(state, "ceph", "osd", "metadata", "--format", "json"))
+    assert [m["rotational"] for m in metadata] == ["1", "1", "0"]
+
+    ceph(state, "rados", "--pool", "rbd", "put", "greeting", "-", stdin=b"hello\n")
+    assert ceph(state, "rados", "--pool", "rbd", "get", "greeting", "-") == b"hello\n"
+
+    target = lab.load(name).target()
+    assert {code for code, _ in target.caveats} >= {"lab_shared_cpu"}
+    assert sorted(target.disks) == ["hdd", "ssd"]
+    assert [d.name for d in target.daemons] == ["mon.a", "mgr.x", "osd.0", "osd.1", "osd.2"]
+    for daemon in target.daemons:
+        identity = process.read_identity(daemon.pid)
+        assert identity is not None
+        assert identity.start_ticks == daemon.start_ticks
+    check_throttle(target)
+    lab.down(name)
+
+
+def check_throttle(target: Any) -> None:
+    """The group's rules are those of the profile for every device, and every OSD is in the group."""
+    if "throttle_profile" not in dict(target.caveats):
+        pytest.skip("this machine has no I/O control group")
+    group = Path(target.disks["hdd"].cgroup)
+    members = {int(pid) for pid in (group / "cgroup.procs").read_text(encoding="ascii").split()}
+    osds = [d for d in target.daemons if d.name.startswith("osd.")]
+    assert members == {d.pid for d in osds}
+    limits = {d.device: d.limit.read_iops for d in osds} | {d.device: d.limit.read_iops for d in target.disks.values()}
+    assert len(limits) == 5
+    file = group / "blkio.throttle.read_iops_device"
+    if file.exists():
+        rules = dict(line.split() for line in file.read_text(encoding="ascii").splitlines())
+        assert rules == {loop.device_number(f"/dev/{device}"): str(int(limit)) for device, limit in limits.items()}
+
+
+def test_two_labs_side_by_side(home: Path) -> None:
+    specs = [spec(f"{PREFIX}-a", "hdd=1"), spec(f"{PREFIX}-b", "ssd=1", fs=True, directory=home / "elsewhere")]
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        first, second = pool.map(lab.up, specs)
+    assert set(first.record.ports).isdisjoint(second.record.ports)
+    assert second.layout.directory == home / "elsewhere"
+    ceph(first, "rados", "--pool", "rbd", "create", "only-in-a")
+    assert b"only-in-a" not in ceph(second, "rados", "--pool", "rbd", "ls")
+    assert json.loads(ceph(second, "ceph", "fs", "ls", "--format", "json"))[0]["name"] == "cephfs"
+    with pytest.raises(LabError, match="already"):
+        lab.up(specs[0])
+
+    lab.down(first.name)
+    assert lab.list_labs() == [second.name]
+    assert all(daemon.alive for daemon in second.daemons())
+    assert b"HEALTH_OK" in ceph(second, "ceph", "health")
+    assert lab.down_all() == [second.name]
+    assert not (home / "elsewhere").exists()
+
+
+def test_down_after_kill_of_the_daemons_and_of_down_itself(home: Path) -> None:
+    name = f"{PREFIX}-killed"
+    state = lab.up(spec(name, "hdd=1"))
+    for daemon in state.daemons():
+        if daemon.name in ("mon.a", "osd.0"):
+            os.kill(daemon.identity.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while any(d.alive for d in state.daemons() if d.name != "mgr.x"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    generator = random.Random(20_260)
+    for _ in range(2):
+        down = tool("down", "--name", name, stderr=subprocess.DEVNULL)
+        time.sleep(generator.uniform(0.6, 1.0))
+        down.kill()
+        down.wait()
+    if lab.list_labs():
+        lab.down(name)
+    assert traces(home) == []
+
+
+# Moments in the life of `up`: before the first resource, in the mkfs, while daemons start, near its end.
+@pytest.mark.parametrize("moment_s", [0.9, 1.6, 2.6, 4.0])
+def test_down_after_kill_of_the_tool_in_the_middle_of_up(home: Path, moment_s: float) -> None:
+    name = f"{PREFIX}-half"
+    up = tool("up", "--name", name, "--device", "hdd=2", stderr=subprocess.DEVNULL)
+    time.sleep(moment_s)
+    up.kill()
+    up.wait()
+    if name in lab.list_labs():
+        lab.down(name)
+    assert traces(home) == []
+
+
+def test_interrupted_up_cleans_up(home: Path) -> None:
+    name = f"{PREFIX}-interrupted"
+    up = tool("up", "--name", name, "--device", "hdd=2", stderr=subprocess.PIPE)
+    assert up.stderr is not None
+    for line in up.stderr:
+        if b"making the monitor" in line:
+            time.sleep(1.0)
+            up.send_signal(signal.SIGINT)
+            break
+    rest = up.stderr.read()
+    assert up.wait(60) == 130, rest
+    assert b"Traceback" not in rest
+    assert lab.list_labs() == []
+    assert traces(home) == []
+
+
+def test_without_loop_devices_it_works_on_plain_files_and_says_so(home: Path) -> None:
+    state = lab.up(spec(f"{PREFIX}-plain", "hdd=1", throttle=False))
+    target = state.target()
+    assert "unthrottled" in dict(target.caveats)
+    assert "throttle_profile" not in dict(target.caveats)
+    disk = target.disks["hdd"]
+    assert (disk.device, disk.limit, disk.cgroup) == (None, None, None)
+    assert Path(disk.path).stat().st_size == 2 << 30
+    assert target.daemons[-1].limit is None
+    lab.down(state.name)
+
+
+@pytest.mark.releases
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("release", list(SUITES))
+def test_every_release(home: Path, release: str) -> None:
+    state = lab.up(spec(f"{PREFIX}-{release}", "hdd=1", "ssd=1", replicas=1, fs=True, release=release))
+    versions = json.loads(ceph(state, "ceph", "versions"))["overall"]
+    assert [release in version for version in versions] == [True]
+    assert b"HEALTH_OK" in ceph(state, "ceph", "health")
+    ceph(state, "rados", "--pool", "rbd", "put", "greeting", "-", stdin=b"hello\n")
+    assert ceph(state, "rados", "--pool", "rbd", "get", "greeting", "-") == b"hello\n"
+    if state.record.root is not None:
+        assert requirements.release_name(requirements.installed_major() or 0) != release
+        wrapper = state.layout.bin / "rbd"
+        subprocess.run([wrapper, "-c", state.layout.conf, "create", "--size", "1M", "i"], check=True, timeout=60)
+        assert ceph(state, "rbd", "ls") == b"i\n"
+    lab.down(state.name)
+    assert list(roots_directory().glob(f"*/{str(labs_directory()).lstrip('/')}")) == []

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bathyscope.lab import process
+from bathyscope.lab.process import Identity
+
+
+def fake_proc(root: Path, pid: int, *, start_ticks: int, state: str = "S", boot_id: str = "boot-a") -> Path:
+    (root / str(pid)).mkdir(parents=True, exist_ok=True)
+    (root / "sys/kernel/random").mkdir(parents=True, exist_ok=True)
+    (root / "sys/kernel/random/boot_id").write_text(boot_id + "\n", encoding="ascii")
+    fields = [state, *["0"] * 18, str(start_ticks), *["0"] * 20]
+    (root / str(pid) / "stat").write_text(f"{pid} (a) b (c) {' '.join(fields)}\n", encoding="ascii")
+    return root
+
+
+def test_start_time_is_read_behind_a_hostile_command_name(tmp_path: Path) -> None:
+    proc = fake_proc(tmp_path, 42, start_ticks=777)
+    assert process.read_identity(42, proc) == Identity(42, 777, "boot-a")
+
+
+@pytest.mark.parametrize("state", ["Z", "X"])
+def test_a_zombie_is_not_alive(tmp_path: Path, state: str) -> None:
+    assert process.read_identity(42, fake_proc(tmp_path, 42, start_ticks=1, state=state)) is None
+
+
+def test_no_process_is_no_identity(tmp_path: Path) -> None:
+    assert process.read_identity(1, fake_proc(tmp_path, 42, start_ticks=1)) is None
+
+
+@pytest.fixture
+def bystander():
+    child = subprocess.Popen(["sleep", "60"])
+    yield child
+    child.kill()
+    child.wait()
+
+
+@pytest.mark.parametrize(
+    ("start_ticks", "boot_id"), [(999, "boot-a"), (777, "boot-b")], ids=["reused pid", "after a reboot"]
+)
+def test_a_process_with_a_reused_pid_is_never_signalled(
+    tmp_path: Path, bystander: subprocess.Popen[bytes], start_ticks: int, boot_id: str
+) -> None:
+    # The journal remembers (777, boot-a); the machine now has another process under the same number.
+    proc = fake_proc(tmp_path, bystander.pid, start_ticks=start_ticks, boot_id=boot_id)
+    assert not process.kill(Identity(bystander.pid, 777, "boot-a"), proc=proc)
+    time.sleep(0.05)
+    assert bystander.poll() is None
+
+
+def test_the_very_process_is_signalled(bystander: subprocess.Popen[bytes]) -> None:
+    identity = process.read_identity(bystander.pid)
+    assert identity is not None
+    assert process.kill(identity)
+    assert bystander.wait(5) == -9
+    assert not process.alive(identity)
+    assert not process.kill(identity)
+
+
+def test_program_runs_only_after_its_identity_is_written_down(tmp_path: Path) -> None:
+    proof = tmp_path / "ran"
+    seen: list[tuple[Identity, bool]] = []
+
+    def announce(identity: Identity) -> None:
+        time.sleep(0.2)
+        seen.append((identity, proof.exists()))
+
+    started = process.start(["touch", str(proof)], log=tmp_path / "log", announce=announce)
+    assert started.child.wait(10) == 0
+    assert seen == [(started.identity, False)]
+    assert proof.exists()
+
+
+def test_exec_keeps_pid_and_start_time(tmp_path: Path) -> None:
+    started = process.start(["sleep", "60"], log=tmp_path / "log", announce=lambda _: None)
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{started.identity.pid}/comm").read_text(encoding="ascii") != "sleep\n":
+        assert time.monotonic() < deadline
+    assert process.alive(started.identity)
+    assert process.end_all([started.identity]) == []
+    assert started.child.poll() == -9
+
+
+def test_when_the_tool_dies_before_writing_it_down_nothing_runs(tmp_path: Path) -> None:
+    proof = tmp_path / "ran"
+    script = (
+        "import os, sys\nfrom pathlib import Path\nfrom bathyscope.lab import process\n"
+        "process.start(['touch', sys.argv[1]], log=Path(sys.argv[2]), announce=lambda _: os.kill(os.getpid(), 9))\n"
+    )
+    tool = subprocess.run([sys.executable, "-c", script, str(proof), str(tmp_path / "log")], check=False, timeout=30)
+    assert tool.returncode == -9
+    time.sleep(0.3)
+    assert not proof.exists()
+
+
+def test_variables_of_another_cluster_are_not_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CEPH_ARGS", "--cluster other")
+    log = tmp_path / "log"
+    started = process.start(["env"], log=log, announce=lambda _: None, without=("CEPH_ARGS",))
+    assert started.child.wait(10) == 0
+    assert "CEPH_ARGS" not in log.read_text(encoding="utf-8")
+    assert "PATH=" in log.read_text(encoding="utf-8")
+
+
+def test_processes_that_are_gone_already_do_not_delay() -> None:
+    began = time.monotonic()
+    gone = Identity(os.getpid(), 1, "another boot")
+    assert process.end_all([gone] * 10) == []
+    assert time.monotonic() - began < 1
