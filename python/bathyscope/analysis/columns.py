@@ -6,6 +6,7 @@ function of this package may walk them one by one in Python.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +24,12 @@ Tables = Mapping[str, pa.Table]
 def table_of(tables: Tables, name: str) -> pa.Table:
     """Return a record's table, empty with the right schema when it is not there."""
     table = tables.get(name)
-    return schema_of(RECORDS_BY_TABLE[name]).empty_table() if table is None else table
+    return _empty(name) if table is None else table
+
+
+@functools.cache
+def _empty(name: str) -> pa.Table:
+    return schema_of(RECORDS_BY_TABLE[name]).empty_table()
 
 
 def floats(table: pa.Table, column: str) -> Floats:
