@@ -1,20 +1,64 @@
 //! One trace in memory, several threads: each takes a piece of the time axis, and the pieces are joined in order.
+//!
+//! Pieces of equal length do not take equal time: a trace warms up. So a thread that is done takes the later half of
+//! what the slowest one has left, as a piece of its own.
 
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use crate::lines::LineSize;
 use crate::profile::Profile;
 use crate::tracker::TrackerOptions;
 
+/// Items that a thread takes from its piece at a time.
+const CHUNK: usize = 32_768;
+
 /// Pieces shorter than this are not worth a thread: joining costs as much as the distinct lines of a piece.
 const MIN_PIECE: usize = 65_536;
 
-/// Splits `0..len` into at most `pieces` ranges of nearly equal length.
-pub fn split(len: usize, pieces: usize) -> Vec<Range<usize>> {
-    let pieces = pieces.clamp(1, len.div_ceil(MIN_PIECE).max(1));
-    (0..pieces)
-        .map(|piece| len * piece / pieces..len * (piece + 1) / pieces)
-        .collect()
+/// What is left of each piece. A piece that was split has a new one behind it.
+struct Remaining(Mutex<Vec<Range<usize>>>);
+
+impl Remaining {
+    /// Even pieces, one for each thread.
+    fn new(len: usize, threads: usize) -> Self {
+        let pieces = threads.clamp(1, (len / MIN_PIECE).max(1));
+        let ranges = (0..pieces).map(|piece| len * piece / pieces..len * (piece + 1) / pieces);
+        Self(Mutex::new(ranges.collect()))
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Range<usize>>> {
+        // The ranges are whole after every statement, so a panic elsewhere leaves nothing broken.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pieces(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// The next chunk of a piece.
+    fn take(&self, piece: usize) -> Option<Range<usize>> {
+        let mut pieces = self.lock();
+        let range = &mut pieces[piece];
+        let end = range.end.min(range.start + CHUNK);
+        let chunk = range.start..end;
+        range.start = end;
+        (!chunk.is_empty()).then_some(chunk)
+    }
+
+    /// Splits the piece with the most left and returns the number of the new piece.
+    fn steal(&self) -> Option<usize> {
+        let mut pieces = self.lock();
+        let victim = pieces.iter_mut().max_by_key(|range| range.len())?;
+        if victim.len() < 2 * MIN_PIECE {
+            return None;
+        }
+        let middle = victim.start.midpoint(victim.end);
+        let stolen = middle..victim.end;
+        victim.end = middle;
+        pieces.push(stolen);
+        Some(pieces.len() - 1)
+    }
 }
 
 /// Profiles `len` items with `threads` threads; `feed` gives the items of a range to a profile.
@@ -24,43 +68,55 @@ pub fn profile<F>(len: usize, threads: usize, options: TrackerOptions, line: Lin
 where
     F: Fn(&mut Profile, Range<usize>) + Sync,
 {
-    let ranges = split(len, threads);
-    if ranges.len() == 1 {
+    let remaining = Remaining::new(len, threads);
+    let workers = remaining.pieces();
+    if workers == 1 {
         let mut profile = Profile::new(options, line);
         feed(&mut profile, 0..len);
         return profile;
     }
+    let more = options.joinable;
     let options = TrackerOptions {
         joinable: true,
         ..options
     };
-    let feed = &feed;
-    let mut pieces = std::thread::scope(|scope| {
-        let workers: Vec<_> = ranges
-            .into_iter()
-            .map(|range| {
-                scope.spawn(move || {
-                    let mut profile = Profile::new(options, line);
-                    feed(&mut profile, range);
-                    profile
-                })
-            })
+    let (feed, remaining) = (&feed, &remaining);
+    let work = move |first: usize| {
+        let mut done = Vec::new();
+        let mut piece = Some(first);
+        while let Some(number) = piece {
+            let mut profile = Profile::new(options, line);
+            let mut start = None;
+            while let Some(range) = remaining.take(number) {
+                start.get_or_insert(range.start);
+                feed(&mut profile, range);
+            }
+            done.extend(start.map(|start| (start, profile)));
+            piece = remaining.steal();
+        }
+        done
+    };
+    let mut pieces: Vec<(usize, Profile)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..workers)
+            .map(|piece| scope.spawn(move || work(piece)))
             .collect();
-        workers
+        threads
             .into_iter()
-            .map(|worker| {
-                worker
+            .flat_map(|thread| {
+                thread
                     .join()
                     .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             })
-            .collect::<Vec<_>>()
-    })
-    .into_iter();
-    let Some(mut whole) = pieces.next() else {
+            .collect()
+    });
+    pieces.sort_by_key(|(start, _)| *start);
+    let last = pieces.len().saturating_sub(1);
+    let mut pieces = pieces.into_iter().map(|(_, profile)| profile).enumerate();
+    let Some((_, mut whole)) = pieces.next() else {
         return Profile::new(options, line);
     };
-    for piece in pieces {
-        whole.join(piece);
+    for (index, piece) in pieces {
+        whole.join_piece(piece, more || index < last);
     }
     whole
 }
@@ -70,4 +126,50 @@ pub fn profile_keys(keys: &[u64], threads: usize, options: TrackerOptions, line:
     profile(keys.len(), threads, options, line, |profile, range| {
         profile.access_keys(&keys[range])
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Ops, Sampling, Unit};
+
+    #[test]
+    fn pieces_that_are_stolen_lose_and_double_nothing() {
+        let remaining = Remaining::new(10 * MIN_PIECE, 2);
+        let mut taken: Vec<Range<usize>> = remaining.take(0).into_iter().collect();
+        while let Some(piece) = remaining.steal() {
+            taken.extend(remaining.take(piece));
+        }
+        for piece in 0..remaining.pieces() {
+            while let Some(range) = remaining.take(piece) {
+                taken.push(range);
+            }
+        }
+        taken.sort_by_key(|range| range.start);
+        assert_eq!(taken[0].start, 0);
+        assert!(taken.windows(2).all(|pair| pair[0].end == pair[1].start));
+        assert_eq!(taken.last().map(|range| range.end), Some(10 * MIN_PIECE));
+    }
+
+    #[test]
+    fn any_number_of_threads_gives_the_same_curve() {
+        let keys: Vec<u64> = (0..500_000u64)
+            .map(|step| crate::hash::mix64(step) % (1 + step / 10))
+            .collect();
+        let line = LineSize::new(4096).expect("valid");
+        let sizes: Vec<u64> = (0..300).map(|step| step * 100).collect();
+        for sampling in [Sampling::Exact, Sampling::Rate(0.1)] {
+            let options = TrackerOptions::new(sampling);
+            let one = profile_keys(&keys, 1, options, line).curve(&sizes, Unit::Lines, Ops::All);
+            for threads in [2, 3, 7] {
+                let many = profile_keys(&keys, threads, options, line).curve(&sizes, Unit::Lines, Ops::All);
+                assert!(
+                    one.miss_ratio
+                        .iter()
+                        .zip(&many.miss_ratio)
+                        .all(|(a, b)| (a - b).abs() < 1e-12)
+                );
+            }
+        }
+    }
 }

@@ -11,6 +11,9 @@ const RAW_MUST_BE_BELOW: f64 = 0.6;
 
 const CHUNK: usize = 4096;
 
+/// Keys whose table entries are read ahead together.
+const WARM_AHEAD: usize = 64;
+
 /// What a curve counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
@@ -162,8 +165,9 @@ impl Profile {
     pub fn access_keys(&mut self, keys: &[u64]) {
         self.reads.lines_total += keys.len() as u64;
         if self.tracker.is_exact() {
-            for &key in keys {
-                self.access_key(key);
+            for chunk in keys.chunks(WARM_AHEAD) {
+                self.tracker.warm(chunk.iter().copied());
+                chunk.iter().for_each(|&key| self.access_key(key));
             }
             return;
         }
@@ -315,7 +319,13 @@ impl Profile {
     ///
     /// # Panics
     /// When the profiles are not joinable or their options differ.
-    pub fn join(&mut self, mut later: Self) {
+    pub fn join(&mut self, later: Self) {
+        self.join_piece(later, true);
+    }
+
+    /// As [`Profile::join`]. Without `more` to come, the order of the last touches is not needed and not restored:
+    /// nothing may be joined or added after that.
+    pub(crate) fn join_piece(&mut self, mut later: Self, more: bool) {
         assert!(
             self.tracker.options().joinable,
             "profiles that are joined are made joinable"
@@ -331,7 +341,9 @@ impl Profile {
             1.0 / self.tracker.rate()
         };
         later.resolve_first_touches(&mut self.tracker, align_weight, self.open_requests.len() as u32);
-        self.tracker.finish_join(&later.tracker);
+        if more {
+            self.tracker.finish_join(&later.tracker);
+        }
         self.first_touches.append(&mut later.first_touches);
         self.open_requests.append(&mut later.open_requests);
         self.drop_unsampled_first_touches();
@@ -399,7 +411,9 @@ impl Profile {
             &mut self.reads
         };
         op.lines.move_from_cold(distance, weight);
-        op.bytes.move_from_cold(distance, weight * f64::from(first.bytes));
+        if first.bytes > 0 {
+            op.bytes.move_from_cold(distance, weight * f64::from(first.bytes));
+        }
         match first.request {
             RequestPart::None => {}
             RequestPart::Share(share) => op.requests.move_from_cold(distance, weight * share),

@@ -92,6 +92,29 @@ impl LruStack {
         }
     }
 
+    /// Reads the table where each of `keys` will be looked for. The reads do not depend on each other, so their cache
+    /// misses overlap, which those of successive accesses cannot. Worth it for keys that are about to be accessed.
+    #[inline]
+    pub fn warm(&self, keys: impl Iterator<Item = u64>) {
+        let touched = keys.fold(0u32, |sum, key| {
+            sum.wrapping_add(self.slots[self.home(key)].position)
+        });
+        std::hint::black_box(touched);
+    }
+
+    /// As [`LruStack::access`] where the distance does not matter: half the work.
+    pub fn raise(&mut self, key: u64) {
+        if let Some(index) = self.find(key) {
+            if self.head == self.slot_at.len() {
+                self.compact();
+            }
+            self.clear_position(self.slots[index].position as usize);
+            self.take_position(index);
+        } else {
+            self.access(key);
+        }
+    }
+
     /// Whether `key` is live.
     pub fn contains(&self, key: u64) -> bool {
         self.find(key).is_some()

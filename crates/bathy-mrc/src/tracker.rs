@@ -155,6 +155,12 @@ impl Tracker {
         self.hash.filter(keys, self.threshold, out);
     }
 
+    /// See [`LruStack::warm`].
+    #[inline]
+    pub(crate) fn warm(&self, keys: impl Iterator<Item = u64>) {
+        self.stack.warm(keys);
+    }
+
     /// References `key`; `None` when it is not sampled.
     #[inline]
     pub fn touch(&mut self, key: u64) -> Option<Touch> {
@@ -247,14 +253,14 @@ impl Tracker {
             .keys_oldest_first()
             .filter(|&key| self.hash.hash(key) <= self.threshold)
         {
-            self.stack.access(key);
+            self.stack.raise(key);
         }
         for (mine, theirs) in self.lanes.iter_mut().zip(&later.lanes) {
             for key in theirs
                 .keys_oldest_first()
                 .filter(|&key| self.hash.hash(key) <= self.threshold)
             {
-                mine.access(key);
+                mine.raise(key);
             }
         }
     }
