@@ -186,7 +186,7 @@ def mount_view(root: Root, layout: Layout, book: journal.Journal) -> None:
     view = layout.root
     view.mkdir()
     inside = view / str(layout.directory).lstrip("/")
-    for ancestor in reversed([Path(*inside.parts[: n + 1]) for n in range(len(view.parts), len(inside.parts))]):
+    for ancestor in [Path(*inside.parts[: n + 1]) for n in range(len(view.parts), len(inside.parts))]:
         in_cache = root.path / ancestor.relative_to(view)
         if not in_cache.exists():
             book.directory(in_cache)
