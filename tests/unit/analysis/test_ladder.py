@@ -6,13 +6,14 @@ import dataclasses
 import json
 import time
 
+import pyarrow as pa
 import pytest
 from tests.unit.analysis.builders import Load, RunBuilder, ladder_finding, ladder_tables
 
 from bathyscope.analysis import ladder
 from bathyscope.analysis.ladder_point import base_pattern, variant_of
 from bathyscope.errors import AnalysisError
-from bathyscope.records.finding import LadderFinding, PointFinding, as_plain
+from bathyscope.records.finding import Figure, LadderFinding, PointFinding, as_plain
 
 
 @pytest.fixture(scope="module")
@@ -81,9 +82,8 @@ def test_a_refused_point_shows_no_number(finding: LadderFinding) -> None:
     refused = point(finding, "rbd/ssd/randread-4K-qd32")
     assert refused.status == "refused"
     assert "OSDs returned 3 %" in (refused.reason or "")
-    figures = [
-        getattr(refused, f.name) for f in dataclasses.fields(refused) if hasattr(getattr(refused, f.name), "unit")
-    ]
+    values = [getattr(refused, field.name) for field in dataclasses.fields(refused)]
+    figures = [value for value in values if isinstance(value, Figure)]
     assert len(figures) >= 10
     assert all(f.value is None for f in figures)
     assert "168" not in json.dumps(as_plain(refused))
@@ -110,9 +110,9 @@ def test_caveats_are_joined_over_steps(finding: LadderFinding) -> None:
     assert len(few[0].step_keys) == 37
     whole = [c for c in finding.caveats if not c.step_keys]
     assert [c.code for c in whole] == ["throttle_profile"]
-    assert [c.severity for c in finding.caveats] == sorted(
-        (c.severity for c in finding.caveats), key=["refused", "doubt", "note"].index
-    )
+    order = ["refused", "doubt", "note"]
+    severities = [caveat.severity for caveat in finding.caveats]
+    assert severities == sorted(severities, key=order.index)
 
 
 def test_one_repeat_says_what_its_interval_is() -> None:
@@ -199,8 +199,6 @@ def test_a_run_without_steps_or_of_two_runs() -> None:
     with pytest.raises(AnalysisError) as caught:
         ladder.build({})
     assert caught.value.hint
-    import pyarrow as pa
-
     a, b = ladder_tables(repeats=1), ladder_tables(repeats=1, run_id="other")
     with pytest.raises(AnalysisError, match="not of 2"):
         ladder.build({name: pa.concat_tables([a[name], b[name]]) for name in a})

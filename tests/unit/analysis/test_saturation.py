@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - a table of cases reads best with one case a line
 """Verdicts: each limit is found when it is the limit, and nothing is claimed when nothing qualifies."""
 
 from __future__ import annotations

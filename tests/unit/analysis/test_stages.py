@@ -31,10 +31,8 @@ def test_shares_are_recovered() -> None:
 
 
 def test_a_long_op_counts_as_long_as_it_lasts() -> None:
-    short = [
-        dataclasses.replace(op, queue_ns=0, prepare_ns=0, store_ns=100, replica_wait_ns=0, reply_ns=0)
-        for op in ops_of(Load())[:9]
-    ]
+    times = {"queue_ns": 0, "prepare_ns": 0, "store_ns": 100, "replica_wait_ns": 0, "reply_ns": 0}
+    short = [dataclasses.replace(op, **times) for op in ops_of(Load())[:9]]
     long = dataclasses.replace(short[0], queue_ns=900, store_ns=0)
     found = stages(to_table(Op, [*short, long]))
     assert found.share("queue") == pytest.approx(0.5)
@@ -53,7 +51,7 @@ def test_reads_and_writes_are_kept_apart() -> None:
 def test_the_slow_peer_comes_first() -> None:
     writes = ops_of(Load(op="randwrite", op_rows=90))
     slow = [
-        dataclasses.replace(op, replica_wait_ns=(op.replica_wait_ns or 0) * (20 if op.slowest_peer == 2 else 1))
+        dataclasses.replace(op, replica_wait_ns=20 * (op.replica_wait_ns or 0)) if op.slowest_peer == 2 else op
         for op in writes
     ]
     peers = stages(to_table(Op, slow)).slowest_peers
@@ -64,10 +62,8 @@ def test_the_slow_peer_comes_first() -> None:
 
 
 def test_missing_times_and_empty_tables() -> None:
-    blank = [
-        dataclasses.replace(op, queue_ns=None, prepare_ns=None, store_ns=None, replica_wait_ns=None, reply_ns=None)
-        for op in ops_of(Load())[:3]
-    ]
+    unknown = {f"{stage}_ns": None for stage in STAGES}
+    blank = [dataclasses.replace(op, **unknown) for op in ops_of(Load())[:3]]
     assert stages(to_table(Op, blank)).shares == ()
     assert stages(to_table(Op, [])).sample_count == 0
     assert not stages(to_table(Op, [])).complete

@@ -163,7 +163,7 @@ def test_load_processes_that_fill_the_machine() -> None:
 
 
 def test_a_full_machine_shared_with_osds_is_a_doubt() -> None:
-    busy = Load(osd_us_per_op=7000.0)
+    busy = Load(osd_us_per_op=8500.0)
     assert codes(judge(busy, shared_host=True)) == {"shared_host_cpu"}
     assert codes(judge(busy, shared_host=False)) == set()
 
