@@ -6,6 +6,7 @@ import contextlib
 from pathlib import PurePosixPath
 
 from bathyscope.host import Completed, Host, ProcessRequest
+from bathyscope.layers import common
 from bathyscope.layers.base import (
     DiskNeed,
     ImageNeed,
@@ -35,6 +36,7 @@ __all__ = [
     "ObjectsNeed",
     "PoolNeed",
     "answer_of",
+    "check_prefill",
     "output_paths",
 ]
 
@@ -44,6 +46,12 @@ def output_paths(request: ProcessRequest) -> tuple[str, ...]:
     if request.argv[0] == "rados" and "-o" in request.argv:
         return (rados_bench.output_path(request),)
     return fio_command.log_paths(request) if request.argv[0] == "fio" else ()
+
+
+def check_prefill(need: Need, answer: RawAnswer) -> None:
+    """Raise ToolError unless the process of a prefill wrote all of what `need` asks for."""
+    if not isinstance(need, PoolNeed):
+        common.check_prefill(answer, need.total_bytes if isinstance(need, ObjectsNeed) else need.size_bytes)
 
 
 def answer_of(host: Host, completed: Completed) -> RawAnswer:

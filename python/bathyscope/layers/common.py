@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from bathyscope.errors import ToolError
 from bathyscope.host import ProcessRequest
 from bathyscope.layers.base import LayerContext, LayerRows
 from bathyscope.records import Histogram, Interval, Result
-from bathyscope.sources import fio, fio_command
+from bathyscope.sources import fio, fio_command, rados_bench
 from bathyscope.sources.base import RawAnswer
 from bathyscope.sources.fio_command import Options, Place
 from bathyscope.spec import FioClient, StepSpec
+from bathyscope.units import format_bytes
 
 DEFAULT_WORKING_SET_BYTES = 1 << 30
 DEFAULT_OBJECT_BYTES = 4 << 20
@@ -73,19 +75,42 @@ def load(
     )
 
 
-def prefill(label: str, engine: Options, total_bytes: int, *, place: Place) -> ProcessRequest:
-    """Return the fio process that writes all of something once, from its start to its end."""
+def prefill(
+    label: str, engine: Options, total_bytes: int, *, place: Place, piece_bytes: int | None = None
+) -> ProcessRequest:
+    """Return the fio process that writes all of something once, from its start to its end.
+
+    `piece_bytes` is the size of the single files that the engine makes of it, when it is not one.
+    """
     options: dict[str, str | int | float | None] = {
         **engine,
         "thread": None,
         "rw": "write",
-        # A block that divides the size: fio leaves out what is left of a last, shorter one.
-        "bs": math.gcd(PREFILL_BLOCK_BYTES, total_bytes),
+        # A block that divides the size: fio silently leaves out a last, shorter one, and writes nothing at all,
+        # without an error, where a file is smaller than the block.
+        "bs": math.gcd(PREFILL_BLOCK_BYTES, piece_bytes or total_bytes),
         "iodepth": PREFILL_QUEUE_DEPTH,
         "randrepeat": 0,
     }
     timeout_s = 120 + total_bytes / _PREFILL_BYTES_PER_S_MIN
     return fio_command.command(label, options, place=place, timeout_s=timeout_s)
+
+
+def check_prefill(answer: RawAnswer, total_bytes: int) -> None:
+    """Raise ToolError unless the prefill wrote all of `total_bytes`; ParseError when that cannot be told."""
+    if answer.argv[:1] == ("rados",) or "rados" in answer.argv[:3]:
+        rados_bench.check(answer)
+        result, _ = rados_bench.parse("", 0, answer, client="prefill")
+        written = result.io_bytes
+    else:
+        fio.check(answer)
+        rows = fio.parse("", 0, answer, client="prefill", expected=("write",))
+        written = sum(row.io_bytes for row in rows.results if row.direction == "write")
+    if answer.exit_code != 0 or written < total_bytes:
+        raise ToolError(
+            f"{answer.label} wrote {format_bytes(written)} of {format_bytes(total_bytes)}",
+            hint="what is not written is read without any disk; look at the cluster's health and free space",
+        )
 
 
 def fio_rows(

@@ -63,7 +63,8 @@ class RadosLayer:
         if step.witness == "rados_bench":
             return (_witness(step, label, "write", need.prefix, context, seconds=_WITNESS_PREFILL_S),)
         engine = {**_engine(step, need.prefix, context), "file_service_type": "sequential"}
-        return (common.prefill(label, engine, need.total_bytes, place=common.cluster_place(context)),)
+        place, piece = common.cluster_place(context), _object_bytes(step)
+        return (common.prefill(label, engine, need.total_bytes, place=place, piece_bytes=piece),)
 
     def plan(self, step: StepSpec, context: LayerContext) -> tuple[ProcessRequest, ...]:
         """Return one process for each job."""
