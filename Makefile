@@ -59,12 +59,14 @@ $(STAMPS)/system: scripts/install-packages
 $(STAMPS)/venv: requirements.lock $(STAMPS)/system
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing the Python packages of requirements.lock"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+		-r requirements.lock
 	@mkdir -p $(@D) && touch $@
 
 $(STAMPS)/core: $(STAMPS)/venv $(CORE_SOURCES)
 	@echo "building the Rust core"
-	@VIRTUAL_ENV=$(VENV) $(BIN)/maturin develop --release --locked --quiet
+	@PATH=$(BIN):$$PATH $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		--no-build-isolation --editable .
 	@touch $@
 
 $(STAMPS)/dev: $(STAMPS)/venv scripts/install-packages
