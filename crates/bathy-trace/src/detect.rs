@@ -9,6 +9,8 @@ use crate::format::Format;
 use crate::formats::{blkparse, blktrace, csv, fio, vscsi};
 use crate::text::{scaled_of, trim, u64_of};
 
+type LineTest = fn(&[u8]) -> bool;
+
 /// Lines of a text that must agree.
 const LINES: usize = 20;
 
@@ -64,7 +66,7 @@ fn by_name(path: &Path) -> Option<Format> {
         .unwrap_or(&name);
     if stem.contains("oraclegeneral") {
         Some(Format::OracleGeneral)
-    } else if stem.ends_with(".u32") || is_cloud_physics(stem) {
+    } else if stem.rsplit_once('.').is_some_and(|(_, end)| end == "u32") || is_cloud_physics(stem) {
         Some(Format::RawU32)
     } else {
         None
@@ -120,7 +122,7 @@ fn by_lines(head: &[u8]) -> Option<Format> {
     if blkparse::is_event(data[0]) {
         return Some(Format::Blkparse);
     }
-    let tests: [(Format, fn(&[u8]) -> bool); 6] = [
+    let tests: [(Format, LineTest); 6] = [
         (Format::Msr, is_msr),
         (Format::Alibaba, is_alibaba),
         (Format::Spc, is_spc),

@@ -64,7 +64,7 @@ formats! {
     Vscsi1, "vscsi1", Relative;
     /// vSCSI version 2.
     Vscsi2, "vscsi2", Relative;
-    /// libCacheSim oracleGeneral.
+    /// `oracleGeneral` of libCacheSim.
     OracleGeneral, "oracle-general", Relative;
     /// MSR Cambridge CSV (SNIA IOTTA).
     Msr, "msr", Unix;
@@ -78,7 +78,7 @@ formats! {
     Arc, "arc", None;
     /// One block number a line, as the LIRS authors use.
     Lirs, "lirs", None;
-    /// Little-endian u32 block numbers (Caffeine's CloudPhysics traces).
+    /// Little-endian u32 block numbers (the `CloudPhysics` traces of Caffeine).
     RawU32, "raw-u32", None;
     /// Our own CSV with a header.
     Csv, "csv", Unix;

@@ -75,7 +75,7 @@ fn open_from(
     options.check()?;
     let mut window = Window::new(input, options.record_bytes_max);
     // A stream that breaks within the head is reported by the reader, at its place and by its policy.
-    let _ = window.fill_to(HEAD_BYTES);
+    window.fill_head(HEAD_BYTES);
     let format = match format {
         Some(format) => format,
         None => detect(

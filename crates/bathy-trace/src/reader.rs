@@ -230,7 +230,7 @@ impl<D: Decoder> Reader<D> {
                         || source.kind() == io::ErrorKind::UnexpectedEof;
                     if damaged && self.on_bad_record == OnBadRecord::Skip {
                         let position = Position::Byte(self.window.offset());
-                        let excerpt = source.to_string();
+                        let excerpt = excerpt(source.to_string().as_bytes());
                         let reason = "the compressed data is damaged or cut from here on";
                         self.report.add_bad_record(BadRecord {
                             position,

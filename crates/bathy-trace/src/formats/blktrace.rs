@@ -2,8 +2,8 @@
 //! them.
 //!
 //! Records `struct blk_io_trace` of 48 bytes, in the byte order of the traced machine, each followed by `pdu_len` bytes
-//! of payload: magic u32 (0x65617400 | version 7), sequence u32, time u64 (ns), sector u64 (of 512 bytes), bytes u32,
-//! action u32, pid u32, device u32, cpu u32, error u16, pdu_len u16. The low half of the action is what happened (1 queue,
+//! of payload: magic u32 (0x65617400 with version 7 in the low byte), sequence u32, time u64 (ns), sector u64 (of 512 bytes), bytes u32,
+//! action u32, pid u32, device u32, cpu u32, error u16, `pdu_len` u16. The low half of the action is what happened (1 queue,
 //! 7 issue, 8 complete), the high half are category bits (read 1, write 2, notify 2^10, discard 2^13). Source:
 //! `include/uapi/linux/blktrace_api.h`; the device number is major << 20 | minor (blktrace's `blktrace.h`).
 //!
@@ -142,17 +142,22 @@ impl Blktrace {
             1 => BlockStage::Queue,
             7 => BlockStage::Issue,
             8 => BlockStage::Complete,
-            _ => return ignore(sink),
+            _ => {
+                sink.ignore();
+                return Ok(());
+            }
         };
         if category & CATEGORY_NOTIFY != 0 {
-            return ignore(sink);
+            sink.ignore();
+            return Ok(());
         }
         let device = u64::from(header.device);
         if self.stage == BlockStage::Complete && stage == BlockStage::Issue {
             self.pending.issued(device, header.sector, header.time_ns);
         }
         if stage != self.stage {
-            return ignore(sink);
+            sink.ignore();
+            return Ok(());
         }
         let op = if category & CATEGORY_DISCARD != 0 {
             Op::Trim
@@ -185,11 +190,6 @@ impl Blktrace {
         };
         sink.push(event, u64::from(header.bytes))
     }
-}
-
-fn ignore(sink: &mut Sink<'_>) -> Result<(), Reason> {
-    sink.ignore();
-    Ok(())
 }
 
 fn write_decimal(text: &mut Vec<u8>, number: u32) {

@@ -21,7 +21,7 @@ const UNIX_EPOCH_FILETIME: u64 = 116_444_736_000_000_000;
 
 /// The number up to the next comma, and what follows.
 #[inline]
-fn number<'a>(line: &'a [u8], reason: Reason) -> Result<(u64, &'a [u8]), Reason> {
+fn number(line: &[u8], reason: Reason) -> Result<(u64, &[u8]), Reason> {
     match leading_u64(line) {
         Some((value, [b',', rest @ ..])) => Ok((value, rest)),
         _ => Err(reason),

@@ -21,6 +21,8 @@ use crate::event::{IoEvent, Op, latency_ns_saturating};
 use crate::reader::{Reason, Sink};
 use crate::text::{leading_scaled, leading_u64, trim};
 
+type ColumnTest = fn(&Column) -> bool;
+
 /// What to do with a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
@@ -79,19 +81,14 @@ impl Csv {
         let line = trim(without_mark(line));
         let delimiter = *[b',', b';', b'\t']
             .iter()
-            .max_by_key(|&&delimiter| {
-                (
-                    line.iter().filter(|&&byte| byte == delimiter).count(),
-                    delimiter == b',',
-                )
-            })
+            .max_by_key(|&&delimiter| (memchr::memchr_iter(delimiter, line).count(), delimiter == b','))
             .expect("three delimiters");
         let columns: Vec<_> = line.split(|&byte| byte == delimiter).map(column_of).collect();
-        let count = |wanted: fn(&Column) -> bool| columns.iter().filter(|column| wanted(column)).count();
+        let count = |wanted: ColumnTest| columns.iter().filter(|column| wanted(column)).count();
         if count(|column| matches!(column, Column::Offset(_))) == 0 {
             return Err("its header has no column offset_bytes (or offset_sectors)".into());
         }
-        let kinds: [(&str, fn(&Column) -> bool); 8] = [
+        let kinds: [(&str, ColumnTest); 8] = [
             ("offset", |column| matches!(column, Column::Offset(_))),
             ("length", |column| matches!(column, Column::Length(_))),
             ("time", |column| matches!(column, Column::Time(_))),

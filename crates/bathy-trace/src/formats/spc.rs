@@ -1,4 +1,4 @@
-//! Storage Performance Council traces (`.spc`), as the UMass Financial and WebSearch traces.
+//! Storage Performance Council traces (`.spc`), as the `UMass` Financial and `WebSearch` traces.
 //!
 //! One I/O a line: `ASU,LBA,Size,Opcode,Timestamp`, further fields are optional; application storage unit number,
 //! block of 512 bytes, bytes, `R` or `W` in either case, seconds with a fraction. Blanks around fields are allowed.

@@ -1,4 +1,4 @@
-//! VMware vSCSI command traces, versions 1 and 2, as collected by CloudPhysics.
+//! `VMware` `vSCSI` command traces, versions 1 and 2, as collected by `CloudPhysics`.
 //!
 //! Little-endian records, packed without gaps. Version 1, 32 bytes: serial number u32, length in bytes u32,
 //! scatter-gather elements u32, SCSI command u16, version u16, logical block u64 (of 512 bytes), time u64 (µs).

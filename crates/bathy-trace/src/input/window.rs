@@ -18,6 +18,8 @@ pub(crate) struct Window {
     offset: u64,
     bytes_max: usize,
     at_end: bool,
+    // A failure that waits for the reader, which knows what to do with it.
+    deferred: Option<io::Error>,
     file_bytes_read: Arc<AtomicU64>,
     file_bytes: Option<u64>,
 }
@@ -34,6 +36,7 @@ impl Window {
             offset: 0,
             bytes_max,
             at_end: false,
+            deferred: None,
             file_bytes_read: input.file_bytes_read,
             file_bytes: input.file_bytes,
         }
@@ -73,6 +76,10 @@ impl Window {
 
     /// Reads more. Returns false when there is no more, or no room for more.
     pub(crate) fn fill(&mut self) -> io::Result<bool> {
+        if let Some(error) = self.deferred.take() {
+            self.at_end = true;
+            return Err(error);
+        }
         if self.at_end || self.is_full() {
             return Ok(false);
         }
@@ -108,6 +115,14 @@ impl Window {
     pub(crate) fn fill_to(&mut self, bytes: usize) -> io::Result<()> {
         while self.end - self.start < bytes && self.fill()? {}
         Ok(())
+    }
+
+    /// Like [`Window::fill_to`], but a failure comes with the next reading.
+    pub(crate) fn fill_head(&mut self, bytes: usize) {
+        if let Err(error) = self.fill_to(bytes) {
+            self.at_end = false;
+            self.deferred = Some(error);
+        }
     }
 
     pub(crate) fn file_bytes_read(&self) -> u64 {
