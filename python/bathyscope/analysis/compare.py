@@ -42,6 +42,9 @@ ONLY_IN_B = "only in B"
 _UNITS: Mapping[str, str] = {"iops": "1/s", "latency": "ns", "p99": "ns"}
 # Our own pools and images carry the run's id; without it they are the same thing in both runs.
 _RUN_PART = re.compile(r"bathy-[0-9A-Za-z]+")
+_OSD = re.compile(r"osd\.[0-9]+")
+# What differs between any two moments of the same machine explains nothing.
+_VARYING = re.compile(r"loadavg|memory_available|latency_ms|^pgs active\+clean$")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -225,13 +228,18 @@ def _facts(tables: Tables) -> dict[tuple[str, str], str]:
 
 
 def _environment_changes(tables_a: Tables, tables_b: Tables) -> list[tuple[str, str, str, str]]:
-    """Return (subject, name, value in A, value in B) of every fact that differs."""
+    """Return (subject, name, value in A, value in B) of every fact that differs; equal ones of many OSDs as one row."""
     a, b = _facts(tables_a), _facts(tables_b)
     absent = "(not recorded)"
+    subjects: dict[tuple[str, str, str, str], list[str]] = {}
+    for subject, name in sorted(a.keys() | b.keys()):
+        before, after = a.get((subject, name), absent), b.get((subject, name), absent)
+        if before != after and not _VARYING.search(name):
+            kind = subject.split(".", 1)[0] if _OSD.fullmatch(subject) else subject
+            subjects.setdefault((kind, name, before, after), []).append(subject)
     return [
-        (*key, a.get(key, absent), b.get(key, absent))
-        for key in sorted(a.keys() | b.keys())
-        if a.get(key) != b.get(key)
+        (many[0] if len(many) == 1 else f"{many[0]} and {len(many) - 1} more", name, before, after)
+        for (_, name, before, after), many in subjects.items()
     ]
 
 

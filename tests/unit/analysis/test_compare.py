@@ -130,6 +130,16 @@ def test_the_environment_is_compared_without_our_own_names() -> None:
     assert compare(a, b).environment_changes == (("host n1", "governor", "performance", "powersave"),)
 
 
+def test_equal_changes_of_many_osds_are_one_row() -> None:
+    a, b = run(seed=1, run_id="a"), run(seed=2, run_id="b")
+    for tables, run_id, version in ((a, "a", "16.2.15"), (b, "b", "20.2.4")):
+        rows = [EnvironmentFact(run_id, "before", f"osd.{n}", "ceph_version_short", version) for n in range(1000)]
+        rows.append(EnvironmentFact(run_id, "before", "host n1", "loadavg", run_id))
+        tables["environment"] = to_table(EnvironmentFact, rows)
+    changes = compare(a, b).environment_changes
+    assert changes == (("osd.0 and 999 more", "ceph_version_short", "16.2.15", "20.2.4"),)
+
+
 def test_a_run_compared_with_itself_has_no_effect() -> None:
     a = run(seed=1)
     finding = compare(a, a)
