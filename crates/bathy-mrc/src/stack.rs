@@ -185,7 +185,7 @@ impl LruStack {
         self.slots[index].key = key;
         self.take_position(index);
         self.live += 1;
-        if self.live * 2 > self.slots.len() {
+        if self.live * 4 > self.slots.len() * 3 {
             self.set_slots(self.slots.len() * 2);
         }
     }

@@ -1,0 +1,58 @@
+"""The miss-ratio benchmarks at a size that runs in a second, so that they do not rot."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[3]
+BENCHMARKS = ROOT / "benchmarks" / "mrc"
+TRACES = ROOT / "tests" / "fixtures" / "traces"
+NAMES = ("common", "accuracy", "speed", "billion")
+
+
+@pytest.fixture
+def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    yield {name: importlib.import_module(name) for name in NAMES}
+    for name in NAMES:
+        sys.modules.pop(name, None)
+
+
+def test_accuracy_holds_on_the_excerpts(benchmarks: dict[str, ModuleType], capsys: pytest.CaptureFixture[str]) -> None:
+    load = benchmarks["common"].load_keys
+    traces = [(name, load(TRACES / name)) for name in ("cloudphysics_excerpt.vscsi", "multi3.lirs")]
+    assert benchmarks["accuracy"].run(traces)
+    output = capsys.readouterr().out
+    assert "MISSED" not in output
+    assert "hash of the work" in output
+
+
+def test_speed_prints_every_case(benchmarks: dict[str, ModuleType], capsys: pytest.CaptureFixture[str]) -> None:
+    keys = np.random.default_rng(1).integers(0, 2000, 200_000).astype(np.uint64)
+    benchmarks["speed"].run("smoke", keys, runs=1)
+    output = capsys.readouterr().out
+    assert output.count("M refs/s") >= 6
+    assert "s3-fifo" in output
+
+
+def test_the_generated_trace_follows_the_analytic_curve(
+    benchmarks: dict[str, ModuleType], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert benchmarks["billion"].run(2_000_000, 1 << 15, 1 << 15)
+    assert "analytic" in capsys.readouterr().out
+
+
+def test_without_traces_the_benchmarks_say_so(
+    benchmarks: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("BATHY_TRACES", raising=False)
+    monkeypatch.setattr(sys, "argv", ["accuracy.py"])
+    assert benchmarks["accuracy"].main() == 0
+    assert "BATHY_TRACES" in capsys.readouterr().err
