@@ -15,6 +15,8 @@ from rich.text import Text
 
 Output = Literal["table", "json", "csv"]
 
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
 
 def print_rows(
     rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, output: Output, stream: TextIO, empty: str = ""
@@ -44,10 +46,7 @@ def print_rows(
 
 def printable(text: str) -> str:
     """Return `text` without control and direction characters: names on a cluster are not ours to trust."""
-    return "".join(
-        c if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") else "\N{REPLACEMENT CHARACTER}"
-        for c in text
-    )
+    return "".join("\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in _UNSEEN else c for c in text)
 
 
 def _text(value: Any) -> str:

@@ -1,0 +1,216 @@
+"""`bathy runs`, `bathy schema` and `bathy compare` as a user meets them: output, exit codes, no traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.unit.analysis.builders import Load, RunBuilder
+
+from bathyscope import cli
+from bathyscope.analysis.columns import split_by_step
+from bathyscope.commands.compare import parse_share
+from bathyscope.commands.rows import print_rows
+from bathyscope.errors import UsageError
+from bathyscope.records import ALL_RECORDS, RECORDS_BY_TABLE, from_table
+from bathyscope.store import Workspace
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+_registered: list[bool] = []
+
+
+def bathy(workspace: Path, *words: str) -> Done:
+    """Run the command line inside this process; only the verbs of the first call are registered."""
+    out, err = io.StringIO(), io.StringIO()
+    code = 0
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setenv("BATHY_WORKSPACE", str(workspace))
+        patch.setattr(sys, "argv", ["bathy", *words])
+        patch.setattr(sys, "stdin", io.StringIO())
+        if _registered:
+            patch.setattr(cli, "register_verbs", lambda: None)
+        _registered.append(True)
+        try:
+            cli.main()
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 0
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def test_the_program_itself(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bathyscope.cli", "runs", "show", "last", "-w", str(tmp_path)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == f"bathy: there is no run in {tmp_path}"
+    assert done.stderr.splitlines()[1].startswith("hint: ")
+
+
+def add_run(workspace: Path, *, factor: float = 1.0, seed: int = 1, depths: tuple[int, ...] = (1, 16)) -> str:
+    """Write a run through the store as a bench would: step by step, then finalised."""
+    with Workspace(workspace).create_run(
+        plan_name="quick", plan_text="layers: [rbd]\n", started_ns=1_790_000_000_000_000_000 + seed * 10**10,
+        target={"name": "lab demo"}, versions={"bathy": "0.1.0"}, step_count=3 * len(depths),
+    ) as run:  # fmt: skip
+        builder = RunBuilder(run.id, seed=seed)
+        builder.add_osds("hdd", 3)
+        builder.add_run()
+        for repeat in range(3):
+            for depth in depths:
+                builder.add_step(Load(queue_depth=depth, iops=200.0 * factor, op_rows=3), repeat)
+        tables = builder.tables()
+        for index, parts in split_by_step(tables).items():
+            with run.begin_step(index) as writer:
+                writer.commit({RECORDS_BY_TABLE[n]: from_table(RECORDS_BY_TABLE[n], t) for n, t in parts.items()})
+        whole = ("run", "environment", "placement")
+        run.write_run_tables({RECORDS_BY_TABLE[n]: from_table(RECORDS_BY_TABLE[n], tables[n]) for n in whole})
+        run.finalize()
+        run.update(status="done", ended_ns=run.info.started_ns + 90 * 10**9)
+        return run.id
+
+
+@pytest.fixture(scope="module")
+def space(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    path = tmp_path_factory.mktemp("space")
+    ids = [add_run(path, seed=1), add_run(path, seed=2), add_run(path, seed=3, factor=0.7, depths=(1,))]
+    return path, ids
+
+
+def test_list(space: tuple[Path, list[str]]) -> None:
+    path, ids = space
+    done = bathy(path, "runs", "list", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["id"] for row in rows] == ids
+    assert rows[0]["steps"] == "6/6"
+    assert rows[0]["duration"] == "1 min 30 s"
+    text = bathy(path, "runs", "list").stdout
+    assert all(run_id in text for run_id in ids)
+    assert "lab demo" in text
+    parsed = list(csv.DictReader(io.StringIO(bathy(path, "runs", "list", "-o", "csv").stdout)))
+    assert [row["status"] for row in parsed] == ["done"] * 3
+
+
+def test_list_of_an_empty_workspace(tmp_path: Path) -> None:
+    done = bathy(tmp_path / "none", "runs", "list")
+    assert (done.returncode, done.stdout.startswith("no runs in")) == (0, True)
+    assert json.loads(bathy(tmp_path / "none", "runs", "list", "-o", "json").stdout) == []
+    assert not (tmp_path / "none").exists()
+
+
+def test_show_and_path(space: tuple[Path, list[str]]) -> None:
+    path, ids = space
+    shown = bathy(path, "runs", "show", ids[0])
+    assert "rows in result" in shown.stdout
+    assert "layers: [rbd]" in shown.stdout
+    assert Path(bathy(path, "runs", "path", "last").stdout.strip()).name == ids[2]
+
+
+def test_sql(space: tuple[Path, list[str]]) -> None:
+    path, _ = space
+    query = "SELECT run_id, count(*) AS steps FROM step GROUP BY run_id ORDER BY run_id"
+    rows = json.loads(bathy(path, "runs", "sql", query, "-o", "json").stdout)
+    assert [row["steps"] for row in rows] == [6, 6, 3]
+    assert json.loads(bathy(path, "runs", "sql", "-r", "last", query, "-o", "json").stdout)[0]["steps"] == 3
+    twice = json.loads(bathy(path, "runs", "sql", "SELECT 1 AS a, 2 AS a", "-o", "json").stdout)
+    assert sorted(twice[0].values()) == [1, 2]
+    bad = bathy(path, "runs", "sql", "DELETE FROM step")
+    assert bad.returncode == 2
+    assert "hint:" in bad.stderr
+    assert "Traceback" not in bad.stderr
+
+
+def test_rm_asks_and_then_deletes(tmp_path: Path) -> None:
+    run_id = add_run(tmp_path)
+    asked = bathy(tmp_path, "runs", "rm", run_id)
+    assert (asked.returncode, "--yes" in asked.stderr) == (2, True)
+    assert Workspace(tmp_path).runs()
+    assert bathy(tmp_path, "runs", "rm", run_id, "--yes").returncode == 0
+    assert Workspace(tmp_path).runs() == []
+
+
+def test_schema() -> None:
+    everything = json.loads(bathy(Path("/nonexistent"), "schema", "-o", "json").stdout)
+    assert {row["table"] for row in everything} == {record.TABLE for record in ALL_RECORDS}
+    assert all(row["help"] for row in everything)
+    one = bathy(Path("/nonexistent"), "schema", "histogram").stdout
+    assert "bucket_ns" in one
+    wrong = bathy(Path("/nonexistent"), "schema", "histogramm")
+    assert wrong.returncode == 2
+    assert "did you mean 'histogram'?" in wrong.stderr
+
+
+def test_compare_equal_runs(space: tuple[Path, list[str]]) -> None:
+    path, ids = space
+    done = bathy(path, "compare", ids[0], ids[1], "--fail-on", "any", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    finding = json.loads(done.stdout)
+    assert {effect["call"] for effect in finding["effects"]} == {"cannot tell"}
+
+
+def test_compare_as_a_gate(space: tuple[Path, list[str]]) -> None:
+    path, ids = space
+    done = bathy(path, "compare", ids[0], "last", "--fail-on", "slower")
+    assert done.returncode == 1
+    assert "rbd/hdd/randread-4K-qd1 is slower" in done.stderr
+    assert "rbd/hdd/randread-4K-qd16 has a figure in A and none in B" in done.stderr
+    assert "slower" in done.stdout
+    assert bathy(path, "compare", ids[0], "last").returncode == 0
+    # The other way round everything is faster, and nothing that A had is gone.
+    assert bathy(path, "compare", "last", ids[0], "--fail-on", "slower").returncode == 0
+    assert bathy(path, "compare", "last", "last~2", "--fail-on", "any").returncode == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("last", "nothing"),
+        ("last", "last", "--threshold", "much"),
+        ("last", "last~9"),
+        ("last", "last", "--metric", "speed"),
+    ],
+)
+def test_compare_errors(space: tuple[Path, list[str]], words: tuple[str, ...]) -> None:
+    done = bathy(space[0], "compare", *words)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("text", "value"), [("5%", 0.05), ("5 %", 0.05), ("0.05", 0.05), ("0", 0.0), (" 12% ", 0.12)])
+def test_shares(text: str, value: float) -> None:
+    assert parse_share(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["", "%", "five", "100%", "-1%", "nan", "inf", "1e9"])
+def test_what_is_no_share(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_share(text)
+
+
+def test_hostile_names_do_not_reach_the_terminal_or_a_spreadsheet() -> None:
+    rows = [{"name": "evil\x1b[31m\u202egnp.exe", "value": "=cmd|' /C calc'!A0"}]
+    stream = io.StringIO()
+    print_rows(rows, ("name", "value"), output="table", stream=stream)
+    assert "\x1b" not in stream.getvalue()
+    assert "\u202e" not in stream.getvalue()
+    stream = io.StringIO()
+    print_rows(rows, ("name", "value"), output="csv", stream=stream)
+    assert next(csv.DictReader(io.StringIO(stream.getvalue())))["value"].startswith("'=")
+    markup = io.StringIO()
+    print_rows([{"name": "[bold]x[/bold]", "value": None}], ("name", "value"), output="table", stream=markup)
+    assert "[bold]x[/bold]" in markup.getvalue()
