@@ -133,6 +133,37 @@ def check_throttle(target: Any) -> None:
         assert rules == {loop.device_number(f"/dev/{device}"): str(int(limit)) for device, limit in limits.items()}
 
 
+def rules_of(state: lab.LabState) -> list[str]:
+    """Return the limits that the kernel holds for the lab, sorted."""
+    group = Path(state.record.cgroup or "")
+    files = [*group.glob("blkio.throttle.*_device"), *group.glob("io.max")]
+    return sorted(f"{file.name} {line}" for file in files for line in file.read_text(encoding="ascii").splitlines())
+
+
+def test_throttle_is_lifted_for_a_while_and_comes_back_after_a_kill(home: Path) -> None:
+    state = lab.up(spec(f"{PREFIX}-lift", "hdd=1"))
+    if state.record.cgroup is None:
+        pytest.skip("this machine has no I/O control group")
+    before = rules_of(state)
+    assert before
+    with lab.unthrottled(state):
+        assert rules_of(state) == []
+        assert "throttle_lifted" in dict(state.target().caveats)
+        with pytest.raises(LabError, match="another process"), lab.unthrottled(state):
+            pass
+    assert rules_of(state) == before
+
+    script = (
+        "import os, sys\nfrom bathyscope import lab\n"
+        "with lab.unthrottled(lab.load(sys.argv[1])):\n    os.kill(os.getpid(), 9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script, state.name], check=False, timeout=60).returncode == -9
+    assert rules_of(state) == []
+    assert "throttle_lifted" not in dict(state.target().caveats)
+    assert rules_of(state) == before
+    lab.down(state.name)
+
+
 def test_two_labs_side_by_side(home: Path) -> None:
     specs = [spec(f"{PREFIX}-a", "hdd=1"), spec(f"{PREFIX}-b", "ssd=1", fs=True, directory=home / "elsewhere")]
     with concurrent.futures.ThreadPoolExecutor() as pool:

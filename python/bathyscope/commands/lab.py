@@ -150,8 +150,9 @@ def list_(output: OutputOption = "table") -> None:
     for name in labs.list_labs():
         try:
             state = labs.load(name)
-        except BathyscopeError as error:
-            rows.append({"name": name, "status": f"damaged: {error.message}", "release": "", "osds": "", "daemons": ""})
+        except BathyscopeError:
+            # Cut off before its record was written, or damaged; `lab down` removes either.
+            rows.append({"name": name, "status": "unusable", "release": "", "osds": "", "daemons": ""})
             continue
         daemons = state.daemons()
         running = sum(daemon.alive for daemon in daemons)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from pathlib import Path
 
 from bathyscope.errors import UsageError
@@ -12,6 +13,8 @@ from bathyscope.errors import UsageError
 # run/ceph-client.bathy-xxxxxxxxxxxx.4194304.asok.
 _SOCKET_PATH_MAX = 107
 _LONGEST_SOCKET = "/run/ceph-client.bathy-0123456789ab.4194304.asok"
+# Ceph expands $, cuts at # and ;, and splits CEPH_ARGS at blanks.
+_PLAIN_PATH = re.compile(r"[\w./+@:=~-]+")
 
 
 def labs_directory() -> Path:
@@ -55,6 +58,11 @@ class Layout:
     def conf(self) -> Path:
         """ceph.conf, valid for daemons and clients, inside and outside a root file system."""
         return self.directory / "ceph.conf"
+
+    @property
+    def lifted(self) -> Path:
+        """Names the process that has lifted the throttle, while it is lifted."""
+        return self.directory / "lifted.json"
 
     @property
     def run(self) -> Path:
@@ -110,8 +118,13 @@ class Layout:
         inside = (self.run, self.log, self.keyrings, self.devices, self.scratch, self.crash, self.bin)
         return [*inside, self.directory / "data"]
 
-    def check_length(self) -> None:
-        """Raise UsageError when admin sockets below this directory would have too long a path."""
+    def check(self) -> None:
+        """Raise UsageError when ceph.conf or a Unix socket cannot hold paths below this directory."""
+        if not _PLAIN_PATH.fullmatch(str(self.directory)):
+            raise UsageError(
+                f"the lab directory {str(self.directory)!r} has characters that mean something else in ceph.conf",
+                hint="use letters, digits and . _ - + @ : = ~ in --directory",
+            )
         excess = len(os.fsencode(str(self.directory))) + len(_LONGEST_SOCKET) - _SOCKET_PATH_MAX
         if excess > 0:
             raise UsageError(

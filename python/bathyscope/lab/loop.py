@@ -24,16 +24,19 @@ def create_file(path: Path, size_bytes: int, *, preallocate: bool) -> None:
 
 
 def attach(backing: Path) -> str:
-    """Attach a loop device with direct I/O to `backing` and return its path ("/dev/loop3").
+    """Attach a loop device to `backing` and return its path ("/dev/loop3"). Raises LabError.
 
-    Falls back to buffered I/O where the file system beneath has no direct I/O; `direct` tells. Raises LabError.
+    With direct I/O, or buffered where the file system beneath has no direct I/O; `direct` tells which it is.
     """
-    for attempt in range(5):
-        result = system("losetup", "--find", "--show", "--direct-io=on", str(backing))
-        if result.exit_code == 0:
-            return result.stdout.decode().strip()
-        # Two programs that look for a free device at the same time can choose the same one.
-        time.sleep(0.1 * (attempt + 1))
+    for direct_io in ("on", "off"):
+        for attempt in range(3):
+            result = system("losetup", "--find", "--show", f"--direct-io={direct_io}", str(backing))
+            if result.exit_code == 0:
+                return result.stdout.decode().strip()
+            # Two programs that look for a free device at the same time can choose the same one.
+            time.sleep(0.05 * (attempt + 1))
+            # A refusal of direct I/O can leave the device attached.
+            detach(str(backing))
     raise LabError(
         f"no loop device for {backing}: {last_line(result.stderr)}", hint="try --no-throttle: it uses plain files"
     )

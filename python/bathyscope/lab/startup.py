@@ -28,7 +28,7 @@ def up(spec: LabSpec, progress: Callable[[str], None] = lambda _: None, host: Ho
     directory = spec.directory if spec.directory is not None else labs_directory() / spec.name
     # The kernel knows mounts and backing files by their resolved paths.
     layout = Layout(Path(os.path.realpath(directory)))
-    layout.check_length()
+    layout.check()
     with _claimed(spec, layout):
         builder = Builder(spec, layout, progress, host or LocalHost())
         try:

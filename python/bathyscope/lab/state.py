@@ -18,13 +18,15 @@ from typing import Literal
 from pydantic import ValidationError
 
 from bathyscope.errors import FormatVersionError, LabError
-from bathyscope.lab import journal, process
+from bathyscope.lab import journal, lifting, process, throttle
 from bathyscope.lab.layout import Layout, labs_directory
 from bathyscope.lab.spec import LabSpec, check_name
 from bathyscope.spec import DaemonTarget, DeviceLimit, DiskTarget, Model, Target
 
 FORMAT_VERSION = 1
-Status = Literal["starting", "running", "stopping"]
+Status = Literal["starting", "running"]
+
+_LIFTED = (("throttle_lifted", "Another process has lifted the device limits for a while, to fill images."),)
 
 
 class LabDevice(Model):
@@ -59,7 +61,7 @@ class LabRecord(Model):
     root: str | None = None
     devices: tuple[LabDevice, ...] = ()
     cgroup: str | None = None
-    cgroup_version: str | None = None
+    cgroup_version: throttle.Version | None = None
     caveats: tuple[tuple[str, str], ...] = ()
 
 
@@ -91,7 +93,10 @@ class LabState:
         return [DaemonState(name, latest[name], process.alive(latest[name])) for name in sorted(latest, key=_order)]
 
     def target(self) -> Target:
-        """Return what `bathy bench` measures. Raises LabError when the lab is not up."""
+        """Return what `bathy bench` measures. Raises LabError when the lab is not up.
+
+        Limits that a killed process had lifted are put back.
+        """
         record = self.record
         if record.status != "running":
             raise LabError(
@@ -120,7 +125,7 @@ class LabState:
             root=record.root,
             disks={device.device_class: self._disk(device) for device in record.devices if device.osd_id is None},
             daemons=tuple(daemons),
-            caveats=record.caveats,
+            caveats=record.caveats + (_LIFTED if lifting.lifted(self) else ()),
         )
 
     def _disk(self, device: LabDevice) -> DiskTarget:

@@ -91,7 +91,14 @@ def delete_files(layout: Layout) -> None:
     # Only ever a mount point: whatever is in it would be someone else's.
     with contextlib.suppress(OSError):
         layout.root.rmdir()
-    for path in (layout.conf, layout.record.with_suffix(".json.new"), layout.journal, layout.record, layout.lock):
+    for path in (
+        layout.conf,
+        layout.lifted,
+        layout.record.with_suffix(".json.new"),
+        layout.journal,
+        layout.record,
+        layout.lock,
+    ):
         path.unlink(missing_ok=True)
 
 
