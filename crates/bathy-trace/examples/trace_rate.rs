@@ -35,7 +35,7 @@ fn main() -> ExitCode {
                     .next()
                     .and_then(|count| count.parse().ok())
                     .unwrap_or(1)
-                    .max(1)
+                    .max(1);
             }
             _ => paths.push(argument),
         }

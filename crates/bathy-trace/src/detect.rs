@@ -1,5 +1,5 @@
-//! Which format is it? Content is asked first, from the surest sign to the weakest; the name decides where the content has
-//! no sign (bare numbers in binary).
+//! Which format is it? Content is asked first, from the surest sign to the weakest; the name decides where the
+//! content has no sign (bare numbers in binary).
 
 use std::path::Path;
 

@@ -60,11 +60,11 @@ formats! {
     FioV2, "fio-v2", Relative;
     /// fio iolog version 3.
     FioV3, "fio-v3", Relative;
-    /// vSCSI version 1 (CloudPhysics).
+    /// Virtual SCSI commands, version 1.
     Vscsi1, "vscsi1", Relative;
-    /// vSCSI version 2.
+    /// Virtual SCSI commands, version 2.
     Vscsi2, "vscsi2", Relative;
-    /// `oracleGeneral` of libCacheSim.
+    /// `oracleGeneral` of `libCacheSim`.
     OracleGeneral, "oracle-general", Relative;
     /// MSR Cambridge CSV (SNIA IOTTA).
     Msr, "msr", Unix;

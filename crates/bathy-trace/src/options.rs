@@ -47,8 +47,8 @@ pub struct OpenOptions {
     pub object_size_bytes: u64,
     /// RADOS objects that are not RBD data.
     pub other_objects: OtherObjects,
-    /// Bytes of a block for formats that give only block numbers: raw u32, LIRS, ARC. Default 4096, except
-    /// that the requests of ARC `.lis` files are 512 bytes a block as their authors say.
+    /// Bytes of a block for formats that give only block or object numbers: raw u32, LIRS, ARC, `oracleGeneral`.
+    /// Default 4096.
     pub block_bytes: Option<u32>,
     /// Stage of blktrace and blkparse.
     pub block_stage: BlockStage,

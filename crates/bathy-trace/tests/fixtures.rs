@@ -200,7 +200,8 @@ fn the_two_versions_of_fio_logs_agree() {
     assert_eq!(second, third);
 }
 
-/// Writing the events as our own CSV and reading that gives the same events: the CSV can hold all that any format says.
+/// Writing the events as our own CSV and reading that gives the same events: the CSV can hold all that any
+/// format says.
 #[test]
 fn every_sample_survives_a_round_trip_through_csv() {
     for &format in Format::ALL {

@@ -1,8 +1,8 @@
 //! No input makes a reader panic, run forever or keep more than it may.
 //!
-//! Bounded fuzzing that is part of the ordinary tests: mutations of the samples and random bytes, through every format and
-//! through detection. The seed is printed and can be set with `BATHY_FUZZ_SEED`; `BATHY_FUZZ_CASES` sets the cases per sample.
-//! The coverage-guided fuzzer is in `fuzz/`.
+//! Bounded fuzzing that is part of the ordinary tests: mutations of the samples and random bytes, through every
+//! format and through detection. The seed is printed and can be set with `BATHY_FUZZ_SEED`; `BATHY_FUZZ_CASES`
+//! sets the cases per sample. The coverage-guided fuzzer is in `fuzz/`.
 
 use std::path::Path;
 
@@ -161,7 +161,7 @@ fn samples() -> Vec<(Format, Vec<u8>)> {
 #[test]
 fn mutated_samples_do_no_harm() {
     let seed = environment("BATHY_FUZZ_SEED", 20_261_121);
-    let cases = environment("BATHY_FUZZ_CASES", 150);
+    let cases = environment("BATHY_FUZZ_CASES", 1000);
     println!("seed {seed}, {cases} cases per sample");
     for (index, (format, sample)) in samples().into_iter().enumerate() {
         for case in 0..cases {

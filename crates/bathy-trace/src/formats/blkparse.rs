@@ -1,11 +1,12 @@
 //! Text of `blkparse` in its default format.
 //!
-//! `major,minor cpu sequence seconds.nanoseconds pid action rwbs sector + sectors [process]`, as `8,0 1 42 0.000123456 697 Q R
-//! 223490 + 8 [kjournald]`. Source: blkparse(1), "DEFAULT OUTPUT" and "DEFAULT OUTPUT PER ACTION" (header `%D %2c %8s
-//! %5T.%9t %5p %2a %3d`); RWBS is `R`, `W`, `D` (discard) or `N` (none), possibly after `F` (flush) and with `A S M F` behind.
+//! `major,minor cpu sequence seconds.nanoseconds pid action rwbs sector + sectors [process]`, as `8,0 1 42
+//! 0.000123456 697 Q R 223490 + 8 [kjournald]`. Source: blkparse(1), "DEFAULT OUTPUT" and "DEFAULT OUTPUT PER
+//! ACTION" (header `%D %2c %8s %5T.%9t %5p %2a %3d`); RWBS is `R`, `W`, `D` (discard) or `N` (none), possibly
+//! after `F` (flush) and with `A S M F` behind.
 //!
-//! Lines of other actions, messages and the summary at the end are ignored: only a line whose action is the wanted stage is
-//! checked. Stages and latencies are those of the binary format.
+//! Lines of other actions, messages and the summary at the end are ignored: only a line whose action is the
+//! wanted stage is checked. Stages and latencies are those of the binary format.
 
 use crate::decode::LineParser;
 use crate::event::{IoEvent, Op, latency_ns_saturating};

@@ -1,15 +1,17 @@
-//! Binary traces of the Linux block layer, as `blktrace` writes them per CPU (`sda.blktrace.0`) or `blkparse -d` merges
-//! them.
+//! Binary traces of the Linux block layer, as `blktrace` writes them per CPU (`sda.blktrace.0`) or `blkparse -d`
+//! merges them.
 //!
-//! Records `struct blk_io_trace` of 48 bytes, in the byte order of the traced machine, each followed by `pdu_len` bytes
-//! of payload: magic u32 (0x65617400 with version 7 in the low byte), sequence u32, time u64 (ns), sector u64 (of 512 bytes), bytes u32,
-//! action u32, pid u32, device u32, cpu u32, error u16, `pdu_len` u16. The low half of the action is what happened (1 queue,
-//! 7 issue, 8 complete), the high half are category bits (read 1, write 2, notify 2^10, discard 2^13). Source:
-//! `include/uapi/linux/blktrace_api.h`; the device number is major << 20 | minor (blktrace's `blktrace.h`).
+//! Records `struct blk_io_trace` of 48 bytes, in the byte order of the traced machine, each followed by
+//! `pdu_len` bytes of payload: magic u32 (0x65617400 with version 7 in the low byte), sequence u32, time u64
+//! (ns), sector u64 (of 512 bytes), bytes u32, action u32, pid u32, device u32, cpu u32, error u16, `pdu_len`
+//! u16. The low half of the action is what happened (1 queue, 7 issue, 8 complete), the high half are category
+//! bits (read 1, write 2, notify 2^10, discard 2^13). Source: `include/uapi/linux/blktrace_api.h`; the device
+//! number is major << 20 | minor (blktrace's `blktrace.h`).
 //!
-//! One stage becomes the events ([`BlockStage`]). Times count from the start of the trace. With `Complete` the latency is
-//! from the last issue of the same sector; at most 65,536 issues are remembered. Each device is a volume, `major,minor`.
-//! A file per CPU holds only what that CPU saw: merge the files first to match issues with completions.
+//! One stage becomes the events ([`BlockStage`]). Times count from the start of the trace. With `Complete` the
+//! latency is from the last issue of the same sector; at most 65,536 issues are remembered. Each device is a
+//! volume, `major,minor`. A file per CPU holds only what that CPU saw: merge the files first to match issues
+//! with completions.
 
 use std::collections::HashMap;
 
@@ -291,7 +293,7 @@ mod tests {
         put(&1_u32.to_le_bytes());
         put(&time_ns.to_le_bytes());
         put(&sector.to_le_bytes());
-        for value in [bytes, action, 77, 8 << 20 | 17, 0] {
+        for value in [bytes, action, 77, (8 << 20) + 17, 0] {
             put(&value.to_le_bytes());
         }
         put(&0_u16.to_le_bytes());

@@ -1,13 +1,13 @@
 //! Texts of block numbers without time or operation: ARC `.lis` and LIRS.
 //!
-//! - **ARC** (Megiddo and Modha, FAST'03): `first_block number_of_blocks ignored request_number`, of which the first two
-//!   count. Source: `ArcTraceReader` of the Caffeine simulator, which takes every block of a request as a reference.
-//!   The request becomes one event; a reader by blocks takes it apart again.
-//! - **LIRS** (Jiang and Zhang, SIGMETRICS'02): one block number a line; a line `*` marks a place and is ignored. Source:
-//!   README of the authors' traces.
+//! - **ARC** (Megiddo and Modha, FAST'03): `first_block number_of_blocks ignored request_number`, of which the
+//!   first two count. Source: `ArcTraceReader` of the Caffeine simulator, which takes every block of a request
+//!   as a reference. The request becomes one event; a reader by blocks takes it apart again.
+//! - **LIRS** (Jiang and Zhang, SIGMETRICS'02): one block number a line; a line `*` marks a place and is
+//!   ignored. Source: README of the authors' traces.
 //!
-//! Both number the units of their caches and not disk sectors, so a block is 4096 bytes unless told otherwise: then a
-//! cache of `n` lines of 4 KiB is the cache of `n` blocks of the papers. Every reference is a read.
+//! Both number the units of their caches and not disk sectors, so a block is 4096 bytes unless told otherwise:
+//! then a cache of `n` lines of 4 KiB is the cache of `n` blocks of the papers. Every reference is a read.
 
 use crate::decode::LineParser;
 use crate::event::{IoEvent, Op};

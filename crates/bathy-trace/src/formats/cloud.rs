@@ -1,12 +1,12 @@
 //! Block traces of Alibaba Cloud, Tencent Cloud and Microsoft Research Cambridge: CSV without a header.
 //!
-//! - **Alibaba** (`alibaba/block-traces` README, "Schema", `io_traces.csv`): `device_id,opcode,offset,length,timestamp`;
-//!   opcode `R` or `W`, bytes, microseconds since the Unix epoch.
-//! - **Tencent** (README of SNIA IOTTA "Tencent Block Storage"): `Timestamp,Offset,Size,IOType,VolumeID`; Unix seconds,
-//!   sectors of 512 bytes, 0 read and 1 write.
+//! - **Alibaba** (`alibaba/block-traces` README, "Schema", `io_traces.csv`):
+//!   `device_id,opcode,offset,length,timestamp`; opcode `R` or `W`, bytes, microseconds since the Unix epoch.
+//! - **Tencent** (README of SNIA IOTTA "Tencent Block Storage"): `Timestamp,Offset,Size,IOType,VolumeID`; Unix
+//!   seconds, sectors of 512 bytes, 0 read and 1 write.
 //! - **MSR Cambridge** (README of SNIA IOTTA trace set 388, "Write Off-Loading", Narayanan et al., FAST'08):
-//!   `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`; Windows file times (100 ns since 1601-01-01 UTC),
-//!   `Read` or `Write`, bytes; the response time is in file time units too. A volume is called `host.disk`.
+//!   `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`; Windows file times (100 ns since 1601-01-01
+//!   UTC), `Read` or `Write`, bytes; the response time is in file time units too. A volume is called `host.disk`.
 //!
 //! A first line that repeats the column names is passed over.
 

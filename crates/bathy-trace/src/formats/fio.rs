@@ -1,12 +1,13 @@
 //! fio's I/O logs, versions 2 and 3 (`write_iolog`).
 //!
 //! The first line is `fio version 2 iolog` or `fio version 3 iolog`. Then `filename action`, with `add`, `open` or
-//! `close`, and `filename action offset length`, with `read`, `write`, `trim`, `sync`, `datasync` or (version 2) `wait`.
-//! Version 3 puts a time before each. Source: fio(1), "Trace file format v2" and "v3"; that the time of version 3 is in
-//! microseconds is in `log_io_u` of fio's `iolog.c` and seen in logs of fio 3.33.
+//! `close`, and `filename action offset length`, with `read`, `write`, `trim`, `sync`, `datasync` or (version 2)
+//! `wait`. Version 3 puts a time before each. Source: fio(1), "Trace file format v2" and "v3"; that the time of
+//! version 3 is in microseconds is in `log_io_u` of fio's `iolog.c` and seen in logs of fio 3.33.
 //!
-//! Version 2 has no times but waits (`offset` is the microseconds since the wait before): they are added up, so I/Os between
-//! two waits have the same time. Each file is a volume. Names with blanks work: the fields are taken from the end.
+//! Version 2 has no times but waits (`offset` is the microseconds since the wait before): they are added up, so
+//! I/Os between two waits have the same time. Each file is a volume. Names with blanks work: the fields are
+//! taken from the end.
 
 use crate::decode::LineParser;
 use crate::event::{IoEvent, Op};

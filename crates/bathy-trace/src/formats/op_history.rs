@@ -1,14 +1,17 @@
 //! Op histories of Ceph OSDs: `dump_historic_ops`, `dump_historic_ops_by_duration`, `dump_historic_slow_ops`,
-//! `dump_ops_in_flight`, as JSON, pretty or not, any number of dumps one after another, or wrapped in JSON of one's own.
+//! `dump_ops_in_flight`, as JSON, pretty or not, any number of dumps one after another, or wrapped in JSON of
+//! one's own.
 //!
-//! Every object that has a `description` and an `initiated_at` of its own is an op, wherever it is; so the wrappers of Ceph 16
-//! to 20 (`ops`, `Ops`, one dump per OSD, JSON lines) need not be told apart. The latency is from `initiated_at` to the latest
-//! `time` among its events; the `duration` of an event is never used, as its meaning changed between releases and it can be
-//! an underflowed 4294967295.99. Only where there are no events the op's own `duration` counts. A number or `osd.N` under `osd`,
-//! `osd_id`, `whoami` or `daemon` in an enclosing object says the OSD. Source: `TrackedOp::dump` and `OpRequest::_dump` of Ceph, and
-//! dumps of 16.2.15; `osd_op(...)` as in the module on RADOS.
+//! Every object that has a `description` and an `initiated_at` of its own is an op, wherever it is; so the
+//! wrappers of Ceph 16 to 20 (`ops`, `Ops`, one dump per OSD, JSON lines) need not be told apart. The latency is
+//! from `initiated_at` to the latest `time` among its events; the `duration` of an event is never used, as its
+//! meaning changed between releases and it can be an underflowed 4294967295.99. Only where there are no events
+//! the op's own `duration` counts. A number or `osd.N` under `osd`, `osd_id`, `whoami` or `daemon` in an
+//! enclosing object says the OSD. Source: `TrackedOp::dump` and `OpRequest::_dump` of Ceph, and dumps of
+//! 16.2.15; `osd_op(...)` as in the module on RADOS.
 //!
-//! Replica operations and whatever is not `osd_op` are ignored. Two dumps that overlap repeat ops; they are not removed here.
+//! Replica operations and whatever is not `osd_op` are ignored. Two dumps that overlap repeat ops; they are not
+//! removed here.
 
 use crate::error::Position;
 use crate::event::{IoEvent, Op, latency_ns_saturating};

@@ -1,12 +1,13 @@
 //! oracleGeneral, the binary format of libCacheSim.
 //!
-//! Little-endian records of 24 bytes, packed: clock time u32 (s), object id u64, object size u32, virtual time of the
-//! next access i64 (-1 for never). Source: `libCacheSim/traceReader/customizedReader/oracle/oracleGeneralBin.h`.
+//! Little-endian records of 24 bytes, packed: clock time u32 (s), object id u64, object size u32, virtual time
+//! of the next access i64 (-1 for never). Source:
+//! `libCacheSim/traceReader/customizedReader/oracle/oracleGeneralBin.h`.
 //!
-//! An object id is a name and no address, and may be a hash of 64 bits. Each object becomes one block at `id mod 2^48`
-//! blocks; so its size is not used, and two hashed objects share a block with a chance of 2^-48. The format has no
-//! operation: every request is a read. Objects of size 0 are ignored, as libCacheSim does. The next access, which
-//! only an oracle knows, is not used.
+//! An object id is a name and no address, and may be a hash of 64 bits. Each object becomes one block at `id mod
+//! 2^48` blocks; so its size is not used, and two hashed objects share a block with a chance of 2^-48. The
+//! format has no operation: every request is a read. Objects of size 0 are ignored, as libCacheSim does. The
+//! next access, which only an oracle knows, is not used.
 
 use crate::decode::RecordParser;
 use crate::event::{IoEvent, Op};

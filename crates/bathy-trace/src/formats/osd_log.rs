@@ -1,16 +1,18 @@
 //! Ceph OSD logs that were written with more debugging than usual.
 //!
-//! - [`OpStats`]: `debug_osd` 15. One `log_op_stats` line per request has everything: `… 15 osd.0 pg_epoch: 22 pg[2.b( …]
-//!   log_op_stats osd_op(client.4499.0:717 2.b 2:d447dd18:::rbd_data.1037b7d03b94.00000000000000b6:head [read 2936832~4096 …]
-//!   …) v8 inb 0 outb 4096 lat 0.000598`. Source: `PrimaryLogPG::log_op_stats`.
-//! - [`Messages`]: `debug_ms` 1. The request is printed undecoded on arrival (`<== client.4499 127.0.0.1:0/493084813 68 ====
-//!   osd_op(client.4499.0:175 2.18 …`), the reply has object and extents (`--> 127.0.0.1:0/493084813 -- osd_op_reply(175
-//!   rbd_data.… [read 1069056~4096 out=4096b] v0'0 uv4156 ondisk = 0)`). They are joined by client address and request number;
-//!   at most 65,536 requests are remembered. A reply without its request has neither pool nor latency. Source: `Messenger` and
-//!   `MOSDOpReply::print`.
+//! - [`OpStats`]: `debug_osd` 15. One `log_op_stats` line per request has everything: `… 15 osd.0 pg_epoch: 22
+//!   pg[2.b( …] log_op_stats osd_op(client.4499.0:717 2.b
+//!   2:d447dd18:::rbd_data.1037b7d03b94.00000000000000b6:head [read 2936832~4096 …] …) v8 inb 0 outb 4096 lat
+//!   0.000598`. Source: `PrimaryLogPG::log_op_stats`.
+//! - [`Messages`]: `debug_ms` 1. The request is printed undecoded on arrival (`<== client.4499
+//!   127.0.0.1:0/493084813 68 ==== osd_op(client.4499.0:175 2.18 …`), the reply has object and extents (`-->
+//!   127.0.0.1:0/493084813 -- osd_op_reply(175 rbd_data.… [read 1069056~4096 out=4096b] v0'0 uv4156 ondisk =
+//!   0)`). They are joined by client address and request number; at most 65,536 requests are remembered. A reply
+//!   without its request has neither pool nor latency. Source: `Messenger` and `MOSDOpReply::print`.
 //!
-//! A line starts with its time, `2026-11-21T01:02:03.123+0000` (a blank instead of the `T` before Ceph 15). It is the time of
-//! completion, to the millisecond; the time of the event is that minus the latency. All other lines are ignored.
+//! A line starts with its time, `2026-11-21T01:02:03.123+0000` (a blank instead of the `T` before Ceph 15). It
+//! is the time of completion, to the millisecond; the time of the event is that minus the latency. All other
+//! lines are ignored.
 
 use std::collections::HashMap;
 
@@ -109,7 +111,8 @@ impl Messages {
         Some(())
     }
 
-    /// `--> 127.0.0.1:0/493084813 -- osd_op_reply(175 rbd_data.… [read 1069056~4096 out=4096b] v0'0 uv4156 ondisk = 0) v8 -- …`
+    /// `--> 127.0.0.1:0/493084813 -- osd_op_reply(175 rbd_data.… [read 1069056~4096 out=4096b] v0'0 uv4156
+    /// ondisk = 0) v8 -- …`
     fn reply(&mut self, line: &[u8], address: &[u8], text: &[u8], sink: &mut Sink<'_>) -> Result<(), Reason> {
         let (end_ns, _) = leading_timestamp(line).ok_or("the line does not start with a time")?;
         let (tid, rest) = leading_u64(text).ok_or("the reply has no request number")?;
@@ -135,7 +138,8 @@ impl Messages {
     }
 }
 
-/// Object, operations and what follows them. A name may contain " [", so the list is the one that `v<version>` follows.
+/// Object, operations and what follows them. A name may contain " [", so the list is the one that `v<version>`
+/// follows.
 fn reply_parts(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let mut from = 0;
     loop {

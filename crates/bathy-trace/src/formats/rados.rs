@@ -1,9 +1,9 @@
 //! Operations on RADOS objects as Ceph prints them: `osd_op(...)`, `[read 0~4096,...]`, and object names.
 //!
-//! Sources: `MOSDOp::print`, `MOSDOpReply::print` and `operator<<(ostream&, const OSDOp&)` of Ceph 16 to 20, as recorded in
-//! the logs and op histories of 16.2; RBD object names from `doc/dev/rbd-layering.rst` and `librbd`: `rbd_data.<image id>.<16 hex
-//! digits>`, with the number of the image's pool before the id when the data is in a pool of its own; `CephFS` data objects are
-//! `<inode hex>.<8 hex digits>`.
+//! Sources: `MOSDOp::print`, `MOSDOpReply::print` and `operator<<(ostream&, const OSDOp&)` of Ceph 16 to 20, as
+//! recorded in the logs and op histories of 16.2; RBD object names from `doc/dev/rbd-layering.rst` and `librbd`:
+//! `rbd_data.<image id>.<16 hex digits>`, with the number of the image's pool before the id when the data is in
+//! a pool of its own; `CephFS` data objects are `<inode hex>.<8 hex digits>`.
 //!
 //! The byte in the image is `object number * object size + offset in the object`, which holds for default striping
 //! (`stripe_count` 1). Zero, truncate and delete become trims: what they cut off is no longer worth caching.
@@ -91,8 +91,8 @@ impl ObjectMap {
         }))
     }
 
-    /// Appends the I/Os of a list like `[set-alloc-hint object_size 4194304 write_size 4194304,write 0~4096 in=4096b]`.
-    /// `base` has what is common to them. A list without an I/O counts as ignored.
+    /// Appends the I/Os of a list like `[set-alloc-hint object_size 4194304 write_size 4194304,write 0~4096
+    /// in=4096b]`. `base` has what is common to them. A list without an I/O counts as ignored.
     pub(crate) fn push_ops(
         &self,
         object: &[u8],

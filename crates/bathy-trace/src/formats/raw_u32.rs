@@ -1,7 +1,7 @@
 //! Block numbers as little-endian u32 and nothing else, as in the `CloudPhysics` `w*.trace` files of Caffeine.
 //!
 //! Source: `CloudPhysicsTraceReader` of the Caffeine simulator (Apache-2.0), which reads a stream of 4-byte
-//! integers; that the byte order is little-endian is seen in the files. There is no time, size or operation: every
+//! integers; that the byte order is little-endian shows in the runs of consecutive numbers in the files. There is no time, size or operation: every
 //! reference is a read of one block.
 
 use crate::decode::RecordParser;

@@ -2,8 +2,8 @@
 //!
 //! One I/O a line: `ASU,LBA,Size,Opcode,Timestamp`, further fields are optional; application storage unit number,
 //! block of 512 bytes, bytes, `R` or `W` in either case, seconds with a fraction. Blanks around fields are allowed.
-//! Source: "SPC Trace File Format Specification", revision 1.0.1 (2002). The specification leaves the block size to the
-//! ASU; 512 bytes is that of the published traces. Each ASU is a volume.
+//! Source: "SPC Trace File Format Specification", revision 1.0.1 (2002). The specification leaves the block size
+//! to the ASU; 512 bytes is that of the published traces. Each ASU is a volume.
 
 use crate::decode::LineParser;
 use crate::event::{IoEvent, Op};
