@@ -220,11 +220,16 @@ def _target(rest: str) -> tuple[str | None, str, int | None, int | None]:
     """
     flags = rest.rpartition("] ")[2]
     kind = "write" if "+write" in flags else "read" if "+read" in flags else "other"
-    place = re.search(r":(?:head|snapdir|[0-9a-f]+) \[", rest)
-    if place is None:
-        return None, kind, None, None
-    named = _OBJECT.match(rest[: place.end() - 2])
-    listed = rest[place.end() :].partition("]")[0]
+    # A name may hold ":a [", which looks like a snapshot; so the usual end is looked for first.
+    head = rest.rfind(":head [")
+    place = head + len(":head [") if head >= 0 else -1
+    if place < 0:
+        snapshot = re.search(r":(?:snapdir|[0-9a-f]+) \[", rest)
+        if snapshot is None:
+            return None, kind, None, None
+        place = snapshot.end()
+    named = _OBJECT.match(rest[: place - 2])
+    listed = rest[place:].partition("]")[0]
     verbs = [part.split(" ", 1)[0] for part in listed.split(",")]
     if any(verb in _WRITES for verb in verbs):
         kind = "write"
