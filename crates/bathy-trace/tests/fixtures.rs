@@ -1,6 +1,7 @@
 //! Every format on its checked-in samples (`tests/fixtures/traces`, sources in the NOTICE file there).
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use bathy_trace::{
@@ -108,24 +109,27 @@ fn counts_and_bytes_agree_with_other_programs() {
     for (path, expected) in [
         (
             "vscsi1/cloudPhysicsIO-400.vscsi",
-            [(0, 0), (400, 2319872), (0, 0)],
+            [(0, 0), (400, 2_319_872), (0, 0)],
         ),
-        ("raw-u32/w106-1000.u32.xz", [(1000, 4096000), (0, 0), (0, 0)]),
+        ("raw-u32/w106-1000.u32.xz", [(1000, 4_096_000), (0, 0), (0, 0)]),
         (
             "oracle-general/cloudPhysicsIO-100.oracleGeneral.zst",
-            [(100, 409600), (0, 0), (0, 0)],
+            [(100, 409_600), (0, 0), (0, 0)],
         ),
-        ("lirs/cs-500.trace.gz", [(498, 2039808), (0, 0), (0, 0)]),
-        ("arc/made.lis", [(60, 507904), (0, 0), (0, 0)]),
-        ("alibaba/made_io_traces.csv", [(28, 311296), (22, 212992), (0, 0)]),
-        ("tencent/made.csv", [(20, 450560), (30, 1105920), (0, 0)]),
-        ("msr/made_hm.csv", [(17, 413696), (33, 679936), (0, 0)]),
-        ("spc/made.spc", [(22, 95744), (28, 114176), (0, 0)]),
-        ("csv/made.csv", [(15, 737280), (25, 655360), (10, 409600)]),
-        ("op-history/osd.0.json", [(1, 19), (15, 53275), (0, 0)]),
-        ("op-history/osd.0.jsonl", [(3, 24576), (7, 77824), (0, 0)]),
-        ("osd-log/ceph-osd.0.log", [(0, 0), (8, 32768), (0, 0)]),
-        ("osd-messages/ceph-osd.0.log", [(8, 32768), (0, 0), (0, 0)]),
+        ("lirs/cs-500.trace.gz", [(498, 2_039_808), (0, 0), (0, 0)]),
+        ("arc/made.lis", [(60, 507_904), (0, 0), (0, 0)]),
+        (
+            "alibaba/made_io_traces.csv",
+            [(28, 311_296), (22, 212_992), (0, 0)],
+        ),
+        ("tencent/made.csv", [(20, 450_560), (30, 1_105_920), (0, 0)]),
+        ("msr/made_hm.csv", [(17, 413_696), (33, 679_936), (0, 0)]),
+        ("spc/made.spc", [(22, 95_744), (28, 114_176), (0, 0)]),
+        ("csv/made.csv", [(15, 737_280), (25, 655_360), (10, 409_600)]),
+        ("op-history/osd.0.json", [(1, 19), (15, 53_275), (0, 0)]),
+        ("op-history/osd.0.jsonl", [(3, 24_576), (7, 77_824), (0, 0)]),
+        ("osd-log/ceph-osd.0.log", [(0, 0), (8, 32_768), (0, 0)]),
+        ("osd-messages/ceph-osd.0.log", [(8, 32_768), (0, 0), (0, 0)]),
     ] {
         assert_eq!(sums(&sample(path).0), expected, "{path}");
     }
@@ -217,8 +221,9 @@ fn every_sample_survives_a_round_trip_through_csv() {
                     }
                 };
                 let volume = names.volumes.get(event.volume).unwrap_or_default();
-                text += &format!(
-                    "{},{},{},{},\"{}\",{},{},{}\n",
+                writeln!(
+                    text,
+                    "{},{},{},{},\"{}\",{},{},{}",
                     event.time_ns,
                     event.op,
                     event.offset_bytes,
@@ -227,7 +232,8 @@ fn every_sample_survives_a_round_trip_through_csv() {
                     id(event.osd),
                     id(event.pool),
                     event.latency_ns
-                );
+                )
+                .unwrap();
             }
             let mut reader =
                 open_bytes(Path::new("x"), text.into_bytes(), None, &OpenOptions::default()).unwrap();

@@ -162,7 +162,7 @@ fn samples() -> Vec<(Format, Vec<u8>)> {
 fn mutated_samples_do_no_harm() {
     let seed = environment("BATHY_FUZZ_SEED", 20_261_121);
     let cases = environment("BATHY_FUZZ_CASES", 1000);
-    println!("seed {seed}, {cases} cases per sample");
+    eprintln!("seed {seed}, {cases} cases per sample");
     for (index, (format, sample)) in samples().into_iter().enumerate() {
         for case in 0..cases {
             let mut random = Random(seed ^ (index as u64) << 32 ^ case);
