@@ -1,0 +1,118 @@
+"""A figure with its uncertainty as text, in as few characters as stay honest."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from bathyscope.records.finding import Figure, PointFinding
+from bathyscope.units import (
+    format_bandwidth,
+    format_bytes,
+    format_duration_ns,
+    format_percent,
+    format_rate,
+    format_seconds,
+    three_digits,
+)
+
+NOT_KNOWN = "n/a"
+NOT_APPLICABLE = "–"
+
+
+# A factor, not a share: 14.2, not 1420 %.
+_FACTORS = frozenset({"write_amplification"})
+
+
+def figure_of(point: PointFinding, name: str) -> Figure:
+    """Return the figure `name` of a point in the unit in which it is shown."""
+    figure: Figure = getattr(point, name)
+    return dataclasses.replace(figure, unit="") if name in _FACTORS else figure
+
+
+def value_text(value: float | None, unit: str) -> str:
+    """Return a value in its unit for reading: "4.30 ms", "152 MiB/s", "99 %"; "n/a" when there is none."""
+    if value is None or not math.isfinite(value):
+        return NOT_KNOWN
+    match unit:
+        case "ns":
+            return format_duration_ns(value)
+        case "us" | "µs":
+            return format_duration_ns(value * 1000)
+        case "s":
+            return format_seconds(value)
+        case "bytes":
+            return format_bytes(value)
+        case "bytes/s":
+            return format_bandwidth(value)
+        case "ratio":
+            return format_percent(value)
+        case "%":
+            return format_percent(value / 100)
+        case "1/s":
+            return format_rate(value)
+        case "1" | "":
+            return format_rate(value) if abs(value) >= 1000 else trimmed(value)
+        case _:
+            return f"{format_rate(value) if abs(value) >= 1000 else trimmed(value)} {unit}"
+
+
+def trimmed(value: float) -> str:
+    """Return a plain number: whole numbers without decimals, others with three significant digits."""
+    return str(int(value)) if value == int(value) and abs(value) < 1000 else three_digits(value)
+
+
+def range_text(figure: Figure) -> str:
+    """Return the 95 % interval for reading: "4.28–4.33 ms"; empty when there is none.
+
+    The unit is written once when both ends share it.
+    """
+    if figure.value is None or figure.low is None or figure.high is None:
+        return ""
+    low, high = value_text(figure.low, figure.unit), value_text(figure.high, figure.unit)
+    if low == high:
+        return f"±{_relative(figure)}"
+    number, _, unit = low.partition(" ")
+    if unit and high.endswith(f" {unit}"):
+        low = number
+    return f"{low}–{high}"
+
+
+def plus_minus(figure: Figure) -> str:
+    """Return the interval as the wider half of it: "±1" for a small count, "±2%" else; empty without one."""
+    if figure.value is None or figure.low is None or figure.high is None:
+        return ""
+    half = max(figure.high - figure.value, figure.value - figure.low)
+    if figure.unit == "1/s" and abs(figure.value) < 1000:
+        return f"±{half:.0f}" if half >= 1 or half == 0 else f"±{half:.1g}"
+    return f"±{_relative(figure)}"
+
+
+def _relative(figure: Figure) -> str:
+    if not figure.value or figure.low is None or figure.high is None:
+        return "0%"
+    percent = 100 * max(figure.high - figure.value, figure.value - figure.low) / abs(figure.value)
+    if percent == 0:
+        return "0%"
+    return f"{percent:.0f}%" if percent >= 1 else f"{max(percent, 0.1):.1f}%"
+
+
+def compact(value: float | None, unit: str) -> str:
+    """Return a value for a narrow column: "4.30ms", "0.91", "61%"; bandwidth in MiB/s without the unit."""
+    if value is None or not math.isfinite(value):
+        return NOT_KNOWN
+    if unit == "bytes/s":
+        mebibytes = value / 2**20
+        return f"{mebibytes:.0f}" if mebibytes >= 1000 else three_digits(mebibytes)
+    return value_text(value, unit).replace(" ", "")
+
+
+def change_text(ratio: float | None) -> str:
+    """Return a ratio as a signed change: 0.96 → "−4%", 1.2 → "+20%"; "n/a" when it cannot be told."""
+    if ratio is None or not math.isfinite(ratio):
+        return NOT_KNOWN
+    percent = 100 * (ratio - 1)
+    if abs(percent) < 0.05:
+        return "0%"
+    digits = 0 if abs(percent) >= 10 or percent == round(percent) else 1
+    return f"{'−' if percent < 0 else '+'}{abs(percent):.{digits}f}%"
