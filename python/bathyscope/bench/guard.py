@@ -1,0 +1,91 @@
+"""Watches a cluster while a load runs, and stops the load when the cluster or its other clients suffer."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Collection
+
+from bathyscope.bench import cluster
+from bathyscope.bench.preflight import ClusterLook
+from bathyscope.errors import BathyscopeError, UnreachableError
+from bathyscope.host import CephSession
+from bathyscope.spec.plan import Limits
+
+PERIOD_S = 2.0
+
+
+class Guard:
+    """Looks every PERIOD_S seconds. `violation` is a sentence once a limit is broken; it stays.
+
+    `trouble` collects what makes the step of the moment doubtful without ending the run: placement groups
+    that were not whole while other OSDs than those under test were lost, say.
+    """
+
+    def __init__(self, session: CephSession, limits: Limits, before: ClusterLook, osds: Collection[int]) -> None:
+        self._session = session
+        self._limits = limits
+        self._slow_before = before.health.slow_ops
+        self._up_before = {node.osd for node in before.nodes if node.up}
+        self._was_error = before.health.status == "HEALTH_ERR"
+        self._osds = set(osds)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="bathy-guard", daemon=True)
+        self.violation: str | None = None
+        self._trouble: str | None = None
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End. The present look is waited for."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=15.0)
+
+    def take_trouble(self) -> str | None:
+        """Return what was seen since the last call, and forget it."""
+        trouble, self._trouble = self._trouble, None
+        return trouble
+
+    def _loop(self) -> None:
+        while not self._stop.wait(PERIOD_S):
+            try:
+                found = self.check()
+            except UnreachableError as error:
+                found = error.message
+            except BathyscopeError:
+                continue
+            if found is not None and self.violation is None:
+                self.violation = found
+
+    def check(self) -> str | None:
+        """Look once and return the broken limit, or None."""
+        health = cluster.health(self._session)
+        states = cluster.pg_states(self._session)
+        if states.troubled:
+            self._trouble = states.troubled
+        if health.status == "HEALTH_ERR" and not self._was_error:
+            return "the cluster went to HEALTH_ERR: " + "; ".join(health.checks.values())
+        if "OSD_DOWN" in health.checks:
+            lost = sorted(self._up_before - {node.osd for node in cluster.osd_nodes(self._session) if node.up})
+            if lost:
+                return f"OSDs went down during the load: {', '.join(f'osd.{osd}' for osd in lost)}"
+        slow = health.slow_ops - self._slow_before
+        if slow > self._limits.max_slow_ops:
+            return f"{slow} slow operations appeared (limit {self._limits.max_slow_ops}): {health.checks['SLOW_OPS']}"
+        return self._latency()
+
+    def _latency(self) -> str | None:
+        """Return a sentence when an OSD's mean commit latency, all clients together, is over the limit."""
+        with contextlib.suppress(BathyscopeError, KeyError, TypeError, ValueError):
+            answer = self._session.json("mgr", "osd perf") or {}
+            for info in answer.get("osdstats", answer).get("osd_perf_infos", []):
+                latency_ms = float(info["perf_stats"]["commit_latency_ms"])
+                if latency_ms / 1000 > self._limits.max_client_latency:
+                    return (
+                        f"osd.{info['id']} commits in {latency_ms / 1000:.1f} s, "
+                        f"the plan's limit is {self._limits.max_client_latency:g} s"
+                    )
+        return None

@@ -1,0 +1,64 @@
+"""Runs the load processes of a step side by side, and ends them at once when it must."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from bathyscope.errors import UnhealthyError
+from bathyscope.host import Completed, Host, ProcessRequest, Running
+
+_POLL_S = 0.05
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LoadEnd:
+    """How a load ended: the answers in the order of the requests, and when it began and ended."""
+
+    answers: tuple[Completed, ...]
+    started_ns: int
+    ended_ns: int
+
+
+def run_load(
+    host: Host,
+    requests: Sequence[ProcessRequest],
+    *,
+    started: Callable[[int], None] = lambda _: None,
+    tick: Callable[[float], None] = lambda _: None,
+    violation: Callable[[], str | None] = lambda: None,
+) -> LoadEnd:
+    """Start all of `requests`, wait for all, and return their answers.
+
+    `started(pid)` is called for each process; `tick(seconds)` about twenty times a second. When one process fails the
+    others are stopped: a part of a load is another load. Whatever interrupts the waiting (Ctrl-C above all) stops
+    every process within two seconds. Raises UnhealthyError when `violation` gives a sentence.
+    """
+    running: list[Running] = []
+    ends: dict[int, Completed] = {}
+    started_ns = host.now_ns()
+    began_ns = host.monotonic_ns()
+    try:
+        for request in requests:
+            running.append(host.start(request))
+            started(running[-1].pid)
+        while len(ends) < len(running):
+            waiting = next(i for i in range(len(running)) if i not in ends)
+            completed = running[waiting].wait(_POLL_S)
+            for index, process in enumerate(running):
+                end = completed if index == waiting else process.wait(0)
+                if end is not None:
+                    ends[index] = end
+            tick((host.monotonic_ns() - began_ns) / 1e9)
+            broken = violation()
+            if broken is not None:
+                raise UnhealthyError(
+                    f"the load was stopped: {broken}", hint="when the cluster is well again: bathy bench resume"
+                )
+            if any(end.exit_code != 0 for end in ends.values()) and len(ends) < len(running):
+                break
+    finally:
+        for index, process in enumerate(running):
+            if index not in ends:
+                ends[index] = process.stop()
+    return LoadEnd(tuple(ends[i] for i in range(len(running))), started_ns, host.now_ns())
