@@ -17,7 +17,7 @@ from bathyscope.host.ceph import connect
 from bathyscope.host.local import LocalHost, LocalPipe
 from bathyscope.spec import Target
 
-RADOS = '''
+RADOS = """
 import errno, json, os, time
 class Error(Exception):
     def __init__(self, message, errno=None):
@@ -53,7 +53,7 @@ class Rados:
         return 1, b"", "positive error"
     def osd_command(self, osd, command, data):
         return 0, b"\\n\\xff" * 1_000_000, ""
-'''
+"""
 
 
 class ScriptedHost(LocalHost):

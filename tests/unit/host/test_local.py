@@ -16,7 +16,7 @@ from bathyscope.host import ProcessRequest
 from bathyscope.host.launcher import LAUNCH_FAILED
 from bathyscope.host.local import LocalHost, find_program
 
-STUBBORN = "import signal, time\nfor s in (2, 15): signal.signal(s, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(60)"
+STUBBORN = "import signal, time\nfor s in (2, 15): signal.signal(s, signal.SIG_IGN)\ntime.sleep(60)"
 
 
 def alive(pid: int) -> bool:

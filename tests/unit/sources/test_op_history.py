@@ -112,13 +112,17 @@ def test_options_are_read_and_restored_exactly(recorded: Recorded) -> None:
     ("description", "expected"),
     [
         (
-            "osd_op(client.4157.0:9 2.2 2:422bb82f:::rbd_data.10.0b:head [set-alloc-hint object_size 4194304 "
-            "write_size 4194304,write 0~4096 in=4096b] snapc 0=[] ondisk+write+known_if_redirected e22)",
+            (
+                "osd_op(client.4157.0:9 2.2 2:422bb82f:::rbd_data.10.0b:head [set-alloc-hint object_size 4194304 "
+                "write_size 4194304,write 0~4096 in=4096b] snapc 0=[] ondisk+write+known_if_redirected e22)"
+            ),
             ("rbd_data.10.0b", "write", 0, 4096, "2.2"),
         ),
         (
-            "osd_op(client.1.0:9 7.1fs0 7:42:ns:key:a [b] (c d:head [sparse-read 8192~512,read 0~4] snapc 0=[] "
-            "RETRY=1 ondisk+retry+read+known_if_redirected e22)",
+            (
+                "osd_op(client.1.0:9 7.1fs0 7:42:ns:key:a [b] (c d:head [sparse-read 8192~512,read 0~4] snapc 0=[] "
+                "RETRY=1 ondisk+retry+read+known_if_redirected e22)"
+            ),
             ("a [b] (c d", "read", 8192, 516, "7.1f"),
         ),
         (
