@@ -1,0 +1,331 @@
+//! One cache of one size: what each piece of a request does to it.
+
+use bathy_policy::admission::{NHitOptions, StreamBypassOptions};
+use bathy_policy::{
+    Access, Admission, AdmissionChain, EvictionSink, NHit, Policy, PolicyKind, PolicyVisitor, StreamBypass,
+    WriteBudget,
+};
+
+use super::counts::{EngineCounts, Parts};
+use super::{AdmissionOptions, EngineOptions, EngineResult, WriteMode};
+use crate::simulate::Miniature;
+
+/// A line of a request, renumbered, with what it touches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub(super) key: u64,
+    pub(super) hash: u64,
+    pub(super) time_ns: u64,
+    /// Sub-blocks touched.
+    pub(super) touched: u64,
+    /// Sub-blocks covered whole.
+    pub(super) covered: u64,
+    pub(super) id: u32,
+    pub(super) bytes: u32,
+    /// Window that the request counts in.
+    pub(super) window: u32,
+    /// One over the lines of the request.
+    pub(super) share: f64,
+    pub(super) write: bool,
+    pub(super) first_touch: bool,
+    pub(super) last: bool,
+}
+
+/// An engine of any policy.
+pub(super) trait Consume {
+    fn consume(&mut self, pieces: &[Piece]);
+    fn result(&self) -> EngineResult;
+    /// Scaled counts of each window.
+    fn windows(&self) -> Vec<EngineCounts>;
+}
+
+pub(super) struct Make {
+    pub(super) options: EngineOptions,
+    pub(super) size_lines: u64,
+    pub(super) miniature: Miniature,
+}
+
+impl PolicyVisitor for Make {
+    type Output = Box<dyn Consume + Send>;
+
+    fn visit<P: Policy + Send + 'static>(self, policy: P) -> Self::Output {
+        let (options, capacity) = (self.options, policy.capacity());
+        let staged = options.policy == PolicyKind::S3Fifo && options.policy_options.s3_fifo.small_in_ram;
+        Box::new(Engine {
+            policy,
+            admission: admission(options.admission, capacity, self.miniature.rate),
+            write_mode: options.write_mode,
+            size_lines: self.size_lines,
+            miniature: self.miniature,
+            request_missed: false,
+            request_cold: false,
+            first_touches: 0,
+            parts: Parts::default(),
+            window: 0,
+            lines: Lines {
+                valid: Vec::new(),
+                on_flash: Vec::new(),
+                fetch_bytes: options.fetch_bytes,
+                staged,
+                counts: vec![EngineCounts::default()],
+                window: 0,
+            },
+        })
+    }
+}
+
+/// The filters in the order in which they are cheap; the budget, which is spent by admitting, comes last.
+fn admission(options: AdmissionOptions, capacity: usize, rate: f64) -> AdmissionChain {
+    let mut parts: Vec<Box<dyn Admission + Send>> = Vec::new();
+    if let Some(cutoff_bytes) = options.stream_cutoff_bytes {
+        let options = StreamBypassOptions {
+            cutoff_bytes,
+            ..StreamBypassOptions::default()
+        };
+        parts.push(Box::new(StreamBypass::new(options)));
+    }
+    if let Some(threshold) = options.n_hit {
+        parts.push(Box::new(NHit::new(NHitOptions {
+            threshold,
+            ..NHitOptions::for_capacity(capacity)
+        })));
+    }
+    if let Some(bytes) = options.write_budget_bytes_per_day {
+        let bytes = (bytes as f64 * rate) as u64;
+        parts.push(Box::new(WriteBudget::new(bytes, bytes)));
+    }
+    AdmissionChain::new(parts)
+}
+
+/// What is known of each line, by id, and what it costs to change it.
+struct Lines {
+    /// Sub-blocks that are cached.
+    valid: Vec<u64>,
+    /// Whether the line is on flash; in a policy with a stage in memory it may be in memory only.
+    on_flash: Vec<bool>,
+    fetch_bytes: u64,
+    staged: bool,
+    /// Counts of each window, never empty.
+    counts: Vec<EngineCounts>,
+    /// The window of the request that is under way.
+    window: usize,
+}
+
+impl Lines {
+    fn reserve(&mut self, id: u32) {
+        let needed = id as usize + 1;
+        if self.valid.len() < needed {
+            self.valid.resize(needed.next_power_of_two(), 0);
+            self.on_flash.resize(needed.next_power_of_two(), false);
+        }
+    }
+
+    fn enter_window(&mut self, window: u32) {
+        self.window = window as usize;
+        if self.counts.len() <= self.window {
+            self.counts.resize(self.window + 1, EngineCounts::default());
+        }
+    }
+
+    fn counts(&mut self) -> &mut EngineCounts {
+        &mut self.counts[self.window]
+    }
+
+    fn bytes_of(&self, sub_blocks: u64) -> f64 {
+        f64::from(sub_blocks.count_ones()) * self.fetch_bytes as f64
+    }
+
+    /// Sub-blocks become valid; those of a line on flash are written to it.
+    fn fill(&mut self, id: u32, sub_blocks: u64) {
+        self.valid[id as usize] |= sub_blocks;
+        if self.on_flash[id as usize] {
+            let bytes = self.bytes_of(sub_blocks);
+            self.counts().flash_write_bytes += bytes;
+        }
+    }
+
+    fn drop_line(&mut self, id: u32) {
+        self.valid[id as usize] = 0;
+        self.on_flash[id as usize] = false;
+    }
+}
+
+impl EvictionSink for Lines {
+    fn evicted(&mut self, key: u64) {
+        self.drop_line(key as u32);
+        self.counts().evictions += 1.0;
+    }
+
+    fn promoted(&mut self, key: u64) {
+        self.on_flash[key as usize] = true;
+        let bytes = self.bytes_of(self.valid[key as usize]);
+        self.counts().flash_write_bytes += bytes;
+    }
+}
+
+struct Engine<P> {
+    policy: P,
+    admission: AdmissionChain,
+    write_mode: WriteMode,
+    size_lines: u64,
+    miniature: Miniature,
+    request_missed: bool,
+    request_cold: bool,
+    first_touches: u64,
+    parts: Parts,
+    /// The window that `lines` counts in.
+    window: u32,
+    lines: Lines,
+}
+
+impl<P: Policy> Engine<P> {
+    /// Inserts the line if admission lets it; whether it is cached now.
+    fn insert(&mut self, piece: &Piece, flash_bytes: f64) -> bool {
+        self.admission
+            .observe_fill(self.policy.len(), self.policy.capacity());
+        if !self.admission.admit(piece.key, piece.time_ns, flash_bytes as u64) {
+            self.lines.counts().refused += 1.0;
+            return false;
+        }
+        let access = self.policy.access_with(u64::from(piece.id), &mut self.lines);
+        let inserted = access != (Access::Miss { inserted: false });
+        if inserted && !self.lines.staged {
+            self.lines.on_flash[piece.id as usize] = true;
+        }
+        inserted
+    }
+
+    /// The bytes of the piece that the cache serves.
+    fn read(&mut self, piece: &Piece) -> u32 {
+        let id = piece.id;
+        // Promotion happens within `touch` only in policies that write nothing then: it moves no line to flash.
+        let resident = self.policy.touch(u64::from(id));
+        let missing = if resident {
+            piece.touched & !self.lines.valid[id as usize]
+        } else {
+            piece.touched
+        };
+        if resident && missing == 0 {
+            self.admission.saw_hit(piece.key, u64::from(piece.bytes));
+            return piece.bytes;
+        }
+        let fetched = self.lines.bytes_of(missing);
+        if resident || self.insert(piece, fetched) {
+            self.lines.fill(id, missing);
+            self.lines.counts().backing_read_bytes += fetched;
+        } else {
+            self.lines.counts().backing_read_bytes += f64::from(piece.bytes);
+        }
+        // A missing sub-block that the request covers in part counts as if it were covered whole: never too many hits.
+        piece.bytes.saturating_sub(fetched as u32)
+    }
+
+    /// The bytes of the piece whose line is cached: all or none.
+    fn write(&mut self, piece: &Piece) -> u32 {
+        let id = piece.id;
+        if self.write_mode == WriteMode::Invalidate {
+            self.lines.drop_line(id);
+            return if self.policy.remove(u64::from(id)) {
+                piece.bytes
+            } else {
+                0
+            };
+        }
+        let resident = self.policy.touch(u64::from(id));
+        let allocate = self.write_mode == WriteMode::Allocate;
+        if resident {
+            self.admission.saw_hit(piece.key, u64::from(piece.bytes));
+        }
+        if resident || (allocate && self.insert(piece, f64::from(piece.bytes))) {
+            // A sub-block that is written in part stays as valid as it was: the write is applied to the copy.
+            let kept = piece.covered | (piece.touched & self.lines.valid[id as usize]);
+            self.lines.valid[id as usize] |= piece.covered;
+            if self.lines.on_flash[id as usize] && kept != 0 {
+                let bytes = f64::from(piece.bytes).min(self.lines.bytes_of(kept));
+                self.lines.counts().flash_write_bytes += bytes;
+            }
+        }
+        if resident { piece.bytes } else { 0 }
+    }
+
+    fn count(&mut self, piece: &Piece, bytes_hit: u32) {
+        let hit = bytes_hit == piece.bytes;
+        let whole_requests = self.miniature.rate >= 1.0;
+        self.request_missed |= !hit;
+        self.request_cold |= piece.first_touch;
+        self.first_touches += u64::from(piece.first_touch);
+        let counts = self.lines.counts();
+        let counts = if piece.write {
+            &mut counts.writes
+        } else {
+            &mut counts.reads
+        };
+        counts.bytes += f64::from(piece.bytes);
+        counts.bytes_hit += f64::from(bytes_hit);
+        if whole_requests {
+            if piece.last {
+                counts.requests += 1.0;
+                counts.requests_hit += f64::from(u8::from(!self.request_missed));
+                counts.requests_cold += f64::from(u8::from(self.request_cold));
+                self.request_missed = false;
+                self.request_cold = false;
+            }
+            return;
+        }
+        counts.requests += piece.share;
+        counts.requests_hit += if hit { piece.share } else { 0.0 };
+        counts.requests_cold += if piece.first_touch { piece.share } else { 0.0 };
+        if !piece.write {
+            self.parts.add(piece.key, piece.share, hit);
+        }
+    }
+}
+
+impl<P: Policy> Consume for Engine<P> {
+    fn consume(&mut self, pieces: &[Piece]) {
+        for piece in pieces {
+            if piece.hash > self.miniature.threshold {
+                continue;
+            }
+            if piece.window != self.window {
+                self.window = piece.window;
+                self.lines.enter_window(piece.window);
+            }
+            self.lines.reserve(piece.id);
+            let bytes_hit = if piece.write {
+                self.write(piece)
+            } else {
+                self.read(piece)
+            };
+            self.count(piece, bytes_hit);
+        }
+    }
+
+    fn result(&self) -> EngineResult {
+        let mut counts = EngineCounts::default();
+        let scale = 1.0 / self.miniature.rate;
+        self.lines
+            .counts
+            .iter()
+            .for_each(|window| counts.add_scaled(window, scale));
+        let full = self.miniature.rate >= 1.0;
+        EngineResult {
+            size_lines: self.size_lines,
+            simulated_lines: self.miniature.capacity_lines,
+            rate: self.miniature.rate,
+            counts,
+            sampled_lines: self.first_touches,
+            distinct_lines: self.first_touches as f64 * scale,
+            read_hit_stderr: if full { 0.0 } else { self.parts.stderr() },
+        }
+    }
+
+    fn windows(&self) -> Vec<EngineCounts> {
+        let scale = 1.0 / self.miniature.rate;
+        self.lines
+            .counts
+            .iter()
+            .map(|window| window.scaled(scale))
+            .collect()
+    }
+}

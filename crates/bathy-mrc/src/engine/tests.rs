@@ -1,0 +1,346 @@
+//! The engine against the exact profile, against plain simulation, and by hand.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Ops, Profile, Sampling, TrackerOptions, Unit};
+
+fn options(policy: PolicyKind, line: u64, fetch: u64) -> EngineOptions {
+    EngineOptions {
+        policy,
+        policy_options: PolicyOptions::default(),
+        line: LineSize::new(line).expect("valid"),
+        fetch_bytes: fetch,
+        write_mode: WriteMode::Allocate,
+        admission: AdmissionOptions::default(),
+        windows: None,
+    }
+}
+
+fn requests() -> Vec<TimedIo> {
+    (0..40_000u64)
+        .map(|step| {
+            let random = crate::hash::mix64(step);
+            let bound = 1 + (random >> 40) % 4000;
+            let io = Io {
+                offset_bytes: (random % bound) * 4096,
+                length_bytes: 4096 * (1 + (random >> 30) as u32 % 20),
+                write: (random >> 60).is_multiple_of(4),
+                volume: 0,
+            };
+            TimedIo {
+                time_ns: step * 1_000_000,
+                io,
+            }
+        })
+        .collect()
+}
+
+fn run(options: EngineOptions, sizes: &[u64]) -> Vec<EngineResult> {
+    let mut sweep = EngineSweep::new(options, sizes, Fidelity::Full);
+    for batch in requests().chunks(1000) {
+        sweep.access(batch.iter().copied(), 2);
+    }
+    sweep.results()
+}
+
+#[test]
+fn lru_with_whole_lines_equals_the_stack() {
+    let sizes = [5, 50, 200];
+    let line = LineSize::new(65_536).expect("valid");
+    let results = run(options(PolicyKind::Lru, 65_536, 65_536), &sizes);
+    let mut profile = Profile::new(TrackerOptions::new(Sampling::Exact), line);
+    requests()
+        .iter()
+        .for_each(|request| profile.access_io(request.io));
+    // A partly written line that was not cached has invalid parts, so only the writes agree without reads' help.
+    let writes = profile.curve(&sizes, Unit::Requests, Ops::Writes).miss_ratio;
+    for (result, miss_ratio) in results.iter().zip(writes) {
+        let hit_ratio = result.counts.writes.requests_hit / result.counts.writes.requests;
+        assert!(
+            (1.0 - hit_ratio - miss_ratio).abs() < 1e-9,
+            "{hit_ratio} {miss_ratio}"
+        );
+    }
+}
+
+#[test]
+fn four_kib_lines_agree_for_reads_too() {
+    let sizes = [100, 1000];
+    let results = run(options(PolicyKind::Lru, 4096, 4096), &sizes);
+    let mut profile = Profile::new(
+        TrackerOptions::new(Sampling::Exact),
+        LineSize::new(4096).expect("valid"),
+    );
+    requests()
+        .iter()
+        .for_each(|request| profile.access_io(request.io));
+    for (unit, of) in [
+        (
+            Unit::Requests,
+            (|c: OpCounts| c.requests_hit / c.requests) as fn(OpCounts) -> f64,
+        ),
+        (Unit::Bytes, |c| c.bytes_hit / c.bytes),
+    ] {
+        let misses = profile.curve(&sizes, unit, Ops::Reads).miss_ratio;
+        for (result, miss_ratio) in results.iter().zip(misses) {
+            assert!((1.0 - of(result.counts.reads) - miss_ratio).abs() < 1e-9);
+        }
+    }
+    assert!((results[0].counts.reads.requests_cold / results[0].counts.reads.requests) < 1.0);
+}
+
+#[test]
+fn smaller_fetches_read_less_and_hit_less() {
+    let coarse = run(options(PolicyKind::S3Fifo, 65_536, 65_536), &[100])[0];
+    let fine = run(options(PolicyKind::S3Fifo, 65_536, 4096), &[100])[0];
+    assert!(fine.counts.backing_read_bytes < coarse.counts.backing_read_bytes);
+    assert!(fine.counts.reads.bytes_hit <= coarse.counts.reads.bytes_hit);
+    assert!(fine.counts.flash_write_bytes < coarse.counts.flash_write_bytes);
+}
+
+#[test]
+fn a_small_queue_in_memory_and_admission_save_flash_writes() {
+    let plain = run(options(PolicyKind::S3Fifo, 4096, 4096), &[800])[0];
+    let mut staged = options(PolicyKind::S3Fifo, 4096, 4096);
+    staged.policy_options.s3_fifo.small_in_ram = true;
+    let staged = run(staged, &[800])[0];
+    assert!(staged.counts.flash_write_bytes < 0.8 * plain.counts.flash_write_bytes);
+    let mut budgeted = options(PolicyKind::Lru, 4096, 4096);
+    let budget = 40_000_000_000;
+    budgeted.write_mode = WriteMode::Update;
+    budgeted.admission.write_budget_bytes_per_day = Some(budget);
+    assert!(run(budgeted, &[800])[0].counts.refused == 0.0);
+    budgeted.admission.write_budget_bytes_per_day = Some(10_000_000);
+    let tight = run(budgeted, &[800])[0];
+    assert!(tight.counts.refused > 0.0);
+    let mut picky = options(PolicyKind::Lru, 4096, 4096);
+    picky.admission.n_hit = Some(3);
+    assert!(run(picky, &[800])[0].counts.flash_write_bytes < plain.counts.flash_write_bytes);
+}
+
+#[test]
+fn writes_that_invalidate_leave_nothing_behind() {
+    let mut invalidating = options(PolicyKind::Lru, 4096, 4096);
+    invalidating.write_mode = WriteMode::Invalidate;
+    let result = run(invalidating, &[2000])[0];
+    let allocating = run(options(PolicyKind::Lru, 4096, 4096), &[2000])[0];
+    assert!(result.counts.reads.requests_hit < allocating.counts.reads.requests_hit);
+    assert!(result.counts.flash_write_bytes < allocating.counts.flash_write_bytes);
+}
+
+#[test]
+fn sub_block_masks() {
+    assert_eq!(bits(0, 63), u64::MAX);
+    assert_eq!(bits(2, 3), 0b1100);
+    assert_eq!(covered(0, 65_536, 12), 0xffff);
+    assert_eq!(covered(1, 8192, 12), 0b10);
+    assert_eq!(covered(100, 200, 12), 0);
+}
+
+fn io(offset_bytes: u64, length_bytes: u32, write: bool) -> TimedIo {
+    let io = Io {
+        offset_bytes,
+        length_bytes,
+        write,
+        volume: 0,
+    };
+    TimedIo { time_ns: 0, io }
+}
+
+/// One request after the other, so that the counts between them can be looked at.
+struct One(EngineSweep);
+
+impl One {
+    fn new(options: EngineOptions, size: u64) -> Self {
+        Self(EngineSweep::new(options, &[size], Fidelity::Full))
+    }
+
+    fn after(&mut self, request: TimedIo) -> EngineCounts {
+        self.0.access(std::iter::once(request), 1);
+        self.0.results()[0].counts
+    }
+}
+
+#[test]
+fn with_one_line_a_request_it_is_the_plain_simulation_of_every_policy() {
+    let keys: Vec<u64> = (0..40_000u64)
+        .map(|s| crate::hash::mix64(s) % (1 + crate::hash::mix64(s ^ 9) % 2000))
+        .collect();
+    for kind in PolicyKind::ALL {
+        let simulation =
+            crate::simulate::simulate_keys(&keys, kind, &PolicyOptions::default(), &[200], Fidelity::Full, 1);
+        let mut sweep = EngineSweep::new(options(kind, 4096, 4096), &[200], Fidelity::Full);
+        sweep.access(keys.iter().map(|&key| io(key * 4096, 4096, false)), 1);
+        let result = sweep.results()[0];
+        let misses = result.counts.reads.requests - result.counts.reads.requests_hit;
+        // The sketch of W-TinyLFU hashes the keys, and the two number them differently.
+        let tolerance = if kind == PolicyKind::WTinyLfu { 40.0 } else { 0.0 };
+        let expected = simulation.sizes[0].misses as f64;
+        assert!(
+            (misses - expected).abs() <= tolerance,
+            "{kind}: {misses} {expected}"
+        );
+        assert_eq!(result.counts.backing_read_bytes, misses * 4096.0, "{kind}");
+        assert_eq!(result.distinct_lines, simulation.distinct_keys, "{kind}");
+        assert_eq!(result.read_hit_stderr, 0.0);
+    }
+}
+
+#[test]
+fn a_partly_valid_line_is_fetched_in_part() {
+    let mut one = One::new(options(PolicyKind::Lru, 65_536, 4096), 4);
+    assert_eq!(one.after(io(0, 8192, false)).backing_read_bytes, 8192.0);
+    let counts = one.after(io(4096, 8192, false));
+    assert_eq!(counts.backing_read_bytes, 12_288.0, "one sub-block was there");
+    assert_eq!(counts.reads.requests_hit, 0.0, "half a request is not a hit");
+    assert_eq!(counts.reads.bytes_hit, 4096.0);
+    let counts = one.after(io(0, 12_288, false));
+    assert_eq!(
+        (counts.reads.requests_hit, counts.flash_write_bytes),
+        (1.0, 12_288.0)
+    );
+}
+
+#[test]
+fn whole_lines_bring_their_neighbours() {
+    let mut one = One::new(options(PolicyKind::Lru, 65_536, 65_536), 4);
+    one.after(io(0, 4096, false));
+    let counts = one.after(io(61_440, 4096, false));
+    assert_eq!(
+        (counts.reads.requests_hit, counts.backing_read_bytes),
+        (1.0, 65_536.0)
+    );
+}
+
+#[test]
+fn a_write_makes_valid_only_what_it_covers_whole() {
+    let mut one = One::new(options(PolicyKind::Lru, 65_536, 4096), 4);
+    one.after(io(2048, 4096, true));
+    let counts = one.after(io(0, 4096, false));
+    assert_eq!(counts.reads.requests_hit, 0.0, "no sub-block was covered whole");
+    one.after(io(8192, 8192, true));
+    assert_eq!(one.after(io(8192, 8192, false)).reads.requests_hit, 1.0);
+}
+
+#[test]
+fn writes_that_only_update_fill_nothing() {
+    let mut update = options(PolicyKind::Lru, 4096, 4096);
+    update.write_mode = WriteMode::Update;
+    let mut one = One::new(update, 4);
+    one.after(io(0, 4096, true));
+    one.after(io(0, 4096, false));
+    let counts = one.after(io(0, 4096, true));
+    assert_eq!(
+        (counts.reads.requests_hit, counts.writes.requests_hit),
+        (0.0, 1.0)
+    );
+    assert_eq!(counts.flash_write_bytes, 8192.0);
+}
+
+#[test]
+fn windows_add_up_to_the_whole() {
+    let mut windowed = options(PolicyKind::S3Fifo, 16_384, 16_384);
+    windowed.policy_options.s3_fifo.small_in_ram = true;
+    windowed.windows = Some(Windows {
+        origin_ns: 0,
+        length_ns: 4_000_000_000,
+    });
+    for fidelity in [
+        Fidelity::Full,
+        Fidelity::Miniature {
+            rate: 0.5,
+            min_lines: 500,
+            salt: 1,
+        },
+    ] {
+        let mut sweep = EngineSweep::new(windowed, &[400, 1600], fidelity);
+        for batch in requests().chunks(777) {
+            sweep.access(batch.iter().copied(), 2);
+        }
+        for (windows, result) in sweep.windows().iter().zip(sweep.results()) {
+            assert_eq!(windows.len(), 10);
+            let mut sum = EngineCounts::default();
+            windows.iter().for_each(|window| sum.add_scaled(window, 1.0));
+            for (a, b) in [
+                (sum.reads.requests, result.counts.reads.requests),
+                (sum.reads.requests_hit, result.counts.reads.requests_hit),
+                (sum.writes.bytes, result.counts.writes.bytes),
+                (sum.backing_read_bytes, result.counts.backing_read_bytes),
+                (sum.flash_write_bytes, result.counts.flash_write_bytes),
+                (sum.evictions, result.counts.evictions),
+            ] {
+                assert!((a - b).abs() <= 1e-9 * b.abs(), "{a} {b}");
+            }
+            let ratio = |w: &EngineCounts| w.reads.bytes_hit / w.reads.bytes;
+            assert!(
+                ratio(&windows[0]) < ratio(&windows[9]),
+                "the first window is cold"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_miniature_is_close_and_knows_its_error() {
+    let requests: Vec<TimedIo> = (0..400_000u64)
+        .map(|step| {
+            let r = crate::hash::mix64(step);
+            let line = (r % 60_000).min((r >> 17) % 60_000);
+            io(line * 4096, 4096 << ((r >> 50) % 3), r >> 62 == 0)
+        })
+        .collect();
+    let sizes = [5_000u64, 20_000, 40_000];
+    let options = options(PolicyKind::S3Fifo, 4096, 4096);
+    let run = |fidelity| {
+        let mut sweep = EngineSweep::new(options, &sizes, fidelity);
+        sweep.access(requests.iter().copied(), 2);
+        sweep.results()
+    };
+    let full = run(Fidelity::Full);
+    let (mut inside, mut points) = (0, 0);
+    for salt in 0..8 {
+        let mini = run(Fidelity::Miniature {
+            rate: 0.1,
+            min_lines: 500,
+            salt,
+        });
+        for (truth, estimate) in full.iter().zip(mini) {
+            // Requests of a sample count by the share of their lines, so the comparison is of bytes.
+            let ratio = |r: &EngineResult| r.counts.reads.bytes_hit / r.counts.reads.bytes;
+            let error = ratio(truth) - ratio(&estimate);
+            assert!(error.abs() < 0.02, "{error}");
+            assert!((0.0005..0.02).contains(&estimate.read_hit_stderr));
+            assert!((estimate.distinct_lines / truth.distinct_lines - 1.0).abs() < 0.02);
+            assert!(estimate.sampled_lines < truth.sampled_lines / 5);
+            points += 1;
+            inside += u32::from(error.abs() <= 2.0 * estimate.read_hit_stderr);
+        }
+    }
+    assert!(
+        inside * 10 >= points * 8,
+        "{inside} of {points} within two standard errors"
+    );
+}
+
+proptest! {
+    #[test]
+    fn every_byte_is_counted_and_none_hits_that_was_not_fetched_or_written(
+        requests in prop::collection::vec((0u64..1 << 22, 1u32..300_000, any::<bool>()), 1..200),
+        size in 1u64..40,
+        line_shift in 12u32..19,
+        fetch_shift in 12u32..19,
+        policy in 0usize..PolicyKind::ALL.len(),
+    ) {
+        let line_bytes = 1u64 << line_shift;
+        let fetch_bytes = (1u64 << fetch_shift).min(line_bytes);
+        let mut sweep = EngineSweep::new(options(PolicyKind::ALL[policy], line_bytes, fetch_bytes), &[size], Fidelity::Full);
+        sweep.access(requests.iter().map(|&(offset, length, write)| io(offset, length, write)), 1);
+        let counts = sweep.results()[0].counts;
+        let bytes: u64 = requests.iter().map(|r| u64::from(r.1)).sum();
+        prop_assert_eq!(counts.reads.bytes + counts.writes.bytes, bytes as f64);
+        prop_assert_eq!(counts.reads.requests + counts.writes.requests, requests.len() as f64);
+        prop_assert!(counts.reads.bytes_hit + counts.backing_read_bytes >= counts.reads.bytes);
+        prop_assert!(counts.reads.requests_hit <= counts.reads.requests && counts.reads.bytes_hit <= counts.reads.bytes);
+    }
+}
