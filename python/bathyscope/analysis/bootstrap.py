@@ -25,7 +25,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy import special
 
 from bathyscope.analysis.columns import Floats
 from bathyscope.records.finding import Figure
@@ -85,7 +85,7 @@ def student_interval(values: Floats) -> tuple[float, float]:
     """Return Student's 95 % interval of at least two values; on logarithms when all are positive."""
     logarithmic = bool(np.all(values > 0))
     scale = np.log(values) if logarithmic else values
-    half = float(stats.t.ppf(_QUANTILES[1], values.size - 1) * scale.std(ddof=1) / np.sqrt(values.size))
+    half = float(_t_quantile(values.size - 1) * scale.std(ddof=1) / np.sqrt(values.size))
     # Two wildly different repeats give an interval beyond any float: it is then no interval but a shrug.
     ends = np.array([scale.mean() - half, scale.mean() + half])
     low, high = np.exp(np.clip(ends, -700.0, 700.0)) if logarithmic else ends
@@ -158,11 +158,18 @@ def false_discovery_rate(p_values: Sequence[float | None]) -> list[float | None]
     """
     known = [i for i, p in enumerate(p_values) if p is not None]
     adjusted: list[float | None] = [None] * len(p_values)
-    if known:
-        values = stats.false_discovery_control(np.clip([p_values[i] for i in known], 0.0, 1.0), method="bh")
-        for i, value in zip(known, values, strict=True):
-            adjusted[i] = float(value)
+    order = sorted(known, key=lambda i: p_values[i] or 0.0)
+    least = 1.0
+    for rank, i in reversed(list(enumerate(order, start=1))):
+        # Each may be at most its own p × count / rank, and no more than those of greater rank.
+        least = min(least, (p_values[i] or 0.0) * len(order) / rank)
+        adjusted[i] = least
     return adjusted
+
+
+def _t_quantile(freedom: float) -> float:
+    """Return Student's quantile of the 95 % interval. scipy.special, since scipy.stats takes a second to import."""
+    return float(special.stdtrit(freedom, _QUANTILES[1]))
 
 
 def _welch(a: Floats, b: Floats) -> tuple[float, float, float]:
@@ -174,15 +181,23 @@ def _welch(a: Floats, b: Floats) -> tuple[float, float, float]:
     if error <= 1e-12 * max(1.0, abs(float(a.mean()))):
         return centre, 0.0, (1.0 if abs(centre) <= 1e-9 * max(1.0, abs(float(a.mean()))) else 0.0)
     freedom = (part_a + part_b) ** 2 / (part_a**2 / (a.size - 1) + part_b**2 / (b.size - 1))
-    half = float(stats.t.ppf(_QUANTILES[1], freedom)) * error
-    return centre, half, float(2 * stats.t.sf(abs(centre) / error, freedom))
+    half = _t_quantile(freedom) * error
+    return centre, half, float(2 * special.stdtr(freedom, -abs(centre) / error))
 
 
 def _resampled_medians(data: Floats, stream: int = 0) -> Floats:
-    return np.asarray(np.median(data[_resample_indices(data.size, stream)], axis=1))
+    """Return the medians of _RESAMPLES resamples, the same ones at every call.
+
+    Sorting a resample's ranks sorts its values when the data are sorted, so the ranks of the middle are worked
+    out once for each size, and a bootstrap is two look-ups.
+    """
+    lower, upper = _middle_ranks(data.size, stream)
+    ordered = np.sort(data)
+    return np.asarray((ordered[lower] + ordered[upper]) / 2)
 
 
 @functools.lru_cache(maxsize=64)
-def _resample_indices(size: int, stream: int) -> npt.NDArray[np.int64]:
-    """Return the resamples' indices, shape (_RESAMPLES, size): the same for every call, so results repeat."""
-    return np.random.default_rng((_SEED, stream, size)).integers(0, size, (_RESAMPLES, size))
+def _middle_ranks(size: int, stream: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the ranks of the one or two middle values of each resample, shape (_RESAMPLES,) each."""
+    drawn = np.sort(np.random.default_rng((_SEED, stream, size)).integers(0, size, (_RESAMPLES, size)), axis=1)
+    return drawn[:, (size - 1) // 2].copy(), drawn[:, size // 2].copy()

@@ -77,6 +77,7 @@ def _points(
 ) -> tuple[list[Point], list[Series]]:
     """Return the points in the plan's order of first appearance, and the series of every step."""
     repeats: dict[str, list[Repeat]] = {}
+    everything = frozenset(number for numbers in osds.values() for number in numbers) or None
     series: list[Series] = []
     for step in sorted(steps, key=lambda s: s.step_index):
         own = parts.get(step.step_index, {})
@@ -85,7 +86,7 @@ def _points(
             own,
             on_disk=step.layer == "disk",
             device_class=step.device_class,
-            osds=osds.get(step.device_class) if step.device_class else None,
+            osds=osds.get(step.device_class) if step.device_class else everything,
         )
         caveats = tuple(from_table(Caveat, table_of(own, "caveat")))
         repeats.setdefault(step.step_key, []).append(Repeat(step, numbers, table_of(own, "op"), caveats))

@@ -46,6 +46,7 @@ class StepFigures:
     steady: steady_state.SteadyState
     devices: tuple[DeviceUse, ...]
     osd_cores: tuple[tuple[str, float], ...]
+    all_osds_sampled: bool
     client_cores: float | None
     client_thread_busy: float | None
     host_cpu_ratio: float | None
@@ -56,7 +57,7 @@ class StepFigures:
     @property
     def osd_cpu_us_per_op(self) -> float | None:
         """OSD processor time per client I/O, in microseconds, all OSDs under test together."""
-        if not self.osd_cores or self.iops <= 0:
+        if not self.osd_cores or not self.all_osds_sampled or self.iops <= 0:
             return None
         return sum(cores for _, cores in self.osd_cores) / self.iops * 1e6
 
@@ -82,7 +83,9 @@ def figures(
     """Return the figures of one step from its own tables (rows of other steps must not be in them).
 
     `on_disk` marks the disk layer: its device has the role "disk". `osds` limits devices and daemons to the
-    OSDs under test; None takes those whose samples name `device_class`, or all when it is empty.
+    OSDs under test; None takes those whose samples name `device_class`, or all when it is empty. Sums over all OSDs
+    (write amplification, CPU per op, bytes read from devices) are None unless every one of `osds` was sampled: a
+    part of a cluster must not pass for the whole.
     """
     result = table_of(tables, "result")
     reads, writes = where(result, direction="read"), where(result, direction="write")
@@ -94,7 +97,10 @@ def figures(
     host_ratio, processors = _host(process)
     client_cores = _client_cores(process, result)
     write_rate, read_rate = total(writes, "bandwidth_bytes_per_s"), total(reads, "bandwidth_bytes_per_s")
-    device_reads = sum(d.read_bytes_per_s for d in devices) if devices else None
+    all_devices = on_disk or _covers({d.role for d in devices}, osds)
+    device_reads = sum(d.read_bytes_per_s for d in devices) if all_devices else None
+    device_writes = sum(d.write_bytes_per_s for d in devices) if all_devices and devices else None
+    osd_cores = () if on_disk else _osd_cores(process, devices, osds)
     cached = None
     if read_rate > 0 and not on_disk:
         cached = counters.read_from_cache_ratio(table_of(tables, "perf_counter"), device_reads, read_rate)
@@ -114,12 +120,13 @@ def figures(
         series_iops=rates,
         steady=steady_state.judge(rates),
         devices=devices,
-        osd_cores=() if on_disk else _osd_cores(process, devices, osds),
+        osd_cores=osd_cores,
+        all_osds_sampled=_covers({name for name, _ in osd_cores}, osds),
         client_cores=client_cores,
         client_thread_busy=_client_thread_busy(result),
         host_cpu_ratio=host_ratio,
         host_processors=processors,
-        write_amplification=sum(d.write_bytes_per_s for d in devices) / write_rate if devices and write_rate else None,
+        write_amplification=device_writes / write_rate if device_writes is not None and write_rate else None,
         read_from_cache_ratio=cached,
     )
 
@@ -128,6 +135,10 @@ def osd_number(name: str) -> int | None:
     """Return 3 for "osd.3", None for anything else."""
     head, _, tail = name.partition(".")
     return int(tail) if head == "osd" and tail.isascii() and tail.isdigit() else None
+
+
+def _covers(sampled: set[str], osds: frozenset[int] | None) -> bool:
+    return bool(osds) and {f"osd.{n}" for n in osds or ()} <= sampled
 
 
 def _mean_latency(result: pa.Table) -> float | None:
@@ -209,22 +220,29 @@ def _client_cores(process: pa.Table, result: pa.Table) -> float | None:
     if process.num_rows and (rows := where(process, process="client")).num_rows:
         # Load machines add up, seconds of one machine do not.
         return sum(_cores_by_process(where(rows, host=host))["client"] for host in sorted(set(strings(rows, "host"))))
-    cpu = total(result, "cpu_user_s") + total(result, "cpu_system_s")
-    runtime = float(np.nanmax(floats(result, "runtime_ns"), initial=0.0)) / 1e9
-    return cpu / runtime if cpu > 0 and runtime > 0 else None
+    shares = _client_shares(result)
+    return float(sum(shares)) if shares else None
 
 
 def _client_thread_busy(result: pa.Table) -> float | None:
     """Return the busiest load process's share of one processor, as the generator reports its own thread."""
-    names, (user, system) = sums_by(result, "client", "cpu_user_s", "cpu_system_s")
-    if not names or not np.isfinite(user).any():
-        return None
-    busiest = 0.0
-    for i, name in enumerate(names):
-        runtime = float(np.nanmax(floats(where(result, client=name), "runtime_ns"), initial=0.0)) / 1e9
-        cpu = float(np.nan_to_num(user[i]) + np.nan_to_num(system[i]))
-        busiest = max(busiest, cpu / runtime if runtime > 0 else 0.0)
-    return busiest
+    return max(_client_shares(result), default=None)
+
+
+def _client_shares(result: pa.Table) -> list[float]:
+    """Return, for each load process that reports its processor time, cores used.
+
+    A process that reads and writes reports its one processor time beside both directions: the greater counts.
+    """
+    known = result.filter(pc.is_valid(result.column("cpu_user_s")))
+    if known.num_rows == 0:
+        return []
+    spent = pa.array(floats(known, "cpu_user_s") + np.nan_to_num(floats(known, "cpu_system_s")))
+    grouped = (
+        known.append_column("cpu_s", spent).group_by("client").aggregate([("cpu_s", "max"), ("runtime_ns", "max")])
+    )
+    cpu, runtime = floats(grouped, "cpu_s_max"), floats(grouped, "runtime_ns_max") / 1e9
+    return [float(c / r) for c, r in zip(cpu, runtime, strict=True) if r > 0]
 
 
 def _host(process: pa.Table) -> tuple[float | None, int | None]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import enum
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from bathyscope import views
 from bathyscope.analysis import compare as comparing
-from bathyscope.commands import rows
 from bathyscope.errors import UsageError
-from bathyscope.records.finding import CompareFinding, as_plain
+from bathyscope.records.finding import CompareFinding
 from bathyscope.store import RunDirectory, Workspace
 
 EXIT_FINDINGS = 1
@@ -21,13 +20,13 @@ EXIT_FINDINGS = 1
 _EXAMPLES = """Examples:
 
 \b
-  bathy compare last~ last                          the last run against the one before it
-  bathy compare 20260823 20260824 --metric p99      tail latency
-  bathy compare base new --fail-on slower           a gate: exit code 1 when anything is slower or missing
+  bathy compare last~ last                    the last run with the one before
+  bathy compare 20260823 20260824 --metric p99
+  bathy compare base new --fail-on slower     exit 1: slower, or figure lost
   bathy compare base new -o json --threshold 2%
 
-A step is called faster or slower when its 95 % interval excludes "no change", when that holds for the number of steps
-compared at once, and when the change is at least the threshold. Three repeats on each side are the least.
+A step is called faster or slower when its 95 % interval excludes "no change", when that holds for the number of \
+steps compared at once, and when the change is at least the threshold. Each side needs three repeats.
 """
 
 
@@ -62,14 +61,14 @@ def compare(  # noqa: PLR0917 - one parameter for each option
     ] = Metric.IOPS,
     threshold: Annotated[str, typer.Option(help="Least change that counts: 5% or 0.05.")] = "5%",
     workspace: Annotated[Path | None, typer.Option("--workspace", "-w", help="Directory of the runs.")] = None,
-    output: Annotated[rows.Output, typer.Option("--output", "-o", help="How to print.")] = "table",
+    output: Annotated[views.Output, typer.Option("--output", "-o", help="How to print.")] = "table",
 ) -> None:
     """Compare run B with run A, step by step, with intervals. Missing or refused steps never count as equal."""
     least = parse_share(threshold)
     place = Workspace(workspace)
     run_a, run_b = (_open(place, ref) for ref in (a, b))
     finding = comparing.compare(run_a.tables(), run_b.tables(), metric=metric.value, threshold=least)
-    _show(finding, output)
+    views.render(finding, output)
     if fail_on is not None:
         reasons = findings(finding, fail_on)
         for reason in reasons:
@@ -95,49 +94,6 @@ def parse_share(text: str) -> float:
     if not 0 <= value < 1:
         raise UsageError(f"a threshold of {text} makes no sense", hint="write a share below 100 %: 5% or 0.05")
     return value
-
-
-def _show(finding: CompareFinding, output: rows.Output) -> None:
-    """Print a finding: the effects as rows; in a table with the headline and what else differs around them."""
-    if output == "json":
-        json.dump(as_plain(finding), sys.stdout, indent=1, ensure_ascii=False)
-        sys.stdout.write("\n")
-        return
-    effects = [
-        {
-            "step": e.step_key,
-            "metric": e.metric,
-            "a": e.a.value,
-            "b": e.b.value,
-            "effect": e.effect.value,
-            "low": e.effect.low,
-            "high": e.effect.high,
-            "call": e.call,
-            "reason": e.reason,
-        }
-        for e in finding.effects
-    ]
-    effects += [{"step": key, "call": "cannot tell", "reason": side} for key, side in finding.missing]
-    columns = ("step", "metric", "a", "b", "effect", "low", "high", "call", "reason")
-    if output == "csv":
-        rows.print_rows(effects, columns, output=output, stream=sys.stdout)
-        return
-    sys.stdout.write(f"A: {finding.run_a}   B: {finding.run_b}\n{finding.headline}\n\n")
-    for effect in effects:
-        for name in ("effect", "low", "high"):
-            effect[name] = _signed_percent(effect.get(name))
-    rows.print_rows(effects, columns, output=output, stream=sys.stdout)
-    if finding.environment_changes:
-        sys.stdout.write("\nWhat else differs:\n")
-        changes = [dict(zip(_CHANGE, change, strict=True)) for change in finding.environment_changes]
-        rows.print_rows(changes, _CHANGE, output=output, stream=sys.stdout)
-
-
-_CHANGE = ("subject", "name", "A", "B")
-
-
-def _signed_percent(value: object) -> str | None:
-    return f"{value * 100:+.1f} %".replace("-", "−") if isinstance(value, float) else None
 
 
 def _open(place: Workspace, ref: str) -> RunDirectory:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from bathyscope.commands.rows import Output, print_rows
+from bathyscope import views
 from bathyscope.errors import UsageError
 from bathyscope.store import RunDirectory, Workspace
 from bathyscope.units import format_seconds
@@ -18,10 +18,11 @@ WorkspaceOption = Annotated[
     Path | None,
     typer.Option("--workspace", "-w", help="Directory of the runs. Default: $BATHY_WORKSPACE, else ./bathy-runs."),
 ]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+OutputOption = Annotated[views.Output, typer.Option("--output", "-o", help="How to print.")]
 RefArgument = Annotated[str, typer.Argument(metavar="RUN", help='Id, the beginning of one, a path, or "last".')]
 
-_LIST_COLUMNS = ("id", "status", "plan", "target", "steps", "started", "duration")
+# The id begins with the time of the start, so a table of 80 columns does without it.
+_LIST_COLUMNS = ("id", "status", "plan", "target", "steps", "duration")
 
 
 def register(app: typer.Typer) -> None:
@@ -58,8 +59,10 @@ def list_(workspace: WorkspaceOption = None, output: OutputOption = "table") -> 
             }
         )
     # A table has room for what helps to choose; programs get everything.
-    columns = _LIST_COLUMNS if output == "table" else (*_LIST_COLUMNS, "started_ns", "ended_ns", "path", "problem")
-    print_rows(rows, columns, output=output, stream=sys.stdout, empty=f"no runs in {place.path}")
+    columns = (
+        _LIST_COLUMNS if output == "table" else (*_LIST_COLUMNS, "started", "started_ns", "ended_ns", "path", "problem")
+    )
+    views.render(rows, output, columns=columns, empty=f"no runs in {place.path}")
     for row in rows:
         if row["problem"] and output == "table":
             sys.stderr.write(f"bathy: {row['id']} cannot be read: {row['problem']}\n")
@@ -82,7 +85,7 @@ def show(ref: RefArgument, workspace: WorkspaceOption = None, output: OutputOpti
     facts += [(name, value) for name, value in sorted(info.environment.items())]
     facts += [(f"rows in {name}", table.num_rows) for name, table in run.tables().items()]
     rows = [{"name": name, "value": value} for name, value in facts]
-    print_rows(rows, ("name", "value"), output=output, stream=sys.stdout)
+    views.render(rows, output, columns=("name", "value"))
     if output == "table" and info.plan_text:
         sys.stdout.write(f"\n{info.plan_text.rstrip()}\n")
 
@@ -131,12 +134,12 @@ def sql(
     table = duck.query(chosen, query)
     names = [f"{name}_{i}" if name in table.column_names[:i] else name for i, name in enumerate(table.column_names)]
     rows = table.rename_columns(names).to_pylist()
-    print_rows(rows, names, output=output, stream=sys.stdout, empty="no rows")
+    views.render(rows, output, columns=names, empty="no rows")
 
 
 _SQL_EXAMPLES = """Examples:
 
 \b
-  bathy runs sql "SELECT step_key, median(iops) FROM step JOIN result USING (run_id, step_index) GROUP BY 1"
+  bathy runs sql "SELECT status, count(*) FROM step GROUP BY status"
   bathy runs sql -r last -o csv "SELECT * FROM device_sample"
 """

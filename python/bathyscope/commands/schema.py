@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import sys
 from typing import Annotated
 
 import typer
 
-from bathyscope.commands.rows import Output, print_rows
+from bathyscope import views
 from bathyscope.errors import UsageError
 from bathyscope.records import ALL_RECORDS, RECORDS_BY_TABLE, help_of
 
@@ -29,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 def schema(
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Name of a table.")] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print.")] = "table",
+    output: Annotated[views.Output, typer.Option("--output", "-o", help="How to print.")] = "table",
 ) -> None:
     """Print the tables of a run, or the columns of one: type, unit, whether a value can be empty, meaning."""
     if table is not None and table not in RECORDS_BY_TABLE:
@@ -41,10 +40,10 @@ def schema(
             {"table": r.TABLE, "columns": len(help_of(r)), "a row is": (r.__doc__ or "").splitlines()[0]}
             for r in ALL_RECORDS
         ]
-        print_rows(rows, ("table", "columns", "a row is"), output=output, stream=sys.stdout)
+        views.render(rows, output, columns=("table", "columns", "a row is"))
         return
     chosen = ALL_RECORDS if table is None else (RECORDS_BY_TABLE[table],)
     columns = ("table", "column", "type", "unit", "nullable", "help")
     rows = [dataclasses.asdict(column) for record in chosen for column in help_of(record)]
     shown = columns[1:] if table is not None and output == "table" else columns
-    print_rows(rows, shown, output=output, stream=sys.stdout)
+    views.render(rows, output, columns=shown)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from bathyscope.analysis import bootstrap
 
@@ -159,3 +160,21 @@ def test_whole_comparisons_of_equal_runs_stay_clean(size: int) -> None:
         unadjusted += any(p is not None and p <= 0.05 for p in p_values)
     assert dirty / trials <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / trials)
     assert unadjusted / trials > 0.25
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_adjustment_is_that_of_benjamini_and_hochberg(p_values: list[float]) -> None:
+    expected = stats.false_discovery_control(p_values, method="bh")
+    assert bootstrap.false_discovery_rate(p_values) == pytest.approx(list(expected))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.floats(1.0, 1e6), min_size=2, max_size=12, unique=True),
+    st.lists(st.floats(1.0, 1e6), min_size=2, max_size=12, unique=True),
+)
+def test_the_p_value_is_that_of_welch(a: list[float], b: list[float]) -> None:
+    expected = stats.ttest_ind(np.log(a), np.log(b), equal_var=False).pvalue
+    if min(np.std(np.log(a)), np.std(np.log(b))) > 1e-6:
+        assert bootstrap.ratio(a, b).p_value == pytest.approx(expected, rel=1e-6, abs=1e-12)
