@@ -251,7 +251,8 @@ def configurations(plan: Plan, available_classes: Sequence[str]) -> list[StepSpe
                 jobs=images if images is not None and layer == "rbd" else jobs,
                 image_size_bytes=image_size if layer == "rbd" else None,
                 object_size_bytes=None if layer == "disk" else object_size,
-                working_set_bytes=working_set,
+                # RADOS objects are those of an image of the same size, so that the two rungs compare.
+                working_set_bytes=image_size if layer == "rados" and working_set is None else working_set,
                 temperature=temperature if layer != "disk" else "any",
                 io_count_limit=plan.io_count,
                 rate_iops=rate,

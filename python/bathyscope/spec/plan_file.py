@@ -190,7 +190,8 @@ def _set_axis(document: CommentedMap, key: str, values: list[Any]) -> None:
 
 def _explain(error: pydantic.ValidationError, document: CommentedMap, name: str) -> PlanError:
     """Turn the first problem that pydantic found into a message with line, key and nearest valid name."""
-    problem = error.errors()[0]
+    # A misspelt key is also a missing one; the key that is there is what the reader can mend.
+    problem = min(error.errors(), key=lambda problem: problem["type"] == "missing")
     path = _document_path(document, problem["loc"])
     line = _line_of(document, path)
     key = ".".join(str(part) for part in path) or "(the plan)"
