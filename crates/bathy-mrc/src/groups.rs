@@ -112,7 +112,9 @@ impl LineSweep {
             for share in shares {
                 scope.spawn(move || {
                     for set in share {
-                        requests.iter().for_each(|&request| set.access(request));
+                        for &request in requests {
+                            set.access(request);
+                        }
                     }
                 });
             }

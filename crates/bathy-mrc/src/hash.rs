@@ -9,7 +9,7 @@
 //! one hash, so that the group is sampled whole.
 
 /// A 64-bit finaliser: a bijection in which every input bit reaches every output bit.
-#[inline(always)]
+#[inline]
 pub const fn mix64(value: u64) -> u64 {
     let mut x = value;
     x ^= x >> 32;
@@ -48,7 +48,7 @@ impl SamplingHash {
     }
 
     /// The bits of the hash, least significant first in order of significance: `hash` is their reversal.
-    #[inline(always)]
+    #[inline]
     fn reversed(self, key: u64) -> u64 {
         let unit = key >> self.group_bits;
         let seed = mix64((unit >> self.strata_bits) ^ self.salt);
@@ -62,7 +62,7 @@ impl SamplingHash {
     }
 
     /// A key is sampled at threshold `t` when its hash is at most `t`; the rate of `t` is `(t + 1) / 2^64`.
-    #[inline(always)]
+    #[inline]
     pub fn hash(self, key: u64) -> u64 {
         self.reversed(key).reverse_bits()
     }

@@ -17,7 +17,7 @@ impl Resolution {
         if self == Self::Exact || distance < (2 << PRECISION_BITS) {
             return distance as usize;
         }
-        let exponent = 63 - distance.leading_zeros() - PRECISION_BITS;
+        let exponent = distance.ilog2() - PRECISION_BITS;
         ((u64::from(exponent) << PRECISION_BITS) + (distance >> exponent)) as usize
     }
 

@@ -57,7 +57,7 @@ impl LineSize {
 }
 
 /// Iterator over (key, bytes) of the lines of a request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Pieces {
     volume: u64,
     shift: u32,

@@ -1,14 +1,15 @@
 //! One trace in memory, several threads: each takes a piece of the time axis, and the pieces are joined in order.
 //!
-//! Pieces of equal length do not take equal time: a trace warms up. So a thread that is done takes the later half of
-//! what the slowest one has left, as a piece of its own.
+//! Pieces of equal length do not take equal time: a trace warms up, and a later piece must be joined. So a thread that
+//! is done takes the later half of what the slowest one has left, as a piece of its own. Joining an exact piece costs
+//! one access for each of its distinct lines; there, later pieces are made shorter and only long remainders are split.
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use crate::lines::LineSize;
 use crate::profile::Profile;
-use crate::tracker::TrackerOptions;
+use crate::tracker::{Sampling, TrackerOptions};
 
 /// Items that a thread takes from its piece at a time.
 const CHUNK: usize = 32_768;
@@ -16,23 +17,41 @@ const CHUNK: usize = 32_768;
 /// Pieces shorter than this are not worth a thread: joining costs as much as the distinct lines of a piece.
 const MIN_PIECE: usize = 65_536;
 
+/// Length of an exact piece relative to the one before.
+const EXACT_SHRINK: f64 = 0.75;
+
 /// What is left of each piece. A piece that was split has a new one behind it.
-struct Remaining(Mutex<Vec<Range<usize>>>);
+struct Remaining {
+    pieces: Mutex<Vec<Range<usize>>>,
+    /// Remainders shorter than this are not split.
+    split_min: usize,
+}
 
 impl Remaining {
-    /// Even pieces, one for each thread.
-    fn new(len: usize, threads: usize) -> Self {
-        let pieces = threads.clamp(1, (len / MIN_PIECE).max(1));
-        let ranges = (0..pieces).map(|piece| len * piece / pieces..len * (piece + 1) / pieces);
-        Self(Mutex::new(ranges.collect()))
+    /// One piece for each thread, each `shrink` times as long as the one before.
+    fn new(len: usize, threads: usize, shrink: f64, split_min: usize) -> Self {
+        let count = threads.clamp(1, (len / MIN_PIECE).max(1));
+        let weight = |pieces: usize| (0..pieces).map(|piece| shrink.powi(piece as i32)).sum::<f64>();
+        let bound = |pieces: usize| {
+            if pieces == count {
+                len
+            } else {
+                (len as f64 * weight(pieces) / weight(count)) as usize
+            }
+        };
+        let ranges = (0..count).map(|piece| bound(piece)..bound(piece + 1));
+        Self {
+            pieces: Mutex::new(ranges.collect()),
+            split_min,
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Range<usize>>> {
         // The ranges are whole after every statement, so a panic elsewhere leaves nothing broken.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pieces(&self) -> usize {
+    fn count(&self) -> usize {
         self.lock().len()
     }
 
@@ -49,8 +68,8 @@ impl Remaining {
     /// Splits the piece with the most left and returns the number of the new piece.
     fn steal(&self) -> Option<usize> {
         let mut pieces = self.lock();
-        let victim = pieces.iter_mut().max_by_key(|range| range.len())?;
-        if victim.len() < 2 * MIN_PIECE {
+        let victim = pieces.iter_mut().max_by_key(ExactSizeIterator::len)?;
+        if victim.len() < self.split_min {
             return None;
         }
         let middle = victim.start.midpoint(victim.end);
@@ -68,8 +87,12 @@ pub fn profile<F>(len: usize, threads: usize, options: TrackerOptions, line: Lin
 where
     F: Fn(&mut Profile, Range<usize>) + Sync,
 {
-    let remaining = Remaining::new(len, threads);
-    let workers = remaining.pieces();
+    let remaining = if options.sampling == Sampling::Exact {
+        Remaining::new(len, threads, EXACT_SHRINK, (len / 4).max(2 * MIN_PIECE))
+    } else {
+        Remaining::new(len, threads, 1.0, 2 * MIN_PIECE)
+    };
+    let workers = remaining.count();
     if workers == 1 {
         let mut profile = Profile::new(options, line);
         feed(&mut profile, 0..len);
@@ -124,23 +147,23 @@ where
 /// Profiles line numbers with `threads` threads; see [`profile`].
 pub fn profile_keys(keys: &[u64], threads: usize, options: TrackerOptions, line: LineSize) -> Profile {
     profile(keys.len(), threads, options, line, |profile, range| {
-        profile.access_keys(&keys[range])
+        profile.access_keys(&keys[range]);
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Ops, Sampling, Unit};
+    use crate::{Ops, Unit};
 
     #[test]
     fn pieces_that_are_stolen_lose_and_double_nothing() {
-        let remaining = Remaining::new(10 * MIN_PIECE, 2);
+        let remaining = Remaining::new(10 * MIN_PIECE, 2, 0.8, 2 * MIN_PIECE);
         let mut taken: Vec<Range<usize>> = remaining.take(0).into_iter().collect();
         while let Some(piece) = remaining.steal() {
             taken.extend(remaining.take(piece));
         }
-        for piece in 0..remaining.pieces() {
+        for piece in 0..remaining.count() {
             while let Some(range) = remaining.take(piece) {
                 taken.push(range);
             }

@@ -167,7 +167,9 @@ impl Profile {
         if self.tracker.is_exact() {
             for chunk in keys.chunks(WARM_AHEAD) {
                 self.tracker.warm(chunk.iter().copied());
-                chunk.iter().for_each(|&key| self.access_key(key));
+                for &key in chunk {
+                    self.access_key(key);
+                }
             }
             return;
         }
@@ -221,9 +223,9 @@ impl Profile {
         op.requests_total += 1;
         op.bytes_total += u64::from(io.length_bytes);
         if self.tracker.is_exact() {
-            self.access_whole(io, pieces)
+            self.access_whole(io, pieces);
         } else {
-            self.access_sampled(io, pieces)
+            self.access_sampled(io, pieces);
         }
     }
 
@@ -367,15 +369,17 @@ impl Profile {
     /// Replays the first touches onto the tracker of the piece before; keeps those that are first touches of both.
     fn resolve_first_touches(&mut self, before: &mut Tracker, weight: f64, request_offset: u32) {
         let mut kept = Vec::new();
-        for mut first in std::mem::take(&mut self.first_touches) {
-            if !before.samples(first.key) {
-                continue;
-            }
-            let Some(touch) = before.touch(first.key) else {
-                continue;
-            };
-            match touch.distance {
-                Some(distance) => {
+        let first_touches = std::mem::take(&mut self.first_touches);
+        for chunk in first_touches.chunks(WARM_AHEAD) {
+            before.warm(chunk.iter().map(|first| first.key));
+            for &(mut first) in chunk {
+                if !before.samples(first.key) {
+                    continue;
+                }
+                let Some(touch) = before.touch(first.key) else {
+                    continue;
+                };
+                if let Some(distance) = touch.distance {
                     // The replayed touch stands for as many first touches as its present rate says.
                     let weight = if self.tracker.is_exact() {
                         first.weight
@@ -383,8 +387,7 @@ impl Profile {
                         weight
                     };
                     self.move_from_cold(&first, distance, weight, touch.lane);
-                }
-                None => {
+                } else {
                     if let RequestPart::Whole(request) = &mut first.request {
                         *request += request_offset;
                     }
