@@ -17,7 +17,8 @@ class ProcessRequest:
     """A process to run to its end. `argv` is a vector, never a shell string.
 
     `root` runs it inside another root file system (a lab of another release); `cgroup` places it in that
-    control group before it starts, so that the group's throttles hold from its first I/O.
+    control group before it starts, so that the group's throttles hold from its first I/O. `exclusive` names block
+    devices that nothing may have in use (mounted, part of a volume, held by a daemon) when it starts.
     """
 
     label: str
@@ -27,6 +28,7 @@ class ProcessRequest:
     timeout_s: float | None = None
     root: str | None = None
     cgroup: str | None = None
+    exclusive: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import errno
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import threading
 import time
@@ -46,10 +48,14 @@ def find_program(name: str, root: str | None = None) -> str | None:
     return None
 
 
-def _environment(extra: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """Return the child's environment: ours, in the C locale so that numbers have a decimal point."""
-    environment = {"PATH": DEFAULT_PATH, **os.environ, "LC_ALL": "C.UTF-8"}
-    environment.update(extra)
+def _environment(request: ProcessRequest) -> dict[str, str]:
+    """Return the child's environment: ours, in the C locale so that numbers have a decimal point.
+
+    Our search path says nothing about another root, so the usual one is used there.
+    """
+    paths = [] if request.root is not None else [os.environ.get("PATH", "")]
+    environment = {**os.environ, "PATH": os.pathsep.join([*filter(None, paths), DEFAULT_PATH]), "LC_ALL": "C.UTF-8"}
+    environment.update(request.environment)
     return environment
 
 
@@ -63,10 +69,31 @@ def _check(request: ProcessRequest) -> None:
         raise EnvironmentError_(
             f"there is no control group {request.cgroup}", hint="is the lab still up? bathy lab status"
         )
+    for path in request.exclusive:
+        _check_unused(path)
     program = request.argv[0]
     if find_program(program, request.root) is None:
         where = f" in {request.root}" if request.root else ""
         raise EnvironmentError_(f"the program {program} is not installed{where}", hint=_INSTALL_HINTS.get(program))
+
+
+def _check_unused(path: str) -> None:
+    """Raise EnvironmentError_ when `path` is a block device that something has in use.
+
+    The kernel refuses an exclusive open of a device that is mounted, swapped to, part of a volume or RAID, whose
+    partition is, or that a daemon (an OSD) opened exclusively. fio's own check knows mounts only, and not all.
+    """
+    try:
+        if not stat.S_ISBLK(Path(path).stat().st_mode):
+            return
+        os.close(os.open(path, os.O_RDONLY | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            hint = "writing to it would destroy what uses it; name an unused device or a file"
+            raise EnvironmentError_(
+                f"{path} is in use: mounted, part of a volume, or held by a daemon", hint=hint
+            ) from error
+        raise EnvironmentError_(f"cannot open {path}: {error.strerror}") from error
 
 
 def _spawn(
@@ -81,7 +108,7 @@ def _spawn(
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            env=_environment(request.environment),
+            env=_environment(request),
             start_new_session=True,
         )
 

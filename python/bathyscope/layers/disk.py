@@ -1,11 +1,13 @@
 """The disk layer: a file or block device, asynchronous direct I/O, in the disk's own control group.
 
 What it says and does not say: writes are direct, not flushed, so a device with a volatile cache may acknowledge
-them from there; Ceph flushes each commit. It always runs on this machine, with this machine's fio.
+them from there; Ceph flushes each commit. A device that anything has in use is not written to. The layer always
+runs on this machine, with this machine's fio.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from bathyscope.host import ProcessRequest
@@ -60,7 +62,8 @@ class DiskLayer:
         if not isinstance(need, DiskNeed) or disk is None:
             return ()
         engine = {**_engine("libaio", disk), "size": need.size_bytes}
-        return (common.prefill("prefill-disk", engine, need.size_bytes, place=Place(cgroup=disk.cgroup)),)
+        request = common.prefill("prefill-disk", engine, need.size_bytes, place=Place(cgroup=disk.cgroup))
+        return (dataclasses.replace(request, exclusive=(disk.path,)),)
 
     def plan(self, step: StepSpec, context: LayerContext) -> tuple[ProcessRequest, ...]:
         """Return one fio per job; several share the working set out between them."""
@@ -77,7 +80,9 @@ class DiskLayer:
                 share = size_bytes // step.jobs // step.pattern.block_size_bytes * step.pattern.block_size_bytes
                 engine |= {"offset": job * share, "size": share} if step.jobs > 1 else {"size": size_bytes}
             place = Place(cgroup=disk.cgroup)
-            requests.append(common.load(step, job, context, engine, place=place, scratch=scratch))
+            request = common.load(step, job, context, engine, place=place, scratch=scratch)
+            exclusive = (disk.path,) if step.pattern.writes else ()
+            requests.append(dataclasses.replace(request, exclusive=exclusive))
         return tuple(requests)
 
     def parse(self, run_id: str, step_index: int, step: StepSpec, answers: Sequence[RawAnswer]) -> LayerRows:
