@@ -231,8 +231,9 @@ def _own(
         rows.append(("few_repeats", "note", text))
     merged = latency.merge(histograms)
     if merged.io_count and not merged.has_tail(0.999):
-        names = "p99 and p99.9 are" if not merged.has_tail(0.99) else "p99.9 is"
-        needed = latency.TAIL_COUNT_MIN * (100 if not merged.has_tail(0.99) else 1000)
-        text = f"{names} not given: {format_rate(merged.io_count)} I/Os were measured, {format_rate(needed)} are needed"
+        # Without the point's own count, so that equal caveats of many points become one row.
+        names, factor = ("p99.9 is", 1000) if merged.has_tail(0.99) else ("p99 and p99.9 are", 100)
+        needed = format_rate(latency.TAIL_COUNT_MIN * factor)
+        text = f"{names} not given: {needed} I/Os are needed, so that ten lie beyond, and fewer were measured"
         rows.append(("few_ios", "note", text))
     return rows

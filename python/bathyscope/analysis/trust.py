@@ -219,7 +219,10 @@ def _cache_caveats(step: StepFigures, context: StepContext) -> Iterator[_Doubt]:
     if not context.reads:
         return
     cached = step.read_from_cache_ratio
-    if cached is None:
+    if cached is None and context.temperature == "cold":
+        text = "the step claims cold caches, which cannot be checked: neither OSD counters nor all devices were read"
+        yield _Doubt("cold_unchecked", "doubt", text)
+    elif cached is None:
         yield _Doubt(
             "cache_unknown", "note", "how many reads came from a cache is not known: no OSD counters, no device figures"
         )

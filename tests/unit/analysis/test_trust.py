@@ -10,7 +10,7 @@ import pytest
 from tests.unit.analysis.builders import Load, RunBuilder
 
 from bathyscope.analysis.trust import Judgement, StepContext, judge_step, target_caveats
-from bathyscope.records import Op, PerfCounter, from_table, to_table
+from bathyscope.records import Op, PerfCounter, Result, from_table, to_table
 
 CONTEXT = StepContext(
     run_id="20260921-133320-abc123", step_index=0, layer="rbd", op="randread", runtime_s=10.0, ramp_s=2.0,
@@ -132,6 +132,26 @@ def test_mostly_cached_reads_are_doubted_unless_warm_was_asked(severity: str) ->
 def test_unknown_cache_share_is_said() -> None:
     tables = {k: v for k, v in tables_of(Load()).items() if k not in ("perf_counter", "device_sample")}
     assert codes(judge_step(tables, CONTEXT)) == {"cache_unknown"}
+    cold = judge_step(tables, dataclasses.replace(CONTEXT, temperature="cold"))
+    assert codes(cold, "doubt") == {"cold_unchecked"}
+
+
+def test_a_part_of_the_cluster_is_not_taken_for_the_whole() -> None:
+    """Four OSDs under test, three sampled: what sums over all OSDs is unknown, what one device shows is not."""
+    tables = tables_of(Load(op="randwrite"))
+    whole = judge_step(tables, dataclasses.replace(CONTEXT, op="randwrite")).figures
+    part = judge_step(tables, dataclasses.replace(CONTEXT, op="randwrite", osds=frozenset(range(4)))).figures
+    assert whole.write_amplification == pytest.approx(2.5, rel=0.01)
+    assert (part.write_amplification, part.osd_cpu_us_per_op) == (None, None)
+    assert part.device_utilization == whole.device_utilization
+
+
+def test_processor_time_beside_two_directions_counts_once() -> None:
+    tables = tables_of(Load(client_thread_us_per_op=2500.0))
+    rows = from_table(Result, tables["result"])
+    both = to_table(Result, [*rows, dataclasses.replace(rows[0], direction="write")])
+    busy = judge_step({**tables, "result": both}, CONTEXT).figures.client_thread_busy
+    assert busy == pytest.approx(0.58, abs=0.02)
 
 
 def test_a_gauge_is_not_taken_for_a_difference() -> None:
