@@ -30,7 +30,11 @@ def facts_of(answers: list[RawAnswer]) -> dict[tuple[str, str], str]:
 
 @pytest.mark.parametrize(
     ("version", "release", "fio"),
-    [("16.2.15", "16.2.15 pacific", "fio-3.33"), ("20.2.4", "20.2.4 tentacle", "fio-3.41")],
+    [
+        ("16.2.15", "16.2.15 pacific", "fio-3.33"),
+        ("18.2.7", "18.2.7 reef", "fio-3.39"),
+        ("20.2.4", "20.2.4 tentacle", "fio-3.41"),
+    ],
 )
 def test_versions_health_and_machine(recorded: Recorded, version: str, release: str, fio: str) -> None:
     answers = recorded(f"environment/{version}/answers")

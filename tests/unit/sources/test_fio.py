@@ -1,4 +1,4 @@
-"""fio's recorded output, of 3.33 and 3.41, and what becomes of it."""
+"""fio's recorded output, of 3.33, 3.39 and 3.41, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bathyscope.sources.base import RawAnswer
 
 Recorded = Callable[[str], list[RawAnswer]]
 Mutate = Callable[[bytes, st.DataObject], bytes]
-VERSIONS = ["3.33", "3.41"]
+VERSIONS = ["3.33", "3.39", "3.41"]
 
 
 def parse(answer: RawAnswer, **options: object) -> fio.FioRows:

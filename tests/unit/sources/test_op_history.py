@@ -19,7 +19,7 @@ from bathyscope.sources.base import RawAnswer
 
 Recorded = Callable[[str], list[RawAnswer]]
 Mutate = Callable[[bytes, st.DataObject], bytes]
-VERSIONS = ["16.2.15", "20.2.4"]
+VERSIONS = ["16.2.15", "18.2.7", "20.2.4"]
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "op_history"
 SIZE = 5000
 

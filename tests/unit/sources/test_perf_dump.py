@@ -17,7 +17,7 @@ from bathyscope.sources.base import RawAnswer
 
 Recorded = Callable[[str], list[RawAnswer]]
 Mutate = Callable[[bytes, st.DataObject], bytes]
-VERSIONS = ["16.2.15", "20.2.4"]
+VERSIONS = ["16.2.15", "18.2.7", "20.2.4"]
 
 
 def rows_of(recorded: Recorded, version: str, *, with_schema: bool = True) -> dict[tuple[str, str], PerfCounter]:

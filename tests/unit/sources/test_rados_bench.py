@@ -19,7 +19,7 @@ Recorded = Callable[[str], list[RawAnswer]]
 Mutate = Callable[[bytes, st.DataObject], bytes]
 
 
-@pytest.mark.parametrize("version", ["16.2.15", "20.2.4"])
+@pytest.mark.parametrize("version", ["16.2.15", "18.2.7", "20.2.4"])
 @pytest.mark.parametrize(("mode", "direction"), [("write", "write"), ("rand", "read"), ("seq", "read")])
 def test_totals_are_computed_from_counts(recorded: Recorded, version: str, mode: str, direction: str) -> None:
     answer = recorded(f"rados_bench/{version}/{mode}")[0]

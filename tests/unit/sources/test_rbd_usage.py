@@ -16,7 +16,7 @@ from bathyscope.spec import Target
 
 Recorded = Callable[[str], list[RawAnswer]]
 Mutate = Callable[[bytes, st.DataObject], bytes]
-VERSIONS = ["16.2.15", "20.2.4"]
+VERSIONS = ["16.2.15", "18.2.7", "20.2.4"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
