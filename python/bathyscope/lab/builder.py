@@ -80,7 +80,7 @@ class Builder:
                 devices=tuple(self._devices()),
             )
             write_record(self.layout, self.record)
-        self.tools = Tools(self.host, self.record.root)
+        self.tools = Tools(self.host, self.record.root, self._announce_helper)
 
     def build(self) -> None:
         """Bring everything up; leaves lab.json with status `running`. Raises LabError."""
@@ -113,6 +113,10 @@ class Builder:
         self._apply_throttles()
         self.record = self.record.model_copy(update={"status": "running"})
         write_record(self.layout, self.record)
+
+    def _announce_helper(self, pid: int) -> None:
+        if (identity := process.read_identity(pid)) is not None:
+            self.journal.helper(identity)
 
     def _get_release(self) -> None:
         """Find the Ceph to run: the installed one, or that of a root file system."""
@@ -200,7 +204,7 @@ class Builder:
         kind, _, daemon_id = name.partition(".")
 
         def announce(identity: process.Identity) -> None:
-            self.journal.process(name, identity, daemon=True)
+            self.journal.process(name, identity)
             if kind == "osd" and self.cgroup is not None:
                 try:
                     throttle.join(self.cgroup, identity.pid)

@@ -4,12 +4,13 @@ One JSON object in a line, appended by a single write. What survives `kill -9` i
 needed; what does not survive a power failure (processes, loop devices, mounts, control groups) needs no journal.
 A torn last line is ignored: its resource had not been made yet. Entries:
 
-    {"make": "process", "pid", "start_ticks", "boot_id", "name", "daemon"}    the program waits until this is written
+    {"make": "process", "pid", "start_ticks", "boot_id", "name"}    the program waits until this is written
+    {"make": "helper", "pid", "start_ticks", "boot_id"}             a short program; it dies with the tool, but may take
+                                                                    a while to, and `down` has to wait for that
     {"make": "loop", "backing"}     the device is found again by its backing file
     {"make": "cgroup", "path"}
     {"make": "mount", "path"}
     {"make": "directory", "path"}   an empty directory outside the lab, made as a mount point
-    {"gone": "process", "pid", "start_ticks"}
 """
 
 from __future__ import annotations
@@ -26,11 +27,10 @@ from bathyscope.lab.process import Identity
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class JournaledProcess:
-    """A process that was started. `daemon` tells a part of the cluster from a short helper program."""
+    """A daemon that was started."""
 
     name: str
     identity: Identity
-    daemon: bool
 
 
 @dataclasses.dataclass(slots=True)
@@ -38,6 +38,7 @@ class Resources:
     """What the journal says may exist. Lists are in the order of making."""
 
     processes: list[JournaledProcess] = dataclasses.field(default_factory=list)
+    helpers: list[Identity] = dataclasses.field(default_factory=list)
     loop_backings: list[str] = dataclasses.field(default_factory=list)
     cgroups: list[str] = dataclasses.field(default_factory=list)
     mounts: list[str] = dataclasses.field(default_factory=list)
@@ -51,13 +52,13 @@ class Journal:
         self._path = path
         self._mutex = threading.Lock()
 
-    def process(self, name: str, identity: Identity, *, daemon: bool) -> None:
-        """A process is about to become the program `name`."""
-        self._append({"make": "process", "name": name, "daemon": daemon, **dataclasses.asdict(identity)})
+    def process(self, name: str, identity: Identity) -> None:
+        """A process is about to become the daemon `name`."""
+        self._append({"make": "process", "name": name, **dataclasses.asdict(identity)})
 
-    def process_gone(self, identity: Identity) -> None:
-        """A helper process has ended."""
-        self._append({"gone": "process", "pid": identity.pid, "start_ticks": identity.start_ticks})
+    def helper(self, identity: Identity) -> None:
+        """A short program was started; it cannot outlive this one, except by the time that it takes to die."""
+        self._append({"make": "helper", **dataclasses.asdict(identity)})
 
     def loop(self, backing: Path) -> None:
         """A loop device over `backing` is about to be made."""
@@ -107,18 +108,20 @@ def read(path: Path) -> Resources:
 
 
 def _apply(resources: Resources, entry: dict[str, Any]) -> None:
-    match entry.get("make"), entry.get("gone"):
-        case "process", _:
-            identity = Identity(int(entry["pid"]), int(entry["start_ticks"]), str(entry["boot_id"]))
-            resources.processes.append(JournaledProcess(str(entry["name"]), identity, bool(entry["daemon"])))
-        case "loop", _:
+    match entry.get("make"):
+        case "process":
+            resources.processes.append(JournaledProcess(str(entry["name"]), _identity(entry)))
+        case "helper":
+            resources.helpers.append(_identity(entry))
+        case "loop":
             resources.loop_backings.append(str(entry["backing"]))
-        case "cgroup", _:
+        case "cgroup":
             resources.cgroups.append(str(entry["path"]))
-        case "mount", _:
+        case "mount":
             resources.mounts.append(str(entry["path"]))
-        case "directory", _:
+        case "directory":
             resources.directories.append(str(entry["path"]))
-        case _, "process":
-            gone = (int(entry["pid"]), int(entry["start_ticks"]))
-            resources.processes = [p for p in resources.processes if (p.identity.pid, p.identity.start_ticks) != gone]
+
+
+def _identity(entry: dict[str, Any]) -> Identity:
+    return Identity(int(entry["pid"]), int(entry["start_ticks"]), str(entry["boot_id"]))

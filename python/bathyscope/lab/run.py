@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from bathyscope.errors import LabError
 from bathyscope.host import Completed, Host, ProcessRequest, Running
@@ -26,10 +27,14 @@ def last_line(stderr: bytes) -> str:
 
 
 class Tools:
-    """Short programs of the lab's release. Thread-safe; `cancel` ends what is under way and refuses the rest."""
+    """Short programs of the lab's release. Thread-safe; `cancel` ends what is under way and refuses the rest.
 
-    def __init__(self, host: Host, root: str | None) -> None:
+    `announce` is told the pid of each program as soon as it exists.
+    """
+
+    def __init__(self, host: Host, root: str | None, announce: Callable[[int], None]) -> None:
         self._host = host
+        self._announce = announce
         self._root = root
         self._mutex = threading.Lock()
         self._running: set[Running] = set()
@@ -42,6 +47,7 @@ class Tools:
             if self._cancelled:
                 raise LabError(f"{argv[0]} was not started: the lab is being taken down")
             running = self._host.start(request)
+            self._announce(running.pid)
             self._running.add(running)
         completed = running.wait()
         with self._mutex:

@@ -89,7 +89,7 @@ class LabState:
 
     def daemons(self) -> list[DaemonState]:
         """Return every daemon with its latest process, mon first, OSDs by number."""
-        latest = {p.name: p.identity for p in self.resources.processes if p.daemon}
+        latest = {p.name: p.identity for p in self.resources.processes}
         return [DaemonState(name, latest[name], process.alive(latest[name])) for name in sorted(latest, key=_order)]
 
     def target(self) -> Target:

@@ -62,7 +62,7 @@ def release(layout: Layout, progress: Progress = _quiet) -> None:
     for group in resources.cgroups:
         throttle.lift(Path(group))
     progress("ending processes")
-    left = process.end_all(entry.identity for entry in resources.processes)
+    left = process.end_all([*(entry.identity for entry in resources.processes), *resources.helpers])
     if left:
         raise LabError(f"processes that do not end: {', '.join(str(identity.pid) for identity in left)}")
     # Mounts that others made below the directory (a mounted file system of the lab) would hold it, too.

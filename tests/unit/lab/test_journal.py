@@ -22,24 +22,17 @@ def test_what_is_written_is_read_in_order(tmp_path: Path) -> None:
     book.mount(tmp_path / "root")
     book.mount(tmp_path / "root/proc")
     book.directory(tmp_path / "outside")
-    helper, daemon = Identity(10, 500, "boot"), Identity(11, 501, "boot")
-    book.process("mkfs", helper, daemon=False)
-    book.process("osd.0", daemon, daemon=True)
-    book.process_gone(helper)
+    first, second = Identity(10, 500, "boot"), Identity(11, 501, "boot")
+    book.process("osd.0", first)
+    book.process("osd.0", second)
+    book.helper(Identity(12, 502, "boot"))
     resources = journal.read(path)
     assert resources.cgroups == ["/sys/fs/cgroup/blkio/x"]
     assert resources.loop_backings == [str(tmp_path / "a b\n\"c'")]
     assert resources.mounts == [str(tmp_path / "root"), str(tmp_path / "root/proc")]
     assert resources.directories == [str(tmp_path / "outside")]
-    assert [(p.name, p.identity, p.daemon) for p in resources.processes] == [("osd.0", daemon, True)]
-
-
-def test_an_end_means_only_the_process_with_that_start_time(tmp_path: Path) -> None:
-    book = journal.Journal(tmp_path / "j")
-    book.process("osd.0", Identity(10, 500, "boot"), daemon=True)
-    book.process("osd.0", Identity(10, 900, "boot"), daemon=True)
-    book.process_gone(Identity(10, 500, "boot"))
-    assert [p.identity.start_ticks for p in journal.read(tmp_path / "j").processes] == [900]
+    assert [(p.name, p.identity) for p in resources.processes] == [("osd.0", first), ("osd.0", second)]
+    assert resources.helpers == [Identity(12, 502, "boot")]
 
 
 @given(cut=st.integers(min_value=0, max_value=200))

@@ -47,9 +47,9 @@ def make_lab(name: str = "x", *, root: bool = False, status_: state.Status = "ru
     book = journal.Journal(layout.journal)
     own = process.read_identity(os.getpid())
     assert own is not None
-    book.process("osd.0", process.Identity(own.pid, 1, own.boot_id), daemon=True)
-    book.process("osd.0", own, daemon=True)
-    book.process("mon.a", process.Identity(own.pid, 1, own.boot_id), daemon=True)
+    book.process("osd.0", process.Identity(own.pid, 1, own.boot_id))
+    book.process("osd.0", own)
+    book.process("mon.a", process.Identity(own.pid, 1, own.boot_id))
     return layout
 
 
