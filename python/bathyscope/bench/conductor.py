@@ -6,11 +6,13 @@ order, so a resumed run knows what is done. A step is kept with one rename; what
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from bathyscope import lab
 from bathyscope.analysis import steady_state, trust
 from bathyscope.bench import cleanup, cluster, preflight
 from bathyscope.bench.capture import Captured, CaptureRows, Parsing, StepCapture, parse
@@ -19,8 +21,8 @@ from bathyscope.bench.guard import Guard
 from bathyscope.bench.journal import Journal
 from bathyscope.bench.load import LoadEnd, run_load
 from bathyscope.bench.resources import Resources, prefix_of
-from bathyscope.bench.settings import Settings
-from bathyscope.errors import BathyscopeError, ParseError, ToolError, UnreachableError
+from bathyscope.bench.settings import SETTING_KINDS, Settings
+from bathyscope.errors import BathyscopeError, ParseError, StoreError, ToolError, UnreachableError
 from bathyscope.host import CephSession, Host, ProcessRequest
 from bathyscope.layers import (
     REGISTRY,
@@ -53,6 +55,8 @@ from bathyscope.sources.base import RawAnswer, save_raw
 from bathyscope.spec import StepSpec, Target
 from bathyscope.spec.plan import Plan, expand
 from bathyscope.store import RunDirectory
+
+_FILL_AT_ONCE = 4
 
 
 class Watcher:
@@ -123,9 +127,15 @@ class Conductor:
                 if index not in self._run.finished_steps():
                     self._run_step(index, step)
             self._after()
+        except BathyscopeError as error:
+            self._stop_guard()
+            self._give_up(error)
+            raise
         except BaseException:
+            # Ctrl-C: switches go back at once, but what was filled stays for the run that goes on.
             self._stop_guard()
             self._run.update(status="interrupted")
+            self._restore_settings()
             raise
         finally:
             self._stop_guard()
@@ -144,6 +154,21 @@ class Conductor:
                 f"{len(failed)} changes could not be undone: {failed[0]}", hint="try again: bathy bench cleanup"
             )
         self._journal.close()
+
+    def _give_up(self, error: BathyscopeError) -> None:
+        """After trouble nothing stays on the cluster; the finished steps stay in the run."""
+        # A full disk under the workspace must not keep the cluster from being cleaned.
+        with contextlib.suppress(StoreError):
+            self._run.update(status="interrupted", note=error.message)
+        try:
+            self.clean_up()
+        except BathyscopeError as second:
+            self._watcher.note(f"{second.message}; what is left is removed by: bathy bench cleanup")
+
+    def _restore_settings(self) -> None:
+        if self._session is not None:
+            with contextlib.suppress(BathyscopeError):
+                cleanup.undo_all(self._host, self._session, self._journal, kinds=SETTING_KINDS)
 
     # --- before and after
 
@@ -173,7 +198,11 @@ class Conductor:
             caveats += preflight.cluster_caveats(self._run.id, seen, self._session)
             self._nodes = seen.nodes
             self._make_pools()
+        self._fill()
+        if self._session is not None:
             self._switch()
+            # The cluster as our own filling has left it is what a load is compared with.
+            seen = preflight.look(self._session)
             self._guard = Guard(self._session, self._plan.limits, seen, [node.osd for node in self._nodes])
             self._guard.start()
         self._record_environment("before", caveats, fio_version)
@@ -198,6 +227,44 @@ class Conductor:
             resources.make_pool(dataclasses.replace(need, replicas=self._plan.replicas), self._nodes)
         if pools:
             resources.wait_until_settled(self._watcher.note)
+
+    def _fill(self) -> None:
+        """Make images, and write everything in full that reads of the steps to come rely on."""
+        finished = self._run.finished_steps()
+        wanted: dict[Need, StepSpec] = {}
+        for index, step in enumerate(self._steps):
+            if index not in finished:
+                for need in REGISTRY[step.layer].needs(step, self._context):
+                    wanted.setdefault(need, step)
+        images = [need for need in wanted if isinstance(need, ImageNeed)]
+        if self._session is not None:
+            resources = Resources(self._host, self._session, self._target, self._journal)
+            for image in images:
+                if not self._journal.recall(f"made {image}"):
+                    resources.make_image(image)
+                    self._journal.remember(f"made {image}", value=True)
+        if self._plan.prefill:
+            empty = [(need, step) for need, step in wanted.items() if not self._journal.recall(f"prefilled {need}")]
+            with self._full_speed():
+                self._prefill([(need, step) for need, step in empty if not isinstance(need, PoolNeed)])
+
+    def _prefill(self, empty: Sequence[tuple[Need, StepSpec]]) -> None:
+        """Write `empty` in full, _FILL_AT_ONCE at a time; what is done is remembered one by one."""
+        jobs = [(n, r) for n, step in empty for r in REGISTRY[step.layer].prefill(n, step, self._context)]
+        for first in range(0, len(jobs), _FILL_AT_ONCE):
+            batch = jobs[first : first + _FILL_AT_ONCE]
+            names = ", ".join(request.label.removeprefix("prefill-") for _, request in batch)
+            self._watcher.note(f"writing in full: {names}")
+            end = run_load(self._host, [request for _, request in batch], violation=self._violation)
+            for (need, _), answer in zip(batch, end.answers, strict=True):
+                check_prefill(need, answer_of(self._host, answer))
+                self._journal.remember(f"prefilled {need}", value=True)
+
+    def _full_speed(self) -> contextlib.AbstractContextManager[None]:
+        """Lift a lab's device limits: filling is not what is measured."""
+        if self._target.kind != "lab":
+            return contextlib.nullcontext()
+        return lab.unthrottled(lab.load(self._target.name))
 
     def _all_needs(self) -> list[Need]:
         needs = (need for step in self._steps for need in REGISTRY[step.layer].needs(step, self._context))
@@ -277,7 +344,7 @@ class Conductor:
         """Prepare, load (again, while it is not steady and the plan allows it), judge and keep one step."""
         self._watcher.step_begins(index + 1, len(self._steps), step)
         layer = REGISTRY[step.layer]
-        written = self._prepare(step)
+        written = self._written(step)
         with self._run.begin_step(index) as writer:
             prolonged = 0
             while True:
@@ -300,31 +367,16 @@ class Conductor:
         self._clear_scratch()
         self._watcher.step_ended(record, rows)
 
-    def _prepare(self, step: StepSpec) -> bool | None:
-        """Make and prefill what the step needs; return whether its images are written in full (None: no images)."""
-        written: bool | None = None
-        layer = REGISTRY[step.layer]
-        for need in layer.needs(step, self._context):
-            if isinstance(need, PoolNeed):
-                continue
-            name = f"prefilled {need}"
-            if isinstance(need, ImageNeed) and self._session is not None:
-                Resources(self._host, self._session, self._target, self._journal).make_image(need)
-            if self._plan.prefill and not self._journal.recall(name):
-                for request in layer.prefill(need, step, self._context):
-                    self._watcher.note(f"writing {request.label.removeprefix('prefill-')} in full")
-                    end = run_load(self._host, [request], violation=self._violation)
-                    check_prefill(need, answer_of(self._host, end.answers[0]))
-                self._journal.remember(name, value=True)
-            if isinstance(need, ImageNeed) and step.pattern.reads:
-                known = self._journal.recall(f"written {need}")
-                if known is None:
-                    found = preflight.rbd_written(self._host, self._target, [(need.pool, need.name)])
-                    known = found[need.pool, need.name]
-                    if known:
-                        self._journal.remember(f"written {need}", value=True)
-                written = known if written is None else written and known
-        return written
+    def _written(self, step: StepSpec) -> bool | None:
+        """Return whether the images that the step reads are written in full; None when it reads none."""
+        images = [n for n in REGISTRY[step.layer].needs(step, self._context) if isinstance(n, ImageNeed)]
+        if not images or not step.pattern.reads:
+            return None
+        for image in images:
+            if self._journal.recall(f"written {image}") is None:
+                found = preflight.rbd_written(self._host, self._target, [(image.pool, image.name)])
+                self._journal.remember(f"written {image}", value=found[image.pool, image.name])
+        return all(self._journal.recall(f"written {image}") for image in images)
 
     def _violation(self) -> str | None:
         return self._guard.violation if self._guard is not None else None

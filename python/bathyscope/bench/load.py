@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from bathyscope.errors import UnhealthyError
 from bathyscope.host import Completed, Host, ProcessRequest, Running
@@ -58,7 +59,13 @@ def run_load(
             if any(end.exit_code != 0 for end in ends.values()) and len(ends) < len(running):
                 break
     finally:
-        for index, process in enumerate(running):
-            if index not in ends:
-                ends[index] = process.stop()
+        _stop_all(running, ends)
     return LoadEnd(tuple(ends[i] for i in range(len(running))), started_ns, host.now_ns())
+
+
+def _stop_all(running: Sequence[Running], ends: dict[int, Completed]) -> None:
+    """End what still runs, side by side: one that does not listen must not delay the others' signal."""
+    left = [index for index in range(len(running)) if index not in ends]
+    if left:
+        with ThreadPoolExecutor(len(left)) as pool:
+            ends.update(zip(left, pool.map(lambda index: running[index].stop(), left), strict=True))

@@ -6,18 +6,20 @@ Names begin with the run's prefix, so that nothing of anybody else's can be mean
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from bathyscope.bench import cluster
 from bathyscope.bench.cluster import OsdNode
 from bathyscope.bench.journal import Change, Journal
-from bathyscope.errors import ClusterError, ToolError, UnhealthyError
+from bathyscope.bench.settings import Settings
+from bathyscope.errors import ClusterError, DeniedError, ToolError, UnhealthyError
 from bathyscope.host import CephSession, Host, ProcessRequest
 from bathyscope.layers import ImageNeed, PoolNeed
 from bathyscope.sources import rbd_usage
 from bathyscope.spec import Target
 
 APPLICATION = "bathyscope"
+_DELETE_OPTION = "mon_allow_pool_delete"
 PREFIX = "bathy-"
 
 # Placement groups for each OSD and pool: enough that three OSDs share a pool evenly, few enough that a pool
@@ -138,25 +140,34 @@ class Resources:
             return
         if name not in cluster.pools(self._session):
             return
-        with self._deletion_allowed():
-            cluster.send(
-                self._session, "pool-delete", "mon", "osd pool delete",
-                pool=name, pool2=name, yes_i_really_really_mean_it=True,
-            )  # fmt: skip
+        try:
+            self._delete_pool(name)
+        except DeniedError as error:
+            if _DELETE_OPTION not in error.message:
+                raise
+            with self._deletion_allowed():
+                self._delete_pool(name)
+
+    def _delete_pool(self, name: str) -> None:
+        cluster.send(
+            self._session, "pool-delete", "mon", "osd pool delete",
+            pool=name, pool2=name, yes_i_really_really_mean_it=True,
+        )  # fmt: skip
 
     @contextlib.contextmanager
-    def _deletion_allowed(self):  # type: ignore[no-untyped-def]
+    def _deletion_allowed(self) -> Iterator[None]:
         """Let the monitors delete our pool, and put their setting back exactly as it was."""
-        if self._option("mon_allow_pool_delete", "false") == "true":
-            yield
-            return
-        change = self._journal.will_change("config", who="mon", name="mon_allow_pool_delete", value=None)
-        cluster.send(self._session, "allow", "mon", "config set", who="mon", name="mon_allow_pool_delete", value="true")
+        rows = self._session.json("mon", "config dump") or []
+        old = [str(r["value"]) for r in rows if r.get("name") == _DELETE_OPTION and r.get("section") == "mon"]
+        value = old[0] if old else None
+        change = self._journal.will_change("config", who="mon", name=_DELETE_OPTION, value=value)
+        cluster.send(self._session, "allow", "mon", "config set", who="mon", name=_DELETE_OPTION, value="true")
         try:
+            # The monitors take up a changed option within a moment, not at once.
             self._host.sleep(1.0)
             yield
         finally:
-            cluster.send(self._session, "forbid", "mon", "config rm", who="mon", name="mon_allow_pool_delete")
+            Settings(self._session, self._journal).undo(change)
             self._journal.undone(change)
 
 

@@ -20,6 +20,7 @@ from ruamel.yaml.error import YAMLError
 from bathyscope import views
 from bathyscope.analysis import ladder
 from bathyscope.bench import conductor, session
+from bathyscope.bench.commands_run import commands_of
 from bathyscope.bench.conductor import Watcher
 from bathyscope.errors import BathyscopeError, UsageError
 from bathyscope.host.ceph import DEFAULT_CONF
@@ -298,12 +299,12 @@ def _print_commands(host: LocalHost, plan: Plan, target: Target, output: Output)
 
 def show_result(run: RunDirectory, output: Output, report: Path | None) -> None:
     """Print a run's ladder and, if asked, write its report."""
-    from bathyscope.commands import report as reports
+    from bathyscope.views import report as html
 
-    finding = ladder.build(run.tables(), commands=reports.commands_of(run))
+    finding = ladder.build(run.tables(), commands=commands_of(run))
     views.render(finding, output.value)
     written = report or run.path / "report.html"
-    reports.write_html(finding, written)
+    html.write(finding, written)
     _say(f"run {run.id}: {run.path}")
     _say(f"report: {written}")
 
