@@ -209,7 +209,7 @@ def _caveats(step: StepFigures, tables: Tables, context: StepContext) -> Iterato
     ops = table_of(tables, "op")
     if ops.num_rows and not pc.all(ops.column("complete_sample")).as_py():
         yield _Doubt(
-            "slow_ops_sample",
+            "stages_slowest_only",
             "note",
             f"the OSDs' op history overflowed: the {ops.num_rows} operations kept lean towards the slow ones",
         )

@@ -14,6 +14,7 @@ never out of date. Reading works at any moment, with or without it.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -59,7 +60,10 @@ class FinishedStep:
 
 
 class StepWriter:
-    """A step under way: a hidden directory that `commit` moves into place. Leaving without commit discards it."""
+    """A step under way: a hidden directory that `commit` moves into place. Leaving without commit discards it.
+
+    A full disk met by whoever writes raw files inside the `with` block leaves it as StoreError, like one met here.
+    """
 
     def __init__(self, run: RunDirectory, index: int, partial: Path) -> None:
         self._run = run
@@ -119,6 +123,9 @@ class StepWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.discard()
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            with store_errors("write", self._run.path / "steps" / str(self.index)):
+                raise error
 
 
 class RunDirectory:

@@ -196,7 +196,7 @@ def test_unsteady_and_short_and_unknown_steadiness() -> None:
 
 def test_a_full_op_history() -> None:
     judgement = judge(Load(complete_sample=False))
-    assert codes(judgement, "note") == {"slow_ops_sample"}
+    assert codes(judgement, "note") == {"stages_slowest_only"}
     assert from_table(Op, tables_of(Load())["op"])[0].complete_sample
 
 

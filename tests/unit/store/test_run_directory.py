@@ -151,7 +151,7 @@ def test_a_really_full_file_system(tmp_path: Path) -> None:
             with run.begin_step(1) as writer, pytest.raises(StoreError, match="No space left") as caught:
                 writer.commit({Caveat: rows})
             assert caught.value.hint
-            with run.begin_step(1) as writer, pytest.raises(OSError, match="No space left"):
+            with pytest.raises(StoreError, match="No space left"), run.begin_step(1) as writer:
                 writer.raw("big").write_bytes(bytes(1 << 20))
             # The failed steps gave their space back, so the run can go on.
             commit_step(run, 1)
@@ -159,6 +159,13 @@ def test_a_really_full_file_system(tmp_path: Path) -> None:
             assert run.tables()["caveat"].num_rows == 2
     finally:
         subprocess.run(["umount", str(mount)], check=True, timeout=20)
+
+
+def test_other_errors_inside_a_step_pass_through(workspace: Workspace) -> None:
+    run = make_run(workspace)
+    with pytest.raises(FileNotFoundError), run.begin_step(0):
+        Path("/nonexistent/file").read_bytes()
+    assert run.finished_steps() == {}
 
 
 def test_a_workspace_that_cannot_be_made(tmp_path: Path) -> None:
