@@ -122,4 +122,7 @@ def test_no_text_makes_the_reader_fail_otherwise(text: str) -> None:
     try:
         parse(text)
     except BathyscopeError as error:
-        assert error.message
+        told = error.message
+    else:
+        return
+    assert told
