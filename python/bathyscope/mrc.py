@@ -200,7 +200,7 @@ class Profile:
     def flash_write_bytes(self, sizes_bytes: npt.ArrayLike | None = None) -> Floats:
         """Bytes written to flash over the trace, shape (n,): lines filled by read misses and everything written.
 
-        For LRU that admits all; `simulate` knows the other policies.
+        For LRU that admits all.
         """
         written = float(self.totals("write")["bytes"])
         if self.totals("read")["lines"] == 0:
@@ -467,7 +467,7 @@ def _one_key_array(trace: Any) -> npt.NDArray[np.uint64]:
     keys: list[npt.NDArray[np.uint64]] = []
     for chunk in chunks:
         if isinstance(chunk, _Requests):
-            raise UsageError("this simulation takes line numbers", hint="requests are simulated by simulate_requests")
+            raise UsageError("this simulation takes line numbers", hint="give the line numbers, or use policy lru")
         keys.append(chunk)
     if len(keys) == 1:
         return keys[0]

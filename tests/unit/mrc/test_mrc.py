@@ -155,12 +155,20 @@ def test_a_simulation_of_lru_is_the_stack(keys: npt.NDArray[np.uint64]) -> None:
 
 @pytest.mark.parametrize("policy", mrc.policy_names())
 def test_a_miniature_of_each_policy_is_close(policy: str) -> None:
-    keys = block_trace(300_000)
-    sizes = np.array([1000, 2000, 3000]) * 4096
+    parts = [block_trace(50_000, seed) + np.uint64(1_000_000 * seed) for seed in range(6)]
+    keys = np.concatenate([part[start : start + 5000] for start in range(0, 50_000, 5000) for part in parts])
+    sizes = np.array([4000, 8000, 16_000]) * 4096
     full = mrc.simulate(keys, policy, sizes_bytes=sizes)
-    small = mrc.simulate(keys, policy, sizes_bytes=sizes, rate=0.5)
-    assert np.abs(full.miss_ratio - small.miss_ratio).max() < 0.05
+    small = mrc.simulate(keys, policy, sizes_bytes=sizes, rate=0.3)
+    assert small.estimate == "adjusted"
     assert np.isnan(small.stderr).all()
+    assert np.abs(full.miss_ratio - small.miss_ratio).max() < 0.05
+
+
+def test_a_trace_of_few_lines_is_simulated_whole(keys: npt.NDArray[np.uint64]) -> None:
+    curve = mrc.simulate(keys, "s3-fifo", sizes_bytes=np.array([2000]) * 4096, rate=0.01)
+    assert curve.estimate == "exact"
+    assert (curve.stderr == 0).all()
 
 
 def test_the_module_is_callable(keys: npt.NDArray[np.uint64]) -> None:
