@@ -40,7 +40,7 @@ def register_verbs() -> None:
     """Attach every verb; each is a module of bathyscope.commands with a `register` function."""
     import importlib
 
-    for verb in ("lab", "bench", "compare", "report", "runs", "schema", "size"):
+    for verb in ("demo", "lab", "bench", "compare", "report", "runs", "schema", "size"):
         try:
             module = importlib.import_module(f"bathyscope.commands.{verb}")
         except ModuleNotFoundError as error:

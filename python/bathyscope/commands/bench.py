@@ -128,7 +128,7 @@ def run(  # noqa: PLR0917 - one parameter for each option
     if dry_run:
         _print_commands(host, wanted, aim, output)
         return
-    with _watching() as watcher, _explaining():
+    with watching() as watcher, explaining():
         finished = session.begin(host, Workspace(workspace), wanted, aim, watcher, keep=keep)
     show_result(finished, output, report)
 
@@ -141,7 +141,7 @@ def resume(
     report: _ReportOption = None,
 ) -> None:
     """Go on with an interrupted run: finished steps are kept, the unfinished one is done again."""
-    with _watching() as watcher, _explaining():
+    with watching() as watcher, explaining():
         finished = session.resume(
             LocalHost(), Workspace(workspace), reference, watcher, refresh=fresh_target, keep=keep
         )
@@ -314,7 +314,7 @@ def _say(text: str) -> None:
 
 
 @contextlib.contextmanager
-def _explaining() -> Iterator[None]:
+def explaining() -> Iterator[None]:
     """Tell after an interruption how to go on."""
     try:
         yield
@@ -364,7 +364,7 @@ class _BarWatcher(Watcher):
 
 
 @contextlib.contextmanager
-def _watching() -> Iterator[Watcher]:
+def watching() -> Iterator[Watcher]:
     """A progress bar when stderr is a terminal, else one plain line for each step."""
     if not sys.stderr.isatty():
         yield _PlainWatcher()
