@@ -1,0 +1,63 @@
+"""A chart and its rows, apart: a page keeps one specification for many charts; a picture joins the two."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import altair as alt
+
+from bathyscope.views.charts.theme import Theme
+
+ROWS = "rows"
+PICTURE_WIDTH = 640
+
+# Expressions of Vega's own language: 1500000 → "1.5 ms", 14200 → "14.2k", 1 - 10^-3 → "99.9 %".
+LATENCY_LABEL = (
+    "datum.value >= 1e9 ? format(datum.value/1e9,'~g')+' s' : datum.value >= 1e6 ? format(datum.value/1e6,'~g')+' ms'"
+    " : datum.value >= 1e3 ? format(datum.value/1e3,'~g')+' µs' : format(datum.value,'~g')+' ns'"
+)
+RATE_LABEL = "datum.value >= 1 ? format(datum.value,'~s') : format(datum.value,'~g')"
+BANDWIDTH_LABEL = (
+    "datum.value >= 1073741824 ? format(datum.value/1073741824,'.3~g')+' GiB/s' : datum.value >= 1048576 ? "
+    "format(datum.value/1048576,'.3~g')+' MiB/s' : format(datum.value/1024,'.3~g')+' KiB/s'"
+)
+PERCENT_LABEL = "format(datum.value,'.0%')"
+PLAIN_LABEL = "format(datum.value,'~g')"
+LABELS = {
+    "ns": LATENCY_LABEL,
+    "1/s": RATE_LABEL,
+    "bytes/s": BANDWIDTH_LABEL,
+    "ratio": PERCENT_LABEL,
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Drawing:
+    """A chart: `chart` reads the named data "rows", which are `rows`. `title` and `description` are for people."""
+
+    name: str
+    title: str
+    description: str
+    chart: Any
+    rows: tuple[dict[str, Any], ...]
+
+    def template(self, theme: Theme) -> dict[str, Any]:
+        """Return the specification without data and title, as wide as the page's column."""
+        chart = self.chart.properties(width="container").configure(**theme.config())
+        spec: dict[str, Any] = chart.to_dict()
+        spec["autosize"] = {"type": "fit-x", "contains": "padding"}
+        return spec
+
+    def picture(self, theme: Theme) -> dict[str, Any]:
+        """Return the complete specification with data and title, in a fixed width."""
+        chart = self.chart.properties(width=PICTURE_WIDTH, title=self.title, description=self.description)
+        spec: dict[str, Any] = chart.configure(**theme.config()).to_dict()
+        spec["datasets"] = {ROWS: list(self.rows)}
+        spec["padding"] = 16
+        return spec
+
+
+def named_rows() -> alt.NamedData:
+    """Return the reference to the rows that are supplied later."""
+    return alt.NamedData(name=ROWS)

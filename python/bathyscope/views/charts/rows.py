@@ -1,0 +1,43 @@
+"""The row axis that ladder and stage charts share: a heading for each pattern, below it one row for each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import altair as alt
+
+from bathyscope.records.finding import LadderFinding, PointFinding, RungGroup
+from bathyscope.views import labels
+
+ROW_HEIGHT = 21
+# Separates the group's number, which has only digits, from what the axis shows.
+_MARK = "|"
+_LABEL = "slice(datum.label, indexof(datum.label, '|') + 1)"
+
+
+def groups_of(finding: LadderFinding, device_class: str) -> list[RungGroup]:
+    """Return the groups of one device class."""
+    return [group for group in finding.groups if group.device_class == device_class]
+
+
+def heading_row(index: int) -> str:
+    """Return the row that holds the heading of the group `index`."""
+    return f"{index}{_MARK}"
+
+
+def point_row(index: int, point: PointFinding) -> str:
+    """Return the row of a point; the axis shows the layer's name."""
+    return f"{index}{_MARK}{labels.layer(point.layer)}"
+
+
+def order_of(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Return the rows of a chart's data from the top down."""
+    return list(dict.fromkeys(row["row"] for row in rows))
+
+
+def row_axis(order: list[str], field: str = "row") -> alt.Y:
+    """Return the vertical axis with exactly these rows from the top down."""
+    axis = alt.Axis(labelExpr=_LABEL, ticks=False, grid=False, title=None, labelPadding=8, labelLimit=90)
+    scale = alt.Scale(domain=order, paddingInner=0, paddingOuter=0)
+    return alt.Y(field, type="nominal", sort=None, axis=axis, scale=scale)

@@ -1,0 +1,154 @@
+"use strict";
+(function () {
+  const $$ = (selector, root) => Array.from((root || document).querySelectorAll(selector));
+  const read = (id) => JSON.parse(document.getElementById(id).textContent);
+  const root = document.documentElement;
+
+  // ---- data: parsed when first needed -------------------------------------------------------------------
+  let chartsCache, findingCache;
+  const charts = () => (chartsCache = chartsCache || read("charts-data"));
+  const finding = () => (findingCache = findingCache || read("finding-data"));
+
+  const sources = {
+    rows: (chart) => chart.rows,
+    distributions: (chart) => chart.distributions.flatMap((index) => {
+      const one = finding().distributions[index];
+      const name = charts().layers[one.layer] || one.layer;
+      return one.points.quantile.map((q, i) => ({ layer: one.layer, name, q, ns: one.points.latency_ns[i] }));
+    }),
+    series: (chart) => chart.series.flatMap((index) => {
+      const one = finding().series[index];
+      return one.points.t_s.map((t, i) => ({ t, v: one.points.value[i], subject: one.subject, repeat: one.repeat_index + 1 }));
+    }),
+  };
+
+  // ---- charts: drawn when they come near, or when the browser is idle -------------------------------------
+  // `ast` keeps Vega from compiling expressions to code, which the content security policy forbids.
+  const options = { actions: false, ast: true, renderer: "svg", defaultStyle: false, tooltip: { theme: "page" } };
+  const clone = (value) => JSON.parse(JSON.stringify(value));
+  const state = new WeakMap();
+  let pending = 0, failed = 0;
+
+  function draw(element) {
+    const id = element.dataset.chart;
+    if (state.get(element) === id || !element.clientWidth) return Promise.resolve();
+    state.set(element, id);
+    const chart = charts().charts[id];
+    if (!chart) { element.classList.add("empty"); return Promise.resolve(); }
+    const spec = clone(charts().templates[chart.template]);
+    const source = Object.keys(sources).find((name) => chart[name]);
+    spec.datasets = { rows: sources[source](chart) };
+    pending += 1;
+    return vegaEmbed(element, spec, options).then(() => {
+      const svg = element.querySelector("svg");
+      if (svg) { svg.setAttribute("role", "img"); svg.setAttribute("aria-label", chart.about || id); }
+      element.classList.add("drawn");
+    }).catch((error) => {
+      failed += 1;
+      element.classList.add("failed");
+      element.textContent = "This chart could not be drawn: " + error.message;
+      console.error(error);
+    }).finally(() => {
+      pending -= 1;
+      root.dataset.drawn = String($$(".chart.drawn").length);
+      root.dataset.failed = String(failed);
+    });
+  }
+
+  const all = $$(".chart");
+  const near = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
+  }, { rootMargin: "400px" });
+  all.forEach((element) => near.observe(element));
+
+  const IDLE_LIMIT = 60;
+  const idle = window.requestIdleCallback || ((work) => setTimeout(work, 30));
+  const visible = () => all.filter((e) => e.clientWidth && !e.classList.contains("drawn") && !e.classList.contains("empty"));
+  let idleCount = 0;
+  (function next() {
+    idle(() => {
+      const rest = visible().filter((e) => state.get(e) !== e.dataset.chart);
+      if (!rest.length || idleCount >= IDLE_LIMIT) { root.dataset.idle = "done"; return; }
+      idleCount += 1;
+      draw(rest[0]).then(next);
+    });
+  })();
+
+  // ---- metric of the ladder -------------------------------------------------------------------------------
+  $$("[data-metric]").forEach((button) => button.addEventListener("click", () => {
+    $$("[data-metric]").forEach((b) => b.setAttribute("aria-pressed", String(b === button)));
+    $$("[data-ladder]").forEach((element) => {
+      element.dataset.chart = "ladder-" + element.dataset.ladder + "-" + button.dataset.metric;
+      draw(element);
+    });
+  }));
+
+  // ---- theme: colours are CSS variables, so nothing is drawn again -----------------------------------------
+  const dark = () => (root.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  const toggle = document.getElementById("theme");
+  const name = () => toggle.setAttribute("aria-label", dark() ? "Use light colours" : "Use dark colours");
+  toggle.addEventListener("click", () => {
+    root.dataset.theme = dark() ? "light" : "dark";
+    try { localStorage.setItem("bathyscope-theme", root.dataset.theme); } catch (e) { /* nothing to keep it in */ }
+    name();
+  });
+  name();
+
+  // ---- copying and downloading ----------------------------------------------------------------------------
+  function copy(text) {
+    if (navigator.clipboard && window.isSecureContext) return navigator.clipboard.writeText(text);
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+    return Promise.resolve();
+  }
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    copy(button.parentElement.querySelector("code").textContent).then(() => {
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    });
+  });
+
+  function download(fileName, type, text) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type }));
+    link.download = fileName;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+  function expanded() {
+    const whole = clone(finding());
+    const rows = (points, a, b) => points[a].map((value, i) => ({ [a]: value, [b]: points[b][i] }));
+    whole.series.forEach((one) => { one.points = rows(one.points, "t_s", "value"); });
+    whole.distributions.forEach((one) => { one.points = rows(one.points, "quantile", "latency_ns"); });
+    return JSON.stringify(whole, null, 1);
+  }
+  const stem = "bathyscope-" + document.body.dataset.run.replace(/[^A-Za-z0-9.-]+/g, "-");
+  $$("[data-download]").forEach((button) => button.addEventListener("click", () => {
+    if (button.dataset.download === "csv") download(stem + ".csv", "text/csv", read("csv-data"));
+    else download(stem + ".json", "application/json", expanded());
+  }));
+
+  // ---- printing: everything that is open is drawn first ----------------------------------------------------
+  document.getElementById("print").addEventListener("click", async () => {
+    for (const element of visible()) await draw(element);
+    print();
+  });
+
+  // ---- where the reader is --------------------------------------------------------------------------------
+  const links = new Map($$("nav a").map((a) => [a.hash.slice(1), a]));
+  const here = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (!entry.isIntersecting) continue;
+      links.forEach((a) => a.removeAttribute("aria-current"));
+      const link = links.get(entry.target.id);
+      if (link) link.setAttribute("aria-current", "true");
+    }
+  }, { rootMargin: "-20% 0px -70% 0px" });
+  $$("main > section[id]").forEach((section) => here.observe(section));
+})();
