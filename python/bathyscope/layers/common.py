@@ -98,7 +98,9 @@ def prefill(
 
 def check_prefill(answer: RawAnswer, total_bytes: int) -> None:
     """Raise ToolError unless the prefill wrote all of `total_bytes`; ParseError when that cannot be told."""
-    if answer.argv[:1] == ("rados",) or "rados" in answer.argv[:3]:
+    # A command in another root is described as: chroot ROOT PROGRAM …
+    program = answer.argv[2] if answer.argv[0] == "chroot" else answer.argv[0]
+    if program == "rados":
         rados_bench.check(answer)
         result, _ = rados_bench.parse("", 0, answer, client="prefill")
         written = result.io_bytes

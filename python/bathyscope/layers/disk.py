@@ -62,7 +62,8 @@ class DiskLayer:
         if not isinstance(need, DiskNeed) or disk is None:
             return ()
         engine = {**_engine("libaio", disk), "size": need.size_bytes}
-        request = common.prefill("prefill-disk", engine, need.size_bytes, place=Place(cgroup=disk.cgroup))
+        # Outside of the disk's control group: writing it full is no part of the measurement.
+        request = common.prefill("prefill-disk", engine, need.size_bytes, place=Place())
         return (dataclasses.replace(request, exclusive=(disk.path,)),)
 
     def plan(self, step: StepSpec, context: LayerContext) -> tuple[ProcessRequest, ...]:

@@ -144,40 +144,48 @@ def _reaches_back(value: dict[str, Any], ops: list[Any], answer: RawAnswer) -> i
 
 def _entries(osd: int, ops: list[Any], repops: dict[str, dict[int, int]]) -> Iterator[_Entry]:
     """Yield the client ops; note how long each replica's part of a write took in `repops`."""
-    for item in ops:
-        op = as_dict(item)
-        description, data = str(op["description"]), as_dict(op["type_data"])
-        events = sorted(
-            (_time_ns(str(as_dict(event)["time"])), str(as_dict(event)["event"])) for event in as_list(data["events"])
-        )
-        if not events:
-            continue
-        if (repop := _REPOP.match(description)) is not None:
-            sent = [at for at, name in events if name == "commit_sent"] or [events[-1][0]]
-            repops.setdefault(repop[1], {})[osd] = sent[-1] - events[0][0]
-        elif (match := _OP.match(description)) is not None:
-            address = as_dict(data.get("client_info", {})).get("client_addr")
-            yield _Entry(osd, match, None if address is None else str(address).partition("/")[0], events)
+    for op in ops:
+        description, data = str(op["description"]), op["type_data"]
+        if description.startswith("osd_op("):
+            match = _OP.match(description)
+            events = _events(data)
+            if match is not None and events:
+                address = data.get("client_info", {}).get("client_addr")
+                yield _Entry(osd, match, None if address is None else str(address).partition("/")[0], events)
+        elif (repop := _REPOP.match(description)) is not None:
+            events = _events(data)
+            if events:
+                sent = [at for at, name in events if name == "commit_sent"] or [events[-1][0]]
+                repops.setdefault(repop[1], {})[osd] = sent[-1] - events[0][0]
 
 
-# Seconds of the day repeat thousands of times in a dump; converting each but once makes parsing three times faster.
-_SECONDS: dict[str, int] = {}
+def _events(data: Any) -> list[tuple[int, str]]:
+    """Return the events in order of time; the messenger's stamps are not."""
+    return sorted((_time_ns(str(event["time"])), str(event["event"])) for event in as_list(data["events"]))
+
+
+# A second repeats thousands of times in a dump and is converted once: (text up to the point, offset) → epoch.
+_SECONDS: dict[tuple[str, str], int] = {}
+_SECONDS_MAX = 100_000
 
 
 def _time_ns(text: str) -> int:
     """Return "2026-11-21T02:01:15.294531+0000" as ns since the epoch. Raises ValueError."""
+    # The form of every release since 14, cut at fixed places: a dump holds a hundred thousand of them.
+    seconds = _SECONDS.get((text[:20], text[26:]))
+    if seconds is not None and text[20:26].isdigit():
+        return seconds * 1_000_000_000 + int(text[20:26]) * 1000
     match = _TIME.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r:.40} is not a time")
-    key = match[1] + (match[3] or "")
-    seconds = _SECONDS.get(key)
-    if seconds is None:
-        moment = datetime.datetime.fromisoformat(key)
-        # Without an offset the OSD's time zone is not known; Ceph's own default is UTC.
-        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
-        if len(_SECONDS) > 100_000:
+    moment = datetime.datetime.fromisoformat(match[1] + (match[3] or ""))
+    # Without an offset the OSD's time zone is not known; Ceph's own default is UTC.
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
+    seconds = int(moment.timestamp())
+    if len(match[2] or "") == 6:
+        if len(_SECONDS) >= _SECONDS_MAX:
             _SECONDS.clear()
-        seconds = _SECONDS[key] = int(moment.timestamp())
+        _SECONDS[text[:20], text[26:]] = seconds
     return seconds * 1_000_000_000 + int((match[2] or "0").ljust(9, "0"))
 
 
@@ -309,4 +317,7 @@ def raise_if_refused(answers: Sequence[RawAnswer]) -> None:
     dumps = [answer for answer in answers if answer.label.startswith(_DUMP)]
     if dumps and all(answer.exit_code != 0 for answer in dumps):
         text = dumps[0].stderr.decode("utf-8", "replace").strip()
-        raise ParseError(f"no OSD gave its op history: {text or dumps[0].exit_code}", hint="osd_enable_op_tracker")
+        raise ParseError(
+            f"no OSD gave its op history: {text or dumps[0].exit_code}",
+            hint="the OSDs need osd_enable_op_tracker=true, the client osd 'allow *'",
+        )

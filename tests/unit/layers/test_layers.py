@@ -109,6 +109,7 @@ def test_a_disk_step_runs_in_the_disks_group_and_a_read_cannot_write() -> None:
     assert found["write_iops_log"] == "/roots/sid/run/bathy/fio-0"
     (write,) = REGISTRY["disk"].plan(step("disk", "randwrite", witness="io_uring"), CONTEXT)
     assert "--readonly" not in write.argv
+    assert (request.exclusive, write.exclusive) == ((), (DISK.path,))
     assert options(write)["ioengine"] == "io_uring"
 
 
@@ -193,7 +194,8 @@ def test_a_disk_is_prefilled_only_where_it_may_be_overwritten() -> None:
     (need,) = REGISTRY["disk"].needs(step("disk"), CONTEXT)
     assert need == DiskNeed(path=DISK.path, size_bytes=64 * MIB)
     (fill,) = REGISTRY["disk"].prefill(need, step("disk"), CONTEXT)
-    assert fill.cgroup == DISK.cgroup
+    assert fill.cgroup is None
+    assert fill.exclusive == (DISK.path,)
     assert REGISTRY["disk"].needs(step("disk", device_class="rom"), CONTEXT) == ()
 
 
