@@ -148,7 +148,7 @@ mod tests {
                 let random = crate::hash::mix64(step);
                 let io = Io {
                     offset_bytes: (random % 3000) * 4096,
-                    length_bytes: 4096 << (random >> 40) % 5,
+                    length_bytes: 4096 << ((random >> 40) % 5),
                     write: random >> 60 == 0,
                     volume: (random >> 50) as u32 % 2,
                 };

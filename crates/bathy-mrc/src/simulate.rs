@@ -318,6 +318,7 @@ pub(crate) fn map_indices<T: Send>(count: usize, threads: usize, work: impl Fn(u
 }
 
 #[cfg(test)]
+#[allow(clippy::float_cmp, reason = "both sides divide the same integers")]
 mod tests {
     use super::*;
     use crate::{LineSize, Ops, Profile, Sampling, TrackerOptions, Unit};

@@ -1,4 +1,8 @@
 //! Laws that hold for every trace.
+#![allow(
+    clippy::float_cmp,
+    reason = "weights of whole references are integers and compare exactly"
+)]
 
 use bathy_mrc::{Io, LineSize, Ops, Profile, Sampling, TrackerOptions, Unit};
 use proptest::prelude::*;
@@ -36,7 +40,9 @@ fn profile_of_keys(keys: &[u64], sampling: Sampling) -> Profile {
 
 fn profile_of_requests(requests: &[Io], options: TrackerOptions) -> Profile {
     let mut profile = Profile::new(options, line());
-    requests.iter().for_each(|&io| profile.access_io(io));
+    for &io in requests {
+        profile.access_io(io);
+    }
     profile
 }
 
