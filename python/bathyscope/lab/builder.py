@@ -172,7 +172,7 @@ class Builder:
         data = self.layout.data("mon.a")
         data.mkdir(parents=True)
         self.tools.run(
-            *("ceph-mon", "--mkfs", "-i", "a", "-c", str(self.layout.conf), "--monmap", str(self.monmap)),
+            *("ceph-mon", "--mkfs", "-f", "-i", "a", "-c", str(self.layout.conf), "--monmap", str(self.monmap)),
             *("--keyring", str(self.layout.keyrings / "all.keyring")),
         )
         self._start("mon.a", ["ceph-mon"])
@@ -192,8 +192,9 @@ class Builder:
         data = self.layout.data(f"osd.{device.osd_id}")
         data.mkdir(parents=True)
         (data / "block").symlink_to(device.path)
+        # Without -f it forks, and the child that does the work would outlive both its parent and this program.
         self.tools.run(
-            *("ceph-osd", "--mkfs", "-i", str(device.osd_id), "-c", str(self.layout.conf), "--no-mon-config"),
+            *("ceph-osd", "--mkfs", "-f", "-i", str(device.osd_id), "-c", str(self.layout.conf), "--no-mon-config"),
             *("--osd-uuid", device.uuid, "--monmap", str(self.monmap)),
         )
         return device
