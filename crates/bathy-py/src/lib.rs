@@ -1,23 +1,29 @@
 //! The Python module `bathyscope._core`: conversion and errors only; every algorithm lives in its own crate.
 //!
-//! Arrays come in as views of NumPy memory and are never copied; long work runs without the GIL.
+//! Arrays come in as views of `NumPy` memory and are never copied; long work runs without the GIL.
+
+#![allow(clippy::needless_pass_by_value, reason = "what Python gives arrives by value")]
 
 use pyo3::prelude::*;
 
 mod options;
 mod profile;
 mod simulate;
+mod sizing;
+mod stream;
 mod trace;
 
 /// Registration only; the public API is written in Python.
 #[pymodule]
 mod _core {
-    use super::*;
+    use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_export]
     use crate::profile::{Profile, profile_keys, profile_requests};
     #[pymodule_export]
     use crate::simulate::{policy_names, simulate_keys};
+    #[pymodule_export]
+    use crate::sizing::{EnginePass, ProfilePass};
     #[pymodule_export]
     use crate::trace::{TraceProfiles, profile_traces, trace_formats};
 

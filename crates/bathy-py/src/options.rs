@@ -72,7 +72,7 @@ pub(crate) fn ops(name: &str) -> PyResult<Ops> {
     }
 }
 
-/// A contiguous view of a NumPy array, without a copy.
+/// A contiguous view of a `NumPy` array, without a copy.
 pub(crate) fn slice<'a, T: numpy::Element>(
     name: &str,
     array: &'a PyReadonlyArray1<'_, T>,
