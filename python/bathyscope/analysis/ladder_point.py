@@ -186,6 +186,7 @@ def _verdict(first: Step, numbers: Sequence[StepFigures], inside: StageFinding, 
         client_thread_busy=middle(lambda f: f.client_thread_busy),
         host_cpu_ratio=middle(lambda f: f.host_cpu_ratio),
         host_processors=int(processors) if processors else None,
+        other_cores=middle(lambda f: f.other_cores),
         read_from_cache_ratio=middle(lambda f: f.read_from_cache_ratio),
         stages=inside if inside.shares else None,
     )

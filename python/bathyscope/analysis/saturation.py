@@ -21,6 +21,7 @@ CPU_LIMIT = 0.9
 CLIENT_THREAD_LIMIT = 0.95
 CACHE_LIMIT = 0.5
 STAGE_LIMIT = 0.5
+OSD_CPU_SHARE = 0.4
 
 _STAGE_WORDS = {
     "queue": "waiting in the OSD's queue",
@@ -50,6 +51,7 @@ class Load:
     client_thread_busy: float | None = None
     host_cpu_ratio: float | None = None
     host_processors: int | None = None
+    other_cores: float | None = None
     read_from_cache_ratio: float | None = None
     stages: StageFinding | None = None
 
@@ -103,13 +105,20 @@ def _cpu(load: Load) -> tuple[str, str] | None:
         return None
     processors = load.host_processors or 1
     osd, client = load.osd_cores, load.client_cores or 0.0
-    if osd is not None and load.osd_cpu_us_per_op is not None and osd >= max(client, processors * 0.4):
+    other = load.other_cores or 0.0
+    if (
+        osd is not None
+        and load.osd_cpu_us_per_op is not None
+        and osd >= max(client, other)
+        and osd >= processors * OSD_CPU_SHARE
+    ):
         return (
             "osd_cpu",
             f"OSD CPU: {three_digits(load.osd_cpu_us_per_op)} µs per op, {three_digits(osd)} of {processors} cores",
         )
     parts = [f"OSDs {three_digits(osd)}"] if osd is not None else []
     parts += [f"load {three_digits(client)}"] if load.client_cores is not None else []
+    parts += [f"other processes {three_digits(other)}"] if load.other_cores is not None else []
     cores = f" ({', '.join(parts)} of {processors} cores)" if parts else ""
     return "host_cpu", f"the machine's processors are {format_percent(min(load.host_cpu_ratio, 1.0))} busy{cores}"
 
@@ -180,6 +189,7 @@ def _evidence(load: Load) -> tuple[Evidence, ...]:
         ("OSD CPU", load.osd_cores, "cores"),
         ("load generator CPU", load.client_cores, "cores"),
         ("load generator's busiest thread", load.client_thread_busy, "ratio"),
+        ("other processes' CPU", load.other_cores, "cores"),
         ("processors busy", load.host_cpu_ratio, "ratio"),
         ("processors", float(load.host_processors) if load.host_processors else None, "cores"),
     ]

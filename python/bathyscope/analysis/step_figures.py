@@ -51,6 +51,7 @@ class StepFigures:
     client_thread_busy: float | None
     host_cpu_ratio: float | None
     host_processors: int | None
+    other_cores: float | None
     write_amplification: float | None
     read_from_cache_ratio: float | None
 
@@ -94,7 +95,7 @@ def figures(
     devices = _devices(table_of(tables, "device_sample"), runtime_s, device_class, osds, on_disk=on_disk)
     seconds, rates = steady_state.rate_series(table_of(tables, "interval"))
     process = _in_window(table_of(tables, "process_sample"), runtime_s)
-    host_ratio, processors = _host(process)
+    host_ratio, processors, other_cores = _host(process)
     client_cores = _client_cores(process, result)
     write_rate, read_rate = total(writes, "bandwidth_bytes_per_s"), total(reads, "bandwidth_bytes_per_s")
     all_devices = on_disk or _covers({d.role for d in devices}, osds)
@@ -126,6 +127,7 @@ def figures(
         client_thread_busy=_client_thread_busy(result),
         host_cpu_ratio=host_ratio,
         host_processors=processors,
+        other_cores=other_cores,
         write_amplification=device_writes / write_rate if device_writes is not None and write_rate else None,
         read_from_cache_ratio=cached,
     )
@@ -165,6 +167,9 @@ def _devices(
         return ()
     if on_disk:
         samples = where(samples, role="disk")
+        # A lab has one spare disk for each class; only that of the class under test was loaded.
+        own = where(samples, device_class=device_class)
+        samples = own if device_class and own.num_rows else samples
     else:
         samples = samples.filter(pc.starts_with(samples.column("role"), pattern="osd."))
         if osds is not None:
@@ -245,16 +250,21 @@ def _client_shares(result: pa.Table) -> list[float]:
     return [float(c / r) for c, r in zip(cpu, runtime, strict=True) if r > 0]
 
 
-def _host(process: pa.Table) -> tuple[float | None, int | None]:
-    """Return (share of its processors that the busiest machine used, their number)."""
+def _host(process: pa.Table) -> tuple[float | None, int | None, float | None]:
+    """Return of the busiest machine (share of its processors in use, their number, cores used by strangers).
+
+    Strangers are all processes that are not sampled on their own: neither load nor daemon nor ourselves.
+    """
+    best: tuple[float | None, int | None, float | None] = (None, None, None)
     if process.num_rows == 0:
-        return None, None
-    rows = where(process, process="host")
-    best: tuple[float | None, int | None] = (None, None)
-    for host in sorted(set(strings(rows, "host"))):
-        own = where(rows, host=host)
-        processors = int(np.nanmax(floats(own, "processors"), initial=1.0))
-        share = _cores_by_process(own)["host"] / processors
-        if best[0] is None or share > best[0]:
-            best = (share, processors)
+        return best
+    machines = sorted(set(strings(where(process, process="host"), "host")))
+    for host in machines:
+        # Daemons of a lab carry the name of the node that they play; with one machine sampled, all are on it.
+        own = process if len(machines) == 1 else where(process, host=host)
+        cores = _cores_by_process(own)
+        whole = cores.pop("host")
+        processors = int(np.nanmax(floats(where(own, process="host"), "processors"), initial=1.0))
+        if best[0] is None or whole / processors > best[0]:
+            best = (whole / processors, processors, max(0.0, whole - sum(cores.values())))
     return best

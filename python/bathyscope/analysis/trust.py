@@ -24,6 +24,8 @@ THIN_LIMIT = 0.5
 CLIENT_THREAD_LIMIT = 0.95
 CLIENT_HOST_LIMIT = 0.95
 SHARED_HOST_LIMIT = 0.9
+OTHER_CPU_LIMIT = 0.25
+WITNESS_LIMIT = 0.1
 SHORT_RUNTIME_LIMIT = 0.8
 OTHER_LOAD_LIMIT = 1.3
 
@@ -199,7 +201,9 @@ def _caveats(step: StepFigures, tables: Tables, context: StepContext) -> Iterato
     if step.runtime_s < SHORT_RUNTIME_LIMIT * context.runtime_s and not context.io_count_limited:
         text = f"the load ran {three_digits(step.runtime_s)} s instead of {three_digits(context.runtime_s)} s"
         yield _Doubt("short", "doubt", text)
+    yield from _stranger_caveats(step)
     if context.on_disk:
+        yield from _witness_caveats(step)
         busy = _client_limit(step)
         if busy is not None:
             yield _Doubt("client_cpu", "doubt", f"{busy}: the disk may be faster")
@@ -238,6 +242,27 @@ def _cache_caveats(step: StepFigures, context: StepContext) -> Iterator[_Doubt]:
             f"the working set of {format_bytes(context.working_set_bytes)} fits into the OSDs' caches of "
             f"{format_bytes(context.cache_bytes)}",
         )
+
+
+def _witness_caveats(step: StepFigures) -> Iterator[_Doubt]:
+    """Doubt a disk step whose device counted other bytes than the load generator: one of the two is wrong.
+
+    On a raw disk with direct I/O both must agree; where they do not, the windows or the devices do not match.
+    """
+    seconds = step.runtime_s
+    moved = (step.read_bytes + step.write_bytes) / seconds if seconds > 0 else 0.0
+    counted = sum(device.read_bytes_per_s + device.write_bytes_per_s for device in step.devices)
+    if step.devices and moved > 0 and abs(counted / moved - 1) > WITNESS_LIMIT:
+        text = f"the device counted {format_percent(counted / moved)} of the bytes that the load generator moved"
+        yield _Doubt("device_mismatch", "doubt", text)
+
+
+def _stranger_caveats(step: StepFigures) -> Iterator[_Doubt]:
+    """Doubt a step during which processes that have nothing to do with it used much of its machine."""
+    others, processors = step.other_cores, step.host_processors
+    if others is not None and processors and others >= OTHER_CPU_LIMIT * processors:
+        text = f"other processes on the machine used {three_digits(others)} of its {processors} processors"
+        yield _Doubt("other_cpu", "doubt", text)
 
 
 def _load_caveats(step: StepFigures, tables: Tables, context: StepContext) -> Iterator[_Doubt]:

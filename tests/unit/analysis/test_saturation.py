@@ -35,6 +35,7 @@ IDLE = Load(
         ({"client_cores": 1.9, "host_cpu_ratio": 1.0}, "client_cpu", "1.90 of 2 processors"),
         ({"osd_cores": 1.5, "host_cpu_ratio": 0.97}, "osd_cpu", "OSD CPU: 180 µs per op, 1.50 of 2 cores"),
         ({"osd_cores": 0.3, "client_cores": 1.2, "host_cpu_ratio": 0.97}, "host_cpu", "OSDs 0.300, load 1.20 of 2 cores"),
+        ({"osd_cores": 0.6, "other_cores": 1.2, "host_cpu_ratio": 0.97}, "host_cpu", "other processes 1.20 of 2 cores"),
         ({"read_from_cache_ratio": 0.9, "op": "randread"}, "cache", "90 % of the reads came from a cache"),
         ({"stages": stage_finding(store=0.3, replica_wait=0.61, queue=0.09)}, "replica_wait", "61 % of the time"),
         ({"stages": stage_finding(store=0.3, replica_wait=0.1, queue=0.6)}, "queue", "OSD's queue is 60 %"),

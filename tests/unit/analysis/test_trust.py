@@ -10,7 +10,7 @@ import pytest
 from tests.unit.analysis.builders import Load, RunBuilder
 
 from bathyscope.analysis.trust import Judgement, StepContext, judge_step, target_caveats
-from bathyscope.records import Op, PerfCounter, Result, from_table, to_table
+from bathyscope.records import DeviceSample, Op, PerfCounter, ProcessSample, Result, from_table, to_table
 
 CONTEXT = StepContext(
     run_id="20260921-133320-abc123", step_index=0, layer="rbd", op="randread", runtime_s=10.0, ramp_s=2.0,
@@ -186,6 +186,52 @@ def test_a_full_machine_shared_with_osds_is_a_doubt() -> None:
     busy = Load(osd_us_per_op=8500.0)
     assert codes(judge(busy, shared_host=True)) == {"shared_host_cpu"}
     assert codes(judge(busy, shared_host=False)) == set()
+
+
+def test_strangers_on_the_machine() -> None:
+    tables = tables_of(Load())
+    rows = [
+        dataclasses.replace(row, cpu_user_s=row.cpu_user_s + 1.2) if row.process == "host" else row
+        for row in from_table(ProcessSample, tables["process_sample"])
+    ]
+    judgement = judge_step({**tables, "process_sample": to_table(ProcessSample, rows)}, CONTEXT)
+    assert codes(judgement, "doubt") == {"other_cpu"}
+    assert "used 1.30 of its 2 processors" in judgement.caveats[0].text
+
+
+def test_a_disk_of_another_class_was_not_loaded() -> None:
+    """A lab has a spare disk of each class, and all of them have the role disk."""
+    tables = tables_of(Load(layer="disk"))
+    rows = from_table(DeviceSample, tables["device_sample"])
+    idle = [dataclasses.replace(r, device="loop98", device_class="ssd", limit_ratio=0.0, read_bytes=0) for r in rows]
+    both = {**tables, "device_sample": to_table(DeviceSample, rows + idle)}
+    found = judge_step(both, dataclasses.replace(CONTEXT, layer="disk")).figures
+    assert [device.device for device in found.devices] == ["loop99"]
+
+
+@pytest.mark.parametrize(("share", "doubted"), [(1.0, False), (0.95, False), (0.83, True), (0.0, True), (1.2, True)])
+def test_a_disk_that_counts_other_bytes_than_the_load(share: float, doubted: bool) -> None:
+    tables = tables_of(Load(layer="disk"))
+    rows = [
+        dataclasses.replace(row, read_bytes=round(row.read_bytes * share))
+        for row in from_table(DeviceSample, tables["device_sample"])
+    ]
+    judgement = judge_step(
+        {**tables, "device_sample": to_table(DeviceSample, rows)}, dataclasses.replace(CONTEXT, layer="disk")
+    )
+    assert ("device_mismatch" in codes(judgement, "doubt")) is doubted
+
+
+def test_daemons_on_nodes_that_only_exist_by_name() -> None:
+    """A lab's daemons are sampled under the names of their nodes; the machine is one all the same."""
+    tables = tables_of(Load())
+    rows = [
+        dataclasses.replace(row, host="node1") if row.process.startswith("osd.") else row
+        for row in from_table(ProcessSample, tables["process_sample"])
+    ]
+    moved = judge_step({**tables, "process_sample": to_table(ProcessSample, rows)}, CONTEXT).figures
+    assert moved.other_cores == pytest.approx(0.1, abs=0.01)
+    assert moved.osd_cpu_us_per_op == pytest.approx(300, rel=0.02)
 
 
 def test_unsteady_and_short_and_unknown_steadiness() -> None:
