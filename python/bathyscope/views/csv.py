@@ -1,4 +1,4 @@
-"""CSV: one flat row for each point, units in the column names, empty cells where nothing is known."""  # noqa: A005
+"""CSV: one flat row for each point, units in the column names, empty cells where nothing is known."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 from bathyscope.records.finding import Figure, PointFinding
 from bathyscope.units import (
@@ -24,6 +25,19 @@ NOT_APPLICABLE = "–"
 _FACTORS = frozenset({"write_amplification"})
 
 
+_FORMATS: dict[str, Callable[[float], str]] = {
+    "ns": format_duration_ns,
+    "us": lambda value: format_duration_ns(value * 1000),
+    "µs": lambda value: format_duration_ns(value * 1000),
+    "s": format_seconds,
+    "bytes": format_bytes,
+    "bytes/s": format_bandwidth,
+    "ratio": format_percent,
+    "%": lambda value: format_percent(value / 100),
+    "1/s": format_rate,
+}
+
+
 def figure_of(point: PointFinding, name: str) -> Figure:
     """Return the figure `name` of a point in the unit in which it is shown."""
     figure: Figure = getattr(point, name)
@@ -34,27 +48,10 @@ def value_text(value: float | None, unit: str) -> str:
     """Return a value in its unit for reading: "4.30 ms", "152 MiB/s", "99 %"; "n/a" when there is none."""
     if value is None or not math.isfinite(value):
         return NOT_KNOWN
-    match unit:
-        case "ns":
-            return format_duration_ns(value)
-        case "us" | "µs":
-            return format_duration_ns(value * 1000)
-        case "s":
-            return format_seconds(value)
-        case "bytes":
-            return format_bytes(value)
-        case "bytes/s":
-            return format_bandwidth(value)
-        case "ratio":
-            return format_percent(value)
-        case "%":
-            return format_percent(value / 100)
-        case "1/s":
-            return format_rate(value)
-        case "1" | "":
-            return format_rate(value) if abs(value) >= 1000 else trimmed(value)
-        case _:
-            return f"{format_rate(value) if abs(value) >= 1000 else trimmed(value)} {unit}"
+    if unit in _FORMATS:
+        return _FORMATS[unit](value)
+    number = format_rate(value) if abs(value) >= 1000 else trimmed(value)
+    return number if unit in ("", "1") else f"{number} {unit}"
 
 
 def trimmed(value: float) -> str:

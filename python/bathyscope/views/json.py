@@ -1,4 +1,4 @@
-"""JSON: the finding with all its fields; NaN and infinities as null."""  # noqa: A005 - bathyscope.views.json
+"""JSON: the finding with all its fields; NaN and infinities as null."""
 
 from __future__ import annotations
 

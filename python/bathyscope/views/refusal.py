@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bathyscope.records.finding import Figure, LadderFinding, PointFinding, RungGroup
 
@@ -47,5 +47,5 @@ def _group(group: RungGroup) -> RungGroup:
 def _point(point: PointFinding) -> PointFinding:
     if is_shown(point):
         return point
-    blank = {name: Figure(None, getattr(point, name).unit) for name in FIGURES}
+    blank: dict[str, Any] = {name: Figure(None, getattr(point, name).unit) for name in FIGURES}
     return dataclasses.replace(point, stages=(), **blank)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from rich import box
@@ -17,6 +17,15 @@ from bathyscope.views.labels import time_utc
 from bathyscope.views.rows import plain_rows
 from bathyscope.views.terminal import console, text
 
+_MOMENTS = frozenset({"started_ns", "ended_ns", "created_ns"})
+# The first that the column's name ends with; a rate ends with _s, too, but is no duration.
+_FORMATS: tuple[tuple[str, Callable[[float], str]], ...] = (
+    ("_bytes", format_bytes),
+    ("_ns", format_duration_ns),
+    ("_per_s", trimmed),
+    ("_s", format_seconds),
+    ("_ratio", format_percent),
+)
 _UNITS = ("_bytes", "_ns", "_s", "_ratio")
 
 
@@ -71,14 +80,9 @@ def cell_text(name: str, value: Any) -> str:
         return ", ".join(map(str, value))
     if not isinstance(value, int | float):
         return str(value)
-    if name.endswith("_bytes"):
-        return format_bytes(value)
-    if name in ("started_ns", "ended_ns", "created_ns"):
+    if name in _MOMENTS:
         return time_utc(int(value))
-    if name.endswith("_ns"):
-        return format_duration_ns(value)
-    if name.endswith("_s") and not name.endswith("_per_s"):
-        return format_seconds(value)
-    if name.endswith("_ratio"):
-        return format_percent(value)
+    for suffix, form in _FORMATS:
+        if name.endswith(suffix):
+            return form(value)
     return str(value) if isinstance(value, int) else trimmed(value)

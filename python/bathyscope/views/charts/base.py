@@ -14,7 +14,8 @@ PICTURE_WIDTH = 640
 
 # Expressions of Vega's own language: 1500000 → "1.5 ms", 14200 → "14.2k", 1 - 10^-3 → "99.9 %".
 LATENCY_LABEL = (
-    "datum.value >= 1e9 ? format(datum.value/1e9,'~g')+' s' : datum.value >= 1e6 ? format(datum.value/1e6,'~g')+' ms'"
+    "datum.value == 0 ? '0' : datum.value >= 1e9 ? format(datum.value/1e9,'~g')+' s'"
+    " : datum.value >= 1e6 ? format(datum.value/1e6,'~g')+' ms'"
     " : datum.value >= 1e3 ? format(datum.value/1e3,'~g')+' µs' : format(datum.value,'~g')+' ns'"
 )
 RATE_LABEL = "datum.value >= 1 ? format(datum.value,'~s') : format(datum.value,'~g')"

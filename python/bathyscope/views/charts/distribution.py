@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 
 from bathyscope.records.finding import LadderFinding, RungGroup
@@ -36,7 +38,7 @@ def distribution(finding: LadderFinding, group: RungGroup, theme: Theme = LIGHT,
     )
 
 
-def _chart(names: list[str], theme: Theme, *, legend: bool) -> alt.Chart:
+def _chart(names: list[str], theme: Theme, *, legend: bool) -> Any:
     shown = alt.Legend(labelExpr=_name_expression(names)) if legend else None
     x_axis = alt.Axis(
         values=list(_TICKS),

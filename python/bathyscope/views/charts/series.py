@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 
 from bathyscope.records.finding import LadderFinding
@@ -38,7 +40,13 @@ def series(finding: LadderFinding, step_key: str, name: str, theme: Theme = LIGH
     chosen = [s for s in finding.series if s.step_key == step_key and s.name == name]
     unit = chosen[0].unit if chosen else ""
     rows = tuple(
-        {"t": p.t_s, "v": p.value, "subject": labels.clean(s.subject), "repeat": s.repeat_index + 1}
+        {
+            "t": p.t_s,
+            "v": p.value,
+            "subject": labels.clean(s.subject),
+            "repeat": s.repeat_index + 1,
+            "layer": layer_of(s.step_key),
+        }
         for s in chosen
         for p in s.points
     )
@@ -47,22 +55,27 @@ def series(finding: LadderFinding, step_key: str, name: str, theme: Theme = LIGH
         name=f"series-{step_key}-{name}",
         title=f"{key}: {measure_title(name)}",
         description=f"{measure_title(name)} of {key} over time, one line for each repeat.",
-        chart=_chart(name, unit, theme),
+        chart=_chart(name, unit, labels.layers(finding), theme),
         rows=rows,
     )
 
 
-def _chart(name: str, unit: str, theme: Theme) -> alt.Chart:
+def layer_of(step_key: str) -> str:
+    """Return the layer that a step's key begins with."""
+    return step_key.partition("/")[0]
+
+
+def _chart(name: str, unit: str, layers: list[str], theme: Theme) -> Any:
     several = MEASURES.get(name, ("", True))[1]
     y_axis = alt.Axis(labelExpr=LABELS.get(unit, PLAIN_LABEL), title=None, tickCount=4)
     y_scale = alt.Scale(domain=[0, 1], clamp=False) if unit == "ratio" else alt.Scale(zero=True, nice=True)
     range_ = [theme.layers[i] for i in (1, 2, 3, 4, 5, 6, 0)]
     colour = (
         alt.Color(
-            "subject:N", scale=alt.Scale(range=range_), legend=alt.Legend(orient="bottom", columns=3, labelLimit=96)
+            "subject:N", scale=alt.Scale(range=range_), legend=alt.Legend(orient="bottom", columns=2, labelLimit=112)
         )
         if several
-        else alt.value(theme.layers[1])
+        else alt.Color("layer:N", scale=alt.Scale(domain=layers, range=theme.layer_range(layers)), legend=None)
     )
     dash = alt.StrokeDash(
         "repeat:O", legend=None, scale=alt.Scale(range=[[1, 0], [5, 2], [2, 2], [8, 2, 2, 2], [1, 3]])

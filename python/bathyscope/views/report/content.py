@@ -152,7 +152,10 @@ def _cell(point: PointFinding, loss: Figure | None, name: str) -> dict[str, str]
         span = ""
         if loss.value is not None and loss.low is not None and loss.high is not None:
             span = f"{figures.change_text(loss.low)} … {figures.change_text(loss.high)}"
-        kind = "none" if loss.value is None else ("down" if loss.value < 1 else "up")
+        # Coloured only when the interval leaves no doubt about the sign.
+        lost = loss.high is not None and loss.high < 1
+        gained = loss.low is not None and loss.low > 1
+        kind = "none" if loss.value is None else ("down" if lost else "up" if gained else "same")
         return {"value": figures.change_text(loss.value), "range": span, "kind": kind}
     figure = figures.figure_of(point, name)
     if figure.value is None:

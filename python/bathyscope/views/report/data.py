@@ -24,7 +24,7 @@ def chart_data(finding: LadderFinding) -> dict[str, Any]:
     charts: dict[str, Any] = {}
     for number, device_class in enumerate(labels.device_classes(finding)):
         drawings = {f"ladder-{number}-{m}": ladder(finding, device_class, m, PAGE) for m in METRICS}
-        drawings[f"stages-{number}"] = stages(finding, device_class, PAGE)
+        drawings[f"stages-{number}"] = stages(finding, device_class, PAGE, legend=False)
         for chart_id, drawing in drawings.items():
             templates[chart_id] = drawing.template(PAGE)
             charts[chart_id] = {"template": chart_id, "rows": list(drawing.rows), "about": drawing.description}

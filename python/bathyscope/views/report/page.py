@@ -59,16 +59,21 @@ def page(finding: LadderFinding) -> str:
         **content(finding),
         version=__version__,
         policy=_policy(boot, library, program),
-        css=Markup(_css()),
-        boot=Markup(boot),
-        library=Markup(library),
-        program=Markup(program),
-        charts_json=Markup(json_for_html(chart_data(finding))),
-        finding_json=Markup(json_for_html(finding_data(finding))),
-        csv_json=Markup(json_for_html(csv.as_text(finding))),
+        css=_as_is(_css()),
+        boot=_as_is(boot),
+        library=_as_is(library),
+        program=_as_is(program),
+        charts_json=_as_is(json_for_html(chart_data(finding))),
+        finding_json=_as_is(json_for_html(finding_data(finding))),
+        csv_json=_as_is(json_for_html(csv.as_text(finding))),
     )
     # Names of a cluster may hold what has no UTF-8.
     return html.encode("utf-8", "replace").decode()
+
+
+def _as_is(text: str) -> Markup:
+    """Return text of our own, or JSON made safe by `json_for_html`, that the template must not escape."""
+    return Markup(text)  # noqa: S704 - never called with a name from outside
 
 
 def _policy(*scripts: str) -> str:
@@ -83,7 +88,7 @@ def _policy(*scripts: str) -> str:
 @functools.cache
 def _library() -> str:
     """Return Vega, Vega-Lite and vega-embed as one script; vl-convert brings them along."""
-    bundle: str = vl_convert.javascript_bundle(vl_version=VL_VERSION)
+    bundle: str = vl_convert.javascript_bundle(snippet=None, vl_version=VL_VERSION)
     if "</script" in bundle or "<!--" in bundle:
         bundle = bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
     return bundle

@@ -18,7 +18,8 @@
     }),
     series: (chart) => chart.series.flatMap((index) => {
       const one = finding().series[index];
-      return one.points.t_s.map((t, i) => ({ t, v: one.points.value[i], subject: one.subject, repeat: one.repeat_index + 1 }));
+      const shared = { subject: one.subject, repeat: one.repeat_index + 1, layer: one.step_key.split("/")[0] };
+      return one.points.t_s.map((t, i) => ({ t, v: one.points.value[i], ...shared }));
     }),
   };
 
