@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
+from typer.core import TyperGroup
 
 from bathyscope import views
 from bathyscope.analysis import ladder
@@ -37,7 +38,7 @@ from bathyscope.units import format_bandwidth, format_rate, format_seconds
 _EXAMPLES = """Examples:
 
 \b
-  bathy bench run --lab demo --preset quick        the ladder on a lab
+  bathy bench --lab demo --preset quick            the ladder on a lab
   bathy bench run --preset ladder                  on the cluster of /etc/ceph/ceph.conf
   bathy bench run plan.yaml --conf c.conf --client client.bench
   bathy bench run --disk /dev/sdx --layer disk --destroy-disk-content
@@ -66,10 +67,20 @@ _OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to pr
 _ReportOption = Annotated[Path | None, typer.Option("--report", help="Also write the report to this HTML file.")]
 
 
+class _RunIsMeant(TyperGroup):
+    """`bathy bench --preset quick` and `bathy bench PLAN.yaml` mean `bathy bench run …`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put `run` before arguments that begin with no subcommand."""
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
 def register(app: typer.Typer) -> None:
     """Attach the verb and its parts."""
     bench = typer.Typer(
-        name="bench", no_args_is_help=True, epilog=_EXAMPLES,
+        name="bench", cls=_RunIsMeant, no_args_is_help=True, epilog=_EXAMPLES,
         help="Measure a cluster layer by layer: disk, RADOS, RBD.",
     )  # fmt: skip
     bench.command("run", epilog=_EXAMPLES)(run)

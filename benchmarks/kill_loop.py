@@ -1,0 +1,125 @@
+"""Kills `bathy bench` with -9 at random moments, resumes it each time, and counts the steps of the final tables.
+
+    python benchmarks/kill_loop.py --lab NAME [--kills 30] [--seed N]
+
+Every kill falls at a random moment after a start, preparation and clean-up included. When a run ends before its
+moment, another run is begun, so that all kills hit. At the end of each run its tables must hold every step exactly
+once and steps that were finished before a kill must be the very same afterwards. Prints one line for each kill.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bathyscope.spec.plan import expand
+from bathyscope.spec.plan_file import parse_plan
+from bathyscope.store import RunDirectory, Workspace
+
+BATHY = (sys.executable, "-m", "bathyscope.cli")
+PLAN = ("--preset", "smoke", "--set", "image_size=32M", "--layer", "rados", "--layer", "rbd", "--repeats", "2")
+
+
+@dataclasses.dataclass
+class Story:
+    """What happened: kills that hit, runs that were completed, and what was wrong."""
+
+    kills: int = 0
+    runs: int = 0
+    problems: list[str] = dataclasses.field(default_factory=list)
+
+
+def kill_loop(
+    lab: str, environment: dict[str, str], workspace: Path, *, kills: int, seed: int, longest_s: float = 14.0
+) -> Story:
+    """Kill and resume until `kills` kills have hit and the last run is complete."""
+    generator = random.Random(seed)
+    story = Story()
+    while story.kills < kills:
+        before: dict[int, int] = {}
+        words: tuple[str, ...] = ("bench", "run", "--lab", lab, *PLAN)
+        while True:
+            delay_s = generator.uniform(0.3, longest_s) if story.kills < kills else None
+            killed = _start_and_kill((*words, "--workspace", str(workspace)), environment, delay_s, story)
+            if not killed:
+                break
+            story.kills += 1
+            print(f"kill {story.kills} after {delay_s:.1f} s", flush=True)
+            run = _last(workspace)
+            if run is None:
+                break  # killed before the run existed: there is nothing to resume
+            before = _check_kept(run, before, story)
+            words = ("bench", "resume", run.id)
+        run = _last(workspace)
+        if run is not None and run.status == "done":
+            story.runs += 1
+            _check_complete(run, before, story)
+        elif story.kills >= kills and run is not None:
+            story.problems.append(f"run {run.id} ended as {run.status}")
+    _start_and_kill(("bench", "cleanup"), environment, None, story)
+    return story
+
+
+def _start_and_kill(words: tuple[str, ...], environment: dict[str, str], delay_s: float | None, story: Story) -> bool:
+    """Run `bathy`; kill it after `delay_s`. Return whether it was killed before it ended by itself."""
+    process = subprocess.Popen([*BATHY, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        _, talk = process.communicate(timeout=delay_s if delay_s is not None else 180)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        return True
+    if process.returncode != 0:
+        story.problems.append(f"{words[:2]} ended with {process.returncode}: {talk.decode()[-500:]}")
+    return False
+
+
+def _last(workspace: Path) -> RunDirectory | None:
+    entries = Workspace(workspace).runs()
+    return RunDirectory(entries[-1].path) if entries else None
+
+
+def _check_kept(run: RunDirectory, before: dict[int, int], story: Story) -> dict[int, int]:
+    """A step that was finished before must be finished still, and be the same execution of it."""
+    now = {index: step.step().started_ns for index, step in run.finished_steps().items()}
+    changed = [index for index, started_ns in before.items() if now.get(index) != started_ns]
+    story.problems += [f"step {index} of {run.id} was lost or repeated" for index in changed]
+    return now
+
+
+def _check_complete(run: RunDirectory, before: dict[int, int], story: Story) -> None:
+    _check_kept(run, before, story)
+    plan = parse_plan(run.info.plan_text, name=run.id)
+    classes = [name for name in run.info.environment.get("device_classes", "").split(",") if name]
+    expected = [(s.key, s.repeat_index) for s in expand(plan, classes)]
+    table = run.tables()["step"]
+    found = list(zip(table["step_key"].to_pylist(), table["repeat_index"].to_pylist(), strict=True))
+    if sorted(found) != sorted(expected):
+        story.problems.append(f"run {run.id} holds {len(found)} steps instead of {len(expected)}, or others")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lab", required=True)
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="bathy-kill-") as directory:
+        story = kill_loop(options.lab, dict(os.environ), Path(directory), kills=options.kills, seed=options.seed)
+    print(f"{story.kills} kills, {story.runs} complete runs, {time.monotonic() - began:.0f} s")
+    for problem in story.problems:
+        print(f"PROBLEM: {problem}")
+    sys.exit(1 if story.problems else 0)
+
+
+if __name__ == "__main__":
+    main()
