@@ -59,8 +59,8 @@ def print_error(error: BathyscopeError) -> None:
 
 def main() -> None:
     """Run the command line; exit code 0 done, 1 findings, 2 error."""
-    register_verbs()
     try:
+        register_verbs()
         app()
     except BathyscopeError as error:
         print_error(error)
