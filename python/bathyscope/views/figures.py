@@ -105,11 +105,11 @@ def compact(value: float | None, unit: str) -> str:
 
 
 def change_text(ratio: float | None) -> str:
-    """Return a ratio as a signed change: 0.96 → "−4%", 1.2 → "+20%"; "n/a" when it cannot be told."""
+    """Return a ratio as a signed change: 0.96 → "−4.0%", 1.2 → "+20%"; "n/a" when it cannot be told."""
     if ratio is None or not math.isfinite(ratio):
         return NOT_KNOWN
     percent = 100 * (ratio - 1)
     if abs(percent) < 0.05:
         return "0%"
-    digits = 0 if abs(percent) >= 10 or percent == round(percent) else 1
+    digits = 0 if abs(percent) >= 10 else 1
     return f"{'−' if percent < 0 else '+'}{abs(percent):.{digits}f}%"

@@ -78,8 +78,10 @@ def cell_text(name: str, value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
-    if not isinstance(value, int | float):
-        return str(value)
+    return _number(name, value) if isinstance(value, int | float) else str(value)
+
+
+def _number(name: str, value: float) -> str:
     if name in _MOMENTS:
         return time_utc(int(value))
     for suffix, form in _FORMATS:

@@ -88,7 +88,7 @@ def _policy(*scripts: str) -> str:
 @functools.cache
 def _library() -> str:
     """Return Vega, Vega-Lite and vega-embed as one script; vl-convert brings them along."""
-    bundle: str = vl_convert.javascript_bundle(snippet=None, vl_version=VL_VERSION)
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;", vl_version=VL_VERSION)
     if "</script" in bundle or "<!--" in bundle:
         bundle = bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
     return bundle

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+
+import pytest
+from bathyscope.errors import UsageError
+from bathyscope.records.finding import Figure
+from bathyscope.views import figures, labels, render, table
+from rich.cells import cell_len
+
+from . import golden, samples
+
+FINDINGS = {"ladder": samples.ladder, "compare": samples.compare, "rows": samples.rows}
+
+
+def text_of(finding: object, output: str = "table", **options: object) -> str:
+    stream = io.StringIO()
+    render(finding, output, stream, **options)  # type: ignore[arg-type]
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("output", ["table", "json", "csv"])
+@pytest.mark.parametrize("kind", FINDINGS)
+def test_golden(kind: str, output: str) -> None:
+    finding = FINDINGS[kind]()
+    if output == "json" and kind == "ladder":
+        # Series and distributions are long and hold no case of their own.
+        finding = dataclasses.replace(
+            finding, groups=finding.groups[4:6], series=finding.series[:1], distributions=finding.distributions[:1],
+            commands=finding.commands[:1],
+        )  # fmt: skip
+    suffix = {"table": "txt"}.get(output, output)
+    golden.check(f"{kind}.{suffix}", text_of(finding, output))
+
+
+def test_golden_of_a_wide_terminal() -> None:
+    golden.check("ladder-wide.txt", text_of(samples.ladder(), width=140))
+
+
+@pytest.mark.parametrize("kind", FINDINGS)
+def test_a_table_fits_in_80_columns_without_a_terminal(kind: str) -> None:
+    for line in text_of(FINDINGS[kind]()).splitlines():
+        assert cell_len(line.rstrip()) <= 80, line
+
+
+@pytest.mark.parametrize("kind", FINDINGS)
+def test_no_escape_sequence_reaches_a_stream_without_a_terminal(kind: str) -> None:
+    text = text_of(FINDINGS[kind]())
+    assert not any(ord(c) < 32 and c != "\n" for c in text)
+    assert "\u202e" not in text
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colour_is_for_terminals_and_no_color_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    coloured = Terminal()
+    render(samples.ladder(), "table", coloured, width=80)
+    assert "\x1b[" in coloured.getvalue()
+    # Only our own sequences, never one from a name.
+    assert "\x1b[31mred" not in coloured.getvalue()
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = Terminal()
+    render(samples.ladder(), "table", plain, width=80)
+    assert "\x1b[" not in plain.getvalue()
+
+
+def test_a_refused_point_shows_its_reason_and_no_number_in_any_output() -> None:
+    finding = samples.ladder()
+    refused = next(p for g in finding.groups for p in g.points if p.status == "refused")
+    assert refused.iops.value == 4630  # the number exists, and is held back
+    plain = json.loads(text_of(finding, "json"))
+    point = next(p for g in plain["groups"] for p in g["points"] if p["step_key"] == refused.step_key)
+    assert point["reason"] == refused.reason
+    assert point["iops"]["value"] is None
+    assert point["latency_ns_p99"]["value"] is None
+    row = next(r for r in csv.DictReader(io.StringIO(text_of(finding, "csv"))) if r["step_key"] == refused.step_key)
+    assert row["iops"] == ""
+    assert row["reason"] == refused.reason
+    assert row["status"] == "refused"
+    assert "refused: the image is thin" in text_of(finding)
+    assert "4.63k" not in text_of(finding)
+
+
+def test_json_is_strict_and_whole() -> None:
+    finding = samples.ladder()
+    plain = json.loads(text_of(finding, "json"), parse_constant=lambda name: pytest.fail(name))
+    assert plain["finding"] == "LadderFinding"
+    assert len(plain["groups"]) == 12
+    assert len(plain["series"]) == len(finding.series)
+    odd = dataclasses.replace(samples.compare().effects[0], a=Figure(math.nan, "1/s", math.inf, None))
+    again = json.loads(text_of(dataclasses.replace(samples.compare(), effects=(odd,)), "json"))
+    assert again["effects"][0]["a"]["value"] is None
+
+
+def test_csv_has_one_row_for_each_point_and_units_in_its_names() -> None:
+    rows = list(csv.DictReader(io.StringIO(text_of(samples.ladder(), "csv"))))
+    assert len(rows) == 12 * 3 + 1
+    first = rows[0]
+    assert float(first["latency_ns_mean"]) == pytest.approx(1e9 / 232)
+    assert float(first["latency_ns_mean_low"]) < float(first["latency_ns_mean"]) < float(first["latency_ns_mean_high"])
+    assert float(rows[1]["loss_iops_ratio"]) == pytest.approx(229 / 232)
+    assert {"bandwidth_bytes_per_s", "osd_cpu_us_per_op", "latency_ns_p999_relative_error"} <= first.keys()
+
+
+def test_csv_text_is_never_a_formula() -> None:
+    rows = list(csv.reader(io.StringIO(text_of(samples.rows(), "csv"))))
+    assert rows[2][2] == "'" + samples.HOSTILE_CSV
+
+
+def test_rows_of_dataclasses_and_chosen_columns() -> None:
+    effects = samples.compare().effects
+    assert text_of(effects, "csv", columns=("step_key", "call")).splitlines()[:2] == [
+        "step_key,call",
+        "rbd/ssd/randread-4K-qd16,faster",
+    ]
+    assert text_of([], "table", empty="no runs here") == "no runs here\n"
+    assert text_of([], "json") == "[]\n"
+    assert text_of([], "csv", columns=("a", "b")) == "a,b\n"
+
+
+def test_what_cannot_be_rendered_is_an_error() -> None:
+    with pytest.raises(TypeError, match="no renderer"):
+        text_of(42)
+    with pytest.raises(TypeError, match="no renderer"):
+        text_of("text")
+    with pytest.raises(UsageError, match="not an output"):
+        text_of([], "yaml")
+
+
+@pytest.mark.parametrize(
+    ("figure", "expected"),
+    [
+        (Figure(232, "1/s", 231, 233), "±1"),
+        (Figure(232, "1/s", 231.8, 232.1), "±0.2"),
+        (Figure(14200, "1/s", 14000, 14300), "±1%"),
+        (Figure(4.3e6, "ns", 4.2e6, 4.31e6), "±2%"),
+        (Figure(232, "1/s"), ""),
+        (Figure(None, "1/s"), ""),
+    ],
+)
+def test_plus_minus_is_the_wider_half(figure: Figure, expected: str) -> None:
+    assert figures.plus_minus(figure) == expected
+
+
+@pytest.mark.parametrize(
+    ("ratio", "expected"),
+    [(0.96, "−4.0%"), (0.987, "−1.3%"), (2.88, "+188%"), (1.0, "0%"), (None, "n/a"), (math.nan, "n/a"), (0.5, "−50%")],
+)
+def test_change(ratio: float | None, expected: str) -> None:
+    assert figures.change_text(ratio) == expected
+
+
+def test_range_writes_a_shared_unit_once() -> None:
+    assert figures.range_text(Figure(4.3e6, "ns", 4.28e6, 4.33e6)) == "4.28–4.33 ms"
+    assert figures.range_text(Figure(1e6, "ns", 0.98e6, 1.02e6)) == "980 µs–1.02 ms"
+    assert figures.range_text(Figure(1e6, "ns")) == ""
+
+
+def test_write_amplification_is_a_factor_whatever_its_unit_is_called() -> None:
+    point = dataclasses.replace(samples.ladder().groups[2].points[1], write_amplification=Figure(14.2, "ratio"))
+    assert figures.figure_of(point, "write_amplification").unit == ""
+
+
+def test_cells_say_their_unit() -> None:
+    assert table.cell_text("size_bytes", 512) == "512 B"
+    assert table.cell_text("duration_s", 312.0) == "5 min 12 s"
+    assert table.cell_text("latency_ns", 4.3e6) == "4.30 ms"
+    assert table.cell_text("hit_ratio", 0.61) == "61 %"
+    assert table.cell_text("iops_per_s", 12.0) == "12"
+    assert table.cell_text("complete", False) == "no"
+    assert table.cell_text("anything", None) == "–"
+
+
+def test_patterns_that_differ_in_more_than_their_load_have_different_names() -> None:
+    point = samples.ladder().groups[0].points[0]
+    assert labels.pattern(point) == "4K random read, QD 1"
+    cold = dataclasses.replace(point, pattern=point.pattern + "-cold")
+    assert labels.pattern(cold) == "4K random read, QD 1 (cold)"
+    jobs = dataclasses.replace(point, pattern=point.pattern + "-j4", jobs=4)
+    assert labels.pattern(jobs) == "4K random read, QD 1, 4 jobs"
