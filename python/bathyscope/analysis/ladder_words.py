@@ -73,21 +73,18 @@ def group_sentence(points: Sequence[PointFinding], losses: Sequence[RungLoss]) -
 
 
 def headline(groups: Sequence[RungGroup]) -> str:
-    """Return the run in a sentence per device class: its deepest random read and write on the highest layer."""
-    sentences = []
+    """Return the run in one short sentence: the highest layer's deepest read and write on each device class."""
+    parts = []
     for device_class in dict.fromkeys(group.device_class for group in groups):
         own = [_top(group) for group in groups if group.device_class == device_class]
         measured = [p for p in own if p is not None]
         chosen = [c for c in (_deepest(measured, reads=True), _deepest(measured, reads=False)) if c is not None]
+        figures = " and ".join(f"{format_rate(p.iops.value or 0)} IOPS of {load_words(p)}" for p in chosen)
         if chosen:
-            parts = [
-                f"{_capital(layer_words(p.layer))}, {_figure_words(p)}, {p.verdict.sentence.split('; ')[0]}"
-                for p in chosen
-            ]
-            sentences.append(f"{device_class or 'all devices'}: " + "; ".join(parts))
-    if not sentences:
+            parts.append(f"{_capital(layer_words(chosen[0].layer))} on {device_class or 'all devices'}: {figures}")
+    if not parts:
         return "No figure of this run can be shown; the caveats say why."
-    return ". ".join(sentences) + "."
+    return ". ".join(parts) + "."
 
 
 def _top(group: RungGroup) -> PointFinding | None:

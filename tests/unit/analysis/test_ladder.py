@@ -186,8 +186,10 @@ def test_environment_and_commands(finding: LadderFinding) -> None:
 
 
 def test_the_headline_names_every_device_class(finding: LadderFinding) -> None:
-    assert finding.headline.startswith("hdd: RBD, 4K random read at QD16")
-    assert "ssd: RBD" in finding.headline
+    assert finding.headline.startswith("RBD on hdd: ")
+    assert "IOPS of 4K random read at QD16" in finding.headline
+    assert "RBD on ssd: " in finding.headline
+    assert len(finding.headline) < 250, "a headline is short"
     assert all(g.sentence for g in finding.groups)
 
 
