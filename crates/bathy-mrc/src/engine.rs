@@ -10,6 +10,7 @@ use bathy_policy::{PolicyKind, PolicyOptions, visit_policy};
 
 use self::cache::{Consume, Make, Piece};
 pub use self::counts::{EngineCounts, MAX_WINDOWS, OpCounts, Windows};
+use crate::hash::{DEFAULT_STRATA_BITS, SamplingHash};
 use crate::key_ids::KeyIds;
 use crate::lines::{Io, LineSize};
 use crate::simulate::Fidelity;
@@ -53,9 +54,21 @@ pub struct EngineOptions {
     pub admission: AdmissionOptions,
     /// Windows of time that are counted apart, if any.
     pub windows: Option<Windows>,
+    /// In a miniature, aligned regions of this many bytes are sampled whole; less than a line means single lines.
+    ///
+    /// A request hits when all of its lines do, which single lines cannot tell: a sample of lines overestimates the
+    /// hits of requests of several lines by up to 25 points (a virtual disk of 4 KiB to 64 KiB requests). Regions must
+    /// be much larger than requests, and then there must be thousands of them in the sample.
+    pub sample_region_bytes: u64,
 }
 
 impl EngineOptions {
+    /// Lines of a region that is sampled whole, as a power of two.
+    fn region_bits(&self) -> u32 {
+        let lines = self.sample_region_bytes / self.line.bytes();
+        lines.checked_ilog2().unwrap_or(0).min(32 - DEFAULT_STRATA_BITS)
+    }
+
     /// Whether the fetch size fits the line.
     pub fn is_valid(&self) -> bool {
         let (line, fetch) = (self.line.bytes(), self.fetch_bytes);
@@ -99,6 +112,8 @@ pub struct EngineSweep {
     threshold: u64,
     ids: KeyIds,
     pieces: Vec<Piece>,
+    region_bits: u32,
+    hash: SamplingHash,
     engines: Vec<Box<dyn Consume + Send>>,
 }
 
@@ -131,6 +146,8 @@ impl EngineSweep {
                 .unwrap_or(0),
             ids: KeyIds::new(),
             pieces: Vec::new(),
+            region_bits: options.region_bits(),
+            hash: SamplingHash::new(salt(fidelity), DEFAULT_STRATA_BITS, options.region_bits()),
             engines,
         }
     }
@@ -165,11 +182,11 @@ impl EngineSweep {
     }
 
     fn split(&mut self, request: TimedIo) {
-        let hash = self.fidelity.hash();
         let full = self.fidelity == Fidelity::Full;
         let fetch_shift = self.options.fetch_bytes.trailing_zeros();
         let mut pieces = self.options.line.pieces(request.io);
-        let share = 1.0 / pieces.lines() as f64;
+        let line_share = 1.0 / pieces.lines() as f64;
+        let mut share = 0.0;
         let from = self.pieces.len();
         let window = self
             .options
@@ -178,10 +195,16 @@ impl EngineSweep {
         loop {
             let (start, end) = pieces.peek_range();
             let Some((key, bytes)) = pieces.next() else { break };
-            let hash = if full { 0 } else { hash.hash(key) };
+            let region = key >> self.region_bits;
+            let hash = if full { 0 } else { self.hash.hash(key) };
             if hash > self.threshold {
                 continue;
             }
+            match self.pieces[from..].last_mut() {
+                Some(before) if before.region == region => before.region_share = 0.0,
+                _ => share = 0.0,
+            }
+            share += line_share;
             let known = self.ids.len();
             let id = self.ids.id(key);
             self.pieces.push(Piece {
@@ -193,15 +216,23 @@ impl EngineSweep {
                 id,
                 bytes,
                 window,
-                share,
+                region,
+                region_share: share,
                 write: request.io.write,
                 first_touch: self.ids.len() > known,
-                last: false,
+                request_end: false,
             });
         }
         if let Some(last) = self.pieces[from..].last_mut() {
-            last.last = true;
+            last.request_end = true;
         }
+    }
+}
+
+fn salt(fidelity: Fidelity) -> u64 {
+    match fidelity {
+        Fidelity::Full => 0,
+        Fidelity::Miniature { salt, .. } => salt,
     }
 }
 

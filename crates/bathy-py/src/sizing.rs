@@ -299,7 +299,8 @@ impl EnginePass {
     /// `others`, the groups that have no engine of their own.
     #[pyo3(signature = (policy_name, line_bytes, sizes_lines, *, group=None, others=false, rate=None, min_lines=500,
         salt=0, fetch_bytes=None, small_in_ram=true, on_write="allocate", n_hit=None, stream_cutoff_bytes=None,
-        write_budget_bytes_per_day=None, windows=None))]
+        write_budget_bytes_per_day=None, windows=None,
+        sample_region_bytes=1 << 20))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn add_engine(
         &mut self,
@@ -318,6 +319,7 @@ impl EnginePass {
         stream_cutoff_bytes: Option<u64>,
         write_budget_bytes_per_day: Option<u64>,
         windows: Option<(u64, u64)>,
+        sample_region_bytes: u64,
     ) -> PyResult<usize> {
         let sizes = slice("sizes_lines", &sizes_lines)?;
         let fidelity = fidelity(rate, min_lines, salt)?;
@@ -340,6 +342,7 @@ impl EnginePass {
                 write_budget_bytes_per_day,
             },
             windows: windows.map(|(origin_ns, length_ns)| Windows { origin_ns, length_ns }),
+            sample_region_bytes,
         };
         if !options.is_valid() {
             return Err(PyValueError::new_err(format!(

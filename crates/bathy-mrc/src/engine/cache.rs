@@ -24,11 +24,14 @@ pub(super) struct Piece {
     pub(super) bytes: u32,
     /// Window that the request counts in.
     pub(super) window: u32,
-    /// One over the lines of the request.
-    pub(super) share: f64,
+    /// The region that is sampled whole.
+    pub(super) region: u64,
+    /// With the last piece of a region, the share of the request's lines in the region; else 0.
+    pub(super) region_share: f64,
     pub(super) write: bool,
     pub(super) first_touch: bool,
-    pub(super) last: bool,
+    /// The last piece of the request.
+    pub(super) request_end: bool,
 }
 
 /// An engine of any policy.
@@ -262,21 +265,23 @@ impl<P: Policy> Engine<P> {
         };
         counts.bytes += f64::from(piece.bytes);
         counts.bytes_hit += f64::from(bytes_hit);
-        if whole_requests {
-            if piece.last {
-                counts.requests += 1.0;
-                counts.requests_hit += f64::from(u8::from(!self.request_missed));
-                counts.requests_cold += f64::from(u8::from(self.request_cold));
-                self.request_missed = false;
-                self.request_cold = false;
-            }
+        // Of a sample, the lines of a region are there all or none: each region counts as a part of a request.
+        let share = match (whole_requests, piece.request_end) {
+            (true, true) => 1.0,
+            (true, false) => 0.0,
+            (false, _) => piece.region_share,
+        };
+        if share <= 0.0 {
             return;
         }
-        counts.requests += piece.share;
-        counts.requests_hit += if hit { piece.share } else { 0.0 };
-        counts.requests_cold += if piece.first_touch { piece.share } else { 0.0 };
-        if !piece.write {
-            self.parts.add(piece.key, piece.share, hit);
+        let hit_all = !self.request_missed;
+        counts.requests += share;
+        counts.requests_hit += if hit_all { share } else { 0.0 };
+        counts.requests_cold += if self.request_cold { share } else { 0.0 };
+        self.request_missed = false;
+        self.request_cold = false;
+        if !piece.write && !whole_requests {
+            self.parts.add(piece.region, share, hit_all);
         }
     }
 }

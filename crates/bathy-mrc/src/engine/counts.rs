@@ -25,7 +25,7 @@ impl Windows {
     }
 }
 
-/// Counts of one direction. Fractions come from samples, where a request counts by the share of its sampled lines.
+/// Counts of one direction. Fractions come from samples, where a request counts by its sampled share.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OpCounts {
     /// Requests.
@@ -96,10 +96,10 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Adds the share of a read request that one sampled line stands for.
+    /// Adds the share of a read request that lies in a sampled region.
     #[inline]
-    pub(super) fn add(&mut self, key: u64, share: f64, hit: bool) {
-        let part = (mix64(key) >> 61) as usize;
+    pub(super) fn add(&mut self, region: u64, share: f64, hit: bool) {
+        let part = (mix64(region) >> 61) as usize;
         self.requests[part] += share;
         self.hits[part] += if hit { share } else { 0.0 };
     }

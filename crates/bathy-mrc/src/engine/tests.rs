@@ -14,6 +14,7 @@ fn options(policy: PolicyKind, line: u64, fetch: u64) -> EngineOptions {
         write_mode: WriteMode::Allocate,
         admission: AdmissionOptions::default(),
         windows: None,
+        sample_region_bytes: 0,
     }
 }
 
@@ -320,6 +321,35 @@ fn a_miniature_is_close_and_knows_its_error() {
     assert!(
         inside * 10 >= points * 8,
         "{inside} of {points} within two standard errors"
+    );
+}
+
+/// Requests of several lines of which the last is always cold: no request hits, most lines do.
+#[test]
+fn regions_tell_whether_whole_requests_hit_and_lines_do_not() {
+    let run = |region_bytes| {
+        let mut options = options(PolicyKind::Lru, 4096, 4096);
+        options.sample_region_bytes = region_bytes;
+        let fidelity = Fidelity::Miniature {
+            rate: 0.25,
+            min_lines: 500,
+            salt: 3,
+        };
+        let mut sweep = EngineSweep::new(options, &[200_000], fidelity);
+        for round in 0..8u64 {
+            sweep.access(
+                (0..4000u64).map(|object| io((object << 20) + round * 4096, 8 * 4096, false)),
+                1,
+            );
+        }
+        let reads = sweep.results()[0].counts.reads;
+        (reads.requests_hit / reads.requests, reads.requests)
+    };
+    assert_eq!(run(1 << 20).0, 0.0);
+    assert!(run(0).0 > 0.7);
+    assert!(
+        (run(1 << 20).1 / 32_000.0 - 1.0).abs() < 0.05,
+        "a quarter of the requests, scaled"
     );
 }
 
