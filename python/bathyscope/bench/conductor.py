@@ -241,7 +241,7 @@ class Conductor:
             resources = Resources(self._host, self._session, self._target, self._journal)
             for image in images:
                 if not self._journal.recall(f"made {image}"):
-                    resources.make_image(image)
+                    resources.make_image(image, client_cache=self._plan.client_cache)
                     self._journal.remember(f"made {image}", value=True)
         if self._plan.prefill:
             empty = [(need, step) for need, step in wanted.items() if not self._journal.recall(f"prefilled {need}")]

@@ -43,13 +43,17 @@ class Resources:
         self._journal = journal
 
     def make_pool(self, need: PoolNeed, nodes: Sequence[OsdNode]) -> None:
-        """Make a replicated pool on the OSDs of one device class, tagged as ours. Raises ClusterError."""
-        if need.name in cluster.pools(self._session):
-            return
+        """Make a replicated pool on the OSDs of one device class, tagged as ours. Raises ClusterError.
+
+        Every command may be repeated: a kill may have come between any two of them. A pool that is not there (any
+        more) takes what the journal remembers of its content with it.
+        """
+        if need.name not in cluster.pools(self._session):
+            self._journal.forget_facts(need.name)
         members = [node for node in nodes if need.device_class in ("", node.device_class)]
         if not members:
             raise ClusterError(f"the cluster has no OSD of the device class '{need.device_class}'")
-        size = need.replicas or int(self._option("osd_pool_default_size", "3"))
+        size = need.replicas or default_replicas(self._session)
         hosts = len({node.host for node in members})
         if len(members) < size:
             raise ClusterError(
@@ -59,7 +63,7 @@ class Resources:
             )
         rule = f"{need.name}-rule"
         self._journal.will_change("crush_rule", name=rule)
-        words = {"name": rule, "root": self._root(), "type": "host" if hosts >= size else "osd"}
+        words = {"name": rule, "root": self._root(members), "type": "host" if hosts >= size else "osd"}
         if need.device_class:
             words["class"] = need.device_class
         cluster.send(self._session, "crush_rule", "mon", "osd crush rule create-replicated", **words)
@@ -84,20 +88,27 @@ class Resources:
                 words |= {"yes_i_really_mean_it": True}  # type: ignore[dict-item]
             cluster.send(self._session, f"pool-{name}", "mon", "osd pool set", **words)
 
-    def _option(self, name: str, default: str) -> str:
-        with contextlib.suppress(ClusterError):
-            value = self._session.json("mon", "config get", who="mon", key=name)
-            if isinstance(value, str | int):
-                return str(value)
-        return default
+    def _root(self, members: Sequence[OsdNode]) -> str:
+        """Return the CRUSH root that holds the most of `members`; usually there is only `default`.
 
-    def _root(self) -> str:
-        """Return the CRUSH root that holds the most OSDs; usually there is only `default`."""
-        tree = self._session.json("mon", "osd tree")
-        roots = [node for node in tree["nodes"] if node["type"] == "root" and "~" not in node["name"]]
-        if not roots:
-            raise ClusterError("the CRUSH map has no root")
-        return str(max(roots, key=lambda node: len(node.get("children", [])))["name"])
+        Raises ClusterError when none holds any.
+        """
+        tree = self._session.json("mon", "osd tree") or {}
+        nodes = {int(node["id"]): node for node in tree.get("nodes", [])}
+        wanted = {node.osd for node in members}
+
+        def held(number: int) -> int:
+            children = nodes.get(number, {}).get("children", [])
+            return (number in wanted) + sum(held(int(child)) for child in children)
+
+        roots = {
+            str(node["name"]): held(number)
+            for number, node in nodes.items()
+            if node["type"] == "root" and "~" not in node["name"]
+        }
+        if not any(roots.values()):
+            raise ClusterError("the CRUSH map has no root with these OSDs", hint="look at: ceph osd tree")
+        return max(roots, key=roots.__getitem__)
 
     def wait_until_settled(self, note: Callable[[str], None], timeout_s: float = 300.0) -> None:
         """Wait until all placement groups are active and clean. Raises UnhealthyError after `timeout_s`."""
@@ -114,19 +125,26 @@ class Resources:
                 told = True
             self._host.sleep(0.25)
 
-    def make_image(self, need: ImageNeed) -> None:
-        """Make an image unless it exists. It goes with its pool, so the pool's journal entry covers it."""
-        access = rbd_usage.access(self._target)
-        argv = ["rbd", *access, "create", f"{need.pool}/{need.name}"]
-        argv += ["--size", f"{need.size_bytes}B", "--object-size", f"{need.object_size_bytes}B"]
+    def make_image(self, need: ImageNeed, *, client_cache: bool = False) -> None:
+        """Make an image unless it exists. It goes with its pool, so the pool's journal entry covers it.
+
+        Without `client_cache` librbd's cache is off for this image (a setting in its own metadata): with it a
+        write counts as done before any OSD has it, and a queue depth of 16 puts up to 1,024 writes in flight.
+        """
+        image = f"{need.pool}/{need.name}"
         # Exclusive lock and what builds on it would only add the lock's own cost to a single writer.
-        argv += ["--image-feature", "layering"]
-        completed = self._host.run(
-            ProcessRequest(f"create-{need.name}", tuple(argv), timeout_s=60.0, root=self._target.root)
-        )
+        sizes = ("--size", f"{need.size_bytes}B", "--object-size", f"{need.object_size_bytes}B")
+        self._rbd(f"create-{need.name}", ("create", image, *sizes, "--image-feature", "layering"), accept="exists")
+        if not client_cache:
+            self._rbd(f"cache-{need.name}", ("config", "image", "set", image, "rbd_cache", "false"))
+
+    def _rbd(self, label: str, words: tuple[str, ...], *, accept: str | None = None) -> None:
+        """Run one `rbd` command. Raises ToolError unless it succeeds or says `accept`."""
+        argv = ("rbd", *rbd_usage.access(self._target), *words)
+        completed = self._host.run(ProcessRequest(label, argv, timeout_s=60.0, root=self._target.root))
         text = completed.stderr.decode(errors="replace")
-        if completed.exit_code != 0 and "exists" not in text:
-            raise ToolError(f"the image {need.pool}/{need.name} could not be made: {_last_line(text)}")
+        if completed.exit_code != 0 and (accept is None or accept not in text):
+            raise ToolError(f"`rbd {' '.join(words[:4])}` failed: {_last_line(text)}")
 
     def undo(self, change: Change) -> None:
         """Undo one change of the kinds crush_rule and pool. Raises ClusterError."""
@@ -156,19 +174,32 @@ class Resources:
 
     @contextlib.contextmanager
     def _deletion_allowed(self) -> Iterator[None]:
-        """Let the monitors delete our pool, and put their setting back exactly as it was."""
-        rows = self._session.json("mon", "config dump") or []
-        old = [str(r["value"]) for r in rows if r.get("name") == _DELETE_OPTION and r.get("section") == "mon"]
-        value = old[0] if old else None
-        change = self._journal.will_change("config", who="mon", name=_DELETE_OPTION, value=value)
-        cluster.send(self._session, "allow", "mon", "config set", who="mon", name=_DELETE_OPTION, value="true")
+        """Let the monitors delete our pool for a moment, and put their setting back exactly as it was.
+
+        Their run-time overrides are changed, not the cluster's configuration: an override wins over ceph.conf too,
+        and is forgotten at the monitor's next start at the latest.
+        """
+        settings = Settings(self._session, self._journal)
+        names = [f"mon.{monitor['name']}" for monitor in (self._session.json("mon", "mon dump") or {}).get("mons", [])]
+        old = settings.overrides(names, [_DELETE_OPTION])
+        each = [{"daemon": daemon, "option": _DELETE_OPTION, "value": o[_DELETE_OPTION]} for daemon, o in old.items()]
+        changes = self._journal.will_change_all("mon_option", each)
         try:
-            # The monitors take up a changed option within a moment, not at once.
-            self._host.sleep(1.0)
+            for daemon in old:
+                cluster.send(self._session, "allow", daemon, "config set", var=_DELETE_OPTION, val=["true"])
             yield
         finally:
-            Settings(self._session, self._journal).undo(change)
-            self._journal.undone(change)
+            problems = settings.undo(changes)
+            self._journal.undone(*(change for change in changes if change.number not in problems))
+
+
+def default_replicas(session: CephSession) -> int:
+    """Return the replicas that the monitors give to a new pool, as they see it: ceph.conf included."""
+    for monitor in (session.json("mon", "mon dump") or {}).get("mons", []):
+        with contextlib.suppress(ClusterError, TypeError, ValueError, KeyError):
+            answer = session.json(f"mon.{monitor['name']}", "config get", var="osd_pool_default_size")
+            return int(answer["osd_pool_default_size"])
+    return 3
 
 
 def _placement_groups(osds: int, size: int) -> int:

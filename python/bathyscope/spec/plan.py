@@ -140,6 +140,9 @@ class Plan(Model):
     seed: int = Field(default=1, ge=0)
     replicas: int | None = Field(default=None, gt=0, le=10, description="of our pools; none: the cluster's default")
     prefill: bool = True
+    client_cache: bool = Field(
+        default=False, description="librbd's cache; with it a write is done before an OSD has it"
+    )
     limits: Limits = Limits()
     capture: Capture = Capture()
     quiesce: Quiesce = Quiesce()
