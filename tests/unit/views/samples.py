@@ -120,7 +120,9 @@ def _verdict(device_class: str, layer: str, op: str, depth: int) -> Verdict:
     )
 
 
-def point(device_class: str, layer: str, op: str, size: int, depth: int, iops: float) -> PointFinding:
+def point(  # noqa: PLR0917 - a configuration has as many parts
+    device_class: str, layer: str, op: str, size: int, depth: int, iops: float
+) -> PointFinding:
     name = pattern_name(op, size, depth)
     key = f"{layer}/{device_class}/{name}"
     mean_ns = depth / iops * 1e9
@@ -171,7 +173,10 @@ def _loss(lower: PointFinding, upper: PointFinding) -> RungLoss:
         return RungLoss(
             lower.layer, upper.layer, Figure(None, "ratio"), Figure(None, "ns"), "Cannot tell: a point was refused."
         )
-    assert lower.iops.value and upper.iops.value and lower.latency_ns_mean.value and upper.latency_ns_mean.value
+    assert lower.iops.value is not None
+    assert upper.iops.value is not None
+    assert lower.latency_ns_mean.value is not None
+    assert upper.latency_ns_mean.value is not None
     ratio = upper.iops.value / lower.iops.value
     added = upper.latency_ns_mean.value - lower.latency_ns_mean.value
     return RungLoss(

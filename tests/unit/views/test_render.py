@@ -7,10 +7,11 @@ import json
 import math
 
 import pytest
+from rich.cells import cell_len
+
 from bathyscope.errors import UsageError
 from bathyscope.records.finding import Figure
 from bathyscope.views import figures, labels, render, table
-from rich.cells import cell_len
 
 from . import golden, samples
 
@@ -92,7 +93,7 @@ def test_a_refused_point_shows_its_reason_and_no_number_in_any_output() -> None:
 
 def test_json_is_strict_and_whole() -> None:
     finding = samples.ladder()
-    plain = json.loads(text_of(finding, "json"), parse_constant=lambda name: pytest.fail(name))
+    plain = json.loads(text_of(finding, "json"), parse_constant=pytest.fail)
     assert plain["finding"] == "LadderFinding"
     assert len(plain["groups"]) == 12
     assert len(plain["series"]) == len(finding.series)

@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+
 from bathyscope.errors import StoreError
 from bathyscope.views import report
 from bathyscope.views.report.data import json_for_html
@@ -184,6 +185,7 @@ def test_the_page_draws_every_open_chart_in_a_browser(tmp_path: Path) -> None:
     assert drawn is not None
     assert int(drawn[1]) == 2 + 2 + 12 + 3 * 4
     assert 'data-failed="0"' in dom
+    assert 'data-idle="done"' in dom
     assert dom.count('class="mark-symbol role-mark') >= 2
     assert dom.count('class="mark-line role-mark') >= 12
     assert dom.count('class="mark-rect role-mark') >= 2

@@ -30,9 +30,12 @@
   const state = new WeakMap();
   let pending = 0, failed = 0;
 
+  // What is folded away still has a width, so the fold itself is asked.
+  const folded = (element) => !element.clientWidth || element.closest("details:not([open])") !== null;
+
   function draw(element) {
     const id = element.dataset.chart;
-    if (state.get(element) === id || !element.clientWidth) return Promise.resolve();
+    if (state.get(element) === id || folded(element)) return Promise.resolve();
     state.set(element, id);
     const chart = charts().charts[id];
     if (!chart) { element.classList.add("empty"); return Promise.resolve(); }
@@ -61,10 +64,12 @@
     for (const entry of entries) if (entry.isIntersecting) draw(entry.target);
   }, { rootMargin: "400px" });
   all.forEach((element) => near.observe(element));
+  // What is in sight is drawn at once; observers wait for a frame, which a printer or a hidden tab never gives.
+  all.filter((e) => !folded(e) && e.getBoundingClientRect().top < innerHeight + 400).forEach(draw);
 
   const IDLE_LIMIT = 60;
-  const idle = window.requestIdleCallback || ((work) => setTimeout(work, 30));
-  const visible = () => all.filter((e) => e.clientWidth && !e.classList.contains("drawn") && !e.classList.contains("empty"));
+  const idle = (work) => (window.requestIdleCallback ? requestIdleCallback(work, { timeout: 250 }) : setTimeout(work, 30));
+  const visible = () => all.filter((e) => !folded(e) && !e.classList.contains("drawn") && !e.classList.contains("empty"));
   let idleCount = 0;
   (function next() {
     idle(() => {
