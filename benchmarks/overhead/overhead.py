@@ -1,0 +1,180 @@
+"""What measuring costs, measured on a real cluster: three checks, each with its figure and its limit.
+
+    python benchmarks/overhead/overhead.py --lab NAME [--check time|capture|plain] [--pairs 5] [--runtime 10]
+
+time      A plan of 12 steps takes at most 1.25 times the sum of its fio runtimes (ramp counted as runtime).
+capture   IOPS with full capture and with none, interleaved pairs: the medians differ by at most 3 %.
+plain     Our figures for a job equal those of plain fio on the same command line, run in turns, within the
+          run-to-run interval (95 % bootstrap interval of the ratio of the medians holds 1).
+
+Prints one JSON line for each check; exits 1 when a limit is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bathyscope import lab
+from bathyscope.bench import session
+from bathyscope.bench.conductor import Watcher
+from bathyscope.bench.load import run_load
+from bathyscope.host import ProcessRequest
+from bathyscope.host.local import LocalHost
+from bathyscope.layers import REGISTRY, LayerContext, LayerRows, answer_of
+from bathyscope.records import Step
+from bathyscope.spec import StepSpec, Target
+from bathyscope.spec.plan_file import parse_plan
+from bathyscope.store import RunDirectory, Workspace
+
+HOST = LocalHost()
+TIME_LIMIT, CAPTURE_LIMIT = 1.25, 0.03
+OFF = tuple(f"capture.{part}=false" for part in ("perf_counters", "op_history", "processes", "environment"))
+
+
+class Talk(Watcher):
+    """One line for each step on stderr."""
+
+    def step_ended(self, step: Step, rows: LayerRows) -> None:
+        print(f"  {step.step_key}: {sum(r.iops for r in rows.results):.0f} IOPS ({step.status})", file=sys.stderr)
+
+
+def measure(
+    target: Target, workspace: Path, text: str, *overrides: str, watcher: Watcher | None = None
+) -> RunDirectory:
+    plan = parse_plan(text, name="overhead", layers=list(REGISTRY), overrides=list(overrides))
+    return session.begin(HOST, Workspace(workspace), plan, target, watcher or Talk())
+
+
+def plan_text(name: str, layers: str, patterns: str, *, repeats: int, runtime_s: float, ramp_s: float) -> str:
+    return (
+        f"name: {name}\nlayers: [{layers}]\npatterns: [{patterns}]\naxes: {{image_size: 512M}}\n"
+        f"repeats: {repeats}\nruntime: {runtime_s}s\nramp: {ramp_s}s\nlimits: {{prolong: 0}}\n"
+    )
+
+
+def iops(run: RunDirectory) -> list[float]:
+    """Return the IOPS of each step, in order."""
+    table = run.tables()["result"].sort_by("step_index")
+    return [float(v) for v in table["iops"].to_pylist()]
+
+
+def check_time(target: Target, workspace: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Twelve steps of RADOS and RBD; everything from the start of the program's work to its end counts."""
+    text = plan_text(
+        "time", "rados, rbd", "randread-4K-qd16, randwrite-4K-qd16, read-64K-qd16", repeats=2,
+        runtime_s=options.runtime, ramp_s=1,
+    )  # fmt: skip
+    began = time.monotonic()
+    run = measure(target, workspace, text, "device_classes=ssd")
+    took_s = time.monotonic() - began
+    steps = run.tables()["step"].num_rows
+    loads_s = steps * (options.runtime + 1)
+    ratio = took_s / loads_s
+    return {"steps": steps, "took_s": round(took_s, 1), "loads_s": loads_s, "ratio": round(ratio, 3),
+            "limit": TIME_LIMIT, "ok": steps == 12 and ratio <= TIME_LIMIT}  # fmt: skip
+
+
+def check_capture(target: Target, workspace: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Pairs of a run with everything captured and one with nothing; which goes first alternates."""
+    text = plan_text("capture", "rbd", options.pattern, repeats=1, runtime_s=options.runtime, ramp_s=1)
+    ratios = []
+    for pair in range(options.pairs):
+        found: dict[str, float] = {}
+        for name in ("on", "off") if pair % 2 == 0 else ("off", "on"):
+            run = measure(target, workspace, text, "device_classes=ssd", *(OFF if name == "off" else ()))
+            found[name] = iops(run)[0]
+        ratios.append(found["on"] / found["off"])
+    loss = 1 - statistics.median(ratios)
+    return {"pattern": options.pattern, "pairs": options.pairs, "ratios": [round(r, 4) for r in ratios],
+            "median_loss": round(loss, 4), "limit": CAPTURE_LIMIT, "ok": abs(loss) <= CAPTURE_LIMIT}  # fmt: skip
+
+
+class PlainTurns(Watcher):
+    """After each of our steps, the same fio command line by itself, on the same images."""
+
+    def __init__(self, target: Target) -> None:
+        self.plain: list[float] = []
+        self.ours: list[float] = []
+        self._target = target
+        self._spec: StepSpec | None = None
+
+    def step_begins(self, number: int, total: int, step: StepSpec) -> None:  # noqa: ARG002 - the seam's signature
+        self._spec = step
+
+    def step_ended(self, step: Step, rows: LayerRows) -> None:
+        assert self._spec is not None
+        prefix = f"bathy-{step.run_id.rpartition('-')[2]}"
+        with tempfile.TemporaryDirectory(prefix="bathy-plain-") as scratch:
+            context = LayerContext(self._target, prefix, scratch)
+            requests = [without_logs(r) for r in REGISTRY[self._spec.layer].plan(self._spec, context)]
+            end = run_load(HOST, requests)
+        jobs = [json.loads(answer_of(HOST, a).stdout)["jobs"][0] for a in end.answers]
+        side = "read" if self._spec.pattern.reads else "write"
+        self.plain.append(sum(float(job[side]["iops"]) for job in jobs))
+        self.ours.append(sum(r.iops for r in rows.results))
+        print(f"  ours {self.ours[-1]:.0f}, plain fio {self.plain[-1]:.0f} IOPS", file=sys.stderr)
+
+
+def without_logs(request: ProcessRequest) -> ProcessRequest:
+    """Return the command as a person would type it: without our logs."""
+    ours = ("--write_", "--log_", "--per_job_logs")
+    return dataclasses.replace(request, argv=tuple(w for w in request.argv if not w.startswith(ours)))
+
+
+def check_plain(target: Target, workspace: Path, options: argparse.Namespace) -> dict[str, Any]:
+    text = plan_text("plain", "rbd", options.pattern, repeats=options.pairs, runtime_s=options.runtime, ramp_s=1)
+    turns = PlainTurns(target)
+    measure(target, workspace, text, "device_classes=ssd", watcher=turns)
+    low, high = ratio_interval(turns.ours, turns.plain)
+    ours, plain = [round(v) for v in turns.ours], [round(v) for v in turns.plain]
+    return {"pattern": options.pattern, "ours": ours, "plain": plain,
+            "ratio": round(statistics.median(turns.ours) / statistics.median(turns.plain), 4),
+            "interval_95": [round(low, 4), round(high, 4)], "ok": low <= 1 <= high}  # fmt: skip
+
+
+def ratio_interval(a: list[float], b: list[float], rounds: int = 20_000) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of median(a)/median(b) from paired turns."""
+    generator = np.random.default_rng(1)
+    picks = generator.integers(0, len(a), size=(rounds, len(a)))
+    ratios = np.median(np.array(a)[picks], axis=1) / np.median(np.array(b)[picks], axis=1)
+    return float(np.quantile(ratios, 0.025)), float(np.quantile(ratios, 0.975))
+
+
+CHECKS: dict[str, Callable[[Target, Path, argparse.Namespace], dict[str, Any]]] = {
+    "time": check_time,
+    "capture": check_capture,
+    "plain": check_plain,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lab", required=True, help="a running lab with ssd OSDs")
+    parser.add_argument("--check", choices=list(CHECKS), action="append")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--runtime", type=float, default=10.0, help="seconds of a step")
+    parser.add_argument("--pattern", default="randread-4K-qd16")
+    options = parser.parse_args()
+    target = lab.load(options.lab).target()
+    all_ok = True
+    for name in options.check or list(CHECKS):
+        with tempfile.TemporaryDirectory(prefix="bathy-overhead-") as workspace:
+            result = CHECKS[name](target, Path(workspace), options)
+        print(json.dumps({"check": name, **result}), flush=True)
+        all_ok = all_ok and bool(result["ok"])
+    sys.exit(0 if all_ok else 1)
+
+
+if __name__ == "__main__":
+    main()
