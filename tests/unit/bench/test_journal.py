@@ -1,0 +1,137 @@
+"""The journal is written before a change, survives a kill in the middle of a line, and knows its owner."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bathyscope.bench.journal import Journal, damaged_journals, journal_directory, journals, process_start_ticks
+from bathyscope.errors import BusyError, StoreError
+from bathyscope.host.fake import FakeHost
+from bathyscope.spec import Target
+
+TARGET = Target(name="lab", conf="/etc/ceph/ceph.conf")
+RUN = "20260101-000000-abcdef"
+
+
+def stat(pid: int, start_ticks: int, name: str = "python") -> bytes:
+    fields = ["S", *["0"] * 18, str(start_ticks), *["0"] * 20]
+    return f"{pid} ({name}) {' '.join(fields)}\n".encode()
+
+
+def host(**others: bytes) -> FakeHost:
+    files: dict = {f"/proc/{os.getpid()}/stat": stat(os.getpid(), 77)}
+    return FakeHost(files={**files, **{f"/proc/{pid.lstrip('p')}/stat": text for pid, text in others.items()}})
+
+
+def made(directory: Path, on: FakeHost | None = None) -> Journal:
+    return Journal.create(directory, RUN, "/ws/runs/x", TARGET, on or host())
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    journal = made(tmp_path)
+    pool = journal.will_change("pool", name="bathy-abcdef-rbd")
+    rule = journal.will_change("crush_rule", name="bathy-abcdef-rbd-rule")
+    journal.remember("prefilled x", value=True)
+    journal.undone(pool)
+    again = Journal.load(journal.path)
+    assert (again.run_id, again.target) == (RUN, TARGET)
+    assert [(c.number, c.kind, c.details) for c in again.pending()] == [(rule.number, "crush_rule", rule.details)]
+    assert again.recall("prefilled x") is True
+    assert again.owner_alive(host())
+
+
+def test_a_change_is_on_disk_before_it_is_made(tmp_path: Path) -> None:
+    journal = made(tmp_path)
+    journal.will_change("pool", name="bathy-x")
+    last = json.loads(journal.path.read_bytes().splitlines()[-1])
+    assert (last["event"], last["kind"], last["details"]) == ("change", "pool", {"name": "bathy-x"})
+
+
+def test_the_same_pending_change_is_written_once_but_again_after_it_was_undone(tmp_path: Path) -> None:
+    journal = made(tmp_path)
+    first = journal.will_change("pool", name="a")
+    assert journal.will_change("pool", name="a") == first
+    journal.undone(first)
+    second = journal.will_change("pool", name="a")
+    assert second.number != first.number
+    assert journal.pending() == [second]
+
+
+@given(st.integers(1, 200), st.binary(max_size=30).filter(lambda b: b"\n" not in b))
+def test_a_kill_at_any_byte_loses_at_most_the_change_that_was_never_made(cut: int, tail: bytes) -> None:
+    import tempfile  # noqa: PLC0415 - hypothesis repeats the body, so the directory is made here
+
+    with tempfile.TemporaryDirectory() as directory:
+        journal = made(Path(directory))
+        journal.will_change("pool", name="a")
+        whole = journal.path.read_bytes()
+        journal.will_change("pool", name="b")
+        line = journal.path.read_bytes()[len(whole) :]
+        journal.path.write_bytes(whole + line[: min(cut, len(line) - 1)] + (tail if cut > len(line) else b""))
+        again = Journal.load(journal.path)
+        assert [c.details["name"] for c in again.pending()] == ["a"]
+        # Going on cuts the torn tail off, or the next line would be lost in it.
+        again.take_over(host())
+        again.will_change("pool", name="c")
+        assert [c.details["name"] for c in Journal.load(journal.path).pending()] == ["a", "c"]
+
+
+def test_a_living_owner_keeps_the_journal_a_dead_one_or_a_reused_pid_does_not(tmp_path: Path) -> None:
+    journal = made(tmp_path)
+    text = journal.path.read_text().replace(f'"pid":{os.getpid()}', '"pid":4242')
+    journal.path.write_text(text)
+    other = Journal.load(journal.path)
+    alive, reused, dead = host(p4242=stat(4242, 77)), host(p4242=stat(4242, 78)), host()
+    assert other.owner_alive(alive)
+    with pytest.raises(BusyError, match="4242"):
+        other.take_over(alive)
+    assert not other.owner_alive(reused)
+    assert not other.owner_alive(dead)
+    other.take_over(dead)
+    assert Journal.load(journal.path).owner_alive(dead)
+
+
+def test_a_process_name_with_parentheses_and_spaces_does_not_shift_the_fields() -> None:
+    fake = host(p9=stat(9, 123, name="a) b (c"))
+    assert process_start_ticks(fake, 9) == 123
+    assert process_start_ticks(fake, 10) is None
+
+
+def test_close_removes_the_journal_only_when_nothing_is_pending(tmp_path: Path) -> None:
+    journal = made(tmp_path)
+    change = journal.will_change("pool", name="a")
+    journal.close()
+    assert journal.path.exists()
+    journal.undone(change)
+    journal.close()
+    assert not journal.path.exists()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}\n", b"[1]\n", b'{"event":"owner","pid":1,"start_ticks":1}\n', b'{"event":"run"}\n', b"\xff\n"]
+)
+def test_a_damaged_journal_is_told_and_listed_but_does_not_stop_the_others(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "bad.jsonl").write_bytes(content)
+    with pytest.raises(StoreError, match=r"bad\.jsonl"):
+        Journal.load(tmp_path / "bad.jsonl")
+    made(tmp_path)
+    assert [j.run_id for j in journals(tmp_path)] == [RUN]
+    assert damaged_journals(tmp_path) == [tmp_path / "bad.jsonl"]
+
+
+def test_without_a_place_to_write_nothing_may_be_changed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError) as error:
+        made(tmp_path / "file" / "journal")
+    assert "XDG_STATE_HOME" in (error.value.hint or "")
+
+
+def test_where_journals_lie() -> None:
+    assert journal_directory({"XDG_STATE_HOME": "/s"}) == Path("/s/bathyscope/journal")
+    assert journal_directory({"XDG_STATE_HOME": "relative"}) == Path.home() / ".local/state/bathyscope/journal"
