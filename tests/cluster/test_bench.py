@@ -1,163 +1,345 @@
-"""A run on a real Ceph, from the plan to the tables, and nothing left on the cluster."""
+"""`bathy bench` on a real Ceph: what was asked for is what runs, is counted, and is taken away again."""
 
 from __future__ import annotations
 
-import os
+import contextlib
+import json
 import re
+import shlex
+import shutil
 import signal
+import socket
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from subprocess import Popen
+from typing import Any
 
-import pyarrow.compute as pc
 import pytest
 
+from bathyscope.bench import session as bench
 from bathyscope.bench.commands_run import commands_of
-from bathyscope.spec.plan import expand
-from bathyscope.spec.plan_file import parse_plan
-from bathyscope.store import Workspace
+from bathyscope.bench.conductor import Watcher
+from bathyscope.errors import BathyscopeError
+from bathyscope.host.local import LocalHost
+from bathyscope.layers import REGISTRY
+from bathyscope.spec import FioClient, StepSpec
+from bathyscope.spec.plan import Plan, expand
+from bathyscope.spec.plan_file import parse_plan, preset_text
+from bathyscope.store import RunDirectory, Workspace
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(os.geteuid() != 0, reason="loop devices and control groups need root"),
-]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+HOST = LocalHost()
+SMOKE = ("bench", "run", "--preset", "smoke")
+TABLES = (
+    *("run", "step", "result", "interval", "histogram", "perf_counter", "op", "device_sample", "process_sample"),
+    *("environment", "placement", "caveat"),
+)
 
-SHORT = ("--preset", "smoke", "--set", "image_size=32M")
+
+def plan(text: str, *overrides: str) -> Plan:
+    return parse_plan(text, name="test", layers=list(REGISTRY), overrides=list(overrides))
 
 
-def test_a_run_stores_every_step_whole_and_leaves_nothing(shared_lab, bathy, tmp_path: Path) -> None:
-    said = bathy("bench", "--lab", shared_lab.name, *SHORT, "--runtime", "1s", "--output", "json")
-    assert said.code == 0, said.err
-    run = Workspace(tmp_path / "ws").open_run("last")
-    assert run.status == "done"
-    plan = parse_plan(run.info.plan_text, name="stored")
-    tables = run.tables()
-    assert tables["step"]["step_key"].to_pylist() == [s.key for s in expand(plan, ["ssd"])]
-    assert set(tables["step"]["status"].to_pylist()) <= {"done", "refused"}
-    # Each step has what was promised: totals, a histogram that counts the same I/Os, a series, CPU, devices.
-    for index in tables["step"]["step_index"].to_pylist():
-        rows = {
-            name: table.filter(pc.equal(table["step_index"], index))
-            for name, table in tables.items()
-            if "step_index" in table.column_names
+def small(patterns: str, *, layers: str = "rbd", more: str = "") -> str:
+    return (
+        f"name: small\nlayers: [{layers}]\npatterns: [{patterns}]\naxes: {{image_size: 32M}}\n"
+        f"repeats: 1\nramp: 0s\nruntime: 1s\nlimits: {{prolong: 0}}\ncapture: {{sample_interval: 0.2s}}\n{more}"
+    )
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    return tmp_path / "ws"
+
+
+def run(cluster: Any, text: str, workspace: Path, watcher: Watcher | None = None, *overrides: str) -> RunDirectory:
+    """Run a plan in this process."""
+    wanted = plan(text, *overrides)
+    return bench.begin(HOST, Workspace(workspace), wanted, cluster.target, watcher or Watcher())
+
+
+# --- the whole path
+
+
+def test_the_smoke_preset_fills_every_table_and_leaves_nothing(cluster: Any, workspace: Path, tools: Any) -> None:
+    dry = cluster.bathy(*SMOKE, "--lab", cluster.name, "--dry-run", "--output", "json")
+    assert dry.returncode == 0, dry.stderr
+    ended = cluster.bathy(*SMOKE, "--lab", cluster.name, "-w", str(workspace), "--output", "json")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)
+    assert "Traceback" not in ended.stderr
+    found = tools.newest(workspace)
+    assert found.status == "done"
+    for table in TABLES:
+        assert tools.rows(found, table), f"the table {table} is empty"
+    steps = expand(plan(preset_text("smoke")), ["ssd"])
+    assert [
+        (r["step_index"], r["step_key"]) for r in sorted(tools.rows(found, "step"), key=lambda r: r["step_index"])
+    ] == [(index, step.key) for index, step in enumerate(steps)]
+    assert {r["status"] for r in tools.rows(found, "step")} == {"done"}
+    assert (found.path / "report.html").stat().st_size > 50_000
+    _equals_the_dry_run(found, json.loads(dry.stdout))
+    for step in tools.rows(found, "step"):
+        of_step = {
+            name: [r for r in tools.rows(found, name) if r["step_index"] == step["step_index"]] for name in TABLES[2:9]
         }
-        lat = rows["histogram"].filter(pc.equal(rows["histogram"]["kind"], "lat"))
-        assert pc.sum(lat["count"]).as_py() == pc.sum(rows["result"]["io_count"]).as_py() > 0
-        assert rows["interval"].num_rows > 3
-        assert {"client", "osd.0", "osd.1", "osd.2", "host"} <= set(rows["process_sample"]["process"].to_pylist())
-        roles = set(rows["device_sample"]["role"].to_pylist())
-        assert {"osd.0", "osd.1", "osd.2", "disk"} <= roles
-    cluster_steps = {
-        s.as_py() for s in tables["step"].filter(pc.not_equal(tables["step"]["layer"], "disk"))["step_index"]
-    }
-    assert set(tables["perf_counter"]["step_index"].to_pylist()) == cluster_steps
-    assert set(tables["op"]["step_index"].to_pylist()) == cluster_steps
-    assert tables["placement"].num_rows == 3
-    assert {"before", "after"} == set(tables["environment"]["moment"].to_pylist())
-    ladder = said.json()
-    assert {p["layer"] for g in ladder["groups"] for p in g["points"]} == {"disk", "rados", "rbd"}
-    assert shared_lab.ours() == []
+        total = sum(row["io_count"] for row in of_step["result"])
+        assert sum(row["count"] for row in of_step["histogram"] if row["kind"] == "lat") == total > 0
+        assert {"client", "osd.0", "osd.1", "osd.2", "host"} <= {row["process"] for row in of_step["process_sample"]}
+        assert {"osd.0", "osd.1", "osd.2", "disk"} <= {row["role"] for row in of_step["device_sample"]}
+        assert bool(of_step["perf_counter"]) == bool(of_step["op"]) == (step["layer"] != "disk")
+    assert len(tools.rows(found, "placement")) == 3
+    assert {row["moment"] for row in tools.rows(found, "environment")} == {"before", "after"}
 
 
-def test_a_dry_run_prints_what_the_run_then_runs(shared_lab, bathy, tmp_path: Path) -> None:
-    words = ("bench", "--lab", shared_lab.name, *SHORT, "--layer", "rbd")
-    dry = bathy(*words, "--dry-run")
-    assert dry.code == 0, dry.err
-    assert shared_lab.ours() == []
-    assert not (tmp_path / "ws").exists()
-    said = bathy(*words)
-    assert said.code == 0, said.err
-    run = Workspace(tmp_path / "ws").open_run("last")
-    suffix = run.id.rpartition("-")[2]
-    ran = [" ".join(c.argv) for c in commands_of(run)]
-    assert ran
-    unquoted = (
-        dry.out.replace("'", "").replace("00000000-000000-000000", run.id).replace("bathy-000000", f"bathy-{suffix}")
-    )
-    for command in ran:
-        assert command in unquoted
+def _equals_the_dry_run(found: RunDirectory, dry: list[dict[str, str]]) -> None:
+    """Every load ran with exactly the printed words and environment, but for the run's random suffix."""
+    suffix = found.id.rpartition("-")[2]
+
+    def own(command: str) -> str:
+        return command.replace("00000000-000000-000000", found.id).replace("bathy-000000", f"bathy-{suffix}")
+
+    promised = [
+        (row["step_key"], own(row["command"]), row["environment"]) for row in dry if row["step_key"] != "prefill"
+    ]
+    ran = [
+        (f"{c.step_key}#{c.repeat_index}", shlex.join(c.argv), " ".join(f"{k}={v}" for k, v in c.environment))
+        for c in commands_of(found)
+    ]
+    assert ran == promised
 
 
-def test_what_was_switched_is_restored_exactly(shared_lab, bathy) -> None:
-    before = shared_lab.ask("osd dump")["flags"]
-    balancer = shared_lab.ask("balancer status", "mgr")["active"]
-    said = bathy(
-        "bench",
-        "--lab",
-        shared_lab.name,
-        *SHORT,
-        "--layer",
-        "rados",
-        "--set",
-        "quiesce.scrub=true",
-        "--set",
-        "quiesce.balancer=true",
-    )
-    assert said.code == 0, said.err
-    assert "noscrub" in said.err
-    assert shared_lab.ask("osd dump")["flags"] == before
-    assert shared_lab.ask("balancer status", "mgr")["active"] == balancer
-    assert shared_lab.ours() == []
+def test_a_prime_number_of_ios_is_counted_exactly(cluster: Any, workspace: Path, tools: Any) -> None:
+    prime = 1009
+    text = small("randread-4K-qd16, randwrite-16K-qd4", layers="disk, rados, rbd", more=f"io_count: {prime}\n")
+    found = run(cluster, text, workspace, None, "runtime=60s")
+    results = tools.rows(found, "result")
+    assert len(results) == 6
+    assert {row["io_count"] for row in results} == {prime}
+    assert {row["io_bytes"] for row in results} == {prime * 4096, prime * 16384}
+    counted: dict[tuple[int, str], int] = {}
+    for row in tools.rows(found, "histogram"):
+        key = row["step_index"], row["kind"]
+        counted[key] = counted.get(key, 0) + row["count"]
+    assert {total for (_, kind), total in counted.items() if kind == "lat"} == {prime}
+    # The OSDs have counted the same reads: on RADOS one operation each.
+    (index,) = [s["step_index"] for s in tools.rows(found, "step") if s["step_key"] == "rados/ssd/randread-4K-qd16"]
+    read = [r for r in tools.rows(found, "perf_counter") if r["step_index"] == index and r["name"] == "op_r_out_bytes"]
+    assert sum(row["delta"] for row in read) == prime * 4096
 
 
-def test_a_prime_number_of_ios_is_counted_exactly(shared_lab, bathy, tmp_path: Path) -> None:
-    said = bathy(
-        "bench", "--lab", shared_lab.name, *SHORT, "--layer", "rados,rbd", "--set", "io_count=1009", "--runtime", "30s"
-    )
-    assert said.code == 0, said.err
-    tables = Workspace(tmp_path / "ws").open_run("last").tables()
-    assert set(tables["result"]["io_count"].to_pylist()) == {1009}
+def test_a_cold_step_is_cold_or_refused(cluster: Any, workspace: Path, tools: Any) -> None:
+    text = small("randread-4K-qd16", more="").replace("image_size: 32M", "image_size: 32M, temperature: cold")
+    found = run(cluster, text, workspace)
+    (step,) = tools.rows(found, "step")
+    counters = [row for row in tools.rows(found, "perf_counter") if row["section"] == "bluestore"]
+    hit = sum(row["delta"] for row in counters if row["name"] == "bluestore_buffer_hit_bytes")
+    miss = sum(row["delta"] for row in counters if row["name"] == "bluestore_buffer_miss_bytes")
+    # 32 MiB fit into three caches of 48 MiB: 16.2 does not drop what its cache holds.
+    if step["status"] == "refused":
+        assert "claims cold caches, but" in step["reason"]
+    else:
+        assert hit <= 0.05 * (hit + miss)
 
 
-def wait_for_step(process: Popen[str], number: int) -> None:
-    """Read the tool's talk until step `number` has begun."""
-    assert process.stderr is not None
-    for line in process.stderr:
-        if re.match(rf"\[{number}/", line):
-            return
-    raise AssertionError(f"ended with {process.wait()} before step {number}")
+# --- settings
 
 
-def test_ctrl_c_stops_the_load_within_two_seconds_and_resume_ends_the_run(
-    shared_lab, bathy, begin: Callable[..., Popen[str]], tmp_path: Path
+class _Looks(Watcher):
+    """Looks at the cluster while a step runs."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.cluster = cluster
+        self.seen: list[dict[str, Any]] = []
+
+    def step_begins(self, number: int, total: int, step: StepSpec) -> None:
+        self.seen.append(self.cluster.snapshot())
+
+
+def test_quiesce_switches_and_restores_exactly(cluster: Any, workspace: Path) -> None:
+    before = cluster.snapshot()
+    with cluster.session() as session:
+        session.json("mon", "osd set", key="noscrub")
+        override = {"prefix": "config set", "var": "osd_op_history_size", "val": ["77"]}
+        session.json("osd.1", **override)
+    try:
+        looks = _Looks(cluster)
+        started = cluster.snapshot()
+        run(cluster, small("randread-4K-qd4", more="quiesce: {scrub: true, balancer: true}\n"), workspace, looks)
+        (during,) = looks.seen
+        assert {"noscrub", "nodeep-scrub"} <= set(during["flags"])
+        assert during["balancer"] is False
+        assert during["osds"][0]["osd_op_history_size"]["override"] in (1000, "1000")
+        ended = cluster.snapshot()
+        # What the operator had set stays set: the flag, and the override of one OSD.
+        assert ended == started
+        assert "noscrub" in ended["flags"]
+        assert "nodeep-scrub" not in ended["flags"]
+        assert ended["osds"][1]["osd_op_history_size"]["override"] in (77, "77")
+        assert ended["balancer"] == before["balancer"]
+    finally:
+        with cluster.session() as session:
+            session.json("mon", "osd unset", key="noscrub")
+            session.json("osd.1", "config unset", var="osd_op_history_size")
+
+
+# --- interruption and resumption
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_stops_fio_within_2_s_and_the_run_goes_on(
+    cluster: Any, tools: Any, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
-    process = begin("bench", "--lab", shared_lab.name, *SHORT, "--layer", "rbd", "--repeats", "2", "--runtime", "4s")
-    wait_for_step(process, 2)
-    time.sleep(1.5)
-    asked = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    while loads_of(process.pid):
-        assert time.monotonic() - asked < 2.0
-        time.sleep(0.02)
-    assert process.stderr is not None
-    talk = process.stderr.read()
-    assert process.wait(20) == 130
-    assert "bathy bench resume" in talk
-    run = Workspace(tmp_path / "ws").open_run("last")
-    assert run.status == "interrupted"
-    kept = {i: s.step().started_ns for i, s in run.finished_steps().items()}
-    assert list(kept) == [0]
-    said = bathy("bench", "resume", "last")
-    assert said.code == 0, said.err
-    run = Workspace(tmp_path / "ws").open_run("last")
-    assert run.status == "done"
-    assert run.tables()["step"]["step_index"].to_pylist() == [0, 1, 2, 3]
-    assert run.finished_steps()[0].step().started_ns == kept[0]
-    assert shared_lab.ours() == []
+    workspace = tmp_path / "ws"
+    file = tmp_path / "plan.yaml"
+    file.write_text(small("randread-4K-qd4, randwrite-4K-qd4"))
+    words = ("bench", "run", str(file), "--lab", cluster.name, "-w", str(workspace), "--set", "runtime=3s")
+    said = tmp_path / "said"
+    process = cluster.start(*words, stderr=said)
+    try:
+        tools.wait_for(lambda: "[2/2]" in said.read_text() and tools.fio_of(process.pid), what="the second step")
+        loads = tools.fio_of(process.pid)
+        began = time.monotonic()
+        process.send_signal(number)
+        tools.wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in loads), 5, "the end of fio")
+        assert time.monotonic() - began < 2.0
+        assert process.wait(20) == code
+    finally:
+        process.kill()
+        process.wait()
+    text = said.read_text()
+    assert "Traceback" not in text
+    assert "bathy bench resume" in text
+    # The switches are back at once; the filled image waits for the run.
+    left = cluster.snapshot()
+    assert not any("osd_op_history_size" in diff for diff in left["osds"].values())
+    assert [pool for pool in left["pools"] if pool.startswith("bathy-")]
+    found = tools.newest(workspace)
+    assert found.status == "interrupted"
+    first = (found.path / "steps" / "0").stat()
+    if number is signal.SIGINT:
+        resumed = cluster.bathy("bench", "resume", "last", "-w", str(workspace), "--output", "csv")
+        assert resumed.returncode == 0, resumed.stderr
+        assert "writing in full" not in resumed.stderr
+        assert (found.path / "steps" / "0").stat().st_mtime_ns == first.st_mtime_ns
+        found = tools.newest(workspace)
+        assert sorted(row["step_index"] for row in tools.rows(found, "step")) == [0, 1]
+        assert found.status == "done"
+    else:
+        cleaned = cluster.bathy("bench", "cleanup")
+        assert cleaned.returncode == 0, cleaned.stderr
+        assert "nothing of it is left" in cleaned.stderr
 
 
-def loads_of(parent: int) -> list[int]:
-    """Return the fio processes that are children of `parent`."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                text = (entry / "stat").read_text()
-            except OSError:
-                continue
-            name, words = text.partition("(")[2].rpartition(")")[0], text.rpartition(")")[2].split()
-            if name == "fio" and int(words[1]) == parent and words[0] != "Z":
-                found.append(int(entry.name))
-    return found
+# --- load from elsewhere
+
+
+@contextlib.contextmanager
+def fio_server(conf: str, keyring: str, home: Path) -> Iterator[FioClient]:
+    """`fio --server` on a free port of the loopback."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        ["fio", f"--server=127.0.0.1,{port}"],
+        env={"PATH": "/usr/bin:/bin", "CEPH_CONF": conf, "CEPH_KEYRING": keyring},
+        cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        for _ in range(100):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                break
+            time.sleep(0.05)
+        yield FioClient(host="127.0.0.1", port=port)
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def test_load_from_two_remote_servers(cluster: Any, workspace: Path, tools: Any, tmp_path: Path) -> None:
+    text = small("randread-4K-qd4", layers="rados, rbd").replace("image_size: 32M", "image_size: 32M, jobs: 2")
+    with (
+        fio_server(cluster.target.conf, cluster.target.keyring, tmp_path) as one,
+        fio_server(cluster.target.conf, cluster.target.keyring, tmp_path) as two,
+    ):
+        target = cluster.target.model_copy(update={"clients": (one, two)})
+        found = bench.begin(HOST, Workspace(workspace), plan(text), target, Watcher())
+    steps = tools.rows(found, "step")
+    assert [(row["status"], row["reason"]) for row in steps] == [("done", None)] * 2
+    names = {f"127.0.0.1:{one.port}", f"127.0.0.1:{two.port}"}
+    for index in (0, 1):
+        results = [row for row in tools.rows(found, "result") if row["step_index"] == index]
+        assert {row["client"] for row in results} == names
+        assert all(row["io_count"] > 0 for row in results)
+        histograms = [r for r in tools.rows(found, "histogram") if r["step_index"] == index and r["kind"] == "lat"]
+        assert sum(r["count"] for r in histograms) == sum(r["io_count"] for r in results)
+        assert {r["client"] for r in tools.rows(found, "interval") if r["step_index"] == index} == names
+
+
+# --- what is on the cluster already
+
+
+def test_two_labs_do_not_know_each_other(cluster: Any, workspace: Path, tmp_path: Path) -> None:
+    """A run that was killed on one cluster is neither tidied nor resumed on another."""
+    ended = cluster.bathy(
+        *SMOKE, "--lab", cluster.name, "-w", str(workspace), "--layer", "rbd", "--keep", "--output", "csv"
+    )
+    assert ended.returncode == 0, ended.stderr
+    (journal,) = cluster.journals()
+    content = journal.read_text()
+    other = journal.with_name("20200101-000000-ffffff.jsonl")
+    other.write_text(re.sub(rf'"name":"{cluster.name}"', '"name":"elsewhere"', content))
+    try:
+        again = cluster.bathy("bench", "cleanup")
+        # Ours is cleaned; a lab that is gone has nothing left on it.
+        assert again.returncode == 0, again.stderr
+        assert "elsewhere" in again.stderr
+        assert not journal.exists()
+        assert not other.exists()
+    finally:
+        other.unlink(missing_ok=True)
+
+
+def test_a_pool_that_somebody_else_deleted_is_made_and_filled_anew(
+    cluster: Any, workspace: Path, tools: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.yaml"
+    file.write_text(small("randread-4K-qd4, randwrite-4K-qd4"))
+    said = tmp_path / "said"
+    words = ("bench", "run", str(file), "--lab", cluster.name, "-w", str(workspace), "--set", "runtime=3s")
+    process = cluster.start(*words, stderr=said)
+    tools.wait_for(lambda: "[2/2]" in said.read_text(), what="the second step")
+    process.kill()
+    process.wait()
+    with cluster.session() as session:
+        for pool in [name for name in cluster.snapshot()["pools"] if name.startswith("bathy-")]:
+            session.json("mon", "osd pool delete", pool=pool, pool2=pool, yes_i_really_really_mean_it=True)
+    resumed = cluster.bathy("bench", "resume", "last", "-w", str(workspace), "--output", "csv")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "writing in full" in resumed.stderr
+    found = tools.newest(workspace)
+    assert [row["status"] for row in tools.rows(found, "step")] == ["done", "done"]
+
+
+def test_pools_are_deleted_where_the_monitors_forbid_it(cluster: Any, workspace: Path) -> None:
+    with cluster.session() as session:
+        session.json("mon.a", "config set", var="mon_allow_pool_delete", val=["false"])
+        try:
+            session.json("mon", "osd pool create", pool="theirs", pg_num=1)
+            with pytest.raises(BathyscopeError, match="mon_allow_pool_delete"):
+                session.json("mon", "osd pool delete", pool="theirs", pool2="theirs", yes_i_really_really_mean_it=True)
+            before = session.json("mon.a", "config diff")["diff"]
+            run(cluster, small("randwrite-4K-qd4"), workspace)
+            assert session.json("mon.a", "config diff")["diff"] == before
+        finally:
+            session.json("mon.a", "config unset", var="mon_allow_pool_delete")
+            session.json("mon", "osd pool delete", pool="theirs", pool2="theirs", yes_i_really_really_mean_it=True)
+
+
+def test_a_run_without_replicas_in_its_plan_has_those_of_the_cluster(cluster: Any, workspace: Path, tools: Any) -> None:
+    found = run(cluster, small("randwrite-4K-qd4"), workspace)
+    sizes = [row["value"] for row in tools.rows(found, "environment") if row["subject"].startswith("pool bathy-") and row["name"] == "size"]  # fmt: skip  # noqa: E501
+    assert sizes
+    assert set(sizes) == {"3"}
+    shutil.rmtree(workspace)

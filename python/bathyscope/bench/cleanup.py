@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from bathyscope.bench.journal import Change, Journal, journals
 from bathyscope.bench.resources import Resources
-from bathyscope.bench.settings import SETTING_KINDS, Settings
+from bathyscope.bench.settings import OPTION_KINDS, SETTING_KINDS, Settings
 from bathyscope.errors import BathyscopeError, UnreachableError
 from bathyscope.host import CephSession, Host
 
 # A pool goes before the rule that it uses; settings go first, so that a failure later leaves no switch behind.
-_ORDER = {"osd_option": 0, "osd_flag": 0, "balancer": 0, "config": 0, "pool": 1, "crush_rule": 2}
+_ORDER = {"pool": 0, "crush_rule": 1}
 
 
 def undo_all(
@@ -27,16 +27,20 @@ def undo_all(
 
     Raises UnreachableError when the cluster is lost; then the journal keeps the rest.
     """
-    resources = Resources(host, session, journal.target, journal)
-    settings = Settings(session, journal)
-    failed = []
     pending = [change for change in journal.pending() if kinds is None or change.kind in kinds]
-    for change in sorted(pending, key=lambda change: (_ORDER.get(change.kind, 3), -change.number)):
-        note(
-            f"removing {describe(change)}" if change.kind in ("pool", "crush_rule") else f"restoring {describe(change)}"
-        )
+    switched = [change for change in reversed(pending) if change.kind in SETTING_KINDS]
+    failed = []
+    if switched:
+        note(f"restoring {summary(switched)}")
+        problems = Settings(session, journal).undo(switched)
+        failed += [f"{describe(change)}: {problems[change.number]}" for change in switched if change.number in problems]
+        journal.undone(*(change for change in switched if change.number not in problems))
+    resources = Resources(host, session, journal.target, journal)
+    made = [change for change in pending if change.kind not in SETTING_KINDS]
+    for change in sorted(made, key=lambda change: (_ORDER.get(change.kind, 2), -change.number)):
+        note(f"removing {describe(change)}")
         try:
-            (settings if change.kind in SETTING_KINDS else resources).undo(change)
+            resources.undo(change)
         except UnreachableError:
             raise
         except BathyscopeError as error:
@@ -51,10 +55,21 @@ def undo_all(
 def describe(change: Change) -> str:
     """Return a change in words."""
     details = change.details
-    if change.kind == "osd_option":
-        return f"{details.get('option')} of osd.{details.get('osd')}"
-    names = {"pool": "the pool", "crush_rule": "the CRUSH rule", "osd_flag": "the flag", "config": "the option"}
+    if change.kind in OPTION_KINDS:
+        return f"{details.get('option')} of {details.get('daemon')}"
+    names = {"pool": "the pool", "crush_rule": "the CRUSH rule", "osd_flag": "the flag"}
     return f"{names.get(change.kind, change.kind)} {details.get('name') or details.get('flag') or ''}".strip()
+
+
+def summary(changes: Sequence[Change]) -> str:
+    """Return settings in words, options once for all of their daemons: a cluster has thousands."""
+    single = [describe(change) for change in changes if change.kind not in OPTION_KINDS]
+    daemons: dict[str, int] = {}
+    for change in changes:
+        if change.kind in OPTION_KINDS:
+            option = str(change.details.get("option"))
+            daemons[option] = daemons.get(option, 0) + 1
+    return ", ".join([*single, *(f"{option} of {count} daemons" for option, count in sorted(daemons.items()))])
 
 
 def abandoned(host: Host, directory: Path) -> list[Journal]:

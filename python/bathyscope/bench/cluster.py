@@ -111,6 +111,14 @@ def pg_states(session: CephSession) -> PgStates:
     return PgStates({str(state["state_name"]): int(state["count"]) for state in states})
 
 
+def fsid(session: CephSession) -> str:
+    """Return the cluster's identity. Raises ClusterError, ParseError."""
+    try:
+        return str(session.json("mon", "fsid")["fsid"])
+    except (KeyError, TypeError) as error:
+        raise ParseError("the answer to 'fsid' is not understood") from error
+
+
 def pools(session: CephSession) -> dict[str, int]:
     """Return pool name → pool id. Raises ClusterError."""
     return {str(pool["poolname"]): int(pool["poolnum"]) for pool in session.json("mon", "osd lspools") or []}

@@ -20,10 +20,11 @@ from bathyscope.bench.cluster import OsdNode
 from bathyscope.bench.guard import Guard
 from bathyscope.bench.journal import Journal
 from bathyscope.bench.load import LoadEnd, run_load
-from bathyscope.bench.resources import Resources, prefix_of
+from bathyscope.bench.resources import Resources, default_replicas, prefix_of
 from bathyscope.bench.settings import SETTING_KINDS, Settings
-from bathyscope.errors import BathyscopeError, ParseError, StoreError, ToolError, UnreachableError
-from bathyscope.host import CephSession, Host, ProcessRequest
+from bathyscope.errors import BathyscopeError, ClusterError, ParseError, StoreError, ToolError, UnreachableError
+from bathyscope.host import CephRequest, CephSession, Host, ProcessRequest
+from bathyscope.host.ceph import answer_json
 from bathyscope.layers import (
     REGISTRY,
     ImageNeed,
@@ -113,6 +114,8 @@ class Conductor:
         self._schema: perf_dump.Schema | None = None
         self._guard: Guard | None = None
         self._cache_bytes: dict[int, int] = {}
+        self.begun = False
+        """Whether the checks before the run have passed: only then is anything changed or measured."""
 
     def execute(self, *, keep: bool = False) -> None:
         """Run every step that is not finished, then clean up and finalize.
@@ -122,10 +125,13 @@ class Conductor:
         self._run.update(status="running")
         self._prepare_scratch()
         try:
-            self._before()
-            for index, step in enumerate(self._steps):
-                if index not in self._run.finished_steps():
-                    self._run_step(index, step)
+            finished = self._run.finished_steps()
+            self.begun = bool(finished)
+            left = [(index, step) for index, step in enumerate(self._steps) if index not in finished]
+            if left:
+                self._before()
+            for index, step in left:
+                self._run_step(index, step)
             self._after()
         except BathyscopeError as error:
             self._stop_guard()
@@ -194,9 +200,12 @@ class Conductor:
             seen = preflight.look(self._session)
             preflight.check_cluster(seen, self._plan.limits)
             if not self._run.finished_steps():
-                preflight.check_space(seen, self._steps, self._plan.replicas, self._plan.limits)
+                replicas = self._plan.replicas or default_replicas(self._session)
+                preflight.check_space(seen, self._steps, replicas, self._plan.limits)
             caveats += preflight.cluster_caveats(self._run.id, seen, self._session)
             self._nodes = seen.nodes
+        self.begun = True
+        if self._session is not None:
             self._make_pools()
         self._fill()
         if self._session is not None:
@@ -309,7 +318,7 @@ class Conductor:
             facts = {
                 (f.subject, f.name): f.value for f in rows.get(EnvironmentFact, []) if isinstance(f, EnvironmentFact)
             }
-            self._run.update(versions=_versions(facts, fio_version))
+            self._run.update(versions={**self._run.info.versions, **_versions(facts, fio_version)})
             self._write_run_row(None)
 
     def _write_run_row(self, ended_ns: int | None) -> None:
@@ -352,6 +361,8 @@ class Conductor:
                     self._make_cold(step)
                 attempt = self._attempt(step)
                 rows, failures = self._parse_load(index, step, attempt)
+                if failures:
+                    self._check_pools(step)
                 steady = steady_state.judge(_rates(rows))
                 if failures or steady.verdict != "unsteady" or prolonged >= self._plan.limits.prolong:
                     break
@@ -366,6 +377,18 @@ class Conductor:
             writer.commit(tables)
         self._clear_scratch()
         self._watcher.step_ended(record, rows)
+
+    def _check_pools(self, step: StepSpec) -> None:
+        """Raise ClusterError when the step failed because a pool of ours was taken away under it."""
+        if self._session is None:
+            return
+        wanted = {n.name for n in REGISTRY[step.layer].needs(step, self._context) if isinstance(n, PoolNeed)}
+        missing = sorted(wanted - set(cluster.pools(self._session)))
+        if missing:
+            raise ClusterError(
+                f"the pool {missing[0]} was deleted by somebody else while it was measured",
+                hint="bathy bench resume makes it anew and goes on",
+            )
 
     def _written(self, step: StepSpec) -> bool | None:
         """Return whether the images that the step reads are written in full; None when it reads none."""
@@ -610,18 +633,21 @@ def _versions(facts: dict[tuple[str, str], str], fio_version: str | None) -> dic
 def _cache_sizes(session: CephSession, osds: Sequence[int]) -> dict[int, int]:
     """Return osd → bytes that its BlueStore cache may hold, where the OSD tells."""
     names = ("bluestore_cache_autotune", "bluestore_cache_size", "osd_memory_target")
+    asked = [(osd, name) for osd in osds for name in names]
+    words = [(("prefix", "config get"), ("var", name), ("format", "json")) for _, name in asked]
+    requests = [
+        CephRequest(f"{name}-osd.{osd}", f"osd.{osd}", command, timeout_s=30.0)
+        for (osd, name), command in zip(asked, words, strict=True)
+    ]
+    values: dict[int, dict[str, str]] = {}
+    for (osd, name), answer in zip(asked, session.commands(requests), strict=True):
+        with contextlib.suppress(ClusterError, ParseError, AttributeError):
+            values.setdefault(osd, {})[name] = str((answer_json(answer) or {}).get(name, ""))
     found = {}
-    for osd in osds:
-        values = {}
-        for name in names:
-            try:
-                answer = session.json(f"osd.{osd}", "config get", var=name) or {}
-            except BathyscopeError:
-                break
-            values[name] = str(answer.get(name, ""))
-        if len(values) == len(names):
-            fixed = values["bluestore_cache_autotune"] == "false" and values["bluestore_cache_size"] not in ("", "0")
-            text = values["bluestore_cache_size"] if fixed else values["osd_memory_target"]
+    for osd, options in values.items():
+        if len(options) == len(names):
+            fixed = options["bluestore_cache_autotune"] == "false" and options["bluestore_cache_size"] not in ("", "0")
+            text = options["bluestore_cache_size"] if fixed else options["osd_memory_target"]
             if text.isdigit():
                 found[osd] = int(text)
     return found

@@ -18,7 +18,7 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +59,12 @@ def process_start_ticks(host: Host, pid: int) -> int | None:
 class Journal:
     """The journal of one run. `create` or `load` makes one; `take_over` makes this process its owner."""
 
-    def __init__(self, path: Path, run_id: str, run_path: str, target: Target) -> None:
+    def __init__(self, path: Path, run_id: str, run_path: str, target: Target, fsid: str | None = None) -> None:
         self.path = path
         self.run_id = run_id
         self.run_path = run_path
         self.target = target
+        self.fsid = fsid
         self._changes: dict[int, Change] = {}
         self._undone: set[int] = set()
         self._facts: dict[str, Any] = {}
@@ -71,21 +72,31 @@ class Journal:
         self._length = 0
 
     @classmethod
-    def create(cls, directory: Path, run_id: str, run_path: str, target: Target, host: Host) -> Journal:
-        """Begin the journal of a new run, owned by this process. Raises StoreError."""
-        journal = cls(directory / f"{run_id}.jsonl", run_id, run_path, target)
+    def create(
+        cls, directory: Path, run_id: str, run_path: str, target: Target, host: Host, *, fsid: str | None = None
+    ) -> Journal:
+        """Begin the journal of a new run on the cluster `fsid`, owned by this process. Raises StoreError."""
+        journal = cls(directory / f"{run_id}.jsonl", run_id, run_path, target, fsid)
+        plain = target.model_dump(mode="json")
+        event = {"event": "run", "run_id": run_id, "run_path": run_path, "target": plain, "fsid": fsid}
+        line = json.dumps(event, separators=(",", ":")).encode() + b"\n"
+        beginning = journal.path.with_suffix(".new")
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor = os.open(journal.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            os.close(descriptor)
+            with beginning.open("wb") as file:
+                beginning.chmod(0o600)
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+            # A link, not a rename: it refuses to replace the journal of another run.
+            os.link(beginning, journal.path)
+            beginning.unlink()
         except OSError as error:
             raise StoreError(
                 f"cannot write the journal {journal.path}: {error.strerror}",
                 hint="without a journal nothing is changed on a cluster; set XDG_STATE_HOME to a writable directory",
             ) from error
-        journal._append(
-            {"event": "run", "run_id": run_id, "run_path": run_path, "target": target.model_dump(mode="json")}
-        )
+        journal._length = len(line)
         _sync_directory(directory)
         journal.take_over(host)
         return journal
@@ -104,7 +115,7 @@ class Journal:
                 event = json.loads(line)
                 if event["event"] == "run":
                     target = Target.model_validate(event["target"])
-                    journal = cls(path, str(event["run_id"]), str(event["run_path"]), target)
+                    journal = cls(path, str(event["run_id"]), str(event["run_path"]), target, event.get("fsid"))
                 elif journal is not None:
                     journal._replay(event)
         except (ValueError, KeyError, TypeError, pydantic.ValidationError) as error:
@@ -128,9 +139,9 @@ class Journal:
         else:
             raise ValueError(f"unknown event {kind!r}")
 
-    def _append(self, event: Mapping[str, Any]) -> None:
-        """Add one line and flush it to the device before anything else happens."""
-        line = json.dumps(event, separators=(",", ":")).encode() + b"\n"
+    def _append(self, *events: Mapping[str, Any]) -> None:
+        """Add a line for each event and flush them to the device, once, before anything else happens."""
+        line = b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in events)
         try:
             with self.path.open("r+b") as file:
                 # What lies beyond the last whole line was torn off by a kill.
@@ -162,18 +173,30 @@ class Journal:
 
     def will_change(self, kind: str, **details: Any) -> Change:
         """Write down a change that is about to be made; the same pending change is not written twice."""
-        for change in self.pending():
-            if change.kind == kind and dict(change.details) == details:
-                return change
-        change = Change(max(self._changes, default=0) + 1, kind, details)
-        self._append({"event": "change", "number": change.number, "kind": kind, "details": details})
-        self._changes[change.number] = change
-        return change
+        return self.will_change_all(kind, [details])[0]
 
-    def undone(self, change: Change) -> None:
-        """Write down that a change has been undone."""
-        self._append({"event": "undone", "number": change.number})
-        self._undone.add(change.number)
+    def will_change_all(self, kind: str, each: Sequence[Mapping[str, Any]]) -> list[Change]:
+        """Write down many changes with one flush: a thousand OSDs must not cost a thousand of them."""
+        known = {_identity(change.kind, change.details): change for change in self.pending()}
+        number = max(self._changes, default=0)
+        events: list[dict[str, Any]] = []
+        for details in each:
+            identity = _identity(kind, details)
+            if identity not in known:
+                number += 1
+                known[identity] = Change(number, kind, dict(details))
+                events.append({"event": "change", "number": number, "kind": kind, "details": dict(details)})
+        if events:
+            self._append(*events)
+        wanted = [known[_identity(kind, details)] for details in each]
+        self._changes.update({change.number: change for change in wanted})
+        return wanted
+
+    def undone(self, *changes: Change) -> None:
+        """Write down that changes have been undone."""
+        if changes:
+            self._append(*({"event": "undone", "number": change.number} for change in changes))
+            self._undone.update(change.number for change in changes)
 
     def remember(self, name: str, value: Any) -> None:
         """Keep a fact about a resource of ours, for a resumed run."""
@@ -184,10 +207,12 @@ class Journal:
         """Return a fact, or None."""
         return self._facts.get(name)
 
-    def forget_facts(self) -> None:
-        """Drop every fact: the resources that they were about are gone."""
-        for name in [name for name, value in self._facts.items() if value is not None]:
-            self.remember(name, None)
+    def forget_facts(self, about: str = "") -> None:
+        """Drop the facts whose name holds `about`, every one by default: what they were about is gone."""
+        names = [name for name, value in self._facts.items() if value is not None and about in name]
+        if names:
+            self._append(*({"event": "fact", "name": name, "value": None} for name in names))
+            self._facts.update(dict.fromkeys(names))
 
     def pending(self) -> list[Change]:
         """Return the changes that have not been undone, in the order in which they were made."""
@@ -196,8 +221,16 @@ class Journal:
     def close(self) -> None:
         """Remove the journal when nothing is pending; otherwise it stays for the clean-up."""
         if not self.pending():
-            with contextlib.suppress(OSError):
-                self.path.unlink(missing_ok=True)
+            self.discard()
+
+    def discard(self) -> None:
+        """Remove the journal whatever it says: the cluster that it is about is gone."""
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+
+def _identity(kind: str, details: Mapping[str, Any]) -> str:
+    return json.dumps([kind, details], sort_keys=True)
 
 
 def journals(directory: Path) -> list[Journal]:

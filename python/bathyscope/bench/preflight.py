@@ -68,7 +68,7 @@ def check_cluster(seen: ClusterLook, limits: Limits) -> None:
         )
 
 
-def check_space(seen: ClusterLook, steps: Iterable[StepSpec], replicas: int | None, limits: Limits) -> None:
+def check_space(seen: ClusterLook, steps: Iterable[StepSpec], replicas: int, limits: Limits) -> None:
     """Raise UnhealthyError when the prefill would fill an OSD beyond the plan's limit."""
     bytes_by_class: dict[str, dict[tuple[str, int | None, int], int]] = {}
     for step in steps:
@@ -81,7 +81,7 @@ def check_space(seen: ClusterLook, steps: Iterable[StepSpec], replicas: int | No
         members = [n for n in seen.nodes if n.up and device_class in ("", n.device_class)]
         size = sum(node.size_bytes for node in members)
         used = sum(node.size_bytes * node.fullness for node in members)
-        needed = sum(parts.values()) * (replicas or 3)
+        needed = sum(parts.values()) * replicas
         if size and (used + needed) / size > limits.max_fullness:
             raise UnhealthyError(
                 f"the plan would fill the OSDs of class '{device_class or 'any'}' to "

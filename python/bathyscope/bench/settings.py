@@ -7,7 +7,9 @@ enlarged when the plan captures it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+import errno
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from bathyscope.bench import cluster
 from bathyscope.bench.journal import Change, Journal
@@ -18,8 +20,13 @@ from bathyscope.sources import op_history
 from bathyscope.spec.plan import Quiesce
 
 HISTORY_DURATION_S = 3
-SETTING_KINDS = ("config", "osd_flag", "balancer", "osd_option")
+SETTING_KINDS = ("mon_option", "osd_flag", "balancer", "osd_option")
+OPTION_KINDS = ("mon_option", "osd_option")
 _FLAGS = ("noscrub", "nodeep-scrub")
+_BALANCER_OPTION = "mgr/balancer/active"
+
+# What a command to a daemon that is down, or that is not known any more, comes back with.
+_GONE = (-errno.ENXIO, -errno.ENOENT, -errno.ENOTCONN, -errno.ECONNREFUSED, -errno.ETIMEDOUT)
 
 
 class Settings:
@@ -40,61 +47,89 @@ class Settings:
                     cluster.send(self._session, flag, "mon", "osd set", key=flag)
                     done.append(flag)
         if wanted.balancer and (self._session.json("mgr", "balancer status") or {}).get("active"):
-            self._journal.will_change("balancer")
+            # The switch is an option of the manager's module; where it had none, none may stay behind.
+            rows = self._session.json("mon", "config dump") or []
+            stored = [str(row.get("value")) for row in rows if row.get("name") == _BALANCER_OPTION]
+            self._journal.will_change("balancer", stored=stored[0] if stored else None)
             cluster.send(self._session, "balancer", "mgr", "balancer off")
             done.append("balancer off")
         return done
 
     def enlarge_history(self, osds: Iterable[int], size: int) -> None:
         """Let the OSDs keep more of their op history, for a shorter time. An OSD that refuses is left as it is."""
-        osds = list(osds)
-        old = self._overrides(osds)
-        for osd, options in old.items():
-            for option, value in options.items():
-                self._journal.will_change("osd_option", osd=osd, option=option, value=value)
-        self._session.commands(op_history.plan_set(old, size, HISTORY_DURATION_S))
+        old = self.overrides([f"osd.{osd}" for osd in osds], op_history.OPTIONS)
+        each = [
+            {"daemon": daemon, "option": option, "value": value}
+            for daemon, options in old.items()
+            for option, value in options.items()
+        ]
+        self._journal.will_change_all("osd_option", each)
+        self._session.commands(
+            op_history.plan_set([int(daemon.removeprefix("osd.")) for daemon in old], size, HISTORY_DURATION_S)
+        )
 
-    def _overrides(self, osds: list[int]) -> dict[int, dict[str, str | None]]:
-        """Return osd → option → the run-time override that is in force, None where there is none."""
-        asked = [(osd, option) for osd in osds for option in op_history.OPTIONS]
+    def overrides(self, daemons: Sequence[str], options: Sequence[str]) -> dict[str, dict[str, str | None]]:
+        """Return daemon → option → the run-time override that is in force, None where there is none.
+
+        A daemon that does not answer for every option is left out.
+        """
+        asked = [(daemon, option) for daemon in daemons for option in options]
         answers = self._session.commands(
             [
                 CephRequest(
-                    f"override-{option}-osd.{osd}",
-                    f"osd.{osd}",
+                    f"override-{option}-{daemon}",
+                    daemon,
                     (("prefix", "config diff get"), ("var", option), ("format", "json")),
+                    timeout_s=30.0,
                 )
-                for osd, option in asked
+                for daemon, option in asked
             ]
         )
-        found: dict[int, dict[str, str | None]] = {}
-        for (osd, option), answer in zip(asked, answers, strict=True):
+        found: dict[str, dict[str, str | None]] = {}
+        for (daemon, option), answer in zip(asked, answers, strict=True):
             with contextlib.suppress(ClusterError, AttributeError):
                 levels = ((answer_json(answer) or {}).get("diff") or {}).get(option) or {}
                 value = levels.get("override")
-                found.setdefault(osd, {})[option] = None if value is None else str(value)
-        return {osd: options for osd, options in found.items() if len(options) == len(op_history.OPTIONS)}
+                found.setdefault(daemon, {})[option] = None if value is None else str(value)
+        return {daemon: values for daemon, values in found.items() if len(values) == len(options)}
 
-    def undo(self, change: Change) -> None:
-        """Undo one change of SETTING_KINDS. Raises ClusterError."""
-        details = change.details
-        if change.kind == "osd_flag":
-            cluster.send(self._session, "unset", "mon", "osd unset", key=str(details["flag"]))
-        elif change.kind == "balancer":
-            cluster.send(self._session, "balancer", "mgr", "balancer on")
-        elif change.kind == "config":
-            words = {"who": str(details["who"]), "name": str(details["name"])}
-            if details.get("value") is None:
-                cluster.send(self._session, "config", "mon", "config rm", **words)
-            else:
-                cluster.send(self._session, "config", "mon", "config set", **words, value=str(details["value"]))
-        elif change.kind == "osd_option":
-            self._restore_option(int(details["osd"]), str(details["option"]), details.get("value"))
+    def undo(self, changes: Sequence[Change]) -> dict[int, str]:
+        """Undo changes of SETTING_KINDS, side by side where they are many.
 
-    def _restore_option(self, osd: int, option: str, value: object) -> None:
-        """Put a run-time override back; an OSD that is down has lost the override with its process."""
-        with contextlib.suppress(ClusterError, UnreachableError):
-            if value is None:
-                cluster.send(self._session, "unset", f"osd.{osd}", "config unset", var=option)
-            else:
-                cluster.send(self._session, "set", f"osd.{osd}", "config set", var=option, val=[str(value)])
+        Returns change number → why it could not be undone, for those that could not. An option whose daemon is not
+        there any more counts as undone: the override went with its process. Raises UnreachableError.
+        """
+        failed: dict[int, str] = {}
+        for change in changes:
+            try:
+                if change.kind == "osd_flag":
+                    cluster.send(self._session, "unset", "mon", "osd unset", key=str(change.details["flag"]))
+                elif change.kind == "balancer":
+                    cluster.send(self._session, "balancer", "mgr", "balancer on")
+                    if change.details.get("stored") is None:
+                        cluster.send(self._session, "balancer", "mon", "config rm", who="mgr", name=_BALANCER_OPTION)
+            except UnreachableError:
+                raise
+            except ClusterError as error:
+                failed[change.number] = error.message
+        options = [change for change in changes if change.kind in OPTION_KINDS]
+        requests = [_restoring(change) for change in options]
+        for change, request, answer in zip(options, requests, self._session.commands(requests), strict=True):
+            if answer.exit_code in (0, *_GONE) or answer.timed_out:
+                continue
+            try:
+                answer_json(answer)
+            except ClusterError as error:
+                failed[change.number] = f"{request.daemon}: {error.message}"
+        return failed
+
+
+def _restoring(change: Change) -> CephRequest:
+    """Return the command that puts a run-time override back to what it was."""
+    details = change.details
+    daemon, option, value = str(details["daemon"]), str(details["option"]), details.get("value")
+    if value is None:
+        words: tuple[tuple[str, Any], ...] = (("prefix", "config unset"), ("var", option))
+    else:
+        words = (("prefix", "config set"), ("var", option), ("val", [str(value)]))
+    return CephRequest(f"restore-{option}-{daemon}", daemon, words, timeout_s=30.0)

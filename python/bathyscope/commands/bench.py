@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import shlex
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -139,7 +140,7 @@ def run(  # noqa: PLR0917 - one parameter for each option
     if dry_run:
         _print_commands(host, wanted, aim, output)
         return
-    with watching() as watcher, explaining():
+    with watching() as watcher, interruptible():
         finished = session.begin(host, Workspace(workspace), wanted, aim, watcher, keep=keep)
     show_result(finished, output, report)
 
@@ -152,7 +153,7 @@ def resume(
     report: _ReportOption = None,
 ) -> None:
     """Go on with an interrupted run: finished steps are kept, the unfinished one is done again."""
-    with watching() as watcher, explaining():
+    with watching() as watcher, interruptible():
         finished = session.resume(
             LocalHost(), Workspace(workspace), reference, watcher, refresh=fresh_target, keep=keep
         )
@@ -190,11 +191,20 @@ def show(plan: Annotated[str, typer.Argument(metavar="PLAN|PRESET", help="A plan
 
 def cleanup(
     runs: Annotated[list[str] | None, typer.Argument(metavar="[RUN]…", help="Only these runs.")] = None,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Do not ask the cluster: it is gone for good. Needs RUN.")
+    ] = False,
 ) -> None:
     """Remove what interrupted runs left on clusters, and restore what they switched. Living runs are left alone."""
-    done, failed = session.clean_abandoned(LocalHost(), refresh=fresh_target, note=_say, only=runs or [])
+    if forget and not runs:
+        raise UsageError("--forget needs the runs to forget", hint="bathy bench cleanup --forget RUN")
+    with interruptible():
+        done, failed = session.clean_abandoned(
+            LocalHost(), refresh=fresh_target, note=_say, only=runs or [], forget=forget
+        )
     for name in done:
-        _say(f"run {name}: nothing of it is left on the cluster")
+        if not forget:
+            _say(f"run {name}: nothing of it is left on the cluster")
     if failed:
         raise BathyscopeError(
             f"{len(failed)} things could not be undone: {failed[0]}", hint="is that cluster reachable? then try again"
@@ -281,12 +291,12 @@ def fresh_target(target: Target) -> Target:
 
 def _print_commands(host: LocalHost, plan: Plan, target: Target, output: Output) -> None:
     """Print what a run would start, exactly as it would. The run's random suffix is 000000."""
-    classes: tuple[str, ...]
-    if set(plan.device_classes) & {"each"} and session.needs_cluster(plan) and not target.disks:
+    if session.needs_cluster(plan) and target.kind != "lab":
         with session.open_session(host, target, plan) as connected:
             classes = session.device_classes(connected, target)
     else:
-        classes = tuple(sorted(target.disks))
+        # A lab's own record says it without a connection.
+        classes = tuple(sorted({*target.disks, *(d.device_class for d in target.daemons if d.device_class)}))
     commands = conductor.planned_commands(plan, target, classes, "00000000-000000-000000")
     if output is Output.TABLE:
         for key, request in commands:
@@ -324,15 +334,32 @@ def _say(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
+class _Signalled(KeyboardInterrupt):
+    """SIGTERM or SIGHUP: the run ends as with Ctrl-C."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+def _raise_signalled(number: int, _frame: object) -> None:
+    # A second one, while the first is being obeyed, would cut the restoring of settings short.
+    signal.signal(number, signal.SIG_IGN)
+    raise _Signalled(number)
+
+
 @contextlib.contextmanager
-def explaining() -> Iterator[None]:
-    """Tell after an interruption how to go on."""
+def interruptible() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP mean what Ctrl-C means; each has its exit code."""
+    before = {number: signal.signal(number, _raise_signalled) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
-    except KeyboardInterrupt:
-        _say("interrupted; the finished steps are kept. Go on with: bathy bench resume last")
-        _say("or remove what is still on the cluster with: bathy bench cleanup")
-        sys.exit(130)
+    except KeyboardInterrupt as interruption:
+        _say("bathy: interrupted")
+        sys.exit(128 + (interruption.number if isinstance(interruption, _Signalled) else signal.SIGINT))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _PlainWatcher(Watcher):
