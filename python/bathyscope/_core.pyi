@@ -124,3 +124,76 @@ def simulate_keys(
 ) -> _SimulationDict: ...
 def policy_names() -> list[str]: ...
 def trace_formats() -> list[str]: ...
+
+class _PassReportDict(TypedDict, total=False):
+    events: int
+    events_left_out: int
+    records_ignored: int
+    records_bad: int
+    events_out_of_order: int
+    bytes_read: int
+    first_errors: list[str]
+    time_ns_range: tuple[int, int] | None
+    memory_bytes: int
+
+class _Pass:
+    def read_traces(
+        self,
+        paths: list[str] | list[PathLike[str]],
+        *,
+        format: str | None = None,  # noqa: A002 - the name of the option everywhere else
+        threads: int = 1,
+        skip_bad_records: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None: ...
+    def add_requests(
+        self,
+        time_ns: _U64,
+        offset_bytes: _U64,
+        length_bytes: _U32,
+        op: _U8,
+        volume: _U32,
+        group: _U32,
+        *,
+        threads: int = 1,
+    ) -> None: ...
+
+class ProfilePass(_Pass):
+    def __init__(
+        self,
+        line_bytes: list[int],
+        *,
+        group_by: str = "all",
+        node_of_osd: list[int] | None = None,
+        max_lines: int | None = None,
+        salt: int = 0,
+    ) -> None: ...
+    def whole_profiles(self) -> list[tuple[int, Profile]]: ...
+    def group_profiles(self) -> list[tuple[int, int, str | None, Profile]]: ...
+    def report(self) -> _PassReportDict: ...
+    def read_latencies(self) -> dict[str, _F64]: ...
+
+class EnginePass(_Pass):
+    def __init__(self, *, group_by: str = "all", node_of_osd: list[int] | None = None) -> None: ...
+    def add_engine(
+        self,
+        policy_name: str,
+        line_bytes: int,
+        sizes_lines: _U64,
+        *,
+        group: int | None = None,
+        others: bool = False,
+        rate: float | None = None,
+        min_lines: int = 500,
+        salt: int = 0,
+        fetch_bytes: int | None = None,
+        small_in_ram: bool = True,
+        on_write: str = "allocate",
+        n_hit: int | None = None,
+        stream_cutoff_bytes: int | None = None,
+        write_budget_bytes_per_day: int | None = None,
+        windows: tuple[int, int] | None = None,
+        sample_region_bytes: int = 1048576,
+    ) -> int: ...
+    def results(self, engine: int) -> dict[str, _F64]: ...
+    def windows(self, engine: int) -> dict[str, _F64]: ...

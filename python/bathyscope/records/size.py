@@ -21,7 +21,7 @@ class CurvePoint(Record):
 
     group_kind: str = column("what the curve is of: all, osd, image, pool or node")
     group_name: str = column("which one")
-    window: str = column("part of the trace that it rests on: all, or the number of the hour from its start")
+    window: str = column("part of the trace that it rests on: all, or the number of the window from its start")
     policy: str = column("eviction policy: lru, s3-fifo, …")
     admission: str = column("admission: all, 2-hit, …")
     method: str = column("exact, shards, minisim or simulation")

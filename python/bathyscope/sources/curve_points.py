@@ -1,0 +1,432 @@
+"""Two passes over a block trace give curve points: profiles say how large, the cache engine says how good.
+
+The first pass measures working sets (stack distances, exact or of a fixed-size sample). The second runs the cache
+engine itself, its policy, admission and line handling, at a grid of sizes for every group, line size and policy.
+Small traces are simulated in full. Of large ones a miniature is simulated: whole regions of 1 MiB are sampled, because
+a request hits only when all of its lines do, which a sample of single lines cannot tell; the disagreement of eight
+parts of the sample gives the band.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from bathyscope import _core
+from bathyscope.errors import AnalysisError, UsageError
+from bathyscope.records import CurvePoint
+from bathyscope.sources.block_trace import BlockTrace, TraceReport
+
+DEFAULT_SAMPLES = 32_768
+"""Lines that a profile tracks at most."""
+
+REGION_BYTES = 1 << 20
+"""What a miniature samples whole."""
+
+LEAST_REGIONS = 4096
+"""Regions in a sample: each is one independent draw, so these set the error."""
+
+FULL_ACCESSES = 400_000_000
+"""Line accesses × sizes up to which a curve is simulated in full: some ten seconds."""
+
+FULL_LINES = 4_000_000
+"""Distinct lines up to which a curve is simulated in full: some hundred MB at the most."""
+
+LARGEST_GROUPS = 32
+"""Groups with a curve of their own; the rest shares one cache, "(others)"."""
+
+FRACTIONS = (1 / 128, 1 / 64, 1 / 32, 1 / 16, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+"""Sizes of the grid, of the working set."""
+
+WINDOW_SECONDS = (60, 300, 600, 900, 1800, 3600, 6 * 3600, 86_400, 7 * 86_400)
+"""Lengths that an automatic window may have: the shortest that makes at most 24."""
+
+Z95 = 1.959963984540054
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Admission:
+    """What may enter the cache. `name` goes into the records."""
+
+    name: str = "all"
+    n_hit: int | None = None
+    stream_cutoff_bytes: int | None = None
+    write_budget_bytes_per_day: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CurveRequest:
+    """What to simulate. `extra_sizes_bytes` join the grid; `window_s` None chooses; `samples` None decides by size."""
+
+    line_bytes: tuple[int, ...] = (4096, 16_384, 65_536, 262_144)
+    policies: tuple[str, ...] = ("s3-fifo",)
+    admission: Admission = dataclasses.field(default_factory=Admission)
+    on_write: str = "allocate"
+    fetch_bytes: int | None = None
+    exact: bool = False
+    samples: int | None = None
+    extra_sizes_bytes: tuple[int, ...] = ()
+    window_s: float | None = None
+    threads: int = 1
+    salt: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Group:
+    """A group and what the first pass knows of it, by line size."""
+
+    kind: str
+    name: str
+    number: int | None
+    others: bool
+    reads: tuple[int, int]
+    writes: tuple[int, int]
+    lines: dict[int, float]
+    accesses: dict[int, int]
+    exact: bool
+
+    @property
+    def working_set_bytes(self) -> float:
+        return max(lines * line for line, lines in self.lines.items())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Engine:
+    """One curve under way: its number in the pass and what it is of."""
+
+    number: int
+    group: _Group
+    line_bytes: int
+    policy: str
+    windowed: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Job:
+    """What every curve of one call shares."""
+
+    trace: BlockTrace
+    request: CurveRequest
+    report: TraceReport
+    window_ns: int
+
+
+Progress = Callable[[str, int, int, int], None]
+"""Called with the name of the pass, events, how far in the trace's extent, and the extent."""
+
+
+CurveKey = tuple[str, str, int, str]
+"""Group kind, group name, line size in bytes, policy."""
+
+Refine = Callable[[Sequence[CurvePoint], TraceReport], dict[CurveKey, list[int]]]
+"""Given the points so far, the further sizes in bytes that a curve should have."""
+
+
+def curve_points(
+    trace: BlockTrace, request: CurveRequest, progress: Progress | None = None, refine: Refine | None = None
+) -> tuple[list[CurvePoint], TraceReport]:
+    """Return the points of every curve, and what was found of the trace itself.
+
+    `refine` may ask for further sizes once the grid is known, at the cost of a third pass.
+
+    Raises AnalysisError for a trace without reads and writes, ParseError for one that cannot be read, UsageError for a
+    line, fetch size or policy that cannot be.
+    """
+    _check(request)
+
+    def tell(name: str) -> Callable[[int, int], None] | None:
+        return None if progress is None else lambda events, done: progress(name, events, done, trace.extent)
+
+    samples = None if request.exact else (request.samples or DEFAULT_SAMPLES)
+    first = trace.new_profile_pass(request.line_bytes, max_lines=samples, salt=request.salt)
+    trace.feed(first, threads=request.threads, progress=tell("profile"))
+    report = trace.report(first)
+    groups = _groups(trace, first)
+    if not groups:
+        raise AnalysisError("the trace holds no reads and writes", hint="is it in another format? --format names it")
+    job = _Job(trace, request, report, _window_ns(request, report))
+    plan = {
+        (group.kind, group.name, line, policy): (
+            group,
+            size_grid(
+                group.working_set_bytes, group.lines[line], line, max(request.line_bytes), request.extra_sizes_bytes
+            ),
+        )
+        for group in groups
+        for line in request.line_bytes
+        for policy in request.policies
+    }
+    rows = _simulate(job, plan, tell("simulate"))
+    if refine is not None:
+        finer = {
+            key: (plan[key][0], np.unique(np.asarray(sizes, np.uint64) // np.uint64(key[2])))
+            for key, sizes in refine(rows, report).items()
+        }
+        finer = {key: (group, sizes[sizes > 0]) for key, (group, sizes) in finer.items() if (sizes > 0).any()}
+        if finer:
+            rows += _simulate(job, finer, tell("refine"))
+    return rows, report
+
+
+def _simulate(
+    job: _Job, plan: dict[CurveKey, tuple[_Group, npt.NDArray[np.uint64]]], progress: Callable[[int, int], None] | None
+) -> list[CurvePoint]:
+    trace, request = job.trace, job.request
+    second = trace.new_engine_pass()
+    engines = [_add_engine(second, key, *what, job) for key, what in plan.items()]
+    trace.feed(second, threads=request.threads, progress=progress)
+    rows: list[CurvePoint] = []
+    for engine in engines:
+        rows.extend(_points(second, engine, job))
+        if engine.windowed:
+            rows.extend(_window_points(second, engine, job))
+    return rows
+
+
+def _check(request: CurveRequest) -> None:
+    for line in request.line_bytes:
+        if line < 512 or line > 1 << 24 or line & (line - 1):
+            raise UsageError(f"a line of {line} bytes cannot be", hint="a power of two from 512 to 16M: 4K, 16K, 64K")
+        fetch = request.fetch_bytes
+        if fetch is not None and (fetch & (fetch - 1) or fetch < max(512, line // 64) or fetch > line):
+            raise UsageError(
+                f"a fetch size of {fetch} bytes does not fit lines of {line}",
+                hint="a power of two from a 64th of the line to the line",
+            )
+    known = _core.policy_names()
+    for policy in request.policies:
+        if policy not in known:
+            raise UsageError(f"there is no policy '{policy}'", hint="there are: " + " ".join(known))
+
+
+def _groups(trace: BlockTrace, first: _core.ProfilePass) -> list[_Group]:
+    """Return the whole trace, and then its groups by reads; the smallest join in one."""
+    whole = dict(first.whole_profiles())
+    if not whole:
+        return []
+    groups = [_group("all", "all", None, [whole])]
+    by_number: dict[int, dict[int, _core.Profile]] = {}
+    names: dict[int, str] = {}
+    for line, number, name, profile in first.group_profiles():
+        by_number.setdefault(number, {})[line] = profile
+        names[number] = trace.group_name(number, name)
+    found = [_group(trace.by, names[number], number, [profiles]) for number, profiles in by_number.items()]
+    found.sort(key=lambda g: (-g.reads[0], -g.writes[0], g.name))
+    rest = found[LARGEST_GROUPS:]
+    if len(rest) > 1:
+        name = f"({len(rest)} others)"
+        members = [by_number[g.number] for g in rest if g.number is not None]
+        return [*groups, *found[:LARGEST_GROUPS], _group(trace.by, name, None, members, others=True)]
+    return groups + found
+
+
+def _group(
+    kind: str,
+    name: str,
+    number: int | None,
+    members: Sequence[dict[int, _core.Profile]],
+    *,
+    others: bool = False,
+) -> _Group:
+    def totals(ops: str, place: int) -> int:
+        return sum(next(iter(profiles.values())).totals(ops)[place] for profiles in members)
+
+    lines = list(members[0])
+    return _Group(
+        kind=kind,
+        name=name,
+        number=number,
+        others=others,
+        reads=(totals("read", 1), totals("read", 2)),
+        writes=(totals("write", 1), totals("write", 2)),
+        lines={line: sum(profiles[line].distinct_lines for profiles in members) for line in lines},
+        accesses={line: sum(profiles[line].totals("all")[0] for profiles in members) for line in lines},
+        exact=all(profile.exact for profiles in members for profile in profiles.values()),
+    )
+
+
+def _add_engine(
+    second: _core.EnginePass,
+    key: CurveKey,
+    group: _Group,
+    sizes: npt.NDArray[np.uint64],
+    job: _Job,
+) -> _Engine:
+    _, _, line, policy = key
+    request, report, window_ns = job.request, job.report, job.window_ns
+    origin_ns = report.time_ns_range[0] if report.time_ns_range else 0
+    windowed = group.kind == "all" and window_ns > 0
+    try:
+        number = second.add_engine(
+            policy,
+            line,
+            sizes,
+            group=group.number,
+            others=group.others,
+            rate=_rate(group, line, request),
+            salt=request.salt,
+            fetch_bytes=request.fetch_bytes,
+            small_in_ram=True,
+            on_write=request.on_write,
+            n_hit=request.admission.n_hit,
+            stream_cutoff_bytes=request.admission.stream_cutoff_bytes,
+            write_budget_bytes_per_day=request.admission.write_budget_bytes_per_day,
+            windows=(origin_ns, window_ns) if windowed else None,
+            sample_region_bytes=REGION_BYTES,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return _Engine(number, group, line, policy, windowed)
+
+
+def size_grid(
+    working_set_bytes: float,
+    distinct_lines: float,
+    line_bytes: int,
+    unit_bytes: int,
+    extra_sizes_bytes: Sequence[int] = (),
+) -> npt.NDArray[np.uint64]:
+    """Return the sizes to simulate, in lines, shape (n,), increasing.
+
+    `working_set_bytes` is that of the largest lines, so that the curves of all line sizes share their sizes; a curve
+    ends at the first size that holds its own `distinct_lines`. Sizes are rounded up to multiples of `unit_bytes`, the
+    largest line, and to six bits below their highest, so that they read well. `extra_sizes_bytes` are rounded down:
+    they are budgets.
+    """
+    own = max(1, math.ceil(distinct_lines))
+    sizes = {_rounded(fraction * working_set_bytes, unit_bytes) // line_bytes for fraction in FRACTIONS}
+    ordered = sorted(sizes)
+    enough = next((size for size in ordered if size >= own), own)
+    kept = {size for size in ordered if size <= enough} | {enough}
+    kept |= {size // line_bytes for size in extra_sizes_bytes if line_bytes <= size < enough * line_bytes}
+    # Beyond the working set nothing changes, but a budget there is a size that was asked for.
+    kept |= {size // line_bytes for size in extra_sizes_bytes if enough * line_bytes <= size <= (line_bytes << 30)}
+    return np.asarray(sorted(kept), np.uint64)
+
+
+def _rounded(size_bytes: float, unit_bytes: int) -> int:
+    """Round up to a multiple of a 64th of the power of two below, and of `unit_bytes`."""
+    whole = max(1, math.ceil(size_bytes))
+    step = max(unit_bytes, (1 << (whole.bit_length() - 1)) // 64)
+    return -(-whole // step) * step
+
+
+def _rate(group: _Group, line_bytes: int, request: CurveRequest) -> float | None:
+    """Return the rate of the miniature, or None for a full simulation."""
+    lines = group.lines[line_bytes]
+    if request.exact or request.admission.stream_cutoff_bytes is not None:
+        # Streams are runs of neighbours: in a sample there are none.
+        return None
+    cheap = group.accesses[line_bytes] * len(FRACTIONS) <= FULL_ACCESSES and lines <= FULL_LINES
+    if request.samples is None and cheap:
+        return None
+    # Dense regions hold many lines each; sparse ones few, and then the lines set the error.
+    regions = max(1.0, lines * line_bytes / REGION_BYTES)
+    rate = max((request.samples or DEFAULT_SAMPLES) / lines, min(1.0, LEAST_REGIONS / regions))
+    return None if rate >= 1.0 else rate
+
+
+def _window_ns(request: CurveRequest, report: TraceReport) -> int:
+    if report.duration_s <= 0:
+        return 0
+    if request.window_s is not None:
+        return max(1, round(request.window_s * 1e9))
+    seconds = next((s for s in WINDOW_SECONDS if report.duration_s / s <= 24), WINDOW_SECONDS[-1])
+    return seconds * 10**9
+
+
+def _ratio(part: npt.NDArray[np.float64], whole: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return np.clip(np.divide(part, whole, out=np.zeros_like(part), where=whole > 0), 0.0, 1.0)
+
+
+def _points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iterator[CurvePoint]:
+    request, report = job.request, job.report
+    group, line, counts = engine.group, engine.line_bytes, second.results(engine.number)
+    hit = _ratio(counts["read_requests_hit"], counts["read_requests"])
+    # Unknown is not zero: without reads in the sample the band is everything.
+    spread = np.where(np.isnan(counts["read_hit_stderr"]), 1.0, Z95 * counts["read_hit_stderr"])
+    if group.reads[0] == 0:
+        spread = np.zeros_like(hit)
+    most = int(np.argmax(counts["rate"]))
+    cold = _ratio(counts["read_requests_cold"], counts["read_requests"])[most]
+    full = bool(np.all(counts["rate"] >= 1.0))
+    distinct = counts["distinct_lines"][most]
+    # The bytes that the sample stands for differ from the true ones by chance, which is known and taken out.
+    sampled_bytes = counts["read_bytes"] + counts["write_bytes"]
+    scale = np.divide(group.reads[1] + group.writes[1], sampled_bytes, out=np.ones_like(hit), where=sampled_bytes > 0)
+    fetched = np.divide(
+        counts["backing_read_bytes"], counts["read_bytes"], out=np.zeros_like(hit), where=counts["read_bytes"] > 0
+    )
+    for i in range(len(hit)):
+        yield CurvePoint(
+            group_kind=group.kind,
+            group_name=group.name,
+            window="all",
+            policy=engine.policy,
+            admission=request.admission.name,
+            method="simulation" if full else "minisim",
+            line_bytes=line,
+            size_bytes=int(counts["size_lines"][i]) * line,
+            read_requests=group.reads[0],
+            write_requests=group.writes[0],
+            read_bytes=group.reads[1],
+            write_bytes=group.writes[1],
+            working_set_bytes=round(distinct * line),
+            read_hit_ratio=float(hit[i]),
+            read_hit_ratio_low=float(max(0.0, hit[i] - spread[i])),
+            read_hit_ratio_high=float(min(1.0, hit[i] + spread[i])),
+            read_byte_hit_ratio=float(_ratio(counts["read_bytes_hit"], counts["read_bytes"])[i]),
+            write_hit_ratio=float(_ratio(counts["write_requests_hit"], counts["write_requests"])[i]),
+            cold_read_ratio=float(cold),
+            fetch_amplification=float(fetched[i]) if group.reads[1] else None,
+            flash_write_bytes=float(counts["flash_write_bytes"][i] * scale[i]),
+            duration_s=report.duration_s,
+            # A size that was simulated in full is exact beside others that were not; the curve is called by the rest.
+            sampled_lines=None if full else int(counts["sampled_lines"][i]),
+        )
+
+
+def _window_points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iterator[CurvePoint]:
+    request, report, window_ns = job.request, job.report, job.window_ns
+    group, line = engine.group, engine.line_bytes
+    totals, counts = second.results(engine.number), second.windows(engine.number)
+    hit = _ratio(counts["read_requests_hit"], counts["read_requests"])
+    cold = _ratio(counts["read_requests_cold"], counts["read_requests"])
+    byte_hit = _ratio(counts["read_bytes_hit"], counts["read_bytes"])
+    write_hit = _ratio(counts["write_requests_hit"], counts["write_requests"])
+    full = bool(np.all(totals["rate"] >= 1.0))
+    for i, w in np.ndindex(*hit.shape):
+        reads, written = counts["read_bytes"][i, w], counts["write_bytes"][i, w]
+        if counts["read_requests"][i, w] + counts["write_requests"][i, w] <= 0:
+            continue
+        known = totals["rate"][i] >= 1.0
+        yield CurvePoint(
+            group_kind=group.kind,
+            group_name=group.name,
+            window=str(w),
+            policy=engine.policy,
+            admission=request.admission.name,
+            method="simulation" if full else "minisim",
+            line_bytes=line,
+            size_bytes=int(totals["size_lines"][i]) * line,
+            read_requests=round(counts["read_requests"][i, w]),
+            write_requests=round(counts["write_requests"][i, w]),
+            read_bytes=round(reads),
+            write_bytes=round(written),
+            working_set_bytes=round(totals["distinct_lines"][i] * line),
+            read_hit_ratio=float(hit[i, w]),
+            # The error of a window of a sample is not estimated.
+            read_hit_ratio_low=float(hit[i, w]) if known else 0.0,
+            read_hit_ratio_high=float(hit[i, w]) if known else 1.0,
+            read_byte_hit_ratio=float(byte_hit[i, w]),
+            write_hit_ratio=float(write_hit[i, w]),
+            cold_read_ratio=float(cold[i, w]),
+            fetch_amplification=float(counts["backing_read_bytes"][i, w] / reads) if reads else None,
+            flash_write_bytes=float(counts["flash_write_bytes"][i, w]),
+            duration_s=min(window_ns / 1e9, max(0.0, report.duration_s - w * window_ns / 1e9)),
+            sampled_lines=None if full else int(totals["sampled_lines"][i]),
+        )
