@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import click
 import typer
 
 from bathyscope import cli, errors
@@ -18,19 +18,36 @@ from bathyscope.records import ALL_RECORDS, help_of
 REFERENCE = Path(__file__).parent / "reference"
 
 
-def _commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every command with its path. Typer brings its own click, so commands are told by what they have."""
     yield path, command
-    if isinstance(command, click.Group):
-        for name in sorted(command.commands):
-            if not command.commands[name].hidden:
-                yield from _commands(command.commands[name], (*path, name))
+    children = getattr(command, "commands", {})
+    for name in sorted(children):
+        if not children[name].hidden:
+            yield from _commands(children[name], (*path, name))
 
 
 def _one_line(text: str | None) -> str:
     return " ".join((text or "").split()).replace("|", "\\|")
 
 
-def _default(parameter: click.Parameter) -> str:
+def _markdown(text: str | None) -> list[str]:
+    """Return help text as Markdown lines: what follows a \\b line is kept as it is, in a block of its own."""
+    lines: list[str] = []
+    kept = False
+    for line in [*(text or "").strip().splitlines(), ""]:
+        if line.strip() == "\b":
+            lines.append("```console")
+            kept = True
+        elif kept and not line.strip():
+            lines += ["```", ""]
+            kept = False
+        else:
+            lines.append(line.strip() if not kept else line)
+    return lines
+
+
+def _default(parameter: Any) -> str:
     value = parameter.default
     if value is None or value is False or callable(value) or value == () or not str(value) or repr(value) == "<UNSET>":
         return ""
@@ -44,18 +61,20 @@ def commands_page() -> str:
     root = typer.main.get_command(cli.app)
     lines = ["# Commands", "", "Generated from the program; `bathy VERB --help` prints the same.", ""]
     for path, command in _commands(root, ("bathy",)):
-        lines += [f"## {' '.join(path)}", "", (command.help or "").replace("\b", "").strip(), ""]
-        arguments = [p for p in command.params if isinstance(p, click.Argument)]
-        options = [p for p in command.params if isinstance(p, click.Option) and not p.hidden]
+        lines += [f"## {' '.join(path)}", "", *_markdown(command.help)]
+        arguments = [p for p in command.params if p.param_type_name == "argument"]
+        options = [p for p in command.params if p.param_type_name == "option" and not p.hidden]
         if arguments or options:
             lines += ["| option | meaning | default |", "|---|---|---|"]
         for argument in arguments:
-            lines.append(f"| `{argument.human_readable_name}` | {_one_line(getattr(argument, 'help', ''))} | |")
+            lines.append(
+                f"| `{argument.metavar or argument.name.upper()}` | {_one_line(getattr(argument, 'help', ''))} | |"
+            )
         for option in options:
             names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
             lines.append(f"| {names} | {_one_line(option.help)} | {_default(option)} |")
         if command.epilog:
-            lines += ["", command.epilog.replace("\b", "").strip()]
+            lines += ["", *_markdown(command.epilog)]
         lines.append("")
     return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
 
