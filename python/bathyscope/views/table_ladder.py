@@ -8,10 +8,11 @@ import textwrap
 from rich.console import Console
 from rich.text import Text
 
-from bathyscope.records.finding import CaveatView, Figure, LadderFinding, PointFinding, RungGroup
+from bathyscope.records.finding import Figure, LadderFinding, PointFinding, RungGroup
 from bathyscope.units import format_seconds
 from bathyscope.views import figures, labels
 from bathyscope.views.applies import applies
+from bathyscope.views.footnotes import Footnotes
 from bathyscope.views.refusal import is_shown, why_refused
 from bathyscope.views.terminal import text
 
@@ -37,35 +38,16 @@ _INTERVAL_WIDTH = 6
 _LEGEND = (
     "± is the wider half of the 95 % interval over the repeats (none: too few repeats). loss: IOPS against the "
     "layer below. WA: bytes written to the devices for each byte that the client wrote. CPU/op: OSD processor "
-    "time for each I/O. dev: use of the busiest device. n/a: not enough data. –: has no meaning there."
+    "time for each I/O. dev: use of the busiest device. n/a: not enough data. –: has no meaning there. "
+    "[*] holds for every line."
 )
-
-
-class Footnotes:
-    """Numbers the caveats in the order of their first use; equal ones share a number."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[tuple[str, str, str], int] = {}
-
-    def mark(self, caveats: tuple[CaveatView, ...]) -> str:
-        """Return "[1,3]" for the caveats of a point, empty without any."""
-        numbers = sorted({self._number(c) for c in caveats})
-        return f"[{','.join(map(str, numbers))}]" if numbers else ""
-
-    def _number(self, caveat: CaveatView) -> int:
-        key = (caveat.severity, caveat.code, caveat.text)
-        return self._numbers.setdefault(key, len(self._numbers) + 1)
-
-    def lines(self) -> list[tuple[int, str, str, str]]:
-        """Return (number, severity, code, text) in order."""
-        return [(number, *key) for key, number in self._numbers.items()]
 
 
 def write(finding: LadderFinding, out: Console) -> None:
     """Print headline, groups with their verdicts, witnesses, footnotes and a legend."""
     width = min(out.width, 160)
     _print_title(finding, out, width)
-    notes = Footnotes()
+    notes = Footnotes(finding)
     for group in finding.groups:
         out.print()
         _print_group(group, notes, out, width)
@@ -75,12 +57,11 @@ def write(finding: LadderFinding, out: Console) -> None:
         for point in finding.witnesses:
             out.print(_point_line(point, None, notes, width, name=f"{labels.layer(point.layer)} {point.witness}"))
             out.print(text(f"  {labels.device_class(point.device_class)} {labels.pattern(point)}", "dim"))
-    whole_run = tuple(c for c in finding.caveats if not c.step_keys)
-    notes.mark(whole_run)
     out.print()
-    for number, severity, code, sentence in notes.lines():
-        style = {"refused": "red", "doubt": "yellow"}.get(severity, "")
-        _print_wrapped(f"[{number}] ", f"{severity}: {sentence} ({code})", out, width, style)
+    for note in notes.notes:
+        style = {"refused": "red", "doubt": "yellow"}.get(note.caveat.severity, "")
+        lead = "[*] " if note.everywhere else f"[{note.mark}] "
+        _print_wrapped(lead, f"{note.caveat.severity}: {note.caveat.text} ({note.caveat.code})", out, width, style)
     out.print()
     _print_wrapped("", _LEGEND, out, width, "dim")
 
@@ -115,7 +96,8 @@ def _width(_name: str, narrow: int, field: str, total: int) -> int:
 def _point_line(point: PointFinding, loss: Figure | None, notes: Footnotes, width: int, name: str = "") -> Text:
     """Return one line, or for a refused point its reason over as many lines as it takes."""
     name = name or labels.layer(point.layer)
-    mark = notes.mark(tuple(c for c in point.caveats if c.severity != "refused"))
+    marks = "".join(mark for mark, _ in notes.of(point))
+    mark = f"[{marks}]" if marks else ""
     if not is_shown(point):
         lead = f"{name:<{_LAYER_WIDTH}} "
         reason = f"{point.status}: {why_refused(point)}"

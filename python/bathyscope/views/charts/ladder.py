@@ -84,7 +84,10 @@ def _chart(metric: str, domain: tuple[float, float], names: list[str], theme: Th
         .mark_text(align="left", fontSize=11, fontStyle="italic", color=theme.refused, limit=430, dx=4)
         .encode(x=alt.value(0), y=y, text="label:N", tooltip=["label:N"])
     )
-    labels_ = [mark.encode(x=x, y=y, text="label:N") for mark in (right, left)]
+    labels_ = [
+        right.encode(x="high:Q", y=y, text="label:N"),
+        left.encode(x="low:Q", y=y, text="label:N"),
+    ]
     return alt.layer(headings, link, interval, *labels_, dots, refused).properties(
         height=max(1, len(order)) * ROW_HEIGHT
     )

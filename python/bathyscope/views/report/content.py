@@ -7,13 +7,14 @@ import shlex
 from itertools import groupby
 from typing import Any
 
-from bathyscope.records.finding import CaveatView, CommandView, Figure, LadderFinding, PointFinding, RungGroup
+from bathyscope.records.finding import CommandView, Figure, LadderFinding, PointFinding, RungGroup
 from bathyscope.units import format_seconds
 from bathyscope.views import figures, labels
 from bathyscope.views.applies import applies
 from bathyscope.views.charts import theme
 from bathyscope.views.charts.ladder import METRICS
 from bathyscope.views.charts.series import measure_title, shown_measures
+from bathyscope.views.footnotes import Footnote, Footnotes
 from bathyscope.views.refusal import is_shown, why_refused
 from bathyscope.views.report.data import series_id
 
@@ -34,13 +35,7 @@ _STATUS = {"done": "complete", "running": "still running", "interrupted": "inter
 
 def content(finding: LadderFinding) -> dict[str, Any]:
     """Return the variables of the template."""
-    caveats = sorted(finding.caveats, key=lambda c: _severity(c.severity))
-    numbers = {_key(c): number for number, c in enumerate(caveats, start=1)}
-    for point in [p for g in finding.groups for p in g.points] + list(finding.witnesses):
-        for caveat in point.caveats:
-            if _key(caveat) not in numbers:
-                numbers[_key(caveat)] = len(numbers) + 1
-                caveats.append(caveat)
+    notes = Footnotes(finding)
     classes = labels.device_classes(finding)
     measures = shown_measures(finding)
     indexed = list(enumerate(finding.groups))
@@ -59,15 +54,15 @@ def content(finding: LadderFinding) -> dict[str, Any]:
             {
                 "index": n,
                 "name": labels.device_class(c),
-                "groups": [_group(i, g, numbers, measures) for i, g in indexed if g.device_class == c],
+                "groups": [_group(i, g, notes, measures) for i, g in indexed if g.device_class == c],
                 "has_stages": any(p.stages for g in finding.groups if g.device_class == c for p in g.points),
             }
             for n, c in enumerate(classes)
         ],
-        "witnesses": [_row(p, None, numbers) | {"pattern": labels.pattern(p)} for p in finding.witnesses],
+        "witnesses": [_row(p, None, notes) | {"pattern": labels.pattern(p)} for p in finding.witnesses],
         "distribution_groups": _with_distribution(finding),
         "has_series": bool(finding.series),
-        "caveats": [_caveat(c, numbers[_key(c)]) for c in caveats],
+        "caveats": [_caveat(note) for note in notes.notes],
         "environment": _environment(finding),
         "commands": _commands(finding.commands),
         "command_count": len(finding.commands),
@@ -93,13 +88,13 @@ def _layer(name: str) -> dict[str, Any]:
     return {"name": labels.layer(name), "slot": theme.layer_slot(name), "shape": theme.SHAPES.get(name, "circle")}
 
 
-def _group(index: int, group: RungGroup, numbers: dict[Any, int], measures: list[str]) -> dict[str, Any]:
+def _group(index: int, group: RungGroup, notes: Footnotes, measures: list[str]) -> dict[str, Any]:
     losses = {loss.upper_layer: loss for loss in group.losses}
     return {
         "index": index,
         "pattern": labels.group_pattern(group),
         "sentence": labels.clean(group.sentence),
-        "rows": [_row(p, losses[p.layer].ratio if p.layer in losses else None, numbers) for p in group.points],
+        "rows": [_row(p, losses[p.layer].ratio if p.layer in losses else None, notes) for p in group.points],
         "losses": [labels.clean(loss.sentence) for loss in group.losses if loss.sentence],
         "evidence": _evidence(group),
         "series": [
@@ -127,7 +122,7 @@ def _evidence(group: RungGroup) -> list[dict[str, str]]:
     return []
 
 
-def _row(point: PointFinding, loss: Figure | None, numbers: dict[Any, int]) -> dict[str, Any]:
+def _row(point: PointFinding, loss: Figure | None, notes: Footnotes) -> dict[str, Any]:
     shown = is_shown(point)
     return {
         "layer": labels.layer(point.layer),
@@ -139,7 +134,7 @@ def _row(point: PointFinding, loss: Figure | None, numbers: dict[Any, int]) -> d
         "refused": None if shown else labels.clean(f"{point.status.capitalize()}: {why_refused(point)}"),
         "cells": [_cell(point, loss, name) for name, _ in _COLUMNS] if shown else [],
         "iops": figures.value_text(point.iops.value, point.iops.unit) if shown else None,
-        "notes": sorted({numbers[_key(c)] for c in point.caveats}),
+        "notes": [(mark, labels.clean(text)) for mark, text in notes.of(point)],
         "doubt": any(c.severity == "doubt" for c in point.caveats),
         "verdict": labels.clean(point.verdict.sentence),
     }
@@ -173,22 +168,15 @@ def _with_distribution(finding: LadderFinding) -> list[dict[str, Any]]:
     ]
 
 
-def _key(caveat: CaveatView) -> tuple[str, str, str]:
-    return caveat.severity, caveat.code, caveat.text
-
-
-def _severity(name: str) -> int:
-    order = labels.SEVERITY_ORDER
-    return order.index(name) if name in order else len(order)
-
-
-def _caveat(caveat: CaveatView, number: int) -> dict[str, Any]:
+def _caveat(note: Footnote) -> dict[str, Any]:
+    caveat = note.caveat
     return {
-        "number": number,
+        "mark": note.mark,
         "severity": caveat.severity if caveat.severity in labels.SEVERITY_ORDER else "note",
         "code": labels.clean(caveat.code),
         "text": labels.clean(caveat.text),
-        "steps": [labels.clean(key) for key in caveat.step_keys],
+        "steps": [] if note.everywhere else [labels.clean(key) for key in caveat.step_keys],
+        "everywhere": note.everywhere,
     }
 
 

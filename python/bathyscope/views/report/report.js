@@ -130,8 +130,8 @@
   function expanded() {
     const whole = clone(finding());
     const rows = (points, a, b) => points[a].map((value, i) => ({ [a]: value, [b]: points[b][i] }));
-    whole.series.forEach((one) => { one.points = rows(one.points, "t_s", "value"); });
-    whole.distributions.forEach((one) => { one.points = rows(one.points, "quantile", "latency_ns"); });
+    (whole.series || []).forEach((one) => { one.points = rows(one.points, "t_s", "value"); });
+    (whole.distributions || []).forEach((one) => { one.points = rows(one.points, "quantile", "latency_ns"); });
     return JSON.stringify(whole, null, 1);
   }
   const stem = "bathyscope-" + document.body.dataset.run.replace(/[^A-Za-z0-9.-]+/g, "-");
