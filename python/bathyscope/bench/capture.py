@@ -18,6 +18,18 @@ from bathyscope.spec.plan import Capture
 PERF_BEFORE, PERF_AFTER, HISTORY, PROC = "perf_before", "perf_after", "op_history", "proc"
 
 
+# A thousand operations of one OSD are some 2 MB of JSON; those of a thousand OSDs would be another load.
+HISTORY_OSDS_MAX = 32
+
+
+def history_osds(osds: Sequence[int]) -> list[int]:
+    """Return the OSDs that are asked for their op history: all, or HISTORY_OSDS_MAX evenly from a large cluster."""
+    ordered = sorted(osds)
+    if len(ordered) <= HISTORY_OSDS_MAX:
+        return ordered
+    return [ordered[index * len(ordered) // HISTORY_OSDS_MAX] for index in range(HISTORY_OSDS_MAX)]
+
+
 @dataclasses.dataclass(slots=True)
 class Captured:
     """The raw answers of one step by source, and the time between the two looks at the counters."""
@@ -72,7 +84,7 @@ class StepCapture:
             self._captured.raw[PROC] = [self.sampler.stop()]
         requests = []
         if self._wanted.op_history and self._osds:
-            requests += op_history.plan_dump(self._osds)
+            requests += op_history.plan_dump(history_osds(self._osds))
         counters = perf_dump.plan(self._osds) if self._wanted.perf_counters and self._osds else []
         if requests or counters:
             answers = base.collect(self._host, self._session, [*counters, *requests])

@@ -15,7 +15,7 @@ from pathlib import Path
 from bathyscope import lab
 from bathyscope.analysis import steady_state, trust
 from bathyscope.bench import cleanup, cluster, preflight
-from bathyscope.bench.capture import Captured, CaptureRows, Parsing, StepCapture, parse
+from bathyscope.bench.capture import Captured, CaptureRows, Parsing, StepCapture, history_osds, parse
 from bathyscope.bench.cluster import OsdNode
 from bathyscope.bench.guard import Guard
 from bathyscope.bench.journal import Journal
@@ -287,7 +287,9 @@ class Conductor:
             self._watcher.note(f"switched: {what}")
         under_test = sorted({osd for step in self._steps for osd in self._osds(step)})
         if self._plan.capture.op_history and under_test:
-            settings.enlarge_history(under_test, self._plan.capture.op_history_ops)
+            # The OSDs of each step's own class: the sample of all of them would miss most of a class.
+            asked = {osd for step in self._steps for osd in history_osds(self._osds(step))}
+            settings.enlarge_history(sorted(asked), self._plan.capture.op_history_ops)
         if under_test:
             self._schema = perf_dump.parse_schema(
                 [_raw(c) for c in self._session.commands(perf_dump.plan_schema(under_test))]

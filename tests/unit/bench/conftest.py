@@ -1,0 +1,201 @@
+"""A cluster that remembers what was done to it, behind the fake session."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bathyscope.bench.journal import Journal
+from bathyscope.errors import UnreachableError
+from bathyscope.host import CephRequest, CephSession
+from bathyscope.host.fake import FakeCephSession, FakeHost
+from bathyscope.spec import Target
+
+RUN = "20260101-000000-abcdef"
+DEFAULTS = {"osd_op_history_size": "20", "osd_op_history_duration": "600"}
+
+
+@dataclasses.dataclass
+class FakeCluster:
+    """Pools, rules, flags, run-time overrides and module options, and the commands that change them."""
+
+    osds: int = 3
+    device_classes: tuple[str, ...] = ("ssd",)
+    pools: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    rules: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    flags: set[str] = dataclasses.field(default_factory=lambda: {"sortbitwise"})
+    overrides: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    config: dict[str, str] = dataclasses.field(default_factory=dict)
+    balancer: bool = True
+    deletable: bool = True
+    down: set[str] = dataclasses.field(default_factory=set)
+    default_size: int = 3
+    lost: bool = False
+    log: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+
+    def session(self) -> FakeCephSession:
+        made = FakeCephSession()
+        made.answers = _Everything(self)  # type: ignore[assignment]
+        return made
+
+    def state(self) -> Any:
+        """Return everything that a run must restore."""
+        return (
+            dict(self.pools), dict(self.rules), set(self.flags), dict(self.config), self.balancer,
+            {daemon: dict(values) for daemon, values in self.overrides.items() if values},
+        )  # fmt: skip
+
+    def answer(self, request: CephRequest) -> Any:
+        words = dict(request.command)
+        prefix = str(words["prefix"])
+        self.log.append((request.daemon, prefix))
+        if self.lost:
+            return UnreachableError("the connection to the cluster was lost")
+        if request.daemon in self.down:
+            return -errno.ENXIO
+        method = getattr(self, "do_" + prefix.replace(" ", "_").replace("-", "_"), None)
+        return -errno.EINVAL if method is None else method(request.daemon, words)
+
+    # --- what is asked
+
+    def do_fsid(self, daemon: str, words: Any) -> Any:
+        return {"fsid": "f-s-i-d"}
+
+    def do_osd_lspools(self, daemon: str, words: Any) -> Any:
+        return [{"poolnum": i, "poolname": name} for i, name in enumerate(self.pools, 1)]
+
+    def do_osd_tree(self, daemon: str, words: Any) -> Any:
+        return {"nodes": [
+            {"id": -1, "type": "root", "name": "default", "children": [-2]},
+            {"id": -9, "type": "root", "name": "empty", "children": [-10, -11, -12]},
+            {"id": -2, "type": "host", "name": "node1", "children": list(range(self.osds))},
+            *({"id": i, "type": "osd", "name": f"osd.{i}"} for i in range(self.osds)),
+        ]}  # fmt: skip
+
+    def do_osd_crush_rule_ls(self, daemon: str, words: Any) -> Any:
+        return list(self.rules)
+
+    def do_mon_dump(self, daemon: str, words: Any) -> Any:
+        return {"mons": [{"name": "a"}, {"name": "b"}]}
+
+    def do_config_get(self, daemon: str, words: Any) -> Any:
+        values = {"osd_pool_default_size": str(self.default_size), **DEFAULTS, **self.overrides.get(daemon, {})}
+        return {words["var"]: values[words["var"]]}
+
+    def do_config_diff_get(self, daemon: str, words: Any) -> Any:
+        value = self.overrides.get(daemon, {}).get(words["var"])
+        levels = {"default": DEFAULTS.get(words["var"], ""), **({} if value is None else {"override": value})}
+        return {"diff": {words["var"]: levels}}
+
+    def do_config_dump(self, daemon: str, words: Any) -> Any:
+        return [{"section": "mgr", "name": name, "value": value} for name, value in self.config.items()]
+
+    def do_osd_dump(self, daemon: str, words: Any) -> Any:
+        return {"flags": ",".join(sorted(self.flags))}
+
+    def do_balancer_status(self, daemon: str, words: Any) -> Any:
+        return {"active": self.balancer}
+
+    # --- what is done
+
+    def do_osd_crush_rule_create_replicated(self, daemon: str, words: Any) -> Any:
+        self.rules.setdefault(words["name"], {"root": words["root"], "type": words["type"]})
+        return b""
+
+    def do_osd_crush_rule_rm(self, daemon: str, words: Any) -> Any:
+        if any(pool["rule"] == words["name"] for pool in self.pools.values()):
+            return -errno.EBUSY
+        del self.rules[words["name"]]
+        return b""
+
+    def do_osd_pool_create(self, daemon: str, words: Any) -> Any:
+        self.pools.setdefault(words["pool"], {"rule": words["rule"], "size": str(self.default_size), "app": ""})
+        return b""
+
+    def do_osd_pool_set(self, daemon: str, words: Any) -> Any:
+        self.pools[words["pool"]][words["var"]] = words["val"]
+        return b""
+
+    def do_osd_pool_application_enable(self, daemon: str, words: Any) -> Any:
+        self.pools[words["pool"]]["app"] = words["app"]
+        return b""
+
+    def do_osd_pool_delete(self, daemon: str, words: Any) -> Any:
+        allowed = self.deletable or all(
+            self.overrides.get(f"mon.{name}", {}).get("mon_allow_pool_delete") == "true" for name in "ab"
+        )
+        if not allowed:
+            return PermissionError("pool deletion is disabled; set mon_allow_pool_delete")
+        del self.pools[words["pool"]]
+        return b""
+
+    def do_osd_set(self, daemon: str, words: Any) -> Any:
+        self.flags.add(words["key"])
+        return b""
+
+    def do_osd_unset(self, daemon: str, words: Any) -> Any:
+        self.flags.discard(words["key"])
+        return b""
+
+    def do_balancer_off(self, daemon: str, words: Any) -> Any:
+        self.balancer, self.config["mgr/balancer/active"] = False, "false"
+        return b""
+
+    def do_balancer_on(self, daemon: str, words: Any) -> Any:
+        self.balancer, self.config["mgr/balancer/active"] = True, "true"
+        return b""
+
+    def do_config_rm(self, daemon: str, words: Any) -> Any:
+        self.config.pop(words["name"], None)
+        return b""
+
+    def do_config_set(self, daemon: str, words: Any) -> Any:
+        self.overrides.setdefault(daemon, {})[words["var"]] = words["val"][0]
+        return {"success": ""}
+
+    def do_config_unset(self, daemon: str, words: Any) -> Any:
+        self.overrides.get(daemon, {}).pop(words["var"], None)
+        return {"success": ""}
+
+
+class _Everything(dict[Any, Any]):
+    """Sends every command to the cluster."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        def answer(request: CephRequest) -> Any:
+            found = self._cluster.answer(request)
+            if isinstance(found, PermissionError):
+                from bathyscope.errors import DeniedError  # noqa: PLC0415
+
+                return DeniedError(f"the cluster refuses it: {found}")
+            return found
+
+        return answer
+
+
+@pytest.fixture
+def fake_cluster() -> FakeCluster:
+    return FakeCluster()
+
+
+@pytest.fixture
+def fake_session(fake_cluster: FakeCluster) -> CephSession:
+    return fake_cluster.session()
+
+
+@pytest.fixture
+def fake_host(fake_session: CephSession) -> FakeHost:
+    return FakeHost(ceph=fake_session)
+
+
+@pytest.fixture
+def journal(tmp_path: Path, fake_host: FakeHost) -> Journal:
+    target = Target(name="c", conf="/etc/ceph/ceph.conf")
+    return Journal.create(tmp_path / "journal", RUN, "/ws/runs/x", target, fake_host, fsid="f-s-i-d")

@@ -1,0 +1,267 @@
+"""What a run makes and switches on a cluster, and that all of it goes back, whatever comes between."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bathyscope.bench import cleanup
+from bathyscope.bench.cluster import OsdNode
+from bathyscope.bench.journal import Change, Journal
+from bathyscope.bench.resources import Resources, default_replicas, prefix_of
+from bathyscope.bench.settings import Settings
+from bathyscope.errors import ClusterError, UnreachableError
+from bathyscope.host.fake import FakeAnswer, FakeHost
+from bathyscope.layers import ImageNeed, PoolNeed
+from bathyscope.spec import Target
+from bathyscope.spec.plan import Quiesce
+
+TARGET = Target(name="c", conf="/etc/ceph/ceph.conf")
+POOL = PoolNeed(name="bathy-abcdef-rbd-ssd", device_class="ssd")
+
+
+def nodes(count: int = 3, hosts: int = 1, device_class: str = "ssd") -> list[OsdNode]:
+    return [
+        OsdNode(i, f"node{i % hosts}", device_class, up=True, fullness=0.1, size_bytes=1 << 33) for i in range(count)
+    ]
+
+
+def resources(host: Any, session: Any, journal: Journal) -> Resources:
+    return Resources(host, session, TARGET, journal)
+
+
+# --- pools
+
+
+def test_a_pool_is_journaled_before_it_exists_and_is_tagged(
+    fake_cluster: Any, fake_host: Any, fake_session: Any, journal: Journal
+) -> None:
+    resources(fake_host, fake_session, journal).make_pool(POOL, nodes(hosts=3))
+    assert fake_cluster.pools[POOL.name] | {"pg_autoscale_mode": "off"} == {
+        "rule": f"{POOL.name}-rule", "size": "3", "app": "bathyscope", "pg_autoscale_mode": "off",
+    }  # fmt: skip
+    assert fake_cluster.rules == {f"{POOL.name}-rule": {"root": "default", "type": "host"}}
+    assert [(c.kind, c.details["name"]) for c in Journal.load(journal.path).pending()] == [
+        ("crush_rule", f"{POOL.name}-rule"), ("pool", POOL.name),
+    ]  # fmt: skip
+
+
+def test_a_kill_between_any_two_commands_is_made_good_by_the_next_start(
+    fake_cluster: Any, fake_host: Any, fake_session: Any, journal: Journal
+) -> None:
+    make = resources(fake_host, fake_session, journal)
+    make.make_pool(POOL, nodes())
+    fake_cluster.pools[POOL.name] |= {"app": "", "size": "9"}
+    make.make_pool(POOL, nodes())
+    assert fake_cluster.pools[POOL.name]["app"] == "bathyscope"
+    assert fake_cluster.pools[POOL.name]["size"] == "3"
+    assert len(journal.pending()) == 2
+
+
+def test_a_pool_that_is_not_there_any_more_takes_the_memory_of_its_content_with_it(
+    fake_cluster: Any, fake_host: Any, fake_session: Any, journal: Journal
+) -> None:
+    make = resources(fake_host, fake_session, journal)
+    make.make_pool(POOL, nodes())
+    image = ImageNeed(POOL.name, "image", 1 << 20, 1 << 20)
+    journal.remember(f"prefilled {image}", value=True)
+    journal.remember("prefilled other", value=True)
+    make.make_pool(POOL, nodes())
+    assert journal.recall(f"prefilled {image}") is True
+    del fake_cluster.pools[POOL.name]
+    make.make_pool(POOL, nodes())
+    assert Journal.load(journal.path).recall(f"prefilled {image}") is None
+    assert journal.recall("prefilled other") is True
+
+
+def test_too_few_osds_for_the_replicas_is_told_before_anything_is_made(
+    fake_cluster: Any, fake_host: Any, fake_session: Any, journal: Journal
+) -> None:
+    with pytest.raises(ClusterError, match="needs 3 OSDs of class 'ssd', there are 2") as error:
+        resources(fake_host, fake_session, journal).make_pool(POOL, nodes(2))
+    assert "replicas" in (error.value.hint or "")
+    with pytest.raises(ClusterError, match="no OSD of the device class"):
+        resources(fake_host, fake_session, journal).make_pool(POOL, nodes(device_class="hdd"))
+    assert fake_cluster.rules == {}
+    assert journal.pending() == []
+
+
+def test_the_replicas_of_a_plan_that_names_none_are_the_monitors(fake_cluster: Any, fake_session: Any) -> None:
+    fake_cluster.default_size = 2
+    assert default_replicas(fake_session) == 2
+    fake_cluster.down = {"mon.a"}
+    assert default_replicas(fake_session) == 2
+
+
+def test_an_image_that_exists_is_no_failure_and_another_failure_is(fake_session: Any, journal: Journal) -> None:
+    image = ImageNeed(POOL.name, "image", 1 << 20, 1 << 20)
+    exists = FakeAnswer(stderr=b"rbd: create error: (17) File exists\n", exit_code=17)
+    host = FakeHost({"rbd": lambda request: exists if "create" in request.argv else FakeAnswer()})
+    resources(host, fake_session, journal).make_image(image)
+    broken = FakeAnswer(stderr=b"x\nrbd: error opening pool\n", exit_code=2)
+    with pytest.raises(Exception, match="error opening pool"):
+        resources(FakeHost({"rbd": broken}), fake_session, journal).make_image(image)
+
+
+def test_only_what_carries_our_prefix_is_ever_removed(
+    fake_cluster: Any, fake_host: Any, fake_session: Any, journal: Journal
+) -> None:
+    fake_cluster.pools["theirs"] = {"rule": "replicated_rule"}
+    with pytest.raises(ClusterError, match="left alone"):
+        resources(fake_host, fake_session, journal).undo(Change(1, "pool", {"name": "theirs"}))
+    assert "theirs" in fake_cluster.pools
+    assert prefix_of("20260101-000000-abcdef") == "bathy-abcdef"
+
+
+# --- all of it, and back
+
+
+def do_everything(fake_host: Any, session: Any, journal: Journal, osds: int = 3) -> None:
+    resources(fake_host, session, journal).make_pool(POOL, nodes(osds))
+    switch = Settings(session, journal)
+    switch.quiesce(Quiesce(scrub=True, balancer=True))
+    switch.enlarge_history(range(osds), 1000)
+
+
+@pytest.mark.parametrize("deletable", [True, False])
+@pytest.mark.parametrize("stored", [{}, {"mgr/balancer/active": "true"}])
+def test_everything_is_undone_exactly(
+    fake_cluster: Any, fake_host: Any, journal: Journal, deletable: bool, stored: dict[str, str]
+) -> None:
+    fake_session = fake_cluster.session()
+    fake_cluster.flags.add("noscrub")
+    fake_cluster.overrides = {"osd.1": {"osd_op_history_size": "77"}, "mon.b": {"mon_allow_pool_delete": "false"}}
+    fake_cluster.config, fake_cluster.deletable = dict(stored), deletable
+    before = fake_cluster.state()
+    do_everything(fake_host, fake_session, journal)
+    during = fake_cluster.state()
+    assert during != before
+    assert fake_cluster.overrides["osd.1"] == {"osd_op_history_size": "1000", "osd_op_history_duration": "3"}
+    assert cleanup.undo_all(fake_host, fake_session, Journal.load(journal.path)) == []
+    assert fake_cluster.state() == before
+    assert Journal.load(journal.path).pending() == []
+
+
+def test_undoing_twice_or_after_somebody_else_did_it_is_harmless(
+    fake_cluster: Any, fake_host: Any, fake_session: Any, journal: Journal
+) -> None:
+    do_everything(fake_host, fake_session, journal)
+    fake_cluster.pools.clear()
+    fake_cluster.rules.clear()
+    assert cleanup.undo_all(fake_host, fake_session, journal) == []
+    again = Journal.load(journal.path)
+    assert cleanup.undo_all(fake_host, fake_session, again) == []
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_kill_at_any_command_leaves_a_journal_that_restores_the_cluster(tmp_path_factory: Any, data: Any) -> None:
+    """The conductor dies at the n-th command, before or after its effect; the next start undoes from the file."""
+    from .conftest import RUN, FakeCluster  # noqa: PLC0415
+
+    cluster = FakeCluster()
+    host = FakeHost(ceph=cluster.session())
+    journal = Journal.create(tmp_path_factory.mktemp("journal"), RUN, "/x", TARGET, host)
+    before = cluster.state()
+    dies_at, after_effect = data.draw(st.integers(0, 40)), data.draw(st.booleans())
+    answer, count = cluster.answer, 0
+
+    def dying(request: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count == dies_at and not after_effect:
+            raise KeyboardInterrupt
+        found = answer(request)
+        if count == dies_at:
+            raise KeyboardInterrupt
+        return found
+
+    cluster.answer = dying  # type: ignore[method-assign]
+    try:
+        do_everything(host, cluster.session(), journal)
+        cleanup.undo_all(host, cluster.session(), journal)
+    except KeyboardInterrupt:
+        pass
+    cluster.answer = answer  # type: ignore[method-assign]
+    assert cleanup.undo_all(host, cluster.session(), Journal.load(journal.path)) == []
+    assert cluster.state() == before
+
+
+def test_settings_go_first_and_a_pool_before_its_rule(
+    fake_cluster: Any, fake_host: Any, fake_session: Any, journal: Journal
+) -> None:
+    do_everything(fake_host, fake_session, journal)
+    fake_cluster.log.clear()
+    cleanup.undo_all(fake_host, fake_session, journal)
+    prefixes = [prefix for _, prefix in fake_cluster.log]
+    assert prefixes.index("config unset") < prefixes.index("osd pool delete") < prefixes.index("osd crush rule rm")
+
+
+def test_a_setting_alone_can_be_restored_and_the_pool_stays(
+    fake_cluster: Any, fake_host: Any, fake_session: Any, journal: Journal
+) -> None:
+    do_everything(fake_host, fake_session, journal)
+    assert cleanup.undo_all(fake_host, fake_session, journal, kinds=("osd_option", "osd_flag", "balancer")) == []
+    assert not any(fake_cluster.overrides.values())
+    assert POOL.name in fake_cluster.pools
+    assert {change.kind for change in journal.pending()} == {"pool", "crush_rule"}
+
+
+def test_an_osd_that_died_has_lost_its_override_and_does_not_hold_the_rest_up(
+    fake_cluster: Any, fake_host: Any, fake_session: Any, journal: Journal
+) -> None:
+    do_everything(fake_host, fake_session, journal)
+    fake_cluster.down = {"osd.2"}
+    assert cleanup.undo_all(fake_host, fake_session, journal) == []
+    assert journal.pending() == []
+
+
+def test_an_osd_that_does_not_answer_is_not_switched_and_not_restored(
+    fake_cluster: Any, fake_session: Any, journal: Journal
+) -> None:
+    fake_cluster.down = {"osd.0"}
+    Settings(fake_session, journal).enlarge_history(range(3), 1000)
+    assert {str(change.details["daemon"]) for change in journal.pending()} == {"osd.1", "osd.2"}
+
+
+def test_what_cannot_be_undone_is_named_and_stays_in_the_journal(
+    fake_cluster: Any, fake_host: Any, fake_session: Any, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    do_everything(fake_host, fake_session, journal)
+    monkeypatch.setattr(fake_cluster, "do_osd_pool_delete", lambda *_: -16, raising=False)
+    failed = cleanup.undo_all(fake_host, fake_session, journal)
+    assert len(failed) == 2  # the pool, and the rule that it still uses
+    assert POOL.name in failed[0]
+    assert {change.kind for change in journal.pending()} == {"pool", "crush_rule"}
+    journal.close()
+    assert journal.path.exists()
+
+
+def test_a_lost_cluster_keeps_the_journal(
+    fake_cluster: Any, fake_host: Any, fake_session: Any, journal: Journal
+) -> None:
+    do_everything(fake_host, fake_session, journal)
+    pending = len(journal.pending())
+    fake_cluster.lost = True
+    with pytest.raises(UnreachableError):
+        cleanup.undo_all(fake_host, fake_session, journal)
+    assert len(Journal.load(journal.path).pending()) == pending
+
+
+def test_a_thousand_osds_are_switched_and_restored_in_seconds(
+    fake_cluster: Any, fake_host: Any, fake_session: Any, journal: Journal
+) -> None:
+    fake_cluster.osds = 1000
+    before = fake_cluster.state()
+    began = time.monotonic()
+    do_everything(fake_host, fake_session, journal, 1000)
+    said: list[str] = []
+    assert cleanup.undo_all(fake_host, fake_session, journal, note=said.append) == []
+    assert time.monotonic() - began < 5
+    assert fake_cluster.state() == before
+    assert len(said) == 3  # not a line for each OSD
+    assert "osd_op_history_size of 1000 daemons" in said[0]
