@@ -48,7 +48,8 @@ def write_page(text: str, path: Path | str) -> Path:
 def render_page(template: str, variables: dict[str, Any], *, charts: Any, finding: Any, csv: str) -> str:
     """Return a page as one HTML document that fetches nothing; `template` is a file of this package.
 
-    `charts` is {"templates": …, "charts": …, "layers": …} for the script that draws; `finding` and `csv` are for
+    `charts` is {"templates": …, "charts": …, "layers": …} for the script that draws; `finding` and `csv` can be
+    downloaded.
     download.
     """
     library, program, boot = _library(), _asset("report.js"), _asset("boot.js")
