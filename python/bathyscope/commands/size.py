@@ -6,7 +6,7 @@ import dataclasses
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
@@ -184,7 +184,7 @@ def _run(ask: _Ask, request: CurveRequest, output: str, report: Path | None, *, 
     )
     latencies: list[LatencyDistribution | None] = []
 
-    def refine(rows: list[CurvePoint], found: TraceReport) -> dict[tuple[str, str, int, str], list[int]]:
+    def refine(rows: Sequence[CurvePoint], found: TraceReport) -> dict[tuple[str, str, int, str], list[int]]:
         latencies.extend(_latencies(ask, found))
         needed = needed_hit_ratio(ask.target_hit, ask.target_latency_ns, *latencies)
         return {} if needed is None else sizes_between(rows, needed)

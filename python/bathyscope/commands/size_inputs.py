@@ -142,7 +142,7 @@ def _open_run(
     columns = ", ".join(OP_COLUMNS)
 
     def batches() -> Iterable[pa.RecordBatch]:
-        return connection.execute(f"SELECT {columns} FROM op ORDER BY started_ns").fetch_record_batch(65_536)  # noqa: S608 - constants
+        return connection.execute(f"SELECT {columns} FROM op ORDER BY started_ns").to_arrow_reader(65_536)  # noqa: S608 - constants
 
     caveats = []
     if partial:

@@ -101,7 +101,7 @@ class TraceFiles:
                 f"there is no trace format '{trace_format}'", hint="there are: " + " ".join(mrc.trace_formats())
             )
         self.paths = [str(path) for path in paths]
-        self.sources = tuple(self.paths)
+        self.sources: tuple[str, ...] = tuple(self.paths)
         self.by: By = by
         self.extent = sum(path.stat().st_size for path in paths)
         self._format = trace_format
@@ -192,7 +192,7 @@ class OpTrace:
         by: By = "all",
         nodes: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        self.sources = (source,)
+        self.sources: tuple[str, ...] = (source,)
         self.by: By = by
         self.extent = rows
         self._batches = batches
@@ -269,10 +269,12 @@ class OpTrace:
         if self.by == "image":
             return volume
         column = "pool_id" if self.by == "pool" else "osd"
-        number = pc.fill_null(batch.column(column), UNKNOWN).to_numpy(zero_copy_only=False)
+        filled = batch.column(column).cast(pa.int64()).fill_null(UNKNOWN)
+        number: npt.NDArray[np.int64] = np.asarray(filled.to_numpy(zero_copy_only=False), np.int64)
         if self._nodes is not None:
             table = np.asarray([*self._nodes.node_of_osd, UNKNOWN], np.uint32)
-            return table[np.minimum(number, len(table) - 1)]
+            nodes: npt.NDArray[np.uint32] = table[np.minimum(number, len(table) - 1)]
+            return nodes
         return number.astype(np.uint32)
 
     def _place(self, object_name: str) -> tuple[int, int]:

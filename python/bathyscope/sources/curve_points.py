@@ -375,7 +375,7 @@ def _points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iterator[Cu
             write_requests=group.writes[0],
             read_bytes=group.reads[1],
             write_bytes=group.writes[1],
-            working_set_bytes=round(distinct * line),
+            working_set_bytes=round(float(distinct) * line),
             read_hit_ratio=float(hit[i]),
             read_hit_ratio_low=float(max(0.0, hit[i] - spread[i])),
             read_hit_ratio_high=float(min(1.0, hit[i] + spread[i])),
@@ -400,8 +400,9 @@ def _window_points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iter
     write_hit = _ratio(counts["write_requests_hit"], counts["write_requests"])
     full = bool(np.all(totals["rate"] >= 1.0))
     for i, w in np.ndindex(*hit.shape):
-        reads, written = counts["read_bytes"][i, w], counts["write_bytes"][i, w]
-        if counts["read_requests"][i, w] + counts["write_requests"][i, w] <= 0:
+        read_requests, write_requests = float(counts["read_requests"][i, w]), float(counts["write_requests"][i, w])
+        reads, written = float(counts["read_bytes"][i, w]), float(counts["write_bytes"][i, w])
+        if read_requests + write_requests <= 0:
             continue
         known = totals["rate"][i] >= 1.0
         yield CurvePoint(
@@ -413,11 +414,11 @@ def _window_points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iter
             method="simulation" if full else "minisim",
             line_bytes=line,
             size_bytes=int(totals["size_lines"][i]) * line,
-            read_requests=round(counts["read_requests"][i, w]),
-            write_requests=round(counts["write_requests"][i, w]),
+            read_requests=round(read_requests),
+            write_requests=round(write_requests),
             read_bytes=round(reads),
             write_bytes=round(written),
-            working_set_bytes=round(totals["distinct_lines"][i] * line),
+            working_set_bytes=round(float(totals["distinct_lines"][i]) * line),
             read_hit_ratio=float(hit[i, w]),
             # The error of a window of a sample is not estimated.
             read_hit_ratio_low=float(hit[i, w]) if known else 0.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Any, TextIO
@@ -186,7 +187,11 @@ def _curves(finding: SizeFinding, curves: Sequence[SizeCurve], out: Console) -> 
         part = curves[start : start + per_table]
         by_size = [{p.size_bytes: p for p in c.points} for c in part]
         kept = {p.size_bytes for c in part for p in (c.knee, c.wanted, c.points[-1]) if p is not None}
-        sizes = thinned(sorted(set().union(*by_size)), {*kept, finding.advice.size_bytes})
+        if finding.advice.size_bytes is not None:
+            kept.add(finding.advice.size_bytes)
+        # Sizes that only one curve has lie around its target; they are in the CSV.
+        count = Counter(size for points in by_size for size in points)
+        sizes = thinned(sorted(s for s in count if count[s] > 1 or s in kept or len(part) == 1), kept)
         table = _new_table("cache", *(format_size_short(c.line_bytes) for c in part))
         for size in sizes:
             cells = [_hit_cell(finding, c, points.get(size)) for c, points in zip(part, by_size, strict=True)]
