@@ -161,7 +161,7 @@ def resume(
 
 
 def list_presets(output: _OutputOption = Output.TABLE) -> None:
-    """List the packaged plans."""
+    """List the packaged plans; steps and load are for one device class."""
     rows = []
     for name in preset_names():
         plan = parse_plan(preset_text(name), name=name, layers=list(REGISTRY))
@@ -170,9 +170,8 @@ def list_presets(output: _OutputOption = Output.TABLE) -> None:
         rows.append(
             {
                 "preset": name,
-                "layers": " ".join(plan.layers),
-                "steps_per_class": configurations * plan.repeats,
-                "load_per_class": format_seconds(seconds),
+                "steps": configurations * plan.repeats,
+                "load": format_seconds(seconds),
                 "description": plan.description,
             }
         )
