@@ -1,15 +1,19 @@
 """Kills `bathy bench` with -9 at random moments, resumes it each time, and counts the steps of the final tables.
 
-    python benchmarks/kill_loop.py --lab NAME [--kills 30] [--seed N]
+    python benchmarks/kill_loop.py [--lab NAME] [--kills 30] [--seed N]
+
+Without --lab a lab of three ssd OSDs is started for it and taken down afterwards.
 
 Every kill falls at a random moment after a start, preparation and clean-up included. When a run ends before its
 moment, another run is begun, so that all kills hit. At the end of each run its tables must hold every step exactly
-once and steps that were finished before a kill must be the very same afterwards. Prints one line for each kill.
+once and steps that were finished before a kill must be the very same afterwards. After the last clean-up the cluster
+must hold nothing of ours, nor this machine. Prints one line for each kill.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import random
@@ -18,8 +22,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+from bathyscope import lab
+from bathyscope.bench.journal import journal_directory
+from bathyscope.host.ceph import connect
+from bathyscope.host.local import LocalHost
 from bathyscope.spec.plan import expand
 from bathyscope.spec.plan_file import parse_plan
 from bathyscope.store import RunDirectory, Workspace
@@ -38,14 +47,14 @@ class Story:
 
 
 def kill_loop(
-    lab: str, environment: dict[str, str], workspace: Path, *, kills: int, seed: int, longest_s: float = 14.0
+    name: str, environment: dict[str, str], workspace: Path, *, kills: int, seed: int, longest_s: float = 14.0
 ) -> Story:
     """Kill and resume until `kills` kills have hit and the last run is complete."""
     generator = random.Random(seed)
     story = Story()
     while story.kills < kills:
         before: dict[int, int] = {}
-        words: tuple[str, ...] = ("bench", "run", "--lab", lab, *PLAN)
+        words: tuple[str, ...] = ("bench", "run", "--lab", name, *PLAN)
         while True:
             delay_s = generator.uniform(0.3, longest_s) if story.kills < kills else None
             killed = _start_and_kill((*words, "--workspace", str(workspace)), environment, delay_s, story)
@@ -106,16 +115,49 @@ def _check_complete(run: RunDirectory, before: dict[int, int], story: Story) -> 
         story.problems.append(f"run {run.id} holds {len(found)} steps instead of {len(expected)}, or others")
 
 
+def remains(name: str, workspace: Path) -> list[str]:
+    """Return what is left of the workspace's runs on the lab and on this machine."""
+    session = connect(LocalHost(), lab.load(name).target())
+    try:
+        dump = session.json("mon", "osd dump")
+        found = [f"pool {p['pool_name']}" for p in dump["pools"] if str(p["pool_name"]).startswith("bathy-")]
+        found += [f"rule {rule}" for rule in session.json("mon", "osd crush rule ls") if rule.startswith("bathy-")]
+        for osd in (int(o["osd"]) for o in dump["osds"]):
+            changed = session.json(f"osd.{osd}", "config diff")["diff"]
+            found += [f"{option} of osd.{osd}" for option in changed if option.startswith("osd_op_history")]
+    finally:
+        session.close()
+    found += [f"journal {path}" for path in journal_directory().glob("*")]
+    scratch = [Path(tempfile.gettempdir(), f"bathy-{run.id}") for run in Workspace(workspace).runs()]
+    return found + [f"scratch {path}" for path in scratch if path.exists()]
+
+
+@contextlib.contextmanager
+def lab_for(name: str | None) -> Iterator[str]:
+    """Give the name of a running lab; one that was started here has its own state directory and is taken down."""
+    if name is not None:
+        yield name
+        return
+    with tempfile.TemporaryDirectory(prefix="bathy-", dir="/var/tmp") as home:
+        os.environ["XDG_STATE_HOME"] = home
+        lab.up(lab.LabSpec(name="kill", devices=(lab.DeviceGroup(device_class="ssd", count=3),)))
+        try:
+            yield "kill"
+        finally:
+            lab.down("kill")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lab", required=True)
+    parser.add_argument("--lab")
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="bathy-kill-") as directory:
-        story = kill_loop(options.lab, dict(os.environ), Path(directory), kills=options.kills, seed=options.seed)
-    print(f"{story.kills} kills, {story.runs} complete runs, {time.monotonic() - began:.0f} s")
+    with lab_for(options.lab) as name, tempfile.TemporaryDirectory(prefix="bathy-kill-") as directory:
+        story = kill_loop(name, dict(os.environ), Path(directory), kills=options.kills, seed=options.seed)
+        story.problems += [f"left behind: {what}" for what in remains(name, Path(directory))]
+    print(f"{story.kills} kills, {story.runs} complete runs, {time.monotonic() - began:.0f} s, seed {options.seed}")
     for problem in story.problems:
         print(f"PROBLEM: {problem}")
     sys.exit(1 if story.problems else 0)

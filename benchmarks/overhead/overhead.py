@@ -1,6 +1,9 @@
 """What measuring costs, measured on a real cluster: three checks, each with its figure and its limit.
 
-    python benchmarks/overhead/overhead.py --lab NAME [--check time|capture|plain] [--pairs 5] [--runtime 10]
+    python -m benchmarks.overhead [--lab NAME] [--check time|capture|plain] [--pairs 5] [--runtime 10]
+
+Without --lab a lab of three ssd OSDs is started for it and taken down afterwards. Other load on the machine is
+measured along: run it on a quiet one.
 
 time      A plan of 12 steps takes at most 1.25 times the sum of its fio runtimes (ramp counted as runtime).
 capture   IOPS with full capture and with none, interleaved pairs: the medians differ by at most 3 %. Needs a
@@ -14,13 +17,15 @@ Prints one JSON line for each check; exits 1 when a limit is broken.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
+import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +62,11 @@ def measure(
     return session.begin(HOST, Workspace(workspace), plan, target, watcher or Talk())
 
 
-def plan_text(name: str, layers: str, patterns: str, *, repeats: int, runtime_s: float, ramp_s: float) -> str:
+def plan_text(
+    name: str, layers: str, patterns: str, *, repeats: int, runtime_s: float, ramp_s: float, image_size: str = "512M"
+) -> str:
     return (
-        f"name: {name}\nlayers: [{layers}]\npatterns: [{patterns}]\naxes: {{image_size: 512M}}\n"
+        f"name: {name}\nlayers: [{layers}]\npatterns: [{patterns}]\naxes: {{image_size: {image_size}}}\n"
         f"repeats: {repeats}\nruntime: {runtime_s}s\nramp: {ramp_s}s\nlimits: {{prolong: 0}}\n"
     )
 
@@ -74,7 +81,7 @@ def check_time(target: Target, workspace: Path, options: argparse.Namespace) -> 
     """Twelve steps of RADOS and RBD; everything from the start of the program's work to its end counts."""
     text = plan_text(
         "time", "rados, rbd", "randread-4K-qd16, randwrite-4K-qd16, read-64K-qd16", repeats=2,
-        runtime_s=options.runtime, ramp_s=1,
+        runtime_s=options.runtime, ramp_s=1, image_size=options.image_size,
     )  # fmt: skip
     began = time.monotonic()
     run = measure(target, workspace, text, "device_classes=ssd")
@@ -88,7 +95,8 @@ def check_time(target: Target, workspace: Path, options: argparse.Namespace) -> 
 
 def check_capture(target: Target, workspace: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Pairs of a run with everything captured and one with nothing; which goes first alternates."""
-    text = plan_text("capture", "rbd", options.pattern, repeats=1, runtime_s=options.runtime, ramp_s=1)
+    text = plan_text("capture", "rbd", options.pattern, repeats=1, runtime_s=options.runtime, ramp_s=1,
+                     image_size=options.image_size)  # fmt: skip
     ratios = []
     for pair in range(options.pairs):
         found: dict[str, float] = {}
@@ -144,7 +152,8 @@ def without_logs(request: ProcessRequest) -> ProcessRequest:
 
 
 def check_plain(target: Target, workspace: Path, options: argparse.Namespace) -> dict[str, Any]:
-    text = plan_text("plain", "rbd", options.pattern, repeats=options.pairs, runtime_s=options.runtime, ramp_s=1)
+    text = plan_text("plain", "rbd", options.pattern, repeats=options.pairs, runtime_s=options.runtime, ramp_s=1,
+                     image_size=options.image_size)  # fmt: skip
     turns = PlainTurns(target)
     measure(target, workspace, text, "device_classes=ssd", watcher=turns)
     low, high = ratio_interval(turns.ours, turns.plain)
@@ -171,20 +180,37 @@ CHECKS: dict[str, Callable[[Target, Path, argparse.Namespace], dict[str, Any]]] 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lab", required=True, help="a running lab with ssd OSDs")
+    parser.add_argument("--lab", help="a running lab with ssd OSDs; none: one is started")
+    parser.add_argument("--image-size", default="512M")
     parser.add_argument("--check", choices=list(CHECKS), action="append")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--runtime", type=float, default=10.0, help="seconds of a step")
     parser.add_argument("--pattern", default="randread-4K-qd16")
     options = parser.parse_args()
-    target = lab.load(options.lab).target()
     all_ok = True
-    for name in options.check or list(CHECKS):
-        with tempfile.TemporaryDirectory(prefix="bathy-overhead-") as workspace:
-            result = CHECKS[name](target, Path(workspace), options)
-        print(json.dumps({"check": name, **result}), flush=True)
-        all_ok = all_ok and bool(result["ok"])
+    with lab_for(options.lab) as target:
+        for name in options.check or list(CHECKS):
+            with tempfile.TemporaryDirectory(prefix="bathy-overhead-") as workspace:
+                result = CHECKS[name](target, Path(workspace), options)
+            load = os.getloadavg()[0]
+            print(json.dumps({"check": name, **result, "load_average": round(load, 1)}), flush=True)
+            all_ok = all_ok and bool(result["ok"])
     sys.exit(0 if all_ok else 1)
+
+
+@contextlib.contextmanager
+def lab_for(name: str | None) -> Iterator[Target]:
+    """Give the target of a running lab; one that was started here has its own state directory and is taken down."""
+    if name is not None:
+        yield lab.load(name).target()
+        return
+    with tempfile.TemporaryDirectory(prefix="bathy-", dir="/var/tmp") as home:
+        os.environ["XDG_STATE_HOME"] = home
+        state = lab.up(lab.LabSpec(name="overhead", devices=(lab.DeviceGroup(device_class="ssd", count=3),)))
+        try:
+            yield state.target()
+        finally:
+            lab.down("overhead")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -68,6 +69,7 @@ def begin(cluster: Any, plan_file: Path, tmp_path: Path, tools: Any) -> Iterator
             process.wait(timeout_s)
             return subprocess.CompletedProcess(process.args, process.returncode, "", said.read_text())
 
+        end.interrupt = lambda: process.send_signal(signal.SIGINT)  # type: ignore[attr-defined]
         return end
 
     yield start
@@ -93,7 +95,7 @@ def test_a_wrong_keyring(cluster: Any, plan_file: Path, tmp_path: Path) -> None:
     words = ("bench", "run", str(plan_file), "--conf", cluster.target.conf, "-w", str(tmp_path / "ws"))
     refused(cluster.bathy(*words, "--keyring", str(keyring)), "refuses client.admin", hint="auth get")
     keyring.write_text("[client.other]\n\tkey = " + key + "\n")
-    refused(cluster.bathy(*words, "--keyring", str(keyring)), "no key for client.admin", hint="--keyring")
+    refused(cluster.bathy(*words, "--keyring", str(keyring)), "client.admin", str(keyring), hint="keyring")
     refused(cluster.bathy(*words, "--keyring", str(tmp_path / "none")), "cannot read the keyring", hint="--keyring")
     assert not (tmp_path / "ws").exists()
 
@@ -117,9 +119,8 @@ def test_a_fio_without_the_engine(cluster: Any, plan_file: Path, tmp_path: Path)
     words = ("bench", "run", str(plan_file), "--lab", cluster.name, "-w", str(tmp_path / "ws"))
     path = f"{programs}:{os.environ['PATH']}"
     refused(cluster.bathy(*words, PATH=path), "fio-9.9", "no engine 'rbd'", hint="apt install fio")
-    # One that does not even start.
-    fio.write_text("#!/nowhere/interpreter\n")
-    refused(cluster.bathy(*words, PATH=path), "fio")
+    fio.write_text("#!/bin/sh\necho no library >&2; exit 127\n")
+    refused(cluster.bathy(*words, PATH=path), "fio --version failed", "no library", hint="fio")
     assert not list((tmp_path / "ws" / "runs").glob("*"))
 
 
@@ -138,7 +139,7 @@ def test_a_run_of_a_newer_version(cluster: Any, plan_file: Path, tmp_path: Path)
     run.mkdir(parents=True)
     content = json.dumps({"format_version": 99, "id": run.name, "unknown": True})
     (run / "run.json").write_text(content)
-    refused(cluster.bathy("bench", "resume", run.name, *words), "newer version", hint="bathyscope")
+    refused(cluster.bathy("bench", "resume", run.name, *words), "newer bathyscope", hint="upgrade")
     assert (run / "run.json").read_text() == content
 
 
@@ -151,12 +152,18 @@ def test_there_is_no_such_lab_or_run(cluster: Any, plan_file: Path, tmp_path: Pa
 
 
 def test_two_runs_at_once_in_one_workspace(cluster: Any, begin: Any, plan_file: Path, tmp_path: Path) -> None:
-    end = begin(1, "--runtime", "4s")
+    end = begin(1, "--runtime", "60s")
     words = ("bench", "run", str(plan_file), "--lab", cluster.name, "-w", str(tmp_path / "ws"))
     refused(cluster.bathy(*words), "in use by process", hint="another workspace")
     refused(cluster.bathy("bench", "resume", "last", "-w", str(tmp_path / "ws")), "in use by process", hint="workspace")
+    # Nothing of the living run may be cleaned away either.
+    cleaned = cluster.bathy("bench", "cleanup")
+    assert "nothing to clean up" in cleaned.stderr
+    assert [name for name in cluster.snapshot()["pools"] if name.startswith("bathy-")]
+    end.interrupt()
     first = end()
-    assert first.returncode == 0, first.stderr
+    assert first.returncode == 130, first.stderr
+    assert cluster.bathy("bench", "cleanup").returncode == 0
 
 
 def test_the_pool_is_deleted_under_us(cluster: Any, begin: Any, tmp_path: Path, tools: Any) -> None:
@@ -177,7 +184,7 @@ def test_the_cluster_is_full_before_and_during_a_run(
     with cluster.session() as session:
         try:
             began = time.monotonic()
-            session.json("mon", "osd set-full-ratio", ratio=0.0001)
+            _set_ratios(session, 0.00001, 0.00005, 0.0001)
             ended = end()
             assert time.monotonic() - began < 25
             refused(ended, "the load was stopped", "full", hint="resume")
@@ -185,11 +192,17 @@ def test_the_cluster_is_full_before_and_during_a_run(
             words = ("bench", "run", str(plan_file), "--lab", cluster.name, "-w", str(tmp_path / "other"))
             refused(cluster.bathy(*words), "the cluster is full")
         finally:
-            session.json("mon", "osd set-full-ratio", ratio=0.95)
+            _set_ratios(session, 0.85, 0.9, 0.95)
         tools.wait_for(lambda: "OSD_FULL" not in session.json("mon", "health")["checks"], what="a cluster with room")
     # Preflight has refused: no run. The stopped run keeps its first step.
     assert not list((tmp_path / "other" / "runs").glob("*"))
     assert [row["step_index"] for row in tools.rows(tools.newest(tmp_path / "ws"), "step")] == [0]
+
+
+def _set_ratios(session: Any, nearfull: float, backfillfull: float, full: float) -> None:
+    session.json("mon", "osd set-nearfull-ratio", ratio=nearfull)
+    session.json("mon", "osd set-backfillfull-ratio", ratio=backfillfull)
+    session.json("mon", "osd set-full-ratio", ratio=full)
 
 
 @contextlib.contextmanager
@@ -224,7 +237,7 @@ def test_the_disk_under_the_workspace_is_full(
 
 
 def test_an_osd_dies_during_a_step(private_lab: Any, begin: Any, tmp_path: Path, tools: Any) -> None:
-    with private_lab("dying", ["ssd=2"]) as dying:
+    with private_lab("dying", ["ssd=3"]) as dying:
         (daemon,) = [d for d in dying.target.daemons if d.name == "osd.1"]
         end = begin(2, "--runtime", "40s", on=dying)
         os.kill(daemon.pid, 9)
