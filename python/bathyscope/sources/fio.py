@@ -31,6 +31,7 @@ from bathyscope.sources.fio_log import (
     Series,
     first_end_ms,
     intervals,
+    last_latency_ms,
     read_series,
     usual_length_ms,
 )
@@ -216,15 +217,18 @@ def _clock(answer: RawAnswer, output: FioOutput, series: Series, window_ms: int)
     """Return how to read the times of the logs, and thereby when the measured window began.
 
     With absolute times the first interval ends one length after the start. But intervals without an I/O have no
-    line, so the window cannot have begun later than its length before fio wrote its JSON. Times that are not
-    absolute count from the start of the window themselves.
+    line, and a line is written by the first I/O that ends after its interval, so the window cannot have begun later
+    than its length before the last latencies, which fio writes when the job ends (within 1 ms of `job_start`, which
+    only 3.39 and later print), or before fio wrote its JSON. Times that are not absolute count from the start of the
+    window themselves.
     """
     options = as_dict(output.jobs[0].get("job options", {}))
     length_ms = as_int(options["log_avg_msec"]) if "log_avg_msec" in options else usual_length_ms(series)
     first_ms = first_end_ms(series)
     if first_ms is None or first_ms < EPOCH_MS:
         return LogClock(0, length_ms)
-    latest_ms = _ended_ms(answer, output) - window_ms
+    ended_ms = min(_ended_ms(answer, output), last_latency_ms(series) or EPOCH_MS**2)
+    latest_ms = ended_ms - window_ms
     return LogClock(min(first_ms - length_ms, max(latest_ms, answer.started_ns // 1_000_000)), length_ms)
 
 

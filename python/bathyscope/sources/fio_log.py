@@ -72,6 +72,11 @@ def first_end_ms(series: Series) -> int | None:
     return min((lines[0][0] for (kind, _), lines in series.items() if kind == "iops" and lines), default=None)
 
 
+def last_latency_ms(series: Series) -> int | None:
+    """Return the time of the last line of the latency logs: unlike the other logs they are flushed at the end."""
+    return max((lines[-1][0] for (kind, _), lines in series.items() if kind == "lat" and lines), default=None)
+
+
 def intervals(run_id: str, step_index: int, client: str, series: Series, clock: LogClock) -> Iterator[Interval]:
     """Yield the intervals of one process, gaps filled with zeros. Offsets count from the measured window's start."""
     for direction in DIRECTIONS:

@@ -85,6 +85,16 @@ def test_intervals_lie_on_the_measured_window(recorded: Recorded, version: str, 
     assert sum(latencies) / len(latencies) == pytest.approx(result.latency_ns_mean, rel=0.3)
 
 
+@pytest.mark.parametrize("version", ["3.39", "3.41"])
+@pytest.mark.parametrize("name", ["rbd-randread", "rbd-randwrite"])
+def test_the_window_begins_where_fio_says_it_does(recorded: Recorded, version: str, name: str) -> None:
+    """A step whose queue is filled in its first milliseconds loses those I/Os when its window begins too late."""
+    answer = recorded(f"fio/{version}/{name}")[0]
+    (job,) = fio.read_output(answer).jobs
+    # fio sets it anew when the ramp is over.
+    assert abs(parse(answer).measured_start_ns // 1_000_000 - job["job_start"]) <= 2
+
+
 def test_an_interval_without_io_is_a_zero_not_a_gap(recorded: Recorded) -> None:
     answer = recorded("fio/3.33/rbd-randread")[0]
     # Take two lines out of the middle of every log, as a stall of 200 ms would have left them.
