@@ -1,0 +1,243 @@
+"""A run from its first step to its last on a layer of the test's own: prolonged, interrupted, resumed, refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bathyscope.bench import conductor, session
+from bathyscope.bench.conductor import Watcher
+from bathyscope.errors import BusyError, StoreError, UsageError
+from bathyscope.host import ProcessRequest
+from bathyscope.host.fake import FakeAnswer, FakeHost
+from bathyscope.layers import LayerRows
+from bathyscope.records import Histogram, Interval, Result, from_table
+from bathyscope.records import Step as StepRecord
+from bathyscope.spec import DiskTarget, StepSpec, Target
+from bathyscope.spec.plan_file import parse_plan
+from bathyscope.store import RunDirectory, Workspace
+
+STEADY = (100.0,) * 10
+UNSTEADY = (10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 120.0, 140.0, 160.0, 180.0)
+S = 1_000_000_000
+
+
+@dataclasses.dataclass
+class ScriptedLayer:
+    """A layer whose loads report the rates of a script, one entry for each load."""
+
+    script: list[tuple[float, ...]]
+    before_load: Callable[[int], None] = lambda _: None
+    name: str = "disk"
+    height: int = 0
+    needs_cluster: bool = False
+    loads: int = 0
+    ramps: list[float] = dataclasses.field(default_factory=list)
+
+    def check(self, step: StepSpec, context: Any) -> str | None:
+        return None
+
+    def needs(self, step: StepSpec, context: Any) -> tuple[Any, ...]:
+        return ()
+
+    def prefill(self, need: Any, step: StepSpec, context: Any) -> tuple[Any, ...]:
+        return ()
+
+    def plan(self, step: StepSpec, context: Any) -> tuple[ProcessRequest, ...]:
+        self.ramps.append(step.ramp_s)
+        self.before_load(self.loads)
+        return (ProcessRequest("load", ("load", step.key)),)
+
+    def parse(self, run_id: str, index: int, step: StepSpec, answers: Any) -> LayerRows:
+        rates = self.script[min(self.loads, len(self.script) - 1)]
+        self.loads += 1
+        count = round(sum(rates))
+        total = Result(run_id, index, "fio#0", "read", count, count * 4096, 0, len(rates) * S, count / len(rates),
+                       4096.0 * count / len(rates), 1e6, 0.0, 1e6, 1e6, None, None)  # fmt: skip
+        series = [
+            Interval(run_id, index, "fio#0", "read", (i + 1) * S, S, rate, rate * 4096, 1e6)
+            for i, rate in enumerate(rates)
+        ]
+        return LayerRows((total,), tuple(series), (Histogram(run_id, index, "fio#0", "read", "lat", 1_000_000, count),))
+
+
+class Talk(Watcher):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.begun: list[int] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def step_begins(self, number: int, total: int, step: StepSpec) -> None:
+        self.begun.append(number)
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    def fio(request: ProcessRequest) -> FakeAnswer:
+        return FakeAnswer(b"fio-3.33\n" if "--version" in request.argv else b"libaio\n")
+
+    return FakeHost({"fio": fio, "load": FakeAnswer(b"{}", duration_s=10)})
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, host: FakeHost) -> Callable[..., RunDirectory]:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    disk = tmp_path / "disk"
+    disk.write_bytes(bytes(4096))
+    target = Target(name="disk", kind="disk", disks={"": DiskTarget(path=str(disk))})
+
+    def begin(
+        layer: ScriptedLayer, *, resume: bool = False, watcher: Watcher | None = None, **changes: Any
+    ) -> RunDirectory:
+        for module in (conductor, session, conductor.preflight):
+            monkeypatch.setattr(module, "REGISTRY", {"disk": layer})
+        text = (
+            "name: t\nlayers: [disk]\npatterns: [randread-4K-qd1, randread-4K-qd2]\nrepeats: 2\n"
+            "ramp: 1s\nruntime: 10s\n"
+            "device_classes: [all]\nlimits: {prolong: 2}\ncapture: {processes: false}\n"
+        )
+        workspace = Workspace(tmp_path / "ws")
+        if resume:
+            return session.resume(host, workspace, "last", watcher or Talk())
+        plan = parse_plan(text, name="t", layers=["disk"], overrides=[f"{k}={v}" for k, v in changes.items()])
+        return session.begin(host, workspace, plan, target, watcher or Talk())
+
+    return begin
+
+
+def steps(run: RunDirectory) -> list[StepRecord]:
+    return sorted(from_table(StepRecord, run.tables()["step"]), key=lambda step: step.step_index)
+
+
+def last(tmp_path: Path) -> RunDirectory:
+    return Workspace(tmp_path / "ws").open_run("last")
+
+
+def test_a_run_keeps_every_step_once_in_plan_order_and_leaves_no_journal(start: Any, tmp_path: Path) -> None:
+    run = start(ScriptedLayer([STEADY]))
+    assert run.status == "done"
+    assert [(s.step_index, s.step_key, s.repeat_index) for s in steps(run)] == [
+        (0, "disk/all/randread-4K-qd1", 0), (1, "disk/all/randread-4K-qd2", 0),
+        (2, "disk/all/randread-4K-qd1", 1), (3, "disk/all/randread-4K-qd2", 1),
+    ]  # fmt: skip
+    assert {s.prolonged_count for s in steps(run)} == {0}
+    assert (run.path / "tables" / "step.parquet").exists()
+    assert not list((tmp_path / "state").rglob("*.jsonl"))
+
+
+def test_an_unsteady_step_is_run_on_without_ramp_until_it_is_steady(start: Any) -> None:
+    layer = ScriptedLayer([UNSTEADY, STEADY, STEADY])
+    run = start(layer, repeats=1)
+    assert [s.prolonged_count for s in steps(run)] == [1, 0]
+    assert layer.ramps == [1.0, 0.0, 1.0]
+    # What is kept is the steady part alone.
+    results = from_table(Result, run.finished_steps()[0].table(Result))
+    assert [row.iops for row in results] == [100.0]
+    assert not [row for row in run.tables()["caveat"].to_pylist() if row["code"] == "unsteady"]
+
+
+def test_prolonging_ends_at_the_limit_and_leaves_a_doubt(start: Any) -> None:
+    layer = ScriptedLayer([UNSTEADY])
+    run = start(layer, repeats=1)
+    assert [s.prolonged_count for s in steps(run)] == [2, 2]
+    assert layer.loads == 6
+    doubts = [row["step_index"] for row in run.tables()["caveat"].to_pylist() if row["code"] == "unsteady"]
+    assert sorted(doubts) == [0, 1]
+
+
+def test_a_load_that_fails_is_kept_with_its_words_and_the_run_goes_on(start: Any, host: FakeHost) -> None:
+    def load(request: ProcessRequest) -> FakeAnswer:
+        broken = request.argv[1].endswith("qd1")
+        return FakeAnswer(b"{}", b"a\nfio: device gone\n" if broken else b"", exit_code=int(broken), duration_s=1)
+
+    host.programs["load"] = load
+    run = start(ScriptedLayer([STEADY]), repeats=1)
+    first, second = steps(run)
+    assert first.status == "failed"
+    assert "device gone" in (first.reason or "")
+    assert second.status == "done"
+
+
+def test_an_interrupted_run_keeps_what_is_finished_and_repeats_nothing(start: Any, tmp_path: Path) -> None:
+    def interrupt(load: int) -> None:
+        if load == 2:
+            raise KeyboardInterrupt
+
+    talk = Talk()
+    with pytest.raises(KeyboardInterrupt):
+        start(ScriptedLayer([STEADY], before_load=interrupt), watcher=talk)
+    run = last(tmp_path)
+    assert run.status == "interrupted"
+    assert list(run.finished_steps()) == [0, 1]
+    assert any("2 of 4 steps are kept" in note for note in talk.notes)
+    assert any(run.id in note for note in talk.notes)
+    before = [run.finished_steps()[i].step() for i in (0, 1)]
+    layer, talk = ScriptedLayer([STEADY]), Talk()
+    resumed = start(layer, resume=True, watcher=talk)
+    assert resumed.status == "done"
+    assert layer.loads == 2
+    assert talk.begun == [3, 4]
+    assert steps(resumed)[:2] == before
+    assert [s.step_index for s in steps(resumed)] == [0, 1, 2, 3]
+    # A third time there is nothing to do.
+    layer = ScriptedLayer([STEADY])
+    assert start(layer, resume=True).status == "done"
+    assert layer.loads == 0
+
+
+def test_a_disk_that_is_full_keeps_the_finished_steps_and_names_what_to_do(
+    start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = conductor.save_raw
+
+    def full(directory: Path, answers: Any) -> None:
+        if "raw" in directory.parts and list(directory.parents[2].glob("[0-9]*")):
+            raise OSError(28, "No space left on device")
+        real(directory, answers)
+
+    monkeypatch.setattr(conductor, "save_raw", full)
+    with pytest.raises(StoreError, match="No space left") as error:
+        start(ScriptedLayer([STEADY]))
+    assert error.value.hint
+    assert list(last(tmp_path).finished_steps()) == [0]
+    monkeypatch.setattr(conductor, "save_raw", real)
+    assert len(steps(start(ScriptedLayer([STEADY]), resume=True))) == 4
+
+
+def test_a_run_that_fails_its_checks_leaves_no_run_behind(start: Any, tmp_path: Path, host: FakeHost) -> None:
+    del host.programs["fio"]
+    with pytest.raises(Exception, match="fio is not installed"):
+        start(ScriptedLayer([STEADY]))
+    assert not list((tmp_path / "ws" / "runs").glob("*"))
+    assert not list((tmp_path / "state").rglob("*.jsonl"))
+
+
+def test_a_second_run_in_the_workspace_is_refused_while_the_first_goes_on(start: Any, tmp_path: Path) -> None:
+    problems: list[BaseException] = []
+
+    def second(load: int) -> None:
+        if load == 1:
+            try:
+                start(ScriptedLayer([STEADY]))
+            except BusyError as error:
+                problems.append(error)
+            try:
+                start(ScriptedLayer([STEADY]), resume=True)
+            except BusyError as error:
+                problems.append(error)
+
+    assert start(ScriptedLayer([STEADY], before_load=second)).status == "done"
+    assert len(problems) == 2
+
+
+def test_a_plan_that_needs_a_cluster_is_refused_on_a_disk(start: Any) -> None:
+    with pytest.raises(UsageError, match="only a disk was named"):
+        start(ScriptedLayer([STEADY], needs_cluster=True))
