@@ -267,7 +267,7 @@ def life_text(years: float | None) -> str:
     if years is None:
         return "n/a"
     if years < 1:
-        return f"{years * 365:.0f} d"
+        return f"{years * 365:.0f} d" if years * 365 >= 1 else "<1 d"
     return "50 y+" if years >= 50 else f"{years:.1f} y"
 
 

@@ -14,6 +14,8 @@ LEAST_READ_REQUESTS = 1000
 LEAST_READ_SHARE = 0.05
 # A cache that cannot reach this at any size sees data that does not come back.
 LEAST_HIT_RATIO = 0.10
+# Bytes that the disks read for each byte that clients read, from which on the cache spares them nothing.
+LEAST_FETCHED = 0.95
 # A hit must be this much faster than a miss; below, the path through the cache eats the gain.
 LEAST_SPEEDUP = 1.5
 
@@ -42,7 +44,27 @@ def _chosen(curve: SizeCurve) -> SizePoint:
     return next(p for p in curve.points if (p.read_hit.value or 0.0) >= 0.95 * best)
 
 
-def _against(curve: SizeCurve, hit: LatencyDistribution | None, miss: LatencyDistribution | None) -> list[str]:
+def _only_neighbours(curve: SizeCurve, curves: Sequence[SizeCurve]) -> bool:
+    """Return whether the hits are neighbours fetched along and not data that returns.
+
+    Then the smallest lines hit next to nothing, and the disks read no less than without the cache: what large lines
+    do for such a load, read-ahead in memory does without flash.
+    """
+    smallest = min(
+        (c for c in curves if c.group_kind == "all" and c.policy == curve.policy and c.points),
+        key=lambda c: c.line_bytes,
+    )
+    returns = max(p.read_hit.value or 0.0 for p in smallest.points)
+    fetched = min((p.fetch_amplification or 0.0 for p in curve.points), default=0.0)
+    return returns < LEAST_HIT_RATIO and fetched >= LEAST_FETCHED
+
+
+def _against(
+    curve: SizeCurve,
+    curves: Sequence[SizeCurve],
+    hit: LatencyDistribution | None,
+    miss: LatencyDistribution | None,
+) -> list[str]:
     """Return the reasons why flash would not help this load; empty when it would."""
     reasons = []
     requests = curve.read_requests + curve.write_requests
@@ -55,6 +77,11 @@ def _against(curve: SizeCurve, hit: LatencyDistribution | None, miss: LatencyDis
     if curve.read_requests and best < LEAST_HIT_RATIO:
         reasons.append(
             f"no size hits more than {best:.1%} of reads: {curve.cold_read_ratio:.0%} touch data for the first time"
+        )
+    elif curve.read_requests and _only_neighbours(curve, curves):
+        reasons.append(
+            f"hardly any data returns: {best:.0%} of reads hit because {format_size_short(curve.line_bytes)} lines "
+            "fetch neighbours along, which read-ahead does without flash"
         )
     if hit is not None and miss is not None and miss.mean_ns < LEAST_SPEEDUP * hit.mean_ns:
         reasons.append(
@@ -83,7 +110,7 @@ def advise(
             None,
             (),
         )
-    against = _against(curve, hit, miss)
+    against = _against(curve, curves, hit, miss)
     if against:
         return Advice("not worth it", f"Not worth it: {against[0]}.", None, None, tuple(against))
     if curve.wanted is None and curve.wanted_reason is not None:

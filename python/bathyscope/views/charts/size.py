@@ -48,7 +48,7 @@ def curves(finding: SizeFinding, shown: Sequence[SizeCurve], name: str, title: s
         .encode(x=x, y=y, color=colour, shape=_mark_shape(), tooltip=_tooltip())
     )
     words = (
-        base.transform_filter("datum.kind == 'mark' && datum.mark != 'knee'")
+        base.transform_filter("datum.mark == 'advised'")
         .mark_text(align="right", dx=-11, dy=-9, fontSize=11.5, fontWeight=600, color=theme.text)
         .encode(x=x, y=y, text="label:N")
     )
@@ -191,13 +191,13 @@ def _mark_shape() -> alt.Shape:
 def _colour(names: Sequence[str], theme: Theme) -> alt.Color:
     colours = [theme.layers[_SLOTS[place % len(_SLOTS)]] for place in range(len(names))]
     scale = alt.Scale(domain=list(names), range=colours)
-    return alt.Color("series:N", scale=scale, legend=alt.Legend(symbolType="stroke", columns=4) if names[1:] else None)
+    legend = alt.Legend(symbolType="circle", symbolOpacity=1, symbolStrokeWidth=0, columns=4) if names[1:] else None
+    return alt.Color("series:N", scale=scale, legend=legend)
 
 
 def _dash(names: Sequence[str]) -> alt.StrokeDash:
     dashes = [_DASHES[place % len(_DASHES)] for place in range(len(names))]
-    legend = alt.Legend(symbolType="stroke", columns=4) if names[1:] else None
-    return alt.StrokeDash("series:N", scale=alt.Scale(domain=list(names), range=dashes), legend=legend)
+    return alt.StrokeDash("series:N", scale=alt.Scale(domain=list(names), range=dashes), legend=None)
 
 
 def _size_axis(sizes: Sequence[Any]) -> alt.X:

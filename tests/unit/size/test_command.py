@@ -1,0 +1,268 @@
+"""The verb from the command line: each output against its golden file, and each mistake with exit code 2."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import os
+import re
+import sys
+import typing
+from pathlib import Path
+
+import pytest
+import typer
+
+from bathyscope import cli
+from bathyscope.records import CurvePoint, Histogram, Op, Step, from_table
+from bathyscope.store import Workspace
+
+from .test_curve_points import ops
+from .traces import LINE, Row, loop_and_scan, write_csv
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "traces"
+GOLDEN = Path(__file__).parents[2] / "golden"
+EXCERPT = FIXTURES / "cloudphysics_excerpt.vscsi"
+MULTI = FIXTURES / "multi3.lirs"
+
+
+class Bathy:
+    """Runs `bathy size …` in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capsys, self._monkeypatch = capsys, monkeypatch
+
+    def __call__(self, *arguments: object) -> tuple[int, str, str]:
+        self._monkeypatch.setattr(sys, "argv", ["bathy", "size", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = self._capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+
+@pytest.fixture
+def bathy(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bathy:
+    monkeypatch.setenv("BATHY_WORKSPACE", str(tmp_path / "runs"))
+    # Each call registers the verbs; a fresh application keeps them from piling up.
+    monkeypatch.setattr(cli, "app", typer.Typer(pretty_exceptions_enable=False))
+    cli.app.callback()(lambda: None)
+    return Bathy(capsys, monkeypatch)
+
+
+def check_golden(name: str, text: str) -> None:
+    file = GOLDEN / name
+    if os.environ.get("BATHY_REFRESH_GOLDEN"):
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8"), f"{name} differs; BATHY_REFRESH_GOLDEN=1 refreshes it"
+
+
+@pytest.mark.parametrize("output", ["table", "json", "csv"])
+def test_outputs(bathy: Bathy, output: str) -> None:
+    code, out, err = bathy(
+        MULTI, "--line", "4K,64K", "--policy", "s3-fifo,lru", "--miss-latency", "8ms", "--output", output,
+        "--target-hit", "0.5",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    # The path is this machine's.
+    out = out.replace(str(MULTI), "multi3.lirs")
+    if output == "table":
+        assert all(len(row) <= 80 for row in out.splitlines())
+        assert "\x1b" not in out
+    elif output == "json":
+        assert json.loads(out)["finding"] == "SizeFinding"
+    else:
+        rows = list(csv.DictReader(io.StringIO(out)))
+        assert {row["line_bytes"] for row in rows} == {"4096", "65536"}
+        assert sum("advised" in row["mark"] for row in rows) <= 1
+    check_golden(f"size.{'txt' if output == 'table' else output}", out)
+
+
+def test_a_target_is_met_by_the_smallest_size_that_was_simulated(bathy: Bathy) -> None:
+    code, out, _ = bathy(EXCERPT, "--line", "64K", "--target-hit", "0.3", "--output", "json")
+    assert code == 0
+    curve = json.loads(out)["curves"][0]
+    hits = {p["size_bytes"]: p["read_hit"]["value"] for p in curve["points"]}
+    wanted = curve["wanted"]["size_bytes"]
+    assert hits[wanted] >= 0.3
+    below = max(size for size in hits if size < wanted)
+    assert hits[below] < 0.3
+    # Without the third pass the grid alone would leave a gap of up to a factor of two.
+    assert wanted <= 1.25 * below + 65_536
+
+
+@pytest.mark.parametrize("request_lines", [1, 16, 256])
+def test_a_scan_is_not_worth_it(bathy: Bathy, tmp_path: Path, request_lines: int) -> None:
+    """Nothing returns; that large lines fetch the next requests along is read-ahead, and is called that."""
+    step_bytes = LINE * request_lines
+    rows: list[Row] = [(step * 1000, "read", step * step_bytes, step_bytes, "a") for step in range(5000)]
+    code, out, _ = bathy(write_csv(tmp_path / "scan.csv", rows))
+    assert code == 0
+    words = " ".join(out.split())
+    if request_lines < 64:
+        assert words.startswith("Not worth it: hardly any data returns")
+    else:
+        assert words.startswith("Not worth it: no size hits more than 0.0% of reads: 100% touch data for the first")
+
+
+def test_a_fast_backing_is_not_worth_it(bathy: Bathy, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "loop.csv", loop_and_scan(), latency_us=100)
+    code, out, _ = bathy(path, "--hit-latency", "90us")
+    assert code == 0
+    assert "Not worth it: the backing device is nearly as fast as a hit" in " ".join(out.split())
+
+
+def test_a_budget_is_split_to_where_it_hits(bathy: Bathy, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "mixed.csv", loop_and_scan())
+    code, out, _ = bathy(
+        path, "--by", "image", "--budget", "400K", "--line", "4K", "--policy", "lru", "--output", "json"
+    )
+    assert code == 0
+    (split,) = json.loads(out)["splits"]
+    shares = {share["group_name"]: share for share in split["shares"]}
+    assert shares["loop"]["size_bytes"] == 400 << 10
+    assert shares["loop"]["read_hit_ratio"] == pytest.approx(0.98)
+    assert shares["scan"]["size_bytes"] == 0
+    table = bathy(path, "--by", "image", "--budget", "400K", "--line", "4K", "--policy", "lru")[1]
+    assert "The best split of 400 KiB" in table
+    assert all(len(row) <= 80 for row in table.splitlines())
+
+
+def test_the_page_is_complete(bathy: Bathy, tmp_path: Path) -> None:
+    page = tmp_path / "size.html"
+    hostile = '</script><script>alert("x")</script>'
+    rows = [(*row[:4], row[4] if row[4] == "loop" else hostile) for row in loop_and_scan()]
+    path = write_csv(tmp_path / "mixed.csv", rows)
+    code, _, err = bathy(path, "--by", "image", "--budget", "600K", "--line", "4K", "--windows", "2s", "--report", page)
+    assert code == 0
+    assert str(page) in err
+    text = page.read_text()
+    assert hostile not in text
+    assert "default-src &#39;none&#39;" in text
+    own = text.split('<script type="application/json" id="charts-data">')[0]
+    assert not re.search(r"(src|href)=[\"']?(https?:)?//", own)
+    charts = json.loads(re.search(r'id="charts-data">(.*?)</script>', text, re.DOTALL)[1])["charts"]  # type: ignore[index]
+    for name in ("curves-0", "groups", "split", "stability"):
+        assert charts[name]["rows"], name
+        assert f'data-chart="{name}"' in text
+
+
+def make_run(workspace: Path) -> str:
+    """A run with the operations of a loop and a scan, and a measured step."""
+    step = {
+        "run_id": "r", "step_index": 0, "step_key": "rbd/hdd/randread-4K-qd1", "repeat_index": 0, "layer": "rbd",
+        "witness": "fio", "device_class": "hdd", "op": "randread",
+    }  # fmt: skip
+    defaults = {int: 1, float: 1.0, str: "", bool: True}
+    hints = typing.get_type_hints(Step)
+    rest = {n: defaults.get(hints[n]) for n in (f.name for f in dataclasses.fields(Step)) if n not in step}
+    with Workspace(workspace).create_run(plan_name="p", plan_text="", started_ns=1) as run:
+        run.write_run_tables({Op: from_table(Op, ops(loop_and_scan()))}, part="deep")
+        with run.begin_step(0) as writer:
+            histogram = [
+                Histogram("r", 0, "c", "read", "clat", 4_000_000, 90),
+                Histogram("r", 0, "c", "read", "clat", 40_000_000, 10),
+            ]
+            writer.commit({Step: [Step(**step, **rest)], Histogram: histogram})  # type: ignore[arg-type]
+        return run.id
+
+
+def test_a_run_is_sized_and_its_measured_latency_used(bathy: Bathy, tmp_path: Path) -> None:
+    run_id = make_run(tmp_path / "runs")
+    arguments = [run_id, "--line", "4K", "--by", "image", "--output", "json", "--hit-latency", "100us"]
+    code, out, _ = bathy(*arguments, "--miss-latency", f"{run_id}:rbd/hdd/randread-4K-qd1", "--save")
+    assert code == 0
+    found = json.loads(out)
+    assert found["events"] == 10_000
+    assert {c["group_name"] for c in found["curves"]} == {"all", "loop", "scan"}
+    point = found["curves"][0]["points"][-1]
+    assert point["read_hit"]["value"] == pytest.approx(0.49, abs=0.02)
+    assert point["latency_ns_p99"] == 40_000_000
+    saved = Workspace(tmp_path / "runs").open_run("last")
+    rows = from_table(CurvePoint, saved.tables()["curve_point"])
+    assert {row.group_name for row in rows} == {"all", "loop", "scan"}
+    code, _, err = bathy(run_id, "--miss-latency", f"{run_id}:nothing")
+    assert (code, "rbd/hdd/randread-4K-qd1" in err) == (2, True)
+
+
+def test_the_price_file_is_printed_and_read_back(bathy: Bathy, tmp_path: Path) -> None:
+    code, out, _ = bathy("--show-prices")
+    assert code == 0
+    prices = tmp_path / "prices.yaml"
+    prices.write_text(out.replace("price_per_gib: 0.15", "price_per_gib: 2048"))
+    code, out, _ = bathy(
+        EXCERPT, "--prices", prices, "--flash", "nvme-read-intensive", "--line", "4K", "--output", "json"
+    )
+    assert code == 0
+    point = json.loads(out)["curves"][0]["points"][0]
+    assert point["cost"] == pytest.approx(point["size_bytes"] / 2**30 * 2048)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["/nowhere/trace"], "no trace file and no run"),
+        (["TRACE", "/nowhere/trace"], "there is no trace /nowhere"),
+        (["EMPTY"], ""),
+        (["GARBAGE"], ""),
+        (["TRUNCATED", "--format", "vscsi1"], ""),
+        (["TRACE", "--format", "pcap"], "no trace format 'pcap'"),
+        (["TRACE", "--by", "rack"], "one of: all, image"),
+        (["TRACE", "--by", "node"], "--nodes"),
+        (["TRACE", "--line", "3000"], "power of two"),
+        (["TRACE", "--line", ","], "--line is empty"),
+        (["TRACE", "--line", "4X"], "not a size"),
+        (["TRACE", "--fetch", "1M"], "fetch size"),
+        (["TRACE", "--policy", "magic"], "there are:"),
+        (["TRACE", "--admission", "2hit"], "there is no admission"),
+        (["TRACE", "--target-hit", "0.9", "--budget", "1G"], "exclude each other"),
+        (["TRACE", "--target-hit", "90"], "not a hit ratio"),
+        (["TRACE", "--target-latency", "2ms"], "--miss-latency"),
+        (["TRACE", "--budget", "0"], "is nothing"),
+        (["TRACE", "--miss-latency", "trace"], "has no latencies"),
+        (["TRACE", "--dwpd", "1", "--tbw", "1T"], "exclude each other"),
+        (["TRACE", "--exact", "--samples", "5000"], "exclude each other"),
+        (["TRACE", "--flash", "tape"], "it has:"),
+        (["TRACE", "--prices", "/nowhere.yaml"], "cannot be read"),
+        (["TRACE", "--windows", "0s"], "cannot be"),
+        (["TRACE", "--line", "4K", "--report", "/dev/null/size.html"], "cannot write"),
+        (["DIRECTORY"], "no run"),
+    ],
+)
+def test_mistakes_have_a_message_and_no_traceback(
+    bathy: Bathy, tmp_path: Path, arguments: list[str], words: str
+) -> None:
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "garbage.bin").write_bytes(bytes(range(256)) * 33)
+    (tmp_path / "cut.vscsi").write_bytes(EXCERPT.read_bytes()[:1000])
+    names = {
+        "TRACE": EXCERPT,
+        "EMPTY": tmp_path / "empty.csv",
+        "GARBAGE": tmp_path / "garbage.bin",
+        "TRUNCATED": tmp_path / "cut.vscsi",
+        "DIRECTORY": tmp_path,
+    }
+    code, out, err = bathy(*(str(names.get(argument, argument)) for argument in arguments))
+    assert (code, out) == (2, "")
+    assert err.startswith("bathy: ")
+    assert words in err
+    assert "Traceback" not in err
+
+
+def test_bad_records_stop_or_are_counted(bathy: Bathy, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "t.csv", loop_and_scan())
+    path.write_text(path.read_text() + "1,read,x,4096,loop\n")
+    code, _, err = bathy(path)
+    assert code == 2
+    assert "--skip-bad-records" in err
+    code, out, _ = bathy(path, "--skip-bad-records", "--line", "4K")
+    assert code == 0
+    assert "1 records could not be read" in out
+
+
+def test_help_ends_with_examples(bathy: Bathy) -> None:
+    code, out, _ = bathy("--help")
+    assert code == 0
+    assert out.index("Examples:") > out.index("--target-latency")
+    assert "bathy size osd.*.log --by osd --budget 400G" in out

@@ -1,0 +1,249 @@
+"""Both passes against curves that are known, or counted here by the definition of a cache."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bathyscope.errors import AnalysisError, UsageError
+from bathyscope.records import CurvePoint, Op, schema_of
+from bathyscope.sources.block_trace import OpTrace, TraceFiles, batches_of
+from bathyscope.sources.curve_points import Admission, CurveRequest, TraceReport, curve_points, size_grid
+
+from .traces import LINE, Row, loop_and_scan, lru_hits, write_csv
+
+TRACES = Path(__file__).parents[2] / "fixtures" / "traces"
+
+
+def whole(rows: list[CurvePoint], **wanted: object) -> list[CurvePoint]:
+    """The points over the whole time with these values, by size."""
+    found = [r for r in rows if r.window == "all" and all(getattr(r, name) == value for name, value in wanted.items())]
+    return sorted(found, key=lambda row: row.size_bytes)
+
+
+def test_the_lru_curve_is_the_definition_on_a_real_trace() -> None:
+    path = TRACES / "multi3.lirs"
+    keys = [int(word) for word in path.read_text().split() if word.isdecimal()]
+    rows, report = curve_points(TraceFiles([path]), CurveRequest(line_bytes=(LINE,), policies=("lru",), threads=2))
+    assert report.events == len(keys)
+    points = whole(rows)
+    assert len(points) > 8
+    for point in points:
+        hits = lru_hits(keys, point.size_bytes // LINE)
+        assert point.read_hit_ratio == pytest.approx(hits / len(keys), abs=1e-12)
+        assert point.read_hit_ratio == point.read_hit_ratio_low == point.read_hit_ratio_high
+        assert (point.method, point.sampled_lines) == ("simulation", None)
+    assert points[0].working_set_bytes == len(set(keys)) * LINE
+    assert points[-1].read_hit_ratio == pytest.approx(1 - len(set(keys)) / len(keys))
+
+
+def test_a_mixed_trace_by_image_has_the_known_answer(tmp_path: Path) -> None:
+    trace = TraceFiles([write_csv(tmp_path / "mixed.csv", loop_and_scan())], by="image")
+    rows, report = curve_points(trace, CurveRequest(line_bytes=(LINE,), policies=("lru",)))
+    assert {(r.group_kind, r.group_name) for r in rows} == {("all", "all"), ("image", "loop"), ("image", "scan")}
+    for point in whole(rows, group_name="loop"):
+        # A loop hits nothing in an LRU cache that is smaller, and all but the first round in one that is not.
+        expected = 0.98 if point.size_bytes >= 100 * LINE else 0.0
+        assert point.read_hit_ratio == pytest.approx(expected), point.size_bytes
+        assert point.fetch_amplification == pytest.approx(1.0 - expected)
+    assert {p.read_hit_ratio for p in whole(rows, group_name="scan")} == {0.0}
+    assert {p.cold_read_ratio for p in whole(rows, group_name="scan")} == {1.0}
+    assert whole(rows, group_name="all")[-1].read_hit_ratio == pytest.approx(0.49)
+    assert report.duration_s == pytest.approx(9.999)
+
+
+def test_windows_add_up_to_the_whole(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "mixed.csv", loop_and_scan())
+    rows, _ = curve_points(TraceFiles([path]), CurveRequest(line_bytes=(LINE, 65_536), window_s=2.0))
+    for point in whole(rows):
+        same = (point.line_bytes, point.size_bytes)
+        parts = [r for r in rows if r.window != "all" and (r.line_bytes, r.size_bytes) == same]
+        assert [r.window for r in parts] == ["0", "1", "2", "3", "4"]
+        assert sum(r.read_requests for r in parts) == point.read_requests
+        hits = sum(r.read_requests * r.read_hit_ratio for r in parts)
+        assert hits == pytest.approx(point.read_requests * point.read_hit_ratio)
+        assert sum(r.flash_write_bytes for r in parts) == pytest.approx(point.flash_write_bytes)
+        assert parts[-1].duration_s == pytest.approx(1.999)
+
+
+def skewed(path: Path, count: int = 60_000) -> Path:
+    """Requests of one to eight lines over 2,000 regions of 1 MiB, some much more read than others."""
+    rng = random.Random(7)
+    rows: list[Row] = []
+    for step in range(count):
+        region = min(rng.randrange(2000), rng.randrange(2000))
+        offset = (region << 20) + rng.randrange(16) * 8 * LINE
+        rows.append((step * 1000, "write" if rng.random() < 0.2 else "read", offset, LINE << rng.randrange(4), "v"))
+    return write_csv(path, rows)
+
+
+def test_a_sample_agrees_with_the_full_simulation_within_its_band(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bathyscope.sources.curve_points.LEAST_REGIONS", 100)
+    trace = TraceFiles([skewed(tmp_path / "skewed.csv")])
+    inside = points = 0
+    for salt in range(3):
+        rows, _ = curve_points(trace, CurveRequest(line_bytes=(LINE,), samples=4096, salt=salt))
+        estimates = whole(rows)
+        sizes = {("all", "all", LINE, "s3-fifo"): [p.size_bytes for p in estimates]}
+        exact, _ = curve_points(trace, CurveRequest(line_bytes=(LINE,), exact=True), refine=lambda *_, s=sizes: s)
+        truth = {p.size_bytes: p for p in whole(exact)}
+        for point in estimates:
+            known = truth[point.size_bytes]
+            assert (point.method, known.method) == ("minisim", "simulation")
+            assert abs(point.read_hit_ratio - known.read_hit_ratio) < 0.06
+            assert point.flash_write_bytes == pytest.approx(known.flash_write_bytes, rel=0.15)
+            assert point.read_requests == known.read_requests
+            assert (point.sampled_lines or 0) > 1000
+            points += 1
+            inside += point.read_hit_ratio_low <= known.read_hit_ratio <= point.read_hit_ratio_high
+    assert points >= 30
+    assert inside >= 0.8 * points
+
+
+def test_beyond_the_largest_groups_the_rest_shares_a_cache(tmp_path: Path) -> None:
+    rows: list[Row] = [
+        (1, "read", line * LINE, LINE, f"image-{image}")
+        for image in range(40)
+        for _ in range(2)
+        for line in range(40 - image)
+    ]
+    found, _ = curve_points(
+        TraceFiles([write_csv(tmp_path / "many.csv", rows)], by="image"), CurveRequest(line_bytes=(LINE,))
+    )
+    names = {r.group_name for r in found if r.group_kind == "image"}
+    assert len(names) == 33
+    assert "(8 others)" in names
+    groups = {name: whole(found, group_name=name)[-1] for name in names}
+    assert sum(g.read_requests for g in groups.values()) == len(rows)
+    # Each of the last eight has 1 to 8 lines, read twice; a cache for all of them hits every second read.
+    assert groups["(8 others)"].read_requests == 2 * sum(range(1, 9))
+    assert groups["(8 others)"].read_hit_ratio == pytest.approx(0.5)
+
+
+def ops(rows: list[Row]) -> pa.Table:
+    """Rows as operations on the 4 MiB objects of RBD images."""
+    columns: dict[str, list[object]] = {name: [] for name in schema_of(Op).names}
+    for place, (time_us, op, offset, length, volume) in enumerate(rows):
+        known: dict[str, object] = {
+            "run_id": "r", "step_index": 0, "osd": place % 3, "client": "client.1", "pool_id": 2, "op": op,
+            "object_name": f"rbd_data.{volume}.{offset >> 22:016x}", "offset_bytes": offset % (4 << 20),
+            "length_bytes": length, "started_ns": time_us * 1000, "duration_ns": 5_000_000, "complete_sample": True,
+        }  # fmt: skip
+        for name, values in columns.items():
+            values.append(known.get(name))
+    return pa.table(columns, schema=schema_of(Op))
+
+
+def test_operations_of_a_run_give_the_same_curves_as_the_trace_of_them(tmp_path: Path) -> None:
+    rows = loop_and_scan(20)
+    request = CurveRequest(line_bytes=(LINE, 65_536))
+    table = ops(rows).take(np.random.default_rng(1).permutation(len(rows)))
+    by_ops, report = curve_points(OpTrace(batches_of(table, 999), source="run", rows=len(rows), by="image"), request)
+    by_file, _ = curve_points(TraceFiles([write_csv(tmp_path / "t.csv", rows)], by="image"), request)
+    key = ("group_name", "line_bytes", "size_bytes", "window")
+
+    def figures(points: list[CurvePoint]) -> dict[tuple[object, ...], tuple[float, ...]]:
+        return {
+            tuple(getattr(p, name) for name in key): (p.read_hit_ratio, p.flash_write_bytes, p.cold_read_ratio)
+            for p in points
+        }
+
+    assert figures(by_ops) == figures(by_file)
+    assert report.events == len(rows)
+    assert report.latency_ns.tolist() == [5e6]
+
+
+def test_operations_that_cannot_be_placed_are_counted_and_left_out() -> None:
+    table = ops(loop_and_scan(3))
+    broken = table.to_pylist()
+    broken[0]["object_name"] = None
+    broken[1]["length_bytes"] = 0
+    broken[2]["offset_bytes"] = -5
+    broken[3]["object_name"] = "rbd_data.x.ffffffffffffffff"
+    broken[4]["object_name"] = "\x1b[31m" * 40
+    broken[5]["op"] = "other"
+    broken[6]["pool_id"] = None
+    table = pa.Table.from_pylist(broken, schema=table.schema)
+    for by in ("all", "image", "osd", "pool", "node"):
+        nodes = {"a": [0], "b": [2]} if by == "node" else None
+        trace = OpTrace(batches_of(table), source="run", rows=len(broken), by=by, nodes=nodes)  # type: ignore[arg-type]
+        rows, report = curve_points(trace, CurveRequest(line_bytes=(LINE,)))
+        assert (report.events, report.skipped) == (len(broken) - 4, 3)
+        groups = {r.group_name for r in rows} - {"all"}
+        if by == "node":
+            assert groups == {"a", "b", "(unknown)"}
+        if by == "pool":
+            assert groups == {"pool 2", "(unknown)"}
+
+
+def test_admission_and_write_mode_reach_the_engine(tmp_path: Path) -> None:
+    trace = TraceFiles([write_csv(tmp_path / "t.csv", [(t, "write" if w else "read", o, n, v) for t, w, o, n, v in (
+        (row[0], place % 3 == 0, *row[2:]) for place, row in enumerate(loop_and_scan(10))
+    )])])  # fmt: skip
+
+    def written(**changes: object) -> float:
+        request = CurveRequest(line_bytes=(LINE,), policies=("lru",), **changes)  # type: ignore[arg-type]
+        return whole(curve_points(trace, request)[0])[3].flash_write_bytes
+
+    everything = written()
+    assert written(on_write="update") < everything
+    assert written(on_write="invalidate") < everything
+    assert written(admission=Admission("2-hit", n_hit=2)) < everything
+    assert written(admission=Admission("bypass", stream_cutoff_bytes=16 * LINE)) < everything
+    assert written(admission=Admission("budget", write_budget_bytes_per_day=1 << 20)) < everything
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"line_bytes": (3000,)}, "3000"),
+        ({"fetch_bytes": 8192, "line_bytes": (4096,)}, "does not fit"),
+        ({"fetch_bytes": 512, "line_bytes": (65_536,)}, "does not fit"),
+        ({"policies": ("mru",)}, "mru"),
+    ],
+)
+def test_what_cannot_be_simulated_is_said(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        curve_points(TraceFiles([TRACES / "multi3.lirs"]), CurveRequest(**changes))  # type: ignore[arg-type]
+
+
+def test_a_trace_without_reads_and_writes_is_an_error(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "trims.csv", [(1, "trim", 0, LINE, "a")])
+    with pytest.raises(AnalysisError, match="no reads and writes"):
+        curve_points(TraceFiles([path]), CurveRequest())
+
+
+def test_further_sizes_are_simulated_where_they_are_asked_for() -> None:
+    def refine(rows: list[CurvePoint], report: TraceReport) -> dict[tuple[str, str, int, str], list[int]]:
+        assert rows
+        assert report.events > 0
+        return {("all", "all", LINE, "s3-fifo"): [777 * LINE, 778 * LINE]}
+
+    trace = TraceFiles([TRACES / "multi3.lirs"])
+    rows, _ = curve_points(trace, CurveRequest(line_bytes=(LINE,)), refine=refine)  # type: ignore[arg-type]
+    assert {777 * LINE, 778 * LINE} <= {p.size_bytes for p in whole(rows)}
+
+
+@given(
+    st.floats(1, 1e14), st.floats(0.001, 1), st.sampled_from([512, 4096, 65_536]), st.sampled_from([65_536, 1 << 20]),
+    st.lists(st.integers(1, 1 << 40), max_size=2),
+)  # fmt: skip
+def test_a_grid_increases_and_ends_where_everything_fits(
+    working_set: float, share: float, line: int, unit: int, extra: list[int]
+) -> None:
+    lines = max(1.0, working_set * share / line)
+    grid = size_grid(max(working_set, lines * line), lines, line, unit, extra)
+    assert (np.diff(grid.astype(np.int64)) > 0).all()
+    assert grid[0] >= 1
+    assert grid[-1] >= lines - 1e-6 * lines
+    for size in extra:
+        if line <= size < lines * line:
+            assert size // line in grid

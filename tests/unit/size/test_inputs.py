@@ -1,0 +1,87 @@
+"""What the verb is given: every option that can be wrong says so, with a hint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bathyscope.commands import size_inputs as inputs
+from bathyscope.errors import UsageError
+from bathyscope.sources.block_trace import Nodes, TraceReport
+
+
+def report(latencies: list[float]) -> TraceReport:
+    return TraceReport(10, 0, (0, 10), np.asarray(latencies), np.ones(len(latencies)))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("all", (None, None, None)),
+        ("3-hit", (3, None, None)),
+        ("bypass", (None, 1 << 20, None)),
+        ("bypass:4M", (None, 4 << 20, None)),
+        ("budget:50G", (None, None, 50 << 30)),
+        ("2-hit+bypass+budget:1G", (2, 1 << 20, 1 << 30)),
+    ],
+)
+def test_admissions(text: str, expected: tuple[int | None, ...]) -> None:
+    found = inputs.parse_admission(text)
+    assert (found.n_hit, found.stream_cutoff_bytes, found.write_budget_bytes_per_day) == expected
+    assert found.name == text
+
+
+@pytest.mark.parametrize("text", ["", "none", "1-hit", "0-hit", "999-hit", "budget", "budget:0", "bypass:0", "all:1"])
+def test_admissions_that_cannot_be(text: str) -> None:
+    with pytest.raises(UsageError):
+        inputs.parse_admission(text)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("0.9", 0.9), ("90%", 0.9), ("1", 1.0), (" 0.5 ", 0.5)])
+def test_ratios(text: str, expected: float) -> None:
+    assert inputs.parse_ratio(text) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("text", ["0", "90", "1.01", "nan", "inf", "-0.5", "", "x", "0%"])
+def test_ratios_that_cannot_be(text: str) -> None:
+    with pytest.raises(UsageError, match="not a hit ratio"):
+        inputs.parse_ratio(text)
+
+
+def test_nodes_from_yaml(tmp_path: Path) -> None:
+    file = tmp_path / "nodes.yaml"
+    file.write_text("node-a: [0, osd.2]\nnode-b: [1]\n")
+    nodes = inputs.load_nodes(file)
+    assert nodes == {"node-a": [0, 2], "node-b": [1]}
+    assert Nodes(nodes).node_of_osd == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "a: 1", "a: [x]", "a: [-1]", "a: [99999999999]", "a: [0", "\x00", "a: !!python/none [0]"]
+)
+def test_nodes_files_that_cannot_be(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "nodes.yaml"
+    file.write_text(content)
+    with pytest.raises(UsageError):
+        inputs.load_nodes(file)
+
+
+def test_an_osd_on_two_nodes_is_an_error() -> None:
+    with pytest.raises(UsageError, match=r"osd\.1 stands on a and on b"):
+        Nodes({"a": [0, 1], "b": [1]})
+
+
+def test_latencies() -> None:
+    assert inputs.latency_of("120us", "--hit-latency", report([]), None).mean_ns == pytest.approx(120_000)
+    assert not inputs.latency_of("8ms", "--miss-latency", report([]), None).is_measured
+    measured = inputs.latency_of("trace", "--miss-latency", report([1e6, 3e6]), None)
+    assert (measured.mean_ns, measured.is_measured) == (2e6, True)
+    assert inputs.latency_of_trace(report([])) is None
+
+
+@pytest.mark.parametrize("text", ["trace", "0ms", "8", "fast", "", "no-such-run:rbd/hdd/x"])
+def test_latencies_that_cannot_be(text: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        inputs.latency_of(text, "--miss-latency", report([]), tmp_path)
