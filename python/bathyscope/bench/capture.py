@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Sequence
 
-from bathyscope.bench.settings import HISTORY_DURATION_S
+from bathyscope.bench.settings import HISTORY_WINDOW_S
 from bathyscope.errors import BathyscopeError
 from bathyscope.host import CephSession, Host
 from bathyscope.records import DeviceSample, Op, PerfCounter, ProcessSample
@@ -28,6 +28,11 @@ def history_osds(osds: Sequence[int]) -> list[int]:
     if len(ordered) <= HISTORY_OSDS_MAX:
         return ordered
     return [ordered[index * len(ordered) // HISTORY_OSDS_MAX] for index in range(HISTORY_OSDS_MAX)]
+
+
+# The longest sleep of the OSD's filing thread, and the rate above which it never gets that far.
+_FILING_S = 0.26
+_FILED_AT_ONCE_PER_S = 500.0
 
 
 @dataclasses.dataclass(slots=True)
@@ -79,26 +84,48 @@ class StepCapture:
             self.sampler.watch(pid)
 
     def end(self) -> Captured:
-        """Take the last looks, all side by side, and return everything."""
+        """Take the last looks and return everything."""
         if self.sampler is not None:
             self._captured.raw[PROC] = [self.sampler.stop()]
-        requests = []
-        if self._wanted.op_history and self._osds:
-            requests += op_history.plan_dump(history_osds(self._osds))
-        counters = perf_dump.plan(self._osds) if self._wanted.perf_counters and self._osds else []
-        if requests or counters:
-            answers = base.collect(self._host, self._session, [*counters, *requests])
-            if counters:
-                self._captured.counted_s = (self._host.monotonic_ns() - self._counted_from_ns) / 1e9
-                self._captured.raw[PERF_AFTER] = answers[: len(counters)]
-            if requests:
-                self._captured.raw[HISTORY] = answers[len(counters) :]
+        requests = op_history.plan_dump(self._osds) if self._wanted.op_history else []
+        counters = perf_dump.plan(self._osds) if self._wanted.perf_counters else []
+        if counters and self._osds:
+            after = base.collect(self._host, self._session, counters)
+            self._captured.counted_s = (self._host.monotonic_ns() - self._counted_from_ns) / 1e9
+            self._captured.raw[PERF_AFTER] = after
+        if requests:
+            self._host.sleep(self._filing_s())
+            self._captured.raw[HISTORY] = base.collect(self._host, self._session, requests)
         return self._captured
+
+    def _filing_s(self) -> float:
+        """Return how long to wait until the histories hold the last ops, in seconds.
+
+        The OSD's thread that files finished ops (OpHistoryServiceThread) sleeps 1, 4, 16, 64, then 256 ms while it
+        finds none. So an OSD with long gaps between its ops, a disk at its limit, is behind by that much; one that
+        is busy by a few ms.
+        """
+        before, after = (
+            [_ops_served(answer) for answer in self._captured.raw.get(which, ())] for which in (PERF_BEFORE, PERF_AFTER)
+        )
+        served = [b - a for a, b in zip(before, after, strict=True) if a is not None and b is not None and b > a]
+        if before and not served:
+            return 0.0
+        slowest_per_s = min(served, default=0) / (self._captured.counted_s or 1.0)
+        return 0.0 if slowest_per_s > _FILED_AT_ONCE_PER_S else _FILING_S
 
     def abandon(self) -> None:
         """Stop sampling after a failure."""
         if self.sampler is not None:
             self.sampler.stop()
+
+
+def _ops_served(answer: RawAnswer) -> int | None:
+    """Return how many client ops an OSD has served since its start; None when it did not tell."""
+    try:
+        return int(answer.json()["osd"]["op"])
+    except (BathyscopeError, KeyError, TypeError, ValueError):
+        return None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -139,7 +166,7 @@ def parse(raw: dict[str, list[RawAnswer]], about: Parsing) -> CaptureRows:
     if HISTORY in raw:
         with part("op history"):
             # The OSDs keep this much; an older operation that is missing was not lost but never asked for.
-            since_ns = max(about.start_ns, about.end_ns - int((HISTORY_DURATION_S - 0.5) * 1e9))
+            since_ns = max(about.start_ns, about.end_ns - int(HISTORY_WINDOW_S * 1e9))
             ops = op_history.parse(
                 about.run_id, about.step_index, raw[HISTORY], since_ns, about.end_ns,
                 size_limit=about.capture.op_history_ops, pool_ids=about.pool_ids,

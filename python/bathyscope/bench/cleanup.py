@@ -75,3 +75,8 @@ def summary(changes: Sequence[Change]) -> str:
 def abandoned(host: Host, directory: Path) -> list[Journal]:
     """Return the journals with something pending whose owner process is dead."""
     return [j for j in journals(directory) if j.pending() and not j.owner_alive(host)]
+
+
+def idle(host: Host, directory: Path) -> list[Journal]:
+    """Return the journals with nothing pending whose owner process is dead: killed before or after its changes."""
+    return [j for j in journals(directory) if not j.pending() and not j.owner_alive(host)]

@@ -189,6 +189,7 @@ def tidy(host: Host, session: CephSession, *, note: Callable[[str], None]) -> No
     """
     for path in damaged_journals(journal_directory()):
         note(f"the journal {path} cannot be read; look in it for what is still on a cluster")
+    _sweep_idle(host)
     here = cluster.fsid(session)
     for journal in cleanup.abandoned(host, journal_directory()):
         if journal.fsid != here:
@@ -235,6 +236,7 @@ def clean_abandoned(
         f"the journal {path} cannot be read; look in it for what is still on a cluster, then remove it"
         for path in damaged_journals(journal_directory())
     ]
+    _sweep_idle(host)
     for journal in cleanup.abandoned(host, journal_directory()):
         if only and not any(journal.run_id.startswith(name) for name in only):
             continue
@@ -273,6 +275,13 @@ def _clean_one(host: Host, target: Target, journal: Journal, note: Callable[[str
         return problems
     finally:
         session.close()
+
+
+def _sweep_idle(host: Host) -> None:
+    """Remove what runs that were killed before or after their changes left on this machine."""
+    for journal in cleanup.idle(host, journal_directory()):
+        _clear_scratch(journal)
+        journal.close()
 
 
 def _clear_scratch(journal: Journal) -> None:

@@ -19,7 +19,10 @@ from bathyscope.host.ceph import answer_json
 from bathyscope.sources import op_history
 from bathyscope.spec.plan import Quiesce
 
-HISTORY_DURATION_S = 3
+# The last HISTORY_WINDOW_S of a step are wanted from the histories; what they keep beyond is for the time until the
+# question reaches them, on a busy machine too.
+HISTORY_WINDOW_S = 2.5
+HISTORY_DURATION_S = 4
 SETTING_KINDS = ("mon_option", "osd_flag", "balancer", "osd_option")
 OPTION_KINDS = ("mon_option", "osd_option")
 _FLAGS = ("noscrub", "nodeep-scrub")
@@ -58,10 +61,13 @@ class Settings:
     def enlarge_history(self, osds: Iterable[int], size: int) -> None:
         """Let the OSDs keep more of their op history, for a shorter time. An OSD that refuses is left as it is."""
         old = self.overrides([f"osd.{osd}" for osd in osds], op_history.OPTIONS)
+        # After a kill what is found is what we set ourselves; what was there before stands in the journal already.
+        ours = {_place(change) for change in self._journal.pending() if change.kind in OPTION_KINDS}
         each = [
             {"daemon": daemon, "option": option, "value": value}
             for daemon, options in old.items()
             for option, value in options.items()
+            if (daemon, option) not in ours
         ]
         self._journal.will_change_all("osd_option", each)
         self._session.commands(
@@ -112,7 +118,11 @@ class Settings:
                 raise
             except ClusterError as error:
                 failed[change.number] = error.message
-        options = [change for change in changes if change.kind in OPTION_KINDS]
+        # One restoring for each option, that of the oldest change: they are sent side by side.
+        oldest: dict[tuple[str, str], Change] = {}
+        for change in sorted((c for c in changes if c.kind in OPTION_KINDS), key=lambda c: c.number):
+            oldest.setdefault(_place(change), change)
+        options = list(oldest.values())
         requests = [_restoring(change) for change in options]
         for change, request, answer in zip(options, requests, self._session.commands(requests), strict=True):
             if answer.exit_code in (0, *_GONE) or answer.timed_out:
@@ -122,6 +132,10 @@ class Settings:
             except ClusterError as error:
                 failed[change.number] = f"{request.daemon}: {error.message}"
         return failed
+
+
+def _place(change: Change) -> tuple[str, str]:
+    return str(change.details["daemon"]), str(change.details["option"])
 
 
 def _restoring(change: Change) -> CephRequest:

@@ -13,7 +13,7 @@ from bathyscope.bench import cleanup
 from bathyscope.bench.cluster import OsdNode
 from bathyscope.bench.journal import Change, Journal
 from bathyscope.bench.resources import Resources, default_replicas, prefix_of
-from bathyscope.bench.settings import Settings
+from bathyscope.bench.settings import HISTORY_DURATION_S, Settings
 from bathyscope.errors import ClusterError, UnreachableError
 from bathyscope.host.fake import FakeAnswer, FakeHost
 from bathyscope.layers import ImageNeed, PoolNeed
@@ -140,7 +140,7 @@ def test_everything_is_undone_exactly(
     do_everything(fake_host, fake_session, journal)
     during = fake_cluster.state()
     assert during != before
-    assert fake_cluster.overrides["osd.1"] == {"osd_op_history_size": "1000", "osd_op_history_duration": "3"}
+    assert fake_cluster.overrides["osd.1"] == {"osd_op_history_size": "1000", "osd_op_history_duration": str(HISTORY_DURATION_S)}
     assert cleanup.undo_all(fake_host, fake_session, Journal.load(journal.path)) == []
     assert fake_cluster.state() == before
     assert Journal.load(journal.path).pending() == []
@@ -157,7 +157,7 @@ def test_undoing_twice_or_after_somebody_else_did_it_is_harmless(
     assert cleanup.undo_all(fake_host, fake_session, again) == []
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_kill_at_any_command_leaves_a_journal_that_restores_the_cluster(tmp_path_factory: Any, data: Any) -> None:
     """The conductor dies at the n-th command, before or after its effect; the next start undoes from the file."""
@@ -187,8 +187,21 @@ def test_a_kill_at_any_command_leaves_a_journal_that_restores_the_cluster(tmp_pa
     except KeyboardInterrupt:
         pass
     cluster.answer = answer  # type: ignore[method-assign]
+    if data.draw(st.booleans()):
+        # The run goes on: it finds its own switches set, and must not take them for the operator's.
+        do_everything(host, cluster.session(), Journal.load(journal.path))
     assert cleanup.undo_all(host, cluster.session(), Journal.load(journal.path)) == []
     assert cluster.state() == before
+
+
+def test_of_two_entries_for_one_option_the_older_tells_what_was_there(
+    fake_cluster: Any, fake_session: Any, journal: Journal
+) -> None:
+    fake_cluster.overrides = {"osd.0": {"osd_op_history_size": "9"}}
+    for value in ("77", "9"):
+        journal.will_change("osd_option", daemon="osd.0", option="osd_op_history_size", value=value)
+    assert Settings(fake_session, journal).undo(list(reversed(journal.pending()))) == {}
+    assert fake_cluster.overrides == {"osd.0": {"osd_op_history_size": "77"}}
 
 
 def test_settings_go_first_and_a_pool_before_its_rule(
