@@ -140,7 +140,10 @@ def test_everything_is_undone_exactly(
     do_everything(fake_host, fake_session, journal)
     during = fake_cluster.state()
     assert during != before
-    assert fake_cluster.overrides["osd.1"] == {"osd_op_history_size": "1000", "osd_op_history_duration": str(HISTORY_DURATION_S)}
+    assert fake_cluster.overrides["osd.1"] == {
+        "osd_op_history_size": "1000",
+        "osd_op_history_duration": str(HISTORY_DURATION_S),
+    }
     assert cleanup.undo_all(fake_host, fake_session, Journal.load(journal.path)) == []
     assert fake_cluster.state() == before
     assert Journal.load(journal.path).pending() == []
