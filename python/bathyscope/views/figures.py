@@ -80,6 +80,9 @@ def plus_minus(figure: Figure) -> str:
     if figure.value is None or figure.low is None or figure.high is None:
         return ""
     half = max(figure.high - figure.value, figure.value - figure.low)
+    if half > abs(figure.value):
+        # An interval wider than its figure says only that the figure is not known; its digits say nothing.
+        return "±>100%"
     if figure.unit == "1/s" and abs(figure.value) < 1000:
         return f"±{half:.0f}" if half >= 1 or half == 0 else f"±{half:.1g}"
     return f"±{_relative(figure)}"
@@ -91,6 +94,8 @@ def _relative(figure: Figure) -> str:
     percent = 100 * max(figure.high - figure.value, figure.value - figure.low) / abs(figure.value)
     if percent == 0:
         return "0%"
+    if percent > 100:
+        return ">100%"
     return f"{percent:.0f}%" if percent >= 1 else f"{max(percent, 0.1):.1f}%"
 
 
