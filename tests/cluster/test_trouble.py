@@ -180,7 +180,7 @@ def test_the_pool_is_deleted_under_us(cluster: Any, begin: Any, tmp_path: Path, 
 def test_the_cluster_is_full_before_and_during_a_run(
     cluster: Any, begin: Any, plan_file: Path, tmp_path: Path, tools: Any
 ) -> None:
-    end = begin(2, "--runtime", "30s")
+    end = begin(2, "--runtime", "15s")
     with cluster.session() as session:
         try:
             began = time.monotonic()
@@ -239,7 +239,7 @@ def test_the_disk_under_the_workspace_is_full(
 def test_an_osd_dies_during_a_step(private_lab: Any, begin: Any, tmp_path: Path, tools: Any) -> None:
     with private_lab("dying", ["ssd=3"]) as dying:
         (daemon,) = [d for d in dying.target.daemons if d.name == "osd.1"]
-        end = begin(2, "--runtime", "40s", on=dying)
+        end = begin(2, "--runtime", "12s", on=dying)
         os.kill(daemon.pid, 9)
         refused(end(), "osd.1", "went down", hint="resume")
         after = dying.snapshot()
