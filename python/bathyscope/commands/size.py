@@ -198,9 +198,9 @@ def _run(ask: _Ask, request: CurveRequest, output: str, report: Path | None, *, 
     if save:
         _save(ask, rows)
     if report is not None:
-        from bathyscope.views import size_report
+        from bathyscope.views.size_report import write as write_report
 
-        size_report.write(finding, report)
+        write_report(finding, report)
         sys.stderr.write(f"report: {report}\n")
     view.write(finding, output, sys.stdout)
 

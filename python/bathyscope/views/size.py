@@ -248,7 +248,7 @@ def _details(finding: SizeFinding, curve: SizeCurve, out: Console) -> None:
             format_bytes(point.size_bytes),
             percent(point.read_hit.value),
             percent(point.read_byte_hit),
-            percent(point.write_hit),
+            percent(point.write_hit) if curve.write_requests else "n/a",
             fetch,
             "n/a" if point.flash_write_bytes_per_day is None else format_bytes(point.flash_write_bytes_per_day),
             life_text(point.life_years),

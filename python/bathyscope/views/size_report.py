@@ -152,7 +152,7 @@ def _main(finding: SizeFinding, curve: SizeCurve) -> dict[str, Any]:
                 "cells": [
                     table.hit_text(point),
                     table.percent(point.read_byte_hit),
-                    table.percent(point.write_hit),
+                    table.percent(point.write_hit) if curve.write_requests else "n/a",
                     table.percent(point.backing_reads_left),
                     _or_unknown(point.fetch_amplification, lambda value: f"{value:.2f}"),
                     _or_unknown(point.flash_write_bytes_per_day, format_bytes),
