@@ -53,6 +53,9 @@ _GAUGE_PREFIXES = (
 )
 _GAUGE_SUFFIXES = ("_wip", "_total_bytes", "_used_bytes", "_buffers", "alloc_unit", "onode_blobs", "onode_extents")
 
+# The schemas up to 20.2 call these counters, but they go down: open connections, and mClock's queue lengths.
+_MISTAKEN_SUFFIXES = ("msgr_active_connections", "_queue_len")
+
 # section → name → kind
 Schema = Mapping[str, Mapping[str, str]]
 
@@ -150,13 +153,16 @@ def _counters(dump: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
 def _kind(section: str, name: str, value: Any, schema: Schema) -> str:
     """Return the kind by the schema, else by the shape and the name."""
     known = schema.get(section, {}).get(name)
+    if known == "counter" and name.endswith(_MISTAKEN_SUFFIXES):
+        return "gauge"
     if known is not None:
         return known
     if isinstance(value, dict):
         return "average" if "avgcount" in value else "histogram"
     if section.startswith(_GAUGE_SECTIONS) or (section.startswith("throttle-") and name in ("val", "max")):
         return "gauge"
-    return "gauge" if name.startswith(_GAUGE_PREFIXES) or name.endswith(_GAUGE_SUFFIXES) else "counter"
+    suffixes = (*_GAUGE_SUFFIXES, *_MISTAKEN_SUFFIXES)
+    return "gauge" if name.startswith(_GAUGE_PREFIXES) or name.endswith(suffixes) else "counter"
 
 
 def _difference(kind: str, earlier: Any, value: Any) -> tuple[float, int | None] | None:

@@ -65,6 +65,13 @@ def test_a_restarted_or_missing_daemon_has_no_rows_and_is_named(recorded: Record
     assert perf_dump.restarted(before, gone) == ["osd.0"]
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_open_connections_are_a_level_whatever_the_schema_says(recorded: Recorded, version: str) -> None:
+    rows = [row for (_, name), row in rows_of(recorded, version).items() if name == "msgr_active_connections"]
+    assert rows
+    assert all(row.kind == "gauge" and row.delta > 0 for row in rows)
+
+
 def test_a_section_that_is_new_counts_from_zero(recorded: Recorded) -> None:
     before, after = recorded("perf_dump/16.2.15/before"), recorded("perf_dump/16.2.15/after")
     value = json.loads(before[0].stdout)
