@@ -87,7 +87,7 @@ class StepCapture:
         """Take the last looks and return everything."""
         if self.sampler is not None:
             self._captured.raw[PROC] = [self.sampler.stop()]
-        requests = op_history.plan_dump(self._osds) if self._wanted.op_history else []
+        requests = op_history.plan_dump(history_osds(self._osds)) if self._wanted.op_history else []
         counters = perf_dump.plan(self._osds) if self._wanted.perf_counters else []
         if counters and self._osds:
             after = base.collect(self._host, self._session, counters)

@@ -55,7 +55,8 @@ def kill(identity: Identity, signal_number: int = signal.SIGKILL, proc: Path = P
     """Signal exactly this process; return False, having signalled nothing, when it no longer exists."""
     try:
         descriptor = os.pidfd_open(identity.pid)
-    except (ProcessLookupError, ValueError):
+    except (ProcessLookupError, FileNotFoundError, ValueError):
+        # FileNotFoundError (Linux 6.15 and later): the number now belongs to a thread of another process.
         return False
     try:
         if not alive(identity, proc):

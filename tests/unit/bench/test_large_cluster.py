@@ -6,11 +6,11 @@ import time
 from typing import Any
 
 from bathyscope.bench import cluster, conductor, preflight
-from bathyscope.bench.capture import HISTORY_OSDS_MAX, history_osds
+from bathyscope.bench.capture import HISTORY, HISTORY_OSDS_MAX, PERF_AFTER, StepCapture, history_osds
 from bathyscope.bench.guard import Guard
-from bathyscope.host.fake import FakeCephSession
-from bathyscope.spec import Pattern, StepSpec
-from bathyscope.spec.plan import Limits
+from bathyscope.host.fake import FakeCephSession, FakeHost
+from bathyscope.spec import Pattern, StepSpec, Target
+from bathyscope.spec.plan import Capture, Limits
 
 OSDS = 1000
 
@@ -65,3 +65,10 @@ def test_the_op_history_is_asked_of_some_osds_all_over_the_cluster() -> None:
     assert some[0] < OSDS / HISTORY_OSDS_MAX
     assert some[-1] >= OSDS - 2 * OSDS / HISTORY_OSDS_MAX
     assert history_osds([4, 5, 9]) == [4, 5, 9]
+    session = FakeCephSession({"dump_historic_ops": {"ops": []}, "perf dump": {"osd": {"op": 1}}})
+    host = FakeHost(ceph=session)
+    capture = StepCapture(host, session, Target(name="c"), Capture(processes=False), range(OSDS))
+    capture.begin()
+    captured = capture.end()
+    assert len(captured.raw[HISTORY]) == HISTORY_OSDS_MAX
+    assert len(captured.raw[PERF_AFTER]) == OSDS

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -115,3 +116,15 @@ def test_processes_that_are_gone_already_do_not_delay() -> None:
     gone = Identity(os.getpid(), 1, "another boot")
     assert process.end_all([gone] * 10) == []
     assert time.monotonic() - began < 1
+
+
+def test_a_number_that_now_belongs_to_a_thread_is_not_signalled() -> None:
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    try:
+        assert thread.native_id is not None
+        assert not process.kill(Identity(thread.native_id, 1, "boot"))
+    finally:
+        ended.set()
+        thread.join()
