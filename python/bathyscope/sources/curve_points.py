@@ -27,11 +27,11 @@ DEFAULT_SAMPLES = 32_768
 REGION_BYTES = 1 << 20
 """What a miniature samples whole."""
 
-LEAST_REGIONS = 4096
+LEAST_REGIONS = 2048
 """Regions in a sample: each is one independent draw, so these set the error."""
 
-FULL_ACCESSES = 400_000_000
-"""Line accesses × sizes up to which a curve is simulated in full: some ten seconds."""
+FULL_ACCESSES = 100_000_000
+"""Line accesses × sizes up to which a curve is simulated in full: ten to thirty seconds."""
 
 FULL_LINES = 4_000_000
 """Distinct lines up to which a curve is simulated in full: some hundred MB at the most."""

@@ -94,7 +94,7 @@ def split(one: Split, theme: Theme = LIGHT) -> Drawing:
     )
     largest = max((share.size_bytes for share in one.shares), default=1)
     x = alt.X("size:Q", scale=alt.Scale(domain=[0, largest * 1.35]), axis=None)
-    y = alt.Y("group:N", sort=alt.SortField("place"), axis=alt.Axis(title=None, labelLimit=190, ticks=False))
+    y = alt.Y("group:N", sort=[row["group"] for row in rows], axis=alt.Axis(title=None, labelLimit=190, ticks=False))
     tooltip = [
         alt.Tooltip("group:N", title="group"),
         alt.Tooltip("label:N", title="gets"),
@@ -190,14 +190,19 @@ def _mark_shape() -> alt.Shape:
 
 def _colour(names: Sequence[str], theme: Theme) -> alt.Color:
     colours = [theme.layers[_SLOTS[place % len(_SLOTS)]] for place in range(len(names))]
-    scale = alt.Scale(domain=list(names), range=colours)
-    legend = alt.Legend(symbolType="circle", symbolOpacity=1, symbolStrokeWidth=0, columns=4) if names[1:] else None
-    return alt.Color("series:N", scale=scale, legend=legend)
+    return alt.Color("series:N", scale=alt.Scale(domain=list(names), range=colours), legend=_legend(names))
 
 
 def _dash(names: Sequence[str]) -> alt.StrokeDash:
     dashes = [_DASHES[place % len(_DASHES)] for place in range(len(names))]
-    return alt.StrokeDash("series:N", scale=alt.Scale(domain=list(names), range=dashes), legend=None)
+    return alt.StrokeDash("series:N", scale=alt.Scale(domain=list(names), range=dashes), legend=_legend(names))
+
+
+def _legend(names: Sequence[str]) -> alt.Legend | None:
+    """Return the legend of colour and dash together; Vega-Lite joins them only when both are the same."""
+    if len(names) < 2:
+        return None
+    return alt.Legend(symbolType="circle", symbolOpacity=1, symbolStrokeWidth=0, columns=4)
 
 
 def _size_axis(sizes: Sequence[Any]) -> alt.X:
