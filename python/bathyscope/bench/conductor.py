@@ -58,6 +58,7 @@ from bathyscope.spec.plan import Plan, expand
 from bathyscope.store import RunDirectory
 
 _FILL_AT_ONCE = 4
+_SETTLE_S = 8.0
 
 
 class Watcher:
@@ -197,7 +198,7 @@ class Conductor:
         preflight.check_disks(self._host, self._target, self._steps)
         caveats += preflight.host_caveats(self._run.id, self._host)
         if self._session is not None:
-            seen = preflight.look(self._session)
+            seen = self._settled_look(self._session)
             preflight.check_cluster(seen, self._plan.limits)
             if not self._run.finished_steps():
                 replicas = self._plan.replicas or default_replicas(self._session)
@@ -215,6 +216,18 @@ class Conductor:
             self._guard = Guard(self._session, self._plan.limits, seen, [node.osd for node in self._nodes])
             self._guard.start()
         self._record_environment("before", caveats, fio_version)
+
+    def _settled_look(self, session: CephSession) -> preflight.ClusterLook:
+        """Look at the cluster, again for a few seconds while placement groups are not whole.
+
+        The manager's view lags: pools that were made or deleted a moment ago show in it as unknown or peering.
+        """
+        deadline = self._host.monotonic_ns() + int(_SETTLE_S * 1e9)
+        seen = preflight.look(session)
+        while seen.states.troubled and self._host.monotonic_ns() < deadline:
+            self._host.sleep(0.5)
+            seen = preflight.look(session)
+        return seen
 
     def _after(self) -> None:
         self._stop_guard()

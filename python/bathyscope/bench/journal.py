@@ -167,6 +167,11 @@ class Journal:
         self._owner = (pid, process_start_ticks(host, pid) or 0)
         self._append({"event": "owner", "pid": pid, "start_ticks": self._owner[1]})
 
+    def give_up(self) -> None:
+        """Make nobody the owner: this process has tidied up and does not go on with the run."""
+        self._owner = (0, 0)
+        self._append({"event": "owner", "pid": 0, "start_ticks": 0})
+
     def owner_alive(self, host: Host) -> bool:
         """Return whether the process that worked on the run still exists."""
         return self._owner is not None and process_start_ticks(host, self._owner[0]) == self._owner[1]

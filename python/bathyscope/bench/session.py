@@ -202,6 +202,7 @@ def tidy(host: Host, session: CephSession, *, note: Callable[[str], None]) -> No
         try:
             journal.take_over(host)
             problems = cleanup.undo_all(host, session, journal, kinds=SETTING_KINDS, note=note)
+            journal.give_up()
             journal.close()
         except BathyscopeError as error:
             problems = [error.message]

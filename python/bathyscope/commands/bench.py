@@ -350,7 +350,11 @@ def _raise_signalled(number: int, _frame: object) -> None:
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
     """Let SIGTERM and SIGHUP mean what Ctrl-C means; each has its exit code."""
-    before = {number: signal.signal(number, _raise_signalled) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before: dict[signal.Signals, Any] = {}
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # What a parent has told us to ignore (nohup) stays ignored.
+        if signal.getsignal(number) != signal.SIG_IGN:
+            before[number] = signal.signal(number, _raise_signalled)
     try:
         yield
     except KeyboardInterrupt as interruption:
