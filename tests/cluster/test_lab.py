@@ -246,6 +246,7 @@ def test_without_loop_devices_it_works_on_plain_files_and_says_so(home: Path) ->
     lab.down(state.name)
 
 
+# Tentacle's lab is tried by every run of the tests, in test_releases.py; with CephFS, and every release, here.
 @pytest.mark.releases
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("release", list(SUITES))
