@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -137,3 +138,26 @@ def send(session: CephSession, label: str, daemon: str, prefix: str, **words: An
         answer_json(completed)
         raise ClusterError(f"'{prefix}' failed")
     return completed.stdout.decode(errors="replace").strip()
+
+
+def cache_sizes(session: CephSession, osds: Sequence[int]) -> dict[int, int]:
+    """Return osd → bytes that its BlueStore cache may hold, where the OSD tells."""
+    names = ("bluestore_cache_autotune", "bluestore_cache_size", "osd_memory_target")
+    asked = [(osd, name) for osd in osds for name in names]
+    words = [(("prefix", "config get"), ("var", name), ("format", "json")) for _, name in asked]
+    requests = [
+        CephRequest(f"{name}-osd.{osd}", f"osd.{osd}", command, timeout_s=30.0)
+        for (osd, name), command in zip(asked, words, strict=True)
+    ]
+    values: dict[int, dict[str, str]] = {}
+    for (osd, name), answer in zip(asked, session.commands(requests), strict=True):
+        with contextlib.suppress(ClusterError, ParseError, AttributeError):
+            values.setdefault(osd, {})[name] = str((answer_json(answer) or {}).get(name, ""))
+    found = {}
+    for osd, options in values.items():
+        if len(options) == len(names):
+            fixed = options["bluestore_cache_autotune"] == "false" and options["bluestore_cache_size"] not in ("", "0")
+            text = options["bluestore_cache_size"] if fixed else options["osd_memory_target"]
+            if text.isdigit():
+                found[osd] = int(text)
+    return found

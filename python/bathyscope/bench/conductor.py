@@ -15,16 +15,17 @@ from pathlib import Path
 from bathyscope import lab
 from bathyscope.analysis import steady_state, trust
 from bathyscope.bench import cleanup, cluster, preflight
-from bathyscope.bench.capture import Captured, CaptureRows, Parsing, StepCapture, history_osds, parse
+from bathyscope.bench.capture import StepCapture, history_osds
 from bathyscope.bench.cluster import OsdNode
 from bathyscope.bench.guard import Guard
 from bathyscope.bench.journal import Journal
-from bathyscope.bench.load import LoadEnd, run_load
+from bathyscope.bench.judging import Attempt, Judge
+from bathyscope.bench.load import run_load
+from bathyscope.bench.recorder import Recorder
 from bathyscope.bench.resources import Resources, default_replicas, prefix_of
 from bathyscope.bench.settings import SETTING_KINDS, Settings
-from bathyscope.errors import BathyscopeError, ClusterError, ParseError, StoreError, ToolError, UnreachableError
-from bathyscope.host import CephRequest, CephSession, Host, ProcessRequest
-from bathyscope.host.ceph import answer_json
+from bathyscope.errors import BathyscopeError, ClusterError, ParseError, StoreError, ToolError
+from bathyscope.host import CephSession, Host, ProcessRequest
 from bathyscope.layers import (
     REGISTRY,
     ImageNeed,
@@ -36,22 +37,11 @@ from bathyscope.layers import (
     check_prefill,
 )
 from bathyscope.records import (
-    Caveat,
-    DeviceSample,
-    EnvironmentFact,
-    Histogram,
     Interval,
-    Op,
-    PerfCounter,
-    Placement,
-    ProcessSample,
-    Record,
-    Result,
-    Run,
     Step,
     to_table,
 )
-from bathyscope.sources import environment, perf_dump
+from bathyscope.sources import perf_dump
 from bathyscope.sources.base import RawAnswer, save_raw
 from bathyscope.spec import StepSpec, Target
 from bathyscope.spec.plan import Plan, expand
@@ -75,16 +65,6 @@ class Watcher:
 
     def step_ended(self, step: Step, rows: LayerRows) -> None:
         """A step has been kept."""
-
-
-@dataclasses.dataclass(slots=True)
-class _Attempt:
-    """One execution of a step's load and what was recorded around it."""
-
-    load: LoadEnd
-    answers: list[RawAnswer]
-    captured: Captured
-    degraded: str | None
 
 
 class Conductor:
@@ -115,6 +95,7 @@ class Conductor:
         self._schema: perf_dump.Schema | None = None
         self._guard: Guard | None = None
         self._cache_bytes: dict[int, int] = {}
+        self._recorder = Recorder(host, session, target, run, wanted=plan.capture.environment)
         self.begun = False
         """Whether the checks before the run have passed: only then is anything changed or measured."""
 
@@ -215,7 +196,7 @@ class Conductor:
             seen = preflight.look(self._session)
             self._guard = Guard(self._session, self._plan.limits, seen, [node.osd for node in self._nodes])
             self._guard.start()
-        self._record_environment("before", caveats, fio_version)
+        self._recorder.environment("before", caveats, self._under_test(), fio_version)
 
     def _settled_look(self, session: CephSession) -> preflight.ClusterLook:
         """Look at the cluster, again for a few seconds while placement groups are not whole.
@@ -231,10 +212,10 @@ class Conductor:
 
     def _after(self) -> None:
         self._stop_guard()
-        self._record_environment("after", [], None)
+        self._recorder.environment("after", [], self._under_test())
         ended_ns = self._host.now_ns()
         self._run.update(status="done", ended_ns=ended_ns)
-        self._write_run_row(ended_ns)
+        self._recorder.run_row(ended_ns)
         self._run.finalize()
 
     def _stop_guard(self) -> None:
@@ -298,7 +279,7 @@ class Conductor:
         settings = Settings(self._session, self._journal)
         for what in settings.quiesce(self._plan.quiesce):
             self._watcher.note(f"switched: {what}")
-        under_test = sorted({osd for step in self._steps for osd in self._osds(step)})
+        under_test = self._under_test()
         if self._plan.capture.op_history and under_test:
             # The OSDs of each step's own class: the sample of all of them would miss most of a class.
             asked = {osd for step in self._steps for osd in history_osds(self._osds(step))}
@@ -307,54 +288,7 @@ class Conductor:
             self._schema = perf_dump.parse_schema(
                 [_raw(c) for c in self._session.commands(perf_dump.plan_schema(under_test))]
             )
-            self._cache_bytes = _cache_sizes(self._session, under_test)
-
-    def _record_environment(self, moment: str, caveats: list[Caveat], fio_version: str | None) -> None:
-        """Write what the run stands on; what cannot be read is a caveat of the run."""
-        run_id = self._run.id
-        rows: dict[type[Record], list[Record]] = {}
-        if self._plan.capture.environment:
-            try:
-                under_test = sorted({osd for step in self._steps for osd in self._osds(step)})
-                # One OSD of each class speaks for its settings on a large cluster.
-                asked = under_test if len(under_test) <= 16 else under_test[:8] + under_test[-8:]
-                answers = environment.collect(self._host, self._session, self._target, asked)
-                save_raw(self._run.path / "environment" / moment, answers)
-                rows[EnvironmentFact] = list(environment.parse(run_id, moment, answers))
-                if moment == "before" and self._session is not None:
-                    rows[Placement] = list(environment.parse_placement(run_id, answers, self._target))
-            except UnreachableError:
-                raise
-            except BathyscopeError as error:
-                caveats.append(Caveat(run_id, None, "environment", "note", error.message, "environment"))
-        rows[Caveat] = list(caveats)
-        self._run.write_run_tables(rows, part=moment)
-        if moment == "before":
-            facts = {
-                (f.subject, f.name): f.value for f in rows.get(EnvironmentFact, []) if isinstance(f, EnvironmentFact)
-            }
-            self._run.update(versions={**self._run.info.versions, **_versions(facts, fio_version)})
-            self._write_run_row(None)
-
-    def _write_run_row(self, ended_ns: int | None) -> None:
-        info = self._run.info
-        versions = info.versions
-        row = Run(
-            run_id=info.id,
-            plan_name=info.plan_name,
-            status=info.status,
-            target=self._target.name,
-            bathy_version=versions.get("bathy", ""),
-            started_ns=info.started_ns,
-            ended_ns=ended_ns,
-            cluster_fsid=versions.get("fsid"),
-            ceph_version=versions.get("ceph"),
-            fio_version=versions.get("fio"),
-            host_name=versions.get("host"),
-            kernel=versions.get("kernel"),
-            cpu_count=int(versions["cpu_count"]) if versions.get("cpu_count", "").isdigit() else None,
-        )
-        self._run.write_run_tables({Run: [row]}, part="run")
+            self._cache_bytes = cluster.cache_sizes(self._session, under_test)
 
     # --- steps
 
@@ -363,6 +297,10 @@ class Conductor:
         if not REGISTRY[step.layer].needs_cluster:
             return []
         return [n.osd for n in self._nodes if n.up and step.device_class in ("", n.device_class)]
+
+    def _under_test(self) -> list[int]:
+        """Return the OSDs under test by any step."""
+        return sorted({osd for step in self._steps for osd in self._osds(step)})
 
     def _run_step(self, index: int, step: StepSpec) -> None:
         """Prepare, load (again, while it is not steady and the plan allows it), judge and keep one step."""
@@ -388,7 +326,11 @@ class Conductor:
             save_raw(writer.raw_directory / layer.name, attempt.answers)
             for source, answers in attempt.captured.raw.items():
                 save_raw(writer.raw_directory / source, answers)
-            record, tables = self._judge(index, step, attempt, rows, failures, written=written, prolonged=prolonged)
+            judge = Judge(
+                self._run.id, self._target, self._plan, self._session, self._context, self._osds(step),
+                self._cache_bytes, self._schema,
+            )  # fmt: skip
+            record, tables = judge.judge(index, step, attempt, rows, failures, written=written, prolonged=prolonged)
             writer.commit(tables)
         self._clear_scratch()
         self._watcher.step_ended(record, rows)
@@ -429,7 +371,7 @@ class Conductor:
         except OSError:
             self._watcher.note("this machine's page cache could not be dropped (not root)")
 
-    def _attempt(self, step: StepSpec) -> _Attempt:
+    def _attempt(self, step: StepSpec) -> Attempt:
         """Run the load once with everything around it."""
         requests = REGISTRY[step.layer].plan(step, self._context)
         capture = StepCapture(self._host, self._session, self._target, self._plan.capture, self._osds(step))
@@ -450,9 +392,9 @@ class Conductor:
             capture.abandon()
             raise
         degraded = self._guard.take_trouble() if self._guard is not None else None
-        return _Attempt(load, [answer_of(self._host, end) for end in load.answers], captured, degraded)
+        return Attempt(load, [answer_of(self._host, end) for end in load.answers], captured, degraded)
 
-    def _parse_load(self, index: int, step: StepSpec, attempt: _Attempt) -> tuple[LayerRows, tuple[str, ...]]:
+    def _parse_load(self, index: int, step: StepSpec, attempt: Attempt) -> tuple[LayerRows, tuple[str, ...]]:
         """Return the load's rows, or none and why it failed."""
         failures = tuple(
             f"{answer.label} ended with exit code {answer.exit_code}: {_last_words(answer)}"
@@ -465,117 +407,6 @@ class Conductor:
             return REGISTRY[step.layer].parse(self._run.id, index, step, attempt.answers), ()
         except (ParseError, ToolError) as error:
             return LayerRows((), (), ()), (error.message,)
-
-    def _judge(
-        self,
-        index: int,
-        step: StepSpec,
-        attempt: _Attempt,
-        rows: LayerRows,
-        failures: tuple[str, ...],
-        *,
-        written: bool | None,
-        prolonged: int,
-    ) -> tuple[Step, dict[type[Record], list[Record]]]:
-        """Return the step's row and all of its records."""
-        load = attempt.load
-        start_ns = rows.measured_start_ns or load.started_ns + int(step.ramp_s * 1e9)
-        end_ns = max(rows.measured_end_ns or load.ended_ns, start_ns + 1)
-        around = parse(attempt.captured.raw, self._parsing(index, step, start_ns, end_ns))
-        tables: dict[type[Record], list[Record]] = {
-            Result: list(rows.results),
-            Interval: list(rows.intervals),
-            Histogram: list(rows.histograms),
-            PerfCounter: list(around.perf_counters),
-            Op: list(around.ops),
-            DeviceSample: list(around.devices),
-            ProcessSample: list(around.processes),
-        }
-        judgement = trust.judge_step(
-            {record.TABLE: to_table(record, values) for record, values in tables.items()},
-            self._trust_context(index, step, attempt, failures, written=written),
-        )
-        record = Step(
-            run_id=self._run.id,
-            step_index=index,
-            step_key=step.key,
-            repeat_index=step.repeat_index,
-            layer=step.layer,
-            witness=step.witness,
-            device_class=step.device_class,
-            op=step.pattern.op,
-            block_size_bytes=step.pattern.block_size_bytes,
-            queue_depth=step.pattern.queue_depth,
-            jobs=step.jobs,
-            object_size_bytes=step.object_size_bytes,
-            working_set_bytes=self._working_set(step),
-            temperature=step.temperature,
-            ramp_s=step.ramp_s,
-            runtime_s=step.runtime_s,
-            started_ns=load.started_ns,
-            ended_ns=load.ended_ns,
-            measured_start_ns=start_ns,
-            prolonged_count=prolonged,
-            status=judgement.status,
-            reason=judgement.reason,
-        )
-        tables[Step] = [record]
-        tables[Caveat] = [*judgement.caveats, *self._capture_caveats(index, around)]
-        return record, tables
-
-    def _parsing(self, index: int, step: StepSpec, start_ns: int, end_ns: int) -> Parsing:
-        pool_ids: frozenset[int] | None = None
-        if self._session is not None and self._plan.capture.op_history:
-            known = cluster.pools(self._session)
-            needs = REGISTRY[step.layer].needs(step, self._context)
-            pool_ids = frozenset(known[n.name] for n in needs if isinstance(n, PoolNeed) and n.name in known)
-        return Parsing(
-            run_id=self._run.id,
-            step_index=index,
-            target=self._target,
-            capture=self._plan.capture,
-            start_ns=start_ns,
-            end_ns=end_ns,
-            pool_ids=pool_ids,
-            schema=self._schema,
-        )
-
-    def _capture_caveats(self, index: int, around: CaptureRows) -> list[Caveat]:
-        return [Caveat(self._run.id, index, "capture", "note", text, "capture") for text in around.problems]
-
-    def _trust_context(
-        self, index: int, step: StepSpec, attempt: _Attempt, failures: tuple[str, ...], *, written: bool | None
-    ) -> trust.StepContext:
-        osds = self._osds(step)
-        caches = [self._cache_bytes[osd] for osd in osds if osd in self._cache_bytes]
-        here = {daemon.name for daemon in self._target.daemons}
-        return trust.StepContext(
-            run_id=self._run.id,
-            step_index=index,
-            layer=step.layer,
-            op=step.pattern.op,
-            runtime_s=step.runtime_s,
-            ramp_s=step.ramp_s,
-            device_class=step.device_class,
-            temperature=step.temperature,
-            working_set_bytes=self._working_set(step),
-            osds=frozenset(osds) if osds else None,
-            replicas=self._plan.replicas,
-            cache_bytes=sum(caches) if caches and len(caches) == len(osds) else None,
-            degraded=attempt.degraded,
-            failures=failures,
-            image_written=written,
-            shared_host=any(f"osd.{osd}" in here for osd in osds) and not self._target.clients,
-            counted_s=attempt.captured.counted_s,
-            io_count_limited=step.io_count_limit is not None,
-        )
-
-    def _working_set(self, step: StepSpec) -> int | None:
-        if step.working_set_bytes is not None:
-            return step.working_set_bytes
-        if step.layer == "rbd" and step.image_size_bytes is not None:
-            return step.image_size_bytes * step.jobs
-        return None
 
     def _clear_scratch(self) -> None:
         for path in self._outside(self._context.scratch).glob("*"):
@@ -628,41 +459,3 @@ def _raw(completed) -> RawAnswer:  # type: ignore[no-untyped-def]
     from bathyscope.sources.base import to_raw  # noqa: PLC0415
 
     return to_raw(completed)
-
-
-def _versions(facts: dict[tuple[str, str], str], fio_version: str | None) -> dict[str, str]:
-    """Return the versions that run.json names, as far as they are known."""
-    from bathyscope import __version__  # noqa: PLC0415 - the package's root knows the version
-
-    found = {"bathy": __version__, "fio": fio_version or ""}
-    for (subject, name), value in facts.items():
-        if subject == "cluster" and name in ("fsid", "osd_version"):
-            found["ceph" if name == "osd_version" else name] = value
-        elif subject.startswith("host "):
-            found["host"] = subject.removeprefix("host ")
-            if name in ("kernel", "cpu_count"):
-                found[name] = value
-    return {name: value for name, value in found.items() if value}
-
-
-def _cache_sizes(session: CephSession, osds: Sequence[int]) -> dict[int, int]:
-    """Return osd → bytes that its BlueStore cache may hold, where the OSD tells."""
-    names = ("bluestore_cache_autotune", "bluestore_cache_size", "osd_memory_target")
-    asked = [(osd, name) for osd in osds for name in names]
-    words = [(("prefix", "config get"), ("var", name), ("format", "json")) for _, name in asked]
-    requests = [
-        CephRequest(f"{name}-osd.{osd}", f"osd.{osd}", command, timeout_s=30.0)
-        for (osd, name), command in zip(asked, words, strict=True)
-    ]
-    values: dict[int, dict[str, str]] = {}
-    for (osd, name), answer in zip(asked, session.commands(requests), strict=True):
-        with contextlib.suppress(ClusterError, ParseError, AttributeError):
-            values.setdefault(osd, {})[name] = str((answer_json(answer) or {}).get(name, ""))
-    found = {}
-    for osd, options in values.items():
-        if len(options) == len(names):
-            fixed = options["bluestore_cache_autotune"] == "false" and options["bluestore_cache_size"] not in ("", "0")
-            text = options["bluestore_cache_size"] if fixed else options["osd_memory_target"]
-            if text.isdigit():
-                found[osd] = int(text)
-    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from bathyscope.bench import cluster, conductor, preflight
+from bathyscope.bench import cluster, preflight
 from bathyscope.bench.capture import HISTORY, HISTORY_OSDS_MAX, PERF_AFTER, StepCapture, history_osds
 from bathyscope.bench.guard import Guard
 from bathyscope.host.fake import FakeCephSession, FakeHost
@@ -50,7 +50,7 @@ def test_the_look_before_a_run_takes_a_second() -> None:
     preflight.check_space(seen, [step] * 100, 3, Limits())
     codes = {caveat.code for caveat in preflight.cluster_caveats("r", seen, session)}
     assert Guard(session, Limits(), seen, range(OSDS)).check() is None
-    sizes = conductor._cache_sizes(session, range(OSDS))
+    sizes = cluster.cache_sizes(session, range(OSDS))
     assert time.monotonic() - began < 2
     assert len(seen.nodes) == OSDS
     assert {node.host for node in seen.nodes} == {f"node{h}" for h in range(50)}
