@@ -25,7 +25,7 @@ from bathyscope.bench.recorder import Recorder
 from bathyscope.bench.resources import Resources, default_replicas, prefix_of
 from bathyscope.bench.settings import SETTING_KINDS, Settings
 from bathyscope.errors import BathyscopeError, ClusterError, ParseError, StoreError, ToolError
-from bathyscope.host import CephSession, Host, ProcessRequest
+from bathyscope.host import CephRequest, CephSession, Host, ProcessRequest
 from bathyscope.layers import (
     REGISTRY,
     ImageNeed,
@@ -364,8 +364,13 @@ class Conductor:
     def _make_cold(self, step: StepSpec) -> None:
         """Drop the OSDs' caches and this machine's page cache; whether it worked is told by the counters."""
         if self._session is not None:
-            for osd in self._osds(step):
-                cluster.send(self._session, "cache-drop", f"osd.{osd}", "cache drop")
+            # An object store that knows no such command refuses it; the counters tell the rest.
+            self._session.commands(
+                [
+                    CephRequest(f"cache-drop-osd.{osd}", f"osd.{osd}", (("prefix", "cache drop"),), timeout_s=60.0)
+                    for osd in self._osds(step)
+                ]
+            )
         try:
             Path("/proc/sys/vm/drop_caches").write_text("3")
         except OSError:

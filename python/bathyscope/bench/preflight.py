@@ -184,7 +184,10 @@ def check_layers(steps: Iterable[StepSpec], context: LayerContext) -> None:
     for step in {step.key: step for step in steps}.values():
         reason = REGISTRY[step.layer].check(step, context)
         if reason is not None:
-            raise UsageError(f"{step.key} cannot be run: {reason}", hint="see what would run: bathy bench … --dry-run")
+            hint = "take another layer with --layer, or change the plan with --set"
+            if "destructive" in reason:
+                hint = "if what is on it may be lost: --destroy-disk-content; else leave the writes out of the plan"
+            raise UsageError(f"{step.key} cannot be run: {reason}", hint=hint)
 
 
 def check_disks(host: Host, target: Target, steps: Iterable[StepSpec]) -> None:
