@@ -340,7 +340,9 @@ def _progress() -> Iterator[Callable[[str, int, int, int], None] | None]:
             if name not in tasks:
                 tasks[name] = bar.add_task(words.get(name, name), total=extent, rate="")
                 started[name] = time.monotonic()
-            seconds = max(time.monotonic() - started[name], 1e-3)
-            bar.update(tasks[name], completed=done, rate=f"{events / seconds / 1e6:.2f}M I/Os/s")
+            seconds = time.monotonic() - started[name]
+            # The first call comes after the first batch; a rate from it would be an invention.
+            rate = f"{events / seconds / 1e6:.2f}M I/Os/s" if seconds > 0.5 else ""
+            bar.update(tasks[name], completed=done, rate=rate)
 
         yield tell

@@ -142,7 +142,8 @@ def _open_run(
     columns = ", ".join(OP_COLUMNS)
 
     def batches() -> Iterable[pa.RecordBatch]:
-        return connection.execute(f"SELECT {columns} FROM op ORDER BY started_ns").to_arrow_reader(65_536)  # noqa: S608 - constants
+        ordered = connection.sql(f"SELECT {columns} FROM op ORDER BY started_ns")  # noqa: S608 - constants
+        return ordered.to_arrow_reader(65_536)
 
     caveats = []
     if partial:

@@ -33,8 +33,8 @@ LEAST_REGIONS = 2048
 FULL_ACCESSES = 100_000_000
 """Line accesses × sizes up to which a curve is simulated in full: ten to thirty seconds."""
 
-FULL_LINES = 4_000_000
-"""Distinct lines up to which a curve is simulated in full: some hundred MB at the most."""
+FULL_LINES = 1_000_000
+"""Distinct lines up to which a curve is simulated in full: below 200 MB a curve."""
 
 LARGEST_GROUPS = 32
 """Groups with a curve of their own; the rest shares one cache, "(others)"."""

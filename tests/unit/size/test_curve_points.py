@@ -158,7 +158,8 @@ def test_operations_of_a_run_give_the_same_curves_as_the_trace_of_them(tmp_path:
 
     assert figures(by_ops) == figures(by_file)
     assert report.events == len(rows)
-    assert report.latency_ns.tolist() == [5e6]
+    assert report.latency_ns.tolist() == [pytest.approx(5e6, rel=0.006)]
+    assert report.latency_counts.tolist() == [len(rows)]
 
 
 def test_operations_that_cannot_be_placed_are_counted_and_left_out() -> None:
