@@ -111,7 +111,7 @@ def measured(
     """Run the plan on a lab of the release. Monitors forbid deletion, and one OSD's history is the operator's own."""
     name: str = request.param
     # As if no Ceph were installed: the release comes from a root file system even where it is the machine's own.
-    elsewhere = unittest.mock.patch.object(requirements, "installed_major", lambda: None)
+    elsewhere = unittest.mock.patch.object(requirements, "installed_major", return_value=None)
     with elsewhere, private_lab(f"release-{name}", DEVICES, replicas=2, nodes=2, release=name) as cluster:
         assert cluster.target.root is not None
         with cluster.session() as session:
