@@ -249,4 +249,5 @@ fn covered(start: u32, end: u32, fetch_shift: u32) -> u64 {
 }
 
 #[cfg(test)]
+#[allow(clippy::float_cmp, reason = "counts of whole requests and bytes are exact")]
 mod tests;

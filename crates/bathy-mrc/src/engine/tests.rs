@@ -51,9 +51,9 @@ fn lru_with_whole_lines_equals_the_stack() {
     let line = LineSize::new(65_536).expect("valid");
     let results = run(options(PolicyKind::Lru, 65_536, 65_536), &sizes);
     let mut profile = Profile::new(TrackerOptions::new(Sampling::Exact), line);
-    requests()
-        .iter()
-        .for_each(|request| profile.access_io(request.io));
+    for request in requests() {
+        profile.access_io(request.io);
+    }
     // A partly written line that was not cached has invalid parts, so only the writes agree without reads' help.
     let writes = profile.curve(&sizes, Unit::Requests, Ops::Writes).miss_ratio;
     for (result, miss_ratio) in results.iter().zip(writes) {
@@ -73,9 +73,9 @@ fn four_kib_lines_agree_for_reads_too() {
         TrackerOptions::new(Sampling::Exact),
         LineSize::new(4096).expect("valid"),
     );
-    requests()
-        .iter()
-        .for_each(|request| profile.access_io(request.io));
+    for request in requests() {
+        profile.access_io(request.io);
+    }
     for (unit, of) in [
         (
             Unit::Requests,
@@ -262,7 +262,9 @@ fn windows_add_up_to_the_whole() {
         for (windows, result) in sweep.windows().iter().zip(sweep.results()) {
             assert_eq!(windows.len(), 10);
             let mut sum = EngineCounts::default();
-            windows.iter().for_each(|window| sum.add_scaled(window, 1.0));
+            for window in windows {
+                sum.add_scaled(window, 1.0);
+            }
             for (a, b) in [
                 (sum.reads.requests, result.counts.reads.requests),
                 (sum.reads.requests_hit, result.counts.reads.requests_hit),
