@@ -87,3 +87,25 @@ def test_a_lost_cluster_stops_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
         time.sleep(0.01)
     watching.stop()
     assert watching.violation == "the connection to the cluster was lost"
+
+
+def test_one_late_answer_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading  # noqa: PLC0415
+
+    monkeypatch.setattr("bathyscope.bench.guard.PERIOD_S", 0.005)
+    looked = threading.Semaphore(0)
+    count = 0
+    quiet = cluster()
+
+    def every_other_is_late(_: Any) -> Any:
+        nonlocal count
+        count += 1
+        looked.release()
+        return UnreachableError("the cluster did not answer 'health'") if count % 2 else quiet["health"]
+
+    watching = guard(quiet, {**quiet, "health": every_other_is_late})
+    watching.start()
+    for _ in range(6):
+        assert looked.acquire(timeout=5)
+    watching.stop()
+    assert watching.violation is None
