@@ -206,7 +206,8 @@ def cleanup(
             _say(f"run {name}: nothing of it is left on the cluster")
     if failed:
         raise BathyscopeError(
-            f"{len(failed)} things could not be undone: {failed[0]}", hint="is that cluster reachable? then try again"
+            f"{len(failed)} things could not be undone: {failed[0]}",
+            hint="is that cluster reachable? then try again; gone for good: bathy bench cleanup --forget RUN",
         )
     if not done:
         _say("nothing to clean up")
