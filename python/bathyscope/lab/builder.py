@@ -56,7 +56,7 @@ class Builder:
         self.root: releases.Root | None = None
         self.cgroup: Path | None = None
         self.children: dict[str, process.Started] = {}
-        self.deadline = time.monotonic() + UP_TIMEOUT_S
+        self.deadline = 0.0
 
     def prepare(self, port_lock: Callable[[], AbstractContextManager[None]], taken: Callable[[], set[int]]) -> None:
         """Check the machine, get the release, and write lab.json: every device is listed before it is made.
@@ -65,6 +65,8 @@ class Builder:
         """
         spec = self.spec
         self._get_release()
+        # Building a root file system takes minutes on a busy machine; the time is for the daemons.
+        self.deadline = time.monotonic() + UP_TIMEOUT_S
         self._check_space()
         with port_lock():
             self.record = LabRecord(

@@ -1,0 +1,33 @@
+"""What the builder does before it touches the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+
+from bathyscope.host.fake import FakeHost
+from bathyscope.lab import builder, releases, requirements
+from bathyscope.lab.layout import Layout
+from bathyscope.lab.spec import LabSpec, parse_device
+
+
+def test_the_time_to_come_up_begins_when_the_release_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A root file system that takes longer to build than a lab may take to start must not fail the lab."""
+    clock = [1_000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+
+    def build(*_: object) -> releases.Root:
+        clock[0] += 2 * builder.UP_TIMEOUT_S
+        return releases.Root(tmp_path / "root", 20)
+
+    monkeypatch.setattr(releases, "ensure", build)
+    monkeypatch.setattr(requirements, "installed_major", lambda: None)
+    spec = LabSpec(name="slow", devices=(parse_device("ssd=1"),), release="tentacle", throttle=False)
+    layout = Layout(tmp_path / "lab")
+    layout.directory.mkdir()
+    made = builder.Builder(spec, layout, lambda _: None, FakeHost())
+    made.prepare(contextlib.nullcontext, set)
+    assert made.deadline == clock[0] + builder.UP_TIMEOUT_S
