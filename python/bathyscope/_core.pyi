@@ -1,6 +1,5 @@
 # Types of the compiled core. It is private: `bathyscope.mrc` is the public API.
 
-
 from collections.abc import Callable
 from os import PathLike
 from typing import Literal, TypeAlias, TypedDict

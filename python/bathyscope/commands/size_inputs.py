@@ -143,7 +143,8 @@ def _open_run(
 
     def batches() -> Iterable[pa.RecordBatch]:
         ordered = connection.sql(f"SELECT {columns} FROM op ORDER BY started_ns")  # noqa: S608 - constants
-        return ordered.to_arrow_reader(65_536)
+        reader: Iterable[pa.RecordBatch] = ordered.to_arrow_reader(65_536)
+        return reader
 
     caveats = []
     if partial:

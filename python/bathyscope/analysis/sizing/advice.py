@@ -16,25 +16,34 @@ LEAST_READ_SHARE = 0.05
 LEAST_HIT_RATIO = 0.10
 # Bytes that the disks read for each byte that clients read, from which on the cache spares them nothing.
 LEAST_FETCHED = 0.95
+# Bytes that the disks may read for each byte that clients read before a line size counts as wasteful.
+LARGEST_FETCH = 1.5
 # A hit must be this much faster than a miss; below, the path through the cache eats the gain.
 LEAST_SPEEDUP = 1.5
 
 
-def _main_curve(curves: Sequence[SizeCurve]) -> SizeCurve | None:
-    """Return the curve that the advice is about: the whole trace, at the line size that needs the least flash."""
+def main_curve(curves: Sequence[SizeCurve]) -> SizeCurve | None:
+    """Return the curve of the whole trace that the advice is about, None when there is none.
+
+    Where a target is met: the curve that meets it with the least flash among those that read at most
+    LARGEST_FETCH from the disks for each byte, because large lines buy hits with disk reads. Else: the most hits
+    for each byte that the disks read.
+    """
     whole = [c for c in curves if c.group_kind == "all" and c.points]
     if not whole:
         return None
 
-    def merit(curve: SizeCurve) -> tuple[bool, float]:
-        chosen = _chosen(curve)
-        hit = chosen.read_hit.value or 0.0
-        return (chosen is curve.wanted, hit / max(1.0, chosen.fetch_amplification or 1.0))
+    def merit(curve: SizeCurve) -> tuple[bool, bool, float]:
+        point = chosen_point(curve)
+        fetched = point.fetch_amplification or 1.0
+        if point is curve.wanted:
+            return (True, fetched <= LARGEST_FETCH, -float(point.size_bytes))
+        return (False, False, (point.read_hit.value or 0.0) / max(1.0, fetched))
 
     return max(whole, key=merit)
 
 
-def _chosen(curve: SizeCurve) -> SizePoint:
+def chosen_point(curve: SizeCurve) -> SizePoint:
     """Return the wanted point, else the knee, else the smallest size within 5 % of the best hit ratio."""
     if curve.wanted is not None:
         return curve.wanted
@@ -100,7 +109,7 @@ def advise(
     stable: bool | None,
 ) -> Advice:
     """Return the advice for the whole trace. `stable` is None when the trace is too short to judge that."""
-    curve = _main_curve(curves)
+    curve = main_curve(curves)
     if curve is None or curve.read_requests + curve.write_requests < LEAST_READ_REQUESTS:
         count = 0 if curve is None else curve.read_requests + curve.write_requests
         return Advice(
@@ -115,7 +124,7 @@ def advise(
         return Advice("not worth it", f"Not worth it: {against[0]}.", None, None, tuple(against))
     if curve.wanted is None and curve.wanted_reason is not None:
         return Advice("not worth it", f"Not within reach: {curve.wanted_reason}.", None, None, (curve.wanted_reason,))
-    chosen = _chosen(curve)
+    chosen = chosen_point(curve)
     reasons = [
         f"{chosen.read_hit.value or 0.0:.1%} of reads hit",
         f"{chosen.backing_reads_left:.1%} still reach the disks",
@@ -128,7 +137,7 @@ def advise(
     if chosen.life_years is not None and chosen.life_years < 5:
         reasons.append(f"the flash would live {chosen.life_years:.1f} years")
     if stable is False:
-        reasons.append("the hit ratio changes much from hour to hour")
+        reasons.append("the hit ratio changes much over the trace")
     reasons.extend(
         f"the best split brings {best.hits / best.hits_even - 1:.1%} more hits than an even one"
         for best in splits

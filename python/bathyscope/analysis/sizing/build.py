@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from bathyscope.analysis.sizing.advice import advise
+from bathyscope.analysis.sizing.advice import advise, main_curve
 from bathyscope.analysis.sizing.endurance import Endurance
 from bathyscope.analysis.sizing.knee import knee_index
 from bathyscope.analysis.sizing.latency import LatencyDistribution, mixed_mean_ns, mixed_quantile_ns
@@ -258,7 +258,7 @@ def build(points: pa.Table, question: SizeQuestion) -> SizeFinding:
     """
     curves = tuple(_curve(rows, question) for rows in _curve_rows(points))
     splits = _splits(curves, question)
-    stability, stability_sentence, stable = judge_windows(points, curves)
+    stability, stability_sentence, stable = judge_windows(points, main_curve(curves), has_time=question.duration_s > 0)
     advice = advise(curves, splits, question.hit, question.miss, stable=stable)
     return SizeFinding(
         sources=question.sources,

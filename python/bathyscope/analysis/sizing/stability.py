@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
+from bathyscope.analysis.sizing.advice import chosen_point
 from bathyscope.records import CurvePoint, from_table
 from bathyscope.records.size_finding import SizeCurve, StabilityWindow
 
@@ -17,21 +16,23 @@ LEAST_READS = 100
 
 
 def judge_windows(
-    points: pa.Table, curves: Sequence[SizeCurve]
+    points: pa.Table, whole: SizeCurve | None, *, has_time: bool
 ) -> tuple[tuple[StabilityWindow, ...], str, bool | None]:
     """Return the windows, one sentence, and whether the answer is stable (None: cannot tell).
 
-    Looks at the whole-trace curve that comes first. The first window is cold and is left out of the verdict.
+    `whole` is the curve that the advice is about. The first window is cold and is left out of the verdict.
     """
-    whole = next((c for c in curves if c.group_kind == "all" and c.points), None)
     if whole is None:
         return (), "Cannot tell whether the answer is stable: there is no curve of the whole trace.", None
-    size = (whole.wanted or whole.knee or whole.points[-1]).size_bytes
+    if not has_time:
+        return (), "Cannot tell whether the answer is stable: the trace has no time, so it has no windows.", None
+    size = chosen_point(whole).size_bytes
     rows = [
         row
         for row in from_table(CurvePoint, points)
         if row.window != "all"
-        and (row.group_kind, row.line_bytes, row.policy) == ("all", whole.line_bytes, whole.policy)
+        and (row.group_kind, row.line_bytes, row.policy, row.admission)
+        == ("all", whole.line_bytes, whole.policy, whole.admission)
     ]
     windows = []
     for name in sorted({row.window for row in rows}, key=lambda text: (len(text), text)):

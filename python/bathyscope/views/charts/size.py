@@ -94,7 +94,9 @@ def split(one: Split, theme: Theme = LIGHT) -> Drawing:
     )
     largest = max((share.size_bytes for share in one.shares), default=1)
     x = alt.X("size:Q", scale=alt.Scale(domain=[0, largest * 1.35]), axis=None)
-    y = alt.Y("group:N", sort=[str(row["group"]) for row in rows], axis=alt.Axis(title=None, labelLimit=190, ticks=False))
+    y = alt.Y(
+        "group:N", sort=[str(row["group"]) for row in rows], axis=alt.Axis(title=None, labelLimit=190, ticks=False)
+    )
     tooltip = [
         alt.Tooltip("group:N", title="group"),
         alt.Tooltip("label:N", title="gets"),

@@ -150,6 +150,16 @@ class TestAdvice:
         finding = build(to_table(CurvePoint, _curve([0.4, 0.6, 0.7, 0.8])), _question(target_hit=0.65))
         assert finding.advice.size_bytes == 3 * GIB
 
+    def test_the_least_flash_that_meets_the_target_without_wasting_disk_reads(self) -> None:
+        """256K lines meet it with 1 GiB but read four bytes for each; 64K lines need 2 GiB, 4K lines 3 GiB."""
+        rows = [
+            *_curve([0.4, 0.6, 0.9], line_bytes=4096, fetch_amplification=0.8),
+            *_curve([0.5, 0.9, 0.95], line_bytes=65536, fetch_amplification=1.1),
+            *_curve([0.9, 0.95, 0.96], line_bytes=262144, fetch_amplification=4.0),
+        ]
+        advice = build(to_table(CurvePoint, rows), _question(target_hit=0.85)).advice
+        assert (advice.line_bytes, advice.size_bytes) == (65536, 2 * GIB)
+
     def test_a_target_out_of_reach_says_so(self) -> None:
         finding = build(to_table(CurvePoint, _curve([0.4, 0.6, 0.7, 0.8])), _question(target_hit=0.95))
         assert finding.advice.call == "not worth it"
@@ -222,7 +232,11 @@ class TestStability:
     def test_changing_hours_are_not(self) -> None:
         finding = build(to_table(CurvePoint, self._windows([0.1, 0.8, 0.3])), _question())
         assert "not stable" in finding.stability_sentence
-        assert any("hour to hour" in reason for reason in finding.advice.reasons)
+        assert any("over the trace" in reason for reason in finding.advice.reasons)
+
+    def test_no_time_cannot_tell(self) -> None:
+        finding = build(to_table(CurvePoint, self._windows([0.1, 0.8, 0.8])), _question(duration_s=0.0))
+        assert "no time" in finding.stability_sentence
 
     def test_one_window_cannot_tell(self) -> None:
         assert "Cannot tell" in build(to_table(CurvePoint, self._windows([0.5])), _question()).stability_sentence
