@@ -106,7 +106,7 @@ def test_no_monitor_answers(cluster: Any, plan_file: Path, tmp_path: Path) -> No
     words = ("bench", "run", str(plan_file), "--conf", str(conf), "-w", str(tmp_path / "ws"))
     began = time.monotonic()
     ended = cluster.bathy(*words, "--keyring", cluster.target.keyring)
-    assert 9 < time.monotonic() - began < 20
+    assert 9 < time.monotonic() - began < 25
     refused(ended, "no monitor answered within 10 s", hint=str(conf))
 
 
