@@ -190,13 +190,14 @@ class Conductor:
         if self._session is not None:
             self._make_pools()
         self._fill()
+        # Before our own switches, which are none of the cluster's settings.
+        self._recorder.environment("before", caveats, self._under_test(), fio_version)
         if self._session is not None:
             self._switch()
             # The cluster as our own filling has left it is what a load is compared with.
             seen = preflight.look(self._session)
             self._guard = Guard(self._session, self._plan.limits, seen, [node.osd for node in self._nodes])
             self._guard.start()
-        self._recorder.environment("before", caveats, self._under_test(), fio_version)
 
     def _settled_look(self, session: CephSession) -> preflight.ClusterLook:
         """Look at the cluster, again for a few seconds while placement groups are not whole.
