@@ -55,8 +55,13 @@ def read_pattern(value: object) -> object:
     """Accept a pattern's own name (randread-4K-qd16) or a mapping with the plan's key names."""
     if isinstance(value, str):
         match = _PATTERN_NAME.match(value.strip())
-        if match is None or match[1] not in get_args(Op):
+        if match is None:
             raise ValueError(f"'{value}' is not a pattern; write one as randread-4K-qd16")
+        if match[1] not in get_args(Op):
+            # What follows the first bar is what was given, then what is valid; the reader is told the nearest.
+            raise ValueError(
+                f"'{value}' is not a pattern: there is no op '{match[1]}'|{match[1]}|{','.join(get_args(Op))}"
+            )
         pattern: dict[str, Any] = {"op": match[1], "block_size": match[3], "queue_depth": int(match[4])}
         if match[2]:
             pattern["read_percent"] = int(match[2])

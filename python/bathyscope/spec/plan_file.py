@@ -73,9 +73,24 @@ def parse_plan(text: str, *, name: str, layers: Sequence[str] | None = None, ove
     for override in overrides:
         _apply_override(document, override)
     try:
-        return Plan.model_validate(_plain(document), context={"layers": tuple(layers) if layers is not None else None})
+        return _validated(document, layers)
     except pydantic.ValidationError as error:
+        if overrides and _is_valid(_load(text, name), layers):
+            # What is wrong is not in the file, so none of its lines is to blame.
+            raise _explain(error, document, f"{name} with {' '.join(overrides)}", with_line=False) from error
         raise _explain(error, document, name) from error
+
+
+def _validated(document: CommentedMap, layers: Sequence[str] | None) -> Plan:
+    return Plan.model_validate(_plain(document), context={"layers": tuple(layers) if layers is not None else None})
+
+
+def _is_valid(document: CommentedMap, layers: Sequence[str] | None) -> bool:
+    try:
+        _validated(document, layers)
+    except pydantic.ValidationError:
+        return False
+    return True
 
 
 def dump_plan(plan: Plan) -> str:
@@ -188,12 +203,14 @@ def _set_axis(document: CommentedMap, key: str, values: list[Any]) -> None:
         _section(document, "axes")[key] = values
 
 
-def _explain(error: pydantic.ValidationError, document: CommentedMap, name: str) -> PlanError:
+def _explain(
+    error: pydantic.ValidationError, document: CommentedMap, name: str, *, with_line: bool = True
+) -> PlanError:
     """Turn the first problem that pydantic found into a message with line, key and nearest valid name."""
     # A misspelt key is also a missing one; the key that is there is what the reader can mend.
     problem = min(error.errors(), key=lambda problem: problem["type"] == "missing")
     path = _document_path(document, problem["loc"])
-    line = _line_of(document, path)
+    line = _line_of(document, path) if with_line else None
     key = ".".join(str(part) for part in path) or "(the plan)"
     where = f"{name}, line {line}" if line else name
     text, hint = _describe(problem, path)

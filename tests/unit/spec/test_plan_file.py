@@ -28,6 +28,7 @@ def parse(text: str, *overrides: str) -> Plan:
         ("name: a\naxes:\n  op: read\n  blocksize: 4K\n", 4, ("axes.blocksize", "did you mean 'block_size'?")),
         ("name: a\naxes: {op: read, block_size: 4Q, queue_depth: 1}\n", 2, ("block_size", "'4Q' is not a size")),
         ("name: a\npatterns:\n- read-4K-qd1\n- red-4K-qd1\n", 4, ("patterns.1", "red-4K-qd1")),
+        ("name: a\npatterns:\n- randraed-4K-qd1\n", 3, ("patterns.0", "'randraed'", "did you mean 'randread'?")),
         ("name: a\npatterns:\n- {op: read, blok_size: 4K}\n", 3, ("blok_size",)),
         ("name: a\npatterns: [read-4K-qd1]\nrepeats: 0\n", 3, ("repeats", "greater than 0")),
         (
@@ -126,3 +127,20 @@ def test_no_text_makes_the_reader_fail_otherwise(text: str) -> None:
     else:
         return
     assert told
+
+
+@pytest.mark.parametrize(
+    ("override", "key"), [("repeats=0", "repeats"), ("runtime=soon", "runtime"), ("queue_depth=-1", "queue_depth")]
+)
+def test_what_is_wrong_in_an_override_is_not_blamed_on_a_line_of_the_file(override: str, key: str) -> None:
+    with pytest.raises(PlanError) as error:
+        parse("name: a\nlayers: [rbd]\npatterns: [read-4K-qd1]\nrepeats: 3\n", override)
+    assert error.value.line is None
+    assert error.value.message.startswith(f"my.yaml with {override}: ")
+    assert key in error.value.message
+
+
+def test_what_is_wrong_in_the_file_has_its_line_beside_an_override() -> None:
+    with pytest.raises(PlanError) as error:
+        parse("name: a\nlayers: [rbdd]\npatterns: [read-4K-qd1]\n", "repeats=3")
+    assert error.value.line == 2

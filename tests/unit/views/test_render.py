@@ -48,6 +48,21 @@ def test_a_table_fits_in_80_columns_without_a_terminal(kind: str) -> None:
         assert cell_len(line.rstrip()) <= 80, line
 
 
+@pytest.mark.parametrize("width", [30, 44, 60])
+def test_no_figure_of_a_comparison_is_cut_in_a_narrow_terminal(width: int) -> None:
+    text = text_of(samples.compare(), width=width)
+    assert all(cell_len(line.rstrip()) <= width for line in text.splitlines())
+    # The dots of an interval stand alone; those of a cut text do not.
+    assert "…" not in text.replace(" … ", " ").replace(" …\n", " ")
+    joined = " ".join(text.split())
+    wide = " ".join(text_of(samples.compare(), width=200).split())
+    for effect in samples.compare().effects:
+        shown = figures.compact(effect.a.value, effect.a.unit)
+        assert shown in wide
+        assert shown in joined
+        assert effect.call in joined
+
+
 @pytest.mark.parametrize("kind", FINDINGS)
 def test_no_escape_sequence_reaches_a_stream_without_a_terminal(kind: str) -> None:
     text = text_of(FINDINGS[kind]())
