@@ -1,4 +1,9 @@
-//! One trace in memory, several threads: each takes a piece of the time axis, and the pieces are joined in order.
+//! One trace in memory, several threads.
+//!
+//! A sample of a fixed size is cut by its work: one thread tracks the sample, another the lanes that tell its error.
+//! Pieces of time would each begin at rate one and cost more than they save.
+//!
+//! All else is cut by time: each thread takes a piece of the time axis, and the pieces are joined in order.
 //!
 //! Pieces of equal length do not take equal time: a trace warms up, and a later piece must be joined. So a thread that
 //! is done takes the later half of what the slowest one has left, as a piece of its own. Joining an exact piece costs
@@ -9,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::lines::LineSize;
 use crate::profile::Profile;
-use crate::tracker::{Sampling, TrackerOptions};
+use crate::tracker::{Half, Sampling, TrackerOptions};
 
 /// Items that a thread takes from its piece at a time.
 const CHUNK: usize = 32_768;
@@ -82,11 +87,14 @@ impl Remaining {
 
 /// Profiles `len` items with `threads` threads; `feed` gives the items of a range to a profile.
 ///
-/// Exact and fixed-rate profiles equal what one thread gives; for a fixed size see [`Profile::join`].
+/// Every profile equals what one thread gives. A fixed size uses two threads at most.
 pub fn profile<F>(len: usize, threads: usize, options: TrackerOptions, line: LineSize, feed: F) -> Profile
 where
     F: Fn(&mut Profile, Range<usize>) + Sync,
 {
+    if matches!(options.sampling, Sampling::Size(_)) && threads > 1 && len >= MIN_PIECE {
+        return sample_and_lanes(len, options, line, feed);
+    }
     let remaining = if options.sampling == Sampling::Exact {
         Remaining::new(len, threads, EXACT_SHRINK, (len / 4).max(2 * MIN_PIECE))
     } else {
@@ -144,6 +152,28 @@ where
     whole
 }
 
+/// A sample of a fixed size in one thread, its lanes in another.
+fn sample_and_lanes<F>(len: usize, options: TrackerOptions, line: LineSize, feed: F) -> Profile
+where
+    F: Fn(&mut Profile, Range<usize>) + Sync,
+{
+    let half = |half: Half| {
+        let mut profile = Profile::of_half(options, line, half);
+        feed(&mut profile, 0..len);
+        profile
+    };
+    let (mut sample, lanes) = std::thread::scope(|scope| {
+        let lanes = scope.spawn(|| half(Half::Lanes));
+        let sample = half(Half::Sample);
+        let lanes = lanes
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        (sample, lanes)
+    });
+    sample.complete(lanes);
+    sample
+}
+
 /// Profiles line numbers with `threads` threads; see [`profile`].
 pub fn profile_keys(keys: &[u64], threads: usize, options: TrackerOptions, line: LineSize) -> Profile {
     profile(keys.len(), threads, options, line, |profile, range| {
@@ -192,6 +222,59 @@ mod tests {
                         .zip(&many.miss_ratio)
                         .all(|(a, b)| (a - b).abs() < 1e-12)
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn a_profile_of_several_threads_goes_on_as_that_of_one() {
+        let keys: Vec<u64> = (0..600_000u64)
+            .map(|step| crate::hash::mix64(step) % 50_000)
+            .collect();
+        let (head, tail) = keys.split_at(400_000);
+        let line = LineSize::new(4096).expect("valid");
+        let sizes: Vec<u64> = (0..100).map(|step| step * 500).collect();
+        for sampling in [Sampling::Exact, Sampling::Rate(0.1), Sampling::Size(1000)] {
+            let options = TrackerOptions::new(sampling);
+            let [one, two] = [1, 2].map(|threads| {
+                let mut profile = profile_keys(head, threads, options, line);
+                profile.access_keys(tail);
+                profile.curve(&sizes, Unit::Lines, Ops::All).miss_ratio
+            });
+            assert!(one.iter().zip(&two).all(|(a, b)| (a - b).abs() < 1e-12));
+        }
+    }
+
+    #[test]
+    fn a_sample_and_its_lanes_apart_equal_both_together() {
+        let line = LineSize::new(4096).expect("valid");
+        let sizes: Vec<u64> = (0..300).map(|step| step * 100).collect();
+        let feed = |profile: &mut Profile, range: Range<usize>| {
+            for step in range {
+                let random = crate::hash::mix64(step as u64);
+                profile.access_io(crate::Io {
+                    offset_bytes: random % (1 + step as u64 / 10) * 4096,
+                    length_bytes: 4096 << (random >> 62),
+                    write: random & (1 << 40) == 0,
+                    volume: 0,
+                });
+            }
+        };
+        for joinable in [false, true] {
+            let options = TrackerOptions {
+                joinable,
+                ..TrackerOptions::new(Sampling::Size(1000))
+            };
+            let [mut one, mut two] = [1, 2].map(|threads| profile(200_000, threads, options, line, feed));
+            assert_eq!(one.tracker().tracked(), two.tracker().tracked());
+            // What follows finds both in the same state.
+            feed(&mut one, 200_000..250_000);
+            feed(&mut two, 200_000..250_000);
+            for unit in [Unit::Lines, Unit::Requests, Unit::Bytes] {
+                for ops in [Ops::Reads, Ops::Writes] {
+                    assert_eq!(one.curve(&sizes, unit, ops), two.curve(&sizes, unit, ops));
+                    assert_eq!(one.self_check(&sizes).stderr(), two.self_check(&sizes).stderr());
+                }
             }
         }
     }

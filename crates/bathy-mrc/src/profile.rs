@@ -3,7 +3,7 @@
 use crate::curve::{Curve, Estimate, Weighted};
 use crate::histogram::DistanceHistogram;
 use crate::lines::{Io, LineSize};
-use crate::tracker::{LANES, Touch, Tracker, TrackerOptions};
+use crate::tracker::{Half, LANES, Touch, Tracker, TrackerOptions};
 
 /// Noise that raw must undercut adjusted by before it is chosen: the noise of either is itself known from eight lanes
 /// only, to about a quarter, and with stratified samples the adjusted estimate is the better one by default.
@@ -84,6 +84,8 @@ pub struct Profile {
     first_touches: Vec<FirstTouch>,
     open_requests: Vec<OpenRequest>,
     survivors: Vec<u32>,
+    /// The tracker of the piece that was joined last, when the order of its last touches is still to be taken over.
+    unordered: Option<Box<Tracker>>,
     /// Whether requests were given, so that request and byte curves exist.
     has_requests: bool,
 }
@@ -91,6 +93,11 @@ pub struct Profile {
 impl Profile {
     /// An empty profile.
     pub fn new(options: TrackerOptions, line: LineSize) -> Self {
+        Self::of_half(options, line, Half::Both)
+    }
+
+    /// As [`Profile::new`], for half of the work on a sample; see [`Profile::complete`].
+    pub(crate) fn of_half(options: TrackerOptions, line: LineSize, half: Half) -> Self {
         let resolution = options.resolution();
         let op = OpProfile {
             lines: DistanceHistogram::new(resolution),
@@ -100,7 +107,7 @@ impl Profile {
             requests_total: 0,
             bytes_total: 0,
         };
-        let tracker = Tracker::new(options);
+        let tracker = Tracker::of_half(options, half);
         let lanes = if tracker.is_exact() { 0 } else { LANES };
         Self {
             tracker,
@@ -111,8 +118,15 @@ impl Profile {
             first_touches: Vec::new(),
             open_requests: Vec::new(),
             survivors: Vec::new(),
+            unordered: None,
             has_requests: false,
         }
+    }
+
+    /// Takes over what only the other half knows, which saw the same items in the same order.
+    pub(crate) fn complete(&mut self, lanes: Self) {
+        self.tracker.complete(lanes.tracker);
+        self.lanes = lanes.lanes;
     }
 
     /// The tracker, for its rate and its memory.
@@ -157,12 +171,17 @@ impl Profile {
                 .iter()
                 .map(DistanceHistogram::memory_bytes)
                 .sum::<usize>()
+            + self
+                .unordered
+                .as_ref()
+                .map_or(0, |tracker| tracker.memory_bytes())
             + self.first_touches.capacity() * size_of::<FirstTouch>()
             + self.open_requests.capacity() * size_of::<OpenRequest>()
     }
 
     /// References each of `keys`: line numbers without request, size or direction; they count as reads.
     pub fn access_keys(&mut self, keys: &[u64]) {
+        self.take_over_order();
         self.reads.lines_total += keys.len() as u64;
         if self.tracker.is_exact() {
             for chunk in keys.chunks(WARM_AHEAD) {
@@ -188,8 +207,11 @@ impl Profile {
         let Some(touch) = self.tracker.touch(key) else {
             return;
         };
-        self.reads.lines.add_option(touch.distance, touch.weight);
         self.record_lane(touch);
+        if self.tracker.half() == Half::Lanes {
+            return;
+        }
+        self.reads.lines.add_option(touch.distance, touch.weight);
         if touch.distance.is_none() && self.tracker.options().joinable {
             let request = RequestPart::None;
             self.first_touches.push(FirstTouch {
@@ -211,6 +233,7 @@ impl Profile {
 
     /// References the lines of a request.
     pub fn access_io(&mut self, io: Io) {
+        self.take_over_order();
         self.has_requests = true;
         let pieces = self.line.pieces(io);
         let lines = pieces.lines();
@@ -282,6 +305,10 @@ impl Profile {
             let Some(touch) = self.tracker.touch(key) else {
                 continue;
             };
+            self.record_lane(touch);
+            if self.tracker.half() == Half::Lanes {
+                continue;
+            }
             let op = if io.write {
                 &mut self.writes
             } else {
@@ -291,7 +318,6 @@ impl Profile {
             op.bytes
                 .add_option(touch.distance, touch.weight * f64::from(bytes));
             op.requests.add_option(touch.distance, touch.weight * share);
-            self.record_lane(touch);
             if touch.distance.is_none() && self.tracker.options().joinable {
                 let request = RequestPart::Share(share);
                 let weight = touch.weight;
@@ -325,9 +351,11 @@ impl Profile {
         self.join_piece(later, true);
     }
 
-    /// As [`Profile::join`]. Without `more` to come, the order of the last touches is not needed and not restored:
-    /// nothing may be joined or added after that.
+    /// As [`Profile::join`]. Without `more` to come the order of the last touches is not needed; it is taken over
+    /// only if something is added or joined after all.
     pub(crate) fn join_piece(&mut self, mut later: Self, more: bool) {
+        self.take_over_order();
+        later.take_over_order();
         assert!(
             self.tracker.options().joinable,
             "profiles that are joined are made joinable"
@@ -343,9 +371,6 @@ impl Profile {
             1.0 / self.tracker.rate()
         };
         later.resolve_first_touches(&mut self.tracker, align_weight, self.open_requests.len() as u32);
-        if more {
-            self.tracker.finish_join(&later.tracker);
-        }
         self.first_touches.append(&mut later.first_touches);
         self.open_requests.append(&mut later.open_requests);
         self.drop_unsampled_first_touches();
@@ -355,6 +380,17 @@ impl Profile {
             mine.merge(theirs);
         }
         self.has_requests |= later.has_requests;
+        self.unordered = Some(Box::new(later.tracker));
+        if more {
+            self.take_over_order();
+        }
+    }
+
+    #[inline]
+    fn take_over_order(&mut self) {
+        if let Some(later) = self.unordered.take() {
+            self.tracker.finish_join(&later);
+        }
     }
 
     /// A first touch whose line has left a fixed-size sample cannot be resolved later; its weight stays cold, and

@@ -18,6 +18,18 @@ use crate::stack::LruStack;
 /// Number of sub-samples by which an estimate is checked against itself.
 pub const LANES: usize = 8;
 
+/// What a tracker of a sample keeps. A key is in the sample exactly when it is in the lane that its number names, so
+/// either half meets the same first touches and lowers its threshold at the same moments: both can run by themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Half {
+    /// The sample and its lanes.
+    Both,
+    /// The sample.
+    Sample,
+    /// The lanes.
+    Lanes,
+}
+
 /// How many of the keys are tracked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sampling {
@@ -81,6 +93,7 @@ pub struct Touch {
 #[derive(Clone, Debug)]
 pub struct Tracker {
     options: TrackerOptions,
+    half: Half,
     hash: SamplingHash,
     threshold: u64,
     weight: f64,
@@ -97,6 +110,11 @@ impl Tracker {
     /// # Panics
     /// When the rate is outside (0, 1] or the size is zero; the callers check what users give them.
     pub fn new(options: TrackerOptions) -> Self {
+        Self::of_half(options, Half::Both)
+    }
+
+    /// As [`Tracker::new`], for half of the work on a sample; see [`Tracker::complete`].
+    pub(crate) fn of_half(options: TrackerOptions, half: Half) -> Self {
         let (rate, limit) = match options.sampling {
             Sampling::Exact => (1.0, usize::MAX),
             Sampling::Rate(rate) => (rate, usize::MAX),
@@ -112,6 +130,7 @@ impl Tracker {
         };
         Self {
             options,
+            half,
             hash: SamplingHash::new(options.salt, options.strata_bits, options.group_bits),
             threshold,
             weight: 1.0 / rate_of_threshold(threshold),
@@ -120,6 +139,20 @@ impl Tracker {
             stack: LruStack::new(),
             lanes: vec![LruStack::new(); lanes],
         }
+    }
+
+    /// What it keeps.
+    #[inline]
+    pub(crate) fn half(&self) -> Half {
+        self.half
+    }
+
+    /// Takes over the lanes of the other half, which saw the same keys in the same order.
+    pub(crate) fn complete(&mut self, lanes: Self) {
+        debug_assert_eq!((self.half, lanes.half), (Half::Sample, Half::Lanes));
+        debug_assert_eq!(self.threshold, lanes.threshold, "both halves sample the same");
+        self.lanes = lanes.lanes;
+        self.half = Half::Both;
     }
 
     /// The options it was made with.
@@ -181,19 +214,24 @@ impl Tracker {
 
     fn touch_sampled(&mut self, key: u64, hash: u64) -> Touch {
         let weight = self.weight;
-        let distance = self.stack.access(key);
-        let lane = self.lane_of(key);
-        let lane_distance = self.lanes[lane].access(key);
-        if distance.is_none() && self.limit != usize::MAX {
+        let distance = (self.half != Half::Lanes).then(|| self.stack.access(key));
+        let lane = (self.half != Half::Sample).then(|| {
+            let lane = self.lane_of(key);
+            (lane, self.lanes[lane].access(key))
+        });
+        let first = distance
+            .or(lane.map(|(_, distance)| distance))
+            .is_some_and(|distance| distance.is_none());
+        if first && self.limit != usize::MAX {
             self.by_hash.push((hash, key));
             if self.by_hash.len() > self.limit {
                 self.lower_threshold_to_limit();
             }
         }
         Touch {
-            distance: distance.map(|d| scale(d, weight)),
+            distance: distance.flatten().map(|d| scale(d, weight)),
             weight,
-            lane: Some((lane, lane_distance.map(|d| scale(d, weight * LANES as f64)))),
+            lane: lane.map(|(lane, distance)| (lane, distance.map(|d| scale(d, weight * LANES as f64)))),
         }
     }
 
@@ -222,9 +260,13 @@ impl Tracker {
                 break;
             }
             self.by_hash.pop();
-            self.stack.remove(key);
-            let lane = self.lane_of(key);
-            self.lanes[lane].remove(key);
+            if self.half != Half::Lanes {
+                self.stack.remove(key);
+            }
+            if self.half != Half::Sample {
+                let lane = self.lane_of(key);
+                self.lanes[lane].remove(key);
+            }
         }
         self.threshold = threshold;
         self.weight = 1.0 / rate_of_threshold(threshold);
