@@ -273,6 +273,7 @@ def _clean_one(host: Host, target: Target, journal: Journal, note: Callable[[str
         problems = cleanup.undo_all(host, session, journal, note=note)
         if not problems:
             journal.close()
+            note(f"run {journal.run_id}: nothing of it is left on the cluster")
         return problems
     finally:
         session.close()

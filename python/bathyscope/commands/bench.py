@@ -201,9 +201,6 @@ def cleanup(
         done, failed = session.clean_abandoned(
             LocalHost(), refresh=fresh_target, note=_say, only=runs or [], forget=forget
         )
-    for name in done:
-        if not forget:
-            _say(f"run {name}: nothing of it is left on the cluster")
     if failed:
         raise BathyscopeError(
             f"{len(failed)} things could not be undone: {failed[0]}",

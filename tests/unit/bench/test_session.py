@@ -57,7 +57,9 @@ def test_cleanup_undoes_everything_and_a_second_one_has_nothing_to_do(
     fake_cluster: Any, fake_host: FakeHost, left: Any
 ) -> None:
     journal = left()
-    assert clean(fake_host)[:2] == ([journal.run_id], [])
+    done, failed, notes = clean(fake_host)
+    assert (done, failed) == ([journal.run_id], [])
+    assert any("nothing of it is left on the cluster" in note for note in notes)
     assert (fake_cluster.pools, fake_cluster.rules, fake_cluster.overrides["osd.0"]) == ({}, {}, {})
     assert not journal.path.exists()
     assert clean(fake_host)[:2] == ([], [])
@@ -100,6 +102,8 @@ def test_nothing_is_left_on_a_lab_that_is_gone_or_was_made_anew(
     assert failed == []
     assert any("'gone', which is gone" in note for note in notes)
     assert any("an earlier lab" in note for note in notes)
+    # Nobody looked, so nobody may say that nothing was found.
+    assert not any("nothing of it is left" in note for note in notes)
     assert POOL in fake_cluster.pools
     assert not gone.path.exists()
     assert not anew.path.exists()
