@@ -279,8 +279,8 @@ def profile(
 
     `samples`: lines that are tracked at most, `None` for all. `rate`: a fixed share of the lines instead, in (0, 1].
     `salt`: selects the sample. `group_bytes`: sample neighbouring lines together in groups of this size; the default,
-    samples spread evenly over neighbours, is more accurate on every trace that was measured. `threads`: the trace is
-    cut into as many pieces and joined, when it comes in one chunk.
+    samples spread evenly over neighbours, is more accurate on every trace that was measured. `threads`: used when
+    the trace comes in one chunk; the result is that of one thread. A fixed number of samples uses two at most.
     Raises `UsageError`.
     """
     chunks = list(_chunks(trace))
