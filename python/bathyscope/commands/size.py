@@ -75,7 +75,9 @@ def size(  # noqa: PLR0917 - one parameter for each option
         str | None, typer.Option(help="8ms, trace or RUN:STEPKEY; default: the trace's, if it has any.")
     ] = None,
     dwpd: Annotated[float | None, typer.Option(help="Drive writes per day, over the warranty.")] = None,
-    tbw: Annotated[str | None, typer.Option(help="Total bytes that may be written: 600T.")] = None,
+    tbw: Annotated[
+        str | None, typer.Option(help="Total bytes that may be written, decimal as on data sheets: 600T.")
+    ] = None,
     prices: Annotated[Path | None, typer.Option(help="YAML price file.")] = None,
     flash: Annotated[str | None, typer.Option(help="Kind of flash in the price file; default: the first.")] = None,
     show_prices: Annotated[bool, typer.Option("--show-prices", help="Print the packaged price file.")] = False,
@@ -136,7 +138,7 @@ def size(  # noqa: PLR0917 - one parameter for each option
         hit_latency=hit_latency,
         miss_latency=miss_latency,
         dwpd=dwpd,
-        tbw_bytes=_positive("--tbw", tbw),
+        tbw_bytes=_promised_bytes(tbw),
         prices=price_file,
         flash_name=flash_name,
         flash=flash_price,
@@ -309,6 +311,16 @@ def _positive(option: str, text: str | None) -> int | None:
     if value <= 0:
         raise UsageError(f"{option} {text} is nothing")
     return value
+
+
+def _promised_bytes(text: str | None) -> int | None:
+    """Return what a data sheet means by "600T": its units are decimal, unless the i is written."""
+    value = _positive("--tbw", text)
+    if value is None or text is None:
+        return None
+    letter = text.strip().rstrip("bB")[-1:].upper()
+    power = "KMGTP".find(letter) + 1
+    return round(value / 1024**power * 1000**power) if power else value
 
 
 def _latency_ns(option: str, text: str) -> float:

@@ -16,6 +16,7 @@ import pytest
 import typer
 
 from bathyscope import cli
+from bathyscope.commands.size import _promised_bytes
 from bathyscope.records import CurvePoint, Histogram, Op, Step, from_table
 from bathyscope.store import Workspace
 
@@ -266,3 +267,8 @@ def test_help_ends_with_examples(bathy: Bathy) -> None:
     assert code == 0
     assert out.index("Examples:") > out.index("--target-latency")
     assert "bathy size osd.*.log --by osd --budget 400G" in out
+
+
+@pytest.mark.parametrize(("text", "value"), [("600T", 600 * 10**12), ("1TiB", 1 << 40), ("1.5TB", 15 * 10**11)])
+def test_promised_bytes_are_decimal_as_on_data_sheets(text: str, value: int) -> None:
+    assert _promised_bytes(text) == value

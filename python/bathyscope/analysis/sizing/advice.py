@@ -12,7 +12,8 @@ from bathyscope.units import format_bytes, format_duration_ns, format_size_short
 LEAST_READ_REQUESTS = 1000
 # A write-through cache serves reads; where they are rarer than this, it has nothing to serve.
 LEAST_READ_SHARE = 0.05
-# A cache that cannot reach this at any size sees data that does not come back.
+# A cache that cannot reach this at any size sees data that does not come back; one that does not reach it at the
+# size that was asked for is too small.
 LEAST_HIT_RATIO = 0.10
 # Bytes that the disks read for each byte that clients read, from which on the cache spares them nothing.
 LEAST_FETCHED = 0.95
@@ -100,6 +101,11 @@ def _against(
     return reasons
 
 
+def _life(years: float) -> str:
+    """Return a life as a sentence has it: "4.2 years", or days where it is less than one year."""
+    return f"{years:.1f} years" if years >= 1 else f"{years * 365:.0f} days"
+
+
 def advise(
     curves: Sequence[SizeCurve],
     splits: Sequence[Split],
@@ -125,8 +131,15 @@ def advise(
     if curve.wanted is None and curve.wanted_reason is not None:
         return Advice("not worth it", f"Not within reach: {curve.wanted_reason}.", None, None, (curve.wanted_reason,))
     chosen = chosen_point(curve)
+    hit_ratio = chosen.read_hit.value or 0.0
+    if hit_ratio < LEAST_HIT_RATIO:
+        reason = (
+            f"{format_bytes(chosen.size_bytes)} with {format_size_short(curve.line_bytes)} lines "
+            f"hit only {hit_ratio:.1%} of reads"
+        )
+        return Advice("not worth it", f"Not worth it: {reason}.", None, None, (reason,))
     reasons = [
-        f"{chosen.read_hit.value or 0.0:.1%} of reads hit",
+        f"{hit_ratio:.1%} of reads hit",
         f"{chosen.backing_reads_left:.1%} still reach the disks",
     ]
     if chosen.latency_ns_mean is not None and miss is not None:
@@ -135,13 +148,13 @@ def advise(
             f"instead of {format_duration_ns(miss.mean_ns)}"
         )
     if chosen.life_years is not None and chosen.life_years < 5:
-        reasons.append(f"the flash would live {chosen.life_years:.1f} years")
+        reasons.append(f"the flash would live {_life(chosen.life_years)}")
     if stable is False:
         reasons.append("the hit ratio changes much over the trace")
     reasons.extend(
         f"the best split brings {best.hits / best.hits_even - 1:.1%} more hits than an even one"
         for best in splits
-        if best.hits_even > 0 and best.line_bytes == curve.line_bytes and best.policy == curve.policy
+        if best.hits > best.hits_even > 0 and best.line_bytes == curve.line_bytes and best.policy == curve.policy
     )
     what = "meets the target" if curve.wanted is not None else "is the knee" if curve.knee is not None else "is enough"
     if curve.wanted is not None and chosen.size_bytes >= curve.points[-1].size_bytes:

@@ -251,3 +251,19 @@ def test_the_split_over_groups_is_reported_with_what_an_even_split_would_bring()
     assert [(s.group_name, s.size_bytes) for s in found.shares] == [("osd.0", 2 * GIB), ("osd.1", 0)]
     assert found.hits == pytest.approx(0.95 * 100_000)
     assert found.hits_even == pytest.approx(0.9 * 100_000)
+
+
+def test_a_budget_too_small_to_hit_is_not_worth_it() -> None:
+    rows = _curve([0.03, 0.2, 0.6, 0.65])
+    small = build(to_table(CurvePoint, rows), _question(budget_bytes=GIB))
+    assert small.advice.call == "not worth it"
+    assert "3.0% of reads" in small.advice.sentence
+    enough = build(to_table(CurvePoint, rows), _question(budget_bytes=3 * GIB))
+    assert enough.advice.call == "worth it"
+
+
+def test_a_short_life_is_told_in_days() -> None:
+    rows = _curve([0.3, 0.5, 0.6], flash_write_bytes=500.0 * GIB)
+    advice = build(to_table(CurvePoint, rows), _question(endurance=Endurance(drive_writes_per_day=1.0))).advice
+    # The knee is 1 GiB or 2 GiB; 1,825 drive writes at 500 GiB a day are 3.65 days for each GiB.
+    assert any(reason in {"the flash would live 4 days", "the flash would live 7 days"} for reason in advice.reasons)
