@@ -516,7 +516,7 @@ def _sizes_lines(sizes_bytes: npt.ArrayLike | None, line_bytes: int, distinct_li
         lines = np.round(np.arange(1, 101) * distinct_lines / 100.0)
         return np.maximum(lines, 1.0).astype(np.uint64)
     sizes = np.atleast_1d(np.asarray(sizes_bytes))
-    if sizes.ndim != 1 or sizes.dtype.kind not in "uif" or (sizes < line_bytes).any():
+    if sizes.ndim != 1 or sizes.dtype.kind not in "uif" or not ((sizes >= line_bytes) & (sizes < 2**63)).all():
         raise UsageError(
             "sizes_bytes is not a list of sizes of at least one line", hint=f"a line has {line_bytes} bytes"
         )

@@ -267,3 +267,9 @@ class TestFiles:
             mrc.profile_traces([path], trace_format="nothing")
         with pytest.raises(UsageError):
             mrc.profile_traces([path], group_by="node", trace_format="raw-u32")
+
+
+@pytest.mark.parametrize("size", [float("nan"), float("inf"), -4096.0, 100])
+def test_a_size_that_cannot_be_is_refused(size: float) -> None:
+    with pytest.raises(UsageError, match="sizes_bytes"):
+        mrc.mrc(np.arange(100, dtype=np.uint64), sizes_bytes=[size])
