@@ -230,22 +230,29 @@ def _client_cores(process: pa.Table, result: pa.Table) -> float | None:
 
 
 def _client_thread_busy(result: pa.Table) -> float | None:
-    """Return the busiest load process's share of one processor, as the generator reports its own thread."""
-    return max(_client_shares(result), default=None)
+    """Return the busiest load generator thread's share of one processor, as the generator reports it.
+
+    One thread submits all I/Os of a load process; when it is at its limit, so is the load, however many threads a
+    library has beside it. Known for remote load generators too.
+    """
+    return max(_shares(result, floats(result, "cpu_thread_s")), default=None)
 
 
 def _client_shares(result: pa.Table) -> list[float]:
-    """Return, for each load process that reports its processor time, cores used.
+    """Return, for each load process that reports its processor time, cores used."""
+    return _shares(result, floats(result, "cpu_user_s") + np.nan_to_num(floats(result, "cpu_system_s")))
+
+
+def _shares(result: pa.Table, spent_s: Floats) -> list[float]:
+    """Return `spent_s` over the run time for each load process that reports it.
 
     A process that reads and writes reports its one processor time beside both directions: the greater counts.
     """
-    known = result.filter(pc.is_valid(result.column("cpu_user_s")))
-    if known.num_rows == 0:
+    known = np.isfinite(spent_s)
+    if not known.any():
         return []
-    spent = pa.array(floats(known, "cpu_user_s") + np.nan_to_num(floats(known, "cpu_system_s")))
-    grouped = (
-        known.append_column("cpu_s", spent).group_by("client").aggregate([("cpu_s", "max"), ("runtime_ns", "max")])
-    )
+    rows = result.append_column("cpu_s", pa.array(spent_s)).filter(pa.array(known))
+    grouped = rows.group_by("client").aggregate([("cpu_s", "max"), ("runtime_ns", "max")])
     cpu, runtime = floats(grouped, "cpu_s_max"), floats(grouped, "runtime_ns_max") / 1e9
     return [float(c / r) for c, r in zip(cpu, runtime, strict=True) if r > 0]
 

@@ -20,9 +20,13 @@ _ARROW: dict[type, pa.DataType] = {int: pa.int64(), float: pa.float64(), str: pa
 R = TypeVar("R", bound="Record")
 
 
-def column(help_text: str, *, unit: str = "") -> Any:
-    """Declare a column: what it means, and its unit ("ns", "bytes", "1/s", "" for none)."""
-    return dataclasses.field(metadata={"help": help_text, "unit": unit})
+def column(help_text: str, *, unit: str = "", optional: bool = False) -> Any:
+    """Declare a column: what it means, and its unit ("ns", "bytes", "1/s", "" for none).
+
+    An `optional` one comes after all others and is None unless given: how a table grows.
+    """
+    metadata = {"help": help_text, "unit": unit}
+    return dataclasses.field(default=None, metadata=metadata) if optional else dataclasses.field(metadata=metadata)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

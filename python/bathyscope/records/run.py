@@ -81,6 +81,11 @@ class Result(Record):
     latency_ns_max: float | None = column("greatest latency", unit="ns")
     cpu_user_s: float | None = column("processor time of the load process in user mode", unit="s")
     cpu_system_s: float | None = column("processor time of the load process in the kernel", unit="s")
+    cpu_thread_s: float | None = column(
+        "processor time of the load generator's own thread; a library such as librbd has more threads beside it",
+        unit="s",
+        optional=True,
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -186,6 +186,7 @@ def _result(row: _Row, job: dict[str, Any], side: dict[str, Any], exit_code: int
         latency_ns_max=figure("max"),
         cpu_user_s=as_float(job["usr_cpu"]) * cpu_s if own_cpu else None,
         cpu_system_s=as_float(job["sys_cpu"]) * cpu_s if own_cpu else None,
+        cpu_thread_s=(as_float(job["usr_cpu"]) + as_float(job["sys_cpu"])) * cpu_s,
     )
 
 

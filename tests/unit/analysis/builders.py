@@ -167,7 +167,8 @@ class RunBuilder:
                 Result(self.run_id, index, f"fio#{job}", direction, own, own * load.block_size_bytes, load.errors,
                        load.runtime_s * SECOND_NS, own / load.runtime_s, own * load.block_size_bytes / load.runtime_s,
                        float(samples.mean()) if own else None, float(samples.std()) if own else None,
-                       float(samples.min()) if own else None, float(samples.max()) if own else None, cpu * 0.4, cpu * 0.6)
+                       float(samples.min()) if own else None, float(samples.max()) if own else None,
+                       cpu * 0.4 if load.layer == "disk" else None, cpu * 0.6 if load.layer == "disk" else None, cpu)
             )  # fmt: skip
             if load.histogram and own:
                 buckets, counts = np.unique(fio_bucket_ns(samples.astype(np.int64)), return_counts=True)

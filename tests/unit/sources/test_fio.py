@@ -119,11 +119,14 @@ def test_a_log_cut_off_in_the_middle_of_a_line_loses_that_line(recorded: Recorde
 
 def test_the_job_threads_cpu_counts_only_where_it_does_the_work(recorded: Recorded) -> None:
     answer = recorded("fio/3.33/disk-randrw")[0]
-    assert parse(answer).results[0].cpu_user_s is None
+    shared = parse(answer).results[0]
+    assert shared.cpu_user_s is None
+    assert shared.cpu_thread_s is not None
     own = parse(answer, own_cpu=True).results[0]
     assert own.cpu_user_s is not None
     assert own.cpu_system_s is not None
     assert 0 < own.cpu_user_s + own.cpu_system_s < 1.5
+    assert shared.cpu_thread_s == own.cpu_user_s + own.cpu_system_s
 
 
 @pytest.mark.parametrize("version", VERSIONS)
