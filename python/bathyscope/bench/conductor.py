@@ -37,6 +37,7 @@ from bathyscope.layers import (
     check_prefill,
 )
 from bathyscope.records import (
+    Caveat,
     Interval,
     Step,
     to_table,
@@ -213,7 +214,12 @@ class Conductor:
 
     def _after(self) -> None:
         self._stop_guard()
-        self._recorder.environment("after", [], self._under_test())
+        blind = self._guard.blind if self._guard is not None else None
+        caveats = []
+        if blind is not None:
+            text = f"the plan's limits could not be watched all the time: {blind}"
+            caveats.append(Caveat(self._run.id, None, "guard_blind", "doubt", text, "guard"))
+        self._recorder.environment("after", caveats, self._under_test())
         ended_ns = self._host.now_ns()
         self._run.update(status="done", ended_ns=ended_ns)
         self._recorder.run_row(ended_ns)
@@ -397,7 +403,7 @@ class Conductor:
         except BaseException:
             capture.abandon()
             raise
-        degraded = self._guard.take_trouble() if self._guard is not None else None
+        degraded = self._guard.take_trouble(look=True) if self._guard is not None else None
         return Attempt(load, [answer_of(self._host, end) for end in load.answers], captured, degraded)
 
     def _parse_load(self, index: int, step: StepSpec, attempt: Attempt) -> tuple[LayerRows, tuple[str, ...]]:

@@ -19,7 +19,8 @@ class Guard:
     """Looks every PERIOD_S seconds. `violation` is a sentence once a limit is broken; it stays.
 
     `trouble` collects what makes the step of the moment doubtful without ending the run: placement groups
-    that were not whole while other OSDs than those under test were lost, say.
+    that were not whole while other OSDs than those under test were lost, say. `blind` is the last reason why a
+    look gave no answer: then the limits were not watched, and the run must say so.
     """
 
     def __init__(self, session: CephSession, limits: Limits, before: ClusterLook, osds: Collection[int]) -> None:
@@ -32,6 +33,7 @@ class Guard:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="bathy-guard", daemon=True)
         self.violation: str | None = None
+        self.blind: str | None = None
         self._trouble: str | None = None
 
     def start(self) -> None:
@@ -44,8 +46,11 @@ class Guard:
         if self._thread.is_alive():
             self._thread.join(timeout=15.0)
 
-    def take_trouble(self) -> str | None:
-        """Return what was seen since the last call, and forget it."""
+    def take_trouble(self, *, look: bool = False) -> str | None:
+        """Return what was seen since the last call, and forget it. `look`: once more now, for a step of a second."""
+        if look:
+            with contextlib.suppress(BathyscopeError):
+                self.violation = self.violation or self.check()
         trouble, self._trouble = self._trouble, None
         return trouble
 
@@ -57,7 +62,8 @@ class Guard:
             except UnreachableError as error:
                 # One late answer is what a heavy load does to a small machine; two in a row are a lost cluster.
                 found, silent = error.message if silent else None, True
-            except BathyscopeError:
+            except BathyscopeError as error:
+                self.blind = error.message
                 continue
             else:
                 silent = False

@@ -109,3 +109,15 @@ def test_one_late_answer_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         assert looked.acquire(timeout=5)
     watching.stop()
     assert watching.violation is None
+
+
+def test_a_look_at_the_end_of_a_short_step_sees_what_the_thread_would_miss() -> None:
+    made = guard(cluster(), cluster(states={"active+undersized+degraded": 4, "active+clean": 28}))
+    assert made.take_trouble() is None
+    trouble = made.take_trouble(look=True)
+    assert trouble is not None
+    assert "degraded" in trouble
+    assert made.take_trouble() is None
+    stopped = guard(cluster(), cluster(health="HEALTH_ERR", checks={"OSD_FULL": "1 full osd(s)"}))
+    stopped.take_trouble(look=True)
+    assert stopped.violation is not None
