@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -172,6 +173,24 @@ def _new_table(*columns: str) -> Table:
     return table
 
 
+# What is left out first where a terminal is narrow: a number that is cut off is a wrong number.
+_DISPENSABLE = ("writes", "bytes", "flash/day", "fetch", "p99", "cost", "life")
+
+
+def _fitting(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], out: Console) -> Table:
+    """Return a table of as many columns as fit whole; JSON and CSV have all of them."""
+    shown = list(columns)
+    for dispensable in ("", *_DISPENSABLE):
+        shown = [name for name in shown if name != dispensable]
+        places = [columns.index(name) for name in shown]
+        table = _new_table(*shown)
+        for style, cells in rows:
+            table.add_row(*(text(cells[place], style) for place in places))
+        if Measurement.get(out, out.options.update(max_width=10_000), table).maximum <= out.width:
+            break
+    return table
+
+
 def _title(out: Console, words: str) -> None:
     out.print()
     out.print(text(words, "bold"))
@@ -237,9 +256,9 @@ def _details(finding: SizeFinding, curve: SizeCurve, out: Console) -> None:
     with_p99 = any(p.latency_ns_p99 is not None for p in curve.points)
     with_cost = any(p.cost is not None for p in curve.points)
     columns += ["mean"] * with_latency + ["p99"] * with_p99 + ["cost"] * with_cost
-    table = _new_table(*columns)
     kept = [p.size_bytes for p in (curve.knee, curve.wanted) if p is not None]
     sizes = set(thinned([p.size_bytes for p in curve.points], [*kept, finding.advice.size_bytes]))
+    rows: list[tuple[str, list[str]]] = []
     for point in curve.points:
         if point.size_bytes not in sizes:
             continue
@@ -256,9 +275,8 @@ def _details(finding: SizeFinding, curve: SizeCurve, out: Console) -> None:
         cells += ["n/a" if point.latency_ns_mean is None else format_duration_ns(point.latency_ns_mean)] * with_latency
         cells += ["n/a" if point.latency_ns_p99 is None else format_duration_ns(point.latency_ns_p99)] * with_p99
         cells += ["n/a" if point.cost is None else f"{point.cost:,.2f}"] * with_cost
-        style = "bold green" if is_advised(finding, curve, point) else ""
-        table.add_row(*(text(cell, style) for cell in cells))
-    out.print(table)
+        rows.append(("bold green" if is_advised(finding, curve, point) else "", cells))
+    out.print(_fitting(columns, rows, out))
     out.print(text("reads, bytes, writes: share that hits; fetch: bytes read from the disks per byte read", "dim"))
 
 
