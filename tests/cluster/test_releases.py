@@ -174,7 +174,10 @@ def test_the_op_history_holds_every_io_and_its_stages_add_up(measured: Measured)
             assert op["store_ns"] is not None, op
             assert sum(op[stage] or 0 for stage in STAGES) == op["duration_ns"]
             assert min(op[stage] or 0 for stage in STAGES) >= 0
-        assert all(op["length_bytes"] == 4096 and op["object_name"] and op["client_address"] for op in ops)
+        assert all(op["object_name"] and op["client_address"] for op in ops)
+        # What librbd reads of an image's header may fall into the window; everything else is the load's.
+        other = [op for op in ops if op["length_bytes"] != 4096]
+        assert len(other) <= max(3, 0.02 * len(ops)), other[:3]
         if kind == "write":
             assert all(op["replica_wait_ns"] is not None for op in ops)
             waited = [op for op in ops if op["replica_wait_ns"]]

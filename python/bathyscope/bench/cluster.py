@@ -55,6 +55,11 @@ class PgStates:
         return ", ".join(f"{count} PGs {state}" for state, count in sorted(bad.items())) or None
 
     @property
+    def unwhole(self) -> str | None:
+        """As `troubled`, without what the manager has only not heard of yet ("unknown"): no sign of data at risk."""
+        return PgStates({state: count for state, count in self.states.items() if state != "unknown"}).troubled
+
+    @property
     def settled(self) -> bool:
         """Whether all of them are active and clean."""
         return bool(self.states) and all("active" in s and "clean" in s for s in self.states)
@@ -118,6 +123,12 @@ def fsid(session: CephSession) -> str:
         return str(session.json("mon", "fsid")["fsid"])
     except (KeyError, TypeError) as error:
         raise ParseError("the answer to 'fsid' is not understood") from error
+
+
+def pg_count(session: CephSession) -> int:
+    """Return how many placement groups the pools have; the manager's states may not name all of them yet."""
+    dump = session.json("mon", "osd dump") or {}
+    return sum(int(pool.get("pg_num", 0)) for pool in dump.get("pools", []))
 
 
 def pools(session: CephSession) -> dict[str, int]:

@@ -74,8 +74,8 @@ class Guard:
         """Look once and return the broken limit, or None."""
         health = cluster.health(self._session)
         states = cluster.pg_states(self._session)
-        if states.troubled:
-            self._trouble = states.troubled
+        if states.unwhole:
+            self._trouble = states.unwhole
         if health.status == "HEALTH_ERR" and not self._was_error:
             return "the cluster went to HEALTH_ERR: " + "; ".join(health.checks.values())
         if "OSD_DOWN" in health.checks:

@@ -111,10 +111,18 @@ class Resources:
         return max(roots, key=roots.__getitem__)
 
     def wait_until_settled(self, note: Callable[[str], None], timeout_s: float = 300.0) -> None:
-        """Wait until all placement groups are active and clean. Raises UnhealthyError after `timeout_s`."""
+        """Wait until all placement groups are active and clean. Raises UnhealthyError after `timeout_s`.
+
+        The manager hears of a new pool's placement groups a moment after the monitors have made it: until it names
+        as many as there are, "all" is not all.
+        """
         deadline = self._host.monotonic_ns() + int(timeout_s * 1e9)
         told = False
-        while not (states := cluster.pg_states(self._session)).settled:
+        expected = cluster.pg_count(self._session)
+        while True:
+            states = cluster.pg_states(self._session)
+            if states.settled and sum(states.states.values()) >= expected:
+                return
             if self._host.monotonic_ns() > deadline:
                 raise UnhealthyError(
                     f"the placement groups did not settle within {timeout_s:.0f} s: {states.troubled or 'unknown'}",
