@@ -125,6 +125,14 @@ def fsid(session: CephSession) -> str:
         raise ParseError("the answer to 'fsid' is not understood") from error
 
 
+def commit_latencies_ms(session: CephSession) -> dict[int, float]:
+    """Return OSD → mean commit latency of all its clients. Raises ClusterError, KeyError, TypeError, ValueError."""
+    answer = session.json("mgr", "osd perf") or {}
+    # Nested in "osdstats" since 15, flat before.
+    infos = answer.get("osdstats", answer).get("osd_perf_infos", [])
+    return {int(info["id"]): float(info["perf_stats"]["commit_latency_ms"]) for info in infos}
+
+
 def pg_count(session: CephSession) -> int:
     """Return how many placement groups the pools have; the manager's states may not name all of them yet."""
     dump = session.json("mon", "osd dump") or {}

@@ -90,12 +90,10 @@ class Guard:
     def _latency(self) -> str | None:
         """Return a sentence when an OSD's mean commit latency, all clients together, is over the limit."""
         with contextlib.suppress(BathyscopeError, KeyError, TypeError, ValueError):
-            answer = self._session.json("mgr", "osd perf") or {}
-            for info in answer.get("osdstats", answer).get("osd_perf_infos", []):
-                latency_ms = float(info["perf_stats"]["commit_latency_ms"])
+            for osd, latency_ms in cluster.commit_latencies_ms(self._session).items():
                 if latency_ms / 1000 > self._limits.max_client_latency:
                     return (
-                        f"osd.{info['id']} commits in {latency_ms / 1000:.1f} s, "
+                        f"osd.{osd} commits in {latency_ms / 1000:.1f} s, "
                         f"the plan's limit is {self._limits.max_client_latency:g} s"
                     )
         return None

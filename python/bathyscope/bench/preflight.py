@@ -120,9 +120,7 @@ def cluster_caveats(run_id: str, seen: ClusterLook, session: CephSession) -> lis
 def slowest_osd(session: CephSession) -> tuple[int, float, float] | None:
     """Return (osd, commit latency in ms, median of all) of an OSD that stands out, or None."""
     with contextlib.suppress(ClusterError):
-        answer = session.json("mgr", "osd perf") or {}
-        infos = answer.get("osdstats", answer).get("osd_perf_infos", [])
-        latencies = {int(i["id"]): float(i["perf_stats"]["commit_latency_ms"]) for i in infos}
+        latencies = cluster.commit_latencies_ms(session)
         if len(latencies) >= 3:
             osd = max(latencies, key=latencies.__getitem__)
             median = statistics.median(latencies.values())
