@@ -197,7 +197,7 @@ class Conductor:
             self._switch()
             # The cluster as our own filling has left it is what a load is compared with.
             seen = preflight.look(self._session)
-            self._guard = Guard(self._session, self._plan.limits, seen, [node.osd for node in self._nodes])
+            self._guard = Guard(self._session, self._plan.limits, seen)
             self._guard.start()
 
     def _settled_look(self, session: CephSession) -> preflight.ClusterLook:

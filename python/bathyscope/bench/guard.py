@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Collection
 
 from bathyscope.bench import cluster
 from bathyscope.bench.preflight import ClusterLook
@@ -23,13 +22,12 @@ class Guard:
     look gave no answer: then the limits were not watched, and the run must say so.
     """
 
-    def __init__(self, session: CephSession, limits: Limits, before: ClusterLook, osds: Collection[int]) -> None:
+    def __init__(self, session: CephSession, limits: Limits, before: ClusterLook) -> None:
         self._session = session
         self._limits = limits
         self._slow_before = before.health.slow_ops
         self._up_before = {node.osd for node in before.nodes if node.up}
         self._was_error = before.health.status == "HEALTH_ERR"
-        self._osds = set(osds)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="bathy-guard", daemon=True)
         self.violation: str | None = None

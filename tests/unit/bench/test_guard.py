@@ -37,7 +37,7 @@ def cluster(
 
 def guard(before: dict[str, Any], now: dict[str, Any], **limits: Any) -> Guard:
     session = FakeCephSession(before)
-    made = Guard(session, Limits(**limits), look(session), [0, 1, 2])
+    made = Guard(session, Limits(**limits), look(session))
     session.answers = now
     return made
 

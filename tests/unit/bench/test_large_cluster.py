@@ -49,7 +49,7 @@ def test_the_look_before_a_run_takes_a_second() -> None:
     preflight.check_cluster(seen, Limits())
     preflight.check_space(seen, [step] * 100, 3, Limits())
     codes = {caveat.code for caveat in preflight.cluster_caveats("r", seen, session)}
-    assert Guard(session, Limits(), seen, range(OSDS)).check() is None
+    assert Guard(session, Limits(), seen).check() is None
     sizes = cluster.cache_sizes(session, range(OSDS))
     assert time.monotonic() - began < 2
     assert len(seen.nodes) == OSDS
