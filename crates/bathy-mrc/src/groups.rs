@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::flow::{Flow, Worker};
 use crate::lines::{Io, LineSize};
 use crate::profile::Profile;
 use crate::tracker::TrackerOptions;
@@ -33,14 +34,16 @@ impl GroupedProfiles {
         }
     }
 
-    /// References a request in the cache of its group.
-    #[inline]
-    pub fn access(&mut self, request: GroupedIo) {
+    /// References requests, each in the cache of its group. Neighbours of the same group are taken together, so requests
+    /// that are sorted by group, in order within each, take least time.
+    pub fn access(&mut self, requests: &[GroupedIo]) {
         let (options, line) = (self.options, self.line);
-        self.profiles
-            .entry(request.group)
-            .or_insert_with(|| Profile::new(options, line))
-            .access_io(request.io);
+        for requests in requests.chunk_by(|one, next| one.group == next.group) {
+            self.profiles
+                .entry(requests[0].group)
+                .or_insert_with(|| Profile::new(options, line))
+                .access_ios(requests.iter().map(|request| request.io));
+        }
     }
 
     /// The profiles by group number.
@@ -88,37 +91,24 @@ impl LineSweep {
         }
     }
 
-    /// References `requests` in order; the line sizes are spread over `threads` threads.
-    pub fn access(&mut self, requests: &[GroupedIo], threads: usize) {
-        let threads = threads.clamp(1, self.sets.len().max(1));
-        if threads == 1 {
-            self.sets
-                .iter_mut()
-                .for_each(|set| requests.iter().for_each(|&request| set.access(request)));
-            return;
+    /// References `requests` in order.
+    pub fn access(&mut self, requests: &[GroupedIo]) {
+        self.sets.iter_mut().for_each(|set| set.access(requests));
+    }
+
+    /// Adds a worker for each line size to `flow`. They take the batches of `parent` whose requests `requests` finds.
+    pub fn add_to<'a, T: Send + Sync>(
+        &'a mut self,
+        flow: &mut Flow<'a, T>,
+        parent: Option<Worker>,
+        requests: impl Fn(&T) -> &[GroupedIo] + Copy + Send + 'a,
+    ) {
+        for set in &mut self.sets {
+            flow.add(parent, move |batch| {
+                set.access(requests(batch));
+                None
+            });
         }
-        // Small lines cost most; dealing the sets out in turn evens the threads when they come sorted.
-        let mut shares: Vec<Vec<&mut GroupedProfiles>> = (0..threads).map(|_| Vec::new()).collect();
-        for (index, set) in self.sets.iter_mut().enumerate() {
-            let (round, place) = (index / threads, index % threads);
-            shares[if round % 2 == 0 {
-                place
-            } else {
-                threads - 1 - place
-            }]
-            .push(set);
-        }
-        std::thread::scope(|scope| {
-            for share in shares {
-                scope.spawn(move || {
-                    for set in share {
-                        for &request in requests {
-                            set.access(request);
-                        }
-                    }
-                });
-            }
-        });
     }
 
     /// The sets, in the order of the line sizes.
@@ -166,9 +156,11 @@ mod tests {
         let lines = [4096, 16_384, 65_536].map(|bytes| LineSize::new(bytes).expect("valid"));
         let requests = requests();
         let mut sweep = LineSweep::new(options, &lines);
-        for batch in requests.chunks(999) {
-            sweep.access(batch, 2);
-        }
+        let (first, rest) = requests.split_at(999);
+        sweep.access(first);
+        let mut flow = Flow::new(4);
+        sweep.add_to(&mut flow, None, |batch: &&[GroupedIo]| batch);
+        flow.run(rest.chunks(999), 2);
         let sizes = [10, 100, 1000, 3000];
         for (set, line) in sweep.sets().iter().zip(lines) {
             for (&group, profile) in set.profiles() {

@@ -13,18 +13,30 @@
 
 pub mod curve;
 pub mod engine;
+pub mod flow;
 pub mod groups;
 pub mod hash;
 pub mod histogram;
+pub mod items;
 pub mod key_ids;
+mod lanes;
 pub mod lines;
 pub mod parallel;
+mod pieces;
+mod places;
+mod positions;
 pub mod profile;
+mod rank;
+mod recorder;
+mod run;
+mod run_ranks;
+mod sift;
 pub mod simulate;
 pub mod stack;
 pub mod tracker;
 
 pub use curve::{Curve, Estimate, Weighted};
+pub use lanes::LANES;
 pub use lines::{Io, LineSize};
 pub use profile::{Ops, Profile, SelfCheck, Unit};
 pub use tracker::{Sampling, Tracker, TrackerOptions};

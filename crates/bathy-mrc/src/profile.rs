@@ -1,18 +1,23 @@
 //! The LRU profile of a stream: every curve that one pass of stack distances can give.
 
+use std::ops::Range;
+
 use crate::curve::{Curve, Estimate, Weighted};
-use crate::histogram::DistanceHistogram;
+use crate::items::Items;
+use crate::lanes::{LaneStep, Lanes};
 use crate::lines::{Io, LineSize};
-use crate::tracker::{Half, LANES, Touch, Tracker, TrackerOptions};
+use crate::recorder::{LineTouch, Part, Recorder};
+use crate::run::{RUN, RunSearch};
+use crate::sift::{SampledLine, Sifted, sift, sift_ios};
+use crate::stack::{LruStack, WARM_AHEAD};
+use crate::tracker::{Touch, Tracker, TrackerOptions};
 
 /// Noise that raw must undercut adjusted by before it is chosen: the noise of either is itself known from eight lanes
 /// only, to about a quarter, and with stratified samples the adjusted estimate is the better one by default.
 const RAW_MUST_BE_BELOW: f64 = 0.6;
 
-const CHUNK: usize = 4096;
-
-/// Keys whose table entries are read ahead together.
-const WARM_AHEAD: usize = 64;
+/// Lines that are taken together.
+const BATCH_LINES: usize = RUN;
 
 /// What a curve counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,96 +42,65 @@ pub enum Ops {
     Writes,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-struct OpProfile {
-    lines: DistanceHistogram,
-    requests: DistanceHistogram,
-    bytes: DistanceHistogram,
-    lines_total: u64,
-    requests_total: u64,
-    bytes_total: u64,
-}
-
-/// A first touch of a piece, to be resolved against the piece before.
-#[derive(Clone, Copy, Debug)]
-struct FirstTouch {
-    key: u64,
-    weight: f64,
-    bytes: u32,
-    write: bool,
-    /// Index of the request in `open_requests`, or the share of its request in a sample.
-    request: RequestPart,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum RequestPart {
-    Whole(u32),
-    Share(f64),
-    None,
-}
-
-/// A request with first touches among its lines: whether it hits depends on the piece before.
-#[derive(Clone, Copy, Debug)]
-struct OpenRequest {
-    distance_max: u64,
-    unresolved: u32,
-    write: bool,
-}
-
 /// Stack distances of a stream of requests or line numbers, and the curves they give.
 #[derive(Clone, Debug)]
 pub struct Profile {
     tracker: Tracker,
     line: LineSize,
-    reads: OpProfile,
-    writes: OpProfile,
-    lanes: Vec<DistanceHistogram>,
-    first_touches: Vec<FirstTouch>,
-    open_requests: Vec<OpenRequest>,
-    survivors: Vec<u32>,
-    /// The tracker of the piece that was joined last, when the order of its last touches is still to be taken over.
-    unordered: Option<Box<Tracker>>,
-    /// Whether requests were given, so that request and byte curves exist.
-    has_requests: bool,
+    recorder: Recorder,
+    /// Only of a sample, and not while another thread follows it.
+    lanes: Option<Lanes>,
+    /// What the lanes have not followed yet.
+    steps: Vec<LaneStep>,
+    /// Only of an exact profile that is given many items at a time.
+    runs: Option<Box<RunSearch>>,
+    /// The piece that was joined last, when the order of its last touches is still to be taken over.
+    unordered: Option<Box<(Tracker, Option<Lanes>)>>,
 }
 
 impl Profile {
     /// An empty profile.
     pub fn new(options: TrackerOptions, line: LineSize) -> Self {
-        Self::of_half(options, line, Half::Both)
+        let mut profile = Self::without_lanes(options, line);
+        if !profile.tracker.is_exact() {
+            profile.lanes = Some(Lanes::new(&options));
+        }
+        profile
     }
 
-    /// As [`Profile::new`], for half of the work on a sample; see [`Profile::complete`].
-    pub(crate) fn of_half(options: TrackerOptions, line: LineSize, half: Half) -> Self {
-        let resolution = options.resolution();
-        let op = OpProfile {
-            lines: DistanceHistogram::new(resolution),
-            requests: DistanceHistogram::new(resolution),
-            bytes: DistanceHistogram::new(resolution),
-            lines_total: 0,
-            requests_total: 0,
-            bytes_total: 0,
-        };
-        let tracker = Tracker::of_half(options, half);
-        let lanes = if tracker.is_exact() { 0 } else { LANES };
+    /// As [`Profile::new`], for a sample whose lanes are followed elsewhere, by what [`Profile::take_steps`] says, and
+    /// given back in the end.
+    pub(crate) fn without_lanes(options: TrackerOptions, line: LineSize) -> Self {
         Self {
-            tracker,
+            tracker: Tracker::new(options),
             line,
-            reads: op.clone(),
-            writes: op,
-            lanes: vec![DistanceHistogram::new(resolution); lanes],
-            first_touches: Vec::new(),
-            open_requests: Vec::new(),
-            survivors: Vec::new(),
+            recorder: Recorder::new(options.resolution(), options.joinable),
+            lanes: None,
+            steps: Vec::new(),
+            runs: None,
             unordered: None,
-            has_requests: false,
         }
     }
 
-    /// Takes over what only the other half knows, which saw the same items in the same order.
-    pub(crate) fn complete(&mut self, lanes: Self) {
-        self.tracker.complete(lanes.tracker);
-        self.lanes = lanes.lanes;
+    /// What has happened to the sample since this was last asked.
+    pub(crate) fn take_steps(&mut self) -> Vec<LaneStep> {
+        std::mem::take(&mut self.steps)
+    }
+
+    /// Gives the lanes back, which have followed all that has happened.
+    pub(crate) fn put_lanes(&mut self, lanes: Lanes) {
+        debug_assert!(self.steps.is_empty());
+        self.lanes = Some(lanes);
+    }
+
+    /// What an exact profile is made of, for several threads.
+    pub(crate) fn parts(&mut self) -> (&mut RunSearch, &mut Tracker, &mut Recorder) {
+        self.take_over_order();
+        (
+            self.runs.get_or_insert_default(),
+            &mut self.tracker,
+            &mut self.recorder,
+        )
     }
 
     /// The tracker, for its rate and its memory.
@@ -141,194 +115,150 @@ impl Profile {
 
     /// References to lines seen, sampled or not.
     pub fn lines_total(&self, ops: Ops) -> u64 {
-        self.of(ops).map(|op| op.lines_total).sum()
+        self.recorder.of(ops).map(|op| op.totals.lines).sum()
     }
 
     /// Requests seen.
     pub fn requests_total(&self, ops: Ops) -> u64 {
-        self.of(ops).map(|op| op.requests_total).sum()
+        self.recorder.of(ops).map(|op| op.totals.requests).sum()
     }
 
     /// Bytes seen.
     pub fn bytes_total(&self, ops: Ops) -> u64 {
-        self.of(ops).map(|op| op.bytes_total).sum()
+        self.recorder.of(ops).map(|op| op.totals.bytes).sum()
     }
 
     /// Distinct lines: exact, or estimated from the sample's first touches.
     pub fn distinct_lines(&self) -> f64 {
-        self.reads.lines.cold() + self.writes.lines.cold()
+        self.recorder.of(Ops::All).map(|op| op.lines.cold()).sum()
     }
 
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
-        let op =
-            |op: &OpProfile| op.lines.memory_bytes() + op.requests.memory_bytes() + op.bytes.memory_bytes();
-        self.tracker.memory_bytes()
-            + op(&self.reads)
-            + op(&self.writes)
-            + self
-                .lanes
-                .iter()
-                .map(DistanceHistogram::memory_bytes)
-                .sum::<usize>()
-            + self
-                .unordered
-                .as_ref()
-                .map_or(0, |tracker| tracker.memory_bytes())
-            + self.first_touches.capacity() * size_of::<FirstTouch>()
-            + self.open_requests.capacity() * size_of::<OpenRequest>()
+        let lanes = self.lanes.as_ref().map_or(0, Lanes::memory_bytes);
+        let unordered = self.unordered.as_ref().map_or(0, |piece| {
+            piece.0.memory_bytes() + piece.1.as_ref().map_or(0, Lanes::memory_bytes)
+        });
+        let steps = self.steps.capacity() * size_of::<LaneStep>();
+        let runs = self.runs.as_ref().map_or(0, |runs| runs.memory_bytes());
+        self.tracker.memory_bytes() + self.recorder.memory_bytes() + runs + lanes + unordered + steps
     }
 
     /// References each of `keys`: line numbers without request, size or direction; they count as reads.
     pub fn access_keys(&mut self, keys: &[u64]) {
-        self.take_over_order();
-        self.reads.lines_total += keys.len() as u64;
-        if self.tracker.is_exact() {
-            for chunk in keys.chunks(WARM_AHEAD) {
-                self.tracker.warm(chunk.iter().copied());
-                for &key in chunk {
-                    self.access_key(key);
-                }
-            }
-            return;
-        }
-        let mut survivors = std::mem::take(&mut self.survivors);
-        for chunk in keys.chunks(CHUNK) {
-            self.tracker.filter(chunk, &mut survivors);
-            for &position in &survivors {
-                self.access_key(chunk[position as usize]);
-            }
-        }
-        self.survivors = survivors;
+        self.access_items(&Items::Keys(keys), 0..keys.len());
     }
 
-    #[inline]
-    fn access_key(&mut self, key: u64) {
-        let Some(touch) = self.tracker.touch(key) else {
-            return;
-        };
-        self.record_lane(touch);
-        if self.tracker.half() == Half::Lanes {
-            return;
-        }
-        self.reads.lines.add_option(touch.distance, touch.weight);
-        if touch.distance.is_none() && self.tracker.options().joinable {
-            let request = RequestPart::None;
-            self.first_touches.push(FirstTouch {
-                key,
-                weight: touch.weight,
-                bytes: 0,
-                write: false,
-                request,
-            });
-        }
-    }
-
-    #[inline]
-    fn record_lane(&mut self, touch: Touch) {
-        if let Some((lane, distance)) = touch.lane {
-            self.lanes[lane].add_option(distance, touch.weight * LANES as f64);
+    /// References some items of a trace.
+    pub fn access_items(&mut self, items: &Items<'_>, range: Range<usize>) {
+        for batch in items.batches(range, self.line, BATCH_LINES) {
+            if self.tracker.is_exact() {
+                let line = self.line;
+                let (runs, tracker, recorder) = self.parts();
+                let runs = runs.runs(&items.keys(batch.clone(), line));
+                let distances = runs.iter().flat_map(|run| tracker.distances(run));
+                record_exact(recorder, line, items, batch, distances);
+            } else {
+                let sifted = sift(
+                    items,
+                    batch,
+                    self.tracker.options(),
+                    self.line,
+                    self.tracker.threshold(),
+                );
+                self.access_sifted(&sifted);
+            }
         }
     }
 
     /// References the lines of a request.
     pub fn access_io(&mut self, io: Io) {
-        self.take_over_order();
-        self.has_requests = true;
-        let pieces = self.line.pieces(io);
-        let lines = pieces.lines();
-        let op = if io.write {
-            &mut self.writes
-        } else {
-            &mut self.reads
-        };
-        op.lines_total += lines;
-        op.requests_total += 1;
-        op.bytes_total += u64::from(io.length_bytes);
+        self.access_ios(std::iter::once(io));
+    }
+
+    /// References the lines of requests.
+    pub fn access_ios(&mut self, ios: impl Iterator<Item = Io>) {
         if self.tracker.is_exact() {
-            self.access_whole(io, pieces);
+            self.take_over_order();
+            let (tracker, recorder) = (&mut self.tracker, &mut self.recorder);
+            for io in ios {
+                record_whole(recorder, self.line, io, |key| tracker.distance(key));
+            }
         } else {
-            self.access_sampled(io, pieces);
+            let sifted = sift_ios(ios, self.tracker.options(), self.line, self.tracker.threshold());
+            self.access_sifted(&sifted);
         }
     }
 
-    fn access_whole(&mut self, io: Io, pieces: crate::lines::Pieces) {
-        let joinable = self.tracker.options().joinable;
-        let request = self.open_requests.len() as u32;
-        let (mut distance_max, mut unresolved) = (0, 0);
-        for (key, bytes) in pieces {
-            let Some(touch) = self.tracker.touch(key) else {
-                continue;
-            };
-            let op = if io.write {
-                &mut self.writes
-            } else {
-                &mut self.reads
-            };
-            op.lines.add_option(touch.distance, 1.0);
-            op.bytes.add_option(touch.distance, f64::from(bytes));
-            if let Some(distance) = touch.distance {
-                distance_max = distance.max(distance_max);
-                continue;
+    /// References the lines that were found to be in the sample, in order.
+    pub(crate) fn access_sifted(&mut self, sifted: &Sifted) {
+        self.take_over_order();
+        match sifted {
+            Sifted::Keys { count, sampled } => {
+                self.recorder.count_keys(*count);
+                for sampled in sampled.chunks(WARM_AHEAD) {
+                    self.tracker.warm(sampled.iter().map(|&(key, _)| key));
+                    for &(key, hash) in sampled {
+                        if let Some(touch) = self.sampled(key, hash) {
+                            self.recorder.key(key, touch.distance, touch.weight);
+                        }
+                    }
+                }
             }
-            unresolved += 1;
-            if joinable {
-                let request = RequestPart::Whole(request);
-                self.first_touches.push(FirstTouch {
-                    key,
-                    weight: 1.0,
-                    bytes,
-                    write: io.write,
-                    request,
-                });
+            Sifted::Requests { totals, sampled } => {
+                self.recorder.count_requests(totals);
+                let mut open = OpenPart::default();
+                for sampled in sampled.chunks(WARM_AHEAD) {
+                    self.tracker.warm(sampled.iter().map(|line| line.key));
+                    for &line in sampled {
+                        self.sampled_line(&mut open, line);
+                    }
+                }
+                self.end_part(&mut open);
             }
         }
-        let op = if io.write {
-            &mut self.writes
-        } else {
-            &mut self.reads
+        if let Some(lanes) = &mut self.lanes {
+            lanes.follow(&self.steps);
+            self.steps.clear();
+        }
+    }
+
+    /// Touches a key that was in the sample when it was hashed; `None` when it no longer is.
+    #[inline]
+    fn sampled(&mut self, key: u64, hash: u64) -> Option<Touch> {
+        let touch = self.tracker.touch_hashed(key, hash)?;
+        self.steps.push(LaneStep::Touch(key, touch.weight));
+        if self.tracker.has_left() {
+            self.steps.extend(self.tracker.take_left().map(LaneStep::Leave));
+        }
+        Some(touch)
+    }
+
+    #[inline]
+    fn sampled_line(&mut self, open: &mut OpenPart, line: SampledLine) {
+        let region = line.key >> self.tracker.options().group_bits;
+        let Some(touch) = self.sampled(line.key, line.hash) else {
+            return;
         };
-        op.requests
-            .add_option((unresolved == 0).then_some(distance_max), 1.0);
-        if joinable && unresolved > 0 {
-            self.open_requests.push(OpenRequest {
-                distance_max,
-                unresolved,
-                write: io.write,
-            });
+        if (open.request, open.region) != (line.request, region) {
+            self.end_part(open);
         }
+        let part = open.part.get_or_insert_with(|| Part::new(line.write));
+        let touched = LineTouch {
+            key: line.key,
+            bytes: line.bytes,
+            share: line.share,
+            distance: touch.distance,
+            weight: touch.weight,
+        };
+        self.recorder.line(part, touched);
+        (open.request, open.region, open.weight) = (line.request, region, touch.weight);
     }
 
-    fn access_sampled(&mut self, io: Io, pieces: crate::lines::Pieces) {
-        let share = 1.0 / pieces.lines() as f64;
-        for (key, bytes) in pieces {
-            let Some(touch) = self.tracker.touch(key) else {
-                continue;
-            };
-            self.record_lane(touch);
-            if self.tracker.half() == Half::Lanes {
-                continue;
-            }
-            let op = if io.write {
-                &mut self.writes
-            } else {
-                &mut self.reads
-            };
-            op.lines.add_option(touch.distance, touch.weight);
-            op.bytes
-                .add_option(touch.distance, touch.weight * f64::from(bytes));
-            op.requests.add_option(touch.distance, touch.weight * share);
-            if touch.distance.is_none() && self.tracker.options().joinable {
-                let request = RequestPart::Share(share);
-                let weight = touch.weight;
-                self.first_touches.push(FirstTouch {
-                    key,
-                    weight,
-                    bytes,
-                    write: io.write,
-                    request,
-                });
-            }
+    #[inline]
+    fn end_part(&mut self, open: &mut OpenPart) {
+        if let Some(part) = open.part.take() {
+            self.recorder.end_part(part, open.weight);
         }
     }
 
@@ -366,21 +296,18 @@ impl Profile {
             "profiles of different options"
         );
         assert_eq!(self.line, later.line, "profiles of different line sizes");
-        let align_weight = {
-            self.tracker.align(&mut later.tracker);
-            1.0 / self.tracker.rate()
-        };
-        later.resolve_first_touches(&mut self.tracker, align_weight, self.open_requests.len() as u32);
-        self.first_touches.append(&mut later.first_touches);
-        self.open_requests.append(&mut later.open_requests);
+        self.tracker.align(&mut later.tracker);
+        for piece in [&mut *self, &mut later] {
+            piece.lanes_drop_left();
+        }
+        let weight = 1.0 / self.tracker.rate();
+        later.resolve_first_touches(self, weight);
+        self.recorder.append(later.recorder);
         self.drop_unsampled_first_touches();
-        self.reads.merge(&later.reads);
-        self.writes.merge(&later.writes);
-        for (mine, theirs) in self.lanes.iter_mut().zip(&later.lanes) {
+        if let (Some(mine), Some(theirs)) = (&mut self.lanes, &later.lanes) {
             mine.merge(theirs);
         }
-        self.has_requests |= later.has_requests;
-        self.unordered = Some(Box::new(later.tracker));
+        self.unordered = Some(Box::new((later.tracker, later.lanes)));
         if more {
             self.take_over_order();
         }
@@ -388,8 +315,26 @@ impl Profile {
 
     #[inline]
     fn take_over_order(&mut self) {
-        if let Some(later) = self.unordered.take() {
-            self.tracker.finish_join(&later);
+        if self.unordered.is_some() {
+            self.finish_join();
+        }
+    }
+
+    #[cold]
+    fn finish_join(&mut self) {
+        let Some(later) = self.unordered.take() else {
+            return;
+        };
+        self.tracker.finish_join(&later.0);
+        if let (Some(mine), Some(theirs)) = (&mut self.lanes, &later.1) {
+            mine.finish_join(theirs, |key| self.tracker.samples(key));
+        }
+    }
+
+    fn lanes_drop_left(&mut self) {
+        if let Some(lanes) = &mut self.lanes {
+            let left: Vec<LaneStep> = self.tracker.take_left().map(LaneStep::Leave).collect();
+            lanes.follow(&left);
         }
     }
 
@@ -398,80 +343,44 @@ impl Profile {
     fn drop_unsampled_first_touches(&mut self) {
         if !self.tracker.is_exact() {
             let tracker = &self.tracker;
-            self.first_touches.retain(|first| tracker.samples(first.key));
+            self.recorder.retain_first_touches(|key| tracker.samples(key));
         }
     }
 
-    /// Replays the first touches onto the tracker of the piece before; keeps those that are first touches of both.
-    fn resolve_first_touches(&mut self, before: &mut Tracker, weight: f64, request_offset: u32) {
+    /// Replays the first touches onto the piece before; keeps those that are first touches of both.
+    fn resolve_first_touches(&mut self, before: &mut Self, weight: f64) {
         let mut kept = Vec::new();
-        let first_touches = std::mem::take(&mut self.first_touches);
+        let first_touches = self.recorder.take_first_touches();
         for chunk in first_touches.chunks(WARM_AHEAD) {
-            before.warm(chunk.iter().map(|first| first.key));
-            for &(mut first) in chunk {
-                if !before.samples(first.key) {
-                    continue;
-                }
-                let Some(touch) = before.touch(first.key) else {
+            before.tracker.warm(chunk.iter().map(|first| first.key));
+            for &first in chunk {
+                let Some(touch) = before.tracker.touch(first.key) else {
                     continue;
                 };
-                if let Some(distance) = touch.distance {
-                    // The replayed touch stands for as many first touches as its present rate says.
-                    let weight = if self.tracker.is_exact() {
-                        first.weight
-                    } else {
-                        weight
-                    };
-                    self.move_from_cold(&first, distance, weight, touch.lane);
-                } else {
-                    if let RequestPart::Whole(request) = &mut first.request {
-                        *request += request_offset;
-                    }
+                let lane = before
+                    .lanes
+                    .as_mut()
+                    .map(|lanes| lanes.access(first.key, touch.weight));
+                if before.tracker.has_left() {
+                    before.lanes_drop_left();
+                }
+                let Some(distance) = touch.distance else {
                     kept.push(first);
+                    continue;
+                };
+                // The replayed touch stands for as many first touches as its present rate says.
+                let weight = if self.tracker.is_exact() {
+                    first.weight
+                } else {
+                    weight
+                };
+                self.recorder.resolve(&first, distance, weight);
+                if let (Some(lanes), Some((lane, Some(distance)))) = (&mut self.lanes, lane) {
+                    lanes.resolve(lane, distance, weight);
                 }
             }
         }
-        self.first_touches = kept;
-    }
-
-    fn move_from_cold(
-        &mut self,
-        first: &FirstTouch,
-        distance: u64,
-        weight: f64,
-        lane: Option<(usize, Option<u64>)>,
-    ) {
-        if let Some((lane, Some(lane_distance))) = lane {
-            self.lanes[lane].move_from_cold(lane_distance, weight * LANES as f64);
-        }
-        let op = if first.write {
-            &mut self.writes
-        } else {
-            &mut self.reads
-        };
-        op.lines.move_from_cold(distance, weight);
-        if first.bytes > 0 {
-            op.bytes.move_from_cold(distance, weight * f64::from(first.bytes));
-        }
-        match first.request {
-            RequestPart::None => {}
-            RequestPart::Share(share) => op.requests.move_from_cold(distance, weight * share),
-            RequestPart::Whole(index) => {
-                let request = &mut self.open_requests[index as usize];
-                request.distance_max = request.distance_max.max(distance);
-                request.unresolved -= 1;
-                if request.unresolved == 0 {
-                    debug_assert_eq!(request.write, first.write);
-                    op.requests.move_from_cold(request.distance_max, 1.0);
-                }
-            }
-        }
-    }
-
-    fn of(&self, ops: Ops) -> impl Iterator<Item = &OpProfile> {
-        let reads = (ops != Ops::Writes).then_some(&self.reads);
-        let writes = (ops != Ops::Reads).then_some(&self.writes);
-        reads.into_iter().chain(writes)
+        self.recorder.set_first_touches(kept);
     }
 
     /// Misses, cold misses and totals at each size.
@@ -480,11 +389,11 @@ impl Profile {
             misses: vec![0.0; sizes_lines.len()],
             ..Weighted::default()
         };
-        for op in self.of(ops) {
+        for op in self.recorder.of(ops) {
             let (histogram, total) = match unit {
-                Unit::Lines => (&op.lines, op.lines_total),
-                Unit::Requests => (&op.requests, op.requests_total),
-                Unit::Bytes => (&op.bytes, op.bytes_total),
+                Unit::Lines => (&op.lines, op.totals.lines),
+                Unit::Requests => (&op.requests, op.totals.requests),
+                Unit::Bytes => (&op.bytes, op.totals.bytes),
             };
             sum.add(&Weighted {
                 misses: histogram.miss_weights(sizes_lines),
@@ -504,25 +413,15 @@ impl Profile {
 
     /// How far eight sub-samples agree, at each size, under either estimate.
     pub fn self_check(&self, sizes_lines: &[u64]) -> SelfCheck {
-        if self.tracker.is_exact() {
+        let Some(lanes) = &self.lanes else {
             let zero = vec![0.0; sizes_lines.len()];
             return SelfCheck {
                 raw_stderr: zero.clone(),
                 adjusted_stderr: zero,
                 estimate: Estimate::Exact,
             };
-        }
-        let total = self.lines_total(Ops::All) as f64;
-        let lanes: Vec<Weighted> = self
-            .lanes
-            .iter()
-            .map(|lane| Weighted {
-                misses: lane.miss_weights(sizes_lines),
-                cold: lane.cold(),
-                sampled: lane.total(),
-                total,
-            })
-            .collect();
+        };
+        let lanes = lanes.weighted(sizes_lines, self.lines_total(Ops::All) as f64);
         let raw_stderr = standard_error(&lanes.iter().map(Weighted::raw).collect::<Vec<_>>());
         let adjusted_stderr = standard_error(&lanes.iter().map(Weighted::adjusted).collect::<Vec<_>>());
         let (raw, adjusted): (f64, f64) = (raw_stderr.iter().sum(), adjusted_stderr.iter().sum());
@@ -537,6 +436,61 @@ impl Profile {
             estimate,
         }
     }
+}
+
+/// The part of a request that the next sampled line may belong to.
+#[derive(Debug, Default)]
+struct OpenPart {
+    part: Option<Part>,
+    request: u32,
+    region: u64,
+    weight: f64,
+}
+
+/// Records items whose distances [`LruStack::distance_of`] reads, one for each line.
+pub(crate) fn record_exact(
+    recorder: &mut Recorder,
+    line: LineSize,
+    items: &Items<'_>,
+    range: Range<usize>,
+    distances: impl Iterator<Item = u32>,
+) {
+    let mut distances = distances.map(LruStack::distance_of);
+    match items {
+        Items::Keys(keys) => {
+            recorder.count_keys(range.len());
+            for (&key, distance) in keys[range].iter().zip(distances) {
+                recorder.key(key, distance, 1.0);
+            }
+        }
+        Items::Requests(columns) => columns
+            .ios(range)
+            .for_each(|io| record_whole(recorder, line, io, |_| distances.next().flatten())),
+    }
+}
+
+/// Records all lines of a request, whose distances `distance` gives.
+fn record_whole(
+    recorder: &mut Recorder,
+    line: LineSize,
+    io: Io,
+    mut distance: impl FnMut(u64) -> Option<u64>,
+) {
+    let pieces = line.pieces(io);
+    let lines = pieces.lines();
+    recorder.count_request(io, lines);
+    let mut part = Part::new(io.write);
+    for (key, bytes) in pieces {
+        let touch = LineTouch {
+            key,
+            bytes,
+            share: 1.0 / lines as f64,
+            distance: distance(key),
+            weight: 1.0,
+        };
+        recorder.line(&mut part, touch);
+    }
+    recorder.end_whole(part);
 }
 
 /// The noise of both estimates and the choice between them.
@@ -572,15 +526,4 @@ fn standard_error(lanes: &[Vec<f64>]) -> Vec<f64> {
             (squares / (count - 1.0) / count).sqrt()
         })
         .collect()
-}
-
-impl OpProfile {
-    fn merge(&mut self, other: &Self) {
-        self.lines.merge(&other.lines);
-        self.requests.merge(&other.requests);
-        self.bytes.merge(&other.bytes);
-        self.lines_total += other.lines_total;
-        self.requests_total += other.requests_total;
-        self.bytes_total += other.bytes_total;
-    }
 }

@@ -2,34 +2,29 @@
 //!
 //! The stack distance of an access is the number of distinct other keys touched since the last access to its key
 //! (Mattson et al., 1970); the access hits in an LRU cache of `c` lines exactly when the distance is below `c`.
-//! Each live key owns one bit at the position of its last access. A Fenwick tree over blocks of 256 bits counts the
-//! bits before a position, so an access costs one hash probe and a walk over a tree that fits the first cache
-//! levels. Positions are only ever taken at the end; when they run out, the live ones are renumbered in order, so
-//! memory is bounded by the number of distinct live keys, never by the length of the trace.
+//! Each live key owns the position of its last access. Positions are only ever taken at the end; when they run out,
+//! the live ones are renumbered in order, so memory is bounded by the number of distinct live keys, never by the
+//! length of the trace.
+//!
+//! Two structures meet in positions: where a key was last ([`Places`], a hash probe that misses the cache), and how many
+//! live positions lie after that ([`RankTree`], arithmetic on small tables).
 
-const WORDS_PER_BLOCK: usize = 4;
-const POSITIONS_PER_BLOCK: usize = WORDS_PER_BLOCK * 64;
-const EMPTY: u32 = u32::MAX;
+use crate::places::{MAX_POSITIONS, Places};
+use crate::rank::RankTree;
+use crate::run::{FIRST_TOUCH, Run, Searched};
+
 const INITIAL_POSITIONS: usize = 4096;
 
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    key: u64,
-    /// Position of the last access, or `EMPTY`.
-    position: u32,
-}
+/// Keys whose table entries are read ahead together.
+pub(crate) const WARM_AHEAD: usize = 64;
 
 /// A set of keys ordered by last access, with the rank of a key in O(log n).
 #[derive(Clone, Debug)]
 pub struct LruStack {
-    slots: Vec<Slot>,
-    shift: u32,
-    /// Slot of the key that owns a position; meaningful only where the bit is set.
-    slot_at: Vec<u32>,
-    bits: Vec<u64>,
-    fenwick: Vec<u32>,
-    head: usize,
-    live: usize,
+    places: Places,
+    ranks: RankTree,
+    /// Slots of the keys of a run, kept for its memory only.
+    run_slots: Vec<u32>,
 }
 
 impl Default for LruStack {
@@ -41,292 +36,163 @@ impl Default for LruStack {
 impl LruStack {
     /// An empty stack.
     pub fn new() -> Self {
-        let mut stack = Self {
-            slots: Vec::new(),
-            shift: 0,
-            slot_at: Vec::new(),
-            bits: Vec::new(),
-            fenwick: Vec::new(),
-            head: 0,
-            live: 0,
-        };
-        stack.set_slots(1024);
-        stack.set_positions(INITIAL_POSITIONS);
-        stack
+        Self {
+            places: Places::new(INITIAL_POSITIONS),
+            ranks: RankTree::new(INITIAL_POSITIONS),
+            run_slots: Vec::new(),
+        }
     }
 
     /// Number of distinct live keys.
     pub fn len(&self) -> usize {
-        self.live
+        self.ranks.len()
     }
 
     /// Whether no key is live.
     pub fn is_empty(&self) -> bool {
-        self.live == 0
+        self.len() == 0
     }
 
     /// Bytes held, for the memory statements of the callers.
     pub fn memory_bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<Slot>()
-            + (self.slot_at.capacity() + self.fenwick.capacity()) * 4
-            + self.bits.capacity() * 8
+        self.places.memory_bytes() + self.ranks.memory_bytes() + self.run_slots.capacity() * size_of::<u32>()
     }
 
     /// Moves `key` to the top and returns its distance before that, or `None` at the first touch.
     #[inline]
     pub fn access(&mut self, key: u64) -> Option<u64> {
-        if self.head == self.slot_at.len() {
-            self.compact();
-        }
-        let mut index = self.home(key);
-        loop {
-            let slot = self.slots[index];
-            if slot.position == EMPTY {
-                self.insert_at(index, key);
-                return None;
+        self.make_room(1);
+        let head = self.ranks.head();
+        match self.places.touch(key, head) {
+            None => {
+                self.ranks.take();
+                None
             }
-            if slot.key == key {
-                return Some(self.touch(index, slot.position as usize));
-            }
-            index = (index + 1) & (self.slots.len() - 1);
+            Some(position) if position + 1 == head => Some(0),
+            Some(position) => Some(self.ranks.renew(position)),
         }
     }
 
-    /// Reads the table where each of `keys` will be looked for. The reads do not depend on each other, so their cache
-    /// misses overlap, which those of successive accesses cannot. Worth it for keys that are about to be accessed.
+    /// The distances of a run of accesses; [`LruStack::distance_of`] reads them.
+    pub(crate) fn access_run(&mut self, run: &Run) -> Vec<u32> {
+        match run {
+            Run::Searched(run) => self.resolve(run),
+            Run::Plain(keys) => {
+                let mut distances = Vec::with_capacity(keys.len());
+                for keys in keys.chunks(WARM_AHEAD) {
+                    self.warm(keys.iter().copied());
+                    // Distances are below the number of positions, which 32 bits hold.
+                    let each = keys.iter().map(|&key| self.access(key));
+                    distances.extend(
+                        each.map(|distance| distance.map_or(FIRST_TOUCH, |distance| distance as u32)),
+                    );
+                }
+                distances
+            }
+        }
+    }
+
+    /// Gives the first touches of a run their distances, and moves all its keys to the top in the order of their last
+    /// touches.
+    ///
+    /// The keys leave the stack at their first touch and come back together, so a distance is the number of keys that
+    /// are still above, and the keys of the run that were touched before.
+    fn resolve(&mut self, run: &Searched) -> Vec<u32> {
+        self.make_room(run.keys.len());
+        self.places.reserve(run.keys.len());
+        let mut distances = run.distances.clone();
+        self.run_slots.clear();
+        let mut first_touches = run.first_touches.iter().enumerate();
+        for keys in run.keys.chunks(WARM_AHEAD) {
+            self.warm(keys.iter().copied());
+            for (&key, (touched, &access)) in keys.iter().zip(&mut first_touches) {
+                let (slot, position) = self.places.claim(key);
+                self.run_slots.push(slot);
+                if let Some(position) = position {
+                    distances[usize::from(access)] = (touched + self.ranks.leave(position)) as u32;
+                }
+            }
+        }
+        for &index in &run.by_last_touch {
+            self.places
+                .put(self.run_slots[usize::from(index)], self.ranks.head());
+            self.ranks.take();
+        }
+        distances
+    }
+
+    /// What a run says of an access.
+    #[inline]
+    pub(crate) fn distance_of(distance: u32) -> Option<u64> {
+        (distance != FIRST_TOUCH).then_some(u64::from(distance))
+    }
+
+    /// Reads the table where each of `keys` will be looked for, all at once: see [`Places::warm`].
     #[inline]
     pub fn warm(&self, keys: impl Iterator<Item = u64>) {
-        let touched = keys.fold(0u32, |sum, key| {
-            sum.wrapping_add(self.slots[self.home(key)].position)
-        });
-        std::hint::black_box(touched);
+        self.places.warm(keys);
     }
 
     /// As [`LruStack::access`] where the distance does not matter: half the work.
     pub fn raise(&mut self, key: u64) {
-        if let Some(index) = self.find(key) {
-            if self.head == self.slot_at.len() {
-                self.compact();
+        self.make_room(1);
+        let head = self.ranks.head();
+        match self.places.touch(key, head) {
+            Some(position) if position + 1 == head => {}
+            before => {
+                if let Some(position) = before {
+                    self.ranks.give_up(position);
+                }
+                self.ranks.take();
             }
-            self.clear_position(self.slots[index].position as usize);
-            self.take_position(index);
-        } else {
-            self.access(key);
         }
     }
 
     /// Whether `key` is live.
     pub fn contains(&self, key: u64) -> bool {
-        self.find(key).is_some()
+        self.places.position(key).is_some()
     }
 
     /// Forgets `key`; distances measured later no longer count it. Returns whether it was live.
     pub fn remove(&mut self, key: u64) -> bool {
-        let Some(index) = self.find(key) else { return false };
-        self.clear_position(self.slots[index].position as usize);
-        self.live -= 1;
-        self.erase_slot(index);
-        true
+        let position = self.places.remove(key);
+        if let Some(position) = position {
+            self.ranks.give_up(position);
+        }
+        position.is_some()
     }
 
     /// Live keys from the least to the most recently used.
     pub fn keys_oldest_first(&self) -> impl Iterator<Item = u64> + '_ {
-        self.positions_oldest_first()
-            .map(|position| self.slots[self.slot_at[position] as usize].key)
+        self.ranks.iter().map(|position| self.places.key_at(position))
     }
 
-    fn positions_oldest_first(&self) -> impl Iterator<Item = usize> + '_ {
-        self.bits.iter().enumerate().flat_map(|(word_index, &word)| {
-            let mut rest = word;
-            std::iter::from_fn(move || {
-                if rest == 0 {
-                    return None;
-                }
-                let bit = rest.trailing_zeros() as usize;
-                rest &= rest - 1;
-                Some(word_index * 64 + bit)
-            })
-        })
-    }
-
+    /// Renumbers the live positions when fewer than `count` are left. There are doubly as many from then on when more
+    /// than a quarter is live, so that the cost of a renumbering is spread over at least three times as many accesses
+    /// as it moves keys.
     #[inline]
-    fn home(&self, key: u64) -> usize {
-        // Line numbers are dense; the multiplication by a fraction of the golden ratio spreads runs of them.
-        let folded = key ^ (key >> 32);
-        (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
-    }
-
-    fn find(&self, key: u64) -> Option<usize> {
-        let mut index = self.home(key);
-        loop {
-            let slot = self.slots[index];
-            if slot.position == EMPTY {
-                return None;
-            }
-            if slot.key == key {
-                return Some(index);
-            }
-            index = (index + 1) & (self.slots.len() - 1);
+    fn make_room(&mut self, count: usize) {
+        if self.ranks.head() + count > self.ranks.capacity() {
+            self.renumber(count);
         }
     }
 
-    #[inline]
-    fn touch(&mut self, index: usize, position: usize) -> u64 {
-        if position + 1 == self.head {
-            return 0;
-        }
-        let distance = self.live - self.rank(position);
-        self.clear_position(position);
-        self.take_position(index);
-        distance as u64
-    }
-
-    fn insert_at(&mut self, index: usize, key: u64) {
-        self.slots[index].key = key;
-        self.take_position(index);
-        self.live += 1;
-        if self.live * 4 > self.slots.len() * 3 {
-            self.set_slots(self.slots.len() * 2);
-        }
-    }
-
-    #[inline]
-    fn take_position(&mut self, index: usize) {
-        let position = self.head;
-        self.head += 1;
-        self.slots[index].position = position as u32;
-        self.slot_at[position] = index as u32;
-        self.bits[position / 64] |= 1u64 << (position % 64);
-        let blocks = self.fenwick.len();
-        let mut node = position / POSITIONS_PER_BLOCK + 1;
-        while node < blocks {
-            self.fenwick[node] += 1;
-            node += node & node.wrapping_neg();
-        }
-    }
-
-    #[inline]
-    fn clear_position(&mut self, position: usize) {
-        self.bits[position / 64] &= !(1u64 << (position % 64));
-        let blocks = self.fenwick.len();
-        let mut node = position / POSITIONS_PER_BLOCK + 1;
-        while node < blocks {
-            self.fenwick[node] -= 1;
-            node += node & node.wrapping_neg();
-        }
-    }
-
-    /// Number of live positions up to and including `position`.
-    #[inline]
-    fn rank(&self, position: usize) -> usize {
-        let mut node = position / POSITIONS_PER_BLOCK;
-        let word_index = position / 64;
-        let mut count = 0u32;
-        for &word in &self.bits[node * WORDS_PER_BLOCK..word_index] {
-            count += word.count_ones();
-        }
-        count += (self.bits[word_index] & (u64::MAX >> (63 - position % 64))).count_ones();
-        while node > 0 {
-            count += self.fenwick[node];
-            node &= node - 1;
-        }
-        count as usize
-    }
-
-    /// Linear probing without tombstones: later entries of the run move back over the hole.
-    fn erase_slot(&mut self, index: usize) {
-        let mask = self.slots.len() - 1;
-        let mut hole = index;
-        let mut probe = index;
-        loop {
-            probe = (probe + 1) & mask;
-            let slot = self.slots[probe];
-            if slot.position == EMPTY {
-                break;
-            }
-            let home = self.home(slot.key);
-            if (probe.wrapping_sub(home) & mask) >= (probe.wrapping_sub(hole) & mask) {
-                self.slots[hole] = slot;
-                self.slot_at[slot.position as usize] = hole as u32;
-                hole = probe;
-            }
-        }
-        self.slots[hole].position = EMPTY;
-    }
-
-    fn set_slots(&mut self, count: usize) {
-        assert!(count < EMPTY as usize, "more distinct keys than 32-bit slots");
-        let old = std::mem::replace(
-            &mut self.slots,
-            vec![
-                Slot {
-                    key: 0,
-                    position: EMPTY
-                };
-                count
-            ],
-        );
-        self.shift = 64 - count.trailing_zeros();
-        for slot in old.into_iter().filter(|slot| slot.position != EMPTY) {
-            let mut index = self.home(slot.key);
-            while self.slots[index].position != EMPTY {
-                index = (index + 1) & (count - 1);
-            }
-            self.slots[index] = slot;
-            self.slot_at[slot.position as usize] = index as u32;
-        }
-    }
-
-    fn set_positions(&mut self, count: usize) {
-        assert!(count < EMPTY as usize, "more positions than 32 bits");
-        self.slot_at = vec![0; count];
-        self.bits = vec![0; count / 64];
-        self.fenwick = vec![0; count / POSITIONS_PER_BLOCK + 1];
-        self.head = 0;
-    }
-
-    /// Renumbers the live positions; doubles their number when more than a quarter is live, so that the cost of a
-    /// renumbering is spread over at least three times as many accesses as it moves keys.
     #[cold]
-    fn compact(&mut self) {
-        let order: Vec<u32> = self
-            .positions_oldest_first()
-            .map(|position| self.slot_at[position])
-            .collect();
-        let mut count = self.slot_at.len();
-        while self.live * 4 > count {
-            count *= 2;
+    fn renumber(&mut self, count: usize) {
+        let mut positions = self.ranks.capacity();
+        while self.len() * 4 > positions || self.len() + count > positions {
+            positions *= 2;
         }
-        self.set_positions(count);
-        for &slot in &order {
-            let position = self.head;
-            self.slots[slot as usize].position = position as u32;
-            self.slot_at[position] = slot;
-            self.bits[position / 64] |= 1u64 << (position % 64);
-            self.head += 1;
-        }
-        self.rebuild_fenwick();
-    }
-
-    fn rebuild_fenwick(&mut self) {
-        let blocks = self.fenwick.len();
-        for node in 1..blocks {
-            let start = (node - 1) * WORDS_PER_BLOCK;
-            self.fenwick[node] += self.bits[start..start + WORDS_PER_BLOCK]
-                .iter()
-                .map(|word| word.count_ones())
-                .sum::<u32>();
-            let parent = node + (node & node.wrapping_neg());
-            if parent < blocks {
-                self.fenwick[parent] += self.fenwick[node];
-            }
-        }
+        assert!(positions < MAX_POSITIONS, "more positions than 32 bits");
+        self.places.renumber(self.ranks.iter(), positions);
+        self.ranks = RankTree::packed(positions, self.len());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::{RUN, RunSearch};
     use proptest::prelude::*;
 
     /// The definition, in O(n) per access.
@@ -365,6 +231,40 @@ mod tests {
             }
             prop_assert_eq!(fast.keys_oldest_first().collect::<Vec<_>>(), naive.0);
         }
+    }
+
+    #[test]
+    fn runs_give_the_same_distances_and_order_as_single_accesses() {
+        let keys: Vec<u64> = (0..400_000u64)
+            .map(|step| {
+                let random = crate::hash::mix64(step);
+                // Half of it repeats little, so that some runs are not searched.
+                random
+                    % [50, 1 + step / 8, 1 << 20, 1 << 20]
+                        [(random >> 40) as usize % 2 + (step >> 18) as usize * 2]
+            })
+            .collect();
+        let (mut single, mut in_runs) = (LruStack::new(), LruStack::new());
+        let mut search = RunSearch::default();
+        let mut plain = 0;
+        for (length, part) in [1, 2, 63, 777, 2 * RUN]
+            .into_iter()
+            .cycle()
+            .zip(keys.chunks(20_000))
+        {
+            for keys in part.chunks(length) {
+                let runs = search.runs(keys);
+                plain += runs.iter().filter(|run| matches!(run, Run::Plain(_))).count();
+                let distances = runs.iter().flat_map(|run| in_runs.access_run(run));
+                assert!(
+                    keys.iter()
+                        .map(|&key| single.access(key))
+                        .eq(distances.map(LruStack::distance_of))
+                );
+            }
+            assert!(in_runs.keys_oldest_first().eq(single.keys_oldest_first()));
+        }
+        assert!(plain > 0);
     }
 
     #[test]

@@ -11,24 +11,10 @@
 
 use std::collections::BinaryHeap;
 
-use crate::hash::{DEFAULT_STRATA_BITS, SamplingHash, mix64, rate_of_threshold, threshold_of_rate};
+use crate::hash::{DEFAULT_STRATA_BITS, SamplingHash, rate_of_threshold, threshold_of_rate};
 use crate::histogram::Resolution;
+use crate::run::Run;
 use crate::stack::LruStack;
-
-/// Number of sub-samples by which an estimate is checked against itself.
-pub const LANES: usize = 8;
-
-/// What a tracker of a sample keeps. A key is in the sample exactly when it is in the lane that its number names, so
-/// either half meets the same first touches and lowers its threshold at the same moments: both can run by themselves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Half {
-    /// The sample and its lanes.
-    Both,
-    /// The sample.
-    Sample,
-    /// The lanes.
-    Lanes,
-}
 
 /// How many of the keys are tracked.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,15 +71,12 @@ pub struct Touch {
     pub distance: Option<u64>,
     /// References that this one stands for.
     pub weight: f64,
-    /// Sub-sample of the key, and the distance as that sub-sample alone estimates it. Absent in exact tracking.
-    pub lane: Option<(usize, Option<u64>)>,
 }
 
 /// Tracks the stack distances of a stream of keys.
 #[derive(Clone, Debug)]
 pub struct Tracker {
     options: TrackerOptions,
-    half: Half,
     hash: SamplingHash,
     threshold: u64,
     weight: f64,
@@ -101,7 +84,8 @@ pub struct Tracker {
     /// Sampled keys by hash, only kept when their number is limited.
     by_hash: BinaryHeap<(u64, u64)>,
     stack: LruStack,
-    lanes: Vec<LruStack>,
+    /// Keys that have left the sample since they were last asked for.
+    left: Vec<u64>,
 }
 
 impl Tracker {
@@ -110,11 +94,6 @@ impl Tracker {
     /// # Panics
     /// When the rate is outside (0, 1] or the size is zero; the callers check what users give them.
     pub fn new(options: TrackerOptions) -> Self {
-        Self::of_half(options, Half::Both)
-    }
-
-    /// As [`Tracker::new`], for half of the work on a sample; see [`Tracker::complete`].
-    pub(crate) fn of_half(options: TrackerOptions, half: Half) -> Self {
         let (rate, limit) = match options.sampling {
             Sampling::Exact => (1.0, usize::MAX),
             Sampling::Rate(rate) => (rate, usize::MAX),
@@ -123,36 +102,16 @@ impl Tracker {
         assert!(rate > 0.0 && rate <= 1.0, "a sampling rate lies in (0, 1]");
         assert!(limit > 0, "a sample holds at least one line");
         let threshold = threshold_of_rate(rate);
-        let lanes = if options.sampling == Sampling::Exact {
-            0
-        } else {
-            LANES
-        };
         Self {
             options,
-            half,
             hash: SamplingHash::new(options.salt, options.strata_bits, options.group_bits),
             threshold,
             weight: 1.0 / rate_of_threshold(threshold),
             limit,
             by_hash: BinaryHeap::new(),
             stack: LruStack::new(),
-            lanes: vec![LruStack::new(); lanes],
+            left: Vec::new(),
         }
-    }
-
-    /// What it keeps.
-    #[inline]
-    pub(crate) fn half(&self) -> Half {
-        self.half
-    }
-
-    /// Takes over the lanes of the other half, which saw the same keys in the same order.
-    pub(crate) fn complete(&mut self, lanes: Self) {
-        debug_assert_eq!((self.half, lanes.half), (Half::Sample, Half::Lanes));
-        debug_assert_eq!(self.threshold, lanes.threshold, "both halves sample the same");
-        self.lanes = lanes.lanes;
-        self.half = Half::Both;
     }
 
     /// The options it was made with.
@@ -178,14 +137,8 @@ impl Tracker {
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
         self.stack.memory_bytes()
-            + self.lanes.iter().map(LruStack::memory_bytes).sum::<usize>()
+            + self.left.capacity() * size_of::<u64>()
             + self.by_hash.capacity() * size_of::<(u64, u64)>()
-    }
-
-    /// Positions of the keys of `keys` that are sampled now; a superset of those that still are when their turn comes.
-    #[inline]
-    pub(crate) fn filter(&self, keys: &[u64], out: &mut Vec<u32>) {
-        self.hash.filter(keys, self.threshold, out);
     }
 
     /// See [`LruStack::warm`].
@@ -201,47 +154,63 @@ impl Tracker {
             return Some(Touch {
                 distance: self.stack.access(key),
                 weight: 1.0,
-                lane: None,
             });
         }
-        let hash = self.hash.hash(key);
-        if hash > self.threshold {
-            None
-        } else {
-            Some(self.touch_sampled(key, hash))
-        }
+        self.touch_hashed(key, self.hash.hash(key))
+    }
+
+    /// As [`Tracker::touch`], of a sample, for a key whose hash is known.
+    #[inline]
+    pub(crate) fn touch_hashed(&mut self, key: u64, hash: u64) -> Option<Touch> {
+        self.samples_hash(hash).then(|| self.touch_sampled(key, hash))
+    }
+
+    /// The distance of `key` in exact tracking.
+    #[inline]
+    pub(crate) fn distance(&mut self, key: u64) -> Option<u64> {
+        self.stack.access(key)
+    }
+
+    /// The distances of a run in exact tracking; see [`LruStack::access_run`].
+    pub(crate) fn distances(&mut self, run: &Run) -> Vec<u32> {
+        self.stack.access_run(run)
+    }
+
+    /// Whether a key of this hash is in the sample at the present threshold.
+    #[inline]
+    pub(crate) fn samples_hash(&self, hash: u64) -> bool {
+        hash <= self.threshold
+    }
+
+    /// The highest hash that is sampled now.
+    pub(crate) fn threshold(&self) -> u64 {
+        self.threshold
     }
 
     fn touch_sampled(&mut self, key: u64, hash: u64) -> Touch {
         let weight = self.weight;
-        let distance = (self.half != Half::Lanes).then(|| self.stack.access(key));
-        let lane = (self.half != Half::Sample).then(|| {
-            let lane = self.lane_of(key);
-            (lane, self.lanes[lane].access(key))
-        });
-        let first = distance
-            .or(lane.map(|(_, distance)| distance))
-            .is_some_and(|distance| distance.is_none());
-        if first && self.limit != usize::MAX {
+        let distance = self.stack.access(key);
+        if distance.is_none() && self.limit != usize::MAX {
             self.by_hash.push((hash, key));
             if self.by_hash.len() > self.limit {
                 self.lower_threshold_to_limit();
             }
         }
         Touch {
-            distance: distance.flatten().map(|d| scale(d, weight)),
+            distance: distance.map(|distance| scale(distance, weight)),
             weight,
-            lane: lane.map(|(lane, distance)| (lane, distance.map(|d| scale(d, weight * LANES as f64)))),
         }
     }
 
-    /// The lanes split the sample as evenly among neighbours as the sample splits the lines: the digit sum in base
-    /// eight moves on by a part of a turn whatever power of two lies between two neighbouring samples.
+    /// Whether keys have left the sample since they were last asked for.
     #[inline]
-    fn lane_of(&self, key: u64) -> usize {
-        let unit = key >> self.options.group_bits;
-        let digits = unit + (unit >> 3) + (unit >> 6) + (unit >> 9);
-        ((digits + mix64((unit >> 12) ^ self.options.salt)) % LANES as u64) as usize
+    pub(crate) fn has_left(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    /// The keys that have left the sample since they were last asked for.
+    pub(crate) fn take_left(&mut self) -> impl Iterator<Item = u64> + '_ {
+        self.left.drain(..)
     }
 
     fn lower_threshold_to_limit(&mut self) {
@@ -260,13 +229,8 @@ impl Tracker {
                 break;
             }
             self.by_hash.pop();
-            if self.half != Half::Lanes {
-                self.stack.remove(key);
-            }
-            if self.half != Half::Sample {
-                let lane = self.lane_of(key);
-                self.lanes[lane].remove(key);
-            }
+            self.stack.remove(key);
+            self.left.push(key);
         }
         self.threshold = threshold;
         self.weight = 1.0 / rate_of_threshold(threshold);
@@ -274,7 +238,7 @@ impl Tracker {
 
     /// Whether a key is in the sample at the present threshold.
     pub(crate) fn samples(&self, key: u64) -> bool {
-        self.is_exact() || self.hash.hash(key) <= self.threshold
+        self.is_exact() || self.samples_hash(self.hash.hash(key))
     }
 
     /// Brings two trackers of a fixed size to the lower threshold of the two, before the first touches of the later
@@ -297,19 +261,12 @@ impl Tracker {
         {
             self.stack.raise(key);
         }
-        for (mine, theirs) in self.lanes.iter_mut().zip(&later.lanes) {
-            for key in theirs
-                .keys_oldest_first()
-                .filter(|&key| self.hash.hash(key) <= self.threshold)
-            {
-                mine.raise(key);
-            }
-        }
     }
 }
 
+/// A distance in a sample, in lines of the trace.
 #[inline]
-fn scale(distance: u64, weight: f64) -> u64 {
+pub(crate) fn scale(distance: u64, weight: f64) -> u64 {
     (distance as f64 * weight) as u64
 }
 
@@ -331,23 +288,5 @@ mod tests {
             tracker.rate()
         );
         assert!(tracker.memory_bytes() < 1 << 20);
-    }
-
-    #[test]
-    fn lanes_share_a_sequential_sample_evenly() {
-        let mut tracker = Tracker::new(TrackerOptions::new(Sampling::Rate(1.0 / 32.0)));
-        let mut counts = [0usize; LANES];
-        for key in 0..262_144u64 {
-            if let Some(Touch {
-                lane: Some((lane, _)),
-                ..
-            }) = tracker.touch(key)
-            {
-                counts[lane] += 1;
-            }
-        }
-        let total: usize = counts.iter().sum();
-        assert_eq!(total, 8192);
-        assert!(counts.iter().all(|&c| (900..1150).contains(&c)), "{counts:?}");
     }
 }

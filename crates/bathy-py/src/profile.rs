@@ -1,9 +1,8 @@
 //! LRU profiles: every curve of one pass.
 
-use std::ops::Range;
-
 use bathy_mrc::curve::Curve;
-use bathy_mrc::{Io, Ops, parallel};
+use bathy_mrc::items::{Columns, Items};
+use bathy_mrc::{Ops, parallel};
 use numpy::{PyReadonlyArray1, ToPyArray};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -15,32 +14,6 @@ use crate::options::{column, line_size, ops, slice, tracker_options, unit};
 #[pyclass(module = "bathyscope._core")]
 pub(crate) struct Profile {
     pub(crate) inner: bathy_mrc::Profile,
-}
-
-/// Columns of requests; operations other than reads and writes are left out.
-struct Requests<'a> {
-    offset_bytes: &'a [u64],
-    length_bytes: &'a [u32],
-    op: Option<&'a [u8]>,
-    volume: Option<&'a [u32]>,
-}
-
-impl Requests<'_> {
-    fn feed(&self, profile: &mut bathy_mrc::Profile, range: Range<usize>) {
-        for row in range {
-            let op = self.op.map_or(0, |op| op[row]);
-            let length_bytes = self.length_bytes[row];
-            if op > 1 || length_bytes == 0 {
-                continue;
-            }
-            profile.access_io(Io {
-                offset_bytes: self.offset_bytes[row],
-                length_bytes,
-                write: op == 1,
-                volume: self.volume.map_or(u32::MAX, |volume| volume[row]),
-            });
-        }
-    }
 }
 
 /// Profiles line numbers that are in memory.
@@ -90,14 +63,13 @@ pub(crate) fn profile_requests(
     let line = line_size(line_bytes)?;
     let offset_bytes = slice("offset_bytes", &offset_bytes)?;
     let rows = offset_bytes.len();
-    let requests = Requests {
+    let items = Items::Requests(Columns {
         offset_bytes,
         length_bytes: column("length_bytes", Some(&length_bytes), rows)?.unwrap_or_default(),
         op: column("op", op.as_ref(), rows)?,
         volume: column("volume", volume.as_ref(), rows)?,
-    };
-    let feed = |profile: &mut bathy_mrc::Profile, range| requests.feed(profile, range);
-    let inner = py.detach(|| parallel::profile(rows, threads, options, line, feed));
+    });
+    let inner = py.detach(|| parallel::profile(&items, threads, options, line));
     Ok(Profile { inner })
 }
 
@@ -123,14 +95,14 @@ impl Profile {
     ) -> PyResult<()> {
         let offset_bytes = slice("offset_bytes", &offset_bytes)?;
         let rows = offset_bytes.len();
-        let requests = Requests {
+        let items = Items::Requests(Columns {
             offset_bytes,
             length_bytes: column("length_bytes", Some(&length_bytes), rows)?.unwrap_or_default(),
             op: column("op", op.as_ref(), rows)?,
             volume: column("volume", volume.as_ref(), rows)?,
-        };
+        });
         let inner = &mut self.inner;
-        py.detach(|| requests.feed(inner, 0..rows));
+        py.detach(|| inner.access_items(&items, 0..rows));
         Ok(())
     }
 

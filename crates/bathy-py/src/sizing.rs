@@ -69,16 +69,16 @@ pub(crate) struct ProfilePass {
 impl ProfilePass {
     fn consume(whole: &mut LineSweep, groups: Option<&mut LineSweep>, batch: &Batch, threads: usize) {
         let Some(groups) = groups else {
-            whole.access(&batch.requests, threads);
+            whole.access(&batch.requests);
             return;
         };
-        groups.access(&batch.requests, threads);
+        groups.access(&batch.requests);
         let one_group = |request: &GroupedIo| GroupedIo {
             group: 0,
             io: request.io,
         };
         let requests: Vec<GroupedIo> = batch.requests.iter().map(one_group).collect();
-        whole.access(&requests, threads);
+        whole.access(&requests);
     }
 }
 

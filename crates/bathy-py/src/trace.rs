@@ -84,7 +84,7 @@ pub(crate) fn profile_traces(
     let files = Files::new(paths, format, skip_bad_records, progress)?;
     let mut sweep = LineSweep::new(options, &lines);
     let mut reading = Reading::new(group_by, node_of_osd)?;
-    reading.stream(py, &files, |batch| sweep.access(&batch.requests, threads))?;
+    reading.stream(py, &files, |batch| sweep.access(&batch.requests))?;
     Ok(TraceProfiles {
         sweep,
         lines,
