@@ -5,13 +5,14 @@
 
 mod cache;
 mod counts;
+mod split;
 
 use bathy_policy::{PolicyKind, PolicyOptions, visit_policy};
 
-use self::cache::{Consume, Make, Piece};
+use self::cache::{Consume, Make};
 pub use self::counts::{EngineCounts, MAX_WINDOWS, OpCounts, Windows};
-use crate::hash::{DEFAULT_STRATA_BITS, SamplingHash};
-use crate::key_ids::KeyIds;
+use self::split::{Piece, Splitter};
+use crate::hash::DEFAULT_STRATA_BITS;
 use crate::lines::{Io, LineSize};
 use crate::simulate::Fidelity;
 
@@ -107,13 +108,8 @@ pub struct EngineResult {
 
 /// Simulates one engine at several sizes over a stream of requests.
 pub struct EngineSweep {
-    options: EngineOptions,
-    fidelity: Fidelity,
-    threshold: u64,
-    ids: KeyIds,
+    splitter: Splitter,
     pieces: Vec<Piece>,
-    region_bits: u32,
-    hash: SamplingHash,
     engines: Vec<Box<dyn Consume + Send>>,
 }
 
@@ -136,18 +132,10 @@ impl EngineSweep {
                 visit_policy(options.policy, capacity, None, &options.policy_options, make)
             })
             .collect();
+        let largest_sample = miniatures.iter().map(|miniature| miniature.threshold).max();
         Self {
-            options,
-            fidelity,
-            threshold: miniatures
-                .iter()
-                .map(|miniature| miniature.threshold)
-                .max()
-                .unwrap_or(0),
-            ids: KeyIds::new(),
+            splitter: Splitter::new(options, fidelity, largest_sample.unwrap_or(0)),
             pieces: Vec::new(),
-            region_bits: options.region_bits(),
-            hash: SamplingHash::new(salt(fidelity), DEFAULT_STRATA_BITS, options.region_bits()),
             engines,
         }
     }
@@ -156,7 +144,7 @@ impl EngineSweep {
     pub fn access(&mut self, requests: impl Iterator<Item = TimedIo>, threads: usize) {
         self.pieces.clear();
         for request in requests {
-            self.split(request);
+            self.splitter.split(request, &mut self.pieces);
         }
         let pieces = &self.pieces;
         let share = self.engines.len().div_ceil(threads.max(1)).max(1);
@@ -180,72 +168,6 @@ impl EngineSweep {
     pub fn windows(&self) -> Vec<Vec<EngineCounts>> {
         self.engines.iter().map(|engine| engine.windows()).collect()
     }
-
-    fn split(&mut self, request: TimedIo) {
-        let full = self.fidelity == Fidelity::Full;
-        let fetch_shift = self.options.fetch_bytes.trailing_zeros();
-        let mut pieces = self.options.line.pieces(request.io);
-        let line_share = 1.0 / pieces.lines() as f64;
-        let mut share = 0.0;
-        let from = self.pieces.len();
-        let window = self
-            .options
-            .windows
-            .map_or(0, |windows| windows.index(request.time_ns));
-        loop {
-            let (start, end) = pieces.peek_range();
-            let Some((key, bytes)) = pieces.next() else { break };
-            let region = key >> self.region_bits;
-            let hash = if full { 0 } else { self.hash.hash(key) };
-            if hash > self.threshold {
-                continue;
-            }
-            match self.pieces[from..].last_mut() {
-                Some(before) if before.region == region => before.region_share = 0.0,
-                _ => share = 0.0,
-            }
-            share += line_share;
-            let known = self.ids.len();
-            let id = self.ids.id(key);
-            self.pieces.push(Piece {
-                key,
-                hash,
-                time_ns: request.time_ns,
-                touched: bits(start >> fetch_shift, (end - 1) >> fetch_shift),
-                covered: covered(start, end, fetch_shift),
-                id,
-                bytes,
-                window,
-                region,
-                region_share: share,
-                write: request.io.write,
-                first_touch: self.ids.len() > known,
-                request_end: false,
-            });
-        }
-        if let Some(last) = self.pieces[from..].last_mut() {
-            last.request_end = true;
-        }
-    }
-}
-
-fn salt(fidelity: Fidelity) -> u64 {
-    match fidelity {
-        Fidelity::Full => 0,
-        Fidelity::Miniature { salt, .. } => salt,
-    }
-}
-
-/// The bits `first..=last`.
-fn bits(first: u32, last: u32) -> u64 {
-    (u64::MAX >> (63 - (last - first))) << first
-}
-
-/// Sub-blocks that `start..end` covers whole.
-fn covered(start: u32, end: u32, fetch_shift: u32) -> u64 {
-    let first = start.div_ceil(1 << fetch_shift);
-    let after = end >> fetch_shift;
-    if after > first { bits(first, after - 1) } else { 0 }
 }
 
 #[cfg(test)]

@@ -318,8 +318,7 @@ def _rounded(size_bytes: float, unit_bytes: int) -> int:
 def _rate(group: _Group, line_bytes: int, request: CurveRequest) -> float | None:
     """Return the rate of the miniature, or None for a full simulation."""
     lines = group.lines[line_bytes]
-    if request.exact or request.admission.stream_cutoff_bytes is not None:
-        # Streams are runs of neighbours: in a sample there are none.
+    if request.exact:
         return None
     cheap = group.accesses[line_bytes] * len(FRACTIONS) <= FULL_ACCESSES and lines <= FULL_LINES
     if request.samples is None and cheap:

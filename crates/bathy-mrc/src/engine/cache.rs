@@ -1,38 +1,14 @@
 //! One cache of one size: what each piece of a request does to it.
 
-use bathy_policy::admission::{NHitOptions, StreamBypassOptions};
+use bathy_policy::admission::NHitOptions;
 use bathy_policy::{
-    Access, Admission, AdmissionChain, EvictionSink, NHit, Policy, PolicyKind, PolicyVisitor, StreamBypass,
-    WriteBudget,
+    Access, Admission, AdmissionChain, EvictionSink, NHit, Policy, PolicyKind, PolicyVisitor, WriteBudget,
 };
 
 use super::counts::{EngineCounts, Parts};
+use super::split::Piece;
 use super::{AdmissionOptions, EngineOptions, EngineResult, WriteMode};
 use crate::simulate::Miniature;
-
-/// A line of a request, renumbered, with what it touches.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
-    pub(super) key: u64,
-    pub(super) hash: u64,
-    pub(super) time_ns: u64,
-    /// Sub-blocks touched.
-    pub(super) touched: u64,
-    /// Sub-blocks covered whole.
-    pub(super) covered: u64,
-    pub(super) id: u32,
-    pub(super) bytes: u32,
-    /// Window that the request counts in.
-    pub(super) window: u32,
-    /// The region that is sampled whole.
-    pub(super) region: u64,
-    /// With the last piece of a region, the share of the request's lines in the region; else 0.
-    pub(super) region_share: f64,
-    pub(super) write: bool,
-    pub(super) first_touch: bool,
-    /// The last piece of the request.
-    pub(super) request_end: bool,
-}
 
 /// An engine of any policy.
 pub(super) trait Consume {
@@ -77,16 +53,10 @@ impl PolicyVisitor for Make {
     }
 }
 
-/// The filters in the order in which they are cheap; the budget, which is spent by admitting, comes last.
+/// The filters behind the detector of streams, which has marked the pieces; the budget, which is spent by admitting,
+/// comes last.
 fn admission(options: AdmissionOptions, capacity: usize, rate: f64) -> AdmissionChain {
     let mut parts: Vec<Box<dyn Admission + Send>> = Vec::new();
-    if let Some(cutoff_bytes) = options.stream_cutoff_bytes {
-        let options = StreamBypassOptions {
-            cutoff_bytes,
-            ..StreamBypassOptions::default()
-        };
-        parts.push(Box::new(StreamBypass::new(options)));
-    }
     if let Some(threshold) = options.n_hit {
         parts.push(Box::new(NHit::new(NHitOptions {
             threshold,
@@ -186,7 +156,7 @@ impl<P: Policy> Engine<P> {
     fn insert(&mut self, piece: &Piece, flash_bytes: f64) -> bool {
         self.admission
             .observe_fill(self.policy.len(), self.policy.capacity());
-        if !self.admission.admit(piece.key, piece.time_ns, flash_bytes as u64) {
+        if piece.bypassed || !self.admission.admit(piece.key, piece.time_ns, flash_bytes as u64) {
             self.lines.counts().refused += 1.0;
             return false;
         }
@@ -209,7 +179,6 @@ impl<P: Policy> Engine<P> {
             piece.touched
         };
         if resident && missing == 0 {
-            self.admission.saw_hit(piece.key, u64::from(piece.bytes));
             return piece.bytes;
         }
         let fetched = self.lines.bytes_of(missing);
@@ -236,9 +205,6 @@ impl<P: Policy> Engine<P> {
         }
         let resident = self.policy.touch(u64::from(id));
         let allocate = self.write_mode == WriteMode::Allocate;
-        if resident {
-            self.admission.saw_hit(piece.key, u64::from(piece.bytes));
-        }
         if resident || (allocate && self.insert(piece, f64::from(piece.bytes))) {
             // A sub-block that is written in part stays as valid as it was: the write is applied to the copy.
             let kept = piece.covered | (piece.touched & self.lines.valid[id as usize]);
