@@ -117,6 +117,19 @@ impl Admission for StreamBypass {
         self.run_with(key, bytes);
     }
 
+    fn memory_bytes(&self) -> usize {
+        let arrays = [
+            &self.next_keys,
+            &self.lines_before_bytes,
+            &self.last_line_bytes,
+            &self.extended_at,
+        ];
+        arrays
+            .iter()
+            .map(|array| array.capacity() * size_of::<u64>())
+            .sum()
+    }
+
     fn name(&self) -> &'static str {
         "stream-bypass"
     }
