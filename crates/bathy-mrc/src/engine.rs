@@ -5,6 +5,7 @@
 
 mod cache;
 mod counts;
+mod masks;
 mod split;
 
 use bathy_policy::{PolicyKind, PolicyOptions, visit_policy};
@@ -119,22 +120,38 @@ impl EngineSweep {
     pub fn new(options: EngineOptions, sizes_lines: &[u64], fidelity: Fidelity) -> Self {
         assert!(options.is_valid(), "the fetch size fits the line");
         let miniatures: Vec<_> = sizes_lines.iter().map(|&size| fidelity.miniature(size)).collect();
+        let thresholds = miniatures.iter().map(|miniature| miniature.threshold).collect();
+        let splitter = Splitter::new(options, fidelity, thresholds);
+        let largest = miniatures
+            .iter()
+            .map(|miniature| miniature.capacity_lines)
+            .max()
+            .unwrap_or(0);
         let engines = sizes_lines
             .iter()
             .zip(&miniatures)
             .map(|(&size_lines, &miniature)| {
-                let capacity = miniature.capacity_lines as usize;
+                let capacity = miniature.capacity_lines;
                 let make = Make {
                     options,
                     size_lines,
                     miniature,
+                    sample: splitter.sample_of(miniature.threshold),
                 };
-                visit_policy(options.policy, capacity, None, &options.policy_options, make)
+                // The largest size holds about all lines. A table of the cached lines alone, 29 bytes and more each,
+                // is smaller than 9 bytes for each line in caches of less than a fifth of them.
+                let universe = (capacity * 5 >= largest).then_some(0);
+                visit_policy(
+                    options.policy,
+                    capacity as usize,
+                    universe,
+                    &options.policy_options,
+                    make,
+                )
             })
             .collect();
-        let largest_sample = miniatures.iter().map(|miniature| miniature.threshold).max();
         Self {
-            splitter: Splitter::new(options, fidelity, largest_sample.unwrap_or(0)),
+            splitter,
             pieces: Vec::new(),
             engines,
         }
@@ -142,10 +159,15 @@ impl EngineSweep {
 
     /// Runs requests through every size; the sizes are spread over `threads` threads.
     pub fn access(&mut self, requests: impl Iterator<Item = TimedIo>, threads: usize) {
-        self.pieces.clear();
-        for request in requests {
-            self.splitter.split(request, &mut self.pieces);
+        let mut requests = requests;
+        while self.splitter.fill(&mut requests, &mut self.pieces) {
+            self.consume(threads);
         }
+        self.consume(threads);
+    }
+
+    /// Runs the pieces through every size.
+    fn consume(&mut self, threads: usize) {
         let pieces = &self.pieces;
         let share = self.engines.len().div_ceil(threads.max(1)).max(1);
         if threads <= 1 {
@@ -157,6 +179,12 @@ impl EngineSweep {
                 scope.spawn(move || engines.iter_mut().for_each(|engine| engine.consume(pieces)));
             }
         });
+    }
+
+    /// Bytes held by all sizes together.
+    pub fn memory_bytes(&self) -> usize {
+        let engines: usize = self.engines.iter().map(|engine| engine.memory_bytes()).sum();
+        self.splitter.memory_bytes() + self.pieces.capacity() * size_of::<Piece>() + engines
     }
 
     /// The results, scaled to the whole trace, in the order of the sizes.

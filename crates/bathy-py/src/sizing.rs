@@ -437,6 +437,17 @@ impl EnginePass {
         Ok(dict)
     }
 
+    /// Bytes held by every engine and the requests on their way to them.
+    fn memory_bytes(&self) -> usize {
+        let jobs = self
+            .jobs
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let engines: usize = jobs.iter().map(|job| job.sweep.memory_bytes()).sum();
+        let requests: usize = self.requests.iter().map(Vec::capacity).sum();
+        engines + requests * size_of::<TimedIo>()
+    }
+
     /// The same counts by window: arrays of shape (sizes, windows).
     fn windows<'py>(&self, py: Python<'py>, engine: usize) -> PyResult<Bound<'py, PyDict>> {
         let sizes = self.with_sweep(engine, EngineSweep::windows)?;

@@ -1,41 +1,83 @@
 //! From requests to pieces: lines, renumbered, of the sample that any size needs, with the streams among them marked.
 
-use bathy_policy::StreamBypass;
 use bathy_policy::admission::StreamBypassOptions;
+use bathy_policy::{Admission, StreamBypass};
 
+use super::counts::part_of_region;
 use super::{EngineOptions, TimedIo};
 use crate::hash::{DEFAULT_STRATA_BITS, SamplingHash};
 use crate::key_ids::KeyIds;
 use crate::simulate::Fidelity;
 
-/// A line of a request, renumbered, with what it touches.
+/// Pieces that are made before the engines run over them: half a megabyte.
+pub(super) const PIECES_AT_ONCE: usize = 16_384;
+
+const WRITE: u8 = 1;
+const FIRST_TOUCH: u8 = 2;
+const REQUEST_END: u8 = 4;
+const BYPASSED: u8 = 8;
+
+/// A line of a request, renumbered, with what it touches. 32 bytes, because there are many.
 #[derive(Clone, Copy, Debug)]
-#[allow(
-    clippy::struct_excessive_bools,
-    reason = "facts of a piece that have nothing to do with each other"
-)]
 pub(super) struct Piece {
-    pub(super) key: u64,
-    pub(super) hash: u64,
     pub(super) time_ns: u64,
-    /// Sub-blocks touched.
-    pub(super) touched: u64,
-    /// Sub-blocks covered whole.
-    pub(super) covered: u64,
     pub(super) id: u32,
-    pub(super) bytes: u32,
-    /// Window that the request counts in.
-    pub(super) window: u32,
-    /// The region that is sampled whole.
-    pub(super) region: u64,
+    /// First byte within the line.
+    pub(super) start: u32,
+    /// Byte after the last.
+    pub(super) end: u32,
     /// With the last piece of a region, the share of the request's lines in the region; else 0.
-    pub(super) region_share: f64,
-    pub(super) write: bool,
-    pub(super) first_touch: bool,
+    pub(super) region_share: f32,
+    /// Window that the request counts in.
+    pub(super) window: u16,
+    /// Samples from this one on hold the line; see [`Splitter::sample_of`].
+    pub(super) sample: u16,
+    /// Part of the sample that the region is in.
+    pub(super) part: u8,
+    flags: u8,
+}
+
+const _: () = assert!(size_of::<Piece>() == 32);
+
+impl Piece {
+    #[inline]
+    pub(super) fn bytes(&self) -> u32 {
+        self.end - self.start
+    }
+
+    /// Sub-blocks touched.
+    #[inline]
+    pub(super) fn touched(&self, fetch_shift: u32) -> u64 {
+        bits(self.start >> fetch_shift, (self.end - 1) >> fetch_shift)
+    }
+
+    /// Sub-blocks covered whole.
+    #[inline]
+    pub(super) fn covered(&self, fetch_shift: u32) -> u64 {
+        covered(self.start, self.end, fetch_shift)
+    }
+
+    #[inline]
+    pub(super) fn is_write(&self) -> bool {
+        self.flags & WRITE != 0
+    }
+
+    #[inline]
+    pub(super) fn is_first_touch(&self) -> bool {
+        self.flags & FIRST_TOUCH != 0
+    }
+
     /// The last piece of the request.
-    pub(super) request_end: bool,
+    #[inline]
+    pub(super) fn ends_request(&self) -> bool {
+        self.flags & REQUEST_END != 0
+    }
+
     /// Part of a stream that goes past the cache: not admitted at a miss.
-    pub(super) bypassed: bool,
+    #[inline]
+    pub(super) fn is_bypassed(&self) -> bool {
+        self.flags & BYPASSED != 0
+    }
 }
 
 /// Splits the requests of one sweep. What it says of a piece is the same for every size.
@@ -43,8 +85,8 @@ pub(super) struct Splitter {
     options: EngineOptions,
     /// Everything is simulated, nothing sampled.
     full: bool,
-    /// That of the largest sample among the sizes.
-    threshold: u64,
+    /// The thresholds of the sizes' samples, each once, increasing.
+    thresholds: Vec<u64>,
     ids: KeyIds,
     region_bits: u32,
     hash: SamplingHash,
@@ -53,7 +95,9 @@ pub(super) struct Splitter {
 }
 
 impl Splitter {
-    pub(super) fn new(options: EngineOptions, fidelity: Fidelity, threshold: u64) -> Self {
+    pub(super) fn new(options: EngineOptions, fidelity: Fidelity, mut thresholds: Vec<u64>) -> Self {
+        thresholds.sort_unstable();
+        thresholds.dedup();
         let streams = options.admission.stream_cutoff_bytes.map(|cutoff_bytes| {
             StreamBypass::new(StreamBypassOptions {
                 cutoff_bytes,
@@ -64,7 +108,7 @@ impl Splitter {
         Self {
             options,
             full: fidelity == Fidelity::Full,
-            threshold,
+            thresholds,
             ids: KeyIds::new(),
             region_bits: options.region_bits(),
             hash: SamplingHash::new(salt(fidelity), DEFAULT_STRATA_BITS, options.region_bits()),
@@ -72,56 +116,80 @@ impl Splitter {
         }
     }
 
-    /// Appends the sampled pieces of a request to `pieces`.
-    pub(super) fn split(&mut self, request: TimedIo, out: &mut Vec<Piece>) {
-        let fetch_shift = self.options.fetch_bytes.trailing_zeros();
-        let mut pieces = self.options.line.pieces(request.io);
-        let line_share = 1.0 / pieces.lines() as f64;
+    /// The number of the sample of a threshold: smaller samples have lower numbers, and larger ones hold them.
+    pub(super) fn sample_of(&self, threshold: u64) -> u16 {
+        self.thresholds.partition_point(|&other| other < threshold) as u16
+    }
+
+    /// Takes requests until there are [`PIECES_AT_ONCE`] pieces or no more requests; says whether there may be more.
+    pub(super) fn fill(
+        &mut self,
+        requests: &mut impl Iterator<Item = TimedIo>,
+        pieces: &mut Vec<Piece>,
+    ) -> bool {
+        pieces.clear();
+        while pieces.len() < PIECES_AT_ONCE {
+            let Some(request) = requests.next() else {
+                return false;
+            };
+            self.split(request, pieces);
+        }
+        true
+    }
+
+    /// Appends the sampled pieces of a request to `out`.
+    fn split(&mut self, request: TimedIo, out: &mut Vec<Piece>) {
+        let mut lines = self.options.line.pieces(request.io);
+        let line_share = 1.0 / lines.lines() as f64;
         let mut share = 0.0;
         let from = out.len();
-        let window = self
-            .options
-            .windows
-            .map_or(0, |windows| windows.index(request.time_ns));
+        let windows = self.options.windows;
+        let window = windows.map_or(0, |windows| windows.index(request.time_ns)) as u16;
+        let mut last_region = None;
         loop {
-            let (start, end) = pieces.peek_range();
-            let Some((key, bytes)) = pieces.next() else { break };
+            let (start, end) = lines.peek_range();
+            let Some((key, bytes)) = lines.next() else { break };
             let bypassed = self
                 .streams
                 .as_mut()
                 .is_some_and(|streams| streams.passes_by(key, u64::from(bytes)));
-            let region = key >> self.region_bits;
             let hash = if self.full { 0 } else { self.hash.hash(key) };
-            if hash > self.threshold {
+            let sample = self.sample_of(hash);
+            if usize::from(sample) == self.thresholds.len() {
                 continue;
             }
+            let region = key >> self.region_bits;
             match out[from..].last_mut() {
-                Some(before) if before.region == region => before.region_share = 0.0,
+                Some(before) if last_region == Some(region) => before.region_share = 0.0,
                 _ => share = 0.0,
             }
+            last_region = Some(region);
             share += line_share;
             let known = self.ids.len();
             let id = self.ids.id(key);
+            let flag = |holds: bool, flag: u8| if holds { flag } else { 0 };
             out.push(Piece {
-                key,
-                hash,
                 time_ns: request.time_ns,
-                touched: bits(start >> fetch_shift, (end - 1) >> fetch_shift),
-                covered: covered(start, end, fetch_shift),
                 id,
-                bytes,
+                start,
+                end,
+                region_share: share as f32,
                 window,
-                region,
-                region_share: share,
-                write: request.io.write,
-                first_touch: self.ids.len() > known,
-                request_end: false,
-                bypassed,
+                sample,
+                part: part_of_region(region),
+                flags: flag(request.io.write, WRITE)
+                    | flag(self.ids.len() > known, FIRST_TOUCH)
+                    | flag(bypassed, BYPASSED),
             });
         }
         if let Some(last) = out[from..].last_mut() {
-            last.request_end = true;
+            last.flags |= REQUEST_END;
         }
+    }
+
+    /// Bytes held.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.ids.memory_bytes() + self.streams.as_ref().map_or(0, Admission::memory_bytes)
     }
 }
 

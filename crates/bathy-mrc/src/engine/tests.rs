@@ -215,6 +215,44 @@ fn a_write_makes_valid_only_what_it_covers_whole() {
     assert_eq!(one.after(io(8192, 8192, false)).reads.requests_hit, 1.0);
 }
 
+/// What a curve of ten sizes costs for each line that it simulates.
+#[test]
+fn memory_grows_by_little_more_than_a_hundred_bytes_a_line() {
+    let lines = 100_000u64;
+    let sizes: Vec<u64> = (1..=10).map(|tenth| lines * tenth / 10).collect();
+    let bytes_per_line = |policy, line, fetch| {
+        let mut options = options(policy, line, fetch);
+        options.policy_options.s3_fifo.small_in_ram = true;
+        let mut sweep = EngineSweep::new(options, &sizes, Fidelity::Full);
+        let empty = sweep.memory_bytes();
+        sweep.access((0..lines).map(|step| io(step * line, 4096, false)), 1);
+        assert!(sweep.memory_bytes() > empty);
+        sweep.memory_bytes() as f64 / lines as f64
+    };
+    for policy in [PolicyKind::Lru, PolicyKind::S3Fifo] {
+        let whole = bytes_per_line(policy, 4096, 4096);
+        let parts = bytes_per_line(policy, 65_536, 4096);
+        assert!(whole < 140.0, "{policy}: {whole}");
+        // Ten sizes of sixteen bits instead of one, with an eighth to spare.
+        assert!((10.0..25.0).contains(&(parts - whole)), "{policy}: {parts}");
+    }
+}
+
+#[test]
+fn a_large_request_is_simulated_in_parts() {
+    let mut sweep = EngineSweep::new(options(PolicyKind::Lru, 4096, 4096), &[100], Fidelity::Full);
+    let longest = 1 << 30;
+    sweep.access((0..3).map(|turn| io(turn << 40, longest, false)), 1);
+    let pieces = u64::from(longest) / 4096;
+    assert_eq!(sweep.results()[0].distinct_lines, 3.0 * pieces as f64);
+    sweep.access((0..100_000).map(|_| io(0, 65_536, false)), 2);
+    let counts = sweep.results()[0].counts;
+    assert_eq!(
+        (counts.reads.requests, counts.reads.requests_hit),
+        (100_003.0, 99_999.0)
+    );
+}
+
 #[test]
 fn writes_that_only_update_fill_nothing() {
     let mut update = options(PolicyKind::Lru, 4096, 4096);
