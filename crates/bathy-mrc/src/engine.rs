@@ -5,6 +5,7 @@
 
 mod cache;
 mod counts;
+mod cut;
 mod masks;
 mod split;
 

@@ -6,6 +6,7 @@ use bathy_policy::{
 };
 
 use super::counts::{EngineCounts, Parts};
+use super::cut::CutRequests;
 use super::masks::Masks;
 use super::split::Piece;
 use super::{AdmissionOptions, EngineOptions, EngineResult, WriteMode};
@@ -46,6 +47,7 @@ impl PolicyVisitor for Make {
             request_cold: false,
             first_touches: 0,
             parts: Parts::default(),
+            cut: CutRequests::default(),
             window: 0,
             lines: Lines {
                 valid: Masks::new(options.line.bytes() / options.fetch_bytes),
@@ -164,6 +166,7 @@ struct Engine<P> {
     request_cold: bool,
     first_touches: u64,
     parts: Parts,
+    cut: CutRequests,
     /// The window that `lines` counts in.
     window: u16,
     lines: Lines,
@@ -255,15 +258,19 @@ impl<P: Policy> Engine<P> {
         };
         counts.bytes += f64::from(piece.bytes());
         counts.bytes_hit += f64::from(bytes_hit);
-        // Of a sample, the lines of a region are there all or none: each region counts as a part of a request.
-        let share = match (whole_requests, piece.ends_request()) {
-            (true, true) => 1.0,
-            (true, false) => 0.0,
-            (false, _) => f64::from(piece.region_share),
+        let ends = if whole_requests {
+            piece.ends_request()
+        } else {
+            piece.region_share > 0.0
         };
-        if share <= 0.0 {
+        if !ends {
             return;
         }
+        let share = if whole_requests {
+            1.0
+        } else {
+            self.cut.weight(piece)
+        };
         let hit_all = !self.request_missed;
         counts.requests += share;
         counts.requests_hit += if hit_all { share } else { 0.0 };

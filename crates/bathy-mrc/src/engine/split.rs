@@ -16,6 +16,7 @@ const WRITE: u8 = 1;
 const FIRST_TOUCH: u8 = 2;
 const REQUEST_END: u8 = 4;
 const BYPASSED: u8 = 8;
+const WHOLE: u8 = 16;
 
 /// A line of a request, renumbered, with what it touches. 32 bytes, because there are many.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +35,8 @@ pub(super) struct Piece {
     pub(super) sample: u16,
     /// Part of the sample that the region is in.
     pub(super) part: u8,
+    /// Requests of as many lines; [`LARGE`] when they are too long for the regions.
+    pub(super) likes: u8,
     flags: u8,
 }
 
@@ -73,11 +76,34 @@ impl Piece {
         self.flags & REQUEST_END != 0
     }
 
+    /// The last piece of a request that lies in one region.
+    #[inline]
+    pub(super) fn ends_whole_request(&self) -> bool {
+        self.flags & WHOLE != 0
+    }
+
     /// Part of a stream that goes past the cache: not admitted at a miss.
     #[inline]
     pub(super) fn is_bypassed(&self) -> bool {
         self.flags & BYPASSED != 0
     }
+}
+
+/// The [`Piece::likes`] of requests longer than half a region.
+pub(super) const LARGE: u8 = 0;
+/// Values of [`Piece::likes`].
+pub(super) const LIKES: usize = 160;
+
+/// Up to 32 lines by their number, then four steps to each power of two.
+fn likes(lines: u64, region_lines: u64) -> u8 {
+    if 2 * lines > region_lines {
+        return LARGE;
+    }
+    if lines <= 32 {
+        return lines as u8;
+    }
+    let log = lines.ilog2();
+    (32 + 4 * (log - 5) + 1 + (lines >> (log - 2) & 3) as u32) as u8
 }
 
 /// Splits the requests of one sweep. What it says of a piece is the same for every size.
@@ -141,6 +167,8 @@ impl Splitter {
     fn split(&mut self, request: TimedIo, out: &mut Vec<Piece>) {
         let mut lines = self.options.line.pieces(request.io);
         let line_share = 1.0 / lines.lines() as f64;
+        let likes = likes(lines.lines(), 1 << self.region_bits);
+        let mut first_region = None;
         let mut share = 0.0;
         let from = out.len();
         let windows = self.options.windows;
@@ -153,12 +181,14 @@ impl Splitter {
                 .streams
                 .as_mut()
                 .is_some_and(|streams| streams.passes_by(key, u64::from(bytes)));
+            let region = key >> self.region_bits;
+            let first_region = *first_region.get_or_insert(region);
+            let whole = first_region == region && lines.is_done();
             let hash = if self.full { 0 } else { self.hash.hash(key) };
             let sample = self.sample_of(hash);
             if usize::from(sample) == self.thresholds.len() {
                 continue;
             }
-            let region = key >> self.region_bits;
             match out[from..].last_mut() {
                 Some(before) if last_region == Some(region) => before.region_share = 0.0,
                 _ => share = 0.0,
@@ -177,9 +207,11 @@ impl Splitter {
                 window,
                 sample,
                 part: part_of_region(region),
+                likes,
                 flags: flag(request.io.write, WRITE)
                     | flag(self.ids.len() > known, FIRST_TOUCH)
-                    | flag(bypassed, BYPASSED),
+                    | flag(bypassed, BYPASSED)
+                    | flag(whole, WHOLE),
             });
         }
         if let Some(last) = out[from..].last_mut() {
@@ -223,5 +255,19 @@ mod tests {
         assert_eq!(covered(0, 65_536, 12), 0xffff);
         assert_eq!(covered(1, 8192, 12), 0b10);
         assert_eq!(covered(100, 200, 12), 0);
+    }
+
+    #[test]
+    fn requests_are_like_those_of_about_as_many_lines() {
+        assert_eq!([1, 2, 31, 32].map(|lines| likes(lines, 64)), [1, 2, 31, 32]);
+        assert_eq!([33, 1 << 20].map(|lines| likes(lines, 64)), [LARGE; 2]);
+        assert_eq!(
+            likes(1, 1),
+            LARGE,
+            "single lines have no neighbours in their sample"
+        );
+        let all: Vec<u8> = (1..1u64 << 20).map(|lines| likes(lines, 1 << 24)).collect();
+        assert!(all.windows(2).all(|two| two[0] == two[1] || two[0] + 1 == two[1]));
+        assert!(usize::from(likes(1 << 30, 1 << 32)) < LIKES);
     }
 }
