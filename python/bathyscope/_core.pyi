@@ -134,6 +134,7 @@ class _PassReportDict(TypedDict, total=False):
     first_errors: list[str]
     time_ns_range: tuple[int, int] | None
     memory_bytes: int
+    request_bytes_p99: float
 
 class _Pass:
     def read_traces(

@@ -61,7 +61,8 @@ pub struct EngineOptions {
     ///
     /// A request hits when all of its lines do, which single lines cannot tell: a sample of lines overestimates the
     /// hits of requests of several lines by up to 25 points (a virtual disk of 4 KiB to 64 KiB requests). Regions must
-    /// be much larger than requests, and then there must be thousands of them in the sample.
+    /// be more than twice as long as almost all requests, and then there must be many of them in the sample: about
+    /// five hundred for an error of a point.
     pub sample_region_bytes: u64,
 }
 

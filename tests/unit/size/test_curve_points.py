@@ -86,7 +86,7 @@ def skewed(path: Path, count: int = 60_000) -> Path:
 def test_a_sample_agrees_with_the_full_simulation_within_its_band(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bathyscope.sources.curve_points.LEAST_REGIONS", 100)
+    monkeypatch.setattr("bathyscope.sources.curve_sample.LEAST_REGIONS", 100)
     trace = TraceFiles([skewed(tmp_path / "skewed.csv")])
     inside = points = 0
     for salt in range(3):
@@ -109,7 +109,7 @@ def test_a_sample_agrees_with_the_full_simulation_within_its_band(
 
 
 def test_bypass_is_judged_on_the_whole_stream_also_of_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bathyscope.sources.curve_points.LEAST_REGIONS", 100)
+    monkeypatch.setattr("bathyscope.sources.curve_sample.LEAST_REGIONS", 100)
     # Each row of the disk is read twice in a row, beside random reads elsewhere; runs reach over several regions.
     rng = random.Random(5)
     rows: list[Row] = []
