@@ -5,13 +5,16 @@
 
 mod cache;
 mod counts;
+mod cut;
+mod masks;
+mod split;
 
 use bathy_policy::{PolicyKind, PolicyOptions, visit_policy};
 
-use self::cache::{Consume, Make, Piece};
+use self::cache::{Consume, Make};
 pub use self::counts::{EngineCounts, MAX_WINDOWS, OpCounts, Windows};
-use crate::hash::{DEFAULT_STRATA_BITS, SamplingHash};
-use crate::key_ids::KeyIds;
+use self::split::{Piece, Splitter};
+use crate::hash::DEFAULT_STRATA_BITS;
 use crate::lines::{Io, LineSize};
 use crate::simulate::Fidelity;
 
@@ -58,7 +61,8 @@ pub struct EngineOptions {
     ///
     /// A request hits when all of its lines do, which single lines cannot tell: a sample of lines overestimates the
     /// hits of requests of several lines by up to 25 points (a virtual disk of 4 KiB to 64 KiB requests). Regions must
-    /// be much larger than requests, and then there must be thousands of them in the sample.
+    /// be more than twice as long as almost all requests, and then there must be many of them in the sample: about
+    /// five hundred for an error of a point.
     pub sample_region_bytes: u64,
 }
 
@@ -107,13 +111,8 @@ pub struct EngineResult {
 
 /// Simulates one engine at several sizes over a stream of requests.
 pub struct EngineSweep {
-    options: EngineOptions,
-    fidelity: Fidelity,
-    threshold: u64,
-    ids: KeyIds,
+    splitter: Splitter,
     pieces: Vec<Piece>,
-    region_bits: u32,
-    hash: SamplingHash,
     engines: Vec<Box<dyn Consume + Send>>,
 }
 
@@ -123,41 +122,54 @@ impl EngineSweep {
     pub fn new(options: EngineOptions, sizes_lines: &[u64], fidelity: Fidelity) -> Self {
         assert!(options.is_valid(), "the fetch size fits the line");
         let miniatures: Vec<_> = sizes_lines.iter().map(|&size| fidelity.miniature(size)).collect();
+        let thresholds = miniatures.iter().map(|miniature| miniature.threshold).collect();
+        let splitter = Splitter::new(options, fidelity, thresholds);
+        let largest = miniatures
+            .iter()
+            .map(|miniature| miniature.capacity_lines)
+            .max()
+            .unwrap_or(0);
         let engines = sizes_lines
             .iter()
             .zip(&miniatures)
             .map(|(&size_lines, &miniature)| {
-                let capacity = miniature.capacity_lines as usize;
+                let capacity = miniature.capacity_lines;
                 let make = Make {
                     options,
                     size_lines,
                     miniature,
+                    sample: splitter.sample_of(miniature.threshold),
                 };
-                visit_policy(options.policy, capacity, None, &options.policy_options, make)
+                // The largest size holds about all lines. A table of the cached lines alone, 29 bytes and more each,
+                // is smaller than 9 bytes for each line in caches of less than a fifth of them.
+                let universe = (capacity * 5 >= largest).then_some(0);
+                visit_policy(
+                    options.policy,
+                    capacity as usize,
+                    universe,
+                    &options.policy_options,
+                    make,
+                )
             })
             .collect();
         Self {
-            options,
-            fidelity,
-            threshold: miniatures
-                .iter()
-                .map(|miniature| miniature.threshold)
-                .max()
-                .unwrap_or(0),
-            ids: KeyIds::new(),
+            splitter,
             pieces: Vec::new(),
-            region_bits: options.region_bits(),
-            hash: SamplingHash::new(salt(fidelity), DEFAULT_STRATA_BITS, options.region_bits()),
             engines,
         }
     }
 
     /// Runs requests through every size; the sizes are spread over `threads` threads.
     pub fn access(&mut self, requests: impl Iterator<Item = TimedIo>, threads: usize) {
-        self.pieces.clear();
-        for request in requests {
-            self.split(request);
+        let mut requests = requests;
+        while self.splitter.fill(&mut requests, &mut self.pieces) {
+            self.consume(threads);
         }
+        self.consume(threads);
+    }
+
+    /// Runs the pieces through every size.
+    fn consume(&mut self, threads: usize) {
         let pieces = &self.pieces;
         let share = self.engines.len().div_ceil(threads.max(1)).max(1);
         if threads <= 1 {
@@ -171,6 +183,12 @@ impl EngineSweep {
         });
     }
 
+    /// Bytes held by all sizes together.
+    pub fn memory_bytes(&self) -> usize {
+        let engines: usize = self.engines.iter().map(|engine| engine.memory_bytes()).sum();
+        self.splitter.memory_bytes() + self.pieces.capacity() * size_of::<Piece>() + engines
+    }
+
     /// The results, scaled to the whole trace, in the order of the sizes.
     pub fn results(&self) -> Vec<EngineResult> {
         self.engines.iter().map(|engine| engine.result()).collect()
@@ -180,72 +198,6 @@ impl EngineSweep {
     pub fn windows(&self) -> Vec<Vec<EngineCounts>> {
         self.engines.iter().map(|engine| engine.windows()).collect()
     }
-
-    fn split(&mut self, request: TimedIo) {
-        let full = self.fidelity == Fidelity::Full;
-        let fetch_shift = self.options.fetch_bytes.trailing_zeros();
-        let mut pieces = self.options.line.pieces(request.io);
-        let line_share = 1.0 / pieces.lines() as f64;
-        let mut share = 0.0;
-        let from = self.pieces.len();
-        let window = self
-            .options
-            .windows
-            .map_or(0, |windows| windows.index(request.time_ns));
-        loop {
-            let (start, end) = pieces.peek_range();
-            let Some((key, bytes)) = pieces.next() else { break };
-            let region = key >> self.region_bits;
-            let hash = if full { 0 } else { self.hash.hash(key) };
-            if hash > self.threshold {
-                continue;
-            }
-            match self.pieces[from..].last_mut() {
-                Some(before) if before.region == region => before.region_share = 0.0,
-                _ => share = 0.0,
-            }
-            share += line_share;
-            let known = self.ids.len();
-            let id = self.ids.id(key);
-            self.pieces.push(Piece {
-                key,
-                hash,
-                time_ns: request.time_ns,
-                touched: bits(start >> fetch_shift, (end - 1) >> fetch_shift),
-                covered: covered(start, end, fetch_shift),
-                id,
-                bytes,
-                window,
-                region,
-                region_share: share,
-                write: request.io.write,
-                first_touch: self.ids.len() > known,
-                request_end: false,
-            });
-        }
-        if let Some(last) = self.pieces[from..].last_mut() {
-            last.request_end = true;
-        }
-    }
-}
-
-fn salt(fidelity: Fidelity) -> u64 {
-    match fidelity {
-        Fidelity::Full => 0,
-        Fidelity::Miniature { salt, .. } => salt,
-    }
-}
-
-/// The bits `first..=last`.
-fn bits(first: u32, last: u32) -> u64 {
-    (u64::MAX >> (63 - (last - first))) << first
-}
-
-/// Sub-blocks that `start..end` covers whole.
-fn covered(start: u32, end: u32, fetch_shift: u32) -> u64 {
-    let first = start.div_ceil(1 << fetch_shift);
-    let after = end >> fetch_shift;
-    if after > first { bits(first, after - 1) } else { 0 }
 }
 
 #[cfg(test)]

@@ -75,6 +75,12 @@ impl Pieces {
         self.last - self.next + 1
     }
 
+    /// Whether there is no further line.
+    #[inline]
+    pub fn is_done(&self) -> bool {
+        self.done
+    }
+
     /// First byte within the line and byte after the last, of the piece that comes next.
     #[inline]
     pub fn peek_range(&self) -> (u32, u32) {

@@ -29,6 +29,11 @@ pub trait Admission {
         let _ = (resident_lines, capacity_lines);
     }
 
+    /// Bytes held beyond the value itself.
+    fn memory_bytes(&self) -> usize {
+        0
+    }
+
     /// The name in commands and results.
     fn name(&self) -> &'static str;
 }
@@ -104,6 +109,10 @@ impl Admission for AdmissionChain {
         self.parts
             .iter_mut()
             .for_each(|part| part.observe_fill(resident_lines, capacity_lines));
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.memory_bytes()).sum()
     }
 
     fn name(&self) -> &'static str {

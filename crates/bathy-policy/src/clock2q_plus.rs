@@ -78,7 +78,7 @@ impl<I: KeyIndex> Clock2QPlus<I> {
         )
         .saturating_at(1);
         let window = (queues.small_capacity() as f64 * options.window_ratio).ceil() as u32;
-        let inserted_at = vec![0; queues.slab().slots()];
+        let inserted_at = vec![0; queues.slab().slots_end()];
         Self {
             queues,
             inserted_at,
@@ -93,6 +93,11 @@ impl<I: KeyIndex> Clock2QPlus<I> {
         let newest = self.queues.newest_in_small();
         if newest != crate::slab::NIL && self.queues.slab().key(newest) == key {
             self.insertions = self.insertions.wrapping_add(1);
+            let slots_end = self.queues.slab().slots_end();
+            if self.inserted_at.len() < slots_end {
+                self.inserted_at.reserve_exact(slots_end - self.inserted_at.len());
+                self.inserted_at.resize(slots_end, 0);
+            }
             self.inserted_at[newest as usize] = self.insertions;
         }
     }
@@ -150,6 +155,10 @@ impl<I: KeyIndex> Replacement for Clock2QPlus<I> {
     fn on_restore(&mut self, key: u64, ghost: u32) {
         self.queues.on_restore(key, ghost);
         self.stamp_newest(key);
+    }
+
+    fn bytes_held(&self) -> usize {
+        self.queues.bytes_held() + self.inserted_at.capacity() * size_of::<u32>()
     }
 
     fn lines_written(&self) -> u64 {

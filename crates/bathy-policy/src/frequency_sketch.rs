@@ -32,6 +32,11 @@ impl FrequencySketch {
         }
     }
 
+    /// Bytes held.
+    pub fn memory_bytes(&self) -> usize {
+        self.blocks.capacity() * size_of::<Block>()
+    }
+
     /// The block of `key` and, for each row, the word in it and the shift of the counter in the word.
     #[inline]
     fn place(&self, key: u64) -> (usize, [(usize, u32); ROWS]) {

@@ -1,34 +1,55 @@
-//! From a key to the slot that holds it: a compact hash table for any key, an array for renumbered ones.
+//! Which slot a key has: a compact hash table for any key, the key itself for renumbered ones.
 
-use crate::slab::NIL;
+/// No slot.
+pub const NIL: u32 = u32::MAX;
 
-/// Maps keys to slots of a [`Slab`](crate::slab::Slab). The slab keeps the keys; it passes them in as `keys`.
+/// Slots are numbered from here; the numbers below are the anchors of queues.
+pub const FIRST_SLOT: u32 = 4;
+
+/// Gives keys their slots and knows them by it. A [`Slab`](crate::slab::Slab) keeps what belongs to a slot.
 pub trait KeyIndex {
     /// What has to be known besides the number of entries.
     type Config: Copy;
 
-    /// An empty index for at most `max_entries` keys. All its memory is allocated here.
+    /// An empty index for at most `max_entries` keys.
     fn new(max_entries: usize, config: Self::Config) -> Self;
-    /// The most different keys that can exist under `config`; a slab need not be larger.
-    fn distinct_keys(config: Self::Config) -> usize;
+    /// All slots are below this number. Only [`KeyIndex::insert`] raises it, and only that of a [`DenseIndex`].
+    fn slots_end(&self) -> usize;
     /// The slot of `key`, or [`NIL`].
-    fn find(&self, key: u64, keys: &[u64]) -> u32;
-    /// Adds `key`, which must be absent.
-    fn insert(&mut self, key: u64, slot: u32);
-    /// Removes `key`, which must be present at `slot`.
-    fn remove(&mut self, key: u64, slot: u32);
+    fn find(&self, key: u64) -> u32;
+    /// Takes a slot for `key`, which must be absent.
+    fn insert(&mut self, key: u64) -> u32;
+    /// Frees an occupied slot and returns its key.
+    fn remove(&mut self, slot: u32) -> u64;
+    /// The key in an occupied slot.
+    fn key(&self, slot: u32) -> u64;
+    /// Bytes held.
+    fn memory_bytes(&self) -> usize;
 }
 
-/// The number of different keys under a [`DenseIndex`]: keys are below it.
+/// Keys under a [`DenseIndex`] for which there is room from the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Universe(pub usize);
 
-/// One array element per possible key: four bytes a key, one read a look-up.
+/// The key is the slot: no table, no keys, a bit for each possible key.
 ///
-/// For traces whose keys were renumbered 0..n. Not for a live cache, whose keys are not known in advance.
+/// For traces whose keys were renumbered 0..n. What the slab keeps of a slot it then keeps of every possible key, so a
+/// cache that holds a small share of the keys takes less memory with a [`HashIndex`]. Keys beyond the universe find
+/// room, at the price of moving everything. Not for a live cache, whose keys are any number.
 #[derive(Debug, Clone)]
 pub struct DenseIndex {
-    slots: Vec<u32>,
+    present: Vec<u64>,
+}
+
+impl DenseIndex {
+    #[cold]
+    fn grow(&mut self, slot: u32) {
+        let words = slot as usize / 64 + 1;
+        // An eighth more, because doubling would waste a quarter of the memory on average.
+        let words = words.max(self.present.len() + self.present.len() / 8 + 8);
+        self.present.reserve_exact(words - self.present.len());
+        self.present.resize(words, 0);
+    }
 }
 
 impl KeyIndex for DenseIndex {
@@ -36,34 +57,55 @@ impl KeyIndex for DenseIndex {
 
     fn new(_max_entries: usize, universe: Universe) -> Self {
         Self {
-            slots: vec![NIL; universe.0],
+            present: vec![0; (universe.0 + FIRST_SLOT as usize).div_ceil(64)],
         }
     }
 
-    fn distinct_keys(universe: Universe) -> usize {
-        universe.0
+    fn slots_end(&self) -> usize {
+        self.present.len() * 64
     }
 
     #[inline]
-    fn find(&self, key: u64, _keys: &[u64]) -> u32 {
-        usize::try_from(key)
+    fn find(&self, key: u64) -> u32 {
+        let slot = key.saturating_add(u64::from(FIRST_SLOT));
+        let word = usize::try_from(slot / 64)
             .ok()
-            .and_then(|key| self.slots.get(key))
-            .copied()
-            .unwrap_or(NIL)
+            .and_then(|word| self.present.get(word));
+        let present = word.is_some_and(|word| word >> (slot % 64) & 1 != 0);
+        if present { slot as u32 } else { NIL }
     }
 
     /// # Panics
-    /// If `key` is not below the universe.
+    /// If `key` is not below 2^32 less the reserved numbers.
     #[inline]
-    fn insert(&mut self, key: u64, slot: u32) {
-        self.slots[key as usize] = slot;
+    fn insert(&mut self, key: u64) -> u32 {
+        let slot = key.saturating_add(u64::from(FIRST_SLOT));
+        assert!(
+            slot < u64::from(NIL),
+            "renumbered keys are below 2^32, and {key} is not"
+        );
+        let slot = slot as u32;
+        if slot as usize >= self.slots_end() {
+            self.grow(slot);
+        }
+        self.present[slot as usize / 64] |= 1 << (slot % 64);
+        slot
     }
 
     #[inline]
-    fn remove(&mut self, key: u64, slot: u32) {
-        debug_assert_eq!(self.slots[key as usize], slot);
-        self.slots[key as usize] = NIL;
+    fn remove(&mut self, slot: u32) -> u64 {
+        debug_assert_ne!(self.find(self.key(slot)), NIL, "the key to remove is present");
+        self.present[slot as usize / 64] &= !(1 << (slot % 64));
+        self.key(slot)
+    }
+
+    #[inline]
+    fn key(&self, slot: u32) -> u64 {
+        u64::from(slot - FIRST_SLOT)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.present.capacity() * size_of::<u64>()
     }
 }
 
@@ -71,15 +113,22 @@ impl KeyIndex for DenseIndex {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HashSeed(pub u64);
 
-/// Open addressing with linear probing: eight bytes a place, at most two thirds of the places in use.
+/// Open addressing with linear probing: eight bytes a place, at most two thirds of the places in use. All memory is
+/// allocated in [`KeyIndex::new`].
 ///
-/// A place holds a slot and the upper half of its key's hash; the key itself is compared in the slab. The home of
+/// A place holds a slot and the upper half of its key's hash; the key itself is compared in the slot. The home of
 /// an entry is a monotone function of that half alone, so deletion can close the gap by shifting entries back
 /// without reading a key, and there are no tombstones that slow down a cache that has run for a year.
 #[derive(Debug, Clone)]
 pub struct HashIndex {
     /// `hash half << 32 | slot`; the slot is [`NIL`] in a free place.
     places: Vec<u64>,
+    /// By slot; of a free slot that was used before, the next free one.
+    keys: Vec<u64>,
+    /// First free slot that was used before; the others follow through `keys`.
+    free: u32,
+    /// Slots from here on were never used.
+    fresh: u32,
     seed: u64,
 }
 
@@ -119,39 +168,60 @@ impl KeyIndex for HashIndex {
         assert!(places < NIL as usize, "the index holds less than 2^32 places");
         Self {
             places: vec![FREE; places],
+            keys: vec![0; max_entries + FIRST_SLOT as usize],
+            free: NIL,
+            fresh: FIRST_SLOT,
             seed: seed.0,
         }
     }
 
-    fn distinct_keys(_seed: HashSeed) -> usize {
-        usize::MAX
+    fn slots_end(&self) -> usize {
+        self.keys.len()
     }
 
     #[inline]
-    fn find(&self, key: u64, keys: &[u64]) -> u32 {
+    fn find(&self, key: u64) -> u32 {
         let half = self.hash_half(key);
         let mut place = self.home(half);
         loop {
             let entry = self.places[place];
             let slot = entry as u32;
-            if slot == NIL || (entry >> 32 == half && keys[slot as usize] == key) {
+            if slot == NIL || (entry >> 32 == half && self.keys[slot as usize] == key) {
                 return slot;
             }
             place = self.next(place);
         }
     }
 
+    /// # Panics
+    /// If all slots are taken: a policy that lets it come to that has miscounted.
     #[inline]
-    fn insert(&mut self, key: u64, slot: u32) {
+    fn insert(&mut self, key: u64) -> u32 {
+        let slot = if self.free == NIL {
+            let slot = self.fresh;
+            assert!(
+                (slot as usize) < self.keys.len(),
+                "all slots of the index are taken"
+            );
+            self.fresh += 1;
+            slot
+        } else {
+            let slot = self.free;
+            self.free = self.keys[slot as usize] as u32;
+            slot
+        };
+        self.keys[slot as usize] = key;
         let half = self.hash_half(key);
         let mut place = self.home(half);
         while self.places[place] as u32 != NIL {
             place = self.next(place);
         }
         self.places[place] = half << 32 | u64::from(slot);
+        slot
     }
 
-    fn remove(&mut self, key: u64, slot: u32) {
+    fn remove(&mut self, slot: u32) -> u64 {
+        let key = self.keys[slot as usize];
         let half = self.hash_half(key);
         let mut gap = self.home(half);
         while self.places[gap] as u32 != slot {
@@ -178,6 +248,18 @@ impl KeyIndex for HashIndex {
             place = self.next(place);
         }
         self.places[gap] = FREE;
+        self.keys[slot as usize] = u64::from(self.free);
+        self.free = slot;
+        key
+    }
+
+    #[inline]
+    fn key(&self, slot: u32) -> u64 {
+        self.keys[slot as usize]
+    }
+
+    fn memory_bytes(&self) -> usize {
+        (self.places.capacity() + self.keys.capacity()) * size_of::<u64>()
     }
 }
 
@@ -186,42 +268,48 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    #[test]
-    fn hash_index_equals_a_map_through_collisions_and_deletions() {
-        // 48 slots make 80 places; keys come from a small range, so they return often and probes run into each
-        // other and around the end.
-        let mut index = HashIndex::new(48, HashSeed(7));
-        let mut keys = vec![u64::MAX; 48];
+    /// Keys come from a small range, so they return often and probes run into each other and around the end.
+    fn equals_a_map<I: KeyIndex>(index: &mut I) -> usize {
         let mut model: HashMap<u64, u32> = HashMap::new();
-        let mut free: Vec<u32> = (0..48).collect();
         let mut state = 1u64;
         for _ in 0..200_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let key = (state >> 33) % 97;
-            assert_eq!(index.find(key, &keys), model.get(&key).copied().unwrap_or(NIL));
+            assert_eq!(index.find(key), model.get(&key).copied().unwrap_or(NIL));
             if let Some(slot) = model.remove(&key) {
-                index.remove(key, slot);
-                free.push(slot);
-            } else if let Some(slot) = free.pop() {
-                keys[slot as usize] = key;
-                index.insert(key, slot);
-                model.insert(key, slot);
+                assert_eq!((index.key(slot), index.remove(slot)), (key, key));
+            } else if model.len() < 48 {
+                let slot = index.insert(key);
+                assert!(slot >= FIRST_SLOT && (slot as usize) < index.slots_end());
+                assert!(model.insert(key, slot).is_none());
             }
         }
-        assert_eq!(
-            index.places.iter().filter(|&&entry| entry != FREE).count(),
-            model.len()
-        );
+        model.len()
+    }
+
+    #[test]
+    fn hash_index_equals_a_map_through_collisions_and_deletions() {
+        // 48 slots make 80 places.
+        let mut index = HashIndex::new(48, HashSeed(7));
+        let held = equals_a_map(&mut index);
+        let used = index.places.iter().filter(|&&entry| entry != FREE).count();
+        assert_eq!(used, held);
+    }
+
+    #[test]
+    fn dense_index_equals_a_map_whatever_universe_was_announced() {
+        for universe in [0, 10, 97, 1000] {
+            equals_a_map(&mut DenseIndex::new(48, Universe(universe)));
+        }
     }
 
     #[test]
     fn dense_index_answers_nil_beyond_its_universe() {
         let mut index = DenseIndex::new(4, Universe(4));
-        index.insert(3, 1);
-        assert_eq!(index.find(3, &[]), 1);
-        assert_eq!(index.find(4, &[]), NIL);
-        assert_eq!(index.find(u64::MAX, &[]), NIL);
-        index.remove(3, 1);
-        assert_eq!(index.find(3, &[]), NIL);
+        let slot = index.insert(3);
+        assert_eq!(index.find(3), slot);
+        assert_eq!([4, 1 << 20, u64::MAX].map(|key| index.find(key)), [NIL; 3]);
+        index.remove(slot);
+        assert_eq!(index.find(3), NIL);
     }
 }

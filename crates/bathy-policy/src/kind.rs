@@ -121,7 +121,8 @@ pub trait PolicyVisitor {
 
 /// Makes a policy and hands it to `visitor`.
 ///
-/// With `universe` the keys are below it and a [`DenseIndex`] is used, otherwise any key goes into a [`HashIndex`].
+/// With `universe` keys are small numbers, mostly below it, and a [`DenseIndex`] is used; otherwise any key goes into a
+/// [`HashIndex`].
 ///
 /// # Panics
 /// If `capacity` is 0 or above 2^30 lines, or an option is outside its range.

@@ -48,7 +48,7 @@ impl<I: KeyIndex> Lirs<I> {
         // stack: a block enters Q only while all LIR places are taken.
         let slots = 2 * capacity + 1 + hir_capacity;
         let (slab, [stack]) = Slab::new(slots, config);
-        let (hir_links, [q, non_resident]) = Links::new(slab.slots());
+        let (hir_links, [q, non_resident]) = Links::new(slab.slots_end());
         Self {
             slab,
             stack,
@@ -198,6 +198,7 @@ impl<I: KeyIndex> Replacement for Lirs<I> {
             return true;
         }
         let slot = self.slab.insert(key, HIR);
+        self.hir_links.cover(self.slab.slots_end());
         self.stack_on_top(slot);
         if self.lir_len < self.lir_capacity {
             self.promote(slot);
@@ -206,6 +207,10 @@ impl<I: KeyIndex> Replacement for Lirs<I> {
         }
         self.bound_stack();
         true
+    }
+
+    fn bytes_held(&self) -> usize {
+        self.slab.memory_bytes() + self.hir_links.memory_bytes()
     }
 
     fn on_remove(&mut self, slot: u32) {

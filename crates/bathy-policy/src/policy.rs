@@ -99,6 +99,9 @@ pub trait Policy {
     /// Lines written to the SSD so far, if the driver writes each line when the policy says so.
     fn flash_writes(&self) -> u64;
 
+    /// Bytes held.
+    fn memory_bytes(&self) -> usize;
+
     /// Calls `visit` once for each resident key, queue by queue, and within a queue those first that leave it first.
     /// [`Policy::restore`] in this order approximates the state. O(len).
     fn for_each_in_restore_order(&self, visit: &mut dyn FnMut(u64));
@@ -135,6 +138,11 @@ pub trait Replacement {
     /// Inserts a key that is known to be worth keeping while there is room; `slot` is its ghost or [`NIL`].
     fn on_restore(&mut self, key: u64, slot: u32) {
         self.on_miss(key, slot, &mut NoSink);
+    }
+
+    /// Bytes held, the slab's included.
+    fn bytes_held(&self) -> usize {
+        self.slab().memory_bytes()
     }
 
     /// Lines written to the SSD.
@@ -215,6 +223,10 @@ impl<R: Replacement> Policy for R {
 
     fn flash_writes(&self) -> u64 {
         self.lines_written()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.bytes_held()
     }
 
     fn for_each_in_restore_order(&self, visit: &mut dyn FnMut(u64)) {

@@ -4,14 +4,12 @@
 //! leaves keys and links out of the processor's cache. With [`HashIndex`](crate::HashIndex) a slot costs
 //! 12 + 8 + 8 + 1 = 29 bytes. Remembered keys have slots too, so with default options a line costs 29 bytes under
 //! LRU, FIFO, CLOCK and SIEVE, 37 under W-TinyLFU, 44 under 2Q, 50 under `Clock2Q`+, 55 under S3-FIFO, 58 under ARC
-//! and 74 under LIRS.
+//! and 74 under LIRS. With [`DenseIndex`](crate::DenseIndex) every possible key costs 8 + 1 bytes and a bit.
 
-use crate::index::KeyIndex;
+pub use crate::index::NIL;
+use crate::index::{FIRST_SLOT, KeyIndex};
 
-/// No slot.
-pub const NIL: u32 = u32::MAX;
-
-/// Doubly linked circular queues over slots. The anchors of the queues follow the slots in the same array, so no
+/// Doubly linked circular queues over slots. The anchors of the queues come before the slots in the same array, so no
 /// operation has a special case for an end.
 #[derive(Debug, Clone)]
 pub struct Links {
@@ -34,22 +32,34 @@ pub struct Queue {
 }
 
 impl Links {
-    /// Links for `slots` slots and as many queues as the result has elements, all of them empty.
-    pub fn new<const QUEUES: usize>(slots: usize) -> (Self, [Queue; QUEUES]) {
-        assert!(
-            slots + QUEUES < NIL as usize,
-            "a policy holds less than 2^32 keys"
-        );
-        let mut links = vec![Link::default(); slots + QUEUES];
+    /// Links for slots below `slots_end` and as many queues as the result has elements, all of them empty.
+    pub fn new<const QUEUES: usize>(slots_end: usize) -> (Self, [Queue; QUEUES]) {
+        const { assert!(QUEUES <= FIRST_SLOT as usize) }
+        assert!(slots_end < NIL as usize, "a policy holds less than 2^32 keys");
+        let mut links = vec![Link::default(); slots_end];
         let queues = std::array::from_fn(|queue| {
-            let anchor = (slots + queue) as u32;
-            links[anchor as usize] = Link {
+            let anchor = queue as u32;
+            links[queue] = Link {
                 older: anchor,
                 newer: anchor,
             };
             Queue { anchor, len: 0 }
         });
         (Self { links }, queues)
+    }
+
+    /// Makes room for slots below `slots_end`.
+    #[inline]
+    pub fn cover(&mut self, slots_end: usize) {
+        if self.links.len() < slots_end {
+            self.links.reserve_exact(slots_end - self.links.len());
+            self.links.resize(slots_end, Link::default());
+        }
+    }
+
+    /// Bytes held.
+    pub fn memory_bytes(&self) -> usize {
+        self.links.capacity() * size_of::<Link>()
     }
 
     #[inline]
@@ -155,50 +165,42 @@ impl Queue {
 #[derive(Debug, Clone)]
 pub struct Slab<I> {
     index: I,
-    keys: Vec<u64>,
     tags: Vec<u8>,
     /// The queues' links. Public so that a queue and its links can be borrowed apart from the rest.
     pub links: Links,
-    /// First free slot that was used before; the others follow through `keys`.
-    free: u32,
-    /// Slots from here on were never used.
-    fresh: u32,
     insertions: u64,
 }
 
 impl<I: KeyIndex> Slab<I> {
-    /// Room for `slots` keys (fewer if there are fewer different keys) and `QUEUES` queues.
+    /// Room for `slots` keys and `QUEUES` queues.
     pub fn new<const QUEUES: usize>(slots: usize, config: I::Config) -> (Self, [Queue; QUEUES]) {
-        let slots = slots.min(I::distinct_keys(config));
-        let (links, queues) = Links::new(slots);
         let index = I::new(slots, config);
+        let (links, queues) = Links::new(index.slots_end());
         let slab = Self {
+            tags: vec![0; index.slots_end()],
             index,
-            keys: vec![0; slots],
-            tags: vec![0; slots],
             links,
-            free: NIL,
-            fresh: 0,
             insertions: 0,
         };
         (slab, queues)
     }
 
-    /// Slots that the slab has.
-    pub fn slots(&self) -> usize {
-        self.keys.len()
+    /// All slots are below this number; an insertion may raise it.
+    #[inline]
+    pub fn slots_end(&self) -> usize {
+        self.tags.len()
     }
 
     /// The slot of `key`, or [`NIL`].
     #[inline]
     pub fn find(&self, key: u64) -> u32 {
-        self.index.find(key, &self.keys)
+        self.index.find(key)
     }
 
     /// The key in an occupied slot.
     #[inline]
     pub fn key(&self, slot: u32) -> u64 {
-        self.keys[slot as usize]
+        self.index.key(slot)
     }
 
     /// The tag of an occupied slot.
@@ -213,39 +215,33 @@ impl<I: KeyIndex> Slab<I> {
         self.tags[slot as usize] = tag;
     }
 
-    /// Takes a free slot for `key`, which must be absent. The slot is in no queue yet.
-    ///
-    /// # Panics
-    /// If all slots are taken: a policy that lets it come to that has miscounted.
+    /// Takes a slot for `key`, which must be absent. The slot is in no queue yet.
     #[inline]
     pub fn insert(&mut self, key: u64, tag: u8) -> u32 {
-        let slot = if self.free == NIL {
-            let slot = self.fresh;
-            assert!(
-                (slot as usize) < self.keys.len(),
-                "all slots of the slab are taken"
-            );
-            self.fresh += 1;
-            slot
-        } else {
-            let slot = self.free;
-            self.free = self.keys[slot as usize] as u32;
-            slot
-        };
-        self.keys[slot as usize] = key;
+        let slot = self.index.insert(key);
+        if slot as usize >= self.tags.len() {
+            self.cover(self.index.slots_end());
+        }
         self.tags[slot as usize] = tag;
-        self.index.insert(key, slot);
         slot
+    }
+
+    #[cold]
+    fn cover(&mut self, slots_end: usize) {
+        self.tags.reserve_exact(slots_end - self.tags.len());
+        self.tags.resize(slots_end, 0);
+        self.links.cover(slots_end);
     }
 
     /// Frees `slot`, which must be in no queue, and returns its key.
     #[inline]
     pub fn release(&mut self, slot: u32) -> u64 {
-        let key = self.keys[slot as usize];
-        self.index.remove(key, slot);
-        self.keys[slot as usize] = u64::from(self.free);
-        self.free = slot;
-        key
+        self.index.remove(slot)
+    }
+
+    /// Bytes held.
+    pub fn memory_bytes(&self) -> usize {
+        self.index.memory_bytes() + self.tags.capacity() + self.links.memory_bytes()
     }
 
     /// Misses after which the key was resident.

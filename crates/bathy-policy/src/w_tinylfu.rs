@@ -140,6 +140,10 @@ impl<I: KeyIndex> Replacement for WTinyLfu<I> {
         true
     }
 
+    fn bytes_held(&self) -> usize {
+        self.slab.memory_bytes() + self.sketch.memory_bytes()
+    }
+
     fn on_remove(&mut self, slot: u32) {
         let queue = match self.slab.tag(slot) {
             WINDOW => &mut self.window,

@@ -4,57 +4,22 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bathy_mrc::LineSize;
 use bathy_mrc::engine::{
     AdmissionOptions, EngineCounts, EngineOptions, EngineResult, EngineSweep, TimedIo, Windows, WriteMode,
 };
 use bathy_mrc::groups::{GroupedIo, LineSweep};
-use bathy_mrc::{Io, LineSize};
 use bathy_policy::PolicyOptions;
 use numpy::{PyArray2, PyReadonlyArray1, ToPyArray};
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::options::{column, line_size, slice, tracker_options};
+use crate::options::{line_size, slice, tracker_options};
 use crate::profile::Profile;
 use crate::simulate::{check_sizes, fidelity, policy};
-use crate::stream::{Batch, Files, Reading};
+use crate::stream::{Batch, Files, Reading, batch_of_columns};
 use crate::trace::profiles;
-
-/// Requests that are in memory, as columns; rows that are neither reads nor writes, or empty, are left out.
-fn batch_of_columns(
-    time_ns: &PyReadonlyArray1<'_, u64>,
-    offset_bytes: &PyReadonlyArray1<'_, u64>,
-    length_bytes: &PyReadonlyArray1<'_, u32>,
-    op: &PyReadonlyArray1<'_, u8>,
-    volume: &PyReadonlyArray1<'_, u32>,
-    group: &PyReadonlyArray1<'_, u32>,
-) -> PyResult<Batch> {
-    let offsets = slice("offset_bytes", offset_bytes)?;
-    let rows = offsets.len();
-    let times = column("time_ns", Some(time_ns), rows)?.unwrap_or_default();
-    let lengths = column("length_bytes", Some(length_bytes), rows)?.unwrap_or_default();
-    let ops = column("op", Some(op), rows)?.unwrap_or_default();
-    let volumes = column("volume", Some(volume), rows)?.unwrap_or_default();
-    let groups = column("group", Some(group), rows)?.unwrap_or_default();
-    let mut batch = Batch::default();
-    for row in 0..rows {
-        if ops[row] > 1 || lengths[row] == 0 {
-            continue;
-        }
-        batch.requests.push(GroupedIo {
-            group: groups[row],
-            io: Io {
-                offset_bytes: offsets[row],
-                length_bytes: lengths[row],
-                write: ops[row] == 1,
-                volume: volumes[row],
-            },
-        });
-        batch.times_ns.push(times[row]);
-    }
-    Ok(batch)
-}
 
 /// The first pass: profiles of the whole trace and of each group, at every line size.
 #[pyclass(module = "bathyscope._core")]
@@ -153,6 +118,9 @@ impl ProfilePass {
         threads: usize,
     ) -> PyResult<()> {
         let batch = batch_of_columns(&time_ns, &offset_bytes, &length_bytes, &op, &volume, &group)?;
+        for request in &batch.requests {
+            self.reading.lengths.add(request.io.length_bytes);
+        }
         let Self { whole, groups, .. } = self;
         py.detach(|| Self::consume(whole, groups.as_mut(), &batch, threads));
         Ok(())
@@ -178,6 +146,7 @@ impl ProfilePass {
         let dict = self.reading.report(py)?;
         let groups = self.groups.as_ref().map_or(0, LineSweep::memory_bytes);
         dict.set_item("memory_bytes", self.whole.memory_bytes() + groups)?;
+        dict.set_item("request_bytes_p99", self.reading.lengths.quantile(0.99))?;
         Ok(dict)
     }
 
@@ -435,6 +404,17 @@ impl EnginePass {
             dict.set_item(name, column.to_pyarray(py))?;
         }
         Ok(dict)
+    }
+
+    /// Bytes held by every engine and the requests on their way to them.
+    fn memory_bytes(&self) -> usize {
+        let jobs = self
+            .jobs
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let engines: usize = jobs.iter().map(|job| job.sweep.memory_bytes()).sum();
+        let requests: usize = self.requests.iter().map(Vec::capacity).sum();
+        engines + requests * size_of::<TimedIo>()
     }
 
     /// The same counts by window: arrays of shape (sizes, windows).

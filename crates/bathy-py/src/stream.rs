@@ -10,9 +10,12 @@ use bathy_mrc::groups::GroupedIo;
 use bathy_trace::{
     EventBatch, Format, NameTable, OnBadRecord, Op, OpenOptions, TraceError, TraceReader, UNKNOWN,
 };
+use numpy::PyReadonlyArray1;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+
+use crate::options::{column, slice};
 
 /// Between two calls of the progress function.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -108,15 +111,15 @@ impl Totals {
     }
 }
 
-/// Latencies of reads in buckets of 1/32 of a power of two: a value is known to 1.6 %.
+/// Latencies or lengths in buckets of 1/32 of a power of two: a value is known to 1.6 %.
 #[derive(Clone)]
-pub(crate) struct LatencyHistogram {
+pub(crate) struct LogHistogram {
     counts: Vec<u64>,
 }
 
 const SUB_BITS: u32 = 5;
 
-impl LatencyHistogram {
+impl LogHistogram {
     pub(crate) fn new() -> Self {
         let buckets = Self::bucket(u32::MAX) + 1;
         Self {
@@ -124,18 +127,33 @@ impl LatencyHistogram {
         }
     }
 
-    fn bucket(latency_ns: u32) -> usize {
-        let exponent = latency_ns
+    fn bucket(value: u32) -> usize {
+        let exponent = value
             .checked_ilog2()
             .map_or(0, |log| log.saturating_sub(SUB_BITS));
-        ((exponent << SUB_BITS) + (latency_ns >> exponent)) as usize
+        ((exponent << SUB_BITS) + (value >> exponent)) as usize
     }
 
-    /// Counts a latency; 0 means that it is not known.
-    pub(crate) fn add(&mut self, latency_ns: u32) {
-        if latency_ns > 0 {
-            self.counts[Self::bucket(latency_ns)] += 1;
+    /// Counts a value; 0 means that it is not known.
+    pub(crate) fn add(&mut self, value: u32) {
+        if value > 0 {
+            self.counts[Self::bucket(value)] += 1;
         }
+    }
+
+    /// The value that a share of the values does not exceed, to the width of a bucket; 0 when there are none.
+    pub(crate) fn quantile(&self, share: f64) -> f64 {
+        let (values, counts) = self.buckets();
+        let wanted = share * counts.iter().sum::<f64>();
+        let mut below = 0.0;
+        let reached = counts.iter().position(|count| {
+            below += count;
+            below >= wanted
+        });
+        reached
+            .and_then(|bucket| values.get(bucket))
+            .copied()
+            .unwrap_or(0.0)
     }
 
     /// Middle and count of each bucket that holds anything, in order.
@@ -160,6 +178,41 @@ pub(crate) struct Batch {
     pub(crate) requests: Vec<GroupedIo>,
     /// As long as `requests`.
     pub(crate) times_ns: Vec<u64>,
+}
+
+/// Requests that are in memory, as columns; rows that are neither reads nor writes, or empty, are left out.
+pub(crate) fn batch_of_columns(
+    time_ns: &PyReadonlyArray1<'_, u64>,
+    offset_bytes: &PyReadonlyArray1<'_, u64>,
+    length_bytes: &PyReadonlyArray1<'_, u32>,
+    op: &PyReadonlyArray1<'_, u8>,
+    volume: &PyReadonlyArray1<'_, u32>,
+    group: &PyReadonlyArray1<'_, u32>,
+) -> PyResult<Batch> {
+    let offsets = slice("offset_bytes", offset_bytes)?;
+    let rows = offsets.len();
+    let times = column("time_ns", Some(time_ns), rows)?.unwrap_or_default();
+    let lengths = column("length_bytes", Some(length_bytes), rows)?.unwrap_or_default();
+    let ops = column("op", Some(op), rows)?.unwrap_or_default();
+    let volumes = column("volume", Some(volume), rows)?.unwrap_or_default();
+    let groups = column("group", Some(group), rows)?.unwrap_or_default();
+    let mut batch = Batch::default();
+    for row in 0..rows {
+        if ops[row] > 1 || lengths[row] == 0 {
+            continue;
+        }
+        batch.requests.push(GroupedIo {
+            group: groups[row],
+            io: Io {
+                offset_bytes: offsets[row],
+                length_bytes: lengths[row],
+                write: ops[row] == 1,
+                volume: volumes[row],
+            },
+        });
+        batch.times_ns.push(times[row]);
+    }
+    Ok(batch)
 }
 
 /// What files to read and how.
@@ -207,7 +260,8 @@ pub(crate) struct Reading {
     volumes: Names,
     pools: Names,
     totals: Totals,
-    pub(crate) latencies: LatencyHistogram,
+    pub(crate) latencies: LogHistogram,
+    pub(crate) lengths: LogHistogram,
 }
 
 impl Reading {
@@ -217,7 +271,8 @@ impl Reading {
             volumes: Names::default(),
             pools: Names::default(),
             totals: Totals::default(),
-            latencies: LatencyHistogram::new(),
+            latencies: LogHistogram::new(),
+            lengths: LogHistogram::new(),
         })
     }
 
@@ -334,6 +389,7 @@ impl Reading {
                     continue;
                 }
             };
+            self.lengths.add(event.length_bytes);
             if !write {
                 self.latencies.add(event.latency_ns);
             }

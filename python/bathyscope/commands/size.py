@@ -18,7 +18,7 @@ from bathyscope.errors import UsageError
 from bathyscope.records import CurvePoint, to_table
 from bathyscope.records.finding import CaveatView
 from bathyscope.spec.prices import FlashPrice, Prices, load_prices
-from bathyscope.units import parse_bytes, parse_seconds
+from bathyscope.units import format_size_short, parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from bathyscope.analysis.sizing import SizeQuestion
@@ -261,10 +261,14 @@ def _question(
 
 
 def _caveats(ask: _Ask, request: CurveRequest, rows: list[CurvePoint], found: TraceReport) -> list[CaveatView]:
+    from bathyscope.sources.curve_sample import region_bytes
+
     caveats = []
     sampled = [row.sampled_lines for row in rows if row.window == "all" and row.sampled_lines is not None]
     if sampled:
-        text = f"curves of a sample rest on {min(sampled):,} to {max(sampled):,} lines in whole regions of 1 MiB"
+        region = format_size_short(region_bytes(found.request_bytes_p99))
+        lines = f"{min(sampled):,} to {max(sampled):,} lines"
+        text = f"curves of a sample rest on {lines} in whole regions of {region} or more"
         caveats.append(CaveatView("sampled", "note", text))
     if ask.packaged_prices:
         text = "prices and endurance are placeholders; --show-prices prints a file to fill in, --prices reads it"

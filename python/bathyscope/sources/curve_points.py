@@ -2,9 +2,9 @@
 
 The first pass measures working sets (stack distances, exact or of a fixed-size sample). The second runs the cache
 engine itself, its policy, admission and line handling, at a grid of sizes for every group, line size and policy.
-Small traces are simulated in full. Of large ones a miniature is simulated: whole regions of 1 MiB are sampled, because
-a request hits only when all of its lines do, which a sample of single lines cannot tell; the disagreement of eight
-parts of the sample gives the band.
+Small traces are simulated in full. Of large ones a miniature is simulated: whole regions are sampled, because a request
+hits only when all of its lines do, which a sample of single lines cannot tell (see `curve_sample`); the disagreement of
+eight parts of the sample gives the band.
 """
 
 from __future__ import annotations
@@ -19,22 +19,11 @@ import numpy.typing as npt
 from bathyscope import _core
 from bathyscope.errors import AnalysisError, UsageError
 from bathyscope.records import CurvePoint
+from bathyscope.sources import curve_sample
 from bathyscope.sources.block_trace import BlockTrace, TraceReport
 
 DEFAULT_SAMPLES = 32_768
 """Lines that a profile tracks at most."""
-
-REGION_BYTES = 1 << 20
-"""What a miniature samples whole."""
-
-LEAST_REGIONS = 2048
-"""Regions in a sample: each is one independent draw, so these set the error."""
-
-FULL_ACCESSES = 100_000_000
-"""Line accesses × sizes up to which a curve is simulated in full: ten to thirty seconds."""
-
-FULL_LINES = 1_000_000
-"""Distinct lines up to which a curve is simulated in full: below 200 MB a curve."""
 
 LARGEST_GROUPS = 32
 """Groups with a curve of their own; the rest shares one cache, "(others)"."""
@@ -177,7 +166,10 @@ def _simulate(
 ) -> list[CurvePoint]:
     trace, request = job.trace, job.request
     second = trace.new_engine_pass()
-    engines = [_add_engine(second, key, *what, job) for key, what in plan.items()]
+    added = [_add_engine(second, key, *what, job) for key, what in plan.items()]
+    engines = [engine for engine in added if engine is not None]
+    if not engines:
+        return []
     trace.feed(second, threads=request.threads, progress=progress)
     rows: list[CurvePoint] = []
     for engine in engines:
@@ -255,11 +247,18 @@ def _add_engine(
     group: _Group,
     sizes: npt.NDArray[np.uint64],
     job: _Job,
-) -> _Engine:
+) -> _Engine | None:
+    """Add the engine of a curve; None when a sample can tell none of its sizes."""
     _, _, line, policy = key
     request, report, window_ns = job.request, job.report, job.window_ns
     origin_ns = report.time_ns_range[0] if report.time_ns_range else 0
     windowed = group.kind == "all" and window_ns > 0
+    region = curve_sample.region_bytes(report.request_bytes_p99, line)
+    rate = _rate(group, line, policy, region, request)
+    if rate is not None:
+        sizes = _simulated_sizes(sizes, group.lines[line], request.samples)
+        if len(sizes) == 0:
+            return None
     try:
         number = second.add_engine(
             policy,
@@ -267,7 +266,8 @@ def _add_engine(
             sizes,
             group=group.number,
             others=group.others,
-            rate=_rate(group, line, request),
+            rate=rate,
+            min_lines=curve_sample.MINIATURE_LINES,
             salt=request.salt,
             fetch_bytes=request.fetch_bytes,
             small_in_ram=True,
@@ -276,7 +276,7 @@ def _add_engine(
             stream_cutoff_bytes=request.admission.stream_cutoff_bytes,
             write_budget_bytes_per_day=request.admission.write_budget_bytes_per_day,
             windows=(origin_ns, window_ns) if windowed else None,
-            sample_region_bytes=REGION_BYTES,
+            sample_region_bytes=region,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -315,18 +315,23 @@ def _rounded(size_bytes: float, unit_bytes: int) -> int:
     return -(-whole // step) * step
 
 
-def _rate(group: _Group, line_bytes: int, request: CurveRequest) -> float | None:
+def _simulated_sizes(
+    sizes: npt.NDArray[np.uint64], distinct_lines: float, samples: int | None
+) -> npt.NDArray[np.uint64]:
+    """Return the sizes that a sample can tell; below the smallest nothing is claimed."""
+    return sizes[sizes >= curve_sample.smallest_size_lines(distinct_lines, samples)]
+
+
+def _rate(group: _Group, line_bytes: int, policy: str, region_bytes: int, request: CurveRequest) -> float | None:
     """Return the rate of the miniature, or None for a full simulation."""
     lines = group.lines[line_bytes]
-    if request.exact or request.admission.stream_cutoff_bytes is not None:
-        # Streams are runs of neighbours: in a sample there are none.
+    if request.exact:
         return None
-    cheap = group.accesses[line_bytes] * len(FRACTIONS) <= FULL_ACCESSES and lines <= FULL_LINES
-    if request.samples is None and cheap:
+    fast = group.accesses[line_bytes] * len(FRACTIONS) <= curve_sample.FULL_ACCESSES
+    small = lines <= curve_sample.full_lines(line_bytes, request.fetch_bytes, policy)
+    if request.samples is None and fast and small:
         return None
-    # Dense regions hold many lines each; sparse ones few, and then the lines set the error.
-    regions = max(1.0, lines * line_bytes / REGION_BYTES)
-    rate = max((request.samples or DEFAULT_SAMPLES) / lines, min(1.0, LEAST_REGIONS / regions))
+    rate = curve_sample.sample_lines(region_bytes, line_bytes, request.samples) / lines
     return None if rate >= 1.0 else rate
 
 

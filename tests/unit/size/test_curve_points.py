@@ -86,7 +86,7 @@ def skewed(path: Path, count: int = 60_000) -> Path:
 def test_a_sample_agrees_with_the_full_simulation_within_its_band(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bathyscope.sources.curve_points.LEAST_REGIONS", 100)
+    monkeypatch.setattr("bathyscope.sources.curve_sample.LEAST_REGIONS", 100)
     trace = TraceFiles([skewed(tmp_path / "skewed.csv")])
     inside = points = 0
     for salt in range(3):
@@ -106,6 +106,29 @@ def test_a_sample_agrees_with_the_full_simulation_within_its_band(
             inside += point.read_hit_ratio_low <= known.read_hit_ratio <= point.read_hit_ratio_high
     assert points >= 30
     assert inside >= 0.8 * points
+
+
+def test_bypass_is_judged_on_the_whole_stream_also_of_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bathyscope.sources.curve_sample.LEAST_REGIONS", 100)
+    # Each row of the disk is read twice in a row, beside random reads elsewhere; runs reach over several regions.
+    rng = random.Random(5)
+    rows: list[Row] = []
+    for step in range(16_000):
+        place = (step // 2000) * 1000 + step % 1000
+        rows.append((2 * step, "read", place * 16 * LINE, 16 * LINE, "v"))
+        rows.append((2 * step + 1, "read", (1 << 40) + (rng.randrange(500) << 20), LINE, "v"))
+    trace = TraceFiles([write_csv(tmp_path / "rows.csv", rows)])
+
+    def points(cutoff: int | None, **changes: object) -> list[CurvePoint]:
+        admission = Admission("bypass", stream_cutoff_bytes=cutoff)
+        request = CurveRequest(line_bytes=(LINE,), policies=("lru",), admission=admission, **changes)  # type: ignore[arg-type]
+        return whole(curve_points(trace, request)[0])
+
+    sampled, known = points(1 << 20, samples=8192), points(1 << 20, exact=True)[-1]
+    assert sampled[-1].method == "minisim"
+    assert abs(sampled[-1].read_hit_ratio - known.read_hit_ratio) < 0.03
+    assert known.read_hit_ratio < points(None, exact=True)[-1].read_hit_ratio - 0.2
+    assert sampled[-1].flash_write_bytes < 0.3 * 8000 * 16 * LINE
 
 
 def test_beyond_the_largest_groups_the_rest_shares_a_cache(tmp_path: Path) -> None:

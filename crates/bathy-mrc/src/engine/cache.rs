@@ -1,38 +1,16 @@
 //! One cache of one size: what each piece of a request does to it.
 
-use bathy_policy::admission::{NHitOptions, StreamBypassOptions};
+use bathy_policy::admission::NHitOptions;
 use bathy_policy::{
-    Access, Admission, AdmissionChain, EvictionSink, NHit, Policy, PolicyKind, PolicyVisitor, StreamBypass,
-    WriteBudget,
+    Access, Admission, AdmissionChain, EvictionSink, NHit, Policy, PolicyKind, PolicyVisitor, WriteBudget,
 };
 
 use super::counts::{EngineCounts, Parts};
+use super::cut::CutRequests;
+use super::masks::Masks;
+use super::split::Piece;
 use super::{AdmissionOptions, EngineOptions, EngineResult, WriteMode};
 use crate::simulate::Miniature;
-
-/// A line of a request, renumbered, with what it touches.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
-    pub(super) key: u64,
-    pub(super) hash: u64,
-    pub(super) time_ns: u64,
-    /// Sub-blocks touched.
-    pub(super) touched: u64,
-    /// Sub-blocks covered whole.
-    pub(super) covered: u64,
-    pub(super) id: u32,
-    pub(super) bytes: u32,
-    /// Window that the request counts in.
-    pub(super) window: u32,
-    /// The region that is sampled whole.
-    pub(super) region: u64,
-    /// With the last piece of a region, the share of the request's lines in the region; else 0.
-    pub(super) region_share: f64,
-    pub(super) write: bool,
-    pub(super) first_touch: bool,
-    /// The last piece of the request.
-    pub(super) request_end: bool,
-}
 
 /// An engine of any policy.
 pub(super) trait Consume {
@@ -40,12 +18,16 @@ pub(super) trait Consume {
     fn result(&self) -> EngineResult;
     /// Scaled counts of each window.
     fn windows(&self) -> Vec<EngineCounts>;
+    /// Bytes held.
+    fn memory_bytes(&self) -> usize;
 }
 
 pub(super) struct Make {
     pub(super) options: EngineOptions,
     pub(super) size_lines: u64,
     pub(super) miniature: Miniature,
+    /// The number of its sample.
+    pub(super) sample: u16,
 }
 
 impl PolicyVisitor for Make {
@@ -60,16 +42,17 @@ impl PolicyVisitor for Make {
             write_mode: options.write_mode,
             size_lines: self.size_lines,
             miniature: self.miniature,
+            sample: self.sample,
             request_missed: false,
             request_cold: false,
             first_touches: 0,
             parts: Parts::default(),
+            cut: CutRequests::default(),
             window: 0,
             lines: Lines {
-                valid: Vec::new(),
-                on_flash: Vec::new(),
-                fetch_bytes: options.fetch_bytes,
-                staged,
+                valid: Masks::new(options.line.bytes() / options.fetch_bytes),
+                in_memory: staged.then(|| Masks::new(1)),
+                fetch_shift: options.fetch_bytes.trailing_zeros(),
                 counts: vec![EngineCounts::default()],
                 window: 0,
             },
@@ -77,16 +60,10 @@ impl PolicyVisitor for Make {
     }
 }
 
-/// The filters in the order in which they are cheap; the budget, which is spent by admitting, comes last.
+/// The filters behind the detector of streams, which has marked the pieces; the budget, which is spent by admitting,
+/// comes last.
 fn admission(options: AdmissionOptions, capacity: usize, rate: f64) -> AdmissionChain {
     let mut parts: Vec<Box<dyn Admission + Send>> = Vec::new();
-    if let Some(cutoff_bytes) = options.stream_cutoff_bytes {
-        let options = StreamBypassOptions {
-            cutoff_bytes,
-            ..StreamBypassOptions::default()
-        };
-        parts.push(Box::new(StreamBypass::new(options)));
-    }
     if let Some(threshold) = options.n_hit {
         parts.push(Box::new(NHit::new(NHitOptions {
             threshold,
@@ -103,11 +80,10 @@ fn admission(options: AdmissionOptions, capacity: usize, rate: f64) -> Admission
 /// What is known of each line, by id, and what it costs to change it.
 struct Lines {
     /// Sub-blocks that are cached.
-    valid: Vec<u64>,
-    /// Whether the line is on flash; in a policy with a stage in memory it may be in memory only.
-    on_flash: Vec<bool>,
-    fetch_bytes: u64,
-    staged: bool,
+    valid: Masks,
+    /// With a policy that has a stage in memory, the cached lines that are in that stage.
+    in_memory: Option<Masks>,
+    fetch_shift: u32,
     /// Counts of each window, never empty.
     counts: Vec<EngineCounts>,
     /// The window of the request that is under way.
@@ -116,15 +92,14 @@ struct Lines {
 
 impl Lines {
     fn reserve(&mut self, id: u32) {
-        let needed = id as usize + 1;
-        if self.valid.len() < needed {
-            self.valid.resize(needed.next_power_of_two(), 0);
-            self.on_flash.resize(needed.next_power_of_two(), false);
+        self.valid.cover(id);
+        if let Some(in_memory) = &mut self.in_memory {
+            in_memory.cover(id);
         }
     }
 
-    fn enter_window(&mut self, window: u32) {
-        self.window = window as usize;
+    fn enter_window(&mut self, window: u16) {
+        self.window = usize::from(window);
         if self.counts.len() <= self.window {
             self.counts.resize(self.window + 1, EngineCounts::default());
         }
@@ -135,21 +110,32 @@ impl Lines {
     }
 
     fn bytes_of(&self, sub_blocks: u64) -> f64 {
-        f64::from(sub_blocks.count_ones()) * self.fetch_bytes as f64
+        f64::from(sub_blocks.count_ones()) * (1u64 << self.fetch_shift) as f64
+    }
+
+    /// Whether a cached line is on flash.
+    #[inline]
+    fn is_on_flash(&self, id: u32) -> bool {
+        self.in_memory.as_ref().is_none_or(|lines| lines.get(id) == 0)
     }
 
     /// Sub-blocks become valid; those of a line on flash are written to it.
     fn fill(&mut self, id: u32, sub_blocks: u64) {
-        self.valid[id as usize] |= sub_blocks;
-        if self.on_flash[id as usize] {
+        self.valid.add(id, sub_blocks);
+        if self.is_on_flash(id) {
             let bytes = self.bytes_of(sub_blocks);
             self.counts().flash_write_bytes += bytes;
         }
     }
 
     fn drop_line(&mut self, id: u32) {
-        self.valid[id as usize] = 0;
-        self.on_flash[id as usize] = false;
+        self.valid.clear(id);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.valid.memory_bytes()
+            + self.in_memory.as_ref().map_or(0, Masks::memory_bytes)
+            + self.counts.capacity() * size_of::<EngineCounts>()
     }
 }
 
@@ -160,8 +146,10 @@ impl EvictionSink for Lines {
     }
 
     fn promoted(&mut self, key: u64) {
-        self.on_flash[key as usize] = true;
-        let bytes = self.bytes_of(self.valid[key as usize]);
+        if let Some(in_memory) = &mut self.in_memory {
+            in_memory.clear(key as u32);
+        }
+        let bytes = self.bytes_of(self.valid.get(key as u32));
         self.counts().flash_write_bytes += bytes;
     }
 }
@@ -172,12 +160,15 @@ struct Engine<P> {
     write_mode: WriteMode,
     size_lines: u64,
     miniature: Miniature,
+    /// Pieces of later samples are not its own.
+    sample: u16,
     request_missed: bool,
     request_cold: bool,
     first_touches: u64,
     parts: Parts,
+    cut: CutRequests,
     /// The window that `lines` counts in.
-    window: u32,
+    window: u16,
     lines: Lines,
 }
 
@@ -186,16 +177,20 @@ impl<P: Policy> Engine<P> {
     fn insert(&mut self, piece: &Piece, flash_bytes: f64) -> bool {
         self.admission
             .observe_fill(self.policy.len(), self.policy.capacity());
-        if !self.admission.admit(piece.key, piece.time_ns, flash_bytes as u64) {
+        if piece.is_bypassed()
+            || !self
+                .admission
+                .admit(u64::from(piece.id), piece.time_ns, flash_bytes as u64)
+        {
             self.lines.counts().refused += 1.0;
             return false;
         }
-        let access = self.policy.access_with(u64::from(piece.id), &mut self.lines);
-        let inserted = access != (Access::Miss { inserted: false });
-        if inserted && !self.lines.staged {
-            self.lines.on_flash[piece.id as usize] = true;
+        // A newcomer is in memory unless the policy says on the way that it is promoted.
+        if let Some(in_memory) = &mut self.lines.in_memory {
+            in_memory.add(piece.id, 1);
         }
-        inserted
+        let access = self.policy.access_with(u64::from(piece.id), &mut self.lines);
+        access != (Access::Miss { inserted: false })
     }
 
     /// The bytes of the piece that the cache serves.
@@ -203,24 +198,24 @@ impl<P: Policy> Engine<P> {
         let id = piece.id;
         // Promotion happens within `touch` only in policies that write nothing then: it moves no line to flash.
         let resident = self.policy.touch(u64::from(id));
+        let touched = piece.touched(self.lines.fetch_shift);
         let missing = if resident {
-            piece.touched & !self.lines.valid[id as usize]
+            touched & !self.lines.valid.get(id)
         } else {
-            piece.touched
+            touched
         };
         if resident && missing == 0 {
-            self.admission.saw_hit(piece.key, u64::from(piece.bytes));
-            return piece.bytes;
+            return piece.bytes();
         }
         let fetched = self.lines.bytes_of(missing);
         if resident || self.insert(piece, fetched) {
             self.lines.fill(id, missing);
             self.lines.counts().backing_read_bytes += fetched;
         } else {
-            self.lines.counts().backing_read_bytes += f64::from(piece.bytes);
+            self.lines.counts().backing_read_bytes += f64::from(piece.bytes());
         }
         // A missing sub-block that the request covers in part counts as if it were covered whole: never too many hits.
-        piece.bytes.saturating_sub(fetched as u32)
+        piece.bytes().saturating_sub(fetched as u32)
     }
 
     /// The bytes of the piece whose line is cached: all or none.
@@ -229,59 +224,61 @@ impl<P: Policy> Engine<P> {
         if self.write_mode == WriteMode::Invalidate {
             self.lines.drop_line(id);
             return if self.policy.remove(u64::from(id)) {
-                piece.bytes
+                piece.bytes()
             } else {
                 0
             };
         }
         let resident = self.policy.touch(u64::from(id));
         let allocate = self.write_mode == WriteMode::Allocate;
-        if resident {
-            self.admission.saw_hit(piece.key, u64::from(piece.bytes));
-        }
-        if resident || (allocate && self.insert(piece, f64::from(piece.bytes))) {
+        if resident || (allocate && self.insert(piece, f64::from(piece.bytes()))) {
             // A sub-block that is written in part stays as valid as it was: the write is applied to the copy.
-            let kept = piece.covered | (piece.touched & self.lines.valid[id as usize]);
-            self.lines.valid[id as usize] |= piece.covered;
-            if self.lines.on_flash[id as usize] && kept != 0 {
-                let bytes = f64::from(piece.bytes).min(self.lines.bytes_of(kept));
+            let covered = piece.covered(self.lines.fetch_shift);
+            let kept = covered | (piece.touched(self.lines.fetch_shift) & self.lines.valid.get(id));
+            self.lines.valid.add(id, covered);
+            if self.lines.is_on_flash(id) && kept != 0 {
+                let bytes = f64::from(piece.bytes()).min(self.lines.bytes_of(kept));
                 self.lines.counts().flash_write_bytes += bytes;
             }
         }
-        if resident { piece.bytes } else { 0 }
+        if resident { piece.bytes() } else { 0 }
     }
 
     fn count(&mut self, piece: &Piece, bytes_hit: u32) {
-        let hit = bytes_hit == piece.bytes;
+        let hit = bytes_hit == piece.bytes();
         let whole_requests = self.miniature.rate >= 1.0;
         self.request_missed |= !hit;
-        self.request_cold |= piece.first_touch;
-        self.first_touches += u64::from(piece.first_touch);
+        self.request_cold |= piece.is_first_touch();
+        self.first_touches += u64::from(piece.is_first_touch());
         let counts = self.lines.counts();
-        let counts = if piece.write {
+        let counts = if piece.is_write() {
             &mut counts.writes
         } else {
             &mut counts.reads
         };
-        counts.bytes += f64::from(piece.bytes);
+        counts.bytes += f64::from(piece.bytes());
         counts.bytes_hit += f64::from(bytes_hit);
-        // Of a sample, the lines of a region are there all or none: each region counts as a part of a request.
-        let share = match (whole_requests, piece.request_end) {
-            (true, true) => 1.0,
-            (true, false) => 0.0,
-            (false, _) => piece.region_share,
+        let ends = if whole_requests {
+            piece.ends_request()
+        } else {
+            piece.region_share > 0.0
         };
-        if share <= 0.0 {
+        if !ends {
             return;
         }
+        let share = if whole_requests {
+            1.0
+        } else {
+            self.cut.weight(piece)
+        };
         let hit_all = !self.request_missed;
         counts.requests += share;
         counts.requests_hit += if hit_all { share } else { 0.0 };
         counts.requests_cold += if self.request_cold { share } else { 0.0 };
         self.request_missed = false;
         self.request_cold = false;
-        if !piece.write && !whole_requests {
-            self.parts.add(piece.region, share, hit_all);
+        if !piece.is_write() && !whole_requests {
+            self.parts.add(piece.part, share, hit_all);
         }
     }
 }
@@ -289,7 +286,7 @@ impl<P: Policy> Engine<P> {
 impl<P: Policy> Consume for Engine<P> {
     fn consume(&mut self, pieces: &[Piece]) {
         for piece in pieces {
-            if piece.hash > self.miniature.threshold {
+            if piece.sample > self.sample {
                 continue;
             }
             if piece.window != self.window {
@@ -297,7 +294,7 @@ impl<P: Policy> Consume for Engine<P> {
                 self.lines.enter_window(piece.window);
             }
             self.lines.reserve(piece.id);
-            let bytes_hit = if piece.write {
+            let bytes_hit = if piece.is_write() {
                 self.write(piece)
             } else {
                 self.read(piece)
@@ -332,5 +329,12 @@ impl<P: Policy> Consume for Engine<P> {
             .iter()
             .map(|window| window.scaled(scale))
             .collect()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.policy.memory_bytes()
+            + self.admission.memory_bytes()
+            + self.lines.memory_bytes()
     }
 }

@@ -88,6 +88,12 @@ impl EngineCounts {
     }
 }
 
+/// The part of the sample that a region is in.
+#[inline]
+pub(super) fn part_of_region(region: u64) -> u8 {
+    (mix64(region) >> 61) as u8
+}
+
 /// Read requests and hits of eight independent parts of a sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Parts {
@@ -98,8 +104,8 @@ pub(super) struct Parts {
 impl Parts {
     /// Adds the share of a read request that lies in a sampled region.
     #[inline]
-    pub(super) fn add(&mut self, region: u64, share: f64, hit: bool) {
-        let part = (mix64(region) >> 61) as usize;
+    pub(super) fn add(&mut self, part: u8, share: f64, hit: bool) {
+        let part = usize::from(part);
         self.requests[part] += share;
         self.hits[part] += if hit { share } else { 0.0 };
     }
@@ -131,13 +137,13 @@ mod tests {
         let mut parts = Parts::default();
         assert!(parts.stderr().is_nan());
         for key in 0..4000u64 {
-            parts.add(key, 1.0, true);
+            parts.add(part_of_region(key), 1.0, true);
         }
         assert!(parts.stderr() < f64::MIN_POSITIVE);
         // Independent coin flips: the standard error of a ratio of 1/2 over n is 1/(2 sqrt n).
         let mut coins = Parts::default();
         for key in 0..40_000u64 {
-            coins.add(key, 1.0, mix64(key ^ 0xabcd) & 1 == 0);
+            coins.add(part_of_region(key), 1.0, mix64(key ^ 0xabcd) & 1 == 0);
         }
         let expected = 0.5 / 40_000f64.sqrt();
         assert!(

@@ -130,15 +130,6 @@ fn writes_that_invalidate_leave_nothing_behind() {
     assert!(result.counts.flash_write_bytes < allocating.counts.flash_write_bytes);
 }
 
-#[test]
-fn sub_block_masks() {
-    assert_eq!(bits(0, 63), u64::MAX);
-    assert_eq!(bits(2, 3), 0b1100);
-    assert_eq!(covered(0, 65_536, 12), 0xffff);
-    assert_eq!(covered(1, 8192, 12), 0b10);
-    assert_eq!(covered(100, 200, 12), 0);
-}
-
 fn io(offset_bytes: u64, length_bytes: u32, write: bool) -> TimedIo {
     let io = Io {
         offset_bytes,
@@ -222,6 +213,44 @@ fn a_write_makes_valid_only_what_it_covers_whole() {
     assert_eq!(counts.reads.requests_hit, 0.0, "no sub-block was covered whole");
     one.after(io(8192, 8192, true));
     assert_eq!(one.after(io(8192, 8192, false)).reads.requests_hit, 1.0);
+}
+
+/// What a curve of ten sizes costs for each line that it simulates.
+#[test]
+fn memory_grows_by_little_more_than_a_hundred_bytes_a_line() {
+    let lines = 100_000u64;
+    let sizes: Vec<u64> = (1..=10).map(|tenth| lines * tenth / 10).collect();
+    let bytes_per_line = |policy, line, fetch| {
+        let mut options = options(policy, line, fetch);
+        options.policy_options.s3_fifo.small_in_ram = true;
+        let mut sweep = EngineSweep::new(options, &sizes, Fidelity::Full);
+        let empty = sweep.memory_bytes();
+        sweep.access((0..lines).map(|step| io(step * line, 4096, false)), 1);
+        assert!(sweep.memory_bytes() > empty);
+        sweep.memory_bytes() as f64 / lines as f64
+    };
+    for policy in [PolicyKind::Lru, PolicyKind::S3Fifo] {
+        let whole = bytes_per_line(policy, 4096, 4096);
+        let parts = bytes_per_line(policy, 65_536, 4096);
+        assert!(whole < 140.0, "{policy}: {whole}");
+        // Ten sizes of sixteen bits instead of one, with an eighth to spare.
+        assert!((10.0..25.0).contains(&(parts - whole)), "{policy}: {parts}");
+    }
+}
+
+#[test]
+fn a_large_request_is_simulated_in_parts() {
+    let mut sweep = EngineSweep::new(options(PolicyKind::Lru, 4096, 4096), &[100], Fidelity::Full);
+    let longest = 1 << 30;
+    sweep.access((0..3).map(|turn| io(turn << 40, longest, false)), 1);
+    let pieces = u64::from(longest) / 4096;
+    assert_eq!(sweep.results()[0].distinct_lines, 3.0 * pieces as f64);
+    sweep.access((0..100_000).map(|_| io(0, 65_536, false)), 2);
+    let counts = sweep.results()[0].counts;
+    assert_eq!(
+        (counts.reads.requests, counts.reads.requests_hit),
+        (100_003.0, 99_999.0)
+    );
 }
 
 #[test]
@@ -375,4 +404,75 @@ proptest! {
         prop_assert!(counts.reads.bytes_hit + counts.backing_read_bytes >= counts.reads.bytes);
         prop_assert!(counts.reads.requests_hit <= counts.reads.requests && counts.reads.bytes_hit <= counts.reads.bytes);
     }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Skewed random reads of a disk beside readers that run through files again and again.
+    #[test]
+    fn a_miniature_with_stream_bypass_agrees_with_the_full_simulation(
+        seed in any::<u64>(),
+        readers in 1u64..12,
+        stream_share in 4u64..12,
+        cutoff_pages in prop::sample::select(vec![32u64, 256]),
+        policy in prop::sample::select(vec![PolicyKind::Lru, PolicyKind::S3Fifo]),
+    ) {
+        const FILE_PAGES: u64 = 4096;
+        let mut positions = vec![0u64; readers as usize];
+        let requests: Vec<TimedIo> = (0..120_000u64)
+            .map(|step| {
+                let random = crate::hash::mix64(step ^ seed);
+                if random % 20 < stream_share {
+                    let reader = (random >> 8) % readers;
+                    let position = &mut positions[reader as usize];
+                    let page = (1 << 20) + reader * FILE_PAGES + *position;
+                    *position = (*position + 16) % FILE_PAGES;
+                    return io(page * 4096, 65_536, false);
+                }
+                let page = ((random >> 8) % 60_000).min((random >> 30) % 60_000);
+                io(page * 4096, 4096 << ((random >> 50) % 3), random >> 62 == 0)
+            })
+            .collect();
+        let mut options = options(policy, 4096, 4096);
+        options.admission.stream_cutoff_bytes = Some(cutoff_pages * 4096);
+        options.sample_region_bytes = 1 << 18;
+        let run = |fidelity| {
+            let mut sweep = EngineSweep::new(options, &[6000, 24_000], fidelity);
+            sweep.access(requests.iter().copied(), 1);
+            sweep.results()
+        };
+        let full = run(Fidelity::Full);
+        let sample = run(Fidelity::Miniature { rate: 0.25, min_lines: 500, salt: seed });
+        for (truth, estimate) in full.iter().zip(&sample) {
+            prop_assert!(estimate.rate < 0.26 && truth.counts.refused > 0.0);
+            let error = |of: fn(&EngineCounts) -> f64| of(&estimate.counts) - of(&truth.counts);
+            let hits = error(|c| c.reads.requests_hit / c.reads.requests).abs();
+            prop_assert!(hits <= 4.0 * estimate.read_hit_stderr + 0.01, "{hits} {}", estimate.read_hit_stderr);
+            // What is refused lies in few files, so which of them are in the sample makes the error.
+            let refused = error(|c| c.refused / (c.reads.bytes + c.writes.bytes) * 4096.0).abs();
+            prop_assert!(refused <= 0.1, "{refused}");
+        }
+    }
+}
+
+#[test]
+fn what_is_a_stream_does_not_depend_on_the_size_and_a_hit_is_a_hit() {
+    let mut bypassing = options(PolicyKind::Lru, 65_536, 4096);
+    bypassing.admission.stream_cutoff_bytes = Some(1 << 20);
+    let mut sweep = EngineSweep::new(bypassing, &[4, 1024], Fidelity::Full);
+    for _ in 0..2 {
+        // 32 lines, of which the cutoff lets 16 in.
+        sweep.access((0..512u64).map(|page| io(page * 4096, 4096, false)), 1);
+        // Far from the first, so that the second round is a run of its own.
+        sweep.access(std::iter::once(io(1 << 40, 4096, false)), 1);
+    }
+    let [small, large] = [sweep.results()[0], sweep.results()[1]].map(|result| result.counts);
+    assert_eq!(small.reads.requests_hit, 0.0);
+    assert_eq!(
+        large.reads.requests_hit, 257.0,
+        "the lines below the cutoff, and the page between"
+    );
+    assert_eq!((small.refused, large.refused), (512.0, 512.0));
 }

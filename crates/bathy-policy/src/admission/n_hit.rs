@@ -74,7 +74,7 @@ impl Admission for NHit {
         }
         let slot = self.seen.find(key);
         if slot == NIL {
-            if self.order.len() == self.seen.slots() {
+            if self.order.len() == self.options.tracked_keys {
                 let oldest = self.order.pop_back(&mut self.seen.links);
                 self.seen.release(oldest);
             }
@@ -94,6 +94,10 @@ impl Admission for NHit {
 
     fn observe_fill(&mut self, resident_lines: usize, capacity_lines: usize) {
         self.filters = resident_lines as f64 >= capacity_lines as f64 * self.options.fill_trigger;
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.seen.memory_bytes()
     }
 
     fn name(&self) -> &'static str {

@@ -3,6 +3,11 @@
 //! A table of the streams that run at the moment, as bcache keeps one (Linux, Documentation/admin-guide/bcache.rst,
 //! `sequential_cutoff`): 128 streams, the least recently extended one is replaced. A miss that continues a stream
 //! whose run is already long enough is refused. Hits extend streams too, so a run over partly cached blocks counts.
+//! Small requests within one line add to the run, but a line never counts for more than its size, however often it
+//! is read.
+//!
+//! What is a stream depends on the requests alone and not on what is cached. So a simulation of several cache sizes
+//! needs one detector, and a simulation of a sample must show it the whole stream ([`StreamBypass::passes_by`]).
 //!
 //! Keys must be line numbers, with a volume's number in the upper bits: neighbouring lines have neighbouring keys.
 //! Renumbered or hashed keys have no streams.
@@ -19,6 +24,8 @@ pub struct StreamBypassOptions {
     pub streams: usize,
     /// The run from which on blocks are refused, in bytes.
     pub cutoff_bytes: u64,
+    /// Bytes of a line: the most that one key adds to a run.
+    pub line_bytes: u64,
 }
 
 impl Default for StreamBypassOptions {
@@ -26,6 +33,7 @@ impl Default for StreamBypassOptions {
         Self {
             streams: 128,
             cutoff_bytes: 1 << 20,
+            line_bytes: 65_536,
         }
     }
 }
@@ -35,10 +43,13 @@ impl Default for StreamBypassOptions {
 pub struct StreamBypass {
     /// The key that would continue each stream. Apart from the rest, so that the search reads a kilobyte.
     next_keys: Vec<u64>,
-    run_bytes: Vec<u64>,
+    /// Bytes of the lines before the one that each stream is in.
+    lines_before_bytes: Vec<u64>,
+    /// Bytes of the line that each stream is in.
+    last_line_bytes: Vec<u64>,
     extended_at: Vec<u64>,
     references: u64,
-    cutoff_bytes: u64,
+    options: StreamBypassOptions,
 }
 
 impl StreamBypass {
@@ -50,26 +61,34 @@ impl StreamBypass {
         assert!(options.streams >= 1, "at least one stream is followed");
         Self {
             next_keys: vec![u64::MAX; options.streams],
-            run_bytes: vec![0; options.streams],
+            lines_before_bytes: vec![0; options.streams],
+            last_line_bytes: vec![0; options.streams],
             extended_at: vec![0; options.streams],
             references: 0,
-            cutoff_bytes: options.cutoff_bytes,
+            options,
         }
+    }
+
+    /// Notes a reference, hit or miss, of `bytes` of the line, and says whether its run goes past the cache.
+    pub fn passes_by(&mut self, key: u64, bytes: u64) -> bool {
+        self.run_with(key, bytes) > self.options.cutoff_bytes
     }
 
     /// Notes a reference and returns the run that it belongs to, its own bytes included.
     fn run_with(&mut self, key: u64, bytes: u64) -> u64 {
         self.references += 1;
+        let next_key = key.wrapping_add(1);
         let continued = self.next_keys.iter().position(|&next| next == key);
         // The line that a stream has just read, again: small reads within one line. The stream stays where it is.
         let repeated = || {
             self.next_keys
                 .iter()
-                .position(|&next| next == key.wrapping_add(1) && next != 0)
+                .position(|&next| next == next_key && next != 0)
         };
         let stream = if let Some(stream) = continued {
-            self.next_keys[stream] = key.wrapping_add(1);
-            self.run_bytes[stream] += bytes;
+            self.next_keys[stream] = next_key;
+            self.lines_before_bytes[stream] += self.last_line_bytes[stream];
+            self.last_line_bytes[stream] = 0;
             stream
         } else if let Some(stream) = repeated() {
             stream
@@ -77,22 +96,38 @@ impl StreamBypass {
             let oldest = (0..self.extended_at.len())
                 .min_by_key(|&stream| self.extended_at[stream])
                 .unwrap_or(0);
-            self.next_keys[oldest] = key.wrapping_add(1);
-            self.run_bytes[oldest] = bytes;
+            self.next_keys[oldest] = next_key;
+            self.lines_before_bytes[oldest] = 0;
+            self.last_line_bytes[oldest] = 0;
             oldest
         };
         self.extended_at[stream] = self.references;
-        self.run_bytes[stream]
+        let in_line = &mut self.last_line_bytes[stream];
+        *in_line = in_line.saturating_add(bytes).min(self.options.line_bytes);
+        self.lines_before_bytes[stream] + *in_line
     }
 }
 
 impl Admission for StreamBypass {
     fn admit(&mut self, key: u64, _time_ns: u64, bytes: u64) -> bool {
-        self.run_with(key, bytes) <= self.cutoff_bytes
+        !self.passes_by(key, bytes)
     }
 
     fn saw_hit(&mut self, key: u64, bytes: u64) {
         self.run_with(key, bytes);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let arrays = [
+            &self.next_keys,
+            &self.lines_before_bytes,
+            &self.last_line_bytes,
+            &self.extended_at,
+        ];
+        arrays
+            .iter()
+            .map(|array| array.capacity() * size_of::<u64>())
+            .sum()
     }
 
     fn name(&self) -> &'static str {
@@ -142,11 +177,23 @@ mod tests {
         let mut bypass = StreamBypass::new(StreamBypassOptions {
             streams: 2,
             cutoff_bytes: 3 * LINE,
+            line_bytes: LINE,
         });
         bypass.saw_hit(10, LINE);
         bypass.saw_hit(11, LINE);
         assert!(bypass.admit(12, 0, LINE));
         assert!(bypass.admit(12, 0, LINE), "the same line again is no further");
         assert!(!bypass.admit(13, 0, LINE));
+    }
+
+    #[test]
+    fn small_reads_one_after_the_other_are_a_run_of_their_bytes() {
+        let mut bypass = StreamBypass::new(StreamBypassOptions::default());
+        let refused_from = (0..1024u64).find(|&page| bypass.passes_by(page / 16, 4096));
+        assert_eq!(
+            refused_from,
+            Some(256),
+            "256 pages of 4 KiB are exactly the cutoff"
+        );
     }
 }

@@ -1,0 +1,273 @@
+//! From requests to pieces: lines, renumbered, of the sample that any size needs, with the streams among them marked.
+
+use bathy_policy::admission::StreamBypassOptions;
+use bathy_policy::{Admission, StreamBypass};
+
+use super::counts::part_of_region;
+use super::{EngineOptions, TimedIo};
+use crate::hash::{DEFAULT_STRATA_BITS, SamplingHash};
+use crate::key_ids::KeyIds;
+use crate::simulate::Fidelity;
+
+/// Pieces that are made before the engines run over them: half a megabyte.
+pub(super) const PIECES_AT_ONCE: usize = 16_384;
+
+const WRITE: u8 = 1;
+const FIRST_TOUCH: u8 = 2;
+const REQUEST_END: u8 = 4;
+const BYPASSED: u8 = 8;
+const WHOLE: u8 = 16;
+
+/// A line of a request, renumbered, with what it touches. 32 bytes, because there are many.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub(super) time_ns: u64,
+    pub(super) id: u32,
+    /// First byte within the line.
+    pub(super) start: u32,
+    /// Byte after the last.
+    pub(super) end: u32,
+    /// With the last piece of a region, the share of the request's lines in the region; else 0.
+    pub(super) region_share: f32,
+    /// Window that the request counts in.
+    pub(super) window: u16,
+    /// Samples from this one on hold the line; see [`Splitter::sample_of`].
+    pub(super) sample: u16,
+    /// Part of the sample that the region is in.
+    pub(super) part: u8,
+    /// Requests of as many lines; [`LARGE`] when they are too long for the regions.
+    pub(super) likes: u8,
+    flags: u8,
+}
+
+const _: () = assert!(size_of::<Piece>() == 32);
+
+impl Piece {
+    #[inline]
+    pub(super) fn bytes(&self) -> u32 {
+        self.end - self.start
+    }
+
+    /// Sub-blocks touched.
+    #[inline]
+    pub(super) fn touched(&self, fetch_shift: u32) -> u64 {
+        bits(self.start >> fetch_shift, (self.end - 1) >> fetch_shift)
+    }
+
+    /// Sub-blocks covered whole.
+    #[inline]
+    pub(super) fn covered(&self, fetch_shift: u32) -> u64 {
+        covered(self.start, self.end, fetch_shift)
+    }
+
+    #[inline]
+    pub(super) fn is_write(&self) -> bool {
+        self.flags & WRITE != 0
+    }
+
+    #[inline]
+    pub(super) fn is_first_touch(&self) -> bool {
+        self.flags & FIRST_TOUCH != 0
+    }
+
+    /// The last piece of the request.
+    #[inline]
+    pub(super) fn ends_request(&self) -> bool {
+        self.flags & REQUEST_END != 0
+    }
+
+    /// The last piece of a request that lies in one region.
+    #[inline]
+    pub(super) fn ends_whole_request(&self) -> bool {
+        self.flags & WHOLE != 0
+    }
+
+    /// Part of a stream that goes past the cache: not admitted at a miss.
+    #[inline]
+    pub(super) fn is_bypassed(&self) -> bool {
+        self.flags & BYPASSED != 0
+    }
+}
+
+/// The [`Piece::likes`] of requests longer than half a region.
+pub(super) const LARGE: u8 = 0;
+/// Values of [`Piece::likes`].
+pub(super) const LIKES: usize = 160;
+
+/// Up to 32 lines by their number, then four steps to each power of two.
+fn likes(lines: u64, region_lines: u64) -> u8 {
+    if 2 * lines > region_lines {
+        return LARGE;
+    }
+    if lines <= 32 {
+        return lines as u8;
+    }
+    let log = lines.ilog2();
+    (32 + 4 * (log - 5) + 1 + (lines >> (log - 2) & 3) as u32) as u8
+}
+
+/// Splits the requests of one sweep. What it says of a piece is the same for every size.
+pub(super) struct Splitter {
+    options: EngineOptions,
+    /// Everything is simulated, nothing sampled.
+    full: bool,
+    /// The thresholds of the sizes' samples, each once, increasing.
+    thresholds: Vec<u64>,
+    ids: KeyIds,
+    region_bits: u32,
+    hash: SamplingHash,
+    /// It sees every piece, also those that are not sampled: a sample has no streams.
+    streams: Option<StreamBypass>,
+}
+
+impl Splitter {
+    pub(super) fn new(options: EngineOptions, fidelity: Fidelity, mut thresholds: Vec<u64>) -> Self {
+        thresholds.sort_unstable();
+        thresholds.dedup();
+        let streams = options.admission.stream_cutoff_bytes.map(|cutoff_bytes| {
+            StreamBypass::new(StreamBypassOptions {
+                cutoff_bytes,
+                line_bytes: options.line.bytes(),
+                ..StreamBypassOptions::default()
+            })
+        });
+        Self {
+            options,
+            full: fidelity == Fidelity::Full,
+            thresholds,
+            ids: KeyIds::new(),
+            region_bits: options.region_bits(),
+            hash: SamplingHash::new(salt(fidelity), DEFAULT_STRATA_BITS, options.region_bits()),
+            streams,
+        }
+    }
+
+    /// The number of the sample of a threshold: smaller samples have lower numbers, and larger ones hold them.
+    pub(super) fn sample_of(&self, threshold: u64) -> u16 {
+        self.thresholds.partition_point(|&other| other < threshold) as u16
+    }
+
+    /// Takes requests until there are [`PIECES_AT_ONCE`] pieces or no more requests; says whether there may be more.
+    pub(super) fn fill(
+        &mut self,
+        requests: &mut impl Iterator<Item = TimedIo>,
+        pieces: &mut Vec<Piece>,
+    ) -> bool {
+        pieces.clear();
+        while pieces.len() < PIECES_AT_ONCE {
+            let Some(request) = requests.next() else {
+                return false;
+            };
+            self.split(request, pieces);
+        }
+        true
+    }
+
+    /// Appends the sampled pieces of a request to `out`.
+    fn split(&mut self, request: TimedIo, out: &mut Vec<Piece>) {
+        let mut lines = self.options.line.pieces(request.io);
+        let line_share = 1.0 / lines.lines() as f64;
+        let likes = likes(lines.lines(), 1 << self.region_bits);
+        let mut first_region = None;
+        let mut share = 0.0;
+        let from = out.len();
+        let windows = self.options.windows;
+        let window = windows.map_or(0, |windows| windows.index(request.time_ns)) as u16;
+        let mut last_region = None;
+        loop {
+            let (start, end) = lines.peek_range();
+            let Some((key, bytes)) = lines.next() else { break };
+            let bypassed = self
+                .streams
+                .as_mut()
+                .is_some_and(|streams| streams.passes_by(key, u64::from(bytes)));
+            let region = key >> self.region_bits;
+            let first_region = *first_region.get_or_insert(region);
+            let whole = first_region == region && lines.is_done();
+            let hash = if self.full { 0 } else { self.hash.hash(key) };
+            let sample = self.sample_of(hash);
+            if usize::from(sample) == self.thresholds.len() {
+                continue;
+            }
+            match out[from..].last_mut() {
+                Some(before) if last_region == Some(region) => before.region_share = 0.0,
+                _ => share = 0.0,
+            }
+            last_region = Some(region);
+            share += line_share;
+            let known = self.ids.len();
+            let id = self.ids.id(key);
+            let flag = |holds: bool, flag: u8| if holds { flag } else { 0 };
+            out.push(Piece {
+                time_ns: request.time_ns,
+                id,
+                start,
+                end,
+                region_share: share as f32,
+                window,
+                sample,
+                part: part_of_region(region),
+                likes,
+                flags: flag(request.io.write, WRITE)
+                    | flag(self.ids.len() > known, FIRST_TOUCH)
+                    | flag(bypassed, BYPASSED)
+                    | flag(whole, WHOLE),
+            });
+        }
+        if let Some(last) = out[from..].last_mut() {
+            last.flags |= REQUEST_END;
+        }
+    }
+
+    /// Bytes held.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.ids.memory_bytes() + self.streams.as_ref().map_or(0, Admission::memory_bytes)
+    }
+}
+
+fn salt(fidelity: Fidelity) -> u64 {
+    match fidelity {
+        Fidelity::Full => 0,
+        Fidelity::Miniature { salt, .. } => salt,
+    }
+}
+
+/// The bits `first..=last`.
+fn bits(first: u32, last: u32) -> u64 {
+    (u64::MAX >> (63 - (last - first))) << first
+}
+
+/// Sub-blocks that `start..end` covers whole.
+fn covered(start: u32, end: u32, fetch_shift: u32) -> u64 {
+    let first = start.div_ceil(1 << fetch_shift);
+    let after = end >> fetch_shift;
+    if after > first { bits(first, after - 1) } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sub_block_masks() {
+        assert_eq!(bits(0, 63), u64::MAX);
+        assert_eq!(bits(2, 3), 0b1100);
+        assert_eq!(covered(0, 65_536, 12), 0xffff);
+        assert_eq!(covered(1, 8192, 12), 0b10);
+        assert_eq!(covered(100, 200, 12), 0);
+    }
+
+    #[test]
+    fn requests_are_like_those_of_about_as_many_lines() {
+        assert_eq!([1, 2, 31, 32].map(|lines| likes(lines, 64)), [1, 2, 31, 32]);
+        assert_eq!([33, 1 << 20].map(|lines| likes(lines, 64)), [LARGE; 2]);
+        assert_eq!(
+            likes(1, 1),
+            LARGE,
+            "single lines have no neighbours in their sample"
+        );
+        let all: Vec<u8> = (1..1u64 << 20).map(|lines| likes(lines, 1 << 24)).collect();
+        assert!(all.windows(2).all(|two| two[0] == two[1] || two[0] + 1 == two[1]));
+        assert!(usize::from(likes(1 << 30, 1 << 32)) < LIKES);
+    }
+}
