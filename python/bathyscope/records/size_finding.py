@@ -79,12 +79,16 @@ class Split:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StabilityWindow:
-    """The hit ratio of one part of the trace at the size recommended for the whole."""
+    """The hit ratio of one part of the trace at the size recommended for the whole.
+
+    `judged` says whether the verdict on stability counts it: the first window is cold, others may hold too few reads.
+    """
 
     window: str
     size_bytes: int
     read_requests: int
     read_hit_ratio: float
+    judged: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ TABLE_ROWS = 14
 GROUP_ROWS = 20
 _CALL_STYLES = {"worth it": "bold green", "not worth it": "bold yellow", "cannot tell": "bold yellow"}
 _BARS = "▁▂▃▄▅▆▇█"
+_NOT_JUDGED = "·"
 
 
 def write(
@@ -358,5 +359,7 @@ def _stability(finding: SizeFinding, out: Console) -> None:
     out.print(text(finding.stability_sentence))
     if len(finding.stability) > 1:
         shown = finding.stability[-60:]
-        bars = "".join(_BARS[min(7, int(8 * w.read_hit_ratio))] if w.read_requests else " " for w in shown)
+        bars = "".join(_BARS[min(7, int(8 * w.read_hit_ratio))] if w.judged else _NOT_JUDGED for w in shown)
         out.print(text(f"hits by window, 0 to 100%: {bars}", "dim"))
+        if not all(w.judged for w in shown):
+            out.print(text(f"{_NOT_JUDGED}: not counted, the cold first window and those of few reads", "dim"))

@@ -34,12 +34,13 @@ def judge_windows(
         and (row.group_kind, row.line_bytes, row.policy, row.admission)
         == ("all", whole.line_bytes, whole.policy, whole.admission)
     ]
-    windows = []
+    windows: list[StabilityWindow] = []
     for name in sorted({row.window for row in rows}, key=lambda text: (len(text), text)):
         mine = sorted((r for r in rows if r.window == name), key=lambda r: r.size_bytes)
         hit = float(np.interp(size, [r.size_bytes for r in mine], [r.read_hit_ratio for r in mine]))
-        windows.append(StabilityWindow(name, size, mine[0].read_requests, hit))
-    judged = [w for w in windows[1:] if w.read_requests >= LEAST_READS]
+        reads = mine[0].read_requests
+        windows.append(StabilityWindow(name, size, reads, hit, bool(windows) and reads >= LEAST_READS))
+    judged = [w for w in windows if w.judged]
     if len(judged) < 2:
         return tuple(windows), "Cannot tell whether the answer is stable: the trace is too short for windows.", None
     spread = max(w.read_hit_ratio for w in judged) - min(w.read_hit_ratio for w in judged)

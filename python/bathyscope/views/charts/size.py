@@ -111,14 +111,13 @@ def split(one: Split, theme: Theme = LIGHT) -> Drawing:
 
 
 def stability(finding: SizeFinding, theme: Theme = LIGHT) -> Drawing:
-    """Return the hit ratio of each window of the trace at the size that is judged; opacity says how much was read."""
-    most = max((w.read_requests for w in finding.stability), default=1) or 1
+    """Return the hit ratio of each window of the trace at the size that is judged; pale where it is not counted."""
     rows = tuple(
         {
             "window": int(w.window) + 1 if w.window.isdecimal() else place + 1,
             "hit": w.read_hit_ratio,
-            "share": w.read_requests / most,
-            "label": f"{100 * w.read_hit_ratio:.1f}% of {w.read_requests:,} reads",
+            "judged": w.judged,
+            "label": f"{100 * w.read_hit_ratio:.1f}% of {w.read_requests:,} reads{'' if w.judged else ', not counted'}",
         }
         for place, w in enumerate(finding.stability)
         if w.read_requests
@@ -129,7 +128,7 @@ def stability(finding: SizeFinding, theme: Theme = LIGHT) -> Drawing:
         scale=alt.Scale(domain=[0, 1]),
         axis=alt.Axis(labelExpr=PERCENT_LABEL, title="reads that hit", tickCount=5),
     )
-    opacity = alt.Opacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0.3, 1.0]), legend=None)
+    opacity = alt.Opacity("judged:N", scale=alt.Scale(domain=[False, True], range=[0.25, 1.0]), legend=None)
     tooltip = [alt.Tooltip("window:O"), alt.Tooltip("label:N", title="hits")]
     chart = (
         alt.Chart(named_rows())
@@ -137,7 +136,7 @@ def stability(finding: SizeFinding, theme: Theme = LIGHT) -> Drawing:
         .encode(x=x, y=y, opacity=opacity, tooltip=tooltip)
         .properties(height=180)
     )
-    about = "Share of reads that hit in each window of the trace; paler bars rest on fewer reads."
+    about = "Share of reads that hit in each window of the trace; pale bars are not counted: cold, or of few reads."
     return Drawing("stability", "Hits over time", about, chart, rows)
 
 

@@ -229,6 +229,16 @@ class TestStability:
         assert "is stable" in finding.stability_sentence
         assert len(finding.stability) == 4
 
+    def test_what_the_sentence_does_not_count_is_marked(self) -> None:
+        """The first window is cold, the third holds too few reads to tell."""
+        rows = _curve([0.4, 0.8, 0.81])
+        for hour, (ratio, reads) in enumerate([(0.1, 5000), (0.8, 5000), (0.0, 99), (0.78, 100)]):
+            rows += _curve([ratio] * 3, window=str(hour), read_requests=reads)
+        finding = build(to_table(CurvePoint, rows), _question())
+        assert [w.judged for w in finding.stability] == [False, True, False, True]
+        assert "over 2 windows" in finding.stability_sentence
+        assert "is stable" in finding.stability_sentence
+
     def test_changing_hours_are_not(self) -> None:
         finding = build(to_table(CurvePoint, self._windows([0.1, 0.8, 0.3])), _question())
         assert "not stable" in finding.stability_sentence
