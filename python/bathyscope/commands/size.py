@@ -174,7 +174,7 @@ def _run(ask: _Ask, request: CurveRequest, output: str, report: Path | None, *, 
     from bathyscope.analysis.sizing import build
     from bathyscope.analysis.sizing.refine import needed_hit_ratio, sizes_between
     from bathyscope.sources.curve_points import curve_points
-    from bathyscope.views import size as view
+    from bathyscope.views import render
 
     trace, caveats = inputs.open_trace(
         ask.traces,
@@ -204,7 +204,7 @@ def _run(ask: _Ask, request: CurveRequest, output: str, report: Path | None, *, 
 
         write_report(finding, report)
         sys.stderr.write(f"report: {report}\n")
-    view.write(finding, output, sys.stdout)
+    render(finding, output)
 
 
 def _latencies(ask: _Ask, found: TraceReport) -> tuple[LatencyDistribution | None, LatencyDistribution | None]:
