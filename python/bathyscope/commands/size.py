@@ -121,7 +121,7 @@ def size(  # noqa: PLR0917 - one parameter for each option
         fetch_bytes=None if fetch is None else parse_bytes(fetch),
         exact=exact,
         samples=samples,
-        extra_sizes_bytes=() if budget_bytes is None else (budget_bytes,),
+        extra_flash_bytes=() if budget_bytes is None else (budget_bytes,),
         window_s=window_s,
         threads=threads or os.cpu_count() or 1,
     )
@@ -261,6 +261,8 @@ def _question(
 
 
 def _caveats(ask: _Ask, request: CurveRequest, rows: list[CurvePoint], found: TraceReport) -> list[CaveatView]:
+    from bathyscope.sources.flash_share import SMALL_QUEUE_SHARE
+
     caveats = []
     sampled = [row.sampled_lines for row in rows if row.window == "all" and row.sampled_lines is not None]
     if sampled:
@@ -270,7 +272,11 @@ def _caveats(ask: _Ask, request: CurveRequest, rows: list[CurvePoint], found: Tr
         text = "prices and endurance are placeholders; --show-prices prints a file to fill in, --prices reads it"
         caveats.append(CaveatView("placeholder_prices", "note", text))
     if "s3-fifo" in request.policies:
-        text = "of an s3-fifo size, nine tenths are flash and a tenth is memory, the queue that newcomers must survive"
+        share = SMALL_QUEUE_SHARE["s3-fifo"]
+        text = (
+            f"of an s3-fifo size, {1 - share:.0%} are flash and {share:.0%} is memory, the queue that newcomers must "
+            "survive; life and cost are of the flash"
+        )
         caveats.append(CaveatView("small_queue_in_memory", "note", text))
     if found.first_errors:
         caveats.append(CaveatView("first_bad_record", "note", f"the first bad record: {found.first_errors[0]}"))

@@ -11,11 +11,14 @@ from bathyscope.records.finding import CaveatView, Figure
 class SizePoint:
     """One cache size of one curve, with everything that follows from its hit ratio.
 
-    Latencies are of reads; `backing_reads_left` is the share of read requests that still reach the backing
-    device. `life_years` is None when the trace has no time or the flash no stated endurance.
+    `size_bytes` is `flash_bytes` and `memory_bytes` together; life and cost are of the flash alone. Latencies are of
+    reads; `backing_reads_left` is the share of read requests that still reach the backing device. `life_years` is
+    None when the trace has no time or the flash no stated endurance.
     """
 
     size_bytes: int
+    flash_bytes: int
+    memory_bytes: int
     read_hit: Figure
     read_byte_hit: float
     write_hit: float
@@ -53,10 +56,11 @@ class SizeCurve:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SplitShare:
-    """What one group gets of a shared SSD, and what one GiB more would bring it."""
+    """What one group gets of a shared SSD, the memory that goes with it, and what one GiB of flash more would bring."""
 
     group_name: str
-    size_bytes: int
+    flash_bytes: int
+    memory_bytes: int
     read_hit_ratio: float
     hits_per_day: float | None
     marginal_hits_per_gib: float
@@ -64,7 +68,7 @@ class SplitShare:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Split:
-    """The best split of one SSD over the groups, for one line size and policy.
+    """The best split of one SSD over the groups, for one line size and policy. `budget_bytes` is flash.
 
     `hits` counts read requests over the trace; `hits_even` is what an even split would have had.
     """
@@ -93,13 +97,15 @@ class StabilityWindow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Advice:
-    """The answer in one sentence. `call` is worth it, not worth it or cannot tell."""
+    """The answer in one sentence. `call` is worth it, not worth it or cannot tell; only the first has a size."""
 
     call: str
     sentence: str
-    size_bytes: int | None
-    line_bytes: int | None
     reasons: tuple[str, ...]
+    size_bytes: int | None = None
+    flash_bytes: int | None = None
+    line_bytes: int | None = None
+    policy: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

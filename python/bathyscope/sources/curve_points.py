@@ -20,6 +20,7 @@ from bathyscope import _core
 from bathyscope.errors import AnalysisError, UsageError
 from bathyscope.records import CurvePoint
 from bathyscope.sources.block_trace import BlockTrace, TraceReport
+from bathyscope.sources.flash_share import flash_lines, largest_size_lines
 
 DEFAULT_SAMPLES = 32_768
 """Lines that a profile tracks at most."""
@@ -60,7 +61,9 @@ class Admission:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CurveRequest:
-    """What to simulate. `extra_sizes_bytes` join the grid; `window_s` None chooses; `samples` None decides by size."""
+    """What to simulate. Sizes with `extra_flash_bytes` of flash join the grid; `window_s` None chooses; `samples` None
+    decides by size.
+    """
 
     line_bytes: tuple[int, ...] = (4096, 16_384, 65_536, 262_144)
     policies: tuple[str, ...] = ("s3-fifo",)
@@ -69,7 +72,7 @@ class CurveRequest:
     fetch_bytes: int | None = None
     exact: bool = False
     samples: int | None = None
-    extra_sizes_bytes: tuple[int, ...] = ()
+    extra_flash_bytes: tuple[int, ...] = ()
     window_s: float | None = None
     threads: int = 1
     salt: int = 0
@@ -153,7 +156,11 @@ def curve_points(
         (group.kind, group.name, line, policy): (
             group,
             size_grid(
-                group.working_set_bytes, group.lines[line], line, max(request.line_bytes), request.extra_sizes_bytes
+                group.working_set_bytes,
+                group.lines[line],
+                line,
+                max(request.line_bytes),
+                [largest_size_lines(policy, flash // line) * line for flash in request.extra_flash_bytes],
             ),
         )
         for group in groups
@@ -371,6 +378,7 @@ def _points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iterator[Cu
             method="simulation" if full else "minisim",
             line_bytes=line,
             size_bytes=int(counts["size_lines"][i]) * line,
+            flash_bytes=flash_lines(engine.policy, int(counts["size_lines"][i])) * line,
             read_requests=group.reads[0],
             write_requests=group.writes[0],
             read_bytes=group.reads[1],
@@ -414,6 +422,7 @@ def _window_points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iter
             method="simulation" if full else "minisim",
             line_bytes=line,
             size_bytes=int(totals["size_lines"][i]) * line,
+            flash_bytes=flash_lines(engine.policy, int(totals["size_lines"][i])) * line,
             read_requests=round(read_requests),
             write_requests=round(write_requests),
             read_bytes=round(reads),

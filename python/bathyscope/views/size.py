@@ -66,6 +66,8 @@ def point_rows(finding: SizeFinding) -> list[dict[str, Any]]:
                     "admission": curve.admission,
                     "method": curve.method,
                     "size_bytes": point.size_bytes,
+                    "flash_bytes": point.flash_bytes,
+                    "memory_bytes": point.memory_bytes,
                     "read_hit_ratio": point.read_hit.value,
                     "read_hit_ratio_low": point.read_hit.low,
                     "read_hit_ratio_high": point.read_hit.high,
@@ -100,7 +102,7 @@ def main_curve(finding: SizeFinding) -> SizeCurve | None:
     whole = [c for c in finding.curves if c.group_kind == "all"]
     advised = [
         c for c in whole
-        if c.line_bytes == finding.advice.line_bytes and f"({c.policy})" in finding.advice.sentence
+        if (c.line_bytes, c.policy) == (finding.advice.line_bytes, finding.advice.policy)
     ]  # fmt: skip
     return next(iter(advised or whole), None)
 
@@ -175,7 +177,7 @@ def _new_table(*columns: str) -> Table:
 
 
 # What is left out first where a terminal is narrow: a number that is cut off is a wrong number.
-_DISPENSABLE = ("writes", "bytes", "flash/day", "fetch", "p99", "cost", "life")
+_DISPENSABLE = ("writes", "flash", "bytes", "flash/day", "fetch", "p99", "cost", "life")
 
 
 def _fitting(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]], out: Console) -> Table:
@@ -252,7 +254,8 @@ def thinned(sizes: Sequence[int], kept: Iterable[int | None]) -> list[int]:
 def _details(finding: SizeFinding, curve: SizeCurve, out: Console) -> None:
     """Print what follows from each size of the curve that the advice is about."""
     _title(out, f"What {format_size_short(curve.line_bytes)} lines cost and bring ({curve.policy}, {how(curve)})")
-    columns = ["cache", "reads", "bytes", "writes", "fetch", "flash/day", "life"]
+    with_memory = any(p.memory_bytes for p in curve.points)
+    columns = ["cache", *["flash"] * with_memory, "reads", "bytes", "writes", "fetch", "flash/day", "life"]
     with_latency = any(p.latency_ns_mean is not None for p in curve.points)
     with_p99 = any(p.latency_ns_p99 is not None for p in curve.points)
     with_cost = any(p.cost is not None for p in curve.points)
@@ -266,6 +269,7 @@ def _details(finding: SizeFinding, curve: SizeCurve, out: Console) -> None:
         fetch = "n/a" if point.fetch_amplification is None else f"{point.fetch_amplification:.2f}"
         cells = [
             format_bytes(point.size_bytes),
+            *[format_bytes(point.flash_bytes)] * with_memory,
             percent(point.read_hit.value),
             percent(point.read_byte_hit),
             percent(point.write_hit) if curve.write_requests else "n/a",
@@ -339,7 +343,7 @@ def _splits(finding: SizeFinding, main: SizeCurve | None, out: Console) -> None:
     for share in one.shares[:GROUP_ROWS]:
         table.add_row(
             text(clean(share.group_name)[:24]),
-            text(format_bytes(share.size_bytes) if share.size_bytes else "nothing"),
+            text(format_bytes(share.flash_bytes) if share.flash_bytes else "nothing"),
             text(percent(share.read_hit_ratio)),
             text("n/a" if share.hits_per_day is None else format_rate(share.hits_per_day)),
             text(format_rate(share.marginal_hits_per_gib)),

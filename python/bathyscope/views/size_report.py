@@ -147,6 +147,7 @@ def _main(finding: SizeFinding, curve: SizeCurve) -> dict[str, Any]:
         rows.append(
             {
                 "size": format_bytes(point.size_bytes),
+                "flash": format_bytes(point.flash_bytes),
                 "advised": table.is_advised(finding, curve, point),
                 "marks": ", ".join(marks),
                 "cells": [
@@ -187,7 +188,7 @@ def _split(split: Any) -> dict[str, Any]:
         "rows": [
             {
                 "name": labels.clean(share.group_name),
-                "size": format_bytes(share.size_bytes) if share.size_bytes else "nothing",
+                "size": format_bytes(share.flash_bytes) if share.flash_bytes else "nothing",
                 "hit": table.percent(share.read_hit_ratio),
                 "per_day": "n/a" if share.hits_per_day is None else format_rate(share.hits_per_day),
                 "more": format_rate(share.marginal_hits_per_gib),

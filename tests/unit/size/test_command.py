@@ -122,9 +122,9 @@ def test_a_budget_is_split_to_where_it_hits(bathy: Bathy, tmp_path: Path) -> Non
     assert code == 0
     (split,) = json.loads(out)["splits"]
     shares = {share["group_name"]: share for share in split["shares"]}
-    assert shares["loop"]["size_bytes"] == 400 << 10
+    assert shares["loop"]["flash_bytes"] == 400 << 10
     assert shares["loop"]["read_hit_ratio"] == pytest.approx(0.98)
-    assert shares["scan"]["size_bytes"] == 0
+    assert shares["scan"]["flash_bytes"] == 0
     table = bathy(path, "--by", "image", "--budget", "400K", "--line", "4K", "--policy", "lru")[1]
     assert "The best split of 400 KiB" in table
     assert all(len(row) <= 80 for row in table.splitlines())
@@ -197,7 +197,7 @@ def test_the_price_file_is_printed_and_read_back(bathy: Bathy, tmp_path: Path) -
     )
     assert code == 0
     point = json.loads(out)["curves"][0]["points"][0]
-    assert point["cost"] == pytest.approx(point["size_bytes"] / 2**30 * 2048)
+    assert point["cost"] == pytest.approx(point["flash_bytes"] / 2**30 * 2048)
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,14 @@ def _against(
     return reasons
 
 
+def size_words(point: SizePoint) -> str:
+    """Return a size as a sentence has it: "476 MiB of flash", with its parts where some of it is memory."""
+    if not point.memory_bytes:
+        return f"{format_bytes(point.size_bytes)} of flash"
+    flash, memory = format_bytes(point.flash_bytes), format_bytes(point.memory_bytes)
+    return f"{format_bytes(point.size_bytes)} ({flash} of flash, {memory} of memory)"
+
+
 def _life(years: float) -> str:
     """Return a life as a sentence has it: "4.2 years", or days where it is less than one year."""
     return f"{years:.1f} years" if years >= 1 else f"{years * 365:.0f} days"
@@ -121,15 +129,13 @@ def advise(
         return Advice(
             "cannot tell",
             f"Cannot tell: the trace holds {count} requests, fewer than {LEAST_READ_REQUESTS}.",
-            None,
-            None,
             (),
         )
     against = _against(curve, curves, hit, miss)
     if against:
-        return Advice("not worth it", f"Not worth it: {against[0]}.", None, None, tuple(against))
+        return Advice("not worth it", f"Not worth it: {against[0]}.", tuple(against))
     if curve.wanted is None and curve.wanted_reason is not None:
-        return Advice("not worth it", f"Not within reach: {curve.wanted_reason}.", None, None, (curve.wanted_reason,))
+        return Advice("not worth it", f"Not within reach: {curve.wanted_reason}.", (curve.wanted_reason,))
     chosen = chosen_point(curve)
     hit_ratio = chosen.read_hit.value or 0.0
     if hit_ratio < LEAST_HIT_RATIO:
@@ -137,7 +143,7 @@ def advise(
             f"{format_bytes(chosen.size_bytes)} with {format_size_short(curve.line_bytes)} lines "
             f"hit only {hit_ratio:.1%} of reads"
         )
-        return Advice("not worth it", f"Not worth it: {reason}.", None, None, (reason,))
+        return Advice("not worth it", f"Not worth it: {reason}.", (reason,))
     reasons = [
         f"{hit_ratio:.1%} of reads hit",
         f"{chosen.backing_reads_left:.1%} still reach the disks",
@@ -160,7 +166,15 @@ def advise(
     if curve.wanted is not None and chosen.size_bytes >= curve.points[-1].size_bytes:
         what += " (the largest size simulated)"
     sentence = (
-        f"Worth it: {format_bytes(chosen.size_bytes)} with {format_size_short(curve.line_bytes)} lines "
+        f"Worth it: {size_words(chosen)} with {format_size_short(curve.line_bytes)} lines "
         f"({curve.policy}) {what}; {reasons[0]}."
     )
-    return Advice("worth it", sentence, chosen.size_bytes, curve.line_bytes, tuple(reasons))
+    return Advice(
+        "worth it",
+        sentence,
+        tuple(reasons),
+        size_bytes=chosen.size_bytes,
+        flash_bytes=chosen.flash_bytes,
+        line_bytes=curve.line_bytes,
+        policy=curve.policy,
+    )

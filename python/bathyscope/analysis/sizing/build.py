@@ -69,6 +69,8 @@ def _size_point(row: CurvePoint, question: SizeQuestion) -> SizePoint:
             p99 = mixed_quantile_ns(question.hit, question.miss, row.read_hit_ratio, 0.99)
     return SizePoint(
         size_bytes=row.size_bytes,
+        flash_bytes=row.flash_bytes,
+        memory_bytes=row.size_bytes - row.flash_bytes,
         read_hit=Figure(
             row.read_hit_ratio,
             "",
@@ -81,10 +83,10 @@ def _size_point(row: CurvePoint, question: SizeQuestion) -> SizePoint:
         backing_reads_left=1.0 - row.read_hit_ratio,
         fetch_amplification=row.fetch_amplification,
         flash_write_bytes_per_day=per_day,
-        life_years=question.endurance.life_years(row.size_bytes, per_day),
+        life_years=question.endurance.life_years(row.flash_bytes, per_day),
         latency_ns_mean=mean,
         latency_ns_p99=p99,
-        cost=None if question.price_per_gib is None else row.size_bytes / GIB * question.price_per_gib,
+        cost=None if question.price_per_gib is None else row.flash_bytes / GIB * question.price_per_gib,
     )
 
 
@@ -95,7 +97,7 @@ def _wanted(points: Sequence[SizePoint], question: SizeQuestion) -> tuple[SizePo
     if question.target_latency_ns is not None:
         return _wanted_latency(points, question.target_latency_ns)
     if question.budget_bytes is not None:
-        fitting = [p for p in points if p.size_bytes <= question.budget_bytes]
+        fitting = [p for p in points if p.flash_bytes <= question.budget_bytes]
         return (fitting[-1], None) if fitting else (None, "the budget is smaller than the smallest simulated size")
     return None, None
 
@@ -150,6 +152,22 @@ def _curve(rows: list[CurvePoint], question: SizeQuestion) -> SizeCurve:
     )
 
 
+def _demand(curve: SizeCurve) -> Demand:
+    """Return the hits over flash. Where two sizes need the same flash, the larger one has more memory for it."""
+    hits = {p.flash_bytes: (p.read_hit.value or 0.0) * curve.read_requests for p in curve.points}
+    return Demand(
+        name=curve.group_name,
+        sizes_bytes=np.asarray(list(hits), dtype=np.float64),
+        hits=np.asarray(list(hits.values()), dtype=np.float64),
+    )
+
+
+def _memory_bytes(curve: SizeCurve, flash_bytes: int) -> int:
+    """Return the memory that goes with some flash, straight between the curve's points."""
+    flash, memory = [0, *(p.flash_bytes for p in curve.points)], [0, *(p.memory_bytes for p in curve.points)]
+    return int(np.interp(flash_bytes, flash, memory))
+
+
 def _splits(curves: Iterable[SizeCurve], question: SizeQuestion) -> tuple[Split, ...]:
     """Return the best split of the budget over the groups, one for each line size and policy."""
     if question.budget_bytes is None or question.by == "all":
@@ -161,16 +179,9 @@ def _splits(curves: Iterable[SizeCurve], question: SizeQuestion) -> tuple[Split,
     days = question.duration_s / DAY_S
     splits = []
     for (line_bytes, policy), members in sorted(grouped.items()):
-        demands = [
-            Demand(
-                name=c.group_name,
-                sizes_bytes=np.asarray([p.size_bytes for p in c.points], dtype=np.float64),
-                hits=np.asarray([(p.read_hit.value or 0.0) * c.read_requests for p in c.points], dtype=np.float64),
-            )
-            for c in members
-        ]
+        demands = [_demand(c) for c in members]
         allocations = split(demands, question.budget_bytes)
-        reads = {c.group_name: c.read_requests for c in members}
+        by_name = {c.group_name: c for c in members}
         splits.append(
             Split(
                 line_bytes=line_bytes,
@@ -179,8 +190,9 @@ def _splits(curves: Iterable[SizeCurve], question: SizeQuestion) -> tuple[Split,
                 shares=tuple(
                     SplitShare(
                         group_name=a.name,
-                        size_bytes=a.size_bytes,
-                        read_hit_ratio=a.hits / reads[a.name] if reads[a.name] else 0.0,
+                        flash_bytes=a.size_bytes,
+                        memory_bytes=_memory_bytes(by_name[a.name], a.size_bytes),
+                        read_hit_ratio=a.hits / max(1, by_name[a.name].read_requests),
                         hits_per_day=a.hits / days if days > 0 else None,
                         marginal_hits_per_gib=a.marginal_hits_per_gib,
                     )
@@ -241,12 +253,12 @@ def _latency_sentence(question: SizeQuestion) -> str:
     )
 
 
-def _cost_sentence(question: SizeQuestion, size_bytes: int | None) -> str:
-    if question.price_per_gib is None or size_bytes is None:
+def _cost_sentence(question: SizeQuestion, flash_bytes: int | None) -> str:
+    if question.price_per_gib is None or flash_bytes is None:
         return ""
-    cost = size_bytes / GIB * question.price_per_gib
+    cost = flash_bytes / GIB * question.price_per_gib
     return (
-        f"{format_bytes(size_bytes)} of flash cost {cost:,.2f} {question.currency} "
+        f"{format_bytes(flash_bytes)} of flash cost {cost:,.2f} {question.currency} "
         f"at {question.price_per_gib:g} {question.currency}/GiB ({question.price_source})."
     )
 
@@ -272,6 +284,6 @@ def build(points: pa.Table, question: SizeQuestion) -> SizeFinding:
         stability=stability,
         stability_sentence=stability_sentence,
         latency_sentence=_latency_sentence(question),
-        cost_sentence=_cost_sentence(question, advice.size_bytes),
+        cost_sentence=_cost_sentence(question, advice.flash_bytes),
         caveats=_caveats(question, curves),
     )

@@ -84,15 +84,15 @@ def split(one: Split, theme: Theme = LIGHT) -> Drawing:
         {
             "group": labels.clean(share.group_name)[:40],
             "place": place,
-            "size": share.size_bytes,
-            "label": f"{format_bytes(share.size_bytes)} · {100 * share.read_hit_ratio:.0f}% hit"
-            if share.size_bytes
+            "size": share.flash_bytes,
+            "label": f"{format_bytes(share.flash_bytes)} · {100 * share.read_hit_ratio:.0f}% hit"
+            if share.flash_bytes
             else "nothing",
             "more": f"{format_rate(share.marginal_hits_per_gib)} hits",
         }
         for place, share in enumerate(one.shares[:24])
     )
-    largest = max((share.size_bytes for share in one.shares), default=1)
+    largest = max((share.flash_bytes for share in one.shares), default=1)
     x = alt.X("size:Q", scale=alt.Scale(domain=[0, largest * 1.35]), axis=None)
     y = alt.Y(
         "group:N", sort=[str(row["group"]) for row in rows], axis=alt.Axis(title=None, labelLimit=190, ticks=False)
@@ -168,7 +168,7 @@ def _curve_rows(finding: SizeFinding, curve: SizeCurve, series: str) -> list[dic
         advised = (
             curve.group_kind == "all"
             and (finding.advice.size_bytes, finding.advice.line_bytes) == (point.size_bytes, curve.line_bytes)
-            and f"({curve.policy})" in finding.advice.sentence
+            and finding.advice.policy == curve.policy
         )
         if advised or point is curve.wanted or point is curve.knee:
             mark = "advised" if advised else "target met" if point is curve.wanted else "knee"

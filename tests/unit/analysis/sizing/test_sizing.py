@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -30,6 +31,7 @@ def _row(**changes: Any) -> CurvePoint:
         "flash_write_bytes": float(GIB), "duration_s": 86400.0, "sampled_lines": None,
     }  # fmt: skip
     hit = changes.get("read_hit_ratio", 0.5)
+    base["flash_bytes"] = changes.get("size_bytes", GIB)
     base |= {"read_hit_ratio_low": hit, "read_hit_ratio_high": hit} | changes
     return CurvePoint(**base)
 
@@ -216,6 +218,42 @@ class TestAdvice:
         assert "1.00 EUR" in finding.cost_sentence
 
 
+class TestFlashAndMemory:
+    """A policy that keeps a tenth of its lines in memory buys nine tenths of the size as flash."""
+
+    ROWS = tuple(
+        _row(size_bytes=10 * i * GIB, flash_bytes=9 * i * GIB, read_hit_ratio=h) for i, h in ((1, 0.5), (2, 0.8))
+    )
+
+    def test_life_and_cost_are_of_the_flash(self) -> None:
+        question = _question(price_per_gib=0.5, currency="EUR", endurance=Endurance(drive_writes_per_day=1.0))
+        finding = build(to_table(CurvePoint, self.ROWS), question)
+        point = finding.curves[0].points[0]
+        assert (point.flash_bytes, point.memory_bytes) == (9 * GIB, GIB)
+        # 1 GiB a day on 9 GiB of one drive write a day over five years.
+        assert point.life_years == pytest.approx(45.0)
+        assert point.cost == pytest.approx(4.5)
+        assert "20.0 GiB (18.0 GiB of flash, 2.00 GiB of memory)" in finding.advice.sentence
+        assert (finding.advice.size_bytes, finding.advice.flash_bytes) == (20 * GIB, 18 * GIB)
+        assert finding.cost_sentence.startswith("18.0 GiB of flash cost 9.00 EUR")
+
+    def test_a_budget_is_flash(self) -> None:
+        advice = build(to_table(CurvePoint, self.ROWS), _question(budget_bytes=18 * GIB)).advice
+        assert advice.flash_bytes == 18 * GIB
+
+    def test_a_split_shares_flash_out_and_says_how_much_memory_goes_with_it(self) -> None:
+        rows = [*self.ROWS] + [dataclasses.replace(r, group_kind="osd", group_name="osd.0") for r in self.ROWS]
+        # Two sizes of the same flash: the larger has more memory, and it is the one that counts.
+        tiny = [
+            _row(size_bytes=s, flash_bytes=100, read_hit_ratio=h, group_kind="osd", group_name="osd.1")
+            for s, h in ((110, 0.1), (120, 0.2))
+        ]
+        finding = build(to_table(CurvePoint, rows + tiny), _question(by="osd", budget_bytes=18 * GIB + 100))
+        shares = {s.group_name: s for s in finding.splits[0].shares}
+        assert (shares["osd.0"].flash_bytes, shares["osd.0"].memory_bytes) == (18 * GIB, 2 * GIB)
+        assert (shares["osd.1"].flash_bytes, shares["osd.1"].read_hit_ratio) == (100, pytest.approx(0.2))
+
+
 class TestStability:
     @staticmethod
     def _windows(ratios: list[float]) -> list[CurvePoint]:
@@ -258,7 +296,7 @@ def test_the_split_over_groups_is_reported_with_what_an_even_split_would_bring()
     rows += _curve([0.0, 0.0, 0.0], group_kind="osd", group_name="osd.1")
     finding = build(to_table(CurvePoint, rows), _question(by="osd", budget_bytes=2 * GIB))
     (found,) = finding.splits
-    assert [(s.group_name, s.size_bytes) for s in found.shares] == [("osd.0", 2 * GIB), ("osd.1", 0)]
+    assert [(s.group_name, s.flash_bytes) for s in found.shares] == [("osd.0", 2 * GIB), ("osd.1", 0)]
     assert found.hits == pytest.approx(0.95 * 100_000)
     assert found.hits_even == pytest.approx(0.9 * 100_000)
 
