@@ -78,6 +78,10 @@ def size(  # noqa: PLR0917 - one parameter for each option
     tbw: Annotated[
         str | None, typer.Option(help="Total bytes that may be written, decimal as on data sheets: 600T.")
     ] = None,
+    min_life: Annotated[
+        str | None,
+        typer.Option(help="Life of the flash that an advised size must reach: 3y, 200d, 0; default: warranty."),
+    ] = None,
     prices: Annotated[Path | None, typer.Option(help="YAML price file.")] = None,
     flash: Annotated[str | None, typer.Option(help="Kind of flash in the price file; default: the first.")] = None,
     show_prices: Annotated[bool, typer.Option("--show-prices", help="Print the packaged price file.")] = False,
@@ -139,6 +143,7 @@ def size(  # noqa: PLR0917 - one parameter for each option
         miss_latency=miss_latency,
         dwpd=dwpd,
         tbw_bytes=_promised_bytes(tbw),
+        min_life_years=flash_price.warranty_years if min_life is None else inputs.parse_years(min_life),
         prices=price_file,
         flash_name=flash_name,
         flash=flash_price,
@@ -164,6 +169,7 @@ class _Ask:
     miss_latency: str | None
     dwpd: float | None
     tbw_bytes: int | None
+    min_life_years: float
     prices: Prices
     flash_name: str
     flash: FlashPrice
@@ -254,6 +260,7 @@ def _question(
         hit=hit,
         miss=miss,
         endurance=endurance,
+        min_life_years=ask.min_life_years,
         price_per_gib=ask.flash.price_per_gib,
         currency=ask.prices.currency,
         price_source=source,

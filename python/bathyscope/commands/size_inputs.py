@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bathyscope.store import RunDirectory
 
 BY = ("all", "image", "osd", "pool", "node")
+_LIFE = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*(y|mo|d)?\s*$", re.IGNORECASE)
 _DURATION = re.compile(r"^\s*[0-9.]+\s*(ns|us|µs|ms|s)\s*$", re.IGNORECASE)
 
 
@@ -44,6 +45,14 @@ def parse_ratio(text: str) -> float:
     if not 0.0 < value <= 1.0:
         raise UsageError(f"'{text}' is not a hit ratio", hint="0.9 or 90%")
     return value
+
+
+def parse_years(text: str) -> float:
+    """Return the years that "3y", "18mo", "200d" or "3" stand for, 0 or more. Raises UsageError."""
+    match = _LIFE.match(text)
+    if match is None:
+        raise UsageError(f"'{text}' is no life of flash", hint="3y, 18mo, 200d, or 0 for any")
+    return float(match[1]) / {"d": 365.0, "mo": 12.0}.get((match[2] or "y").lower(), 1.0)
 
 
 def parse_admission(text: str) -> Admission:
@@ -227,4 +236,5 @@ __all__ = [
     "parse_admission",
     "parse_list",
     "parse_ratio",
+    "parse_years",
 ]

@@ -97,7 +97,11 @@ class StabilityWindow:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Advice:
-    """The answer in one sentence. `call` is worth it, not worth it or cannot tell; only the first has a size."""
+    """The answer in one sentence, and its reasons, of which the sentence may hold the first.
+
+    `call` is worth it, wears out, not worth it or cannot tell. Only the first has a size; line size and policy are
+    those of the curve that the answer is about, whatever it is.
+    """
 
     call: str
     sentence: str
@@ -106,6 +110,11 @@ class Advice:
     flash_bytes: int | None = None
     line_bytes: int | None = None
     policy: str | None = None
+
+    @property
+    def further_reasons(self) -> tuple[str, ...]:
+        """The reasons that the sentence does not say itself."""
+        return tuple(reason for reason in self.reasons if reason not in self.sentence)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -24,7 +25,12 @@ from bathyscope.views.terminal import console, text
 
 TABLE_ROWS = 14
 GROUP_ROWS = 20
-_CALL_STYLES = {"worth it": "bold green", "not worth it": "bold yellow", "cannot tell": "bold yellow"}
+_CALL_STYLES = {
+    "worth it": "bold green",
+    "wears out": "bold yellow",
+    "not worth it": "bold yellow",
+    "cannot tell": "bold yellow",
+}
 _BARS = "▁▂▃▄▅▆▇█"
 _NOT_JUDGED = "·"
 
@@ -110,8 +116,8 @@ def main_curve(finding: SizeFinding) -> SizeCurve | None:
 def write_table(finding: SizeFinding, out: Console) -> None:
     """Print the answer for people, within 80 columns."""
     out.print(text(finding.advice.sentence, _CALL_STYLES.get(finding.advice.call, "bold")))
-    for reason in finding.advice.reasons:
-        out.print(text(f"  - {reason}"))
+    for reason in finding.advice.further_reasons:
+        out.print(Padding(text(f"- {reason}"), (0, 0, 0, 2), expand=False))
     out.print(text(trace_line(finding), "dim"))
     main = main_curve(finding)
     for policy in dict.fromkeys(c.policy for c in finding.curves if c.group_kind == "all"):

@@ -14,7 +14,7 @@ from bathyscope.views.charts import PAGE, Drawing
 from bathyscope.views.charts import size as charts
 from bathyscope.views.report.frame import render_page, write_page
 
-_BADGES = {"worth it": "ok", "not worth it": "warn", "cannot tell": "warn"}
+_BADGES = {"worth it": "ok", "wears out": "warn", "not worth it": "warn", "cannot tell": "warn"}
 
 
 def write(finding: SizeFinding, path: Path | str) -> Path:
@@ -85,7 +85,7 @@ def _content(finding: SizeFinding, drawings: dict[str, Drawing]) -> dict[str, An
         "call": finding.advice.call,
         "badge": _BADGES.get(finding.advice.call, "warn"),
         "headline": labels.clean(finding.advice.sentence),
-        "reasons": [labels.clean(reason) for reason in finding.advice.reasons],
+        "reasons": [labels.clean(reason) for reason in finding.advice.further_reasons],
         "facts": _facts(finding, main),
         "policies": [
             {"name": policy, "chart": f"curves-{place}", "curves": [_curve(c) for c in whole if c.policy == policy]}

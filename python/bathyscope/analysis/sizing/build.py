@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from bathyscope.analysis.sizing.advice import advise, main_curve
+from bathyscope.analysis.sizing.advice import advise
+from bathyscope.analysis.sizing.choice import Floor, main_curve
 from bathyscope.analysis.sizing.endurance import Endurance
 from bathyscope.analysis.sizing.knee import knee_index
 from bathyscope.analysis.sizing.latency import LatencyDistribution, mixed_mean_ns, mixed_quantile_ns
@@ -28,7 +29,8 @@ class SizeQuestion:
     """What was asked, and what the answer may lean on beside the curves.
 
     `hit` and `miss` are read latencies of flash and of the backing device; either may be None, then no
-    latency is expected. Exactly one of the targets may be set.
+    latency is expected. At most one of the targets may be set. `min_life_years` is the least life of the flash that a
+    size to advise must have, 0 for any.
     """
 
     sources: tuple[str, ...]
@@ -42,6 +44,7 @@ class SizeQuestion:
     hit: LatencyDistribution | None = None
     miss: LatencyDistribution | None = None
     endurance: Endurance = dataclasses.field(default_factory=Endurance)
+    min_life_years: float = 0.0
     price_per_gib: float | None = None
     currency: str = ""
     price_source: str = ""
@@ -270,8 +273,13 @@ def build(points: pa.Table, question: SizeQuestion) -> SizeFinding:
     """
     curves = tuple(_curve(rows, question) for rows in _curve_rows(points))
     splits = _splits(curves, question)
-    stability, stability_sentence, stable = judge_windows(points, main_curve(curves), has_time=question.duration_s > 0)
-    advice = advise(curves, splits, question.hit, question.miss, stable=stable)
+    floor = Floor(question.min_life_years, question.budget_bytes)
+    stability, stability_sentence, stable = judge_windows(
+        points, main_curve(curves, floor), floor, has_time=question.duration_s > 0
+    )
+    advice = advise(
+        curves, splits, question.hit, question.miss, stable=stable, floor=floor, endurance=question.endurance
+    )
     return SizeFinding(
         sources=question.sources,
         events=question.events,

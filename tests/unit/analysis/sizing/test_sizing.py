@@ -187,6 +187,14 @@ class TestAdvice:
         assert advice.call == "not worth it"
         assert word in advice.sentence
 
+    def test_what_is_not_worth_it_is_said_of_the_curve_that_is_shown(self) -> None:
+        rows = [*_curve([0.01, 0.02], line_bytes=4096), *_curve([0.02, 0.05], line_bytes=65_536)]
+        advice = build(to_table(CurvePoint, rows), _question()).advice
+        assert (advice.call, advice.line_bytes, advice.policy) == ("not worth it", 65_536, "s3-fifo")
+        assert (advice.size_bytes, advice.flash_bytes) == (None, None)
+        assert advice.reasons
+        assert advice.further_reasons == ()
+
     def test_too_few_requests_cannot_tell(self) -> None:
         rows = _curve([0.4, 0.8], read_requests=10, write_requests=10)
         assert build(to_table(CurvePoint, rows), _question()).advice.call == "cannot tell"
