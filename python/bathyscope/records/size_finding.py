@@ -33,11 +33,16 @@ class SizePoint:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizeCurve:
-    """One curve: a group, a line size, a policy."""
+    """One curve: a group, a line size, a policy.
+
+    `write_gap_ratio` is the part of the fetch units touched by writes that the writes left unwritten; at least that
+    share of those units was written in part. None when nothing is written or writes never enter the cache.
+    """
 
     group_kind: str
     group_name: str
     line_bytes: int
+    fetch_bytes: int
     policy: str
     admission: str
     method: str
@@ -48,6 +53,7 @@ class SizeCurve:
     write_bytes: int
     working_set_bytes: int
     cold_read_ratio: float
+    write_gap_ratio: float | None
     points: tuple[SizePoint, ...]
     knee: SizePoint | None
     wanted: SizePoint | None

@@ -80,7 +80,10 @@ class CurveRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Group:
-    """A group and what the first pass knows of it, by line size."""
+    """A group and what the first pass knows of it: reads and writes as (requests, bytes), the rest by line size.
+
+    `lines` are distinct lines, `accesses` references to lines, `written` those of writes.
+    """
 
     kind: str
     name: str
@@ -90,6 +93,7 @@ class _Group:
     writes: tuple[int, int]
     lines: dict[int, float]
     accesses: dict[int, int]
+    written: dict[int, int]
     exact: bool
 
     @property
@@ -145,7 +149,7 @@ def curve_points(
         return None if progress is None else lambda events, done: progress(name, events, done, trace.extent)
 
     samples = None if request.exact else (request.samples or DEFAULT_SAMPLES)
-    first = trace.new_profile_pass(request.line_bytes, max_lines=samples, salt=request.salt)
+    first = trace.new_profile_pass(_profiled_bytes(request), max_lines=samples, salt=request.salt)
     trace.feed(first, threads=request.threads, progress=tell("profile"))
     report = trace.report(first)
     groups = _groups(trace, first)
@@ -210,6 +214,20 @@ def _check(request: CurveRequest) -> None:
             raise UsageError(f"there is no policy '{policy}'", hint="there are: " + " ".join(known))
 
 
+def _profiled_bytes(request: CurveRequest) -> list[int]:
+    """Return the line sizes, and the fetch size: how much of its units the writes cover is counted there."""
+    return sorted({*request.line_bytes, *([] if request.fetch_bytes is None else [request.fetch_bytes])})
+
+
+def _write_gap_ratio(group: _Group, line_bytes: int, request: CurveRequest) -> float | None:
+    """Return the part of the fetch units touched by writes that the writes left unwritten."""
+    unit = request.fetch_bytes or line_bytes
+    touched_bytes = group.written[unit] * unit
+    if touched_bytes == 0 or request.on_write == "invalidate":
+        return None
+    return 1.0 - group.writes[1] / touched_bytes
+
+
 def _groups(trace: BlockTrace, first: _core.ProfilePass) -> list[_Group]:
     """Return the whole trace, and then its groups by reads; the smallest join in one."""
     whole = dict(first.whole_profiles())
@@ -252,6 +270,7 @@ def _group(
         writes=(totals("write", 1), totals("write", 2)),
         lines={line: sum(profiles[line].distinct_lines for profiles in members) for line in lines},
         accesses={line: sum(profiles[line].totals("all")[0] for profiles in members) for line in lines},
+        written={line: sum(profiles[line].totals("write")[0] for profiles in members) for line in lines},
         exact=all(profile.exact for profiles in members for profile in profiles.values()),
     )
 
@@ -377,6 +396,7 @@ def _points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iterator[Cu
             admission=request.admission.name,
             method="simulation" if full else "minisim",
             line_bytes=line,
+            fetch_bytes=request.fetch_bytes or line,
             size_bytes=int(counts["size_lines"][i]) * line,
             flash_bytes=flash_lines(engine.policy, int(counts["size_lines"][i])) * line,
             read_requests=group.reads[0],
@@ -391,6 +411,7 @@ def _points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iterator[Cu
             write_hit_ratio=float(_ratio(counts["write_requests_hit"], counts["write_requests"])[i]),
             cold_read_ratio=float(cold),
             fetch_amplification=float(fetched[i]) if group.reads[1] else None,
+            write_gap_ratio=_write_gap_ratio(group, line, request),
             flash_write_bytes=float(counts["flash_write_bytes"][i] * scale[i]),
             duration_s=report.duration_s,
             # A size that was simulated in full is exact beside others that were not; the curve is called by the rest.
@@ -421,6 +442,7 @@ def _window_points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iter
             admission=request.admission.name,
             method="simulation" if full else "minisim",
             line_bytes=line,
+            fetch_bytes=request.fetch_bytes or line,
             size_bytes=int(totals["size_lines"][i]) * line,
             flash_bytes=flash_lines(engine.policy, int(totals["size_lines"][i])) * line,
             read_requests=round(read_requests),
@@ -436,6 +458,8 @@ def _window_points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iter
             write_hit_ratio=float(write_hit[i, w]),
             cold_read_ratio=float(cold[i, w]),
             fetch_amplification=float(counts["backing_read_bytes"][i, w] / reads) if reads else None,
+            # The first pass does not know windows.
+            write_gap_ratio=None,
             flash_write_bytes=float(counts["flash_write_bytes"][i, w]),
             duration_s=min(window_ns / 1e9, max(0.0, report.duration_s - w * window_ns / 1e9)),
             sampled_lines=None if full else int(totals["sampled_lines"][i]),

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from bathyscope.analysis.sizing.advice import advise
+from bathyscope.analysis.sizing.caveats import caveats_of
 from bathyscope.analysis.sizing.choice import Floor, main_curve
 from bathyscope.analysis.sizing.endurance import Endurance
 from bathyscope.analysis.sizing.knee import knee_index
@@ -16,9 +17,9 @@ from bathyscope.analysis.sizing.latency import LatencyDistribution, mixed_mean_n
 from bathyscope.analysis.sizing.split import Demand, even_hits, split
 from bathyscope.analysis.sizing.stability import judge_windows
 from bathyscope.records import CurvePoint, from_table
-from bathyscope.records.finding import CaveatView, Figure
+from bathyscope.records.finding import Figure
 from bathyscope.records.size_finding import SizeCurve, SizeFinding, SizePoint, Split, SplitShare
-from bathyscope.units import format_bytes, format_duration_ns, format_seconds
+from bathyscope.units import format_bytes, format_duration_ns
 
 DAY_S = 86400.0
 GIB = float(1 << 30)
@@ -138,6 +139,7 @@ def _curve(rows: list[CurvePoint], question: SizeQuestion) -> SizeCurve:
         group_kind=first.group_kind,
         group_name=first.group_name,
         line_bytes=first.line_bytes,
+        fetch_bytes=first.fetch_bytes,
         policy=first.policy,
         admission=first.admission,
         method=first.method,
@@ -148,6 +150,7 @@ def _curve(rows: list[CurvePoint], question: SizeQuestion) -> SizeCurve:
         write_bytes=first.write_bytes,
         working_set_bytes=first.working_set_bytes,
         cold_read_ratio=first.cold_read_ratio,
+        write_gap_ratio=first.write_gap_ratio,
         points=points,
         knee=None if knee is None else points[knee],
         wanted=wanted,
@@ -208,43 +211,6 @@ def _splits(curves: Iterable[SizeCurve], question: SizeQuestion) -> tuple[Split,
     return tuple(splits)
 
 
-def _caveats(question: SizeQuestion, curves: Sequence[SizeCurve]) -> tuple[CaveatView, ...]:
-    caveats = []
-    if question.duration_s <= 0:
-        caveats.append(
-            CaveatView("no_time", "doubt", "the trace has no time: nothing per day and no life of the flash follows")
-        )
-    elif question.duration_s < DAY_S:
-        caveats.append(
-            CaveatView(
-                "short_trace",
-                "doubt" if question.duration_s < 3600 else "note",
-                f"the trace spans {format_seconds(question.duration_s)}; what returns daily or weekly is not in it, "
-                "and figures per day are extrapolated",
-            )
-        )
-    if question.skipped:
-        caveats.append(CaveatView("skipped_records", "doubt", f"{question.skipped} records could not be read"))
-    wide = [
-        p for c in curves for p in c.points
-        if p.read_hit.low is not None and p.read_hit.high is not None and p.read_hit.high - p.read_hit.low > 0.05
-    ]  # fmt: skip
-    if wide:
-        caveats.append(
-            CaveatView("wide_band", "doubt", f"{len(wide)} points have a 95 % band wider than 5 points of hit ratio")
-        )
-    if question.miss is not None and question.hit is not None:
-        caveats.append(
-            CaveatView(
-                "simple_mix",
-                "note",
-                "expected latency mixes hits and misses as they were measured; with fewer misses the backing "
-                "device queues less, so the real mean will be lower",
-            )
-        )
-    return tuple(caveats)
-
-
 def _latency_sentence(question: SizeQuestion) -> str:
     if question.hit is None or question.miss is None:
         return (
@@ -274,9 +240,8 @@ def build(points: pa.Table, question: SizeQuestion) -> SizeFinding:
     curves = tuple(_curve(rows, question) for rows in _curve_rows(points))
     splits = _splits(curves, question)
     floor = Floor(question.min_life_years, question.budget_bytes)
-    stability, stability_sentence, stable = judge_windows(
-        points, main_curve(curves, floor), floor, has_time=question.duration_s > 0
-    )
+    main = main_curve(curves, floor)
+    stability, stability_sentence, stable = judge_windows(points, main, floor, has_time=question.duration_s > 0)
     advice = advise(
         curves, splits, question.hit, question.miss, stable=stable, floor=floor, endurance=question.endurance
     )
@@ -293,5 +258,11 @@ def build(points: pa.Table, question: SizeQuestion) -> SizeFinding:
         stability_sentence=stability_sentence,
         latency_sentence=_latency_sentence(question),
         cost_sentence=_cost_sentence(question, advice.flash_bytes),
-        caveats=_caveats(question, curves),
+        caveats=caveats_of(
+            curves,
+            main,
+            duration_s=question.duration_s,
+            skipped=question.skipped,
+            mixes_latencies=question.hit is not None and question.miss is not None,
+        ),
     )

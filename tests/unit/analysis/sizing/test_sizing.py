@@ -24,10 +24,10 @@ GIB = 1 << 30
 def _row(**changes: Any) -> CurvePoint:
     base: dict[str, Any] = {
         "group_kind": "all", "group_name": "all", "window": "all", "policy": "s3-fifo", "admission": "all",
-        "method": "exact", "line_bytes": 65536, "size_bytes": GIB, "read_requests": 100_000,
+        "method": "exact", "line_bytes": 65536, "fetch_bytes": 65536, "size_bytes": GIB, "read_requests": 100_000,
         "write_requests": 50_000, "read_bytes": 1 << 32, "write_bytes": 1 << 31, "working_set_bytes": 10 * GIB,
         "read_hit_ratio": 0.5, "read_hit_ratio_low": 0.49, "read_hit_ratio_high": 0.51, "read_byte_hit_ratio": 0.4,
-        "write_hit_ratio": 0.3, "cold_read_ratio": 0.1, "fetch_amplification": 1.2,
+        "write_hit_ratio": 0.3, "cold_read_ratio": 0.1, "fetch_amplification": 1.2, "write_gap_ratio": 0.0,
         "flash_write_bytes": float(GIB), "duration_s": 86400.0, "sampled_lines": None,
     }  # fmt: skip
     hit = changes.get("read_hit_ratio", 0.5)
