@@ -18,13 +18,14 @@ from bathyscope.errors import UsageError
 from bathyscope.records import CurvePoint, to_table
 from bathyscope.records.finding import CaveatView
 from bathyscope.spec.prices import FlashPrice, Prices, load_prices
-from bathyscope.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from bathyscope.analysis.sizing import SizeQuestion
     from bathyscope.analysis.sizing.latency import LatencyDistribution
     from bathyscope.sources.block_trace import By, TraceReport
-    from bathyscope.sources.curve_points import CurveRequest
+    from bathyscope.sources.curve_request import CurveRequest
+
+MOST_THREADS = 256
 
 _HELP = """Tell how much flash would help, where, and at what price: from trace files, or from a run's operations.
 
@@ -86,8 +87,8 @@ def size(  # noqa: PLR0917 - one parameter for each option
     flash: Annotated[str | None, typer.Option(help="Kind of flash in the price file; default: the first.")] = None,
     show_prices: Annotated[bool, typer.Option("--show-prices", help="Print the packaged price file.")] = False,
     exact: Annotated[bool, typer.Option("--exact", help="No sampling, whatever it takes.")] = False,
-    samples: Annotated[int | None, typer.Option(min=1024, help="Sample at least this many lines.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, max=256, help="Default: all processors.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1024, max=1 << 48, help="Sample at least this many lines.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=MOST_THREADS, help="Default: all processors.")] = None,
     skip_bad_records: Annotated[bool, typer.Option("--skip-bad-records", help="Go on after bad records.")] = False,
     windows: Annotated[str | None, typer.Option(help="Length of the windows for stability: 1h.")] = None,
     workspace: Annotated[Path | None, typer.Option(help="Where runs are; default: $BATHY_WORKSPACE.")] = None,
@@ -109,25 +110,26 @@ def size(  # noqa: PLR0917 - one parameter for each option
         raise UsageError("--exact and --samples exclude each other")
     if by not in inputs.BY:
         raise UsageError(f"--by {by} cannot be", hint="one of: " + ", ".join(inputs.BY))
+    if report is not None and not report.expanduser().parent.is_dir():
+        # Found out now and not after a pass of hours.
+        raise UsageError(f"--report {report} cannot be written: {report.parent} is no directory")
     price_file = load_prices(None if prices is None else str(prices))
     flash_name, flash_price = _flash(price_file, flash)
-    budget_bytes = _positive("--budget", budget)
-    window_s = None if windows is None else parse_seconds(windows)
-    if window_s is not None and window_s <= 0:
-        raise UsageError(f"--windows {windows} cannot be", hint="a duration: 10m, 1h, 1d")
-    from bathyscope.sources.curve_points import CurveRequest
+    budget_bytes = None if budget is None else inputs.parse_size(budget, "--budget")
+    inputs.check_dwpd(dwpd)
+    from bathyscope.sources.curve_request import CurveRequest
 
     request = CurveRequest(
-        line_bytes=tuple(sorted({parse_bytes(part) for part in inputs.parse_list(line, "--line")})),
+        line_bytes=tuple(sorted({inputs.parse_size(part, "--line") for part in inputs.parse_list(line, "--line")})),
         policies=tuple(inputs.parse_list(policy, "--policy")),
         admission=inputs.parse_admission(admission),
         on_write=on_write,
-        fetch_bytes=None if fetch is None else parse_bytes(fetch),
+        fetch_bytes=None if fetch is None else inputs.parse_size(fetch, "--fetch"),
         exact=exact,
         samples=samples,
         extra_flash_bytes=() if budget_bytes is None else (budget_bytes,),
-        window_s=window_s,
-        threads=threads or os.cpu_count() or 1,
+        window_s=None if windows is None else inputs.parse_windows(windows),
+        threads=threads or min(os.cpu_count() or 1, MOST_THREADS),
     )
     ask = _Ask(
         traces=traces,
@@ -137,12 +139,14 @@ def size(  # noqa: PLR0917 - one parameter for each option
         nodes=nodes,
         workspace=workspace,
         target_hit=None if target_hit is None else inputs.parse_ratio(target_hit),
-        target_latency_ns=None if target_latency is None else _latency_ns("--target-latency", target_latency),
+        target_latency_ns=None
+        if target_latency is None
+        else inputs.parse_latency_ns(target_latency, "--target-latency"),
         budget_bytes=budget_bytes,
         hit_latency=hit_latency,
         miss_latency=miss_latency,
         dwpd=dwpd,
-        tbw_bytes=_promised_bytes(tbw),
+        tbw_bytes=None if tbw is None else inputs.parse_promise(tbw),
         min_life_years=flash_price.warranty_years if min_life is None else inputs.parse_years(min_life),
         prices=price_file,
         flash_name=flash_name,
@@ -315,32 +319,6 @@ def _flash(prices: Prices, name: str | None) -> tuple[str, FlashPrice]:
     if name not in prices.flash:
         raise UsageError(f"the price file has no flash '{name}'", hint="it has: " + ", ".join(prices.flash))
     return name, prices.flash[name]
-
-
-def _positive(option: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    value = parse_bytes(text)
-    if value <= 0:
-        raise UsageError(f"{option} {text} is nothing")
-    return value
-
-
-def _promised_bytes(text: str | None) -> int | None:
-    """Return what a data sheet means by "600T": its units are decimal, unless the i is written."""
-    value = _positive("--tbw", text)
-    if value is None or text is None:
-        return None
-    letter = text.strip().rstrip("bB")[-1:].upper()
-    power = "KMGTP".find(letter) + 1
-    return round(value / 1024**power * 1000**power) if power else value
-
-
-def _latency_ns(option: str, text: str) -> float:
-    value = parse_seconds(text) * 1e9
-    if value <= 0:
-        raise UsageError(f"{option} {text} is no latency", hint="2ms, 500us")
-    return value
 
 
 @contextmanager

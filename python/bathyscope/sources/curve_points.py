@@ -20,7 +20,9 @@ from bathyscope import _core
 from bathyscope.errors import AnalysisError, UsageError
 from bathyscope.records import CurvePoint
 from bathyscope.sources.block_trace import BlockTrace, TraceReport
+from bathyscope.sources.curve_request import CurveRequest, check
 from bathyscope.sources.flash_share import flash_lines, largest_size_lines
+from bathyscope.units import format_seconds
 
 DEFAULT_SAMPLES = 32_768
 """Lines that a profile tracks at most."""
@@ -46,36 +48,10 @@ FRACTIONS = (1 / 128, 1 / 64, 1 / 32, 1 / 16, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.
 WINDOW_SECONDS = (60, 300, 600, 900, 1800, 3600, 6 * 3600, 86_400, 7 * 86_400)
 """Lengths that an automatic window may have: the shortest that makes at most 24."""
 
+MOST_WINDOWS = 4096
+"""What the engine counts apart; it would join the rest in the last."""
+
 Z95 = 1.959963984540054
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Admission:
-    """What may enter the cache. `name` goes into the records."""
-
-    name: str = "all"
-    n_hit: int | None = None
-    stream_cutoff_bytes: int | None = None
-    write_budget_bytes_per_day: int | None = None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CurveRequest:
-    """What to simulate. Sizes with `extra_flash_bytes` of flash join the grid; `window_s` None chooses; `samples` None
-    decides by size.
-    """
-
-    line_bytes: tuple[int, ...] = (4096, 16_384, 65_536, 262_144)
-    policies: tuple[str, ...] = ("s3-fifo",)
-    admission: Admission = dataclasses.field(default_factory=Admission)
-    on_write: str = "allocate"
-    fetch_bytes: int | None = None
-    exact: bool = False
-    samples: int | None = None
-    extra_flash_bytes: tuple[int, ...] = ()
-    window_s: float | None = None
-    threads: int = 1
-    salt: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -143,7 +119,7 @@ def curve_points(
     Raises AnalysisError for a trace without reads and writes, ParseError for one that cannot be read, UsageError for a
     line, fetch size or policy that cannot be.
     """
-    _check(request)
+    check(request)
 
     def tell(name: str) -> Callable[[int, int], None] | None:
         return None if progress is None else lambda events, done: progress(name, events, done, trace.extent)
@@ -196,22 +172,6 @@ def _simulate(
         if engine.windowed:
             rows.extend(_window_points(second, engine, job))
     return rows
-
-
-def _check(request: CurveRequest) -> None:
-    for line in request.line_bytes:
-        if line < 512 or line > 1 << 24 or line & (line - 1):
-            raise UsageError(f"a line of {line} bytes cannot be", hint="a power of two from 512 to 16M: 4K, 16K, 64K")
-        fetch = request.fetch_bytes
-        if fetch is not None and (fetch & (fetch - 1) or fetch < max(512, line // 64) or fetch > line):
-            raise UsageError(
-                f"a fetch size of {fetch} bytes does not fit lines of {line}",
-                hint="a power of two from a 64th of the line to the line",
-            )
-    known = _core.policy_names()
-    for policy in request.policies:
-        if policy not in known:
-            raise UsageError(f"there is no policy '{policy}'", hint="there are: " + " ".join(known))
 
 
 def _profiled_bytes(request: CurveRequest) -> list[int]:
@@ -360,6 +320,12 @@ def _window_ns(request: CurveRequest, report: TraceReport) -> int:
     if report.duration_s <= 0:
         return 0
     if request.window_s is not None:
+        if report.duration_s / request.window_s > MOST_WINDOWS:
+            raise UsageError(
+                f"windows of {request.window_s:g} s make more than {MOST_WINDOWS} of a trace of "
+                f"{format_seconds(report.duration_s)}",
+                hint=f"at least {math.ceil(report.duration_s / MOST_WINDOWS)}s",
+            )
         return max(1, round(request.window_s * 1e9))
     seconds = next((s for s in WINDOW_SECONDS if report.duration_s / s <= 24), WINDOW_SECONDS[-1])
     return seconds * 10**9

@@ -13,7 +13,8 @@ from bathyscope.errors import UsageError
 from bathyscope.records import CurvePoint, to_table
 from bathyscope.records.size_finding import SizeFinding
 from bathyscope.sources.block_trace import TraceFiles
-from bathyscope.sources.curve_points import CurveRequest, curve_points
+from bathyscope.sources.curve_points import curve_points
+from bathyscope.sources.curve_request import CurveRequest
 from bathyscope.views import render
 from bathyscope.views import size as view
 

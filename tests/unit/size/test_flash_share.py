@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from bathyscope import _core
 from bathyscope.sources.block_trace import TraceFiles
-from bathyscope.sources.curve_points import CurveRequest, curve_points
+from bathyscope.sources.curve_points import curve_points
+from bathyscope.sources.curve_request import CurveRequest
 from bathyscope.sources.flash_share import SMALL_QUEUE_SHARE, flash_lines, largest_size_lines
 
 from .test_curve_points import TRACES, whole

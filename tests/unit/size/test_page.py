@@ -14,7 +14,8 @@ from bathyscope.errors import StoreError
 from bathyscope.records import CurvePoint, to_table
 from bathyscope.records.size_finding import SizeFinding
 from bathyscope.sources.block_trace import TraceFiles
-from bathyscope.sources.curve_points import CurveRequest, curve_points
+from bathyscope.sources.curve_points import curve_points
+from bathyscope.sources.curve_request import CurveRequest
 from bathyscope.views import size_report
 
 from .traces import loop_and_scan, write_csv

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bathyscope.sources.block_trace import TraceFiles
-from bathyscope.sources.curve_points import CurveRequest, curve_points
+from bathyscope.sources.curve_points import curve_points
+from bathyscope.sources.curve_request import CurveRequest
 
 from .test_curve_points import whole
 from .traces import LINE, Row, write_csv
