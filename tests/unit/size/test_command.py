@@ -200,13 +200,11 @@ def test_the_price_file_is_printed_and_read_back(bathy: Bathy, tmp_path: Path) -
     assert point["cost"] == pytest.approx(point["flash_bytes"] / 2**30 * 2048)
 
 
-@pytest.mark.parametrize("value", ["-1", ".inf", ".nan", "cheap", ""])
+@pytest.mark.parametrize("value", ["-1", ".inf", ".nan", "cheap", "[]"])
 @pytest.mark.parametrize(
     "key", ["price_per_gib", "drive_writes_per_day", "warranty_years", "read_latency_us", "total_bytes_written"]
 )
 def test_a_price_file_with_a_senseless_number_is_refused(bathy: Bathy, tmp_path: Path, key: str, value: str) -> None:
-    if value == "" and key in {"drive_writes_per_day", "total_bytes_written"}:
-        pytest.skip("without a value nothing is promised")
     known = {"price_per_gib": "1", "drive_writes_per_day": "1", "warranty_years": "5", "read_latency_us": "100"}
     lines = "".join(f"    {name}: {number}\n" for name, number in (known | {key: value}).items())
     prices = tmp_path / "prices.yaml"
