@@ -41,13 +41,14 @@ Tencent, Ceph op histories and OSD logs, oracleGeneral, LIRS, ARC, CSV; .gz .xz 
 _EXAMPLES = """Examples:
 
 \b
-  bathy size disk.vscsi                                the knee, and what it brings
-  bathy size disk.vscsi --target-hit 0.9               the smallest size for 90 % of reads
-  bathy size osd.*.log --by osd --budget 400G          how to split one SSD over OSDs
+  bathy size disk.vscsi                     the knee, and what it brings
+  bathy size disk.vscsi --target-hit 0.9    the smallest size for 90 % of reads
+  bathy size osd.*.log --by osd --budget 400G          how to split one SSD
   bathy size trace.csv --miss-latency 8ms --target-latency 2ms
-  bathy size last --by image --report size.html        a run's operations, as a page
+  bathy size last --by image --report size.html        a run, as a page
   bathy size disk.vscsi --line 64K --policy s3-fifo,lru --admission 2-hit
-  bathy size --show-prices > prices.yaml               then: --prices prices.yaml
+  bathy size disk.vscsi --min-life 3y --admission budget:50G
+  bathy size --show-prices > prices.yaml    then: --prices prices.yaml
 """
 
 

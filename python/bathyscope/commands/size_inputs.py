@@ -185,6 +185,9 @@ def open_trace(
         files = TraceFiles(paths, by=by, trace_format=trace_format, skip_bad_records=skip_bad_records, nodes=nodes)
         return files, []
     missing = names[are_runs.index(True)]
+    special = Path(missing).expanduser()
+    if special.exists() and not special.is_dir():
+        raise UsageError(f"{missing} is no plain file", hint="the trace is read twice: save it to a file first")
     if len(names) > 1:
         raise UsageError(f"there is no trace {missing}", hint="several traces are several files; a run comes alone")
     return _open_run(missing, by, nodes, workspace)

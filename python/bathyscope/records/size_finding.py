@@ -13,16 +13,17 @@ class SizePoint:
 
     `size_bytes` is `flash_bytes` and `memory_bytes` together; life and cost are of the flash alone. Latencies are of
     reads; `backing_reads_left` is the share of read requests that still reach the backing device. `life_years` is
-    None when the trace has no time or the flash no stated endurance.
+    None when the trace has no time or the flash no stated endurance. Ratios of reads are None without reads, that of
+    writes without writes.
     """
 
     size_bytes: int
     flash_bytes: int
     memory_bytes: int
     read_hit: Figure
-    read_byte_hit: float
-    write_hit: float
-    backing_reads_left: float
+    read_byte_hit: float | None
+    write_hit: float | None
+    backing_reads_left: float | None
     fetch_amplification: float | None
     flash_write_bytes_per_day: float | None
     life_years: float | None
@@ -52,7 +53,7 @@ class SizeCurve:
     read_bytes: int
     write_bytes: int
     working_set_bytes: int
-    cold_read_ratio: float
+    cold_read_ratio: float | None
     write_gap_ratio: float | None
     points: tuple[SizePoint, ...]
     knee: SizePoint | None
@@ -132,6 +133,7 @@ class SizeFinding:
     skipped: int
     duration_s: float
     by: str
+    budget_bytes: int | None
     advice: Advice
     curves: tuple[SizeCurve, ...]
     splits: tuple[Split, ...]

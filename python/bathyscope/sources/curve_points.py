@@ -140,7 +140,7 @@ def curve_points(
                 group.lines[line],
                 line,
                 max(request.line_bytes),
-                [largest_size_lines(policy, flash // line) * line for flash in request.extra_flash_bytes],
+                [_size_for_flash(policy, flash, line, request) for flash in request.extra_flash_bytes],
             ),
         )
         for group in groups
@@ -172,6 +172,13 @@ def _simulate(
         if engine.windowed:
             rows.extend(_window_points(second, engine, job))
     return rows
+
+
+def _size_for_flash(policy: str, flash_bytes: int, line_bytes: int, request: CurveRequest) -> int:
+    """Return the size that needs at most so much flash: one for all line sizes unless that would waste some."""
+    unit = max(request.line_bytes)
+    unit = unit if flash_bytes >= 256 * unit else line_bytes
+    return largest_size_lines(policy, flash_bytes // unit) * unit
 
 
 def _profiled_bytes(request: CurveRequest) -> list[int]:

@@ -48,14 +48,14 @@ def _against(
     reasons = []
     requests = curve.read_requests + curve.write_requests
     if requests and curve.read_requests < LEAST_READ_SHARE * requests:
-        reasons.append(
-            f"only {curve.read_requests / requests:.1%} of the requests are reads; "
-            "a write-through cache saves nothing on writes"
-        )
+        share = f"only {curve.read_requests / requests:.1%} of the requests are reads"
+        share = share if curve.read_requests else "no request is a read"
+        reasons.append(f"{share}; a write-through cache saves nothing on writes")
     best = max(p.read_hit.value or 0.0 for p in curve.points)
     if curve.read_requests and best < LEAST_HIT_RATIO:
         reasons.append(
-            f"no size hits more than {best:.1%} of reads: {curve.cold_read_ratio:.0%} touch data for the first time"
+            f"with {format_size_short(curve.line_bytes)} lines no size hits more than {best:.1%} of reads: "
+            f"{curve.cold_read_ratio:.0%} touch data for the first time"
         )
     elif curve.read_requests and _only_neighbours(curve, curves):
         reasons.append(
@@ -125,25 +125,27 @@ def advise(
     if not floor.lasts(chosen):
         wanted, life = life_words(floor.life_years), life_words(chosen.life_years or 0.0)
         sentence = (
-            f"Wears out: {cache} {_what(chosen, curve)} and {reasons[0]}, "
-            f"but the flash would live {life}, less than {wanted}."
+            f"Wears out: {cache} {_what(chosen, curve, floor)} and {reasons[0]}, "
+            f"but the flash would live {life}, not {wanted}."
         )
         lasting = what_would_last(chosen, curve, floor, endurance or Endurance())
         return advice("wears out", sentence, [*lasting, *reasons])
-    what = _what(chosen, curve)
+    what = _what(chosen, curve, floor)
     if chosen is not preferred:
         what = f"is the smallest size that lives {life_words(floor.life_years)}"
         reasons.append(
-            f"{size_words(preferred)} {_what(preferred, curve)}, but its flash would live "
+            f"{size_words(preferred)} {_what(preferred, curve, floor)}, but its flash would live "
             f"{life_words(preferred.life_years or 0.0)}"
         )
     return advice("worth it", f"Worth it: {cache} {what}; {reasons[0]}.", reasons, chosen)
 
 
-def _what(point: SizePoint, curve: SizeCurve) -> str:
+def _what(point: SizePoint, curve: SizeCurve, floor: Floor) -> str:
     """Return what makes a size stand out, as the rest of a sentence."""
     if point is not curve.wanted:
         return "is the knee" if point is curve.knee else "is enough"
+    if floor.most_flash_bytes is not None:
+        return "uses the budget" if point.flash_bytes >= 0.9 * floor.most_flash_bytes else "fits the budget"
     largest = point.size_bytes >= curve.points[-1].size_bytes
     return "meets the target" + (" (the largest size simulated)" if largest else "")
 
@@ -159,7 +161,7 @@ def _for(
     """Return what a size brings and what speaks against it; the share of reads that hit comes first."""
     reasons = [
         f"{chosen.read_hit.value or 0.0:.1%} of reads hit",
-        f"{chosen.backing_reads_left:.1%} still reach the disks",
+        f"{1.0 - (chosen.read_hit.value or 0.0):.1%} still reach the disks",
     ]
     if chosen.latency_ns_mean is not None and miss is not None:
         reasons.append(

@@ -19,7 +19,7 @@ from bathyscope.analysis.sizing.stability import judge_windows
 from bathyscope.records import CurvePoint, from_table
 from bathyscope.records.finding import Figure
 from bathyscope.records.size_finding import SizeCurve, SizeFinding, SizePoint, Split, SplitShare
-from bathyscope.units import format_bytes, format_duration_ns
+from bathyscope.units import format_bytes, format_cost, format_duration_ns
 
 DAY_S = 86400.0
 GIB = float(1 << 30)
@@ -66,25 +66,26 @@ def _curve_rows(points: pa.Table) -> list[list[CurvePoint]]:
 def _size_point(row: CurvePoint, question: SizeQuestion) -> SizePoint:
     per_day = row.flash_write_bytes * DAY_S / row.duration_s if row.duration_s > 0 else None
     mean = p99 = None
-    if question.hit is not None and question.miss is not None:
+    if question.hit is not None and question.miss is not None and row.read_requests > 0:
         mean = mixed_mean_ns(question.hit, question.miss, row.read_hit_ratio)
         # Two constants have no tail; a p99 from them would be an invention.
         if question.miss.is_measured:
             p99 = mixed_quantile_ns(question.hit, question.miss, row.read_hit_ratio, 0.99)
+    has_reads = row.read_requests > 0
     return SizePoint(
         size_bytes=row.size_bytes,
         flash_bytes=row.flash_bytes,
         memory_bytes=row.size_bytes - row.flash_bytes,
         read_hit=Figure(
-            row.read_hit_ratio,
+            row.read_hit_ratio if has_reads else None,
             "",
-            low=row.read_hit_ratio_low,
-            high=row.read_hit_ratio_high,
+            low=row.read_hit_ratio_low if has_reads else None,
+            high=row.read_hit_ratio_high if has_reads else None,
             samples=row.sampled_lines or 0,
         ),
-        read_byte_hit=row.read_byte_hit_ratio,
-        write_hit=row.write_hit_ratio,
-        backing_reads_left=1.0 - row.read_hit_ratio,
+        read_byte_hit=row.read_byte_hit_ratio if has_reads else None,
+        write_hit=row.write_hit_ratio if row.write_requests > 0 else None,
+        backing_reads_left=1.0 - row.read_hit_ratio if has_reads else None,
         fetch_amplification=row.fetch_amplification,
         flash_write_bytes_per_day=per_day,
         life_years=question.endurance.life_years(row.flash_bytes, per_day),
@@ -102,7 +103,10 @@ def _wanted(points: Sequence[SizePoint], question: SizeQuestion) -> tuple[SizePo
         return _wanted_latency(points, question.target_latency_ns)
     if question.budget_bytes is not None:
         fitting = [p for p in points if p.flash_bytes <= question.budget_bytes]
-        return (fitting[-1], None) if fitting else (None, "the budget is smaller than the smallest simulated size")
+        if fitting:
+            return fitting[-1], None
+        least = min((p.flash_bytes for p in points), default=0)
+        return None, f"the smallest size simulated needs {format_bytes(least)} of flash, more than the budget"
     return None, None
 
 
@@ -149,7 +153,7 @@ def _curve(rows: list[CurvePoint], question: SizeQuestion) -> SizeCurve:
         read_bytes=first.read_bytes,
         write_bytes=first.write_bytes,
         working_set_bytes=first.working_set_bytes,
-        cold_read_ratio=first.cold_read_ratio,
+        cold_read_ratio=first.cold_read_ratio if first.read_requests else None,
         write_gap_ratio=first.write_gap_ratio,
         points=points,
         knee=None if knee is None else points[knee],
@@ -227,7 +231,7 @@ def _cost_sentence(question: SizeQuestion, flash_bytes: int | None) -> str:
         return ""
     cost = flash_bytes / GIB * question.price_per_gib
     return (
-        f"{format_bytes(flash_bytes)} of flash cost {cost:,.2f} {question.currency} "
+        f"{format_bytes(flash_bytes)} of flash cost {format_cost(cost)} {question.currency} "
         f"at {question.price_per_gib:g} {question.currency}/GiB ({question.price_source})."
     )
 
@@ -251,6 +255,7 @@ def build(points: pa.Table, question: SizeQuestion) -> SizeFinding:
         skipped=question.skipped,
         duration_s=question.duration_s,
         by=question.by,
+        budget_bytes=question.budget_bytes,
         advice=advice,
         curves=curves,
         splits=splits,

@@ -32,7 +32,7 @@ def caveats_of(
     """Return the caveats of a finding. `main` is the curve that the advice is about."""
     caveats = []
     if duration_s <= 0:
-        text = "the trace has no time: nothing per day and no life of the flash follows"
+        text = "the trace has no time, or all of it at one moment: nothing per day and no life of the flash follows"
         caveats.append(CaveatView("no_time", "doubt", text))
     elif duration_s < DAY_S:
         text = (

@@ -71,7 +71,8 @@ def main_curve(curves: Sequence[SizeCurve], floor: Floor = ANY) -> SizeCurve | N
 
     Where a target is met: the curve that meets it with the least flash, first among those whose flash lasts, then
     among those that read at most LARGEST_FETCH from the disks for each byte, because large lines buy hits with disk
-    reads. Else: the most hits for each byte that the disks read; hits on flash that wears out count less.
+    reads. Else, and for a budget: the most hits for each byte that the disks read; hits on flash that wears out count
+    less.
     """
     whole = [c for c in curves if c.group_kind == "all" and c.points]
     if not whole:
@@ -80,7 +81,7 @@ def main_curve(curves: Sequence[SizeCurve], floor: Floor = ANY) -> SizeCurve | N
     def merit(curve: SizeCurve) -> tuple[bool, bool, bool, float]:
         point = choose(curve, floor).point
         lasts, fetched = floor.lasts(point), point.fetch_amplification or 1.0
-        if curve.wanted is not None:
+        if curve.wanted is not None and floor.most_flash_bytes is None:
             return (True, lasts, fetched <= LARGEST_FETCH, -float(point.flash_bytes))
         hits = (point.read_hit.value or 0.0) / max(1.0, fetched)
         return (False, False, False, hits if lasts else WORN_OUT_MERIT * hits)

@@ -43,7 +43,8 @@ def judge_windows(
         windows.append(StabilityWindow(name, size, reads, hit, bool(windows) and reads >= LEAST_READS))
     judged = [w for w in windows if w.judged]
     if len(judged) < 2:
-        return tuple(windows), "Cannot tell whether the answer is stable: the trace is too short for windows.", None
+        why = f"fewer than two windows after the first hold {LEAST_READS} reads"
+        return tuple(windows), f"Cannot tell whether the answer is stable: {why}.", None
     spread = max(w.read_hit_ratio for w in judged) - min(w.read_hit_ratio for w in judged)
     stable = spread <= LARGEST_SPREAD
     word = "stable" if stable else "not stable"

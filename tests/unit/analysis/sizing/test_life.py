@@ -52,7 +52,7 @@ def test_where_nothing_lasts_no_size_is_advised_and_what_would_last_is_said() ->
     assert (advice.call, advice.size_bytes, advice.flash_bytes) == ("wears out", None, None)
     assert advice.sentence == (
         "Wears out: 2.00 GiB of flash with 64K lines (s3-fifo) is the knee and 80.0% of reads hit, "
-        "but the flash would live 91 days, less than 5 years."
+        "but the flash would live 91 days, not 5 years."
     )
     # 40 GiB a day for five years are what 40 GiB at one drive write a day over five years bear.
     assert advice.reasons[:3] == (
@@ -82,7 +82,7 @@ def test_an_admission_in_use_is_not_proposed_again() -> None:
 def test_a_larger_size_must_fit_the_budget() -> None:
     advice = _advice(KNEE_WEARS_OUT, budget_bytes=2 * GIB)
     assert advice.call == "wears out"
-    assert "meets the target" in advice.sentence
+    assert "uses the budget" in advice.sentence
     assert _advice(KNEE_WEARS_OUT, budget_bytes=5 * GIB).size_bytes == 5 * GIB
 
 

@@ -318,6 +318,32 @@ def test_a_budget_too_small_to_hit_is_not_worth_it() -> None:
     assert enough.advice.call == "worth it"
 
 
+def test_a_budget_goes_to_the_line_size_with_most_hits_for_what_the_disks_read() -> None:
+    few = _curve([0.2, 0.3, 0.35], line_bytes=4096, fetch_amplification=0.7)
+    many = _curve([0.3, 0.6, 0.65], line_bytes=65_536, fetch_amplification=0.9)
+    advice = build(to_table(CurvePoint, few + many), _question(budget_bytes=2 * GIB)).advice
+    assert (advice.line_bytes, advice.flash_bytes) == (65_536, 2 * GIB)
+    assert "uses the budget" in advice.sentence
+
+
+def test_a_budget_below_every_size_says_what_the_smallest_needs() -> None:
+    advice = build(to_table(CurvePoint, _curve([0.4, 0.8])), _question(budget_bytes=GIB - 1)).advice
+    assert advice.sentence.startswith("Not within reach: the smallest size simulated needs 1.00 GiB of flash")
+
+
+def test_without_reads_nothing_is_said_of_reads() -> None:
+    rows = _curve([0.0, 0.0, 0.0], read_requests=0, read_bytes=0, cold_read_ratio=0.0)
+    finding = build(to_table(CurvePoint, rows), _question())
+    point = finding.curves[0].points[0]
+    assert finding.advice.sentence.startswith("Not worth it: no request is a read;")
+    assert (point.read_hit.value, point.read_byte_hit, point.backing_reads_left) == (None, None, None)
+    assert (point.latency_ns_mean, point.latency_ns_p99) == (None, None)
+    assert finding.curves[0].cold_read_ratio is None
+    assert point.write_hit == 0.3
+    rows = _curve([0.4, 0.8, 0.81], write_requests=0)
+    assert build(to_table(CurvePoint, rows), _question()).curves[0].points[0].write_hit is None
+
+
 def test_a_short_life_is_told_in_days() -> None:
     rows = _curve([0.3, 0.5, 0.6], flash_write_bytes=500.0 * GIB)
     advice = build(to_table(CurvePoint, rows), _question(endurance=Endurance(drive_writes_per_day=1.0))).advice
