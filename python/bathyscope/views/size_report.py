@@ -102,6 +102,7 @@ def _content(finding: SizeFinding, drawings: dict[str, Drawing]) -> dict[str, An
         "charts": {key: drawing.title for key, drawing in drawings.items()},
         "main": None if main is None else _main(finding, main),
         "by": finding.by,
+        "target": "Target" if finding.budget_bytes is None else "Budget",
         "groups": _groups(finding, main),
         "split": None if split is None else _split(split),
         "stability": labels.clean(finding.stability_sentence),
@@ -151,7 +152,8 @@ def _at(point: SizePoint | None) -> str:
 def _main(finding: SizeFinding, curve: SizeCurve) -> dict[str, Any]:
     rows = []
     for point in curve.points:
-        marks = [name for name, p in (("knee", curve.knee), ("meets the target", curve.wanted)) if p is point]
+        wanted = "meets the target" if finding.budget_bytes is None else "the budget"
+        marks = [name for name, p in (("knee", curve.knee), (wanted, curve.wanted)) if p is point]
         rows.append(
             {
                 "size": format_bytes(point.size_bytes),
@@ -193,10 +195,12 @@ def _split(split: Any) -> dict[str, Any]:
     return {
         "budget": format_bytes(split.budget_bytes),
         "gain": words.split_gain(split),
+        "memory": any(share.memory_bytes for share in split.shares),
         "rows": [
             {
                 "name": labels.clean(share.group_name),
                 "size": format_bytes(share.flash_bytes) if share.flash_bytes else "nothing",
+                "memory": format_bytes(share.memory_bytes),
                 "hit": words.percent(share.read_hit_ratio),
                 "per_day": "n/a" if share.hits_per_day is None else format_rate(share.hits_per_day),
                 "more": format_rate(share.marginal_hits_per_gib),

@@ -64,4 +64,11 @@ def test_the_page_says_what_the_finding_says(finding: SizeFinding) -> None:
     for caveat in finding.caveats:
         assert caveat.text in text
     assert "loop" in text
+    words = " ".join(re.sub(r"<[^>]+>", " ", text.split('<script type="application/json"')[0]).split())
+    assert "The best split of 600 KiB of flash" in words
+    assert "And memory" in words
+    # A budget is no target, and all of it for each group is no answer.
+    assert "meets the target" not in words
+    assert "Knee Budget How" in words
+    assert "Most that hits Knee loop" in words
     assert len(text) < 1_500_000

@@ -49,8 +49,8 @@ def caveats_of(
     caveats += _partial_writes(curves, main)
     if mixes_latencies:
         text = (
-            "expected latency mixes hits and misses as they were measured; with fewer misses the backing "
-            "device queues less, so the real mean will be lower"
+            "expected latency mixes the latencies of hits and misses as they are said to be today; with fewer misses "
+            "the backing device queues less, so the real mean will be lower"
         )
         caveats.append(CaveatView("simple_mix", "note", text))
     return tuple(caveats)

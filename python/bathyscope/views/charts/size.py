@@ -171,7 +171,8 @@ def _curve_rows(finding: SizeFinding, curve: SizeCurve, series: str) -> list[dic
             and finding.advice.policy == curve.policy
         )
         if advised or point is curve.wanted or point is curve.knee:
-            mark = "advised" if advised else "target met" if point is curve.wanted else "knee"
+            target = "target met" if finding.budget_bytes is None else "budget"
+            mark = "advised" if advised else target if point is curve.wanted else "knee"
             rows.append(known | {"kind": "mark", "mark": mark, "label": f"{mark}: {format_bytes(point.size_bytes)}"})
     return rows
 
@@ -185,7 +186,8 @@ def _tooltip() -> list[alt.Tooltip]:
 
 
 def _mark_shape() -> alt.Shape:
-    scale = alt.Scale(domain=["knee", "target met", "advised"], range=["diamond", "square", "circle"])
+    marks, shapes = ["knee", "target met", "budget", "advised"], ["diamond", "square", "square", "circle"]
+    scale = alt.Scale(domain=marks, range=shapes)
     return alt.Shape("mark:N", scale=scale, legend=None)
 
 
