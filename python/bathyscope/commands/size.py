@@ -182,9 +182,9 @@ class _Ask:
 
 
 def _run(ask: _Ask, request: CurveRequest, output: str, report: Path | None, *, save: bool) -> None:
-    from bathyscope.analysis.sizing import build
+    from bathyscope.analysis.sizing import admissions_to_try, build
     from bathyscope.analysis.sizing.refine import needed_hit_ratio, sizes_between
-    from bathyscope.sources.curve_points import curve_points
+    from bathyscope.sources.curve_points import Trial, curve_points
     from bathyscope.views import render
 
     trace, caveats = inputs.open_trace(
@@ -196,14 +196,25 @@ def _run(ask: _Ask, request: CurveRequest, output: str, report: Path | None, *, 
         workspace=ask.workspace,
     )
     latencies: list[LatencyDistribution | None] = []
+    trace_report: list[TraceReport] = []
 
     def refine(rows: Sequence[CurvePoint], found: TraceReport) -> dict[tuple[str, str, int, str], list[int]]:
+        trace_report.append(found)
         latencies.extend(_latencies(ask, found))
         needed = needed_hit_ratio(ask.target_hit, ask.target_latency_ns, *latencies)
         return {} if needed is None else sizes_between(rows, needed)
 
+    def trials(rows: Sequence[CurvePoint]) -> list[Trial]:
+        question = _question(ask, trace.sources, trace_report[0], *latencies)
+        wanted = admissions_to_try(to_table(CurvePoint, rows), question)
+        if wanted is None:
+            return []
+        curve, size_bytes, names = wanted
+        key = (curve.group_kind, curve.group_name, curve.line_bytes, curve.policy)
+        return [Trial(key, size_bytes, inputs.parse_admission(name)) for name in names]
+
     with _progress() as tell:
-        rows, found = curve_points(trace, request, tell, refine)
+        rows, found = curve_points(trace, request, tell, refine, trials)
     points = to_table(CurvePoint, rows)
     finding = build(points, _question(ask, trace.sources, found, *latencies))
     caveats += _caveats(ask, request, rows, found)
@@ -331,7 +342,7 @@ def _progress() -> Iterator[Callable[[str, int, int, int], None] | None]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-    words = {"profile": "working sets", "simulate": "cache sizes", "refine": "target"}
+    words = {"profile": "working sets", "simulate": "cache sizes", "refine": "target", "trials": "admissions"}
     columns = (
         TextColumn("{task.description:12}"), BarColumn(), TextColumn("{task.percentage:3.0f}%"),
         TextColumn("{task.fields[rate]}"), TimeRemainingColumn(compact=True),

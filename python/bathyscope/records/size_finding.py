@@ -126,7 +126,10 @@ class Advice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizeFinding:
-    """Everything that a size view shows."""
+    """Everything that a size view shows.
+
+    `trials` are curves of single points: sizes that wear out, simulated with admissions that write less.
+    """
 
     sources: tuple[str, ...]
     events: int
@@ -136,6 +139,7 @@ class SizeFinding:
     budget_bytes: int | None
     advice: Advice
     curves: tuple[SizeCurve, ...]
+    trials: tuple[SizeCurve, ...]
     splits: tuple[Split, ...]
     stability: tuple[StabilityWindow, ...]
     stability_sentence: str

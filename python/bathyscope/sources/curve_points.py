@@ -20,7 +20,7 @@ from bathyscope import _core
 from bathyscope.errors import AnalysisError, UsageError
 from bathyscope.records import CurvePoint
 from bathyscope.sources.block_trace import BlockTrace, TraceReport
-from bathyscope.sources.curve_request import CurveRequest, check
+from bathyscope.sources.curve_request import Admission, CurveRequest, check
 from bathyscope.sources.flash_share import flash_lines, largest_size_lines
 from bathyscope.units import format_seconds
 
@@ -109,12 +109,30 @@ Refine = Callable[[Sequence[CurvePoint], TraceReport], dict[CurveKey, list[int]]
 """Given the points so far, the further sizes in bytes that a curve should have."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trial:
+    """A size of a curve to simulate once more, with another admission."""
+
+    key: CurveKey
+    size_bytes: int
+    admission: Admission
+
+
+Try = Callable[[Sequence[CurvePoint]], Sequence[Trial]]
+"""Given all points, what to try with another admission."""
+
+
 def curve_points(
-    trace: BlockTrace, request: CurveRequest, progress: Progress | None = None, refine: Refine | None = None
+    trace: BlockTrace,
+    request: CurveRequest,
+    progress: Progress | None = None,
+    refine: Refine | None = None,
+    trials: Try | None = None,
 ) -> tuple[list[CurvePoint], TraceReport]:
     """Return the points of every curve, and what was found of the trace itself.
 
-    `refine` may ask for further sizes once the grid is known, at the cost of a third pass.
+    `refine` may ask for further sizes once the grid is known, and `trials` for sizes with another admission once all
+    sizes are; each costs a pass if it asks for any. Points of trials have the name of their own admission.
 
     Raises AnalysisError for a trace without reads and writes, ParseError for one that cannot be read, UsageError for a
     line, fetch size or policy that cannot be.
@@ -132,7 +150,25 @@ def curve_points(
     if not groups:
         raise AnalysisError("the trace holds no reads and writes", hint="is it in another format? --format names it")
     job = _Job(trace, request, report, _window_ns(request, report))
-    plan = {
+    plan = _plan(groups, request)
+    rows = _simulate([(job, key, *what) for key, what in plan.items()], tell("simulate"))
+    if refine is not None:
+        finer = [(key, _lines_of(sizes, key[2])) for key, sizes in refine(rows, report).items()]
+        rows += _simulate([(job, key, plan[key][0], lines) for key, lines in finer if len(lines)], tell("refine"))
+    if trials is not None:
+        tried = [(trial, _lines_of([trial.size_bytes], trial.key[2])) for trial in trials(rows)]
+        jobs = [
+            (_with_admission(job, trial.admission), trial.key, plan[trial.key][0], lines)
+            for trial, lines in tried
+            if len(lines)
+        ]
+        rows += _simulate(jobs, tell("trials"))
+    return rows, report
+
+
+def _plan(groups: Sequence[_Group], request: CurveRequest) -> dict[CurveKey, tuple[_Group, npt.NDArray[np.uint64]]]:
+    """Return the group and the sizes in lines of every curve."""
+    return {
         (group.kind, group.name, line, policy): (
             group,
             size_grid(
@@ -147,27 +183,33 @@ def curve_points(
         for line in request.line_bytes
         for policy in request.policies
     }
-    rows = _simulate(job, plan, tell("simulate"))
-    if refine is not None:
-        finer = {
-            key: (plan[key][0], np.unique(np.asarray(sizes, np.uint64) // np.uint64(key[2])))
-            for key, sizes in refine(rows, report).items()
-        }
-        finer = {key: (group, sizes[sizes > 0]) for key, (group, sizes) in finer.items() if (sizes > 0).any()}
-        if finer:
-            rows += _simulate(job, finer, tell("refine"))
-    return rows, report
+
+
+def _lines_of(sizes_bytes: Sequence[int], line_bytes: int) -> npt.NDArray[np.uint64]:
+    sizes = np.unique(np.asarray(sizes_bytes, np.uint64) // np.uint64(line_bytes))
+    return sizes[sizes > 0]
+
+
+def _with_admission(job: _Job, admission: Admission) -> _Job:
+    """Return the job with another admission, checked, and without windows."""
+    request = dataclasses.replace(job.request, admission=admission)
+    check(request)
+    return dataclasses.replace(job, request=request, window_ns=0)
 
 
 def _simulate(
-    job: _Job, plan: dict[CurveKey, tuple[_Group, npt.NDArray[np.uint64]]], progress: Callable[[int, int], None] | None
+    wanted: Sequence[tuple[_Job, CurveKey, _Group, npt.NDArray[np.uint64]]],
+    progress: Callable[[int, int], None] | None,
 ) -> list[CurvePoint]:
-    trace, request = job.trace, job.request
+    """Run one pass over all that is wanted; without any, none."""
+    if not wanted:
+        return []
+    trace, threads = wanted[0][0].trace, wanted[0][0].request.threads
     second = trace.new_engine_pass()
-    engines = [_add_engine(second, key, *what, job) for key, what in plan.items()]
-    trace.feed(second, threads=request.threads, progress=progress)
+    engines = [(job, _add_engine(second, key, group, sizes, job)) for job, key, group, sizes in wanted]
+    trace.feed(second, threads=threads, progress=progress)
     rows: list[CurvePoint] = []
-    for engine in engines:
+    for job, engine in engines:
         rows.extend(_points(second, engine, job))
         if engine.windowed:
             rows.extend(_window_points(second, engine, job))

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import os
+import random
 import re
 import sys
 import typing
@@ -147,6 +148,29 @@ def test_the_page_is_complete(bathy: Bathy, tmp_path: Path) -> None:
     for name in ("curves-0", "groups", "split", "stability"):
         assert charts[name]["rows"], name
         assert f'data-chart="{name}"' in text
+
+
+def test_what_wears_out_is_simulated_with_admissions_that_write_less(bathy: Bathy, tmp_path: Path) -> None:
+    rng = random.Random(5)
+    rows: list[Row] = [
+        (step * 1_000_000, "read", min(rng.randrange(20_000), rng.randrange(20_000)) * LINE, LINE, "a")
+        for step in range(40_000)
+    ]
+    path = write_csv(tmp_path / "t.csv", rows)
+    given = [path, "--line", "4K", "--policy", "lru", "--dwpd", "0.1", "--output", "json"]
+    code, out, _ = bathy(*given)
+    found = json.loads(out)
+    assert (code, found["advice"]["call"], found["advice"]["size_bytes"]) == (0, "wears out", None)
+    names = [trial["admission"] for trial in found["trials"]]
+    assert names[0] == "2-hit"
+    assert names[1].startswith("budget:")
+    wearing = {p["size_bytes"]: p for p in found["curves"][0]["points"]}
+    for trial in found["trials"]:
+        (point,) = trial["points"]
+        assert point["life_years"] > wearing[point["size_bytes"]]["life_years"]
+    assert found["advice"]["reasons"][0].startswith("with --admission 2-hit it would live")
+    code, out, _ = bathy(*given, "--min-life", "0")
+    assert (json.loads(out)["advice"]["call"], json.loads(out)["trials"]) == ("worth it", [])
 
 
 def make_run(workspace: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from bathyscope.errors import AnalysisError, UsageError
 from bathyscope.records import CurvePoint, Op, schema_of
 from bathyscope.sources.block_trace import OpTrace, TraceFiles, batches_of
-from bathyscope.sources.curve_points import TraceReport, curve_points, size_grid
+from bathyscope.sources.curve_points import TraceReport, Trial, curve_points, size_grid
 from bathyscope.sources.curve_request import Admission, CurveRequest
 
 from .traces import LINE, Row, loop_and_scan, lru_hits, write_csv
@@ -257,6 +258,24 @@ def test_further_sizes_are_simulated_where_they_are_asked_for() -> None:
     trace = TraceFiles([TRACES / "multi3.lirs"])
     rows, _ = curve_points(trace, CurveRequest(line_bytes=(LINE,)), refine=refine)  # type: ignore[arg-type]
     assert {777 * LINE, 778 * LINE} <= {p.size_bytes for p in whole(rows)}
+
+
+def test_a_trial_is_the_curve_with_that_admission_at_that_size() -> None:
+    trace = TraceFiles([TRACES / "multi3.lirs"])
+    two_hit = Admission("2-hit", n_hit=2)
+    key, size = ("all", "all", LINE, "s3-fifo"), 777 * LINE
+
+    def trials(rows: Sequence[CurvePoint]) -> list[Trial]:
+        assert {row.admission for row in rows} == {"all"}
+        return [Trial(key, size, two_hit)]
+
+    rows, _ = curve_points(trace, CurveRequest(line_bytes=(LINE,)), trials=trials)
+    (tried,) = [row for row in rows if row.admission != "all"]
+    assert (tried.admission, tried.size_bytes, tried.window) == ("2-hit", size, "all")
+    alone, _ = curve_points(trace, CurveRequest(line_bytes=(LINE,), admission=two_hit), refine=lambda *_: {key: [size]})
+    assert tried in alone
+    with pytest.raises(UsageError, match="n_hit"):
+        curve_points(trace, CurveRequest(line_bytes=(LINE,)), trials=lambda _: [Trial(key, size, Admission("1", 1))])
 
 
 @given(

@@ -87,8 +87,12 @@ def advise(
     stable: bool | None,
     floor: Floor = ANY,
     endurance: Endurance | None = None,
+    trials: Sequence[SizeCurve] = (),
 ) -> Advice:
-    """Return the advice for the whole trace. `stable` is None when the trace is too short to judge that."""
+    """Return the advice for the whole trace. `stable` is None when the trace is too short to judge that.
+
+    `trials` are what other admissions make of a size that wears out.
+    """
     curve = main_curve(curves, floor)
     if curve is None or curve.read_requests + curve.write_requests < LEAST_READ_REQUESTS:
         count = 0 if curve is None else curve.read_requests + curve.write_requests
@@ -128,7 +132,7 @@ def advise(
             f"Wears out: {cache} {_what(chosen, curve, floor)} and {reasons[0]}, "
             f"but the flash would live {life}, not {wanted}."
         )
-        lasting = what_would_last(chosen, curve, floor, endurance or Endurance())
+        lasting = what_would_last(chosen, floor, endurance or Endurance(), trials)
         return advice("wears out", sentence, [*lasting, *reasons])
     what = _what(chosen, curve, floor)
     if chosen is not preferred:

@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from bathyscope.analysis.sizing.advice import advise
 from bathyscope.analysis.sizing.caveats import caveats_of
-from bathyscope.analysis.sizing.choice import Floor, main_curve
+from bathyscope.analysis.sizing.choice import Floor, choose, main_curve
 from bathyscope.analysis.sizing.endurance import Endurance
 from bathyscope.analysis.sizing.knee import knee_index
 from bathyscope.analysis.sizing.latency import LatencyDistribution, mixed_mean_ns, mixed_quantile_ns
 from bathyscope.analysis.sizing.split import Demand, even_hits, split
 from bathyscope.analysis.sizing.stability import judge_windows
+from bathyscope.analysis.sizing.wear import gentler_admissions
 from bathyscope.records import CurvePoint, from_table
 from bathyscope.records.finding import Figure
 from bathyscope.records.size_finding import SizeCurve, SizeFinding, SizePoint, Split, SplitShare
@@ -241,13 +242,23 @@ def build(points: pa.Table, question: SizeQuestion) -> SizeFinding:
 
     Curves keep the order of their first row. Windows other than "all" serve the stability only.
     """
-    curves = tuple(_curve(rows, question) for rows in _curve_rows(points))
+    found = [_curve(rows, question) for rows in _curve_rows(points)]
+    # Further admissions were tried at single sizes; the curves are those of the first.
+    curves = tuple(c for c in found if c.admission == found[0].admission)
+    trials = tuple(c for c in found if c.admission != found[0].admission)
     splits = _splits(curves, question)
     floor = Floor(question.min_life_years, question.budget_bytes)
     main = main_curve(curves, floor)
     stability, stability_sentence, stable = judge_windows(points, main, floor, has_time=question.duration_s > 0)
     advice = advise(
-        curves, splits, question.hit, question.miss, stable=stable, floor=floor, endurance=question.endurance
+        curves,
+        splits,
+        question.hit,
+        question.miss,
+        stable=stable,
+        floor=floor,
+        endurance=question.endurance,
+        trials=trials,
     )
     return SizeFinding(
         sources=question.sources,
@@ -258,6 +269,7 @@ def build(points: pa.Table, question: SizeQuestion) -> SizeFinding:
         budget_bytes=question.budget_bytes,
         advice=advice,
         curves=curves,
+        trials=trials,
         splits=splits,
         stability=stability,
         stability_sentence=stability_sentence,
@@ -271,3 +283,15 @@ def build(points: pa.Table, question: SizeQuestion) -> SizeFinding:
             mixes_latencies=question.hit is not None and question.miss is not None,
         ),
     )
+
+
+def admissions_to_try(points: pa.Table, question: SizeQuestion) -> tuple[SizeCurve, int, list[str]] | None:
+    """Return the curve, the size in bytes and the admissions to simulate beside it; None when no size wears out."""
+    finding = build(points, question)
+    floor = Floor(question.min_life_years, question.budget_bytes)
+    curve = main_curve(finding.curves, floor)
+    if curve is None or finding.advice.call != "wears out":
+        return None
+    point = choose(curve, floor).point
+    names = gentler_admissions(point, curve.admission, floor, question.endurance)
+    return (curve, point.size_bytes, names) if names else None

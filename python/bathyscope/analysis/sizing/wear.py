@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bathyscope.analysis.sizing.choice import Floor
 from bathyscope.analysis.sizing.endurance import Endurance
 from bathyscope.records.size_finding import SizeCurve, SizePoint
@@ -18,16 +20,19 @@ def life_words(years: float) -> str:
     return "1 year" if years == 1 else f"{years:.1f} years".replace(".0 ", " ")
 
 
-def what_would_last(point: SizePoint, curve: SizeCurve, floor: Floor, endurance: Endurance) -> list[str]:
-    """Return the ways to a life of `floor.life_years` for the writes of `point`, the surest first.
+def what_would_last(
+    point: SizePoint, floor: Floor, endurance: Endurance, trials: Sequence[SizeCurve] = ()
+) -> list[str]:
+    """Return the ways to a life of `floor.life_years` for a cache of the size of `point`.
 
-    A drive may be larger than its cache; the writes spread over all of it. An admission changes the hits as well, so
-    it is something to simulate, not something to promise.
+    First what was simulated, an admission that writes less; then what follows from the writes: a drive may be larger
+    than its cache, and the writes spread over all of it.
     """
     per_day, years = point.flash_write_bytes_per_day, floor.life_years
     if per_day is None or years <= 0:
         return []
-    lasting, words = life_words(years), []
+    lasting = life_words(years)
+    words = [_of_trial(trial, floor) for trial in trials if trial.points]
     capacity = endurance.lasting_capacity_bytes(per_day, years)
     if capacity is not None:
         bears = f"{endurance.drive_writes_per_day:g} drive write{'s' if endurance.drive_writes_per_day != 1 else ''}"
@@ -38,13 +43,27 @@ def what_would_last(point: SizePoint, curve: SizeCurve, floor: Floor, endurance:
         words.append(f"a drive of the cache's size would need {three_digits(needed)} drive writes a day")
     elif endurance.total_bytes_written is not None:
         words.append(f"flash that bears {_decimal(per_day * 365 * years)} of writes would live {lasting}")
-    bearable = endurance.bearable_bytes_per_day(point.flash_bytes, years)
-    if bearable is not None and (budget := option_bytes(bearable)):
-        ways = ["2-hit"] if "-hit" not in curve.admission else []
-        ways += [f"budget:{budget}"] if "budget:" not in curve.admission else []
-        if ways:
-            words.append("the cache writes less with " + " or ".join(f"--admission {way}" for way in ways))
     return words
+
+
+def _of_trial(trial: SizeCurve, floor: Floor) -> str:
+    """Return what an admission that was tried makes of the size."""
+    point = trial.points[0]
+    enough = "" if floor.lasts(point) else "only "
+    return (
+        f"with --admission {trial.admission} it would live {enough}{life_words(point.life_years or 0.0)} "
+        f"and {point.read_hit.value or 0.0:.1%} of reads hit"
+    )
+
+
+def gentler_admissions(point: SizePoint, admission: str, floor: Floor, endurance: Endurance) -> list[str]:
+    """Return admissions that write less to flash than `admission`, worth a simulation at the size of `point`."""
+    kept = "" if admission == "all" else f"{admission}+"
+    found = [f"{kept}2-hit"] if "-hit" not in admission else []
+    bearable = endurance.bearable_bytes_per_day(point.flash_bytes, floor.life_years) if floor.life_years > 0 else None
+    if bearable is not None and "budget:" not in admission and (budget := option_bytes(bearable)):
+        found.append(f"{kept}budget:{budget}")
+    return found
 
 
 def option_bytes(size_bytes: float) -> str:

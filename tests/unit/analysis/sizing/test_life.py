@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
-from bathyscope.analysis.sizing import build
+from bathyscope.analysis.sizing import admissions_to_try, build
 from bathyscope.analysis.sizing.choice import Floor, choose, main_curve
 from bathyscope.analysis.sizing.endurance import Endurance
 from bathyscope.analysis.sizing.wear import life_words, option_bytes
@@ -55,10 +56,9 @@ def test_where_nothing_lasts_no_size_is_advised_and_what_would_last_is_said() ->
         "but the flash would live 91 days, not 5 years."
     )
     # 40 GiB a day for five years are what 40 GiB at one drive write a day over five years bear.
-    assert advice.reasons[:3] == (
+    assert advice.reasons[:2] == (
         "a drive of 40.0 GiB (1 drive write a day), with the cache on a part of it, would live 5 years",
         "a drive of the cache's size would need 20.0 drive writes a day",
-        "the cache writes less with --admission 2-hit or --admission budget:2048M",
     )
     assert ONE_A_DAY.life_years(40 * GIB, 40.0 * GIB) == pytest.approx(5.0)
     assert Endurance(drive_writes_per_day=20.0).life_years(2 * GIB, 40.0 * GIB) == pytest.approx(5.0)
@@ -72,11 +72,55 @@ def test_a_promise_of_total_bytes_asks_for_more_of_them() -> None:
     assert Endurance(total_bytes_written=78.4e12).life_years(1, 40.0 * GIB) == pytest.approx(5.0, rel=0.001)
 
 
-def test_an_admission_in_use_is_not_proposed_again() -> None:
-    rows = _rows([0.4, 0.8, 0.81], [80.0] * 3, admission="2-hit+budget:1G")
-    assert not any("--admission" in reason for reason in _advice(rows).reasons)
-    rows = _rows([0.4, 0.8, 0.81], [80.0] * 3, admission="3-hit")
-    assert any("with --admission budget:" in reason for reason in _advice(rows).reasons)
+WEARS_OUT = _rows([0.4, 0.8, 0.81], [80.0] * 3)
+
+
+@pytest.mark.parametrize(
+    ("admission", "names"),
+    [
+        ("all", ["2-hit", "budget:2048M"]),
+        ("bypass", ["bypass+2-hit", "bypass+budget:2048M"]),
+        ("3-hit", ["3-hit+budget:2048M"]),
+        ("budget:1G", ["budget:1G+2-hit"]),
+    ],
+)
+def test_admissions_that_write_less_are_tried_at_the_size_that_wears_out(admission: str, names: list[str]) -> None:
+    rows = [dataclasses.replace(row, admission=admission) for row in WEARS_OUT]
+    found = admissions_to_try(to_table(CurvePoint, rows), _question(endurance=ONE_A_DAY, min_life_years=5.0))
+    assert found is not None
+    assert (found[0].line_bytes, found[1], found[2]) == (65_536, 2 * GIB, names)
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes"),
+    [
+        (WEARS_OUT, {"min_life_years": 0.0}),
+        (WEARS_OUT, {"endurance": Endurance()}),
+        ([dataclasses.replace(row, admission="2-hit+budget:1G") for row in WEARS_OUT], {}),
+        (KNEE_WEARS_OUT, {}),
+        (_rows([0.01, 0.02, 0.03], [80.0] * 3), {}),
+        ([], {}),
+    ],
+    ids=["no floor", "no promise", "both in use", "a larger size lasts", "not worth it", "no curve"],
+)
+def test_nothing_is_tried_where_it_would_not_help(rows: list[CurvePoint], changes: dict[str, Any]) -> None:
+    question = _question(**({"endurance": ONE_A_DAY, "min_life_years": 5.0} | changes))
+    assert admissions_to_try(to_table(CurvePoint, rows), question) is None
+
+
+def test_what_was_tried_comes_first_and_is_no_curve_of_its_own() -> None:
+    tried = [
+        _row(size_bytes=2 * GIB, read_hit_ratio=0.75, flash_write_bytes=1.0 * GIB, admission="2-hit"),
+        _row(size_bytes=2 * GIB, read_hit_ratio=0.6, flash_write_bytes=4.0 * GIB, admission="budget:2048M"),
+    ]
+    finding = build(to_table(CurvePoint, [*WEARS_OUT, *tried]), _question(endurance=ONE_A_DAY, min_life_years=5.0))
+    assert finding.advice.call == "wears out"
+    assert finding.advice.reasons[:2] == (
+        "with --admission 2-hit it would live 10 years and 75.0% of reads hit",
+        "with --admission budget:2048M it would live only 2.5 years and 60.0% of reads hit",
+    )
+    assert [c.admission for c in finding.curves] == ["all"]
+    assert [c.admission for c in finding.trials] == ["2-hit", "budget:2048M"]
 
 
 def test_a_larger_size_must_fit_the_budget() -> None:
