@@ -40,13 +40,14 @@ def generate(rng: np.random.Generator, count: int, universe: int) -> npt.NDArray
 
 
 def probabilities(universe: int) -> Floats:
+    """The probability of each line, the most popular first."""
     edges = np.arange(1, universe + 2, dtype=np.float64) ** (1 - ALPHA)
     return np.diff(edges) / (edges[-1] - 1)
 
 
-def analytic(references: int, universe: int, sizes: npt.NDArray[np.uint64]) -> Floats:
-    """The expected miss ratio of each size, from popularity binned so finely that the binning does not show."""
-    p = probabilities(universe)
+def analytic(references: int, p: Floats, sizes: npt.NDArray[np.uint64]) -> Floats:
+    """The expected miss ratio of each size. `p` falls; it is binned so finely that the binning does not show."""
+    universe = len(p)
     starts = np.unique(
         np.concatenate([np.arange(min(1000, universe)), np.geomspace(1, universe - 1, 6000).astype(int)])
     )
@@ -75,7 +76,7 @@ def run(references: int, universe: int, samples: int, seed: int = 1) -> bool:
         profiling += time.perf_counter() - between
     sizes = np.linspace(universe / 100, universe, 100).astype(np.uint64)
     curve = profile.curve(sizes, "lines", "all")
-    difference = np.abs(curve["miss_ratio"] - analytic(references, universe, sizes))
+    difference = np.abs(curve["miss_ratio"] - analytic(references, probabilities(universe), sizes))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     work = WorkHash()
     work.add(curve["miss_ratio"])

@@ -51,10 +51,12 @@ def register_verbs() -> None:
 
 
 def print_error(error: BathyscopeError) -> None:
-    """Print what is wrong, and what to do about it, to stderr."""
-    sys.stderr.write(f"bathy: {error.message}\n")
-    if error.hint:
-        sys.stderr.write(f"hint: {error.hint}\n")
+    """Print what is wrong, and what to do about it, to stderr. Names from outside must not steer the terminal."""
+    from bathyscope.views.labels import clean
+
+    for word, said in (("bathy", error.message), ("hint", error.hint)):
+        if said:
+            sys.stderr.write(f"{word}: " + "\n".join(clean(line) for line in said.split("\n")) + "\n")
 
 
 def main() -> None:

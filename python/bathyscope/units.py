@@ -92,6 +92,11 @@ def format_percent(ratio: float) -> str:
     return f"{percent:.0f} %" if abs(percent) >= 10 else f"{percent:.1f} %"
 
 
+def format_cost(value: float) -> str:
+    """Return an amount of money for reading: "1,234.50"; less than a hundredth is not nothing."""
+    return "<0.01" if 0 < value < 0.005 else f"{value:,.2f}"
+
+
 def three_digits(value: float) -> str:
     """Return `value` with three significant digits and no exponent."""
     if value == 0 or not math.isfinite(value):

@@ -18,13 +18,15 @@ from bathyscope.errors import UsageError
 from bathyscope.records import CurvePoint, to_table
 from bathyscope.records.finding import CaveatView
 from bathyscope.spec.prices import FlashPrice, Prices, load_prices
-from bathyscope.units import format_size_short, parse_bytes, parse_seconds
+from bathyscope.units import format_size_short
 
 if TYPE_CHECKING:
     from bathyscope.analysis.sizing import SizeQuestion
     from bathyscope.analysis.sizing.latency import LatencyDistribution
     from bathyscope.sources.block_trace import By, TraceReport
-    from bathyscope.sources.curve_points import CurveRequest
+    from bathyscope.sources.curve_request import CurveRequest
+
+MOST_THREADS = 256
 
 _HELP = """Tell how much flash would help, where, and at what price: from trace files, or from a run's operations.
 
@@ -40,13 +42,14 @@ Tencent, Ceph op histories and OSD logs, oracleGeneral, LIRS, ARC, CSV; .gz .xz 
 _EXAMPLES = """Examples:
 
 \b
-  bathy size disk.vscsi                                the knee, and what it brings
-  bathy size disk.vscsi --target-hit 0.9               the smallest size for 90 % of reads
-  bathy size osd.*.log --by osd --budget 400G          how to split one SSD over OSDs
+  bathy size disk.vscsi                     the knee, and what it brings
+  bathy size disk.vscsi --target-hit 0.9    the smallest size for 90 % of reads
+  bathy size osd.*.log --by osd --budget 400G          how to split one SSD
   bathy size trace.csv --miss-latency 8ms --target-latency 2ms
-  bathy size last --by image --report size.html        a run's operations, as a page
+  bathy size last --by image --report size.html        a run, as a page
   bathy size disk.vscsi --line 64K --policy s3-fifo,lru --admission 2-hit
-  bathy size --show-prices > prices.yaml               then: --prices prices.yaml
+  bathy size disk.vscsi --min-life 3y --admission budget:50G
+  bathy size --show-prices > prices.yaml    then: --prices prices.yaml
 """
 
 
@@ -78,12 +81,16 @@ def size(  # noqa: PLR0917 - one parameter for each option
     tbw: Annotated[
         str | None, typer.Option(help="Total bytes that may be written, decimal as on data sheets: 600T.")
     ] = None,
+    min_life: Annotated[
+        str | None,
+        typer.Option(help="Life of the flash that an advised size must reach: 3y, 200d, 0; default: warranty."),
+    ] = None,
     prices: Annotated[Path | None, typer.Option(help="YAML price file.")] = None,
     flash: Annotated[str | None, typer.Option(help="Kind of flash in the price file; default: the first.")] = None,
     show_prices: Annotated[bool, typer.Option("--show-prices", help="Print the packaged price file.")] = False,
     exact: Annotated[bool, typer.Option("--exact", help="No sampling, whatever it takes.")] = False,
-    samples: Annotated[int | None, typer.Option(min=1024, help="Sample at least this many lines.")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, max=256, help="Default: all processors.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1024, max=1 << 48, help="Sample at least this many lines.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=MOST_THREADS, help="Default: all processors.")] = None,
     skip_bad_records: Annotated[bool, typer.Option("--skip-bad-records", help="Go on after bad records.")] = False,
     windows: Annotated[str | None, typer.Option(help="Length of the windows for stability: 1h.")] = None,
     workspace: Annotated[Path | None, typer.Option(help="Where runs are; default: $BATHY_WORKSPACE.")] = None,
@@ -105,25 +112,26 @@ def size(  # noqa: PLR0917 - one parameter for each option
         raise UsageError("--exact and --samples exclude each other")
     if by not in inputs.BY:
         raise UsageError(f"--by {by} cannot be", hint="one of: " + ", ".join(inputs.BY))
+    if report is not None and not report.expanduser().parent.is_dir():
+        # Found out now and not after a pass of hours.
+        raise UsageError(f"--report {report} cannot be written: {report.parent} is no directory")
     price_file = load_prices(None if prices is None else str(prices))
     flash_name, flash_price = _flash(price_file, flash)
-    budget_bytes = _positive("--budget", budget)
-    window_s = None if windows is None else parse_seconds(windows)
-    if window_s is not None and window_s <= 0:
-        raise UsageError(f"--windows {windows} cannot be", hint="a duration: 10m, 1h, 1d")
-    from bathyscope.sources.curve_points import CurveRequest
+    budget_bytes = None if budget is None else inputs.parse_size(budget, "--budget")
+    inputs.check_dwpd(dwpd)
+    from bathyscope.sources.curve_request import CurveRequest
 
     request = CurveRequest(
-        line_bytes=tuple(sorted({parse_bytes(part) for part in inputs.parse_list(line, "--line")})),
+        line_bytes=tuple(sorted({inputs.parse_size(part, "--line") for part in inputs.parse_list(line, "--line")})),
         policies=tuple(inputs.parse_list(policy, "--policy")),
         admission=inputs.parse_admission(admission),
         on_write=on_write,
-        fetch_bytes=None if fetch is None else parse_bytes(fetch),
+        fetch_bytes=None if fetch is None else inputs.parse_size(fetch, "--fetch"),
         exact=exact,
         samples=samples,
-        extra_sizes_bytes=() if budget_bytes is None else (budget_bytes,),
-        window_s=window_s,
-        threads=threads or os.cpu_count() or 1,
+        extra_flash_bytes=() if budget_bytes is None else (budget_bytes,),
+        window_s=None if windows is None else inputs.parse_windows(windows),
+        threads=threads or min(os.cpu_count() or 1, MOST_THREADS),
     )
     ask = _Ask(
         traces=traces,
@@ -133,12 +141,15 @@ def size(  # noqa: PLR0917 - one parameter for each option
         nodes=nodes,
         workspace=workspace,
         target_hit=None if target_hit is None else inputs.parse_ratio(target_hit),
-        target_latency_ns=None if target_latency is None else _latency_ns("--target-latency", target_latency),
+        target_latency_ns=None
+        if target_latency is None
+        else inputs.parse_latency_ns(target_latency, "--target-latency"),
         budget_bytes=budget_bytes,
         hit_latency=hit_latency,
         miss_latency=miss_latency,
         dwpd=dwpd,
-        tbw_bytes=_promised_bytes(tbw),
+        tbw_bytes=None if tbw is None else inputs.parse_promise(tbw),
+        min_life_years=flash_price.warranty_years if min_life is None else inputs.parse_years(min_life),
         prices=price_file,
         flash_name=flash_name,
         flash=flash_price,
@@ -164,6 +175,7 @@ class _Ask:
     miss_latency: str | None
     dwpd: float | None
     tbw_bytes: int | None
+    min_life_years: float
     prices: Prices
     flash_name: str
     flash: FlashPrice
@@ -171,10 +183,10 @@ class _Ask:
 
 
 def _run(ask: _Ask, request: CurveRequest, output: str, report: Path | None, *, save: bool) -> None:
-    from bathyscope.analysis.sizing import build
+    from bathyscope.analysis.sizing import admissions_to_try, build
     from bathyscope.analysis.sizing.refine import needed_hit_ratio, sizes_between
-    from bathyscope.sources.curve_points import curve_points
-    from bathyscope.views import size as view
+    from bathyscope.sources.curve_points import Trial, curve_points
+    from bathyscope.views import render
 
     trace, caveats = inputs.open_trace(
         ask.traces,
@@ -185,14 +197,25 @@ def _run(ask: _Ask, request: CurveRequest, output: str, report: Path | None, *, 
         workspace=ask.workspace,
     )
     latencies: list[LatencyDistribution | None] = []
+    trace_report: list[TraceReport] = []
 
     def refine(rows: Sequence[CurvePoint], found: TraceReport) -> dict[tuple[str, str, int, str], list[int]]:
+        trace_report.append(found)
         latencies.extend(_latencies(ask, found))
         needed = needed_hit_ratio(ask.target_hit, ask.target_latency_ns, *latencies)
         return {} if needed is None else sizes_between(rows, needed)
 
+    def trials(rows: Sequence[CurvePoint]) -> list[Trial]:
+        question = _question(ask, trace.sources, trace_report[0], *latencies)
+        wanted = admissions_to_try(to_table(CurvePoint, rows), question)
+        if wanted is None:
+            return []
+        curve, size_bytes, names = wanted
+        key = (curve.group_kind, curve.group_name, curve.line_bytes, curve.policy)
+        return [Trial(key, size_bytes, inputs.parse_admission(name)) for name in names]
+
     with _progress() as tell:
-        rows, found = curve_points(trace, request, tell, refine)
+        rows, found = curve_points(trace, request, tell, refine, trials)
     points = to_table(CurvePoint, rows)
     finding = build(points, _question(ask, trace.sources, found, *latencies))
     caveats += _caveats(ask, request, rows, found)
@@ -204,7 +227,7 @@ def _run(ask: _Ask, request: CurveRequest, output: str, report: Path | None, *, 
 
         write_report(finding, report)
         sys.stderr.write(f"report: {report}\n")
-    view.write(finding, output, sys.stdout)
+    render(finding, output)
 
 
 def _latencies(ask: _Ask, found: TraceReport) -> tuple[LatencyDistribution | None, LatencyDistribution | None]:
@@ -254,6 +277,7 @@ def _question(
         hit=hit,
         miss=miss,
         endurance=endurance,
+        min_life_years=ask.min_life_years,
         price_per_gib=ask.flash.price_per_gib,
         currency=ask.prices.currency,
         price_source=source,
@@ -262,6 +286,7 @@ def _question(
 
 def _caveats(ask: _Ask, request: CurveRequest, rows: list[CurvePoint], found: TraceReport) -> list[CaveatView]:
     from bathyscope.sources.curve_sample import region_bytes
+    from bathyscope.sources.flash_share import SMALL_QUEUE_SHARE
 
     caveats = []
     sampled = [row.sampled_lines for row in rows if row.window == "all" and row.sampled_lines is not None]
@@ -274,7 +299,11 @@ def _caveats(ask: _Ask, request: CurveRequest, rows: list[CurvePoint], found: Tr
         text = "prices and endurance are placeholders; --show-prices prints a file to fill in, --prices reads it"
         caveats.append(CaveatView("placeholder_prices", "note", text))
     if "s3-fifo" in request.policies:
-        text = "of an s3-fifo size, nine tenths are flash and a tenth is memory, the queue that newcomers must survive"
+        share = SMALL_QUEUE_SHARE["s3-fifo"]
+        text = (
+            f"of an s3-fifo size, {1 - share:.0%} are flash and {share:.0%} is memory, the queue that newcomers must "
+            "survive; life and cost are of the flash"
+        )
         caveats.append(CaveatView("small_queue_in_memory", "note", text))
     if found.first_errors:
         caveats.append(CaveatView("first_bad_record", "note", f"the first bad record: {found.first_errors[0]}"))
@@ -308,32 +337,6 @@ def _flash(prices: Prices, name: str | None) -> tuple[str, FlashPrice]:
     return name, prices.flash[name]
 
 
-def _positive(option: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    value = parse_bytes(text)
-    if value <= 0:
-        raise UsageError(f"{option} {text} is nothing")
-    return value
-
-
-def _promised_bytes(text: str | None) -> int | None:
-    """Return what a data sheet means by "600T": its units are decimal, unless the i is written."""
-    value = _positive("--tbw", text)
-    if value is None or text is None:
-        return None
-    letter = text.strip().rstrip("bB")[-1:].upper()
-    power = "KMGTP".find(letter) + 1
-    return round(value / 1024**power * 1000**power) if power else value
-
-
-def _latency_ns(option: str, text: str) -> float:
-    value = parse_seconds(text) * 1e9
-    if value <= 0:
-        raise UsageError(f"{option} {text} is no latency", hint="2ms, 500us")
-    return value
-
-
 @contextmanager
 def _progress() -> Iterator[Callable[[str, int, int, int], None] | None]:
     """Yield the progress function of `curve_points`: a bar for each pass on a terminal, nothing elsewhere."""
@@ -343,7 +346,7 @@ def _progress() -> Iterator[Callable[[str, int, int, int], None] | None]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-    words = {"profile": "working sets", "simulate": "cache sizes", "refine": "target"}
+    words = {"profile": "working sets", "simulate": "cache sizes", "refine": "target", "trials": "admissions"}
     columns = (
         TextColumn("{task.description:12}"), BarColumn(), TextColumn("{task.percentage:3.0f}%"),
         TextColumn("{task.fields[rate]}"), TimeRemainingColumn(compact=True),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +21,70 @@ if TYPE_CHECKING:
 
     from bathyscope.analysis.sizing.latency import LatencyDistribution
     from bathyscope.sources.block_trace import BlockTrace, By, TraceReport
-    from bathyscope.sources.curve_points import Admission
+    from bathyscope.sources.curve_request import Admission
     from bathyscope.store import RunDirectory
 
 BY = ("all", "image", "osd", "pool", "node")
+_LIFE = re.compile(r"^\s*([0-9]+(?:\.[0-9]+)?)\s*(y|mo|d)?\s*$", re.IGNORECASE)
 _DURATION = re.compile(r"^\s*[0-9.]+\s*(ns|us|µs|ms|s)\s*$", re.IGNORECASE)
+
+
+@contextmanager
+def named(option: str) -> Iterator[None]:
+    """Put the name of the option before what is wrong with its value."""
+    try:
+        yield
+    except UsageError as error:
+        if option in error.message:
+            raise
+        raise UsageError(f"{option}: {error.message}", hint=error.hint) from error
+
+
+def parse_size(text: str, option: str) -> int:
+    """Return a size in bytes, above 0 and at most an EiB. Raises UsageError with the name of the option."""
+    from bathyscope.sources.curve_request import LARGEST_SIZE_BYTES
+
+    with named(option):
+        value = parse_bytes(text)
+    if value <= 0:
+        raise UsageError(f"{option} {text} is nothing")
+    if value > LARGEST_SIZE_BYTES:
+        raise UsageError(f"{option} {text} is more than an EiB")
+    return value
+
+
+def parse_promise(text: str) -> int:
+    """Return what a data sheet means by "600T": its units are decimal, unless the i is written."""
+    value = parse_size(text, "--tbw")
+    letter = text.strip().rstrip("bB")[-1:].upper()
+    power = "KMGTPE".find(letter) + 1
+    return round(value / 1024**power * 1000**power) if power else value
+
+
+def parse_windows(text: str) -> float:
+    """Return the length of windows in seconds, above 0 and at most a hundred years."""
+    from bathyscope.sources.curve_request import LONGEST_WINDOW_S
+
+    with named("--windows"):
+        value = parse_seconds(text)
+    if not 0 < value <= LONGEST_WINDOW_S:
+        raise UsageError(f"--windows {text} cannot be", hint="a duration: 10m, 1h, 1d")
+    return value
+
+
+def parse_latency_ns(text: str, option: str) -> float:
+    """Return a latency in nanoseconds, above 0."""
+    with named(option):
+        value = parse_seconds(text) * 1e9
+    if value <= 0:
+        raise UsageError(f"{option} {text} is no latency", hint="2ms, 500us")
+    return value
+
+
+def check_dwpd(value: float | None) -> None:
+    """Raise UsageError for drive writes per day that no drive has."""
+    if value is not None and not 0 < value < math.inf:
+        raise UsageError(f"--dwpd {value:g} cannot be", hint="what the data sheet promises: 0.3, 1, 3")
 
 
 def parse_list(text: str, what: str) -> list[str]:
@@ -42,13 +103,21 @@ def parse_ratio(text: str) -> float:
     except ValueError:
         value = float("nan")
     if not 0.0 < value <= 1.0:
-        raise UsageError(f"'{text}' is not a hit ratio", hint="0.9 or 90%")
+        raise UsageError(f"--target-hit '{text}' is not a hit ratio", hint="0.9 or 90%")
     return value
+
+
+def parse_years(text: str) -> float:
+    """Return the years that "3y", "18mo", "200d" or "3" stand for, 0 or more. Raises UsageError."""
+    match = _LIFE.match(text)
+    if match is None:
+        raise UsageError(f"--min-life '{text}' is no life of flash", hint="3y, 18mo, 200d, or 0 for any")
+    return float(match[1]) / {"d": 365.0, "mo": 12.0}.get((match[2] or "y").lower(), 1.0)
 
 
 def parse_admission(text: str) -> Admission:
     """Return the admission that "all", "2-hit", "budget:50G" (a day), "bypass[:1M]" or several with + stand for."""
-    from bathyscope.sources.curve_points import Admission
+    from bathyscope.sources.curve_request import Admission
 
     n_hit = cutoff = budget = None
     for part in text.split("+"):
@@ -58,13 +127,13 @@ def parse_admission(text: str) -> Admission:
         if (match := re.fullmatch(r"([0-9]{1,3})-hit", name)) and not value and 2 <= int(match[1]) <= 255:
             n_hit = int(match[1])
         elif name == "budget" and value:
-            budget = parse_bytes(value)
+            budget = parse_size(value, "--admission budget")
         elif name == "bypass":
-            cutoff = parse_bytes(value) if value else 1 << 20
+            cutoff = parse_size(value, "--admission bypass") if value else 1 << 20
         else:
-            raise UsageError(f"there is no admission '{part}'", hint="all, 2-hit, 3-hit, budget:50G, bypass, bypass:4M")
-    if budget == 0 or cutoff == 0:
-        raise UsageError(f"'{text}' admits nothing")
+            raise UsageError(
+                f"--admission: there is no '{part}'", hint="all, 2-hit, 3-hit, budget:50G, bypass, bypass:4M"
+            )
     return Admission(text.strip(), n_hit, cutoff, budget)
 
 
@@ -116,6 +185,9 @@ def open_trace(
         files = TraceFiles(paths, by=by, trace_format=trace_format, skip_bad_records=skip_bad_records, nodes=nodes)
         return files, []
     missing = names[are_runs.index(True)]
+    special = Path(missing).expanduser()
+    if special.exists() and not special.is_dir():
+        raise UsageError(f"{missing} is no plain file", hint="the trace is read twice: save it to a file first")
     if len(names) > 1:
         raise UsageError(f"there is no trace {missing}", hint="several traces are several files; a run comes alone")
     return _open_run(missing, by, nodes, workspace)
@@ -216,15 +288,3 @@ def _latency_of_step(run_name: str, step_key: str, option: str, workspace: Path 
     values = np.asarray(sorted(counts), np.float64)
     weights = np.asarray([counts[int(value)] for value in values], np.float64)
     return LatencyDistribution(values, weights, f"measured, {step_key} of run {run.id}")
-
-
-__all__ = [
-    "BY",
-    "latency_of",
-    "latency_of_trace",
-    "load_nodes",
-    "open_trace",
-    "parse_admission",
-    "parse_list",
-    "parse_ratio",
-]

@@ -26,7 +26,9 @@ class CurvePoint(Record):
     admission: str = column("admission: all, 2-hit, …")
     method: str = column("exact, shards, minisim or simulation")
     line_bytes: int = column("unit of caching", unit="bytes")
-    size_bytes: int = column("cache size", unit="bytes")
+    fetch_bytes: int = column("what is fetched together, and is valid or not as a whole", unit="bytes")
+    size_bytes: int = column("cache size, flash and memory together", unit="bytes")
+    flash_bytes: int = column("part of the cache size that is flash; the rest is memory", unit="bytes")
     read_requests: int = column("read requests of the group in the window")
     write_requests: int = column("write requests of the group in the window")
     read_bytes: int = column("bytes read by the group in the window", unit="bytes")
@@ -39,6 +41,10 @@ class CurvePoint(Record):
     write_hit_ratio: float = column("write requests whose lines were all cached, of all write requests, 0 to 1")
     cold_read_ratio: float = column("read requests that touch a line for the first time: no cache of any size has them")
     fetch_amplification: float | None = column("bytes fetched from the backing device per byte read")
+    write_gap_ratio: float | None = column(
+        "part of the fetch units touched by writes that the writes left unwritten, 0 when all are aligned; empty when "
+        "nothing is written or writes never enter the cache"
+    )
     flash_write_bytes: float = column("bytes written to flash over the window", unit="bytes")
     duration_s: float = column("length of the window in the trace's own time; 0 when the trace has none", unit="s")
     sampled_lines: int | None = column("lines that the estimate rests on; empty when it is exact")

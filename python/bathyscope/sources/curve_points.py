@@ -21,6 +21,9 @@ from bathyscope.errors import AnalysisError, UsageError
 from bathyscope.records import CurvePoint
 from bathyscope.sources import curve_sample
 from bathyscope.sources.block_trace import BlockTrace, TraceReport
+from bathyscope.sources.curve_request import Admission, CurveRequest, check
+from bathyscope.sources.flash_share import flash_lines, largest_size_lines
+from bathyscope.units import format_seconds
 
 DEFAULT_SAMPLES = 32_768
 """Lines that a profile tracks at most."""
@@ -34,39 +37,18 @@ FRACTIONS = (1 / 128, 1 / 64, 1 / 32, 1 / 16, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.
 WINDOW_SECONDS = (60, 300, 600, 900, 1800, 3600, 6 * 3600, 86_400, 7 * 86_400)
 """Lengths that an automatic window may have: the shortest that makes at most 24."""
 
+MOST_WINDOWS = 4096
+"""What the engine counts apart; it would join the rest in the last."""
+
 Z95 = 1.959963984540054
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Admission:
-    """What may enter the cache. `name` goes into the records."""
-
-    name: str = "all"
-    n_hit: int | None = None
-    stream_cutoff_bytes: int | None = None
-    write_budget_bytes_per_day: int | None = None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CurveRequest:
-    """What to simulate. `extra_sizes_bytes` join the grid; `window_s` None chooses; `samples` None decides by size."""
-
-    line_bytes: tuple[int, ...] = (4096, 16_384, 65_536, 262_144)
-    policies: tuple[str, ...] = ("s3-fifo",)
-    admission: Admission = dataclasses.field(default_factory=Admission)
-    on_write: str = "allocate"
-    fetch_bytes: int | None = None
-    exact: bool = False
-    samples: int | None = None
-    extra_sizes_bytes: tuple[int, ...] = ()
-    window_s: float | None = None
-    threads: int = 1
-    salt: int = 0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class _Group:
-    """A group and what the first pass knows of it, by line size."""
+    """A group and what the first pass knows of it: reads and writes as (requests, bytes), the rest by line size.
+
+    `lines` are distinct lines, `accesses` references to lines, `written` those of writes.
+    """
 
     kind: str
     name: str
@@ -76,6 +58,7 @@ class _Group:
     writes: tuple[int, int]
     lines: dict[int, float]
     accesses: dict[int, int]
+    written: dict[int, int]
     exact: bool
 
     @property
@@ -115,84 +98,135 @@ Refine = Callable[[Sequence[CurvePoint], TraceReport], dict[CurveKey, list[int]]
 """Given the points so far, the further sizes in bytes that a curve should have."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trial:
+    """A size of a curve to simulate once more, with another admission."""
+
+    key: CurveKey
+    size_bytes: int
+    admission: Admission
+
+
+Try = Callable[[Sequence[CurvePoint]], Sequence[Trial]]
+"""Given all points, what to try with another admission."""
+
+
 def curve_points(
-    trace: BlockTrace, request: CurveRequest, progress: Progress | None = None, refine: Refine | None = None
+    trace: BlockTrace,
+    request: CurveRequest,
+    progress: Progress | None = None,
+    refine: Refine | None = None,
+    trials: Try | None = None,
 ) -> tuple[list[CurvePoint], TraceReport]:
     """Return the points of every curve, and what was found of the trace itself.
 
-    `refine` may ask for further sizes once the grid is known, at the cost of a third pass.
+    `refine` may ask for further sizes once the grid is known, and `trials` for sizes with another admission once all
+    sizes are; each costs a pass if it asks for any. Points of trials have the name of their own admission.
 
     Raises AnalysisError for a trace without reads and writes, ParseError for one that cannot be read, UsageError for a
     line, fetch size or policy that cannot be.
     """
-    _check(request)
+    check(request)
 
     def tell(name: str) -> Callable[[int, int], None] | None:
         return None if progress is None else lambda events, done: progress(name, events, done, trace.extent)
 
     samples = None if request.exact else (request.samples or DEFAULT_SAMPLES)
-    first = trace.new_profile_pass(request.line_bytes, max_lines=samples, salt=request.salt)
+    first = trace.new_profile_pass(_profiled_bytes(request), max_lines=samples, salt=request.salt)
     trace.feed(first, threads=request.threads, progress=tell("profile"))
     report = trace.report(first)
     groups = _groups(trace, first)
     if not groups:
         raise AnalysisError("the trace holds no reads and writes", hint="is it in another format? --format names it")
     job = _Job(trace, request, report, _window_ns(request, report))
-    plan = {
+    plan = _plan(groups, request)
+    rows = _simulate([(job, key, *what) for key, what in plan.items()], tell("simulate"))
+    if refine is not None:
+        finer = [(key, _lines_of(sizes, key[2])) for key, sizes in refine(rows, report).items()]
+        rows += _simulate([(job, key, plan[key][0], lines) for key, lines in finer if len(lines)], tell("refine"))
+    if trials is not None:
+        tried = [(trial, _lines_of([trial.size_bytes], trial.key[2])) for trial in trials(rows)]
+        jobs = [
+            (_with_admission(job, trial.admission), trial.key, plan[trial.key][0], lines)
+            for trial, lines in tried
+            if len(lines)
+        ]
+        rows += _simulate(jobs, tell("trials"))
+    return rows, report
+
+
+def _plan(groups: Sequence[_Group], request: CurveRequest) -> dict[CurveKey, tuple[_Group, npt.NDArray[np.uint64]]]:
+    """Return the group and the sizes in lines of every curve."""
+    return {
         (group.kind, group.name, line, policy): (
             group,
             size_grid(
-                group.working_set_bytes, group.lines[line], line, max(request.line_bytes), request.extra_sizes_bytes
+                group.working_set_bytes,
+                group.lines[line],
+                line,
+                max(request.line_bytes),
+                [_size_for_flash(policy, flash, line, request) for flash in request.extra_flash_bytes],
             ),
         )
         for group in groups
         for line in request.line_bytes
         for policy in request.policies
     }
-    rows = _simulate(job, plan, tell("simulate"))
-    if refine is not None:
-        finer = {
-            key: (plan[key][0], np.unique(np.asarray(sizes, np.uint64) // np.uint64(key[2])))
-            for key, sizes in refine(rows, report).items()
-        }
-        finer = {key: (group, sizes[sizes > 0]) for key, (group, sizes) in finer.items() if (sizes > 0).any()}
-        if finer:
-            rows += _simulate(job, finer, tell("refine"))
-    return rows, report
+
+
+def _lines_of(sizes_bytes: Sequence[int], line_bytes: int) -> npt.NDArray[np.uint64]:
+    sizes = np.unique(np.asarray(sizes_bytes, np.uint64) // np.uint64(line_bytes))
+    return sizes[sizes > 0]
+
+
+def _with_admission(job: _Job, admission: Admission) -> _Job:
+    """Return the job with another admission, checked, and without windows."""
+    request = dataclasses.replace(job.request, admission=admission)
+    check(request)
+    return dataclasses.replace(job, request=request, window_ns=0)
 
 
 def _simulate(
-    job: _Job, plan: dict[CurveKey, tuple[_Group, npt.NDArray[np.uint64]]], progress: Callable[[int, int], None] | None
+    wanted: Sequence[tuple[_Job, CurveKey, _Group, npt.NDArray[np.uint64]]],
+    progress: Callable[[int, int], None] | None,
 ) -> list[CurvePoint]:
-    trace, request = job.trace, job.request
+    """Run one pass over all that is wanted; without any, none."""
+    if not wanted:
+        return []
+    trace, threads = wanted[0][0].trace, wanted[0][0].request.threads
     second = trace.new_engine_pass()
-    added = [_add_engine(second, key, *what, job) for key, what in plan.items()]
-    engines = [engine for engine in added if engine is not None]
+    added = [(job, _add_engine(second, key, group, sizes, job)) for job, key, group, sizes in wanted]
+    engines = [(job, engine) for job, engine in added if engine is not None]
     if not engines:
         return []
-    trace.feed(second, threads=request.threads, progress=progress)
+    trace.feed(second, threads=threads, progress=progress)
     rows: list[CurvePoint] = []
-    for engine in engines:
+    for job, engine in engines:
         rows.extend(_points(second, engine, job))
         if engine.windowed:
             rows.extend(_window_points(second, engine, job))
     return rows
 
 
-def _check(request: CurveRequest) -> None:
-    for line in request.line_bytes:
-        if line < 512 or line > 1 << 24 or line & (line - 1):
-            raise UsageError(f"a line of {line} bytes cannot be", hint="a power of two from 512 to 16M: 4K, 16K, 64K")
-        fetch = request.fetch_bytes
-        if fetch is not None and (fetch & (fetch - 1) or fetch < max(512, line // 64) or fetch > line):
-            raise UsageError(
-                f"a fetch size of {fetch} bytes does not fit lines of {line}",
-                hint="a power of two from a 64th of the line to the line",
-            )
-    known = _core.policy_names()
-    for policy in request.policies:
-        if policy not in known:
-            raise UsageError(f"there is no policy '{policy}'", hint="there are: " + " ".join(known))
+def _size_for_flash(policy: str, flash_bytes: int, line_bytes: int, request: CurveRequest) -> int:
+    """Return the size that needs at most so much flash: one for all line sizes unless that would waste some."""
+    unit = max(request.line_bytes)
+    unit = unit if flash_bytes >= 256 * unit else line_bytes
+    return largest_size_lines(policy, flash_bytes // unit) * unit
+
+
+def _profiled_bytes(request: CurveRequest) -> list[int]:
+    """Return the line sizes, and the fetch size: how much of its units the writes cover is counted there."""
+    return sorted({*request.line_bytes, *([] if request.fetch_bytes is None else [request.fetch_bytes])})
+
+
+def _write_gap_ratio(group: _Group, line_bytes: int, request: CurveRequest) -> float | None:
+    """Return the part of the fetch units touched by writes that the writes left unwritten."""
+    unit = request.fetch_bytes or line_bytes
+    touched_bytes = group.written[unit] * unit
+    if touched_bytes == 0 or request.on_write == "invalidate":
+        return None
+    return 1.0 - group.writes[1] / touched_bytes
 
 
 def _groups(trace: BlockTrace, first: _core.ProfilePass) -> list[_Group]:
@@ -237,6 +271,7 @@ def _group(
         writes=(totals("write", 1), totals("write", 2)),
         lines={line: sum(profiles[line].distinct_lines for profiles in members) for line in lines},
         accesses={line: sum(profiles[line].totals("all")[0] for profiles in members) for line in lines},
+        written={line: sum(profiles[line].totals("write")[0] for profiles in members) for line in lines},
         exact=all(profile.exact for profiles in members for profile in profiles.values()),
     )
 
@@ -339,6 +374,12 @@ def _window_ns(request: CurveRequest, report: TraceReport) -> int:
     if report.duration_s <= 0:
         return 0
     if request.window_s is not None:
+        if report.duration_s / request.window_s > MOST_WINDOWS:
+            raise UsageError(
+                f"windows of {request.window_s:g} s make more than {MOST_WINDOWS} of a trace of "
+                f"{format_seconds(report.duration_s)}",
+                hint=f"at least {math.ceil(report.duration_s / MOST_WINDOWS)}s",
+            )
         return max(1, round(request.window_s * 1e9))
     seconds = next((s for s in WINDOW_SECONDS if report.duration_s / s <= 24), WINDOW_SECONDS[-1])
     return seconds * 10**9
@@ -375,7 +416,9 @@ def _points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iterator[Cu
             admission=request.admission.name,
             method="simulation" if full else "minisim",
             line_bytes=line,
+            fetch_bytes=request.fetch_bytes or line,
             size_bytes=int(counts["size_lines"][i]) * line,
+            flash_bytes=flash_lines(engine.policy, int(counts["size_lines"][i])) * line,
             read_requests=group.reads[0],
             write_requests=group.writes[0],
             read_bytes=group.reads[1],
@@ -388,6 +431,7 @@ def _points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iterator[Cu
             write_hit_ratio=float(_ratio(counts["write_requests_hit"], counts["write_requests"])[i]),
             cold_read_ratio=float(cold),
             fetch_amplification=float(fetched[i]) if group.reads[1] else None,
+            write_gap_ratio=_write_gap_ratio(group, line, request),
             flash_write_bytes=float(counts["flash_write_bytes"][i] * scale[i]),
             duration_s=report.duration_s,
             # A size that was simulated in full is exact beside others that were not; the curve is called by the rest.
@@ -418,7 +462,9 @@ def _window_points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iter
             admission=request.admission.name,
             method="simulation" if full else "minisim",
             line_bytes=line,
+            fetch_bytes=request.fetch_bytes or line,
             size_bytes=int(totals["size_lines"][i]) * line,
+            flash_bytes=flash_lines(engine.policy, int(totals["size_lines"][i])) * line,
             read_requests=round(read_requests),
             write_requests=round(write_requests),
             read_bytes=round(reads),
@@ -432,6 +478,8 @@ def _window_points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iter
             write_hit_ratio=float(write_hit[i, w]),
             cold_read_ratio=float(cold[i, w]),
             fetch_amplification=float(counts["backing_read_bytes"][i, w] / reads) if reads else None,
+            # The first pass does not know windows.
+            write_gap_ratio=None,
             flash_write_bytes=float(counts["flash_write_bytes"][i, w]),
             duration_s=min(window_ns / 1e9, max(0.0, report.duration_s - w * window_ns / 1e9)),
             sampled_lines=None if full else int(totals["sampled_lines"][i]),

@@ -17,11 +17,15 @@ from bathyscope.spec.target import Model
 class FlashPrice(Model):
     """One kind of flash drive."""
 
-    price_per_gib: float = Field(ge=0, description="in the file's currency, per GiB of usable capacity")
-    drive_writes_per_day: float | None = Field(default=None, gt=0)
-    warranty_years: float = Field(default=5.0, gt=0)
-    total_bytes_written: float | None = Field(default=None, gt=0)
-    read_latency_us: float = Field(gt=0, description="mean 4 KiB read at low queue depth, cache software included")
+    price_per_gib: float = Field(
+        ge=0, allow_inf_nan=False, description="in the file's currency, per GiB of usable capacity"
+    )
+    drive_writes_per_day: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    warranty_years: float = Field(default=5.0, gt=0, allow_inf_nan=False)
+    total_bytes_written: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    read_latency_us: float = Field(
+        gt=0, allow_inf_nan=False, description="mean 4 KiB read at low queue depth, cache software included"
+    )
 
 
 class Prices(Model):

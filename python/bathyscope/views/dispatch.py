@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, Literal, TextIO
 
 from bathyscope.errors import UsageError
-from bathyscope.views import csv, json, table
+from bathyscope.records.size_finding import SizeFinding
+from bathyscope.views import csv, json, size, table
 from bathyscope.views.refusal import without_refused
 
 Output = Literal["table", "json", "csv"]
@@ -25,12 +26,15 @@ def render(
 ) -> None:
     """Write `finding` to `stream` (default: stdout) as `output`: table, json or csv.
 
-    `finding` is a LadderFinding, a CompareFinding, or a sequence of mappings or dataclasses (plain rows, all
-    of one kind; `columns` picks and orders their keys). `colour` None means: if the stream is a terminal and
-    NO_COLOR is not set. `width` None means the terminal's, 80 elsewhere. `empty` is what a table without rows
+    `finding` is a LadderFinding, a CompareFinding, a SizeFinding, or a sequence of mappings or dataclasses (plain
+    rows, all of one kind; `columns` picks and orders their keys). `colour` None means: if the stream is a terminal
+    and NO_COLOR is not set. `width` None means the terminal's, 80 elsewhere. `empty` is what a table without rows
     says. Raises UsageError for an unknown output and TypeError for a finding that has no renderer.
     """
     stream = sys.stdout if stream is None else stream
+    if isinstance(finding, SizeFinding):
+        size.write(finding, output, stream, colour=colour, width=width)
+        return
     finding = without_refused(finding)
     match output:
         case "table":

@@ -7,14 +7,22 @@ from typing import Any
 
 from bathyscope.records.finding import as_plain
 from bathyscope.records.size_finding import SizeCurve, SizeFinding, SizePoint
-from bathyscope.units import format_bytes, format_duration_ns, format_rate, format_seconds, format_size_short
+from bathyscope.units import (
+    format_bytes,
+    format_cost,
+    format_duration_ns,
+    format_rate,
+    format_seconds,
+    format_size_short,
+)
 from bathyscope.views import csv, labels
-from bathyscope.views import size as table
+from bathyscope.views import size_words as words
 from bathyscope.views.charts import PAGE, Drawing
 from bathyscope.views.charts import size as charts
 from bathyscope.views.report.frame import render_page, write_page
+from bathyscope.views.size import point_rows
 
-_BADGES = {"worth it": "ok", "not worth it": "warn", "cannot tell": "warn"}
+_BADGES = {"worth it": "ok", "wears out": "warn", "not worth it": "warn", "cannot tell": "warn"}
 
 
 def write(finding: SizeFinding, path: Path | str) -> Path:
@@ -38,14 +46,14 @@ def page(finding: SizeFinding) -> str:
         _content(finding, drawings),
         charts=chart_data,
         finding=as_plain(finding),
-        csv=csv.as_text(table.point_rows(finding)),
+        csv=csv.as_text(point_rows(finding)),
     )
 
 
 def _drawings(finding: SizeFinding) -> dict[str, Drawing]:
     """Return the charts that have something to show, by the id of their place in the page."""
     drawings: dict[str, Drawing] = {}
-    main = table.main_curve(finding)
+    main = words.main_curve(finding)
     whole = [c for c in finding.curves if c.group_kind == "all" and c.points]
     for place, policy in enumerate(dict.fromkeys(c.policy for c in whole)):
         shown = [c for c in whole if c.policy == policy]
@@ -65,7 +73,7 @@ def _drawings(finding: SizeFinding) -> dict[str, Drawing]:
         latency = charts.latency(main, PAGE)
         if latency.rows:
             drawings["latency"] = latency
-    split = table.main_split(finding)
+    split = words.main_split(finding)
     if split is not None and split.shares:
         drawings["split"] = charts.split(split, PAGE)
     stability = charts.stability(finding, PAGE)
@@ -75,8 +83,8 @@ def _drawings(finding: SizeFinding) -> dict[str, Drawing]:
 
 
 def _content(finding: SizeFinding, drawings: dict[str, Drawing]) -> dict[str, Any]:
-    main = table.main_curve(finding)
-    split = table.main_split(finding)
+    main = words.main_curve(finding)
+    split = words.main_split(finding)
     whole = [c for c in finding.curves if c.group_kind == "all"]
     caveats = sorted(finding.caveats, key=lambda c: labels.SEVERITY_ORDER.index(c.severity))
     return {
@@ -85,7 +93,7 @@ def _content(finding: SizeFinding, drawings: dict[str, Drawing]) -> dict[str, An
         "call": finding.advice.call,
         "badge": _BADGES.get(finding.advice.call, "warn"),
         "headline": labels.clean(finding.advice.sentence),
-        "reasons": [labels.clean(reason) for reason in finding.advice.reasons],
+        "reasons": [labels.clean(reason) for reason in finding.advice.further_reasons],
         "facts": _facts(finding, main),
         "policies": [
             {"name": policy, "chart": f"curves-{place}", "curves": [_curve(c) for c in whole if c.policy == policy]}
@@ -94,6 +102,7 @@ def _content(finding: SizeFinding, drawings: dict[str, Drawing]) -> dict[str, An
         "charts": {key: drawing.title for key, drawing in drawings.items()},
         "main": None if main is None else _main(finding, main),
         "by": finding.by,
+        "target": "Target" if finding.budget_bytes is None else "Budget",
         "groups": _groups(finding, main),
         "split": None if split is None else _split(split),
         "stability": labels.clean(finding.stability_sentence),
@@ -118,8 +127,8 @@ def _facts(finding: SizeFinding, main: SizeCurve | None) -> list[tuple[str, str]
         facts.append(("Reads", f"{main.read_requests:,} of {format_bytes(main.read_bytes)}"))
         facts.append(("Writes", f"{main.write_requests:,} of {format_bytes(main.write_bytes)}"))
         facts.append(("Working set", format_bytes(main.working_set_bytes)))
-        facts.append(("Read for the first time", table.percent(main.cold_read_ratio)))
-        facts.append(("Curves", table.how(main)))
+        facts.append(("Read for the first time", words.percent(main.cold_read_ratio)))
+        facts.append(("Curves", words.how(main)))
     return facts
 
 
@@ -128,38 +137,40 @@ def _curve(curve: SizeCurve) -> dict[str, str]:
     return {
         "line": format_size_short(curve.line_bytes),
         "working_set": format_bytes(curve.working_set_bytes),
-        "cold": table.percent(curve.cold_read_ratio),
-        "best": table.percent(best),
+        "cold": words.percent(curve.cold_read_ratio),
+        "best": words.percent(best if curve.read_requests else None),
         "knee": _at(curve.knee) or "no bend",
         "wanted": _at(curve.wanted) or labels.clean(curve.wanted_reason or ""),
-        "how": table.how(curve),
+        "how": words.how(curve),
     }
 
 
 def _at(point: SizePoint | None) -> str:
-    return "" if point is None else f"{format_bytes(point.size_bytes)}, {table.hit_text(point)}"
+    return "" if point is None else f"{format_bytes(point.size_bytes)}, {words.hit_text(point)}"
 
 
 def _main(finding: SizeFinding, curve: SizeCurve) -> dict[str, Any]:
     rows = []
     for point in curve.points:
-        marks = [name for name, p in (("knee", curve.knee), ("meets the target", curve.wanted)) if p is point]
+        wanted = "meets the target" if finding.budget_bytes is None else "the budget"
+        marks = [name for name, p in (("knee", curve.knee), (wanted, curve.wanted)) if p is point]
         rows.append(
             {
                 "size": format_bytes(point.size_bytes),
-                "advised": table.is_advised(finding, curve, point),
+                "flash": format_bytes(point.flash_bytes),
+                "advised": words.is_advised(finding, curve, point),
                 "marks": ", ".join(marks),
                 "cells": [
-                    table.hit_text(point),
-                    table.percent(point.read_byte_hit),
-                    table.percent(point.write_hit) if curve.write_requests else "n/a",
-                    table.percent(point.backing_reads_left),
+                    words.hit_text(point),
+                    words.percent(point.read_byte_hit),
+                    words.percent(point.write_hit),
+                    words.percent(point.backing_reads_left),
                     _or_unknown(point.fetch_amplification, lambda value: f"{value:.2f}"),
                     _or_unknown(point.flash_write_bytes_per_day, format_bytes),
-                    table.life_text(point.life_years),
+                    words.life_text(point.life_years),
                     _or_unknown(point.latency_ns_mean, format_duration_ns),
                     _or_unknown(point.latency_ns_p99, format_duration_ns),
-                    _or_unknown(point.cost, lambda value: f"{value:,.2f}"),
+                    _or_unknown(point.cost, format_cost),
                 ],
             }
         )
@@ -183,12 +194,14 @@ def _groups(finding: SizeFinding, main: SizeCurve | None) -> list[dict[str, str]
 def _split(split: Any) -> dict[str, Any]:
     return {
         "budget": format_bytes(split.budget_bytes),
-        "gain": table.split_gain(split),
+        "gain": words.split_gain(split),
+        "memory": any(share.memory_bytes for share in split.shares),
         "rows": [
             {
                 "name": labels.clean(share.group_name),
-                "size": format_bytes(share.size_bytes) if share.size_bytes else "nothing",
-                "hit": table.percent(share.read_hit_ratio),
+                "size": format_bytes(share.flash_bytes) if share.flash_bytes else "nothing",
+                "memory": format_bytes(share.memory_bytes),
+                "hit": words.percent(share.read_hit_ratio),
                 "per_day": "n/a" if share.hits_per_day is None else format_rate(share.hits_per_day),
                 "more": format_rate(share.marginal_hits_per_gib),
             }

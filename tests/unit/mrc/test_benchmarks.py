@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 BENCHMARKS = ROOT / "benchmarks" / "mrc"
 TRACES = ROOT / "tests" / "fixtures" / "traces"
-NAMES = ("common", "accuracy", "speed", "billion")
+NAMES = ("common", "accuracy", "speed", "billion", "verb")
 
 
 @pytest.fixture
@@ -47,6 +47,35 @@ def test_the_generated_trace_follows_the_analytic_curve(
 ) -> None:
     assert benchmarks["billion"].run(2_000_000, 1 << 15, 1 << 15)
     assert "analytic" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["--policy", "lru"], "4K lines: "),
+        (["--policy", "s3-fifo", "--samples", "1024", "--line", "4K"], "simulated in full"),
+        (["--policy", "sieve", "--no-truth", "--requests", "1000", "--at-least", "100K", "--line", "4K"], "no truth"),
+    ],
+)
+def test_the_verb_is_run_as_a_program_and_compared(
+    benchmarks: dict[str, ModuleType], capfd: pytest.CaptureFixture[str], tmp_path: Path, given: list[str], words: str
+) -> None:
+    verb = benchmarks["verb"]
+    small = ["--requests", "100000", "--universe", str(1 << 14), "--directory", str(tmp_path)]
+    assert verb.run(verb.parser().parse_args([*small, *given]))
+    output = capfd.readouterr().out
+    assert "M requests/s, peak" in output
+    assert words in output
+    assert "MISSED" not in output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_curve_that_is_off_is_missed(benchmarks: dict[str, ModuleType], capsys: pytest.CaptureFixture[str]) -> None:
+    point = {"value": 0.5, "low": 0.48, "high": 0.52}
+    found = {"curves": [{"group_kind": "all", "line_bytes": 4096, "points": [{"size_bytes": 8192, "read_hit": point}]}]}
+    assert benchmarks["verb"].distances(found, {4096: {8192: 0.529}})
+    assert not benchmarks["verb"].distances(found, {4096: {8192: 0.531}})
+    assert "MISSED" in capsys.readouterr().out
 
 
 def test_without_traces_the_benchmarks_say_so(

@@ -12,6 +12,7 @@ import pytest
 
 from bathyscope import mrc
 from bathyscope.errors import AnalysisError, BathyscopeError, ParseError, UsageError
+from bathyscope.mrc.arrays import chunks
 
 
 def block_trace(length: int = 60_000, seed: int = 1) -> npt.NDArray[np.uint64]:
@@ -114,7 +115,7 @@ def test_arrow_and_numpy_in_any_chunks_are_one_trace(keys: npt.NDArray[np.uint64
 
 def test_arrays_are_read_in_place(keys: npt.NDArray[np.uint64]) -> None:
     for form in (keys, pa.array(keys), keys.view(np.int64)):
-        (chunk,) = mrc._chunks(form)
+        (chunk,) = chunks(form)
         assert isinstance(chunk, np.ndarray)
         address = form.buffers()[1].address if isinstance(form, pa.Array) else form.ctypes.data
         assert chunk.ctypes.data == address

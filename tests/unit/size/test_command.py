@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import os
+import random
 import re
 import sys
 import typing
@@ -16,7 +17,7 @@ import pytest
 import typer
 
 from bathyscope import cli
-from bathyscope.commands.size import _promised_bytes
+from bathyscope.commands.size_inputs import parse_promise
 from bathyscope.records import CurvePoint, Histogram, Op, Step, from_table
 from bathyscope.store import Workspace
 
@@ -104,7 +105,7 @@ def test_a_scan_is_not_worth_it(bathy: Bathy, tmp_path: Path, request_lines: int
     if request_lines < 64:
         assert words.startswith("Not worth it: hardly any data returns")
     else:
-        assert words.startswith("Not worth it: no size hits more than 0.0% of reads: 100% touch data for the first")
+        assert words.startswith("Not worth it: with 4K lines no size hits more than 0.0% of reads: 100% touch data")
 
 
 def test_a_fast_backing_is_not_worth_it(bathy: Bathy, tmp_path: Path) -> None:
@@ -122,9 +123,9 @@ def test_a_budget_is_split_to_where_it_hits(bathy: Bathy, tmp_path: Path) -> Non
     assert code == 0
     (split,) = json.loads(out)["splits"]
     shares = {share["group_name"]: share for share in split["shares"]}
-    assert shares["loop"]["size_bytes"] == 400 << 10
+    assert shares["loop"]["flash_bytes"] == 400 << 10
     assert shares["loop"]["read_hit_ratio"] == pytest.approx(0.98)
-    assert shares["scan"]["size_bytes"] == 0
+    assert shares["scan"]["flash_bytes"] == 0
     table = bathy(path, "--by", "image", "--budget", "400K", "--line", "4K", "--policy", "lru")[1]
     assert "The best split of 400 KiB" in table
     assert all(len(row) <= 80 for row in table.splitlines())
@@ -147,6 +148,29 @@ def test_the_page_is_complete(bathy: Bathy, tmp_path: Path) -> None:
     for name in ("curves-0", "groups", "split", "stability"):
         assert charts[name]["rows"], name
         assert f'data-chart="{name}"' in text
+
+
+def test_what_wears_out_is_simulated_with_admissions_that_write_less(bathy: Bathy, tmp_path: Path) -> None:
+    rng = random.Random(5)
+    rows: list[Row] = [
+        (step * 1_000_000, "read", min(rng.randrange(20_000), rng.randrange(20_000)) * LINE, LINE, "a")
+        for step in range(40_000)
+    ]
+    path = write_csv(tmp_path / "t.csv", rows)
+    given = [path, "--line", "4K", "--policy", "lru", "--dwpd", "0.1", "--output", "json"]
+    code, out, _ = bathy(*given)
+    found = json.loads(out)
+    assert (code, found["advice"]["call"], found["advice"]["size_bytes"]) == (0, "wears out", None)
+    names = [trial["admission"] for trial in found["trials"]]
+    assert names[0] == "2-hit"
+    assert names[1].startswith("budget:")
+    wearing = {p["size_bytes"]: p for p in found["curves"][0]["points"]}
+    for trial in found["trials"]:
+        (point,) = trial["points"]
+        assert point["life_years"] > wearing[point["size_bytes"]]["life_years"]
+    assert found["advice"]["reasons"][0].startswith("with --admission 2-hit it would live")
+    code, out, _ = bathy(*given, "--min-life", "0")
+    assert (json.loads(out)["advice"]["call"], json.loads(out)["trials"]) == ("worth it", [])
 
 
 def make_run(workspace: Path) -> str:
@@ -197,7 +221,21 @@ def test_the_price_file_is_printed_and_read_back(bathy: Bathy, tmp_path: Path) -
     )
     assert code == 0
     point = json.loads(out)["curves"][0]["points"][0]
-    assert point["cost"] == pytest.approx(point["size_bytes"] / 2**30 * 2048)
+    assert point["cost"] == pytest.approx(point["flash_bytes"] / 2**30 * 2048)
+
+
+@pytest.mark.parametrize("value", ["-1", ".inf", ".nan", "cheap", "[]"])
+@pytest.mark.parametrize(
+    "key", ["price_per_gib", "drive_writes_per_day", "warranty_years", "read_latency_us", "total_bytes_written"]
+)
+def test_a_price_file_with_a_senseless_number_is_refused(bathy: Bathy, tmp_path: Path, key: str, value: str) -> None:
+    known = {"price_per_gib": "1", "drive_writes_per_day": "1", "warranty_years": "5", "read_latency_us": "100"}
+    lines = "".join(f"    {name}: {number}\n" for name, number in (known | {key: value}).items())
+    prices = tmp_path / "prices.yaml"
+    prices.write_text(f"currency: EUR\nas_of: today\nflash:\n  drive:\n{lines}")
+    code, out, err = bathy(EXCERPT, "--prices", prices)
+    assert (code, out) == (2, "")
+    assert f"flash.drive.{key}" in err
 
 
 @pytest.mark.parametrize(
@@ -216,7 +254,7 @@ def test_the_price_file_is_printed_and_read_back(bathy: Bathy, tmp_path: Path) -
         (["TRACE", "--line", "4X"], "not a size"),
         (["TRACE", "--fetch", "1M"], "fetch size"),
         (["TRACE", "--policy", "magic"], "there are:"),
-        (["TRACE", "--admission", "2hit"], "there is no admission"),
+        (["TRACE", "--admission", "2hit"], "there is no '2hit'"),
         (["TRACE", "--target-hit", "0.9", "--budget", "1G"], "exclude each other"),
         (["TRACE", "--target-hit", "90"], "not a hit ratio"),
         (["TRACE", "--target-latency", "2ms"], "--miss-latency"),
@@ -226,8 +264,39 @@ def test_the_price_file_is_printed_and_read_back(bathy: Bathy, tmp_path: Path) -
         (["TRACE", "--exact", "--samples", "5000"], "exclude each other"),
         (["TRACE", "--flash", "tape"], "it has:"),
         (["TRACE", "--prices", "/nowhere.yaml"], "cannot be read"),
-        (["TRACE", "--windows", "0s"], "cannot be"),
-        (["TRACE", "--line", "4K", "--report", "/dev/null/size.html"], "cannot write"),
+        (["TRACE", "--windows", "0s"], "--windows 0s cannot be"),
+        (["TRACE", "--windows", "-1s"], "--windows"),
+        (["TRACE", "--windows", "99999999999999999999d"], "--windows"),
+        (["TRACE", "--windows", "100us"], "more than 4096"),
+        (["TRACE", "--line", "-4K"], "--line"),
+        (["TRACE", "--line", "0"], "--line 0 is nothing"),
+        (["TRACE", "--line", "99999E"], "--line 99999E is more than"),
+        (["TRACE", "--fetch", "-1"], "--fetch"),
+        (["TRACE", "--fetch", "x"], "--fetch"),
+        (["TRACE", "--budget", "-1G"], "--budget"),
+        (["TRACE", "--budget", "99999999999999999999999E"], "--budget"),
+        (["TRACE", "--tbw", "many"], "--tbw"),
+        (["TRACE", "--tbw", "0"], "--tbw 0 is nothing"),
+        (["TRACE", "--dwpd", "0"], "--dwpd 0 cannot be"),
+        (["TRACE", "--dwpd", "-1"], "--dwpd -1 cannot be"),
+        (["TRACE", "--dwpd", "nan"], "--dwpd nan cannot be"),
+        (["TRACE", "--dwpd", "inf"], "--dwpd inf cannot be"),
+        (["TRACE", "--min-life", "-1y"], "--min-life"),
+        (["TRACE", "--min-life", "long"], "--min-life"),
+        (["TRACE", "--admission", "budget:99999E"], "--admission"),
+        (["TRACE", "--admission", "bypass:x"], "--admission"),
+        (["TRACE", "--admission", "none"], "--admission"),
+        (["TRACE", "--policy", ","], "--policy is empty"),
+        (["TRACE", "--target-hit", "nan"], "--target-hit"),
+        (["TRACE", "--target-hit", "-0.5"], "--target-hit"),
+        (["TRACE", "--target-latency", "soon"], "--target-latency"),
+        (["TRACE", "--target-latency", "0ms"], "--target-latency"),
+        (["TRACE", "--hit-latency", "-1ms"], "--hit-latency"),
+        (["TRACE", "--miss-latency", "0s"], "--miss-latency"),
+        (
+            ["TRACE", "--line", "4K", "--report", "/dev/null/size.html"],
+            "--report /dev/null/size.html cannot be written",
+        ),
         (["DIRECTORY"], "no run"),
     ],
 )
@@ -251,6 +320,21 @@ def test_mistakes_have_a_message_and_no_traceback(
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--threads", "0"), ("--threads", "-1"), ("--threads", "two"), ("--threads", "1.5"), ("--threads", "9999"),
+        ("--samples", "-1"), ("--samples", "1023"), ("--samples", "many"), ("--samples", "1" * 30),
+        ("--dwpd", "one"), ("--on-write", "back"), ("--output", "xml"), ("--nonsense", "1"),
+    ],
+)  # fmt: skip
+def test_what_the_parser_of_options_refuses_is_named(bathy: Bathy, option: str, value: str) -> None:
+    code, out, err = bathy(EXCERPT, option, value)
+    assert (code, out) == (2, "")
+    assert option in err
+    assert "Traceback" not in err
+
+
 def test_bad_records_stop_or_are_counted(bathy: Bathy, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "t.csv", loop_and_scan())
     path.write_text(path.read_text() + "1,read,x,4096,loop\n")
@@ -271,4 +355,4 @@ def test_help_ends_with_examples(bathy: Bathy) -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("600T", 600 * 10**12), ("1TiB", 1 << 40), ("1.5TB", 15 * 10**11)])
 def test_promised_bytes_are_decimal_as_on_data_sheets(text: str, value: int) -> None:
-    assert _promised_bytes(text) == value
+    assert parse_promise(text) == value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from bathyscope.errors import AnalysisError, UsageError
 from bathyscope.records import CurvePoint, Op, schema_of
 from bathyscope.sources.block_trace import OpTrace, TraceFiles, batches_of
-from bathyscope.sources.curve_points import Admission, CurveRequest, TraceReport, curve_points, size_grid
+from bathyscope.sources.curve_points import TraceReport, Trial, curve_points, size_grid
+from bathyscope.sources.curve_request import Admission, CurveRequest
 
 from .traces import LINE, Row, loop_and_scan, lru_hits, write_csv
 
@@ -232,6 +234,31 @@ def test_admission_and_write_mode_reach_the_engine(tmp_path: Path) -> None:
         ({"fetch_bytes": 8192, "line_bytes": (4096,)}, "does not fit"),
         ({"fetch_bytes": 512, "line_bytes": (65_536,)}, "does not fit"),
         ({"policies": ("mru",)}, "mru"),
+        ({"line_bytes": ()}, "line_bytes is empty"),
+        ({"line_bytes": (4096.5,)}, "line_bytes"),
+        ({"line_bytes": (-4096,)}, "line_bytes"),
+        ({"line_bytes": 4096}, "line_bytes"),
+        ({"policies": ()}, "policies is empty"),
+        ({"policies": "lru"}, "policies"),
+        ({"fetch_bytes": -1}, "fetch_bytes"),
+        ({"on_write": "back"}, "on_write"),
+        ({"exact": 1}, "exact"),
+        ({"samples": 0}, "samples"),
+        ({"samples": 1.5}, "samples"),
+        ({"threads": 0}, "threads"),
+        ({"threads": -2}, "threads"),
+        ({"salt": -1}, "salt"),
+        ({"salt": 1 << 64}, "salt"),
+        ({"window_s": 0}, "window_s"),
+        ({"window_s": -1.0}, "window_s"),
+        ({"window_s": float("nan")}, "window_s"),
+        ({"window_s": 1e30}, "window_s"),
+        ({"extra_flash_bytes": (0,)}, "extra_flash_bytes"),
+        ({"extra_flash_bytes": (1 << 80,)}, "extra_flash_bytes"),
+        ({"admission": Admission("x", n_hit=1)}, "n_hit"),
+        ({"admission": Admission("x", n_hit=256)}, "n_hit"),
+        ({"admission": Admission("x", stream_cutoff_bytes=-1)}, "stream_cutoff_bytes"),
+        ({"admission": Admission("x", write_budget_bytes_per_day=1 << 70)}, "write_budget_bytes_per_day"),
     ],
 )
 def test_what_cannot_be_simulated_is_said(changes: dict[str, object], words: str) -> None:
@@ -254,6 +281,24 @@ def test_further_sizes_are_simulated_where_they_are_asked_for() -> None:
     trace = TraceFiles([TRACES / "multi3.lirs"])
     rows, _ = curve_points(trace, CurveRequest(line_bytes=(LINE,)), refine=refine)  # type: ignore[arg-type]
     assert {777 * LINE, 778 * LINE} <= {p.size_bytes for p in whole(rows)}
+
+
+def test_a_trial_is_the_curve_with_that_admission_at_that_size() -> None:
+    trace = TraceFiles([TRACES / "multi3.lirs"])
+    two_hit = Admission("2-hit", n_hit=2)
+    key, size = ("all", "all", LINE, "s3-fifo"), 777 * LINE
+
+    def trials(rows: Sequence[CurvePoint]) -> list[Trial]:
+        assert {row.admission for row in rows} == {"all"}
+        return [Trial(key, size, two_hit)]
+
+    rows, _ = curve_points(trace, CurveRequest(line_bytes=(LINE,)), trials=trials)
+    (tried,) = [row for row in rows if row.admission != "all"]
+    assert (tried.admission, tried.size_bytes, tried.window) == ("2-hit", size, "all")
+    alone, _ = curve_points(trace, CurveRequest(line_bytes=(LINE,), admission=two_hit), refine=lambda *_: {key: [size]})
+    assert tried in alone
+    with pytest.raises(UsageError, match="n_hit"):
+        curve_points(trace, CurveRequest(line_bytes=(LINE,)), trials=lambda _: [Trial(key, size, Admission("1", 1))])
 
 
 @given(

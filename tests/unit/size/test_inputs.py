@@ -50,6 +50,17 @@ def test_ratios_that_cannot_be(text: str) -> None:
         inputs.parse_ratio(text)
 
 
+@pytest.mark.parametrize(("text", "expected"), [("3y", 3.0), ("3", 3.0), ("18mo", 1.5), ("73d", 0.2), ("0", 0.0)])
+def test_lives(text: str, expected: float) -> None:
+    assert inputs.parse_years(text) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("text", ["", "-1y", "y", "3w", "nan", "inf", "1e3y", "3 years"])
+def test_lives_that_cannot_be(text: str) -> None:
+    with pytest.raises(UsageError, match="no life of flash"):
+        inputs.parse_years(text)
+
+
 def test_nodes_from_yaml(tmp_path: Path) -> None:
     file = tmp_path / "nodes.yaml"
     file.write_text("node-a: [0, osd.2]\nnode-b: [1]\n")

@@ -14,7 +14,8 @@ from bathyscope.errors import StoreError
 from bathyscope.records import CurvePoint, to_table
 from bathyscope.records.size_finding import SizeFinding
 from bathyscope.sources.block_trace import TraceFiles
-from bathyscope.sources.curve_points import CurveRequest, curve_points
+from bathyscope.sources.curve_points import curve_points
+from bathyscope.sources.curve_request import CurveRequest
 from bathyscope.views import size_report
 
 from .traces import loop_and_scan, write_csv
@@ -63,4 +64,11 @@ def test_the_page_says_what_the_finding_says(finding: SizeFinding) -> None:
     for caveat in finding.caveats:
         assert caveat.text in text
     assert "loop" in text
+    words = " ".join(re.sub(r"<[^>]+>", " ", text.split('<script type="application/json"')[0]).split())
+    assert "The best split of 600 KiB of flash" in words
+    assert "And memory" in words
+    # A budget is no target, and all of it for each group is no answer.
+    assert "meets the target" not in words
+    assert "Knee Budget How" in words
+    assert "Most that hits Knee loop" in words
     assert len(text) < 1_500_000

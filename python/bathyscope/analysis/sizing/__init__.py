@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from bathyscope.analysis.sizing.build import SizeQuestion, build
+from bathyscope.analysis.sizing.build import SizeQuestion, admissions_to_try, build
 
-__all__ = ["SizeQuestion", "build"]
+__all__ = ["SizeQuestion", "admissions_to_try", "build"]

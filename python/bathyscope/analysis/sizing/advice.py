@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bathyscope.analysis.sizing.choice import ANY, LEAST_HIT_RATIO, Floor, choose, main_curve
+from bathyscope.analysis.sizing.endurance import Endurance
 from bathyscope.analysis.sizing.latency import LatencyDistribution
+from bathyscope.analysis.sizing.wear import life_words, what_would_last
 from bathyscope.records.size_finding import Advice, SizeCurve, SizePoint, Split
 from bathyscope.units import format_bytes, format_duration_ns, format_size_short
 
@@ -12,46 +15,12 @@ from bathyscope.units import format_bytes, format_duration_ns, format_size_short
 LEAST_READ_REQUESTS = 1000
 # A write-through cache serves reads; where they are rarer than this, it has nothing to serve.
 LEAST_READ_SHARE = 0.05
-# A cache that cannot reach this at any size sees data that does not come back; one that does not reach it at the
-# size that was asked for is too small.
-LEAST_HIT_RATIO = 0.10
 # Bytes that the disks read for each byte that clients read, from which on the cache spares them nothing.
 LEAST_FETCHED = 0.95
-# Bytes that the disks may read for each byte that clients read before a line size counts as wasteful.
-LARGEST_FETCH = 1.5
 # A hit must be this much faster than a miss; below, the path through the cache eats the gain.
 LEAST_SPEEDUP = 1.5
-
-
-def main_curve(curves: Sequence[SizeCurve]) -> SizeCurve | None:
-    """Return the curve of the whole trace that the advice is about, None when there is none.
-
-    Where a target is met: the curve that meets it with the least flash among those that read at most
-    LARGEST_FETCH from the disks for each byte, because large lines buy hits with disk reads. Else: the most hits
-    for each byte that the disks read.
-    """
-    whole = [c for c in curves if c.group_kind == "all" and c.points]
-    if not whole:
-        return None
-
-    def merit(curve: SizeCurve) -> tuple[bool, bool, float]:
-        point = chosen_point(curve)
-        fetched = point.fetch_amplification or 1.0
-        if point is curve.wanted:
-            return (True, fetched <= LARGEST_FETCH, -float(point.size_bytes))
-        return (False, False, (point.read_hit.value or 0.0) / max(1.0, fetched))
-
-    return max(whole, key=merit)
-
-
-def chosen_point(curve: SizeCurve) -> SizePoint:
-    """Return the wanted point, else the knee, else the smallest size within 5 % of the best hit ratio."""
-    if curve.wanted is not None:
-        return curve.wanted
-    if curve.knee is not None:
-        return curve.knee
-    best = max(p.read_hit.value or 0.0 for p in curve.points)
-    return next(p for p in curve.points if (p.read_hit.value or 0.0) >= 0.95 * best)
+# A life below this is told whatever life was asked for.
+SHORT_LIFE_YEARS = 5.0
 
 
 def _only_neighbours(curve: SizeCurve, curves: Sequence[SizeCurve]) -> bool:
@@ -79,14 +48,14 @@ def _against(
     reasons = []
     requests = curve.read_requests + curve.write_requests
     if requests and curve.read_requests < LEAST_READ_SHARE * requests:
-        reasons.append(
-            f"only {curve.read_requests / requests:.1%} of the requests are reads; "
-            "a write-through cache saves nothing on writes"
-        )
+        share = f"only {curve.read_requests / requests:.1%} of the requests are reads"
+        share = share if curve.read_requests else "no request is a read"
+        reasons.append(f"{share}; a write-through cache saves nothing on writes")
     best = max(p.read_hit.value or 0.0 for p in curve.points)
     if curve.read_requests and best < LEAST_HIT_RATIO:
         reasons.append(
-            f"no size hits more than {best:.1%} of reads: {curve.cold_read_ratio:.0%} touch data for the first time"
+            f"with {format_size_short(curve.line_bytes)} lines no size hits more than {best:.1%} of reads: "
+            f"{curve.cold_read_ratio:.0%} touch data for the first time"
         )
     elif curve.read_requests and _only_neighbours(curve, curves):
         reasons.append(
@@ -101,9 +70,12 @@ def _against(
     return reasons
 
 
-def _life(years: float) -> str:
-    """Return a life as a sentence has it: "4.2 years", or days where it is less than one year."""
-    return f"{years:.1f} years" if years >= 1 else f"{years * 365:.0f} days"
+def size_words(point: SizePoint) -> str:
+    """Return a size as a sentence has it: "476 MiB of flash", with its parts where some of it is memory."""
+    if not point.memory_bytes:
+        return f"{format_bytes(point.size_bytes)} of flash"
+    flash, memory = format_bytes(point.flash_bytes), format_bytes(point.memory_bytes)
+    return f"{format_bytes(point.size_bytes)} ({flash} of flash, {memory} of memory)"
 
 
 def advise(
@@ -113,42 +85,95 @@ def advise(
     miss: LatencyDistribution | None,
     *,
     stable: bool | None,
+    floor: Floor = ANY,
+    endurance: Endurance | None = None,
+    trials: Sequence[SizeCurve] = (),
 ) -> Advice:
-    """Return the advice for the whole trace. `stable` is None when the trace is too short to judge that."""
-    curve = main_curve(curves)
+    """Return the advice for the whole trace. `stable` is None when the trace is too short to judge that.
+
+    `trials` are what other admissions make of a size that wears out.
+    """
+    curve = main_curve(curves, floor)
     if curve is None or curve.read_requests + curve.write_requests < LEAST_READ_REQUESTS:
         count = 0 if curve is None else curve.read_requests + curve.write_requests
+        sentence = f"Cannot tell: the trace holds {count} requests, fewer than {LEAST_READ_REQUESTS}."
+        return Advice("cannot tell", sentence, ())
+
+    def advice(call: str, sentence: str, reasons: Sequence[str], size: SizePoint | None = None) -> Advice:
         return Advice(
-            "cannot tell",
-            f"Cannot tell: the trace holds {count} requests, fewer than {LEAST_READ_REQUESTS}.",
-            None,
-            None,
-            (),
+            call,
+            sentence,
+            tuple(reasons),
+            size_bytes=None if size is None else size.size_bytes,
+            flash_bytes=None if size is None else size.flash_bytes,
+            line_bytes=curve.line_bytes,
+            policy=curve.policy,
         )
+
     against = _against(curve, curves, hit, miss)
     if against:
-        return Advice("not worth it", f"Not worth it: {against[0]}.", None, None, tuple(against))
+        return advice("not worth it", f"Not worth it: {against[0]}.", against)
     if curve.wanted is None and curve.wanted_reason is not None:
-        return Advice("not worth it", f"Not within reach: {curve.wanted_reason}.", None, None, (curve.wanted_reason,))
-    chosen = chosen_point(curve)
+        return advice("not worth it", f"Not within reach: {curve.wanted_reason}.", [curve.wanted_reason])
+    choice = choose(curve, floor)
+    chosen, preferred = choice.point, choice.preferred
     hit_ratio = chosen.read_hit.value or 0.0
     if hit_ratio < LEAST_HIT_RATIO:
         reason = (
             f"{format_bytes(chosen.size_bytes)} with {format_size_short(curve.line_bytes)} lines "
             f"hit only {hit_ratio:.1%} of reads"
         )
-        return Advice("not worth it", f"Not worth it: {reason}.", None, None, (reason,))
+        return advice("not worth it", f"Not worth it: {reason}.", [reason])
+    reasons = _for(chosen, curve, splits, miss, stable=stable)
+    cache = f"{size_words(chosen)} with {format_size_short(curve.line_bytes)} lines ({curve.policy})"
+    if not floor.lasts(chosen):
+        wanted, life = life_words(floor.life_years), life_words(chosen.life_years or 0.0)
+        sentence = (
+            f"Wears out: {cache} {_what(chosen, curve, floor)} and {reasons[0]}, "
+            f"but the flash would live {life}, not {wanted}."
+        )
+        lasting = what_would_last(chosen, floor, endurance or Endurance(), trials)
+        return advice("wears out", sentence, [*lasting, *reasons])
+    what = _what(chosen, curve, floor)
+    if chosen is not preferred:
+        what = f"is the smallest size that lives {life_words(floor.life_years)}"
+        reasons.append(
+            f"{size_words(preferred)} {_what(preferred, curve, floor)}, but its flash would live "
+            f"{life_words(preferred.life_years or 0.0)}"
+        )
+    return advice("worth it", f"Worth it: {cache} {what}; {reasons[0]}.", reasons, chosen)
+
+
+def _what(point: SizePoint, curve: SizeCurve, floor: Floor) -> str:
+    """Return what makes a size stand out, as the rest of a sentence."""
+    if point is not curve.wanted:
+        return "is the knee" if point is curve.knee else "is enough"
+    if floor.most_flash_bytes is not None:
+        return "uses the budget" if point.flash_bytes >= 0.9 * floor.most_flash_bytes else "fits the budget"
+    largest = point.size_bytes >= curve.points[-1].size_bytes
+    return "meets the target" + (" (the largest size simulated)" if largest else "")
+
+
+def _for(
+    chosen: SizePoint,
+    curve: SizeCurve,
+    splits: Sequence[Split],
+    miss: LatencyDistribution | None,
+    *,
+    stable: bool | None,
+) -> list[str]:
+    """Return what a size brings and what speaks against it; the share of reads that hit comes first."""
     reasons = [
-        f"{hit_ratio:.1%} of reads hit",
-        f"{chosen.backing_reads_left:.1%} still reach the disks",
+        f"{chosen.read_hit.value or 0.0:.1%} of reads hit",
+        f"{1.0 - (chosen.read_hit.value or 0.0):.1%} still reach the disks",
     ]
     if chosen.latency_ns_mean is not None and miss is not None:
         reasons.append(
             f"mean read latency {format_duration_ns(chosen.latency_ns_mean)} "
             f"instead of {format_duration_ns(miss.mean_ns)}"
         )
-    if chosen.life_years is not None and chosen.life_years < 5:
-        reasons.append(f"the flash would live {_life(chosen.life_years)}")
+    if chosen.life_years is not None and chosen.life_years < SHORT_LIFE_YEARS:
+        reasons.append(f"the flash would live {life_words(chosen.life_years)}")
     if stable is False:
         reasons.append("the hit ratio changes much over the trace")
     reasons.extend(
@@ -156,11 +181,4 @@ def advise(
         for best in splits
         if best.hits > best.hits_even > 0 and best.line_bytes == curve.line_bytes and best.policy == curve.policy
     )
-    what = "meets the target" if curve.wanted is not None else "is the knee" if curve.knee is not None else "is enough"
-    if curve.wanted is not None and chosen.size_bytes >= curve.points[-1].size_bytes:
-        what += " (the largest size simulated)"
-    sentence = (
-        f"Worth it: {format_bytes(chosen.size_bytes)} with {format_size_short(curve.line_bytes)} lines "
-        f"({curve.policy}) {what}; {reasons[0]}."
-    )
-    return Advice("worth it", sentence, chosen.size_bytes, curve.line_bytes, tuple(reasons))
+    return reasons

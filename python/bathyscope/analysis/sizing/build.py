@@ -8,16 +8,19 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from bathyscope.analysis.sizing.advice import advise, main_curve
+from bathyscope.analysis.sizing.advice import advise
+from bathyscope.analysis.sizing.caveats import caveats_of
+from bathyscope.analysis.sizing.choice import Floor, choose, main_curve
 from bathyscope.analysis.sizing.endurance import Endurance
 from bathyscope.analysis.sizing.knee import knee_index
 from bathyscope.analysis.sizing.latency import LatencyDistribution, mixed_mean_ns, mixed_quantile_ns
 from bathyscope.analysis.sizing.split import Demand, even_hits, split
 from bathyscope.analysis.sizing.stability import judge_windows
+from bathyscope.analysis.sizing.wear import gentler_admissions
 from bathyscope.records import CurvePoint, from_table
-from bathyscope.records.finding import CaveatView, Figure
+from bathyscope.records.finding import Figure
 from bathyscope.records.size_finding import SizeCurve, SizeFinding, SizePoint, Split, SplitShare
-from bathyscope.units import format_bytes, format_duration_ns, format_seconds
+from bathyscope.units import format_bytes, format_cost, format_duration_ns
 
 DAY_S = 86400.0
 GIB = float(1 << 30)
@@ -28,7 +31,8 @@ class SizeQuestion:
     """What was asked, and what the answer may lean on beside the curves.
 
     `hit` and `miss` are read latencies of flash and of the backing device; either may be None, then no
-    latency is expected. Exactly one of the targets may be set.
+    latency is expected. At most one of the targets may be set. `min_life_years` is the least life of the flash that a
+    size to advise must have, 0 for any.
     """
 
     sources: tuple[str, ...]
@@ -42,6 +46,7 @@ class SizeQuestion:
     hit: LatencyDistribution | None = None
     miss: LatencyDistribution | None = None
     endurance: Endurance = dataclasses.field(default_factory=Endurance)
+    min_life_years: float = 0.0
     price_per_gib: float | None = None
     currency: str = ""
     price_source: str = ""
@@ -62,29 +67,32 @@ def _curve_rows(points: pa.Table) -> list[list[CurvePoint]]:
 def _size_point(row: CurvePoint, question: SizeQuestion) -> SizePoint:
     per_day = row.flash_write_bytes * DAY_S / row.duration_s if row.duration_s > 0 else None
     mean = p99 = None
-    if question.hit is not None and question.miss is not None:
+    if question.hit is not None and question.miss is not None and row.read_requests > 0:
         mean = mixed_mean_ns(question.hit, question.miss, row.read_hit_ratio)
         # Two constants have no tail; a p99 from them would be an invention.
         if question.miss.is_measured:
             p99 = mixed_quantile_ns(question.hit, question.miss, row.read_hit_ratio, 0.99)
+    has_reads = row.read_requests > 0
     return SizePoint(
         size_bytes=row.size_bytes,
+        flash_bytes=row.flash_bytes,
+        memory_bytes=row.size_bytes - row.flash_bytes,
         read_hit=Figure(
-            row.read_hit_ratio,
+            row.read_hit_ratio if has_reads else None,
             "",
-            low=row.read_hit_ratio_low,
-            high=row.read_hit_ratio_high,
+            low=row.read_hit_ratio_low if has_reads else None,
+            high=row.read_hit_ratio_high if has_reads else None,
             samples=row.sampled_lines or 0,
         ),
-        read_byte_hit=row.read_byte_hit_ratio,
-        write_hit=row.write_hit_ratio,
-        backing_reads_left=1.0 - row.read_hit_ratio,
+        read_byte_hit=row.read_byte_hit_ratio if has_reads else None,
+        write_hit=row.write_hit_ratio if row.write_requests > 0 else None,
+        backing_reads_left=1.0 - row.read_hit_ratio if has_reads else None,
         fetch_amplification=row.fetch_amplification,
         flash_write_bytes_per_day=per_day,
-        life_years=question.endurance.life_years(row.size_bytes, per_day),
+        life_years=question.endurance.life_years(row.flash_bytes, per_day),
         latency_ns_mean=mean,
         latency_ns_p99=p99,
-        cost=None if question.price_per_gib is None else row.size_bytes / GIB * question.price_per_gib,
+        cost=None if question.price_per_gib is None else row.flash_bytes / GIB * question.price_per_gib,
     )
 
 
@@ -95,8 +103,11 @@ def _wanted(points: Sequence[SizePoint], question: SizeQuestion) -> tuple[SizePo
     if question.target_latency_ns is not None:
         return _wanted_latency(points, question.target_latency_ns)
     if question.budget_bytes is not None:
-        fitting = [p for p in points if p.size_bytes <= question.budget_bytes]
-        return (fitting[-1], None) if fitting else (None, "the budget is smaller than the smallest simulated size")
+        fitting = [p for p in points if p.flash_bytes <= question.budget_bytes]
+        if fitting:
+            return fitting[-1], None
+        least = min((p.flash_bytes for p in points), default=0)
+        return None, f"the smallest size simulated needs {format_bytes(least)} of flash, more than the budget"
     return None, None
 
 
@@ -133,6 +144,7 @@ def _curve(rows: list[CurvePoint], question: SizeQuestion) -> SizeCurve:
         group_kind=first.group_kind,
         group_name=first.group_name,
         line_bytes=first.line_bytes,
+        fetch_bytes=first.fetch_bytes,
         policy=first.policy,
         admission=first.admission,
         method=first.method,
@@ -142,12 +154,29 @@ def _curve(rows: list[CurvePoint], question: SizeQuestion) -> SizeCurve:
         read_bytes=first.read_bytes,
         write_bytes=first.write_bytes,
         working_set_bytes=first.working_set_bytes,
-        cold_read_ratio=first.cold_read_ratio,
+        cold_read_ratio=first.cold_read_ratio if first.read_requests else None,
+        write_gap_ratio=first.write_gap_ratio,
         points=points,
         knee=None if knee is None else points[knee],
         wanted=wanted,
         wanted_reason=reason,
     )
+
+
+def _demand(curve: SizeCurve) -> Demand:
+    """Return the hits over flash. Where two sizes need the same flash, the larger one has more memory for it."""
+    hits = {p.flash_bytes: (p.read_hit.value or 0.0) * curve.read_requests for p in curve.points}
+    return Demand(
+        name=curve.group_name,
+        sizes_bytes=np.asarray(list(hits), dtype=np.float64),
+        hits=np.asarray(list(hits.values()), dtype=np.float64),
+    )
+
+
+def _memory_bytes(curve: SizeCurve, flash_bytes: int) -> int:
+    """Return the memory that goes with some flash, straight between the curve's points."""
+    flash, memory = [0, *(p.flash_bytes for p in curve.points)], [0, *(p.memory_bytes for p in curve.points)]
+    return int(np.interp(flash_bytes, flash, memory))
 
 
 def _splits(curves: Iterable[SizeCurve], question: SizeQuestion) -> tuple[Split, ...]:
@@ -161,16 +190,9 @@ def _splits(curves: Iterable[SizeCurve], question: SizeQuestion) -> tuple[Split,
     days = question.duration_s / DAY_S
     splits = []
     for (line_bytes, policy), members in sorted(grouped.items()):
-        demands = [
-            Demand(
-                name=c.group_name,
-                sizes_bytes=np.asarray([p.size_bytes for p in c.points], dtype=np.float64),
-                hits=np.asarray([(p.read_hit.value or 0.0) * c.read_requests for p in c.points], dtype=np.float64),
-            )
-            for c in members
-        ]
+        demands = [_demand(c) for c in members]
         allocations = split(demands, question.budget_bytes)
-        reads = {c.group_name: c.read_requests for c in members}
+        by_name = {c.group_name: c for c in members}
         splits.append(
             Split(
                 line_bytes=line_bytes,
@@ -179,8 +201,9 @@ def _splits(curves: Iterable[SizeCurve], question: SizeQuestion) -> tuple[Split,
                 shares=tuple(
                     SplitShare(
                         group_name=a.name,
-                        size_bytes=a.size_bytes,
-                        read_hit_ratio=a.hits / reads[a.name] if reads[a.name] else 0.0,
+                        flash_bytes=a.size_bytes,
+                        memory_bytes=_memory_bytes(by_name[a.name], a.size_bytes),
+                        read_hit_ratio=a.hits / max(1, by_name[a.name].read_requests),
                         hits_per_day=a.hits / days if days > 0 else None,
                         marginal_hits_per_gib=a.marginal_hits_per_gib,
                     )
@@ -191,43 +214,6 @@ def _splits(curves: Iterable[SizeCurve], question: SizeQuestion) -> tuple[Split,
             )
         )
     return tuple(splits)
-
-
-def _caveats(question: SizeQuestion, curves: Sequence[SizeCurve]) -> tuple[CaveatView, ...]:
-    caveats = []
-    if question.duration_s <= 0:
-        caveats.append(
-            CaveatView("no_time", "doubt", "the trace has no time: nothing per day and no life of the flash follows")
-        )
-    elif question.duration_s < DAY_S:
-        caveats.append(
-            CaveatView(
-                "short_trace",
-                "doubt" if question.duration_s < 3600 else "note",
-                f"the trace spans {format_seconds(question.duration_s)}; what returns daily or weekly is not in it, "
-                "and figures per day are extrapolated",
-            )
-        )
-    if question.skipped:
-        caveats.append(CaveatView("skipped_records", "doubt", f"{question.skipped} records could not be read"))
-    wide = [
-        p for c in curves for p in c.points
-        if p.read_hit.low is not None and p.read_hit.high is not None and p.read_hit.high - p.read_hit.low > 0.05
-    ]  # fmt: skip
-    if wide:
-        caveats.append(
-            CaveatView("wide_band", "doubt", f"{len(wide)} points have a 95 % band wider than 5 points of hit ratio")
-        )
-    if question.miss is not None and question.hit is not None:
-        caveats.append(
-            CaveatView(
-                "simple_mix",
-                "note",
-                "expected latency mixes hits and misses as they were measured; with fewer misses the backing "
-                "device queues less, so the real mean will be lower",
-            )
-        )
-    return tuple(caveats)
 
 
 def _latency_sentence(question: SizeQuestion) -> str:
@@ -241,12 +227,12 @@ def _latency_sentence(question: SizeQuestion) -> str:
     )
 
 
-def _cost_sentence(question: SizeQuestion, size_bytes: int | None) -> str:
-    if question.price_per_gib is None or size_bytes is None:
+def _cost_sentence(question: SizeQuestion, flash_bytes: int | None) -> str:
+    if question.price_per_gib is None or flash_bytes is None:
         return ""
-    cost = size_bytes / GIB * question.price_per_gib
+    cost = flash_bytes / GIB * question.price_per_gib
     return (
-        f"{format_bytes(size_bytes)} of flash cost {cost:,.2f} {question.currency} "
+        f"{format_bytes(flash_bytes)} of flash cost {format_cost(cost)} {question.currency} "
         f"at {question.price_per_gib:g} {question.currency}/GiB ({question.price_source})."
     )
 
@@ -256,22 +242,56 @@ def build(points: pa.Table, question: SizeQuestion) -> SizeFinding:
 
     Curves keep the order of their first row. Windows other than "all" serve the stability only.
     """
-    curves = tuple(_curve(rows, question) for rows in _curve_rows(points))
+    found = [_curve(rows, question) for rows in _curve_rows(points)]
+    # Further admissions were tried at single sizes; the curves are those of the first.
+    curves = tuple(c for c in found if c.admission == found[0].admission)
+    trials = tuple(c for c in found if c.admission != found[0].admission)
     splits = _splits(curves, question)
-    stability, stability_sentence, stable = judge_windows(points, main_curve(curves), has_time=question.duration_s > 0)
-    advice = advise(curves, splits, question.hit, question.miss, stable=stable)
+    floor = Floor(question.min_life_years, question.budget_bytes)
+    main = main_curve(curves, floor)
+    stability, stability_sentence, stable = judge_windows(points, main, floor, has_time=question.duration_s > 0)
+    advice = advise(
+        curves,
+        splits,
+        question.hit,
+        question.miss,
+        stable=stable,
+        floor=floor,
+        endurance=question.endurance,
+        trials=trials,
+    )
     return SizeFinding(
         sources=question.sources,
         events=question.events,
         skipped=question.skipped,
         duration_s=question.duration_s,
         by=question.by,
+        budget_bytes=question.budget_bytes,
         advice=advice,
         curves=curves,
+        trials=trials,
         splits=splits,
         stability=stability,
         stability_sentence=stability_sentence,
         latency_sentence=_latency_sentence(question),
-        cost_sentence=_cost_sentence(question, advice.size_bytes),
-        caveats=_caveats(question, curves),
+        cost_sentence=_cost_sentence(question, advice.flash_bytes),
+        caveats=caveats_of(
+            curves,
+            main,
+            duration_s=question.duration_s,
+            skipped=question.skipped,
+            mixes_latencies=question.hit is not None and question.miss is not None,
+        ),
     )
+
+
+def admissions_to_try(points: pa.Table, question: SizeQuestion) -> tuple[SizeCurve, int, list[str]] | None:
+    """Return the curve, the size in bytes and the admissions to simulate beside it; None when no size wears out."""
+    finding = build(points, question)
+    floor = Floor(question.min_life_years, question.budget_bytes)
+    curve = main_curve(finding.curves, floor)
+    if curve is None or finding.advice.call != "wears out":
+        return None
+    point = choose(curve, floor).point
+    names = gentler_admissions(point, curve.admission, floor, question.endurance)
+    return (curve, point.size_bytes, names) if names else None

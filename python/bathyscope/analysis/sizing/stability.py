@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from bathyscope.analysis.sizing.advice import chosen_point
+from bathyscope.analysis.sizing.choice import ANY, Floor, choose
 from bathyscope.records import CurvePoint, from_table
 from bathyscope.records.size_finding import SizeCurve, StabilityWindow
+from bathyscope.units import format_bytes
 
 # Windows whose hit ratios differ by more than this (points of hit ratio) make the answer unstable.
 LARGEST_SPREAD = 0.10
@@ -16,7 +17,7 @@ LEAST_READS = 100
 
 
 def judge_windows(
-    points: pa.Table, whole: SizeCurve | None, *, has_time: bool
+    points: pa.Table, whole: SizeCurve | None, floor: Floor = ANY, *, has_time: bool
 ) -> tuple[tuple[StabilityWindow, ...], str, bool | None]:
     """Return the windows, one sentence, and whether the answer is stable (None: cannot tell).
 
@@ -26,7 +27,7 @@ def judge_windows(
         return (), "Cannot tell whether the answer is stable: there is no curve of the whole trace.", None
     if not has_time:
         return (), "Cannot tell whether the answer is stable: the trace has no time, so it has no windows.", None
-    size = chosen_point(whole).size_bytes
+    size = choose(whole, floor).point.size_bytes
     rows = [
         row
         for row in from_table(CurvePoint, points)
@@ -34,19 +35,21 @@ def judge_windows(
         and (row.group_kind, row.line_bytes, row.policy, row.admission)
         == ("all", whole.line_bytes, whole.policy, whole.admission)
     ]
-    windows = []
+    windows: list[StabilityWindow] = []
     for name in sorted({row.window for row in rows}, key=lambda text: (len(text), text)):
         mine = sorted((r for r in rows if r.window == name), key=lambda r: r.size_bytes)
         hit = float(np.interp(size, [r.size_bytes for r in mine], [r.read_hit_ratio for r in mine]))
-        windows.append(StabilityWindow(name, size, mine[0].read_requests, hit))
-    judged = [w for w in windows[1:] if w.read_requests >= LEAST_READS]
+        reads = mine[0].read_requests
+        windows.append(StabilityWindow(name, size, reads, hit, bool(windows) and reads >= LEAST_READS))
+    judged = [w for w in windows if w.judged]
     if len(judged) < 2:
-        return tuple(windows), "Cannot tell whether the answer is stable: the trace is too short for windows.", None
+        why = f"fewer than two windows after the first hold {LEAST_READS} reads"
+        return tuple(windows), f"Cannot tell whether the answer is stable: {why}.", None
     spread = max(w.read_hit_ratio for w in judged) - min(w.read_hit_ratio for w in judged)
     stable = spread <= LARGEST_SPREAD
     word = "stable" if stable else "not stable"
     sentence = (
-        f"The answer is {word}: over {len(judged)} windows the hit ratio at the recommended size "
+        f"The answer is {word}: over {len(judged)} windows the hit ratio at {format_bytes(size)} "
         f"runs from {min(w.read_hit_ratio for w in judged):.1%} to {max(w.read_hit_ratio for w in judged):.1%}."
     )
     return tuple(windows), sentence, stable

@@ -84,15 +84,15 @@ def split(one: Split, theme: Theme = LIGHT) -> Drawing:
         {
             "group": labels.clean(share.group_name)[:40],
             "place": place,
-            "size": share.size_bytes,
-            "label": f"{format_bytes(share.size_bytes)} · {100 * share.read_hit_ratio:.0f}% hit"
-            if share.size_bytes
+            "size": share.flash_bytes,
+            "label": f"{format_bytes(share.flash_bytes)} · {100 * share.read_hit_ratio:.0f}% hit"
+            if share.flash_bytes
             else "nothing",
             "more": f"{format_rate(share.marginal_hits_per_gib)} hits",
         }
         for place, share in enumerate(one.shares[:24])
     )
-    largest = max((share.size_bytes for share in one.shares), default=1)
+    largest = max((share.flash_bytes for share in one.shares), default=1)
     x = alt.X("size:Q", scale=alt.Scale(domain=[0, largest * 1.35]), axis=None)
     y = alt.Y(
         "group:N", sort=[str(row["group"]) for row in rows], axis=alt.Axis(title=None, labelLimit=190, ticks=False)
@@ -111,14 +111,13 @@ def split(one: Split, theme: Theme = LIGHT) -> Drawing:
 
 
 def stability(finding: SizeFinding, theme: Theme = LIGHT) -> Drawing:
-    """Return the hit ratio of each window of the trace at the size that is judged; opacity says how much was read."""
-    most = max((w.read_requests for w in finding.stability), default=1) or 1
+    """Return the hit ratio of each window of the trace at the size that is judged; pale where it is not counted."""
     rows = tuple(
         {
             "window": int(w.window) + 1 if w.window.isdecimal() else place + 1,
             "hit": w.read_hit_ratio,
-            "share": w.read_requests / most,
-            "label": f"{100 * w.read_hit_ratio:.1f}% of {w.read_requests:,} reads",
+            "judged": w.judged,
+            "label": f"{100 * w.read_hit_ratio:.1f}% of {w.read_requests:,} reads{'' if w.judged else ', not counted'}",
         }
         for place, w in enumerate(finding.stability)
         if w.read_requests
@@ -129,7 +128,7 @@ def stability(finding: SizeFinding, theme: Theme = LIGHT) -> Drawing:
         scale=alt.Scale(domain=[0, 1]),
         axis=alt.Axis(labelExpr=PERCENT_LABEL, title="reads that hit", tickCount=5),
     )
-    opacity = alt.Opacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0.3, 1.0]), legend=None)
+    opacity = alt.Opacity("judged:N", scale=alt.Scale(domain=[False, True], range=[0.25, 1.0]), legend=None)
     tooltip = [alt.Tooltip("window:O"), alt.Tooltip("label:N", title="hits")]
     chart = (
         alt.Chart(named_rows())
@@ -137,7 +136,7 @@ def stability(finding: SizeFinding, theme: Theme = LIGHT) -> Drawing:
         .encode(x=x, y=y, opacity=opacity, tooltip=tooltip)
         .properties(height=180)
     )
-    about = "Share of reads that hit in each window of the trace; paler bars rest on fewer reads."
+    about = "Share of reads that hit in each window of the trace; pale bars are not counted: cold, or of few reads."
     return Drawing("stability", "Hits over time", about, chart, rows)
 
 
@@ -169,10 +168,11 @@ def _curve_rows(finding: SizeFinding, curve: SizeCurve, series: str) -> list[dic
         advised = (
             curve.group_kind == "all"
             and (finding.advice.size_bytes, finding.advice.line_bytes) == (point.size_bytes, curve.line_bytes)
-            and f"({curve.policy})" in finding.advice.sentence
+            and finding.advice.policy == curve.policy
         )
         if advised or point is curve.wanted or point is curve.knee:
-            mark = "advised" if advised else "target met" if point is curve.wanted else "knee"
+            target = "target met" if finding.budget_bytes is None else "budget"
+            mark = "advised" if advised else target if point is curve.wanted else "knee"
             rows.append(known | {"kind": "mark", "mark": mark, "label": f"{mark}: {format_bytes(point.size_bytes)}"})
     return rows
 
@@ -186,7 +186,8 @@ def _tooltip() -> list[alt.Tooltip]:
 
 
 def _mark_shape() -> alt.Shape:
-    scale = alt.Scale(domain=["knee", "target met", "advised"], range=["diamond", "square", "circle"])
+    marks, shapes = ["knee", "target met", "budget", "advised"], ["diamond", "square", "square", "circle"]
+    scale = alt.Scale(domain=marks, range=shapes)
     return alt.Shape("mark:N", scale=scale, legend=None)
 
 

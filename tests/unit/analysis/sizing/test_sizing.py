@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -23,13 +24,14 @@ GIB = 1 << 30
 def _row(**changes: Any) -> CurvePoint:
     base: dict[str, Any] = {
         "group_kind": "all", "group_name": "all", "window": "all", "policy": "s3-fifo", "admission": "all",
-        "method": "exact", "line_bytes": 65536, "size_bytes": GIB, "read_requests": 100_000,
+        "method": "exact", "line_bytes": 65536, "fetch_bytes": 65536, "size_bytes": GIB, "read_requests": 100_000,
         "write_requests": 50_000, "read_bytes": 1 << 32, "write_bytes": 1 << 31, "working_set_bytes": 10 * GIB,
         "read_hit_ratio": 0.5, "read_hit_ratio_low": 0.49, "read_hit_ratio_high": 0.51, "read_byte_hit_ratio": 0.4,
-        "write_hit_ratio": 0.3, "cold_read_ratio": 0.1, "fetch_amplification": 1.2,
+        "write_hit_ratio": 0.3, "cold_read_ratio": 0.1, "fetch_amplification": 1.2, "write_gap_ratio": 0.0,
         "flash_write_bytes": float(GIB), "duration_s": 86400.0, "sampled_lines": None,
     }  # fmt: skip
     hit = changes.get("read_hit_ratio", 0.5)
+    base["flash_bytes"] = changes.get("size_bytes", GIB)
     base |= {"read_hit_ratio_low": hit, "read_hit_ratio_high": hit} | changes
     return CurvePoint(**base)
 
@@ -185,6 +187,14 @@ class TestAdvice:
         assert advice.call == "not worth it"
         assert word in advice.sentence
 
+    def test_what_is_not_worth_it_is_said_of_the_curve_that_is_shown(self) -> None:
+        rows = [*_curve([0.01, 0.02], line_bytes=4096), *_curve([0.02, 0.05], line_bytes=65_536)]
+        advice = build(to_table(CurvePoint, rows), _question()).advice
+        assert (advice.call, advice.line_bytes, advice.policy) == ("not worth it", 65_536, "s3-fifo")
+        assert (advice.size_bytes, advice.flash_bytes) == (None, None)
+        assert advice.reasons
+        assert advice.further_reasons == ()
+
     def test_too_few_requests_cannot_tell(self) -> None:
         rows = _curve([0.4, 0.8], read_requests=10, write_requests=10)
         assert build(to_table(CurvePoint, rows), _question()).advice.call == "cannot tell"
@@ -216,6 +226,42 @@ class TestAdvice:
         assert "1.00 EUR" in finding.cost_sentence
 
 
+class TestFlashAndMemory:
+    """A policy that keeps a tenth of its lines in memory buys nine tenths of the size as flash."""
+
+    ROWS = tuple(
+        _row(size_bytes=10 * i * GIB, flash_bytes=9 * i * GIB, read_hit_ratio=h) for i, h in ((1, 0.5), (2, 0.8))
+    )
+
+    def test_life_and_cost_are_of_the_flash(self) -> None:
+        question = _question(price_per_gib=0.5, currency="EUR", endurance=Endurance(drive_writes_per_day=1.0))
+        finding = build(to_table(CurvePoint, self.ROWS), question)
+        point = finding.curves[0].points[0]
+        assert (point.flash_bytes, point.memory_bytes) == (9 * GIB, GIB)
+        # 1 GiB a day on 9 GiB of one drive write a day over five years.
+        assert point.life_years == pytest.approx(45.0)
+        assert point.cost == pytest.approx(4.5)
+        assert "20.0 GiB (18.0 GiB of flash, 2.00 GiB of memory)" in finding.advice.sentence
+        assert (finding.advice.size_bytes, finding.advice.flash_bytes) == (20 * GIB, 18 * GIB)
+        assert finding.cost_sentence.startswith("18.0 GiB of flash cost 9.00 EUR")
+
+    def test_a_budget_is_flash(self) -> None:
+        advice = build(to_table(CurvePoint, self.ROWS), _question(budget_bytes=18 * GIB)).advice
+        assert advice.flash_bytes == 18 * GIB
+
+    def test_a_split_shares_flash_out_and_says_how_much_memory_goes_with_it(self) -> None:
+        rows = [*self.ROWS] + [dataclasses.replace(r, group_kind="osd", group_name="osd.0") for r in self.ROWS]
+        # Two sizes of the same flash: the larger has more memory, and it is the one that counts.
+        tiny = [
+            _row(size_bytes=s, flash_bytes=100, read_hit_ratio=h, group_kind="osd", group_name="osd.1")
+            for s, h in ((110, 0.1), (120, 0.2))
+        ]
+        finding = build(to_table(CurvePoint, rows + tiny), _question(by="osd", budget_bytes=18 * GIB + 100))
+        shares = {s.group_name: s for s in finding.splits[0].shares}
+        assert (shares["osd.0"].flash_bytes, shares["osd.0"].memory_bytes) == (18 * GIB, 2 * GIB)
+        assert (shares["osd.1"].flash_bytes, shares["osd.1"].read_hit_ratio) == (100, pytest.approx(0.2))
+
+
 class TestStability:
     @staticmethod
     def _windows(ratios: list[float]) -> list[CurvePoint]:
@@ -228,6 +274,16 @@ class TestStability:
         finding = build(to_table(CurvePoint, self._windows([0.1, 0.8, 0.78, 0.82])), _question())
         assert "is stable" in finding.stability_sentence
         assert len(finding.stability) == 4
+
+    def test_what_the_sentence_does_not_count_is_marked(self) -> None:
+        """The first window is cold, the third holds too few reads to tell."""
+        rows = _curve([0.4, 0.8, 0.81])
+        for hour, (ratio, reads) in enumerate([(0.1, 5000), (0.8, 5000), (0.0, 99), (0.78, 100)]):
+            rows += _curve([ratio] * 3, window=str(hour), read_requests=reads)
+        finding = build(to_table(CurvePoint, rows), _question())
+        assert [w.judged for w in finding.stability] == [False, True, False, True]
+        assert "over 2 windows" in finding.stability_sentence
+        assert "is stable" in finding.stability_sentence
 
     def test_changing_hours_are_not(self) -> None:
         finding = build(to_table(CurvePoint, self._windows([0.1, 0.8, 0.3])), _question())
@@ -248,7 +304,7 @@ def test_the_split_over_groups_is_reported_with_what_an_even_split_would_bring()
     rows += _curve([0.0, 0.0, 0.0], group_kind="osd", group_name="osd.1")
     finding = build(to_table(CurvePoint, rows), _question(by="osd", budget_bytes=2 * GIB))
     (found,) = finding.splits
-    assert [(s.group_name, s.size_bytes) for s in found.shares] == [("osd.0", 2 * GIB), ("osd.1", 0)]
+    assert [(s.group_name, s.flash_bytes) for s in found.shares] == [("osd.0", 2 * GIB), ("osd.1", 0)]
     assert found.hits == pytest.approx(0.95 * 100_000)
     assert found.hits_even == pytest.approx(0.9 * 100_000)
 
@@ -260,6 +316,32 @@ def test_a_budget_too_small_to_hit_is_not_worth_it() -> None:
     assert "3.0% of reads" in small.advice.sentence
     enough = build(to_table(CurvePoint, rows), _question(budget_bytes=3 * GIB))
     assert enough.advice.call == "worth it"
+
+
+def test_a_budget_goes_to_the_line_size_with_most_hits_for_what_the_disks_read() -> None:
+    few = _curve([0.2, 0.3, 0.35], line_bytes=4096, fetch_amplification=0.7)
+    many = _curve([0.3, 0.6, 0.65], line_bytes=65_536, fetch_amplification=0.9)
+    advice = build(to_table(CurvePoint, few + many), _question(budget_bytes=2 * GIB)).advice
+    assert (advice.line_bytes, advice.flash_bytes) == (65_536, 2 * GIB)
+    assert "uses the budget" in advice.sentence
+
+
+def test_a_budget_below_every_size_says_what_the_smallest_needs() -> None:
+    advice = build(to_table(CurvePoint, _curve([0.4, 0.8])), _question(budget_bytes=GIB - 1)).advice
+    assert advice.sentence.startswith("Not within reach: the smallest size simulated needs 1.00 GiB of flash")
+
+
+def test_without_reads_nothing_is_said_of_reads() -> None:
+    rows = _curve([0.0, 0.0, 0.0], read_requests=0, read_bytes=0, cold_read_ratio=0.0)
+    finding = build(to_table(CurvePoint, rows), _question())
+    point = finding.curves[0].points[0]
+    assert finding.advice.sentence.startswith("Not worth it: no request is a read;")
+    assert (point.read_hit.value, point.read_byte_hit, point.backing_reads_left) == (None, None, None)
+    assert (point.latency_ns_mean, point.latency_ns_p99) == (None, None)
+    assert finding.curves[0].cold_read_ratio is None
+    assert point.write_hit == 0.3
+    rows = _curve([0.4, 0.8, 0.81], write_requests=0)
+    assert build(to_table(CurvePoint, rows), _question()).curves[0].points[0].write_hit is None
 
 
 def test_a_short_life_is_told_in_days() -> None:

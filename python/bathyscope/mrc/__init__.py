@@ -25,11 +25,12 @@ miniature simulation after Waldspurger et al. (USENIX ATC 2017).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -37,12 +38,15 @@ import pyarrow as pa
 
 from bathyscope import _core
 from bathyscope.errors import AnalysisError, ParseError, UsageError
+from bathyscope.mrc import options
+from bathyscope.mrc.arrays import Requests, chunks, one_key_array
+from bathyscope.mrc.options import Sizes, sizes_lines
 
 Unit = Literal["lines", "requests", "bytes"]
 Ops = Literal["all", "read", "write"]
 Estimate = Literal["exact", "raw", "adjusted"]
 Floats = npt.NDArray[np.float64]
-Sizes = npt.NDArray[np.uint64]
+GroupBy = Literal["all", "image", "osd", "pool", "node"]
 
 DEFAULT_SAMPLES = 32_768
 """Sampled lines of a curve: mean absolute error at most 0.003 on the traces that it was checked with."""
@@ -83,7 +87,7 @@ class MissRatioCurve:
 
     def band(self, sigmas: float = 2.0) -> tuple[Floats, Floats]:
         """Lower and upper bound of the miss ratio, `sigmas` standard errors away, within 0..1."""
-        spread = sigmas * self.stderr
+        spread = options.number("sigmas", sigmas) * self.stderr
         return np.clip(self.miss_ratio - spread, 0.0, 1.0), np.clip(self.miss_ratio + spread, 0.0, 1.0)
 
     def to_arrow(self) -> pa.Table:
@@ -135,13 +139,13 @@ class Profile:
 
     def totals(self, ops: Ops = "all") -> dict[Unit, int]:
         """References to lines, requests and bytes seen, sampled or not."""
-        lines, requests, byte_count = self._core.totals(ops)
+        lines, requests, byte_count = self._core.totals(options.one_of("ops", ops, get_args(Ops)))
         return {"lines": lines, "requests": requests, "bytes": byte_count}
 
     def add(self, trace: Any) -> None:
         """Add what follows in time. Raises `UsageError` when `trace` is not one of the forms of this module."""
-        for chunk in _chunks(trace):
-            if isinstance(chunk, _Requests):
+        for chunk in chunks(trace):
+            if isinstance(chunk, Requests):
                 self._core.add_requests(*chunk.columns())
             else:
                 self._core.add_keys(chunk)
@@ -152,6 +156,8 @@ class Profile:
         Exact and fixed-rate profiles become what one pass gives; fixed-size ones an estimate of the same error.
         Raises `UsageError` when the two do not fit.
         """
+        if not isinstance(later, Profile):
+            raise UsageError(f"later is a {type(later).__name__}; it must be a Profile")
         try:
             self._core.join(later._core)
         except ValueError as error:
@@ -167,6 +173,7 @@ class Profile:
         does not see all lines of a request, there it counts by the share of its lines that hit, which is never lower.
         Raises `AnalysisError` when nothing of the kind was profiled.
         """
+        options.one_of("unit", unit, get_args(Unit))
         total = self.totals(ops)[unit]
         if total == 0:
             raise AnalysisError(
@@ -191,10 +198,16 @@ class Profile:
         )
 
     def fetch_amplification(self, sizes_bytes: npt.ArrayLike | None = None) -> Floats:
-        """Bytes read from the backing for each byte that clients read, shape (n,), when misses fetch whole lines."""
+        """Bytes read from the backing for each byte that clients read, shape (n,), when misses fetch whole lines.
+
+        Raises `AnalysisError` when no bytes were read; line numbers have none.
+        """
+        read_bytes = self.totals("read")["bytes"]
+        if read_bytes == 0:
+            raise AnalysisError("no bytes of reads were profiled", hint="line numbers have no bytes; give requests")
         misses = self.curve(sizes_bytes, unit="lines", ops="read")
         fetched = misses.miss_ratio * misses.total * self.line_bytes
-        amplification: Floats = fetched / self.totals("read")["bytes"]
+        amplification: Floats = fetched / read_bytes
         return amplification
 
     def flash_write_bytes(self, sizes_bytes: npt.ArrayLike | None = None) -> Floats:
@@ -210,7 +223,7 @@ class Profile:
         return filled
 
     def _sizes(self, sizes_bytes: npt.ArrayLike | None) -> Sizes:
-        return _sizes_lines(sizes_bytes, self.line_bytes, self.distinct_lines)
+        return sizes_lines(sizes_bytes, self.line_bytes, self.distinct_lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +263,9 @@ def mrc(
     the policy itself, over lines of any direction (`unit` "lines", `ops` "all").
     Raises `UsageError` for a trace, policy or option that cannot be, `AnalysisError` for an empty trace.
     """
+    options.policy_of(policy)
+    options.one_of("unit", unit, get_args(Unit))
+    options.one_of("ops", ops, get_args(Ops))
     if policy == "lru":
         made = profile(trace, line_bytes=line_bytes, samples=samples, salt=salt, threads=threads)
         return made.curve(sizes_bytes, unit=unit, ops=ops)
@@ -283,27 +299,27 @@ def profile(
     the trace comes in one chunk; the result is that of one thread. A fixed number of samples uses two at most.
     Raises `UsageError`.
     """
-    chunks = list(_chunks(trace))
-    group_bits = 0 if group_bytes is None else max(0, (group_bytes // line_bytes).bit_length() - 1)
-    options: dict[str, Any] = {
+    line_bytes = options.line_of(line_bytes)
+    given: dict[str, Any] = {
         "line_bytes": line_bytes,
-        "rate": rate,
-        "max_lines": None if rate is not None else samples,
-        "salt": salt,
-        "group_bits": group_bits,
-        "joinable": joinable,
+        **_sampling(samples, rate),
+        "salt": options.salt_of(salt),
+        "group_bits": options.group_bits_of(group_bytes, line_bytes),
+        "joinable": options.flag("joinable", joinable),
     }
-    first = chunks[0] if chunks else np.empty(0, np.uint64)
-    workers = threads if len(chunks) == 1 else 1
+    threads = options.threads_of(threads)
+    pieces = list(chunks(trace))
+    first = pieces[0] if pieces else np.empty(0, np.uint64)
+    workers = threads if len(pieces) == 1 else 1
     try:
-        if isinstance(first, _Requests):
-            core = _core.profile_requests(*first.columns(), threads=workers, **options)
+        if isinstance(first, Requests):
+            core = _core.profile_requests(*first.columns(), threads=workers, **given)
         else:
-            core = _core.profile_keys(first, threads=workers, **options)
-    except (ValueError, OverflowError, TypeError) as error:
+            core = _core.profile_keys(first, threads=workers, **given)
+    except ValueError as error:
         raise UsageError(str(error)) from error
     made = Profile(core)
-    for chunk in chunks[1:]:
+    for chunk in pieces[1:]:
         made.add(chunk)
     return made
 
@@ -312,7 +328,7 @@ def profile_traces(
     paths: Sequence[str | Path],
     *,
     line_bytes: Sequence[int] = (4096, 16_384, 65_536, 262_144),
-    group_by: Literal["all", "image", "osd", "pool", "node"] = "all",
+    group_by: GroupBy = "all",
     node_of_osd: Sequence[int] | None = None,
     trace_format: str | None = None,
     samples: int | None = DEFAULT_SAMPLES,
@@ -330,30 +346,27 @@ def profile_traces(
     Raises `ParseError` at a bad record (unless skipped) or an unknown format, `UsageError` for an option or file that
     cannot be.
     """
-    if not line_bytes or not paths:
-        raise UsageError("nothing to profile", hint="give at least one path and one line size")
-    for path in paths:
-        if not Path(path).is_file():
-            raise UsageError(f"no trace file {path}")
-    if trace_format is not None and trace_format not in trace_formats():
-        raise UsageError(f"no trace format {trace_format!r}", hint="there are: " + " ".join(trace_formats()))
+    files = _files("paths", paths)
+    if trace_format is not None:
+        options.one_of("trace_format", trace_format, trace_formats())
+    options.one_of("group_by", group_by, get_args(GroupBy))
     if group_by == "node" and node_of_osd is None:
         raise UsageError("grouping by node needs the node of each OSD", hint="pass node_of_osd")
-    _check_sampling(line_bytes, samples, rate)
+    if progress is not None and not callable(progress):
+        raise UsageError(f"progress is a {type(progress).__name__}; it must be a function of events and bytes")
+    given: dict[str, Any] = {
+        "line_bytes": options.lines_of(line_bytes),
+        "format": trace_format,
+        "group_by": group_by,
+        "node_of_osd": options.nodes_of(node_of_osd),
+        **_sampling(samples, rate),
+        "salt": options.salt_of(salt),
+        "threads": options.threads_of(threads),
+        "skip_bad_records": options.flag("skip_bad_records", skip_bad_records),
+        "progress": progress,
+    }
     try:
-        done = _core.profile_traces(
-            [str(path) for path in paths],
-            line_bytes=list(line_bytes),
-            format=trace_format,
-            group_by=group_by,
-            node_of_osd=None if node_of_osd is None else list(node_of_osd),
-            rate=rate,
-            max_lines=None if rate is not None else samples,
-            salt=salt,
-            threads=threads,
-            skip_bad_records=skip_bad_records,
-            progress=progress,
-        )
+        done = _core.profile_traces(files, **given)
     except (ValueError, OSError) as error:
         raise ParseError(str(error), hint="name the format, or skip bad records") from error
     found = tuple(GroupProfile(line, group, name, Profile(core)) for line, group, name, core in done.profiles())
@@ -377,16 +390,25 @@ def simulate(
     lines, raised for small sizes so that each has `min_lines` (at least 500). Sizes are spread over `threads`.
     Raises `UsageError`, and `AnalysisError` for an empty trace.
     """
-    keys = _one_key_array(trace)
+    options.policy_of(policy)
+    line_bytes = options.line_of(line_bytes)
+    given: dict[str, Any] = {
+        "rate": options.rate_of(rate),
+        "min_lines": options.whole_number("min_lines", min_lines, 1, options.LARGEST_CACHE_LINES),
+        "salt": options.salt_of(salt),
+        "threads": options.threads_of(threads),
+    }
+    keys = one_key_array(trace)
     if len(keys) == 0:
         raise AnalysisError("the trace is empty")
     if sizes_bytes is None:
         distinct = _core.profile_keys(keys, max_lines=DEFAULT_SAMPLES).distinct_lines
-        sizes = _sizes_lines(None, line_bytes, distinct)
+        sizes = sizes_lines(None, line_bytes, distinct)
     else:
-        sizes = _sizes_lines(sizes_bytes, line_bytes, 0.0)
+        sizes = sizes_lines(sizes_bytes, line_bytes, 0.0)
+    options.simulated_sizes(sizes, line_bytes)
     try:
-        curve = _core.simulate_keys(keys, policy, sizes, rate=rate, min_lines=min_lines, salt=salt, threads=threads)
+        curve = _core.simulate_keys(keys, policy, sizes, **given)
     except ValueError as error:
         raise UsageError(str(error)) from error
     unknown = 0.0 if curve["estimate"] == "exact" else np.nan
@@ -417,121 +439,22 @@ def trace_formats() -> list[str]:
     return _core.trace_formats()
 
 
-@dataclass(frozen=True, slots=True)
-class _Requests:
-    """One contiguous chunk of requests."""
-
-    offset_bytes: npt.NDArray[np.uint64]
-    length_bytes: npt.NDArray[np.uint32]
-    op: npt.NDArray[np.uint8] | None
-    volume: npt.NDArray[np.uint32] | None
-
-    def columns(
-        self,
-    ) -> tuple[
-        npt.NDArray[np.uint64], npt.NDArray[np.uint32], npt.NDArray[np.uint8] | None, npt.NDArray[np.uint32] | None
-    ]:
-        return self.offset_bytes, self.length_bytes, self.op, self.volume
+def _sampling(samples: int | None, rate: float | None) -> dict[str, Any]:
+    """Return the two options of the core, of which one at most is set; a rate goes before a number of samples."""
+    known_samples, known_rate = options.samples_of(samples), options.rate_of(rate)
+    return {"rate": known_rate, "max_lines": None if known_rate is not None else known_samples}
 
 
-def _chunks(trace: Any) -> Iterator[npt.NDArray[np.uint64] | _Requests]:
-    match trace:
-        case _Requests() | np.ndarray() | pa.Array() | pa.ChunkedArray():
-            yield from _array_chunks(trace)
-        case pa.Table():
-            for batch in trace.to_batches():
-                yield _requests({name: batch.column(name) for name in batch.schema.names})
-        case pa.RecordBatch():
-            yield _requests({name: trace.column(name) for name in trace.schema.names})
-        case Mapping():
-            yield _requests(trace)
-        case _:
-            raise UsageError(
-                f"a {type(trace).__name__} is not a trace",
-                hint="give an array of line numbers, or a table with offset_bytes and length_bytes",
-            )
-
-
-def _array_chunks(trace: Any) -> Iterator[npt.NDArray[np.uint64] | _Requests]:
-    if isinstance(trace, _Requests):
-        yield trace
-    elif isinstance(trace, pa.ChunkedArray):
-        for chunk in trace.chunks:
-            yield _integers("line numbers", chunk, np.uint64)
-    else:
-        yield _integers("line numbers", trace, np.uint64)
-
-
-def _one_key_array(trace: Any) -> npt.NDArray[np.uint64]:
-    chunks = list(_chunks(trace))
-    keys: list[npt.NDArray[np.uint64]] = []
-    for chunk in chunks:
-        if isinstance(chunk, _Requests):
-            raise UsageError("this simulation takes line numbers", hint="give the line numbers, or use policy lru")
-        keys.append(chunk)
-    if len(keys) == 1:
-        return keys[0]
-    return np.concatenate(keys) if keys else np.empty(0, np.uint64)
-
-
-def _requests(columns: Mapping[str, Any]) -> _Requests:
-    for name in ("offset_bytes", "length_bytes"):
-        if name not in columns:
-            raise UsageError(f"the trace has no column {name}", hint="columns: offset_bytes length_bytes [op] [volume]")
-    optional = {name: columns.get(name) for name in ("op", "volume")}
-    return _Requests(
-        _integers("offset_bytes", columns["offset_bytes"], np.uint64),
-        _integers("length_bytes", columns["length_bytes"], np.uint32),
-        None if optional["op"] is None else _integers("op", optional["op"], np.uint8),
-        None if optional["volume"] is None else _integers("volume", optional["volume"], np.uint32),
-    )
-
-
-def _integers(name: str, values: Any, wanted: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:
-    """A contiguous array of `wanted`; a view of the same memory where the width fits."""
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-    if isinstance(values, pa.Array):
-        if values.null_count:
-            raise UsageError(f"{name} has nulls", hint="drop the rows, or fill them")
-        if not pa.types.is_integer(values.type):
-            raise UsageError(f"{name} is of type {values.type}, not integers")
-        values = values.to_numpy(zero_copy_only=True)
-    array: npt.NDArray[Any] = np.ascontiguousarray(values)
-    if array.ndim != 1 or array.dtype.kind not in "ui":
-        raise UsageError(f"{name} is not a one-dimensional array of integers")
-    if array.dtype == np.dtype(wanted):
-        return array
-    if array.dtype.kind == "i" and len(array) and int(array.min()) < 0:
-        raise UsageError(f"{name} has negative numbers")
-    if array.dtype.itemsize == np.dtype(wanted).itemsize:
-        return array.view(wanted)
-    if len(array) and int(array.max()) > np.iinfo(wanted).max:
-        raise UsageError(f"{name} has numbers above {np.iinfo(wanted).max}")
-    return array.astype(wanted)
-
-
-def _sizes_lines(sizes_bytes: npt.ArrayLike | None, line_bytes: int, distinct_lines: float) -> Sizes:
-    if sizes_bytes is None:
-        lines = np.round(np.arange(1, 101) * distinct_lines / 100.0)
-        return np.maximum(lines, 1.0).astype(np.uint64)
-    sizes = np.atleast_1d(np.asarray(sizes_bytes))
-    if sizes.ndim != 1 or sizes.dtype.kind not in "uif" or not ((sizes >= line_bytes) & (sizes < 2**63)).all():
-        raise UsageError(
-            "sizes_bytes is not a list of sizes of at least one line", hint=f"a line has {line_bytes} bytes"
-        )
-    result: Sizes = (sizes // line_bytes).astype(np.uint64)
-    return result
-
-
-def _check_sampling(line_bytes: Sequence[int], samples: int | None, rate: float | None) -> None:
-    if rate is not None and not 0.0 < rate <= 1.0:
-        raise UsageError(f"rate is {rate}; it must lie in (0, 1]")
-    if rate is None and samples is not None and samples < 1:
-        raise UsageError(f"samples is {samples}; a sample holds at least one line")
-    for size in line_bytes:
-        if size < 512 or size > 1 << 30 or size & (size - 1):
-            raise UsageError(f"line size {size}; it must be a power of two from 512 to 2^30")
+def _files(name: str, paths: Any) -> list[str]:
+    """Return paths of files as text. Raises UsageError for what is no list of them, and for what is no file."""
+    if isinstance(paths, Path):
+        raise UsageError(f"{name} is one path; it must be a list of them")
+    files = []
+    for path in options.listed(name, paths):
+        if not isinstance(path, str | PathLike) or not Path(path).is_file():
+            raise UsageError(f"{name}: no trace file {path}")
+        files.append(str(path))
+    return files
 
 
 class _CallableModule(ModuleType):
