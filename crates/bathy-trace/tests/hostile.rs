@@ -241,3 +241,21 @@ fn a_line_without_end_needs_no_memory() {
     assert_eq!(reader.report().records_bad, 1);
     assert_eq!(reader.report().first_errors[0].reason, "the line is too long");
 }
+
+/// A line of a megabyte is an ordinary length here, and a log may be one after another of them.
+#[test]
+fn brackets_without_end_are_looked_at_once() {
+    let brackets = b" [".repeat(500_000);
+    let request = b"2026-11-21T01:02:03.5+0000 osd.7 log_op_stats osd_op(client.1.0:7 2.b 2:d447dd18:::";
+    let reply = b"2026-11-21T01:02:03.5+0000 7f1 1 -- x --> 127.0.0.1:0/4 -- osd_op_reply(175 ";
+    for (format, start) in [(Format::OsdLog, &request[..]), (Format::OsdMessages, &reply[..])] {
+        let bytes = [start, &brackets, b"\n"].concat();
+        let options = OpenOptions {
+            on_bad_record: OnBadRecord::Skip,
+            ..OpenOptions::default()
+        };
+        let mut reader = open_bytes(Path::new("x"), bytes, Some(format), &options).unwrap();
+        assert_eq!(reader.next_batch(&mut EventBatch::new()).unwrap(), 0);
+        assert_eq!(reader.report().records_bad, 1, "{format}");
+    }
+}

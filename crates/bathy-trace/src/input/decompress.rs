@@ -49,14 +49,18 @@ pub(crate) fn from_read(raw: Box<dyn Read + Send>) -> io::Result<Input> {
         raw,
         count: Arc::clone(&file_bytes_read),
     };
-    let mut buffered = BufReader::with_capacity(BUFFER_BYTES, Whole(counting));
+    let mut buffered = BufReader::with_capacity(BUFFER_BYTES, Whole::new(counting));
     let head = buffered.fill_buf()?;
     let bytes: Box<dyn Read + Send> = if head.starts_with(GZIP_MAGIC) {
-        Box::new(MultiGzDecoder::new(buffered))
+        Box::new(Whole::new(MultiGzDecoder::new(buffered)))
     } else if head.starts_with(XZ_MAGIC) {
-        Box::new(XzReader::new_mem_limit(buffered, true, XZ_MEMORY_KIB_MAX))
+        Box::new(Whole::new(XzReader::new_mem_limit(
+            buffered,
+            true,
+            XZ_MEMORY_KIB_MAX,
+        )))
     } else if head.starts_with(ZSTD_MAGIC) || is_zstd_skippable(head) {
-        Box::new(ZstdFrames::new(buffered))
+        Box::new(Whole::new(ZstdFrames::new(buffered)))
     } else {
         Box::new(buffered)
     };
@@ -92,20 +96,38 @@ impl Read for Counting {
     }
 }
 
-/// Fills the buffer as far as the source goes, so that the magic number is whole also when a pipe hands over
-/// one byte at a time.
-struct Whole<R>(R);
+/// Fills the buffer as far as the source goes: so the magic number is whole also when a pipe hands over one byte at a
+/// time, and a stream of a million members of one byte is not a million steps for whoever looks for the end of a line.
+struct Whole<R> {
+    source: R,
+    // A failure behind bytes that were delivered; it comes with the next call.
+    failure: Option<io::Error>,
+}
+
+impl<R> Whole<R> {
+    fn new(source: R) -> Self {
+        Self {
+            source,
+            failure: None,
+        }
+    }
+}
 
 impl<R: Read> Read for Whole<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
         let mut filled = 0;
         while filled < buffer.len() {
-            match self.0.read(&mut buffer[filled..]) {
+            match self.source.read(&mut buffer[filled..]) {
                 Ok(0) => break,
                 Ok(bytes) => filled += bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // What came before the failure is delivered; the failure comes again with the next call.
-                Err(_) if filled > 0 => break,
+                Err(error) if filled > 0 => {
+                    self.failure = Some(error);
+                    break;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -252,6 +274,24 @@ mod tests {
         let mut frame = ZSTD_HELLO.to_vec();
         frame[10] = b'E';
         assert!(read_all(frame).unwrap_err().to_string().contains("checksum"));
+    }
+
+    #[test]
+    fn small_members_are_handed_over_together() {
+        let members: Vec<u8> = (0..1000_u32).flat_map(|_| gzip(b"x")).collect();
+        let mut bytes = from_read(Box::new(io::Cursor::new(members))).unwrap().bytes;
+        assert_eq!(bytes.read(&mut [0; 4096]).unwrap(), 1000);
+    }
+
+    #[test]
+    fn what_comes_before_the_damage_is_delivered_and_then_the_failure() {
+        let mut damaged = gzip(b"good");
+        damaged.extend(&gzip(&[7; 1000])[..15]);
+        let mut bytes = from_read(Box::new(io::Cursor::new(damaged))).unwrap().bytes;
+        let mut buffer = [0; 4];
+        assert_eq!(bytes.read(&mut buffer).unwrap(), 4);
+        assert_eq!(&buffer, b"good");
+        assert!(bytes.read_to_end(&mut Vec::new()).is_err());
     }
 
     #[test]
