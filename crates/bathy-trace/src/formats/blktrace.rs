@@ -255,6 +255,7 @@ fn resynchronise(window: &mut Window) -> Result<(), Fault> {
 }
 
 /// The whole record at the start of the window: its header and its bytes; `Ok(None)` at the end of the trace.
+#[inline]
 fn next_record(window: &mut Window) -> Result<Option<(Header, usize)>, Fault> {
     window.fill_to(HEADER_BYTES_MIN)?;
     let position = Position::Byte(window.offset());
