@@ -171,6 +171,8 @@ fn change(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
                 insert(bytes, at, &many);
             }
         }
+        // Repetitions of repetitions would grow without bound.
+        bytes.truncate(BYTES_MAX);
     }
 }
 
