@@ -72,6 +72,9 @@ def load_keys(path: Path) -> Keys:
         return lines_of_extents(numbers[:, 0] * 4096, numbers[:, 1] * 4096)
     if name.endswith(".csv"):
         table = csv.read_csv(path)
+        if "op" in table.column_names:
+            # Trims are no references.
+            table = table.filter(pc.match_substring_regex(table["op"], "^[rRwW]"))
         volumes = np.zeros(len(table), np.int64)
         if "volume" in table.column_names:
             volumes = pc.rank(table["volume"], tiebreaker="dense").to_numpy().astype(np.int64)
