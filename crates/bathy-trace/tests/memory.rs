@@ -105,24 +105,25 @@ fn an_endless_line_is_not_kept() {
     let read = |name: &str| std::fs::read(bombs.join(name)).unwrap();
     // The dictionary of the xz has 64 MiB and is half of that before it has grown to it. The window of the zstd has
     // 128 MiB, of which the bomb fills half.
+    let gz = gzip(line);
     for (name, trace, bound_mib) in [
-        ("gz", gzip(line), PLAIN_MIB),
+        ("gz", gz.clone(), PLAIN_MIB),
         ("xz", read("line.csv.xz"), 96 + 2 * PLAIN_MIB),
         ("zst", read("line.csv.zst"), 192 + PLAIN_MIB),
     ] {
-        for format in [
-            Format::Csv,
-            Format::OpHistory,
-            Format::OsdMessages,
-            Format::Blktrace,
-            Format::RawU32,
-        ] {
-            let (peak, events, bad) = peak_mib(trace.clone(), format, &skipping());
-            assert!(peak <= bound_mib, "{name} as {format}: {peak} MiB");
-            if format == Format::Csv {
-                assert_eq!((events, bad), (0, 1), "{name}");
-            }
-        }
+        let (peak, events, bad) = peak_mib(trace, Format::Csv, &skipping());
+        assert!(peak <= bound_mib, "{name}: {peak} MiB");
+        assert_eq!((events, bad), (0, 1), "{name}");
+    }
+    // The other ways to look for the end of a record.
+    for format in [
+        Format::OpHistory,
+        Format::OsdMessages,
+        Format::Blktrace,
+        Format::RawU32,
+    ] {
+        let (peak, ..) = peak_mib(gz.clone(), format, &skipping());
+        assert!(peak <= PLAIN_MIB, "{format}: {peak} MiB");
     }
 }
 
