@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from common import Keys, Peer, WorkHash, load_all, trace_directory, warn_on_debug_build
+from common import Keys, Peer, WorkHash, load_all, load_keys, trace_directory, warn_on_debug_build
 
 from bathyscope import mrc
 
@@ -39,6 +40,13 @@ def check_peer(keys: Keys, distinct: int) -> tuple[str, bool]:
     return f"{worst:.6f}", worst < 0.00005
 
 
+def check_reader(path: Path, truth: mrc.MissRatioCurve) -> bool:
+    """Whether the product's own reader gives the very curve of the keys, which other code read."""
+    profiles = mrc.profile_traces([path], line_bytes=[LINE], samples=None)
+    curve = profiles.profiles[0].profile.curve(truth.sizes_bytes)
+    return bool(np.array_equal(curve.miss_ratio, truth.miss_ratio))
+
+
 def check_samples(keys: Keys, truth: mrc.MissRatioCurve, samples: int, work: WorkHash) -> tuple[str, bool]:
     chosen, raw, adjusted, grouped = [], [], [], []
     for salt in range(SALTS):
@@ -64,35 +72,43 @@ def check_miniature(keys: Keys, distinct: int, work: WorkHash) -> tuple[str, boo
     return mean_and_worst(errors), max(errors) <= MINIATURE_BOUND
 
 
-def run(traces: Sequence[tuple[str, Keys]]) -> bool:
-    """Print a table; True when every bound holds."""
+def run(traces: Iterable[tuple[str, Keys, Path | None]]) -> bool:
+    """Print a table; True when every bound holds. Where a path is given, the product's reader is checked on it too."""
     warn_on_debug_build()
     work = WorkHash()
     good = True
     print("mean/worst absolute error of ten salts; samples: chosen, raw, adjusted, chosen by 64 KiB group")
-    for name, keys in traces:
+    for name, keys, path in traces:
         truth = mrc.mrc(keys, samples=None)
         distinct = len(np.unique(keys))
         peer, fine = check_peer(keys, distinct)
         good &= fine
         print(f"{name}: {len(keys)} references, {distinct} distinct, exact against libcachesim {peer}")
+        if path is not None:
+            fine = check_reader(path, truth)
+            good &= fine
+            print(f"  read by bathy-trace: {'the same curve' if fine else 'ANOTHER CURVE'}")
         for samples in BOUNDS:
             text, fine = check_samples(keys, truth, samples, work)
             good &= fine
             print(f"  {samples:6} samples  {text}  {'ok' if fine else 'MISSED'}")
         text, fine = check_miniature(keys, distinct, work)
         good &= fine
-        print(f"  s3-fifo miniature {text}  {'ok' if fine else 'MISSED'}")
+        print(f"  s3-fifo miniature {text}  {'ok' if fine else 'MISSED'}", flush=True)
     print(f"hash of the work {work}")
     return good
 
 
 def main() -> int:
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("trace", nargs="*", type=Path, help="trace files instead of those of BATHY_TRACES")
+    paths: list[Path] = parser.parse_args().trace
+    if paths:
+        return 0 if run((path.name, load_keys(path), path) for path in paths) else 1
     directory = trace_directory()
     if directory is None:
         return 0
-    return 0 if run(list(load_all(directory))) else 1
+    return 0 if run((name, keys, None) for name, keys in load_all(directory)) else 1
 
 
 if __name__ == "__main__":

@@ -16,6 +16,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
 
 from bathyscope import _core
 
@@ -51,20 +54,45 @@ def trace_directory() -> Path | None:
 
 
 def load_keys(path: Path) -> Keys:
-    """The 4 KiB line numbers of a trace, read without the product's own readers."""
-    if path.name.endswith(".vscsi"):
+    """The 4 KiB line numbers of a trace, shape (references,), read without the product's own readers.
+
+    Known by their names: .vscsi, .trace.xz (u32), .lis of ARC and .csv of the product (both also .gz or .zst), and for
+    any other name one line number a line.
+    """
+    name = path.name.removesuffix(".gz").removesuffix(".zst")
+    if name.endswith(".vscsi"):
         records = np.fromfile(path, VSCSI1)
-        offset = records["sector"].astype(np.int64) * 512
-        first = offset // 4096
-        count = (offset + records["length_bytes"] - 1) // 4096 - first + 1
-        starts = np.concatenate([[0], np.cumsum(count)[:-1]])
-        return (np.repeat(first - starts, count) + np.arange(count.sum())).astype(np.uint64)
-    if path.name.endswith(".trace.xz"):
+        return lines_of_extents(records["sector"].astype(np.int64) * 512, records["length_bytes"])
+    if name.endswith(".trace.xz"):
         with lzma.open(path) as file:
             return np.frombuffer(file.read(), "<u4").astype(np.uint64)
+    if name.endswith(".lis"):
+        with pa.input_stream(path) as stream:
+            numbers = np.array(stream.read().split(), np.int64).reshape(-1, 4)
+        return lines_of_extents(numbers[:, 0] * 4096, numbers[:, 1] * 4096)
+    if name.endswith(".csv"):
+        table = csv.read_csv(path)
+        if "op" in table.column_names:
+            # Trims are no references.
+            table = table.filter(pc.match_substring_regex(table["op"], "^[rRwW]"))
+        volumes = np.zeros(len(table), np.int64)
+        if "volume" in table.column_names:
+            volumes = pc.rank(table["volume"], tiebreaker="dense").to_numpy().astype(np.int64)
+        # Volumes lie a pebibyte apart, which no trace reaches within one of them.
+        return lines_of_extents((volumes << 50) + table["offset_bytes"].to_numpy(), table["length_bytes"].to_numpy())
     opened: Any = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()  # noqa: SIM115 - entered below
     with opened as file:
         return np.array([int(line) for line in file if line.strip() not in {"", "*"}], np.uint64)
+
+
+def lines_of_extents(offset_bytes: npt.NDArray[np.int64], length_bytes: npt.NDArray[Any]) -> Keys:
+    """Every 4 KiB line that each extent touches, in order; extents of 0 bytes touch none."""
+    touching = length_bytes > 0
+    offset, length = offset_bytes[touching], length_bytes[touching].astype(np.int64)
+    first = offset // 4096
+    count = (offset + length - 1) // 4096 - first + 1
+    starts = np.cumsum(count) - count
+    return (np.repeat(first - starts, count) + np.arange(count.sum())).astype(np.uint64)
 
 
 def load_all(directory: Path) -> Iterable[tuple[str, Keys]]:

@@ -119,7 +119,8 @@ fn by_lines(head: &[u8]) -> Option<Format> {
     if data.is_empty() {
         return None;
     }
-    if blkparse::is_event(data[0]) {
+    // Notes may stand before the first event.
+    if data.iter().any(|line| blkparse::is_event(line)) {
         return Some(Format::Blkparse);
     }
     let tests: [(Format, LineTest); 6] = [
@@ -204,6 +205,13 @@ mod tests {
             Some(Format::OracleGeneral)
         );
         assert_eq!(of("wx.trace", &[1, 0, 0, 0]), None);
+    }
+
+    #[test]
+    fn notes_may_stand_before_the_events_of_blkparse() {
+        let text = b"#Maj,Mn CPU SeqNo Seconds PID Evt Typ Sector +Len Description\n#------ ---\n\
+            259,0 3 1 0.000000000 1867 A W 746579600 + 8 <- (253,3) 578805392\n";
+        assert_eq!(of("x", text), Some(Format::Blkparse));
     }
 
     #[test]

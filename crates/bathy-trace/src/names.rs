@@ -4,6 +4,9 @@ use std::collections::HashMap;
 
 use crate::event::UNKNOWN;
 
+/// All names of a table together; each is held twice. A million names of 64 bytes fit.
+const BYTES_MAX: usize = 64 << 20;
+
 /// A set of names with numbers 0, 1, 2… in order of appearance.
 #[derive(Debug, Clone, Default)]
 pub struct NameTable {
@@ -12,6 +15,7 @@ pub struct NameTable {
     numbers: HashMap<Box<[u8]>, u32>,
     // Most records name the volume of the record before.
     last: Option<(Box<[u8]>, u32)>,
+    bytes: usize,
 }
 
 impl NameTable {
@@ -40,7 +44,8 @@ impl NameTable {
         self.names.iter().map(AsRef::as_ref)
     }
 
-    /// The number of a name, new or known; `None` when it would be the one that is too many.
+    /// The number of a name, new or known; `None` when it would be the one that is too many, or when all names
+    /// together would be too long.
     #[inline]
     pub(crate) fn intern(&mut self, name: &[u8], names_max: usize) -> Option<u32> {
         match &self.last {
@@ -53,9 +58,10 @@ impl NameTable {
         let number = if let Some(&number) = self.numbers.get(name) {
             number
         } else {
-            if self.names.len() >= names_max.min(UNKNOWN as usize) {
+            if self.names.len() >= names_max.min(UNKNOWN as usize) || name.len() > BYTES_MAX - self.bytes {
                 return None;
             }
+            self.bytes += name.len();
             let number = self.names.len() as u32;
             self.names.push(String::from_utf8_lossy(name).into());
             self.numbers.insert(name.into(), number);
@@ -105,6 +111,18 @@ mod tests {
         assert_eq!(table.intern(b"a", 1), Some(0));
         assert_eq!(table.intern(b"b", 1), None);
         assert_eq!(table.intern(b"a", 1), Some(0));
+    }
+
+    #[test]
+    fn the_bytes_of_all_names_have_a_limit() {
+        let mut table = NameTable::default();
+        let mut name = vec![b'x'; 1 << 20];
+        for number in 0..64_u8 {
+            name[0] = number;
+            assert_eq!(table.intern(&name, 1000), Some(u32::from(number)));
+        }
+        assert_eq!(table.intern(b"y", 1000), None);
+        assert_eq!(table.intern(&name, 1000), Some(63));
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl Sink<'_> {
         self.names
             .volumes
             .intern(name, self.names_max)
-            .ok_or("one volume more than allowed")
+            .ok_or("there are too many volumes, or their names are too long")
     }
 
     /// The number of a pool by name.
@@ -88,7 +88,7 @@ impl Sink<'_> {
         self.names
             .pools
             .intern(name, self.names_max)
-            .ok_or("one pool more than allowed")
+            .ok_or("there are too many pools, or their names are too long")
     }
 }
 

@@ -1,30 +1,22 @@
-//! No input makes a reader panic, run forever or keep more than it may.
+//! No input makes a reader panic, run forever or deliver what cannot be.
 //!
-//! Bounded fuzzing that is part of the ordinary tests: mutations of the samples and random bytes, through every
-//! format and through detection. The seed is printed and can be set with `BATHY_FUZZ_SEED`; `BATHY_FUZZ_CASES`
-//! sets the cases per sample. The coverage-guided fuzzer is in `fuzz/`.
+//! Bounded fuzzing that is part of the ordinary tests: mutations of the samples and of the seeds of the fuzzer, and
+//! random bytes, through every format and through detection. The same cases every time: `BATHY_FUZZ_SEED` sets
+//! others and `BATHY_FUZZ_CASES` the cases per sample. The coverage-guided fuzzer is in `fuzz/`, the bounds of
+//! memory are in `memory.rs`.
 
-use std::path::Path;
+mod mutate;
 
-use bathy_trace::{BlockStage, EventBatch, FIRST_ERRORS_MAX, Format, OnBadRecord, OpenOptions, open_bytes};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use bathy_trace::{
+    BlockStage, EventBatch, FIRST_ERRORS_MAX, Format, OnBadRecord, OpenOptions, OtherObjects, open_bytes,
+};
+use mutate::{Random, mutate};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
-
-/// A generator of pseudo-random numbers (splitmix64): the same on every machine.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit.max(1) as u64) as usize
-    }
-}
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 fn environment(name: &str, default: u64) -> u64 {
     std::env::var(name)
@@ -33,8 +25,19 @@ fn environment(name: &str, default: u64) -> u64 {
         .unwrap_or(default)
 }
 
+/// What reading some inputs came to.
+#[derive(Default)]
+struct Tally {
+    cases: u64,
+    opened: u64,
+    with_events: u64,
+    with_bad_records: u64,
+    events: u64,
+}
+
 /// Reads everything there is and checks what holds for any input.
-fn exhaust(bytes: &[u8], format: Option<Format>, options: &OpenOptions) {
+fn exhaust(bytes: &[u8], format: Option<Format>, options: &OpenOptions, tally: &mut Tally) {
+    tally.cases += 1;
     let Ok(mut reader) = open_bytes(Path::new("osd.1.fuzz"), bytes.to_vec(), format, options) else {
         return;
     };
@@ -79,6 +82,10 @@ fn exhaust(bytes: &[u8], format: Option<Format>, options: &OpenOptions) {
             .iter()
             .all(|bad| bad.excerpt.chars().count() <= 120)
     );
+    tally.opened += 1;
+    tally.events += events;
+    tally.with_events += u64::from(events > 0);
+    tally.with_bad_records += u64::from(report.records_bad > 0);
 }
 
 fn options(random: &mut Random) -> OpenOptions {
@@ -92,110 +99,106 @@ fn options(random: &mut Random) -> OpenOptions {
         block_stage: [BlockStage::Queue, BlockStage::Issue, BlockStage::Complete][random.below(3)],
         record_bytes_max: 256 << random.below(6),
         names_max: 1 + random.below(20),
+        other_objects: if random.below(4) == 0 {
+            OtherObjects::Ignore
+        } else {
+            OtherObjects::Hash
+        },
+        object_size_bytes: 4096 << random.below(21),
+        block_bytes: [None, Some(1), Some(512), Some(u32::MAX)][random.below(4)],
         ..OpenOptions::default()
     }
 }
 
-fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
-    const WORDS: &[&[u8]] = &[
-        b"\n",
-        b"\r\n",
-        b",",
-        b"\"",
-        b"[",
-        b"]",
-        b"{",
-        b"}",
-        b"\\",
-        b" ",
-        b"~",
-        b":",
-        b"-1",
-        b"\0",
-        b"\xff\xff\xff\xff",
-        b"18446744073709551615",
-        b"99999999999999999999",
-        b"0.0000000000000000001",
-        b"osd_op(",
-        b" log_op_stats ",
-        b"\"description\":\"",
-        b"2026-11-21T01:02:03.0+0000",
-    ];
-    for _ in 0..=random.below(6) {
-        let at = random.below(bytes.len() + 1);
-        match random.below(7) {
-            0 => bytes.truncate(at),
-            1 if at < bytes.len() => bytes[at] ^= 1 << random.below(8),
-            2 if at < bytes.len() => bytes[at] = random.next() as u8,
-            3 => {
-                let word = WORDS[random.below(WORDS.len())];
-                bytes.splice(at..at, word.iter().copied());
-            }
-            4 => {
-                let end = (at + random.below(40)).min(bytes.len());
-                bytes.drain(at..end);
-            }
-            5 => {
-                let end = (at + random.below(200)).min(bytes.len());
-                let copy = bytes[at..end].to_vec();
-                let to = random.below(bytes.len() + 1);
-                bytes.splice(to..to, copy);
-            }
-            _ => bytes.extend_from_slice(&random.next().to_le_bytes()[..random.below(9)]),
-        }
-    }
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
 }
 
+/// The checked-in samples and the fuzzer's seeds; those that are there for their compression hold CSV.
 fn samples() -> Vec<(Format, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/traces");
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut samples = Vec::new();
     for &format in Format::ALL {
-        for entry in std::fs::read_dir(folder.join(format.name())).unwrap() {
-            samples.push((format, std::fs::read(entry.unwrap().path()).unwrap()));
+        let mut paths = files(
+            &crate_folder
+                .join("../../tests/fixtures/traces")
+                .join(format.name()),
+        );
+        paths.extend(files(&crate_folder.join("fuzz/seeds").join(format.name())));
+        if format == Format::Csv {
+            paths.extend(files(&crate_folder.join("fuzz/seeds/compressed")));
         }
+        samples.extend(paths.iter().map(|path| (format, std::fs::read(path).unwrap())));
     }
-    samples.sort();
     samples
+}
+
+/// Says what was tried also when all is well, which `eprintln!` does not under the test harness.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 #[test]
 fn mutated_samples_do_no_harm() {
     let seed = environment("BATHY_FUZZ_SEED", 20_261_121);
     let cases = environment("BATHY_FUZZ_CASES", 1000);
-    eprintln!("seed {seed}, {cases} cases per sample");
-    for (index, (format, sample)) in samples().into_iter().enumerate() {
+    let samples = samples();
+    let mut tallies = BTreeMap::<Format, Tally>::new();
+    for (index, (format, sample)) in samples.iter().enumerate() {
         for case in 0..cases {
             let mut random = Random(seed ^ (index as u64) << 32 ^ case);
             // Whole samples are slow to read; damage near the start is as instructive.
             let mut bytes = sample[..sample.len().min(8 << 10)].to_vec();
-            mutate(&mut bytes, &mut random);
+            let other = &samples[random.below(samples.len())].1;
+            mutate(&mut bytes, other, &mut random);
             let options = options(&mut random);
-            let asked = if random.below(4) == 0 { None } else { Some(format) };
-            exhaust(&bytes, asked, &options);
+            let asked = if random.below(4) == 0 { None } else { Some(*format) };
+            exhaust(&bytes, asked, &options, tallies.entry(*format).or_default());
         }
+    }
+    tell(&format!(
+        "mutated traces: seed {seed}, {} samples, {cases} cases each",
+        samples.len()
+    ));
+    assert_eq!(tallies.len(), Format::ALL.len());
+    for (format, tally) in tallies {
+        tell(&format!(
+            "  {format}: {} cases, {} opened, {} with I/Os, {} with bad records, {} I/Os",
+            tally.cases, tally.opened, tally.with_events, tally.with_bad_records, tally.events
+        ));
+        // Mutations that no reader takes for its format would test nothing.
+        assert!(tally.opened > tally.cases / 3, "{format}");
+        assert!(tally.with_events > tally.cases / 10, "{format}");
+        assert!(tally.with_bad_records > tally.cases / 10, "{format}");
     }
 }
 
 #[test]
 fn samples_read_as_another_format_do_no_harm() {
+    let mut tally = Tally::default();
+    let options = OpenOptions {
+        on_bad_record: OnBadRecord::Skip,
+        ..OpenOptions::default()
+    };
     for (_, sample) in samples() {
         for &format in Format::ALL {
-            let options = OpenOptions {
-                on_bad_record: OnBadRecord::Skip,
-                ..OpenOptions::default()
-            };
-            exhaust(&sample, Some(format), &options);
+            exhaust(&sample, Some(format), &options, &mut tally);
         }
     }
+    assert!(tally.with_bad_records > tally.cases / 3);
 }
 
 #[test]
 fn random_bytes_do_no_harm() {
-    let mut runner = TestRunner::new(Config {
+    let config = Config {
         cases: 200,
         failure_persistence: None,
         ..Config::default()
-    });
+    };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let strategy = (
         prop::collection::vec(any::<u8>(), 0..2000),
         0..Format::ALL.len(),
@@ -204,8 +207,14 @@ fn random_bytes_do_no_harm() {
     runner
         .run(&strategy, |(mut bytes, format, seed)| {
             let mut random = Random(seed);
-            exhaust(&bytes, None, &options(&mut random));
-            exhaust(&bytes, Some(Format::ALL[format]), &options(&mut random));
+            let mut tally = Tally::default();
+            exhaust(&bytes, None, &options(&mut random), &mut tally);
+            exhaust(
+                &bytes,
+                Some(Format::ALL[format]),
+                &options(&mut random),
+                &mut tally,
+            );
             // The magic numbers alone open doors that random bytes do not.
             let magic: &[u8] = match random.below(5) {
                 0 => &[0x1f, 0x8b, 8],
@@ -215,7 +224,12 @@ fn random_bytes_do_no_harm() {
                 _ => b"fio version 2 iolog\n",
             };
             bytes.splice(0..0, magic.iter().copied());
-            exhaust(&bytes, Some(Format::ALL[format]), &options(&mut random));
+            exhaust(
+                &bytes,
+                Some(Format::ALL[format]),
+                &options(&mut random),
+                &mut tally,
+            );
             Ok(())
         })
         .unwrap();
@@ -240,4 +254,22 @@ fn a_line_without_end_needs_no_memory() {
     );
     assert_eq!(reader.report().records_bad, 1);
     assert_eq!(reader.report().first_errors[0].reason, "the line is too long");
+}
+
+/// A line of a megabyte is an ordinary length here, and a log may be one after another of them.
+#[test]
+fn brackets_without_end_are_looked_at_once() {
+    let brackets = b" [".repeat(500_000);
+    let request = b"2026-11-21T01:02:03.5+0000 osd.7 log_op_stats osd_op(client.1.0:7 2.b 2:d447dd18:::";
+    let reply = b"2026-11-21T01:02:03.5+0000 7f1 1 -- x --> 127.0.0.1:0/4 -- osd_op_reply(175 ";
+    for (format, start) in [(Format::OsdLog, &request[..]), (Format::OsdMessages, &reply[..])] {
+        let bytes = [start, &brackets, b"\n"].concat();
+        let options = OpenOptions {
+            on_bad_record: OnBadRecord::Skip,
+            ..OpenOptions::default()
+        };
+        let mut reader = open_bytes(Path::new("x"), bytes, Some(format), &options).unwrap();
+        assert_eq!(reader.next_batch(&mut EventBatch::new()).unwrap(), 0);
+        assert_eq!(reader.report().records_bad, 1, "{format}");
+    }
 }

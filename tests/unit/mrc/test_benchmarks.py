@@ -11,6 +11,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from bathyscope import mrc
+
 ROOT = Path(__file__).parents[3]
 BENCHMARKS = ROOT / "benchmarks" / "mrc"
 TRACES = ROOT / "tests" / "fixtures" / "traces"
@@ -27,11 +29,31 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType
 
 def test_accuracy_holds_on_the_excerpts(benchmarks: dict[str, ModuleType], capsys: pytest.CaptureFixture[str]) -> None:
     load = benchmarks["common"].load_keys
-    traces = [(name, load(TRACES / name)) for name in ("cloudphysics_excerpt.vscsi", "multi3.lirs")]
-    assert benchmarks["accuracy"].run(traces)
+    names = ("cloudphysics_excerpt.vscsi", "multi3.lirs")
+    assert benchmarks["accuracy"].run([(name, load(TRACES / name), TRACES / name) for name in names])
     output = capsys.readouterr().out
     assert "MISSED" not in output
+    assert output.count("the same curve") == 2
     assert "hash of the work" in output
+
+
+@pytest.mark.parametrize("name", ["arc/made.lis", "lirs/cs-500.trace.gz", "vscsi1/cloudPhysicsIO-400.vscsi"])
+def test_two_readers_agree_on_a_trace(benchmarks: dict[str, ModuleType], name: str) -> None:
+    path = TRACES / name
+    truth = mrc.mrc(benchmarks["common"].load_keys(path), samples=None)
+    assert benchmarks["accuracy"].check_reader(path, truth)
+    another = mrc.mrc(benchmarks["common"].load_keys(path)[:-1], samples=None, sizes_bytes=truth.sizes_bytes)
+    assert not benchmarks["accuracy"].check_reader(path, another)
+
+
+def test_two_readers_agree_on_volumes_and_trims(benchmarks: dict[str, ModuleType], tmp_path: Path) -> None:
+    path = tmp_path / "made.csv"
+    lines = ("volume,op,offset_bytes,length_bytes", "b,read,0,8192", "a,write,0,8192", "a,trim,0,4096")
+    more = ("b,R,4096,1", "a,w,12288,0", "a,r,1,8192", "")
+    path.write_text("\n".join(lines + more))
+    keys = benchmarks["common"].load_keys(path)
+    assert len(keys) == 8
+    assert benchmarks["accuracy"].check_reader(path, mrc.mrc(keys, samples=None))
 
 
 def test_speed_prints_every_case(benchmarks: dict[str, ModuleType], capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,15 @@
 #![no_main]
 
 use bathy_trace::Format;
-use bathy_trace_fuzz::exhaust;
-use libfuzzer_sys::fuzz_target;
+use bathy_trace_fuzz::{change, exhaust, options};
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 
 fuzz_target!(|bytes: &[u8]| {
     for format in [Format::OpHistory, Format::OsdLog, Format::OsdMessages] {
-        exhaust(bytes, Some(format));
+        exhaust(bytes, Some(format), &options());
     }
+});
+
+fuzz_mutator!(|data: &mut [u8], size: usize, size_max: usize, seed: u32| {
+    change(data, size, size_max, seed, 0)
 });

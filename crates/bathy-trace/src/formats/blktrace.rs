@@ -1,17 +1,22 @@
 //! Binary traces of the Linux block layer, as `blktrace` writes them per CPU (`sda.blktrace.0`) or `blkparse -d`
 //! merges them.
 //!
-//! Records `struct blk_io_trace` of 48 bytes, in the byte order of the traced machine, each followed by
-//! `pdu_len` bytes of payload: magic u32 (0x65617400 with version 7 in the low byte), sequence u32, time u64
-//! (ns), sector u64 (of 512 bytes), bytes u32, action u32, pid u32, device u32, cpu u32, error u16, `pdu_len`
-//! u16. The low half of the action is what happened (1 queue, 7 issue, 8 complete), the high half are category
-//! bits (read 1, write 2, notify 2^10, discard 2^13). Source: `include/uapi/linux/blktrace_api.h`; the device
+//! Records in the byte order of the traced machine, each followed by `pdu_len` bytes of payload. They start with
+//! magic u32 (0x65617400 with the version in the low byte), sequence u32, time u64 (ns), sector u64 (of 512 bytes)
+//! and bytes u32. Then, in version 7 (`struct blk_io_trace`, 48 bytes): action u32, pid u32, device u32, cpu u32,
+//! error u16, `pdu_len` u16. In version 8 (`struct blk_io_trace2`, 64 bytes): pid u32, action u64, device u32, cpu
+//! u32, error u16, `pdu_len` u16, 12 bytes of padding. The low 16 bits of the action are what happened (1 queue, 7
+//! issue, 8 complete), where 2^8 says that the payload starts with the id of a control group; above them are
+//! category bits (read 1, write 2, passed-through command 2^9, notify 2^10, discard 2^13, commands of zoned devices
+//! 2^16 to 2^21). Source: `include/uapi/linux/blktrace_api.h` and `kernel/trace/blktrace.c` of Linux; the device
 //! number is major << 20 | minor (blktrace's `blktrace.h`).
 //!
-//! One stage becomes the events ([`BlockStage`]). Times count from the start of the trace. With `Complete` the
-//! latency is from the last issue of the same sector; at most 65,536 issues are remembered. Each device is a
-//! volume, `major,minor`. A file per CPU holds only what that CPU saw: merge the files first to match issues
-//! with completions.
+//! One stage becomes the events ([`BlockStage`]). Ignored are notes, passed-through commands, which have no place on
+//! the disk (the kernel writes sector 0), and commands of zoned devices, as a zone append has no place before it is
+//! done. Times count from the boot of the traced machine, or from the start of the trace after `blkparse -d`. With
+//! `Complete` the latency is from the last issue of the same sector; at most 65,536 issues are remembered. Each
+//! device is a volume, `major,minor`. A file per CPU holds only what that CPU saw: merge the files first to match
+//! issues with completions.
 
 use std::collections::HashMap;
 
@@ -22,14 +27,19 @@ use crate::input::Window;
 use crate::options::BlockStage;
 use crate::reader::{Decoder, Fault, Reason, Sink};
 
-const HEADER_BYTES: usize = 48;
+/// A record of the smaller version.
+const HEADER_BYTES_MIN: usize = 48;
 const MAGIC: u32 = 0x6561_7400;
-const VERSION: u32 = 7;
 const SECTOR_BYTES: u64 = 512;
-const CATEGORY_READ: u32 = 1;
-const CATEGORY_WRITE: u32 = 1 << 1;
-const CATEGORY_NOTIFY: u32 = 1 << 10;
-const CATEGORY_DISCARD: u32 = 1 << 13;
+const HAPPENED_MASK: u64 = 0xffff;
+const FROM_CONTROL_GROUP: u64 = 1 << 8;
+const CATEGORY_SHIFT: u32 = 16;
+const CATEGORY_READ: u64 = 1;
+const CATEGORY_WRITE: u64 = 1 << 1;
+const CATEGORY_PASSED_THROUGH: u64 = 1 << 9;
+const CATEGORY_NOTIFY: u64 = 1 << 10;
+const CATEGORY_DISCARD: u64 = 1 << 13;
+const CATEGORIES_OF_ZONES: u64 = 0x3f << 16;
 const PENDING_MAX: usize = 1 << 16;
 
 /// Issues that wait for their completion, by device and sector.
@@ -56,25 +66,47 @@ struct Header {
     time_ns: u64,
     sector: u64,
     bytes: u32,
-    action: u32,
+    action: u64,
     device: u32,
     payload_bytes: usize,
 }
 
-#[derive(Clone, Copy)]
-struct ByteOrder {
-    big: bool,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Version {
+    /// `struct blk_io_trace`.
+    Seven,
+    /// `struct blk_io_trace2`, with a wider action.
+    Eight,
 }
 
-impl ByteOrder {
-    fn of(record: &[u8]) -> Option<Self> {
-        let magic: [u8; 4] = record.get(..4)?.try_into().ok()?;
-        if u32::from_le_bytes(magic) == MAGIC | VERSION {
-            Some(Self { big: false })
-        } else if u32::from_be_bytes(magic) == MAGIC | VERSION {
-            Some(Self { big: true })
-        } else {
-            None
+/// How a record is laid out.
+#[derive(Clone, Copy)]
+struct Layout {
+    big: bool,
+    version: Version,
+}
+
+impl Layout {
+    /// The layout that the magic number says, or why there is none.
+    fn of(record: &[u8]) -> Result<Self, Reason> {
+        let magic = record.first_chunk().ok_or("there is no magic number")?;
+        let (big, number) = match (u32::from_le_bytes(*magic), u32::from_be_bytes(*magic)) {
+            (little, _) if little & !0xff == MAGIC => (false, little),
+            (_, big) if big & !0xff == MAGIC => (true, big),
+            _ => return Err("there is no magic number"),
+        };
+        let version = match number & 0xff {
+            7 => Version::Seven,
+            8 => Version::Eight,
+            _ => return Err("the version is neither 7 nor 8"),
+        };
+        Ok(Self { big, version })
+    }
+
+    fn header_bytes(self) -> usize {
+        match self.version {
+            Version::Seven => 48,
+            Version::Eight => 64,
         }
     }
 
@@ -106,20 +138,24 @@ impl ByteOrder {
     }
 
     fn header(self, record: &[u8]) -> Header {
+        let (action, device_at, payload_at) = match self.version {
+            Version::Seven => (u64::from(self.u32(record, 28)), 36, 46),
+            Version::Eight => (self.u64(record, 32), 40, 50),
+        };
         Header {
             time_ns: self.u64(record, 8),
             sector: self.u64(record, 16),
             bytes: self.u32(record, 24),
-            action: self.u32(record, 28),
-            device: self.u32(record, 36),
-            payload_bytes: usize::from(self.u16(record, 46)),
+            action,
+            device: self.u32(record, device_at),
+            payload_bytes: usize::from(self.u16(record, payload_at)),
         }
     }
 }
 
 /// True when the head starts with a record, in either byte order.
 pub(crate) fn is_blktrace(head: &[u8]) -> bool {
-    ByteOrder::of(head).is_some()
+    Layout::of(head).is_ok()
 }
 
 /// Reads record by record; after a bad one it looks for the next magic number.
@@ -139,8 +175,8 @@ impl Blktrace {
     }
 
     fn event(&mut self, header: &Header, sink: &mut Sink<'_>) -> Result<(), Reason> {
-        let category = header.action >> 16;
-        let stage = match header.action & 0xffff {
+        let category = header.action >> CATEGORY_SHIFT;
+        let stage = match header.action & HAPPENED_MASK & !FROM_CONTROL_GROUP {
             1 => BlockStage::Queue,
             7 => BlockStage::Issue,
             8 => BlockStage::Complete,
@@ -149,7 +185,7 @@ impl Blktrace {
                 return Ok(());
             }
         };
-        if category & CATEGORY_NOTIFY != 0 {
+        if category & (CATEGORY_NOTIFY | CATEGORY_PASSED_THROUGH | CATEGORIES_OF_ZONES) != 0 {
             sink.ignore();
             return Ok(());
         }
@@ -218,56 +254,64 @@ fn resynchronise(window: &mut Window) -> Result<(), Fault> {
     }
 }
 
+/// The whole record at the start of the window: its header and its bytes; `Ok(None)` at the end of the trace.
+#[inline]
+fn next_record(window: &mut Window) -> Result<Option<(Header, usize)>, Fault> {
+    window.fill_to(HEADER_BYTES_MIN)?;
+    let position = Position::Byte(window.offset());
+    if window.available().is_empty() {
+        return Ok(None);
+    }
+    if window.available().len() < HEADER_BYTES_MIN {
+        return Err(cut(window, position));
+    }
+    let layout = match Layout::of(window.available()) {
+        Ok(layout) => layout,
+        Err(reason) => {
+            let excerpt = hex(&window.available()[..HEADER_BYTES_MIN]);
+            resynchronise(window)?;
+            return Err(Fault::Record {
+                position,
+                reason,
+                excerpt,
+            });
+        }
+    };
+    window.fill_to(layout.header_bytes())?;
+    if window.available().len() < layout.header_bytes() {
+        return Err(cut(window, position));
+    }
+    let header = layout.header(window.available());
+    let bytes = layout.header_bytes() + header.payload_bytes;
+    window.fill_to(bytes)?;
+    if window.available().len() < bytes {
+        return Err(cut(window, position));
+    }
+    Ok(Some((header, bytes)))
+}
+
+fn cut(window: &mut Window, position: Position) -> Fault {
+    let rest = window.available().len();
+    window.consume(rest);
+    Fault::Lost {
+        position,
+        reason: "the last record is cut",
+    }
+}
+
 impl Decoder for Blktrace {
     fn decode(&mut self, window: &mut Window, sink: &mut Sink<'_>, events: usize) -> Result<(), Fault> {
         while sink.batch.len() < events {
-            if window.available().len() < HEADER_BYTES {
-                window.fill_to(HEADER_BYTES)?;
-            }
-            let position = Position::Byte(window.offset());
-            let available = window.available();
-            if available.is_empty() {
+            let Some((header, bytes)) = next_record(window)? else {
                 return Ok(());
-            }
-            let lost = Fault::Lost {
-                position,
-                reason: "the last record is cut",
             };
-            if available.len() < HEADER_BYTES {
-                let rest = available.len();
-                window.consume(rest);
-                return Err(lost);
-            }
-            let Some(order) = ByteOrder::of(available) else {
-                let excerpt = hex(&available[..HEADER_BYTES]);
-                resynchronise(window)?;
-                return Err(Fault::Record {
-                    position,
-                    reason: "there is no magic number",
-                    excerpt,
-                });
-            };
-            let header = order.header(available);
-            let bytes = HEADER_BYTES + header.payload_bytes;
-            if available.len() < bytes {
-                window.fill_to(bytes)?;
-                if window.available().len() < bytes {
-                    let rest = window.available().len();
-                    window.consume(rest);
-                    return Err(lost);
-                }
-            }
-            let result = self.event(&header, sink);
-            if let Err(reason) = result {
-                let excerpt = hex(&window.available()[..HEADER_BYTES]);
-                window.consume(bytes);
-                return Err(Fault::Record {
-                    position,
-                    reason,
-                    excerpt,
-                });
-            }
+            let result = self.event(&header, sink).map_err(|reason| Fault::Record {
+                position: Position::Byte(window.offset()),
+                reason,
+                excerpt: hex(&window.available()[..HEADER_BYTES_MIN]),
+            });
             window.consume(bytes);
+            result?;
         }
         Ok(())
     }
@@ -280,41 +324,72 @@ mod tests {
     use crate::options::OpenOptions;
     use crate::testing::{read_all, read_skipping, read_with};
 
-    fn record(big: bool, time_ns: u64, sector: u64, bytes: u32, action: u32, payload: &[u8]) -> Vec<u8> {
+    const SEVEN: Layout = Layout {
+        big: false,
+        version: Version::Seven,
+    };
+    const LAYOUTS: [Layout; 4] = [
+        SEVEN,
+        Layout { big: true, ..SEVEN },
+        Layout {
+            version: Version::Eight,
+            ..SEVEN
+        },
+        Layout {
+            big: true,
+            version: Version::Eight,
+        },
+    ];
+    const READ: u64 = CATEGORY_READ << CATEGORY_SHIFT;
+    const WRITE: u64 = CATEGORY_WRITE << CATEGORY_SHIFT;
+
+    fn record(layout: Layout, time_ns: u64, sector: u64, bytes: u32, action: u64, payload: &[u8]) -> Vec<u8> {
         let mut record = Vec::new();
         let mut put = |bytes: &[u8]| {
             let mut bytes = bytes.to_vec();
-            if big {
+            if layout.big {
                 bytes.reverse();
             }
             record.extend(bytes);
         };
-        put(&(MAGIC | VERSION).to_le_bytes());
+        let (pid, device, cpu) = (77_u32, (8_u32 << 20) + 17, 3_u32);
+        let version = if layout.version == Version::Seven { 7 } else { 8 };
+        put(&(MAGIC | version).to_le_bytes());
         put(&1_u32.to_le_bytes());
         put(&time_ns.to_le_bytes());
         put(&sector.to_le_bytes());
-        for value in [bytes, action, 77, (8 << 20) + 17, 0] {
-            put(&value.to_le_bytes());
+        put(&bytes.to_le_bytes());
+        if layout.version == Version::Seven {
+            put(&u32::try_from(action).unwrap().to_le_bytes());
+            put(&pid.to_le_bytes());
+        } else {
+            put(&pid.to_le_bytes());
+            put(&action.to_le_bytes());
         }
+        put(&device.to_le_bytes());
+        put(&cpu.to_le_bytes());
         put(&0_u16.to_le_bytes());
         put(&(payload.len() as u16).to_le_bytes());
+        if layout.version == Version::Eight {
+            record.extend([0xee; 12]);
+        }
         record.extend(payload);
         record
     }
 
-    fn sample(big: bool) -> Vec<u8> {
-        let (read, write, discard) = (CATEGORY_READ << 16, CATEGORY_WRITE << 16, CATEGORY_DISCARD << 16);
-        let mut data = record(big, 0, 0, 0, CATEGORY_NOTIFY << 16, b"fio\0");
-        data.extend(record(big, 100, 8, 4096, read | 1, b""));
-        data.extend(record(big, 150, 8, 4096, read | 7, b""));
-        data.extend(record(big, 200, 16, 8192, write | 1, b""));
-        data.extend(record(big, 250, 8, 4096, read | 8, b""));
-        data.extend(record(big, 300, 0, 1 << 20, write | discard | 1, b"xyz"));
+    fn sample(layout: Layout) -> Vec<u8> {
+        let discard = CATEGORY_DISCARD << CATEGORY_SHIFT;
+        let mut data = record(layout, 0, 0, 0, CATEGORY_NOTIFY << CATEGORY_SHIFT, b"fio\0");
+        data.extend(record(layout, 100, 8, 4096, READ | 1, b""));
+        data.extend(record(layout, 150, 8, 4096, READ | 7, b""));
+        data.extend(record(layout, 200, 16, 8192, WRITE | 1, b""));
+        data.extend(record(layout, 250, 8, 4096, READ | 8, b""));
+        data.extend(record(layout, 300, 0, 1 << 20, WRITE | discard | 1, b"xyz"));
         data
     }
 
     #[test]
-    fn queued_requests_of_both_byte_orders() {
+    fn queued_requests_of_both_byte_orders_and_versions() {
         let expected = [
             IoEvent {
                 time_ns: 100,
@@ -332,8 +407,61 @@ mod tests {
                 ..IoEvent::new(Op::Trim, 0, 1 << 20)
             },
         ];
-        assert_eq!(read_all(Format::Blktrace, &sample(false)), expected);
-        assert_eq!(read_all(Format::Blktrace, &sample(true)), expected);
+        for layout in LAYOUTS {
+            assert_eq!(read_all(Format::Blktrace, &sample(layout)), expected);
+        }
+    }
+
+    #[test]
+    fn requests_of_control_groups_count_and_what_has_no_place_does_not() {
+        let group = 4711_u64.to_le_bytes();
+        for layout in LAYOUTS {
+            let note = CATEGORY_NOTIFY << CATEGORY_SHIFT;
+            let passed_through = CATEGORY_PASSED_THROUGH << CATEGORY_SHIFT;
+            let mut data = record(layout, 1, 8, 512, READ | FROM_CONTROL_GROUP | 1, &group);
+            data.extend(record(
+                layout,
+                2,
+                0,
+                36,
+                READ | passed_through | 1,
+                &[0x12, 0, 0, 0, 36, 0],
+            ));
+            data.extend(record(
+                layout,
+                3,
+                0,
+                0,
+                note | FROM_CONTROL_GROUP | 2,
+                b"01234567bfq",
+            ));
+            if layout.version == Version::Eight {
+                let zone_append = 1 << 32;
+                data.extend(record(layout, 4, 0, 4096, WRITE | zone_append | 1, b""));
+                let write_zeroes = 1 << 38;
+                data.extend(record(layout, 5, 16, 4096, WRITE | write_zeroes | 1, b""));
+            }
+            data.extend(record(layout, 6, 24, 512, WRITE | 1, b""));
+            let sectors: Vec<_> = read_all(Format::Blktrace, &data)
+                .iter()
+                .map(|event| event.offset_bytes / SECTOR_BYTES)
+                .collect();
+            let expected: &[u64] = match layout.version {
+                Version::Seven => &[8, 24],
+                Version::Eight => &[8, 16, 24],
+            };
+            assert_eq!(sectors, expected);
+        }
+    }
+
+    #[test]
+    fn another_version_is_named_and_passed_over() {
+        let mut data = record(SEVEN, 1, 8, 512, READ | 1, b"");
+        data[0] = 6;
+        data.extend(record(SEVEN, 2, 16, 512, READ | 1, b""));
+        let (events, report) = read_skipping(Format::Blktrace, &data);
+        assert_eq!((events.len(), report.records_bad), (1, 1));
+        assert_eq!(report.first_errors[0].reason, "the version is neither 7 nor 8");
     }
 
     #[test]
@@ -342,7 +470,7 @@ mod tests {
             block_stage: BlockStage::Complete,
             ..OpenOptions::default()
         };
-        let (events, names, _) = read_with(Format::Blktrace, &sample(false), &options);
+        let (events, names, _) = read_with(Format::Blktrace, &sample(SEVEN), &options);
         let expected = IoEvent {
             time_ns: 150,
             volume: 0,
@@ -355,10 +483,10 @@ mod tests {
 
     #[test]
     fn reading_goes_on_at_the_next_magic_number() {
-        let mut data = sample(false);
+        let mut data = sample(SEVEN);
         let at = data.len();
         data.extend([0x55; 99]);
-        data.extend(record(false, 400, 8, 512, (CATEGORY_READ << 16) | 1, b""));
+        data.extend(record(SEVEN, 400, 8, 512, READ | 1, b""));
         data.extend([1, 2, 3]);
         let (events, report) = read_skipping(Format::Blktrace, &data);
         assert_eq!(events.len(), 4);

@@ -18,12 +18,14 @@ use std::collections::HashMap;
 
 use crate::decode::LineParser;
 use crate::event::{IoEvent, Op, UNKNOWN, latency_ns_saturating};
-use crate::formats::rados::{ObjectMap, OsdOp, bracketed};
+use crate::formats::rados::{ObjectMap, OsdOp};
 use crate::options::OpenOptions;
 use crate::reader::{Reason, Sink};
 use crate::text::{after, leading_timestamp, leading_u64, scaled_of, split_once, u32_of, u64_of, word};
 
 const REQUESTS_MAX: usize = 1 << 16;
+/// An address in both messenger versions with IPv6 has about 110 bytes; a longer text is none.
+const ADDRESS_BYTES_MAX: usize = 256;
 
 /// `log_op_stats` lines.
 pub(crate) struct OpStats {
@@ -99,6 +101,9 @@ impl Messages {
         let (time_ns, _) = leading_timestamp(line)?;
         let (_client, rest) = word(message);
         let (address, rest) = word(rest);
+        if address.len() > ADDRESS_BYTES_MAX {
+            return None;
+        }
         let op = after(rest, b"==== osd_op(")?;
         let (client, rest) = word(op);
         let tid = u64_of(&client[memchr::memrchr(b':', client)? + 1..])?;
@@ -138,20 +143,24 @@ impl Messages {
     }
 }
 
-/// Object, operations and what follows them. A name may contain " [", so the list is the one that `v<version>`
-/// follows.
+/// Object, operations and what follows them. A name may contain " [", so the list is the first that `v<version>`
+/// follows. Every bracket is looked at once, however many there are.
 fn reply_parts(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let mut from = 0;
-    loop {
-        let at = from + memchr::memmem::find(&text[from..], b" [")?;
-        if let Some(ops) = bracketed(&text[at + 1..]) {
-            let behind = &text[at + 1 + ops.len() + 2..];
-            if behind.starts_with(b" v") {
-                return Some((&text[..at], ops, behind));
-            }
+    let mut opened = Vec::new();
+    let mut list: Option<(usize, usize)> = None;
+    for at in memchr::memchr2_iter(b'[', b']', text) {
+        if text[at] == b'[' {
+            opened.push(at);
+            continue;
         }
-        from = at + 2;
+        let Some(start) = opened.pop() else { continue };
+        let is_list = start > 0 && text[start - 1] == b' ' && text[at + 1..].starts_with(b" v");
+        if is_list && list.is_none_or(|(first, _)| start < first) {
+            list = Some((start, at));
+        }
     }
+    let (start, end) = list?;
+    Some((&text[..start - 1], &text[start + 1..end], &text[end + 1..]))
 }
 
 /// True for ` v0'0 uv4156 ondisk = 0) v8`, false for `… = -2 ((2) No such file or directory))`.

@@ -249,13 +249,17 @@ fn object_of(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let (_key, rest) = split_once(rest, b':')?;
     // The operations start at the first " [" that follows ":head" or ":<snapshot>".
     let mut from = 0;
+    // The last colon so far: no part of a hostile line is searched twice.
+    let mut colon = None;
     loop {
         let at = from + memchr::memmem::find(&rest[from..], b" [")?;
-        let head = &rest[..at];
-        if let Some(colon) = memchr::memrchr(b':', head) {
-            let snap = &head[colon + 1..];
+        colon = memchr::memrchr(b':', &rest[from..at])
+            .map(|behind| from + behind)
+            .or(colon);
+        if let Some(colon) = colon {
+            let snap = &rest[colon + 1..at];
             if snap == b"head" || snap == b"snapdir" || hex_of(snap).is_some() {
-                return Some((&head[..colon], &rest[at + 1..]));
+                return Some((&rest[..colon], &rest[at + 1..]));
             }
         }
         from = at + 2;
