@@ -71,7 +71,8 @@ class BlockTrace(Protocol):
 class TraceReport:
     """What a first pass found: events, records that could not be read, times, read latencies as a histogram.
 
-    `latency_ns` and `latency_counts` are (n,), empty when the trace has no latencies.
+    `out_of_order` counts events that are earlier than the one before them in the same file. `latency_ns` and
+    `latency_counts` are (n,), empty when the trace has no latencies.
     """
 
     events: int
@@ -80,6 +81,7 @@ class TraceReport:
     latency_ns: npt.NDArray[np.float64]
     latency_counts: npt.NDArray[np.float64]
     first_errors: tuple[str, ...] = ()
+    out_of_order: int = 0
 
     @property
     def duration_s(self) -> float:
@@ -148,6 +150,7 @@ class TraceFiles:
             latencies["latency_ns"],
             latencies["count"],
             tuple(report["first_errors"]),
+            report["events_out_of_order"],
         )
 
     def group_name(self, number: int, name: str | None) -> str:
