@@ -55,6 +55,11 @@ def format_size_short(size_bytes: int) -> str:
     return str(size_bytes)
 
 
+def format_line_size(line_bytes: int) -> str:
+    """Return a line size as it stands before "lines": "64K", "512 B"."""
+    return format_size_short(line_bytes) if line_bytes >= 1024 else f"{line_bytes} B"
+
+
 def format_bytes(size_bytes: float) -> str:
     """Return a size for reading: "1.50 GiB"."""
     return _scaled(size_bytes, 1024.0, ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"))

@@ -41,7 +41,7 @@ fn main() {
                     volume: 0,
                 },
             });
-            sweep.access(requests, 1);
+            sweep.access(requests);
             let bytes = sweep.memory_bytes() as f64;
             println!(
                 "{:10} {:>5}K {:>5}K {:>9.1} {:>11.1}",

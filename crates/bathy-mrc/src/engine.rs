@@ -14,6 +14,7 @@ use bathy_policy::{PolicyKind, PolicyOptions, visit_policy};
 use self::cache::{Consume, Make};
 pub use self::counts::{EngineCounts, MAX_WINDOWS, OpCounts, Windows};
 use self::split::{Piece, Splitter};
+use crate::flow::{Flow, Worker};
 use crate::hash::DEFAULT_STRATA_BITS;
 use crate::lines::{Io, LineSize};
 use crate::simulate::Fidelity;
@@ -112,9 +113,12 @@ pub struct EngineResult {
 /// Simulates one engine at several sizes over a stream of requests.
 pub struct EngineSweep {
     splitter: Splitter,
-    pieces: Vec<Piece>,
     engines: Vec<Box<dyn Consume + Send>>,
 }
+
+/// Requests that are split once for every size.
+#[derive(Debug)]
+pub struct Pieces(Vec<Vec<Piece>>);
 
 impl EngineSweep {
     /// # Panics
@@ -152,41 +156,63 @@ impl EngineSweep {
                 )
             })
             .collect();
-        Self {
-            splitter,
-            pieces: Vec::new(),
-            engines,
+        Self { splitter, engines }
+    }
+
+    /// Runs requests through every size.
+    pub fn access(&mut self, mut requests: impl Iterator<Item = TimedIo>) {
+        let mut pieces = Vec::new();
+        let mut more = true;
+        while more {
+            more = self.splitter.fill(&mut requests, &mut pieces);
+            self.engines.iter_mut().for_each(|engine| engine.consume(&pieces));
         }
     }
 
-    /// Runs requests through every size; the sizes are spread over `threads` threads.
-    pub fn access(&mut self, requests: impl Iterator<Item = TimedIo>, threads: usize) {
-        let mut requests = requests;
-        while self.splitter.fill(&mut requests, &mut self.pieces) {
-            self.consume(threads);
-        }
-        self.consume(threads);
-    }
-
-    /// Runs the pieces through every size.
-    fn consume(&mut self, threads: usize) {
-        let pieces = &self.pieces;
-        let share = self.engines.len().div_ceil(threads.max(1)).max(1);
-        if threads <= 1 {
-            self.engines.iter_mut().for_each(|engine| engine.consume(pieces));
-            return;
-        }
-        std::thread::scope(|scope| {
-            for engines in self.engines.chunks_mut(share) {
-                scope.spawn(move || engines.iter_mut().for_each(|engine| engine.consume(pieces)));
+    /// Adds workers to `flow`: one that splits the requests which `requests` finds in the batches of `parent`, and
+    /// `workers` among which the sizes are dealt out. `pack` and `unpack` make a batch of pieces and find them in one.
+    pub fn add_to<'a, T: Send + Sync>(
+        &'a mut self,
+        flow: &mut Flow<'a, T>,
+        parent: Worker,
+        requests: impl Fn(&T) -> &[TimedIo] + Send + 'a,
+        workers: usize,
+        pack: impl Fn(Pieces) -> T + Send + 'a,
+        unpack: impl Fn(&T) -> &Pieces + Copy + Send + 'a,
+    ) {
+        let splitter = &mut self.splitter;
+        let split = flow.add(Some(parent), move |batch| {
+            let mut requests = requests(batch).iter().copied();
+            let mut all = Vec::new();
+            let mut more = true;
+            while more {
+                let mut pieces = Vec::new();
+                more = splitter.fill(&mut requests, &mut pieces);
+                all.push(pieces);
             }
+            Some(pack(Pieces(all)))
         });
+        let workers = workers.clamp(1, self.engines.len().max(1));
+        let mut shares: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+        for (index, engine) in self.engines.iter_mut().enumerate() {
+            shares[index % workers].push(engine);
+        }
+        for mut share in shares {
+            flow.add(Some(split), move |batch| {
+                for pieces in &unpack(batch).0 {
+                    for engine in &mut share {
+                        engine.consume(pieces);
+                    }
+                }
+                None
+            });
+        }
     }
 
     /// Bytes held by all sizes together.
     pub fn memory_bytes(&self) -> usize {
         let engines: usize = self.engines.iter().map(|engine| engine.memory_bytes()).sum();
-        self.splitter.memory_bytes() + self.pieces.capacity() * size_of::<Piece>() + engines
+        self.splitter.memory_bytes() + engines
     }
 
     /// The results, scaled to the whole trace, in the order of the sizes.

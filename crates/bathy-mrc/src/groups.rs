@@ -37,13 +37,18 @@ impl GroupedProfiles {
     /// References requests, each in the cache of its group. Neighbours of the same group are taken together, so requests
     /// that are sorted by group, in order within each, take least time.
     pub fn access(&mut self, requests: &[GroupedIo]) {
-        let (options, line) = (self.options, self.line);
         for requests in requests.chunk_by(|one, next| one.group == next.group) {
-            self.profiles
-                .entry(requests[0].group)
-                .or_insert_with(|| Profile::new(options, line))
-                .access_ios(requests.iter().map(|request| request.io));
+            self.access_in(requests[0].group, requests);
         }
+    }
+
+    /// References requests in the cache of one group, whatever theirs is.
+    fn access_in(&mut self, group: u32, requests: &[GroupedIo]) {
+        let (options, line) = (self.options, self.line);
+        self.profiles
+            .entry(group)
+            .or_insert_with(|| Profile::new(options, line))
+            .access_ios(requests.iter().map(|request| request.io));
     }
 
     /// The profiles by group number.
@@ -78,6 +83,8 @@ impl GroupedProfiles {
 #[derive(Clone, Debug, Default)]
 pub struct LineSweep {
     sets: Vec<GroupedProfiles>,
+    /// All requests count in group 0.
+    one_group: bool,
 }
 
 impl LineSweep {
@@ -88,12 +95,16 @@ impl LineSweep {
                 .iter()
                 .map(|&line| GroupedProfiles::new(options, line))
                 .collect(),
+            one_group: false,
         }
     }
 
-    /// References `requests` in order.
-    pub fn access(&mut self, requests: &[GroupedIo]) {
-        self.sets.iter_mut().for_each(|set| set.access(requests));
+    /// As [`LineSweep::new`], for profiles of all groups together, as group 0.
+    pub fn of_whole(options: TrackerOptions, lines: &[LineSize]) -> Self {
+        Self {
+            one_group: true,
+            ..Self::new(options, lines)
+        }
     }
 
     /// Adds a worker for each line size to `flow`. They take the batches of `parent` whose requests `requests` finds.
@@ -103,9 +114,15 @@ impl LineSweep {
         parent: Option<Worker>,
         requests: impl Fn(&T) -> &[GroupedIo] + Copy + Send + 'a,
     ) {
+        let one_group = self.one_group;
         for set in &mut self.sets {
             flow.add(parent, move |batch| {
-                set.access(requests(batch));
+                let requests = requests(batch);
+                if one_group {
+                    set.access_in(0, requests);
+                } else {
+                    set.access(requests);
+                }
                 None
             });
         }
@@ -156,11 +173,11 @@ mod tests {
         let lines = [4096, 16_384, 65_536].map(|bytes| LineSize::new(bytes).expect("valid"));
         let requests = requests();
         let mut sweep = LineSweep::new(options, &lines);
-        let (first, rest) = requests.split_at(999);
-        sweep.access(first);
+        let mut whole = LineSweep::of_whole(options, &lines);
         let mut flow = Flow::new(4);
         sweep.add_to(&mut flow, None, |batch: &&[GroupedIo]| batch);
-        flow.run(rest.chunks(999), 2);
+        whole.add_to(&mut flow, None, |batch: &&[GroupedIo]| batch);
+        flow.run(requests.chunks(999), 2);
         let sizes = [10, 100, 1000, 3000];
         for (set, line) in sweep.sets().iter().zip(lines) {
             for (&group, profile) in set.profiles() {
@@ -177,6 +194,12 @@ mod tests {
                 }
             }
             assert_eq!(set.profiles().len(), 3);
+        }
+        for (set, line) in whole.sets().iter().zip(lines) {
+            let mut alone = Profile::new(options, line);
+            alone.access_ios(requests.iter().map(|request| request.io));
+            let curve = alone.curve(&sizes, Unit::Requests, Ops::All);
+            assert_eq!(set.profiles()[&0].curve(&sizes, Unit::Requests, Ops::All), curve);
         }
     }
 }

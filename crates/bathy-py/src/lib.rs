@@ -6,10 +6,12 @@
 
 use pyo3::prelude::*;
 
+mod batch;
+mod engine_pass;
 mod options;
 mod profile;
+mod profile_pass;
 mod simulate;
-mod sizing;
 mod stream;
 mod trace;
 
@@ -19,11 +21,13 @@ mod _core {
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_export]
+    use crate::engine_pass::EnginePass;
+    #[pymodule_export]
     use crate::profile::{Profile, profile_keys, profile_requests};
     #[pymodule_export]
-    use crate::simulate::{policy_names, simulate_keys};
+    use crate::profile_pass::ProfilePass;
     #[pymodule_export]
-    use crate::sizing::{EnginePass, ProfilePass};
+    use crate::simulate::{policy_names, simulate_keys};
     #[pymodule_export]
     use crate::trace::{TraceProfiles, profile_traces, trace_formats};
 

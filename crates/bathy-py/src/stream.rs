@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use bathy_mrc::Io;
@@ -10,12 +10,11 @@ use bathy_mrc::groups::GroupedIo;
 use bathy_trace::{
     EventBatch, Format, NameTable, OnBadRecord, Op, OpenOptions, TraceError, TraceReader, UNKNOWN,
 };
-use numpy::PyReadonlyArray1;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::options::{column, slice};
+use crate::batch::Batch;
 
 /// Between two calls of the progress function.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -172,49 +171,6 @@ impl LogHistogram {
     }
 }
 
-/// Requests with their groups, and when they were issued.
-#[derive(Default)]
-pub(crate) struct Batch {
-    pub(crate) requests: Vec<GroupedIo>,
-    /// As long as `requests`.
-    pub(crate) times_ns: Vec<u64>,
-}
-
-/// Requests that are in memory, as columns; rows that are neither reads nor writes, or empty, are left out.
-pub(crate) fn batch_of_columns(
-    time_ns: &PyReadonlyArray1<'_, u64>,
-    offset_bytes: &PyReadonlyArray1<'_, u64>,
-    length_bytes: &PyReadonlyArray1<'_, u32>,
-    op: &PyReadonlyArray1<'_, u8>,
-    volume: &PyReadonlyArray1<'_, u32>,
-    group: &PyReadonlyArray1<'_, u32>,
-) -> PyResult<Batch> {
-    let offsets = slice("offset_bytes", offset_bytes)?;
-    let rows = offsets.len();
-    let times = column("time_ns", Some(time_ns), rows)?.unwrap_or_default();
-    let lengths = column("length_bytes", Some(length_bytes), rows)?.unwrap_or_default();
-    let ops = column("op", Some(op), rows)?.unwrap_or_default();
-    let volumes = column("volume", Some(volume), rows)?.unwrap_or_default();
-    let groups = column("group", Some(group), rows)?.unwrap_or_default();
-    let mut batch = Batch::default();
-    for row in 0..rows {
-        if ops[row] > 1 || lengths[row] == 0 {
-            continue;
-        }
-        batch.requests.push(GroupedIo {
-            group: groups[row],
-            io: Io {
-                offset_bytes: offsets[row],
-                length_bytes: lengths[row],
-                write: ops[row] == 1,
-                volume: volumes[row],
-            },
-        });
-        batch.times_ns.push(times[row]);
-    }
-    Ok(batch)
-}
-
 /// What files to read and how.
 pub(crate) struct Files {
     pub(crate) paths: Vec<PathBuf>,
@@ -310,43 +266,39 @@ impl Reading {
         &mut self,
         py: Python<'_>,
         files: &Files,
-        mut consume: impl FnMut(&Batch) + Send,
+        consume: impl FnOnce(Receiver<Batch>) + Send,
     ) -> PyResult<()> {
         py.detach(|| {
-            let mut last = Instant::now();
-            let mut tick = |events: u64, bytes: u64| -> PyResult<()> {
-                if last.elapsed() < PROGRESS_INTERVAL {
-                    return Ok(());
-                }
-                last = Instant::now();
-                report_progress(files, events, bytes)
-            };
-            for path in &files.paths {
-                let reader = bathy_trace::open(path, files.format, &files.open)
-                    .map_err(|error| trace_error(&error))?;
-                self.read(reader, &mut consume, &mut tick)?;
-            }
+            let (sender, receiver) = sync_channel::<Batch>(2);
+            std::thread::scope(|scope| {
+                scope.spawn(move || consume(receiver));
+                // The sender must be gone before the scope ends, or the worker would wait for ever.
+                let sender = sender;
+                self.read_files(files, &sender)
+            })?;
             report_progress(files, self.totals.events, self.totals.bytes_read)
         })
     }
 
-    fn read(
-        &mut self,
-        mut reader: Box<dyn TraceReader + Send>,
-        consume: &mut (impl FnMut(&Batch) + Send),
-        tick: &mut impl FnMut(u64, u64) -> PyResult<()>,
-    ) -> PyResult<()> {
-        self.volumes.of_file.clear();
-        self.pools.of_file.clear();
-        let (sender, receiver) = sync_channel::<Batch>(2);
-        let result = std::thread::scope(|scope| {
-            scope.spawn(move || receiver.iter().for_each(|batch| consume(&batch)));
-            // The sender must be gone before the scope ends, or the worker would wait for ever.
-            let sender = sender;
-            self.decode(&mut *reader, &sender, tick)
-        });
-        self.totals.add(&*reader);
-        result
+    fn read_files(&mut self, files: &Files, sender: &SyncSender<Batch>) -> PyResult<()> {
+        let mut last = Instant::now();
+        let mut tick = |events: u64, bytes: u64| -> PyResult<()> {
+            if last.elapsed() < PROGRESS_INTERVAL {
+                return Ok(());
+            }
+            last = Instant::now();
+            report_progress(files, events, bytes)
+        };
+        for path in &files.paths {
+            let mut reader =
+                bathy_trace::open(path, files.format, &files.open).map_err(|error| trace_error(&error))?;
+            self.volumes.of_file.clear();
+            self.pools.of_file.clear();
+            let result = self.decode(&mut *reader, sender, &mut tick);
+            self.totals.add(&*reader);
+            result?;
+        }
+        Ok(())
     }
 
     fn decode(
@@ -356,29 +308,22 @@ impl Reading {
         tick: &mut impl FnMut(u64, u64) -> PyResult<()>,
     ) -> PyResult<()> {
         let mut events = EventBatch::new();
-        loop {
-            if reader
-                .next_batch(&mut events)
-                .map_err(|error| trace_error(&error))?
-                == 0
-            {
-                return Ok(());
-            }
-            let batch = self.batch(&events, reader);
-            // The worker ends only when the sender does, so a batch is always taken.
-            let _ = sender.send(batch);
+        while reader
+            .next_batch(&mut events)
+            .map_err(|error| trace_error(&error))?
+            > 0
+        {
+            self.send(&events, reader, sender);
             tick(
                 self.totals.events + reader.report().events,
                 self.totals.bytes_read + reader.report().file_bytes_read,
             )?;
         }
+        Ok(())
     }
 
-    fn batch(&mut self, events: &EventBatch, reader: &(dyn TraceReader + Send)) -> Batch {
-        let mut batch = Batch {
-            requests: Vec::with_capacity(events.len()),
-            times_ns: Vec::with_capacity(events.len()),
-        };
+    fn send(&mut self, events: &EventBatch, reader: &(dyn TraceReader + Send), sender: &SyncSender<Batch>) {
+        let mut batch = Batch::default();
         let names = reader.names();
         for event in events.iter() {
             let write = match event.op {
@@ -408,10 +353,15 @@ impl Reading {
                 write,
                 volume,
             };
-            batch.requests.push(GroupedIo { group, io });
-            batch.times_ns.push(event.time_ns);
+            batch.push(GroupedIo { group, io }, event.time_ns);
+            if batch.is_full() {
+                // The worker ends before the sender only by a panic, which the scope passes on.
+                let _ = sender.send(std::mem::take(&mut batch));
+            }
         }
-        batch
+        if !batch.is_empty() {
+            let _ = sender.send(batch);
+        }
     }
 }
 

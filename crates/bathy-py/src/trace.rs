@@ -8,6 +8,7 @@ use pyo3::types::PyDict;
 
 use crate::options::{line_size, tracker_options};
 use crate::profile::Profile;
+use crate::profile_pass;
 use crate::stream::{Files, Reading};
 
 /// The names of the trace formats.
@@ -82,9 +83,21 @@ pub(crate) fn profile_traces(
         .map(|&bytes| line_size(bytes))
         .collect::<PyResult<Vec<_>>>()?;
     let files = Files::new(paths, format, skip_bad_records, progress)?;
-    let mut sweep = LineSweep::new(options, &lines);
     let mut reading = Reading::new(group_by, node_of_osd)?;
-    reading.stream(py, &files, |batch| sweep.access(&batch.requests))?;
+    let one_group = reading.is_one_group();
+    let mut sweep = if one_group {
+        LineSweep::of_whole(options, &lines)
+    } else {
+        LineSweep::new(options, &lines)
+    };
+    reading.stream(py, &files, |batches| {
+        let (whole, groups) = if one_group {
+            (Some(&mut sweep), None)
+        } else {
+            (None, Some(&mut sweep))
+        };
+        profile_pass::run(whole, groups, batches.into_iter(), threads);
+    })?;
     Ok(TraceProfiles {
         sweep,
         lines,

@@ -23,10 +23,13 @@ from bathyscope.units import format_size_short
 if TYPE_CHECKING:
     from bathyscope.analysis.sizing import SizeQuestion
     from bathyscope.analysis.sizing.latency import LatencyDistribution
+    from bathyscope.records.size_finding import SizeFinding
     from bathyscope.sources.block_trace import By, TraceReport
     from bathyscope.sources.curve_request import CurveRequest
 
 MOST_THREADS = 256
+# Several processors that write one trace leave some I/Os out of order; more than this share is another matter.
+LARGEST_DISORDER = 0.01
 
 _HELP = """Tell how much flash would help, where, and at what price: from trace files, or from a run's operations.
 
@@ -220,14 +223,24 @@ def _run(ask: _Ask, request: CurveRequest, output: str, report: Path | None, *, 
     finding = build(points, _question(ask, trace.sources, found, *latencies))
     caveats += _caveats(ask, request, rows, found)
     finding = dataclasses.replace(finding, caveats=(*finding.caveats, *caveats))
-    if save:
-        _save(ask, rows)
-    if report is not None:
-        from bathyscope.views.size_report import write as write_report
+    try:
+        render(finding, output)
+        sys.stdout.flush()
+    finally:
+        # Whatever happens to one of them, the others hold what a long pass has found.
+        _keep(ask, rows, finding, report, save=save)
 
-        write_report(finding, report)
-        sys.stderr.write(f"report: {report}\n")
-    render(finding, output)
+
+def _keep(ask: _Ask, rows: list[CurvePoint], finding: SizeFinding, report: Path | None, *, save: bool) -> None:
+    try:
+        if save:
+            _save(ask, rows)
+    finally:
+        if report is not None:
+            from bathyscope.views.size_report import write as write_report
+
+            write_report(finding, report)
+            sys.stderr.write(f"report: {report}\n")
 
 
 def _latencies(ask: _Ask, found: TraceReport) -> tuple[LatencyDistribution | None, LatencyDistribution | None]:
@@ -305,6 +318,12 @@ def _caveats(ask: _Ask, request: CurveRequest, rows: list[CurvePoint], found: Tr
             "survive; life and cost are of the flash"
         )
         caveats.append(CaveatView("small_queue_in_memory", "note", text))
+    if found.out_of_order > LARGEST_DISORDER * found.events:
+        text = (
+            f"{found.out_of_order:,} of {found.events:,} I/Os are earlier than the one before them; they were "
+            "simulated in the order of the file, and windows and budgets a day go by their time"
+        )
+        caveats.append(CaveatView("out_of_order", "doubt", text))
     if found.first_errors:
         caveats.append(CaveatView("first_bad_record", "note", f"the first bad record: {found.first_errors[0]}"))
     return caveats

@@ -71,8 +71,9 @@ class BlockTrace(Protocol):
 class TraceReport:
     """What a first pass found: events, records that could not be read, times, read latencies as a histogram.
 
-    `latency_ns` and `latency_counts` are (n,), empty when the trace has no latencies. `request_bytes_p99` is the length
-    that 99 % of the requests do not exceed, to 1.6 %.
+    `out_of_order` counts events that are earlier than the one before them in the same file. `latency_ns` and
+    `latency_counts` are (n,), empty when the trace has no latencies. `request_bytes_p99` is the length that 99 % of the
+    requests do not exceed, to 1.6 %.
     """
 
     events: int
@@ -82,6 +83,7 @@ class TraceReport:
     latency_counts: npt.NDArray[np.float64]
     first_errors: tuple[str, ...] = ()
     request_bytes_p99: float = 0.0
+    out_of_order: int = 0
 
     @property
     def duration_s(self) -> float:
@@ -150,7 +152,8 @@ class TraceFiles:
             latencies["latency_ns"],
             latencies["count"],
             tuple(report["first_errors"]),
-            report["request_bytes_p99"],
+            request_bytes_p99=report["request_bytes_p99"],
+            out_of_order=report["events_out_of_order"],
         )
 
     def group_name(self, number: int, name: str | None) -> str:

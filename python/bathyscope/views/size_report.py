@@ -11,6 +11,7 @@ from bathyscope.units import (
     format_bytes,
     format_cost,
     format_duration_ns,
+    format_line_size,
     format_rate,
     format_seconds,
     format_size_short,
@@ -61,7 +62,7 @@ def _drawings(finding: SizeFinding) -> dict[str, Drawing]:
     if main is not None and main.points:
         policies = [c for c in whole if c.line_bytes == main.line_bytes]
         if len(policies) > 1:
-            title = f"Policies at {format_size_short(main.line_bytes)} lines"
+            title = f"Policies at {format_line_size(main.line_bytes)} lines"
             drawings["policies"] = charts.curves(finding, policies, "policies", title, PAGE)
         groups = [
             c for c in finding.curves

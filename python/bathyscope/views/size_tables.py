@@ -12,7 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from bathyscope.records.size_finding import SizeCurve, SizeFinding, SizePoint
-from bathyscope.units import format_bytes, format_cost, format_duration_ns, format_rate, format_size_short
+from bathyscope.units import (
+    format_bytes,
+    format_cost,
+    format_duration_ns,
+    format_line_size,
+    format_rate,
+    format_size_short,
+)
 from bathyscope.views.labels import clean
 from bathyscope.views.size_words import hit_text, how, is_advised, life_text, main_split, percent, split_gain
 from bathyscope.views.terminal import text
@@ -89,7 +96,7 @@ def thinned(sizes: Sequence[int], kept: Iterable[int | None]) -> list[int]:
 
 def write_details(finding: SizeFinding, curve: SizeCurve, out: Console) -> None:
     """Print what follows from each size of the curve that the advice is about."""
-    _title(out, f"What {format_size_short(curve.line_bytes)} lines cost and bring ({curve.policy}, {how(curve)})")
+    _title(out, f"What {format_line_size(curve.line_bytes)} lines cost and bring ({curve.policy}, {how(curve)})")
     with_memory = any(p.memory_bytes for p in curve.points)
     columns = ["cache", *["flash"] * with_memory, "reads", "bytes", "writes", "fetch", "flash/day", "life"]
     with_latency = any(p.latency_ns_mean is not None for p in curve.points)
@@ -129,7 +136,7 @@ def write_groups(finding: SizeFinding, main: SizeCurve | None, out: Console) -> 
         c for c in finding.curves
         if c.group_kind != "all" and c.line_bytes == main.line_bytes and c.policy == main.policy
     ]  # fmt: skip
-    _title(out, f"By {finding.by} ({format_size_short(main.line_bytes)} lines, {main.policy})")
+    _title(out, f"By {finding.by} ({format_line_size(main.line_bytes)} lines, {main.policy})")
     # A budget is for all groups together; what one would do with all of it is no answer.
     wanted = finding.budget_bytes is None and any(c.wanted or c.wanted_reason for c in curves)
     columns = [finding.by, "reads", "working set", "best", "knee", "hits", *["target at"] * wanted]
@@ -157,7 +164,7 @@ def write_split(finding: SizeFinding, main: SizeCurve | None, out: Console) -> N
     one = main_split(finding)
     if one is None or main is None:
         return
-    words = f"The best split of {format_bytes(one.budget_bytes)} of flash ({format_size_short(one.line_bytes)} lines)"
+    words = f"The best split of {format_bytes(one.budget_bytes)} of flash ({format_line_size(one.line_bytes)} lines)"
     _title(out, f"{words}: {split_gain(one)}")
     with_memory = any(share.memory_bytes for share in one.shares)
     columns = [finding.by, "gets", *["and memory"] * with_memory, "hits", "hits/day", "hits per GiB more"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from .test_command import EXCERPT, Bathy, bathy  # noqa: F401 - the fixture
-from .traces import LINE, Row, write_csv
+from .traces import LINE, Row, loop_and_scan, write_csv
 
 HOSTILE = "\x1b[31mred\u202e<script>"
 
@@ -103,3 +103,34 @@ def test_line_sizes_share_the_size_of_a_budget(bathy: Bathy, tmp_path: Path) -> 
     assert all(c["wanted"]["flash_bytes"] <= 30 << 20 for c in json.loads(out)["curves"])
     _, out, _ = bathy(path, "--line", "4K,64K", "--budget", "30M")
     assert ">: the budget" in out
+
+
+def test_a_page_or_run_that_cannot_be_written_does_not_take_the_answer_along(
+    bathy: Bathy,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    path, page = write_csv(tmp_path / "t.csv", loop_and_scan()), tmp_path / "size.html"
+    code, out, err = bathy(path, "--line", "4K", "--report", tmp_path)
+    assert code == 2
+    assert str(tmp_path) in err
+    assert "Reads that hit" in out
+    code, out, err = bathy(path, "--line", "4K", "--report", page, "--save", "--workspace", "/dev/null/nowhere")
+    assert code == 2
+    assert "/dev/null/nowhere" in err
+    assert "Reads that hit" in out
+    assert page.stat().st_size > 10_000
+
+
+def test_time_that_runs_backwards_is_told(bathy: Bathy, tmp_path: Path) -> None:  # noqa: F811
+    rows: list[Row] = [
+        ((step - 5 * (step % 20 == 0)) * 1000, "read", step % 100 * LINE, LINE, "a") for step in range(1, 2001)
+    ]
+    _, out, _ = bathy(write_csv(tmp_path / "t.csv", rows), "--line", "4K")
+    assert "100 of 2,000 I/Os are earlier than the one before them" in " ".join(out.split())
+    _, out, _ = bathy(write_csv(tmp_path / "u.csv", sorted(rows)), "--line", "4K")
+    assert "earlier than the one before" not in out
+
+
+def test_lines_of_less_than_a_kibibyte_have_their_unit(bathy: Bathy, tmp_path: Path) -> None:  # noqa: F811
+    _, out, _ = bathy(write_csv(tmp_path / "t.csv", loop_and_scan()), "--line", "512")
+    assert "with 512 B lines" in " ".join(out.split())

@@ -37,10 +37,62 @@ fn requests() -> Vec<TimedIo> {
         .collect()
 }
 
+/// What passes between the workers of a flow.
+enum Step {
+    Requests(Vec<TimedIo>),
+    Pieces(Pieces),
+}
+
+#[test]
+fn sizes_in_workers_of_a_flow_equal_one_pass() {
+    let options = options(PolicyKind::S3Fifo, 16_384, 4096);
+    let sizes: Vec<u64> = (1..8).map(|size| size * 100).collect();
+    for fidelity in [
+        Fidelity::Full,
+        Fidelity::Miniature {
+            rate: 0.5,
+            min_lines: 500,
+            salt: 1,
+        },
+    ] {
+        let mut alone = EngineSweep::new(options, &sizes, fidelity);
+        alone.access(requests().into_iter());
+        for (threads, workers) in [(1, 1), (2, 3), (3, 20)] {
+            let mut sweep = EngineSweep::new(options, &sizes, fidelity);
+            let mut flow = Flow::new(4);
+            let all = flow.add(None, |step: &Step| match step {
+                Step::Requests(requests) => Some(Step::Requests(requests.clone())),
+                Step::Pieces(_) => None,
+            });
+            sweep.add_to(
+                &mut flow,
+                all,
+                |step| match step {
+                    Step::Requests(requests) => requests,
+                    Step::Pieces(_) => &[],
+                },
+                workers,
+                Step::Pieces,
+                |step| match step {
+                    Step::Pieces(pieces) => pieces,
+                    Step::Requests(_) => unreachable!("engines follow the splitter"),
+                },
+            );
+            let requests = requests();
+            flow.run(
+                requests.chunks(777).map(|part| Step::Requests(part.to_vec())),
+                threads,
+            );
+            assert_eq!(sweep.results(), alone.results());
+            assert_eq!(sweep.windows(), alone.windows());
+        }
+    }
+}
+
 fn run(options: EngineOptions, sizes: &[u64]) -> Vec<EngineResult> {
     let mut sweep = EngineSweep::new(options, sizes, Fidelity::Full);
     for batch in requests().chunks(1000) {
-        sweep.access(batch.iter().copied(), 2);
+        sweep.access(batch.iter().copied());
     }
     sweep.results()
 }
@@ -149,7 +201,7 @@ impl One {
     }
 
     fn after(&mut self, request: TimedIo) -> EngineCounts {
-        self.0.access(std::iter::once(request), 1);
+        self.0.access(std::iter::once(request));
         self.0.results()[0].counts
     }
 }
@@ -163,7 +215,7 @@ fn with_one_line_a_request_it_is_the_plain_simulation_of_every_policy() {
         let simulation =
             crate::simulate::simulate_keys(&keys, kind, &PolicyOptions::default(), &[200], Fidelity::Full, 1);
         let mut sweep = EngineSweep::new(options(kind, 4096, 4096), &[200], Fidelity::Full);
-        sweep.access(keys.iter().map(|&key| io(key * 4096, 4096, false)), 1);
+        sweep.access(keys.iter().map(|&key| io(key * 4096, 4096, false)));
         let result = sweep.results()[0];
         let misses = result.counts.reads.requests - result.counts.reads.requests_hit;
         // The sketch of W-TinyLFU hashes the keys, and the two number them differently.
@@ -225,7 +277,7 @@ fn memory_grows_by_little_more_than_a_hundred_bytes_a_line() {
         options.policy_options.s3_fifo.small_in_ram = true;
         let mut sweep = EngineSweep::new(options, &sizes, Fidelity::Full);
         let empty = sweep.memory_bytes();
-        sweep.access((0..lines).map(|step| io(step * line, 4096, false)), 1);
+        sweep.access((0..lines).map(|step| io(step * line, 4096, false)));
         assert!(sweep.memory_bytes() > empty);
         sweep.memory_bytes() as f64 / lines as f64
     };
@@ -242,10 +294,10 @@ fn memory_grows_by_little_more_than_a_hundred_bytes_a_line() {
 fn a_large_request_is_simulated_in_parts() {
     let mut sweep = EngineSweep::new(options(PolicyKind::Lru, 4096, 4096), &[100], Fidelity::Full);
     let longest = 1 << 30;
-    sweep.access((0..3).map(|turn| io(turn << 40, longest, false)), 1);
+    sweep.access((0..3).map(|turn| io(turn << 40, longest, false)));
     let pieces = u64::from(longest) / 4096;
     assert_eq!(sweep.results()[0].distinct_lines, 3.0 * pieces as f64);
-    sweep.access((0..100_000).map(|_| io(0, 65_536, false)), 2);
+    sweep.access((0..100_000).map(|_| io(0, 65_536, false)));
     let counts = sweep.results()[0].counts;
     assert_eq!(
         (counts.reads.requests, counts.reads.requests_hit),
@@ -286,7 +338,7 @@ fn windows_add_up_to_the_whole() {
     ] {
         let mut sweep = EngineSweep::new(windowed, &[400, 1600], fidelity);
         for batch in requests().chunks(777) {
-            sweep.access(batch.iter().copied(), 2);
+            sweep.access(batch.iter().copied());
         }
         for (windows, result) in sweep.windows().iter().zip(sweep.results()) {
             assert_eq!(windows.len(), 10);
@@ -326,7 +378,7 @@ fn a_miniature_is_close_and_knows_its_error() {
     let options = options(PolicyKind::S3Fifo, 4096, 4096);
     let run = |fidelity| {
         let mut sweep = EngineSweep::new(options, &sizes, fidelity);
-        sweep.access(requests.iter().copied(), 2);
+        sweep.access(requests.iter().copied());
         sweep.results()
     };
     let full = run(Fidelity::Full);
@@ -368,10 +420,7 @@ fn regions_tell_whether_whole_requests_hit_and_lines_do_not() {
         };
         let mut sweep = EngineSweep::new(options, &[200_000], fidelity);
         for round in 0..8u64 {
-            sweep.access(
-                (0..4000u64).map(|object| io((object << 20) + round * 4096, 8 * 4096, false)),
-                1,
-            );
+            sweep.access((0..4000u64).map(|object| io((object << 20) + round * 4096, 8 * 4096, false)));
         }
         let reads = sweep.results()[0].counts.reads;
         (reads.requests_hit / reads.requests, reads.requests)
@@ -396,7 +445,7 @@ proptest! {
         let line_bytes = 1u64 << line_shift;
         let fetch_bytes = (1u64 << fetch_shift).min(line_bytes);
         let mut sweep = EngineSweep::new(options(PolicyKind::ALL[policy], line_bytes, fetch_bytes), &[size], Fidelity::Full);
-        sweep.access(requests.iter().map(|&(offset, length, write)| io(offset, length, write)), 1);
+        sweep.access(requests.iter().map(|&(offset, length, write)| io(offset, length, write)));
         let counts = sweep.results()[0].counts;
         let bytes: u64 = requests.iter().map(|r| u64::from(r.1)).sum();
         prop_assert_eq!(counts.reads.bytes + counts.writes.bytes, bytes as f64);
@@ -440,7 +489,7 @@ proptest! {
         options.sample_region_bytes = 1 << 18;
         let run = |fidelity| {
             let mut sweep = EngineSweep::new(options, &[6000, 24_000], fidelity);
-            sweep.access(requests.iter().copied(), 1);
+            sweep.access(requests.iter().copied());
             sweep.results()
         };
         let full = run(Fidelity::Full);
@@ -464,9 +513,9 @@ fn what_is_a_stream_does_not_depend_on_the_size_and_a_hit_is_a_hit() {
     let mut sweep = EngineSweep::new(bypassing, &[4, 1024], Fidelity::Full);
     for _ in 0..2 {
         // 32 lines, of which the cutoff lets 16 in.
-        sweep.access((0..512u64).map(|page| io(page * 4096, 4096, false)), 1);
+        sweep.access((0..512u64).map(|page| io(page * 4096, 4096, false)));
         // Far from the first, so that the second round is a run of its own.
-        sweep.access(std::iter::once(io(1 << 40, 4096, false)), 1);
+        sweep.access(std::iter::once(io(1 << 40, 4096, false)));
     }
     let [small, large] = [sweep.results()[0], sweep.results()[1]].map(|result| result.counts);
     assert_eq!(small.reads.requests_hit, 0.0);

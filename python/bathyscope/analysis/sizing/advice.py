@@ -9,7 +9,7 @@ from bathyscope.analysis.sizing.endurance import Endurance
 from bathyscope.analysis.sizing.latency import LatencyDistribution
 from bathyscope.analysis.sizing.wear import life_words, what_would_last
 from bathyscope.records.size_finding import Advice, SizeCurve, SizePoint, Split
-from bathyscope.units import format_bytes, format_duration_ns, format_size_short
+from bathyscope.units import format_bytes, format_duration_ns, format_line_size
 
 # Below these, the figures rest on too little to advise a purchase.
 LEAST_READ_REQUESTS = 1000
@@ -54,12 +54,12 @@ def _against(
     best = max(p.read_hit.value or 0.0 for p in curve.points)
     if curve.read_requests and best < LEAST_HIT_RATIO:
         reasons.append(
-            f"with {format_size_short(curve.line_bytes)} lines no size hits more than {best:.1%} of reads: "
+            f"with {format_line_size(curve.line_bytes)} lines no size hits more than {best:.1%} of reads: "
             f"{curve.cold_read_ratio:.0%} touch data for the first time"
         )
     elif curve.read_requests and _only_neighbours(curve, curves):
         reasons.append(
-            f"hardly any data returns: {best:.0%} of reads hit because {format_size_short(curve.line_bytes)} lines "
+            f"hardly any data returns: {best:.0%} of reads hit because {format_line_size(curve.line_bytes)} lines "
             "fetch neighbours along, which read-ahead does without flash"
         )
     if hit is not None and miss is not None and miss.mean_ns < LEAST_SPEEDUP * hit.mean_ns:
@@ -120,12 +120,12 @@ def advise(
     hit_ratio = chosen.read_hit.value or 0.0
     if hit_ratio < LEAST_HIT_RATIO:
         reason = (
-            f"{format_bytes(chosen.size_bytes)} with {format_size_short(curve.line_bytes)} lines "
+            f"{format_bytes(chosen.size_bytes)} with {format_line_size(curve.line_bytes)} lines "
             f"hit only {hit_ratio:.1%} of reads"
         )
         return advice("not worth it", f"Not worth it: {reason}.", [reason])
     reasons = _for(chosen, curve, splits, miss, stable=stable)
-    cache = f"{size_words(chosen)} with {format_size_short(curve.line_bytes)} lines ({curve.policy})"
+    cache = f"{size_words(chosen)} with {format_line_size(curve.line_bytes)} lines ({curve.policy})"
     if not floor.lasts(chosen):
         wanted, life = life_words(floor.life_years), life_words(chosen.life_years or 0.0)
         sentence = (

@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 
 from bathyscope.records.size_finding import SizeCurve, SizeFinding, Split
-from bathyscope.units import format_bytes, format_duration_ns, format_rate, format_size_short
+from bathyscope.units import format_bytes, format_duration_ns, format_line_size, format_rate
 from bathyscope.views import labels
 from bathyscope.views.charts.base import LATENCY_LABEL, PERCENT_LABEL, Drawing, named_rows
 from bathyscope.views.charts.theme import LIGHT, Theme
@@ -143,12 +143,12 @@ def stability(finding: SizeFinding, theme: Theme = LIGHT) -> Drawing:
 def _series_name(curve: SizeCurve, shown: Sequence[SizeCurve]) -> str:
     parts = []
     if len({c.line_bytes for c in shown}) > 1:
-        parts.append(f"{format_size_short(curve.line_bytes)} lines")
+        parts.append(f"{format_line_size(curve.line_bytes)} lines")
     if len({c.policy for c in shown}) > 1:
         parts.append(curve.policy)
     if len({c.group_name for c in shown}) > 1:
         parts.insert(0, labels.clean(curve.group_name)[:30])
-    return ", ".join(parts) or f"{format_size_short(curve.line_bytes)} lines"
+    return ", ".join(parts) or f"{format_line_size(curve.line_bytes)} lines"
 
 
 def _curve_rows(finding: SizeFinding, curve: SizeCurve, series: str) -> list[dict[str, Any]]:

@@ -1,164 +1,29 @@
-//! The two passes of `bathy size`: LRU profiles of every group, then the cache engine at the sizes that matter.
+//! The second pass of `bathy size`: the cache engine at the sizes that matter, over the whole trace and over its groups.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bathy_mrc::LineSize;
 use bathy_mrc::engine::{
-    AdmissionOptions, EngineCounts, EngineOptions, EngineResult, EngineSweep, TimedIo, Windows, WriteMode,
+    AdmissionOptions, EngineCounts, EngineOptions, EngineResult, EngineSweep, Pieces, TimedIo, Windows,
+    WriteMode,
 };
-use bathy_mrc::groups::{GroupedIo, LineSweep};
+use bathy_mrc::flow::Flow;
 use bathy_policy::PolicyOptions;
 use numpy::{PyArray2, PyReadonlyArray1, ToPyArray};
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::options::{line_size, slice, tracker_options};
-use crate::profile::Profile;
+use crate::batch::{Batch, Rows, WINDOW};
+use crate::options::{line_size, slice};
 use crate::simulate::{check_sizes, fidelity, policy};
-use crate::stream::{Batch, Files, Reading, batch_of_columns};
-use crate::trace::profiles;
+use crate::stream::{Files, Reading};
 
-/// The first pass: profiles of the whole trace and of each group, at every line size.
-#[pyclass(module = "bathyscope._core")]
-pub(crate) struct ProfilePass {
-    lines: Vec<LineSize>,
-    whole: LineSweep,
-    /// Without it there is one group, the whole.
-    groups: Option<LineSweep>,
-    reading: Reading,
-}
+/// Workers for each thread, so that the last to end is not far behind.
+const WORKERS_PER_THREAD: usize = 2;
 
-impl ProfilePass {
-    fn consume(whole: &mut LineSweep, groups: Option<&mut LineSweep>, batch: &Batch, threads: usize) {
-        let Some(groups) = groups else {
-            whole.access(&batch.requests);
-            return;
-        };
-        groups.access(&batch.requests);
-        let one_group = |request: &GroupedIo| GroupedIo {
-            group: 0,
-            io: request.io,
-        };
-        let requests: Vec<GroupedIo> = batch.requests.iter().map(one_group).collect();
-        whole.access(&requests);
-    }
-}
-
-#[pymethods]
-impl ProfilePass {
-    #[new]
-    #[pyo3(signature = (line_bytes, *, group_by="all", node_of_osd=None, max_lines=None, salt=0))]
-    fn new(
-        line_bytes: Vec<u64>,
-        group_by: &str,
-        node_of_osd: Option<Vec<u32>>,
-        max_lines: Option<usize>,
-        salt: u64,
-    ) -> PyResult<Self> {
-        let options = tracker_options(
-            None,
-            max_lines,
-            salt,
-            bathy_mrc::hash::DEFAULT_STRATA_BITS,
-            0,
-            false,
-        )?;
-        let lines = line_bytes
-            .iter()
-            .map(|&bytes| line_size(bytes))
-            .collect::<PyResult<Vec<_>>>()?;
-        let reading = Reading::new(group_by, node_of_osd)?;
-        let groups = (!reading.is_one_group()).then(|| LineSweep::new(options, &lines));
-        Ok(Self {
-            whole: LineSweep::new(options, &lines),
-            groups,
-            lines,
-            reading,
-        })
-    }
-
-    /// Streams trace files, in the order given.
-    #[pyo3(signature = (paths, *, format=None, threads=1, skip_bad_records=false, progress=None))]
-    fn read_traces(
-        &mut self,
-        py: Python<'_>,
-        paths: Vec<std::path::PathBuf>,
-        format: Option<&str>,
-        threads: usize,
-        skip_bad_records: bool,
-        progress: Option<Py<PyAny>>,
-    ) -> PyResult<()> {
-        let files = Files::new(paths, format, skip_bad_records, progress)?;
-        let Self {
-            whole,
-            groups,
-            reading,
-            ..
-        } = self;
-        reading.stream(py, &files, |batch| {
-            Self::consume(whole, groups.as_mut(), batch, threads);
-        })
-    }
-
-    /// Adds requests that follow those before.
-    #[pyo3(signature = (time_ns, offset_bytes, length_bytes, op, volume, group, *, threads=1))]
-    #[allow(clippy::too_many_arguments, reason = "one for each column")]
-    fn add_requests(
-        &mut self,
-        py: Python<'_>,
-        time_ns: PyReadonlyArray1<'_, u64>,
-        offset_bytes: PyReadonlyArray1<'_, u64>,
-        length_bytes: PyReadonlyArray1<'_, u32>,
-        op: PyReadonlyArray1<'_, u8>,
-        volume: PyReadonlyArray1<'_, u32>,
-        group: PyReadonlyArray1<'_, u32>,
-        threads: usize,
-    ) -> PyResult<()> {
-        let batch = batch_of_columns(&time_ns, &offset_bytes, &length_bytes, &op, &volume, &group)?;
-        for request in &batch.requests {
-            self.reading.lengths.add(request.io.length_bytes);
-        }
-        let Self { whole, groups, .. } = self;
-        py.detach(|| Self::consume(whole, groups.as_mut(), &batch, threads));
-        Ok(())
-    }
-
-    /// `(line_bytes, Profile)` of the whole trace, in the order of the line sizes; none before the first request.
-    fn whole_profiles(&self) -> Vec<(u64, Profile)> {
-        profiles(&self.whole, &self.lines, &self.reading)
-            .into_iter()
-            .map(|(line, _, _, profile)| (line, profile))
-            .collect()
-    }
-
-    /// `(line_bytes, group number, group name or None, Profile)` of every line size and group.
-    fn group_profiles(&self) -> Vec<(u64, u32, Option<String>, Profile)> {
-        self.groups
-            .as_ref()
-            .map_or_else(Vec::new, |groups| profiles(groups, &self.lines, &self.reading))
-    }
-
-    /// Counts over all files.
-    fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let dict = self.reading.report(py)?;
-        let groups = self.groups.as_ref().map_or(0, LineSweep::memory_bytes);
-        dict.set_item("memory_bytes", self.whole.memory_bytes() + groups)?;
-        dict.set_item("request_bytes_p99", self.reading.lengths.quantile(0.99))?;
-        Ok(dict)
-    }
-
-    /// Latencies of the reads that have one: middles of buckets in nanoseconds, and counts.
-    fn read_latencies<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (values, counts) = self.reading.latencies.buckets();
-        let dict = PyDict::new(py);
-        dict.set_item("latency_ns", values.to_pyarray(py))?;
-        dict.set_item("count", counts.to_pyarray(py))?;
-        Ok(dict)
-    }
-}
+/// Sweeps that have workers of their own: the whole trace at some line sizes and policies comes first.
+const FEW_SWEEPS: usize = 16;
 
 /// Which requests a sweep gets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -180,64 +45,116 @@ pub(crate) struct EnginePass {
     /// Engines can move between threads but not be shared, and a Python object may be looked at from any thread.
     jobs: Mutex<Vec<Job>>,
     slots: HashMap<Slot, usize>,
-    requests: Vec<Vec<TimedIo>>,
     reading: Reading,
 }
 
-/// The requests of each slot, and then every sweep over its own; threads take the next sweep when they are free.
-fn consume(
+/// What passes between the workers.
+enum Step {
+    Batch(Batch),
+    /// The requests of each slot.
+    Routed(Vec<Vec<TimedIo>>),
+    /// The requests of one sweep, split.
+    Pieces(Pieces),
+}
+
+impl Step {
+    fn of_slot(&self, slot: usize) -> &[TimedIo] {
+        match self {
+            Self::Routed(slots) => &slots[slot],
+            Self::Batch(_) | Self::Pieces(_) => &[],
+        }
+    }
+
+    fn pieces(&self) -> &Pieces {
+        match self {
+            Self::Pieces(pieces) => pieces,
+            Self::Batch(_) | Self::Routed(_) => unreachable!("engines follow a splitter"),
+        }
+    }
+}
+
+/// Who gets which requests.
+struct Router {
+    slots: usize,
+    whole: Option<usize>,
+    groups: HashMap<u32, usize>,
+    others: Option<usize>,
+}
+
+impl Router {
+    fn new(slots: &HashMap<Slot, usize>) -> Self {
+        let of_group = |(slot, &index): (&Slot, &usize)| match slot {
+            Slot::Group(group) => Some((*group, index)),
+            Slot::Whole | Slot::Others => None,
+        };
+        Self {
+            slots: slots.len(),
+            whole: slots.get(&Slot::Whole).copied(),
+            groups: slots.iter().filter_map(of_group).collect(),
+            others: slots.get(&Slot::Others).copied(),
+        }
+    }
+
+    fn route(&self, batch: &Batch) -> Vec<Vec<TimedIo>> {
+        let mut requests = vec![Vec::new(); self.slots];
+        for (request, &time_ns) in batch.requests.iter().zip(&batch.times_ns) {
+            let timed = TimedIo {
+                time_ns,
+                io: request.io,
+            };
+            if let Some(slot) = self.whole {
+                requests[slot].push(timed);
+            }
+            if let Some(slot) = self.groups.get(&request.group).copied().or(self.others) {
+                requests[slot].push(timed);
+            }
+        }
+        requests
+    }
+}
+
+/// Gives every request to its engines. Of few sweeps each has workers of its own for its sizes; of many, of which most
+/// see little of each batch, several share a worker.
+fn run(
     jobs: &mut [Job],
     slots: &HashMap<Slot, usize>,
-    requests: &mut [Vec<TimedIo>],
-    batch: &Batch,
+    batches: impl Iterator<Item = Batch> + Send,
     threads: usize,
 ) {
-    requests.iter_mut().for_each(Vec::clear);
-    let (whole, others) = (slots.get(&Slot::Whole), slots.get(&Slot::Others));
-    let groups: HashMap<u32, usize> = slots
-        .iter()
-        .filter_map(|(slot, &index)| match slot {
-            Slot::Group(group) => Some((*group, index)),
-            _ => None,
-        })
-        .collect();
-    for (request, &time_ns) in batch.requests.iter().zip(&batch.times_ns) {
-        let timed = TimedIo {
-            time_ns,
-            io: request.io,
-        };
-        if let Some(&slot) = whole {
-            requests[slot].push(timed);
-        }
-        if groups.is_empty() {
-            continue;
-        }
-        if let Some(&slot) = groups.get(&request.group).or(others) {
-            requests[slot].push(timed);
-        }
-    }
-    let requests = &*requests;
-    if jobs.len() < 2 || threads <= 1 {
-        for job in jobs {
-            job.sweep.access(requests[job.slot].iter().copied(), threads);
-        }
-        return;
-    }
-    let queue: Vec<Mutex<&mut Job>> = jobs.iter_mut().map(Mutex::new).collect();
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(queue.len()) {
-            scope.spawn(|| {
-                while let Some(job) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // Each sweep is taken once, so the lock is free and cannot be poisoned by another.
-                    if let Ok(mut job) = job.lock() {
-                        let requests = &requests[job.slot];
-                        job.sweep.access(requests.iter().copied(), 1);
-                    }
-                }
-            });
-        }
+    let router = Router::new(slots);
+    let mut flow = Flow::new(WINDOW);
+    let routed = flow.add(None, move |step: &Step| match step {
+        Step::Batch(batch) => Some(Step::Routed(router.route(batch))),
+        Step::Routed(_) | Step::Pieces(_) => None,
     });
+    let mut shares: Vec<Vec<&mut Job>> = (0..WORKERS_PER_THREAD * threads).map(|_| Vec::new()).collect();
+    for (index, job) in jobs.iter_mut().enumerate() {
+        if index < FEW_SWEEPS {
+            let slot = job.slot;
+            let workers = WORKERS_PER_THREAD * threads;
+            // A closure in a binding would not be general over the lifetime of the step.
+            job.sweep.add_to(
+                &mut flow,
+                routed,
+                move |step| step.of_slot(slot),
+                workers,
+                Step::Pieces,
+                Step::pieces,
+            );
+        } else {
+            let share = index % shares.len();
+            shares[share].push(job);
+        }
+    }
+    for mut share in shares.into_iter().filter(|share| !share.is_empty()) {
+        flow.add(Some(routed), move |step| {
+            for job in &mut share {
+                job.sweep.access(step.of_slot(job.slot).iter().copied());
+            }
+            None
+        });
+    }
+    flow.run(batches.map(Step::Batch), threads);
 }
 
 fn write_mode(name: &str) -> PyResult<WriteMode> {
@@ -259,7 +176,6 @@ impl EnginePass {
         Ok(Self {
             jobs: Mutex::new(Vec::new()),
             slots: HashMap::new(),
-            requests: Vec::new(),
             reading: Reading::new(group_by, node_of_osd)?,
         })
     }
@@ -324,11 +240,8 @@ impl EnginePass {
             (None, true) => Slot::Others,
             (None, false) => Slot::Whole,
         };
-        let next = self.requests.len();
+        let next = self.slots.len();
         let slot = *self.slots.entry(slot).or_insert(next);
-        if slot == next {
-            self.requests.push(Vec::new());
-        }
         let sweep = EngineSweep::new(options, sizes, fidelity);
         let jobs = unlocked(&mut self.jobs);
         jobs.push(Job { slot, sweep });
@@ -347,14 +260,11 @@ impl EnginePass {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<()> {
         let files = Files::new(paths, format, skip_bad_records, progress)?;
-        let Self {
-            jobs,
-            slots,
-            requests,
-            reading,
-        } = self;
+        let Self { jobs, slots, reading } = self;
         let jobs = unlocked(jobs);
-        reading.stream(py, &files, |batch| consume(jobs, slots, requests, batch, threads))
+        reading.stream(py, &files, |batches| {
+            run(jobs, slots, batches.into_iter(), threads);
+        })
     }
 
     /// Adds requests that follow those before.
@@ -371,15 +281,10 @@ impl EnginePass {
         group: PyReadonlyArray1<'_, u32>,
         threads: usize,
     ) -> PyResult<()> {
-        let batch = batch_of_columns(&time_ns, &offset_bytes, &length_bytes, &op, &volume, &group)?;
-        let Self {
-            jobs,
-            slots,
-            requests,
-            ..
-        } = self;
+        let rows = Rows::new(&time_ns, &offset_bytes, &length_bytes, &op, &volume, &group)?;
+        let Self { jobs, slots, .. } = self;
         let jobs = unlocked(jobs);
-        py.detach(|| consume(jobs, slots, requests, &batch, threads));
+        py.detach(|| run(jobs, slots, rows.batches(), threads));
         Ok(())
     }
 
@@ -406,15 +311,13 @@ impl EnginePass {
         Ok(dict)
     }
 
-    /// Bytes held by every engine and the requests on their way to them.
+    /// Bytes held by every engine.
     fn memory_bytes(&self) -> usize {
         let jobs = self
             .jobs
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let engines: usize = jobs.iter().map(|job| job.sweep.memory_bytes()).sum();
-        let requests: usize = self.requests.iter().map(Vec::capacity).sum();
-        engines + requests * size_of::<TimedIo>()
+        jobs.iter().map(|job| job.sweep.memory_bytes()).sum()
     }
 
     /// The same counts by window: arrays of shape (sizes, windows).
