@@ -8,6 +8,7 @@
 use bathy_policy::{Policy, PolicyKind, PolicyOptions, PolicyVisitor, visit_policy};
 
 use crate::curve::{Curve, Estimate, Weighted};
+use crate::flow::Flow;
 use crate::hash::{DEFAULT_STRATA_BITS, SamplingHash, rate_of_threshold, threshold_of_rate};
 use crate::key_ids::KeyIds;
 
@@ -17,6 +18,10 @@ pub const MIN_MINIATURE_LINES: u64 = 500;
 /// Where a trace has so few lines that a sample would hold less than this, more of it is simulated: as with stack
 /// distances, the error is set by the number of sampled lines, and small traces are cheap.
 pub const MIN_SAMPLED_LINES: f64 = 8192.0;
+
+/// Keys that are renumbered at a time, and batches of them that wait for the slowest size.
+const BATCH: usize = 16_384;
+const WINDOW: usize = 16;
 
 /// How much of the trace a simulation sees.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -152,74 +157,111 @@ impl Simulation {
     }
 }
 
-/// The references that any size needs, renumbered, with their hashes when they are a sample.
-struct Sample {
+/// References that any size needs, renumbered, with their hashes when they are a sample.
+#[derive(Default)]
+struct References {
     ids: Vec<u32>,
     hashes: Vec<u64>,
-    universe: usize,
-    rate: f64,
 }
 
-fn sample(keys: &[u64], fidelity: Fidelity, threshold: u64) -> Sample {
-    let mut ids = KeyIds::new();
-    if threshold == u64::MAX && fidelity == Fidelity::Full {
-        let dense = keys.iter().map(|&key| ids.id(key)).collect();
-        return Sample {
-            ids: dense,
-            hashes: Vec::new(),
-            universe: ids.len(),
-            rate: 1.0,
-        };
-    }
-    let hash = fidelity.hash();
-    let (mut dense, mut hashes, mut survivors) = (Vec::new(), Vec::new(), Vec::new());
-    for chunk in keys.chunks(4096) {
-        hash.filter(chunk, threshold, &mut survivors);
-        for &position in &survivors {
-            let key = chunk[position as usize];
-            dense.push(ids.id(key));
-            hashes.push(hash.hash(key));
+/// Renumbers the references of the sample of a threshold.
+struct Renumber {
+    ids: KeyIds,
+    /// `None` takes every key.
+    sample: Option<(SamplingHash, u64)>,
+    survivors: Vec<u32>,
+}
+
+impl Renumber {
+    fn new(fidelity: Fidelity, threshold: u64) -> Self {
+        Self {
+            ids: KeyIds::new(),
+            sample: (fidelity != Fidelity::Full).then(|| (fidelity.hash(), threshold)),
+            survivors: Vec::new(),
         }
     }
-    Sample {
-        ids: dense,
-        hashes,
-        universe: ids.len(),
-        rate: rate_of_threshold(threshold),
+
+    fn append(&mut self, keys: &[u64], references: &mut References) {
+        let Some((hash, threshold)) = self.sample else {
+            references.ids.extend(keys.iter().map(|&key| self.ids.id(key)));
+            return;
+        };
+        for chunk in keys.chunks(4096) {
+            hash.filter(chunk, threshold, &mut self.survivors);
+            for &position in &self.survivors {
+                let key = chunk[position as usize];
+                references.ids.push(self.ids.id(key));
+                references.hashes.push(hash.hash(key));
+            }
+        }
+    }
+
+    fn distinct_keys(&self) -> f64 {
+        let rate = self
+            .sample
+            .map_or(1.0, |(_, threshold)| rate_of_threshold(threshold));
+        self.ids.len() as f64 / rate
     }
 }
 
-struct Run<'a> {
-    sample: &'a Sample,
+/// One size under way.
+trait Run: Send {
+    fn consume(&mut self, references: &References);
+    fn result(&self) -> SizeResult;
+}
+
+struct Make {
     miniature: Miniature,
     size_lines: u64,
 }
 
-impl PolicyVisitor for Run<'_> {
-    type Output = SizeResult;
+impl PolicyVisitor for Make {
+    type Output = Box<dyn Run>;
 
-    fn visit<P: Policy + Send + 'static>(self, mut policy: P) -> SizeResult {
-        let (mut references, mut misses) = (self.sample.ids.len() as u64, 0u64);
-        if self.sample.hashes.is_empty() {
-            for &id in &self.sample.ids {
-                misses += u64::from(!policy.access(u64::from(id)).is_hit());
+    fn visit<P: Policy + Send + 'static>(self, policy: P) -> Box<dyn Run> {
+        Box::new(OneSize {
+            policy,
+            miniature: self.miniature,
+            size_lines: self.size_lines,
+            references: 0,
+            misses: 0,
+        })
+    }
+}
+
+struct OneSize<P> {
+    policy: P,
+    miniature: Miniature,
+    size_lines: u64,
+    references: u64,
+    misses: u64,
+}
+
+impl<P: Policy + Send> Run for OneSize<P> {
+    fn consume(&mut self, references: &References) {
+        if references.hashes.is_empty() {
+            for &id in &references.ids {
+                self.misses += u64::from(!self.policy.access(u64::from(id)).is_hit());
             }
-        } else {
-            references = 0;
-            for (&id, &hash) in self.sample.ids.iter().zip(&self.sample.hashes) {
-                if hash <= self.miniature.threshold {
-                    references += 1;
-                    misses += u64::from(!policy.access(u64::from(id)).is_hit());
-                }
+            self.references += references.ids.len() as u64;
+            return;
+        }
+        for (&id, &hash) in references.ids.iter().zip(&references.hashes) {
+            if hash <= self.miniature.threshold {
+                self.references += 1;
+                self.misses += u64::from(!self.policy.access(u64::from(id)).is_hit());
             }
         }
+    }
+
+    fn result(&self) -> SizeResult {
         SizeResult {
             size_lines: self.size_lines,
             simulated_lines: self.miniature.capacity_lines,
             rate: self.miniature.rate,
-            references,
-            misses,
-            flash_writes: policy.flash_writes() as f64 / self.miniature.rate,
+            references: self.references,
+            misses: self.misses,
+            flash_writes: self.policy.flash_writes() as f64 / self.miniature.rate,
         }
     }
 }
@@ -234,7 +276,13 @@ fn plan(sizes_lines: &[u64], fidelity: Fidelity) -> (Vec<Miniature>, u64) {
     (miniatures, threshold)
 }
 
-/// Simulates `kind` over `keys` at each of `sizes_lines`, the sizes spread over `threads` threads.
+/// What passes between the workers.
+enum Step<'a> {
+    Keys(&'a [u64]),
+    References(References),
+}
+
+/// Simulates `kind` over `keys` at each of `sizes_lines`, in `threads` threads.
 ///
 /// The keys are filtered and renumbered once for all sizes; a size of a miniature simulation then runs over its share
 /// of the sample.
@@ -246,75 +294,55 @@ pub fn simulate_keys(
     fidelity: Fidelity,
     threads: usize,
 ) -> Simulation {
-    let (mut miniatures, mut threshold) = plan(sizes_lines, fidelity);
-    let mut sampled = sample(keys, fidelity, threshold);
-    let distinct_keys = sampled.universe as f64 / sampled.rate;
-    let raised = fidelity.at_least(MIN_SAMPLED_LINES / distinct_keys.max(1.0));
-    if raised != fidelity {
-        let before = threshold;
-        (miniatures, threshold) = plan(sizes_lines, raised);
-        if threshold > before {
-            sampled = sample(keys, raised, threshold);
-        }
+    let (fidelity, threshold) = raised(keys, sizes_lines, fidelity);
+    let mut renumber = Renumber::new(fidelity, threshold);
+    let mut runs: Vec<Box<dyn Run>> = plan(sizes_lines, fidelity)
+        .0
+        .into_iter()
+        .zip(sizes_lines)
+        .map(|(miniature, &size_lines)| {
+            let make = Make {
+                miniature,
+                size_lines,
+            };
+            visit_policy(kind, miniature.capacity_lines as usize, Some(0), options, make)
+        })
+        .collect();
+    let mut flow = Flow::new(WINDOW);
+    let renumbered = flow.add(None, |step: &Step<'_>| {
+        let Step::Keys(keys) = step else { return None };
+        let mut references = References::default();
+        renumber.append(keys, &mut references);
+        Some(Step::References(references))
+    });
+    for run in &mut runs {
+        flow.add(Some(renumbered), |step| {
+            if let Step::References(references) = step {
+                run.consume(references);
+            }
+            None
+        });
     }
-    let sample = sampled;
-    let run = |index: usize| {
-        let miniature = miniatures[index];
-        let work = Run {
-            sample: &sample,
-            miniature,
-            size_lines: sizes_lines[index],
-        };
-        visit_policy(
-            kind,
-            miniature.capacity_lines as usize,
-            Some(sample.universe),
-            options,
-            work,
-        )
-    };
-    let sizes = map_indices(sizes_lines.len(), threads, run);
+    flow.run(keys.chunks(BATCH).map(Step::Keys), threads);
     Simulation {
-        sizes,
+        sizes: runs.iter().map(|run| run.result()).collect(),
         references: keys.len() as u64,
-        distinct_keys: sample.universe as f64 / sample.rate,
+        distinct_keys: renumber.distinct_keys(),
     }
 }
 
-/// Maps `0..count` on `threads` threads, each taking the next index when it is done with one.
-pub(crate) fn map_indices<T: Send>(count: usize, threads: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    let threads = threads.clamp(1, count.max(1));
-    if threads == 1 {
-        return (0..count).map(work).collect();
+/// The fidelity at which a trace of few lines is simulated, and the threshold of its largest sample.
+fn raised(keys: &[u64], sizes_lines: &[u64], fidelity: Fidelity) -> (Fidelity, u64) {
+    let (_, threshold) = plan(sizes_lines, fidelity);
+    if fidelity == Fidelity::Full || threshold == u64::MAX {
+        return (fidelity, threshold);
     }
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    let (work, next) = (&work, &next);
-    let mut results: Vec<(usize, T)> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|_| {
-                scope.spawn(move || {
-                    let mut done = Vec::new();
-                    loop {
-                        let index = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                        if index >= count {
-                            return done;
-                        }
-                        done.push((index, work(index)));
-                    }
-                })
-            })
-            .collect();
-        workers
-            .into_iter()
-            .flat_map(|worker| {
-                worker
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-            .collect()
-    });
-    results.sort_by_key(|(index, _)| *index);
-    results.into_iter().map(|(_, result)| result).collect()
+    let mut renumber = Renumber::new(fidelity, threshold);
+    for keys in keys.chunks(BATCH) {
+        renumber.append(keys, &mut References::default());
+    }
+    let raised = fidelity.at_least(MIN_SAMPLED_LINES / renumber.distinct_keys().max(1.0));
+    (raised, plan(sizes_lines, raised).1)
 }
 
 #[cfg(test)]
