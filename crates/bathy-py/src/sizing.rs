@@ -11,7 +11,7 @@ use bathy_mrc::engine::{
 use bathy_mrc::groups::{GroupedIo, LineSweep};
 use bathy_policy::PolicyOptions;
 use numpy::{PyArray2, PyReadonlyArray1, ToPyArray};
-use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -354,7 +354,8 @@ impl EnginePass {
             reading,
         } = self;
         let jobs = unlocked(jobs);
-        reading.stream(py, &files, |batch| consume(jobs, slots, requests, batch, threads))
+        reading.stream(py, &files, |batch| consume(jobs, slots, requests, batch, threads))?;
+        check_overflow(jobs)
     }
 
     /// Adds requests that follow those before.
@@ -380,7 +381,7 @@ impl EnginePass {
         } = self;
         let jobs = unlocked(jobs);
         py.detach(|| consume(jobs, slots, requests, &batch, threads));
-        Ok(())
+        check_overflow(jobs)
     }
 
     /// What the engine of that number counted: arrays over its sizes, scaled to the whole trace.
@@ -437,6 +438,14 @@ impl EnginePass {
         }
         Ok(dict)
     }
+}
+
+fn check_overflow(jobs: &[Job]) -> PyResult<()> {
+    if jobs.iter().any(|job| job.sweep.overflowed()) {
+        let message = "the trace has more distinct lines than the 2^32 that a simulation tells apart";
+        return Err(PyOverflowError::new_err(message));
+    }
+    Ok(())
 }
 
 /// The content of a lock that nobody else can hold.

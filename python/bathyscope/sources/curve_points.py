@@ -122,8 +122,8 @@ def curve_points(
 
     `refine` may ask for further sizes once the grid is known, at the cost of a third pass.
 
-    Raises AnalysisError for a trace without reads and writes, ParseError for one that cannot be read, UsageError for a
-    line, fetch size or policy that cannot be.
+    Raises AnalysisError for a trace without reads and writes or with more lines than can be simulated, ParseError for
+    one that cannot be read, UsageError for a line, fetch size or policy that cannot be.
     """
     _check(request)
 
@@ -170,7 +170,10 @@ def _simulate(
     engines = [engine for engine in added if engine is not None]
     if not engines:
         return []
-    trace.feed(second, threads=request.threads, progress=progress)
+    try:
+        trace.feed(second, threads=request.threads, progress=progress)
+    except OverflowError as error:
+        raise AnalysisError(str(error), hint="simulate larger lines, or a sample: leave out --exact") from error
     rows: list[CurvePoint] = []
     for engine in engines:
         rows.extend(_points(second, engine, job))
