@@ -209,6 +209,12 @@ impl EngineSweep {
         }
     }
 
+    /// Whether the trace has more distinct lines than the 2^32 that can be told apart. The results are of what came
+    /// before.
+    pub fn overflowed(&self) -> bool {
+        self.splitter.overflowed()
+    }
+
     /// Bytes held by all sizes together.
     pub fn memory_bytes(&self) -> usize {
         let engines: usize = self.engines.iter().map(|engine| engine.memory_bytes()).sum();

@@ -8,6 +8,9 @@ pub struct KeyIds {
     len: u32,
 }
 
+/// The most keys that a caller should let in: ids stay below it, and some numbers above are left for others' use.
+pub const MOST_KEYS: u64 = u32::MAX as u64 - 15;
+
 const FREE: u32 = u32::MAX;
 const EMPTY: [u32; 3] = [0, 0, FREE];
 const INITIAL_PLACES: usize = 1024;
@@ -45,7 +48,7 @@ impl KeyIds {
     /// The id of `key`, a new one at its first touch.
     ///
     /// # Panics
-    /// At 2^32 - 1 distinct keys.
+    /// At 2^32 - 1 distinct keys. Who cannot know that there are fewer compares [`KeyIds::len`] with [`MOST_KEYS`].
     #[inline]
     pub fn id(&mut self, key: u64) -> u32 {
         let mut place = home(key, self.places.len());

@@ -10,7 +10,7 @@ use bathy_mrc::engine::{
 use bathy_mrc::flow::Flow;
 use bathy_policy::PolicyOptions;
 use numpy::{PyArray2, PyReadonlyArray1, ToPyArray};
-use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::exceptions::{PyIndexError, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -264,7 +264,8 @@ impl EnginePass {
         let jobs = unlocked(jobs);
         reading.stream(py, &files, |batches| {
             run(jobs, slots, batches.into_iter(), threads);
-        })
+        })?;
+        check_overflow(jobs)
     }
 
     /// Adds requests that follow those before.
@@ -285,7 +286,7 @@ impl EnginePass {
         let Self { jobs, slots, .. } = self;
         let jobs = unlocked(jobs);
         py.detach(|| run(jobs, slots, rows.batches(), threads));
-        Ok(())
+        check_overflow(jobs)
     }
 
     /// What the engine of that number counted: arrays over its sizes, scaled to the whole trace.
@@ -340,6 +341,14 @@ impl EnginePass {
         }
         Ok(dict)
     }
+}
+
+fn check_overflow(jobs: &[Job]) -> PyResult<()> {
+    if jobs.iter().any(|job| job.sweep.overflowed()) {
+        let message = "the trace has more distinct lines than the 2^32 that a simulation tells apart";
+        return Err(PyOverflowError::new_err(message));
+    }
+    Ok(())
 }
 
 /// The content of a lock that nobody else can hold.

@@ -123,8 +123,8 @@ def curve_points(
     `refine` may ask for further sizes once the grid is known, and `trials` for sizes with another admission once all
     sizes are; each costs a pass if it asks for any. Points of trials have the name of their own admission.
 
-    Raises AnalysisError for a trace without reads and writes, ParseError for one that cannot be read, UsageError for a
-    line, fetch size or policy that cannot be.
+    Raises AnalysisError for a trace without reads and writes or with more lines than can be simulated, ParseError for
+    one that cannot be read, UsageError for a line, fetch size or policy that cannot be.
     """
     check(request)
 
@@ -199,7 +199,10 @@ def _simulate(
     engines = [(job, engine) for job, engine in added if engine is not None]
     if not engines:
         return []
-    trace.feed(second, threads=threads, progress=progress)
+    try:
+        trace.feed(second, threads=threads, progress=progress)
+    except OverflowError as error:
+        raise AnalysisError(str(error), hint="simulate larger lines, or a sample: leave out --exact") from error
     rows: list[CurvePoint] = []
     for job, engine in engines:
         rows.extend(_points(second, engine, job))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bathyscope import _core
 from bathyscope.errors import AnalysisError, UsageError
 from bathyscope.records import CurvePoint, Op, schema_of
-from bathyscope.sources.block_trace import OpTrace, TraceFiles, batches_of
+from bathyscope.sources.block_trace import OpTrace, Pass, TraceFiles, batches_of
 from bathyscope.sources.curve_points import TraceReport, Trial, curve_points, size_grid
 from bathyscope.sources.curve_request import Admission, CurveRequest
 
@@ -270,6 +271,18 @@ def test_a_trace_without_reads_and_writes_is_an_error(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "trims.csv", [(1, "trim", 0, LINE, "a")])
     with pytest.raises(AnalysisError, match="no reads and writes"):
         curve_points(TraceFiles([path]), CurveRequest())
+
+
+def test_more_lines_than_can_be_simulated_are_an_error_with_a_hint() -> None:
+    class Endless(TraceFiles):
+        def feed(self, into: Pass, *, threads: int, progress: Callable[[int, int], None] | None) -> None:
+            super().feed(into, threads=threads, progress=progress)
+            if isinstance(into, _core.EnginePass):
+                raise OverflowError("the trace has more distinct lines than the 2^32")
+
+    with pytest.raises(AnalysisError, match="2\\^32") as raised:
+        curve_points(Endless([TRACES / "multi3.lirs"]), CurveRequest(line_bytes=(LINE,)))
+    assert "--exact" in str(raised.value.hint)
 
 
 def test_further_sizes_are_simulated_where_they_are_asked_for() -> None:

@@ -45,7 +45,7 @@ def many_lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"policies": ("lru",), "admission": Admission("bypass", stream_cutoff_bytes=1 << 20)},
         {"policies": ("lirs",), "admission": Admission("2-hit", n_hit=2)},
         {"line_bytes": (65_536,), "fetch_bytes": 1024},
-        {"extra_sizes_bytes": (LINE, 1 << 20)},
+        {"extra_flash_bytes": (LINE, 1 << 20)},
     ],
 )
 def test_a_curve_takes_at_most_32_mb_for_ten_sizes(many_lines: Path, changes: dict[str, object]) -> None:

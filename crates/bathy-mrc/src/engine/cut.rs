@@ -9,7 +9,7 @@
 use super::split::{LARGE, LIKES, Piece};
 
 /// Parts that wait for a donor. Where there is none, as when all requests are cut, further parts count for themselves.
-const MOST_WAITING: f32 = 16.0;
+const MOST_WAITING: f32 = 64.0;
 
 /// The shares of requests that wait for the next request like them.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use bathy_policy::{Admission, StreamBypass};
 use super::counts::part_of_region;
 use super::{EngineOptions, TimedIo};
 use crate::hash::{DEFAULT_STRATA_BITS, SamplingHash};
-use crate::key_ids::KeyIds;
+use crate::key_ids::{KeyIds, MOST_KEYS};
 use crate::simulate::Fidelity;
 
 /// Pieces that are made before the engines run over them: half a megabyte.
@@ -114,6 +114,10 @@ pub(super) struct Splitter {
     /// The thresholds of the sizes' samples, each once, increasing.
     thresholds: Vec<u64>,
     ids: KeyIds,
+    /// Distinct lines that there are ids for.
+    most_lines: u64,
+    /// There were more.
+    overflowed: bool,
     region_bits: u32,
     hash: SamplingHash,
     /// It sees every piece, also those that are not sampled: a sample has no streams.
@@ -136,6 +140,8 @@ impl Splitter {
             full: fidelity == Fidelity::Full,
             thresholds,
             ids: KeyIds::new(),
+            most_lines: MOST_KEYS,
+            overflowed: false,
             region_bits: options.region_bits(),
             hash: SamplingHash::new(salt(fidelity), DEFAULT_STRATA_BITS, options.region_bits()),
             streams,
@@ -154,18 +160,28 @@ impl Splitter {
         pieces: &mut Vec<Piece>,
     ) -> bool {
         pieces.clear();
-        while pieces.len() < PIECES_AT_ONCE {
+        while pieces.len() < PIECES_AT_ONCE && !self.overflowed {
             let Some(request) = requests.next() else {
                 return false;
             };
             self.split(request, pieces);
         }
-        true
+        !self.overflowed
+    }
+
+    /// Whether there were more distinct lines than can be told apart; nothing was simulated from there on.
+    pub(super) fn overflowed(&self) -> bool {
+        self.overflowed
     }
 
     /// Appends the sampled pieces of a request to `out`.
     fn split(&mut self, request: TimedIo, out: &mut Vec<Piece>) {
         let mut lines = self.options.line.pieces(request.io);
+        // Some of its lines may be known, which near the limit makes no difference worth a look.
+        if self.ids.len() as u64 + lines.lines() > self.most_lines {
+            self.overflowed = true;
+            return;
+        }
         let line_share = 1.0 / lines.lines() as f64;
         let likes = likes(lines.lines(), 1 << self.region_bits);
         let mut first_region = None;
@@ -269,5 +285,39 @@ mod tests {
         let all: Vec<u8> = (1..1u64 << 20).map(|lines| likes(lines, 1 << 24)).collect();
         assert!(all.windows(2).all(|two| two[0] == two[1] || two[0] + 1 == two[1]));
         assert!(usize::from(likes(1 << 30, 1 << 32)) < LIKES);
+    }
+
+    #[test]
+    fn more_lines_than_ids_end_the_splitting_and_are_no_panic() {
+        let options = EngineOptions {
+            policy: bathy_policy::PolicyKind::Lru,
+            policy_options: bathy_policy::PolicyOptions::default(),
+            line: crate::LineSize::new(4096).expect("a power of two"),
+            fetch_bytes: 4096,
+            write_mode: super::super::WriteMode::Allocate,
+            admission: super::super::AdmissionOptions::default(),
+            windows: None,
+            sample_region_bytes: 0,
+        };
+        let mut splitter = Splitter::new(options, Fidelity::Full, vec![u64::MAX]);
+        splitter.most_lines = 100;
+        let request = |line: u64| TimedIo {
+            time_ns: 0,
+            io: crate::Io {
+                offset_bytes: line * 4096,
+                length_bytes: 40_960,
+                write: false,
+                volume: 0,
+            },
+        };
+        let mut pieces = Vec::new();
+        assert!(!splitter.fill(&mut (0..10).map(|turn| request(turn * 10)), &mut pieces));
+        assert_eq!((pieces.len(), splitter.overflowed()), (100, false));
+        let mut more = (0..1000u32).map(|turn| request(u64::from(turn) * 10));
+        assert!(!splitter.fill(&mut more, &mut pieces));
+        assert_eq!((pieces.len(), splitter.overflowed()), (0, true));
+        assert_eq!(more.len(), 999, "the rest is not looked at");
+        assert!(!splitter.fill(&mut more, &mut pieces));
+        assert_eq!(more.len(), 999);
     }
 }
