@@ -52,6 +52,7 @@ class _ReportDict(TypedDict):
 class Profile:
     line_bytes: int
     rate: float
+    group_bits: int
     tracked_lines: int
     distinct_lines: float
     exact: bool
@@ -106,7 +107,7 @@ def profile_traces(
     max_lines: int | None = None,
     salt: int = 0,
     strata_bits: int = 8,
-    group_bits: int = 0,
+    group_bytes: int | None = None,
     threads: int = 1,
     skip_bad_records: bool = False,
     progress: Callable[[int, int], None] | None = None,

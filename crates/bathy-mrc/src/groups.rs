@@ -107,6 +107,16 @@ impl LineSweep {
         }
     }
 
+    /// Samples aligned regions of so many bytes together, at every line size; before the first request.
+    #[must_use]
+    pub fn in_regions(mut self, region_bytes: u64) -> Self {
+        for set in &mut self.sets {
+            let lines = region_bytes / set.line.bytes();
+            set.options.group_bits = lines.checked_ilog2().unwrap_or(0);
+        }
+        self
+    }
+
     /// Adds a worker for each line size to `flow`. They take the batches of `parent` whose requests `requests` finds.
     pub fn add_to<'a, T: Send + Sync>(
         &'a mut self,

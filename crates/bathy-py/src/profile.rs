@@ -155,6 +155,12 @@ impl Profile {
         self.inner.tracker().rate()
     }
 
+    /// Lines that are sampled together, as a power of two.
+    #[getter]
+    fn group_bits(&self) -> u32 {
+        self.inner.tracker().options().group_bits
+    }
+
     /// Lines tracked now.
     #[getter]
     fn tracked_lines(&self) -> usize {

@@ -59,7 +59,7 @@ impl TraceProfiles {
 /// Streams trace files, in the order given, through profiles of every line size and group.
 #[pyfunction]
 #[pyo3(signature = (paths, *, line_bytes, format=None, group_by="all", node_of_osd=None, rate=None, max_lines=None,
-    salt=0, strata_bits=8, group_bits=0, threads=1, skip_bad_records=false, progress=None))]
+    salt=0, strata_bits=8, group_bytes=None, threads=1, skip_bad_records=false, progress=None))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
 pub(crate) fn profile_traces(
     py: Python<'_>,
@@ -72,12 +72,17 @@ pub(crate) fn profile_traces(
     max_lines: Option<usize>,
     salt: u64,
     strata_bits: u32,
-    group_bits: u32,
+    group_bytes: Option<u64>,
     threads: usize,
     skip_bad_records: bool,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<TraceProfiles> {
-    let options = tracker_options(rate, max_lines, salt, strata_bits, group_bits, false)?;
+    let region_bytes = group_bytes.unwrap_or(0);
+    // The smallest line has the most lines in a region.
+    let smallest = line_bytes.iter().min().copied().unwrap_or(1).max(1);
+    let group_bits = (region_bytes / smallest).checked_ilog2().unwrap_or(0);
+    tracker_options(rate, max_lines, salt, strata_bits, group_bits, false)?;
+    let options = tracker_options(rate, max_lines, salt, strata_bits, 0, false)?;
     let lines = line_bytes
         .iter()
         .map(|&bytes| line_size(bytes))
@@ -85,11 +90,12 @@ pub(crate) fn profile_traces(
     let files = Files::new(paths, format, skip_bad_records, progress)?;
     let mut reading = Reading::new(group_by, node_of_osd)?;
     let one_group = reading.is_one_group();
-    let mut sweep = if one_group {
+    let sweep = if one_group {
         LineSweep::of_whole(options, &lines)
     } else {
         LineSweep::new(options, &lines)
     };
+    let mut sweep = sweep.in_regions(region_bytes);
     reading.stream(py, &files, |batches| {
         let (whole, groups) = if one_group {
             (Some(&mut sweep), None)

@@ -298,7 +298,7 @@ def _question(
 
 
 def _caveats(ask: _Ask, request: CurveRequest, rows: list[CurvePoint], found: TraceReport) -> list[CaveatView]:
-    from bathyscope.sources.curve_sample import region_bytes
+    from bathyscope.mrc.regions import region_bytes
     from bathyscope.sources.flash_share import SMALL_QUEUE_SHARE
 
     caveats = []

@@ -38,8 +38,8 @@ import pyarrow as pa
 
 from bathyscope import _core
 from bathyscope.errors import AnalysisError, ParseError, UsageError
-from bathyscope.mrc import options
-from bathyscope.mrc.arrays import Requests, chunks, one_key_array
+from bathyscope.mrc import options, regions
+from bathyscope.mrc.arrays import Requests, chunks, one_key_array, request_bytes_p99
 from bathyscope.mrc.options import Sizes, sizes_lines
 
 Unit = Literal["lines", "requests", "bytes"]
@@ -169,11 +169,18 @@ class Profile:
         """The LRU miss-ratio curve.
 
         `sizes_bytes`: cache sizes, shape (n,), rounded down to lines; without them 1..100 % of the working set.
-        `unit`: what a miss counts by. Requests: in an exact profile a request hits when all its lines do; a sample
-        does not see all lines of a request, there it counts by the share of its lines that hit, which is never lower.
-        Raises `AnalysisError` when nothing of the kind was profiled.
+        `unit`: what a miss counts by. A request hits when all its lines do, which a sample of single lines cannot tell:
+        for requests profile exactly, or with `group_bytes` several times the length of the requests. A request that
+        the end of a group cuts counts there by the share of its lines.
+        Raises `UsageError` for requests of a sample of single lines, `AnalysisError` when nothing of the kind was
+        profiled.
         """
         options.one_of("unit", unit, get_args(Unit))
+        if unit == "requests" and not self.exact and self._core.group_bits == 0:
+            raise UsageError(
+                "a sample of single lines cannot tell whether whole requests hit",
+                hint="profile with group_bytes, several times as long as the requests, or with samples=None",
+            )
         total = self.totals(ops)[unit]
         if total == 0:
             raise AnalysisError(
@@ -259,15 +266,20 @@ def mrc(
     """The miss-ratio curve of a policy over a trace in memory.
 
     `sizes_bytes`: cache sizes, shape (n,); without them 1..100 % of the working set. `samples`: lines to sample, `None`
-    for exact LRU or a full simulation. LRU comes from one pass of stack distances; other policies from a simulation of
-    the policy itself, over lines of any direction (`unit` "lines", `ops` "all").
+    for exact LRU or a full simulation. For `unit` "requests" whole regions of the trace are sampled, at least 131,072
+    lines: see `bathyscope.mrc.regions` for the error. LRU comes from one pass of stack distances; other policies from a
+    simulation of the policy itself, over lines of any direction (`unit` "lines", `ops` "all").
     Raises `UsageError` for a trace, policy or option that cannot be, `AnalysisError` for an empty trace.
     """
     options.policy_of(policy)
     options.one_of("unit", unit, get_args(Unit))
     options.one_of("ops", ops, get_args(Ops))
     if policy == "lru":
-        made = profile(trace, line_bytes=line_bytes, samples=samples, salt=salt, threads=threads)
+        region = None
+        if unit == "requests" and samples is not None:
+            region = regions.region_bytes(request_bytes_p99(trace), options.line_of(line_bytes))
+            samples = max(options.samples_of(samples) or 0, regions.MOST_SAMPLES)
+        made = profile(trace, line_bytes=line_bytes, samples=samples, salt=salt, group_bytes=region, threads=threads)
         return made.curve(sizes_bytes, unit=unit, ops=ops)
     if unit != "lines" or ops != "all":
         raise UsageError(f"a simulation of {policy} counts lines of all ops", hint="use unit='lines' and ops='all'")
@@ -294,9 +306,9 @@ def profile(
     """Profile a trace in memory.
 
     `samples`: lines that are tracked at most, `None` for all. `rate`: a fixed share of the lines instead, in (0, 1].
-    `salt`: selects the sample. `group_bytes`: sample neighbouring lines together in groups of this size; the default,
-    samples spread evenly over neighbours, is more accurate on every trace that was measured. `threads`: used when
-    the trace comes in one chunk; the result is that of one thread. A fixed number of samples uses two at most.
+    `salt`: selects the sample. `group_bytes`: sample neighbouring lines together in groups of this size, which curves
+    by requests need; for lines and bytes the default, samples spread evenly over neighbours, is more accurate on every
+    trace that was measured. `threads`: used when the trace comes in one chunk; the result is that of one thread.
     Raises `UsageError`.
     """
     line_bytes = options.line_of(line_bytes)
@@ -334,6 +346,7 @@ def profile_traces(
     samples: int | None = DEFAULT_SAMPLES,
     rate: float | None = None,
     salt: int = 0,
+    group_bytes: int | None = None,
     threads: int = 1,
     skip_bad_records: bool = False,
     progress: Callable[[int, int], None] | None = None,
@@ -342,7 +355,8 @@ def profile_traces(
 
     Memory is bounded by `samples` for each profile, whatever the length of the trace. `node_of_osd[i]` is the node of
     OSD i, for `group_by="node"`. `progress(events, bytes_read)` is called about ten times a second; what it raises ends
-    the pass. `trace_format`: a name of `trace_formats()`, otherwise the content tells it.
+    the pass. `trace_format`: a name of `trace_formats()`, otherwise the content tells it. `group_bytes`: as for
+    `profile`, and the same for every line size.
     Raises `ParseError` at a bad record (unless skipped) or an unknown format, `UsageError` for an option or file that
     cannot be.
     """
@@ -354,13 +368,16 @@ def profile_traces(
         raise UsageError("grouping by node needs the node of each OSD", hint="pass node_of_osd")
     if progress is not None and not callable(progress):
         raise UsageError(f"progress is a {type(progress).__name__}; it must be a function of events and bytes")
+    lines = options.lines_of(line_bytes)
+    options.group_bits_of(group_bytes, min(lines))
     given: dict[str, Any] = {
-        "line_bytes": options.lines_of(line_bytes),
+        "line_bytes": lines,
         "format": trace_format,
         "group_by": group_by,
         "node_of_osd": options.nodes_of(node_of_osd),
         **_sampling(samples, rate),
         "salt": options.salt_of(salt),
+        "group_bytes": group_bytes,
         "threads": options.threads_of(threads),
         "skip_bad_records": options.flag("skip_bad_records", skip_bad_records),
         "progress": progress,

@@ -73,6 +73,12 @@ def one_key_array(trace: Any) -> npt.NDArray[np.uint64]:
     return np.concatenate(keys) if keys else np.empty(0, np.uint64)
 
 
+def request_bytes_p99(trace: Any) -> float:
+    """Return the length that 99 % of the requests do not exceed; 0 without requests."""
+    lengths = [chunk.length_bytes for chunk in chunks(trace) if isinstance(chunk, Requests)]
+    return float(np.quantile(np.concatenate(lengths), 0.99)) if any(map(len, lengths)) else 0.0
+
+
 def _requests(columns: Mapping[str, Any]) -> Requests:
     for name in ("offset_bytes", "length_bytes"):
         if name not in columns:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from bathyscope import _core
 from bathyscope.errors import AnalysisError, UsageError
+from bathyscope.mrc import regions
 from bathyscope.records import CurvePoint
 from bathyscope.sources import curve_sample
 from bathyscope.sources.block_trace import BlockTrace, TraceReport
@@ -291,7 +292,7 @@ def _add_engine(
     request, report, window_ns = job.request, job.report, job.window_ns
     origin_ns = report.time_ns_range[0] if report.time_ns_range else 0
     windowed = group.kind == "all" and window_ns > 0
-    region = curve_sample.region_bytes(report.request_bytes_p99, line)
+    region = regions.region_bytes(report.request_bytes_p99, line)
     rate = _rate(group, line, policy, region, request)
     if rate is not None:
         sizes = _simulated_sizes(sizes, group.lines[line], request.samples)

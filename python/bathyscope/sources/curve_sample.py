@@ -1,37 +1,20 @@
-"""How much of a trace a curve simulates: all of a small one, of a large one a sample of bounded size.
+"""How much of a trace a curve simulates: all of a small one, of a large one a sample of bounded size, in whole regions.
 
-A request hits only when all of its lines do, so a sample holds whole regions, aligned and several times as long as the
-requests. Each region is one independent draw: smaller regions mean more draws for the same number of lines. Measured
-with S3-FIFO at 13 sizes and 10 salts, the mean absolute error of the share of read requests that hit, in points, by the
-number of sampled lines of 4 KiB: on a virtual disk of 269,210 lines whose requests are up to 68 KiB long (the 99th
-percentile), and on one of 275,171 lines that is read and written line by line (trace w106):
-
-               up to 68 KiB              one line each
-    region    134,500  67,300  33,700   131,000  67,500  32,900
-    64 KiB        3.6     3.8     3.4       0.6     0.6     0.9
-    128 KiB       1.7     2.0     2.0
-    256 KiB       0.4     0.5     0.8       0.6     1.1     1.1
-    512 KiB       0.4     0.9     1.2
-    1 MiB         0.5     1.1     1.8       0.7     0.9     1.7
-
-So a region is the power of two from three times the length that 99 % of the requests do not exceed.
+The length of a region, and the error that it leaves: `bathyscope.mrc.regions`. A sample of `MOST_SAMPLES` lines takes
+15 MB for ten sizes, 26 MB with 64 sub-blocks.
 """
 
 from __future__ import annotations
 
 import math
 
+from bathyscope.mrc.regions import MOST_SAMPLES
+
 LEAST_SAMPLES = 32_768
 """Lines that a sample holds at least."""
 
-MOST_SAMPLES = 131_072
-"""Lines that a sample holds at most, unless more were asked for: 15 MB for ten sizes, 26 MB with 64 sub-blocks."""
-
 LEAST_REGIONS = 4096
 """Regions that a sample should hold, as far as `MOST_SAMPLES` lets it."""
-
-REGION_BYTES = (1 << 16, 1 << 22)
-"""The smallest and the largest region."""
 
 MINIATURE_LINES = 500
 """Lines of the smallest miniature cache: smaller ones err by several points."""
@@ -41,13 +24,6 @@ FULL_ACCESSES = 100_000_000
 
 SIZE_BYTES = 3_200_000
 """Memory of one size of a curve up to which it is simulated in full: 32 MB for ten sizes."""
-
-
-def region_bytes(request_bytes_p99: float, line_bytes: int = 0) -> int:
-    """Return the length of the regions that are sampled whole, at least four lines."""
-    least, most = REGION_BYTES
-    fitting: int = 1 << math.ceil(math.log2(max(1.0, 3 * request_bytes_p99)))
-    return max(min(max(least, fitting), most), 4 * line_bytes)
 
 
 def full_lines(line_bytes: int, fetch_bytes: int | None, policy: str) -> int:

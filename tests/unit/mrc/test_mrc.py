@@ -274,3 +274,56 @@ class TestFiles:
 def test_a_size_that_cannot_be_is_refused(size: float) -> None:
     with pytest.raises(UsageError, match="sizes_bytes"):
         mrc.mrc(np.arange(100, dtype=np.uint64), sizes_bytes=[size])
+
+
+def multi_line_requests() -> dict[str, np.ndarray]:
+    """Reads of one to sixteen lines, of which the last line is often cold."""
+    rng = np.random.default_rng(11)
+    rows = 120_000
+    start = rng.integers(0, 40_000, rows) * rng.random(rows) ** 2
+    return {
+        "offset_bytes": start.astype(np.uint64) * np.uint64(4096),
+        "length_bytes": (rng.integers(1, 17, rows) * 4096).astype(np.uint32),
+    }
+
+
+def test_a_sample_of_single_lines_refuses_to_tell_requests() -> None:
+    sampled = mrc.profile(multi_line_requests(), samples=2000)
+    sampled.curve(unit="bytes")
+    with pytest.raises(UsageError, match="whole requests"):
+        sampled.curve(unit="requests")
+
+
+def test_a_sample_of_regions_tells_requests() -> None:
+    trace = multi_line_requests()
+    truth = mrc.mrc(trace, unit="requests", samples=None)
+    by_lines = mrc.mrc(trace, unit="lines", samples=None)
+    # What single lines say is far off, so the agreement below is none by chance.
+    assert np.abs(by_lines.miss_ratio - truth.miss_ratio).mean() > 0.05
+    profile = mrc.profile(trace, samples=20_000, group_bytes=1 << 18)
+    assert not profile.exact
+    assert profile.rate < 0.7
+    sampled = profile.curve(truth.sizes_bytes, unit="requests")
+    assert np.abs(sampled.miss_ratio - truth.miss_ratio).mean() < 0.02
+
+
+def test_requests_are_sampled_in_regions_without_being_told_to() -> None:
+    trace = multi_line_requests()
+    trace["offset_bytes"] = trace["offset_bytes"] * np.uint64(16)
+    truth = mrc.mrc(trace, unit="requests", samples=None)
+    sampled = mrc.mrc(trace, sizes_bytes=truth.sizes_bytes, unit="requests")
+    assert sampled.estimate != "exact"
+    assert truth.sizes_lines[-1] > 2 * 131_072
+    assert np.abs(sampled.miss_ratio - truth.miss_ratio).mean() < 0.01
+
+
+def test_files_are_sampled_in_regions_too(tmp_path: Path) -> None:
+    trace = multi_line_requests()
+    path = tmp_path / "requests.csv"
+    rows = zip(trace["offset_bytes"].tolist(), trace["length_bytes"].tolist(), strict=True)
+    path.write_text("offset_bytes,length_bytes\n" + "".join(f"{offset},{length}\n" for offset, length in rows))
+    found = mrc.profile_traces([path], line_bytes=[4096, 16_384], samples=20_000, group_bytes=1 << 18)
+    for profile in found.profiles:
+        truth = mrc.mrc(trace, unit="requests", samples=None, line_bytes=profile.line_bytes)
+        sampled = profile.profile.curve(truth.sizes_bytes, unit="requests")
+        assert np.abs(sampled.miss_ratio - truth.miss_ratio).mean() < 0.03

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bathyscope import _core
+from bathyscope.mrc import regions
 from bathyscope.records import CurvePoint
 from bathyscope.sources import curve_sample
 from bathyscope.sources.block_trace import TraceFiles, TraceReport
@@ -63,7 +64,7 @@ def test_a_curve_takes_at_most_32_mb_for_ten_sizes(many_lines: Path, changes: di
         assert second.memory_bytes() < 3.2e6 * len(points)
     if request.line_bytes == (LINE,):
         assert {point.method for point in points} == {"minisim"}
-        assert max(point.sampled_lines or 0 for point in points) < 1.1 * curve_sample.MOST_SAMPLES
+        assert max(point.sampled_lines or 0 for point in points) < 1.1 * regions.MOST_SAMPLES
 
 
 def test_without_sampling_the_same_trace_takes_more(many_lines: Path) -> None:
@@ -73,17 +74,17 @@ def test_without_sampling_the_same_trace_takes_more(many_lines: Path) -> None:
 
 
 def test_regions_are_several_times_as_long_as_requests_and_lines() -> None:
-    assert curve_sample.region_bytes(0.0) == curve_sample.region_bytes(4096, LINE) == 65_536
-    assert curve_sample.region_bytes(69_000, LINE) == 262_144
-    assert curve_sample.region_bytes(300_000, LINE) == 1 << 20
-    assert curve_sample.region_bytes(1e9, LINE) == 1 << 22
-    assert curve_sample.region_bytes(4096, 1 << 20) == 1 << 22
+    assert regions.region_bytes(0.0) == regions.region_bytes(4096, LINE) == 65_536
+    assert regions.region_bytes(69_000, LINE) == 262_144
+    assert regions.region_bytes(300_000, LINE) == 1 << 20
+    assert regions.region_bytes(1e9, LINE) == 1 << 22
+    assert regions.region_bytes(4096, 1 << 20) == 1 << 22
 
 
 def test_samples_are_bounded_unless_more_is_asked_for() -> None:
     assert curve_sample.sample_lines(65_536, LINE, None) == 65_536
     assert curve_sample.sample_lines(1 << 20, 1 << 18, None) == curve_sample.LEAST_SAMPLES
-    assert curve_sample.sample_lines(1 << 22, LINE, None) == curve_sample.MOST_SAMPLES
+    assert curve_sample.sample_lines(1 << 22, LINE, None) == regions.MOST_SAMPLES
     assert curve_sample.sample_lines(1 << 22, LINE, 1_000_000) == 1_000_000
-    assert curve_sample.smallest_size_lines(1e9, None) * curve_sample.MOST_SAMPLES >= 500 * 1e9
+    assert curve_sample.smallest_size_lines(1e9, None) * regions.MOST_SAMPLES >= 500 * 1e9
     assert curve_sample.full_lines(65_536, 1024, "lirs") < curve_sample.full_lines(65_536, None, "s3-fifo")
