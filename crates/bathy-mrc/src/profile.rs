@@ -2,19 +2,16 @@
 
 use std::ops::Range;
 
-use crate::curve::{Curve, Estimate, Weighted};
+use crate::curve::{Curve, Weighted};
 use crate::items::Items;
 use crate::lanes::{LaneStep, Lanes};
 use crate::lines::{Io, LineSize};
 use crate::recorder::{LineTouch, Part, Recorder};
 use crate::run::{RUN, RunSearch};
+use crate::self_check::SelfCheck;
 use crate::sift::{SampledLine, Sifted, sift, sift_ios};
 use crate::stack::{LruStack, WARM_AHEAD};
 use crate::tracker::{Touch, Tracker, TrackerOptions};
-
-/// Noise that raw must undercut adjusted by before it is chosen: the noise of either is itself known from eight lanes
-/// only, to about a quarter, and with stratified samples the adjusted estimate is the better one by default.
-const RAW_MUST_BE_BELOW: f64 = 0.6;
 
 /// Lines that are taken together.
 const BATCH_LINES: usize = RUN;
@@ -414,27 +411,9 @@ impl Profile {
     /// How far eight sub-samples agree, at each size, under either estimate.
     pub fn self_check(&self, sizes_lines: &[u64]) -> SelfCheck {
         let Some(lanes) = &self.lanes else {
-            let zero = vec![0.0; sizes_lines.len()];
-            return SelfCheck {
-                raw_stderr: zero.clone(),
-                adjusted_stderr: zero,
-                estimate: Estimate::Exact,
-            };
+            return SelfCheck::exact(sizes_lines.len());
         };
-        let lanes = lanes.weighted(sizes_lines, self.lines_total(Ops::All) as f64);
-        let raw_stderr = standard_error(&lanes.iter().map(Weighted::raw).collect::<Vec<_>>());
-        let adjusted_stderr = standard_error(&lanes.iter().map(Weighted::adjusted).collect::<Vec<_>>());
-        let (raw, adjusted): (f64, f64) = (raw_stderr.iter().sum(), adjusted_stderr.iter().sum());
-        let estimate = if raw < RAW_MUST_BE_BELOW * adjusted {
-            Estimate::Raw
-        } else {
-            Estimate::Adjusted
-        };
-        SelfCheck {
-            raw_stderr,
-            adjusted_stderr,
-            estimate,
-        }
+        SelfCheck::of_lanes(&lanes.weighted(sizes_lines, self.lines_total(Ops::All) as f64))
     }
 }
 
@@ -491,39 +470,4 @@ fn record_whole(
         recorder.line(&mut part, touch);
     }
     recorder.end_whole(part);
-}
-
-/// The noise of both estimates and the choice between them.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SelfCheck {
-    /// Standard error of the raw miss ratio at each size.
-    pub raw_stderr: Vec<f64>,
-    /// Standard error of the adjusted miss ratio at each size.
-    pub adjusted_stderr: Vec<f64>,
-    /// The estimate to use.
-    pub estimate: Estimate,
-}
-
-impl SelfCheck {
-    /// Standard error of the chosen estimate.
-    pub fn stderr(&self) -> &[f64] {
-        if self.estimate == Estimate::Raw {
-            &self.raw_stderr
-        } else {
-            &self.adjusted_stderr
-        }
-    }
-}
-
-/// Standard error of the mean of the lanes, per size.
-fn standard_error(lanes: &[Vec<f64>]) -> Vec<f64> {
-    let count = lanes.len() as f64;
-    let sizes = lanes.first().map_or(0, Vec::len);
-    (0..sizes)
-        .map(|size| {
-            let mean = lanes.iter().map(|lane| lane[size]).sum::<f64>() / count;
-            let squares = lanes.iter().map(|lane| (lane[size] - mean).powi(2)).sum::<f64>();
-            (squares / (count - 1.0) / count).sqrt()
-        })
-        .collect()
 }

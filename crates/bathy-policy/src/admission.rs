@@ -19,6 +19,13 @@ pub trait Admission {
     /// Whether `key` may enter. `time_ns` does not go back by much; `bytes` is what would be written to the SSD.
     fn admit(&mut self, key: u64, time_ns: u64, bytes: u64) -> bool;
 
+    /// Whether so many bytes of a line that is cached may be written to the SSD: what was missing of it, or what a write
+    /// changes. If not, the driver leaves the missing part out or drops the line. Only a budget says no.
+    fn admit_update(&mut self, time_ns: u64, bytes: u64) -> bool {
+        let _ = (time_ns, bytes);
+        true
+    }
+
     /// A reference that was a hit. Only what follows streams needs to know.
     fn saw_hit(&mut self, key: u64, bytes: u64) {
         let _ = (key, bytes);
@@ -99,6 +106,12 @@ impl AdmissionChain {
 impl Admission for AdmissionChain {
     fn admit(&mut self, key: u64, time_ns: u64, bytes: u64) -> bool {
         self.parts.iter_mut().all(|part| part.admit(key, time_ns, bytes))
+    }
+
+    fn admit_update(&mut self, time_ns: u64, bytes: u64) -> bool {
+        self.parts
+            .iter_mut()
+            .all(|part| part.admit_update(time_ns, bytes))
     }
 
     fn saw_hit(&mut self, key: u64, bytes: u64) {

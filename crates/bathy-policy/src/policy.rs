@@ -96,6 +96,9 @@ pub trait Policy {
     /// The name that [`PolicyKind`](crate::PolicyKind) parses.
     fn name(&self) -> &'static str;
 
+    /// Whether newcomers are in memory until the sink hears that they are promoted.
+    fn stages_in_memory(&self) -> bool;
+
     /// Lines written to the SSD so far, if the driver writes each line when the policy says so.
     fn flash_writes(&self) -> u64;
 
@@ -143,6 +146,11 @@ pub trait Replacement {
     /// Bytes held, the slab's included.
     fn bytes_held(&self) -> usize {
         self.slab().memory_bytes()
+    }
+
+    /// See [`Policy::stages_in_memory`].
+    fn has_memory_stage(&self) -> bool {
+        false
     }
 
     /// Lines written to the SSD.
@@ -219,6 +227,10 @@ impl<R: Replacement> Policy for R {
 
     fn name(&self) -> &'static str {
         R::NAME
+    }
+
+    fn stages_in_memory(&self) -> bool {
+        self.has_memory_stage()
     }
 
     fn flash_writes(&self) -> u64 {

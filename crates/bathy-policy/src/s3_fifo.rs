@@ -308,6 +308,10 @@ impl<I: KeyIndex> Replacement for S3Fifo<I> {
         }
     }
 
+    fn has_memory_stage(&self) -> bool {
+        self.small_in_ram
+    }
+
     fn lines_written(&self) -> u64 {
         if self.small_in_ram {
             self.main_insertions

@@ -2,7 +2,7 @@
 
 use bathy_policy::admission::NHitOptions;
 use bathy_policy::{
-    Access, Admission, AdmissionChain, EvictionSink, NHit, Policy, PolicyKind, PolicyVisitor, WriteBudget,
+    Access, Admission, AdmissionChain, EvictionSink, NHit, Policy, PolicyVisitor, WriteBudget,
 };
 
 use super::counts::{EngineCounts, Parts};
@@ -35,7 +35,7 @@ impl PolicyVisitor for Make {
 
     fn visit<P: Policy + Send + 'static>(self, policy: P) -> Self::Output {
         let (options, capacity) = (self.options, policy.capacity());
-        let staged = options.policy == PolicyKind::S3Fifo && options.policy_options.s3_fifo.small_in_ram;
+        let staged = policy.stages_in_memory();
         Box::new(Engine {
             policy,
             admission: admission(options.admission, capacity, self.miniature.rate),
@@ -208,7 +208,12 @@ impl<P: Policy> Engine<P> {
             return piece.bytes();
         }
         let fetched = self.lines.bytes_of(missing);
-        if resident || self.insert(piece, fetched) {
+        let kept = if resident {
+            self.admission.admit_update(piece.time_ns, fetched as u64)
+        } else {
+            self.insert(piece, fetched)
+        };
+        if kept {
             self.lines.fill(id, missing);
             self.lines.counts().backing_read_bytes += fetched;
         } else {
@@ -230,18 +235,28 @@ impl<P: Policy> Engine<P> {
             };
         }
         let resident = self.policy.touch(u64::from(id));
-        let allocate = self.write_mode == WriteMode::Allocate;
-        if resident || (allocate && self.insert(piece, f64::from(piece.bytes()))) {
-            // A sub-block that is written in part stays as valid as it was: the write is applied to the copy.
-            let covered = piece.covered(self.lines.fetch_shift);
-            let kept = covered | (piece.touched(self.lines.fetch_shift) & self.lines.valid.get(id));
+        let bytes_hit = if resident { piece.bytes() } else { 0 };
+        // A sub-block that is written in part stays as valid as it was: the write is applied to the copy.
+        let covered = piece.covered(self.lines.fetch_shift);
+        let kept = covered | (piece.touched(self.lines.fetch_shift) & self.lines.valid.get(id));
+        let written = f64::from(piece.bytes()).min(self.lines.bytes_of(kept));
+        let stays = if resident {
+            self.admission.admit_update(piece.time_ns, written as u64)
+        } else {
+            self.write_mode == WriteMode::Allocate && self.insert(piece, f64::from(piece.bytes()))
+        };
+        if stays {
             self.lines.valid.add(id, covered);
-            if self.lines.is_on_flash(id) && kept != 0 {
-                let bytes = f64::from(piece.bytes()).min(self.lines.bytes_of(kept));
-                self.lines.counts().flash_write_bytes += bytes;
+            if self.lines.is_on_flash(id) {
+                self.lines.counts().flash_write_bytes += written;
             }
+        } else if resident {
+            // What cannot be written must not be served.
+            self.policy.remove(u64::from(id));
+            self.lines.drop_line(id);
+            self.lines.counts().refused += 1.0;
         }
-        if resident { piece.bytes() } else { 0 }
+        bytes_hit
     }
 
     fn count(&mut self, piece: &Piece, bytes_hit: u32) {

@@ -292,6 +292,46 @@ fn memory_grows_by_little_more_than_a_hundred_bytes_a_line() {
     }
 }
 
+/// Fills, fills of missing parts and updates of cached lines are paid alike, whatever the policy stages in memory.
+#[test]
+fn a_write_budget_bounds_all_that_is_written_to_flash() {
+    let requests = requests();
+    let day_ns = 86_400_000_000_000.0;
+    let days = (requests[requests.len() - 1].time_ns - requests[0].time_ns) as f64 / day_ns;
+    let mut bounded = 0;
+    for (policy, small_in_ram) in [
+        (PolicyKind::Lru, false),
+        (PolicyKind::S3Fifo, false),
+        (PolicyKind::S3Fifo, true),
+    ] {
+        for fetch in [4096, 65_536] {
+            let mut options = options(policy, 65_536, fetch);
+            options.policy_options.s3_fifo.small_in_ram = small_in_ram;
+            let sizes = [20, 200];
+            let free = run(options, &sizes);
+            for budget in [1u64 << 20, 16 << 20, 64 << 20] {
+                options.admission.write_budget_bytes_per_day = Some(budget);
+                for (free, paid) in free.iter().zip(run(options, &sizes)) {
+                    let bound = budget as f64 * (1.0 + days);
+                    assert!(paid.counts.flash_write_bytes <= bound, "{policy} {budget}");
+                    bounded += u32::from(free.counts.flash_write_bytes > bound);
+                }
+            }
+        }
+    }
+    assert!(bounded > 20, "the budget was felt {bounded} times");
+}
+
+#[test]
+fn a_cache_of_one_line_has_no_stage_in_memory() {
+    let mut options = options(PolicyKind::S3Fifo, 4096, 4096);
+    options.policy_options.s3_fifo.small_in_ram = true;
+    let counts = One::new(options, 1).after(io(0, 4096, false));
+    assert_eq!(counts.flash_write_bytes, 4096.0);
+    let counts = One::new(options, 2).after(io(0, 4096, false));
+    assert_eq!(counts.flash_write_bytes, 0.0);
+}
+
 #[test]
 fn a_large_request_is_simulated_in_parts() {
     let mut sweep = EngineSweep::new(options(PolicyKind::Lru, 4096, 4096), &[100], Fidelity::Full);

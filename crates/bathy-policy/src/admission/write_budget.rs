@@ -24,7 +24,7 @@ pub struct WriteBudget {
 
 impl WriteBudget {
     /// A budget of `bytes_per_day`, of which at most `burst_bytes` can be saved up; the bucket starts full.
-    /// Over any span of `d` days at most `bytes_per_day * d + burst_bytes` are admitted.
+    /// Over any span of `d` days at most `bytes_per_day * d + burst_bytes` are admitted, new lines and changes together.
     pub fn new(bytes_per_day: u64, burst_bytes: u64) -> Self {
         let burst = u128::from(burst_bytes) * NS_PER_DAY;
         Self {
@@ -36,8 +36,8 @@ impl WriteBudget {
     }
 }
 
-impl Admission for WriteBudget {
-    fn admit(&mut self, _key: u64, time_ns: u64, bytes: u64) -> bool {
+impl WriteBudget {
+    fn pay(&mut self, time_ns: u64, bytes: u64) -> bool {
         // Time that goes back, as it does between merged traces, adds nothing and is not counted twice.
         let filled_at_ns = self.filled_at_ns.unwrap_or(time_ns);
         let elapsed_ns = time_ns.saturating_sub(filled_at_ns);
@@ -50,6 +50,16 @@ impl Admission for WriteBudget {
             self.tokens -= price;
         }
         affordable
+    }
+}
+
+impl Admission for WriteBudget {
+    fn admit(&mut self, _key: u64, time_ns: u64, bytes: u64) -> bool {
+        self.pay(time_ns, bytes)
+    }
+
+    fn admit_update(&mut self, time_ns: u64, bytes: u64) -> bool {
+        self.pay(time_ns, bytes)
     }
 
     fn name(&self) -> &'static str {
