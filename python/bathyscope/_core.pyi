@@ -131,6 +131,7 @@ class _PassReportDict(TypedDict, total=False):
     records_ignored: int
     records_bad: int
     events_out_of_order: int
+    overlapping_files: list[str]
     bytes_read: int
     first_errors: list[str]
     time_ns_range: tuple[int, int] | None

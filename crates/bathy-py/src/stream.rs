@@ -87,7 +87,12 @@ struct Totals {
     bytes_read: u64,
     first_errors: Vec<String>,
     time_ns_range: Option<(u64, u64)>,
+    /// Of the first files that begin before others given earlier end.
+    overlaps: Vec<String>,
 }
+
+/// Overlaps of files that are told.
+const MOST_OVERLAPS: usize = 10;
 
 impl Totals {
     fn add(&mut self, reader: &(dyn TraceReader + Send)) {
@@ -103,6 +108,11 @@ impl Totals {
                 .iter()
                 .map(|error| format!("{}: {error}", reader.path().display())),
         );
+        if let (Some((_, end)), Some((start, _))) = (self.time_ns_range, report.time_ns_range) {
+            if start < end && self.overlaps.len() < MOST_OVERLAPS {
+                self.overlaps.push(reader.path().display().to_string());
+            }
+        }
         self.time_ns_range = match (self.time_ns_range, report.time_ns_range) {
             (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
             (a, b) => a.or(b),
@@ -254,6 +264,7 @@ impl Reading {
         dict.set_item("records_ignored", self.totals.records_ignored)?;
         dict.set_item("records_bad", self.totals.records_bad)?;
         dict.set_item("events_out_of_order", self.totals.events_out_of_order)?;
+        dict.set_item("overlapping_files", &self.totals.overlaps)?;
         dict.set_item("bytes_read", self.totals.bytes_read)?;
         dict.set_item("first_errors", &self.totals.first_errors)?;
         dict.set_item("time_ns_range", self.totals.time_ns_range)?;

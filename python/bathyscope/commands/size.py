@@ -318,6 +318,12 @@ def _caveats(ask: _Ask, request: CurveRequest, rows: list[CurvePoint], found: Tr
             "survive; life and cost are of the flash"
         )
         caveats.append(CaveatView("small_queue_in_memory", "note", text))
+    if found.overlapping_files:
+        text = (
+            f"{found.overlapping_files[0]} begins before the files given earlier end; files are read one after the "
+            "other, so curves that rest on several of them see their I/Os in another order than the cluster did"
+        )
+        caveats.append(CaveatView("overlapping_files", "doubt", text))
     if found.out_of_order > LARGEST_DISORDER * found.events:
         text = (
             f"{found.out_of_order:,} of {found.events:,} I/Os are earlier than the one before them; they were "

@@ -73,7 +73,7 @@ class TraceReport:
 
     `out_of_order` counts events that are earlier than the one before them in the same file. `latency_ns` and
     `latency_counts` are (n,), empty when the trace has no latencies. `request_bytes_p99` is the length that 99 % of the
-    requests do not exceed, to 1.6 %.
+    requests do not exceed, to 1.6 %. `overlapping_files` are the first ten that begin before others given earlier end.
     """
 
     events: int
@@ -84,6 +84,7 @@ class TraceReport:
     first_errors: tuple[str, ...] = ()
     request_bytes_p99: float = 0.0
     out_of_order: int = 0
+    overlapping_files: tuple[str, ...] = ()
 
     @property
     def duration_s(self) -> float:
@@ -110,6 +111,8 @@ class TraceFiles:
                 )
             if not path.is_file():
                 raise UsageError(f"{path} is not a file")
+        if len({path.resolve() for path in paths}) < len(paths):
+            raise UsageError("a trace is given twice", hint="each file is read once, in the order given")
         if trace_format is not None and trace_format not in mrc.trace_formats():
             raise UsageError(
                 f"there is no trace format '{trace_format}'", hint="there are: " + " ".join(mrc.trace_formats())
@@ -154,6 +157,7 @@ class TraceFiles:
             tuple(report["first_errors"]),
             request_bytes_p99=report["request_bytes_p99"],
             out_of_order=report["events_out_of_order"],
+            overlapping_files=tuple(report["overlapping_files"]),
         )
 
     def group_name(self, number: int, name: str | None) -> str:

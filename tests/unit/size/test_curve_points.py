@@ -329,3 +329,21 @@ def test_a_grid_increases_and_ends_where_everything_fits(
     for size in extra:
         if line <= size < lines * line:
             assert size // line in grid
+
+
+def test_files_that_overlap_in_time_are_told_and_those_that_follow_are_not(tmp_path: Path) -> None:
+    early = write_csv(tmp_path / "early.csv", [(time, "read", 0, LINE, "a") for time in range(1000)])
+    late = write_csv(tmp_path / "late.csv", [(time, "read", 0, LINE, "a") for time in range(1000, 2000)])
+    request = CurveRequest(line_bytes=(LINE,))
+    _, found = curve_points(TraceFiles([early, late]), request)
+    assert found.overlapping_files == ()
+    _, found = curve_points(TraceFiles([late, early]), request)
+    assert found.overlapping_files == (str(early),)
+
+
+def test_a_file_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "once.csv", [(1, "read", 0, LINE, "a")])
+    (tmp_path / "again.csv").symlink_to(path)
+    for other in (path, tmp_path / "again.csv", tmp_path / "." / "once.csv"):
+        with pytest.raises(UsageError, match="twice"):
+            TraceFiles([path, other])
