@@ -6,6 +6,7 @@
 //! * [`groups`] does so for many groups and line sizes at once, [`parallel`] with several threads.
 //! * [`simulate`] runs any policy over line numbers, in full or in miniature.
 //! * [`engine`] runs any policy as the cache engine does: sub-blocks, fetch size, admission, write mode.
+//! * [`flow`] runs all of these in several threads.
 //!
 //! The simulated policy is the code that ships: it comes from `bathy-policy`.
 //!
