@@ -1,5 +1,9 @@
 //! Miss-ratio curves as they leave the crate.
 
+/// Noise that raw must undercut adjusted by before it is chosen: the noise of either is itself known from eight lanes
+/// only, to about a quarter, and with stratified samples the adjusted estimate is the better one by default.
+const RAW_MUST_BE_BELOW: f64 = 0.6;
+
 /// The two estimates that one sample gives, and which one to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Estimate {
@@ -13,6 +17,15 @@ pub enum Estimate {
 }
 
 impl Estimate {
+    /// The estimate to use, by the standard errors of both.
+    pub(crate) fn of_stderr(raw: f64, adjusted: f64) -> Self {
+        if raw < RAW_MUST_BE_BELOW * adjusted {
+            Self::Raw
+        } else {
+            Self::Adjusted
+        }
+    }
+
     /// The name in results.
     pub fn name(self) -> &'static str {
         match self {

@@ -12,8 +12,10 @@ mod split;
 use bathy_policy::{PolicyKind, PolicyOptions, visit_policy};
 
 use self::cache::{Consume, Make};
+use self::counts::Totals;
 pub use self::counts::{EngineCounts, MAX_WINDOWS, OpCounts, Windows};
 use self::split::{Piece, Splitter};
+use crate::curve::Estimate;
 use crate::flow::{Flow, Worker};
 use crate::hash::DEFAULT_STRATA_BITS;
 use crate::lines::{Io, LineSize};
@@ -221,15 +223,63 @@ impl EngineSweep {
         self.splitter.memory_bytes() + engines
     }
 
-    /// The results, scaled to the whole trace, in the order of the sizes.
+    /// The results, of the whole trace, in the order of the sizes.
     pub fn results(&self) -> Vec<EngineResult> {
-        self.engines.iter().map(|engine| engine.result()).collect()
+        let totals = whole(self.splitter.totals());
+        let estimate = self.estimate(&totals);
+        let results = self.engines.iter().map(|engine| {
+            let mut result = engine.result();
+            if let Some(parts) = engine.parts() {
+                result.counts = result.counts.toward(&totals, estimate);
+                result.read_hit_stderr = if estimate == Estimate::Raw {
+                    parts.raw_stderr()
+                } else {
+                    parts.adjusted_stderr(totals[0].requests as f64 * result.rate)
+                };
+            }
+            result
+        });
+        results.collect()
     }
 
-    /// The counts of each window up to the last that was seen, scaled, for each size. One window without windows.
+    /// The counts of each window up to the last that was seen, for each size. One window without windows.
     pub fn windows(&self) -> Vec<Vec<EngineCounts>> {
-        self.engines.iter().map(|engine| engine.windows()).collect()
+        let totals = self.splitter.totals();
+        let estimate = self.estimate(&whole(totals));
+        let sizes = self.engines.iter().map(|engine| {
+            let mut windows = engine.windows();
+            if engine.parts().is_some() {
+                for (window, totals) in windows.iter_mut().zip(totals) {
+                    *window = window.toward(totals, estimate);
+                }
+            }
+            windows
+        });
+        sizes.collect()
     }
+
+    /// The estimate whose parts agree better, one for all sizes.
+    fn estimate(&self, totals: &Totals) -> Estimate {
+        let (mut raw, mut adjusted) = (0.0, 0.0);
+        for engine in &self.engines {
+            if let Some(parts) = engine.parts() {
+                raw += parts.raw_stderr();
+                adjusted += parts.adjusted_stderr(totals[0].requests as f64 * engine.result().rate);
+            }
+        }
+        Estimate::of_stderr(raw, adjusted)
+    }
+}
+
+fn whole(windows: &[Totals]) -> Totals {
+    let mut whole = Totals::default();
+    for window in windows {
+        for (sum, totals) in whole.iter_mut().zip(window) {
+            sum.requests += totals.requests;
+            sum.bytes += totals.bytes;
+        }
+    }
+    whole
 }
 
 #[cfg(test)]

@@ -2,10 +2,6 @@
 
 use crate::curve::{Estimate, Weighted};
 
-/// Noise that raw must undercut adjusted by before it is chosen: the noise of either is itself known from eight lanes
-/// only, to about a quarter, and with stratified samples the adjusted estimate is the better one by default.
-const RAW_MUST_BE_BELOW: f64 = 0.6;
-
 /// The noise of both estimates and the choice between them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SelfCheck {
@@ -32,15 +28,10 @@ impl SelfCheck {
         let raw_stderr = standard_error(&lanes.iter().map(Weighted::raw).collect::<Vec<_>>());
         let adjusted_stderr = standard_error(&lanes.iter().map(Weighted::adjusted).collect::<Vec<_>>());
         let (raw, adjusted): (f64, f64) = (raw_stderr.iter().sum(), adjusted_stderr.iter().sum());
-        let estimate = if raw < RAW_MUST_BE_BELOW * adjusted {
-            Estimate::Raw
-        } else {
-            Estimate::Adjusted
-        };
         Self {
             raw_stderr,
             adjusted_stderr,
-            estimate,
+            estimate: Estimate::of_stderr(raw, adjusted),
         }
     }
 

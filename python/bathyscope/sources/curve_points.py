@@ -405,9 +405,6 @@ def _points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iterator[Cu
     cold = _ratio(counts["read_requests_cold"], counts["read_requests"])[most]
     full = bool(np.all(counts["rate"] >= 1.0))
     distinct = counts["distinct_lines"][most]
-    # The bytes that the sample stands for differ from the true ones by chance, which is known and taken out.
-    sampled_bytes = counts["read_bytes"] + counts["write_bytes"]
-    scale = np.divide(group.reads[1] + group.writes[1], sampled_bytes, out=np.ones_like(hit), where=sampled_bytes > 0)
     fetched = np.divide(
         counts["backing_read_bytes"], counts["read_bytes"], out=np.zeros_like(hit), where=counts["read_bytes"] > 0
     )
@@ -436,7 +433,7 @@ def _points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iterator[Cu
             cold_read_ratio=float(cold),
             fetch_amplification=float(fetched[i]) if group.reads[1] else None,
             write_gap_ratio=_write_gap_ratio(group, line, request),
-            flash_write_bytes=float(counts["flash_write_bytes"][i] * scale[i]),
+            flash_write_bytes=float(counts["flash_write_bytes"][i]),
             duration_s=report.duration_s,
             # A size that was simulated in full is exact beside others that were not; the curve is called by the rest.
             sampled_lines=None if full else int(counts["sampled_lines"][i]),

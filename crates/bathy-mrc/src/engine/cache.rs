@@ -15,9 +15,12 @@ use crate::simulate::Miniature;
 /// An engine of any policy.
 pub(super) trait Consume {
     fn consume(&mut self, pieces: &[Piece]);
+    /// What it counted, scaled by the rate alone.
     fn result(&self) -> EngineResult;
     /// Scaled counts of each window.
     fn windows(&self) -> Vec<EngineCounts>;
+    /// Of a sample, read requests and hits by parts.
+    fn parts(&self) -> Option<&Parts>;
     /// Bytes held.
     fn memory_bytes(&self) -> usize;
 }
@@ -325,7 +328,6 @@ impl<P: Policy> Consume for Engine<P> {
             .counts
             .iter()
             .for_each(|window| counts.add_scaled(window, scale));
-        let full = self.miniature.rate >= 1.0;
         EngineResult {
             size_lines: self.size_lines,
             simulated_lines: self.miniature.capacity_lines,
@@ -333,8 +335,12 @@ impl<P: Policy> Consume for Engine<P> {
             counts,
             sampled_lines: self.first_touches,
             distinct_lines: self.first_touches as f64 * scale,
-            read_hit_stderr: if full { 0.0 } else { self.parts.stderr() },
+            read_hit_stderr: 0.0,
         }
+    }
+
+    fn parts(&self) -> Option<&Parts> {
+        (self.miniature.rate < 1.0).then_some(&self.parts)
     }
 
     fn windows(&self) -> Vec<EngineCounts> {

@@ -1,5 +1,6 @@
 //! What is counted at one cache size: per window of time, in all, and with the error of a sample.
 
+use crate::curve::Estimate;
 use crate::hash::mix64;
 
 /// Windows beyond this many are counted in the last one, so that a wrong clock cannot take all memory.
@@ -94,6 +95,65 @@ pub(super) fn part_of_region(region: u64) -> u8 {
     (mix64(region) >> 61) as u8
 }
 
+/// Requests and bytes of a window, all of them, reads and then writes.
+pub(super) type Totals = [OpTotals; 2];
+
+/// Requests and bytes of one direction, sampled or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct OpTotals {
+    pub(super) requests: u64,
+    pub(super) bytes: u64,
+}
+
+impl OpCounts {
+    /// What the counts of a sample, scaled, say of a trace of so many requests and bytes.
+    fn toward(self, totals: OpTotals, estimate: Estimate) -> Self {
+        let (requests, bytes) = (totals.requests as f64, totals.bytes as f64);
+        // Of what was not sampled at all nothing is known.
+        if self.requests <= 0.0 || self.bytes <= 0.0 {
+            return self;
+        }
+        if estimate == Estimate::Adjusted {
+            let hit = |all: f64, seen: f64, hit: f64| (all - (seen - hit)).clamp(0.0, all);
+            return Self {
+                requests,
+                requests_hit: hit(requests, self.requests, self.requests_hit),
+                requests_cold: self.requests_cold.min(requests),
+                bytes,
+                bytes_hit: hit(bytes, self.bytes, self.bytes_hit),
+            };
+        }
+        Self {
+            requests,
+            requests_hit: self.requests_hit * requests / self.requests,
+            requests_cold: self.requests_cold * requests / self.requests,
+            bytes,
+            bytes_hit: self.bytes_hit * bytes / self.bytes,
+        }
+    }
+}
+
+impl EngineCounts {
+    /// What the counts of a sample, scaled, say of a window of which all requests and bytes are known.
+    ///
+    /// *Raw* trusts the ratios of the sample. *Adjusted* trusts its misses, as `SHARDS_adj` does (Waldspurger et al.,
+    /// FAST'15): what a sample has too many or too few of are above all its hottest lines, and these hit.
+    #[must_use]
+    pub(super) fn toward(mut self, totals: &Totals, estimate: Estimate) -> Self {
+        let bytes = self.reads.bytes + self.writes.bytes;
+        if estimate == Estimate::Raw && bytes > 0.0 {
+            let scale = (totals[0].bytes + totals[1].bytes) as f64 / bytes;
+            self.backing_read_bytes *= scale;
+            self.flash_write_bytes *= scale;
+            self.evictions *= scale;
+            self.refused *= scale;
+        }
+        self.reads = self.reads.toward(totals[0], estimate);
+        self.writes = self.writes.toward(totals[1], estimate);
+        self
+    }
+}
+
 /// Read requests and hits of eight independent parts of a sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Parts {
@@ -110,11 +170,23 @@ impl Parts {
         self.hits[part] += if hit { share } else { 0.0 };
     }
 
+    /// Standard error of what the misses say of `expected` requests in the sample; NaN when nothing was read.
+    pub(super) fn adjusted_stderr(&self, expected: f64) -> f64 {
+        if self.requests.iter().sum::<f64>() <= 0.0 || expected <= 0.0 {
+            return f64::NAN;
+        }
+        let parts = PARTS as f64;
+        let misses = self.requests.iter().zip(&self.hits).map(|(all, hits)| all - hits);
+        let mean = misses.clone().sum::<f64>() / parts;
+        let squares: f64 = misses.map(|misses| (misses - mean).powi(2)).sum();
+        (squares * parts / (parts - 1.0)).sqrt() / expected
+    }
+
     /// Standard error of the ratio of hits to requests; NaN when nothing was read.
     ///
     /// The variance of a ratio estimator (Cochran, Sampling Techniques, 1977, 6.3): residuals of each part against
     /// the common ratio, since the parts differ in their requests as much as in their hits.
-    pub(super) fn stderr(&self) -> f64 {
+    pub(super) fn raw_stderr(&self) -> f64 {
         let whole: f64 = self.requests.iter().sum();
         if whole <= 0.0 {
             return f64::NAN;
@@ -135,11 +207,11 @@ mod tests {
     #[test]
     fn parts_that_agree_have_no_error_and_parts_that_differ_have_one() {
         let mut parts = Parts::default();
-        assert!(parts.stderr().is_nan());
+        assert!(parts.raw_stderr().is_nan());
         for key in 0..4000u64 {
             parts.add(part_of_region(key), 1.0, true);
         }
-        assert!(parts.stderr() < f64::MIN_POSITIVE);
+        assert!(parts.raw_stderr() < f64::MIN_POSITIVE);
         // Independent coin flips: the standard error of a ratio of 1/2 over n is 1/(2 sqrt n).
         let mut coins = Parts::default();
         for key in 0..40_000u64 {
@@ -147,10 +219,43 @@ mod tests {
         }
         let expected = 0.5 / 40_000f64.sqrt();
         assert!(
-            (0.4 * expected..2.0 * expected).contains(&coins.stderr()),
+            (0.4 * expected..2.0 * expected).contains(&coins.raw_stderr()),
             "{}",
-            coins.stderr()
+            coins.raw_stderr()
         );
+    }
+
+    /// A hundredth of the lines takes half of the reads, and the sample has none of these or twice its share.
+    #[test]
+    fn misses_are_trusted_where_a_sample_misses_the_hot_lines() {
+        let truth = 0.5 + 0.5 * 0.2;
+        let totals: Totals = [
+            OpTotals {
+                requests: 10_000,
+                bytes: 40_960_000,
+            },
+            OpTotals::default(),
+        ];
+        for hot in [0.0, 5000.0, 10_000.0] {
+            let requests = 5000.0 + hot;
+            let hits = 1000.0 + hot;
+            let counts = EngineCounts {
+                reads: OpCounts {
+                    requests,
+                    requests_hit: hits,
+                    requests_cold: 500.0,
+                    bytes: requests * 4096.0,
+                    bytes_hit: hits * 4096.0,
+                },
+                ..EngineCounts::default()
+            };
+            let adjusted = counts.toward(&totals, Estimate::Adjusted).reads;
+            assert!((adjusted.requests_hit / adjusted.requests - truth).abs() < 1e-12);
+            assert!((adjusted.bytes_hit / adjusted.bytes - truth).abs() < 1e-12);
+            let raw = counts.toward(&totals, Estimate::Raw).reads;
+            assert!((raw.requests_hit / raw.requests - hits / requests).abs() < 1e-12);
+            assert!((raw.requests - 10_000.0).abs() < 1e-9);
+        }
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use bathy_policy::admission::StreamBypassOptions;
 use bathy_policy::{Admission, StreamBypass};
 
-use super::counts::part_of_region;
+use super::counts::{Totals, part_of_region};
 use super::{EngineOptions, TimedIo};
 use crate::hash::{DEFAULT_STRATA_BITS, SamplingHash};
 use crate::key_ids::{KeyIds, MOST_KEYS};
+use crate::lines::Io;
 use crate::simulate::Fidelity;
 
 /// Pieces that are made before the engines run over them: half a megabyte.
@@ -122,6 +123,8 @@ pub(super) struct Splitter {
     hash: SamplingHash,
     /// It sees every piece, also those that are not sampled: a sample has no streams.
     streams: Option<StreamBypass>,
+    /// Of each window, everything.
+    totals: Vec<Totals>,
 }
 
 impl Splitter {
@@ -145,6 +148,7 @@ impl Splitter {
             region_bits: options.region_bits(),
             hash: SamplingHash::new(salt(fidelity), DEFAULT_STRATA_BITS, options.region_bits()),
             streams,
+            totals: vec![Totals::default()],
         }
     }
 
@@ -189,6 +193,7 @@ impl Splitter {
         let from = out.len();
         let windows = self.options.windows;
         let window = windows.map_or(0, |windows| windows.index(request.time_ns)) as u16;
+        self.count(request.io, window);
         let mut last_region = None;
         loop {
             let (start, end) = lines.peek_range();
@@ -233,6 +238,21 @@ impl Splitter {
         if let Some(last) = out[from..].last_mut() {
             last.flags |= REQUEST_END;
         }
+    }
+
+    fn count(&mut self, io: Io, window: u16) {
+        let window = usize::from(window);
+        if self.totals.len() <= window {
+            self.totals.resize(window + 1, Totals::default());
+        }
+        let totals = &mut self.totals[window][usize::from(io.write)];
+        totals.requests += 1;
+        totals.bytes += u64::from(io.length_bytes);
+    }
+
+    /// Requests and bytes of each window, sampled or not.
+    pub(super) fn totals(&self) -> &[Totals] {
+        &self.totals
     }
 
     /// Bytes held.
