@@ -33,7 +33,7 @@ BLOCK = 4096
 READ_10 = 0x28
 VERSION_1 = 1 << 8
 INTERVAL_US = 100
-BOUND = 0.01
+BOUND = 0.005
 """Distance from the truth, in hit ratio, beyond the half of the 95 % band that the verb gives."""
 
 Floats = npt.NDArray[np.float64]

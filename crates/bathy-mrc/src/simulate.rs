@@ -334,7 +334,7 @@ pub fn simulate_keys(
 /// The fidelity at which a trace of few lines is simulated, and the threshold of its largest sample.
 fn raised(keys: &[u64], sizes_lines: &[u64], fidelity: Fidelity) -> (Fidelity, u64) {
     let (_, threshold) = plan(sizes_lines, fidelity);
-    if fidelity == Fidelity::Full || threshold == u64::MAX {
+    if fidelity == Fidelity::Full {
         return (fidelity, threshold);
     }
     let mut renumber = Renumber::new(fidelity, threshold);
@@ -408,5 +408,33 @@ mod tests {
             .sum::<f64>()
             / 10.0;
         assert!(error < 0.02, "{error}");
+    }
+
+    #[test]
+    fn a_small_trace_is_simulated_at_a_high_rate_at_every_size() {
+        let keys = trace();
+        let fidelity = Fidelity::Miniature {
+            rate: 0.01,
+            min_lines: 500,
+            salt: 1,
+        };
+        // The first needs all of the trace for 500 lines, which says nothing of what the others need.
+        for sizes in [vec![400, 5000, 19_000], vec![5000, 19_000]] {
+            let simulation = simulate_keys(
+                &keys,
+                PolicyKind::Lru,
+                &PolicyOptions::default(),
+                &sizes,
+                fidelity,
+                2,
+            );
+            let distinct = simulation.distinct_keys;
+            assert!(
+                simulation
+                    .sizes
+                    .iter()
+                    .all(|size| size.rate * distinct > 0.9 * MIN_SAMPLED_LINES)
+            );
+        }
     }
 }
