@@ -39,7 +39,7 @@ pub struct AdmissionOptions {
     pub n_hit: Option<u8>,
     /// Runs longer than this many bytes go past.
     pub stream_cutoff_bytes: Option<u64>,
-    /// Bytes a day that may enter; a day's worth can be saved up.
+    /// Bytes a day that may be written to flash, new lines and changes together; a day's worth can be saved up.
     pub write_budget_bytes_per_day: Option<u64>,
 }
 

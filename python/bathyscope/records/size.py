@@ -46,5 +46,9 @@ class CurvePoint(Record):
         "nothing is written or writes never enter the cache"
     )
     flash_write_bytes: float = column("bytes written to flash over the window", unit="bytes")
+    write_budget_bytes_per_day: float | None = column(
+        "what admission lets be written to flash in a day, of which a day's worth can be saved up; empty if unbounded",
+        unit="bytes",
+    )
     duration_s: float = column("length of the window in the trace's own time; 0 when the trace has none", unit="s")
     sampled_lines: int | None = column("lines that the estimate rests on; empty when it is exact")

@@ -434,6 +434,7 @@ def _points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iterator[Cu
             fetch_amplification=float(fetched[i]) if group.reads[1] else None,
             write_gap_ratio=_write_gap_ratio(group, line, request),
             flash_write_bytes=float(counts["flash_write_bytes"][i]),
+            write_budget_bytes_per_day=request.admission.write_budget_bytes_per_day,
             duration_s=report.duration_s,
             # A size that was simulated in full is exact beside others that were not; the curve is called by the rest.
             sampled_lines=None if full else int(counts["sampled_lines"][i]),
@@ -482,6 +483,7 @@ def _window_points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iter
             # The first pass does not know windows.
             write_gap_ratio=None,
             flash_write_bytes=float(counts["flash_write_bytes"][i, w]),
+            write_budget_bytes_per_day=request.admission.write_budget_bytes_per_day,
             duration_s=min(window_ns / 1e9, max(0.0, report.duration_s - w * window_ns / 1e9)),
             sampled_lines=None if full else int(totals["sampled_lines"][i]),
         )

@@ -64,8 +64,16 @@ def _curve_rows(points: pa.Table) -> list[list[CurvePoint]]:
     return [sorted(rows, key=lambda row: row.size_bytes) for rows in curves.values()]
 
 
+def _flash_write_bytes_per_day(row: CurvePoint) -> float | None:
+    """Return what is written in a day: no more than the budget, whose saved part a short trace would extrapolate."""
+    if row.duration_s <= 0:
+        return row.write_budget_bytes_per_day
+    per_day = row.flash_write_bytes * DAY_S / row.duration_s
+    return per_day if row.write_budget_bytes_per_day is None else min(per_day, row.write_budget_bytes_per_day)
+
+
 def _size_point(row: CurvePoint, question: SizeQuestion) -> SizePoint:
-    per_day = row.flash_write_bytes * DAY_S / row.duration_s if row.duration_s > 0 else None
+    per_day = _flash_write_bytes_per_day(row)
     mean = p99 = None
     if question.hit is not None and question.miss is not None and row.read_requests > 0:
         mean = mixed_mean_ns(question.hit, question.miss, row.read_hit_ratio)

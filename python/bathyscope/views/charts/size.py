@@ -128,7 +128,7 @@ def stability(finding: SizeFinding, theme: Theme = LIGHT) -> Drawing:
         scale=alt.Scale(domain=[0, 1]),
         axis=alt.Axis(labelExpr=PERCENT_LABEL, title="reads that hit", tickCount=5),
     )
-    opacity = alt.Opacity("judged:N", scale=alt.Scale(domain=[False, True], range=[0.25, 1.0]), legend=None)
+    opacity = alt.condition("datum.judged", alt.value(1.0), alt.value(0.25))
     tooltip = [alt.Tooltip("window:O"), alt.Tooltip("label:N", title="hits")]
     chart = (
         alt.Chart(named_rows())

@@ -29,6 +29,7 @@ def _row(**changes: Any) -> CurvePoint:
         "read_hit_ratio": 0.5, "read_hit_ratio_low": 0.49, "read_hit_ratio_high": 0.51, "read_byte_hit_ratio": 0.4,
         "write_hit_ratio": 0.3, "cold_read_ratio": 0.1, "fetch_amplification": 1.2, "write_gap_ratio": 0.0,
         "flash_write_bytes": float(GIB), "duration_s": 86400.0, "sampled_lines": None,
+        "write_budget_bytes_per_day": None,
     }  # fmt: skip
     hit = changes.get("read_hit_ratio", 0.5)
     base["flash_bytes"] = changes.get("size_bytes", GIB)
@@ -349,3 +350,12 @@ def test_a_short_life_is_told_in_days() -> None:
     advice = build(to_table(CurvePoint, rows), _question(endurance=Endurance(drive_writes_per_day=1.0))).advice
     # The knee is 1 GiB or 2 GiB; 1,825 drive writes at 500 GiB a day are 3.65 days for each GiB.
     assert any(reason in {"the flash would live 4 days", "the flash would live 7 days"} for reason in advice.reasons)
+
+
+def test_a_short_trace_does_not_extrapolate_what_a_budget_saved_up() -> None:
+    # Two hours in which the budget of a day was spent: twelve times as much a day, which it would never let pass.
+    spent = {"flash_write_bytes": float(GIB), "duration_s": 7200.0}
+    for budget, expected in ((None, 12.0 * GIB), (float(GIB), float(GIB)), (100.0 * GIB, 12.0 * GIB)):
+        points = to_table(CurvePoint, [_row(**spent, write_budget_bytes_per_day=budget)])
+        (curve,) = build(points, _question(duration_s=7200.0)).curves
+        assert curve.points[0].flash_write_bytes_per_day == expected
