@@ -56,11 +56,6 @@ impl GroupedProfiles {
         &self.profiles
     }
 
-    /// Gives the profiles away.
-    pub fn into_profiles(self) -> BTreeMap<u32, Profile> {
-        self.profiles
-    }
-
     /// Joins the groups of the piece of trace that follows; see [`Profile::join`].
     pub fn join(&mut self, later: Self) {
         for (group, profile) in later.profiles {
@@ -143,9 +138,10 @@ impl LineSweep {
         &self.sets
     }
 
-    /// Gives the sets away.
-    pub fn into_sets(self) -> Vec<GroupedProfiles> {
-        self.sets
+    /// Gives the profiles away, in the order of the line sizes and by group number; what comes later makes new ones.
+    pub fn take_profiles(&mut self) -> Vec<(LineSize, BTreeMap<u32, Profile>)> {
+        let take = |set: &mut GroupedProfiles| (set.line, std::mem::take(&mut set.profiles));
+        self.sets.iter_mut().map(take).collect()
     }
 
     /// Bytes held.

@@ -3,6 +3,7 @@
 use crate::curve::Weighted;
 use crate::hash::mix64;
 use crate::histogram::DistanceHistogram;
+use crate::profile::Ops;
 use crate::stack::{LruStack, WARM_AHEAD};
 use crate::tracker::{TrackerOptions, scale};
 
@@ -13,7 +14,7 @@ pub const LANES: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum LaneStep {
     /// It was referenced, and stands for so many references.
-    Touch(u64, f64),
+    Touch { key: u64, weight: f64, write: bool },
     /// It left the sample.
     Leave(u64),
 }
@@ -24,7 +25,8 @@ pub(crate) struct Lanes {
     salt: u64,
     group_bits: u32,
     stacks: Vec<LruStack>,
-    histograms: Vec<DistanceHistogram>,
+    /// Of each lane, reads and writes.
+    histograms: Vec<[DistanceHistogram; 2]>,
 }
 
 impl Lanes {
@@ -33,7 +35,7 @@ impl Lanes {
             salt: options.salt,
             group_bits: options.group_bits,
             stacks: vec![LruStack::new(); LANES],
-            histograms: vec![DistanceHistogram::new(options.resolution()); LANES],
+            histograms: vec![[0, 1].map(|_| DistanceHistogram::new(options.resolution())); LANES],
         }
     }
 
@@ -41,15 +43,15 @@ impl Lanes {
     pub(crate) fn follow(&mut self, steps: &[LaneStep]) {
         for steps in steps.chunks(WARM_AHEAD) {
             for step in steps {
-                if let &LaneStep::Touch(key, _) = step {
+                if let &LaneStep::Touch { key, .. } = step {
                     self.stacks[self.lane_of(key)].warm(std::iter::once(key));
                 }
             }
             for &step in steps {
                 match step {
-                    LaneStep::Touch(key, weight) => {
+                    LaneStep::Touch { key, weight, write } => {
                         let (lane, distance) = self.access(key, weight);
-                        self.histograms[lane].add_option(distance, weight * LANES as f64);
+                        self.histograms[lane][usize::from(write)].add_option(distance, weight * LANES as f64);
                     }
                     LaneStep::Leave(key) => {
                         let lane = self.lane_of(key);
@@ -71,13 +73,14 @@ impl Lanes {
     }
 
     /// A first touch was a reuse at a distance in a lane of the piece before.
-    pub(crate) fn resolve(&mut self, lane: usize, distance: u64, weight: f64) {
-        self.histograms[lane].move_from_cold(distance, weight * LANES as f64);
+    pub(crate) fn resolve(&mut self, lane: usize, distance: u64, weight: f64, write: bool) {
+        self.histograms[lane][usize::from(write)].move_from_cold(distance, weight * LANES as f64);
     }
 
     /// Adds what the piece that follows has recorded.
     pub(crate) fn merge(&mut self, later: &Self) {
-        for (mine, theirs) in self.histograms.iter_mut().zip(&later.histograms) {
+        let theirs = later.histograms.iter().flatten();
+        for (mine, theirs) in self.histograms.iter_mut().flatten().zip(theirs) {
             mine.merge(theirs);
         }
     }
@@ -91,13 +94,24 @@ impl Lanes {
         }
     }
 
-    /// What each lane alone says of each size, for a trace of `total` references.
-    pub(crate) fn weighted(&self, sizes_lines: &[u64], total: f64) -> Vec<Weighted> {
-        let of_lane = |lane: &DistanceHistogram| Weighted {
-            misses: lane.miss_weights(sizes_lines),
-            cold: lane.cold(),
-            sampled: lane.total(),
-            total,
+    /// What each lane alone says of each size, for `total` references to lines by these operations.
+    pub(crate) fn weighted(&self, sizes_lines: &[u64], ops: Ops, total: f64) -> Vec<Weighted> {
+        let of_lane = |lane: &[DistanceHistogram; 2]| {
+            let mut sum = Weighted {
+                misses: vec![0.0; sizes_lines.len()],
+                ..Weighted::default()
+            };
+            for (histogram, counts) in lane.iter().zip([ops != Ops::Writes, ops != Ops::Reads]) {
+                if counts {
+                    sum.add(&Weighted {
+                        misses: histogram.miss_weights(sizes_lines),
+                        cold: histogram.cold(),
+                        sampled: histogram.total(),
+                        total: 0.0,
+                    });
+                }
+            }
+            Weighted { total, ..sum }
         };
         self.histograms.iter().map(of_lane).collect()
     }
@@ -114,7 +128,8 @@ impl Lanes {
     /// Bytes held.
     pub(crate) fn memory_bytes(&self) -> usize {
         let stacks: usize = self.stacks.iter().map(LruStack::memory_bytes).sum();
-        let histograms: usize = self.histograms.iter().map(DistanceHistogram::memory_bytes).sum();
+        let histograms = self.histograms.iter().flatten();
+        let histograms: usize = histograms.map(DistanceHistogram::memory_bytes).sum();
         stacks + histograms
     }
 }
@@ -143,7 +158,12 @@ mod tests {
     #[test]
     fn a_key_that_left_is_a_first_touch_again() {
         let mut lanes = Lanes::new(&TrackerOptions::new(Sampling::Size(100)));
-        lanes.follow(&[LaneStep::Touch(5, 1.0), LaneStep::Touch(5, 1.0)]);
+        let touch = LaneStep::Touch {
+            key: 5,
+            weight: 1.0,
+            write: false,
+        };
+        lanes.follow(&[touch, touch]);
         assert_eq!(lanes.access(5, 1.0).1, Some(0));
         lanes.follow(&[LaneStep::Leave(5)]);
         assert_eq!(lanes.access(5, 1.0).1, None);

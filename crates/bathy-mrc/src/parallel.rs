@@ -239,7 +239,12 @@ mod tests {
                                 assert_eq!(curves[0], curves[1], "{unit:?} {ops:?} round {round}");
                             }
                         }
-                        assert_eq!(one.self_check(&sizes).stderr(), other.self_check(&sizes).stderr());
+                        for ops in [Ops::All, Ops::Reads, Ops::Writes] {
+                            assert_eq!(
+                                one.self_check(&sizes, ops).stderr(),
+                                other.self_check(&sizes, ops).stderr()
+                            );
+                        }
                     }
                     // What follows finds all in the same state.
                     for profile in &mut profiles {

@@ -1,7 +1,7 @@
 //! Where each key was last accessed: the lookup half of the LRU stack.
 
 const EMPTY: u32 = u32::MAX;
-const INITIAL_SLOTS: usize = 1024;
+const FIRST_SLOTS: usize = 16;
 
 /// The most positions that an order may have.
 pub(crate) const MAX_POSITIONS: usize = EMPTY as usize;
@@ -24,16 +24,14 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// No key, and room for positions below `positions`.
-    pub(crate) fn new(positions: usize) -> Self {
-        let mut places = Self {
+    /// No key and no memory; [`Places::renumber`] makes room for positions, and with it for keys.
+    pub(crate) fn new() -> Self {
+        Self {
             slots: Vec::new(),
             shift: 0,
-            slot_at: vec![0; positions],
+            slot_at: Vec::new(),
             len: 0,
-        };
-        places.set_slots(INITIAL_SLOTS);
-        places
+        }
     }
 
     /// Puts `key` at `head` and returns where it was, or `None` at its first touch. The key that already is the last
@@ -106,6 +104,9 @@ impl Places {
     /// misses overlap, which those of successive touches cannot. Worth it for keys that are about to be touched.
     #[inline]
     pub(crate) fn warm(&self, keys: impl Iterator<Item = u64>) {
+        if self.slots.is_empty() {
+            return;
+        }
         let touched = keys.fold(0u32, |sum, key| {
             sum.wrapping_add(self.slots[self.home(key)].position)
         });
@@ -149,6 +150,9 @@ impl Places {
 
     /// Renumbers the live positions from zero, in their order; from then on there are `positions` of them.
     pub(crate) fn renumber(&mut self, live: impl Iterator<Item = usize>, positions: usize) {
+        if self.slots.is_empty() {
+            self.set_slots(FIRST_SLOTS);
+        }
         let mut order: Vec<u32> = live.map(|position| self.slot_at[position]).collect();
         for (position, &slot) in order.iter().enumerate() {
             self.slots[slot as usize].position = position as u32;
@@ -165,6 +169,9 @@ impl Places {
     }
 
     fn find(&self, key: u64) -> Option<usize> {
+        if self.slots.is_empty() {
+            return None;
+        }
         let mut index = self.home(key);
         loop {
             let slot = self.slots[index];

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::curve::{Curve, Weighted};
+use crate::curve::{Curve, Estimate, Weighted};
 use crate::items::Items;
 use crate::lanes::{LaneStep, Lanes};
 use crate::lines::{Io, LineSize};
@@ -196,7 +196,7 @@ impl Profile {
                 for sampled in sampled.chunks(WARM_AHEAD) {
                     self.tracker.warm(sampled.iter().map(|&(key, _)| key));
                     for &(key, hash) in sampled {
-                        if let Some(touch) = self.sampled(key, hash) {
+                        if let Some(touch) = self.sampled(key, hash, false) {
                             self.recorder.key(key, touch.distance, touch.weight);
                         }
                     }
@@ -222,9 +222,13 @@ impl Profile {
 
     /// Touches a key that was in the sample when it was hashed; `None` when it no longer is.
     #[inline]
-    fn sampled(&mut self, key: u64, hash: u64) -> Option<Touch> {
+    fn sampled(&mut self, key: u64, hash: u64, write: bool) -> Option<Touch> {
         let touch = self.tracker.touch_hashed(key, hash)?;
-        self.steps.push(LaneStep::Touch(key, touch.weight));
+        self.steps.push(LaneStep::Touch {
+            key,
+            weight: touch.weight,
+            write,
+        });
         if self.tracker.has_left() {
             self.steps.extend(self.tracker.take_left().map(LaneStep::Leave));
         }
@@ -234,7 +238,7 @@ impl Profile {
     #[inline]
     fn sampled_line(&mut self, open: &mut OpenPart, line: SampledLine) {
         let region = line.key >> self.tracker.options().group_bits;
-        let Some(touch) = self.sampled(line.key, line.hash) else {
+        let Some(touch) = self.sampled(line.key, line.hash, line.write) else {
             return;
         };
         if (open.request, open.region) != (line.request, region) {
@@ -373,7 +377,7 @@ impl Profile {
                 };
                 self.recorder.resolve(&first, distance, weight);
                 if let (Some(lanes), Some((lane, Some(distance)))) = (&mut self.lanes, lane) {
-                    lanes.resolve(lane, distance, weight);
+                    lanes.resolve(lane, distance, weight, first.write);
                 }
             }
         }
@@ -404,16 +408,21 @@ impl Profile {
 
     /// The curve of one unit and direction, by the estimate that [`Profile::self_check`] chooses.
     pub fn curve(&self, sizes_lines: &[u64], unit: Unit, ops: Ops) -> Curve {
-        let estimate = self.self_check(sizes_lines).estimate;
+        let estimate = self.self_check(sizes_lines, ops).estimate;
         self.weighted(sizes_lines, unit, ops).curve(sizes_lines, estimate)
     }
 
-    /// How far eight sub-samples agree, at each size, under either estimate.
-    pub fn self_check(&self, sizes_lines: &[u64]) -> SelfCheck {
+    /// How far eight sub-samples agree on the references to lines by these operations, at each size, under either
+    /// estimate.
+    pub fn self_check(&self, sizes_lines: &[u64], ops: Ops) -> SelfCheck {
         let Some(lanes) = &self.lanes else {
-            return SelfCheck::exact(sizes_lines.len());
+            return SelfCheck::exact(sizes_lines.len(), Estimate::Exact);
         };
-        SelfCheck::of_lanes(&lanes.weighted(sizes_lines, self.lines_total(Ops::All) as f64))
+        if self.tracker.rate() >= 1.0 {
+            // The sample has had room for every line so far.
+            return SelfCheck::exact(sizes_lines.len(), Estimate::Adjusted);
+        }
+        SelfCheck::of_lanes(&lanes.weighted(sizes_lines, ops, self.lines_total(ops) as f64))
     }
 }
 

@@ -100,7 +100,7 @@ pub(crate) struct FirstTouch {
     pub(crate) key: u64,
     pub(crate) weight: f64,
     bytes: u32,
-    write: bool,
+    pub(crate) write: bool,
     /// Index of the part in `open_parts`; keys without a request have none.
     part: Option<u32>,
 }

@@ -14,17 +14,26 @@ pub struct SelfCheck {
 }
 
 impl SelfCheck {
-    /// Nothing was sampled.
-    pub(crate) fn exact(sizes: usize) -> Self {
+    /// Everything was tracked.
+    pub(crate) fn exact(sizes: usize, estimate: Estimate) -> Self {
         Self {
             raw_stderr: vec![0.0; sizes],
             adjusted_stderr: vec![0.0; sizes],
-            estimate: Estimate::Exact,
+            estimate,
         }
     }
 
     /// What each lane alone says of the same sizes.
     pub(crate) fn of_lanes(lanes: &[Weighted]) -> Self {
+        if lanes.iter().any(|lane| lane.sampled <= 0.0) {
+            // A lane that has seen nothing says nothing, and the others are too few.
+            let unknown = vec![f64::NAN; lanes.first().map_or(0, |lane| lane.misses.len())];
+            return Self {
+                raw_stderr: unknown.clone(),
+                adjusted_stderr: unknown,
+                estimate: Estimate::Adjusted,
+            };
+        }
         let raw_stderr = standard_error(&lanes.iter().map(Weighted::raw).collect::<Vec<_>>());
         let adjusted_stderr = standard_error(&lanes.iter().map(Weighted::adjusted).collect::<Vec<_>>());
         let (raw, adjusted): (f64, f64) = (raw_stderr.iter().sum(), adjusted_stderr.iter().sum());

@@ -13,7 +13,7 @@ use crate::places::{MAX_POSITIONS, Places};
 use crate::rank::RankTree;
 use crate::run::{FIRST_TOUCH, Run, Searched};
 
-const INITIAL_POSITIONS: usize = 4096;
+const FIRST_POSITIONS: usize = 64;
 
 /// Keys whose table entries are read ahead together.
 pub(crate) const WARM_AHEAD: usize = 64;
@@ -34,11 +34,11 @@ impl Default for LruStack {
 }
 
 impl LruStack {
-    /// An empty stack.
+    /// An empty stack, which takes no memory: there may be very many, of which most see few keys.
     pub fn new() -> Self {
         Self {
-            places: Places::new(INITIAL_POSITIONS),
-            ranks: RankTree::new(INITIAL_POSITIONS),
+            places: Places::new(),
+            ranks: RankTree::new(0),
             run_slots: Vec::new(),
         }
     }
@@ -179,7 +179,7 @@ impl LruStack {
 
     #[cold]
     fn renumber(&mut self, count: usize) {
-        let mut positions = self.ranks.capacity();
+        let mut positions = self.ranks.capacity().max(FIRST_POSITIONS);
         while self.len() * 4 > positions || self.len() + count > positions {
             positions *= 2;
         }
@@ -265,6 +265,17 @@ mod tests {
             assert!(in_runs.keys_oldest_first().eq(single.keys_oldest_first()));
         }
         assert!(plain > 0);
+    }
+
+    #[test]
+    fn an_empty_stack_takes_no_memory_and_one_of_few_keys_little() {
+        let mut stack = LruStack::new();
+        assert_eq!(stack.memory_bytes(), 0);
+        assert!(!stack.contains(1) && !stack.remove(1));
+        stack.warm(0..10);
+        stack.raise(1);
+        assert_eq!((stack.access(2), stack.access(1)), (None, Some(1)));
+        assert!(stack.memory_bytes() < 1024, "{}", stack.memory_bytes());
     }
 
     #[test]

@@ -145,9 +145,10 @@ proptest! {
         let joined = pieces.remove(0);
         let sizes: Vec<u64> = (0..600).collect();
         assert_equal_weights(&whole, &joined, &sizes)?;
-        let (left, right) = (whole.self_check(&sizes), joined.self_check(&sizes));
+        let (left, right) = (whole.self_check(&sizes, Ops::Reads), joined.self_check(&sizes, Ops::Reads));
         prop_assert_eq!(left.estimate, right.estimate);
-        prop_assert!(left.stderr().iter().zip(right.stderr()).all(|(a, b)| (a - b).abs() < 1e-9));
+        let alike = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-9 || (a.is_nan() && b.is_nan());
+        prop_assert!(left.stderr().iter().zip(right.stderr()).all(alike));
         prop_assert_eq!(whole.tracker().tracked(), joined.tracker().tracked());
     }
 

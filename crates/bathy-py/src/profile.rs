@@ -2,7 +2,7 @@
 
 use bathy_mrc::curve::Curve;
 use bathy_mrc::items::{Columns, Items};
-use bathy_mrc::{Ops, parallel};
+use bathy_mrc::{Ops, Unit, parallel};
 use numpy::{PyReadonlyArray1, ToPyArray};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -130,12 +130,16 @@ impl Profile {
         let (unit, ops) = (unit(unit_name)?, ops(ops_name)?);
         let (check, weighted) = py.detach(|| {
             (
-                self.inner.self_check(sizes),
+                self.inner.self_check(sizes, ops),
                 self.inner.weighted(sizes, unit, ops),
             )
         });
         let dict = curve_dict(py, &weighted.curve(sizes, check.estimate))?;
-        dict.set_item("stderr", check.stderr().to_pyarray(py))?;
+        // The sub-samples count references to lines; what they say of requests and bytes is not known.
+        let known = unit == Unit::Lines || self.inner.tracker().is_exact();
+        let unknown = vec![f64::NAN; sizes.len()];
+        let stderr = if known { check.stderr() } else { &unknown };
+        dict.set_item("stderr", stderr.to_pyarray(py))?;
         dict.set_item("misses", weighted.misses.to_pyarray(py))?;
         dict.set_item("cold", weighted.cold)?;
         dict.set_item("sampled", weighted.sampled)?;

@@ -1,6 +1,5 @@
 //! The first pass of `bathy size`: LRU profiles of the whole trace and of every group.
 
-use bathy_mrc::LineSize;
 use bathy_mrc::flow::Flow;
 use bathy_mrc::groups::{GroupedIo, LineSweep};
 use numpy::{PyReadonlyArray1, ToPyArray};
@@ -11,12 +10,11 @@ use crate::batch::{Batch, Rows, WINDOW};
 use crate::options::{line_size, tracker_options};
 use crate::profile::Profile;
 use crate::stream::{Files, Reading};
-use crate::trace::profiles;
+use crate::trace::take_profiles;
 
 /// The first pass: profiles of the whole trace and of each group, at every line size.
 #[pyclass(module = "bathyscope._core")]
 pub(crate) struct ProfilePass {
-    lines: Vec<LineSize>,
     whole: LineSweep,
     /// Without it there is one group, the whole.
     groups: Option<LineSweep>,
@@ -89,7 +87,6 @@ impl ProfilePass {
         Ok(Self {
             whole: LineSweep::of_whole(options, &lines),
             groups,
-            lines,
             reading,
         })
     }
@@ -147,19 +144,21 @@ impl ProfilePass {
         Ok(())
     }
 
-    /// `(line_bytes, Profile)` of the whole trace, in the order of the line sizes; none before the first request.
-    fn whole_profiles(&self) -> Vec<(u64, Profile)> {
-        profiles(&self.whole, &self.lines, &self.reading)
+    /// `(line_bytes, Profile)` of the whole trace, in the order of the line sizes; none before the first request, and none
+    /// at a second call.
+    fn take_whole_profiles(&mut self) -> Vec<(u64, Profile)> {
+        take_profiles(&mut self.whole, &self.reading)
             .into_iter()
             .map(|(line, _, _, profile)| (line, profile))
             .collect()
     }
 
-    /// `(line_bytes, group number, group name or None, Profile)` of every line size and group.
-    fn group_profiles(&self) -> Vec<(u64, u32, Option<String>, Profile)> {
-        self.groups
-            .as_ref()
-            .map_or_else(Vec::new, |groups| profiles(groups, &self.lines, &self.reading))
+    /// `(line_bytes, group number, group name or None, Profile)` of every line size and group; a second call finds none.
+    fn take_group_profiles(&mut self) -> Vec<(u64, u32, Option<String>, Profile)> {
+        let Self { groups, reading, .. } = self;
+        groups
+            .as_mut()
+            .map_or_else(Vec::new, |groups| take_profiles(groups, reading))
     }
 
     /// Counts over all files.

@@ -345,6 +345,10 @@ impl Reading {
                     continue;
                 }
             };
+            if event.length_bytes == 0 {
+                self.totals.events_left_out += 1;
+                continue;
+            }
             self.lengths.add(event.length_bytes);
             if !write {
                 self.latencies.add(event.latency_ns);

@@ -1,6 +1,5 @@
 //! Trace files, streamed once through profiles of several line sizes and groups.
 
-use bathy_mrc::LineSize;
 use bathy_mrc::groups::LineSweep;
 use bathy_trace::Format;
 use pyo3::prelude::*;
@@ -21,20 +20,18 @@ pub(crate) fn trace_formats() -> Vec<&'static str> {
 #[pyclass(module = "bathyscope._core")]
 pub(crate) struct TraceProfiles {
     sweep: LineSweep,
-    lines: Vec<LineSize>,
     reading: Reading,
 }
 
-/// `(line_bytes, group number, group name or None, Profile)` of every line size and group of a sweep.
-pub(crate) fn profiles(
-    sweep: &LineSweep,
-    lines: &[LineSize],
+/// `(line_bytes, group number, group name or None, Profile)` of every line size and group of a sweep, taken away from it:
+/// there may be too many to hold them twice.
+pub(crate) fn take_profiles(
+    sweep: &mut LineSweep,
     reading: &Reading,
 ) -> Vec<(u64, u32, Option<String>, Profile)> {
     let mut all = Vec::new();
-    for (set, line) in sweep.sets().iter().zip(lines) {
-        for (&group, profile) in set.profiles() {
-            let inner = profile.clone();
+    for (line, set) in sweep.take_profiles() {
+        for (group, inner) in set {
             all.push((line.bytes(), group, reading.name(group), Profile { inner }));
         }
     }
@@ -43,9 +40,9 @@ pub(crate) fn profiles(
 
 #[pymethods]
 impl TraceProfiles {
-    /// `(line_bytes, group number, group name or None, Profile)` of every line size and group.
-    fn profiles(&self) -> Vec<(u64, u32, Option<String>, Profile)> {
-        profiles(&self.sweep, &self.lines, &self.reading)
+    /// `(line_bytes, group number, group name or None, Profile)` of every line size and group; a second call finds none.
+    fn take_profiles(&mut self) -> Vec<(u64, u32, Option<String>, Profile)> {
+        take_profiles(&mut self.sweep, &self.reading)
     }
 
     /// Counts over all files.
@@ -104,9 +101,5 @@ pub(crate) fn profile_traces(
         };
         profile_pass::run(whole, groups, batches.into_iter(), threads);
     })?;
-    Ok(TraceProfiles {
-        sweep,
-        lines,
-        reading,
-    })
+    Ok(TraceProfiles { sweep, reading })
 }

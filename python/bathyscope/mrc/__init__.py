@@ -61,8 +61,8 @@ class MissRatioCurve:
 
     `miss_ratio` is the estimate to use, `estimate` says which one it is: `exact`, `raw` (sampled misses over sampled
     references) or `adjusted` (sampled misses over the known number of references). Both are kept. `stderr` is the
-    standard error of `miss_ratio` by the disagreement of eight sub-samples, 0 when exact and NaN for a miniature
-    simulation, whose error is not estimated. `cold_miss_ratio` is the part of first touches, which no size avoids.
+    standard error of `miss_ratio` by the disagreement of eight sub-samples, 0 when exact and NaN where it is not
+    estimated: for requests and bytes of a sample and for a miniature simulation. `cold_miss_ratio` is the part of first touches, which no size avoids.
     """
 
     sizes_lines: Sizes
@@ -386,8 +386,9 @@ def profile_traces(
         done = _core.profile_traces(files, **given)
     except (ValueError, OSError) as error:
         raise ParseError(str(error), hint="name the format, or skip bad records") from error
-    found = tuple(GroupProfile(line, group, name, Profile(core)) for line, group, name, core in done.profiles())
-    return TraceProfiles(found, dict(done.report()))
+    report = dict(done.report())
+    found = tuple(GroupProfile(line, group, name, Profile(core)) for line, group, name, core in done.take_profiles())
+    return TraceProfiles(found, report)
 
 
 def simulate(

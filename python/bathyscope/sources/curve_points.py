@@ -235,13 +235,13 @@ def _write_gap_ratio(group: _Group, line_bytes: int, request: CurveRequest) -> f
 
 def _groups(trace: BlockTrace, first: _core.ProfilePass) -> list[_Group]:
     """Return the whole trace, and then its groups by reads; the smallest join in one."""
-    whole = dict(first.whole_profiles())
+    whole = dict(first.take_whole_profiles())
     if not whole:
         return []
     groups = [_group("all", "all", None, [whole])]
     by_number: dict[int, dict[int, _core.Profile]] = {}
     names: dict[int, str] = {}
-    for line, number, name, profile in first.group_profiles():
+    for line, number, name, profile in first.take_group_profiles():
         by_number.setdefault(number, {})[line] = profile
         names[number] = trace.group_name(number, name)
     found = [_group(trace.by, names[number], number, [profiles]) for number, profiles in by_number.items()]

@@ -327,3 +327,42 @@ def test_files_are_sampled_in_regions_too(tmp_path: Path) -> None:
         truth = mrc.mrc(trace, unit="requests", samples=None, line_bytes=profile.line_bytes)
         sampled = profile.profile.curve(truth.sizes_bytes, unit="requests")
         assert np.abs(sampled.miss_ratio - truth.miss_ratio).mean() < 0.03
+
+
+def test_the_error_of_reads_is_that_of_reads() -> None:
+    """One percent skewed reads among uniform writes: what the writes agree on says nothing of the reads."""
+    rng = np.random.default_rng(5)
+    rows = 300_000
+    write = rng.random(rows) < 0.99
+    skewed = np.minimum(rng.zipf(1.3, rows), 60_000)
+    line = np.where(write, rng.integers(0, 60_000, rows), skewed)
+    trace = {
+        "offset_bytes": line.astype(np.uint64) * np.uint64(4096),
+        "length_bytes": np.full(rows, 4096, np.uint32),
+        "op": write.astype(np.uint8),
+    }
+    exact = mrc.profile(trace, samples=None)
+    for ops, least in (("read", 0.85), ("write", 0.85)):
+        truth = exact.curve(ops=ops)  # type: ignore[arg-type]
+        held = []
+        for salt in range(8):
+            sampled = mrc.profile(trace, samples=4000, salt=salt).curve(truth.sizes_bytes, ops=ops)  # type: ignore[arg-type]
+            low, high = sampled.band(2.4)
+            held.append((low <= truth.miss_ratio) & (truth.miss_ratio <= high))
+        assert np.mean(held) > least, ops
+
+
+def test_the_error_of_bytes_in_a_sample_is_not_known() -> None:
+    sampled = mrc.profile(multi_line_requests(), samples=2000)
+    assert np.isnan(sampled.curve(unit="bytes").stderr).all()
+    assert (sampled.curve(unit="lines").stderr >= 0).all()
+
+
+def test_many_small_groups_take_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "volumes.csv"
+    rows = "".join(f"{volume},{volume % 7 * 4096},4096\n" for volume in range(5000) for _ in range(2))
+    path.write_text("volume,offset_bytes,length_bytes\n" + rows)
+    found = mrc.profile_traces([path], line_bytes=[4096, 65_536], group_by="image")
+    assert len(found.profiles) == 10_000
+    assert sum(group.profile.memory_bytes for group in found.profiles) < 10_000 * 12_000
+    assert found.report["memory_bytes"] < 10_000 * 12_000
