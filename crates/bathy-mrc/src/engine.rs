@@ -226,15 +226,15 @@ impl EngineSweep {
     /// The results, of the whole trace, in the order of the sizes.
     pub fn results(&self) -> Vec<EngineResult> {
         let totals = whole(self.splitter.totals());
-        let estimate = self.estimate(&totals);
+        let estimates = self.estimates(&totals);
         let results = self.engines.iter().map(|engine| {
             let mut result = engine.result();
             if let Some(parts) = engine.parts() {
-                result.counts = result.counts.toward(&totals, estimate);
-                result.read_hit_stderr = if estimate == Estimate::Raw {
-                    parts.raw_stderr()
+                result.counts = result.counts.toward(&totals, estimates);
+                result.read_hit_stderr = if estimates[0] == Estimate::Raw {
+                    parts[0].raw_stderr()
                 } else {
-                    parts.adjusted_stderr(totals[0].requests as f64 * result.rate)
+                    parts[0].adjusted_stderr(totals[0].requests as f64 * result.rate)
                 };
             }
             result
@@ -245,12 +245,12 @@ impl EngineSweep {
     /// The counts of each window up to the last that was seen, for each size. One window without windows.
     pub fn windows(&self) -> Vec<Vec<EngineCounts>> {
         let totals = self.splitter.totals();
-        let estimate = self.estimate(&whole(totals));
+        let estimates = self.estimates(&whole(totals));
         let sizes = self.engines.iter().map(|engine| {
             let mut windows = engine.windows();
             if engine.parts().is_some() {
                 for (window, totals) in windows.iter_mut().zip(totals) {
-                    *window = window.toward(totals, estimate);
+                    *window = window.toward(totals, estimates);
                 }
             }
             windows
@@ -258,16 +258,18 @@ impl EngineSweep {
         sizes.collect()
     }
 
-    /// The estimate whose parts agree better, one for all sizes.
-    fn estimate(&self, totals: &Totals) -> Estimate {
-        let (mut raw, mut adjusted) = (0.0, 0.0);
-        for engine in &self.engines {
-            if let Some(parts) = engine.parts() {
-                raw += parts.raw_stderr();
-                adjusted += parts.adjusted_stderr(totals[0].requests as f64 * engine.result().rate);
+    /// The estimates whose parts agree better, for reads and for writes, the same for all sizes.
+    fn estimates(&self, totals: &Totals) -> [Estimate; 2] {
+        [0, 1].map(|op| {
+            let (mut raw, mut adjusted) = (0.0, 0.0);
+            for engine in &self.engines {
+                if let Some(parts) = engine.parts() {
+                    raw += parts[op].raw_stderr();
+                    adjusted += parts[op].adjusted_stderr(totals[op].requests as f64 * engine.result().rate);
+                }
             }
-        }
-        Estimate::of_stderr(raw, adjusted)
+            Estimate::of_stderr(raw, adjusted)
+        })
     }
 }
 

@@ -19,8 +19,8 @@ pub(super) trait Consume {
     fn result(&self) -> EngineResult;
     /// Scaled counts of each window.
     fn windows(&self) -> Vec<EngineCounts>;
-    /// Of a sample, read requests and hits by parts.
-    fn parts(&self) -> Option<&Parts>;
+    /// Of a sample, requests and hits by parts, of reads and of writes.
+    fn parts(&self) -> Option<&[Parts; 2]>;
     /// Bytes held.
     fn memory_bytes(&self) -> usize;
 }
@@ -49,7 +49,7 @@ impl PolicyVisitor for Make {
             request_missed: false,
             request_cold: false,
             first_touches: 0,
-            parts: Parts::default(),
+            parts: [Parts::default(); 2],
             cut: CutRequests::default(),
             window: 0,
             lines: Lines {
@@ -168,7 +168,8 @@ struct Engine<P> {
     request_missed: bool,
     request_cold: bool,
     first_touches: u64,
-    parts: Parts,
+    /// Of reads, of writes.
+    parts: [Parts; 2],
     cut: CutRequests,
     /// The window that `lines` counts in.
     window: u16,
@@ -251,7 +252,9 @@ impl<P: Policy> Engine<P> {
         if stays {
             self.lines.valid.add(id, covered);
             if self.lines.is_on_flash(id) {
-                self.lines.counts().flash_write_bytes += written;
+                let counts = self.lines.counts();
+                counts.flash_write_bytes += written;
+                counts.flash_update_bytes += written;
             }
         } else if resident {
             // What cannot be written must not be served.
@@ -295,8 +298,8 @@ impl<P: Policy> Engine<P> {
         counts.requests_cold += if self.request_cold { share } else { 0.0 };
         self.request_missed = false;
         self.request_cold = false;
-        if !piece.is_write() && !whole_requests {
-            self.parts.add(piece.part, share, hit_all);
+        if !whole_requests {
+            self.parts[usize::from(piece.is_write())].add(piece.part, share, hit_all);
         }
     }
 }
@@ -339,7 +342,7 @@ impl<P: Policy> Consume for Engine<P> {
         }
     }
 
-    fn parts(&self) -> Option<&Parts> {
+    fn parts(&self) -> Option<&[Parts; 2]> {
         (self.miniature.rate < 1.0).then_some(&self.parts)
     }
 

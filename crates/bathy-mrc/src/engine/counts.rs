@@ -62,6 +62,8 @@ pub struct EngineCounts {
     pub backing_read_bytes: f64,
     /// Bytes written to flash.
     pub flash_write_bytes: f64,
+    /// Of these, bytes that writes changed or added in lines on flash; the rest fills lines or moves them there.
+    pub flash_update_bytes: f64,
     /// Lines evicted.
     pub evictions: f64,
     /// Lines that admission refused.
@@ -76,6 +78,7 @@ impl EngineCounts {
         self.writes.each(other.writes, apply);
         apply(&mut self.backing_read_bytes, other.backing_read_bytes);
         apply(&mut self.flash_write_bytes, other.flash_write_bytes);
+        apply(&mut self.flash_update_bytes, other.flash_update_bytes);
         apply(&mut self.evictions, other.evictions);
         apply(&mut self.refused, other.refused);
     }
@@ -134,27 +137,34 @@ impl OpCounts {
 }
 
 impl EngineCounts {
-    /// What the counts of a sample, scaled, say of a window of which all requests and bytes are known.
+    /// What the counts of a sample, scaled, say of a window of which all requests and bytes are known, by the estimates
+    /// for reads and for writes.
     ///
     /// *Raw* trusts the ratios of the sample. *Adjusted* trusts its misses, as `SHARDS_adj` does (Waldspurger et al.,
-    /// FAST'15): what a sample has too many or too few of are above all its hottest lines, and these hit.
+    /// FAST'15): what a sample has too many or too few of are above all its hottest lines, and these hit. What writes
+    /// put on flash follows their bytes in either case, hot or not; fills and evictions follow the misses.
     #[must_use]
-    pub(super) fn toward(mut self, totals: &Totals, estimate: Estimate) -> Self {
+    pub(super) fn toward(mut self, totals: &Totals, estimates: [Estimate; 2]) -> Self {
         let bytes = self.reads.bytes + self.writes.bytes;
-        if estimate == Estimate::Raw && bytes > 0.0 {
+        let mut filled = self.flash_write_bytes - self.flash_update_bytes;
+        if estimates[0] == Estimate::Raw && bytes > 0.0 {
             let scale = (totals[0].bytes + totals[1].bytes) as f64 / bytes;
             self.backing_read_bytes *= scale;
-            self.flash_write_bytes *= scale;
             self.evictions *= scale;
             self.refused *= scale;
+            filled *= scale;
         }
-        self.reads = self.reads.toward(totals[0], estimate);
-        self.writes = self.writes.toward(totals[1], estimate);
+        if self.writes.bytes > 0.0 {
+            self.flash_update_bytes *= totals[1].bytes as f64 / self.writes.bytes;
+        }
+        self.flash_write_bytes = filled + self.flash_update_bytes;
+        self.reads = self.reads.toward(totals[0], estimates[0]);
+        self.writes = self.writes.toward(totals[1], estimates[1]);
         self
     }
 }
 
-/// Read requests and hits of eight independent parts of a sample.
+/// Requests and hits of one direction in eight independent parts of a sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Parts {
     requests: [f64; PARTS],
@@ -162,7 +172,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Adds the share of a read request that lies in a sampled region.
+    /// Adds the share of a request that lies in a sampled region.
     #[inline]
     pub(super) fn add(&mut self, part: u8, share: f64, hit: bool) {
         let part = usize::from(part);
@@ -170,7 +180,7 @@ impl Parts {
         self.hits[part] += if hit { share } else { 0.0 };
     }
 
-    /// Standard error of what the misses say of `expected` requests in the sample; NaN when nothing was read.
+    /// Standard error of what the misses say of `expected` requests in the sample; NaN without requests.
     pub(super) fn adjusted_stderr(&self, expected: f64) -> f64 {
         if self.requests.iter().sum::<f64>() <= 0.0 || expected <= 0.0 {
             return f64::NAN;
@@ -182,7 +192,7 @@ impl Parts {
         (squares * parts / (parts - 1.0)).sqrt() / expected
     }
 
-    /// Standard error of the ratio of hits to requests; NaN when nothing was read.
+    /// Standard error of the ratio of hits to requests; NaN without requests.
     ///
     /// The variance of a ratio estimator (Cochran, Sampling Techniques, 1977, 6.3): residuals of each part against
     /// the common ratio, since the parts differ in their requests as much as in their hits.
@@ -249,10 +259,10 @@ mod tests {
                 },
                 ..EngineCounts::default()
             };
-            let adjusted = counts.toward(&totals, Estimate::Adjusted).reads;
+            let adjusted = counts.toward(&totals, [Estimate::Adjusted; 2]).reads;
             assert!((adjusted.requests_hit / adjusted.requests - truth).abs() < 1e-12);
             assert!((adjusted.bytes_hit / adjusted.bytes - truth).abs() < 1e-12);
-            let raw = counts.toward(&totals, Estimate::Raw).reads;
+            let raw = counts.toward(&totals, [Estimate::Raw; 2]).reads;
             assert!((raw.requests_hit / raw.requests - hits / requests).abs() < 1e-12);
             assert!((raw.requests - 10_000.0).abs() < 1e-9);
         }

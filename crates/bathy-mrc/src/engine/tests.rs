@@ -396,7 +396,9 @@ fn windows_add_up_to_the_whole() {
                 (sum.flash_write_bytes, result.counts.flash_write_bytes),
                 (sum.evictions, result.counts.evictions),
             ] {
-                assert!((a - b).abs() <= 1e-9 * b.abs(), "{a} {b}");
+                // Of a sample, the ratios of the windows are their own and not that of the whole.
+                let tolerance = if fidelity == Fidelity::Full { 1e-9 } else { 1e-3 };
+                assert!((a - b).abs() <= tolerance * b.abs(), "{a} {b}");
             }
             let ratio = |w: &EngineCounts| w.reads.bytes_hit / w.reads.bytes;
             assert!(

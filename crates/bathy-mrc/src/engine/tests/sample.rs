@@ -70,6 +70,34 @@ fn regions_tell_whether_whole_requests_hit_and_lines_do_not() {
     );
 }
 
+/// With LRU that admits all, every byte that is written goes to flash, and no sample may say otherwise.
+#[test]
+fn what_writes_put_on_flash_is_known_exactly_in_a_sample() {
+    let requests: Vec<TimedIo> = (0..200_000u64)
+        .map(|step| {
+            let random = crate::hash::mix64(step);
+            // A cubed uniform number: few lines take most of the writes.
+            let uniform = (random >> 11) as f64 / (1u64 << 53) as f64;
+            io((uniform.powi(3) * 100_000.0) as u64 * 4096, 4096, true)
+        })
+        .collect();
+    let options = options(PolicyKind::Lru, 4096, 4096);
+    for salt in 0..5 {
+        let fidelity = Fidelity::Miniature {
+            rate: 0.05,
+            min_lines: 500,
+            salt,
+        };
+        let mut sweep = EngineSweep::new(options, &[20_000, 60_000], fidelity);
+        sweep.access(requests.iter().copied());
+        for result in sweep.results() {
+            assert!(result.rate < 0.1);
+            let written = result.counts.flash_write_bytes / (200_000.0 * 4096.0);
+            assert!((written - 1.0).abs() < 1e-9, "{written}");
+        }
+    }
+}
+
 /// As above, but half of the requests lie over the end of a region; their first parts alone would hit.
 #[test]
 fn requests_that_a_region_cuts_count_with_those_like_them() {
