@@ -3,8 +3,8 @@
 const EMPTY: u32 = u32::MAX;
 const FIRST_SLOTS: usize = 16;
 
-/// The most positions that an order may have.
-pub(crate) const MAX_POSITIONS: usize = EMPTY as usize;
+/// The most positions that an order may have: whole words below `EMPTY`.
+pub(crate) const MAX_POSITIONS: usize = EMPTY as usize / 64 * 64;
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {

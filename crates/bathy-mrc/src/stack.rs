@@ -180,10 +180,13 @@ impl LruStack {
     #[cold]
     fn renumber(&mut self, count: usize) {
         let mut positions = self.ranks.capacity().max(FIRST_POSITIONS);
-        while self.len() * 4 > positions || self.len() + count > positions {
-            positions *= 2;
+        while positions < MAX_POSITIONS && (self.len() * 4 > positions || self.len() + count > positions) {
+            positions = (positions * 2).min(MAX_POSITIONS);
         }
-        assert!(positions < MAX_POSITIONS, "more positions than 32 bits");
+        assert!(
+            self.len() + count <= positions,
+            "more distinct keys than 32-bit positions"
+        );
         self.places.renumber(self.ranks.iter(), positions);
         self.ranks = RankTree::packed(positions, self.len());
     }
