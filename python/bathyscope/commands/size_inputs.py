@@ -181,6 +181,8 @@ def open_trace(
     nodes = None if nodes_file is None else load_nodes(nodes_file)
     paths = [Path(name).expanduser() for name in names]
     are_runs = [not path.is_file() for path in paths]
+    if not any(are_runs) and any(path.suffix == ".parquet" for path in paths):
+        return _open_tables(paths, by, nodes)
     if not any(are_runs):
         files = TraceFiles(paths, by=by, trace_format=trace_format, skip_bad_records=skip_bad_records, nodes=nodes)
         return files, []
@@ -191,6 +193,46 @@ def open_trace(
     if len(names) > 1:
         raise UsageError(f"there is no trace {missing}", hint="several traces are several files; a run comes alone")
     return _open_run(missing, by, nodes, workspace)
+
+
+def _open_tables(
+    paths: Sequence[Path], by: By, nodes: Mapping[str, Sequence[int]] | None
+) -> tuple[BlockTrace, list[CaveatView]]:
+    """Open Parquet tables with the columns of the record `op`; they are held in memory to be sorted by time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from bathyscope.sources.block_trace import OP_COLUMNS, OpTrace, batches_of
+
+    tables = []
+    for path in paths:
+        try:
+            known = pq.read_schema(path).names
+            missing = [name for name in OP_COLUMNS if name not in known]
+            if missing:
+                raise UsageError(
+                    f"{path} is no table of operations: it has no column {missing[0]}",
+                    hint="the columns of `bathy schema op`; other traces are CSV or one of the formats of --format",
+                )
+            tables.append(pq.read_table(path, columns=[*OP_COLUMNS, *{"complete_sample"}.intersection(known)]))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise UsageError(f"{path} cannot be read as Parquet: {error}") from error
+    if by == "node" and nodes is None:
+        raise UsageError("--by node needs to know where OSDs are", hint="--nodes names a file")
+    table = pa.concat_tables(tables, promote_options="permissive")
+    if table.num_rows == 0:
+        raise UsageError(f"{paths[0]} holds no operations")
+    trace = OpTrace(batches_of(table), source=" ".join(map(str, paths)), rows=table.num_rows, by=by, nodes=nodes)
+    complete = table.column("complete_sample") if "complete_sample" in table.column_names else None
+    partial = 0 if complete is None else complete.to_pylist().count(False)
+    return trace, _incomplete(partial, table.num_rows)
+
+
+def _incomplete(partial: int, count: int) -> list[CaveatView]:
+    if not partial:
+        return []
+    text = f"{partial} of {count} operations are from histories that were full: only the slowest were kept"
+    return [CaveatView("incomplete_history", "doubt", text)]
 
 
 def _open_run(
@@ -218,11 +260,7 @@ def _open_run(
         reader: Iterable[pa.RecordBatch] = ordered.to_arrow_reader(65_536)
         return reader
 
-    caveats = []
-    if partial:
-        text = f"{partial} of {count} operations are from histories that were full: only the slowest were kept"
-        caveats.append(CaveatView("incomplete_history", "doubt", text))
-    return OpTrace(batches, source=run.id, rows=count, by=by, nodes=nodes), caveats
+    return OpTrace(batches, source=run.id, rows=count, by=by, nodes=nodes), _incomplete(partial, count)
 
 
 def _nodes_of_run(run: RunDirectory) -> dict[str, list[int]]:

@@ -62,7 +62,8 @@ class MissRatioCurve:
     `miss_ratio` is the estimate to use, `estimate` says which one it is: `exact`, `raw` (sampled misses over sampled
     references) or `adjusted` (sampled misses over the known number of references). Both are kept. `stderr` is the
     standard error of `miss_ratio` by the disagreement of eight sub-samples, 0 when exact and NaN where it is not
-    estimated: for requests and bytes of a sample and for a miniature simulation. `cold_miss_ratio` is the part of first touches, which no size avoids.
+    estimated: for requests and bytes of a sample and for a miniature simulation. `cold_miss_ratio` is the part of first
+    touches, which no size avoids.
     """
 
     sizes_lines: Sizes
