@@ -39,7 +39,8 @@ size) in memory, as the cache that ships does. Small traces are simulated in ful
 regions, with a 95 % band.
 
 TRACE: a file of any format that is known by its content (VSCSI, blktrace, blkparse, fio iolog, MSR, SPC, Alibaba, \
-Tencent, Ceph op histories and OSD logs, oracleGeneral, LIRS, ARC, CSV; .gz .xz .zst). RUN: a run's id, path, or last.
+Tencent, Ceph op histories and OSD logs, oracleGeneral, LIRS, ARC, CSV; .gz .xz .zst), or \
+Parquet with the columns of `bathy schema op`. RUN: a run's id, path, or last.
 """
 
 _EXAMPLES = """Examples:

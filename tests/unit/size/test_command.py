@@ -13,6 +13,8 @@ import sys
 import typing
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
 
@@ -209,6 +211,36 @@ def test_a_run_is_sized_and_its_measured_latency_used(bathy: Bathy, tmp_path: Pa
     assert {row.group_name for row in rows} == {"all", "loop", "scan"}
     code, _, err = bathy(run_id, "--miss-latency", f"{run_id}:nothing")
     assert (code, "rbd/hdd/randread-4K-qd1" in err) == (2, True)
+
+
+def test_tables_of_operations_are_sized_like_the_trace_of_them(bathy: Bathy, tmp_path: Path) -> None:
+    rows = loop_and_scan(20)
+    halves = [tmp_path / "early.parquet", tmp_path / "late.parquet"]
+    for path, part in zip(halves, (rows[: len(rows) // 2], rows[len(rows) // 2 :]), strict=True):
+        pq.write_table(ops(part), path)
+    same = write_csv(tmp_path / "t.csv", rows)
+    found = [
+        json.loads(bathy(*given, "--by", "image", "--line", "4K", "--output", "json")[1]) for given in (halves, [same])
+    ]
+    hits = [
+        [
+            (curve["group_name"], point["size_bytes"], point["read_hit"])
+            for curve in one["curves"]
+            for point in curve["points"]
+        ]
+        for one in found
+    ]
+    assert hits[0] == hits[1]
+    assert len(hits[0]) > 10
+
+
+def test_a_parquet_file_that_is_no_table_of_operations_is_refused(bathy: Bathy, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"offset_bytes": [1]}), tmp_path / "other.parquet")
+    code, _, error = bathy(tmp_path / "other.parquet")
+    assert (code, "no column" in error, "schema op" in error) == (2, True, True)
+    (tmp_path / "hostile.parquet").write_bytes(b"PAR1 and no more")
+    code, _, error = bathy(tmp_path / "hostile.parquet")
+    assert (code, "Parquet" in error) == (2, True)
 
 
 def test_the_price_file_is_printed_and_read_back(bathy: Bathy, tmp_path: Path) -> None:
