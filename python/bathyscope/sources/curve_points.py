@@ -22,7 +22,7 @@ from bathyscope.mrc import regions
 from bathyscope.records import CurvePoint
 from bathyscope.sources import curve_sample
 from bathyscope.sources.block_trace import BlockTrace, TraceReport
-from bathyscope.sources.curve_request import Admission, CurveRequest, check
+from bathyscope.sources.curve_request import Admission, CurveRequest, check, check_time
 from bathyscope.sources.flash_share import flash_lines, largest_size_lines
 from bathyscope.units import format_seconds
 
@@ -42,8 +42,8 @@ MOST_WINDOWS = 4096
 """What the engine counts apart; it would join the rest in the last."""
 
 T95 = 2.364624251592785
-"""Standard errors in half a 95 % band: Student's t with 7 degrees of freedom. The standard error itself is estimated, from
-the eight parts of a sample, so the quantile of the normal distribution would make bands too narrow."""
+"""Standard errors in half a 95 % band: Student's t with 7 degrees of freedom. The standard error is itself estimated,
+from eight parts of a sample, so the quantile of the normal distribution would make bands too narrow."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -141,6 +141,7 @@ def curve_points(
     groups = _groups(trace, first)
     if not groups:
         raise AnalysisError("the trace holds no reads and writes", hint="is it in another format? --format names it")
+    check_time(request, report.duration_s)
     job = _Job(trace, request, report, _window_ns(request, report))
     plan = _plan(groups, request)
     rows = _simulate([(job, key, *what) for key, what in plan.items()], tell("simulate"))
