@@ -32,7 +32,7 @@ _HELP = """Tell how much flash would help, where, and at what price: from trace 
 The cache engine itself is simulated over the trace: a write-through cache of lines, with the policy and the \
 admission that are asked for, at every size that matters. s3-fifo, the default, keeps its small queue (a tenth of the \
 size) in memory, as the cache that ships does. Small traces are simulated in full, large ones on a sample of their \
-regions, with a 95 % band.
+regions, with a 95 % band for the reads that hit.
 
 TRACE: a file of any format that is known by its content (VSCSI, blktrace, blkparse, fio iolog, MSR, SPC, Alibaba, \
 Tencent, Ceph op histories and OSD logs, oracleGeneral, LIRS, ARC, CSV; .gz .xz .zst). RUN: a run's id, path, or last.

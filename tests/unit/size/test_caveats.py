@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 
-from bathyscope.commands.size_caveats import sample_caveats
+from bathyscope.commands.size_caveats import caveats_of_pass, sample_caveats
 from bathyscope.mrc.regions import region_bytes
 from bathyscope.records import CurvePoint
 from bathyscope.records.finding import CaveatView
+from bathyscope.sources.block_trace import TraceFiles
+from bathyscope.sources.curve_points import curve_points
+from bathyscope.sources.curve_request import CurveRequest
+
+from .traces import Row, write_csv
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -70,3 +77,15 @@ def test_longer_lines_have_longer_regions() -> None:
 def test_a_size_that_was_simulated_in_full_and_windows_raise_no_doubt() -> None:
     everything = point(1000, working_set_bytes=1000 * 4096)
     assert doubts([everything, point(10, window="0")], 3 * MIB) == {}
+
+
+def test_the_doubts_are_those_of_what_was_simulated(tmp_path: Path) -> None:
+    """Requests of 3 MiB: regions of 4 MiB, of which a sample of 131,072 lines of 4 KiB holds 128."""
+    rows: list[Row] = [(step * 1000, "read", step % 200 * 4 * MIB, 3 * MIB, "v") for step in range(400)]
+    request = CurveRequest(line_bytes=(4096,), policies=("lru",), samples=1024)
+    points, found = curve_points(TraceFiles([write_csv(tmp_path / "long.csv", rows)]), request)
+    codes = [c.code for c in caveats_of_pass(request, points, found, packaged_prices=False)]
+    assert codes == ["sampled", "few_regions", "long_requests"]
+    exact = dataclasses.replace(request, samples=None, exact=True)
+    points, found = curve_points(TraceFiles([tmp_path / "long.csv"]), exact)
+    assert caveats_of_pass(exact, points, found, packaged_prices=False) == []
