@@ -16,9 +16,7 @@ import typer
 from bathyscope.commands import size_inputs as inputs
 from bathyscope.errors import UsageError
 from bathyscope.records import CurvePoint, to_table
-from bathyscope.records.finding import CaveatView
 from bathyscope.spec.prices import FlashPrice, Prices, load_prices
-from bathyscope.units import format_size_short
 
 if TYPE_CHECKING:
     from bathyscope.analysis.sizing import SizeQuestion
@@ -28,15 +26,13 @@ if TYPE_CHECKING:
     from bathyscope.sources.curve_request import CurveRequest
 
 MOST_THREADS = 256
-# Several processors that write one trace leave some I/Os out of order; more than this share is another matter.
-LARGEST_DISORDER = 0.01
 
 _HELP = """Tell how much flash would help, where, and at what price: from trace files, or from a run's operations.
 
 The cache engine itself is simulated over the trace: a write-through cache of lines, with the policy and the \
 admission that are asked for, at every size that matters. s3-fifo, the default, keeps its small queue (a tenth of the \
 size) in memory, as the cache that ships does. Small traces are simulated in full, large ones on a sample of their \
-regions, with a 95 % band.
+regions, with a 95 % band for the reads that hit.
 
 TRACE: a file of any format that is known by its content (VSCSI, blktrace, blkparse, fio iolog, MSR, SPC, Alibaba, \
 Tencent, Ceph op histories and OSD logs, oracleGeneral, LIRS, ARC, CSV; .gz .xz .zst), or \
@@ -189,6 +185,7 @@ class _Ask:
 def _run(ask: _Ask, request: CurveRequest, output: str, report: Path | None, *, save: bool) -> None:
     from bathyscope.analysis.sizing import admissions_to_try, build
     from bathyscope.analysis.sizing.refine import needed_hit_ratio, sizes_between
+    from bathyscope.commands.size_caveats import caveats_of_pass
     from bathyscope.sources.curve_points import Trial, curve_points
     from bathyscope.views import render
 
@@ -222,7 +219,7 @@ def _run(ask: _Ask, request: CurveRequest, output: str, report: Path | None, *, 
         rows, found = curve_points(trace, request, tell, refine, trials)
     points = to_table(CurvePoint, rows)
     finding = build(points, _question(ask, trace.sources, found, *latencies))
-    caveats += _caveats(ask, request, rows, found)
+    caveats += caveats_of_pass(request, rows, found, packaged_prices=ask.packaged_prices)
     finding = dataclasses.replace(finding, caveats=(*finding.caveats, *caveats))
     try:
         render(finding, output)
@@ -296,44 +293,6 @@ def _question(
         currency=ask.prices.currency,
         price_source=source,
     )
-
-
-def _caveats(ask: _Ask, request: CurveRequest, rows: list[CurvePoint], found: TraceReport) -> list[CaveatView]:
-    from bathyscope.mrc.regions import region_bytes
-    from bathyscope.sources.flash_share import SMALL_QUEUE_SHARE
-
-    caveats = []
-    sampled = [row.sampled_lines for row in rows if row.window == "all" and row.sampled_lines is not None]
-    if sampled:
-        region = format_size_short(region_bytes(found.request_bytes_p99))
-        lines = f"{min(sampled):,} to {max(sampled):,} lines"
-        text = f"curves of a sample rest on {lines} in whole regions of {region} or more"
-        caveats.append(CaveatView("sampled", "note", text))
-    if ask.packaged_prices:
-        text = "prices and endurance are placeholders; --show-prices prints a file to fill in, --prices reads it"
-        caveats.append(CaveatView("placeholder_prices", "note", text))
-    if "s3-fifo" in request.policies:
-        share = SMALL_QUEUE_SHARE["s3-fifo"]
-        text = (
-            f"of an s3-fifo size, {1 - share:.0%} are flash and {share:.0%} is memory, the queue that newcomers must "
-            "survive; life and cost are of the flash"
-        )
-        caveats.append(CaveatView("small_queue_in_memory", "note", text))
-    if found.overlapping_files:
-        text = (
-            f"{found.overlapping_files[0]} begins before the files given earlier end; files are read one after the "
-            "other, so curves that rest on several of them see their I/Os in another order than the cluster did"
-        )
-        caveats.append(CaveatView("overlapping_files", "doubt", text))
-    if found.out_of_order > LARGEST_DISORDER * found.events:
-        text = (
-            f"{found.out_of_order:,} of {found.events:,} I/Os are earlier than the one before them; they were "
-            "simulated in the order of the file, and windows and budgets a day go by their time"
-        )
-        caveats.append(CaveatView("out_of_order", "doubt", text))
-    if found.first_errors:
-        caveats.append(CaveatView("first_bad_record", "note", f"the first bad record: {found.first_errors[0]}"))
-    return caveats
 
 
 def _save(ask: _Ask, rows: list[CurvePoint]) -> None:

@@ -146,10 +146,13 @@ class Profile:
     def add(self, trace: Any) -> None:
         """Add what follows in time. Raises `UsageError` when `trace` is not one of the forms of this module."""
         for chunk in chunks(trace):
-            if isinstance(chunk, Requests):
-                self._core.add_requests(*chunk.columns())
-            else:
-                self._core.add_keys(chunk)
+            try:
+                if isinstance(chunk, Requests):
+                    self._core.add_requests(*chunk.columns())
+                else:
+                    self._core.add_keys(chunk)
+            except ValueError as error:
+                raise UsageError(str(error)) from error
 
     def join(self, later: Profile) -> None:
         """Join the profile of the piece of trace that follows in time; both must have been made `joinable`.
@@ -279,7 +282,8 @@ def mrc(
         region = None
         if unit == "requests" and samples is not None:
             region = regions.region_bytes(request_bytes_p99(trace), options.line_of(line_bytes))
-            samples = max(options.samples_of(samples) or 0, regions.MOST_SAMPLES)
+            least = options.LEAST_GROUPS * region // line_bytes
+            samples = max(options.samples_of(samples) or 0, regions.MOST_SAMPLES, least)
         made = profile(trace, line_bytes=line_bytes, samples=samples, salt=salt, group_bytes=region, threads=threads)
         return made.curve(sizes_bytes, unit=unit, ops=ops)
     if unit != "lines" or ops != "all":
@@ -308,8 +312,9 @@ def profile(
 
     `samples`: lines that are tracked at most, `None` for all. `rate`: a fixed share of the lines instead, in (0, 1].
     `salt`: selects the sample. `group_bytes`: sample neighbouring lines together in groups of this size, which curves
-    by requests need; for lines and bytes the default, samples spread evenly over neighbours, is more accurate on every
-    trace that was measured. `threads`: used when the trace comes in one chunk; the result is that of one thread.
+    by requests need, and of which `samples` must hold 64; for lines and bytes the default, samples spread evenly over
+    neighbours, is more accurate on every trace that was measured. `threads`: used when the trace comes in one chunk;
+    the result is that of one thread.
     Raises `UsageError`.
     """
     line_bytes = options.line_of(line_bytes)
@@ -320,6 +325,7 @@ def profile(
         "group_bits": options.group_bits_of(group_bytes, line_bytes),
         "joinable": options.flag("joinable", joinable),
     }
+    options.check_groups(given["max_lines"], group_bytes, line_bytes)
     threads = options.threads_of(threads)
     pieces = list(chunks(trace))
     first = pieces[0] if pieces else np.empty(0, np.uint64)
@@ -370,7 +376,6 @@ def profile_traces(
     if progress is not None and not callable(progress):
         raise UsageError(f"progress is a {type(progress).__name__}; it must be a function of events and bytes")
     lines = options.lines_of(line_bytes)
-    options.group_bits_of(group_bytes, min(lines))
     given: dict[str, Any] = {
         "line_bytes": lines,
         "format": trace_format,
@@ -383,6 +388,8 @@ def profile_traces(
         "skip_bad_records": options.flag("skip_bad_records", skip_bad_records),
         "progress": progress,
     }
+    # The smallest lines make the largest groups.
+    options.check_groups(given["max_lines"], group_bytes, min(lines))
     try:
         done = _core.profile_traces(files, **given)
     except (ValueError, OSError) as error:

@@ -12,6 +12,10 @@ import pyarrow as pa
 
 from bathyscope.errors import UsageError
 
+NO_VOLUME = 2**32 - 1
+MOST_VOLUMES = 2**24 - 1
+"""Volumes are 0 to one less: the core keeps 24 bits of a line's number for the volume, of which one value is none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Requests:
@@ -88,8 +92,21 @@ def _requests(columns: Mapping[str, Any]) -> Requests:
         _integers("offset_bytes", columns["offset_bytes"], np.uint64),
         _integers("length_bytes", columns["length_bytes"], np.uint32),
         None if optional["op"] is None else _integers("op", optional["op"], np.uint8),
-        None if optional["volume"] is None else _integers("volume", optional["volume"], np.uint32),
+        None if optional["volume"] is None else _volumes(optional["volume"]),
     )
+
+
+def _volumes(values: Any) -> npt.NDArray[np.uint32]:
+    """Return the column of volumes. Raises UsageError for numbers whose lines would be those of other volumes."""
+    volumes: npt.NDArray[np.uint32] = _integers("volume", values, np.uint32)
+    if len(volumes) and int(np.max(volumes)) >= MOST_VOLUMES:
+        largest = int(np.max(volumes, where=volumes != NO_VOLUME, initial=0))
+        if largest >= MOST_VOLUMES:
+            raise UsageError(
+                f"volume has {largest}; it must be less than {MOST_VOLUMES}, or {NO_VOLUME} for none",
+                hint="number the volumes from 0",
+            )
+    return volumes
 
 
 def _integers(name: str, values: Any, wanted: type[np.unsignedinteger[Any]]) -> npt.NDArray[Any]:

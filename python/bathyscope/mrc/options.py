@@ -19,6 +19,9 @@ LARGEST_LINE_BYTES = 1 << 30
 LARGEST_CACHE_LINES = 1 << 30
 """Lines of the largest cache that a simulation takes."""
 
+LEAST_GROUPS = 64
+"""Groups that a sample of groups must have room for: its error is judged by eight parts, of eight groups at least."""
+
 U32 = 2**32 - 1
 U64 = 2**64 - 1
 
@@ -107,6 +110,17 @@ def group_bits_of(group_bytes: Any, line_bytes: int) -> int:
     # The core takes 32 bits for groups and for the strata of a sample, 8 of which are the strata's.
     size = whole_number("group_bytes", group_bytes, 1, line_bytes << 24)
     return max(0, (size // line_bytes).bit_length() - 1)
+
+
+def check_groups(samples: int | None, group_bytes: int | None, line_bytes: int) -> None:
+    """Raise UsageError when `samples` lines are fewer than a sample of groups of `group_bytes` needs."""
+    bits = group_bits_of(group_bytes, line_bytes)
+    least = LEAST_GROUPS << bits
+    if bits > 0 and samples is not None and samples < least:
+        raise UsageError(
+            f"samples is {samples}, fewer than {LEAST_GROUPS} groups of group_bytes {group_bytes}",
+            hint=f"samples={least} or more, or a smaller group_bytes",
+        )
 
 
 def nodes_of(node_of_osd: Any) -> list[int] | None:

@@ -92,13 +92,14 @@ class Split:
 class StabilityWindow:
     """The hit ratio of one part of the trace at the size recommended for the whole.
 
-    `judged` says whether the verdict on stability counts it: the first window is cold, others may hold too few reads.
+    `read_hit_ratio` is None without reads. `judged` says whether the verdict on stability counts it: the first window
+    is cold, others may hold too few reads.
     """
 
     window: str
     size_bytes: int
     read_requests: int
-    read_hit_ratio: float
+    read_hit_ratio: float | None
     judged: bool
 
 

@@ -22,7 +22,7 @@ from bathyscope.mrc import regions
 from bathyscope.records import CurvePoint
 from bathyscope.sources import curve_sample
 from bathyscope.sources.block_trace import BlockTrace, TraceReport
-from bathyscope.sources.curve_request import Admission, CurveRequest, check
+from bathyscope.sources.curve_request import Admission, CurveRequest, check, check_time
 from bathyscope.sources.flash_share import flash_lines, largest_size_lines
 from bathyscope.units import format_seconds
 
@@ -41,7 +41,9 @@ WINDOW_SECONDS = (60, 300, 600, 900, 1800, 3600, 6 * 3600, 86_400, 7 * 86_400)
 MOST_WINDOWS = 4096
 """What the engine counts apart; it would join the rest in the last."""
 
-Z95 = 1.959963984540054
+T95 = 2.364624251592785
+"""Standard errors in half a 95 % band: Student's t with 7 degrees of freedom. The standard error is itself estimated,
+from eight parts of a sample, so the quantile of the normal distribution would make bands too narrow."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -139,6 +141,7 @@ def curve_points(
     groups = _groups(trace, first)
     if not groups:
         raise AnalysisError("the trace holds no reads and writes", hint="is it in another format? --format names it")
+    check_time(request, report.duration_s)
     job = _Job(trace, request, report, _window_ns(request, report))
     plan = _plan(groups, request)
     rows = _simulate([(job, key, *what) for key, what in plan.items()], tell("simulate"))
@@ -398,7 +401,7 @@ def _points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iterator[Cu
     group, line, counts = engine.group, engine.line_bytes, second.results(engine.number)
     hit = _ratio(counts["read_requests_hit"], counts["read_requests"])
     # Unknown is not zero: without reads in the sample the band is everything.
-    spread = np.where(np.isnan(counts["read_hit_stderr"]), 1.0, Z95 * counts["read_hit_stderr"])
+    spread = np.where(np.isnan(counts["read_hit_stderr"]), 1.0, T95 * counts["read_hit_stderr"])
     if group.reads[0] == 0:
         spread = np.zeros_like(hit)
     most = int(np.argmax(counts["rate"]))

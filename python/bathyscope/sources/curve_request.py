@@ -71,6 +71,15 @@ def check(request: CurveRequest) -> None:
             options.whole_number(name, value, 1, LARGEST_SIZE_BYTES)
 
 
+def check_time(request: CurveRequest, duration_s: float) -> None:
+    """Raise UsageError for a write budget a day on a trace that has no time, where no day can be told."""
+    if request.admission.write_budget_bytes_per_day is not None and duration_s <= 0:
+        raise UsageError(
+            f"--admission {request.admission.name}: a budget is of a day, and the trace has no time to tell one",
+            hint="use another admission, 2-hit, or a trace with times",
+        )
+
+
 def _check_line(line: int, fetch: int | None) -> None:
     whole = options.whole_number("line_bytes", line, 1, options.U64)
     if not 512 <= whole <= LARGEST_LINE_BYTES or whole & (whole - 1):

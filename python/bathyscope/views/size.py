@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.padding import Padding
 
 from bathyscope.errors import UsageError
-from bathyscope.records.size_finding import SizeFinding
+from bathyscope.records.size_finding import SizeFinding, StabilityWindow
 from bathyscope.views import csv, json
 from bathyscope.views.labels import SEVERITY_ORDER
 from bathyscope.views.size_tables import write_curves, write_details, write_groups, write_split
@@ -110,12 +110,18 @@ def write_table(finding: SizeFinding, out: Console) -> None:
         out.print(text(f"{caveat.severity}: {caveat.text}", "yellow" if caveat.severity == "doubt" else "dim"))
 
 
+def _bar(window: StabilityWindow) -> str:
+    if window.read_hit_ratio is None or not window.judged:
+        return _NOT_JUDGED
+    return _BARS[min(7, int(8 * window.read_hit_ratio))]
+
+
 def _stability(finding: SizeFinding, out: Console) -> None:
     out.print()
     out.print(text(finding.stability_sentence))
     if len(finding.stability) > 1:
         shown = finding.stability[-60:]
-        bars = "".join(_BARS[min(7, int(8 * w.read_hit_ratio))] if w.judged else _NOT_JUDGED for w in shown)
+        bars = "".join(_bar(w) for w in shown)
         out.print(text(f"hits by window, 0 to 100%: {bars}", "dim"))
         if not all(w.judged for w in shown):
             out.print(text(f"{_NOT_JUDGED}: not counted, the cold first window and those of few reads", "dim"))

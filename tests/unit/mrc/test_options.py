@@ -152,3 +152,53 @@ class TestProfile:
 def test_limits_are_written_as_people_read_them(most: int, words: str) -> None:
     with pytest.raises(UsageError, match=f"from 1 to {words.replace('^', '.')}$"):
         options.whole_number("x", 0, 1, most)
+
+
+def requests(volumes: list[int], lengths: int | None = None) -> dict[str, Any]:
+    rows = len(volumes)
+    return {
+        "offset_bytes": np.zeros(rows, np.uint64),
+        "length_bytes": np.full(rows if lengths is None else lengths, 4096, np.uint32),
+        "volume": np.asarray(volumes, np.uint32),
+    }
+
+
+class TestVolumes:
+    @pytest.mark.parametrize("volume", [2**24 - 1, 2**24, 2**32 - 2])
+    def test_those_that_would_share_lines_are_refused(self, volume: int) -> None:
+        with pytest.raises(UsageError, match=f"volume has {volume}; it must be less than 16777215"):
+            mrc.profile(requests([0, 2**32 - 1, volume]), samples=None)
+
+    def test_those_at_the_limits_have_lines_of_their_own(self) -> None:
+        volumes = [0, 1, 2**24 - 2, 2**32 - 1]
+        assert mrc.profile(requests([*volumes, *volumes]), samples=None).distinct_lines == len(volumes)
+
+
+@pytest.mark.parametrize("first", ["profile", "add"])
+def test_columns_of_unequal_length_are_named(first: str) -> None:
+    made = mrc.profile(requests([1, 2]), samples=None)
+    with pytest.raises(UsageError, match="length_bytes has 1 rows, offset_bytes has 2"):
+        (made.add if first == "add" else mrc.profile)(requests([1, 2], lengths=1))
+
+
+class TestGroups:
+    """Groups of 64 lines of 4 KiB: a sample needs 4,096 lines for 64 of them."""
+
+    @pytest.mark.parametrize("function", ["profile", "profile_traces"])
+    def test_a_sample_of_few_groups_is_refused(self, call: dict[str, Callable[..., Any]], function: str) -> None:
+        line = 4096 if function == "profile" else [65_536, 4096]
+        with pytest.raises(UsageError, match="samples is 4095, fewer than 64 groups of group_bytes 262144"):
+            call[function](samples=4095, group_bytes=262_144, line_bytes=line)
+        for samples in (4096, None):
+            call[function](samples=samples, group_bytes=262_144, line_bytes=line)
+        # Groups of one line are none, and a rate takes as many as there are.
+        call[function](samples=1, group_bytes=4096, line_bytes=line)
+        call[function](rate=0.5, samples=1, group_bytes=262_144, line_bytes=line)
+
+    def test_small_lines_are_sampled_in_enough_regions(self) -> None:
+        # Requests of 2 MiB make regions of 4 MiB: 131,072 lines of 512 bytes are 16 of them only.
+        trace = {
+            "offset_bytes": np.arange(8, dtype=np.uint64) << np.uint64(21),
+            "length_bytes": np.full(8, 1 << 21, np.uint32),
+        }
+        assert mrc.mrc(trace, line_bytes=512, unit="requests").total == 8

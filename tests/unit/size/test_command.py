@@ -318,6 +318,7 @@ def test_a_price_file_with_a_senseless_number_is_refused(bathy: Bathy, tmp_path:
         (["TRACE", "--admission", "budget:99999E"], "--admission"),
         (["TRACE", "--admission", "bypass:x"], "--admission"),
         (["TRACE", "--admission", "none"], "--admission"),
+        (["TIMELESS", "--admission", "2-hit+budget:1G"], "--admission 2-hit+budget:1G: a budget is of a day"),
         (["TRACE", "--policy", ","], "--policy is empty"),
         (["TRACE", "--target-hit", "nan"], "--target-hit"),
         (["TRACE", "--target-hit", "-0.5"], "--target-hit"),
@@ -344,6 +345,7 @@ def test_mistakes_have_a_message_and_no_traceback(
         "GARBAGE": tmp_path / "garbage.bin",
         "TRUNCATED": tmp_path / "cut.vscsi",
         "DIRECTORY": tmp_path,
+        "TIMELESS": MULTI,
     }
     code, out, err = bathy(*(str(names.get(argument, argument)) for argument in arguments))
     assert (code, out) == (2, "")

@@ -111,6 +111,24 @@ def test_a_sample_agrees_with_the_full_simulation_within_its_band(
     assert inside >= 0.8 * points
 
 
+def test_the_band_is_that_of_an_error_known_from_eight_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = TraceFiles([skewed(tmp_path / "skewed.csv")])
+    monkeypatch.setattr("bathyscope.sources.curve_sample.LEAST_REGIONS", 100)
+    second = trace.new_engine_pass()
+    monkeypatch.setattr(trace, "new_engine_pass", lambda: second)
+    rows, _ = curve_points(trace, CurveRequest(line_bytes=(LINE,), samples=4096))
+    stderr = second.results(0)["read_hit_stderr"]
+    points = whole(rows)
+    assert (points[0].method, len(points)) == ("minisim", len(stderr))
+    judged = 0
+    for point, error in zip(points, stderr, strict=True):
+        if point.read_hit_ratio_low > 0 and point.read_hit_ratio_high < 1 and error > 0:
+            # The 97.5th percentile of Student's t with 7 degrees of freedom, from tables.
+            assert point.read_hit_ratio_high - point.read_hit_ratio == pytest.approx(2.3646 * error, rel=1e-4)
+            judged += 1
+    assert judged > 3
+
+
 def test_bypass_is_judged_on_the_whole_stream_also_of_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bathyscope.sources.curve_sample.LEAST_REGIONS", 100)
     # Each row of the disk is read twice in a row, beside random reads elsewhere; runs reach over several regions.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 
 from bathyscope.analysis.sizing import SizeQuestion, build
 from bathyscope.records import CurvePoint, to_table
@@ -12,7 +13,7 @@ from bathyscope.views import size as view
 from bathyscope.views.charts import size as charts
 
 
-def finding(*windows: tuple[int, float, bool]) -> SizeFinding:
+def finding(*windows: tuple[int, float | None, bool]) -> SizeFinding:
     empty = build(to_table(CurvePoint, []), SizeQuestion(("t",), 0, 0, 10.0, "all"))
     found = tuple(StabilityWindow(str(i), 4096, *window) for i, window in enumerate(windows))
     return dataclasses.replace(empty, stability=found)
@@ -25,7 +26,7 @@ def shown(of: SizeFinding) -> str:
 
 
 def test_windows_that_are_not_counted_have_a_mark_in_place_of_a_bar() -> None:
-    text = shown(finding((5000, 0.0, False), (5000, 1.0, True), (99, 0.5, False), (0, 0.0, False), (100, 0.0, True)))
+    text = shown(finding((5000, 0.0, False), (5000, 1.0, True), (99, 0.5, False), (0, None, False), (100, 0.0, True)))
     assert "0 to 100%: ·█··▁\n" in text
     assert "·: not counted" in text
 
@@ -35,6 +36,13 @@ def test_the_mark_is_explained_only_where_it_stands() -> None:
 
 
 def test_the_chart_pales_the_same_windows() -> None:
-    rows = charts.stability(finding((5000, 0.2, False), (5000, 1.0, True), (99, 0.5, False), (0, 0.0, False))).rows
+    rows = charts.stability(finding((5000, 0.2, False), (5000, 1.0, True), (99, 0.5, False), (0, None, False))).rows
     assert [(row["window"], row["judged"]) for row in rows] == [(1, False), (2, True), (3, False)]
     assert rows[2]["label"] == "50.0% of 99 reads, not counted"
+
+
+def test_without_reads_no_ratio_is_said() -> None:
+    out = io.StringIO()
+    view.write(finding((0, None, False), (5000, 0.0, True)), "json", out)
+    windows = json.loads(out.getvalue())["stability"]
+    assert [(w["read_requests"], w["read_hit_ratio"]) for w in windows] == [(0, None), (5000, 0.0)]

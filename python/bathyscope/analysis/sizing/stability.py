@@ -40,16 +40,16 @@ def judge_windows(
         mine = sorted((r for r in rows if r.window == name), key=lambda r: r.size_bytes)
         hit = float(np.interp(size, [r.size_bytes for r in mine], [r.read_hit_ratio for r in mine]))
         reads = mine[0].read_requests
-        windows.append(StabilityWindow(name, size, reads, hit, bool(windows) and reads >= LEAST_READS))
-    judged = [w for w in windows if w.judged]
+        known = hit if reads > 0 else None
+        windows.append(StabilityWindow(name, size, reads, known, bool(windows) and reads >= LEAST_READS))
+    judged = [w.read_hit_ratio for w in windows if w.judged and w.read_hit_ratio is not None]
     if len(judged) < 2:
         why = f"fewer than two windows after the first hold {LEAST_READS} reads"
         return tuple(windows), f"Cannot tell whether the answer is stable: {why}.", None
-    spread = max(w.read_hit_ratio for w in judged) - min(w.read_hit_ratio for w in judged)
-    stable = spread <= LARGEST_SPREAD
+    stable = max(judged) - min(judged) <= LARGEST_SPREAD
     word = "stable" if stable else "not stable"
     sentence = (
         f"The answer is {word}: over {len(judged)} windows the hit ratio at {format_bytes(size)} "
-        f"runs from {min(w.read_hit_ratio for w in judged):.1%} to {max(w.read_hit_ratio for w in judged):.1%}."
+        f"runs from {min(judged):.1%} to {max(judged):.1%}."
     )
     return tuple(windows), sentence, stable

@@ -12,6 +12,7 @@ from bathyscope.units import format_bytes, format_duration_ns, format_line_size,
 from bathyscope.views import labels
 from bathyscope.views.charts.base import LATENCY_LABEL, PERCENT_LABEL, Drawing, named_rows
 from bathyscope.views.charts.theme import LIGHT, Theme
+from bathyscope.views.size_words import percent
 
 BYTES_LABEL = (
     "datum.value >= 1099511627776 ? format(datum.value/1099511627776,'.3~g')+' TiB'"
@@ -117,10 +118,10 @@ def stability(finding: SizeFinding, theme: Theme = LIGHT) -> Drawing:
             "window": int(w.window) + 1 if w.window.isdecimal() else place + 1,
             "hit": w.read_hit_ratio,
             "judged": w.judged,
-            "label": f"{100 * w.read_hit_ratio:.1f}% of {w.read_requests:,} reads{'' if w.judged else ', not counted'}",
+            "label": f"{percent(w.read_hit_ratio)} of {w.read_requests:,} reads{'' if w.judged else ', not counted'}",
         }
         for place, w in enumerate(finding.stability)
-        if w.read_requests
+        if w.read_hit_ratio is not None
     )
     x = alt.X("window:O", axis=alt.Axis(title="window", labelAngle=0, labelOverlap=True, ticks=False))
     y = alt.Y(

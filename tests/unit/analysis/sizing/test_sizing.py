@@ -286,6 +286,14 @@ class TestStability:
         assert "over 2 windows" in finding.stability_sentence
         assert "is stable" in finding.stability_sentence
 
+    def test_an_hour_without_reads_has_no_ratio(self) -> None:
+        rows = _curve([0.4, 0.8, 0.81])
+        for hour, reads in enumerate([5000, 0, 5000, 5000]):
+            rows += _curve([0.8 if reads else 0.0] * 3, window=str(hour), read_requests=reads)
+        finding = build(to_table(CurvePoint, rows), _question())
+        assert [w.read_hit_ratio for w in finding.stability] == [pytest.approx(0.8), None, *[pytest.approx(0.8)] * 2]
+        assert "is stable" in finding.stability_sentence
+
     def test_changing_hours_are_not(self) -> None:
         finding = build(to_table(CurvePoint, self._windows([0.1, 0.8, 0.3])), _question())
         assert "not stable" in finding.stability_sentence

@@ -1,0 +1,91 @@
+"""Doubts about curves of a sample: when they are raised, and that what they advise helps."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from bathyscope.commands.size_caveats import caveats_of_pass, sample_caveats
+from bathyscope.mrc.regions import region_bytes
+from bathyscope.records import CurvePoint
+from bathyscope.records.finding import CaveatView
+from bathyscope.sources.block_trace import TraceFiles
+from bathyscope.sources.curve_points import curve_points
+from bathyscope.sources.curve_request import CurveRequest
+
+from .traces import Row, write_csv
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def point(
+    sampled_lines: int | None, line_bytes: int = 4096, window: str = "all", working_set_bytes: int = 1 << 40
+) -> CurvePoint:
+    return CurvePoint(
+        group_kind="all", group_name="all", window=window, policy="s3-fifo", admission="all", method="minisim",
+        line_bytes=line_bytes, fetch_bytes=line_bytes, size_bytes=1 << 30, flash_bytes=1 << 30, read_requests=1000,
+        write_requests=0, read_bytes=1 << 22, write_bytes=0, working_set_bytes=working_set_bytes, read_hit_ratio=0.5,
+        read_hit_ratio_low=0.4, read_hit_ratio_high=0.6, read_byte_hit_ratio=0.5, write_hit_ratio=0.0,
+        cold_read_ratio=0.1, fetch_amplification=1.0, write_gap_ratio=None, flash_write_bytes=0.0,
+        write_budget_bytes_per_day=None, duration_s=86_400.0, sampled_lines=sampled_lines,
+    )  # fmt: skip
+
+
+def doubts(rows: list[CurvePoint], request_bytes_p99: float) -> dict[str, CaveatView]:
+    return {c.code: c for c in sample_caveats(rows, request_bytes_p99) if c.severity == "doubt"}
+
+
+def test_a_sample_of_many_regions_is_noted_only() -> None:
+    (caveat,) = sample_caveats([point(131_072)], 64 * KIB)
+    assert (caveat.code, caveat.severity) == ("sampled", "note")
+
+
+def test_a_simulation_in_full_has_no_caveat() -> None:
+    assert sample_caveats([point(None)], 64 * MIB) == []
+
+
+@pytest.mark.parametrize(("sampled_lines", "is_few"), [(499 * 1024, True), (500 * 1024, False)])
+def test_few_regions_make_the_band_doubtful(sampled_lines: int, is_few: bool) -> None:
+    # Requests of up to 1 MiB make regions of 4 MiB: 1,024 lines of 4 KiB each.
+    assert ("few_regions" in doubts([point(sampled_lines)], MIB)) == is_few
+
+
+def test_the_samples_advised_are_enough() -> None:
+    found = doubts([point(131_072), point(32_768, 65_536)], MIB)["few_regions"]
+    assert found.text.startswith("1 curve of a sample may rest on as few as 128 regions")
+    match = re.search(r"--samples (\d+) ", found.text)
+    assert match
+    assert int(match[1]) * 4096 >= 500 * region_bytes(MIB, 4096)
+    assert "few_regions" not in doubts([point(int(match[1])), point(32_768, 65_536)], MIB)
+
+
+@pytest.mark.parametrize(("request_bytes", "is_long"), [(2 * MIB, False), (2 * MIB + 4096, True)])
+def test_requests_longer_than_half_a_region_are_doubtful(request_bytes: int, is_long: bool) -> None:
+    found = doubts([point(131_072)], request_bytes)
+    assert ("long_requests" in found) == is_long
+    assert not is_long or "--exact tells" in found["long_requests"].text
+
+
+def test_longer_lines_have_longer_regions() -> None:
+    # Regions hold four lines at least: with lines of 2 MiB they are 8 MiB, and 3 MiB are less than half.
+    assert "long_requests" not in doubts([point(16, 2 * MIB)], 3 * MIB)
+
+
+def test_a_size_that_was_simulated_in_full_and_windows_raise_no_doubt() -> None:
+    everything = point(1000, working_set_bytes=1000 * 4096)
+    assert doubts([everything, point(10, window="0")], 3 * MIB) == {}
+
+
+def test_the_doubts_are_those_of_what_was_simulated(tmp_path: Path) -> None:
+    """Requests of 3 MiB: regions of 4 MiB, of which a sample of 131,072 lines of 4 KiB holds 128."""
+    rows: list[Row] = [(step * 1000, "read", step % 200 * 4 * MIB, 3 * MIB, "v") for step in range(400)]
+    request = CurveRequest(line_bytes=(4096,), policies=("lru",), samples=1024)
+    points, found = curve_points(TraceFiles([write_csv(tmp_path / "long.csv", rows)]), request)
+    codes = [c.code for c in caveats_of_pass(request, points, found, packaged_prices=False)]
+    assert codes == ["sampled", "few_regions", "long_requests"]
+    exact = dataclasses.replace(request, samples=None, exact=True)
+    points, found = curve_points(TraceFiles([tmp_path / "long.csv"]), exact)
+    assert caveats_of_pass(exact, points, found, packaged_prices=False) == []
