@@ -39,7 +39,9 @@ class CurvePoint(Record):
     read_hit_ratio_high: float = column("upper end of the 95 % band of the estimate")
     read_byte_hit_ratio: float = column("read bytes that hit, of all read bytes, 0 to 1")
     write_hit_ratio: float = column("write requests whose lines were all cached, of all write requests, 0 to 1")
+    write_byte_hit_ratio: float = column("bytes of writes whose line was cached, of all bytes written, 0 to 1")
     cold_read_ratio: float = column("read requests that touch a line for the first time: no cache of any size has them")
+    cold_write_ratio: float = column("write requests that touch a line for the first time")
     fetch_amplification: float | None = column("bytes fetched from the backing device per byte read")
     write_gap_ratio: float | None = column(
         "part of the fetch units touched by writes that the writes left unwritten, 0 when all are aligned; empty when "

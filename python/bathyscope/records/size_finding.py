@@ -23,6 +23,7 @@ class SizePoint:
     read_hit: Figure
     read_byte_hit: float | None
     write_hit: float | None
+    write_byte_hit: float | None
     backing_reads_left: float | None
     fetch_amplification: float | None
     flash_write_bytes_per_day: float | None
@@ -54,6 +55,7 @@ class SizeCurve:
     write_bytes: int
     working_set_bytes: int
     cold_read_ratio: float | None
+    cold_write_ratio: float | None
     write_gap_ratio: float | None
     points: tuple[SizePoint, ...]
     knee: SizePoint | None

@@ -406,6 +406,7 @@ def _points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iterator[Cu
         spread = np.zeros_like(hit)
     most = int(np.argmax(counts["rate"]))
     cold = _ratio(counts["read_requests_cold"], counts["read_requests"])[most]
+    cold_writes = _ratio(counts["write_requests_cold"], counts["write_requests"])[most]
     full = bool(np.all(counts["rate"] >= 1.0))
     distinct = counts["distinct_lines"][most]
     fetched = np.divide(
@@ -433,7 +434,9 @@ def _points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iterator[Cu
             read_hit_ratio_high=float(min(1.0, hit[i] + spread[i])),
             read_byte_hit_ratio=float(_ratio(counts["read_bytes_hit"], counts["read_bytes"])[i]),
             write_hit_ratio=float(_ratio(counts["write_requests_hit"], counts["write_requests"])[i]),
+            write_byte_hit_ratio=float(_ratio(counts["write_bytes_hit"], counts["write_bytes"])[i]),
             cold_read_ratio=float(cold),
+            cold_write_ratio=float(cold_writes),
             fetch_amplification=float(fetched[i]) if group.reads[1] else None,
             write_gap_ratio=_write_gap_ratio(group, line, request),
             flash_write_bytes=float(counts["flash_write_bytes"][i]),
@@ -452,6 +455,8 @@ def _window_points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iter
     cold = _ratio(counts["read_requests_cold"], counts["read_requests"])
     byte_hit = _ratio(counts["read_bytes_hit"], counts["read_bytes"])
     write_hit = _ratio(counts["write_requests_hit"], counts["write_requests"])
+    write_byte_hit = _ratio(counts["write_bytes_hit"], counts["write_bytes"])
+    cold_writes = _ratio(counts["write_requests_cold"], counts["write_requests"])
     full = bool(np.all(totals["rate"] >= 1.0))
     for i, w in np.ndindex(*hit.shape):
         read_requests, write_requests = float(counts["read_requests"][i, w]), float(counts["write_requests"][i, w])
@@ -481,7 +486,9 @@ def _window_points(second: _core.EnginePass, engine: _Engine, job: _Job) -> Iter
             read_hit_ratio_high=float(hit[i, w]) if known else 1.0,
             read_byte_hit_ratio=float(byte_hit[i, w]),
             write_hit_ratio=float(write_hit[i, w]),
+            write_byte_hit_ratio=float(write_byte_hit[i, w]),
             cold_read_ratio=float(cold[i, w]),
+            cold_write_ratio=float(cold_writes[i, w]),
             fetch_amplification=float(counts["backing_read_bytes"][i, w] / reads) if reads else None,
             # The first pass does not know windows.
             write_gap_ratio=None,

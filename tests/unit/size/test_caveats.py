@@ -29,7 +29,8 @@ def point(
         line_bytes=line_bytes, fetch_bytes=line_bytes, size_bytes=1 << 30, flash_bytes=1 << 30, read_requests=1000,
         write_requests=0, read_bytes=1 << 22, write_bytes=0, working_set_bytes=working_set_bytes, read_hit_ratio=0.5,
         read_hit_ratio_low=0.4, read_hit_ratio_high=0.6, read_byte_hit_ratio=0.5, write_hit_ratio=0.0,
-        cold_read_ratio=0.1, fetch_amplification=1.0, write_gap_ratio=None, flash_write_bytes=0.0,
+        write_byte_hit_ratio=0.0,
+        cold_read_ratio=0.1, cold_write_ratio=0.0, fetch_amplification=1.0, write_gap_ratio=None, flash_write_bytes=0.0,
         write_budget_bytes_per_day=None, duration_s=86_400.0, sampled_lines=sampled_lines,
     )  # fmt: skip
 

@@ -27,7 +27,8 @@ def _row(**changes: Any) -> CurvePoint:
         "method": "exact", "line_bytes": 65536, "fetch_bytes": 65536, "size_bytes": GIB, "read_requests": 100_000,
         "write_requests": 50_000, "read_bytes": 1 << 32, "write_bytes": 1 << 31, "working_set_bytes": 10 * GIB,
         "read_hit_ratio": 0.5, "read_hit_ratio_low": 0.49, "read_hit_ratio_high": 0.51, "read_byte_hit_ratio": 0.4,
-        "write_hit_ratio": 0.3, "cold_read_ratio": 0.1, "fetch_amplification": 1.2, "write_gap_ratio": 0.0,
+        "write_hit_ratio": 0.3, "write_byte_hit_ratio": 0.2, "cold_write_ratio": 0.4,
+        "cold_read_ratio": 0.1, "fetch_amplification": 1.2, "write_gap_ratio": 0.0,
         "flash_write_bytes": float(GIB), "duration_s": 86400.0, "sampled_lines": None,
         "write_budget_bytes_per_day": None,
     }  # fmt: skip
