@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LARGEST_DISORDER = 0.01
 # The error is estimated from eight parts of the sample; parts of fewer than sixty regions vary too much to tell it.
 LEAST_REGIONS = 500
+# Requests over the end of a region of which there are fewer cannot matter much.
+MANY_CUT = 0.05
 # A sample holds about as many lines as asked for, not exactly; what is advised shall be enough in any case.
 SAMPLES_MARGIN = 1.1
 
@@ -69,11 +71,9 @@ def sample_caveats(rows: Sequence[CurvePoint], request_bytes_p99: float) -> list
     text = f"curves of a sample rest on {lines} in whole regions of {region} or more"
     # A size that holds every line was simulated in full beside others that were not.
     parts = {row: lines for row, lines in sampled.items() if lines * row.line_bytes < row.working_set_bytes}
-    return [
-        CaveatView("sampled", "note", text),
-        *_few_regions(parts, request_bytes_p99),
-        *_long_requests(parts, request_bytes_p99),
-    ]
+    # What is said of long requests holds the more for those that are cut.
+    beyond = _long_requests(parts, request_bytes_p99) or _cut_requests(parts, request_bytes_p99)
+    return [CaveatView("sampled", "note", text), *_few_regions(parts, request_bytes_p99), *beyond]
 
 
 def _few_regions(parts: Mapping[CurvePoint, int], request_bytes_p99: float) -> list[CaveatView]:
@@ -101,6 +101,24 @@ def _long_requests(parts: Mapping[CurvePoint, int], request_bytes_p99: float) ->
         f"region; {_curves(long)} of a sample overestimate hits, beyond their band; --exact tells"
     )
     return [CaveatView("long_requests", "doubt", text)]
+
+
+def _cut_requests(parts: Mapping[CurvePoint, int], request_bytes_p99: float) -> list[CaveatView]:
+    """Tell how many requests lie over the end of a region, as far as they begin anywhere."""
+    cut = {}
+    for row in parts:
+        requests = row.read_requests + row.write_requests
+        beyond_bytes = max(0.0, (row.read_bytes + row.write_bytes) / max(1, requests) - row.line_bytes)
+        cut[row] = min(1.0, beyond_bytes / region_bytes(request_bytes_p99, row.line_bytes))
+    many = {row: share for row, share in cut.items() if share >= MANY_CUT}
+    if not many:
+        return []
+    text = (
+        f"about {max(many.values()):.0%} of the requests lie over the end of a sampled region; they are counted with "
+        f"the next whole ones of their length, and if they behave otherwise {_curves(many)} of a sample are off beyond "
+        "their band; --exact tells"
+    )
+    return [CaveatView("cut_requests", "note", text)]
 
 
 def _curves(rows: Iterable[CurvePoint]) -> str:

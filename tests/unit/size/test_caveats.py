@@ -90,3 +90,12 @@ def test_the_doubts_are_those_of_what_was_simulated(tmp_path: Path) -> None:
     exact = dataclasses.replace(request, samples=None, exact=True)
     points, found = curve_points(TraceFiles([tmp_path / "long.csv"]), exact)
     assert caveats_of_pass(exact, points, found, packaged_prices=False) == []
+
+
+@pytest.mark.parametrize(("request_bytes", "is_told"), [(4 * KIB, False), (64 * KIB, True)])
+def test_requests_over_the_end_of_a_region_are_told(request_bytes: int, is_told: bool) -> None:
+    row = dataclasses.replace(point(131_072), read_requests=1000, read_bytes=1000 * request_bytes)
+    found = {c.code: c.text for c in sample_caveats([row], request_bytes)}
+    assert ("cut_requests" in found) == is_told
+    # 60 of 256 KiB: a request of 64 KiB crosses the end of a region from 15 of 64 places of its first line.
+    assert not is_told or "about 23%" in found["cut_requests"]
