@@ -229,12 +229,12 @@ impl EngineSweep {
         let estimates = self.estimates(&totals);
         let results = self.engines.iter().map(|engine| {
             let mut result = engine.result();
-            if let Some(parts) = engine.parts() {
+            if let Some((rate, parts)) = engine.sampled() {
                 result.counts = result.counts.toward(&totals, estimates);
                 result.read_hit_stderr = if estimates[0] == Estimate::Raw {
                     parts[0].raw_stderr()
                 } else {
-                    parts[0].adjusted_stderr(totals[0].requests as f64 * result.rate)
+                    parts[0].adjusted_stderr(totals[0].requests as f64 * rate)
                 };
             }
             result
@@ -248,7 +248,7 @@ impl EngineSweep {
         let estimates = self.estimates(&whole(totals));
         let sizes = self.engines.iter().map(|engine| {
             let mut windows = engine.windows();
-            if engine.parts().is_some() {
+            if engine.sampled().is_some() {
                 for (window, totals) in windows.iter_mut().zip(totals) {
                     *window = window.toward(totals, estimates);
                 }
@@ -263,9 +263,9 @@ impl EngineSweep {
         [0, 1].map(|op| {
             let (mut raw, mut adjusted) = (0.0, 0.0);
             for engine in &self.engines {
-                if let Some(parts) = engine.parts() {
+                if let Some((rate, parts)) = engine.sampled() {
                     raw += parts[op].raw_stderr();
-                    adjusted += parts[op].adjusted_stderr(totals[op].requests as f64 * engine.result().rate);
+                    adjusted += parts[op].adjusted_stderr(totals[op].requests as f64 * rate);
                 }
             }
             Estimate::of_stderr(raw, adjusted)

@@ -81,18 +81,13 @@ impl<'a, T: Send + Sync> Flow<'a, T> {
     }
 
     fn run_alone(mut self, source: impl Iterator<Item = T>) {
-        let mut children: Vec<Vec<usize>> = vec![Vec::new(); self.workers.len() + 1];
-        for (worker, parent) in self.parents.iter().enumerate() {
-            children[stream_of(*parent)].push(worker);
-        }
         for batch in source {
             // Children are added after their parents, so one round in order sees every batch made before its takers.
-            let mut made: Vec<Option<T>> = Vec::with_capacity(children.len());
+            let mut made: Vec<Option<T>> = Vec::with_capacity(self.workers.len() + 1);
             made.push(Some(batch));
-            for (worker, work) in self.workers.iter_mut().enumerate() {
-                let input = made[stream_of(self.parents[worker])].as_ref();
-                let output = input.and_then(work);
-                made.push(output.filter(|_| !children[worker + 1].is_empty()));
+            for (work, &parent) in self.workers.iter_mut().zip(&self.parents) {
+                let output = made[stream_of(parent)].as_ref().and_then(work);
+                made.push(output);
             }
         }
     }
@@ -343,7 +338,6 @@ impl<T: Send + Sync> Drop for Alarm<'_, T> {
         let mut schedule = self.0.lock();
         schedule.failed = true;
         self.0.announce();
-        drop(schedule);
     }
 }
 

@@ -15,7 +15,7 @@ use crate::positions::PositionBits;
 /// Positions of a word.
 const WORD: usize = 64;
 /// Members of a group.
-const FAN: usize = 16;
+pub(crate) const FAN: usize = 16;
 
 /// Positions of which some are live, with the number of live ones before each.
 #[derive(Clone, Debug)]
@@ -168,36 +168,29 @@ impl RankTree {
     }
 }
 
+/// For each member, all ones for those after it and zero for the others, in numbers of a type.
+macro_rules! after {
+    ($number:ty) => {{
+        let mut masks = [[0; FAN]; FAN];
+        let mut member = 0;
+        while member < FAN {
+            let mut after = member + 1;
+            while after < FAN {
+                masks[member][after] = <$number>::MAX;
+                after += 1;
+            }
+            member += 1;
+        }
+        masks
+    }};
+}
+
 /// Ones for the members after one: compilers turn an addition under a mask from a table into vector instructions, and
 /// one under a comparison into a branch for each member.
-static AFTER_U16: [[u16; FAN]; FAN] = {
-    let mut masks = [[0; FAN]; FAN];
-    let mut member = 0;
-    while member < FAN {
-        let mut after = member + 1;
-        while after < FAN {
-            masks[member][after] = u16::MAX;
-            after += 1;
-        }
-        member += 1;
-    }
-    masks
-};
+pub(crate) static AFTER_U16: [[u16; FAN]; FAN] = after!(u16);
 
 /// As [`AFTER_U16`].
-static AFTER_U32: [[u32; FAN]; FAN] = {
-    let mut masks = [[0; FAN]; FAN];
-    let mut member = 0;
-    while member < FAN {
-        let mut after = member + 1;
-        while after < FAN {
-            masks[member][after] = u32::MAX;
-            after += 1;
-        }
-        member += 1;
-    }
-    masks
-};
+static AFTER_U32: [[u32; FAN]; FAN] = after!(u32);
 
 #[cfg(test)]
 mod tests {

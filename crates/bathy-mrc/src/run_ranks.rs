@@ -1,11 +1,11 @@
 //! The ranks of a run: [`crate::rank::RankTree`] for so few positions that all of it is two levels in fixed arrays.
 
+use crate::positions::ones;
+use crate::rank::{AFTER_U16, FAN};
 use crate::run::RUN;
 
 const WORD: usize = 64;
 const WORDS: usize = RUN / WORD;
-/// Words of a group.
-const FAN: usize = 16;
 const GROUPS: usize = WORDS / FAN;
 
 /// Positions of which some are live, in the order in which they were taken.
@@ -69,7 +69,7 @@ impl RunRanks {
         let (group, member) = (word / FAN, word % FAN);
         // A compiler that sees that the first member never changes shifts its vectors by one, and a load that lies
         // across two of the last stores waits for them.
-        let masks = std::hint::black_box(&AFTER);
+        let masks = std::hint::black_box(&AFTER_U16);
         let words = &mut self.words[group];
         let after = &masks[member];
         *words = std::array::from_fn(|index| words[index].wrapping_add(amount & after[index]));
@@ -80,31 +80,6 @@ impl RunRanks {
 
     /// The live positions, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.live.iter().enumerate().flat_map(|(index, &word)| {
-            let mut rest = word;
-            std::iter::from_fn(move || {
-                if rest == 0 {
-                    return None;
-                }
-                let bit = rest.trailing_zeros() as usize;
-                rest &= rest - 1;
-                Some(index * WORD + bit)
-            })
-        })
+        ones(&self.live)
     }
 }
-
-/// Ones for the members after one.
-static AFTER: [[u16; FAN]; FAN] = {
-    let mut masks = [[0; FAN]; FAN];
-    let mut member = 0;
-    while member < FAN {
-        let mut after = member + 1;
-        while after < FAN {
-            masks[member][after] = u16::MAX;
-            after += 1;
-        }
-        member += 1;
-    }
-    masks
-};

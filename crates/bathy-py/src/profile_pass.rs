@@ -136,10 +136,12 @@ impl ProfilePass {
             ..
         } = self;
         py.detach(|| {
-            for (request, _) in rows.requests() {
-                reading.lengths.add(request.io.length_bytes);
-            }
-            run(Some(whole), groups.as_mut(), rows.batches(), threads);
+            let batches = rows.batches().inspect(|batch| {
+                for request in &batch.requests {
+                    reading.lengths.add(request.io.length_bytes);
+                }
+            });
+            run(Some(whole), groups.as_mut(), batches, threads);
         });
         Ok(())
     }

@@ -35,8 +35,7 @@ def whole_number(name: str, value: Any, least: int, most: int) -> int:
 
 def number(name: str, value: Any, least: float = 0.0) -> float:
     """Return `value` as a float. Raises UsageError when it is no finite number of at least `least`."""
-    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value < least:
+    if not _is_number(value) or not math.isfinite(value) or value < least:
         raise UsageError(f"{name} is {_shown(value)}; it must be a number of at least {least:g}")
     return float(value)
 
@@ -74,8 +73,7 @@ def rate_of(value: Any) -> float | None:
     """Return a sampling rate in (0, 1], None for none."""
     if value is None:
         return None
-    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not is_number or not 0.0 < value <= 1.0:
+    if not _is_number(value) or not 0.0 < value <= 1.0:
         raise UsageError(f"rate is {_shown(value)}; it must lie in (0, 1]")
     return float(value)
 
@@ -159,6 +157,10 @@ def simulated_sizes(sizes: Sizes, line_bytes: int) -> Sizes:
             hint="simulate larger lines, or use policy lru, which takes any size",
         )
     return sizes
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def _shown(value: Any) -> str:

@@ -19,8 +19,8 @@ pub(super) trait Consume {
     fn result(&self) -> EngineResult;
     /// Scaled counts of each window.
     fn windows(&self) -> Vec<EngineCounts>;
-    /// Of a sample, requests and hits by parts, of reads and of writes.
-    fn parts(&self) -> Option<&[Parts; 2]>;
+    /// Of a sample, its rate, and requests and hits by parts, of reads and of writes.
+    fn sampled(&self) -> Option<(f64, &[Parts; 2])>;
     /// Bytes held.
     fn memory_bytes(&self) -> usize;
 }
@@ -342,8 +342,9 @@ impl<P: Policy> Consume for Engine<P> {
         }
     }
 
-    fn parts(&self) -> Option<&[Parts; 2]> {
-        (self.miniature.rate < 1.0).then_some(&self.parts)
+    fn sampled(&self) -> Option<(f64, &[Parts; 2])> {
+        let rate = self.miniature.rate;
+        (rate < 1.0).then_some((rate, &self.parts))
     }
 
     fn windows(&self) -> Vec<EngineCounts> {

@@ -39,6 +39,15 @@ fn requests() -> Vec<TimedIo> {
         .collect()
 }
 
+const FULL_AND_HALF: [Fidelity; 2] = [
+    Fidelity::Full,
+    Fidelity::Miniature {
+        rate: 0.5,
+        min_lines: 500,
+        salt: 1,
+    },
+];
+
 /// What passes between the workers of a flow.
 enum Step {
     Requests(Vec<TimedIo>),
@@ -49,14 +58,7 @@ enum Step {
 fn sizes_in_workers_of_a_flow_equal_one_pass() {
     let options = options(PolicyKind::S3Fifo, 16_384, 4096);
     let sizes: Vec<u64> = (1..8).map(|size| size * 100).collect();
-    for fidelity in [
-        Fidelity::Full,
-        Fidelity::Miniature {
-            rate: 0.5,
-            min_lines: 500,
-            salt: 1,
-        },
-    ] {
+    for fidelity in FULL_AND_HALF {
         let mut alone = EngineSweep::new(options, &sizes, fidelity);
         alone.access(requests().into_iter());
         for (threads, workers) in [(1, 1), (2, 3), (3, 20)] {
@@ -370,14 +372,7 @@ fn windows_add_up_to_the_whole() {
         origin_ns: 0,
         length_ns: 4_000_000_000,
     });
-    for fidelity in [
-        Fidelity::Full,
-        Fidelity::Miniature {
-            rate: 0.5,
-            min_lines: 500,
-            salt: 1,
-        },
-    ] {
+    for fidelity in FULL_AND_HALF {
         let mut sweep = EngineSweep::new(windowed, &[400, 1600], fidelity);
         for batch in requests().chunks(777) {
             sweep.access(batch.iter().copied());
