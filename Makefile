@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test check unit cluster rust setup test-releases bench-overhead docs lock clean
+.PHONY: help demo test check unit cluster rust setup test-releases bench-overhead bench-startup bench-verdicts docs lock clean
 
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
@@ -41,6 +41,12 @@ test-releases: setup $(STAMPS)/dev  ## The lab and the ladder on Ceph 16.2, 18.2
 
 bench-overhead: setup $(STAMPS)/dev  ## What measuring costs: see benchmarks/overhead.
 	$(BIN)/python -m benchmarks.overhead
+
+bench-startup: setup  ## What a start costs, as a multiple of `import typer`.
+	$(BIN)/python -m benchmarks.startup
+
+bench-verdicts: setup $(STAMPS)/dev  ## Printed verdicts against injected causes: see benchmarks/verdicts.
+	$(BIN)/python benchmarks/verdicts
 
 docs: setup  ## Regenerate docs/reference from the code.
 	$(BIN)/python docs/generate.py

@@ -27,11 +27,14 @@ from pathlib import Path
 
 from bathyscope import lab
 from bathyscope.bench.journal import journal_directory
+from bathyscope.bench.session import stored_plan
 from bathyscope.host.ceph import connect
 from bathyscope.host.local import LocalHost
+from bathyscope.layers import traits
+from bathyscope.records import Step
 from bathyscope.spec.plan import expand
-from bathyscope.spec.plan_file import parse_plan
 from bathyscope.store import RunDirectory, Workspace
+from bathyscope.store.segment import Segment
 
 BATHY = (sys.executable, "-m", "bathyscope.cli")
 PLAN = ("--preset", "smoke", "--set", "image_size=32M", "--layer", "rados", "--layer", "rbd", "--repeats", "2")
@@ -98,17 +101,19 @@ def _last(workspace: Path) -> RunDirectory | None:
 
 def _check_kept(run: RunDirectory, before: dict[int, int], story: Story) -> dict[int, int]:
     """A step that was finished before must be finished still, and be the same execution of it."""
-    now = {index: step.step().started_ns for index, step in run.finished_steps().items()}
+    now = {index: _started_ns(segment) for index, segment in run.step_segments().items()}
     changed = [index for index, started_ns in before.items() if now.get(index) != started_ns]
     story.problems += [f"step {index} of {run.id} was lost or repeated" for index in changed]
     return now
 
 
+def _started_ns(segment: Segment) -> int:
+    return int(segment.table(Step)["started_ns"][0].as_py())
+
+
 def _check_complete(run: RunDirectory, before: dict[int, int], story: Story) -> None:
     _check_kept(run, before, story)
-    plan = parse_plan(run.info.plan_text, name=run.id)
-    classes = [name for name in run.info.environment.get("device_classes", "").split(",") if name]
-    expected = [(s.key, s.repeat_index) for s in expand(plan, classes)]
+    expected = [(step.key, step.repeat_index) for step in expand(stored_plan(run), ("ssd",), traits())]
     table = run.tables()["step"]
     found = list(zip(table["step_key"].to_pylist(), table["repeat_index"].to_pylist(), strict=True))
     if sorted(found) != sorted(expected):

@@ -1,10 +1,11 @@
-"""Write docs/reference from the code: commands, records, errors, presets. `--check` only compares.
+"""Write docs/reference from the code: commands, plan, records, errors. `--check` only compares.
 
 The reference is never edited by hand; tests/unit/docs holds it equal to what this prints.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +13,18 @@ from typing import Any
 
 import typer
 
+import bathyscope.sources  # noqa: F401 - a source may declare a record of its own
 from bathyscope import cli, errors
-from bathyscope.records import ALL_RECORDS, help_of
+from bathyscope.records import RECORDS_BY_TABLE
+from bathyscope.spec.plan import Plan
+from bathyscope.store.tables import stored_columns
+from bathyscope.units import format_size_short
 
 REFERENCE = Path(__file__).parent / "reference"
 
 
 def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield every command with its path. Typer brings its own click, so commands are told by what they have."""
+    """Yield every command with its path. A group is what has `commands`: Typer brings its own click classes."""
     yield path, command
     children = getattr(command, "commands", {})
     for name in sorted(children):
@@ -56,8 +61,6 @@ def _default(parameter: Any) -> str:
 
 def commands_page() -> str:
     """Return the page of all verbs, their options and examples, as their --help says it."""
-    if not cli.app.registered_commands and not cli.app.registered_groups:
-        cli.register_verbs()
     root = typer.main.get_command(cli.app)
     lines = ["# Commands", "", "Generated from the program; `bathy VERB --help` prints the same.", ""]
     for path, command in _commands(root, ("bathy",)):
@@ -79,6 +82,103 @@ def commands_page() -> str:
     return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
 
 
+_PLAN = """# Plan
+
+A plan is a YAML file: `bathy bench run plan.yaml`. `bathy bench show ladder` prints a packaged one. Every key but those
+of `patterns` can be set on the command line too: `--set runtime=3s`, `--set queue_depth=1,16` (an axis goes without its
+section), `--set limits.prolong=0`.
+
+Sizes may be written as 4K, 64M, 1.5G (powers of 1024), durations as 500ms, 10s, 2m. A key that does not exist is an
+error.
+
+```yaml
+name: nightly
+layers: [rados, rbd]
+patterns: [randread-4K-qd16, randwrite-4K-qd16]
+axes: {image_size: 1G}
+repeats: 3
+runtime: 10s
+```
+"""
+
+
+def plan_keys() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield (section, key, JSON schema) of every key of a plan; the section of the top level is empty.
+
+    A section is a key whose value, or each of its values, is a mapping with keys of its own.
+    """
+    schema = Plan.model_json_schema()
+    for key, about in schema["properties"].items():
+        yield "", key, about
+    for section, about in schema["properties"].items():
+        reference = about.get("$ref") or about.get("items", {}).get("$ref")
+        if reference:
+            for key, inner in schema["$defs"][reference.rpartition("/")[2]]["properties"].items():
+                yield section, key, inner
+
+
+def plan_example(about: dict[str, Any]) -> Any:
+    """Return the example of a key: its own, or its default as people write it."""
+    return about["examples"][0] if "examples" in about else _written(about.get("default"), _value(about))
+
+
+def plan_page() -> str:
+    """Return the page of all keys of a plan with unit, values, default and an example."""
+    lines = _PLAN.splitlines()
+    last = None
+    for section, key, about in plan_keys():
+        if section != last:
+            last = section
+            lines += ["", f"## {section or 'Top level'}", ""]
+            lines += ["| key | meaning | unit | values | default | example |", "|---|---|---|---|---|---|"]
+        value = _value(about)
+        is_section = "$ref" in about
+        default = "" if is_section else _yaml(_written(about.get("default"), value))
+        example = "" if is_section else f"`{key}: {_yaml(plan_example(about))}`"
+        cells = [f"`{key}`", _one_line(about.get("description")), value.get("unit", ""), _values(value)]
+        lines.append("| " + " | ".join([*cells, f"`{default}`" if default else "", example]) + " |")
+    return "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
+
+
+def _value(about: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a single value: of a list its items', of an optional one that which is not null."""
+    for inner in ("items", "additionalProperties"):
+        if isinstance(about.get(inner), dict):
+            return _value(about[inner])
+    return next((_value(one) for one in about.get("anyOf", ()) if one.get("type") != "null"), about)
+
+
+def _values(value: dict[str, Any]) -> str:
+    """Return which values are valid."""
+    if "enum" in value:
+        return ", ".join(f"`{one}`" for one in value["enum"])
+    if value.get("type") == "boolean":
+        return "`true`, `false`"
+    above, least = value.get("exclusiveMinimum", value.get("gt")), value.get("minimum", value.get("ge"))
+    most = value.get("maximum")
+    bounds = [f"> {above}"] if above is not None else [f"≥ {least}"] if least is not None else []
+    return ", ".join([*bounds, *([f"≤ {most}"] if most is not None else [])])
+
+
+def _written(value: Any, about: dict[str, Any]) -> Any:
+    """Return a default as people write it; None when there is none."""
+    if isinstance(value, list):
+        return [_written(one, about) for one in value] or None
+    if value in (None, "", {}):
+        return None
+    if about.get("unit") == "bytes":
+        return format_size_short(value)
+    return f"{value:g}s" if about.get("unit") == "seconds" else value
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_yaml(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_yaml, value)) + "]"
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def records_page() -> str:
     """Return the page of all tables and columns, as `bathy schema` prints them."""
     lines = [
@@ -87,10 +187,10 @@ def records_page() -> str:
         "The tables of a run, generated from their definitions. Units are in the column names.",
         "",
     ]
-    for record in ALL_RECORDS:
-        lines += [f"## {record.TABLE}", "", (record.__doc__ or "").strip(), ""]
+    for record in sorted(RECORDS_BY_TABLE.values(), key=lambda record: record.TABLE):
+        lines += [f"## {record.TABLE}", "", inspect.cleandoc(record.__doc__ or ""), ""]
         lines += ["| column | type | unit | meaning |", "|---|---|---|---|"]
-        for column in help_of(record):
+        for column in stored_columns(record):
             kind = f"{column.type}, may be empty" if column.nullable else column.type
             lines.append(f"| `{column.column}` | {kind} | {column.unit} | {_one_line(column.help)} |")
         lines.append("")
@@ -106,7 +206,7 @@ def _indent_tree(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
-PAGES = {"commands.md": commands_page, "records.md": records_page, "errors.md": errors_page}
+PAGES = {"commands.md": commands_page, "plan.md": plan_page, "records.md": records_page, "errors.md": errors_page}
 
 
 def differing_pages() -> list[str]:

@@ -23,9 +23,10 @@ import numpy.typing as npt
 from billion import SCATTER, UNIVERSE, analytic, generate, probabilities
 from common import VSCSI1, WorkHash, warn_on_debug_build
 
-from bathyscope.sources.block_trace import TraceFiles
-from bathyscope.sources.curve_points import curve_points
-from bathyscope.sources.curve_request import CurveRequest
+from bathyscope import simulate
+from bathyscope.records import CurvePoint, from_table
+from bathyscope.simulate.trace import TraceFiles
+from bathyscope.spec.size import CurveKey, Pass, SizeSpec, WantedSizes
 from bathyscope.units import format_bytes, format_size_short, parse_bytes
 
 CHUNK = 1 << 20
@@ -146,16 +147,15 @@ def in_full(
     trace: Path, policy: str, curves: dict[int, dict[int, dict[str, float]]], threads: int
 ) -> dict[int, dict[int, float]]:
     """The hit ratio at each of the sizes, without sampling; in this process, so that the sizes can be chosen."""
-    request = CurveRequest(line_bytes=tuple(sorted(curves)), policies=(policy,), exact=True, threads=threads)
-
-    def same_sizes(*_: Any) -> dict[tuple[str, str, int, str], list[int]]:
-        return {("all", "all", line, policy): list(points) for line, points in curves.items()}
-
-    rows, _ = curve_points(TraceFiles([trace]), request, refine=same_sizes)
+    spec = SizeSpec(line_bytes=tuple(sorted(curves)), policies=(policy,), exact=True, threads=threads)
+    wanted = tuple(
+        WantedSizes(CurveKey("all", "all", line, policy), tuple(points), spec.admission)
+        for line, points in curves.items()
+    )
+    rows = simulate.run(Pass("options", wanted), simulate.profile(TraceFiles([trace]), spec))
     truth: dict[int, dict[int, float]] = {line: {} for line in curves}
-    for row in rows:
-        if row.window == "all":
-            truth[row.line_bytes][row.size_bytes] = row.read_hit_ratio
+    for row in from_table(CurvePoint, rows):
+        truth[row.line_bytes][row.size_bytes] = row.read_hit_ratio
     return truth
 
 

@@ -8,6 +8,7 @@ measured along: run it on a quiet one.
 time      A plan of 12 steps takes at most 1.25 times the sum of its fio runtimes (ramp counted as runtime).
 capture   IOPS with full capture and with none, interleaved pairs: the medians differ by at most 3 %. Needs a
           machine that does nothing else: where single pairs scatter by 20 %, more pairs (--pairs 21) are needed.
+          Beside it the processor time that capturing and parsing cost this program, which scatters far less.
 plain     Our figures for a job equal those of plain fio on the same command line, run in turns, within the
           run-to-run interval (95 % bootstrap interval of the ratio of the medians holds 1).
 
@@ -32,12 +33,14 @@ from typing import Any
 import numpy as np
 
 from bathyscope import lab
+from bathyscope.analysis.step_figures import StepFigures
 from bathyscope.bench import session
 from bathyscope.bench.conductor import Watcher
 from bathyscope.bench.load import run_load
+from bathyscope.bench.resources import prefix_of
 from bathyscope.host import ProcessRequest
 from bathyscope.host.local import LocalHost
-from bathyscope.layers import REGISTRY, LayerContext, LayerRows, answer_of
+from bathyscope.layers import LAYERS, LayerContext, traits
 from bathyscope.records import Step
 from bathyscope.spec import StepSpec, Target
 from bathyscope.spec.plan_file import parse_plan
@@ -45,20 +48,21 @@ from bathyscope.store import RunDirectory, Workspace
 
 HOST = LocalHost()
 TIME_LIMIT, CAPTURE_LIMIT = 1.25, 0.03
-OFF = tuple(f"capture.{part}=false" for part in ("perf_counters", "op_history", "processes", "environment"))
+SAMPLED = ("perf_counter", "op", "process_sample")
+OFF = tuple(f"capture.{part}=false" for part in ("perf_counters", "op_history", "processes"))
 
 
 class Talk(Watcher):
     """One line for each step on stderr."""
 
-    def step_ended(self, step: Step, rows: LayerRows) -> None:
-        print(f"  {step.step_key}: {sum(r.iops for r in rows.results):.0f} IOPS ({step.status})", file=sys.stderr)
+    def step_ended(self, step: Step, figures: StepFigures) -> None:
+        print(f"  {step.step_key}: {figures.iops:.0f} IOPS ({step.status})", file=sys.stderr)
 
 
 def measure(
     target: Target, workspace: Path, text: str, *overrides: str, watcher: Watcher | None = None
 ) -> RunDirectory:
-    plan = parse_plan(text, name="overhead", layers=list(REGISTRY), overrides=list(overrides))
+    plan = parse_plan(text, name="overhead", layers=traits(), overrides=list(overrides))
     return session.begin(HOST, Workspace(workspace), plan, target, watcher or Talk())
 
 
@@ -67,14 +71,14 @@ def plan_text(
 ) -> str:
     return (
         f"name: {name}\nlayers: [{layers}]\npatterns: [{patterns}]\naxes: {{image_size: {image_size}}}\n"
-        f"repeats: {repeats}\nruntime: {runtime_s}s\nramp: {ramp_s}s\nlimits: {{prolong: 0}}\n"
+        f"repeats: {repeats}\nruntime: {runtime_s}s\nramp: {ramp_s}s\nlimits: {{prolong: 0, baseline: 1s}}\n"
     )
 
 
 def iops(run: RunDirectory) -> list[float]:
     """Return the IOPS of each step, in order."""
     table = run.tables()["result"].sort_by("step_index")
-    return [float(v) for v in table["iops"].to_pylist()]
+    return [float(v or 0.0) for v in table["iops"].to_pylist()]
 
 
 def check_time(target: Target, workspace: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -97,13 +101,18 @@ def check_capture(target: Target, workspace: Path, options: argparse.Namespace) 
     """Pairs of a run with everything captured and one with nothing; which goes first alternates."""
     text = plan_text("capture", "rbd", options.pattern, repeats=1, runtime_s=options.runtime, ramp_s=1,
                      image_size=options.image_size)  # fmt: skip
-    ratios = []
+    ratios, extra_cpu_s, samples = [], [], {}
     for pair in range(options.pairs):
         found: dict[str, float] = {}
+        cpu_s: dict[str, float] = {}
         for name in ("on", "off") if pair % 2 == 0 else ("off", "on"):
+            began_s = time.process_time()
             run = measure(target, workspace, text, "device_classes=ssd", *(OFF if name == "off" else ()))
+            cpu_s[name] = time.process_time() - began_s
             found[name] = iops(run)[0]
+            samples[name] = sum(run.tables()[record].num_rows for record in SAMPLED)
         ratios.append(found["on"] / found["off"])
+        extra_cpu_s.append(cpu_s["on"] - cpu_s["off"])
     loss = 1 - statistics.median(ratios)
     low, high = ratio_interval(ratios, [1.0] * len(ratios))
     return {
@@ -111,6 +120,8 @@ def check_capture(target: Target, workspace: Path, options: argparse.Namespace) 
         "ratios": [round(r, 4) for r in ratios],
         "median_loss": round(loss, 4),
         "ratio_interval_95": [round(low, 4), round(high, 4)],
+        "samples": samples,
+        "extra_cpu_s_of_a_run": round(statistics.median(extra_cpu_s), 3),
         "limit": CAPTURE_LIMIT,
         "ok": abs(loss) <= CAPTURE_LIMIT,
     }
@@ -119,26 +130,27 @@ def check_capture(target: Target, workspace: Path, options: argparse.Namespace) 
 class PlainTurns(Watcher):
     """After each of our steps, the same fio command line by itself, on the same images."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, workspace: Path) -> None:
         self.plain: list[float] = []
         self.ours: list[float] = []
         self._target = target
+        self._workspace = Workspace(workspace)
         self._spec: StepSpec | None = None
 
     def step_begins(self, number: int, total: int, step: StepSpec) -> None:  # noqa: ARG002 - the seam's signature
         self._spec = step
 
-    def step_ended(self, step: Step, rows: LayerRows) -> None:
+    def step_ended(self, step: Step, figures: StepFigures) -> None:  # noqa: ARG002 - the seam's signature
         assert self._spec is not None
-        prefix = f"bathy-{step.run_id.rpartition('-')[2]}"
+        prefix = prefix_of(self._workspace.runs()[-1].id)
         with tempfile.TemporaryDirectory(prefix="bathy-plain-") as scratch:
             context = LayerContext(self._target, prefix, scratch)
-            requests = [without_logs(r) for r in REGISTRY[self._spec.layer].plan(self._spec, context)]
-            end = run_load(HOST, requests)
-        jobs = [json.loads(answer_of(HOST, a).stdout)["jobs"][0] for a in end.answers]
+            requests = [without_logs(r) for r in LAYERS[self._spec.layer].plan(self._spec, context)]
+            ended = run_load(HOST, requests)
+        jobs = [json.loads(completed.stdout)["jobs"][0] for completed in ended]
         side = "read" if self._spec.pattern.reads else "write"
         self.plain.append(sum(float(job[side]["iops"]) for job in jobs))
-        self.ours.append(sum(r.iops for r in rows.results))
+        self.ours.append(figures.iops)
         print(f"  ours {self.ours[-1]:.0f}, plain fio {self.plain[-1]:.0f} IOPS", file=sys.stderr)
 
 
@@ -154,7 +166,7 @@ def without_logs(request: ProcessRequest) -> ProcessRequest:
 def check_plain(target: Target, workspace: Path, options: argparse.Namespace) -> dict[str, Any]:
     text = plan_text("plain", "rbd", options.pattern, repeats=options.pairs, runtime_s=options.runtime, ramp_s=1,
                      image_size=options.image_size)  # fmt: skip
-    turns = PlainTurns(target)
+    turns = PlainTurns(target, workspace)
     measure(target, workspace, text, "device_classes=ssd", watcher=turns)
     low, high = ratio_interval(turns.ours, turns.plain)
     ours, plain = [round(v) for v in turns.ours], [round(v) for v in turns.plain]

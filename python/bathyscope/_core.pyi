@@ -9,6 +9,17 @@ import numpy.typing as npt
 
 __version__: str
 DEBUG_BUILD: bool
+# Limits and shares that both languages must agree on; the core is where they stand.
+MIN_LINE_BYTES: int
+MAX_LINE_BYTES: int
+MAX_VOLUMES: int
+MAX_CACHE_LINES: int
+MAX_FETCH_UNITS: int
+MAX_WINDOWS: int
+MIN_MINIATURE_LINES: int
+MOST_REQUEST_BYTES: int
+OTHERS: int
+STRATA_BITS: int
 
 _U64: TypeAlias = npt.NDArray[np.uint64]
 _U32: TypeAlias = npt.NDArray[np.uint32]
@@ -16,44 +27,18 @@ _U8: TypeAlias = npt.NDArray[np.uint8]
 _F64: TypeAlias = npt.NDArray[np.float64]
 
 class _CurveDict(TypedDict):
-    sizes_lines: _U64
     miss_ratio: _F64
     miss_ratio_raw: _F64
     miss_ratio_adjusted: _F64
     cold_miss_ratio: float
     estimate: Literal["exact", "raw", "adjusted"]
-
-class _ProfileCurveDict(_CurveDict):
     stderr: _F64
-    misses: _F64
-    cold: float
-    sampled: float
     total: float
-
-class _SimulationDict(_CurveDict):
-    misses: _F64
-    simulated_references: _F64
-    simulated_lines: _F64
-    simulated_rate: _F64
-    flash_writes_lines: _F64
-    total: float
-
-class _ReportDict(TypedDict):
-    events: int
-    events_left_out: int
-    records_ignored: int
-    records_bad: int
-    events_out_of_order: int
-    bytes_read: int
-    first_errors: list[str]
-    time_ns_range: tuple[int, int] | None
-    memory_bytes: int
 
 class Profile:
     line_bytes: int
     rate: float
     group_bits: int
-    tracked_lines: int
     distinct_lines: float
     exact: bool
     memory_bytes: int
@@ -62,12 +47,8 @@ class Profile:
         self, offset_bytes: _U64, length_bytes: _U32, op: _U8 | None = None, volume: _U32 | None = None
     ) -> None: ...
     def join(self, later: Profile) -> None: ...
-    def curve(self, sizes_lines: _U64, unit_name: str, ops_name: str) -> _ProfileCurveDict: ...
+    def curve(self, sizes_lines: _U64, unit_name: str, ops_name: str) -> _CurveDict: ...
     def totals(self, ops_name: str) -> tuple[int, int, int]: ...
-
-class TraceProfiles:
-    def take_profiles(self) -> list[tuple[int, int, str | None, Profile]]: ...
-    def report(self) -> _ReportDict: ...
 
 def profile_keys(
     keys: _U64,
@@ -76,7 +57,6 @@ def profile_keys(
     rate: float | None = None,
     max_lines: int | None = None,
     salt: int = 0,
-    strata_bits: int = 8,
     group_bits: int = 0,
     threads: int = 1,
     joinable: bool = False,
@@ -91,41 +71,28 @@ def profile_requests(
     rate: float | None = None,
     max_lines: int | None = None,
     salt: int = 0,
-    strata_bits: int = 8,
     group_bits: int = 0,
     threads: int = 1,
     joinable: bool = False,
 ) -> Profile: ...
-def profile_traces(
-    paths: list[str] | list[PathLike[str]],
-    *,
-    line_bytes: list[int],
-    format: str | None = None,  # noqa: A002 - the name of the option everywhere else
-    group_by: str = "all",
-    node_of_osd: list[int] | None = None,
-    rate: float | None = None,
-    max_lines: int | None = None,
-    salt: int = 0,
-    strata_bits: int = 8,
-    group_bytes: int | None = None,
-    threads: int = 1,
-    skip_bad_records: bool = False,
-    progress: Callable[[int, int], None] | None = None,
-) -> TraceProfiles: ...
 def simulate_keys(
     keys: _U64,
     policy_name: str,
     sizes_lines: _U64,
     *,
+    line_bytes: int = 4096,
     rate: float | None = None,
     min_lines: int = 500,
     salt: int = 0,
     threads: int = 1,
-) -> _SimulationDict: ...
+) -> _CurveDict: ...
+def serve_disks(arguments: list[str]) -> int: ...
+def disk_profiles() -> list[tuple[str, str]]: ...
+def stage_lines(policy_name: str, size_lines: int, line_bytes: int) -> int: ...
 def policy_names() -> list[str]: ...
 def trace_formats() -> list[str]: ...
 
-class _PassReportDict(TypedDict, total=False):
+class _ReportDict(TypedDict):
     events: int
     events_left_out: int
     records_ignored: int
@@ -137,6 +104,9 @@ class _PassReportDict(TypedDict, total=False):
     time_ns_range: tuple[int, int] | None
     memory_bytes: int
     request_bytes_p99: float
+    object_end_bytes: int
+    columns_used: list[str]
+    columns_ignored: list[str]
 
 class _Pass:
     def read_traces(
@@ -146,6 +116,7 @@ class _Pass:
         format: str | None = None,  # noqa: A002 - the name of the option everywhere else
         threads: int = 1,
         skip_bad_records: bool = False,
+        object_bytes: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None: ...
     def add_requests(
@@ -167,12 +138,18 @@ class ProfilePass(_Pass):
         *,
         group_by: str = "all",
         node_of_osd: list[int] | None = None,
+        rate: float | None = None,
         max_lines: int | None = None,
         salt: int = 0,
+        group_bytes: int | None = None,
+        whole: bool = True,
+        most_groups: int | None = None,
+        chosen: set[int] | None = None,
     ) -> None: ...
+    def group_requests(self) -> tuple[_U32, _U64, _U64]: ...
     def take_whole_profiles(self) -> list[tuple[int, Profile]]: ...
     def take_group_profiles(self) -> list[tuple[int, int, str | None, Profile]]: ...
-    def report(self) -> _PassReportDict: ...
+    def report(self) -> _ReportDict: ...
     def read_latencies(self) -> dict[str, _F64]: ...
 
 class EnginePass(_Pass):
@@ -189,7 +166,6 @@ class EnginePass(_Pass):
         min_lines: int = 500,
         salt: int = 0,
         fetch_bytes: int | None = None,
-        small_in_ram: bool = True,
         on_write: str = "allocate",
         n_hit: int | None = None,
         stream_cutoff_bytes: int | None = None,

@@ -8,12 +8,14 @@
     ├── ClusterError        the cluster does not answer, refuses, or is unfit
     │   ├── UnreachableError  no monitor answered in time
     │   ├── DeniedError       the keyring or its caps are not enough
-    │   └── UnhealthyError    a guard stopped the work
+    │   ├── PolicyError       the cluster's settings forbid it, whoever asks
+    │   └── UnhealthyError    not fit for a load, or a limit of the plan stopped it
     ├── LabError            the disposable cluster could not be built or taken down
-    ├── StoreError          a workspace or run directory cannot be used
-    │   ├── FormatVersionError  written by a newer version
-    │   └── BusyError           another process holds it
-    ├── ParseError          a tool printed something that we do not understand
+    ├── StoreError          a workspace, run directory or journal cannot be used
+    │   ├── FormatVersionError  written by another version
+    │   └── UntrustedError      another user owns it or can write it
+    ├── BusyError           another process holds the workspace, the run or the lab
+    ├── ParseError          a tool printed something that the parser does not know
     └── AnalysisError       the records cannot support the figure asked for
 
 `bathyscope.cli` is the only place that prints them: one line that says what is wrong, and a
@@ -67,8 +69,12 @@ class DeniedError(ClusterError):
     """The keyring is wrong, or its caps do not allow the command."""
 
 
+class PolicyError(ClusterError):
+    """A setting of the cluster forbids it to every key: mon_allow_pool_delete, mon_allow_pool_size_one, a flag."""
+
+
 class UnhealthyError(ClusterError):
-    """A guard refused to start or stopped a load because the cluster is not healthy."""
+    """The cluster is not fit for a load, or a limit of the plan stopped one."""
 
 
 class LabError(BathyscopeError):
@@ -80,11 +86,15 @@ class StoreError(BathyscopeError):
 
 
 class FormatVersionError(StoreError):
-    """A run directory was written by a newer version of bathyscope."""
+    """A run directory or a lab was written by another version of bathyscope, whose format this one does not read."""
 
 
-class BusyError(StoreError):
-    """Another process holds the workspace or the run."""
+class UntrustedError(StoreError):
+    """A file or directory of our own state is not ours alone: another user owns it or can write it."""
+
+
+class BusyError(BathyscopeError):
+    """Another process holds the workspace, the run or the lab."""
 
 
 class ParseError(BathyscopeError):

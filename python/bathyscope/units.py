@@ -32,7 +32,7 @@ def parse_bytes(text: str | int) -> int:
         raise UsageError(f"'{text}' is not a size", hint="write a number with K, M, G or T: 4K, 64K, 1.5G")
     value = float(match[1]) * 1024 ** _SIZE_POWER[match[2].lower()]
     if value != int(value):
-        raise UsageError(f"'{text}' is not a whole number of bytes")
+        raise UsageError(f"'{text}' is not a whole number of bytes ({value:g})", hint="write a whole number: 512, 4K")
     return int(value)
 
 
@@ -47,7 +47,7 @@ def parse_seconds(text: str | float) -> float:
 
 
 def format_size_short(size_bytes: int) -> str:
-    """Return 4096 as "4K": exact, for names and keys; a size that is no whole unit stays in bytes."""
+    """Return 4096 as "4K": exact, for names and keys; a size that is not a multiple of a unit stays in bytes."""
     for power, letter in ((4, "T"), (3, "G"), (2, "M"), (1, "K")):
         unit = 1024**power
         if size_bytes >= unit and size_bytes % unit == 0:
@@ -68,6 +68,12 @@ def format_bytes(size_bytes: float) -> str:
 def format_bandwidth(bytes_per_s: float) -> str:
     """Return a bandwidth for reading: "152 MiB/s"."""
     return format_bytes(bytes_per_s) + "/s"
+
+
+def format_bit_rate(bits_per_s: float) -> str:
+    """Return the speed of a network link for reading: "10 Gbit/s"."""
+    scaled, unit = next(((bits_per_s / 10**n, u) for n, u in ((9, "G"), (6, "M")) if bits_per_s >= 10**n), (0.0, ""))
+    return f"{scaled:g} {unit}bit/s" if unit else f"{bits_per_s:g} bit/s"
 
 
 def format_rate(per_s: float) -> str:
@@ -98,7 +104,7 @@ def format_percent(ratio: float) -> str:
 
 
 def format_cost(value: float) -> str:
-    """Return an amount of money for reading: "1,234.50"; less than a hundredth is not nothing."""
+    """Return an amount of money for reading: "1,234.50"; a positive amount below a hundredth is "<0.01"."""
     return "<0.01" if 0 < value < 0.005 else f"{value:,.2f}"
 
 
@@ -106,7 +112,8 @@ def three_digits(value: float) -> str:
     """Return `value` with three significant digits and no exponent."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
-    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    # 0.9999 has the digits of 1: what it is rounded to counts.
+    digits = max(0, 2 - int(f"{value:.2e}".partition("e")[2]))
     return f"{value:.{digits}f}"
 
 

@@ -19,13 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cluster.traces import traces
 
 from bathyscope import lab
+from bathyscope.analysis.windows import Windows
 from bathyscope.host import CephSession
 from bathyscope.host.ceph import connect
 from bathyscope.host.local import LocalHost
 from bathyscope.lab import state
 from bathyscope.lab.spec import LabSpec, parse_device
+from bathyscope.records import Step, from_table
 from bathyscope.spec import Target
 from bathyscope.store import RunDirectory, Workspace
 
@@ -67,11 +70,13 @@ class Cluster:
         )  # fmt: skip
 
     def start(self, *words: str, stderr: Path, **environment: str) -> subprocess.Popen[bytes]:
-        """Start `bathy` in the background; what it says goes to a file that can be waited on."""
+        """Start `bathy` in the background; what it says goes to a file that can be waited on.
+
+        A signal that these tests ignore themselves (run by nohup or as a background job) would be ignored by it too.
+        """
+        argv = ["env", "--default-signal=INT,HUP,TERM", *self.argv(*words)]
         with stderr.open("wb") as file:
-            return subprocess.Popen(
-                self.argv(*words), env=self.environment(**environment), stdout=subprocess.DEVNULL, stderr=file
-            )
+            return subprocess.Popen(argv, env=self.environment(**environment), stdout=subprocess.DEVNULL, stderr=file)
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything that a run could have changed: pools, rules, flags, options, images' OSD overrides."""
@@ -135,6 +140,17 @@ def rows(run: RunDirectory, table: str) -> list[dict[str, Any]]:
     return list(run.tables()[table].to_pylist())
 
 
+def steps(run: RunDirectory) -> list[tuple[Step, dict[str, list[dict[str, Any]]]]]:
+    """Return every step in order, with the rows of its window: as the ladder sees them."""
+    tables = run.tables()
+    windows = Windows(tables)
+    found = []
+    for step in sorted(from_table(Step, tables["step"]), key=lambda step: step.step_index):
+        own = windows.of_step(step)
+        found.append((step, {name: own[name].to_pylist() if name in own else [] for name in tables}))
+    return found
+
+
 class Tools:
     """The helpers above: test modules are imported by path and cannot import each other."""
 
@@ -143,6 +159,7 @@ class Tools:
     fio_of = staticmethod(fio_of)
     newest = staticmethod(newest)
     rows = staticmethod(rows)
+    steps = staticmethod(steps)
 
 
 @contextlib.contextmanager
@@ -156,7 +173,20 @@ def running_lab(name: str, devices: Sequence[str], **fields: Any) -> Iterator[Cl
         finally:
             # A test may have left the variable changed.
             patch.setenv("XDG_STATE_HOME", home)
-            lab.down(name)
+            if name in lab.list_labs():
+                lab.down(name)
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A state directory with a short path (sockets) on a disk with direct I/O; afterwards nothing may be left."""
+    with tempfile.TemporaryDirectory(prefix="bathy-", dir="/var/tmp") as directory:
+        monkeypatch.setenv("XDG_STATE_HOME", directory)
+        try:
+            yield Path(directory)
+            assert traces(Path(directory)) == []
+        finally:
+            lab.down_all()
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shlex
 import shutil
 import signal
 import socket
@@ -18,11 +17,11 @@ from typing import Any
 import pytest
 
 from bathyscope.bench import session as bench
-from bathyscope.bench.commands_run import commands_of
 from bathyscope.bench.conductor import Watcher
+from bathyscope.bench.run_records import commands_of
 from bathyscope.errors import BathyscopeError
 from bathyscope.host.local import LocalHost
-from bathyscope.layers import REGISTRY
+from bathyscope.layers import traits
 from bathyscope.spec import FioClient, StepSpec
 from bathyscope.spec.plan import Plan, expand
 from bathyscope.spec.plan_file import parse_plan, preset_text
@@ -33,18 +32,19 @@ HOST = LocalHost()
 SMOKE = ("bench", "run", "--preset", "smoke")
 TABLES = (
     *("run", "step", "result", "interval", "histogram", "perf_counter", "op", "device_sample", "process_sample"),
-    *("environment", "placement", "caveat"),
+    *("environment", "placement", "cluster_status", "osd_latency", "collection", "caveat"),
 )
 
 
 def plan(text: str, *overrides: str) -> Plan:
-    return parse_plan(text, name="test", layers=list(REGISTRY), overrides=list(overrides))
+    return parse_plan(text, name="test", layers=traits(), overrides=list(overrides))
 
 
 def small(patterns: str, *, layers: str = "rbd", more: str = "") -> str:
     return (
         f"name: small\nlayers: [{layers}]\npatterns: [{patterns}]\naxes: {{image_size: 32M}}\n"
-        f"repeats: 1\nramp: 0s\nruntime: 1s\nlimits: {{prolong: 0}}\ncapture: {{sample_interval: 0.2s}}\n{more}"
+        f"repeats: 1\nramp: 0s\nruntime: 1s\nlimits: {{prolong: 0, baseline: 1s}}\n"
+        f"capture: {{sample_interval: 0.2s}}\n{more}"
     )
 
 
@@ -73,38 +73,42 @@ def test_the_smoke_preset_fills_every_table_and_leaves_nothing(cluster: Any, wor
     assert found.status == "done"
     for table in TABLES:
         assert tools.rows(found, table), f"the table {table} is empty"
-    steps = expand(plan(preset_text("smoke")), ["ssd"])
+    steps = expand(plan(preset_text("smoke")), ["ssd"], traits())
     assert [
         (r["step_index"], r["step_key"]) for r in sorted(tools.rows(found, "step"), key=lambda r: r["step_index"])
     ] == [(index, step.key) for index, step in enumerate(steps)]
     assert {r["status"] for r in tools.rows(found, "step")} == {"done"}
     assert (found.path / "report.html").stat().st_size > 50_000
     _equals_the_dry_run(found, json.loads(dry.stdout))
-    for step in tools.rows(found, "step"):
-        of_step = {
-            name: [r for r in tools.rows(found, name) if r["step_index"] == step["step_index"]] for name in TABLES[2:9]
-        }
-        total = sum(row["io_count"] for row in of_step["result"])
-        assert sum(row["count"] for row in of_step["histogram"] if row["kind"] == "lat") == total > 0
-        assert {"client", "osd.0", "osd.1", "osd.2", "host"} <= {row["process"] for row in of_step["process_sample"]}
-        assert {"osd.0", "osd.1", "osd.2", "disk"} <= {row["role"] for row in of_step["device_sample"]}
-        assert bool(of_step["perf_counter"]) == bool(of_step["op"]) == (step["layer"] != "disk")
+    for step, rows in tools.steps(found):
+        total = sum(row["io_count"] for row in rows["result"])
+        assert sum(row["count"] for row in rows["histogram"] if row["kind"] == "lat") == total > 0
+        assert {"client", "osd.0", "osd.1", "osd.2", "host"} <= {row["process"] for row in rows["process_sample"]}
+        assert {"osd.0", "osd.1", "osd.2", "disk"} <= {row["role"] for row in rows["device_sample"]}
+        assert bool(rows["perf_counter"]) == bool(rows["op"]) == (step.layer != "disk")
+        # What is cut to the window fills it, and nothing else.
+        length_ns = step.measured_end_ns - step.measured_start_ns
+        for name in ("osd.0", "host"):
+            sampled = [row["duration_ns"] for row in rows["process_sample"] if row["process"] == name]
+            assert sum(sampled) == pytest.approx(length_ns, rel=0.01)
     assert len(tools.rows(found, "placement")) == 3
     assert {row["moment"] for row in tools.rows(found, "environment")} == {"before", "after"}
 
 
-def _equals_the_dry_run(found: RunDirectory, dry: list[dict[str, str]]) -> None:
+def _equals_the_dry_run(found: RunDirectory, dry: dict[str, Any]) -> None:
     """Every load ran with exactly the printed words and environment, but for the run's random suffix."""
     suffix = found.id.rpartition("-")[2]
 
-    def own(command: str) -> str:
-        return command.replace("00000000-000000-000000", found.id).replace("bathy-000000", f"bathy-{suffix}")
+    def own(word: str) -> str:
+        return word.replace("00000000-000000-000000", found.id).replace("bathy-000000", f"bathy-{suffix}")
 
     promised = [
-        (row["step_key"], own(row["command"]), row["environment"]) for row in dry if row["step_key"] != "prefill"
+        (row["step_key"], [own(word) for word in row["argv"]], row["environment"])
+        for row in dry["commands"]
+        if row["step_key"] != "prefill"
     ]
     ran = [
-        (f"{c.step_key}#{c.repeat_index}", shlex.join(c.argv), " ".join(f"{k}={v}" for k, v in c.environment))
+        (f"{c.step_key}#{c.repeat_index}", list(c.argv), [list(pair) for pair in c.environment])
         for c in commands_of(found)
     ]
     assert ran == promised
@@ -124,9 +128,8 @@ def test_a_prime_number_of_ios_is_counted_exactly(cluster: Any, workspace: Path,
         counted[key] = counted.get(key, 0) + row["count"]
     assert {total for (_, kind), total in counted.items() if kind == "lat"} == {prime}
     # The OSDs have counted the same reads: on RADOS one operation each.
-    (index,) = [s["step_index"] for s in tools.rows(found, "step") if s["step_key"] == "rados/ssd/randread-4K-qd16"]
-    read = [r for r in tools.rows(found, "perf_counter") if r["step_index"] == index and r["name"] == "op_r_out_bytes"]
-    assert sum(row["delta"] for row in read) == prime * 4096
+    (own,) = [rows for step, rows in tools.steps(found) if step.step_key == "rados/ssd/randread-4K-qd16"]
+    assert sum(row["delta"] for row in own["perf_counter"] if row["name"] == "op_r_out_bytes") == prime * 4096
 
 
 def test_a_cold_step_is_cold_or_refused(cluster: Any, workspace: Path, tools: Any) -> None:
@@ -198,7 +201,7 @@ def test_a_signal_stops_fio_within_2_s_and_the_run_goes_on(
     said = tmp_path / "said"
     process = cluster.start(*words, stderr=said)
     try:
-        tools.wait_for(lambda: "[2/2]" in said.read_text() and tools.fio_of(process.pid), what="the second step")
+        tools.wait_for(lambda: "[2/2," in said.read_text() and tools.fio_of(process.pid), what="the second step")
         loads = tools.fio_of(process.pid)
         began = time.monotonic()
         process.send_signal(number)
@@ -217,19 +220,19 @@ def test_a_signal_stops_fio_within_2_s_and_the_run_goes_on(
     assert [pool for pool in left["pools"] if pool.startswith("bathy-")]
     found = tools.newest(workspace)
     assert found.status == "interrupted"
-    first = (found.path / "steps" / "0").stat()
+    first = (found.path / "segments" / "step-00000").stat()
     if number is signal.SIGINT:
         resumed = cluster.bathy("bench", "resume", "last", "-w", str(workspace), "--output", "csv")
         assert resumed.returncode == 0, resumed.stderr
         assert "writing in full" not in resumed.stderr
-        assert (found.path / "steps" / "0").stat().st_mtime_ns == first.st_mtime_ns
+        assert (found.path / "segments" / "step-00000").stat().st_mtime_ns == first.st_mtime_ns
         found = tools.newest(workspace)
         assert sorted(row["step_index"] for row in tools.rows(found, "step")) == [0, 1]
         assert found.status == "done"
     else:
         cleaned = cluster.bathy("bench", "cleanup")
         assert cleaned.returncode == 0, cleaned.stderr
-        assert "nothing of it is left" in cleaned.stderr
+        assert "nothing of it is left on the cluster" in cleaned.stderr
 
 
 # --- load from elsewhere
@@ -289,7 +292,10 @@ def test_two_labs_do_not_know_each_other(cluster: Any, workspace: Path, tmp_path
     (journal,) = cluster.journals()
     content = journal.read_text()
     other = journal.with_name("20200101-000000-ffffff.jsonl")
-    other.write_text(re.sub(rf'"name":"{cluster.name}"', '"name":"elsewhere"', content))
+    other.write_text(
+        re.sub(rf'"name":"{cluster.name}"', '"name":"elsewhere"', content).replace(journal.stem, other.stem)
+    )
+    other.chmod(0o600)
     try:
         again = cluster.bathy("bench", "cleanup")
         # Ours is cleaned; a lab that is gone has nothing left on it.
@@ -309,7 +315,7 @@ def test_a_pool_that_somebody_else_deleted_is_made_and_filled_anew(
     said = tmp_path / "said"
     words = ("bench", "run", str(file), "--lab", cluster.name, "-w", str(workspace), "--set", "runtime=3s")
     process = cluster.start(*words, stderr=said)
-    tools.wait_for(lambda: "[2/2]" in said.read_text(), what="the second step")
+    tools.wait_for(lambda: "[2/2," in said.read_text(), what="the second step")
     process.kill()
     process.wait()
     with cluster.session() as session:

@@ -9,17 +9,18 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cluster.traces import PREFIX, traces
 
 from bathyscope import lab
-from bathyscope.errors import LabError
-from bathyscope.lab import loop, mount, process, requirements
+from bathyscope.errors import BusyError, LabError
+from bathyscope.host.local import LocalHost
+from bathyscope.host.process import identity_of
+from bathyscope.lab import loop, requirements, simdisk
 from bathyscope.lab.layout import labs_directory, roots_directory
 from bathyscope.lab.releases import SUITES
 from bathyscope.lab.spec import LabSpec, parse_device
@@ -31,46 +32,8 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A state directory with a short path (sockets) on a disk with direct I/O; afterwards nothing may be left."""
-    with tempfile.TemporaryDirectory(prefix="bathy-", dir="/var/tmp") as directory:
-        monkeypatch.setenv("XDG_STATE_HOME", directory)
-        try:
-            yield Path(directory)
-            assert traces(Path(directory)) == []
-        finally:
-            lab.down_all()
-
-
 def spec(name: str, *groups: str, **fields: Any) -> LabSpec:
     return LabSpec(name=name, devices=tuple(parse_device(group) for group in groups), **fields)
-
-
-def traces(home: Path) -> list[str]:
-    """Return every process, loop device, mount, control group and file that a lab below `home` left."""
-    found = [f"file {path}" for path in home.rglob("*") if path.is_file() and path.name != ".ports.lock"]
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and int(entry.name) != os.getpid():
-            try:
-                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                root = str((entry / "root").readlink())
-            except OSError:
-                continue
-            if str(home) in words or str(home) in root:
-                found.append(f"process {entry.name}: {words}")
-    for device in loop.SYS_BLOCK.glob("loop*"):
-        backing = device / "loop/backing_file"
-        if backing.exists() and str(home) in backing.read_text(encoding="utf-8"):
-            found.append(f"loop device {device.name}")
-    found += [f"mount {path}" for path in mount.below(home)]
-    for parent in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/blkio")):
-        found += [f"control group {path}" for path in parent.glob(f"bathyscope-{PREFIX}*")]
-    return found
-
-
-# Names of this run's labs, so that control groups of other labs on the machine are not taken for ours.
-PREFIX = f"t{os.getpid()}"
 
 
 def ceph(state: lab.LabState, *words: str, stdin: bytes | None = None) -> bytes:
@@ -82,13 +45,15 @@ def ceph(state: lab.LabState, *words: str, stdin: bytes | None = None) -> bytes:
 
 
 def tool(*words: str, **options: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "bathyscope.cli", "lab", *words], **options)
+    # A signal that these tests ignore themselves (run in the background) would be ignored by it too.
+    argv = ["env", "--default-signal=INT,HUP,TERM", sys.executable, "-m", "bathyscope.cli", "lab", *words]
+    return subprocess.Popen(argv, **options)
 
 
 def test_three_osds_up_writable_measured_and_gone(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
     name = f"{PREFIX}-three"
     began = time.monotonic()
-    state = lab.up(spec(name, "hdd=2", "ssd=1", replicas=1, nodes=2))
+    state = lab.up(spec(name, "hdd=2", "ssd=1", replicas=1))
     with capfd.disabled():
         sys.stdout.write(f"\nthree OSDs up, clean and written to after {time.monotonic() - began:.1f} s\n")
 
@@ -108,9 +73,10 @@ def test_three_osds_up_writable_measured_and_gone(home: Path, capfd: pytest.Capt
     target = lab.load(name).target()
     assert {code for code, _ in target.caveats} >= {"lab_shared_cpu"}
     assert sorted(target.disks) == ["hdd", "ssd"]
-    assert [d.name for d in target.daemons] == ["mon.a", "mgr.x", "osd.0", "osd.1", "osd.2"]
+    served = ["simdisk"] if simdisk.possible() else []
+    assert [d.name for d in target.daemons] == [*served, "mon.a", "mgr.x", "osd.0", "osd.1", "osd.2"]
     for daemon in target.daemons:
-        identity = process.read_identity(daemon.pid)
+        identity = identity_of(LocalHost(), daemon.pid)
         assert identity is not None
         assert identity.start_ticks == daemon.start_ticks
     check_throttle(target)
@@ -118,49 +84,62 @@ def test_three_osds_up_writable_measured_and_gone(home: Path, capfd: pytest.Capt
 
 
 def check_throttle(target: Any) -> None:
-    """The group's rules are those of the profile for every device, and every OSD is in the group."""
+    """The group's rules are those of the profile for every throttled device, and every OSD is in the group."""
     if "throttle_profile" not in dict(target.caveats):
         pytest.skip("this machine has no I/O control group")
-    group = Path(target.disks["hdd"].cgroup)
+    group = Path(target.disks["ssd"].cgroup)
     members = {int(pid) for pid in (group / "cgroup.procs").read_text(encoding="ascii").split()}
     osds = [d for d in target.daemons if d.name.startswith("osd.")]
     assert members == {d.pid for d in osds}
-    limits = {d.device: d.limit.read_iops for d in osds} | {d.device: d.limit.read_iops for d in target.disks.values()}
-    assert len(limits) == 5
+    limits = {d.device: d.limit.read_iops for d in (*osds, *target.disks.values()) if d.limit is not None}
+    # The SSD of an OSD and the spare one; hard disks are simulated, where that is possible.
+    assert len(limits) == (2 if simdisk.possible() else 5)
     file = group / "blkio.throttle.read_iops_device"
     if file.exists():
         rules = dict(line.split() for line in file.read_text(encoding="ascii").splitlines())
         assert rules == {loop.device_number(f"/dev/{device}"): str(int(limit)) for device, limit in limits.items()}
 
 
-def rules_of(state: lab.LabState) -> list[str]:
-    """Return the limits that the kernel holds for the lab, sorted."""
+def slowness_of(state: lab.LabState) -> list[str]:
+    """Return what makes devices of the lab slow: limits that the kernel holds, and simulated disks that take time."""
+    timed = []
+    if state.target().disk_control is not None:
+        stats = simdisk.ask(state.layout.disk_control, op="stats")
+        timed = [disk["name"] for disk in stats["disks"] if disk["timed"]]
     group = Path(state.record.cgroup or "")
     files = [*group.glob("blkio.throttle.*_device"), *group.glob("io.max")]
-    return sorted(f"{file.name} {line}" for file in files for line in file.read_text(encoding="ascii").splitlines())
+    rules = [f"{file.name} {line}" for file in files for line in file.read_text(encoding="ascii").splitlines()]
+    return sorted(rules + timed)
 
 
-def test_throttle_is_lifted_for_a_while_and_comes_back_after_a_kill(home: Path) -> None:
-    state = lab.up(spec(f"{PREFIX}-lift", "hdd=1"))
-    if state.record.cgroup is None:
-        pytest.skip("this machine has no I/O control group")
-    before = rules_of(state)
+@pytest.mark.parametrize("device", ["hdd=1", "ssd=1"])
+def test_devices_are_quick_for_a_while_and_slow_again_after_a_kill(home: Path, device: str) -> None:
+    state = lab.up(spec(f"{PREFIX}-lift", device))
+    if state.record.cgroup is None and state.target().disk_control is None:
+        pytest.skip("this machine has no I/O control group, and disks cannot be simulated")
+    before = slowness_of(state)
     assert before
     with lab.unthrottled(state):
-        assert rules_of(state) == []
-        assert "throttle_lifted" in dict(state.target().caveats)
-        with pytest.raises(LabError, match="another process"), lab.unthrottled(state):
+        assert slowness_of(state) == []
+        assert "throttle_removed" in dict(state.target().caveats)
+        with pytest.raises(BusyError, match="another process"), lab.unthrottled(state):
             pass
-    assert rules_of(state) == before
+        with pytest.raises(BusyError, match="another process"):
+            lab.restore_throttle(state)
+    assert slowness_of(state) == before
 
     script = (
         "import os, sys\nfrom bathyscope import lab\n"
         "with lab.unthrottled(lab.load(sys.argv[1])):\n    os.kill(os.getpid(), 9)\n"
     )
     assert subprocess.run([sys.executable, "-c", script, state.name], check=False, timeout=60).returncode == -9
-    assert rules_of(state) == []
-    assert "throttle_lifted" not in dict(state.target().caveats)
-    assert rules_of(state) == before
+    assert slowness_of(state) == []
+    # Reading changes nothing: the target says what is, until the limits are put back.
+    assert "throttle_removed" in dict(state.target().caveats)
+    assert slowness_of(state) == []
+    lab.restore_throttle(state)
+    assert "throttle_removed" not in dict(state.target().caveats)
+    assert slowness_of(state) == before
     lab.down(state.name)
 
 
@@ -191,7 +170,7 @@ def test_down_after_kill_of_the_daemons_and_of_down_itself(home: Path) -> None:
         if daemon.name in ("mon.a", "osd.0"):
             os.kill(daemon.identity.pid, signal.SIGKILL)
     deadline = time.monotonic() + 10
-    while any(d.alive for d in state.daemons() if d.name != "mgr.x"):
+    while any(d.alive for d in state.daemons() if d.name in ("mon.a", "osd.0")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     generator = random.Random(20_260)
@@ -202,6 +181,34 @@ def test_down_after_kill_of_the_daemons_and_of_down_itself(home: Path) -> None:
         down.wait()
     if lab.list_labs():
         lab.down(name)
+    assert traces(home) == []
+
+
+def test_a_disk_that_fails_ends_its_osd_and_killed_disks_leave_nothing(home: Path) -> None:
+    state = lab.up(spec(f"{PREFIX}-dying", "hdd=1"))
+    if state.target().disk_control is None:
+        pytest.skip("disks cannot be simulated here")
+    daemons = {daemon.name: daemon for daemon in state.daemons()}
+    lab.add_fault(state, "osd.0", "eio=write")
+    argv = ["rados", "--conf", str(state.layout.conf), "--pool", "rbd", "put", "o", "/etc/hostname"]
+    writer = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while next(d for d in state.daemons() if d.name == "osd.0").alive:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        writer.kill()
+        writer.wait()
+    # Requests hang and their server is killed: nothing that waits for it may keep the lab up.
+    lab.add_fault(state, "hdd", "hang")
+    disk = state.target().disks["hdd"].path
+    reader = subprocess.Popen(["dd", f"if={disk}", "of=/dev/null", "iflag=direct", "count=1"], stderr=subprocess.PIPE)
+    time.sleep(0.5)
+    assert reader.poll() is None
+    os.kill(daemons["simdisk"].identity.pid, signal.SIGKILL)
+    lab.down(state.name)
+    assert reader.wait(30) != 0
     assert traces(home) == []
 
 
@@ -235,13 +242,13 @@ def test_interrupted_up_cleans_up(home: Path) -> None:
 
 
 def test_without_loop_devices_it_works_on_plain_files_and_says_so(home: Path) -> None:
-    state = lab.up(spec(f"{PREFIX}-plain", "hdd=1", throttle=False))
+    state = lab.up(spec(f"{PREFIX}-plain", "hdd=1", emulate=False))
     target = state.target()
     assert "unthrottled" in dict(target.caveats)
     assert "throttle_profile" not in dict(target.caveats)
     disk = target.disks["hdd"]
     assert (disk.device, disk.limit, disk.cgroup) == (None, None, None)
-    assert Path(disk.path).stat().st_size == 2 << 30
+    assert Path(disk.path).stat().st_size == state.record.spec.osd_size_bytes
     assert target.daemons[-1].limit is None
     lab.down(state.name)
 

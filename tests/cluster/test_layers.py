@@ -7,28 +7,43 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bathyscope import lab
+from bathyscope.analysis.windows import Samples
+from bathyscope.bench.journal import Journal
+from bathyscope.bench.preflight import ClusterLook
+from bathyscope.bench.resources import Resources
+from bathyscope.bench.session import look_at
 from bathyscope.errors import EnvironmentError_
-from bathyscope.host import CephRequest, CephSession, ProcessRequest
+from bathyscope.host import CephSession, Completed, ProcessRequest
 from bathyscope.host.ceph import connect
 from bathyscope.host.local import LocalHost
 from bathyscope.lab import loop, state, throttle
 from bathyscope.lab.spec import LabSpec, parse_device
-from bathyscope.layers import (
-    REGISTRY,
-    DiskNeed,
-    ImageNeed,
-    LayerContext,
-    LayerRows,
-    PoolNeed,
-    answer_of,
-    check_prefill,
+from bathyscope.layers import LAYERS, LayerContext, LoadTables
+from bathyscope.layers.needs import DiskNeed
+from bathyscope.load import output_paths
+from bathyscope.recording.collect import collect, to_raw
+from bathyscope.recording.recorder import Job, Recorder
+from bathyscope.recording.scope import ScopeKeeper
+from bathyscope.recording.sinks import MemorySink
+from bathyscope.records import (
+    ClusterStatus,
+    DeviceSample,
+    Histogram,
+    Interval,
+    Op,
+    PerfCounter,
+    ProcessSample,
+    RawAnswer,
+    Record,
+    Result,
+    from_table,
 )
-from bathyscope.sources import op_history, perf_dump, proc, rbd_usage
-from bathyscope.sources.base import collect
+from bathyscope.sources import SOURCES, op_history, perf_counters
 from bathyscope.spec import DeviceLimit, DiskTarget, Pattern, StepSpec, Target
 
 pytestmark = [
@@ -40,17 +55,28 @@ MIB = 1 << 20
 HOST = LocalHost()
 
 
-def load(step: StepSpec, target: Target, scratch: str, sampler: proc.Sampler | None = None) -> LayerRows:
-    """Run one step and return its rows."""
-    layer = REGISTRY[step.layer]
+def raw(completed: Completed) -> RawAnswer:
+    """Return an answer with the files that the load wrote."""
+    assert isinstance(completed.request, ProcessRequest)
+    paths = [Path(path) for path in output_paths(completed.request)]
+    return to_raw(completed, [(path.name, path.read_bytes()) for path in paths if path.exists()])
+
+
+def load(step: StepSpec, target: Target, scratch: str, keeper: ScopeKeeper | None = None) -> LoadTables:
+    """Run one step and return what it reported; `keeper` watches its processes."""
+    layer = LAYERS[step.layer]
     context = LayerContext(target, "bathy-test", scratch)
-    assert layer.check(step, context) is None
+    layer.check(step, context)
     running = [HOST.start(request) for request in layer.plan(step, context)]
-    if sampler is not None:
+    if keeper is not None:
         for process in running:
-            sampler.watch(process.pid)
-    answers = [answer_of(HOST, completed) for process in running if (completed := process.wait()) is not None]
-    return layer.parse("r", 0, step, answers)
+            keeper.watch("client", process.pid)
+    answers = [raw(completed) for process in running if (completed := process.wait()) is not None]
+    return layer.parse(0, step, answers)
+
+
+def rows(found: LoadTables, record: type[Record]) -> list[Any]:
+    return from_table(record, found.tables[record])
 
 
 @pytest.fixture
@@ -86,20 +112,28 @@ def test_a_disk_of_232_iops_is_reported_as_232_within_2_percent(throttled: DiskT
     target = Target(name="disk", kind="disk", disks={"hdd": throttled})
     pattern = Pattern(op=op, block_size_bytes=4096, queue_depth=16)  # type: ignore[arg-type]
     step = StepSpec(layer="disk", device_class="hdd", pattern=pattern, ramp_s=1, runtime_s=6)
-    with proc.Sampler(HOST, target) as sampler:
-        rows = load(step, target, str(tmp_path), sampler)
-    (result,) = rows.results
+    keeper, sink = look_at(HOST, None, target), MemorySink()
+    with Recorder(HOST, None, keeper, [Job(SOURCES["proc"], period_s=0.2)], sink) as recorder:
+        found = load(step, target, str(tmp_path), keeper)
+        recorder.collect_now("proc")
+    (result,) = rows(found, Result)
     assert result.iops == pytest.approx(232, rel=0.02)
     assert result.latency_ns_mean == pytest.approx(16 / 232 * 1e9, rel=0.05)
-    assert sum(row.iops for row in rows.intervals) / len(rows.intervals) == pytest.approx(232, rel=0.02)
-    assert rows.measured_start_ns is not None
-    assert rows.measured_end_ns is not None
-    window = proc.Window(rows.measured_start_ns, rows.measured_end_ns)
-    devices, processes = proc.parse("r", 0, sampler.stop(), target, window)
-    mine = [row for row in devices if row.role == "disk"]
-    assert sum(row.read_count + row.write_count for row in mine) == pytest.approx(result.io_count, rel=0.02)
-    assert sum(row.limit_ratio or 0 for row in mine) / len(mine) == pytest.approx(1, abs=0.03)
-    assert {"client", "bathy", "host"} <= {row.process for row in processes}
+    intervals = rows(found, Interval)
+    assert sum(row.iops for row in intervals) / len(intervals) == pytest.approx(232, rel=0.02)
+    assert found.measured_start_ns is not None
+    assert found.measured_end_ns is not None
+    window = found.measured_start_ns, found.measured_end_ns
+    sampled = SOURCES["proc"].parse(sink.answers("proc"), keeper.scope)
+    devices = Samples(DeviceSample, sampled[DeviceSample]).cut(*window).to_pylist()
+    mine = [row for row in devices if row["role"] == "disk"]
+    assert sum(row["duration_ns"] for row in mine) == window[1] - window[0]
+    assert sum(row["read_count"] + row["write_count"] for row in mine) == pytest.approx(result.io_count, rel=0.02)
+    limit = f"{op.removeprefix('rand')}_limit_ratio"
+    used = sum(row[limit] * row["duration_ns"] for row in mine) / (window[1] - window[0])
+    assert used == pytest.approx(1, abs=0.03)
+    processes = Samples(ProcessSample, sampled[ProcessSample]).cut(*window)
+    assert {"client", "bathy", "host"} <= set(processes["process"].to_pylist())
 
 
 def test_a_mounted_device_is_not_written_to(throttled: DiskTarget, tmp_path: Path) -> None:
@@ -113,14 +147,13 @@ def test_a_mounted_device_is_not_written_to(throttled: DiskTarget, tmp_path: Pat
         step = StepSpec(layer="disk", device_class="hdd", pattern=pattern, ramp_s=0, runtime_s=1)
         with pytest.raises(EnvironmentError_, match="in use: mounted"):
             load(step, target, str(tmp_path))
-        for request in REGISTRY["disk"].prefill(
-            DiskNeed(path=throttled.path, size_bytes=MIB), step, LayerContext(target, "bathy-test", str(tmp_path))
-        ):
+        context = LayerContext(target, "bathy-test", str(tmp_path))
+        for request in DiskNeed(path=throttled.path, size_bytes=MIB).fill(context):
             with pytest.raises(EnvironmentError_, match="in use: mounted"):
                 HOST.run(request)
         # Reading what is mounted does no harm.
         read = step.model_copy(update={"pattern": pattern.model_copy(update={"op": "randread"})})
-        assert load(read, target, str(tmp_path)).results[0].io_count > 0
+        assert rows(load(read, target, str(tmp_path)), Result)[0].io_count > 0
     finally:
         assert HOST.run(ProcessRequest("umount", ("umount", str(mounted)))).exit_code == 0
 
@@ -140,21 +173,24 @@ def cluster() -> Iterator[tuple[Target, CephSession]]:
             lab.down("layers")
 
 
-def prepare(step: StepSpec, target: Target, session: CephSession, scratch: str) -> None:
+def prepare(step: StepSpec, keeper: ScopeKeeper, session: CephSession, scratch: Path) -> None:
     """Make what the step needs, fully written."""
-    layer, context = REGISTRY[step.layer], LayerContext(target, "bathy-test", scratch)
-    for need in layer.needs(step, context):
-        if isinstance(need, PoolNeed):
-            words = (("prefix", "osd pool create"), ("pool", need.name), ("pg_num", 8))
-            assert session.command(CephRequest("pool", "mon", words, timeout_s=60)).exit_code == 0
-            words = (("prefix", "osd pool application enable"), ("pool", need.name), ("app", "bathyscope"))
-            assert session.command(CephRequest("pool", "mon", words)).exit_code == 0
-        if isinstance(need, ImageNeed):
-            argv = ("rbd", *rbd_usage.access(target), "create", "--size", f"{need.size_bytes}B", "--object-size",
-                    str(need.object_size_bytes), "--pool", need.pool, "--image", need.name)  # fmt: skip
-            assert HOST.run(ProcessRequest("create", argv, root=target.root, timeout_s=60)).exit_code == 0
-        for request in layer.prefill(need, step, context):
-            check_prefill(need, answer_of(HOST, HOST.run(request)))
+    target = keeper.scope.target
+    layer, context = LAYERS[step.layer], LayerContext(target, "bathy-test", str(scratch))
+    needs = layer.needs(step, context)
+    journal = Journal.create(scratch / "journal", "20260101-000000-000000", str(scratch), target, HOST)
+
+    def status() -> ClusterStatus:
+        source = SOURCES["cluster_status"]
+        answers = collect(HOST, session, source.plan(keeper.scope))
+        return ClusterLook.of(source.parse(answers, keeper.scope)).status
+
+    Resources(HOST, session, journal).make(needs, keeper.scope, status=status)
+    for need in needs:
+        for request in need.fill(context):
+            need.check_fill(raw(HOST.run(request)))
+    keeper.narrow(own_pools=tuple(pool for need in needs for pool in need.pools), op_history_ops=10_000)
+    keeper.refresh()
 
 
 @pytest.mark.parametrize("layer", ["rados", "rbd"])
@@ -172,34 +208,42 @@ def test_a_prime_number_of_ios_is_counted_by_everyone(
         ramp_s=0,
         runtime_s=60,
     )
-    prepare(step, target, session, str(tmp_path))
-    osds = [int(daemon.name[4:]) for daemon in target.daemons if daemon.name.startswith("osd.")]
-    old = op_history.parse_get(collect(HOST, session, op_history.plan_get(osds)))
-    assert sorted(old) == osds
+    keeper = ScopeKeeper(HOST, session, target)
+    keeper.refresh()
+    prepare(step, keeper, session, tmp_path)
+    scope = keeper.scope
+    assert scope.asked_osds == (0, 1, 2)
+
+    def collected(name: str) -> list[RawAnswer]:
+        return collect(HOST, session, SOURCES[name].plan(scope))
+
     try:
-        collect(HOST, session, op_history.plan_set(osds, 10_000, 600))
-        before = collect(HOST, session, perf_dump.plan(osds))
+        assert all(
+            answer.exit_code == 0 for answer in collect(HOST, session, op_history.resize((0, 1, 2), 10_000, 600))
+        )
+        before = collected("perf_counters")
         since_ns = time.time_ns()
-        rows = load(step, target, str(tmp_path))
+        found = load(step, target, str(tmp_path))
         until_ns = time.time_ns()
-        # The OSD hands ended ops to the history up to 0.13 s late.
+        # The OSD hands ended ops to the history up to 0.26 s late.
         time.sleep(0.3)
         began = time.monotonic()
-        after = collect(HOST, session, perf_dump.plan(osds))
-        dumps = collect(HOST, session, op_history.plan_dump(osds))
+        after = collected("perf_counters")
+        dumps = collected("op_history")
         assert time.monotonic() - began < 2
     finally:
-        collect(HOST, session, op_history.plan_restore(old))
-    assert op_history.parse_get(collect(HOST, session, op_history.plan_get(osds))) == old
-    (result,) = rows.results
+        for osd in (0, 1, 2):
+            for option in op_history.OPTIONS:
+                session.json(f"osd.{osd}", "config unset", var=option)
+    (result,) = rows(found, Result)
     assert (result.io_count, result.io_bytes, result.error_count) == (2003, 2003 * 4096, 0)
-    assert sum(row.count for row in rows.histograms if row.kind == "lat") == 2003
+    assert sum(row.count for row in rows(found, Histogram) if row.kind == "lat") == 2003
     # Every one of them reached an OSD and moved its bytes: nothing was thin, nothing came from the client.
-    ops = op_history.parse("r", 0, dumps, since_ns, until_ns, size_limit=10_000)
-    reads = [op for op in ops if op.op == "read" and op.length_bytes == 4096]
+    ops = from_table(Op, SOURCES["op_history"].parse(dumps, scope)[Op])
+    reads = [op for op in ops if op.op == "read" and op.length_bytes == 4096 and since_ns <= op.started_ns <= until_ns]
     assert len(reads) == 2003
     assert all(op.complete_sample for op in reads)
-    counters = perf_dump.parse("r", 0, before, after)
-    moved = sum(row.delta for row in counters if (row.section, row.name) == ("osd", "op_r_out_bytes"))
+    counters = from_table(PerfCounter, SOURCES["perf_counters"].parse([*before, *after], scope)[PerfCounter])
+    moved = sum(row.delta or 0 for row in counters if (row.section, row.name) == ("osd", "op_r_out_bytes"))
     assert 2003 * 4096 <= moved < 2003 * 4096 + 65536
-    assert perf_dump.restarted(before, after) == []
+    assert perf_counters.restarted([*before, *after]) == []

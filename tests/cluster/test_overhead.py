@@ -1,7 +1,6 @@
-"""The checks of benchmarks/overhead at a smoke size: their arithmetic and that nothing is far off.
+"""The checks of benchmarks/overhead at a smoke size: that they measure what they say, and their arithmetic.
 
-The limits that count are those of the benchmark, on a quiet machine; here others may be at work, so these only
-catch what is wrong by much.
+Nothing here depends on how fast the machine is or what else runs on it; the limits are those of the benchmark.
 """
 
 from __future__ import annotations
@@ -31,25 +30,33 @@ def overhead() -> ModuleType:
     return module
 
 
-def test_a_plan_takes_little_more_than_its_loads(cluster: Any, overhead: ModuleType, tmp_path: Path) -> None:
+def test_the_time_of_a_plan_is_held_against_that_of_its_loads(
+    cluster: Any, overhead: ModuleType, tmp_path: Path
+) -> None:
     found = overhead.check_time(cluster.target, tmp_path, argparse.Namespace(runtime=1.0, **SMALL))
     assert found["steps"] == 12
     assert found["loads_s"] == 24
-    # What surrounds a step is the same for one of 1 s and one of 10 s: 1.25 there is 2.4 here.
-    assert 1 < found["ratio"] < 4
+    assert found["took_s"] > found["loads_s"]
+    assert found["ratio"] == pytest.approx(found["took_s"] / found["loads_s"], abs=0.01)
 
 
-def test_capture_costs_little(cluster: Any, overhead: ModuleType, tmp_path: Path) -> None:
+def test_runs_with_all_captured_are_held_against_runs_with_nothing(
+    cluster: Any, overhead: ModuleType, tmp_path: Path
+) -> None:
     found = overhead.check_capture(cluster.target, tmp_path, argparse.Namespace(runtime=1.0, **SMALL))
+    assert found["samples"]["off"] == 0
+    assert found["samples"]["on"] > 100
     assert len(found["ratios"]) == 3
-    assert found["median_loss"] < 0.3
+    assert found["median_loss"] == pytest.approx(1 - sorted(found["ratios"])[1], abs=0.001)
+    low, high = found["ratio_interval_95"]
+    assert low <= 1 - found["median_loss"] <= high
+    # Processor time does not depend on what else runs: about 0.4 s for a run of one step.
+    assert 0 < found["extra_cpu_s_of_a_run"] < 2
 
 
-def test_our_figures_are_those_of_plain_fio(cluster: Any, overhead: ModuleType, tmp_path: Path) -> None:
-    found = overhead.check_plain(cluster.target, tmp_path, argparse.Namespace(runtime=1.0, **{**SMALL, "pairs": 5}))
-    assert len(found["ours"]) == len(found["plain"]) == 5
+def test_our_figures_are_held_against_plain_fio_in_turns(cluster: Any, overhead: ModuleType, tmp_path: Path) -> None:
+    found = overhead.check_plain(cluster.target, tmp_path, argparse.Namespace(runtime=1.0, **SMALL))
+    assert len(found["ours"]) == len(found["plain"]) == 3
+    assert min(found["ours"] + found["plain"]) > 0
     low, high = found["interval_95"]
     assert low <= found["ratio"] <= high
-    # The run-to-run interval of five short pairs on a machine with others on it.
-    assert low <= 1.1
-    assert high >= 0.9

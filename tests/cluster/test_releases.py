@@ -22,7 +22,7 @@ from bathyscope.bench import session as bench
 from bathyscope.bench.conductor import Watcher
 from bathyscope.host.local import LocalHost
 from bathyscope.lab import requirements
-from bathyscope.layers import REGISTRY
+from bathyscope.layers import traits, views
 from bathyscope.records.finding import LadderFinding
 from bathyscope.spec.plan_file import parse_plan
 from bathyscope.store import RunDirectory, Workspace
@@ -43,7 +43,7 @@ axes: {image_size: 64M, temperature: cold}
 repeats: 1
 ramp: 0s
 runtime: 0.8s
-limits: {prolong: 0}
+limits: {prolong: 0, baseline: 1s}
 capture: {sample_interval: 0.1s, op_history_ops: 20000}
 """
 THIN = """
@@ -56,7 +56,7 @@ prefill: false
 repeats: 1
 ramp: 0s
 runtime: 0.3s
-limits: {prolong: 0}
+limits: {prolong: 0, baseline: 1s}
 """
 STAGES = ("queue_ns", "prepare_ns", "store_ns", "replica_wait_ns", "reply_ns")
 Rows = list[dict[str, Any]]
@@ -69,6 +69,7 @@ class Measured(NamedTuple):
     cluster: Any
     run: RunDirectory
     tables: dict[str, Rows]
+    of_step: dict[int, dict[str, Rows]]
     before: dict[str, Any]
     after: dict[str, Any]
 
@@ -81,7 +82,7 @@ class Measured(NamedTuple):
         ]
 
     def of(self, table: str, step: dict[str, Any]) -> Rows:
-        return [row for row in self.tables[table] if row["step_index"] == step["step_index"]]
+        return self.of_step[step["step_index"]][table]
 
     def counted(self, step: dict[str, Any], *names: str) -> float:
         """Return what the OSDs counted, whatever prefix the release gives the name."""
@@ -90,7 +91,7 @@ class Measured(NamedTuple):
 
 
 def start(cluster: Any, text: str, workspace: Path) -> RunDirectory:
-    plan = parse_plan(text, name="test", layers=list(REGISTRY), overrides=[])
+    plan = parse_plan(text, name="test", layers=traits(), overrides=[])
     return bench.begin(LocalHost(), Workspace(workspace), plan, cluster.target, Watcher())
 
 
@@ -112,7 +113,7 @@ def measured(
     name: str = request.param
     # As if no Ceph were installed: the release comes from a root file system even where it is the machine's own.
     elsewhere = unittest.mock.patch.object(requirements, "installed_major", return_value=None)
-    with elsewhere, private_lab(f"release-{name}", DEVICES, replicas=2, nodes=2, release=name) as cluster:
+    with elsewhere, private_lab(f"release-{name}", DEVICES, replicas=2, release=name) as cluster:
         assert cluster.target.root is not None
         with cluster.session() as session:
             session.json("osd.1", "config set", var="osd_op_history_size", val=["77"])
@@ -121,7 +122,8 @@ def measured(
         run = start(cluster, PLAN, tmp_path_factory.mktemp(name) / "ws")
         after = cluster.snapshot()
         tables = {table: list(rows.to_pylist()) for table, rows in run.tables().items()}
-        yield Measured(name, cluster, run, tables, before, after)
+        of_step = {step.step_index: rows for step, rows in tools.steps(run)}
+        yield Measured(name, cluster, run, tables, of_step, before, after)
 
 
 def test_every_step_has_a_number_and_the_cluster_is_as_before(measured: Measured) -> None:
@@ -186,7 +188,7 @@ def test_the_op_history_holds_every_io_and_its_stages_add_up(measured: Measured)
 
 
 def test_the_ladder_has_amplification_cache_share_and_processor_time(measured: Measured) -> None:
-    found = ladder.build(measured.run.tables())
+    found = ladder.build(measured.run.tables(), layers=views())
     assert isinstance(found, LadderFinding)
     points = [point for group in found.groups for point in group.points if point.layer != "disk"]
     assert len(points) == 8

@@ -24,7 +24,7 @@ axes: {image_size: 32M}
 repeats: 1
 ramp: 0s
 runtime: 1s
-limits: {prolong: 0}
+limits: {prolong: 0, baseline: 1s}
 capture: {sample_interval: 0.2s}
 """
 
@@ -95,7 +95,12 @@ def test_a_wrong_keyring(cluster: Any, plan_file: Path, tmp_path: Path) -> None:
     words = ("bench", "run", str(plan_file), "--conf", cluster.target.conf, "-w", str(tmp_path / "ws"))
     refused(cluster.bathy(*words, "--keyring", str(keyring)), "refuses client.admin", hint="auth get")
     keyring.write_text("[client.other]\n\tkey = " + key + "\n")
-    refused(cluster.bathy(*words, "--keyring", str(keyring)), "client.admin", str(keyring), hint="keyring")
+    refused(
+        cluster.bathy(*words, "--keyring", str(keyring)),
+        "client.admin",
+        str(keyring),
+        hint="ceph auth get client.admin",
+    )
     refused(cluster.bathy(*words, "--keyring", str(tmp_path / "none")), "cannot read the keyring", hint="--keyring")
     assert not (tmp_path / "ws").exists()
 
@@ -220,10 +225,9 @@ def test_the_disk_under_the_workspace_is_full(
 ) -> None:
     with small_disk(tmp_path / "disk", "48m") as disk:
         end = begin(2, "--runtime", "2s", workspace=disk / "ws")
-        with (disk / "ballast").open("wb") as ballast, contextlib.suppress(OSError):
+        with (disk / "ballast").open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
             while True:
                 ballast.write(bytes(1 << 16))
-                ballast.flush()
         ended = end()
         refused(ended, "cannot write", "No space left", hint="space")
         assert not [name for name in cluster.snapshot()["pools"] if name.startswith("bathy-")]
@@ -249,5 +253,5 @@ def test_an_osd_dies_during_a_step(private_lab: Any, begin: Any, tmp_path: Path,
         assert [row["step_index"] for row in tools.rows(tools.newest(tmp_path / "ws"), "step")] == [0]
         # The same cluster is not fit for a load now.
         words = ("bench", "resume", "last", "-w", str(tmp_path / "ws"))
-        refused(dying.bathy(*words), "placement groups are not whole", hint="ceph status")
+        refused(dying.bathy(*words), "placement groups are not clean", hint="ceph status")
         assert [row["step_index"] for row in tools.rows(tools.newest(tmp_path / "ws"), "step")] == [0]

@@ -18,11 +18,10 @@ fn main() {
     println!("policy      line  fetch        MB  bytes/line");
     for policy in PolicyKind::ALL {
         for (line_bytes, fetch_bytes) in [(4096, 4096), (65_536, 65_536), (65_536, 4096)] {
-            let mut policy_options = PolicyOptions::default();
-            policy_options.s3_fifo.small_in_ram = true;
             let options = EngineOptions {
                 policy,
-                policy_options,
+                policy_options: PolicyOptions::default(),
+                staged: true,
                 line: LineSize::new(line_bytes).expect("a power of two"),
                 fetch_bytes,
                 write_mode: WriteMode::Allocate,

@@ -1,6 +1,6 @@
 //! Miss-ratio curves as they leave the crate.
 
-/// Noise that raw must undercut adjusted by before it is chosen: the noise of either is itself known from eight lanes
+/// Noise that raw must undercut adjusted by before it is chosen: the noise of either is itself known from eight replicates
 /// only, to about a quarter, and with stratified samples the adjusted estimate is the better one by default.
 const RAW_MUST_BE_BELOW: f64 = 0.6;
 

@@ -1,14 +1,15 @@
-//! The cache engine without its devices: the policy that ships, lines of sub-blocks, fetch size, admission.
+//! The cache without its devices: `bathy-cache-model` at several sizes, its plans counted.
 //!
-//! It counts what the engine would do with each request: what is read from the backing, what is written to flash,
-//! which requests are served from flash alone. Writes go to the backing and then to the cache (write-through).
+//! It counts what a cache engine would do with each request: what is read from the backing, what is written to flash,
+//! which requests are served from the cache alone. Writes go to the backing and then to the cache (write-through).
 
 mod cache;
 mod counts;
-mod cut;
-mod masks;
+mod crossing;
 mod split;
 
+pub use bathy_cache_model::{AdmissionOptions, MAX_UNITS as MAX_FETCH_UNITS, WriteMode};
+use bathy_cache_model::{CacheConfig, with_stage};
 use bathy_policy::{PolicyKind, PolicyOptions, visit_policy};
 
 use self::cache::{Consume, Make};
@@ -16,32 +17,11 @@ use self::counts::Totals;
 pub use self::counts::{EngineCounts, MAX_WINDOWS, OpCounts, Windows};
 use self::split::{Piece, Splitter};
 use crate::curve::Estimate;
-use crate::flow::{Flow, Worker};
-use crate::hash::DEFAULT_STRATA_BITS;
-use crate::lines::{Io, LineSize};
-use crate::simulate::Fidelity;
-
-/// What a write does to lines that are not cached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteMode {
-    /// The written blocks enter the cache, if admitted.
-    Allocate,
-    /// Only blocks whose line is cached are updated.
-    Update,
-    /// The line leaves the cache.
-    Invalidate,
-}
-
-/// Which filters stand before the cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct AdmissionOptions {
-    /// Enter at the n-th miss, once the cache is 80 % full.
-    pub n_hit: Option<u8>,
-    /// Runs longer than this many bytes go past.
-    pub stream_cutoff_bytes: Option<u64>,
-    /// Bytes a day that may be written to flash, new lines and changes together; a day's worth can be saved up.
-    pub write_budget_bytes_per_day: Option<u64>,
-}
+use crate::hash::STRATA_BITS;
+use crate::pipeline::{Pipeline, Stage};
+use crate::self_check::relative_stderr;
+use crate::simulate::{Fidelity, MAX_CACHE_LINES};
+use crate::{Io, LineSize};
 
 /// The engine that is simulated.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +30,8 @@ pub struct EngineOptions {
     pub policy: PolicyKind,
     /// Its parameters.
     pub policy_options: PolicyOptions,
+    /// Whether policies that can have one have the stage in memory of a cache, of its default size.
+    pub staged: bool,
     /// Line size.
     pub line: LineSize,
     /// Bytes fetched together on a miss: a power of two, at most the line, at least a 64th of it.
@@ -62,7 +44,7 @@ pub struct EngineOptions {
     pub windows: Option<Windows>,
     /// In a miniature, aligned regions of this many bytes are sampled whole; less than a line means single lines.
     ///
-    /// A request hits when all of its lines do, which single lines cannot tell: a sample of lines overestimates the
+    /// A request hits when all of its lines do, which single lines do not show: a sample of lines overestimates the
     /// hits of requests of several lines by up to 25 points (a virtual disk of 4 KiB to 64 KiB requests). Regions must
     /// be more than twice as long as almost all requests, and then there must be many of them in the sample: about
     /// five hundred for an error of a point.
@@ -73,13 +55,35 @@ impl EngineOptions {
     /// Lines of a region that is sampled whole, as a power of two.
     fn region_bits(&self) -> u32 {
         let lines = self.sample_region_bytes / self.line.bytes();
-        lines.checked_ilog2().unwrap_or(0).min(32 - DEFAULT_STRATA_BITS)
+        lines.checked_ilog2().unwrap_or(0).min(32 - STRATA_BITS)
     }
 
     /// Whether the fetch size fits the line.
     pub fn is_valid(&self) -> bool {
-        let (line, fetch) = (self.line.bytes(), self.fetch_bytes);
-        fetch.is_power_of_two() && fetch <= line && line / fetch <= 64
+        self.config(1.0).is_valid()
+    }
+
+    /// The cache of a sample of this rate.
+    fn config(&self, rate: f64) -> CacheConfig {
+        let budget = self.admission.write_budget_bytes_per_day;
+        CacheConfig {
+            line: self.line,
+            unit_bytes: self.fetch_bytes,
+            write_mode: self.write_mode,
+            admission: AdmissionOptions {
+                write_budget_bytes_per_day: budget.map(|bytes| (bytes as f64 * rate) as u64),
+                ..self.admission
+            },
+        }
+    }
+
+    /// The policy's parameters in a cache of this size.
+    fn policy_options(&self, size_lines: u64) -> PolicyOptions {
+        if self.staged {
+            with_stage(self.policy_options, size_lines, self.line)
+        } else {
+            self.policy_options
+        }
     }
 }
 
@@ -115,7 +119,9 @@ pub struct EngineResult {
 /// Simulates one engine at several sizes over a stream of requests.
 pub struct EngineSweep {
     splitter: Splitter,
+    /// Those that were asked for, and then those beside them that show how steep the curve is.
     engines: Vec<Box<dyn Consume + Send>>,
+    asked: usize,
 }
 
 /// Requests that are split once for every size.
@@ -127,6 +133,10 @@ impl EngineSweep {
     /// When the options are not valid or a size is outside what the policy takes.
     pub fn new(options: EngineOptions, sizes_lines: &[u64], fidelity: Fidelity) -> Self {
         assert!(options.is_valid(), "the fetch size fits the line");
+        let (asked, sizes_lines) = (
+            sizes_lines.len(),
+            with_neighbours(sizes_lines, fidelity, options.policy),
+        );
         let miniatures: Vec<_> = sizes_lines.iter().map(|&size| fidelity.miniature(size)).collect();
         let thresholds = miniatures.iter().map(|miniature| miniature.threshold).collect();
         let splitter = Splitter::new(options, fidelity, thresholds);
@@ -149,16 +159,15 @@ impl EngineSweep {
                 // The largest size holds about all lines. A table of the cached lines alone, 29 bytes and more each,
                 // is smaller than 9 bytes for each line in caches of less than a fifth of them.
                 let universe = (capacity * 5 >= largest).then_some(0);
-                visit_policy(
-                    options.policy,
-                    capacity as usize,
-                    universe,
-                    &options.policy_options,
-                    make,
-                )
+                let policy_options = options.policy_options(size_lines);
+                visit_policy(options.policy, capacity as usize, universe, &policy_options, make)
             })
             .collect();
-        Self { splitter, engines }
+        Self {
+            splitter,
+            engines,
+            asked,
+        }
     }
 
     /// Runs requests through every size.
@@ -171,19 +180,19 @@ impl EngineSweep {
         }
     }
 
-    /// Adds workers to `flow`: one that splits the requests which `requests` finds in the batches of `parent`, and
-    /// `workers` among which the sizes are dealt out. `pack` and `unpack` make a batch of pieces and find them in one.
+    /// Adds stages to `pipeline`: one that splits the requests which `requests` finds in the batches of `parent`, and
+    /// `stages` among which the sizes are dealt out. `pack` and `unpack` make a batch of pieces and find them in one.
     pub fn add_to<'a, T: Send + Sync>(
         &'a mut self,
-        flow: &mut Flow<'a, T>,
-        parent: Worker,
+        pipeline: &mut Pipeline<'a, T>,
+        parent: Stage,
         requests: impl Fn(&T) -> &[TimedIo] + Send + 'a,
-        workers: usize,
+        stages: usize,
         pack: impl Fn(Pieces) -> T + Send + 'a,
         unpack: impl Fn(&T) -> &Pieces + Copy + Send + 'a,
     ) {
         let splitter = &mut self.splitter;
-        let split = flow.add(Some(parent), move |batch| {
+        let split = pipeline.add(Some(parent), move |batch| {
             let mut requests = requests(batch).iter().copied();
             let mut all = Vec::new();
             let mut more = true;
@@ -194,13 +203,13 @@ impl EngineSweep {
             }
             Some(pack(Pieces(all)))
         });
-        let workers = workers.clamp(1, self.engines.len().max(1));
-        let mut shares: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+        let stages = stages.clamp(1, self.engines.len().max(1));
+        let mut shares: Vec<Vec<_>> = (0..stages).map(|_| Vec::new()).collect();
         for (index, engine) in self.engines.iter_mut().enumerate() {
-            shares[index % workers].push(engine);
+            shares[index % stages].push(engine);
         }
         for mut share in shares {
-            flow.add(Some(split), move |batch| {
+            pipeline.add(Some(split), move |batch| {
                 for pieces in &unpack(batch).0 {
                     for engine in &mut share {
                         engine.consume(pieces);
@@ -211,7 +220,7 @@ impl EngineSweep {
         }
     }
 
-    /// Whether the trace has more distinct lines than the 2^32 that can be told apart. The results are of what came
+    /// Whether the trace has more distinct lines than the 2^32 that there are numbers for. The results are of what came
     /// before.
     pub fn overflowed(&self) -> bool {
         self.splitter.overflowed()
@@ -229,24 +238,35 @@ impl EngineSweep {
         let estimates = self.estimates(&totals);
         let results = self.engines.iter().map(|engine| {
             let mut result = engine.result();
-            if let Some((rate, parts)) = engine.sampled() {
+            if engine.sampled().is_some() {
                 result.counts = result.counts.toward(&totals, estimates);
-                result.read_hit_stderr = if estimates[0] == Estimate::Raw {
-                    parts[0].raw_stderr()
-                } else {
-                    parts[0].adjusted_stderr(totals[0].requests as f64 * rate)
-                };
             }
             result
         });
-        results.collect()
+        let mut results: Vec<_> = results.collect();
+        for (number, engine) in self.engines.iter().enumerate() {
+            if let Some((rate, parts)) = engine.sampled() {
+                // A sample with more lines than its rate says is of a cache that is smaller by as much. All parts share
+                // that one cache, so it does not show in what they disagree about.
+                let of_size = relative_stderr(&engine.residents(self.splitter.parts()));
+                let of_size = steepness(&results, number) * of_size;
+                results[number].read_hit_stderr = if estimates[0] == Estimate::Raw {
+                    parts[0].raw_stderr().hypot(of_size)
+                } else {
+                    // More lines are more misses as well: both errors have one cause and one sign.
+                    parts[0].adjusted_stderr(totals[0].requests as f64 * rate) + of_size
+                };
+            }
+        }
+        results.truncate(self.asked);
+        results
     }
 
     /// The counts of each window up to the last that was seen, for each size. One window without windows.
     pub fn windows(&self) -> Vec<Vec<EngineCounts>> {
         let totals = self.splitter.totals();
         let estimates = self.estimates(&whole(totals));
-        let sizes = self.engines.iter().map(|engine| {
+        let sizes = self.engines.iter().take(self.asked).map(|engine| {
             let mut windows = engine.windows();
             if engine.sampled().is_some() {
                 for (window, totals) in windows.iter_mut().zip(totals) {
@@ -271,6 +291,54 @@ impl EngineSweep {
             Estimate::of_stderr(raw, adjusted)
         })
     }
+}
+
+/// The sizes, and of a sample others beside them: the band of a size needs to know how steep the curve is there.
+///
+/// The curves of LRU and its relatives have cliffs, where a loop fits as a whole, and only sizes as near as the error of the
+/// size in the smallest samples show one. Those of the other policies bend; one size within a factor of two is enough.
+fn with_neighbours(sizes_lines: &[u64], fidelity: Fidelity, policy: PolicyKind) -> Vec<u64> {
+    let mut sizes = sizes_lines.to_vec();
+    if fidelity == Fidelity::Full {
+        return sizes;
+    }
+    let has_cliffs = matches!(
+        policy,
+        PolicyKind::Lru | PolicyKind::Fifo | PolicyKind::Clock | PolicyKind::Sieve | PolicyKind::Arc
+    );
+    for &size in sizes_lines {
+        if has_cliffs {
+            let step = size.div_ceil(32);
+            sizes.push((size + step).min(MAX_CACHE_LINES));
+            sizes.push((size - step).max(1));
+            continue;
+        }
+        let near = |other: u64| other != size && other / 2 <= size && size / 2 <= other;
+        if !sizes.iter().any(|&other| near(other)) {
+            sizes.push((size + size.div_ceil(4)).min(MAX_CACHE_LINES));
+        }
+    }
+    sizes
+}
+
+/// How much the share of read requests that hit changes with the logarithm of the size: the steeper of both sides.
+fn steepness(results: &[EngineResult], number: usize) -> f64 {
+    let of = |result: &EngineResult| {
+        let reads = result.counts.reads;
+        let hit = if reads.requests > 0.0 {
+            reads.requests_hit / reads.requests
+        } else {
+            0.0
+        };
+        ((result.size_lines as f64).ln(), hit)
+    };
+    let (at, hit) = of(&results[number]);
+    let toward = |side: fn(f64) -> bool| {
+        let others = results.iter().map(of).filter(|other| side(other.0 - at));
+        let nearest = others.min_by(|one, other| (one.0 - at).abs().total_cmp(&(other.0 - at).abs()));
+        nearest.map_or(0.0, |(place, other)| ((other - hit) / (place - at)).abs())
+    };
+    toward(|distance| distance < 0.0).max(toward(|distance| distance > 0.0))
 }
 
 fn whole(windows: &[Totals]) -> Totals {

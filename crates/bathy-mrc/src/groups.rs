@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::flow::{Flow, Worker};
-use crate::lines::{Io, LineSize};
+use crate::pipeline::{Pipeline, Stage};
 use crate::profile::Profile;
 use crate::tracker::TrackerOptions;
+use bathy_cache_model::{Io, LineSize};
 
 /// A request and the group whose cache it would go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,16 +112,16 @@ impl LineSweep {
         self
     }
 
-    /// Adds a worker for each line size to `flow`. They take the batches of `parent` whose requests `requests` finds.
+    /// Adds a stage for each line size to `pipeline`. They take the batches of `parent` whose requests `requests` finds.
     pub fn add_to<'a, T: Send + Sync>(
         &'a mut self,
-        flow: &mut Flow<'a, T>,
-        parent: Option<Worker>,
+        pipeline: &mut Pipeline<'a, T>,
+        parent: Option<Stage>,
         requests: impl Fn(&T) -> &[GroupedIo] + Copy + Send + 'a,
     ) {
         let one_group = self.one_group;
         for set in &mut self.sets {
-            flow.add(parent, move |batch| {
+            pipeline.add(parent, move |batch| {
                 let requests = requests(batch);
                 if one_group {
                     set.access_in(0, requests);
@@ -180,10 +180,10 @@ mod tests {
         let requests = requests();
         let mut sweep = LineSweep::new(options, &lines);
         let mut whole = LineSweep::of_whole(options, &lines);
-        let mut flow = Flow::new(4);
-        sweep.add_to(&mut flow, None, |batch: &&[GroupedIo]| batch);
-        whole.add_to(&mut flow, None, |batch: &&[GroupedIo]| batch);
-        flow.run(requests.chunks(999), 2);
+        let mut pipeline = Pipeline::new(4);
+        sweep.add_to(&mut pipeline, None, |batch: &&[GroupedIo]| batch);
+        whole.add_to(&mut pipeline, None, |batch: &&[GroupedIo]| batch);
+        pipeline.run(requests.chunks(999), 2);
         let sizes = [10, 100, 1000, 3000];
         for (set, line) in sweep.sets().iter().zip(lines) {
             for (&group, profile) in set.profiles() {

@@ -1,6 +1,6 @@
 //! Weighted histogram of stack distances.
 
-/// How finely distances are told apart.
+/// How finely distances are resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
     /// One bucket per distance: exact at every cache size; eight bytes per distinct line.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::lines::{Io, LineSize};
+use bathy_cache_model::{Io, LineSize};
 
 /// Columns of requests, one row for each. Operations other than reads (0) and writes (1) are left out, and so are
 /// requests of no bytes.

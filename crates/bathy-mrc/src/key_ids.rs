@@ -57,7 +57,7 @@ impl KeyIds {
             if id == FREE {
                 return self.insert(place, key);
             }
-            if u64::from(high) << 32 | u64::from(low) == key {
+            if (u64::from(high) << 32) | u64::from(low) == key {
                 return id;
             }
             place = next(place, self.places.len());
@@ -81,7 +81,7 @@ impl KeyIds {
         let count = self.places.len() + self.places.len() / 2;
         let old = std::mem::replace(&mut self.places, vec![EMPTY; count]);
         for entry in old.into_iter().filter(|entry| entry[2] != FREE) {
-            let mut place = home(u64::from(entry[1]) << 32 | u64::from(entry[0]), count);
+            let mut place = home((u64::from(entry[1]) << 32) | u64::from(entry[0]), count);
             while self.places[place][2] != FREE {
                 place = next(place, count);
             }

@@ -4,42 +4,46 @@
 //!
 //! * [`Profile`] measures stack distances, exactly or of a sample, and answers for LRU at every size.
 //! * [`groups`] does so for many groups and line sizes at once, [`parallel`] with several threads.
-//! * [`simulate`] runs any policy over line numbers, in full or in miniature.
-//! * [`engine`] runs any policy as the cache engine does: sub-blocks, fetch size, admission, write mode.
-//! * [`flow`] runs all of these in several threads.
+//! * [`engine`] simulates the cache: any policy, sub-blocks, fetch size, admission, write mode.
+//! * [`simulate`] does so for bare line numbers, several times as fast.
+//! * [`passes`] takes a mixed trace through profiles or engines of the whole and of its groups.
+//! * [`pipeline`] runs all of these in several threads.
 //!
-//! The simulated policy is the code that ships: it comes from `bathy-policy`.
+//! The policies are those of `bathy-policy` and the cache is that of `bathy-cache-model`: code that a cache engine can run
+//! as it is.
 //!
 //! Nothing here reads files or knows the time; traces come as slices of line numbers or as [`Io`]s.
 
+mod chunk;
+mod chunk_ranks;
 pub mod curve;
 pub mod engine;
-pub mod flow;
+pub mod grouping;
 pub mod groups;
 pub mod hash;
 pub mod histogram;
 pub mod items;
 pub mod key_ids;
-mod lanes;
-pub mod lines;
+mod last_access;
+pub mod log_histogram;
 pub mod parallel;
+pub mod passes;
 mod pieces;
-mod places;
+pub mod pipeline;
 mod positions;
 pub mod profile;
 mod rank;
 mod recorder;
-mod run;
-mod run_ranks;
+mod replicates;
+mod sample_filter;
 mod self_check;
-mod sift;
 pub mod simulate;
 pub mod stack;
 pub mod tracker;
 
+pub use bathy_cache_model::{Io, LineSize, lines};
 pub use curve::{Curve, Estimate, Weighted};
-pub use lanes::LANES;
-pub use lines::{Io, LineSize};
+pub use hash::REPLICATES;
 pub use profile::{Ops, Profile, Unit};
 pub use self_check::SelfCheck;
 pub use tracker::{Sampling, Tracker, TrackerOptions};

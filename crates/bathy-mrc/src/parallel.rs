@@ -1,22 +1,22 @@
 //! One trace in memory, several threads.
 //!
 //! An exact profile and a sample of a fixed size are cut by their work, which has three parts of about equal size that
-//! must each see the trace in order: a [`Flow`]. What one thread would do is done once, in as many threads as there
+//! must each see the trace in order: a [`Pipeline`]. What one thread would do is done once, in as many threads as there
 //! are parts. With more threads than that, an exact profile is cut by time into [`pieces`], whose joining costs extra;
 //! a sample at a fixed rate is always cut by time, since nearly all its work is to hash keys.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::flow::Flow;
+use crate::chunk::Chunk;
 use crate::items::Items;
-use crate::lanes::{LaneStep, Lanes};
-use crate::lines::LineSize;
 use crate::pieces;
+use crate::pipeline::Pipeline;
 use crate::profile::{Profile, record_exact};
-use crate::run::Run;
-use crate::sift::{Sifted, sift};
+use crate::replicates::{ReplicateStep, Replicates};
+use crate::sample_filter::{Filtered, filter_items};
 use crate::tracker::{Sampling, TrackerOptions};
+use bathy_cache_model::LineSize;
 
 /// Parts of the work of an exact profile, and of one of a fixed size.
 const PARTS: usize = 3;
@@ -55,31 +55,31 @@ pub fn profile_keys(keys: &[u64], threads: usize, options: TrackerOptions, line:
 enum Exact {
     Items(Range<usize>),
     /// The lines of these items.
-    Runs(Range<usize>, Vec<Run>),
+    Chunks(Range<usize>, Vec<Chunk>),
     /// The distances of the lines of these items.
     Distances(Range<usize>, Vec<Vec<u32>>),
 }
 
-/// The parts: the distances within short runs, those beyond them, and what is recorded of both.
+/// The parts: the distances within short chunks, those beyond them, and what is recorded of both.
 fn exact(items: &Items<'_>, threads: usize, options: TrackerOptions, line: LineSize) -> Profile {
     let mut profile = Profile::new(options, line);
     let (search, tracker, recorder) = profile.parts();
-    let mut flow = Flow::new(WINDOW);
-    let searched = flow.add(None, |batch| {
+    let mut pipeline = Pipeline::new(WINDOW);
+    let searched = pipeline.add(None, |batch| {
         let Exact::Items(range) = batch else { return None };
-        Some(Exact::Runs(
+        Some(Exact::Chunks(
             range.clone(),
-            search.runs(&items.keys(range.clone(), line)),
+            search.chunks(&items.keys(range.clone(), line)),
         ))
     });
-    let resolved = flow.add(Some(searched), |batch| {
-        let Exact::Runs(range, runs) = batch else {
+    let resolved = pipeline.add(Some(searched), |batch| {
+        let Exact::Chunks(range, chunks) = batch else {
             return None;
         };
-        let distances = runs.iter().map(|run| tracker.distances(run)).collect();
+        let distances = chunks.iter().map(|chunk| tracker.distances(chunk)).collect();
         Some(Exact::Distances(range.clone(), distances))
     });
-    flow.add(Some(resolved), |batch| {
+    pipeline.add(Some(resolved), |batch| {
         let Exact::Distances(range, distances) = batch else {
             return None;
         };
@@ -88,27 +88,30 @@ fn exact(items: &Items<'_>, threads: usize, options: TrackerOptions, line: LineS
         None
     });
     let batches = items.batches(0..items.len(), line, BATCH_LINES);
-    flow.run(batches.map(Exact::Items), threads);
+    pipeline.run(batches.map(Exact::Items), threads);
     profile
 }
 
 /// What passes between the parts of a sample.
 enum Sampled {
     Items(Range<usize>),
-    Sifted(Sifted),
-    Steps(Vec<LaneStep>),
+    Filtered(Filtered),
+    Steps(Vec<ReplicateStep>),
 }
 
-/// The parts: what is in the sample, its distances, and those of its lanes. A key is sifted at a threshold that the
+/// The parts: what is in the sample, its distances, and those of its replicates. A key is filtered at a threshold that the
 /// sample had a little before; it can only have been lowered since, and the sample looks again.
 fn fixed_size(items: &Items<'_>, threads: usize, options: TrackerOptions, line: LineSize) -> Profile {
-    let (mut sample, mut lanes) = (Profile::without_lanes(options, line), Lanes::new(&options));
+    let (mut sample, mut replicates) = (
+        Profile::without_replicates(options, line),
+        Replicates::new(&options),
+    );
     let threshold = AtomicU64::new(sample.tracker().threshold());
-    let mut flow = Flow::new(WINDOW);
-    let sifted = flow.add(None, |batch| {
+    let mut pipeline = Pipeline::new(WINDOW);
+    let filtered = pipeline.add(None, |batch| {
         let Sampled::Items(range) = batch else { return None };
         let threshold = threshold.load(Ordering::Relaxed);
-        Some(Sampled::Sifted(sift(
+        Some(Sampled::Filtered(filter_items(
             items,
             range.clone(),
             &options,
@@ -116,22 +119,22 @@ fn fixed_size(items: &Items<'_>, threads: usize, options: TrackerOptions, line: 
             threshold,
         )))
     });
-    let sampled = flow.add(Some(sifted), |batch| {
-        let Sampled::Sifted(sifted) = batch else {
+    let sampled = pipeline.add(Some(filtered), |batch| {
+        let Sampled::Filtered(filtered) = batch else {
             return None;
         };
-        sample.access_sifted(sifted);
+        sample.access_filtered(filtered);
         threshold.store(sample.tracker().threshold(), Ordering::Relaxed);
         Some(Sampled::Steps(sample.take_steps()))
     });
-    flow.add(Some(sampled), |batch| {
+    pipeline.add(Some(sampled), |batch| {
         let Sampled::Steps(steps) = batch else { return None };
-        lanes.follow(steps);
+        replicates.follow(steps);
         None
     });
     let batches = items.batches(0..items.len(), line, BATCH_LINES);
-    flow.run(batches.map(Sampled::Items), threads);
-    sample.put_lanes(lanes);
+    pipeline.run(batches.map(Sampled::Items), threads);
+    sample.put_replicates(replicates);
     sample
 }
 

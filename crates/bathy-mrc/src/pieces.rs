@@ -8,9 +8,9 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use crate::items::Items;
-use crate::lines::LineSize;
 use crate::profile::Profile;
 use crate::tracker::{Sampling, TrackerOptions};
+use bathy_cache_model::LineSize;
 
 /// Items that a thread takes from its piece at a time.
 const CHUNK: usize = 32_768;

@@ -2,19 +2,19 @@
 
 use std::ops::Range;
 
+use crate::chunk::{CHUNK, ChunkSearch};
 use crate::curve::{Curve, Estimate, Weighted};
 use crate::items::Items;
-use crate::lanes::{LaneStep, Lanes};
-use crate::lines::{Io, LineSize};
 use crate::recorder::{LineTouch, Part, Recorder};
-use crate::run::{RUN, RunSearch};
+use crate::replicates::{ReplicateStep, Replicates};
+use crate::sample_filter::{Filtered, SampledLine, filter_ios, filter_items};
 use crate::self_check::SelfCheck;
-use crate::sift::{SampledLine, Sifted, sift, sift_ios};
 use crate::stack::{LruStack, WARM_AHEAD};
 use crate::tracker::{Touch, Tracker, TrackerOptions};
+use bathy_cache_model::{Io, LineSize};
 
 /// Lines that are taken together.
-const BATCH_LINES: usize = RUN;
+const BATCH_LINES: usize = CHUNK;
 
 /// What a curve counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,55 +46,55 @@ pub struct Profile {
     line: LineSize,
     recorder: Recorder,
     /// Only of a sample, and not while another thread follows it.
-    lanes: Option<Lanes>,
-    /// What the lanes have not followed yet.
-    steps: Vec<LaneStep>,
+    replicates: Option<Replicates>,
+    /// What the replicates have not followed yet.
+    steps: Vec<ReplicateStep>,
     /// Only of an exact profile that is given many items at a time.
-    runs: Option<Box<RunSearch>>,
+    chunks: Option<Box<ChunkSearch>>,
     /// The piece that was joined last, when the order of its last touches is still to be taken over.
-    unordered: Option<Box<(Tracker, Option<Lanes>)>>,
+    unordered: Option<Box<(Tracker, Option<Replicates>)>>,
 }
 
 impl Profile {
     /// An empty profile.
     pub fn new(options: TrackerOptions, line: LineSize) -> Self {
-        let mut profile = Self::without_lanes(options, line);
+        let mut profile = Self::without_replicates(options, line);
         if !profile.tracker.is_exact() {
-            profile.lanes = Some(Lanes::new(&options));
+            profile.replicates = Some(Replicates::new(&options));
         }
         profile
     }
 
-    /// As [`Profile::new`], for a sample whose lanes are followed elsewhere, by what [`Profile::take_steps`] says, and
+    /// As [`Profile::new`], for a sample whose replicates are followed elsewhere, by what [`Profile::take_steps`] says, and
     /// given back in the end.
-    pub(crate) fn without_lanes(options: TrackerOptions, line: LineSize) -> Self {
+    pub(crate) fn without_replicates(options: TrackerOptions, line: LineSize) -> Self {
         Self {
             tracker: Tracker::new(options),
             line,
             recorder: Recorder::new(options.resolution(), options.joinable),
-            lanes: None,
+            replicates: None,
             steps: Vec::new(),
-            runs: None,
+            chunks: None,
             unordered: None,
         }
     }
 
     /// What has happened to the sample since this was last asked.
-    pub(crate) fn take_steps(&mut self) -> Vec<LaneStep> {
+    pub(crate) fn take_steps(&mut self) -> Vec<ReplicateStep> {
         std::mem::take(&mut self.steps)
     }
 
-    /// Gives the lanes back, which have followed all that has happened.
-    pub(crate) fn put_lanes(&mut self, lanes: Lanes) {
+    /// Gives the replicates back, which have followed all that has happened.
+    pub(crate) fn put_replicates(&mut self, replicates: Replicates) {
         debug_assert!(self.steps.is_empty());
-        self.lanes = Some(lanes);
+        self.replicates = Some(replicates);
     }
 
     /// What an exact profile is made of, for several threads.
-    pub(crate) fn parts(&mut self) -> (&mut RunSearch, &mut Tracker, &mut Recorder) {
+    pub(crate) fn parts(&mut self) -> (&mut ChunkSearch, &mut Tracker, &mut Recorder) {
         self.take_over_order();
         (
-            self.runs.get_or_insert_default(),
+            self.chunks.get_or_insert_default(),
             &mut self.tracker,
             &mut self.recorder,
         )
@@ -132,13 +132,13 @@ impl Profile {
 
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
-        let lanes = self.lanes.as_ref().map_or(0, Lanes::memory_bytes);
+        let replicates = self.replicates.as_ref().map_or(0, Replicates::memory_bytes);
         let unordered = self.unordered.as_ref().map_or(0, |piece| {
-            piece.0.memory_bytes() + piece.1.as_ref().map_or(0, Lanes::memory_bytes)
+            piece.0.memory_bytes() + piece.1.as_ref().map_or(0, Replicates::memory_bytes)
         });
-        let steps = self.steps.capacity() * size_of::<LaneStep>();
-        let runs = self.runs.as_ref().map_or(0, |runs| runs.memory_bytes());
-        self.tracker.memory_bytes() + self.recorder.memory_bytes() + runs + lanes + unordered + steps
+        let steps = self.steps.capacity() * size_of::<ReplicateStep>();
+        let chunks = self.chunks.as_ref().map_or(0, |chunks| chunks.memory_bytes());
+        self.tracker.memory_bytes() + self.recorder.memory_bytes() + chunks + replicates + unordered + steps
     }
 
     /// References each of `keys`: line numbers without request, size or direction; they count as reads.
@@ -151,19 +151,19 @@ impl Profile {
         for batch in items.batches(range, self.line, BATCH_LINES) {
             if self.tracker.is_exact() {
                 let line = self.line;
-                let (runs, tracker, recorder) = self.parts();
-                let runs = runs.runs(&items.keys(batch.clone(), line));
-                let distances = runs.iter().flat_map(|run| tracker.distances(run));
+                let (chunks, tracker, recorder) = self.parts();
+                let chunks = chunks.chunks(&items.keys(batch.clone(), line));
+                let distances = chunks.iter().flat_map(|chunk| tracker.distances(chunk));
                 record_exact(recorder, line, items, batch, distances);
             } else {
-                let sifted = sift(
+                let filtered = filter_items(
                     items,
                     batch,
                     self.tracker.options(),
                     self.line,
                     self.tracker.threshold(),
                 );
-                self.access_sifted(&sifted);
+                self.access_filtered(&filtered);
             }
         }
     }
@@ -173,25 +173,33 @@ impl Profile {
         self.access_ios(std::iter::once(io));
     }
 
-    /// References the lines of requests.
-    pub fn access_ios(&mut self, ios: impl Iterator<Item = Io>) {
+    /// References the lines of requests, which are looked at twice.
+    pub fn access_ios(&mut self, ios: impl Iterator<Item = Io> + Clone) {
         if self.tracker.is_exact() {
-            self.take_over_order();
-            let (tracker, recorder) = (&mut self.tracker, &mut self.recorder);
-            for io in ios {
-                record_whole(recorder, self.line, io, |key| tracker.distance(key));
-            }
+            let line = self.line;
+            let keys: Vec<u64> = ios
+                .clone()
+                .flat_map(|io| line.pieces(io))
+                .map(|(key, _)| key)
+                .collect();
+            let (search, tracker, recorder) = self.parts();
+            let chunks = search.chunks(&keys);
+            let mut distances = chunks
+                .iter()
+                .flat_map(|chunk| tracker.distances(chunk))
+                .map(LruStack::distance_of);
+            ios.for_each(|io| record_whole(recorder, line, io, || distances.next().flatten()));
         } else {
-            let sifted = sift_ios(ios, self.tracker.options(), self.line, self.tracker.threshold());
-            self.access_sifted(&sifted);
+            let filtered = filter_ios(ios, self.tracker.options(), self.line, self.tracker.threshold());
+            self.access_filtered(&filtered);
         }
     }
 
     /// References the lines that were found to be in the sample, in order.
-    pub(crate) fn access_sifted(&mut self, sifted: &Sifted) {
+    pub(crate) fn access_filtered(&mut self, filtered: &Filtered) {
         self.take_over_order();
-        match sifted {
-            Sifted::Keys { count, sampled } => {
+        match filtered {
+            Filtered::Keys { count, sampled } => {
                 self.recorder.count_keys(*count);
                 for sampled in sampled.chunks(WARM_AHEAD) {
                     self.tracker.warm(sampled.iter().map(|&(key, _)| key));
@@ -202,7 +210,7 @@ impl Profile {
                     }
                 }
             }
-            Sifted::Requests { totals, sampled } => {
+            Filtered::Requests { totals, sampled } => {
                 self.recorder.count_requests(totals);
                 let mut open = OpenPart::default();
                 for sampled in sampled.chunks(WARM_AHEAD) {
@@ -214,8 +222,8 @@ impl Profile {
                 self.end_part(&mut open);
             }
         }
-        if let Some(lanes) = &mut self.lanes {
-            lanes.follow(&self.steps);
+        if let Some(replicates) = &mut self.replicates {
+            replicates.follow(&self.steps);
             self.steps.clear();
         }
     }
@@ -224,13 +232,14 @@ impl Profile {
     #[inline]
     fn sampled(&mut self, key: u64, hash: u64, write: bool) -> Option<Touch> {
         let touch = self.tracker.touch_hashed(key, hash)?;
-        self.steps.push(LaneStep::Touch {
+        self.steps.push(ReplicateStep::Touch {
             key,
             weight: touch.weight,
             write,
         });
         if self.tracker.has_left() {
-            self.steps.extend(self.tracker.take_left().map(LaneStep::Leave));
+            self.steps
+                .extend(self.tracker.take_left().map(ReplicateStep::Leave));
         }
         Some(touch)
     }
@@ -299,16 +308,16 @@ impl Profile {
         assert_eq!(self.line, later.line, "profiles of different line sizes");
         self.tracker.align(&mut later.tracker);
         for piece in [&mut *self, &mut later] {
-            piece.lanes_drop_left();
+            piece.replicates_drop_left();
         }
         let weight = 1.0 / self.tracker.rate();
         later.resolve_first_touches(self, weight);
         self.recorder.append(later.recorder);
         self.drop_unsampled_first_touches();
-        if let (Some(mine), Some(theirs)) = (&mut self.lanes, &later.lanes) {
+        if let (Some(mine), Some(theirs)) = (&mut self.replicates, &later.replicates) {
             mine.merge(theirs);
         }
-        self.unordered = Some(Box::new((later.tracker, later.lanes)));
+        self.unordered = Some(Box::new((later.tracker, later.replicates)));
         if more {
             self.take_over_order();
         }
@@ -327,15 +336,15 @@ impl Profile {
             return;
         };
         self.tracker.finish_join(&later.0);
-        if let (Some(mine), Some(theirs)) = (&mut self.lanes, &later.1) {
+        if let (Some(mine), Some(theirs)) = (&mut self.replicates, &later.1) {
             mine.finish_join(theirs, |key| self.tracker.samples(key));
         }
     }
 
-    fn lanes_drop_left(&mut self) {
-        if let Some(lanes) = &mut self.lanes {
-            let left: Vec<LaneStep> = self.tracker.take_left().map(LaneStep::Leave).collect();
-            lanes.follow(&left);
+    fn replicates_drop_left(&mut self) {
+        if let Some(replicates) = &mut self.replicates {
+            let left: Vec<ReplicateStep> = self.tracker.take_left().map(ReplicateStep::Leave).collect();
+            replicates.follow(&left);
         }
     }
 
@@ -358,12 +367,12 @@ impl Profile {
                 let Some(touch) = before.tracker.touch(first.key) else {
                     continue;
                 };
-                let lane = before
-                    .lanes
+                let replicate = before
+                    .replicates
                     .as_mut()
-                    .map(|lanes| lanes.access(first.key, touch.weight));
+                    .map(|replicates| replicates.access(first.key, touch.weight));
                 if before.tracker.has_left() {
-                    before.lanes_drop_left();
+                    before.replicates_drop_left();
                 }
                 let Some(distance) = touch.distance else {
                     kept.push(first);
@@ -376,8 +385,10 @@ impl Profile {
                     weight
                 };
                 self.recorder.resolve(&first, distance, weight);
-                if let (Some(lanes), Some((lane, Some(distance)))) = (&mut self.lanes, lane) {
-                    lanes.resolve(lane, distance, weight, first.write);
+                if let (Some(replicates), Some((replicate, Some(distance)))) =
+                    (&mut self.replicates, replicate)
+                {
+                    replicates.resolve(replicate, distance, weight, first.write);
                 }
             }
         }
@@ -415,14 +426,27 @@ impl Profile {
     /// How far eight sub-samples agree on the references to lines by these operations, at each size, under either
     /// estimate.
     pub fn self_check(&self, sizes_lines: &[u64], ops: Ops) -> SelfCheck {
-        let Some(lanes) = &self.lanes else {
+        let Some(replicates) = &self.replicates else {
             return SelfCheck::exact(sizes_lines.len(), Estimate::Exact);
         };
         if self.tracker.rate() >= 1.0 {
             // The sample has had room for every line so far.
             return SelfCheck::exact(sizes_lines.len(), Estimate::Adjusted);
         }
-        SelfCheck::of_lanes(&lanes.weighted(sizes_lines, ops, self.lines_total(ops) as f64))
+        let check =
+            SelfCheck::of_replicates(&replicates.weighted(sizes_lines, ops, self.lines_total(ops) as f64));
+        // The lines that are touched in a while are known like those of the whole, as far as they are as many.
+        let (spread, distinct) = (replicates.lines_stderr(), self.distinct_lines());
+        let at = |shift: f64| {
+            let shifted = sizes_lines.iter().map(|&size| {
+                let of_size = spread * (distinct / (size as f64).max(1.0)).max(1.0).sqrt();
+                // Joined pieces add the same weights in another order: a whole number must not fall to the one below it
+                // because of the last bit of a sum.
+                (size as f64 * (1.0 + shift * of_size) + 1e-6).max(0.0) as u64
+            });
+            self.weighted(&shifted.collect::<Vec<_>>(), Unit::Lines, ops)
+        };
+        check.with_distance_error(&at(0.0), &[at(-1.0), at(1.0)])
     }
 }
 
@@ -453,17 +477,12 @@ pub(crate) fn record_exact(
         }
         Items::Requests(columns) => columns
             .ios(range)
-            .for_each(|io| record_whole(recorder, line, io, |_| distances.next().flatten())),
+            .for_each(|io| record_whole(recorder, line, io, || distances.next().flatten())),
     }
 }
 
 /// Records all lines of a request, whose distances `distance` gives.
-fn record_whole(
-    recorder: &mut Recorder,
-    line: LineSize,
-    io: Io,
-    mut distance: impl FnMut(u64) -> Option<u64>,
-) {
+fn record_whole(recorder: &mut Recorder, line: LineSize, io: Io, mut distance: impl FnMut() -> Option<u64>) {
     let pieces = line.pieces(io);
     let lines = pieces.lines();
     recorder.count_request(io, lines);
@@ -473,7 +492,7 @@ fn record_whole(
             key,
             bytes,
             share: 1.0 / lines as f64,
-            distance: distance(key),
+            distance: distance(),
             weight: 1.0,
         };
         recorder.line(&mut part, touch);

@@ -1,8 +1,8 @@
 //! What a profile counts: distances of lines, of parts of requests and of bytes, reads and writes apart.
 
 use crate::histogram::{DistanceHistogram, Resolution};
-use crate::lines::Io;
 use crate::profile::Ops;
+use bathy_cache_model::Io;
 
 /// Counts of one direction.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,12 +6,12 @@
 //! the live ones are renumbered in order, so memory is bounded by the number of distinct live keys, never by the
 //! length of the trace.
 //!
-//! Two structures meet in positions: where a key was last ([`Places`], a hash probe that misses the cache), and how many
+//! Two structures meet in positions: where a key was last ([`LastAccesses`], a hash probe that misses the cache), and how many
 //! live positions lie after that ([`RankTree`], arithmetic on small tables).
 
-use crate::places::{MAX_POSITIONS, Places};
+use crate::chunk::{Chunk, FIRST_TOUCH, Searched};
+use crate::last_access::{LastAccesses, MAX_POSITIONS};
 use crate::rank::RankTree;
-use crate::run::{FIRST_TOUCH, Run, Searched};
 
 const FIRST_POSITIONS: usize = 64;
 
@@ -21,10 +21,10 @@ pub(crate) const WARM_AHEAD: usize = 64;
 /// A set of keys ordered by last access, with the rank of a key in O(log n).
 #[derive(Clone, Debug)]
 pub struct LruStack {
-    places: Places,
+    last_accesses: LastAccesses,
     ranks: RankTree,
-    /// Slots of the keys of a run, kept for its memory only.
-    run_slots: Vec<u32>,
+    /// Slots of the keys of a chunk, kept for its memory only.
+    chunk_slots: Vec<u32>,
 }
 
 impl Default for LruStack {
@@ -37,9 +37,9 @@ impl LruStack {
     /// An empty stack, which takes no memory: there may be very many, of which most see few keys.
     pub fn new() -> Self {
         Self {
-            places: Places::new(),
+            last_accesses: LastAccesses::new(),
             ranks: RankTree::new(0),
-            run_slots: Vec::new(),
+            chunk_slots: Vec::new(),
         }
     }
 
@@ -55,7 +55,9 @@ impl LruStack {
 
     /// Bytes held, for the memory statements of the callers.
     pub fn memory_bytes(&self) -> usize {
-        self.places.memory_bytes() + self.ranks.memory_bytes() + self.run_slots.capacity() * size_of::<u32>()
+        self.last_accesses.memory_bytes()
+            + self.ranks.memory_bytes()
+            + self.chunk_slots.capacity() * size_of::<u32>()
     }
 
     /// Moves `key` to the top and returns its distance before that, or `None` at the first touch.
@@ -63,7 +65,7 @@ impl LruStack {
     pub fn access(&mut self, key: u64) -> Option<u64> {
         self.make_room(1);
         let head = self.ranks.head();
-        match self.places.touch(key, head) {
+        match self.last_accesses.touch(key, head) {
             None => {
                 self.ranks.take();
                 None
@@ -73,11 +75,11 @@ impl LruStack {
         }
     }
 
-    /// The distances of a run of accesses; [`LruStack::distance_of`] reads them.
-    pub(crate) fn access_run(&mut self, run: &Run) -> Vec<u32> {
-        match run {
-            Run::Searched(run) => self.resolve(run),
-            Run::Plain(keys) => {
+    /// The distances of a chunk of accesses; [`LruStack::distance_of`] reads them.
+    pub(crate) fn access_chunk(&mut self, chunk: &Chunk) -> Vec<u32> {
+        match chunk {
+            Chunk::Searched(chunk) => self.resolve(chunk),
+            Chunk::Plain(keys) => {
                 let mut distances = Vec::with_capacity(keys.len());
                 for keys in keys.chunks(WARM_AHEAD) {
                     self.warm(keys.iter().copied());
@@ -92,52 +94,52 @@ impl LruStack {
         }
     }
 
-    /// Gives the first touches of a run their distances, and moves all its keys to the top in the order of their last
+    /// Gives the first touches of a chunk their distances, and moves all its keys to the top in the order of their last
     /// touches.
     ///
     /// The keys leave the stack at their first touch and come back together, so a distance is the number of keys that
-    /// are still above, and the keys of the run that were touched before.
-    fn resolve(&mut self, run: &Searched) -> Vec<u32> {
-        self.make_room(run.keys.len());
-        self.places.reserve(run.keys.len());
-        let mut distances = run.distances.clone();
-        self.run_slots.clear();
-        let mut first_touches = run.first_touches.iter().enumerate();
-        for keys in run.keys.chunks(WARM_AHEAD) {
+    /// are still above, and the keys of the chunk that were touched before.
+    fn resolve(&mut self, chunk: &Searched) -> Vec<u32> {
+        self.make_room(chunk.keys.len());
+        self.last_accesses.reserve(chunk.keys.len());
+        let mut distances = chunk.distances.clone();
+        self.chunk_slots.clear();
+        let mut first_touches = chunk.first_touches.iter().enumerate();
+        for keys in chunk.keys.chunks(WARM_AHEAD) {
             self.warm(keys.iter().copied());
             for (&key, (touched, &access)) in keys.iter().zip(&mut first_touches) {
-                let (slot, position) = self.places.claim(key);
-                self.run_slots.push(slot);
+                let (slot, position) = self.last_accesses.claim(key);
+                self.chunk_slots.push(slot);
                 if let Some(position) = position {
                     distances[usize::from(access)] = (touched + self.ranks.leave(position)) as u32;
                 }
             }
         }
-        for &index in &run.by_last_touch {
-            self.places
-                .put(self.run_slots[usize::from(index)], self.ranks.head());
+        for &index in &chunk.by_last_touch {
+            self.last_accesses
+                .put(self.chunk_slots[usize::from(index)], self.ranks.head());
             self.ranks.take();
         }
         distances
     }
 
-    /// What a run says of an access.
+    /// What a chunk says of an access.
     #[inline]
     pub(crate) fn distance_of(distance: u32) -> Option<u64> {
         (distance != FIRST_TOUCH).then_some(u64::from(distance))
     }
 
-    /// Reads the table where each of `keys` will be looked for, all at once: see [`Places::warm`].
+    /// Reads the table where each of `keys` will be looked for, all at once: see [`LastAccesses::warm`].
     #[inline]
     pub fn warm(&self, keys: impl Iterator<Item = u64>) {
-        self.places.warm(keys);
+        self.last_accesses.warm(keys);
     }
 
     /// As [`LruStack::access`] where the distance does not matter: half the work.
     pub fn raise(&mut self, key: u64) {
         self.make_room(1);
         let head = self.ranks.head();
-        match self.places.touch(key, head) {
+        match self.last_accesses.touch(key, head) {
             Some(position) if position + 1 == head => {}
             before => {
                 if let Some(position) = before {
@@ -150,12 +152,12 @@ impl LruStack {
 
     /// Whether `key` is live.
     pub fn contains(&self, key: u64) -> bool {
-        self.places.position(key).is_some()
+        self.last_accesses.position(key).is_some()
     }
 
     /// Forgets `key`; distances measured later no longer count it. Returns whether it was live.
     pub fn remove(&mut self, key: u64) -> bool {
-        let position = self.places.remove(key);
+        let position = self.last_accesses.remove(key);
         if let Some(position) = position {
             self.ranks.give_up(position);
         }
@@ -164,7 +166,9 @@ impl LruStack {
 
     /// Live keys from the least to the most recently used.
     pub fn keys_oldest_first(&self) -> impl Iterator<Item = u64> + '_ {
-        self.ranks.iter().map(|position| self.places.key_at(position))
+        self.ranks
+            .iter()
+            .map(|position| self.last_accesses.key_at(position))
     }
 
     /// Renumbers the live positions when fewer than `count` are left. There are doubly as many from then on when more
@@ -187,7 +191,7 @@ impl LruStack {
             self.len() + count <= positions,
             "more distinct keys than 32-bit positions"
         );
-        self.places.renumber(self.ranks.iter(), positions);
+        self.last_accesses.renumber(self.ranks.iter(), positions);
         self.ranks = RankTree::packed(positions, self.len());
     }
 }
@@ -195,7 +199,7 @@ impl LruStack {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{RUN, RunSearch};
+    use crate::chunk::{CHUNK, ChunkSearch};
     use proptest::prelude::*;
 
     /// The definition, in O(n) per access.
@@ -237,35 +241,38 @@ mod tests {
     }
 
     #[test]
-    fn runs_give_the_same_distances_and_order_as_single_accesses() {
+    fn chunks_give_the_same_distances_and_order_as_single_accesses() {
         let keys: Vec<u64> = (0..400_000u64)
             .map(|step| {
                 let random = crate::hash::mix64(step);
-                // Half of it repeats little, so that some runs are not searched.
+                // Half of it repeats little, so that some chunks are not searched.
                 random
                     % [50, 1 + step / 8, 1 << 20, 1 << 20]
                         [(random >> 40) as usize % 2 + (step >> 18) as usize * 2]
             })
             .collect();
-        let (mut single, mut in_runs) = (LruStack::new(), LruStack::new());
-        let mut search = RunSearch::default();
+        let (mut single, mut in_chunks) = (LruStack::new(), LruStack::new());
+        let mut search = ChunkSearch::default();
         let mut plain = 0;
-        for (length, part) in [1, 2, 63, 777, 2 * RUN]
+        for (length, part) in [1, 2, 63, 777, 2 * CHUNK]
             .into_iter()
             .cycle()
             .zip(keys.chunks(20_000))
         {
             for keys in part.chunks(length) {
-                let runs = search.runs(keys);
-                plain += runs.iter().filter(|run| matches!(run, Run::Plain(_))).count();
-                let distances = runs.iter().flat_map(|run| in_runs.access_run(run));
+                let chunks = search.chunks(keys);
+                plain += chunks
+                    .iter()
+                    .filter(|chunk| matches!(chunk, Chunk::Plain(_)))
+                    .count();
+                let distances = chunks.iter().flat_map(|chunk| in_chunks.access_chunk(chunk));
                 assert!(
                     keys.iter()
                         .map(|&key| single.access(key))
                         .eq(distances.map(LruStack::distance_of))
                 );
             }
-            assert!(in_runs.keys_oldest_first().eq(single.keys_oldest_first()));
+            assert!(in_chunks.keys_oldest_first().eq(single.keys_oldest_first()));
         }
         assert!(plain > 0);
     }

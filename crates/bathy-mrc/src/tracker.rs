@@ -11,9 +11,9 @@
 
 use std::collections::BinaryHeap;
 
-use crate::hash::{DEFAULT_STRATA_BITS, SamplingHash, rate_of_threshold, threshold_of_rate};
+use crate::chunk::Chunk;
+use crate::hash::{SamplingHash, rate_of_threshold, threshold_of_rate};
 use crate::histogram::Resolution;
-use crate::run::Run;
 use crate::stack::LruStack;
 
 /// How many of the keys are tracked.
@@ -34,8 +34,6 @@ pub struct TrackerOptions {
     pub sampling: Sampling,
     /// Selects one of 2^64 samples.
     pub salt: u64,
-    /// Neighbouring lines among which samples are spread evenly, as a power of two; see [`SamplingHash`].
-    pub strata_bits: u32,
     /// Neighbouring lines that are sampled together, as a power of two.
     pub group_bits: u32,
     /// Whether the result can be joined to that of the piece of trace before it; costs memory per first touch.
@@ -48,7 +46,6 @@ impl TrackerOptions {
         Self {
             sampling,
             salt: 0,
-            strata_bits: DEFAULT_STRATA_BITS,
             group_bits: 0,
             joinable: false,
         }
@@ -104,7 +101,7 @@ impl Tracker {
         let threshold = threshold_of_rate(rate);
         Self {
             options,
-            hash: SamplingHash::new(options.salt, options.strata_bits, options.group_bits),
+            hash: SamplingHash::new(options.salt, options.group_bits),
             threshold,
             weight: 1.0 / rate_of_threshold(threshold),
             limit,
@@ -165,15 +162,9 @@ impl Tracker {
         self.samples_hash(hash).then(|| self.touch_sampled(key, hash))
     }
 
-    /// The distance of `key` in exact tracking.
-    #[inline]
-    pub(crate) fn distance(&mut self, key: u64) -> Option<u64> {
-        self.stack.access(key)
-    }
-
-    /// The distances of a run in exact tracking; see [`LruStack::access_run`].
-    pub(crate) fn distances(&mut self, run: &Run) -> Vec<u32> {
-        self.stack.access_run(run)
+    /// The distances of a chunk in exact tracking; see [`LruStack::access_chunk`].
+    pub(crate) fn distances(&mut self, chunk: &Chunk) -> Vec<u32> {
+        self.stack.access_chunk(chunk)
     }
 
     /// Whether a key of this hash is in the sample at the present threshold.

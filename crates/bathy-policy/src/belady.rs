@@ -1,11 +1,13 @@
-//! Belady's MIN: what the best possible policy would miss, given the whole future.
+//! Belady's MIN: the misses of the best possible policy, which knows all future references.
 //!
 //! Belady: A study of replacement algorithms for a virtual-storage computer, IBM Systems Journal 5(2), 1966; that
 //! evicting the block whose next use is farthest is optimal: Mattson and others, IBM Systems Journal 9(2), 1970.
 //!
-//! Not a policy but a bound, offline, O(n log n) time and about 16 bytes a reference. Two bounds, since they differ:
-//! with [`Insertion::Forced`] every missed block enters the cache, as under every policy of this crate; with
-//! [`Insertion::Optional`] a block may be passed by, which bounds any policy with any admission in front of it.
+//! A lower bound of misses and not a policy. With [`Insertion::Forced`] every missed block enters the cache, as under
+//! every policy of this crate; with [`Insertion::Optional`] a missed block may stay out, which bounds any policy with
+//! any admission in front of it.
+//!
+//! Limits: the whole trace is in memory; O(n log n) time and about 16 bytes a reference.
 
 use std::collections::{BinaryHeap, HashMap};
 
@@ -21,26 +23,20 @@ pub enum Insertion {
 /// No further reference.
 const NEVER: u32 = u32::MAX;
 
-/// The fewest misses of any cache of `capacity` lines that must take in every block it misses.
-///
-/// # Panics
-/// If `capacity` is 0 or there are 2^32 - 1 or more references.
-pub fn belady_misses(keys: &[u64], capacity: usize) -> u64 {
-    belady_misses_with(keys, capacity, Insertion::Forced)
-}
-
 /// The fewest misses of any cache of `capacity` lines.
 ///
 /// # Panics
 /// If `capacity` is 0 or there are 2^32 - 1 or more references.
-pub fn belady_misses_with(keys: &[u64], capacity: usize, insertion: Insertion) -> u64 {
-    let (next_uses, mut resident_until) = next_uses(keys);
-    misses_of_future(&next_uses, &mut resident_until, capacity, insertion)
+pub fn belady_misses(keys: &[u64], capacity: usize, insertion: Insertion) -> u64 {
+    misses_of_future(&next_uses(keys), capacity, insertion)
 }
 
-/// For each reference the position of the next one to the same key, or [`NEVER`]; and a scratch array as long.
-fn next_uses(keys: &[u64]) -> (Vec<u32>, Vec<bool>) {
-    assert!(keys.len() < NEVER as usize, "fewer than 2^32 - 1 references");
+/// For each reference the position of the next one to the same key, or [`NEVER`].
+fn next_uses(keys: &[u64]) -> Vec<u32> {
+    assert!(
+        keys.len() < NEVER as usize,
+        "there must be fewer than 2^32 - 1 references"
+    );
     let mut later: HashMap<u64, u32> = HashMap::new();
     let mut next_uses = vec![NEVER; keys.len()];
     for (position, &key) in keys.iter().enumerate().rev() {
@@ -48,13 +44,14 @@ fn next_uses(keys: &[u64]) -> (Vec<u32>, Vec<bool>) {
             next_uses[position] = next;
         }
     }
-    (next_uses, vec![false; keys.len()])
+    next_uses
 }
 
 /// A resident block is known by the position of its next use alone: `awaited` there says that the reference will be
 /// a hit. Blocks that are never used again are all alike, so only their number is kept.
-fn misses_of_future(next_uses: &[u32], awaited: &mut [bool], capacity: usize, insertion: Insertion) -> u64 {
-    assert!(capacity > 0, "a capacity is at least one line");
+fn misses_of_future(next_uses: &[u32], capacity: usize, insertion: Insertion) -> u64 {
+    assert!(capacity > 0, "capacity must be at least 1 line");
+    let mut awaited = vec![false; next_uses.len()];
     let mut misses = 0;
     let mut useless = 0usize;
     let mut useful = 0usize;
@@ -102,13 +99,13 @@ mod tests {
     fn the_worked_example_of_the_textbooks() {
         // Silberschatz, Galvin, Gagne: Operating system concepts, page replacement: 3 frames, 9 faults.
         let keys = [7, 0, 1, 2, 0, 3, 0, 4, 2, 3, 0, 3, 2, 1, 2, 0, 1, 7, 0, 1];
-        assert_eq!(belady_misses(&keys, 3), 9);
+        assert_eq!(belady_misses(&keys, 3, Insertion::Forced), 9);
     }
 
     #[test]
     fn passing_a_block_by_can_save_misses() {
         let keys = [1, 2, 1, 3, 1, 4, 1];
-        assert_eq!(belady_misses(&keys, 1), 7);
-        assert_eq!(belady_misses_with(&keys, 1, Insertion::Optional), 4);
+        assert_eq!(belady_misses(&keys, 1, Insertion::Forced), 7);
+        assert_eq!(belady_misses(&keys, 1, Insertion::Optional), 4);
     }
 }

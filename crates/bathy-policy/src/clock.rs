@@ -1,102 +1,48 @@
-//! CLOCK: a FIFO in which an entry that was referenced since its last turn gets another one.
+//! CLOCK: a FIFO in which an entry that was referenced since its last turn gets a second chance.
 //!
-//! Corbató: A paging experiment with the Multics system, MIT Project MAC report MAC-M-384, 1968. One mark per entry;
-//! newcomers come unmarked. The hand that sweeps a ring is written here as the equivalent queue whose oldest entry
-//! is pushed in again.
+//! Corbató: A paging experiment with the Multics system, MIT Project MAC report MAC-M-384, 1968. One reference bit per
+//! entry; it is clear in a newcomer. The hand that sweeps a ring is written here as the equivalent queue whose oldest
+//! entry is pushed in again.
 //!
-//! When not to use it: like LRU it lets a scan flush everything, as every newcomer lives a whole round. An eviction
-//! may step over many marked entries, so its worst case is O(capacity).
+//! Limits: as with LRU a scan flushes everything, because every newcomer stays for a whole round. An eviction may step
+//! over many referenced entries, so its worst case is O(capacity).
 
 use crate::index::KeyIndex;
-use crate::policy::{EvictionSink, Replacement};
-use crate::slab::{Queue, Slab, checked_capacity};
+use crate::policy::{Replacement, SlabPolicy, Victim};
+use crate::slab::Slab;
 
 const REFERENCED: u8 = 1;
 
 /// See the [module](self).
+pub type Clock<I> = SlabPolicy<ClockRules, I>;
+
+/// One queue; the flag of an entry is its reference bit.
 #[derive(Debug, Clone)]
-pub struct Clock<I> {
-    slab: Slab<I>,
-    queue: Queue,
-    capacity: usize,
-}
+pub struct ClockRules;
 
-impl<I: KeyIndex> Clock<I> {
-    /// An empty cache of `capacity` lines.
-    pub fn new(capacity: usize, config: I::Config) -> Self {
-        let capacity = checked_capacity(capacity);
-        let (slab, [queue]) = Slab::new(capacity, config);
-        Self {
-            slab,
-            queue,
-            capacity,
-        }
+impl Replacement for ClockRules {
+    type Options = ();
+
+    fn new(_capacity: usize, _slots_end: usize, (): &()) -> Self {
+        Self
     }
 
-    /// Evicts the oldest entry that is not marked. A round clears every mark, so the second finds one.
-    fn evict(&mut self) -> u64 {
+    #[inline]
+    fn on_hit<I: KeyIndex>(&mut self, slab: &mut Slab<I>, slot: u32) {
+        slab.add_flags(slot, REFERENCED);
+    }
+
+    /// Evicts the oldest entry that is not referenced. A round clears every bit, so the second round finds one.
+    #[inline]
+    fn evict<I: KeyIndex>(&mut self, slab: &mut Slab<I>) -> Victim {
         loop {
-            let slot = self.queue.back(&self.slab.links);
-            if self.slab.tag(slot) != REFERENCED {
-                self.queue.unlink(&mut self.slab.links, slot);
-                return self.slab.release(slot);
+            let slot = slab.oldest_unpinned(0);
+            if slab.flags(slot) != REFERENCED {
+                return slab.evict(slot);
             }
-            self.slab.set_tag(slot, 0);
-            self.queue.move_to_front(&mut self.slab.links, slot);
+            slab.set_flags(slot, 0);
+            slab.move_to_front(slot, 0);
         }
-    }
-}
-
-impl<I: KeyIndex> Replacement for Clock<I> {
-    type Index = I;
-    const NAME: &'static str = "clock";
-
-    #[inline]
-    fn slab(&self) -> &Slab<I> {
-        &self.slab
-    }
-
-    #[inline]
-    fn slab_mut(&mut self) -> &mut Slab<I> {
-        &mut self.slab
-    }
-
-    fn capacity_lines(&self) -> usize {
-        self.capacity
-    }
-
-    #[inline]
-    fn resident_len(&self) -> usize {
-        self.queue.len()
-    }
-
-    #[inline]
-    fn is_resident(&self, _slot: u32) -> bool {
-        true
-    }
-
-    #[inline]
-    fn on_hit(&mut self, slot: u32) {
-        self.slab.set_tag(slot, REFERENCED);
-    }
-
-    #[inline]
-    fn on_miss<S: EvictionSink + ?Sized>(&mut self, key: u64, _slot: u32, sink: &mut S) -> bool {
-        if self.queue.len() == self.capacity {
-            sink.evicted(self.evict());
-        }
-        let slot = self.slab.insert(key, 0);
-        self.queue.push_front(&mut self.slab.links, slot);
-        true
-    }
-
-    fn on_remove(&mut self, slot: u32) {
-        self.queue.unlink(&mut self.slab.links, slot);
-        self.slab.release(slot);
-    }
-
-    fn for_each_slot_in_restore_order(&self, visit: &mut dyn FnMut(u32)) {
-        self.queue.for_each(&self.slab.links, visit);
     }
 }
 

@@ -5,16 +5,17 @@
 //! many neighbouring addresses), so a reference while the block is in the newer half of the small queue, the
 //! correlation window, does not count; one outside it is enough for main, whose entries have one mark as in CLOCK.
 //! Age is counted in insertions into the small queue. Queue shares are the paper's: small a tenth of the lines, the
-//! ghost as many keys as half the lines.
+//! ghost as many keys as half the lines. Another implementation has a ghost of 0.9; the file `CROSSCHECK.md` has what
+//! that changes.
 //!
-//! When not to use it: with large lines a bunch of references is one request already, and a popular block that is
-//! asked for only in its first moments is lost and must be missed again. With fewer than about fifty lines the
-//! window is a handful of references.
+//! Limits: with large lines the references of one bunch are one request already, and a popular block that is referenced
+//! only in its first moments is evicted and must be missed again. With fewer than about fifty lines the window is a
+//! handful of references.
 
 use crate::index::KeyIndex;
-use crate::policy::{EvictionSink, Replacement};
-use crate::s3_fifo::{S3Fifo, S3FifoOptions};
-use crate::slab::Slab;
+use crate::policy::{Replacement, SlabPolicy, Victim};
+use crate::s3_fifo::{S3FifoOptions, S3FifoRules, SMALL};
+use crate::slab::{Slab, cover};
 
 /// The parameters of [`Clock2QPlus`].
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,8 +26,6 @@ pub struct Clock2QPlusOptions {
     pub ghost_ratio: f64,
     /// The share of the small queue, from its newest entry, in which references do not count; 0 to 1.
     pub window_ratio: f64,
-    /// As [`S3FifoOptions::small_in_ram`].
-    pub small_in_ram: bool,
 }
 
 impl Default for Clock2QPlusOptions {
@@ -35,138 +34,97 @@ impl Default for Clock2QPlusOptions {
             small_ratio: 0.1,
             ghost_ratio: 0.5,
             window_ratio: 0.5,
-            small_in_ram: false,
         }
+    }
+}
+
+impl Clock2QPlusOptions {
+    /// The queues without the window.
+    pub(crate) fn queues(&self) -> S3FifoOptions {
+        S3FifoOptions {
+            small_ratio: self.small_ratio,
+            ghost_ratio: self.ghost_ratio,
+            promote_at: 1,
+        }
+    }
+
+    /// The window of a small queue of so many lines, in insertions.
+    ///
+    /// # Panics
+    /// If the option is outside its range.
+    pub(crate) fn window(&self, small_lines: usize) -> u32 {
+        let ratio = self.window_ratio;
+        assert!(
+            (0.0..=1.0).contains(&ratio),
+            "window_ratio must be 0 to 1 (got {ratio})"
+        );
+        (small_lines as f64 * ratio).ceil() as u32
     }
 }
 
 /// See the [module](self).
+pub type Clock2QPlus<I> = SlabPolicy<Clock2QPlusRules, I>;
+
+/// The queues of S3-FIFO and the ages of the entries of the small one.
 #[derive(Debug, Clone)]
-pub struct Clock2QPlus<I> {
-    queues: S3Fifo<I>,
+pub struct Clock2QPlusRules {
+    queues: S3FifoRules,
     /// For each slot in the small queue, the number of insertions into that queue up to its own.
     inserted_at: Vec<u32>,
-    /// Insertions into the small queue so far; it wraps, but no entry stays long enough to notice.
+    /// Insertions into the small queue so far; it wraps, but no entry stays for 2^32 insertions.
     insertions: u32,
     window: u32,
 }
 
-impl<I: KeyIndex> Clock2QPlus<I> {
-    /// An empty cache of `capacity` lines with the paper's parameters.
-    pub fn new(capacity: usize, config: I::Config) -> Self {
-        Self::with_options(capacity, config, Clock2QPlusOptions::default())
-    }
-
-    /// An empty cache of `capacity` lines, small and main queue together.
-    ///
-    /// # Panics
-    /// If an option is outside its range.
-    pub fn with_options(capacity: usize, config: I::Config, options: Clock2QPlusOptions) -> Self {
-        assert!(
-            (0.0..=1.0).contains(&options.window_ratio),
-            "window_ratio is 0 to 1"
-        );
-        let queues = S3Fifo::with_options(
-            capacity,
-            config,
-            S3FifoOptions {
-                small_ratio: options.small_ratio,
-                ghost_ratio: options.ghost_ratio,
-                promote_at: 1,
-                small_in_ram: options.small_in_ram,
-            },
-        )
-        .saturating_at(1);
-        let window = (queues.small_capacity() as f64 * options.window_ratio).ceil() as u32;
-        let inserted_at = vec![0; queues.slab().slots_end()];
-        Self {
-            queues,
-            inserted_at,
-            insertions: 0,
-            window,
-        }
-    }
-
-    /// Notes the age of `slot` if it was just inserted into the small queue.
+impl Clock2QPlusRules {
+    /// Notes the age of `slot`, which was just inserted, if it is in the small queue.
     #[inline]
-    fn stamp_newest(&mut self, key: u64) {
-        let newest = self.queues.newest_in_small();
-        if newest != crate::slab::NIL && self.queues.slab().key(newest) == key {
+    fn stamp<I: KeyIndex>(&mut self, slab: &Slab<I>, slot: u32) {
+        if slab.queue(slot) == SMALL {
             self.insertions = self.insertions.wrapping_add(1);
-            let slots_end = self.queues.slab().slots_end();
-            if self.inserted_at.len() < slots_end {
-                self.inserted_at.reserve_exact(slots_end - self.inserted_at.len());
-                self.inserted_at.resize(slots_end, 0);
-            }
-            self.inserted_at[newest as usize] = self.insertions;
+            cover(&mut self.inserted_at, slab.slots_end());
+            self.inserted_at[slot as usize] = self.insertions;
         }
     }
 }
 
-impl<I: KeyIndex> Replacement for Clock2QPlus<I> {
-    type Index = I;
-    const NAME: &'static str = "clock2q+";
+impl Replacement for Clock2QPlusRules {
+    type Options = Clock2QPlusOptions;
+    const RESIDENT_QUEUES: u8 = S3FifoRules::RESIDENT_QUEUES;
 
-    #[inline]
-    fn slab(&self) -> &Slab<I> {
-        self.queues.slab()
+    fn ghosts_max(capacity: usize, options: &Clock2QPlusOptions) -> usize {
+        S3FifoRules::ghosts_max(capacity, &options.queues())
+    }
+
+    fn new(capacity: usize, slots_end: usize, options: &Clock2QPlusOptions) -> Self {
+        let queues = S3FifoRules::new(capacity, slots_end, &options.queues()).saturating_at(1);
+        Self {
+            window: options.window(queues.small_capacity()),
+            queues,
+            inserted_at: vec![0; slots_end],
+            insertions: 0,
+        }
     }
 
     #[inline]
-    fn slab_mut(&mut self) -> &mut Slab<I> {
-        self.queues.slab_mut()
-    }
-
-    fn capacity_lines(&self) -> usize {
-        self.queues.capacity_lines()
-    }
-
-    #[inline]
-    fn resident_len(&self) -> usize {
-        self.queues.resident_len()
-    }
-
-    #[inline]
-    fn is_resident(&self, slot: u32) -> bool {
-        self.queues.is_resident(slot)
-    }
-
-    #[inline]
-    fn on_hit(&mut self, slot: u32) {
-        if self.queues.is_in_small(slot) {
+    fn on_hit<I: KeyIndex>(&mut self, slab: &mut Slab<I>, slot: u32) {
+        if slab.queue(slot) == SMALL {
             let age = self.insertions.wrapping_sub(self.inserted_at[slot as usize]);
             if age < self.window {
                 return;
             }
         }
-        self.queues.on_hit(slot);
+        self.queues.on_hit(slab, slot);
     }
 
-    fn on_miss<S: EvictionSink + ?Sized>(&mut self, key: u64, ghost: u32, sink: &mut S) -> bool {
-        let inserted = self.queues.on_miss(key, ghost, sink);
-        self.stamp_newest(key);
-        inserted
+    fn on_miss<I: KeyIndex>(&mut self, slab: &mut Slab<I>, key: u64, ghost: u32) -> (u32, Option<Victim>) {
+        let (slot, victim) = self.queues.on_miss(slab, key, ghost);
+        self.stamp(slab, slot);
+        (slot, victim)
     }
 
-    fn on_remove(&mut self, slot: u32) {
-        self.queues.on_remove(slot);
-    }
-
-    fn on_restore(&mut self, key: u64, ghost: u32) {
-        self.queues.on_restore(key, ghost);
-        self.stamp_newest(key);
-    }
-
-    fn bytes_held(&self) -> usize {
-        self.queues.bytes_held() + self.inserted_at.capacity() * size_of::<u32>()
-    }
-
-    fn lines_written(&self) -> u64 {
-        self.queues.lines_written()
-    }
-
-    fn for_each_slot_in_restore_order(&self, visit: &mut dyn FnMut(u32)) {
-        self.queues.for_each_slot_in_restore_order(visit);
+    fn memory_bytes(&self) -> usize {
+        self.inserted_at.capacity() * size_of::<u32>()
     }
 }
 

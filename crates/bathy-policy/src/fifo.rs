@@ -1,86 +1,31 @@
-//! FIFO: the one that came first leaves, used or not.
+//! FIFO: the line that came first is evicted, used or not.
 //!
 //! Belady: A study of replacement algorithms for a virtual-storage computer, IBM Systems Journal 5(2), 1966; the
 //! anomaly that a larger FIFO can miss more often is Belady, Nelson, Shedler, CACM 12(6), 1969.
 //!
-//! When not to use it: nearly always one of its descendants (CLOCK, SIEVE, S3-FIFO) is as cheap and misses less.
-//! It is here as the floor: a policy that does worse than FIFO is being used on the wrong workload.
+//! Limits: nearly always one of its descendants (CLOCK, SIEVE, S3-FIFO) costs as little and misses less. It is the
+//! lower baseline: a policy that misses more than FIFO does not suit the workload.
 
 use crate::index::KeyIndex;
-use crate::policy::{EvictionSink, Replacement};
-use crate::slab::{Queue, Slab, checked_capacity};
+use crate::policy::{Replacement, SlabPolicy};
+use crate::slab::Slab;
 
 /// See the [module](self).
+pub type Fifo<I> = SlabPolicy<FifoRules, I>;
+
+/// One queue in order of insertion.
 #[derive(Debug, Clone)]
-pub struct Fifo<I> {
-    slab: Slab<I>,
-    queue: Queue,
-    capacity: usize,
-}
+pub struct FifoRules;
 
-impl<I: KeyIndex> Fifo<I> {
-    /// An empty cache of `capacity` lines.
-    pub fn new(capacity: usize, config: I::Config) -> Self {
-        let capacity = checked_capacity(capacity);
-        let (slab, [queue]) = Slab::new(capacity, config);
-        Self {
-            slab,
-            queue,
-            capacity,
-        }
-    }
-}
+impl Replacement for FifoRules {
+    type Options = ();
 
-impl<I: KeyIndex> Replacement for Fifo<I> {
-    type Index = I;
-    const NAME: &'static str = "fifo";
-
-    #[inline]
-    fn slab(&self) -> &Slab<I> {
-        &self.slab
+    fn new(_capacity: usize, _slots_end: usize, (): &()) -> Self {
+        Self
     }
 
     #[inline]
-    fn slab_mut(&mut self) -> &mut Slab<I> {
-        &mut self.slab
-    }
-
-    fn capacity_lines(&self) -> usize {
-        self.capacity
-    }
-
-    #[inline]
-    fn resident_len(&self) -> usize {
-        self.queue.len()
-    }
-
-    #[inline]
-    fn is_resident(&self, _slot: u32) -> bool {
-        true
-    }
-
-    #[inline]
-    fn on_hit(&mut self, _slot: u32) {}
-
-    #[inline]
-    fn on_miss<S: EvictionSink + ?Sized>(&mut self, key: u64, _slot: u32, sink: &mut S) -> bool {
-        if self.queue.len() == self.capacity {
-            let victim = self.queue.pop_back(&mut self.slab.links);
-            sink.evicted(self.slab.release(victim));
-        }
-        let slot = self.slab.insert(key, 0);
-        self.queue.push_front(&mut self.slab.links, slot);
-        true
-    }
-
-    fn on_remove(&mut self, slot: u32) {
-        self.queue.unlink(&mut self.slab.links, slot);
-        self.slab.release(slot);
-    }
-
-    fn for_each_slot_in_restore_order(&self, visit: &mut dyn FnMut(u32)) {
-        self.queue.for_each(&self.slab.links, visit);
-    }
+    fn on_hit<I: KeyIndex>(&mut self, _slab: &mut Slab<I>, _slot: u32) {}
 }
 
 #[cfg(test)]

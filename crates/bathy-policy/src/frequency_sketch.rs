@@ -1,9 +1,13 @@
-//! How often keys were seen lately, in four bits times four per line of the cache.
+//! An estimate of how often keys were referenced lately: 16 counters of four bits per line of the cache.
 //!
 //! A count-min sketch (Cormode, Muthukrishnan: J. Algorithms 55(1), 2005) of saturating four-bit counters with
 //! conservative update, halved at regular intervals: the ageing of `TinyLFU` (Einziger, Friedman, Manes, ACM TOS
 //! 13(4), 2017). All counters of a key are in one 64-byte block, so that an estimate costs one cache miss
 //! (Putze, Sanders, Singler: Cache-, hash- and space-efficient Bloom filters, WEA 2007).
+//!
+//! Limits: counts end at 15, and a key that shares its counters with more frequent keys is overestimated.
+
+use crate::index::mix;
 
 const WORDS_PER_BLOCK: usize = 8;
 const ROWS: usize = 4;
@@ -37,48 +41,32 @@ impl FrequencySketch {
         self.blocks.capacity() * size_of::<Block>()
     }
 
-    /// The block of `key` and, for each row, the word in it and the shift of the counter in the word.
+    /// The block of `key`, and 20 bits that choose its counter in each row.
     #[inline]
-    fn place(&self, key: u64) -> (usize, [(usize, u32); ROWS]) {
-        // The finaliser of SplitMix64, offset so that key 0 is not its fixed point.
-        let mut hash = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        hash ^= hash >> 31;
+    fn locate(&self, key: u64) -> (usize, u32) {
+        // Offset so that key 0 is not the fixed point of the mixing function.
+        let hash = mix(key.wrapping_add(0x9e37_79b9_7f4a_7c15));
         let block = ((u128::from(hash) * self.blocks.len() as u128) >> 64) as usize;
-        let low = hash as u32;
-        let counters = std::array::from_fn(|row| {
-            let counter = (low >> (5 * row)) as usize & 31;
-            (2 * row + counter / 16, (counter as u32 % 16) * 4)
-        });
-        (block, counters)
+        (block, hash as u32)
     }
 
     /// The count of `key`, 0 to 15; never below the truth since the last halving, unless that is above 15.
     #[inline]
     pub fn estimate(&self, key: u64) -> u64 {
-        let (block, counters) = self.place(key);
-        let words = &self.blocks[block];
-        counters
-            .iter()
-            .map(|&(word, shift)| words[word] >> shift & MAX_COUNT)
-            .min()
-            .unwrap_or(0)
+        let (block, choice) = self.locate(key);
+        smallest(&self.blocks[block], choice)
     }
 
     /// Counts one more reference to `key`. Only the smallest of its counters grow.
     #[inline]
     pub fn add(&mut self, key: u64) {
-        let (block, counters) = self.place(key);
+        let (block, choice) = self.locate(key);
         let words = &mut self.blocks[block];
-        let count = counters
-            .iter()
-            .map(|&(word, shift)| words[word] >> shift & MAX_COUNT)
-            .min()
-            .unwrap_or(0);
+        let count = smallest(words, choice);
         if count < MAX_COUNT {
-            for (word, shift) in counters {
-                words[word] += u64::from(words[word] >> shift & MAX_COUNT == count) << shift;
+            for row in 0..ROWS {
+                let (word, shift) = counter(row, choice);
+                words[word] += u64::from((words[word] >> shift) & MAX_COUNT == count) << shift;
             }
         }
         self.additions += 1;
@@ -89,10 +77,29 @@ impl FrequencySketch {
 
     fn halve(&mut self) {
         for word in self.blocks.as_flattened_mut() {
-            *word = *word >> 1 & 0x7777_7777_7777_7777;
+            *word = (*word >> 1) & 0x7777_7777_7777_7777;
         }
         self.additions /= 2;
     }
+}
+
+/// The word of a key's counter in `row` of its block, and the shift of the counter in the word.
+#[inline]
+fn counter(row: usize, choice: u32) -> (usize, u32) {
+    let counter = (choice >> (5 * row)) & 31;
+    (
+        (2 * row + counter as usize / 16) % WORDS_PER_BLOCK,
+        counter % 16 * 4,
+    )
+}
+
+/// The smallest of a key's counters.
+#[inline]
+fn smallest(words: &Block, choice: u32) -> u64 {
+    (0..ROWS).fold(MAX_COUNT, |smallest, row| {
+        let (word, shift) = counter(row, choice);
+        smallest.min((words[word] >> shift) & MAX_COUNT)
+    })
 }
 
 #[cfg(test)]

@@ -1,15 +1,25 @@
-//! Which slot a key has: a compact hash table for any key, the key itself for renumbered ones.
+//! From a key to its slot: a compact hash table for any key, the key itself for renumbered ones.
+//!
+//! Limits: less than 2^32 entries, all of one owner; a table does not grow.
+
+use crate::places::{DensePlaces, HashPlaces, PlaceIndex};
+use crate::slot_table::SlotTable;
 
 /// No slot.
-pub const NIL: u32 = u32::MAX;
+pub(crate) const NIL: u32 = u32::MAX;
+
+/// Queues that a slab can have.
+pub(crate) const QUEUES: usize = 4;
 
 /// Slots are numbered from here; the numbers below are the anchors of queues.
-pub const FIRST_SLOT: u32 = 4;
+pub(crate) const FIRST_SLOT: u32 = QUEUES as u32;
 
-/// Gives keys their slots and knows them by it. A [`Slab`](crate::slab::Slab) keeps what belongs to a slot.
+/// Gives each key a slot. A policy keeps what it knows about a key by that slot.
 pub trait KeyIndex {
-    /// What has to be known besides the number of entries.
+    /// What must be known besides the number of entries.
     type Config: Copy;
+    /// The index of a policy whose slots are places in rings, for the same keys.
+    type Places: PlaceIndex<Config = Self::Config> + Send + 'static;
 
     /// An empty index for at most `max_entries` keys.
     fn new(max_entries: usize, config: Self::Config) -> Self;
@@ -33,9 +43,9 @@ pub struct Universe(pub usize);
 
 /// The key is the slot: no table, no keys, a bit for each possible key.
 ///
-/// For traces whose keys were renumbered 0..n. What the slab keeps of a slot it then keeps of every possible key, so a
-/// cache that holds a small share of the keys takes less memory with a [`HashIndex`]. Keys beyond the universe find
-/// room, at the price of moving everything. Not for a live cache, whose keys are any number.
+/// For traces whose keys were renumbered 0..n. A policy then has a slot for every possible key, so a cache that holds a
+/// small share of the keys takes less memory with a [`HashIndex`]. Keys beyond the universe are accepted; each growth
+/// copies everything. Not for a live cache, whose keys can be any number.
 #[derive(Debug, Clone)]
 pub struct DenseIndex {
     present: Vec<u64>,
@@ -54,6 +64,7 @@ impl DenseIndex {
 
 impl KeyIndex for DenseIndex {
     type Config = Universe;
+    type Places = DensePlaces;
 
     fn new(_max_entries: usize, universe: Universe) -> Self {
         Self {
@@ -71,7 +82,7 @@ impl KeyIndex for DenseIndex {
         let word = usize::try_from(slot / 64)
             .ok()
             .and_then(|word| self.present.get(word));
-        let present = word.is_some_and(|word| word >> (slot % 64) & 1 != 0);
+        let present = word.is_some_and(|word| (word >> (slot % 64)) & 1 != 0);
         if present { slot as u32 } else { NIL }
     }
 
@@ -82,7 +93,7 @@ impl KeyIndex for DenseIndex {
         let slot = key.saturating_add(u64::from(FIRST_SLOT));
         assert!(
             slot < u64::from(NIL),
-            "renumbered keys are below 2^32, and {key} is not"
+            "a renumbered key must be below 2^32 - 5 (got {key})"
         );
         let slot = slot as u32;
         if slot as usize >= self.slots_end() {
@@ -113,16 +124,19 @@ impl KeyIndex for DenseIndex {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HashSeed(pub u64);
 
-/// Open addressing with linear probing: eight bytes a place, at most two thirds of the places in use. All memory is
-/// allocated in [`KeyIndex::new`].
-///
-/// A place holds a slot and the upper half of its key's hash; the key itself is compared in the slot. The home of
-/// an entry is a monotone function of that half alone, so deletion can close the gap by shifting entries back
-/// without reading a key, and there are no tombstones that slow down a cache that has run for a year.
+/// The finaliser of `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014).
+#[inline]
+pub(crate) fn mix(mut hash: u64) -> u64 {
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
+
+/// Any `u64` is a key: a [`SlotTable`] over the keys in their slots, 14 bytes a slot. All memory is allocated in
+/// [`KeyIndex::new`].
 #[derive(Debug, Clone)]
 pub struct HashIndex {
-    /// `hash half << 32 | slot`; the slot is [`NIL`] in a free place.
-    places: Vec<u64>,
+    table: SlotTable,
     /// By slot; of a free slot that was used before, the next free one.
     keys: Vec<u64>,
     /// First free slot that was used before; the others follow through `keys`.
@@ -132,43 +146,51 @@ pub struct HashIndex {
     seed: u64,
 }
 
-const FREE: u64 = NIL as u64;
-
 impl HashIndex {
-    /// The upper half of the finaliser of `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014).
     #[inline]
-    fn hash_half(&self, key: u64) -> u64 {
-        let mut hash = key ^ self.seed;
-        hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (hash ^ (hash >> 31)) >> 32
+    fn hash(&self, key: u64) -> u64 {
+        mix(key ^ self.seed)
     }
 
-    /// Maps the range of hash halves onto the places in order, without a division (Lemire 2019).
-    #[inline]
-    fn home(&self, half: u64) -> usize {
-        ((half * self.places.len() as u64) >> 32) as usize
+    /// Takes `slot` for `key`, both of them free. Used on a new index; [`HashIndex::free_others`] ends it.
+    pub(crate) fn insert_at(&mut self, key: u64, slot: u32) {
+        self.keys[slot as usize] = key;
+        self.fresh = self.fresh.max(slot + 1);
+        self.table.insert(self.hash(key), slot);
     }
 
-    #[inline]
-    fn next(&self, place: usize) -> usize {
-        if place + 1 == self.places.len() {
-            0
-        } else {
-            place + 1
+    /// Makes the slots of `freed` the next ones to be used, in this order; then come those below the highest slot in use
+    /// that `is_known` does not know, and then the rest. Ends what [`HashIndex::insert_at`] began.
+    pub(crate) fn free_others(&mut self, freed: &[u32], is_known: impl Fn(u32) -> bool) {
+        let highest = freed.iter().map(|slot| slot + 1).max().unwrap_or(0);
+        self.fresh = self.fresh.max(highest);
+        let others: Vec<u32> = (FIRST_SLOT..self.fresh).filter(|&slot| !is_known(slot)).collect();
+        self.free = NIL;
+        for &slot in freed.iter().chain(&others).rev() {
+            self.keys[slot as usize] = u64::from(self.free);
+            self.free = slot;
+        }
+    }
+
+    /// Calls `visit` with each free slot that was used before, the one used next first.
+    pub(crate) fn for_each_free(&self, visit: &mut dyn FnMut(u32)) {
+        let mut slot = self.free;
+        while slot != NIL {
+            visit(slot);
+            slot = self.keys[slot as usize] as u32;
         }
     }
 }
 
 impl KeyIndex for HashIndex {
     type Config = HashSeed;
+    type Places = HashPlaces;
 
     fn new(max_entries: usize, seed: HashSeed) -> Self {
-        let places = max_entries + max_entries / 2 + 8;
-        assert!(places < NIL as usize, "the index holds less than 2^32 places");
+        let slots_end = max_entries + FIRST_SLOT as usize;
         Self {
-            places: vec![FREE; places],
-            keys: vec![0; max_entries + FIRST_SLOT as usize],
+            table: SlotTable::new(max_entries + max_entries / 2 + 8, slots_end),
+            keys: vec![0; slots_end],
             free: NIL,
             fresh: FIRST_SLOT,
             seed: seed.0,
@@ -181,20 +203,12 @@ impl KeyIndex for HashIndex {
 
     #[inline]
     fn find(&self, key: u64) -> u32 {
-        let half = self.hash_half(key);
-        let mut place = self.home(half);
-        loop {
-            let entry = self.places[place];
-            let slot = entry as u32;
-            if slot == NIL || (entry >> 32 == half && self.keys[slot as usize] == key) {
-                return slot;
-            }
-            place = self.next(place);
-        }
+        self.table
+            .find(self.hash(key), |slot| self.keys[slot as usize] == key)
     }
 
     /// # Panics
-    /// If all slots are taken: a policy that lets it come to that has miscounted.
+    /// If all slots are taken, which is a mistake of the policy.
     #[inline]
     fn insert(&mut self, key: u64) -> u32 {
         let slot = if self.free == NIL {
@@ -211,43 +225,16 @@ impl KeyIndex for HashIndex {
             slot
         };
         self.keys[slot as usize] = key;
-        let half = self.hash_half(key);
-        let mut place = self.home(half);
-        while self.places[place] as u32 != NIL {
-            place = self.next(place);
-        }
-        self.places[place] = half << 32 | u64::from(slot);
+        self.table.insert(self.hash(key), slot);
         slot
     }
 
     fn remove(&mut self, slot: u32) -> u64 {
         let key = self.keys[slot as usize];
-        let half = self.hash_half(key);
-        let mut gap = self.home(half);
-        while self.places[gap] as u32 != slot {
-            debug_assert_ne!(self.places[gap], FREE, "the key to remove is present");
-            gap = self.next(gap);
-        }
-        let mut place = self.next(gap);
-        loop {
-            let entry = self.places[place];
-            if entry as u32 == NIL {
-                break;
-            }
-            // The entry may move into the gap unless its home lies (cyclically) after the gap.
-            let home = self.home(entry >> 32);
-            let stays = if gap <= place {
-                gap < home && home <= place
-            } else {
-                gap < home || home <= place
-            };
-            if !stays {
-                self.places[gap] = entry;
-                gap = place;
-            }
-            place = self.next(place);
-        }
-        self.places[gap] = FREE;
+        let Self {
+            table, keys, seed, ..
+        } = self;
+        table.remove(mix(key ^ *seed), slot, |slot| mix(keys[slot as usize] ^ *seed));
         self.keys[slot as usize] = u64::from(self.free);
         self.free = slot;
         key
@@ -259,7 +246,7 @@ impl KeyIndex for HashIndex {
     }
 
     fn memory_bytes(&self) -> usize {
-        (self.places.capacity() + self.keys.capacity()) * size_of::<u64>()
+        self.table.memory_bytes() + self.keys.capacity() * size_of::<u64>()
     }
 }
 
@@ -269,7 +256,7 @@ mod tests {
     use std::collections::HashMap;
 
     /// Keys come from a small range, so they return often and probes run into each other and around the end.
-    fn equals_a_map<I: KeyIndex>(index: &mut I) -> usize {
+    fn equals_a_map<I: KeyIndex>(index: &mut I) {
         let mut model: HashMap<u64, u32> = HashMap::new();
         let mut state = 1u64;
         for _ in 0..200_000 {
@@ -284,16 +271,11 @@ mod tests {
                 assert!(model.insert(key, slot).is_none());
             }
         }
-        model.len()
     }
 
     #[test]
     fn hash_index_equals_a_map_through_collisions_and_deletions() {
-        // 48 slots make 80 places.
-        let mut index = HashIndex::new(48, HashSeed(7));
-        let held = equals_a_map(&mut index);
-        let used = index.places.iter().filter(|&&entry| entry != FREE).count();
-        assert_eq!(used, held);
+        equals_a_map(&mut HashIndex::new(48, HashSeed(7)));
     }
 
     #[test]

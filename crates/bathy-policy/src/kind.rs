@@ -1,4 +1,4 @@
-//! The policies by name, and the two ways to make one: boxed, or handed to a visitor compiled for its type.
+//! The policies by name, and the two ways to make one: in a `Box`, or passed to a visitor compiled for its type.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,8 +6,8 @@ use std::str::FromStr;
 use crate::index::{DenseIndex, HashIndex, HashSeed, KeyIndex, Universe};
 use crate::policy::Policy;
 use crate::{
-    Arc, Clock, Clock2QPlus, Clock2QPlusOptions, Fifo, Lirs, Lru, S3Fifo, S3FifoOptions, Sieve, TwoQ,
-    WTinyLfu,
+    Arc, Clock, Clock2QPlus, Clock2QPlusOptions, Fifo, Lirs, Lru, S3Fifo, S3FifoOptions, Sieve, StagedFifo,
+    StagedOptions, TwoQ, WTinyLfu,
 };
 
 /// A policy's name. `Display` and `FromStr` use the lower-case names of [`PolicyKind::ALL`].
@@ -65,6 +65,11 @@ impl PolicyKind {
             Self::WTinyLfu => "w-tinylfu",
         }
     }
+
+    /// Whether the policy can keep its newcomers in memory.
+    pub fn has_stage(self) -> bool {
+        matches!(self, Self::S3Fifo | Self::Clock2QPlus)
+    }
 }
 
 impl fmt::Display for PolicyKind {
@@ -81,10 +86,8 @@ pub struct ParsePolicyKindError {
 
 impl fmt::Display for ParsePolicyKindError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "no policy is named {:?}; there are:", self.name)?;
-        PolicyKind::ALL
-            .iter()
-            .try_for_each(|kind| write!(formatter, " {kind}"))
+        let names = PolicyKind::ALL.map(PolicyKind::name).join(", ");
+        write!(formatter, "policy must be one of {names} (got {:?})", self.name)
     }
 }
 
@@ -109,17 +112,33 @@ pub struct PolicyOptions {
     pub s3_fifo: S3FifoOptions,
     /// For [`PolicyKind::Clock2QPlus`].
     pub clock2q_plus: Clock2QPlusOptions,
+    /// The share of the lines that [`PolicyKind::has_stage`] policies keep in memory: their small queue, at least one line
+    /// unless there is only one. `None`: all lines are in one place, and the queues share it as in the papers.
+    pub stage_ratio: Option<f64>,
 }
 
-/// Code that is compiled once for each policy. A loop over a trace in `visit` has no call through a table in it.
+impl PolicyOptions {
+    /// Lines in memory of a cache of `capacity` with a stage.
+    fn memory_lines(capacity: usize, ratio: f64) -> usize {
+        assert!(
+            ratio > 0.0 && ratio < 1.0,
+            "stage_ratio must be above 0 and below 1 (got {ratio})"
+        );
+        ((capacity as f64 * ratio).round() as usize)
+            .max(1)
+            .min(capacity - 1)
+    }
+}
+
+/// Code that is compiled once for each policy. A loop over a trace in `visit` has no dynamic calls.
 pub trait PolicyVisitor {
     /// What the visit returns.
     type Output;
-    /// Gets the policy, new and empty.
+    /// Called once with the policy, new and empty.
     fn visit<P: Policy + Send + 'static>(self, policy: P) -> Self::Output;
 }
 
-/// Makes a policy and hands it to `visitor`.
+/// Makes a policy and passes it to `visitor`.
 ///
 /// With `universe` keys are small numbers, mostly below it, and a [`DenseIndex`] is used; otherwise any key goes into a
 /// [`HashIndex`].
@@ -150,6 +169,20 @@ where
     I: KeyIndex + Send + 'static,
     V: PolicyVisitor,
 {
+    if let Some(ratio) = options.stage_ratio {
+        let memory = PolicyOptions::memory_lines(capacity, ratio);
+        let staged = match kind {
+            PolicyKind::S3Fifo => Some(StagedOptions::s3_fifo(capacity, memory, &options.s3_fifo)),
+            PolicyKind::Clock2QPlus => {
+                let options = &options.clock2q_plus;
+                Some(StagedOptions::clock2q_plus(capacity, memory, options))
+            }
+            _ => None,
+        };
+        if let Some(staged) = staged {
+            return visitor.visit(StagedFifo::<I::Places>::new(capacity, config, staged));
+        }
+    }
     match kind {
         PolicyKind::Lru => visitor.visit(Lru::<I>::new(capacity, config)),
         PolicyKind::Fifo => visitor.visit(Fifo::<I>::new(capacity, config)),
@@ -159,22 +192,16 @@ where
         PolicyKind::Arc => visitor.visit(Arc::<I>::new(capacity, config)),
         PolicyKind::Lirs => visitor.visit(Lirs::<I>::new(capacity, config)),
         PolicyKind::S3Fifo => visitor.visit(S3Fifo::<I>::with_options(capacity, config, options.s3_fifo)),
-        PolicyKind::Clock2QPlus => visitor.visit(Clock2QPlus::<I>::with_options(
-            capacity,
-            config,
-            options.clock2q_plus,
-        )),
+        PolicyKind::Clock2QPlus => {
+            let options = options.clock2q_plus;
+            visitor.visit(Clock2QPlus::<I>::with_options(capacity, config, options))
+        }
         PolicyKind::WTinyLfu => visitor.visit(WTinyLfu::<I>::new(capacity, config)),
     }
 }
 
-/// Makes a policy with default options behind a `Box`. See [`visit_policy`] for `universe` and panics.
-pub fn build(kind: PolicyKind, capacity: usize, universe: Option<usize>) -> Box<dyn Policy + Send> {
-    build_with_options(kind, capacity, universe, &PolicyOptions::default())
-}
-
 /// Makes a policy behind a `Box`. See [`visit_policy`] for `universe` and panics.
-pub fn build_with_options(
+pub fn build(
     kind: PolicyKind,
     capacity: usize,
     universe: Option<usize>,
@@ -198,9 +225,9 @@ mod tests {
     fn names_round_trip_and_a_wrong_one_lists_the_right_ones() {
         for kind in PolicyKind::ALL {
             assert_eq!(kind.to_string().parse(), Ok(kind));
-            assert_eq!(build(kind, 2, None).name(), kind.name());
         }
         let error = "lur".parse::<PolicyKind>().expect_err("there is no such policy");
-        assert!(error.to_string().contains("\"lur\"") && error.to_string().contains(" lru"));
+        let text = error.to_string();
+        assert!(text.starts_with("policy must be one of lru, fifo,") && text.ends_with("(got \"lur\")"));
     }
 }

@@ -9,231 +9,179 @@
 //! The paper leaves the number of non-resident blocks in S unbounded. Here S has at most twice as many entries as
 //! there are lines; beyond that the non-resident block that left first is forgotten.
 //!
-//! When not to use it: a hundredth of the cache is little for newcomers, so a workload whose working set moves pays
-//! for each move; a hit may prune many stack entries at once; and it costs the most memory per line of all here.
+//! Limits: a hundredth of the cache is little for newcomers, so a workload whose working set moves pays for each move;
+//! a hit may prune many stack entries at once; and it costs the most memory per line of the policies here.
 
-use crate::index::KeyIndex;
-use crate::policy::{EvictionSink, Replacement};
-use crate::slab::{Links, NIL, Queue, Slab, checked_capacity};
+use crate::index::{KeyIndex, NIL};
+use crate::policy::{Replacement, SlabPolicy, Victim};
+use crate::slab::{Links, Slab};
 
-/// The tag: a state, plus whether the slot is in the stack. LIR and non-resident blocks always are.
+/// LIR blocks, in no particular order.
 const LIR: u8 = 0;
+/// Resident HIR blocks: the list Q.
 const HIR: u8 = 1;
+/// Non-resident HIR blocks of the stack, the one that left first at the back.
 const NON_RESIDENT: u8 = 2;
-const STATE: u8 = 3;
-const IN_STACK: u8 = 4;
+
+/// The flag of a slot that is in the stack. LIR and non-resident blocks always are.
+const IN_STACK: u8 = 1;
+/// The queue of `stack` that is used.
+const STACK: u8 = 0;
 
 /// See the [module](self).
+pub type Lirs<I> = SlabPolicy<LirsRules, I>;
+
+/// The stack S; the slab has the sets of blocks, Q among them.
 #[derive(Debug, Clone)]
-pub struct Lirs<I> {
-    /// Its links are those of the stack.
-    slab: Slab<I>,
-    stack: Queue,
-    /// A slot is in one of these two queues or in neither.
-    hir_links: Links,
-    q: Queue,
-    non_resident: Queue,
-    lir_len: usize,
+pub struct LirsRules {
+    stack: Links,
     lir_capacity: usize,
-    capacity: usize,
 }
 
-impl<I: KeyIndex> Lirs<I> {
-    /// An empty cache of `capacity` lines, a hundredth of them, but at least one, for resident HIR blocks.
-    pub fn new(capacity: usize, config: I::Config) -> Self {
-        let capacity = checked_capacity(capacity);
-        let hir_capacity = (capacity / 100).max(1);
-        let lir_capacity = capacity - hir_capacity;
-        // The stack's bound, one entry above it before it is enforced, and Q, whose blocks can all be outside the
-        // stack: a block enters Q only while all LIR places are taken.
-        let slots = 2 * capacity + 1 + hir_capacity;
-        let (slab, [stack]) = Slab::new(slots, config);
-        let (hir_links, [q, non_resident]) = Links::new(slab.slots_end());
-        Self {
-            slab,
-            stack,
-            hir_links,
-            q,
-            non_resident,
-            lir_len: 0,
-            lir_capacity,
-            capacity,
-        }
-    }
+/// A hundredth of the lines, but at least one, is for resident HIR blocks.
+fn hir_capacity(capacity: usize) -> usize {
+    (capacity / 100).max(1)
+}
 
-    fn set_state(&mut self, slot: u32, state: u8) {
-        self.slab.set_tag(slot, state | self.slab.tag(slot) & IN_STACK);
-    }
+fn is_in_stack<I: KeyIndex>(slab: &Slab<I>, slot: u32) -> bool {
+    slab.flags(slot) & IN_STACK != 0
+}
 
-    fn state(&self, slot: u32) -> u8 {
-        self.slab.tag(slot) & STATE
-    }
-
-    fn is_in_stack(&self, slot: u32) -> bool {
-        self.slab.tag(slot) & IN_STACK != 0
-    }
-
+impl LirsRules {
     /// Puts `slot` on top of the stack, whether or not it is in it.
-    fn stack_on_top(&mut self, slot: u32) {
-        if self.is_in_stack(slot) {
-            self.stack.move_to_front(&mut self.slab.links, slot);
+    fn stack_on_top<I: KeyIndex>(&mut self, slab: &mut Slab<I>, slot: u32) {
+        if is_in_stack(slab, slot) {
+            self.stack.move_to_front(STACK, slot);
         } else {
-            self.slab.set_tag(slot, self.slab.tag(slot) | IN_STACK);
-            self.stack.push_front(&mut self.slab.links, slot);
+            slab.add_flags(slot, IN_STACK);
+            self.stack.push_front(STACK, slot);
         }
     }
 
-    fn leave_stack(&mut self, slot: u32) {
-        self.stack.unlink(&mut self.slab.links, slot);
-        self.slab.set_tag(slot, self.slab.tag(slot) & !IN_STACK);
+    fn leave_stack<I: KeyIndex>(&mut self, slab: &mut Slab<I>, slot: u32) {
+        self.stack.unlink(STACK, slot);
+        slab.set_flags(slot, 0);
     }
 
     /// Stack pruning: removes HIR blocks from the bottom, so that the bottom is a LIR block or the stack is empty.
-    fn prune(&mut self) {
+    fn prune<I: KeyIndex>(&mut self, slab: &mut Slab<I>) {
         loop {
-            let bottom = self.stack.back(&self.slab.links);
-            if bottom == NIL || self.state(bottom) == LIR {
+            let bottom = self.stack.back(STACK);
+            if bottom == NIL || slab.queue(bottom) == LIR {
                 return;
             }
-            self.leave_stack(bottom);
-            if self.state(bottom) == NON_RESIDENT {
-                self.non_resident.unlink(&mut self.hir_links, bottom);
-                self.slab.release(bottom);
+            self.leave_stack(slab, bottom);
+            if slab.queue(bottom) == NON_RESIDENT {
+                slab.remove(bottom);
             }
         }
     }
 
-    /// Makes the block in `slot`, which is on top of the stack and in no HIR queue, a LIR block; if that is one too
+    /// Makes the block in `slot`, which is on top of the stack and in no other queue, a LIR block; if that is one too
     /// many, the LIR block at the bottom becomes the newest in Q.
-    fn promote(&mut self, slot: u32) {
-        self.set_state(slot, LIR);
-        self.lir_len += 1;
-        if self.lir_len > self.lir_capacity {
-            self.prune();
-            let bottom = self.stack.back(&self.slab.links);
-            self.leave_stack(bottom);
-            self.set_state(bottom, HIR);
-            self.q.push_front(&mut self.hir_links, bottom);
-            self.lir_len -= 1;
+    fn promote<I: KeyIndex>(&mut self, slab: &mut Slab<I>, slot: u32) {
+        slab.link(slot, LIR);
+        slab.set_flags(slot, IN_STACK);
+        if slab.len(LIR) > self.lir_capacity {
+            self.prune(slab);
+            let bottom = self.stack.back(STACK);
+            self.leave_stack(slab, bottom);
+            slab.move_to(bottom, HIR);
         }
-        self.prune();
+        self.prune(slab);
     }
 
-    /// Evicts the oldest resident HIR block. There is one whenever the cache is full, as LIR blocks never fill it.
-    fn evict<S: EvictionSink + ?Sized>(&mut self, sink: &mut S) {
-        let victim = self.q.pop_back(&mut self.hir_links);
-        sink.evicted(self.slab.key(victim));
-        if self.is_in_stack(victim) {
-            self.set_state(victim, NON_RESIDENT);
-            self.non_resident.push_front(&mut self.hir_links, victim);
-        } else {
-            self.slab.release(victim);
+    /// Evicts the oldest resident HIR block. There is one whenever the cache is full, as LIR blocks never fill it; only
+    /// where all of them are pinned a LIR block leaves.
+    fn make_room<I: KeyIndex>(&mut self, slab: &mut Slab<I>) -> Victim {
+        let slot = slab.oldest_unpinned_of(HIR, LIR);
+        if slab.queue(slot) == LIR {
+            // The newcomer becomes a LIR block in its stead, and then the stack is pruned.
+            self.leave_stack(slab, slot);
+            return slab.evict(slot);
         }
+        if !is_in_stack(slab, slot) {
+            return slab.evict(slot);
+        }
+        let victim = slab.retire(slot, NON_RESIDENT, usize::MAX);
+        slab.set_flags(slot, IN_STACK);
+        victim
     }
 
-    fn bound_stack(&mut self) {
-        while self.stack.len() > 2 * self.capacity {
-            let forgotten = self.non_resident.pop_back(&mut self.hir_links);
+    fn bound_stack<I: KeyIndex>(&mut self, slab: &mut Slab<I>) {
+        while self.stack.len(STACK) > 2 * slab.capacity() {
+            let forgotten = slab.oldest(NON_RESIDENT);
             if forgotten == NIL {
                 return;
             }
-            self.stack.unlink(&mut self.slab.links, forgotten);
-            self.slab.release(forgotten);
+            self.stack.unlink(STACK, forgotten);
+            slab.remove(forgotten);
         }
     }
 }
 
-impl<I: KeyIndex> Replacement for Lirs<I> {
-    type Index = I;
-    const NAME: &'static str = "lirs";
+impl Replacement for LirsRules {
+    type Options = ();
+    const RESIDENT_QUEUES: u8 = NON_RESIDENT;
 
-    #[inline]
-    fn slab(&self) -> &Slab<I> {
-        &self.slab
+    /// The stack's bound, one entry above it before it is enforced, and Q, whose blocks can all be outside the stack:
+    /// a block enters Q only while all LIR lines are taken.
+    fn ghosts_max(capacity: usize, (): &()) -> usize {
+        capacity + 1 + hir_capacity(capacity)
     }
 
-    #[inline]
-    fn slab_mut(&mut self) -> &mut Slab<I> {
-        &mut self.slab
+    fn new(capacity: usize, slots_end: usize, (): &()) -> Self {
+        Self {
+            stack: Links::new(slots_end),
+            lir_capacity: capacity - hir_capacity(capacity),
+        }
     }
 
-    fn capacity_lines(&self) -> usize {
-        self.capacity
-    }
-
-    #[inline]
-    fn resident_len(&self) -> usize {
-        self.lir_len + self.q.len()
-    }
-
-    #[inline]
-    fn is_resident(&self, slot: u32) -> bool {
-        self.state(slot) != NON_RESIDENT
-    }
-
-    fn on_hit(&mut self, slot: u32) {
-        let was_in_stack = self.is_in_stack(slot);
-        self.stack_on_top(slot);
-        if self.state(slot) == LIR {
-            self.prune();
+    fn on_hit<I: KeyIndex>(&mut self, slab: &mut Slab<I>, slot: u32) {
+        let was_in_stack = is_in_stack(slab, slot);
+        self.stack_on_top(slab, slot);
+        if slab.queue(slot) == LIR {
+            self.prune(slab);
         } else if was_in_stack {
-            self.q.unlink(&mut self.hir_links, slot);
-            self.promote(slot);
+            slab.unlink(slot);
+            self.promote(slab, slot);
         } else {
-            self.q.move_to_front(&mut self.hir_links, slot);
-            self.bound_stack();
+            slab.move_to_front(slot, HIR);
+            self.bound_stack(slab);
         }
     }
 
-    fn on_miss<S: EvictionSink + ?Sized>(&mut self, key: u64, remembered: u32, sink: &mut S) -> bool {
-        if remembered != NIL {
-            self.non_resident.unlink(&mut self.hir_links, remembered);
+    fn on_miss<I: KeyIndex>(&mut self, slab: &mut Slab<I>, key: u64, ghost: u32) -> (u32, Option<Victim>) {
+        if ghost != NIL {
+            slab.unlink(ghost);
+            self.stack.move_to_front(STACK, ghost);
         }
-        if self.resident_len() == self.capacity {
-            self.evict(sink);
+        let victim = (slab.len(LIR) + slab.len(HIR) == slab.capacity()).then(|| self.make_room(slab));
+        if ghost != NIL {
+            self.promote(slab, ghost);
+            return (ghost, victim);
         }
-        if remembered != NIL {
-            self.stack_on_top(remembered);
-            self.promote(remembered);
-            return true;
+        let is_lir = slab.len(LIR) < self.lir_capacity;
+        let slot = slab.insert(key, if is_lir { LIR } else { HIR });
+        self.stack.cover(slab.slots_end());
+        self.stack_on_top(slab, slot);
+        if is_lir {
+            self.prune(slab);
         }
-        let slot = self.slab.insert(key, HIR);
-        self.hir_links.cover(self.slab.slots_end());
-        self.stack_on_top(slot);
-        if self.lir_len < self.lir_capacity {
-            self.promote(slot);
-        } else {
-            self.q.push_front(&mut self.hir_links, slot);
-        }
-        self.bound_stack();
-        true
+        self.bound_stack(slab);
+        (slot, victim)
     }
 
-    fn bytes_held(&self) -> usize {
-        self.slab.memory_bytes() + self.hir_links.memory_bytes()
+    fn on_remove<I: KeyIndex>(&mut self, slab: &mut Slab<I>, slot: u32) {
+        if is_in_stack(slab, slot) {
+            self.stack.unlink(STACK, slot);
+        }
+        slab.remove(slot);
+        self.prune(slab);
     }
 
-    fn on_remove(&mut self, slot: u32) {
-        match self.state(slot) {
-            LIR => self.lir_len -= 1,
-            HIR => self.q.unlink(&mut self.hir_links, slot),
-            _ => self.non_resident.unlink(&mut self.hir_links, slot),
-        }
-        if self.is_in_stack(slot) {
-            self.leave_stack(slot);
-        }
-        self.slab.release(slot);
-        self.prune();
-    }
-
-    /// LIR blocks from the bottom of the stack, then Q: restored in this order the first ones become LIR again.
-    fn for_each_slot_in_restore_order(&self, visit: &mut dyn FnMut(u32)) {
-        self.stack.for_each(&self.slab.links, &mut |slot| {
-            if self.state(slot) == LIR {
-                visit(slot);
-            }
-        });
-        self.q.for_each(&self.hir_links, visit);
+    fn memory_bytes(&self) -> usize {
+        self.stack.memory_bytes()
     }
 }
 
@@ -265,12 +213,12 @@ mod tests {
         let mut lirs = Lirs::<HashIndex>::new(3, HashSeed(0));
         walk(&mut lirs, &[1, 2, 3, 4, 5, 6]);
         assert_eq!(
-            (lirs.stack.len(), lirs.non_resident.len()),
+            (lirs.rules.stack.len(STACK), lirs.slab.len(NON_RESIDENT)),
             (6, 3),
             "1 2 LIR; 3 4 5 gone; 6 in Q"
         );
         walk(&mut lirs, &[7]);
-        assert_eq!(lirs.stack.len(), 6);
+        assert_eq!(lirs.rules.stack.len(STACK), 6);
         assert_eq!(lirs.slab.find(3), NIL);
         assert_ne!(lirs.slab.find(4), NIL);
     }

@@ -1,95 +1,84 @@
-//! LRU: the least recently used leaves.
+//! LRU: the least recently used line is evicted.
 //!
 //! Mattson, Gecsei, Slutz, Traiger: Evaluation techniques for storage hierarchies, IBM Systems Journal 9(2), 1970.
-//! A stack algorithm: a larger cache holds everything that a smaller one holds, which is what lets one pass over a
-//! trace give the whole miss-ratio curve.
+//! A stack algorithm: a larger cache holds everything that a smaller one holds, so one pass over a trace gives the
+//! whole miss ratio curve.
 //!
-//! When not to use it: scans and loops larger than the cache flush it, and every hit moves a queue entry, which
-//! under threads means a lock per hit. It is here as the yardstick and because its curve is exactly predictable.
+//! Limits: scans and loops larger than the cache flush it, and every hit moves a queue entry, which takes a lock per
+//! hit under threads. It is the baseline of the other policies because its curve is exactly predictable.
 
-use crate::index::KeyIndex;
-use crate::policy::{EvictionSink, Replacement};
-use crate::slab::{Queue, Slab, checked_capacity};
+use crate::durable::{Durable, ImportError, StateRecord};
+use crate::index::{FIRST_SLOT, HashIndex, KeyIndex, NIL};
+use crate::policy::{Policy, Replacement, SlabPolicy};
+use crate::slab::Slab;
 
 /// See the [module](self).
+pub type Lru<I> = SlabPolicy<LruRules, I>;
+
+/// One queue in order of the last reference.
 #[derive(Debug, Clone)]
-pub struct Lru<I> {
-    slab: Slab<I>,
-    queue: Queue,
-    capacity: usize,
-}
+pub struct LruRules;
 
-impl<I: KeyIndex> Lru<I> {
-    /// An empty cache of `capacity` lines.
-    pub fn new(capacity: usize, config: I::Config) -> Self {
-        let capacity = checked_capacity(capacity);
-        let (slab, [queue]) = Slab::new(capacity, config);
-        Self {
-            slab,
-            queue,
-            capacity,
-        }
+impl Replacement for LruRules {
+    type Options = ();
+
+    fn new(_capacity: usize, _slots_end: usize, (): &()) -> Self {
+        Self
+    }
+
+    #[inline]
+    fn on_hit<I: KeyIndex>(&mut self, slab: &mut Slab<I>, slot: u32) {
+        slab.move_to_front(slot, 0);
     }
 }
 
-impl<I: KeyIndex> Replacement for Lru<I> {
-    type Index = I;
-    const NAME: &'static str = "lru";
-
-    #[inline]
-    fn slab(&self) -> &Slab<I> {
-        &self.slab
+impl Durable for Lru<HashIndex> {
+    fn export(&self, emit: &mut dyn FnMut(StateRecord)) {
+        self.for_each_resident(&mut |key, slot| {
+            emit(StateRecord::Line {
+                slot,
+                key,
+                references: 0,
+            });
+        });
+        self.slab.index().for_each_free(&mut |slot| {
+            emit(StateRecord::Free {
+                slot: slot - FIRST_SLOT,
+            });
+        });
     }
 
-    #[inline]
-    fn slab_mut(&mut self) -> &mut Slab<I> {
-        &mut self.slab
-    }
-
-    fn capacity_lines(&self) -> usize {
-        self.capacity
-    }
-
-    #[inline]
-    fn resident_len(&self) -> usize {
-        self.queue.len()
-    }
-
-    #[inline]
-    fn is_resident(&self, _slot: u32) -> bool {
-        true
-    }
-
-    #[inline]
-    fn on_hit(&mut self, slot: u32) {
-        self.queue.move_to_front(&mut self.slab.links, slot);
-    }
-
-    #[inline]
-    fn on_miss<S: EvictionSink + ?Sized>(&mut self, key: u64, _slot: u32, sink: &mut S) -> bool {
-        if self.queue.len() == self.capacity {
-            let victim = self.queue.pop_back(&mut self.slab.links);
-            sink.evicted(self.slab.release(victim));
+    fn import(&mut self, records: &mut dyn Iterator<Item = StateRecord>) -> Result<(), ImportError> {
+        assert!(self.is_empty(), "a state is taken over into a new policy");
+        let mut is_known = vec![false; self.slots_end()];
+        let mut freed = Vec::new();
+        for record in records {
+            let (StateRecord::Line { slot, .. } | StateRecord::Free { slot }) = record else {
+                return Err(ImportError::OutOfRange(record));
+            };
+            match is_known.get_mut(slot as usize) {
+                None => return Err(ImportError::OutOfRange(record)),
+                Some(true) => return Err(ImportError::Duplicate(record)),
+                Some(is_known) => *is_known = true,
+            }
+            match record {
+                StateRecord::Line { key, .. } if self.slab.find(key) == NIL => {
+                    self.slab.insert_at(key, slot + FIRST_SLOT, 0);
+                }
+                StateRecord::Line { .. } => return Err(ImportError::Duplicate(record)),
+                _ => freed.push(slot + FIRST_SLOT),
+            }
         }
-        let slot = self.slab.insert(key, 0);
-        self.queue.push_front(&mut self.slab.links, slot);
-        true
-    }
-
-    fn on_remove(&mut self, slot: u32) {
-        self.queue.unlink(&mut self.slab.links, slot);
-        self.slab.release(slot);
-    }
-
-    fn for_each_slot_in_restore_order(&self, visit: &mut dyn FnMut(u32)) {
-        self.queue.for_each(&self.slab.links, visit);
+        self.slab
+            .free_others(&freed, |slot| is_known[(slot - FIRST_SLOT) as usize]);
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{HashIndex, HashSeed};
+    use crate::index::HashSeed;
     use crate::walk::walk;
 
     #[test]

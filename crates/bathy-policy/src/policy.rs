@@ -1,86 +1,92 @@
-//! The seam between a policy and whoever drives it: the simulator or the cache engine.
+//! The interface between a policy and its driver, and what the policies of one slab share.
 
-use crate::index::KeyIndex;
-use crate::slab::{NIL, Slab};
+use crate::index::{FIRST_SLOT, KeyIndex, NIL, QUEUES};
+use crate::slab::Slab;
 
 /// What an access did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
     /// The key was resident.
     Hit,
-    /// The key was not resident.
-    Miss {
-        /// Whether it is resident now. A policy may decline a newcomer.
-        inserted: bool,
-    },
+    /// The key was not resident; it is now, unless every line in its way was pinned.
+    Miss,
 }
 
 impl Access {
     /// True for [`Access::Hit`].
     #[inline]
     pub fn is_hit(self) -> bool {
-        matches!(self, Self::Hit)
+        self == Self::Hit
     }
 }
 
-/// Told about every resident key that leaves, and about every key that moves from memory to the SSD.
-///
-/// A closure `FnMut(u64)` is a sink that hears evictions only.
-pub trait EvictionSink {
-    /// `key` was resident and no longer is; its line can be reused. Not called for [`Policy::remove`].
-    fn evicted(&mut self, key: u64);
-
-    /// `key` now belongs on the SSD. Only a policy with a stage in memory calls this (see
-    /// [`S3FifoOptions::small_in_ram`](crate::S3FifoOptions::small_in_ram)); with any other, insertion is the write.
-    fn promoted(&mut self, key: u64) {
-        let _ = key;
-    }
+/// A line that left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Victim {
+    /// Its key.
+    pub key: u64,
+    /// The slot that it had.
+    pub slot: u32,
 }
 
-impl<F: FnMut(u64)> EvictionSink for F {
-    #[inline]
-    fn evicted(&mut self, key: u64) {
-        self(key);
-    }
+/// A line that moved from memory to the SSD.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Promotion {
+    /// Its key.
+    pub key: u64,
+    /// The slot that it had, in memory.
+    pub from: u32,
+    /// The slot that it has, on the SSD: that of the victim, if there is one.
+    pub to: u32,
 }
 
-/// The sink of a caller that only counts hits.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoSink;
-
-impl EvictionSink for NoSink {
-    #[inline]
-    fn evicted(&mut self, _key: u64) {}
+/// What an insertion did, in this order: the victim left, a line was promoted, the newcomer took its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inserted {
+    /// The slot of the newcomer.
+    pub slot: u32,
+    /// Who left for it.
+    pub victim: Option<Victim>,
+    /// Who moved for it.
+    pub promotion: Option<Promotion>,
 }
 
 /// A replacement policy over a fixed number of equally large lines.
 ///
-/// Object safe: `Box<dyn Policy + Send>` works, and [`Policy::access_with`] is there when the type is known.
+/// Every resident line has a slot: a place on the SSD or, with a stage, in memory. What a driver keeps of a line it keeps
+/// by slot. Between an insertion and the moment at which the line has its data a driver pins it: [`Policy::unpin`] commits
+/// the insertion, [`Policy::remove`] drops it.
 pub trait Policy {
-    /// References `key`, inserting it on a miss and evicting as needed.
-    fn access(&mut self, key: u64) -> Access;
+    /// Looks `key` up: its slot, if it is resident, which counts as a reference. On a miss nothing changes.
+    fn reference(&mut self, key: u64) -> Option<u32>;
 
-    /// As [`Policy::access`]; `sink` hears what leaves. When it is called the key is already gone from the policy.
-    fn access_with<S: EvictionSink + ?Sized>(&mut self, key: u64, sink: &mut S) -> Access
-    where
-        Self: Sized;
+    /// The slot of `key`, if it is resident. Does not count as a reference.
+    fn find(&self, key: u64) -> Option<u32>;
 
-    /// As [`Policy::access_with`] for a sink whose type is not known, so that it works on `dyn Policy`.
-    fn access_dyn(&mut self, key: u64, sink: &mut dyn EvictionSink) -> Access;
+    /// Makes room and inserts `key`, which must not be resident. `None` if it would need the place of a pinned line.
+    fn insert(&mut self, key: u64) -> Option<Inserted>;
 
-    /// References `key` if it is resident and says whether it was; on a miss nothing changes. This is what a caller
-    /// does before it asks its admission policy, and for I/O that must not enter the cache.
-    fn touch(&mut self, key: u64) -> bool;
+    /// References `key`, inserting it on a miss.
+    fn access(&mut self, key: u64) -> Access {
+        if self.reference(key).is_some() {
+            return Access::Hit;
+        }
+        self.insert(key);
+        Access::Miss
+    }
 
-    /// Inserts `key` as a proven resident, without evicting; false if it is resident already or the cache is full.
-    /// Restoring keys in the order of [`Policy::for_each_in_restore_order`] approximates the state they came from.
-    fn restore(&mut self, key: u64) -> bool;
+    /// The line in an occupied slot neither leaves nor moves until it is unpinned. There is one pin, not a count.
+    fn pin(&mut self, slot: u32);
 
-    /// Forgets `key`, resident or remembered, after a trim or a failed line. True if it was resident.
-    fn remove(&mut self, key: u64) -> bool;
+    /// Ends [`Policy::pin`].
+    fn unpin(&mut self, slot: u32);
 
-    /// Whether `key` is resident. Does not count as a reference.
-    fn contains(&self, key: u64) -> bool;
+    /// Whether the line in an occupied slot is pinned.
+    fn is_pinned(&self, slot: u32) -> bool;
+
+    /// Forgets `key`, resident or ghost, pinned or not, after a trim or a failed line. The slot that it had, if it was
+    /// resident.
+    fn remove(&mut self, key: u64) -> Option<u32>;
 
     /// Resident keys.
     fn len(&self) -> usize;
@@ -93,155 +99,221 @@ pub trait Policy {
     /// The most keys that are ever resident.
     fn capacity(&self) -> usize;
 
-    /// The name that [`PolicyKind`](crate::PolicyKind) parses.
-    fn name(&self) -> &'static str;
+    /// All slots are below this number. Only an insertion raises it, and only with a [`DenseIndex`](crate::DenseIndex).
+    ///
+    /// It is the capacity in the policies that a cache can run: LRU, and S3-FIFO and `Clock2Q+` with a stage in memory, each
+    /// with a [`HashIndex`](crate::HashIndex). Elsewhere ghosts have slots too.
+    fn slots_end(&self) -> usize;
 
-    /// Whether newcomers are in memory until the sink hears that they are promoted.
-    fn stages_in_memory(&self) -> bool;
+    /// The most lines that are in memory.
+    fn memory_lines(&self) -> usize {
+        0
+    }
 
-    /// Lines written to the SSD so far, if the driver writes each line when the policy says so.
-    fn flash_writes(&self) -> u64;
+    /// Whether a line in this slot is in memory, not on the SSD.
+    fn is_in_memory(&self, slot: u32) -> bool {
+        let _ = slot;
+        false
+    }
 
     /// Bytes held.
     fn memory_bytes(&self) -> usize;
 
-    /// Calls `visit` once for each resident key, queue by queue, and within a queue those first that leave it first.
-    /// [`Policy::restore`] in this order approximates the state. O(len).
-    fn for_each_in_restore_order(&self, visit: &mut dyn FnMut(u64));
+    /// Calls `visit` with the key and the slot of each resident line.
+    fn for_each_resident(&self, visit: &mut dyn FnMut(u64, u32));
 }
 
-/// What one policy's file supplies: its reaction to a hit, a miss and a removal. [`Policy`] follows from it.
+/// What is particular to one policy: its queues and its reaction to a hit and a miss. [`SlabPolicy`] adds what all
+/// policies of one slab share.
 ///
-/// Implementations keep every key, resident or ghost, in one [`Slab`], so one index look-up per access finds both.
-pub trait Replacement {
-    /// The index under the slab.
-    type Index: KeyIndex;
-    /// The name that [`PolicyKind`](crate::PolicyKind) parses.
-    const NAME: &'static str;
+/// Every key, resident or ghost, has a slot in one [`Slab`], so one index look-up per access finds both. The default
+/// methods are those of a policy with a single queue of residents.
+pub trait Replacement: Sized {
+    /// The policy's parameters; the defaults are those of its paper.
+    type Options: Default;
+    /// Queues below this number hold residents; the others hold ghosts.
+    const RESIDENT_QUEUES: u8 = QUEUES as u8;
 
-    /// The slab that holds the policy's keys.
-    fn slab(&self) -> &Slab<Self::Index>;
-    /// The slab that holds the policy's keys.
-    fn slab_mut(&mut self) -> &mut Slab<Self::Index>;
-    /// The most resident keys.
-    fn capacity_lines(&self) -> usize;
-    /// Resident keys.
-    fn resident_len(&self) -> usize;
-    /// Whether the occupied `slot` holds a resident key and not a ghost.
-    fn is_resident(&self, slot: u32) -> bool;
+    /// The most ghosts of a cache of `capacity` lines.
+    fn ghosts_max(_capacity: usize, _options: &Self::Options) -> usize {
+        0
+    }
+
+    /// The policy of an empty cache of `capacity` lines, whose slots are below `slots_end` for now.
+    fn new(capacity: usize, slots_end: usize, options: &Self::Options) -> Self;
+
     /// The resident key in `slot` was referenced.
-    fn on_hit(&mut self, slot: u32);
-    /// `key` was referenced and is not resident; `slot` is its ghost or [`NIL`]. Returns whether it is resident now.
-    fn on_miss<S: EvictionSink + ?Sized>(&mut self, key: u64, slot: u32, sink: &mut S) -> bool;
+    fn on_hit<I: KeyIndex>(&mut self, slab: &mut Slab<I>, slot: u32);
+
+    /// Removes the victim from a full cache. There is a line that is not pinned, and no pinned line leaves.
+    #[inline]
+    fn evict<I: KeyIndex>(&mut self, slab: &mut Slab<I>) -> Victim {
+        slab.evict(slab.oldest_unpinned(0))
+    }
+
+    /// `key` was referenced and is not resident; `ghost` is its slot or [`NIL`]. Makes it resident; the slot and who left.
+    /// If the cache is full there is a line that is not pinned.
+    #[inline]
+    fn on_miss<I: KeyIndex>(&mut self, slab: &mut Slab<I>, key: u64, _ghost: u32) -> (u32, Option<Victim>) {
+        let victim = (slab.len(0) == slab.capacity()).then(|| self.evict(slab));
+        (slab.insert(key, 0), victim)
+    }
+
     /// Forgets the key in `slot`, resident or ghost, and frees the slot.
-    fn on_remove(&mut self, slot: u32);
-    /// Calls `visit` for each resident slot in the order that [`Policy::for_each_in_restore_order`] describes.
-    fn for_each_slot_in_restore_order(&self, visit: &mut dyn FnMut(u32));
-
-    /// Inserts a key that is known to be worth keeping while there is room; `slot` is its ghost or [`NIL`].
-    fn on_restore(&mut self, key: u64, slot: u32) {
-        self.on_miss(key, slot, &mut NoSink);
+    fn on_remove<I: KeyIndex>(&mut self, slab: &mut Slab<I>, slot: u32) {
+        slab.remove(slot);
     }
 
-    /// Bytes held, the slab's included.
-    fn bytes_held(&self) -> usize {
-        self.slab().memory_bytes()
-    }
-
-    /// See [`Policy::stages_in_memory`].
-    fn has_memory_stage(&self) -> bool {
-        false
-    }
-
-    /// Lines written to the SSD.
-    fn lines_written(&self) -> u64 {
-        self.slab().insertions()
+    /// Bytes held besides the slab and the value itself.
+    fn memory_bytes(&self) -> usize {
+        0
     }
 }
 
-impl<R: Replacement> Policy for R {
+/// A policy: the slab of its keys and its [`Replacement`].
+#[derive(Debug, Clone)]
+pub struct SlabPolicy<R, I> {
+    pub(crate) slab: Slab<I>,
+    pub(crate) rules: R,
+}
+
+pub(crate) fn check_capacity(capacity: usize) {
+    assert!(
+        (1..=1 << 30).contains(&capacity),
+        "capacity must be 1 to 2^30 lines (got {capacity})"
+    );
+}
+
+impl<R: Replacement, I: KeyIndex> SlabPolicy<R, I> {
+    /// An empty cache of `capacity` lines with the default options.
+    ///
+    /// # Panics
+    /// If `capacity` is 0 or more than 2^30 lines.
+    pub fn new(capacity: usize, config: I::Config) -> Self {
+        Self::with_options(capacity, config, R::Options::default())
+    }
+
+    /// An empty cache of `capacity` lines.
+    ///
+    /// # Panics
+    /// If `capacity` is 0 or more than 2^30 lines, or an option is outside its range.
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "options are small and written in place"
+    )]
+    pub fn with_options(capacity: usize, config: I::Config, options: R::Options) -> Self {
+        check_capacity(capacity);
+        let slab = Slab::new(capacity, capacity + R::ghosts_max(capacity, &options), config);
+        Self {
+            rules: R::new(capacity, slab.slots_end(), &options),
+            slab,
+        }
+    }
+
+    #[inline]
+    fn is_resident(&self, slot: u32) -> bool {
+        slot != NIL && (R::RESIDENT_QUEUES == QUEUES as u8 || self.slab.queue(slot) < R::RESIDENT_QUEUES)
+    }
+
+    /// The slot of a resident key.
+    #[inline]
+    fn resident(&self, key: u64) -> Option<u32> {
+        let slot = self.slab.find(key);
+        self.is_resident(slot).then_some(slot)
+    }
+
+    #[inline]
+    fn insert_absent(&mut self, key: u64, ghost: u32) -> Option<Inserted> {
+        if self.slab.pinned() == self.slab.capacity() {
+            return None;
+        }
+        let (slot, victim) = self.rules.on_miss(&mut self.slab, key, ghost);
+        debug_assert!(self.len() <= self.capacity());
+        Some(Inserted {
+            slot: slot - FIRST_SLOT,
+            victim,
+            promotion: None,
+        })
+    }
+}
+
+impl<R: Replacement, I: KeyIndex> Policy for SlabPolicy<R, I> {
+    #[inline]
+    fn reference(&mut self, key: u64) -> Option<u32> {
+        let slot = self.resident(key)?;
+        self.rules.on_hit(&mut self.slab, slot);
+        Some(slot - FIRST_SLOT)
+    }
+
+    #[inline]
+    fn find(&self, key: u64) -> Option<u32> {
+        self.resident(key).map(|slot| slot - FIRST_SLOT)
+    }
+
+    #[inline]
+    fn insert(&mut self, key: u64) -> Option<Inserted> {
+        let slot = self.slab.find(key);
+        debug_assert!(!self.is_resident(slot), "{key} is resident");
+        self.insert_absent(key, slot)
+    }
+
     #[inline]
     fn access(&mut self, key: u64) -> Access {
-        self.access_with(key, &mut NoSink)
-    }
-
-    #[inline]
-    fn access_with<S: EvictionSink + ?Sized>(&mut self, key: u64, sink: &mut S) -> Access {
-        let slot = self.slab().find(key);
-        if slot != NIL && self.is_resident(slot) {
-            self.on_hit(slot);
+        let slot = self.slab.find(key);
+        if self.is_resident(slot) {
+            self.rules.on_hit(&mut self.slab, slot);
             return Access::Hit;
         }
-        let inserted = self.on_miss(key, slot, sink);
-        self.slab_mut().count_insertion(inserted);
-        debug_assert!(self.resident_len() <= self.capacity_lines());
-        Access::Miss { inserted }
-    }
-
-    fn access_dyn(&mut self, key: u64, sink: &mut dyn EvictionSink) -> Access {
-        self.access_with(key, sink)
+        self.insert_absent(key, slot);
+        Access::Miss
     }
 
     #[inline]
-    fn touch(&mut self, key: u64) -> bool {
-        let slot = self.slab().find(key);
-        let resident = slot != NIL && self.is_resident(slot);
-        if resident {
-            self.on_hit(slot);
-        }
-        resident
+    fn pin(&mut self, slot: u32) {
+        self.slab.set_pinned(slot + FIRST_SLOT, true);
     }
 
-    fn restore(&mut self, key: u64) -> bool {
-        let slot = self.slab().find(key);
-        if self.resident_len() >= self.capacity_lines() || (slot != NIL && self.is_resident(slot)) {
-            return false;
-        }
-        self.on_restore(key, slot);
-        self.contains(key)
+    #[inline]
+    fn unpin(&mut self, slot: u32) {
+        self.slab.set_pinned(slot + FIRST_SLOT, false);
     }
 
-    fn remove(&mut self, key: u64) -> bool {
-        let slot = self.slab().find(key);
-        if slot == NIL {
-            return false;
-        }
+    #[inline]
+    fn is_pinned(&self, slot: u32) -> bool {
+        self.slab.is_pinned(slot + FIRST_SLOT)
+    }
+
+    fn remove(&mut self, key: u64) -> Option<u32> {
+        let slot = self.slab.find(key);
         let resident = self.is_resident(slot);
-        self.on_remove(slot);
-        resident
-    }
-
-    #[inline]
-    fn contains(&self, key: u64) -> bool {
-        let slot = self.slab().find(key);
-        slot != NIL && self.is_resident(slot)
+        if slot != NIL {
+            self.slab.set_pinned(slot, false);
+            self.rules.on_remove(&mut self.slab, slot);
+        }
+        resident.then(|| slot - FIRST_SLOT)
     }
 
     fn len(&self) -> usize {
-        self.resident_len()
+        (0..R::RESIDENT_QUEUES).map(|queue| self.slab.len(queue)).sum()
     }
 
     fn capacity(&self) -> usize {
-        self.capacity_lines()
+        self.slab.capacity()
     }
 
-    fn name(&self) -> &'static str {
-        R::NAME
-    }
-
-    fn stages_in_memory(&self) -> bool {
-        self.has_memory_stage()
-    }
-
-    fn flash_writes(&self) -> u64 {
-        self.lines_written()
+    fn slots_end(&self) -> usize {
+        self.slab.slots_end() - FIRST_SLOT as usize
     }
 
     fn memory_bytes(&self) -> usize {
-        self.bytes_held()
+        self.slab.memory_bytes() + self.rules.memory_bytes()
     }
 
-    fn for_each_in_restore_order(&self, visit: &mut dyn FnMut(u64)) {
-        self.for_each_slot_in_restore_order(&mut |slot| visit(self.slab().key(slot)));
+    fn for_each_resident(&self, visit: &mut dyn FnMut(u64, u32)) {
+        for queue in 0..R::RESIDENT_QUEUES {
+            self.slab.for_each(queue, &mut |slot| {
+                visit(self.slab.key(slot), slot - FIRST_SLOT);
+            });
+        }
     }
 }

@@ -1,112 +1,64 @@
-//! SIEVE: a FIFO whose hand moves from old to new and evicts the unvisited where it finds them.
+//! SIEVE: a FIFO whose hand moves from old to new and evicts the first unvisited entry that it finds.
 //!
-//! Zhang, Yang, Yue, Vigfusson, Rashmi: SIEVE is simpler than LRU, NSDI 2024. Unlike CLOCK the survivors keep their
-//! place, so newcomers and survivors separate: the hand soon works among the newcomers.
+//! Zhang, Yang, Yue, Vigfusson, Rashmi: SIEVE is simpler than LRU, NSDI 2024. Unlike in CLOCK the survivors keep their
+//! position, so newcomers and survivors separate: the hand soon works among the newcomers.
 //!
-//! When not to use it: block storage. It has no defence against scans (its authors say so): a scan longer than the
-//! cache walks the hand through everything. It was made for web objects whose popularity is skewed and steady.
+//! Limits: it does not suit block storage. It has no defence against scans (its authors say so): a scan longer than
+//! the cache moves the hand through everything. It was made for web objects whose popularity is skewed and steady.
 
-use crate::index::KeyIndex;
-use crate::policy::{EvictionSink, Replacement};
-use crate::slab::{NIL, Queue, Slab, checked_capacity};
+use crate::index::{KeyIndex, NIL};
+use crate::policy::{Replacement, SlabPolicy, Victim};
+use crate::slab::Slab;
 
 const VISITED: u8 = 1;
 
 /// See the [module](self).
+pub type Sieve<I> = SlabPolicy<SieveRules, I>;
+
+/// One queue in order of insertion; the flag of an entry is its visited bit.
 #[derive(Debug, Clone)]
-pub struct Sieve<I> {
-    slab: Slab<I>,
-    queue: Queue,
+pub struct SieveRules {
     /// Where the next search for a victim begins; [`NIL`] means at the oldest.
     hand: u32,
-    capacity: usize,
 }
 
-impl<I: KeyIndex> Sieve<I> {
-    /// An empty cache of `capacity` lines.
-    pub fn new(capacity: usize, config: I::Config) -> Self {
-        let capacity = checked_capacity(capacity);
-        let (slab, [queue]) = Slab::new(capacity, config);
-        Self {
-            slab,
-            queue,
-            hand: NIL,
-            capacity,
-        }
+impl Replacement for SieveRules {
+    type Options = ();
+
+    fn new(_capacity: usize, _slots_end: usize, (): &()) -> Self {
+        Self { hand: NIL }
+    }
+
+    #[inline]
+    fn on_hit<I: KeyIndex>(&mut self, slab: &mut Slab<I>, slot: u32) {
+        slab.add_flags(slot, VISITED);
     }
 
     /// Evicts the first unvisited entry from the hand towards the newest, then again from the oldest.
-    fn evict(&mut self) -> u64 {
+    #[inline]
+    fn evict<I: KeyIndex>(&mut self, slab: &mut Slab<I>) -> Victim {
         let mut slot = self.hand;
         loop {
             if slot == NIL {
-                slot = self.queue.back(&self.slab.links);
+                slot = slab.oldest(0);
             }
-            if self.slab.tag(slot) != VISITED {
-                break;
+            if !slab.is_pinned(slot) {
+                if slab.flags(slot) != VISITED {
+                    break;
+                }
+                slab.set_flags(slot, 0);
             }
-            self.slab.set_tag(slot, 0);
-            slot = self.queue.newer(&self.slab.links, slot);
+            slot = slab.newer(0, slot);
         }
-        self.hand = self.queue.newer(&self.slab.links, slot);
-        self.queue.unlink(&mut self.slab.links, slot);
-        self.slab.release(slot)
-    }
-}
-
-impl<I: KeyIndex> Replacement for Sieve<I> {
-    type Index = I;
-    const NAME: &'static str = "sieve";
-
-    #[inline]
-    fn slab(&self) -> &Slab<I> {
-        &self.slab
+        self.hand = slab.newer(0, slot);
+        slab.evict(slot)
     }
 
-    #[inline]
-    fn slab_mut(&mut self) -> &mut Slab<I> {
-        &mut self.slab
-    }
-
-    fn capacity_lines(&self) -> usize {
-        self.capacity
-    }
-
-    #[inline]
-    fn resident_len(&self) -> usize {
-        self.queue.len()
-    }
-
-    #[inline]
-    fn is_resident(&self, _slot: u32) -> bool {
-        true
-    }
-
-    #[inline]
-    fn on_hit(&mut self, slot: u32) {
-        self.slab.set_tag(slot, VISITED);
-    }
-
-    #[inline]
-    fn on_miss<S: EvictionSink + ?Sized>(&mut self, key: u64, _slot: u32, sink: &mut S) -> bool {
-        if self.queue.len() == self.capacity {
-            sink.evicted(self.evict());
-        }
-        let slot = self.slab.insert(key, 0);
-        self.queue.push_front(&mut self.slab.links, slot);
-        true
-    }
-
-    fn on_remove(&mut self, slot: u32) {
+    fn on_remove<I: KeyIndex>(&mut self, slab: &mut Slab<I>, slot: u32) {
         if slot == self.hand {
-            self.hand = self.queue.newer(&self.slab.links, slot);
+            self.hand = slab.newer(0, slot);
         }
-        self.queue.unlink(&mut self.slab.links, slot);
-        self.slab.release(slot);
-    }
-
-    fn for_each_slot_in_restore_order(&self, visit: &mut dyn FnMut(u32)) {
-        self.queue.for_each(&self.slab.links, visit);
+        slab.remove(slot);
     }
 }
 
@@ -139,7 +91,7 @@ mod tests {
         use crate::policy::Policy;
         let mut sieve = Sieve::<HashIndex>::new(3, HashSeed(0));
         assert_eq!(walk(&mut sieve, &[1, 2, 3, 1, 4]), "1 2 3 1+ 4/2");
-        assert!(sieve.remove(3), "3 is under the hand, and 4 after it");
+        assert!(sieve.remove(3).is_some(), "3 is under the hand, and 4 after it");
         assert_eq!(walk(&mut sieve, &[5, 6]), "5 6/4");
     }
 }

@@ -1,148 +1,81 @@
-//! 2Q: newcomers wait in a FIFO; only what is asked for again after it left that FIFO enters the LRU.
+//! 2Q: newcomers enter a FIFO; only a block that is referenced again after it left that FIFO enters the LRU.
 //!
 //! Johnson, Shasha: 2Q: a low overhead high performance buffer management replacement algorithm, VLDB 1994; the full
-//! version, with the authors' recommended sizes: A1in a quarter of the lines, A1out remembers half as many keys as
+//! version, with the authors' recommended sizes: A1in has a quarter of the lines, A1out remembers half as many keys as
 //! there are lines. A reference inside A1in changes nothing, since it is likely correlated with the first.
 //!
-//! When not to use it: everything worth keeping is missed twice, so it is slow to fill, and under a workload that
-//! shifts quickly plain LRU adapts sooner. A hit in Am moves a queue entry, which needs a lock under threads.
+//! Limits: every block worth keeping is missed twice, so the cache is slow to fill, and under a workload that shifts
+//! quickly plain LRU adapts sooner. A hit in Am moves a queue entry, which needs a lock under threads.
 
-use crate::index::KeyIndex;
-use crate::policy::{EvictionSink, Replacement};
-use crate::slab::{NIL, Queue, Slab, checked_capacity};
+use crate::index::{KeyIndex, NIL};
+use crate::policy::{Replacement, SlabPolicy, Victim};
+use crate::slab::Slab;
 
-const A1_IN: u8 = 0;
-const AM: u8 = 1;
+const AM: u8 = 0;
+const A1_IN: u8 = 1;
 const A1_OUT: u8 = 2;
 
 /// See the [module](self).
+pub type TwoQ<I> = SlabPolicy<TwoQRules, I>;
+
+/// The queues A1in, Am and A1out of the paper.
 #[derive(Debug, Clone)]
-pub struct TwoQ<I> {
-    slab: Slab<I>,
-    a1_in: Queue,
-    am: Queue,
-    a1_out: Queue,
-    capacity: usize,
+pub struct TwoQRules {
     a1_in_capacity: usize,
     a1_out_capacity: usize,
 }
 
-impl<I: KeyIndex> TwoQ<I> {
-    /// An empty cache of `capacity` lines.
-    pub fn new(capacity: usize, config: I::Config) -> Self {
-        let capacity = checked_capacity(capacity);
-        let (a1_in_capacity, a1_out_capacity) = (capacity / 4, capacity / 2);
-        let (slab, [a1_in, am, a1_out]) = Slab::new(capacity + a1_out_capacity, config);
-        Self {
-            slab,
-            a1_in,
-            am,
-            a1_out,
-            capacity,
-            a1_in_capacity,
-            a1_out_capacity,
-        }
-    }
-
-    /// The paper's `reclaimfor`: A1in pays while it is above its share, otherwise Am, whose victims are not
+impl TwoQRules {
+    /// The paper's `reclaimfor`: evicts from A1in while it is above its share, otherwise from Am, whose victims are not
     /// remembered. If A1in is not above its share then Am is not empty.
-    fn reclaim<S: EvictionSink + ?Sized>(&mut self, sink: &mut S) {
-        if self.a1_in.len() <= self.a1_in_capacity {
-            let victim = self.am.pop_back(&mut self.slab.links);
-            sink.evicted(self.slab.release(victim));
-            return;
-        }
-        let victim = self.a1_in.pop_back(&mut self.slab.links);
-        sink.evicted(self.slab.key(victim));
-        if self.a1_out_capacity == 0 {
-            self.slab.release(victim);
-            return;
-        }
-        self.slab.set_tag(victim, A1_OUT);
-        self.a1_out.push_front(&mut self.slab.links, victim);
-        if self.a1_out.len() > self.a1_out_capacity {
-            let forgotten = self.a1_out.pop_back(&mut self.slab.links);
-            self.slab.release(forgotten);
+    fn reclaim<I: KeyIndex>(&self, slab: &mut Slab<I>) -> Victim {
+        let slot = if slab.len(A1_IN) <= self.a1_in_capacity {
+            slab.oldest_unpinned_of(AM, A1_IN)
+        } else {
+            slab.oldest_unpinned_of(A1_IN, AM)
+        };
+        if slab.queue(slot) == AM {
+            slab.evict(slot)
+        } else {
+            slab.retire(slot, A1_OUT, self.a1_out_capacity)
         }
     }
 }
 
-impl<I: KeyIndex> Replacement for TwoQ<I> {
-    type Index = I;
-    const NAME: &'static str = "2q";
+impl Replacement for TwoQRules {
+    type Options = ();
+    const RESIDENT_QUEUES: u8 = A1_OUT;
 
-    #[inline]
-    fn slab(&self) -> &Slab<I> {
-        &self.slab
+    fn ghosts_max(capacity: usize, (): &()) -> usize {
+        capacity / 2
     }
 
-    #[inline]
-    fn slab_mut(&mut self) -> &mut Slab<I> {
-        &mut self.slab
-    }
-
-    fn capacity_lines(&self) -> usize {
-        self.capacity
-    }
-
-    #[inline]
-    fn resident_len(&self) -> usize {
-        self.a1_in.len() + self.am.len()
-    }
-
-    #[inline]
-    fn is_resident(&self, slot: u32) -> bool {
-        self.slab.tag(slot) != A1_OUT
-    }
-
-    #[inline]
-    fn on_hit(&mut self, slot: u32) {
-        if self.slab.tag(slot) == AM {
-            self.am.move_to_front(&mut self.slab.links, slot);
+    fn new(capacity: usize, _slots_end: usize, (): &()) -> Self {
+        Self {
+            a1_in_capacity: capacity / 4,
+            a1_out_capacity: Self::ghosts_max(capacity, &()),
         }
     }
 
-    fn on_miss<S: EvictionSink + ?Sized>(&mut self, key: u64, remembered: u32, sink: &mut S) -> bool {
+    #[inline]
+    fn on_hit<I: KeyIndex>(&mut self, slab: &mut Slab<I>, slot: u32) {
+        if slab.queue(slot) == AM {
+            slab.move_to_front(slot, AM);
+        }
+    }
+
+    fn on_miss<I: KeyIndex>(&mut self, slab: &mut Slab<I>, key: u64, ghost: u32) -> (u32, Option<Victim>) {
         // Taken out of A1out first, so that the victim which enters A1out cannot push it out.
-        if remembered != NIL {
-            self.a1_out.unlink(&mut self.slab.links, remembered);
+        if ghost != NIL {
+            slab.unlink(ghost);
         }
-        if self.resident_len() == self.capacity {
-            self.reclaim(sink);
+        let is_full = slab.len(AM) + slab.len(A1_IN) == slab.capacity();
+        let victim = is_full.then(|| self.reclaim(slab));
+        if ghost == NIL {
+            return (slab.insert(key, A1_IN), victim);
         }
-        if remembered == NIL {
-            let slot = self.slab.insert(key, A1_IN);
-            self.a1_in.push_front(&mut self.slab.links, slot);
-        } else {
-            self.slab.set_tag(remembered, AM);
-            self.am.push_front(&mut self.slab.links, remembered);
-        }
-        true
-    }
-
-    fn on_remove(&mut self, slot: u32) {
-        let queue = match self.slab.tag(slot) {
-            A1_IN => &mut self.a1_in,
-            AM => &mut self.am,
-            _ => &mut self.a1_out,
-        };
-        queue.unlink(&mut self.slab.links, slot);
-        self.slab.release(slot);
-    }
-
-    fn on_restore(&mut self, key: u64, remembered: u32) {
-        if remembered != NIL {
-            self.on_remove(remembered);
-        }
-        let to_am = self.am.len() < self.capacity - self.a1_in_capacity;
-        let slot = self.slab.insert(key, if to_am { AM } else { A1_IN });
-        let queue = if to_am { &mut self.am } else { &mut self.a1_in };
-        queue.push_front(&mut self.slab.links, slot);
-    }
-
-    fn for_each_slot_in_restore_order(&self, visit: &mut dyn FnMut(u32)) {
-        self.am.for_each(&self.slab.links, visit);
-        self.a1_in.for_each(&self.slab.links, visit);
+        slab.link(ghost, AM);
+        (ghost, victim)
     }
 }
 

@@ -1,174 +1,95 @@
-//! W-TinyLFU: newcomers pass an LRU window; whether they stay is a contest of recent frequency with the main LRU's victim.
+//! W-TinyLFU: newcomers pass an LRU window, then must have been referenced more often lately than the main LRU's victim.
 //!
 //! Einziger, Friedman, Manes: `TinyLFU`: a highly efficient cache admission policy, ACM Transactions on Storage 13(4),
 //! 2017. The window has a hundredth of the lines, at least one. Main is a segmented LRU (Karedla, Love, Wherry, IEEE
 //! Computer 27(3), 1994) with four fifths protected. The challenger must be strictly more frequent. The paper's
 //! door-keeper and the resizing of the window are left out.
 //!
-//! When not to use it: frequency is slow to forget, so it keeps yesterday's hot blocks when the working set moves
-//! (VM images do that nightly); halving the sketch is one long pause per ten references a line, 8 bytes a line. Its
-//! counts depend on how keys hash, so a miniature simulation with renumbered keys differs a little from the cache.
+//! Limits: frequency is slow to forget, so it keeps yesterday's hot blocks when the working set moves (VM images do that
+//! nightly); halving the sketch is one long pause per ten references a line, 8 bytes a line. Its counts depend on how
+//! keys hash, so a miniature simulation with renumbered keys differs a little from the cache.
 
 use crate::frequency_sketch::FrequencySketch;
-use crate::index::KeyIndex;
-use crate::policy::{EvictionSink, Replacement};
-use crate::slab::{NIL, Queue, Slab, checked_capacity};
+use crate::index::{KeyIndex, NIL};
+use crate::policy::{Replacement, SlabPolicy, Victim};
+use crate::slab::Slab;
 
-const WINDOW: u8 = 0;
-const PROBATION: u8 = 1;
-const PROTECTED: u8 = 2;
+const PROBATION: u8 = 0;
+const PROTECTED: u8 = 1;
+const WINDOW: u8 = 2;
 
 /// See the [module](self).
+pub type WTinyLfu<I> = SlabPolicy<WTinyLfuRules, I>;
+
+/// The window, the two segments of main and the frequencies.
 #[derive(Debug, Clone)]
-pub struct WTinyLfu<I> {
-    slab: Slab<I>,
-    window: Queue,
-    probation: Queue,
-    protected: Queue,
+pub struct WTinyLfuRules {
     sketch: FrequencySketch,
-    capacity: usize,
     window_capacity: usize,
     protected_capacity: usize,
 }
 
-impl<I: KeyIndex> WTinyLfu<I> {
-    /// An empty cache of `capacity` lines.
-    pub fn new(capacity: usize, config: I::Config) -> Self {
-        let capacity = checked_capacity(capacity);
-        let window_capacity = (capacity / 100).max(1);
-        let protected_capacity = (capacity - window_capacity) * 4 / 5;
-        let (slab, [window, probation, protected]) = Slab::new(capacity, config);
-        let sketch = FrequencySketch::new(capacity);
-        Self {
-            slab,
-            window,
-            probation,
-            protected,
-            sketch,
-            capacity,
-            window_capacity,
-            protected_capacity,
-        }
-    }
-
+impl WTinyLfuRules {
     /// Frees one line of a full cache. The window's oldest, if the window has its share, challenges main's oldest.
-    fn evict<S: EvictionSink + ?Sized>(&mut self, sink: &mut S) {
-        let challenger = self.window.back(&self.slab.links);
-        let main = if self.probation.is_empty() {
-            &self.protected
-        } else {
-            &self.probation
-        };
-        let champion = main.back(&self.slab.links);
+    fn make_room<I: KeyIndex>(&self, slab: &mut Slab<I>) -> Victim {
+        let challenger = slab.oldest_unpinned(WINDOW);
+        let champion = slab.oldest_unpinned_of(PROBATION, PROTECTED);
         let challenger_leaves = champion == NIL
-            || self.window.len() >= self.window_capacity
-                && self.sketch.estimate(self.slab.key(challenger))
-                    <= self.sketch.estimate(self.slab.key(champion));
-        let loser = if challenger_leaves { challenger } else { champion };
-        sink.evicted(self.slab.key(loser));
-        self.on_remove(loser);
-        if !challenger_leaves {
-            self.shift_window();
+            || challenger != NIL
+                && slab.len(WINDOW) >= self.window_capacity
+                && self.sketch.estimate(slab.key(challenger)) <= self.sketch.estimate(slab.key(champion));
+        if challenger_leaves {
+            return slab.evict(challenger);
         }
+        let victim = slab.evict(champion);
+        self.shift_window(slab);
+        victim
     }
 
     /// Moves the window's oldest to main while the window has its share, so that a newcomer fits.
-    fn shift_window(&mut self) {
-        if self.window.len() >= self.window_capacity && self.capacity > self.window_capacity {
-            let oldest = self.window.pop_back(&mut self.slab.links);
-            self.slab.set_tag(oldest, PROBATION);
-            self.probation.push_front(&mut self.slab.links, oldest);
+    fn shift_window<I: KeyIndex>(&self, slab: &mut Slab<I>) {
+        if slab.len(WINDOW) >= self.window_capacity && slab.capacity() > self.window_capacity {
+            slab.move_oldest(WINDOW, PROBATION);
         }
     }
 }
 
-impl<I: KeyIndex> Replacement for WTinyLfu<I> {
-    type Index = I;
-    const NAME: &'static str = "w-tinylfu";
+impl Replacement for WTinyLfuRules {
+    type Options = ();
 
-    #[inline]
-    fn slab(&self) -> &Slab<I> {
-        &self.slab
-    }
-
-    #[inline]
-    fn slab_mut(&mut self) -> &mut Slab<I> {
-        &mut self.slab
-    }
-
-    fn capacity_lines(&self) -> usize {
-        self.capacity
-    }
-
-    #[inline]
-    fn resident_len(&self) -> usize {
-        self.window.len() + self.probation.len() + self.protected.len()
-    }
-
-    #[inline]
-    fn is_resident(&self, _slot: u32) -> bool {
-        true
-    }
-
-    fn on_hit(&mut self, slot: u32) {
-        self.sketch.add(self.slab.key(slot));
-        match self.slab.tag(slot) {
-            WINDOW => self.window.move_to_front(&mut self.slab.links, slot),
-            PROTECTED => self.protected.move_to_front(&mut self.slab.links, slot),
-            _ => {
-                self.probation.unlink(&mut self.slab.links, slot);
-                self.slab.set_tag(slot, PROTECTED);
-                self.protected.push_front(&mut self.slab.links, slot);
-                if self.protected.len() > self.protected_capacity {
-                    let demoted = self.protected.pop_back(&mut self.slab.links);
-                    self.slab.set_tag(demoted, PROBATION);
-                    self.probation.push_front(&mut self.slab.links, demoted);
-                }
-            }
+    fn new(capacity: usize, _slots_end: usize, (): &()) -> Self {
+        let window_capacity = (capacity / 100).max(1);
+        Self {
+            sketch: FrequencySketch::new(capacity),
+            window_capacity,
+            protected_capacity: (capacity - window_capacity) * 4 / 5,
         }
     }
 
-    fn on_miss<S: EvictionSink + ?Sized>(&mut self, key: u64, _slot: u32, sink: &mut S) -> bool {
+    fn on_hit<I: KeyIndex>(&mut self, slab: &mut Slab<I>, slot: u32) {
+        self.sketch.add(slab.key(slot));
+        if slab.queue(slot) == WINDOW {
+            slab.move_to_front(slot, WINDOW);
+            return;
+        }
+        slab.move_to(slot, PROTECTED);
+        if slab.len(PROTECTED) > self.protected_capacity {
+            slab.move_oldest(PROTECTED, PROBATION);
+        }
+    }
+
+    fn on_miss<I: KeyIndex>(&mut self, slab: &mut Slab<I>, key: u64, _ghost: u32) -> (u32, Option<Victim>) {
         self.sketch.add(key);
-        if self.resident_len() == self.capacity {
-            self.evict(sink);
-        } else {
-            self.shift_window();
+        let is_full = slab.len(WINDOW) + slab.len(PROBATION) + slab.len(PROTECTED) == slab.capacity();
+        let victim = is_full.then(|| self.make_room(slab));
+        if !is_full {
+            self.shift_window(slab);
         }
-        let slot = self.slab.insert(key, WINDOW);
-        self.window.push_front(&mut self.slab.links, slot);
-        true
+        (slab.insert(key, WINDOW), victim)
     }
 
-    fn bytes_held(&self) -> usize {
-        self.slab.memory_bytes() + self.sketch.memory_bytes()
-    }
-
-    fn on_remove(&mut self, slot: u32) {
-        let queue = match self.slab.tag(slot) {
-            WINDOW => &mut self.window,
-            PROBATION => &mut self.probation,
-            _ => &mut self.protected,
-        };
-        queue.unlink(&mut self.slab.links, slot);
-        self.slab.release(slot);
-    }
-
-    fn on_restore(&mut self, key: u64, _slot: u32) {
-        let to_main = self.probation.len() + self.protected.len() < self.capacity - self.window_capacity;
-        let slot = self.slab.insert(key, if to_main { PROBATION } else { WINDOW });
-        let queue = if to_main {
-            &mut self.probation
-        } else {
-            &mut self.window
-        };
-        queue.push_front(&mut self.slab.links, slot);
-    }
-
-    fn for_each_slot_in_restore_order(&self, visit: &mut dyn FnMut(u32)) {
-        self.probation.for_each(&self.slab.links, visit);
-        self.protected.for_each(&self.slab.links, visit);
-        self.window.for_each(&self.slab.links, visit);
+    fn memory_bytes(&self) -> usize {
+        self.sketch.memory_bytes()
     }
 }
 

@@ -7,8 +7,8 @@ mod common;
 
 use std::fmt::Write as _;
 
-use bathy_policy::{Insertion, PolicyKind, PolicyOptions, PolicyVisitor, belady_misses_with, visit_policy};
-use bathy_policy::{Policy, S3FifoOptions};
+use bathy_policy::Policy;
+use bathy_policy::{Insertion, PolicyKind, PolicyOptions, PolicyVisitor, belady_misses, visit_policy};
 
 struct Count<'a>(&'a [u64]);
 
@@ -16,25 +16,32 @@ impl PolicyVisitor for Count<'_> {
     /// Misses and flash writes.
     type Output = (u64, u64);
     fn visit<P: Policy + Send + 'static>(self, mut policy: P) -> Self::Output {
-        let misses = self.0.iter().filter(|&&key| !policy.access(key).is_hit()).count() as u64;
-        (misses, policy.flash_writes())
+        let (mut misses, mut writes) = (0, 0);
+        for &key in self.0 {
+            if policy.reference(key).is_some() {
+                continue;
+            }
+            misses += 1;
+            let inserted = policy.insert(key).expect("nothing is pinned");
+            writes +=
+                u64::from(!policy.is_in_memory(inserted.slot)) + u64::from(inserted.promotion.is_some());
+        }
+        (misses, writes)
     }
 }
 
 fn count() -> String {
     let mut table = String::from("trace,policy,capacity_lines,misses,flash_writes\n");
     let default = PolicyOptions::default();
-    let in_ram = PolicyOptions {
-        s3_fifo: S3FifoOptions {
-            small_in_ram: true,
-            ..default.s3_fifo
-        },
+    let staged = PolicyOptions {
+        stage_ratio: Some(0.1),
         ..default
     };
     for (trace, keys, capacities) in common::traces() {
         let variants = PolicyKind::ALL.map(|kind| (kind.to_string(), kind, &default));
-        let ram_variant = ("s3-fifo/small-in-ram".to_owned(), PolicyKind::S3Fifo, &in_ram);
-        for (name, kind, options) in variants.into_iter().chain([ram_variant]) {
+        let staged = [PolicyKind::S3Fifo, PolicyKind::Clock2QPlus]
+            .map(|kind| (format!("{kind}/staged"), kind, &staged));
+        for (name, kind, options) in variants.into_iter().chain(staged) {
             for capacity in capacities {
                 let (misses, writes) = visit_policy(kind, capacity, None, options, Count(&keys));
                 writeln!(table, "{trace},{name},{capacity},{misses},{writes}").expect("a string takes all");
@@ -45,7 +52,7 @@ fn count() -> String {
             ("belady/bypass", Insertion::Optional),
         ] {
             for capacity in capacities {
-                let misses = belady_misses_with(&keys, capacity, insertion);
+                let misses = belady_misses(&keys, capacity, insertion);
                 writeln!(table, "{trace},{name},{capacity},{misses},").expect("a string takes all");
             }
         }

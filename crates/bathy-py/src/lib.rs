@@ -6,14 +6,12 @@
 
 use pyo3::prelude::*;
 
-mod batch;
-mod engine_pass;
 mod options;
+mod passes;
 mod profile;
-mod profile_pass;
+mod simdisk;
 mod simulate;
 mod stream;
-mod trace;
 
 /// Registration only; the public API is written in Python.
 #[pymodule]
@@ -21,21 +19,31 @@ mod _core {
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_export]
-    use crate::engine_pass::EnginePass;
+    use crate::passes::{EnginePass, ProfilePass};
     #[pymodule_export]
     use crate::profile::{Profile, profile_keys, profile_requests};
     #[pymodule_export]
-    use crate::profile_pass::ProfilePass;
+    use crate::simdisk::{disk_profiles, serve_disks};
     #[pymodule_export]
-    use crate::simulate::{policy_names, simulate_keys};
+    use crate::simulate::{policy_names, simulate_keys, stage_lines};
     #[pymodule_export]
-    use crate::trace::{TraceProfiles, profile_traces, trace_formats};
+    use crate::stream::trace_formats;
 
     /// The version of the compiled core, which must equal the version of the Python package.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         // Figures of a debug build mean nothing; benchmarks warn on it.
-        module.add("DEBUG_BUILD", cfg!(debug_assertions))
+        module.add("DEBUG_BUILD", cfg!(debug_assertions))?;
+        module.add("MIN_LINE_BYTES", bathy_mrc::lines::MIN_LINE_BYTES)?;
+        module.add("MAX_LINE_BYTES", bathy_mrc::lines::MAX_LINE_BYTES)?;
+        module.add("MAX_VOLUMES", bathy_mrc::lines::MAX_VOLUMES)?;
+        module.add("MAX_CACHE_LINES", bathy_mrc::simulate::MAX_CACHE_LINES)?;
+        module.add("MAX_FETCH_UNITS", bathy_mrc::engine::MAX_FETCH_UNITS)?;
+        module.add("MAX_WINDOWS", bathy_mrc::engine::MAX_WINDOWS)?;
+        module.add("MIN_MINIATURE_LINES", bathy_mrc::simulate::MIN_MINIATURE_LINES)?;
+        module.add("OTHERS", bathy_mrc::passes::OTHERS)?;
+        module.add("MOST_REQUEST_BYTES", bathy_trace::MOST_REQUEST_BYTES)?;
+        module.add("STRATA_BITS", bathy_mrc::hash::STRATA_BITS)
     }
 }

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::options::{column, line_size, ops, slice, tracker_options, unit};
+use crate::options::{column, line_size, ops, sampling, slice, tracker_options, unit};
 
 /// Stack distances of one stream, and the curves they give.
 #[pyclass(module = "bathyscope._core")]
@@ -18,7 +18,7 @@ pub(crate) struct Profile {
 
 /// Profiles line numbers that are in memory.
 #[pyfunction]
-#[pyo3(signature = (keys, *, line_bytes=4096, rate=None, max_lines=None, salt=0, strata_bits=8, group_bits=0,
+#[pyo3(signature = (keys, *, line_bytes=4096, rate=None, max_lines=None, salt=0, group_bits=0,
     threads=1, joinable=false))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
 pub(crate) fn profile_keys(
@@ -28,12 +28,11 @@ pub(crate) fn profile_keys(
     rate: Option<f64>,
     max_lines: Option<usize>,
     salt: u64,
-    strata_bits: u32,
     group_bits: u32,
     threads: usize,
     joinable: bool,
 ) -> PyResult<Profile> {
-    let options = tracker_options(rate, max_lines, salt, strata_bits, group_bits, joinable)?;
+    let options = tracker_options(sampling(rate, max_lines)?, salt, group_bits, joinable)?;
     let (keys, line) = (slice("keys", &keys)?, line_size(line_bytes)?);
     let inner = py.detach(|| parallel::profile_keys(keys, threads, options, line));
     Ok(Profile { inner })
@@ -42,7 +41,7 @@ pub(crate) fn profile_keys(
 /// Profiles requests that are in memory.
 #[pyfunction]
 #[pyo3(signature = (offset_bytes, length_bytes, op=None, volume=None, *, line_bytes=4096, rate=None, max_lines=None,
-    salt=0, strata_bits=8, group_bits=0, threads=1, joinable=false))]
+    salt=0, group_bits=0, threads=1, joinable=false))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
 pub(crate) fn profile_requests(
     py: Python<'_>,
@@ -54,23 +53,31 @@ pub(crate) fn profile_requests(
     rate: Option<f64>,
     max_lines: Option<usize>,
     salt: u64,
-    strata_bits: u32,
     group_bits: u32,
     threads: usize,
     joinable: bool,
 ) -> PyResult<Profile> {
-    let options = tracker_options(rate, max_lines, salt, strata_bits, group_bits, joinable)?;
+    let options = tracker_options(sampling(rate, max_lines)?, salt, group_bits, joinable)?;
     let line = line_size(line_bytes)?;
-    let offset_bytes = slice("offset_bytes", &offset_bytes)?;
-    let rows = offset_bytes.len();
-    let items = Items::Requests(Columns {
-        offset_bytes,
-        length_bytes: column("length_bytes", Some(&length_bytes), rows)?.unwrap_or_default(),
-        op: column("op", op.as_ref(), rows)?,
-        volume: column("volume", volume.as_ref(), rows)?,
-    });
+    let items = requests(&offset_bytes, &length_bytes, op.as_ref(), volume.as_ref())?;
     let inner = py.detach(|| parallel::profile(&items, threads, options, line));
     Ok(Profile { inner })
+}
+
+fn requests<'a>(
+    offset_bytes: &'a PyReadonlyArray1<'_, u64>,
+    length_bytes: &'a PyReadonlyArray1<'_, u32>,
+    op: Option<&'a PyReadonlyArray1<'_, u8>>,
+    volume: Option<&'a PyReadonlyArray1<'_, u32>>,
+) -> PyResult<Items<'a>> {
+    let offset_bytes = slice("offset_bytes", offset_bytes)?;
+    let rows = offset_bytes.len();
+    Ok(Items::Requests(Columns {
+        offset_bytes,
+        length_bytes: column("length_bytes", length_bytes, rows)?,
+        op: op.map(|op| column("op", op, rows)).transpose()?,
+        volume: volume.map(|volume| column("volume", volume, rows)).transpose()?,
+    }))
 }
 
 #[pymethods]
@@ -93,16 +100,9 @@ impl Profile {
         op: Option<PyReadonlyArray1<'_, u8>>,
         volume: Option<PyReadonlyArray1<'_, u32>>,
     ) -> PyResult<()> {
-        let offset_bytes = slice("offset_bytes", &offset_bytes)?;
-        let rows = offset_bytes.len();
-        let items = Items::Requests(Columns {
-            offset_bytes,
-            length_bytes: column("length_bytes", Some(&length_bytes), rows)?.unwrap_or_default(),
-            op: column("op", op.as_ref(), rows)?,
-            volume: column("volume", volume.as_ref(), rows)?,
-        });
+        let items = requests(&offset_bytes, &length_bytes, op.as_ref(), volume.as_ref())?;
         let inner = &mut self.inner;
-        py.detach(|| inner.access_items(&items, 0..rows));
+        py.detach(|| inner.access_items(&items, 0..items.len()));
         Ok(())
     }
 
@@ -140,9 +140,6 @@ impl Profile {
         let unknown = vec![f64::NAN; sizes.len()];
         let stderr = if known { check.stderr() } else { &unknown };
         dict.set_item("stderr", stderr.to_pyarray(py))?;
-        dict.set_item("misses", weighted.misses.to_pyarray(py))?;
-        dict.set_item("cold", weighted.cold)?;
-        dict.set_item("sampled", weighted.sampled)?;
         dict.set_item("total", weighted.total)?;
         Ok(dict)
     }
@@ -163,12 +160,6 @@ impl Profile {
     #[getter]
     fn group_bits(&self) -> u32 {
         self.inner.tracker().options().group_bits
-    }
-
-    /// Lines tracked now.
-    #[getter]
-    fn tracked_lines(&self) -> usize {
-        self.inner.tracker().tracked()
     }
 
     /// Distinct lines, estimated when sampled.
@@ -202,7 +193,6 @@ impl Profile {
 
 pub(crate) fn curve_dict<'py>(py: Python<'py>, curve: &Curve) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    dict.set_item("sizes_lines", curve.sizes_lines.to_pyarray(py))?;
     dict.set_item("miss_ratio", curve.miss_ratio.to_pyarray(py))?;
     dict.set_item("miss_ratio_raw", curve.miss_ratio_raw.to_pyarray(py))?;
     dict.set_item("miss_ratio_adjusted", curve.miss_ratio_adjusted.to_pyarray(py))?;

@@ -1,79 +1,39 @@
 //! Trace files as batches of requests with groups and times: decoding overlaps with what is done to the batch.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use bathy_mrc::Io;
+use bathy_mrc::grouping::{Grouping, Names};
 use bathy_mrc::groups::GroupedIo;
+use bathy_mrc::log_histogram::LogHistogram;
+use bathy_mrc::passes::Batch;
 use bathy_trace::{
-    EventBatch, Format, NameTable, OnBadRecord, Op, OpenOptions, TraceError, TraceReader, UNKNOWN,
+    Columns, EventBatch, Format, NameTable, OnBadRecord, Op, OpenOptions, TraceError, TraceReader,
 };
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::batch::Batch;
+/// The names of the trace formats.
+#[pyfunction]
+pub(crate) fn trace_formats() -> Vec<&'static str> {
+    Format::ALL.iter().map(|format| format.name()).collect()
+}
 
 /// Between two calls of the progress function.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// By what the requests of a mixed trace are told apart.
-#[derive(Clone)]
-enum Grouping {
-    All,
-    Volume,
-    Osd,
-    Pool,
-    /// Node number of each OSD.
-    Node(Vec<u32>),
-}
-
-impl Grouping {
-    fn parse(name: &str, node_of_osd: Option<Vec<u32>>) -> PyResult<Self> {
-        match (name, node_of_osd) {
-            ("node", Some(nodes)) => Ok(Self::Node(nodes)),
-            ("node", None) => Err(PyValueError::new_err("grouping by node needs node_of_osd")),
-            ("all", _) => Ok(Self::All),
-            ("image", _) => Ok(Self::Volume),
-            ("osd", _) => Ok(Self::Osd),
-            ("pool", _) => Ok(Self::Pool),
-            (other, _) => {
-                let known = "all image osd pool node";
-                Err(PyValueError::new_err(format!(
-                    "group_by is {other:?}; there are: {known}"
-                )))
-            }
-        }
-    }
-}
-
-/// Names met in several files, under one number each.
-#[derive(Default)]
-struct Names {
-    known: Vec<String>,
-    numbers: HashMap<String, u32>,
-    /// Numbers of the names of the file that is being read.
-    of_file: Vec<u32>,
-}
-
-impl Names {
-    fn number(&mut self, table: &NameTable, local: u32) -> u32 {
-        if local == UNKNOWN {
-            return UNKNOWN;
-        }
-        while self.of_file.len() <= local as usize {
-            let index = self.of_file.len() as u32;
-            let name = table.get(index).unwrap_or_default().to_owned();
-            let next = self.known.len() as u32;
-            let number = *self.numbers.entry(name.clone()).or_insert(next);
-            if number == next {
-                self.known.push(name);
-            }
-            self.of_file.push(number);
-        }
-        self.of_file[local as usize]
+fn grouping(name: &str, node_of_osd: Option<Vec<u32>>) -> PyResult<Grouping> {
+    match (name, node_of_osd) {
+        ("node", Some(nodes)) => Ok(Grouping::Node(nodes)),
+        ("node", None) => Err(PyValueError::new_err("grouping by node needs node_of_osd")),
+        ("all", _) => Ok(Grouping::All),
+        ("image", _) => Ok(Grouping::Volume),
+        ("osd", _) => Ok(Grouping::Osd),
+        ("pool", _) => Ok(Grouping::Pool),
+        (other, _) => Err(PyValueError::new_err(format!("group_by is {other:?}"))),
     }
 }
 
@@ -86,12 +46,15 @@ struct Totals {
     events_out_of_order: u64,
     bytes_read: u64,
     first_errors: Vec<String>,
+    object_end_bytes: u64,
+    /// Of the first file with a header.
+    columns: Columns,
     time_ns_range: Option<(u64, u64)>,
     /// Of the first files that begin before others given earlier end.
     overlaps: Vec<String>,
 }
 
-/// Overlaps of files that are told.
+/// Overlaps of files that are reported.
 const MOST_OVERLAPS: usize = 10;
 
 impl Totals {
@@ -102,6 +65,10 @@ impl Totals {
         self.records_bad += report.records_bad;
         self.events_out_of_order += report.events_out_of_order;
         self.bytes_read += report.file_bytes_read;
+        self.object_end_bytes = self.object_end_bytes.max(report.object_end_bytes);
+        if self.columns == Columns::default() {
+            self.columns = report.columns.clone();
+        }
         self.first_errors.extend(
             report
                 .first_errors
@@ -120,67 +87,6 @@ impl Totals {
     }
 }
 
-/// Latencies or lengths in buckets of 1/32 of a power of two: a value is known to 1.6 %.
-#[derive(Clone)]
-pub(crate) struct LogHistogram {
-    counts: Vec<u64>,
-}
-
-const SUB_BITS: u32 = 5;
-
-impl LogHistogram {
-    pub(crate) fn new() -> Self {
-        let buckets = Self::bucket(u32::MAX) + 1;
-        Self {
-            counts: vec![0; buckets],
-        }
-    }
-
-    fn bucket(value: u32) -> usize {
-        let exponent = value
-            .checked_ilog2()
-            .map_or(0, |log| log.saturating_sub(SUB_BITS));
-        ((exponent << SUB_BITS) + (value >> exponent)) as usize
-    }
-
-    /// Counts a value; 0 means that it is not known.
-    pub(crate) fn add(&mut self, value: u32) {
-        if value > 0 {
-            self.counts[Self::bucket(value)] += 1;
-        }
-    }
-
-    /// The value that a share of the values does not exceed, to the width of a bucket; 0 when there are none.
-    pub(crate) fn quantile(&self, share: f64) -> f64 {
-        let (values, counts) = self.buckets();
-        let wanted = share * counts.iter().sum::<f64>();
-        let mut below = 0.0;
-        let reached = counts.iter().position(|count| {
-            below += count;
-            below >= wanted
-        });
-        reached
-            .and_then(|bucket| values.get(bucket))
-            .copied()
-            .unwrap_or(0.0)
-    }
-
-    /// Middle and count of each bucket that holds anything, in order.
-    pub(crate) fn buckets(&self) -> (Vec<f64>, Vec<f64>) {
-        let middle = |bucket: usize| {
-            let exponent = (bucket >> SUB_BITS).saturating_sub(1);
-            let mantissa = bucket - (exponent << SUB_BITS);
-            (mantissa as f64 + 0.5) * (1u64 << exponent) as f64 - 0.5
-        };
-        self.counts
-            .iter()
-            .enumerate()
-            .filter(|&(_, &count)| count > 0)
-            .map(|(bucket, &count)| (middle(bucket), count as f64))
-            .unzip()
-    }
-}
-
 /// What files to read and how.
 pub(crate) struct Files {
     pub(crate) paths: Vec<PathBuf>,
@@ -194,6 +100,7 @@ impl Files {
         paths: Vec<PathBuf>,
         format: Option<&str>,
         skip_bad_records: bool,
+        object_bytes: Option<u64>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let format = format
@@ -207,9 +114,11 @@ impl Files {
         } else {
             OnBadRecord::Stop
         };
+        let defaults = OpenOptions::default();
         let open = OpenOptions {
             on_bad_record,
-            ..OpenOptions::default()
+            object_size_bytes: object_bytes.unwrap_or(defaults.object_size_bytes),
+            ..defaults
         };
         Ok(Self {
             paths,
@@ -226,19 +135,19 @@ pub(crate) struct Reading {
     volumes: Names,
     pools: Names,
     totals: Totals,
-    pub(crate) latencies: LogHistogram,
-    pub(crate) lengths: LogHistogram,
+    latencies: LogHistogram,
+    lengths: LogHistogram,
 }
 
 impl Reading {
     pub(crate) fn new(group_by: &str, node_of_osd: Option<Vec<u32>>) -> PyResult<Self> {
         Ok(Self {
-            grouping: Grouping::parse(group_by, node_of_osd)?,
+            grouping: grouping(group_by, node_of_osd)?,
             volumes: Names::default(),
             pools: Names::default(),
             totals: Totals::default(),
-            latencies: LogHistogram::new(),
-            lengths: LogHistogram::new(),
+            latencies: LogHistogram::default(),
+            lengths: LogHistogram::default(),
         })
     }
 
@@ -250,10 +159,22 @@ impl Reading {
     /// The name of a group where the trace gives names.
     pub(crate) fn name(&self, group: u32) -> Option<String> {
         match self.grouping {
-            Grouping::Volume => self.volumes.known.get(group as usize).cloned(),
-            Grouping::Pool => self.pools.known.get(group as usize).cloned(),
+            Grouping::Volume => self.volumes.get(group).map(str::to_owned),
+            Grouping::Pool => self.pools.get(group).map(str::to_owned),
             _ => None,
         }
+    }
+
+    /// Counts the lengths of requests that were not read from a file.
+    pub(crate) fn count(&mut self, batch: &Batch) {
+        for request in batch.requests() {
+            self.lengths.add(request.io.length_bytes);
+        }
+    }
+
+    /// Latencies of the reads that have one: middles of buckets in nanoseconds, and counts.
+    pub(crate) fn read_latencies(&self) -> (Vec<f64>, Vec<f64>) {
+        self.latencies.buckets()
     }
 
     /// Counts over all files.
@@ -267,7 +188,11 @@ impl Reading {
         dict.set_item("overlapping_files", &self.totals.overlaps)?;
         dict.set_item("bytes_read", self.totals.bytes_read)?;
         dict.set_item("first_errors", &self.totals.first_errors)?;
+        dict.set_item("object_end_bytes", self.totals.object_end_bytes)?;
+        dict.set_item("columns_used", &self.totals.columns.used)?;
+        dict.set_item("columns_ignored", &self.totals.columns.ignored)?;
         dict.set_item("time_ns_range", self.totals.time_ns_range)?;
+        dict.set_item("request_bytes_p99", self.lengths.quantile(0.99))?;
         Ok(dict)
     }
 
@@ -303,8 +228,8 @@ impl Reading {
         for path in &files.paths {
             let mut reader =
                 bathy_trace::open(path, files.format, &files.open).map_err(|error| trace_error(&error))?;
-            self.volumes.of_file.clear();
-            self.pools.of_file.clear();
+            self.volumes.start_file();
+            self.pools.start_file();
             let result = self.decode(&mut *reader, sender, &mut tick);
             self.totals.add(&*reader);
             result?;
@@ -353,15 +278,13 @@ impl Reading {
             if !write {
                 self.latencies.add(event.latency_ns);
             }
-            let volume = self.volumes.number(&names.volumes, event.volume);
-            let group = match &self.grouping {
-                Grouping::All => 0,
-                Grouping::Volume => volume,
-                Grouping::Osd => event.osd,
-                Grouping::Pool if names.pools.is_empty() => event.pool,
-                Grouping::Pool => self.pools.number(&names.pools, event.pool),
-                Grouping::Node(nodes) => nodes.get(event.osd as usize).copied().unwrap_or(UNKNOWN),
+            let volume = number(&mut self.volumes, &names.volumes, event.volume);
+            let pool = if names.pools.is_empty() {
+                event.pool
+            } else {
+                number(&mut self.pools, &names.pools, event.pool)
             };
+            let group = self.grouping.group(volume, event.osd, pool);
             let io = Io {
                 offset_bytes: event.offset_bytes,
                 length_bytes: event.length_bytes,
@@ -378,6 +301,11 @@ impl Reading {
             let _ = sender.send(batch);
         }
     }
+}
+
+/// The number over all files of a name of this one.
+fn number(names: &mut Names, of_file: &NameTable, local: u32) -> u32 {
+    names.number(local, |index| of_file.get(index).unwrap_or_default())
 }
 
 fn report_progress(files: &Files, events: u64, bytes: u64) -> PyResult<()> {

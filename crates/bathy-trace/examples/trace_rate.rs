@@ -93,9 +93,9 @@ fn read(
             let words = [
                 event.time_ns,
                 event.offset_bytes,
-                u64::from(event.length_bytes) << 8 | event.op as u64,
-                u64::from(event.volume) << 32 | u64::from(event.osd),
-                u64::from(event.pool) << 32 | u64::from(event.latency_ns),
+                (u64::from(event.length_bytes) << 8) | event.op as u64,
+                (u64::from(event.volume) << 32) | u64::from(event.osd),
+                (u64::from(event.pool) << 32) | u64::from(event.latency_ns),
             ];
             for word in words {
                 hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,6 +1,6 @@
-//! Many I/Os, one column each, in vectors that are reused from batch to batch.
+//! A batch of I/Os as columns, in vectors that are reused from batch to batch.
 
-use crate::event::{IoEvent, Op, UNKNOWN};
+use crate::event::{IoEvent, Op};
 
 /// I/Os as columns of equal length. The readers append to it and never leave the columns unequal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,53 +15,6 @@ pub struct EventBatch {
     latency_ns: Vec<u32>,
 }
 
-/// Columns of a table that was read elsewhere, for [`EventBatch::from_columns`].
-///
-/// A column that is `None` gets the value that means "unknown": time 0, operation read, volume, OSD and pool
-/// [`UNKNOWN`], latency 0.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Columns<'a> {
-    /// Time of issue.
-    pub time_ns: Option<&'a [u64]>,
-    /// First byte; the only column that must be there.
-    pub offset_bytes: &'a [u64],
-    /// Bytes; 4096 when absent.
-    pub length_bytes: Option<&'a [u32]>,
-    /// Numbers of [`Op`].
-    pub op: Option<&'a [u8]>,
-    /// Index of the volume.
-    pub volume: Option<&'a [u32]>,
-    /// OSD number.
-    pub osd: Option<&'a [u32]>,
-    /// Pool number.
-    pub pool: Option<&'a [u32]>,
-    /// Time from issue to completion.
-    pub latency_ns: Option<&'a [u32]>,
-}
-
-/// Why columns do not make a batch.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ColumnError {
-    /// A column has not as many rows as `offset_bytes`.
-    #[error("column {column} has {rows} rows, offset_bytes has {expected}")]
-    Length {
-        /// Name of the column.
-        column: &'static str,
-        /// Its rows.
-        rows: usize,
-        /// Rows of `offset_bytes`.
-        expected: usize,
-    },
-    /// A value that no I/O can have.
-    #[error("row {row}: {reason}")]
-    Value {
-        /// Row, from 0.
-        row: usize,
-        /// What is wrong.
-        reason: &'static str,
-    },
-}
-
 impl EventBatch {
     /// An empty batch.
     pub fn new() -> Self {
@@ -70,65 +23,16 @@ impl EventBatch {
 
     /// An empty batch with room for `events` I/Os.
     pub fn with_capacity(events: usize) -> Self {
-        let mut batch = Self::new();
-        batch.reserve(events);
-        batch
-    }
-
-    /// Makes room for `events` more.
-    pub fn reserve(&mut self, events: usize) {
-        self.time_ns.reserve(events);
-        self.offset_bytes.reserve(events);
-        self.length_bytes.reserve(events);
-        self.op.reserve(events);
-        self.volume.reserve(events);
-        self.osd.reserve(events);
-        self.pool.reserve(events);
-        self.latency_ns.reserve(events);
-    }
-
-    /// A batch from the columns of a table.
-    ///
-    /// # Errors
-    /// When the columns are not equally long, an operation is not 0..=3, a length is 0 or an extent ends
-    /// beyond 2^64.
-    pub fn from_columns(columns: Columns<'_>) -> Result<Self, ColumnError> {
-        let rows = columns.offset_bytes.len();
-        let length_bytes = column("length_bytes", columns.length_bytes, rows, 4096)?;
-        for (row, (&offset, &length)) in columns.offset_bytes.iter().zip(&length_bytes).enumerate() {
-            if length == 0 {
-                return Err(ColumnError::Value {
-                    row,
-                    reason: "the length is 0",
-                });
-            }
-            if offset.checked_add(u64::from(length)).is_none() {
-                return Err(ColumnError::Value {
-                    row,
-                    reason: "the extent ends beyond 2^64",
-                });
-            }
+        Self {
+            time_ns: Vec::with_capacity(events),
+            offset_bytes: Vec::with_capacity(events),
+            length_bytes: Vec::with_capacity(events),
+            op: Vec::with_capacity(events),
+            volume: Vec::with_capacity(events),
+            osd: Vec::with_capacity(events),
+            pool: Vec::with_capacity(events),
+            latency_ns: Vec::with_capacity(events),
         }
-        let op = column("op", columns.op, rows, Op::Read as u8)?
-            .into_iter()
-            .enumerate()
-            .map(|(row, number)| {
-                Op::from_u8(number).ok_or(ColumnError::Value {
-                    row,
-                    reason: "the operation is none of 0, 1, 2 and 3",
-                })
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-        Ok(Self {
-            time_ns: column("time_ns", columns.time_ns, rows, 0)?,
-            offset_bytes: columns.offset_bytes.to_vec(),
-            length_bytes,
-            op,
-            volume: column("volume", columns.volume, rows, UNKNOWN)?,
-            osd: column("osd", columns.osd, rows, UNKNOWN)?,
-            pool: column("pool", columns.pool, rows, UNKNOWN)?,
-            latency_ns: column("latency_ns", columns.latency_ns, rows, 0)?,
-        })
     }
 
     /// Number of I/Os.
@@ -232,23 +136,6 @@ impl EventBatch {
     }
 }
 
-fn column<T: Copy>(
-    name: &'static str,
-    values: Option<&[T]>,
-    rows: usize,
-    missing: T,
-) -> Result<Vec<T>, ColumnError> {
-    match values {
-        None => Ok(vec![missing; rows]),
-        Some(values) if values.len() == rows => Ok(values.to_vec()),
-        Some(values) => Err(ColumnError::Length {
-            column: name,
-            rows: values.len(),
-            expected: rows,
-        }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,49 +159,5 @@ mod tests {
         assert_eq!(batch.iter().collect::<Vec<_>>(), [first, second]);
         batch.clear();
         assert!(batch.is_empty());
-    }
-
-    #[test]
-    fn columns_that_are_missing_are_unknown() {
-        let batch = EventBatch::from_columns(Columns {
-            offset_bytes: &[0, 8192],
-            ..Columns::default()
-        })
-        .unwrap();
-        assert_eq!(batch.get(1), IoEvent::new(Op::Read, 8192, 4096));
-    }
-
-    #[test]
-    fn columns_are_checked() {
-        let offsets: &[u64] = &[0, u64::MAX - 1];
-        let base = Columns {
-            offset_bytes: offsets,
-            ..Columns::default()
-        };
-        let error = |columns| EventBatch::from_columns(columns).unwrap_err().to_string();
-        assert_eq!(
-            error(Columns {
-                op: Some(&[0]),
-                length_bytes: Some(&[1, 1]),
-                ..base
-            }),
-            "column op has 1 rows, offset_bytes has 2"
-        );
-        assert_eq!(
-            error(Columns {
-                op: Some(&[0, 4]),
-                length_bytes: Some(&[1, 1]),
-                ..base
-            }),
-            "row 1: the operation is none of 0, 1, 2 and 3"
-        );
-        assert_eq!(
-            error(Columns {
-                length_bytes: Some(&[0, 1]),
-                ..base
-            }),
-            "row 0: the length is 0"
-        );
-        assert_eq!(error(base), "row 1: the extent ends beyond 2^64");
     }
 }

@@ -1,13 +1,24 @@
-//! The two shapes that most formats have: lines of text and records of one size.
+//! The two kinds of decoder that most formats use: lines of text and binary records of one size.
 
 use memchr::memchr;
 
 use crate::error::Position;
 use crate::input::Window;
 use crate::reader::{Decoder, Fault, Reason, Sink};
+use crate::report::Columns;
 
-/// A format in which each line stands for itself.
+/// A format in which each line can be read by itself.
 pub(crate) trait LineParser: Send {
+    /// Whether the first line of a trace is a header.
+    fn is_header(_first: &[u8]) -> bool {
+        false
+    }
+
+    /// The columns that a header names.
+    fn columns(&self) -> Columns {
+        Columns::default()
+    }
+
     /// Reads one line, without its end.
     fn line(&mut self, line: &[u8], sink: &mut Sink<'_>) -> Result<(), Reason>;
 }
@@ -31,7 +42,7 @@ impl<P: LineParser> Lines<P> {
         }
     }
 
-    /// Parses the whole lines that are available, as many as are wanted.
+    /// Parses the complete lines that are available, until the batch has `events`.
     #[inline]
     fn decode_available(
         &mut self,
@@ -41,25 +52,36 @@ impl<P: LineParser> Lines<P> {
     ) -> Result<(), Fault> {
         let available = window.available();
         let mut at = 0;
-        let mut fault = None;
+        let mut result = Ok(());
         while sink.batch.len() < events {
             let Some(length) = memchr(b'\n', &available[at..]) else {
                 break;
             };
             let line = &available[at..at + length];
             at += length + 1;
-            self.line += 1;
             if self.skipping {
                 self.skipping = false;
+                self.line += 1;
                 continue;
             }
-            if let Err(reason) = self.parser.line(without_return(line), sink) {
-                fault = Some(Fault::record(Position::Line(self.line), reason, line));
+            result = self.parse(line, sink);
+            if result.is_err() {
                 break;
             }
         }
         window.consume(at);
-        fault.map_or(Ok(()), Err)
+        result
+    }
+
+    #[inline]
+    fn parse(&mut self, line: &[u8], sink: &mut Sink<'_>) -> Result<(), Fault> {
+        self.line += 1;
+        let text = line.strip_suffix(b"\r").unwrap_or(line);
+        if self.line == 1 && P::is_header(text) {
+            return Ok(());
+        }
+        let result = self.parser.line(text, sink);
+        result.map_err(|reason| Fault::record(Position::Line(self.line), reason, line))
     }
 
     fn too_long(&mut self, window: &mut Window) -> Result<(), Fault> {
@@ -75,12 +97,11 @@ impl<P: LineParser> Lines<P> {
     }
 }
 
-#[inline]
-fn without_return(line: &[u8]) -> &[u8] {
-    line.strip_suffix(b"\r").unwrap_or(line)
-}
-
 impl<P: LineParser> Decoder for Lines<P> {
+    fn columns(&self) -> Columns {
+        self.parser.columns()
+    }
+
     fn decode(&mut self, window: &mut Window, sink: &mut Sink<'_>, events: usize) -> Result<(), Fault> {
         loop {
             self.decode_available(window, sink, events)?;
@@ -100,15 +121,13 @@ impl<P: LineParser> Decoder for Lines<P> {
         }
         let last = window.available();
         let length = last.len();
-        if length > 0 && !self.skipping {
-            self.line += 1;
-            let result = self.parser.line(without_return(last), sink);
-            let fault = result.map_err(|reason| Fault::record(Position::Line(self.line), reason, last));
-            window.consume(length);
-            return fault;
-        }
+        let result = if length > 0 && !self.skipping {
+            self.parse(last, sink)
+        } else {
+            Ok(())
+        };
         window.consume(length);
-        Ok(())
+        result
     }
 }
 
@@ -168,7 +187,7 @@ impl<P: RecordParser<BYTES>, const BYTES: usize> Decoder for Records<P, BYTES> {
                         window.consume(bytes);
                         Err(Fault::Lost {
                             position,
-                            reason: "the last record is cut",
+                            reason: "the last record is truncated",
                         })
                     }
                 };
@@ -177,7 +196,13 @@ impl<P: RecordParser<BYTES>, const BYTES: usize> Decoder for Records<P, BYTES> {
     }
 }
 
-/// A binary record as it may be shown to a human.
+/// `N` bytes of a record from `at` on.
+#[inline]
+pub(crate) fn bytes_at<const N: usize>(record: &[u8], at: usize) -> [u8; N] {
+    record[at..at + N].try_into().expect("a slice of N bytes")
+}
+
+/// The start of a binary record for a message.
 pub(crate) fn hex(record: &[u8]) -> String {
     use std::fmt::Write;
     record.iter().take(40).fold(String::new(), |mut text, byte| {

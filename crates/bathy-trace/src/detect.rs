@@ -1,4 +1,4 @@
-//! Which format is it? Content is asked first, from the surest sign to the weakest; the name decides where the
+//! Detection of the format. Content is tested first, from the surest sign to the weakest; the name decides where the
 //! content has no sign (bare numbers in binary).
 
 use std::path::Path;
@@ -14,7 +14,7 @@ type LineTest = fn(&[u8]) -> bool;
 /// Lines of a text that must agree.
 const LINES: usize = 20;
 
-/// The format of a trace that starts with `head`, or `None` when neither content nor name tells it.
+/// The format of a trace that starts with `head`, or `None` when neither content nor name shows it.
 pub(crate) fn detect(path: &Path, head: &[u8]) -> Option<Format> {
     by_magic(head).or_else(|| by_name(path)).or_else(|| {
         if is_text(head) {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn similar_texts_are_told_apart() {
+    fn similar_texts_are_distinguished() {
         assert_eq!(
             of("x", b"419,W,8792731648,16384,1577808144360767\n"),
             Some(Format::Alibaba)

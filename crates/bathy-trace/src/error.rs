@@ -1,4 +1,4 @@
-//! What can go wrong between a file and its events.
+//! The errors of reading a trace, with file and position.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub struct BadRecord {
     pub position: Position,
     /// What is wrong with it.
     pub reason: &'static str,
-    /// How it begins, with control characters escaped; at most 80 characters of it.
+    /// How it begins, in printable ASCII with all else escaped; at most 80 characters.
     pub excerpt: String,
 }
 
@@ -55,14 +55,14 @@ pub enum TraceError {
         /// The failure.
         source: std::io::Error,
     },
-    /// Neither the name nor the content tells the format.
-    #[error("{path}: the format of this trace is not known; name it ({known})", path = path.display(), known = Format::known())]
+    /// The format is not recognised from name or content.
+    #[error("{path}: the trace format is not recognised; it must be given, one of {known}", path = path.display(), known = Format::known())]
     UnknownFormat {
         /// The file.
         path: PathBuf,
     },
     /// A name that is no format.
-    #[error("no trace format is called {name:?}; known are {known}", known = Format::known())]
+    #[error("trace format must be one of {known} (got {name:?})", known = Format::known())]
     FormatName {
         /// The name.
         name: String,
@@ -77,7 +77,7 @@ pub enum TraceError {
         /// What is wrong.
         reason: String,
     },
-    /// A bad record, when the reader was told to stop at one.
+    /// A bad record, with [`OnBadRecord::Stop`](crate::OnBadRecord::Stop).
     #[error("{path}: {record}", path = path.display())]
     BadRecord {
         /// The file.
@@ -85,20 +85,20 @@ pub enum TraceError {
         /// The record.
         record: BadRecord,
     },
-    /// An option has a value that cannot be used.
+    /// An option is outside its range.
     #[error("{0}")]
     Option(&'static str),
 }
 
-/// The start of a record as it may be shown to a human.
+/// The start of a record for a message. What is not printable ASCII is escaped: a file may hold anything, and a terminal
+/// obeys it.
 pub(crate) fn excerpt(record: &[u8]) -> String {
     const CHARACTERS_MAX: usize = 80;
-    let head = &record[..record.len().min(CHARACTERS_MAX)];
-    let text = String::from_utf8_lossy(head);
-    text.chars()
-        .flat_map(char::escape_debug)
+    let escaped = record
+        .iter()
         .take(CHARACTERS_MAX)
-        .collect()
+        .flat_map(|byte| byte.escape_ascii());
+    escaped.take(CHARACTERS_MAX).map(char::from).collect()
 }
 
 #[cfg(test)]
@@ -107,9 +107,15 @@ mod tests {
 
     #[test]
     fn an_excerpt_is_short_and_printable() {
-        assert_eq!(excerpt(b"a\tb\x00\xff"), "a\\tb\\0\u{fffd}");
+        assert_eq!(excerpt(b"a\tb\x00\xff"), r"a\tb\x00\xff");
         assert_eq!(excerpt(&[b'x'; 500]).len(), 80);
-        assert!(excerpt(&[0x1b; 500]).chars().all(|c| !c.is_control()));
+        let all: Vec<u8> = (0..=255).collect();
+        let parts = all.chunks(16).map(excerpt);
+        assert!(
+            parts
+                .into_iter()
+                .all(|part| part.len() <= 80 && part.chars().all(|c| matches!(c, ' '..='~')))
+        );
     }
 
     #[test]

@@ -5,19 +5,8 @@ use std::str::FromStr;
 
 use crate::error::TraceError;
 
-/// What the times of a trace count from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TimeBase {
-    /// Nanoseconds since 1970-01-01 UTC.
-    Unix,
-    /// Nanoseconds since a start that the trace does not tell.
-    Relative,
-    /// There is no time: 0 throughout.
-    None,
-}
-
 macro_rules! formats {
-    ($($(#[$doc:meta])* $variant:ident, $name:literal, $base:ident;)+) => {
+    ($($(#[$doc:meta])* $variant:ident, $name:literal;)+) => {
         /// A trace format that can be read.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Format {
@@ -34,60 +23,54 @@ macro_rules! formats {
                     $(Self::$variant => $name,)+
                 }
             }
-
-            /// What the times of its events count from.
-            pub fn time_base(self) -> TimeBase {
-                match self {
-                    $(Self::$variant => TimeBase::$base,)+
-                }
-            }
         }
     };
 }
 
 formats! {
     /// Ceph `dump_historic_ops` and its relatives, JSON.
-    OpHistory, "op-history", Unix;
+    OpHistory, "op-history";
     /// Ceph OSD log at `debug_osd` 15: `log_op_stats` lines.
-    OsdLog, "osd-log", Unix;
+    OsdLog, "osd-log";
     /// Ceph OSD log at `debug_ms` 1: `osd_op` and `osd_op_reply` messages.
-    OsdMessages, "osd-messages", Unix;
+    OsdMessages, "osd-messages";
     /// Text of `blkparse`.
-    Blkparse, "blkparse", Relative;
+    Blkparse, "blkparse";
     /// Binary of `blktrace`, per CPU or merged.
-    Blktrace, "blktrace", Relative;
+    Blktrace, "blktrace";
     /// fio iolog version 2.
-    FioV2, "fio-v2", Relative;
+    FioV2, "fio-v2";
     /// fio iolog version 3.
-    FioV3, "fio-v3", Relative;
+    FioV3, "fio-v3";
     /// Virtual SCSI commands, version 1.
-    Vscsi1, "vscsi1", Relative;
+    Vscsi1, "vscsi1";
     /// Virtual SCSI commands, version 2.
-    Vscsi2, "vscsi2", Relative;
+    Vscsi2, "vscsi2";
     /// `oracleGeneral` of `libCacheSim`.
-    OracleGeneral, "oracle-general", Relative;
+    OracleGeneral, "oracle-general";
     /// MSR Cambridge CSV (SNIA IOTTA).
-    Msr, "msr", Unix;
+    Msr, "msr";
     /// Storage Performance Council text.
-    Spc, "spc", Relative;
+    Spc, "spc";
     /// Alibaba Cloud block traces CSV.
-    Alibaba, "alibaba", Unix;
+    Alibaba, "alibaba";
     /// Tencent Cloud block storage CSV.
-    Tencent, "tencent", Unix;
+    Tencent, "tencent";
     /// ARC `.lis`.
-    Arc, "arc", None;
+    Arc, "arc";
     /// One block number a line, as the LIRS authors use.
-    Lirs, "lirs", None;
+    Lirs, "lirs";
     /// Little-endian u32 block numbers (the `CloudPhysics` traces of Caffeine).
-    RawU32, "raw-u32", None;
-    /// Our own CSV with a header.
-    Csv, "csv", Unix;
+    RawU32, "raw-u32";
+    /// CSV with a header that names the columns.
+    Csv, "csv";
 }
 
 impl Format {
-    /// True when events have times.
+    /// True when events have times. They count from the Unix epoch in the Ceph formats, `msr`, `alibaba` and `tencent`,
+    /// as the writer chose in `csv`, and from the start of the trace or of the machine in the others.
     pub fn has_time(self) -> bool {
-        self.time_base() != TimeBase::None
+        !matches!(self, Self::Arc | Self::Lirs | Self::RawU32)
     }
 
     /// All names, for messages.

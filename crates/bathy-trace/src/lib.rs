@@ -14,7 +14,7 @@
 //! # Ok::<(), bathy_trace::TraceError>(())
 //! ```
 //!
-//! All readers stream: memory is bounded by [`OpenOptions::record_bytes_max`], [`OpenOptions::names_max`] and the
+//! Limits: all readers stream; memory is bounded by [`OpenOptions::record_bytes_max`], [`OpenOptions::names_max`] and the
 //! decompressor's window, whatever the size or content of the trace. No input makes a reader panic.
 
 mod batch;
@@ -34,12 +34,12 @@ mod report;
 mod testing;
 mod text;
 
-pub use batch::{ColumnError, Columns, EventBatch};
+pub use batch::EventBatch;
 pub use error::{BadRecord, Position, TraceError};
-pub use event::{IoEvent, Op, UNKNOWN};
-pub use format::{Format, TimeBase};
+pub use event::{IoEvent, MOST_REQUEST_BYTES, Op, UNKNOWN};
+pub use format::Format;
 pub use names::{NameTable, NameTables};
-pub use open::{detect_format, open, open_bytes};
+pub use open::{open, open_bytes};
 pub use options::{BlockStage, OnBadRecord, OpenOptions, OtherObjects};
 pub use reader::TraceReader;
-pub use report::{FIRST_ERRORS_MAX, ReadReport};
+pub use report::{Columns, FIRST_ERRORS_MAX, ReadReport};

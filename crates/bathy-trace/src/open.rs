@@ -22,11 +22,11 @@ const BLOCK_BYTES_DEFAULT: u32 = 4096;
 
 /// Opens a trace. Compressed files (gzip, xz, zstd) are decompressed on the way, whatever their name.
 ///
-/// Without a `format`, content and name tell it.
+/// Without a `format` it is detected from content and name.
 ///
 /// # Errors
-/// When the file cannot be opened, its format is not recognised, its head is not that of the format, or an option
-/// makes no sense.
+/// When the file cannot be opened, its format is not recognised, its head is not that of the format, or an option is
+/// outside its range.
 pub fn open(
     path: impl AsRef<Path>,
     format: Option<Format>,
@@ -55,15 +55,6 @@ pub fn open_bytes(
         source,
     })?;
     open_from(path, input, format, options)
-}
-
-/// The format of a trace by content and name, without reading more than its head.
-///
-/// # Errors
-/// When the file cannot be read or its format is not recognised.
-pub fn detect_format(path: impl AsRef<Path>) -> Result<Format, TraceError> {
-    let path = path.as_ref();
-    open(path, None, &OpenOptions::default()).map(|reader| reader.format())
 }
 
 fn open_from(
@@ -140,8 +131,8 @@ impl Opening<'_> {
             }
             Format::Msr => self.lines(cloud::Msr::new()),
             Format::Spc => self.lines(spc::Spc),
-            Format::Alibaba => self.lines(cloud::Alibaba::new()),
-            Format::Tencent => self.lines(cloud::Tencent::new()),
+            Format::Alibaba => self.lines(cloud::Alibaba),
+            Format::Tencent => self.lines(cloud::Tencent),
             Format::Arc => self.lines(blocks::Arc { block_bytes }),
             Format::Lirs => self.lines(blocks::Lirs { block_bytes }),
             Format::RawU32 => self.records(raw_u32::RawU32 { block_bytes }),
@@ -153,7 +144,7 @@ impl Opening<'_> {
         })
     }
 
-    /// The OSD that the file is from, as far as options or the name say it.
+    /// The OSD that the file is from, by option or file name, or [`UNKNOWN`].
     fn osd(&self) -> u32 {
         self.options
             .osd
@@ -213,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_files_tell_the_osd() {
+    fn file_names_give_the_osd() {
         for (name, osd) in [
             ("/var/log/ceph/ceph-osd.3.log", Some(3)),
             ("osd.12.json.gz", Some(12)),

@@ -1,4 +1,4 @@
-//! Choices that a reader is opened with.
+//! The options of a reader.
 
 use crate::error::TraceError;
 
@@ -24,7 +24,7 @@ pub enum BlockStage {
     Complete,
 }
 
-/// What becomes of RADOS objects that are not RBD data.
+/// How RADOS objects that are not RBD data are read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OtherObjects {
     /// Each object gets a place in a volume of its kind, `cephfs` or `other`, by a hash of its name: right for
@@ -36,7 +36,7 @@ pub enum OtherObjects {
     Ignore,
 }
 
-/// Choices that a reader is opened with. [`OpenOptions::default`] suits every format.
+/// The options of a reader. [`OpenOptions::default`] suits every format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenOptions {
     /// What to do at a bad record.
@@ -52,12 +52,12 @@ pub struct OpenOptions {
     pub block_bytes: Option<u32>,
     /// Stage of blktrace and blkparse.
     pub block_stage: BlockStage,
-    /// OSD that the file is from, if the file itself does not say it. Otherwise a name like `ceph-osd.3.log`
+    /// OSD that the file is from, if the file does not contain it. Otherwise a name like `ceph-osd.3.log`
     /// or `osd.3.json` is used.
     pub osd: Option<u32>,
     /// Longest line or record; a longer one is bad. Default 1 MiB. Bounds the memory of a reader.
     pub record_bytes_max: usize,
-    /// Most volumes (and pools) that are told apart; a record with one more is bad. Default 2^20.
+    /// Most volumes (and pools); a record with one more is bad. Default 2^20.
     pub names_max: usize,
 }
 
@@ -88,7 +88,7 @@ impl OpenOptions {
             ));
         }
         if self.block_bytes == Some(0) {
-            return Err(TraceError::Option("block_bytes must not be 0"));
+            return Err(TraceError::Option("block_bytes must be at least 1 (got 0)"));
         }
         if !(256..=1 << 28).contains(&self.record_bytes_max) {
             return Err(TraceError::Option(

@@ -1,23 +1,23 @@
-//! The reader that every format shares: batches, counts, and what happens at a bad record.
+//! The reader that every format shares: batches, counts, bad records.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::batch::EventBatch;
 use crate::error::{BadRecord, Position, TraceError, excerpt};
-use crate::event::IoEvent;
+use crate::event::{IoEvent, MOST_REQUEST_BYTES, Op};
 use crate::format::Format;
 use crate::input::Window;
 use crate::names::NameTables;
 use crate::options::{OnBadRecord, OpenOptions};
-use crate::report::ReadReport;
+use crate::report::{Columns, ReadReport};
 
 /// A trace that is read batch by batch, in bounded memory.
 pub trait TraceReader {
     /// Replaces the content of `out` by the next I/Os and returns their number; 0 at the end of the trace.
     ///
     /// # Errors
-    /// When the file cannot be read on or, if so told, at a bad record. All I/Os before the error have been
+    /// When reading fails or, with [`OnBadRecord::Stop`], at a bad record. All I/Os before the error have been
     /// delivered by then. After an error the reader is at its end.
     fn next_batch(&mut self, out: &mut EventBatch) -> Result<usize, TraceError>;
 
@@ -37,7 +37,7 @@ pub trait TraceReader {
 /// Why a record was refused: a sentence without the position.
 pub(crate) type Reason = &'static str;
 
-/// What a decoder writes to.
+/// The output of a decoder.
 pub(crate) struct Sink<'a> {
     pub(crate) batch: &'a mut EventBatch,
     pub(crate) names: &'a mut NameTables,
@@ -46,25 +46,32 @@ pub(crate) struct Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// Appends an I/O of `length_bytes`, which need not fit the event's own field. An I/O of 0 bytes is ignored.
+    /// Appends an I/O of `length_bytes`. A format in which an I/O of 0 bytes means something ignores it before.
     #[inline]
     pub(crate) fn push(&mut self, event: IoEvent, length_bytes: u64) -> Result<(), Reason> {
         if length_bytes == 0 {
-            self.report.records_ignored += 1;
-            return Ok(());
+            return Err("the length is 0");
         }
+        if length_bytes > MOST_REQUEST_BYTES && matches!(event.op, Op::Read | Op::Write) {
+            return Err("the length is more than 256 MiB, the most that one request moves");
+        }
+        let Ok(length) = u32::try_from(length_bytes) else {
+            return Err("the length is 4 GiB or more");
+        };
         if event.offset_bytes.checked_add(length_bytes).is_none() {
             return Err("the extent ends beyond 2^64");
         }
-        let length = u32::try_from(length_bytes).unwrap_or_else(|_| {
-            self.report.lengths_clamped += 1;
-            u32::MAX
-        });
         self.batch.push(IoEvent {
             length_bytes: length,
             ..event
         });
         Ok(())
+    }
+
+    /// Notes how far into an object an I/O reaches.
+    #[inline]
+    pub(crate) fn note_object_end(&mut self, end_bytes: u64) {
+        self.report.object_end_bytes = self.report.object_end_bytes.max(end_bytes);
     }
 
     /// Counts a record that is well formed and carries no I/O.
@@ -92,17 +99,17 @@ impl Sink<'_> {
     }
 }
 
-/// Why a decoder came back before the batch was full.
+/// Why a decoder stopped before the batch was full.
 pub(crate) enum Fault {
-    /// The record is bad and consumed: decoding can go on behind it.
+    /// The record is bad and consumed: decoding can continue after it.
     Record {
         position: Position,
         reason: Reason,
         excerpt: String,
     },
-    /// The record is bad and nothing behind it can be found: the trace ends here, whatever the policy.
+    /// The record is bad and no record after it can be found: the trace ends here, also with [`OnBadRecord::Skip`].
     Lost { position: Position, reason: Reason },
-    /// The bytes themselves cannot be had.
+    /// The bytes cannot be read.
     Io(io::Error),
 }
 
@@ -124,12 +131,17 @@ impl From<io::Error> for Fault {
 
 /// Turns bytes into events.
 pub(crate) trait Decoder: Send {
+    /// The columns that a header names.
+    fn columns(&self) -> Columns {
+        Columns::default()
+    }
+
     /// Decodes until the sink's batch has at least `events` or the window is at its end, which is `Ok` in both
     /// cases.
     fn decode(&mut self, window: &mut Window, sink: &mut Sink<'_>, events: usize) -> Result<(), Fault>;
 }
 
-/// A decoder, its input and its accounts.
+/// A decoder, its input and its counts.
 pub(crate) struct Reader<D> {
     path: PathBuf,
     format: Format,
@@ -159,6 +171,7 @@ impl<D: Decoder> Reader<D> {
             format,
             report: ReadReport {
                 file_bytes: window.file_bytes(),
+                columns: decoder.columns(),
                 ..ReadReport::default()
             },
             window,
@@ -231,7 +244,7 @@ impl<D: Decoder> Reader<D> {
                     if damaged && self.on_bad_record == OnBadRecord::Skip {
                         let position = Position::Byte(self.window.offset());
                         let excerpt = excerpt(source.to_string().as_bytes());
-                        let reason = "the compressed data is damaged or cut from here on";
+                        let reason = "the compressed data is damaged or truncated from here on";
                         self.report.add_bad_record(BadRecord {
                             position,
                             reason,

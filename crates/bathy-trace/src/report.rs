@@ -1,29 +1,42 @@
-//! What a reader has to say about its own reading.
+//! The counts of a reading: I/Os, ignored and bad records, time range, bytes.
 
 use crate::error::BadRecord;
 
 /// Bad records that a report describes; those after them are only counted.
 pub const FIRST_ERRORS_MAX: usize = 10;
 
+/// Columns of each kind that [`Columns`] names at most.
+pub(crate) const MOST_COLUMNS: usize = 32;
+
+/// The columns of a trace with a header, as it spells them, escaped and cut.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Columns {
+    /// What is read.
+    pub used: Vec<String>,
+    /// What is not known and not looked at.
+    pub ignored: Vec<String>,
+}
+
 /// Counts of a reading, up to the last batch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadReport {
     /// I/Os delivered.
     pub events: u64,
-    /// Records that are well formed but carry no I/O: comments, metadata, other stages of the same I/O,
-    /// transfers of 0 bytes.
+    /// Records that are well formed but carry no I/O: comments, metadata, other stages of the same I/O, flushes.
     pub records_ignored: u64,
     /// Records that are not well formed and were left out.
     pub records_bad: u64,
     /// The first of them, at most [`FIRST_ERRORS_MAX`].
     pub first_errors: Vec<BadRecord>,
-    /// I/Os longer than `u32::MAX` bytes (only trims are, in practice), delivered with that length.
-    pub lengths_clamped: u64,
     /// Earliest and latest time of issue; `None` before the first I/O or when the format has no time.
     pub time_ns_range: Option<(u64, u64)>,
     /// I/Os that are earlier than the one before them: more than a few mean that the trace is not in order
     /// of time, as an op history sorted by duration is not.
     pub events_out_of_order: u64,
+    /// The columns of a trace with a header.
+    pub columns: Columns,
+    /// How far the farthest I/O reaches into its RBD data object; 0 where the trace has none. No object is smaller.
+    pub object_end_bytes: u64,
     /// Bytes of the trace that have been read, after decompression.
     pub bytes_read: u64,
     /// Bytes of the file that have been read, before decompression.
@@ -33,20 +46,9 @@ pub struct ReadReport {
 }
 
 impl ReadReport {
-    /// Seconds between the earliest and the latest I/O.
-    pub fn span_seconds(&self) -> f64 {
-        self.time_ns_range
-            .map_or(0.0, |(first, last)| (last - first) as f64 / 1e9)
-    }
-
-    /// True when `bad` is to be described and not only counted.
-    pub(crate) fn wants_description(&self) -> bool {
-        self.first_errors.len() < FIRST_ERRORS_MAX
-    }
-
     pub(crate) fn add_bad_record(&mut self, bad: BadRecord) {
         self.records_bad += 1;
-        if self.wants_description() {
+        if self.first_errors.len() < FIRST_ERRORS_MAX {
             self.first_errors.push(bad);
         }
     }
@@ -99,6 +101,5 @@ mod tests {
         report.add_times(&[4, 9], &mut last);
         assert_eq!(report.time_ns_range, Some((4, 9)));
         assert_eq!(report.events_out_of_order, 2);
-        assert!((report.span_seconds() - 5e-9).abs() < 1e-18);
     }
 }

@@ -19,9 +19,9 @@ pub(crate) fn hex_of(field: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 16 {
         return None;
     }
-    digits
-        .iter()
-        .try_fold(0, |value, &digit| Some(value << 4 | u64::from(hex_digit(digit)?)))
+    digits.iter().try_fold(0, |value, &digit| {
+        Some((value << 4) | u64::from(hex_digit(digit)?))
+    })
 }
 
 fn hex_digit(digit: u8) -> Option<u8> {

@@ -149,7 +149,7 @@ fn mutated_samples_do_no_harm() {
     let mut tallies = BTreeMap::<Format, Tally>::new();
     for (index, (format, sample)) in samples.iter().enumerate() {
         for case in 0..cases {
-            let mut random = Random(seed ^ (index as u64) << 32 ^ case);
+            let mut random = Random(seed ^ ((index as u64) << 32) ^ case);
             // Whole samples are slow to read; damage near the start is as instructive.
             let mut bytes = sample[..sample.len().min(8 << 10)].to_vec();
             let other = &samples[random.below(samples.len())].1;

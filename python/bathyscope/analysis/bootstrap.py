@@ -4,13 +4,13 @@ The textbook bootstrap of a median is wrong exactly where benchmarks live. With 
 leave [min, max], and that range holds the true median with probability 1 − 2^(1−n) only: 75 % at n = 3,
 not 95 %. By simulation (see the tests) its coverage is 75 % at n = 3, 87 % at n = 7 and 94 % at n = 10.
 Student's t interval keeps 95 % at n = 3 when the noise is roughly normal on a logarithmic scale, but
-loses it for skewed noise at n ≥ 10, where it tells of the mean rather than of the median.
+loses it for skewed noise at n ≥ 10, where it is an interval of the mean rather than of the median.
 
 So an interval here is the bootstrap's, widened to Student's where that reaches further. The union keeps
 at least 93 % for normal, log-normal, heavy-tailed (t, 3 degrees of freedom), exponential and two-level
 noise at n = 3 … 20. It is honest rather than narrow: at n = 3 it is wide. One repeat gives no interval.
 
-All intervals tell of the variation between the repeats of one run. What differs between two runs without
+All intervals are of the variation between the repeats of one run. What differs between two runs without
 anybody having changed it (placement, age of the store, temperature) is not in them.
 
 References: Efron & Tibshirani, An Introduction to the Bootstrap (1993), ch. 13; Student, Biometrika 6
@@ -28,11 +28,12 @@ import numpy.typing as npt
 from scipy import special
 
 from bathyscope.analysis.columns import Floats
-from bathyscope.records.finding import Figure
+from bathyscope.records.figure import Figure
 
 CONFIDENCE = 0.95
 _RESAMPLES = 2000
 _SEED = 20230823
+_BLOCKS_MIN = 5
 _QUANTILES = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 
 
@@ -86,8 +87,13 @@ def student_interval(values: Floats) -> tuple[float, float]:
     logarithmic = bool(np.all(values > 0))
     scale = np.log(values) if logarithmic else values
     half = float(_t_quantile(values.size - 1) * scale.std(ddof=1) / np.sqrt(values.size))
+    return _ends(float(scale.mean()), half, logarithmic=logarithmic)
+
+
+def _ends(centre: float, half: float, *, logarithmic: bool) -> tuple[float, float]:
+    """Return both ends of an interval, of logarithms as of the values themselves."""
     # Two wildly different repeats give an interval beyond any float: it is then no interval but a shrug.
-    ends = np.array([scale.mean() - half, scale.mean() + half])
+    ends = np.array([centre - half, centre + half])
     low, high = np.exp(np.clip(ends, -700.0, 700.0)) if logarithmic else ends
     return float(low), float(high)
 
@@ -105,15 +111,7 @@ def ratio(
     if a.size == 0 or b.size == 0:
         return Contrast(Estimate(None), None)
     x, y = at if at is not None else (float(np.median(a)), float(np.median(b)))
-    value = y / x
-    samples = min(a.size, b.size)
-    if samples < 2:
-        return Contrast(Estimate(value, samples=samples), None)
-    low, high = np.quantile(_resampled_medians(b, stream=1) / _resampled_medians(a), _QUANTILES)
-    centre, half, p_value = _welch(np.log(a), np.log(b))
-    w_low, w_high = np.exp(np.clip([centre - half, centre + half], -700.0, 700.0))
-    estimate = Estimate(value, float(min(low, w_low, value)), float(max(high, w_high, value)), samples)
-    return Contrast(estimate, p_value)
+    return _contrast(a, b, y / x, logarithmic=True)
 
 
 def difference(below: Sequence[float] | Floats, above: Sequence[float] | Floats) -> Contrast:
@@ -121,29 +119,34 @@ def difference(below: Sequence[float] | Floats, above: Sequence[float] | Floats)
     a, b = clean(below), clean(above)
     if a.size == 0 or b.size == 0:
         return Contrast(Estimate(None), None)
-    value = float(np.median(b) - np.median(a))
+    return _contrast(a, b, float(np.median(b) - np.median(a)), logarithmic=False)
+
+
+def _contrast(a: Floats, b: Floats, value: float, *, logarithmic: bool) -> Contrast:
+    """Return `value` with its interval, which always holds it, and the p-value: of a ratio, or of a difference."""
     samples = min(a.size, b.size)
     if samples < 2:
         return Contrast(Estimate(value, samples=samples), None)
-    low, high = np.quantile(_resampled_medians(b, stream=1) - _resampled_medians(a), _QUANTILES)
-    centre, half, p_value = _welch(a, b)
-    estimate = Estimate(value, min(low, centre - half, value), max(high, centre + half, value), samples)
-    return Contrast(estimate, p_value)
+    below, above = _resampled_medians(a), _resampled_medians(b, stream=1)
+    low, high = np.quantile(above / below if logarithmic else above - below, _QUANTILES)
+    centre, half, p_value = _welch(np.log(a), np.log(b)) if logarithmic else _welch(a, b)
+    w_low, w_high = _ends(centre, half, logarithmic=logarithmic)
+    return Contrast(Estimate(value, float(min(low, w_low, value)), float(max(high, w_high, value)), samples), p_value)
 
 
-def within_repeat(values: Sequence[float] | Floats, *, blocks_min: int = 5) -> Estimate:
+def within_repeat(values: Sequence[float] | Floats) -> Estimate:
     """Return the mean of one repeat's time series with an interval from its own variation in time.
 
     The series is cut into up to ten blocks, whose means are nearly independent even when neighbouring
     seconds are not (batch means; Law, Simulation Modeling and Analysis, ch. 9); Student's interval over the
     block means follows. It knows nothing of the variation between repeats, so it is a lower bound of what
-    a second repeat may show. Fewer than `blocks_min` values give no interval.
+    a second repeat may show. Fewer than five values give no interval.
     """
     data = clean(values)
     if data.size == 0:
         return Estimate(None)
     value = float(data.mean())
-    if data.size < blocks_min:
+    if data.size < _BLOCKS_MIN:
         return Estimate(value, samples=1)
     blocks = np.array([part.mean() for part in np.array_split(data, min(10, data.size))])
     low, high = student_interval(blocks)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from bathyscope.records import RECORDS_BY_TABLE, schema_of
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 Tables = Mapping[str, pa.Table]
 
 
@@ -36,6 +37,11 @@ def floats(table: pa.Table, column: str) -> Floats:
     """Return a column as float64, shape (rows,); nulls become NaN."""
     array = table.column(column).cast(pa.float64()).combine_chunks()
     return np.asarray(array.to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def ints(table: pa.Table, column: str) -> Ints:
+    """Return a column without nulls as int64, shape (rows,)."""
+    return np.asarray(table.column(column).combine_chunks().to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def strings(table: pa.Table, column: str) -> list[str]:
@@ -58,8 +64,7 @@ def where(table: pa.Table, **equal: Any) -> pa.Table:
 
 def total(table: pa.Table, column: str) -> float:
     """Return the sum of a column, 0 when it is empty."""
-    value = pc.sum(table.column(column)).as_py()
-    return float(value) if value is not None else 0.0
+    return float(pc.sum(table.column(column), min_count=0).as_py())
 
 
 def sums_by(table: pa.Table, key: str, *columns: str) -> tuple[list[str], list[Floats]]:
@@ -75,20 +80,8 @@ def by_step(table: pa.Table) -> dict[int, pa.Table]:
     table = table.filter(pc.is_valid(table.column("step_index")))
     if table.num_rows == 0:
         return {}
-    index = table.column("step_index").combine_chunks().to_numpy(zero_copy_only=False)
-    if np.any(np.diff(index) < 0):
-        order = np.argsort(index, kind="stable")
-        table, index = table.take(order), index[order]
+    table = table.sort_by("step_index")
+    index = ints(table, "step_index")
     steps, starts = np.unique(index, return_index=True)
     ends = np.append(starts[1:], len(index))
     return {int(s): table.slice(int(a), int(b - a)) for s, a, b in zip(steps, starts, ends, strict=True)}
-
-
-def split_by_step(tables: Tables) -> dict[int, dict[str, pa.Table]]:
-    """Return, per step, every table that has rows of it."""
-    steps: dict[int, dict[str, pa.Table]] = {}
-    for name, table in tables.items():
-        if "step_index" in table.column_names:
-            for step, rows in by_step(table).items():
-                steps.setdefault(step, {})[name] = rows
-    return steps

@@ -1,7 +1,7 @@
-"""Two runs compared step by step: faster, slower, or cannot tell.
+"""Two runs compared step by step: faster, slower or inconclusive.
 
-Only steps with the same key, and the same working set and claim on caches, are compared. A step is called
-faster or slower when three things hold:
+Only steps with the same key that measured the same thing are compared: see `differences`, which also lists everything
+else that is not the same in both runs. A step is called faster or slower when three things hold:
 
 1. Its 95 % interval excludes "no change". The interval is of the ratio of medians (see `bootstrap.ratio`). A
    plain bootstrap calls 10 % of A/A comparisons different at three repeats; with Welch's interval on logarithms
@@ -18,18 +18,19 @@ without a cause that you changed (placement of data, age of the store): repeat t
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from bathyscope.analysis import bootstrap, latency
-from bathyscope.analysis.bootstrap import Contrast
-from bathyscope.analysis.columns import Tables, split_by_step, table_of, where
+from bathyscope.analysis.columns import Tables, table_of
+from bathyscope.analysis.differences import Facts, differences, joined, obstacle, step_differences
 from bathyscope.analysis.step_figures import StepFigures, figures
+from bathyscope.analysis.windows import Windows
 from bathyscope.errors import AnalysisError, UsageError
 from bathyscope.records import Run, Step, from_table
-from bathyscope.records.finding import CompareFinding, Figure, StepEffect
-from bathyscope.units import format_bytes, format_percent
+from bathyscope.records.figure import Figure
+from bathyscope.records.finding import CompareFinding, Difference, StepEffect
+from bathyscope.units import format_percent
 
 Metric = Literal["iops", "latency", "p99"]
 METRICS: tuple[Metric, ...] = ("iops", "latency", "p99")
@@ -39,12 +40,9 @@ REPEATS_MIN = 3
 ONLY_IN_A = "only in A"
 ONLY_IN_B = "only in B"
 
-_UNITS: Mapping[str, str] = {"iops": "1/s", "latency": "ns", "p99": "ns"}
-# Our own pools and images carry the run's id; without it they are the same thing in both runs.
-_RUN_PART = re.compile(r"bathy-[0-9A-Za-z]+")
-_OSD = re.compile(r"osd\.[0-9]+")
-# What differs between any two moments of the same machine explains nothing.
-_VARYING = re.compile(r"loadavg|memory_available|latency_ms|^pgs active\+clean$")
+_METRIC_WORDS: Mapping[str, str] = {"iops": "IOPS", "latency": "mean latency", "p99": "p99 latency"}
+# Differences that a headline names; the others are counted.
+_NAMED_MAX = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,35 +54,24 @@ class _Side:
     reason: str | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Rule:
-    """How a call is made: on which metric, from which change on, and among how many comparisons."""
-
-    metric: Metric
-    threshold: float
-    comparisons: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Pair:
-    step_key: str
-    a: Figure
-    b: Figure
-    contrast: Contrast
-    obstacle: str | None
-
-
 def compare(
-    tables_a: Tables, tables_b: Tables, *, metric: Metric = "iops", threshold: float = THRESHOLD
+    tables_a: Tables,
+    tables_b: Tables,
+    *,
+    metric: Metric = "iops",
+    threshold: float = THRESHOLD,
+    recorded: tuple[Facts, Facts] = ({}, {}),
 ) -> CompareFinding:
     """Return what changed from run A to run B. `threshold` is the least change that counts, as a ratio.
+
+    `recorded` are the facts of both runs that are in none of their tables (`differences.recorded_facts`).
 
     Raises UsageError for an unknown metric or threshold, AnalysisError when the runs have no step in common.
     """
     if metric not in METRICS:
-        raise UsageError(f"'{metric}' is not a metric", hint=f"choose one of {', '.join(METRICS)}")
+        raise UsageError(f"metric must be one of {', '.join(METRICS)} (got '{metric}')")
     if not 0 <= threshold < 1:
-        raise UsageError(f"a threshold of {threshold} is not a share", hint="write 5% or 0.05")
+        raise UsageError(f"threshold must be at least 0 and below 1 (got {threshold})")
     sides_a, sides_b = _sides(tables_a), _sides(tables_b)
     common = [key for key in sides_a if key in sides_b]
     if not common:
@@ -92,20 +79,35 @@ def compare(
             "the two runs have no step in common: nothing can be compared",
             hint="compare runs of the same plan on the same device classes",
         )
-    pairs = [_pair(key, sides_a[key], sides_b[key], metric) for key in common]
-    adjusted = bootstrap.false_discovery_rate([None if p.obstacle else p.contrast.p_value for p in pairs])
-    rule = _Rule(metric, threshold, sum(value is not None for value in adjusted))
-    effects = tuple(_effect(pair, q, rule) for pair, q in zip(pairs, adjusted, strict=True))
+    of_runs = differences(tables_a, tables_b, recorded)
+    of_steps = {key: step_differences(sides_a[key].step, sides_b[key].step) for key in common}
+    forbidden = obstacle(of_runs)
+    found = [_effect((sides_a[key], sides_b[key]), metric, forbidden or obstacle(of_steps[key])) for key in common]
+    adjusted = bootstrap.false_discovery_rate([p_value for _, p_value in found])
+    comparisons = sum(value is not None for value in adjusted)
+    effects = tuple(
+        effect if effect.reason else _judged(effect, value, threshold, comparisons)
+        for (effect, _), value in zip(found, adjusted, strict=True)
+    )
     missing = tuple((key, ONLY_IN_A) for key in sides_a if key not in sides_b)
     missing += tuple((key, ONLY_IN_B) for key in sides_b if key not in sides_a)
+    every = joined([*of_runs, *(one for own in of_steps.values() for one in own)])
     return CompareFinding(
-        run_a=_run_id(sides_a),
-        run_b=_run_id(sides_b),
+        run_a=_run_id(tables_a),
+        run_b=_run_id(tables_b),
         effects=effects,
         missing=missing,
-        environment_changes=tuple(_environment_changes(tables_a, tables_b)),
-        headline=_headline(effects, missing, metric),
+        differences=every,
+        headline=_headline(effects, missing, metric) + _other_configuration(every),
     )
+
+
+def other_configuration(finding: CompareFinding) -> tuple[Difference, ...]:
+    """Return the differences between what was measured: a step that is faster or slower may be so because of them.
+
+    Another Ceph version or another machine is not among them: that is what runs are compared for.
+    """
+    return tuple(d for d in finding.differences if d.severity != "note" and d.area != "environment")
 
 
 def lost(finding: CompareFinding) -> tuple[str, ...]:
@@ -123,13 +125,10 @@ def _sides(tables: Tables) -> dict[str, _Side]:
         raise AnalysisError(
             "a run without finished steps cannot be compared", hint="resume it with `bathy bench resume`"
         )
-    if len({s.run_id for s in steps}) > 1:
-        raise AnalysisError("each side of a comparison is one run")
-    needed = ("result", "interval", "histogram")
-    parts = split_by_step({name: table_of(tables, name) for name in needed})
+    windows = Windows({name: table_of(tables, name) for name in ("result", "interval", "histogram")})
     found: dict[str, _Side] = {}
     for step in steps:
-        numbers = figures(step.step_index, parts.get(step.step_index, {}), on_disk=step.layer == "disk")
+        numbers = figures(step, windows.of_step(step))
         usable = step.status == "done" and numbers.io_count > 0
         seen = found.get(step.step_key)
         found[step.step_key] = _Side(
@@ -140,12 +139,21 @@ def _sides(tables: Tables) -> dict[str, _Side]:
     return found
 
 
-def _pair(key: str, a: _Side, b: _Side, metric: Metric) -> _Pair:
-    figure_a, values_a = _measured(a, metric)
-    figure_b, values_b = _measured(b, metric)
-    at = (figure_a.value, figure_b.value) if figure_a.value and figure_b.value else None
-    contrast = bootstrap.ratio(values_a, values_b, at=at) if at else Contrast(bootstrap.Estimate(None), None)
-    return _Pair(key, figure_a, figure_b, contrast, _obstacle(a, b, figure_a, figure_b))
+def _effect(sides: tuple[_Side, _Side], metric: Metric, forbidden: str | None) -> tuple[StepEffect, float | None]:
+    """Return what changed, and its p-value; inconclusive with a reason where the sides cannot be compared at all."""
+    a, b = sides
+    (figure_a, values_a), (figure_b, values_b) = _measured(a, metric), _measured(b, metric)
+    contrast = bootstrap.Contrast(bootstrap.Estimate(None), None)
+    if figure_a.value and figure_b.value and forbidden is None:
+        contrast = bootstrap.ratio(values_a, values_b, at=(figure_a.value, figure_b.value))
+    value, low, high = (
+        None if ratio is None else ratio - 1
+        for ratio in (contrast.estimate.value, contrast.estimate.low, contrast.estimate.high)
+    )
+    effect = Figure(value, "ratio", low, high, samples=contrast.estimate.samples)
+    reason = _missing(a, b, figure_a, figure_b) or forbidden or _too_few(figure_a, figure_b)
+    finding = StepEffect(a.step.step_key, metric, figure_a, figure_b, effect, "inconclusive", reason)
+    return finding, None if reason else contrast.p_value
 
 
 def _measured(side: _Side, metric: Metric) -> tuple[Figure, list[float]]:
@@ -153,99 +161,56 @@ def _measured(side: _Side, metric: Metric) -> tuple[Figure, list[float]]:
     if metric == "p99":
         histograms = [f.histogram for f in side.good if f.histogram.io_count]
         own = [h.quantile_ns(0.99) for h in histograms]
-        figure = latency.percentile(histograms, 0.99).figure("ns", latency.RELATIVE_ERROR)
-        return figure, [v for v in own if v is not None]
-    read: Callable[[StepFigures], float | None] = (
-        (lambda f: f.iops) if metric == "iops" else (lambda f: f.latency_ns_mean)
-    )
-    values = [value for f in side.good if (value := read(f))]
-    return bootstrap.median(values).figure(_UNITS[metric]), values
+        return latency.percentile(histograms, 0.99), [v for v in own if v is not None]
+    if metric == "iops":
+        values = [f.iops for f in side.good if f.iops]
+    else:
+        values = [f.latency_ns_mean for f in side.good if f.latency_ns_mean]
+    return bootstrap.median(values).figure("1/s" if metric == "iops" else "ns"), values
 
 
-def _obstacle(a: _Side, b: _Side, figure_a: Figure, figure_b: Figure) -> str | None:
-    """Return why the two sides cannot be compared at all, or None."""
+def _missing(a: _Side, b: _Side, figure_a: Figure, figure_b: Figure) -> str | None:
+    """Return why one of the sides has no figure, or None."""
     for name, side, figure in (("A", a, figure_a), ("B", b, figure_b)):
         if not side.good:
             return f"no figure in {name}: {side.reason}"
         if figure.value is None:
             return f"no figure in {name}: too few I/Os, or the load generator reports no such latency"
-    if a.step.working_set_bytes != b.step.working_set_bytes:
-        sizes = [format_bytes(s.step.working_set_bytes) if s.step.working_set_bytes else "unknown" for s in (a, b)]
-        return f"the working sets differ: {sizes[0]} and {sizes[1]}"
-    if a.step.temperature != b.step.temperature:
-        return f"the claims on caches differ: {a.step.temperature} and {b.step.temperature}"
-    if min(figure_a.samples, figure_b.samples) < REPEATS_MIN:
-        return f"{figure_a.samples} and {figure_b.samples} repeats; at least {REPEATS_MIN} on each side are needed"
     return None
 
 
-def _effect(pair: _Pair, adjusted: float | None, rule: _Rule) -> StepEffect:
-    estimate = pair.contrast.estimate
-    effect = Figure(
-        None if estimate.value is None else estimate.value - 1,
-        "ratio",
-        None if estimate.low is None else estimate.low - 1,
-        None if estimate.high is None else estimate.high - 1,
-        0.0,
-        estimate.samples,
-    )
-    call, reason = _call(pair.obstacle, effect, adjusted, rule)
-    return StepEffect(pair.step_key, rule.metric, pair.a, pair.b, effect, call, reason)
+def _too_few(a: Figure, b: Figure) -> str | None:
+    if min(a.samples, b.samples) < REPEATS_MIN:
+        return f"{a.samples} and {b.samples} repeats; at least {REPEATS_MIN} on each side are needed"
+    return None
 
 
-def _call(obstacle: str | None, effect: Figure, adjusted: float | None, rule: _Rule) -> tuple[str, str | None]:
-    if obstacle is not None:
-        return "cannot tell", obstacle
+def _judged(found: StepEffect, adjusted: float | None, threshold: float, comparisons: int) -> StepEffect:
+    """Return an effect with its verdict; `comparisons` is how many its p-value was adjusted for."""
+    effect, verdict, reason = found.effect, "inconclusive", None
     if effect.value is None or effect.low is None or effect.high is None or adjusted is None:
-        return "cannot tell", "no interval can be given"
-    if effect.low <= 0 <= effect.high:
+        reason = "no interval can be given"
+    elif effect.low <= 0 <= effect.high:
         bound = max(abs(effect.low), abs(effect.high))
-        return "cannot tell", f"no change is within the interval; a change of more than {format_percent(bound)} is not"
-    if adjusted > ALPHA:
-        return "cannot tell", f"among {rule.comparisons} comparisons one such difference is likely by chance"
-    if abs(effect.value) < rule.threshold:
-        change, least = format_percent(abs(effect.value)), format_percent(rule.threshold)
-        return "cannot tell", f"a change of {change} is below the threshold of {least}"
-    better = effect.value > 0 if rule.metric == "iops" else effect.value < 0
-    return ("faster" if better else "slower"), None
+        reason = f"no change is within the interval; a change of more than {format_percent(bound)} is not"
+    elif adjusted > ALPHA:
+        reason = f"among {comparisons} comparisons one such difference is likely by chance"
+    elif abs(effect.value) < threshold:
+        change, least = format_percent(abs(effect.value)), format_percent(threshold)
+        reason = f"a change of {change} is below the threshold of {least}"
+    else:
+        verdict = "faster" if (effect.value > 0) == (found.metric == "iops") else "slower"
+    return dataclasses.replace(found, verdict=verdict, reason=reason)
 
 
-def _run_id(sides: Mapping[str, _Side]) -> str:
-    return next(iter(sides.values())).step.run_id
-
-
-def _facts(tables: Tables) -> dict[tuple[str, str], str]:
-    """Return what a run stood on: its own row, and the environment before it."""
-    facts: dict[tuple[str, str], str] = {}
-    for run in from_table(Run, table_of(tables, "run")):
-        for name in ("target", "bathy_version", "ceph_version", "fio_version", "host_name", "kernel", "cpu_count"):
-            value = getattr(run, name)
-            if value is not None:
-                facts["run", name] = str(value)
-    for row in where(table_of(tables, "environment"), moment="before").to_pylist():
-        facts[_RUN_PART.sub("bathy-…", row["subject"]), row["name"]] = row["value"]
-    return facts
-
-
-def _environment_changes(tables_a: Tables, tables_b: Tables) -> list[tuple[str, str, str, str]]:
-    """Return (subject, name, value in A, value in B) of every fact that differs; equal ones of many OSDs as one row."""
-    a, b = _facts(tables_a), _facts(tables_b)
-    absent = "(not recorded)"
-    subjects: dict[tuple[str, str, str, str], list[str]] = {}
-    for subject, name in sorted(a.keys() | b.keys()):
-        before, after = a.get((subject, name), absent), b.get((subject, name), absent)
-        if before != after and not _VARYING.search(name):
-            kind = subject.split(".", 1)[0] if _OSD.fullmatch(subject) else subject
-            subjects.setdefault((kind, name, before, after), []).append(subject)
-    return [
-        (many[0] if len(many) == 1 else f"{many[0]} and {len(many) - 1} more", name, before, after)
-        for (_, name, before, after), many in subjects.items()
-    ]
+def _run_id(tables: Tables) -> str:
+    runs = from_table(Run, table_of(tables, "run"))
+    return runs[-1].run_id if runs else ""
 
 
 def _headline(effects: tuple[StepEffect, ...], missing: tuple[tuple[str, str], ...], metric: Metric) -> str:
-    slower = [e for e in effects if e.call == "slower"]
-    faster = [e for e in effects if e.call == "faster"]
+    slower = [e for e in effects if e.verdict == "slower"]
+    faster = [e for e in effects if e.verdict == "faster"]
     parts = []
     for name, group in (("slower", slower), ("faster", faster)):
         if group:
@@ -253,14 +218,25 @@ def _headline(effects: tuple[StepEffect, ...], missing: tuple[tuple[str, str], .
             parts.append(f"{len(group)} {name} (most: {most.step_key}, {_signed(most.effect.value or 0.0)})")
     unknown = len(effects) - len(slower) - len(faster)
     if unknown:
-        parts.append(f"{unknown} cannot be told apart" if parts else "none can be told apart")
+        parts.append(f"{unknown if parts else 'all'} inconclusive")
     text = f"Of {len(effects)} steps, by {_METRIC_WORDS[metric]}: {', '.join(parts)}."
     if missing:
         text += f" {len(missing)} exist in one run only and are not compared."
     return text
 
 
-_METRIC_WORDS: Mapping[str, str] = {"iops": "IOPS", "latency": "mean latency", "p99": "p99 latency"}
+def _other_configuration(found: Sequence[Difference]) -> str:
+    """Return the sentences that warn of runs that are not of the same thing; empty when they are."""
+    text = ""
+    for severity, words in (
+        ("refused", "The figures are not of the same thing and are not compared"),
+        ("warning", "The runs are not of the same configuration"),
+    ):
+        own = [d for d in found if d.severity == severity]
+        if own:
+            more = f"; and {len(own) - _NAMED_MAX} more" if len(own) > _NAMED_MAX else ""
+            text += f" {words}: {'; '.join(d.text for d in own[:_NAMED_MAX])}{more}."
+    return text
 
 
 def _signed(ratio: float) -> str:

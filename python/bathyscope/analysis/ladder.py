@@ -4,196 +4,220 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bathyscope.analysis import bootstrap, ladder_series
-from bathyscope.analysis.columns import Tables, floats, split_by_step, strings, table_of, where
+from bathyscope.analysis import bootstrap, caveat_texts, knee, ladder_series, tenants
+from bathyscope.analysis.account.ceilings import KnownOsd
+from bathyscope.analysis.account.disk_layer import DiskLayer
+from bathyscope.analysis.account.step import account_of
+from bathyscope.analysis.columns import Tables, floats, ints, strings, table_of, where
+from bathyscope.analysis.foreign import own_figures
 from bathyscope.analysis.ladder_point import Point, Repeat, base_pattern, point
-from bathyscope.analysis.ladder_words import group_sentence, headline, loss_sentence
-from bathyscope.analysis.step_figures import figures
+from bathyscope.analysis.ladder_words import Layers, group_sentence, headline, loss_sentence
+from bathyscope.analysis.verdict import Cluster
+from bathyscope.analysis.windows import Windows
 from bathyscope.errors import AnalysisError
 from bathyscope.records import Caveat, Run, Step, from_table
 from bathyscope.records.finding import (
     CaveatView,
     CommandView,
-    Distribution,
+    KneeFinding,
     LadderFinding,
-    PointFinding,
+    LayerView,
     RungGroup,
     RungLoss,
     Series,
 )
 
-# From the device up. A layer that is not listed stands above all that are, in order of its name.
-LAYER_ORDER = ("disk", "rados", "rbd", "krbd", "rbd_nbd", "cephfs", "rgw", "omap")
-WITNESS_LIMIT = 0.10
-_SEVERITIES = {"refused": 0, "doubt": 1, "note": 2}
+CROSS_CHECK_LIMIT = 0.10
+_SOME_REPEATS = re.compile(r" \(in \d+ of \d+ repeats\)$")
 
 
-def build(tables: Tables, commands: Iterable[CommandView] = ()) -> LadderFinding:
+def build(tables: Tables, commands: Iterable[CommandView] = (), layers: Sequence[LayerView] = ()) -> LadderFinding:
     """Return the ladder of one run from its tables (keys are table names; missing tables count as empty).
+
+    `layers` are the traits of the layers that are known; one that is not known stands above all others by its name.
 
     Raises AnalysisError when the tables hold several runs or no step at all.
     """
     steps = from_table(Step, table_of(tables, "step"))
     if not steps:
         raise AnalysisError("the run has no finished step", hint="resume it with `bathy bench resume`")
-    ids = {step.run_id for step in steps}
-    if len(ids) > 1:
-        raise AnalysisError(f"a ladder is of one run, not of {len(ids)}", hint="compare two runs with `bathy compare`")
-    parts = split_by_step(tables)
-    osd_count = _osds_by_class(table_of(tables, "placement"))
-    points, series = _points(steps, parts, osd_count)
-    fio = [p for p in points if p.finding.witness == "fio"]
-    witnesses = [p for p in points if p.finding.witness != "fio"]
-    groups = _groups(fio, osd_count)
-    caveats = _run_caveats(table_of(tables, "caveat"), points, _disagreements(fio, witnesses))
     runs = from_table(Run, table_of(tables, "run"))
-    run = runs[-1] if runs else None
-    distributions: list[Distribution] = [d for d in map(ladder_series.distribution, points) if d is not None]
+    if len(runs) > 1:
+        raise AnalysisError(f"a ladder is of one run, not of {len(runs)}", hint="compare two runs with `bathy compare`")
+    names = {layer.name: layer for layer in layers}
+    placement = table_of(tables, "placement")
+    points, series, shared = _points(steps, Windows(tables), names, placement)
+    rungs, cross_checks = _apart(points)
+    knees = knee.knees(rungs, names)
+    beyond = knee.beyond(rungs, knees)
+    groups = _groups(rungs, _osd_counts(placement), names, knees)
+    caveats = _run_caveats(table_of(tables, "caveat"), points, _disagreements(rungs, cross_checks))
+    run = runs[0] if runs else None
     return LadderFinding(
-        run_id=steps[0].run_id,
+        run_id=run.run_id if run else "",
         plan_name=run.plan_name if run else "",
         target=run.target if run else "",
         status=run.status if run else "running",
         started_ns=run.started_ns if run else min(s.started_ns for s in steps),
         ended_ns=run.ended_ns if run else None,
-        headline=headline(groups),
+        headline=headline(groups, names, knees, beyond),
         groups=tuple(groups),
-        witnesses=tuple(p.finding for p in witnesses),
-        distributions=tuple(distributions),
+        cross_checks=tuple(p.finding for p in cross_checks),
+        distributions=tuple(d for d in map(ladder_series.distribution, points) if d is not None),
         series=tuple(series),
         caveats=caveats,
         environment=_environment(table_of(tables, "environment"), run),
         commands=tuple(commands),
+        layers=tuple(sorted(layers, key=lambda layer: layer.place)),
+        tenants=tenants.cost(tables, shared),
+        knees=knees,
     )
 
 
 def _points(
-    steps: Sequence[Step], parts: dict[int, dict[str, pa.Table]], osds: dict[str, frozenset[int]]
-) -> tuple[list[Point], list[Series]]:
-    """Return the points in the plan's order of first appearance, and the series of every step."""
+    steps: Sequence[Step], windows: Windows, layers: Layers, placement: pa.Table
+) -> tuple[list[Point], list[Series], list[tenants.Shared]]:
+    """Return the points in the plan's order of first appearance, the series of those that have them, and tenants."""
     repeats: dict[str, list[Repeat]] = {}
-    everything = frozenset(number for numbers in osds.values() for number in numbers) or None
     series: list[Series] = []
+    shared: list[tenants.Shared] = []
+    counted = Counter(step.step_key for step in steps)
+    osds = ints(placement, "osd").tolist()
+    facts = zip(osds, strings(placement, "host"), placement.column("rotational").to_pylist(), strict=True)
+    known = {osd: KnownOsd(host, rotational) for osd, host, rotational in facts}
+    affinities = zip(osds, floats(placement, "primary_affinity").tolist(), strict=True)
+    cluster = Cluster(len(osds), {osd: value for osd, value in affinities if value < 1})
+    alone = [step for step in steps if step.osds is None and step.status == "done"]
+    of_disks = {step.step_index: own_figures(step, windows.of_step(step)) for step in alone}
+    disks = DiskLayer((step, of_disks[step.step_index]) for step in alone)
+    shown, points_max = ladder_series.detail(len(counted), max(counted.values(), default=0))
     for step in sorted(steps, key=lambda s: s.step_index):
-        own = parts.get(step.step_index, {})
-        numbers = figures(
-            step.step_index,
-            own,
-            on_disk=step.layer == "disk",
-            device_class=step.device_class,
-            osds=osds.get(step.device_class) if step.device_class else everything,
-        )
+        own = windows.of_step(step)
         caveats = tuple(from_table(Caveat, table_of(own, "caveat")))
-        repeats.setdefault(step.step_key, []).append(Repeat(step, numbers, table_of(own, "op"), caveats))
-        series.extend(ladder_series.series_of(step, own))
-    return [point(group) for group in repeats.values()], series
+        found = of_disks.get(step.step_index) or own_figures(step, own)
+        disk = None if step.osds is None else disks.of(step, len(step.osds.split()))
+        account = account_of(step, found, own, known, disk)
+        repeats.setdefault(step.step_key, []).append(Repeat(step, found, account, table_of(own, "op"), caveats))
+        if len(repeats[step.step_key]) <= shown:
+            series.extend(ladder_series.series_of(step, own, points_max))
+        if found.tenants is not None:
+            shared.append(tenants.Shared(step.step_key, step.started_ns, found.tenants))
+    return [point(group, layers, cluster) for group in repeats.values()], series, shared
 
 
-def _osds_by_class(placement: pa.Table) -> dict[str, frozenset[int]]:
-    found: dict[str, set[int]] = {}
-    for osd, kind in zip(floats(placement, "osd"), strings(placement, "device_class"), strict=True):
-        found.setdefault(kind, set()).add(int(osd))
-    return {kind: frozenset(numbers) for kind, numbers in found.items()}
+def _apart(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
+    """Return the rungs, and the points of a second load generator, which only check those of their layer's first."""
+    first: dict[str, str] = {}
+    for p in points:
+        # The key of a step names its load generator when that is not fio.
+        if p.finding.layer not in first or "@" not in p.finding.step_key:
+            first[p.finding.layer] = p.finding.load_generator
+    rungs = [p for p in points if p.finding.load_generator == first[p.finding.layer]]
+    return rungs, [p for p in points if p.finding.load_generator != first[p.finding.layer]]
 
 
-def layer_height(layer: str) -> tuple[int, str]:
-    """Return a sort key: the place of a layer on the ladder."""
-    return (LAYER_ORDER.index(layer) if layer in LAYER_ORDER else len(LAYER_ORDER), layer)
+def _osd_counts(placement: pa.Table) -> dict[str, int]:
+    """Return the number of OSDs of each device class."""
+    counted = placement.group_by("device_class").aggregate([("osd", "count_distinct")])
+    return dict(zip(strings(counted, "device_class"), ints(counted, "osd_count_distinct").tolist(), strict=True))
 
 
-def _groups(points: Sequence[Point], osds: dict[str, frozenset[int]]) -> list[RungGroup]:
+def _place(layer: str, layers: Layers) -> tuple[float, str]:
+    """Return a sort key: the place of a layer on the ladder, from the device up."""
+    return (layers[layer].place if layer in layers else math.inf, layer)
+
+
+def _groups(
+    points: Sequence[Point], osd_counts: dict[str, int], layers: Layers, knees: Sequence[KneeFinding]
+) -> list[RungGroup]:
     """Return the groups: each pattern variant of a device class with its layers from the disk up.
 
     A layer that was not run in a variant (a disk knows no images, so no -j4) joins with its plain pattern.
     """
-    classes = list(dict.fromkeys(p.finding.device_class for p in points))
     groups = []
-    for device_class in classes:
+    for device_class in dict.fromkeys(p.finding.device_class for p in points):
         own = [p for p in points if p.finding.device_class == device_class]
         joined: list[list[Point]] = []
         for variant in dict.fromkeys(p.variant for p in own):
             members = [p for p in own if p.variant == variant]
-            layers = {p.finding.layer for p in members}
-            members += [
-                p
-                for p in own
-                if p.finding.layer not in layers
-                and p.variant == base_pattern(variant)
-                and not any(q.variant == variant and q.finding.layer == p.finding.layer for q in own)
-            ]
-            joined.append(sorted(members, key=lambda p: layer_height(p.finding.layer)))
+            present = {p.finding.layer for p in members}
+            members += [p for p in own if p.finding.layer not in present and p.variant == base_pattern(variant)]
+            joined.append(sorted(members, key=lambda p: _place(p.finding.layer, layers)))
         # A group that is wholly inside another (the disk alone, once it joined a variant) says nothing new.
         sets = [{p.finding.step_key for p in group} for group in joined]
         for i, group in enumerate(joined):
             if not any(sets[i] < other for other in sets):
-                groups.append(_group(device_class, group, osds))
+                groups.append(_group(group, osd_counts.get(device_class, 0), layers, knees))
     return groups
 
 
-def _group(device_class: str, points: Sequence[Point], osds: dict[str, frozenset[int]]) -> RungGroup:
+def _group(points: Sequence[Point], osd_count: int, layers: Layers, knees: Sequence[KneeFinding]) -> RungGroup:
     measured = [p for p in points if p.finding.iops.value]
-    losses = tuple(
-        _loss(lower, upper, len(osds.get(device_class, ()))) for lower, upper in itertools.pairwise(measured)
-    )
+    losses = tuple(_loss(lower, upper, osd_count, layers) for lower, upper in itertools.pairwise(measured))
     findings = tuple(p.finding for p in points)
     # The variant of the top rung names the group: lower rungs may have joined with their plain pattern.
-    return RungGroup(device_class, points[-1].variant, findings, losses, group_sentence(findings, losses))
+    sentence = group_sentence(findings, losses, layers, knees)
+    return RungGroup(findings[0].device_class, points[-1].variant, findings, losses, sentence)
 
 
-def _loss(lower: Point, upper: Point, osd_count: int) -> RungLoss:
+def _loss(lower: Point, upper: Point, osd_count: int, layers: Layers) -> RungLoss:
     ratio = bootstrap.ratio(lower.iops, upper.iops).estimate.figure("ratio")
     added = bootstrap.difference(lower.latency_ns_mean, upper.latency_ns_mean).estimate.figure("ns")
-    sentence = loss_sentence(lower.finding, upper.finding, ratio, added, osd_count)
+    # A layer without OSDs under test is a single device.
+    spread = osd_count if upper.finding.on_cluster and not lower.finding.on_cluster else 0
+    sentence = loss_sentence((lower.finding, upper.finding), (ratio, added), spread, layers)
     return RungLoss(lower.finding.layer, upper.finding.layer, ratio, added, sentence)
 
 
-def _disagreements(points: Sequence[Point], witnesses: Sequence[Point]) -> list[CaveatView]:
-    """Return a doubt for each configuration where a second load generator measured something else."""
+def _disagreements(points: Sequence[Point], cross_checks: Sequence[Point]) -> list[CaveatView]:
+    """Return a warning for each configuration where a second load generator measured something else."""
     by_key = {p.finding.step_key: p for p in points}
     found = []
-    for witness in witnesses:
-        main = by_key.get(witness.finding.step_key.split("@")[0])
+    for cross_check in cross_checks:
+        main = by_key.get(cross_check.finding.step_key.split("@")[0])
         if main is None:
             continue
-        estimate = bootstrap.ratio(main.iops, witness.iops).estimate
+        estimate = bootstrap.ratio(main.iops, cross_check.iops).estimate
         if estimate.value is None or estimate.low is None or estimate.high is None:
             continue
-        if abs(estimate.value - 1) > WITNESS_LIMIT and not estimate.low <= 1 <= estimate.high:
-            text = (
-                f"{witness.finding.witness} measured {estimate.value:.2f} × the IOPS of fio on the same configuration"
-            )
-            found.append(CaveatView("witness_disagrees", "doubt", text, (main.finding.step_key,)))
+        if abs(estimate.value - 1) > CROSS_CHECK_LIMIT and not estimate.low <= 1 <= estimate.high:
+            name = cross_check.finding.load_generator
+            text = f"{name} measured {estimate.value:.2f} × the IOPS of fio on the same configuration"
+            found.append(CaveatView("cross_check_disagrees", "warning", text, (main.finding.step_key,)))
     return found
 
 
 def _run_caveats(table: pa.Table, points: Sequence[Point], more: Sequence[CaveatView]) -> tuple[CaveatView, ...]:
-    """Return all caveats of a run, equal ones of several steps as one row, the gravest first."""
+    """Return all caveats of a run, those of several steps as one row for each kind, the most severe first."""
     whole = table.filter(pc.is_null(table.column("step_index")))
-    rows = [CaveatView(c.code, c.severity, c.text) for c in from_table(Caveat, whole)]
-    rows += [caveat for p in points for caveat in p.finding.caveats] + list(more)
-    joined: dict[tuple[str, str, bool], CaveatView] = {}
-    differing: set[tuple[str, str, bool]] = set()
-    for row in rows:
-        key = (row.code, row.severity, bool(row.step_keys))
-        seen = joined.get(key)
-        if seen is None:
-            joined[key] = row
-        elif row.step_keys and row.step_keys[0] not in seen.step_keys:
-            joined[key] = CaveatView(seen.code, seen.severity, seen.text, (*seen.step_keys, *row.step_keys))
-        elif not row.step_keys and row.text != seen.text:
-            joined[(row.code, row.severity + row.text, False)] = row
-        if seen is not None and row.step_keys and row.text != seen.text:
-            differing.add(key)
-    for key in differing:
-        row = joined[key]
-        text = f"{row.text} (the first of {len(row.step_keys)} configurations; their figures differ)"
-        joined[key] = dataclasses.replace(row, text=text)
-    return tuple(sorted(joined.values(), key=lambda v: (_SEVERITIES.get(v.severity, 3), v.code)))
+    rows = dict.fromkeys(CaveatView(c.code, c.severity, c.text) for c in from_table(Caveat, whole))
+    kinds: dict[tuple[str, str], list[CaveatView]] = {}
+    for caveat in [*(c for p in points for c in p.finding.caveats), *more]:
+        kinds.setdefault((caveat.code, caveat.severity), []).append(caveat)
+    return tuple(sorted([*rows, *map(_joined, kinds.values())], key=lambda view: (view.rank, view.code)))
+
+
+def _joined(same: Sequence[CaveatView]) -> CaveatView:
+    """Return caveats of one kind as one, with the steps of all: the words that most of them have, with ranges."""
+    keys = tuple(dict.fromkeys(key for caveat in same for key in caveat.step_keys))
+    if len({caveat.text for caveat in same}) == 1:
+        return dataclasses.replace(same[0], step_keys=keys)
+    texts = [_SOME_REPEATS.sub("", caveat.text) for caveat in same]
+    most = caveat_texts.most_common(texts)
+    text = caveat_texts.ranged(most)
+    if any(caveat.text not in texts for caveat in same):
+        text += " (not in all repeats)"
+    if len(most) < len(same):
+        text += f" (in {len(most)} of {len(same)} cases; other words in the rest)"
+    return dataclasses.replace(same[0], text=text, step_keys=keys)
 
 
 def _environment(table: pa.Table, run: Run | None) -> tuple[tuple[str, str, str], ...]:
@@ -215,12 +239,3 @@ def _environment(table: pa.Table, run: Run | None) -> tuple[tuple[str, str, str]
         if (fact["subject"], fact["name"]) not in known:
             rows.append((fact["subject"], fact["name"], fact["value"]))
     return tuple(rows)
-
-
-def points_of(finding: LadderFinding) -> tuple[PointFinding, ...]:
-    """Return every point of a ladder once, in the order of its groups."""
-    seen: dict[str, PointFinding] = {}
-    for group in finding.groups:
-        for one in group.points:
-            seen.setdefault(one.step_key, one)
-    return tuple(seen.values())

@@ -14,17 +14,14 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from bathyscope.analysis import bootstrap
-from bathyscope.analysis.bootstrap import Estimate
-from bathyscope.analysis.columns import Floats, where
+from bathyscope.analysis.columns import Floats, Ints, ints, where
+from bathyscope.records.figure import Figure
 
 RELATIVE_ERROR = 1 / 128
 TAIL_COUNT_MIN = 10
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -75,13 +72,11 @@ def from_rows(table: pa.Table, *, kind: str | None = None) -> LatencyHistogram:
     for choice in (kind,) if kind else ("lat", "clat"):
         rows = where(table, kind=choice)
         if rows.num_rows:
-            buckets = rows.column("bucket_ns").combine_chunks().to_numpy(zero_copy_only=False)
-            counts = rows.column("count").combine_chunks().to_numpy(zero_copy_only=False)
-            return _from_arrays(buckets, counts)
+            return _from_arrays(ints(rows, "bucket_ns"), ints(rows, "count"))
     return EMPTY
 
 
-def percentile(repeats: Sequence[LatencyHistogram], quantile: float) -> Estimate:
+def percentile(repeats: Sequence[LatencyHistogram], quantile: float) -> Figure:
     """Return a percentile of the merged repeats, with an interval from the repeats.
 
     The value comes from the merged histogram. The interval comes from each repeat's own percentile by the
@@ -90,9 +85,10 @@ def percentile(repeats: Sequence[LatencyHistogram], quantile: float) -> Estimate
     filled = [h for h in repeats if h.io_count]
     merged = merge(filled)
     if not merged.has_tail(quantile):
-        return Estimate(None, samples=len(filled))
+        return Figure(None, "ns", relative_error=RELATIVE_ERROR, samples=len(filled))
     own = [h.quantile_ns(quantile) for h in filled]
-    return bootstrap.median([v for v in own if v is not None], at=merged.quantile_ns(quantile))
+    estimate = bootstrap.median([v for v in own if v is not None], at=merged.quantile_ns(quantile))
+    return estimate.figure("ns", RELATIVE_ERROR)
 
 
 def thinned(histogram: LatencyHistogram, points_max: int = 160) -> tuple[Floats, Floats]:

@@ -16,12 +16,11 @@ STAGES = ("queue", "prepare", "store", "replica_wait", "reply")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PeerWait:
-    """A replica OSD that others waited for: how many of the waits it ended, and how long they were."""
+    """A replica OSD that others waited for: its share of the time of all waits, and how many it ended."""
 
     osd: int
     wait_share: float
     wait_count: int
-    wait_ns_mean: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,10 +36,8 @@ class StageFinding:
         """Return a stage's share of the ops' time, 0 when there are no ops."""
         return next((s.share for s in self.shares if s.stage == stage), 0.0)
 
-    @property
-    def largest(self) -> StageShare | None:
-        """The stage with the greatest share."""
-        return max(self.shares, key=lambda s: s.share, default=None)
+
+NO_STAGES = StageFinding((), 0, complete=False, slowest_peers=())
 
 
 def stages(ops: pa.Table, *, reads: bool = True, writes: bool = True) -> StageFinding:
@@ -54,7 +51,7 @@ def stages(ops: pa.Table, *, reads: bool = True, writes: bool = True) -> StageFi
     if ops.num_rows:
         ops = ops.filter(pc.is_in(ops.column("op"), value_set=pa.array(kinds)))
     if ops.num_rows == 0:
-        return StageFinding((), 0, complete=False, slowest_peers=())
+        return NO_STAGES
     times = {stage: floats(ops, f"{stage}_ns") for stage in STAGES}
     known = np.any([np.isfinite(t) for t in times.values()], axis=0)
     times = {stage: np.nan_to_num(t[known]) for stage, t in times.items()}
@@ -81,7 +78,7 @@ def _slowest_peers(ops: pa.Table) -> tuple[PeerWait, ...]:
     )
     everything = float(np.nansum(sums))
     found = [
-        PeerWait(int(peer), float(s / everything) if everything > 0 else 0.0, int(n), float(s / n))
+        PeerWait(int(peer), float(s / everything) if everything > 0 else 0.0, int(n))
         for peer, s, n in zip(peers, sums, counts, strict=True)
         if n > 0
     ]

@@ -25,13 +25,9 @@ ROUNDS = 5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SteadyState:
-    """The verdict with its figures, both relative to the mean; None when there are too few points."""
+    """The verdict, and its figures in a sentence."""
 
-    verdict: Literal["steady", "unsteady", "cannot tell"]
-    range_ratio: float | None
-    slope_excursion_ratio: float | None
-    mean: float | None
-    points: int
+    verdict: Literal["steady", "unsteady", "unknown"]
     sentence: str
 
     @property
@@ -40,35 +36,29 @@ class SteadyState:
         return self.verdict == "steady"
 
 
-def judge(
-    values: Sequence[float] | Floats,
-    *,
-    rounds: int = ROUNDS,
-    range_limit: float = RANGE_LIMIT,
-    slope_limit: float = SLOPE_LIMIT,
-) -> SteadyState:
+def judge(values: Sequence[float] | Floats) -> SteadyState:
     """Judge a time series of equal intervals (IOPS per second, say), shape (n,), in order of time.
 
-    Fewer than `rounds` points cannot be judged. More are joined to `rounds` rounds by their means.
+    Fewer than ROUNDS points cannot be judged. More are joined to ROUNDS rounds by their means.
     """
     data = clean(values)
-    if data.size < rounds:
-        text = f"{data.size} intervals were recorded; {rounds} are needed to judge steadiness"
-        return SteadyState("cannot tell", None, None, None, int(data.size), text)
-    means = np.array([part.mean() for part in np.array_split(data, rounds)])
+    if data.size < ROUNDS:
+        text = f"{data.size} intervals were recorded; {ROUNDS} are needed to judge steadiness"
+        return SteadyState("unknown", text)
+    means = np.array([part.mean() for part in np.array_split(data, ROUNDS)])
     mean = float(means.mean())
     if mean <= 0:
-        return SteadyState("unsteady", None, None, mean, int(data.size), "nothing moved in the window")
+        return SteadyState("unsteady", "nothing moved in the window")
     range_ratio = float(means.max() - means.min()) / mean
-    slope = float(np.polyfit(np.arange(rounds), means, 1)[0])
-    slope_ratio = abs(slope) * (rounds - 1) / mean
-    steady = range_ratio <= range_limit and slope_ratio <= slope_limit
+    slope = float(np.polyfit(np.arange(ROUNDS), means, 1)[0])
+    slope_ratio = abs(slope) * (ROUNDS - 1) / mean
+    steady = range_ratio <= RANGE_LIMIT and slope_ratio <= SLOPE_LIMIT
     text = (
-        f"over {rounds} rounds the rate ranged by {format_percent(range_ratio)} of its mean (limit "
-        f"{format_percent(range_limit)}) and its trend moved it by {format_percent(slope_ratio)} (limit "
-        f"{format_percent(slope_limit)})"
+        f"over {ROUNDS} rounds the rate ranged by {format_percent(range_ratio)} of its mean (limit "
+        f"{format_percent(RANGE_LIMIT)}) and its trend moved it by {format_percent(slope_ratio)} (limit "
+        f"{format_percent(SLOPE_LIMIT)})"
     )
-    return SteadyState("steady" if steady else "unsteady", range_ratio, slope_ratio, mean, int(data.size), text)
+    return SteadyState("steady" if steady else "unsteady", text)
 
 
 def rate_series(interval: pa.Table, column: str = "iops") -> tuple[Floats, Floats]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -10,29 +12,79 @@ import pyarrow.compute as pc
 
 from bathyscope.analysis import counters, latency, steady_state
 from bathyscope.analysis.columns import Floats, Tables, floats, strings, sums_by, table_of, total, where
+from bathyscope.analysis.network import NetworkUse, network_uses
+from bathyscope.analysis.quotas import QuotaUse, quota_uses, with_limits
+from bathyscope.analysis.simulated_disks import DiskTime, disk_times
+from bathyscope.analysis.tenants import PoolUse, pool_uses, wait_of
+from bathyscope.records import HERE, Step
+from bathyscope.records.account import ForeignWork
+
+_RATE = re.compile(r"-rate([0-9]+)(?=$|[-@])")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """One device over the measured window. `utilization` is limit_ratio where there is a limit, else busy_ratio."""
+    """One device over the measured window. `utilization` (0 to 1) is of the limit where there is one, else busy.
 
+    `disk` is what a simulated disk says of itself; its busy time is then the device's, without this machine's delays.
+    """
+
+    host: str
     device: str
     role: str
-    device_class: str
     utilization: float
     limited: bool
     read_bytes_per_s: float
     write_bytes_per_s: float
-    ios_per_s: float
+    read_iops: float = 0.0
+    write_iops: float = 0.0
+    disk: DiskTime | None = None
+
+    @property
+    def place(self) -> str:
+        """What uses it, with the machine where that is another one or a node of a lab: "osd.1 (node2)"."""
+        return self.role if self.host == HERE else f"{self.role} ({self.host})"
+
+    @property
+    def holds_data(self) -> bool:
+        """Whether it holds an OSD's data, and not only its block.db or block.wal."""
+        return any(word == _osd(word) for word in self.role.split())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NodeUse:
+    """The processors of a machine that runs OSDs and not the load; `cpu_ratio` 0 to 1, `osd_cores` under test.
+
+    `osd_cores` is None where only the machine as a whole was seen.
+    """
+
+    name: str
+    cpu_ratio: float
+    processors: int
+    osd_cores: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DirectionFigures:
+    """The reads or the writes of a step that does both, over all its clients."""
+
+    direction: str
+    iops: float
+    bandwidth_bytes_per_s: float
+    latency_ns_mean: float | None
+    histogram: latency.LatencyHistogram
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepFigures:
-    """Figures of one step; None is unknown, never zero. CPU is in cores (processor seconds per second)."""
+    """Figures of one step; None is unknown, never zero. CPU is in cores (processor seconds per second).
 
-    step_index: int
+    `load_host` is the machine that made the load; the processors of the "host" are its. `devices` hold data,
+    `bluefs_devices` only block.db and block.wal. `directions`: reads and writes apart, of a step that has both.
+    `foreign`: what others did; `osd_cpu_shared`: they used so much of the OSDs' processors that our part is not known.
+    """
+
     io_count: int
-    read_count: int
     read_bytes: int
     write_bytes: int
     error_count: int
@@ -41,12 +93,16 @@ class StepFigures:
     bandwidth_bytes_per_s: float
     latency_ns_mean: float | None
     histogram: latency.LatencyHistogram
-    series_s: Floats
     series_iops: Floats
     steady: steady_state.SteadyState
     devices: tuple[DeviceUse, ...]
+    bluefs_devices: tuple[DeviceUse, ...]
     osd_cores: tuple[tuple[str, float], ...]
+    osd_cores_here: float | None
+    nodes: tuple[NodeUse, ...]
+    network: tuple[NetworkUse, ...]
     all_osds_sampled: bool
+    load_host: str
     client_cores: float | None
     client_thread_busy: float | None
     host_cpu_ratio: float | None
@@ -54,11 +110,31 @@ class StepFigures:
     other_cores: float | None
     write_amplification: float | None
     read_from_cache_ratio: float | None
+    tenants: tuple[PoolUse, ...] | None
+    directions: tuple[DirectionFigures, ...] = ()
+    quotas: tuple[QuotaUse, ...] = ()
+    foreign: tuple[ForeignWork, ...] = ()
+    osd_cpu_shared: bool = False
+
+    @property
+    def busiest_node(self) -> NodeUse | None:
+        """The busiest of the other machines that run OSDs under test."""
+        return max(self.nodes, key=lambda use: use.cpu_ratio, default=None)
+
+    @property
+    def tenant_iops(self) -> float | None:
+        """I/Os a second of all pools that are not ours; None when it is not known."""
+        return None if self.tenants is None else sum(use.iops for use in self.tenants)
+
+    @property
+    def tenant_wait_ns(self) -> float | None:
+        """How long other pools' operations in flight had been in their OSD, on average; None when none was seen."""
+        return wait_of(self.tenants or ())
 
     @property
     def osd_cpu_us_per_op(self) -> float | None:
         """OSD processor time per client I/O, in microseconds, all OSDs under test together."""
-        if not self.osd_cores or not self.all_osds_sampled or self.iops <= 0:
+        if not self.osd_cores or not self.all_osds_sampled or self.osd_cpu_shared or self.iops <= 0:
             return None
         return sum(cores for _, cores in self.osd_cores) / self.iops * 1e6
 
@@ -69,60 +145,70 @@ class StepFigures:
 
     @property
     def device_utilization(self) -> float | None:
-        """Utilisation of the busiest device under test."""
+        """Utilisation of the busiest device with data under test."""
         return max((d.utilization for d in self.devices), default=None)
 
+    @property
+    def bluefs_utilization(self) -> float | None:
+        """Utilisation of the busiest device that holds only block.db or block.wal."""
+        return max((d.utilization for d in self.bluefs_devices), default=None)
 
-def figures(
-    step_index: int,
-    tables: Tables,
-    *,
-    on_disk: bool = False,
-    device_class: str = "",
-    osds: frozenset[int] | None = None,
-) -> StepFigures:
-    """Return the figures of one step from its own tables (rows of other steps must not be in them).
 
-    `on_disk` marks the disk layer: its device has the role "disk". `osds` limits devices and daemons to the
-    OSDs under test; None takes those whose samples name `device_class`, or all when it is empty. Sums over all OSDs
-    (write amplification, CPU per op, bytes read from devices) are None unless every one of `osds` was sampled: a
+def figures(step: Step, tables: Tables) -> StepFigures:
+    """Return the figures of one step from its own tables, as `Windows.of_step` gives them.
+
+    Devices and daemons are those of the OSDs under test, or, for a step without any, the disk under test. Sums over all
+    OSDs (write amplification, CPU per op, bytes read from devices) are None unless every one of them was sampled: a
     part of a cluster must not pass for the whole.
     """
+    osds = osds_of(step)
+    on_disk = osds is None
     result = table_of(tables, "result")
     reads, writes = where(result, direction="read"), where(result, direction="write")
     runtime_s = float(np.nanmax(floats(result, "runtime_ns"), initial=0.0)) / 1e9
-    bandwidth = total(result, "bandwidth_bytes_per_s")
-    devices = _devices(table_of(tables, "device_sample"), runtime_s, device_class, osds, on_disk=on_disk)
-    seconds, rates = steady_state.rate_series(table_of(tables, "interval"))
-    process = _in_window(table_of(tables, "process_sample"), runtime_s)
-    host_ratio, processors, other_cores = _host(process)
+    used = _devices(tables, step.device_class, osds)
+    devices = tuple(device for device in used if on_disk or device.holds_data)
+    _, rates = steady_state.rate_series(table_of(tables, "interval"))
+    process = table_of(tables, "process_sample")
+    machines = _machines(process)
+    # The machine that makes the load; of one that only looks on, nothing is said.
+    load_host = next(iter(strings(where(process, process="client"), "host")), HERE)
+    here = machines.pop(load_host, process.slice(0, 0))
+    machines.pop(HERE, None)
+    host_ratio, processors, other_cores = _host(here)
     client_cores = _client_cores(process, result)
     write_rate, read_rate = total(writes, "bandwidth_bytes_per_s"), total(reads, "bandwidth_bytes_per_s")
-    all_devices = on_disk or _covers({d.role for d in devices}, osds)
-    device_reads = sum(d.read_bytes_per_s for d in devices) if all_devices else None
-    device_writes = sum(d.write_bytes_per_s for d in devices) if all_devices and devices else None
-    osd_cores = () if on_disk else _osd_cores(process, devices, osds)
+    all_devices = on_disk or _all_devices(tables, used, osds)
+    device_reads = sum(d.read_bytes_per_s for d in used) if all_devices else None
+    device_writes = sum(d.write_bytes_per_s for d in used) if all_devices and used else None
+    osd_cores = () if osds is None else _osd_cores(process, osds)
+    cores_here = () if osds is None else _osd_cores(here, osds)
     cached = None
     if read_rate > 0 and not on_disk:
-        cached = counters.read_from_cache_ratio(table_of(tables, "perf_counter"), device_reads, read_rate)
+        perf, loaded_s = table_of(tables, "perf_counter"), step.ramp_s + runtime_s
+        cached = counters.read_from_cache_ratio(perf, osds, device_reads, read_rate, loaded_s)
+    histogram = table_of(tables, "histogram")
+    apart = [(name, rows) for name, rows in (("read", reads), ("write", writes)) if total(rows, "io_count") > 0]
     return StepFigures(
-        step_index=step_index,
         io_count=int(total(result, "io_count")),
-        read_count=int(total(reads, "io_count")),
         read_bytes=int(total(reads, "io_bytes")),
         write_bytes=int(total(writes, "io_bytes")),
         error_count=int(total(result, "error_count")),
         runtime_s=runtime_s,
         iops=total(result, "iops"),
-        bandwidth_bytes_per_s=bandwidth,
+        bandwidth_bytes_per_s=total(result, "bandwidth_bytes_per_s"),
         latency_ns_mean=_mean_latency(result),
-        histogram=latency.from_rows(table_of(tables, "histogram")),
-        series_s=seconds,
+        histogram=latency.from_rows(histogram),
         series_iops=rates,
         steady=steady_state.judge(rates),
         devices=devices,
+        bluefs_devices=tuple(device for device in used if device not in devices),
         osd_cores=osd_cores,
-        all_osds_sampled=_covers({name for name, _ in osd_cores}, osds),
+        osd_cores_here=sum(cores for _, cores in cores_here) if cores_here else None,
+        nodes=_nodes(machines, table_of(tables, "device_sample"), osds or frozenset()),
+        network=() if on_disk else network_uses(table_of(tables, "network_sample")),
+        all_osds_sampled=counters.covers({name for name, _ in osd_cores}, osds),
+        load_host=load_host,
         client_cores=client_cores,
         client_thread_busy=_client_thread_busy(result),
         host_cpu_ratio=host_ratio,
@@ -130,17 +216,31 @@ def figures(
         other_cores=other_cores,
         write_amplification=device_writes / write_rate if device_writes is not None and write_rate else None,
         read_from_cache_ratio=cached,
+        tenants=None if on_disk else pool_uses(table_of(tables, "pool_io"), table_of(tables, "pool_wait")),
+        quotas=quota_uses(table_of(tables, "cgroup_sample"), process),
+        directions=tuple(_direction(*one, histogram) for one in apart) if len(apart) > 1 else (),
     )
 
 
-def osd_number(name: str) -> int | None:
-    """Return 3 for "osd.3", None for anything else."""
-    head, _, tail = name.partition(".")
-    return int(tail) if head == "osd" and tail.isascii() and tail.isdigit() else None
+def rate_iops_of(step: Step) -> int | None:
+    """Return the rate that each load process of a step keeps to; None where it goes as fast as it can."""
+    match = _RATE.search(step.step_key)
+    return int(match[1]) if match else None
 
 
-def _covers(sampled: set[str], osds: frozenset[int] | None) -> bool:
-    return bool(osds) and {f"osd.{n}" for n in osds or ()} <= sampled
+def osds_of(step: Step) -> frozenset[int] | None:
+    """Return the OSDs under test; None for a step that loads no OSD (a disk)."""
+    return None if step.osds is None else frozenset(int(word) for word in step.osds.split())
+
+
+def _direction(name: str, rows: pa.Table, histogram: pa.Table) -> DirectionFigures:
+    return DirectionFigures(
+        direction=name,
+        iops=total(rows, "iops"),
+        bandwidth_bytes_per_s=total(rows, "bandwidth_bytes_per_s"),
+        latency_ns_mean=_mean_latency(rows),
+        histogram=latency.from_rows(where(histogram, direction=name)),
+    )
 
 
 def _mean_latency(result: pa.Table) -> float | None:
@@ -150,58 +250,70 @@ def _mean_latency(result: pa.Table) -> float | None:
     return float(np.average(mean[known], weights=count[known])) if known.any() else None
 
 
-def _in_window(samples: pa.Table, runtime_s: float) -> pa.Table:
-    """Return the samples whose middle lies in the measured window: ramp and aftermath do not count."""
-    if samples.num_rows == 0:
-        return samples
-    end, length = floats(samples, "offset_ns"), floats(samples, "duration_ns")
-    middle = end - length / 2
-    return samples.filter(pa.array((middle > 0) & (middle <= runtime_s * 1e9) & (length > 0)))
-
-
-def _devices(
-    samples: pa.Table, runtime_s: float, device_class: str, osds: frozenset[int] | None, *, on_disk: bool
-) -> tuple[DeviceUse, ...]:
-    samples = _in_window(samples, runtime_s)
+def _devices(tables: Tables, device_class: str, osds: frozenset[int] | None) -> tuple[DeviceUse, ...]:
+    samples = table_of(tables, "device_sample")
     if samples.num_rows == 0:
         return ()
-    if on_disk:
+    if osds is None:
         samples = where(samples, role="disk")
         # A lab has one spare disk for each class; only that of the class under test was loaded.
         own = where(samples, device_class=device_class)
         samples = own if device_class and own.num_rows else samples
     else:
-        samples = samples.filter(pc.starts_with(samples.column("role"), pattern="osd."))
-        if osds is not None:
-            samples = where(samples, role=[f"osd.{n}" for n in sorted(osds)])
-        elif device_class:
-            samples = where(samples, device_class=device_class)
+        samples = samples.filter(pa.array([_serves(role, osds) for role in strings(samples, "role")], type=pa.bool_()))
     if samples.num_rows == 0:
         return ()
+    samples = with_limits(samples, table_of(tables, "cgroup_sample"))
     length = samples.column("duration_ns").cast(pa.float64())
-    samples = samples.append_column("busy_ns", pc.multiply(samples.column("busy_ratio"), length))
-    samples = samples.append_column("limit_ns", pc.multiply(samples.column("limit_ratio"), length))
-    names = ["duration_ns", "busy_ns", "limit_ns", "read_bytes", "write_bytes", "read_count", "write_count"]
+    shares = ("busy_ratio", "read_limit_ratio", "write_limit_ratio")
+    for share in shares:
+        samples = samples.append_column(f"{share}_ns", pc.multiply(samples.column(share), length))
+    names = ["duration_ns", "read_count", "write_count", "read_bytes", "write_bytes", *(f"{s}_ns" for s in shares)]
     keys = ["host", "device", "role", "device_class"]
     grouped = samples.group_by(keys).aggregate([(name, "sum") for name in names]).sort_by("device")
     sums = {name: floats(grouped, f"{name}_sum") for name in names}
     seconds = sums["duration_ns"] / 1e9
-    limited = np.isfinite(sums["limit_ns"])
-    use = np.where(limited, sums["limit_ns"], sums["busy_ns"]) / sums["duration_ns"]
-    labels = zip(strings(grouped, "device"), strings(grouped, "role"), strings(grouped, "device_class"), strict=True)
+    busy, *limits = (sums[f"{share}_ns"] / sums["duration_ns"] for share in shares)
+    # Reads and writes have limits of their own; the nearer one counts, over the whole window.
+    limit = np.fmax(*limits)
+    limited = np.isfinite(limit)
+    disks = disk_times(table_of(tables, "simulated_disk_sample"), strings(grouped, "device"))
+    themselves = np.array([disks[name].busy if name in disks else np.nan for name in strings(grouped, "device")])
+    use = np.minimum(np.where(limited, limit, np.where(np.isfinite(themselves), themselves, busy)), 1.0)
     return tuple(
         DeviceUse(
+            host=host,
             device=device,
             role=role,
-            device_class=kind,
+            disk=disks.get(device),
             utilization=float(use[i]),
             limited=bool(limited[i]),
             read_bytes_per_s=float(sums["read_bytes"][i] / seconds[i]),
             write_bytes_per_s=float(sums["write_bytes"][i] / seconds[i]),
-            ios_per_s=float((sums["read_count"][i] + sums["write_count"][i]) / seconds[i]),
+            read_iops=float(sums["read_count"][i] / seconds[i]),
+            write_iops=float(sums["write_count"][i] / seconds[i]),
         )
-        for i, (device, role, kind) in enumerate(labels)
+        for i, (host, device, role) in enumerate(zip(*(strings(grouped, key) for key in keys[:3]), strict=True))
     )
+
+
+def _serves(role: str, osds: frozenset[int]) -> bool:
+    """Return whether a device serves OSDs under test and no others."""
+    return {_osd(word) for word in role.split()} <= {f"osd.{number}" for number in osds}
+
+
+def _osd(word: str) -> str:
+    """Return the OSD of a word of a role: osd.3 of osd.3.db."""
+    return ".".join(word.split(".")[:2])
+
+
+def _all_devices(tables: Tables, used: tuple[DeviceUse, ...], osds: frozenset[int] | None) -> bool:
+    """Return whether `used` are all devices of all OSDs under test, and none that they share with others is missing."""
+    roles = set(strings(table_of(tables, "device_sample"), "role"))
+    sampled = {word for role in roles for word in role.split()}
+    words = {word for device in used for word in device.role.split()}
+    own = {f"osd.{number}" for number in osds or ()}
+    return counters.covers(words, osds) and all(word in words for word in sampled if _osd(word) in own)
 
 
 def _cores_by_process(process: pa.Table) -> dict[str, float]:
@@ -209,15 +321,10 @@ def _cores_by_process(process: pa.Table) -> dict[str, float]:
     return {name: float((user[i] + system[i]) / (length[i] / 1e9)) for i, name in enumerate(names)}
 
 
-def _osd_cores(
-    process: pa.Table, devices: tuple[DeviceUse, ...], osds: frozenset[int] | None
-) -> tuple[tuple[str, float], ...]:
-    """Return (name, cores) of the OSDs under test: `osds`, else those whose devices are, else all."""
-    chosen = {f"osd.{n}" for n in osds} if osds is not None else {d.role for d in devices}
-    cores = _cores_by_process(process)
-    return tuple(
-        (name, c) for name, c in cores.items() if osd_number(name) is not None and (not chosen or name in chosen)
-    )
+def _osd_cores(process: pa.Table, osds: frozenset[int]) -> tuple[tuple[str, float], ...]:
+    """Return (name, cores) of the OSDs under test that were sampled."""
+    names = {f"osd.{number}" for number in osds}
+    return tuple((name, cores) for name, cores in _cores_by_process(process).items() if name in names)
 
 
 def _client_cores(process: pa.Table, result: pa.Table) -> float | None:
@@ -225,7 +332,7 @@ def _client_cores(process: pa.Table, result: pa.Table) -> float | None:
     if process.num_rows and (rows := where(process, process="client")).num_rows:
         # Load machines add up, seconds of one machine do not.
         return sum(_cores_by_process(where(rows, host=host))["client"] for host in sorted(set(strings(rows, "host"))))
-    shares = _client_shares(result)
+    shares = _shares(result, floats(result, "cpu_user_s") + np.nan_to_num(floats(result, "cpu_system_s")))
     return float(sum(shares)) if shares else None
 
 
@@ -236,11 +343,6 @@ def _client_thread_busy(result: pa.Table) -> float | None:
     library has beside it. Known for remote load generators too.
     """
     return max(_shares(result, floats(result, "cpu_thread_s")), default=None)
-
-
-def _client_shares(result: pa.Table) -> list[float]:
-    """Return, for each load process that reports its processor time, cores used."""
-    return _shares(result, floats(result, "cpu_user_s") + np.nan_to_num(floats(result, "cpu_system_s")))
 
 
 def _shares(result: pa.Table, spent_s: Floats) -> list[float]:
@@ -257,21 +359,33 @@ def _shares(result: pa.Table, spent_s: Floats) -> list[float]:
     return [float(c / r) for c, r in zip(cpu, runtime, strict=True) if r > 0]
 
 
-def _host(process: pa.Table) -> tuple[float | None, int | None, float | None]:
-    """Return of the busiest machine (share of its processors in use, their number, cores used by strangers).
+def _machines(process: pa.Table) -> dict[str, pa.Table]:
+    """Return machine → the rows of its processes. Daemons of a lab, named after the node that they play, are here."""
+    others = sorted(set(strings(where(process, process="host"), "host")) - {HERE})
+    rest = process.filter(pa.array([host not in others for host in strings(process, "host")], type=pa.bool_()))
+    return {HERE: rest, **{name: where(process, host=name) for name in others}}
 
-    Strangers are all processes that are not sampled on their own: neither load nor daemon nor ourselves.
+
+def _host(process: pa.Table) -> tuple[float | None, int | None, float | None]:
+    """Return of one machine (share of its processors in use, their number, cores used by other processes).
+
+    Other processes are those that are not sampled on their own: neither load nor daemon nor ourselves.
     """
-    best: tuple[float | None, int | None, float | None] = (None, None, None)
-    if process.num_rows == 0:
-        return best
-    machines = sorted(set(strings(where(process, process="host"), "host")))
-    for host in machines:
-        # Daemons of a lab carry the name of the node that they play; with one machine sampled, all are on it.
-        own = process if len(machines) == 1 else where(process, host=host)
-        cores = _cores_by_process(own)
-        whole = cores.pop("host")
-        processors = int(np.nanmax(floats(where(own, process="host"), "processors"), initial=1.0))
-        if best[0] is None or whole / processors > best[0]:
-            best = (whole / processors, processors, max(0.0, whole - sum(cores.values())))
-    return best
+    cores = _cores_by_process(process)
+    if "host" not in cores:
+        return None, None, None
+    whole = cores.pop("host")
+    processors = int(np.nanmax(floats(where(process, process="host"), "processors"), initial=1.0))
+    return whole / processors, processors, max(0.0, whole - sum(cores.values()))
+
+
+def _nodes(machines: Mapping[str, pa.Table], devices: pa.Table, osds: frozenset[int]) -> tuple[NodeUse, ...]:
+    """Return those of the machines that run OSDs under test, by their processes or their devices."""
+    roles = zip(strings(devices, "host"), strings(devices, "role"), strict=True)
+    with_devices = {host for host, role in roles if _serves(role, osds)}
+    uses = []
+    for name, process in machines.items():
+        (ratio, processors, _), cores = _host(process), _osd_cores(process, osds)
+        if ratio is not None and processors and (cores or name in with_devices):
+            uses.append(NodeUse(name, ratio, processors, sum(own for _, own in cores) if cores else None))
+    return tuple(uses)

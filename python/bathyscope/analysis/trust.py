@@ -1,76 +1,74 @@
 """Whether a step's numbers may be shown, and what to know beside them.
 
-A refusal means that the number would be a lie: it measures something else than it claims. A caveat means
-that the number is what was measured, and says what limits its use. Each is one sentence with its figures.
+A refusal means that the figure would mislead: it measures something else than it claims. A caveat means that the
+figure is what was measured, and says what limits its use. Each is one sentence with its numbers.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Literal
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from bathyscope.analysis import counters
-from bathyscope.analysis.columns import Tables, table_of
-from bathyscope.analysis.step_figures import StepFigures, figures
-from bathyscope.records import Caveat
+from bathyscope.analysis.columns import Tables, floats, table_of
+from bathyscope.analysis.foreign import DEEP_SCRUB, NOT_CLEAN, UNKNOWN_CLIENTS, in_cpu, in_writes, own_figures
+from bathyscope.analysis.step_figures import StepFigures, osds_of
+from bathyscope.records import Caveat, Step
 from bathyscope.units import format_bytes, format_percent, three_digits
 
 COLD_CACHE_LIMIT = 0.05
 CACHE_NOTE = 0.05
 THIN_LIMIT = 0.5
+WRITTEN_RATIO = 0.999
 CLIENT_THREAD_LIMIT = 0.95
 CLIENT_HOST_LIMIT = 0.95
 SHARED_HOST_LIMIT = 0.9
-OTHER_CPU_LIMIT = 0.25
-WITNESS_LIMIT = 0.1
+LATENESS_NOTE = 0.02
+LATENESS_LIMIT = 0.1
+CROSS_CHECK_LIMIT = 0.1
 SHORT_RUNTIME_LIMIT = 0.8
-OTHER_LOAD_LIMIT = 1.3
+RECOVERY_LIMIT = 0.01
+TENANT_NOTE = 0.02
 
-Severity = Literal["note", "doubt", "refused"]
+_DATA_IN_CACHE = "bluestore_cache_data_bytes"
+
+Severity = Literal["note", "warning", "refused"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepContext:
     """What is known of a step beside its records.
 
-    `osds`: OSDs under test, None when unknown. `cache_bytes`: what their caches may hold together. `replicas`: of
-    the pool. `degraded`: a sentence if placement groups were degraded or recovering at any time during the step.
-    `failures`: a sentence for each load process that failed. `image_written`: False when an image that is read was
-    not written in full. `shared_host`: the load runs on a machine that also runs OSDs under test.
-    `counted_s`: seconds between the two looks at the perf counters (ramp included), None when unknown.
+    `cache_bytes`: what the caches of the OSDs under test may hold together. `failures`: a sentence for each load
+    process that failed. `image_written`: False when an image that is read was not written in full, None when no image
+    is read or it is not known. `shared_host`: the load runs on a machine that also runs OSDs under test.
+    `io_count_limited`: the load ends after a number of I/Os, not after its run time. `max_tenant_share`: the plan's
+    limit for the I/O of other pools over ours.
     """
 
-    run_id: str
-    step_index: int
-    layer: str
-    op: str
-    runtime_s: float
-    ramp_s: float = 0.0
-    device_class: str = ""
-    temperature: str = "any"
-    working_set_bytes: int | None = None
-    osds: frozenset[int] | None = None
-    replicas: int | None = None
+    step: Step
     cache_bytes: int | None = None
-    degraded: str | None = None
     failures: tuple[str, ...] = ()
     image_written: bool | None = None
     shared_host: bool = False
-    counted_s: float | None = None
     io_count_limited: bool = False
+    max_tenant_share: float = math.inf
 
     @property
     def reads(self) -> bool:
         """Whether the load reads."""
-        return self.op in ("randread", "read", "randrw")
+        return self.step.op in ("randread", "read", "randrw")
 
     @property
     def on_disk(self) -> bool:
         """Whether the step loads a disk without a cluster."""
-        return self.layer == "disk"
+        return self.step.osds is None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -83,78 +81,74 @@ class Judgement:
     figures: StepFigures
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Doubt:
-    code: str
-    severity: Severity
-    text: str
+# (code, severity, text)
+_Remark = tuple[str, Severity, str]
 
 
 def judge_step(tables: Tables, context: StepContext) -> Judgement:
-    """Judge one step from its own tables (result, interval, histogram, op, perf_counter, …).
+    """Judge one step from its own tables, as `Windows.of_step` gives them.
 
-    failed: there is no number (no I/O at all, or the load failed). refused: there is one that lies.
+    failed: there is no figure (no I/O at all, or the load failed). refused: there is one that misleads.
     """
-    found = figures(
-        context.step_index, tables, on_disk=context.on_disk, device_class=context.device_class, osds=context.osds
-    )
-    doubts = [*_failures(found, context)]
-    failed = bool(doubts)
-    doubts += _refusals(found, tables, context)
+    found = own_figures(context.step, tables)
+    remarks = [*_failures(found, context)]
+    failed = bool(remarks)
+    remarks += _refusals(found, tables, context)
     if not failed:
-        doubts += _caveats(found, tables, context)
-    refused = [d for d in doubts if d.severity == "refused"]
-    caveats = tuple(Caveat(context.run_id, context.step_index, d.code, d.severity, d.text, "trust") for d in doubts)
+        remarks += _caveats(found, tables, context)
+    refused = [text for _, severity, text in remarks if severity == "refused"]
+    caveats = tuple(Caveat(context.step.step_index, *remark, "trust") for remark in remarks)
     status: Literal["done", "refused", "failed"] = "failed" if failed else "refused" if refused else "done"
-    return Judgement(status, refused[0].text if refused else None, caveats, found)
+    return Judgement(status, refused[0] if refused else None, caveats, found)
 
 
-def target_caveats(run_id: str, caveats: tuple[tuple[str, str], ...]) -> list[Caveat]:
-    """Return the caveats of a target (throttled lab devices, unthrottled lab, …) as rows of the whole run."""
-    return [Caveat(run_id, None, code, "note", text, "target") for code, text in caveats]
-
-
-def _failures(step: StepFigures, context: StepContext) -> Iterator[_Doubt]:
+def _failures(step: StepFigures, context: StepContext) -> Iterator[_Remark]:
     for sentence in context.failures:
-        yield _Doubt("load_failed", "refused", sentence)
+        yield "load_failed", "refused", sentence
     if step.io_count == 0:
-        yield _Doubt("no_io", "refused", "not one I/O was completed in the measured window")
+        yield "no_io", "refused", "not one I/O was completed in the measured window"
 
 
-def _refusals(step: StepFigures, tables: Tables, context: StepContext) -> Iterator[_Doubt]:
+def _refusals(step: StepFigures, tables: Tables, context: StepContext) -> Iterator[_Remark]:
     if step.error_count:
         share = step.error_count / max(1, step.io_count + step.error_count)
-        yield _Doubt("io_errors", "refused", f"{step.error_count} I/Os failed ({format_percent(share)} of all)")
+        yield "io_errors", "refused", f"{step.error_count} I/Os failed ({format_percent(share)} of all)"
     if step.io_count == 0:
         return
-    yield from _recovery(step, tables, context)
+    yield from _recovery(step)
     if context.on_disk:
         return
     yield from _thin(step, tables, context)
+    share, text = _other_pools(step)
+    if share > context.max_tenant_share:
+        limit = f"the plan's limit is {format_percent(context.max_tenant_share)}"
+        yield "tenant_load", "refused", f"{text}; {limit} (limits.max_tenant_share)"
     cached = step.read_from_cache_ratio
-    if context.temperature == "cold" and cached is not None and cached > COLD_CACHE_LIMIT:
-        yield _Doubt(
-            "not_cold",
-            "refused",
-            f"the step claims cold caches, but {format_percent(cached)} of its reads came from one",
-        )
+    # What is not there comes from no cache.
+    thin = context.image_written is False
+    if context.step.temperature == "cold" and not thin and cached is not None and cached > COLD_CACHE_LIMIT:
+        text = f"the step claims cold caches, but {format_percent(cached)} of its reads came from one"
+        yield "not_cold", "refused", text
     busy = _client_limit(step)
     if busy is not None:
-        yield _Doubt("client_cpu", "refused", f"{busy}: the figure is the client's, not the cluster's")
+        yield "client_cpu", "refused", f"{busy}: the figure is the client's, not the cluster's"
 
 
-def _recovery(step: StepFigures, tables: Tables, context: StepContext) -> Iterator[_Doubt]:
-    if context.degraded:
-        yield _Doubt("recovery", "refused", f"the cluster was not whole during the step: {context.degraded}")
-        return
-    operations = counters.osd_total(table_of(tables, "perf_counter"), "osd", "recovery_ops") or 0.0
-    if operations >= max(1.0, 0.01 * step.io_count):
-        yield _Doubt("recovery", "refused", f"the OSDs did {operations:.0f} recovery operations during the step")
-    elif operations:
-        yield _Doubt("recovery", "note", f"the OSDs did {operations:.0f} recovery operations during the step")
+def _recovery(step: StepFigures) -> Iterator[_Remark]:
+    works = [work for work in step.foreign if work.kind == "recovery"]
+    for work in works[:1]:
+        small = work.subject != NOT_CLEAN and (work.share.value or 0.0) < RECOVERY_LIMIT
+        yield "recovery", "note" if small else "refused", work.sentence
 
 
-def _thin(step: StepFigures, tables: Tables, context: StepContext) -> Iterator[_Doubt]:
+def is_written(usage: pa.Table) -> bool | None:
+    """Return whether every image of an `image_usage` table was written in full; None when it has no image."""
+    if usage.num_rows == 0:
+        return None
+    return bool(np.all(floats(usage, "used_bytes") >= WRITTEN_RATIO * floats(usage, "size_bytes")))
+
+
+def _thin(step: StepFigures, tables: Tables, context: StepContext) -> Iterator[_Remark]:
     """Refuse reads that the OSDs did not answer with data.
 
     Bytes rather than operations: a read of an object that does not exist is an operation without bytes, and
@@ -163,21 +157,19 @@ def _thin(step: StepFigures, tables: Tables, context: StepContext) -> Iterator[_
     if not context.reads:
         return
     if context.image_written is False:
-        yield _Doubt(
-            "thin_image", "refused", "the image was not written in full, so reads of it are answered without a disk"
-        )
+        yield "thin_image", "refused", "the image was not written in full, so reads of it are answered without a disk"
         return
-    answered = counters.osd_total(table_of(tables, "perf_counter"), "osd", "op_r_out_bytes", "op_rw_out_bytes")
+    perf, osds = table_of(tables, "perf_counter"), osds_of(context.step)
+    answered = counters.osd_total(perf, osds, "osd", "op_r_out_bytes", "op_rw_out_bytes")
     if answered is None or step.read_bytes <= 0:
         return
     share = answered / step.read_bytes
     if share < THIN_LIMIT:
-        yield _Doubt(
-            "thin_image",
-            "refused",
+        text = (
             f"the OSDs returned {format_percent(share)} of the {format_bytes(step.read_bytes)} that the client read: "
-            "the rest was answered without them (a thin image, or a cache in the client)",
+            "the rest was answered without them (a thin image, or a cache in the client)"
         )
+        yield "thin_image", "refused", text
 
 
 def _client_limit(step: StepFigures) -> str | None:
@@ -192,94 +184,115 @@ def _client_limit(step: StepFigures) -> str | None:
     return None
 
 
-def _caveats(step: StepFigures, tables: Tables, context: StepContext) -> Iterator[_Doubt]:
+def _other_pools(step: StepFigures) -> tuple[float, str]:
+    """Return what other pools did on the OSDs under test: the share of our load, and a clause."""
+    works = [work for work in step.foreign if work.kind == "tenant" and work.subject != UNKNOWN_CLIENTS]
+    shares = [work.share.value or 0.0 for work in works]
+    if not works:
+        return 0.0, ""
+    more = f" ({format_percent(sum(shares))} with all else of other pools)" if sum(shares) > shares[0] else ""
+    return sum(shares), works[0].sentence + more
+
+
+def _caveats(step: StepFigures, tables: Tables, context: StepContext) -> Iterator[_Remark]:
     steady = step.steady
     if steady.verdict == "unsteady":
-        yield _Doubt("unsteady", "doubt", f"not steady: {steady.sentence}")
-    elif steady.verdict == "cannot tell":
-        yield _Doubt("steadiness_unknown", "note", f"steadiness is not known: {steady.sentence}")
-    if step.runtime_s < SHORT_RUNTIME_LIMIT * context.runtime_s and not context.io_count_limited:
-        text = f"the load ran {three_digits(step.runtime_s)} s instead of {three_digits(context.runtime_s)} s"
-        yield _Doubt("short", "doubt", text)
-    yield from _stranger_caveats(step)
+        yield "unsteady", "warning", f"not steady: {steady.sentence}"
+    elif steady.verdict == "unknown":
+        yield "steadiness_unknown", "note", f"steadiness is not known: {steady.sentence}"
+    if step.runtime_s < SHORT_RUNTIME_LIMIT * context.step.runtime_s and not context.io_count_limited:
+        text = f"the load ran {three_digits(step.runtime_s)} s instead of {three_digits(context.step.runtime_s)} s"
+        yield "short", "warning", text
+    yield from _other_process_caveats(step)
+    yield from _simulated_disk_caveats(step)
     if context.on_disk:
-        yield from _witness_caveats(step)
+        yield from _cross_check_caveats(step)
         busy = _client_limit(step)
         if busy is not None:
-            yield _Doubt("client_cpu", "doubt", f"{busy}: the disk may be faster")
+            yield "client_cpu", "warning", f"{busy}: the disk may be faster"
         return
-    yield from _cache_caveats(step, context)
-    yield from _load_caveats(step, tables, context)
+    yield from _cache_caveats(step, tables, context)
+    yield from _load_caveats(step, context)
     ops = table_of(tables, "op")
     if ops.num_rows and not pc.all(ops.column("complete_sample")).as_py():
-        yield _Doubt(
-            "stages_slowest_only",
-            "note",
-            f"the OSDs' op history overflowed: the {ops.num_rows} operations kept lean towards the slow ones",
-        )
+        text = f"the OSDs' op history overflowed: the {ops.num_rows} operations kept lean towards the slow ones"
+        yield "stages_slowest_only", "note", text
 
 
-def _cache_caveats(step: StepFigures, context: StepContext) -> Iterator[_Doubt]:
-    if not context.reads:
+def _cache_caveats(step: StepFigures, tables: Tables, context: StepContext) -> Iterator[_Remark]:
+    if not context.reads or any(_thin(step, tables, context)):
         return
     cached = step.read_from_cache_ratio
-    if cached is None and context.temperature == "cold":
+    if cached is None and context.step.temperature == "cold":
         text = "the step claims cold caches, which cannot be checked: neither OSD counters nor all devices were read"
-        yield _Doubt("cold_unchecked", "doubt", text)
+        yield "cold_unchecked", "warning", text
     elif cached is None:
-        yield _Doubt(
-            "cache_unknown", "note", "how many reads came from a cache is not known: no OSD counters, no device figures"
-        )
+        text = "how many reads came from a cache is not known: no OSD counters, no device figures"
+        yield "cache_unknown", "note", text
     elif cached > CACHE_NOTE:
-        severity: Severity = "doubt" if cached >= 0.5 and context.temperature != "warm" else "note"
-        yield _Doubt(
-            "cache_hits", severity, f"{format_percent(cached)} of the reads came from a cache, not from a device"
-        )
-    if context.working_set_bytes and context.cache_bytes and context.working_set_bytes < context.cache_bytes:
-        yield _Doubt(
-            "small_working_set",
-            "note" if context.temperature == "warm" else "doubt",
-            f"the working set of {format_bytes(context.working_set_bytes)} fits into the OSDs' caches of "
-            f"{format_bytes(context.cache_bytes)}",
-        )
+        severity: Severity = "warning" if cached >= 0.5 and context.step.temperature != "warm" else "note"
+        yield "cache_hits", severity, f"{format_percent(cached)} of the reads came from a cache, not from a device"
+    else:
+        # However large the caches are, they had no part in it.
+        return
+    held = counters.osd_level(table_of(tables, "perf_counter"), osds_of(context.step), "mempool", _DATA_IN_CACHE)
+    size, may = (context.cache_bytes, "may hold") if held is None else (held, "held")
+    if context.step.working_set_bytes and size and context.step.working_set_bytes <= size:
+        fits = f"the working set of {format_bytes(context.step.working_set_bytes)} fits into the OSDs' caches"
+        text = f"{fits}, which {may} {format_bytes(size)} of data"
+        yield "small_working_set", "note" if context.step.temperature == "warm" else "warning", text
 
 
-def _witness_caveats(step: StepFigures) -> Iterator[_Doubt]:
-    """Doubt a disk step whose device counted other bytes than the load generator: one of the two is wrong.
+def _cross_check_caveats(step: StepFigures) -> Iterator[_Remark]:
+    """Warn of a disk step whose device counted other bytes than the load generator: one of the two is wrong.
 
     On a raw disk with direct I/O both must agree; where they do not, the windows or the devices do not match.
     """
     seconds = step.runtime_s
     moved = (step.read_bytes + step.write_bytes) / seconds if seconds > 0 else 0.0
     counted = sum(device.read_bytes_per_s + device.write_bytes_per_s for device in step.devices)
-    if step.devices and moved > 0 and abs(counted / moved - 1) > WITNESS_LIMIT:
+    if step.devices and moved > 0 and abs(counted / moved - 1) > CROSS_CHECK_LIMIT:
         text = f"the device counted {format_percent(counted / moved)} of the bytes that the load generator moved"
-        yield _Doubt("device_mismatch", "doubt", text)
+        yield "device_mismatch", "warning", text
 
 
-def _stranger_caveats(step: StepFigures) -> Iterator[_Doubt]:
-    """Doubt a step during which processes that have nothing to do with it used much of its machine."""
-    others, processors = step.other_cores, step.host_processors
-    if others is not None and processors and others >= OTHER_CPU_LIMIT * processors:
-        text = f"other processes on the machine used {three_digits(others)} of its {processors} processors"
-        yield _Doubt("other_cpu", "doubt", text)
+def _other_process_caveats(step: StepFigures) -> Iterator[_Remark]:
+    """Warn of a step during which processes that have nothing to do with it used much of its machine."""
+    for work in step.foreign:
+        if work.kind == "processes":
+            yield "other_cpu", "warning", work.sentence
 
 
-def _load_caveats(step: StepFigures, tables: Tables, context: StepContext) -> Iterator[_Doubt]:
+def _simulated_disk_caveats(step: StepFigures) -> Iterator[_Remark]:
+    """Warn of disks that answered later than the drives that they stand for, and of faults that somebody has set."""
+    disks = [(device, device.disk) for device in (*step.devices, *step.bluefs_devices) if device.disk]
+    late = max((disk.lateness_ratio or 0.0 for _, disk in disks), default=0.0)
+    if late > LATENESS_NOTE:
+        text = f"simulated disks answered up to {format_percent(late)} later than the drive would: processors were busy"
+        yield "simulated_disk_late", "warning" if late > LATENESS_LIMIT else "note", text
+    faulty = "; ".join(f"{device.place}: {', '.join(disk.faults)}" for device, disk in disks if disk.faults)
+    if faulty:
+        yield "disk_faults", "warning", f"simulated disks had faults: {faulty}"
+
+
+def _load_caveats(step: StepFigures, context: StepContext) -> Iterator[_Remark]:
+    share, text = _other_pools(step)
+    if TENANT_NOTE < share <= context.max_tenant_share:
+        yield "tenant_load", "warning", f"others used the cluster during the step: {text}"
+    for work in step.foreign:
+        if work.subject == UNKNOWN_CLIENTS:
+            yield "other_load", "warning", f"others use the OSDs under test: {work.sentence}"
+        elif work.kind in ("scrub", "snap_trim"):
+            yield work.kind, "warning" if work.subject == DEEP_SCRUB else "note", work.sentence
     ratio = step.host_cpu_ratio
     if context.shared_host and ratio is not None and ratio >= SHARED_HOST_LIMIT:
         text = f"load and OSDs share one machine whose processors were {format_percent(min(ratio, 1.0))} busy"
-        yield _Doubt("shared_host_cpu", "doubt", text)
-    perf = table_of(tables, "perf_counter")
-    reads, writes = counters.osd_total(perf, "osd", "op_r"), counters.osd_total(perf, "osd", "op_w")
-    if reads is None or writes is None or step.runtime_s <= 0:
-        return
-    # The counters run from before the ramp to after the load; ours are scaled to the same time.
-    window_s = context.counted_s or (context.ramp_s + step.runtime_s + 1.0)
-    expected = step.iops * max(window_s, step.runtime_s)
-    if reads + writes > OTHER_LOAD_LIMIT * expected + 100:
-        yield _Doubt(
-            "other_load",
-            "doubt",
-            f"the OSDs served {reads + writes:.0f} operations where our load explains {expected:.0f}: others use them",
-        )
+        yield "shared_host_cpu", "warning", text
+    in_figures = {
+        "write amplification": in_writes(step) if step.write_bytes else (),
+        "OSD processor time per I/O": in_cpu(step) if step.osd_cores else (),
+    }
+    hidden = {name: works[0].sentence for name, works in in_figures.items() if works}
+    if hidden:
+        why = next(iter(hidden.values()))
+        yield "foreign_work", "note", f"not known because of the work of others: {' and '.join(hidden)} ({why})"

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
 
-from bathyscope.bench.journal import Change, Journal, journals
+from bathyscope.bench.journal import Change, Journal
 from bathyscope.bench.resources import Resources
 from bathyscope.bench.settings import OPTION_KINDS, SETTING_KINDS, Settings
 from bathyscope.errors import BathyscopeError, UnreachableError
 from bathyscope.host import CephSession, Host
-
-# A pool goes before the rule that it uses; settings go first, so that a failure later leaves no switch behind.
-_ORDER = {"pool": 0, "crush_rule": 1}
+from bathyscope.layers.needs import REMOVALS
 
 
 def undo_all(
@@ -25,6 +22,8 @@ def undo_all(
 ) -> list[str]:
     """Undo what is pending in a journal and return a sentence for each change that could not be undone.
 
+    Settings go first, so that a failure later leaves no switch behind. What does not exist (any more) is not mentioned.
+
     Raises UnreachableError when the cluster is lost; then the journal keeps the rest.
     """
     pending = [change for change in journal.pending() if kinds is None or change.kind in kinds]
@@ -35,9 +34,17 @@ def undo_all(
         problems = Settings(session, journal).undo(switched)
         failed += [f"{describe(change)}: {problems[change.number]}" for change in switched if change.number in problems]
         journal.undone(*(change for change in switched if change.number not in problems))
-    resources = Resources(host, session, journal.target, journal)
-    made = [change for change in pending if change.kind not in SETTING_KINDS]
-    for change in sorted(made, key=lambda change: (_ORDER.get(change.kind, 2), -change.number)):
+    if any(change.kind not in SETTING_KINDS for change in pending):
+        failed += _remove(host, session, journal, note)
+    if kinds is None and not failed:
+        journal.forget_facts()
+    return failed
+
+
+def _remove(host: Host, session: CephSession, journal: Journal, note: Callable[[str], None]) -> list[str]:
+    left, failed = still_there(host, session, journal)
+    resources = Resources(host, session, journal)
+    for change in left:
         note(f"removing {describe(change)}")
         try:
             resources.undo(change)
@@ -47,9 +54,32 @@ def undo_all(
             failed.append(f"{describe(change)}: {error.message}")
         else:
             journal.undone(change)
-    if kinds is None and not failed:
-        journal.forget_facts()
     return failed
+
+
+def still_there(host: Host, session: CephSession, journal: Journal) -> tuple[list[Change], list[str]]:
+    """Return what a run made and is still on its cluster, in the order of removal, and what could not be looked at.
+
+    What is gone is written down as undone. Raises UnreachableError.
+    """
+    resources = Resources(host, session, journal)
+    left, unknown = [], []
+    for change in sorted((c for c in journal.pending() if c.kind not in SETTING_KINDS), key=_order):
+        try:
+            if resources.exists(change):
+                left.append(change)
+            else:
+                journal.undone(change)
+        except UnreachableError:
+            raise
+        except BathyscopeError as error:
+            unknown.append(f"{describe(change)}: {error.message}")
+    return left, unknown
+
+
+def _order(change: Change) -> tuple[int, int]:
+    removal = REMOVALS.get(change.kind)
+    return (removal.order if removal is not None else len(REMOVALS), -change.number)
 
 
 def describe(change: Change) -> str:
@@ -57,8 +87,10 @@ def describe(change: Change) -> str:
     details = change.details
     if change.kind in OPTION_KINDS:
         return f"{details.get('option')} of {details.get('daemon')}"
-    names = {"pool": "the pool", "crush_rule": "the CRUSH rule", "osd_flag": "the flag"}
-    return f"{names.get(change.kind, change.kind)} {details.get('name') or details.get('flag') or ''}".strip()
+    removal = REMOVALS.get(change.kind)
+    words = removal.words if removal is not None else {"osd_flag": "the flag"}.get(change.kind, change.kind)
+    name = "/".join(str(part) for part in (details.get("pool"), details.get("name") or details.get("flag")) if part)
+    return f"{words} {name}".strip()
 
 
 def summary(changes: Sequence[Change]) -> str:
@@ -70,13 +102,3 @@ def summary(changes: Sequence[Change]) -> str:
             option = str(change.details.get("option"))
             daemons[option] = daemons.get(option, 0) + 1
     return ", ".join([*single, *(f"{option} of {count} daemons" for option, count in sorted(daemons.items()))])
-
-
-def abandoned(host: Host, directory: Path) -> list[Journal]:
-    """Return the journals with something pending whose owner process is dead."""
-    return [j for j in journals(directory) if j.pending() and not j.owner_alive(host)]
-
-
-def idle(host: Host, directory: Path) -> list[Journal]:
-    """Return the journals with nothing pending whose owner process is dead: killed before or after its changes."""
-    return [j for j in journals(directory) if not j.pending() and not j.owner_alive(host)]

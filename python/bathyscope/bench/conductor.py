@@ -1,62 +1,68 @@
-"""Runs a plan: prepares what the steps need, runs each step, judges it, keeps it, and leaves nothing behind.
+"""Runs a plan, from its checks to the last restored setting.
 
-A step's index is its identity: the same plan and the same device classes always give the same steps in the same
-order, so a resumed run knows what is done. A step is kept with one rename; what a kill interrupts is done again.
+    check     refuse what is impossible or dangerous, before anything is changed
+    make      pools, images and objects that the steps need, each in the journal first
+    watch     the cluster before any load: what other tenants do, and how long they wait
+    fill      write in full what will be read
+    look      record what the run stands on
+    switch    what the plan wants switched, each in the journal first
+    step      load, record, judge, keep: once for each configuration and repeat
+    look      again
+    undo      remove what was made and restore what was switched, however the run ends
+
+A step's index is its identity: the same plan and the same device classes always give the same steps in the same order,
+so a resumed run knows what is done. A step is kept with one rename; what a kill interrupts is done again.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+import functools
+import os
 import shutil
-from collections.abc import Sequence
-from pathlib import Path
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+import pyarrow as pa
 
 from bathyscope import lab
-from bathyscope.analysis import steady_state, trust
-from bathyscope.bench import cleanup, cluster, preflight
-from bathyscope.bench.capture import StepCapture, history_osds
-from bathyscope.bench.cluster import OsdNode
-from bathyscope.bench.guard import Guard
+from bathyscope.analysis import limits
+from bathyscope.analysis.step_figures import StepFigures
+from bathyscope.bench import caps, checks, cleanup, client_host, prediction, preflight
 from bathyscope.bench.journal import Journal
-from bathyscope.bench.judging import Attempt, Judge
-from bathyscope.bench.load import run_load
-from bathyscope.bench.recorder import Recorder
-from bathyscope.bench.resources import Resources, default_replicas, prefix_of
-from bathyscope.bench.settings import SETTING_KINDS, Settings
+from bathyscope.bench.judging import LOAD, StepAnswers, is_unsteady, judge, parse_load
+from bathyscope.bench.load import raise_if_broken, run_load
+from bathyscope.bench.preflight import ClusterLook
+from bathyscope.bench.resources import Resources, existing, prefix_of
+from bathyscope.bench.run_records import write_end, write_run_row, write_start, write_step
+from bathyscope.bench.settings import SETTING_KINDS, Settings, switches
+from bathyscope.bench.step_recording import StepRecording
 from bathyscope.errors import BathyscopeError, ClusterError, ParseError, StoreError, ToolError
-from bathyscope.host import CephRequest, CephSession, Host, ProcessRequest
-from bathyscope.layers import (
-    REGISTRY,
-    ImageNeed,
-    LayerContext,
-    LayerRows,
-    Need,
-    PoolNeed,
-    answer_of,
-    check_prefill,
-)
-from bathyscope.records import (
-    Caveat,
-    Interval,
-    Step,
-    to_table,
-)
-from bathyscope.sources import perf_dump
-from bathyscope.sources.base import RawAnswer, save_raw
+from bathyscope.host import CephRequest, CephSession, Completed, Host, ProcessRequest
+from bathyscope.layers import LAYERS, LayerContext, Need, fill_batches, needs_of, traits
+from bathyscope.layers.needs import REMOVALS
+from bathyscope.load import output_paths
+from bathyscope.recording.collect import collect, to_raw
+from bathyscope.recording.scope import ScopeKeeper
+from bathyscope.records import RawAnswer, Step
+from bathyscope.sources import SOURCES, op_history
 from bathyscope.spec import StepSpec, Target
 from bathyscope.spec.plan import Plan, expand
+from bathyscope.spec.scope import Scope
 from bathyscope.store import RunDirectory
-
-_FILL_AT_ONCE = 4
-_SETTLE_S = 8.0
+from bathyscope.units import format_seconds
 
 
 class Watcher:
-    """What a run tells while it goes on; the command line draws it. Methods are called from the conductor's thread."""
+    """What a run says while it goes on; the command line draws it. Methods are called from the conductor's thread."""
 
     def note(self, text: str) -> None:
         """Something is being done that is not a step."""
+
+    def time_left(self, seconds: float) -> None:
+        """The next step begins, and the last one should end in `seconds`."""
 
     def step_begins(self, number: int, total: int, step: StepSpec) -> None:
         """A step begins; `number` counts from 1."""
@@ -64,7 +70,7 @@ class Watcher:
     def step_ticks(self, seconds: float, expected_s: float) -> None:
         """The load of the present step has been running for `seconds`."""
 
-    def step_ended(self, step: Step, rows: LayerRows) -> None:
+    def step_ended(self, step: Step, figures: StepFigures) -> None:
         """A step has been kept."""
 
 
@@ -75,61 +81,62 @@ class Conductor:
         self,
         host: Host,
         session: CephSession | None,
+        keeper: ScopeKeeper,
         *,
-        target: Target,
         plan: Plan,
         device_classes: Sequence[str],
         run: RunDirectory,
         journal: Journal,
-        watcher: Watcher | None = None,
+        watcher: Watcher,
     ) -> None:
         self._host = host
         self._session = session
-        self._target = target
+        self._keeper = keeper
+        self._target = target = keeper.scope.target
         self._plan = plan
         self._run = run
         self._journal = journal
-        self._watcher = watcher or Watcher()
-        self._steps = expand(plan, device_classes)
-        self._context = LayerContext(target, prefix_of(run.id), scratch_path(target, run.id))
-        self._nodes: tuple[OsdNode, ...] = ()
-        self._schema: perf_dump.Schema | None = None
-        self._guard: Guard | None = None
-        self._cache_bytes: dict[int, int] = {}
-        self._recorder = Recorder(host, session, target, run, wanted=plan.capture.environment)
+        self._watcher = watcher
+        self._steps = expand(plan, device_classes, traits())
+        self._context = context_of(plan, target, run.id)
+        self._before = limits.Baseline()
+        self._usage_of: dict[tuple[str, str], list[RawAnswer]] = {}
+        self._looked: list[RawAnswer] = []
+        self._before_filling: list[RawAnswer] = []
+        self._idle: dict[str, list[RawAnswer]] = {}
+        self._start = ""
         self.begun = False
         """Whether the checks before the run have passed: only then is anything changed or measured."""
 
     def execute(self, *, keep: bool = False) -> None:
-        """Run every step that is not finished, then clean up and finalize.
+        """Run every step that is not finished, then clean up.
 
         `keep` leaves pools and images for another run. Raises BathyscopeError; the run can then be resumed.
         """
         self._run.update(status="running")
-        self._prepare_scratch()
-        try:
-            finished = self._run.finished_steps()
-            self.begun = bool(finished)
-            left = [(index, step) for index, step in enumerate(self._steps) if index not in finished]
+        finished = self._run.step_segments()
+        self.begun = bool(finished)
+        left = [(index, step) for index, step in enumerate(self._steps) if index not in finished]
+        with self._scratch(), self._undone_on_trouble():
             if left:
-                self._before()
+                self._check()
+                needs = needs_of([step for _, step in left], self._context)
+                self._say_cost([step for _, step in left], needs)
+                self._make(needs)
+                self._watch_idle()
+                self._fill(needs)
+                self._look_before()
+                self._switch()
+            pace = prediction.Pace([step for _, step in left])
             for index, step in left:
+                self._watcher.time_left(pace.left_s)
+                began_ns = self._host.monotonic_ns()
                 self._run_step(index, step)
-            self._after()
-        except BathyscopeError as error:
-            self._stop_guard()
-            self._give_up(error)
-            raise
-        except BaseException:
-            # Ctrl-C: switches go back at once, but what was filled stays for the run that goes on.
-            self._stop_guard()
-            self._run.update(status="interrupted")
+                pace.ended((self._host.monotonic_ns() - began_ns) / 1e9)
+            self._look_after()
+        if keep:
             self._restore_settings()
-            raise
-        finally:
-            self._stop_guard()
-            shutil.rmtree(self._outside(self._context.scratch), ignore_errors=True)
-        if not keep:
+        else:
             self.clean_up()
 
     def clean_up(self) -> None:
@@ -144,238 +151,296 @@ class Conductor:
             )
         self._journal.close()
 
-    def _give_up(self, error: BathyscopeError) -> None:
-        """After trouble nothing stays on the cluster; the finished steps stay in the run."""
-        # A full disk under the workspace must not keep the cluster from being cleaned.
-        with contextlib.suppress(StoreError):
-            self._run.update(status="interrupted", note=error.message)
+    @contextlib.contextmanager
+    def _undone_on_trouble(self) -> Iterator[None]:
+        """After an error nothing stays on the cluster. After Ctrl-C only what was filled stays, for a resumed run."""
         try:
-            self.clean_up()
-        except BathyscopeError as second:
-            self._watcher.note(f"{second.message}; what is left is removed by: bathy bench cleanup")
+            yield
+        except BathyscopeError:
+            # A full disk under the workspace must not keep the cluster from being cleaned.
+            with contextlib.suppress(StoreError):
+                self._note_interruption()
+            try:
+                self.clean_up()
+            except BathyscopeError as second:
+                self._watcher.note(f"{second.message}; what is left is removed by: bathy bench cleanup")
+            raise
+        except BaseException:
+            with contextlib.suppress(BathyscopeError):
+                self._restore_settings()
+            with contextlib.suppress(StoreError):
+                self._note_interruption()
+            raise
 
     def _restore_settings(self) -> None:
         if self._session is not None:
-            with contextlib.suppress(BathyscopeError):
-                cleanup.undo_all(self._host, self._session, self._journal, kinds=SETTING_KINDS)
+            cleanup.undo_all(self._host, self._session, self._journal, kinds=SETTING_KINDS, note=self._watcher.note)
 
-    # --- before and after
+    def _note_interruption(self) -> None:
+        self._run.update(status="interrupted")
+        write_run_row(self._run)
 
-    def _prepare_scratch(self) -> None:
-        scratch = self._outside(self._context.scratch)
+    @contextlib.contextmanager
+    def _scratch(self) -> Iterator[None]:
+        """The directory for files that load generators write, empty at the beginning and gone at the end."""
+        scratch = Path(self._target.outside(self._context.scratch))
         shutil.rmtree(scratch, ignore_errors=True)
         try:
-            scratch.mkdir(parents=True)
+            scratch.mkdir(parents=True, mode=0o700)
         except OSError as error:
             raise ToolError(f"cannot make the scratch directory {scratch}: {error.strerror}") from error
+        try:
+            yield
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
-    def _outside(self, path: str) -> Path:
-        return Path((self._target.root or "") + path)
+    # --- before and after the steps
 
-    def _before(self) -> None:
-        """Check, record what the run stands on, make pools, switch what the plan wants switched."""
-        caveats = trust.target_caveats(self._run.id, self._target.caveats)
-        fio_version = preflight.check_tools(self._host, self._target, self._steps)
-        preflight.check_layers(self._steps, self._context)
-        preflight.check_disks(self._host, self._target, self._steps)
-        caveats += preflight.host_caveats(self._run.id, self._host)
+    def _check(self) -> None:
+        client_host.check(self._host, self._target, self._steps, self._watcher.note)
+        checks.check(
+            self._host,
+            self._session,
+            self._keeper.scope,
+            plan=self._plan,
+            steps=self._steps,
+            context=self._context,
+            look=self._look_at_cluster,
+            note=self._watcher.note,
+            begun=self.begun,
+        )
         if self._session is not None:
-            seen = self._settled_look(self._session)
-            preflight.check_cluster(seen, self._plan.limits)
-            if not self._run.finished_steps():
-                replicas = self._plan.replicas or default_replicas(self._session)
-                preflight.check_space(seen, self._steps, replicas, self._plan.limits)
-            caveats += preflight.cluster_caveats(self._run.id, seen, self._session)
-            self._nodes = seen.nodes
+            self._before_filling = self._looked
+            for switch in switches(self._session, self._plan.quiesce):
+                checks.rehearse(self._session, switch.back)
         self.begun = True
-        if self._session is not None:
-            self._make_pools()
-        self._fill()
-        # Before our own switches, which are none of the cluster's settings.
-        self._recorder.environment("before", caveats, self._under_test(), fio_version)
-        if self._session is not None:
-            self._switch()
-            # The cluster as our own filling has left it is what a load is compared with.
-            seen = preflight.look(self._session)
-            self._guard = Guard(self._session, self._plan.limits, seen)
-            self._guard.start()
 
-    def _settled_look(self, session: CephSession) -> preflight.ClusterLook:
-        """Look at the cluster, again for a few seconds while placement groups are not whole.
+    def _say_cost(self, steps: Sequence[StepSpec], needs: Sequence[Need]) -> None:
+        """Say what is left of the run takes and writes."""
+        replicas = preflight.replicas_of(self._session, self._target, self._plan) if self._session is not None else 1
+        empty = self._empty(needs)
+        found = prediction.cost(self._plan, steps, empty, self._keeper.scope, self._context, replicas=replicas)
+        self._watcher.note(prediction.sentence(found))
 
-        The manager's view lags: pools that were made or deleted a moment ago show in it as unknown or peering.
-        """
-        deadline = self._host.monotonic_ns() + int(_SETTLE_S * 1e9)
-        seen = preflight.look(session)
-        while seen.states.troubled and self._host.monotonic_ns() < deadline:
-            self._host.sleep(0.5)
-            seen = preflight.look(session)
-        return seen
+    def _empty(self, needs: Sequence[Need]) -> list[Need]:
+        """Return the needs that the journal does not remember as filled."""
+        return [need for need in needs if not self._journal.recall(f"filled {need.key}")]
 
-    def _after(self) -> None:
-        self._stop_guard()
-        blind = self._guard.blind if self._guard is not None else None
-        caveats = []
-        if blind is not None:
-            text = f"the plan's limits could not be watched all the time: {blind}"
-            caveats.append(Caveat(self._run.id, None, "guard_blind", "doubt", text, "guard"))
-        self._recorder.environment("after", caveats, self._under_test())
-        ended_ns = self._host.now_ns()
-        self._run.update(status="done", ended_ns=ended_ns)
-        self._recorder.run_row(ended_ns)
-        self._run.finalize()
+    def _look_at_cluster(self) -> ClusterLook:
+        self._looked = self._cluster_status()
+        return ClusterLook.of(SOURCES["cluster_status"].parse(self._looked, self._keeper.scope))
 
-    def _stop_guard(self) -> None:
-        if self._guard is not None:
-            self._guard.stop()
+    def _cluster_status(self) -> list[RawAnswer]:
+        if self._session is None:
+            return []
+        return collect(self._host, self._session, SOURCES["cluster_status"].plan(self._keeper.scope))
 
-    def _make_pools(self) -> None:
-        assert self._session is not None  # noqa: S101 - callers check
-        resources = Resources(self._host, self._session, self._target, self._journal)
-        pools = [need for need in self._all_needs() if isinstance(need, PoolNeed)]
-        for need in pools:
-            resources.make_pool(dataclasses.replace(need, replicas=self._plan.replicas), self._nodes)
-        if pools:
-            resources.wait_until_settled(self._watcher.note)
+    def _make(self, needs: Sequence[Need]) -> None:
+        if self._session is None:
+            return
+        resources = Resources(self._host, self._session, self._journal)
+        scope, note = self._keeper.scope, self._watcher.note
+        pools = [need for need in needs if need.settles]
+        resources.make(pools, scope, status=lambda: self._look_at_cluster().status, note=note)
+        # Only a pool that exists shows whether the key may use it.
+        for pool in dict.fromkeys(pool for need in pools for pool in need.pools):
+            caps.check_pool_access(self._session, pool, needs, f"{self._context.prefix}-trial", given=False)
+        rest = [need for need in needs if not need.settles]
+        resources.make(rest, scope, status=lambda: self._look_at_cluster().status, note=note)
+        self._keeper.refresh()
 
-    def _fill(self) -> None:
-        """Make images, and write everything in full that reads of the steps to come rely on."""
-        finished = self._run.finished_steps()
-        wanted: dict[Need, StepSpec] = {}
-        for index, step in enumerate(self._steps):
-            if index not in finished:
-                for need in REGISTRY[step.layer].needs(step, self._context):
-                    wanted.setdefault(need, step)
-        images = [need for need in wanted if isinstance(need, ImageNeed)]
-        if self._session is not None:
-            resources = Resources(self._host, self._session, self._target, self._journal)
-            for image in images:
-                if not self._journal.recall(f"made {image}"):
-                    resources.make_image(image, client_cache=self._plan.client_cache)
-                    self._journal.remember(f"made {image}", value=True)
-        if self._plan.prefill:
-            empty = [(need, step) for need, step in wanted.items() if not self._journal.recall(f"prefilled {need}")]
-            with self._full_speed():
-                self._prefill([(need, step) for need, step in empty if not isinstance(need, PoolNeed)])
+    def _watch_idle(self) -> None:
+        """Watch the cluster for a while before the first load: the limits of other tenants are relative to that."""
+        self._keeper.narrow(
+            asked_osds=self._under_test(self._steps),
+            own_pools=tuple(pool for need in needs_of(self._steps, self._context) for pool in need.pools),
+            op_history_ops=self._plan.capture.op_history_ops,
+        )
+        if self._session is None:
+            return
+        seconds = self._plan.limits.baseline
+        self._watcher.note(f"watching the cluster before the load: {format_seconds(seconds)}")
+        with self._recording(capture=False) as recording:
+            self._host.sleep(seconds)
+            recording.finish()
+        self._idle = recording.answers
+        tables: dict[str, pa.Table] = {}
+        for name, answers in self._idle.items():
+            with contextlib.suppress(ParseError):
+                parsed = SOURCES[name].parse(answers, self._keeper.scope)
+                tables |= {record.TABLE: table for record, table in parsed.items()}
+        self._before = limits.baseline(tables)
 
-    def _prefill(self, empty: Sequence[tuple[Need, StepSpec]]) -> None:
-        """Write `empty` in full, _FILL_AT_ONCE at a time; what is done is remembered one by one."""
-        jobs = [(n, r) for n, step in empty for r in REGISTRY[step.layer].prefill(n, step, self._context)]
-        for first in range(0, len(jobs), _FILL_AT_ONCE):
-            batch = jobs[first : first + _FILL_AT_ONCE]
-            names = ", ".join(request.label.removeprefix("prefill-") for _, request in batch)
-            self._watcher.note(f"writing in full: {names}")
-            end = run_load(self._host, [request for _, request in batch], violation=self._violation)
-            for (need, _), answer in zip(batch, end.answers, strict=True):
-                check_prefill(need, answer_of(self._host, answer))
-                self._journal.remember(f"prefilled {need}", value=True)
+    def _fill(self, needs: Sequence[Need]) -> None:
+        """Write in full what is not filled yet, a batch at a time."""
+        if not self._plan.prefill:
+            return
+        recording = self._recording(capture=False)
+        with self._unthrottled(), recording:
+            for batch in fill_batches(self._empty(needs), self._context):
+                names = ", ".join(request.label.removeprefix("prefill-") for _, request in batch)
+                self._watcher.note(f"writing in full: {names}")
+                answers = run_load(self._host, [request for _, request in batch], violation=recording.violation)
+                # The first to end is the one that failed; the others were stopped because of it.
+                ended = sorted(zip(batch, answers, strict=True), key=lambda pair: pair[1].ended_ns)
+                for (need, _), completed in ended:
+                    need.check_fill(self._answer(completed))
+                    self._journal.remember(f"filled {need.key}", value=True)
 
-    def _full_speed(self) -> contextlib.AbstractContextManager[None]:
-        """Lift a lab's device limits: filling is not what is measured."""
+    def _unthrottled(self) -> contextlib.AbstractContextManager[None]:
+        """Lift a lab's device limits for a while: filling is not what is measured."""
         if self._target.kind != "lab":
             return contextlib.nullcontext()
         return lab.unthrottled(lab.load(self._target.name))
 
-    def _all_needs(self) -> list[Need]:
-        needs = (need for step in self._steps for need in REGISTRY[step.layer].needs(step, self._context))
-        return list(dict.fromkeys(needs))
+    def _look_before(self) -> None:
+        """Record what the run stands on, before our own switches: they are none of the cluster's settings."""
+        self._keeper.refresh()
+        answers = self._look()
+        # The caveats of the run are those of the cluster before we wrote anything: the first look counts.
+        answers["cluster_status"] = [*self._before_filling, *answers["cluster_status"]]
+        answers["tenants"] = self._idle.get("tenants", [])
+        self._start, tables = write_start(self._run, answers, self._keeper.scope)
+        # The cluster as our own filling has left it is what a load is compared with.
+        self._before = limits.baseline({record.TABLE: table for record, table in tables.items()})
+
+    def _look(self) -> dict[str, list[RawAnswer]]:
+        """Return the raw answers that the scope was made of, and those of a look at the cluster's state."""
+        return {**self._keeper.answers, "cluster_status": self._cluster_status()}
+
+    def _look_after(self) -> None:
+        with contextlib.suppress(ClusterError):
+            self._keeper.refresh()
+        write_end(self._run, self._look(), self._keeper.scope)
+        self._run.update(status="done", ended_ns=self._host.now_ns())
+        write_run_row(self._run)
+        self._run.compact()
 
     def _switch(self) -> None:
         """Quiesce if the plan asks for it, and enlarge the op history where it is captured."""
-        assert self._session is not None  # noqa: S101 - callers check
+        if self._session is None:
+            return
         settings = Settings(self._session, self._journal)
         for what in settings.quiesce(self._plan.quiesce):
             self._watcher.note(f"switched: {what}")
-        under_test = self._under_test()
-        if self._plan.capture.op_history and under_test:
-            # The OSDs of each step's own class: the sample of all of them would miss most of a class.
-            asked = {osd for step in self._steps for osd in history_osds(self._osds(step))}
-            settings.enlarge_history(sorted(asked), self._plan.capture.op_history_ops)
-        if under_test:
-            self._schema = perf_dump.parse_schema(
-                [_raw(c) for c in self._session.commands(perf_dump.plan_schema(under_test))]
-            )
-            self._cache_bytes = cluster.cache_sizes(self._session, under_test)
+        if self._plan.capture.op_history:
+            osds, size = enlarged_history(self._keeper.scope, self._steps, self._plan.capture.op_history_ops)
+            if osds:
+                settings.enlarge_history(osds, size)
 
     # --- steps
 
-    def _osds(self, step: StepSpec) -> list[int]:
-        """Return the OSDs under test."""
-        if not REGISTRY[step.layer].needs_cluster:
-            return []
-        return [n.osd for n in self._nodes if n.up and step.device_class in ("", n.device_class)]
+    def _under_test(self, steps: Sequence[StepSpec]) -> tuple[int, ...]:
+        return under_test(self._keeper.scope, steps)
 
-    def _under_test(self) -> list[int]:
-        """Return the OSDs under test by any step."""
-        return sorted({osd for step in self._steps for osd in self._osds(step)})
+    def _recording(self, *, capture: bool, expected_s: float = 0.0) -> StepRecording:
+        return StepRecording(
+            self._host,
+            self._session,
+            self._keeper,
+            capture=self._plan.capture if capture else None,
+            plan_limits=self._plan.limits,
+            before=self._before,
+            expected_s=expected_s,
+        )
 
     def _run_step(self, index: int, step: StepSpec) -> None:
-        """Prepare, load (again, while it is not steady and the plan allows it), judge and keep one step."""
+        """Load (again, while it is not steady and the plan allows it), judge and keep one step."""
         self._watcher.step_begins(index + 1, len(self._steps), step)
-        layer = REGISTRY[step.layer]
-        written = self._written(step)
-        with self._run.begin_step(index) as writer:
-            prolonged = 0
-            while True:
-                if step.temperature == "cold":
-                    self._make_cold(step)
-                attempt = self._attempt(step)
-                rows, failures = self._parse_load(index, step, attempt)
-                if failures:
-                    self._check_pools(step)
-                steady = steady_state.judge(_rates(rows))
-                if failures or steady.verdict != "unsteady" or prolonged >= self._plan.limits.prolong:
-                    break
-                # Run on at once: what the first part has warmed up or filled stays as it is.
-                prolonged += 1
-                self._watcher.note(f"not steady, prolonged ({prolonged} of {self._plan.limits.prolong})")
-                step = step.model_copy(update={"ramp_s": 0.0})
-            save_raw(writer.raw_directory / layer.name, attempt.answers)
-            for source, answers in attempt.captured.raw.items():
-                save_raw(writer.raw_directory / source, answers)
-            judge = Judge(
-                self._run.id, self._target, self._plan, self._session, self._context, self._osds(step),
-                self._cache_bytes, self._schema,
-            )  # fmt: skip
-            record, tables = judge.judge(index, step, attempt, rows, failures, written=written, prolonged=prolonged)
-            writer.commit(tables)
+        self._keeper.narrow(asked_osds=self._under_test([step]), images=self._images(step))
+        usage = self._usage()
+        prolonged = 0
+        while True:
+            if step.temperature == "cold":
+                self._make_cold()
+            attempt, recording = self._attempt(index, step, prolonged, usage)
+            rows, failures = parse_load(attempt)
+            if failures:
+                self._check_pools(step)
+            if failures or not is_unsteady(rows) or prolonged >= self._plan.limits.prolong:
+                break
+            # Run on at once: what the first part has warmed up or filled stays as it is.
+            prolonged += 1
+            self._watcher.note(f"not steady, prolonged ({prolonged} of {self._plan.limits.prolong})")
+            step = step.model_copy(update={"ramp_s": 0.0})
+        judged = judge(attempt)
+        write_step(self._run, attempt, judged, recording.costs, self._start)
         self._clear_scratch()
-        self._watcher.step_ended(record, rows)
+        self._watcher.step_ended(judged.row, judged.figures)
+
+    def _attempt(
+        self, index: int, step: StepSpec, prolonged: int, usage: Sequence[RawAnswer]
+    ) -> tuple[StepAnswers, StepRecording]:
+        """Run the load once, with everything recorded around it."""
+        requests = LAYERS[step.layer].plan(step, self._context)
+        expected_s = step.ramp_s + step.runtime_s
+        with self._recording(capture=True, expected_s=expected_s) as recording:
+            load = run_load(
+                self._host,
+                requests,
+                started=functools.partial(recording.watch, there=any(r.elsewhere is not None for r in requests)),
+                tick=lambda seconds: self._watcher.step_ticks(seconds, expected_s),
+                violation=recording.violation,
+            )
+            recording.finish()
+            # What happened in the last seconds of the load is seen by the look after it.
+            raise_if_broken(recording.violation())
+        answers = {LOAD: [self._answer(completed) for completed in load], **recording.answers}
+        if usage:
+            answers["image_usage"] = list(usage)
+        share = self._plan.limits.max_tenant_share
+        return StepAnswers(index, step, self._keeper.scope, prolonged, answers, share), recording
+
+    def _answer(self, completed: Completed) -> RawAnswer:
+        """Return what a load process answered, with every file that it wrote. Files that are not there are left out."""
+        request = completed.request
+        files = []
+        for path in output_paths(request) if isinstance(request, ProcessRequest) else ():
+            # A client that obeyed a hostile server may have left a link or a pipe in its own directory.
+            if os.path.lexists(path) and not stat.S_ISREG(Path(path).lstat().st_mode):
+                continue
+            with contextlib.suppress(OSError):
+                files.append((PurePosixPath(path).name, self._host.read(path)))
+        return to_raw(completed, files)
+
+    def _images(self, step: StepSpec) -> tuple[tuple[str, str], ...]:
+        """Return the images that the step reads."""
+        if not step.pattern.reads:
+            return ()
+        return tuple(image for need in LAYERS[step.layer].needs(step, self._context) for image in need.images)
+
+    def _usage(self) -> list[RawAnswer]:
+        """Return how much of the images that the present step reads is written; each is asked once in a run."""
+        found = []
+        for image in self._keeper.scope.images:
+            if image not in self._usage_of:
+                scope = self._keeper.scope.model_copy(update={"images": (image,)})
+                self._usage_of[image] = collect(self._host, self._session, SOURCES["image_usage"].plan(scope))
+            found += self._usage_of[image]
+        return found
 
     def _check_pools(self, step: StepSpec) -> None:
         """Raise ClusterError when the step failed because a pool of ours was taken away under it."""
         if self._session is None:
             return
-        wanted = {n.name for n in REGISTRY[step.layer].needs(step, self._context) if isinstance(n, PoolNeed)}
-        missing = sorted(wanted - set(cluster.pools(self._session)))
+        # Not by the scope: that of a step is the one that its start of the run has kept.
+        there = existing(self._session, REMOVALS["pool"], {})
+        wanted = {pool for need in LAYERS[step.layer].needs(step, self._context) for pool in need.pools}
+        missing = sorted(wanted.difference(there))
         if missing:
             raise ClusterError(
                 f"the pool {missing[0]} was deleted by somebody else while it was measured",
                 hint="bathy bench resume makes it anew and goes on",
             )
 
-    def _written(self, step: StepSpec) -> bool | None:
-        """Return whether the images that the step reads are written in full; None when it reads none."""
-        images = [n for n in REGISTRY[step.layer].needs(step, self._context) if isinstance(n, ImageNeed)]
-        if not images or not step.pattern.reads:
-            return None
-        for image in images:
-            if self._journal.recall(f"written {image}") is None:
-                found = preflight.rbd_written(self._host, self._target, [(image.pool, image.name)])
-                self._journal.remember(f"written {image}", value=found[image.pool, image.name])
-        return all(self._journal.recall(f"written {image}") for image in images)
-
-    def _violation(self) -> str | None:
-        return self._guard.violation if self._guard is not None else None
-
-    def _make_cold(self, step: StepSpec) -> None:
-        """Drop the OSDs' caches and this machine's page cache; whether it worked is told by the counters."""
+    def _make_cold(self) -> None:
+        """Drop the OSDs' caches and this machine's page cache; the counters show whether it worked."""
         if self._session is not None:
-            # An object store that knows no such command refuses it; the counters tell the rest.
+            # An object store that knows no such command refuses it.
             self._session.commands(
                 [
                     CephRequest(f"cache-drop-osd.{osd}", f"osd.{osd}", (("prefix", "cache drop"),), timeout_s=60.0)
-                    for osd in self._osds(step)
+                    for osd in self._keeper.scope.asked_osds
                 ]
             )
         try:
@@ -383,91 +448,41 @@ class Conductor:
         except OSError:
             self._watcher.note("this machine's page cache could not be dropped (not root)")
 
-    def _attempt(self, step: StepSpec) -> Attempt:
-        """Run the load once with everything around it."""
-        requests = REGISTRY[step.layer].plan(step, self._context)
-        capture = StepCapture(self._host, self._session, self._target, self._plan.capture, self._osds(step))
-        expected_s = step.ramp_s + step.runtime_s
-        if self._guard is not None:
-            self._guard.take_trouble()
-        capture.begin()
-        try:
-            load = run_load(
-                self._host,
-                requests,
-                started=capture.watch,
-                tick=lambda seconds: self._watcher.step_ticks(seconds, expected_s),
-                violation=self._violation,
-            )
-            captured = capture.end()
-        except BaseException:
-            capture.abandon()
-            raise
-        degraded = self._guard.take_trouble(look=True) if self._guard is not None else None
-        return Attempt(load, [answer_of(self._host, end) for end in load.answers], captured, degraded)
-
-    def _parse_load(self, index: int, step: StepSpec, attempt: Attempt) -> tuple[LayerRows, tuple[str, ...]]:
-        """Return the load's rows, or none and why it failed."""
-        failures = tuple(
-            f"{answer.label} ended with exit code {answer.exit_code}: {_last_words(answer)}"
-            for answer in attempt.answers
-            if answer.exit_code != 0
-        )
-        if failures:
-            return LayerRows((), (), ()), failures
-        try:
-            return REGISTRY[step.layer].parse(self._run.id, index, step, attempt.answers), ()
-        except (ParseError, ToolError) as error:
-            return LayerRows((), (), ()), (error.message,)
-
     def _clear_scratch(self) -> None:
-        for path in self._outside(self._context.scratch).glob("*"):
-            path.unlink(missing_ok=True)
+        for path in Path(self._target.outside(self._context.scratch)).glob("*"):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def under_test(scope: Scope, steps: Sequence[StepSpec]) -> tuple[int, ...]:
+    """Return the OSDs under test by any of `steps`."""
+    classes = {step.device_class for step in steps if LAYERS[step.layer].needs_cluster}
+    return tuple(o.osd for o in scope.osds if o.up and classes & {"", o.device_class})
+
+
+def enlarged_history(scope: Scope, steps: Sequence[StepSpec], ops: int) -> tuple[list[int], int]:
+    """Return the OSDs whose op history is read, and how many operations each is to keep.
+
+    They are those of each step's own class: the sample of all of them would miss most of a class.
+    """
+    asked = {tuple(op_history.asked(under_test(scope, [step]))) for step in steps}
+    return sorted(set().union(*asked)), op_history.ops_each(ops, max(map(len, asked), default=0))
 
 
 def scratch_path(target: Target, run_id: str) -> str:
     """Return the scratch directory of a run, as the tools inside the target's root see it."""
-    base = "/tmp" if target.root else _temporary_directory()  # noqa: S108 - inside the lab's own root
+    base = "/tmp" if target.root else tempfile.gettempdir()  # noqa: S108 - inside the lab's own root
     return f"{base}/bathy-{run_id}"
 
 
-def _temporary_directory() -> str:
-    import tempfile  # noqa: PLC0415 - its module reads the environment when it is imported
-
-    return tempfile.gettempdir()
-
-
-def planned_commands(
-    plan: Plan, target: Target, device_classes: Sequence[str], run_id: str
-) -> list[tuple[str, ProcessRequest]]:
-    """Return (step key, process) for everything that a run of the plan would start, prefills first. Pure."""
-    context = LayerContext(target, prefix_of(run_id), scratch_path(target, run_id))
-    steps = expand(plan, device_classes)
-    preflight.check_layers(steps, context)
-    found: list[tuple[str, ProcessRequest]] = []
-    seen: set[Need] = set()
-    for step in steps:
-        layer = REGISTRY[step.layer]
-        for need in layer.needs(step, context):
-            if plan.prefill and need not in seen:
-                seen.add(need)
-                found += [("prefill", request) for request in layer.prefill(need, step, context)]
-        found += [(f"{step.key}#{step.repeat_index}", request) for request in layer.plan(step, context)]
-    return found
-
-
-def _rates(rows: LayerRows) -> list[float]:
-    """Return the I/Os per second of each interval, all clients and directions together."""
-    _, rates = steady_state.rate_series(to_table(Interval, rows.intervals))
-    return [float(rate) for rate in rates]
-
-
-def _last_words(answer: RawAnswer) -> str:
-    text = (answer.stderr or answer.stdout).decode(errors="replace").strip().splitlines()
-    return text[-1][:300] if text else "no message"
-
-
-def _raw(completed) -> RawAnswer:  # type: ignore[no-untyped-def]
-    from bathyscope.sources.base import to_raw  # noqa: PLC0415
-
-    return to_raw(completed)
+def context_of(plan: Plan, target: Target, run_id: str) -> LayerContext:
+    """Return what the layers may know of a run."""
+    return LayerContext(
+        target,
+        prefix_of(run_id),
+        scratch_path(target, run_id),
+        replicas=plan.replicas,
+        client_cache=plan.client_cache,
+    )

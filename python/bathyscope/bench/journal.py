@@ -1,15 +1,19 @@
 """The journal of what a run changes on a cluster: written and flushed before each change.
 
 One JSON line per event in $XDG_STATE_HOME/bathyscope/journal/RUN.jsonl. It lies outside the workspace, so
-that a workspace that was deleted or is full does not hide what is still on a cluster. Events:
+that it is still there when the workspace was deleted, and can be written when the workspace is full. Events:
 
-    owner    the process that works on the run now (pid and start time, so a reused pid is no owner)
+    owner    the process that works on the run now (pid, start time and boot, so that neither a reused pid nor a
+             process of an earlier boot is taken for it)
     change   what is about to be changed, with all that is needed to undo it
     undone   the change with this number has been undone
-    fact     something to remember about a resource of ours: it has been prefilled
+    fact     a fact about a resource of ours for a resumed run: it has been prefilled
+
+A journal decides what is deleted and which processes run for that. So it is read only when it is ours alone
+(`files.open_own`), and its name is that of the run's id, which has the form of one.
 
 A change is undone whether or not it was carried out: every undo accepts that its object does not exist.
-A last line without its newline was never flushed, so its change was never begun; it is dropped.
+A last line without its newline was not flushed, so its change was not begun; the line is dropped.
 """
 
 from __future__ import annotations
@@ -24,9 +28,15 @@ from typing import Any
 
 import pydantic
 
+from bathyscope import files
 from bathyscope.errors import BusyError, StoreError
+from bathyscope.fields import as_int
 from bathyscope.host import Host
+from bathyscope.host.process import NOBODY, ProcessIdentity, identity_of, is_alive
 from bathyscope.spec import Target
+from bathyscope.store import is_run_id
+
+_DAMAGED = "look in it for what is still on the cluster (names that begin with bathy-), then remove it"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,37 +48,28 @@ class Change:
     details: Mapping[str, Any]
 
 
-def journal_directory(environment: Mapping[str, str] | None = None) -> Path:
-    """Return the directory of the journals: $XDG_STATE_HOME/bathyscope/journal."""
-    variables = os.environ if environment is None else environment
-    state = variables.get("XDG_STATE_HOME", "")
-    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
-    return base / "bathyscope" / "journal"
+def journal_directory() -> Path:
+    """Return the directory of the journals."""
+    return files.state_directory() / "journal"
 
 
-def process_start_ticks(host: Host, pid: int) -> int | None:
-    """Return the start time of a process in clock ticks since boot, or None when there is no such process."""
-    try:
-        text = host.read(f"/proc/{pid}/stat").decode(errors="replace")
-        # The name in parentheses may hold spaces and parentheses; the fields are counted from the last one.
-        return int(text.rpartition(")")[2].split()[19])
-    except (OSError, IndexError, ValueError):
-        return None
+def journal_path(directory: Path, run_id: str) -> Path:
+    """Return the file that holds the journal of one run."""
+    return directory / f"{run_id}.jsonl"
 
 
 class Journal:
     """The journal of one run. `create` or `load` makes one; `take_over` makes this process its owner."""
 
-    def __init__(self, path: Path, run_id: str, run_path: str, target: Target, fsid: str | None = None) -> None:
+    def __init__(self, path: Path, run_id: str, target: Target, fsid: str | None) -> None:
         self.path = path
         self.run_id = run_id
-        self.run_path = run_path
         self.target = target
         self.fsid = fsid
         self._changes: dict[int, Change] = {}
         self._undone: set[int] = set()
         self._facts: dict[str, Any] = {}
-        self._owner: tuple[int, int] | None = None
+        self._owner = NOBODY
         self._length = 0
 
     @classmethod
@@ -76,64 +77,55 @@ class Journal:
         cls, directory: Path, run_id: str, run_path: str, target: Target, host: Host, *, fsid: str | None = None
     ) -> Journal:
         """Begin the journal of a new run on the cluster `fsid`, owned by this process. Raises StoreError."""
-        journal = cls(directory / f"{run_id}.jsonl", run_id, run_path, target, fsid)
+        journal = cls(journal_path(directory, run_id), run_id, target, fsid)
         plain = target.model_dump(mode="json")
         event = {"event": "run", "run_id": run_id, "run_path": run_path, "target": plain, "fsid": fsid}
         line = json.dumps(event, separators=(",", ":")).encode() + b"\n"
-        beginning = journal.path.with_suffix(".new")
         try:
-            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with beginning.open("wb") as file:
-                beginning.chmod(0o600)
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
-            # A link, not a rename: it refuses to replace the journal of another run.
-            os.link(beginning, journal.path)
-            beginning.unlink()
+            files.own_directory(directory, make=True)
+            files.create_file(journal.path, line)
         except OSError as error:
             raise StoreError(
                 f"cannot write the journal {journal.path}: {error.strerror}",
-                hint="without a journal nothing is changed on a cluster; set XDG_STATE_HOME to a writable directory",
+                hint="nothing is changed on a cluster without a journal; set XDG_STATE_HOME to a writable directory",
             ) from error
         journal._length = len(line)
-        _sync_directory(directory)
         journal.take_over(host)
         return journal
 
     @classmethod
     def load(cls, path: Path) -> Journal:
-        """Read a journal. Raises StoreError when it is damaged other than by a torn last line."""
+        """Read a journal. Raises StoreError when it is damaged other than by a torn last line, or is not ours alone."""
         try:
-            content = path.read_bytes()
+            content = files.read_own(path)
         except OSError as error:
             raise StoreError(f"cannot read the journal {path}: {error.strerror}") from error
-        whole = content[: content.rfind(b"\n") + 1]
+        complete = content[: content.rfind(b"\n") + 1]
         journal: Journal | None = None
         try:
-            for line in whole.splitlines():
+            for line in complete.splitlines():
                 event = json.loads(line)
                 if event["event"] == "run":
                     target = Target.model_validate(event["target"])
-                    journal = cls(path, str(event["run_id"]), str(event["run_path"]), target, event.get("fsid"))
+                    journal = cls(path, _own_run(path, event["run_id"]), target, event.get("fsid"))
                 elif journal is not None:
                     journal._replay(event)
-        except (ValueError, KeyError, TypeError, pydantic.ValidationError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, pydantic.ValidationError) as error:
             raise StoreError(f"the journal {path} is damaged: {error}", hint=_DAMAGED) from error
         if journal is None:
             raise StoreError(f"the journal {path} has no beginning", hint=_DAMAGED)
-        journal._length = len(whole)
+        journal._length = len(complete)
         return journal
 
     def _replay(self, event: Mapping[str, Any]) -> None:
         kind = event["event"]
         if kind == "owner":
-            self._owner = (int(event["pid"]), int(event["start_ticks"]))
+            self._owner = ProcessIdentity.of(event)
         elif kind == "change":
-            change = Change(int(event["number"]), str(event["kind"]), dict(event["details"]))
+            change = Change(as_int(event["number"]), str(event["kind"]), dict(event["details"]))
             self._changes[change.number] = change
         elif kind == "undone":
-            self._undone.add(int(event["number"]))
+            self._undone.add(as_int(event["number"]))
         elif kind == "fact":
             self._facts[str(event["name"])] = event["value"]
         else:
@@ -143,8 +135,8 @@ class Journal:
         """Add a line for each event and flush them to the device, once, before anything else happens."""
         line = b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in events)
         try:
-            with self.path.open("r+b") as file:
-                # What lies beyond the last whole line was torn off by a kill.
+            with os.fdopen(files.open_own(self.path, os.O_RDWR), "r+b") as file:
+                # What lies beyond the last complete line was torn off by a kill.
                 file.truncate(self._length)
                 file.seek(self._length)
                 file.write(line)
@@ -158,23 +150,24 @@ class Journal:
         self._length += len(line)
 
     def take_over(self, host: Host) -> None:
-        """Make this process the owner. Raises BusyError when another living process is."""
-        if self.owner_alive(host) and self._owner is not None and self._owner[0] != os.getpid():
+        """Make this process the owner. Raises BusyError when another process that is alive is."""
+        if self.owner_alive(host) and self._owner.pid != os.getpid():
             raise BusyError(
-                f"run {self.run_id} is under way in process {self._owner[0]}", hint="wait until it has ended"
+                f"run {self.run_id} is under way in process {self._owner.pid}", hint="wait until that process has ended"
             )
-        pid = os.getpid()
-        self._owner = (pid, process_start_ticks(host, pid) or 0)
-        self._append({"event": "owner", "pid": pid, "start_ticks": self._owner[1]})
+        self._set_owner(identity_of(host, os.getpid()) or NOBODY)
 
     def give_up(self) -> None:
-        """Make nobody the owner: this process has tidied up and does not go on with the run."""
-        self._owner = (0, 0)
-        self._append({"event": "owner", "pid": 0, "start_ticks": 0})
+        """Give up ownership: this process has tidied up and does not continue the run."""
+        self._set_owner(NOBODY)
+
+    def _set_owner(self, owner: ProcessIdentity) -> None:
+        self._append({"event": "owner", **dataclasses.asdict(owner)})
+        self._owner = owner
 
     def owner_alive(self, host: Host) -> bool:
         """Return whether the process that worked on the run still exists."""
-        return self._owner is not None and process_start_ticks(host, self._owner[0]) == self._owner[1]
+        return is_alive(host, self._owner)
 
     def will_change(self, kind: str, **details: Any) -> Change:
         """Write down a change that is about to be made; the same pending change is not written twice."""
@@ -234,37 +227,28 @@ class Journal:
             self.path.unlink(missing_ok=True)
 
 
+def _own_run(path: Path, run_id: Any) -> str:
+    """Return the run that a journal is about. Raises ValueError for none, and when the file's name says another one."""
+    if not isinstance(run_id, str) or not is_run_id(run_id) or run_id != path.stem:
+        raise ValueError(f"it is about the run {run_id!r:.120}, which its name does not say")
+    return run_id
+
+
 def _identity(kind: str, details: Mapping[str, Any]) -> str:
     return json.dumps([kind, details], sort_keys=True)
 
 
-def journals(directory: Path) -> list[Journal]:
-    """Return the readable journals, oldest first; one that is damaged is skipped here and named by `damaged`."""
-    found = []
-    for path in sorted(directory.glob("*.jsonl")) if directory.is_dir() else []:
-        with contextlib.suppress(StoreError):
-            found.append(Journal.load(path))
-    return found
+def journals(directory: Path) -> tuple[list[Journal], list[Path]]:
+    """Return the journals, oldest first, and the files among them that cannot be read.
 
-
-def damaged_journals(directory: Path) -> list[Path]:
-    """Return the journals that cannot be read."""
-    bad = []
-    for path in sorted(directory.glob("*.jsonl")) if directory.is_dir() else []:
+    Raises UntrustedError when another user owns the directory or can write it.
+    """
+    found, damaged = [], []
+    if directory.exists():
+        files.own_directory(directory)
+    for path in sorted(directory.glob("*.jsonl")):
         try:
-            Journal.load(path)
+            found.append(Journal.load(path))
         except StoreError:
-            bad.append(path)
-    return bad
-
-
-def _sync_directory(directory: Path) -> None:
-    """Flush the directory entry of a new file."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-_DAMAGED = "look in it for what is still on the cluster (everything of ours begins with bathy-), then remove it"
+            damaged.append(path)
+    return found, damaged

@@ -1,165 +1,185 @@
-"""Judges a step: the load's rows and everything captured around it become records, a status and caveats."""
+"""A step's raw answers become its records, a status and caveats. Pure: a run can be judged again years later.
+
+What is judged is all that lies in the step's segment: the raw answers of the load and of every source, and the context
+(the step's spec, what was asked of whom). So `reparse` gives what the run itself gave.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
-from bathyscope.analysis import trust
-from bathyscope.bench import cluster
-from bathyscope.bench.capture import Captured, CaptureRows, Parsing, parse
-from bathyscope.bench.load import LoadEnd
-from bathyscope.host import CephSession
-from bathyscope.layers import REGISTRY, LayerContext, LayerRows, PoolNeed
+import pyarrow as pa
+
+from bathyscope.analysis import steady_state, trust
+from bathyscope.analysis.columns import table_of
+from bathyscope.analysis.step_figures import StepFigures
+from bathyscope.analysis.windows import Windows
+from bathyscope.errors import BathyscopeError, ParseError
+from bathyscope.fields import last_line
+from bathyscope.layers import LAYERS, LayerContext, LoadTables
 from bathyscope.records import (
     Caveat,
-    DeviceSample,
-    Histogram,
+    ImageUsage,
     Interval,
     Op,
-    PerfCounter,
-    ProcessSample,
+    RawAnswer,
     Record,
-    Result,
     Step,
+    Tables,
+    schema_of,
     to_table,
 )
-from bathyscope.sources import perf_dump
-from bathyscope.sources.base import RawAnswer
-from bathyscope.spec import StepSpec, Target
-from bathyscope.spec.plan import Plan
+from bathyscope.sources import SOURCES, node_exporter, node_proc, perf_counters
+from bathyscope.spec import StepSpec
+from bathyscope.spec.scope import Scope
 
-
-@dataclasses.dataclass(slots=True)
-class Attempt:
-    """One execution of a step's load and what was recorded around it."""
-
-    load: LoadEnd
-    answers: list[RawAnswer]
-    captured: Captured
-    degraded: str | None
+# Raw answers of the load itself, beside those of the sources.
+LOAD = "load"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Judge:
-    """What is needed to judge the steps of a run; `osds` are those under test by the step."""
+class StepAnswers:
+    """All that a step is judged from. `answers` are by source, those of the load under LOAD.
 
-    run_id: str
-    target: Target
-    plan: Plan
-    session: CephSession | None
-    context: LayerContext
-    osds: Sequence[int]
-    cache_bytes: Mapping[int, int]
-    schema: perf_dump.Schema | None
+    `max_tenant_share`: the plan's limit for the I/O of other pools over ours.
+    """
 
-    def judge(
-        self,
-        index: int,
-        step: StepSpec,
-        attempt: Attempt,
-        rows: LayerRows,
-        failures: tuple[str, ...],
-        *,
-        written: bool | None,
-        prolonged: int,
-    ) -> tuple[Step, dict[type[Record], list[Record]]]:
-        """Return the step's row and all of its records."""
-        load = attempt.load
-        start_ns = rows.measured_start_ns or load.started_ns + int(step.ramp_s * 1e9)
-        end_ns = max(rows.measured_end_ns or load.ended_ns, start_ns + 1)
-        around = parse(attempt.captured.raw, self._parsing(index, step, start_ns, end_ns))
-        tables: dict[type[Record], list[Record]] = {
-            Result: list(rows.results),
-            Interval: list(rows.intervals),
-            Histogram: list(rows.histograms),
-            PerfCounter: list(around.perf_counters),
-            Op: list(around.ops),
-            DeviceSample: list(around.devices),
-            ProcessSample: list(around.processes),
-        }
-        judgement = trust.judge_step(
-            {record.TABLE: to_table(record, values) for record, values in tables.items()},
-            self._trust_context(index, step, attempt, failures, written=written),
-        )
-        record = Step(
-            run_id=self.run_id,
-            step_index=index,
-            step_key=step.key,
-            repeat_index=step.repeat_index,
-            layer=step.layer,
-            witness=step.witness,
-            device_class=step.device_class,
-            op=step.pattern.op,
-            block_size_bytes=step.pattern.block_size_bytes,
-            queue_depth=step.pattern.queue_depth,
-            jobs=step.jobs,
-            object_size_bytes=step.object_size_bytes,
-            working_set_bytes=self._working_set(step),
-            temperature=step.temperature,
-            ramp_s=step.ramp_s,
-            runtime_s=step.runtime_s,
-            started_ns=load.started_ns,
-            ended_ns=load.ended_ns,
-            measured_start_ns=start_ns,
-            prolonged_count=prolonged,
-            status=judgement.status,
-            reason=judgement.reason,
-        )
-        tables[Step] = [record]
-        tables[Caveat] = [*judgement.caveats, *self._capture_caveats(index, around)]
-        return record, tables
+    index: int
+    spec: StepSpec
+    scope: Scope
+    prolonged: int
+    answers: Mapping[str, Sequence[RawAnswer]]
+    max_tenant_share: float = math.inf
 
-    def _parsing(self, index: int, step: StepSpec, start_ns: int, end_ns: int) -> Parsing:
-        pool_ids: frozenset[int] | None = None
-        if self.session is not None and self.plan.capture.op_history:
-            known = cluster.pools(self.session)
-            needs = REGISTRY[step.layer].needs(step, self.context)
-            pool_ids = frozenset(known[n.name] for n in needs if isinstance(n, PoolNeed) and n.name in known)
-        return Parsing(
-            run_id=self.run_id,
-            step_index=index,
-            target=self.target,
-            capture=self.plan.capture,
-            start_ns=start_ns,
-            end_ns=end_ns,
-            pool_ids=pool_ids,
-            schema=self.schema,
-        )
 
-    def _capture_caveats(self, index: int, around: CaptureRows) -> list[Caveat]:
-        return [Caveat(self.run_id, index, "capture", "note", text, "capture") for text in around.problems]
+def parse_load(step: StepAnswers) -> tuple[LoadTables, tuple[str, ...]]:
+    """Return what the load reported, or nothing and a sentence for each reason why there is nothing."""
+    answers = step.answers.get(LOAD, ())
+    failures = tuple(
+        f"{answer.label} ended with exit code {answer.exit_code}: {last_line(answer.stderr or answer.stdout)}"
+        for answer in answers
+        if answer.exit_code != 0
+    )
+    if failures:
+        return LoadTables({}), failures
+    try:
+        return LAYERS[step.spec.layer].parse(step.index, step.spec, answers), ()
+    except BathyscopeError as error:
+        return LoadTables({}), (error.message,)
 
-    def _trust_context(
-        self, index: int, step: StepSpec, attempt: Attempt, failures: tuple[str, ...], *, written: bool | None
-    ) -> trust.StepContext:
-        osds = self.osds
-        caches = [self.cache_bytes[osd] for osd in osds if osd in self.cache_bytes]
-        here = {daemon.name for daemon in self.target.daemons}
-        return trust.StepContext(
-            run_id=self.run_id,
-            step_index=index,
-            layer=step.layer,
-            op=step.pattern.op,
-            runtime_s=step.runtime_s,
-            ramp_s=step.ramp_s,
-            device_class=step.device_class,
-            temperature=step.temperature,
-            working_set_bytes=self._working_set(step),
-            osds=frozenset(osds) if osds else None,
-            replicas=self.plan.replicas,
-            cache_bytes=sum(caches) if caches and len(caches) == len(osds) else None,
-            degraded=attempt.degraded,
-            failures=failures,
-            image_written=written,
-            shared_host=any(f"osd.{osd}" in here for osd in osds) and not self.target.clients,
-            counted_s=attempt.captured.counted_s,
-            io_count_limited=step.io_count_limit is not None,
-        )
 
-    def _working_set(self, step: StepSpec) -> int | None:
-        if step.working_set_bytes is not None:
-            return step.working_set_bytes
-        if step.layer == "rbd" and step.image_size_bytes is not None:
-            return step.image_size_bytes * step.jobs
-        return None
+def parse_source(name: str, answers: Sequence[RawAnswer], scope: Scope) -> Tables:
+    """Return what a source says. Raises ParseError, also when this version has no source of this name."""
+    if name not in SOURCES:
+        raise ParseError(f"this version of bathyscope has no source named '{name}'; its answers are not read")
+    return SOURCES[name].parse(answers, scope)
+
+
+def is_unsteady(rows: LoadTables) -> bool:
+    """Return whether the load is known not to have settled in the measured window."""
+    interval = rows.tables.get(Interval)
+    if interval is None:
+        return False
+    return steady_state.judge(steady_state.rate_series(interval)[1]).verdict == "unsteady"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class JudgedStep:
+    """A step's row, its figures, and all of its records (the row among them)."""
+
+    row: Step
+    figures: StepFigures
+    tables: dict[type[Record], pa.Table]
+
+
+def judge(step: StepAnswers) -> JudgedStep:
+    """Return what a step's raw answers say and are worth."""
+    rows, failures = parse_load(step)
+    tables: dict[type[Record], pa.Table] = dict(rows.tables)
+    caveats = []
+    record = _record(step, rows)
+    for name, answers in sorted(step.answers.items()):
+        if name == LOAD:
+            continue
+        try:
+            if name == node_exporter.SOURCE.name:
+                window = record.measured_start_ns, record.measured_end_ns
+                seen = node_exporter.in_window(answers, step.scope, *window)
+                parsed = seen.tables
+                caveats += [Caveat(step.index, "node_not_sampled", "warning", t, "capture") for t in seen.missing]
+                caveats += [Caveat(step.index, "node_resolution", "note", t, "capture") for t in seen.coarse]
+            else:
+                parsed = parse_source(name, answers, step.scope)
+            for kind, table in parsed.items():
+                tables[kind] = pa.concat_tables([tables[kind], table]) if kind in tables else table
+        except BathyscopeError as error:
+            caveats.append(Caveat(step.index, "capture", "note", f"{name}: {error.message}", "capture"))
+    missing = node_proc.caveats(step.answers.get(node_proc.SOURCE.name, ()), step.scope)
+    caveats += [Caveat(step.index, "node_not_sampled", "warning", text, "capture") for text in missing]
+    restarted = perf_counters.restarted(step.answers.get(perf_counters.SOURCE.name, ()))
+    if restarted:
+        text = f"{', '.join(restarted)} restarted during the step"
+        caveats.append(Caveat(step.index, "capture", "note", text, "capture"))
+    own = Windows({kind.TABLE: table for kind, table in tables.items()}).of_step(record)
+    # A look at an image serves every step that reads it, so it is no row of any.
+    usage = tables.pop(ImageUsage, schema_of(ImageUsage).empty_table())
+    judgement = trust.judge_step(own, _context(step, record, failures, written=trust.is_written(usage)))
+    record = dataclasses.replace(record, status=judgement.status, reason=judgement.reason)
+    # The histories hold what came before the step as well; that belongs to no step, or to another one.
+    tables[Op] = table_of(own, Op.TABLE)
+    tables[Step] = to_table(Step, [record])
+    tables[Caveat] = to_table(Caveat, [*judgement.caveats, *caveats])
+    return JudgedStep(record, judgement.figures, tables)
+
+
+def _record(step: StepAnswers, rows: LoadTables) -> Step:
+    """Return the step's row before it is judged."""
+    spec, load = step.spec, step.answers.get(LOAD, ())
+    started_ns = min((answer.started_ns for answer in load), default=0)
+    ended_ns = max((answer.ended_ns for answer in load), default=started_ns)
+    start_ns = rows.measured_start_ns or started_ns + int(spec.ramp_s * 1e9)
+    layer = LAYERS[spec.layer]
+    return Step(
+        step_index=step.index,
+        step_key=spec.key,
+        repeat_index=spec.repeat_index,
+        layer=spec.layer,
+        load_generator=spec.load_generator,
+        device_class=spec.device_class,
+        op=spec.pattern.op,
+        block_size_bytes=spec.pattern.block_size_bytes,
+        queue_depth=spec.pattern.queue_depth,
+        jobs=spec.jobs,
+        object_size_bytes=spec.object_size_bytes,
+        working_set_bytes=layer.working_set_bytes(spec, LayerContext(step.scope.target, prefix="", scratch="")),
+        temperature=spec.temperature,
+        ramp_s=spec.ramp_s,
+        runtime_s=spec.runtime_s,
+        started_ns=started_ns,
+        ended_ns=ended_ns,
+        measured_start_ns=start_ns,
+        measured_end_ns=max(rows.measured_end_ns or ended_ns, start_ns + 1),
+        osds=" ".join(str(osd) for osd in step.scope.asked_osds) if layer.needs_cluster else None,
+        prolonged_count=step.prolonged,
+        status="done",
+        reason=None,
+    )
+
+
+def _context(step: StepAnswers, record: Step, failures: tuple[str, ...], *, written: bool | None) -> trust.StepContext:
+    scope = step.scope
+    caches = [osd.cache_bytes for osd in scope.osds if osd.osd in scope.asked_osds]
+    known = [size for size in caches if size is not None]
+    here = {daemon.name for daemon in scope.target.daemons_here}
+    return trust.StepContext(
+        step=record,
+        cache_bytes=sum(known) if known and len(known) == len(scope.asked_osds) else None,
+        failures=failures,
+        image_written=written,
+        shared_host=any(f"osd.{osd}" in here for osd in scope.asked_osds)
+        and not (scope.target.clients or scope.target.client_host),
+        io_count_limited=step.spec.io_count_limit is not None,
+        max_tenant_share=step.max_tenant_share,
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,15 +11,6 @@ from bathyscope.host import Completed, Host, ProcessRequest, Running
 _POLL_S = 0.05
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LoadEnd:
-    """How a load ended: the answers in the order of the requests, and when it began and ended."""
-
-    answers: tuple[Completed, ...]
-    started_ns: int
-    ended_ns: int
-
-
 def run_load(
     host: Host,
     requests: Sequence[ProcessRequest],
@@ -28,8 +18,8 @@ def run_load(
     started: Callable[[int], None] = lambda _: None,
     tick: Callable[[float], None] = lambda _: None,
     violation: Callable[[], str | None] = lambda: None,
-) -> LoadEnd:
-    """Start all of `requests`, wait for all, and return their answers.
+) -> list[Completed]:
+    """Start all of `requests`, wait for all, and return their answers in the order of the requests.
 
     `started(pid)` is called for each process; `tick(seconds)` about twenty times a second. When one process fails the
     others are stopped: a part of a load is another load. Whatever interrupts the waiting (Ctrl-C above all) stops
@@ -37,12 +27,16 @@ def run_load(
     """
     running: list[Running] = []
     ends: dict[int, Completed] = {}
-    started_ns = host.now_ns()
     began_ns = host.monotonic_ns()
     try:
         for request in requests:
             running.append(host.start(request))
-            started(running[-1].pid)
+            if request.elsewhere is None:
+                started(running[-1].pid)
+        # The process id of one on another machine is known when its login is done, and all log in at once.
+        for request, process in zip(requests, running, strict=True):
+            if request.elsewhere is not None:
+                started(process.pid)
         while len(ends) < len(running):
             waiting = next(i for i in range(len(running)) if i not in ends)
             completed = running[waiting].wait(_POLL_S)
@@ -51,16 +45,20 @@ def run_load(
                 if end is not None:
                     ends[index] = end
             tick((host.monotonic_ns() - began_ns) / 1e9)
-            broken = violation()
-            if broken is not None:
-                raise UnhealthyError(
-                    f"the load was stopped: {broken}", hint="when the cluster is well again: bathy bench resume"
-                )
+            raise_if_broken(violation())
             if any(end.exit_code != 0 for end in ends.values()) and len(ends) < len(running):
                 break
     finally:
         _stop_all(running, ends)
-    return LoadEnd(tuple(ends[i] for i in range(len(running))), started_ns, host.now_ns())
+    return [ends[i] for i in range(len(running))]
+
+
+def raise_if_broken(violation: str | None) -> None:
+    """Raise UnhealthyError when a limit of the plan is broken; `violation` says which."""
+    if violation is not None:
+        raise UnhealthyError(
+            f"the load was stopped: {violation}", hint="when the cluster is healthy again: bathy bench resume last"
+        )
 
 
 def _stop_all(running: Sequence[Running], ends: dict[int, Completed]) -> None:

@@ -1,88 +1,98 @@
-"""What must hold before a load begins, and what to know beside its numbers.
+"""What must hold before a load begins. What makes a run impossible or dangerous is an error.
 
-What makes the run impossible or dangerous is an error; what makes its numbers doubtful is a caveat of the whole run.
+What limits the use of its figures is a caveat of the whole run: see `analysis.environment_caveats`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import statistics
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-from bathyscope.bench import cluster
-from bathyscope.bench.cluster import Health, OsdNode, PgStates
-from bathyscope.errors import ClusterError, EnvironmentError_, UnhealthyError, UsageError
+from bathyscope.bench.resources import default_replicas, may_tell_monitors, monitor_option
+from bathyscope.errors import EnvironmentError_, PolicyError, UnhealthyError, UsageError
 from bathyscope.host import CephSession, Host, ProcessRequest
-from bathyscope.layers import REGISTRY, LayerContext
-from bathyscope.records import Caveat
-from bathyscope.sources import rbd_usage
+from bathyscope.host.ceph import DEFAULT_CONF
+from bathyscope.layers import LAYERS, LayerContext, MakeContext, Need, needs_of
+from bathyscope.layers.needs import PoolNeed
+from bathyscope.records import ClusterStatus, HealthCheck, Tables, from_table
+from bathyscope.sources.cluster_map import up_osds
 from bathyscope.spec import StepSpec, Target
-from bathyscope.spec.plan import Limits
-from bathyscope.units import format_percent
+from bathyscope.spec.plan import Limits, Plan
+from bathyscope.spec.scope import Scope
+from bathyscope.spec.values import did_you_mean
+from bathyscope.units import format_bytes, format_percent
 
 _FULL_CHECKS = ("OSD_FULL", "POOL_FULL", "OSD_BACKFILLFULL", "FULL")
-_SLOW_OSD_FACTOR = 3.0
-_SLOW_OSD_MS = 10.0
-_NOTED_CHECKS_MAX = 6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClusterLook:
-    """What was seen of the cluster before the run."""
+    """What the source cluster_status saw at one moment."""
 
-    health: Health
-    states: PgStates
-    nodes: tuple[OsdNode, ...]
+    status: ClusterStatus
+    checks: tuple[HealthCheck, ...] = ()
+
+    @classmethod
+    def of(cls, tables: Tables) -> ClusterLook:
+        """Return the last look in the tables of cluster_status. Raises UnhealthyError when there is none."""
+        looks = from_table(ClusterStatus, tables[ClusterStatus])
+        if not looks:
+            raise UnhealthyError("the cluster did not report its status", hint="look at: ceph status")
+        last = max(looks, key=lambda look: look.at_ns)
+        checks = from_table(HealthCheck, tables[HealthCheck]) if HealthCheck in tables else []
+        return cls(last, tuple(check for check in checks if check.at_ns == last.at_ns))
+
+    @property
+    def not_clean(self) -> str | None:
+        """The placement groups that are not clean ("12 PGs active+undersized"), or None.
+
+        Those that the manager does not know yet count: pools that were made or deleted a moment ago show so.
+        """
+        unknown = self.status.pg_unknown_count
+        return self.status.pg_not_clean or (f"{unknown} PGs unknown" if unknown else None)
 
 
-def look(session: CephSession) -> ClusterLook:
-    """Return what the cluster says of itself now. Raises ClusterError."""
-    return ClusterLook(cluster.health(session), cluster.pg_states(session), tuple(cluster.osd_nodes(session)))
-
-
-def check_cluster(seen: ClusterLook, limits: Limits) -> None:
+def check_cluster(scope: Scope, look: ClusterLook, limits: Limits) -> None:
     """Raise UnhealthyError when the cluster is not fit for a load."""
-    if not seen.nodes:
+    if not scope.osds:
         raise UnhealthyError("the cluster has no OSD", hint="look at: ceph osd tree")
-    for code in _FULL_CHECKS:
-        if code in seen.health.checks:
-            raise UnhealthyError(
-                f"the cluster is full: {seen.health.checks[code]}", hint="a load would be stopped at its first write"
-            )
-    fullest = max(seen.nodes, key=lambda node: node.fullness)
+    for check in look.checks:
+        if check.code in _FULL_CHECKS:
+            raise UnhealthyError(f"the cluster is full: {check.message}", hint="free space first: ceph osd df")
+    fullest = max(scope.osds, key=lambda osd: osd.fullness)
     if fullest.fullness >= limits.max_fullness:
         raise UnhealthyError(
             f"osd.{fullest.osd} is {format_percent(fullest.fullness)} full, "
             f"the plan's limit is {format_percent(limits.max_fullness)}",
             hint="free space, or raise it: --set limits.max_fullness=0.9",
         )
-    if seen.health.status == "HEALTH_ERR":
-        worst = "; ".join(f"{code}: {text}" for code, text in seen.health.checks.items())
-        raise UnhealthyError(f"the cluster is in HEALTH_ERR: {worst}", hint="a benchmark of it would mean nothing")
-    if seen.states.troubled:
+    if look.status.health == "HEALTH_ERR":
+        errors = "; ".join(f"{check.code}: {check.message}" for check in look.checks)
+        raise UnhealthyError(f"the cluster is in HEALTH_ERR: {errors}", hint="repair it first: ceph health detail")
+    if look.not_clean is not None:
         raise UnhealthyError(
-            f"placement groups are not whole: {seen.states.troubled}",
+            f"placement groups are not clean: {look.not_clean}",
             hint="wait until recovery has ended: ceph status",
         )
 
 
-def check_space(seen: ClusterLook, steps: Iterable[StepSpec], replicas: int, limits: Limits) -> None:
-    """Raise UnhealthyError when the prefill would fill an OSD beyond the plan's limit."""
-    bytes_by_class: dict[str, dict[tuple[str, int | None, int], int]] = {}
-    for step in steps:
-        if not REGISTRY[step.layer].needs_cluster:
-            continue
-        each = step.image_size_bytes if step.layer == "rbd" else step.working_set_bytes or (1 << 30)
-        key = (step.layer, each, step.jobs if step.layer == "rbd" else 1)
-        bytes_by_class.setdefault(step.device_class, {})[key] = (each or 0) * key[2]
-    for device_class, parts in bytes_by_class.items():
-        members = [n for n in seen.nodes if n.up and device_class in ("", n.device_class)]
-        size = sum(node.size_bytes for node in members)
-        used = sum(node.size_bytes * node.fullness for node in members)
-        needed = sum(parts.values()) * replicas
-        if size and (used + needed) / size > limits.max_fullness:
+def check_space(
+    scope: Scope, steps: Sequence[StepSpec], context: LayerContext, limits: Limits, *, default_replicas: int
+) -> None:
+    """Raise UnhealthyError when what the steps write would fill the OSDs of a class beyond the plan's limit."""
+    for device_class in dict.fromkeys(step.device_class for step in steps):
+        own = [step for step in steps if step.device_class == device_class]
+        stored = sum(need.cluster_bytes for need in needs_of(own, context))
+        stored += sum(LAYERS[step.layer].left_bytes(step, context) for step in own)
+        members = up_osds(scope, device_class)
+        size = sum(osd.size_bytes for osd in members)
+        used = sum(osd.size_bytes * osd.fullness for osd in members)
+        needed = stored * (context.replicas or default_replicas)
+        if needed and size and (used + needed) / size > limits.max_fullness:
             raise UnhealthyError(
                 f"the plan would fill the OSDs of class '{device_class or 'any'}' to "
                 f"{format_percent((used + needed) / size)}; its limit is {format_percent(limits.max_fullness)}",
@@ -90,124 +100,224 @@ def check_space(seen: ClusterLook, steps: Iterable[StepSpec], replicas: int, lim
             )
 
 
-def cluster_caveats(run_id: str, seen: ClusterLook, session: CephSession) -> list[Caveat]:
-    """Return what to know of the cluster beside every number of the run."""
-    found = []
+def check_policies(
+    session: CephSession,
+    needs: Sequence[Need],
+    context: MakeContext,
+    note: Callable[[str], None] = lambda _: None,
+    sleep: Callable[[float], None] = lambda _: None,
+) -> None:
+    """Raise PolicyError or UnhealthyError when the cluster's settings forbid to make or remove the pools of `needs`.
 
-    def note(code: str, text: str, severity: str = "note") -> None:
-        found.append(Caveat(run_id, None, code, severity, text, "preflight"))
-
-    if seen.health.status != "HEALTH_OK":
-        texts = [f"{code}: {text}" for code, text in list(seen.health.checks.items())[:_NOTED_CHECKS_MAX]]
-        note("health", f"the cluster was in {seen.health.status} before the run: {'; '.join(texts)}")
-    if seen.states.scrubbing:
-        note("scrubbing", f"{seen.states.scrubbing} placement groups were being scrubbed before the run", "doubt")
-    down = [node.osd for node in seen.nodes if not node.up]
-    if down:
-        note("osds_down", f"{len(down)} of {len(seen.nodes)} OSDs were down before the run", "doubt")
-    slow = slowest_osd(session)
-    if slow is not None:
-        osd, latency_ms, median_ms = slow
-        note(
-            "slow_osd",
-            f"osd.{osd} commits in {latency_ms:.0f} ms where the median OSD takes {median_ms:.0f} ms: "
-            "look at its device before you believe a comparison",
-            "doubt",
+    Nothing has been changed then. An option that nobody says is not checked; the cluster will refuse by itself. What
+    the manager says of the monitors' options may be some seconds old, so a refusal rests on a second look.
+    """
+    pools = [need for need in needs if isinstance(need, PoolNeed) and need.name not in context.scope.pools]
+    if not pools:
+        return
+    client = session.client
+    if is_false(monitor_option(session, _DELETE)):
+        told = may_tell_monitors(session)
+        if not told:
+            sleep(_REPORT_S)
+        if not told and is_false(monitor_option(session, _DELETE)):
+            raise PolicyError(
+                f"the cluster forbids to delete pools ({_DELETE} is false), and {client} may not allow it for a moment",
+                hint=f"ceph tell 'mon.*' config set {_DELETE} true, or name a pool of yours: --pool NAME",
+            )
+        if told:
+            note(f"{_DELETE} is false: it will be switched on while the run's pools are removed, and back")
+    sizes = [need.placement(context)[1] for need in pools]
+    if 1 in sizes and is_false(monitor_option(session, _SIZE_ONE)):
+        raise PolicyError(
+            f"the cluster forbids pools with one replica ({_SIZE_ONE} is false)",
+            hint=f"take --set replicas=2, or allow it: ceph tell 'mon.*' config set {_SIZE_ONE} true",
         )
-    return found
+    _check_placement_groups(session, pools, context)
 
 
-def slowest_osd(session: CephSession) -> tuple[int, float, float] | None:
-    """Return (osd, commit latency in ms, median of all) of an OSD that stands out, or None."""
-    with contextlib.suppress(ClusterError):
-        latencies = cluster.commit_latencies_ms(session)
-        if len(latencies) >= 3:
-            osd = max(latencies, key=latencies.__getitem__)
-            median = statistics.median(latencies.values())
-            if latencies[osd] >= _SLOW_OSD_MS and latencies[osd] >= _SLOW_OSD_FACTOR * max(median, 1.0):
-                return osd, latencies[osd], median
-    return None
+_DELETE, _SIZE_ONE, _PGS = "mon_allow_pool_delete", "mon_allow_pool_size_one", "mon_max_pg_per_osd"
+
+# A daemon reports its options to the manager every 5 s (mgr_stats_period).
+_REPORT_S = 6.0
 
 
-def host_caveats(run_id: str, host: Host) -> list[Caveat]:
-    """Return what to know of this machine, the load's client."""
-    found = []
-    with contextlib.suppress(OSError):
-        governor = host.read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").decode().strip()
-        if governor not in ("performance", ""):
-            text = f"this machine's CPU governor is '{governor}': latencies at low queue depth are higher than need be"
-            found.append(Caveat(run_id, None, "cpu_governor", "note", text, "preflight"))
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        load = float(host.read("/proc/loadavg").split()[0])
-        processors = host.read("/proc/cpuinfo").count(b"processor\t:")
-        if processors and load > processors:
-            text = f"this machine's load average was {load:.1f} on {processors} processors before the run"
-            found.append(Caveat(run_id, None, "client_busy", "doubt", text, "preflight"))
-    return found
+def is_false(value: str | None) -> bool:
+    """Return whether an option is known to be off."""
+    return value is not None and value.lower() in ("false", "0", "no")
 
 
-def check_tools(host: Host, target: Target, steps: Sequence[StepSpec]) -> str:
-    """Return fio's version. Raises EnvironmentError_ when fio or one of the engines that the plan needs is missing."""
-    version = ""
-    for root in dict.fromkeys(target.root if REGISTRY[s.layer].needs_cluster else None for s in steps):
+def _check_placement_groups(session: CephSession, pools: Sequence[PoolNeed], context: MakeContext) -> None:
+    """Raise UnhealthyError when the pools would give the OSDs more placement groups than the cluster allows."""
+    limit = monitor_option(session, _PGS)
+    held = {int(node["id"]): int(node.get("pgs", 0)) for node in (session.json("mgr", "osd df") or {}).get("nodes", [])}
+    if limit is None or not limit.isdigit():
+        return
+    for need in pools:
+        members, size, pgs = need.placement(context)
+        for osd in members:
+            held[osd.osd] = held.get(osd.osd, 0) + math.ceil(pgs * size / len(members))
+        mean = sum(held[osd.osd] for osd in members) / len(members)
+        if mean > int(limit):
+            raise UnhealthyError(
+                f"with the pool {need.name} each OSD of class '{need.device_class or 'any'}' would hold {mean:.0f} "
+                f"placement groups; {_PGS} is {limit}",
+                hint="take fewer layers: --layer rbd, or name a pool of yours: --pool NAME",
+            )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class GivenPool:
+    """What must be known of the operator's pool: its replicas, and the device class that its rule takes ("": any)."""
+
+    replicas: int
+    device_class: str
+
+
+def given_pool(session: CephSession, name: str) -> GivenPool:
+    """Return the pool that a run is to use. Raises UsageError when there is none of this name, or it does not fit."""
+    pools = {str(pool["pool_name"]): pool for pool in (session.json("mon", "osd dump") or {}).get("pools", [])}
+    if name not in pools:
+        raise UsageError(
+            f"the cluster has no pool '{name}'",
+            hint=did_you_mean(name, sorted(pools), f"make it first: ceph osd pool create {name}"),
+        )
+    pool = pools[name]
+    if int(pool.get("type", 1)) != _REPLICATED:
+        raise UsageError(f"the pool {name} is erasure-coded", hint="--pool takes a replicated pool")
+    rules = session.json("mon", "osd crush rule dump") or []
+    steps: list[dict[str, Any]] = next(
+        (rule["steps"] for rule in rules if rule.get("rule_id") == pool.get("crush_rule")), []
+    )
+    classes = {str(step["item_name"]).partition("~")[2] for step in steps if step.get("op") == "take"}
+    return GivenPool(int(pool["size"]), classes.pop() if len(classes) == 1 else "")
+
+
+_REPLICATED = 1
+
+
+def replicas_of(session: CephSession, target: Target, plan: Plan) -> int:
+    """Return how many replicas a run writes. Raises UsageError when the operator's pool is not there."""
+    if target.pool is not None:
+        return given_pool(session, target.pool).replicas
+    return plan.replicas or default_replicas(session)
+
+
+def check_quota(session: CephSession, name: str, needed_bytes: int) -> None:
+    """Raise UnhealthyError when the run would go beyond the quota of the operator's pool."""
+    quota = session.json("mon", "osd pool get-quota", pool=name) or {}
+    used = next(
+        (
+            int(pool["stats"].get("stored", 0))
+            for pool in (session.json("mon", "df") or {}).get("pools", [])
+            if pool["name"] == name
+        ),
+        0,
+    )
+    limit = int(quota.get("quota_max_bytes", 0))
+    if limit and used + needed_bytes > limit:
+        raise UnhealthyError(
+            f"the run writes {format_bytes(needed_bytes)} into the pool {name}, "
+            f"which holds {format_bytes(used)} of the {format_bytes(limit)} that its quota allows",
+            hint=f"take smaller images: --set image_size=256M, or: ceph osd pool set-quota {name} max_bytes 0",
+        )
+
+
+def check_tools(host: Host, target: Target, steps: Sequence[StepSpec]) -> None:
+    """Raise EnvironmentError_ when fio, one of the engines or another program that `steps` load with is missing.
+
+    A prefix is for Ceph's own commands: loads run on this machine, which ends them with itself. Raises UsageError when
+    they would find no cluster here.
+    """
+    engines_by_root: dict[str | None, set[str]] = {}
+    for step in steps:
+        layer = LAYERS[step.layer]
+        # What a layer needs is filled by fio, whichever of its load generators a step uses.
+        if any(layer.load_generators.values()):
+            root = target.root if layer.needs_cluster else None
+            engines_by_root.setdefault(root, set()).add(layer.load_generators[step.load_generator])
+    for root, needed in engines_by_root.items():
         where = f" in {root}" if root else ""
         version = _output(host, ("fio", "--version"), root).strip()
-        engines = set(_output(host, ("fio", "--enghelp"), root).split())
-        needed = {_engine(s) for s in steps if (target.root if REGISTRY[s.layer].needs_cluster else None) == root}
-        for engine in sorted(needed - {""}):
-            if engine not in engines:
-                raise EnvironmentError_(
-                    f"fio{where} ({version}) has no engine '{engine}'",
-                    hint="install a fio that is built with it (Debian's is): apt install fio",
-                )
-    return version
+        check_engines(needed - {""}, _output(host, ("fio", "--enghelp"), root), f"fio{where} ({version})")
+        if "" in needed:
+            _output(host, ("rados", "--version"), root)
+    if target.ceph_prefix and any(LAYERS[step.layer].needs_cluster for step in steps):
+        _check_here(host, target)
 
 
-def _engine(step: StepSpec) -> str:
-    if step.layer == "disk":
-        return "io_uring" if step.witness == "io_uring" else "libaio"
-    return "" if step.witness == "rados_bench" else step.layer
+def _check_here(host: Host, target: Target) -> None:
+    """Raise UsageError when the load, which runs on this machine, has no configuration or key of the cluster."""
+    conf = target.conf or DEFAULT_CONF
+    for name in filter(None, (conf, target.keyring)):
+        try:
+            host.read(name)
+        except OSError as error:
+            raise UsageError(
+                f"fio runs on this machine and cannot read {name} here: {error.strerror}",
+                hint="the prefix is for Ceph's commands only; copy ceph.conf and the key to this machine, at the path "
+                "that they have behind the prefix",
+            ) from error
+
+
+def check_engines(needed: Iterable[str], help_text: str, where: str) -> None:
+    """Raise EnvironmentError_ when `fio --enghelp` does not list an engine. `where` names the fio."""
+    engines = set(help_text.split())
+    for engine in sorted(needed):
+        if engine not in engines:
+            raise EnvironmentError_(
+                f"{where} has no engine '{engine}'",
+                hint="install a fio that is built with it (Debian's is): apt install fio",
+            )
+
+
+_PACKAGES = {"fio": "fio", "rados": "ceph-common"}
 
 
 def _output(host: Host, argv: tuple[str, ...], root: str | None) -> str:
     completed = host.run(ProcessRequest(argv[-1].lstrip("-"), argv, timeout_s=10.0, root=root))
     if completed.exit_code != 0:
         text = completed.stderr.decode(errors="replace").strip()
-        raise EnvironmentError_(f"{' '.join(argv)} failed: {text}", hint="does fio run at all?")
+        raise EnvironmentError_(
+            f"{' '.join(argv)} failed: {text}",
+            hint=f"check that it runs by hand; reinstall it: apt install --reinstall {_PACKAGES[argv[0]]}",
+        )
     return completed.stdout.decode(errors="replace")
 
 
 def check_layers(steps: Iterable[StepSpec], context: LayerContext) -> None:
     """Raise UsageError when a layer cannot run one of its steps; nothing has been changed then."""
     for step in {step.key: step for step in steps}.values():
-        reason = REGISTRY[step.layer].check(step, context)
-        if reason is not None:
-            hint = "take another layer with --layer, or change the plan with --set"
-            if "destructive" in reason:
-                hint = "if what is on it may be lost: --destroy-disk-content; else leave the writes out of the plan"
-            raise UsageError(f"{step.key} cannot be run: {reason}", hint=hint)
+        try:
+            LAYERS[step.layer].check(step, context)
+        except UsageError as error:
+            hint = error.hint or "take another layer with --layer, or change the plan with --set"
+            raise UsageError(f"{step.key} cannot be run: {error.message}", hint=hint) from error
 
 
-def check_disks(host: Host, target: Target, steps: Iterable[StepSpec]) -> None:
-    """Raise UsageError when a disk that would be written is mounted, in use, or not there."""
+def check_disks(host: Host, steps: Iterable[StepSpec], context: LayerContext) -> None:
+    """Raise UsageError for disks that would not be loaded as the user means.
+
+    One that was named and that no step of the disk layer loads, one that is not there, and one that would be written
+    and is mounted.
+    """
+    steps = list(steps)
+    classes = sorted({step.device_class for step in steps if not LAYERS[step.layer].needs_cluster})
+    for device_class, given in context.target.disks.items():
+        if classes and given.named and device_class not in classes:
+            raise UsageError(
+                f"{given.path} is named for the device class '{device_class or 'any'}', and no step is of it",
+                hint="name it for one of: "
+                + ", ".join(f"--disk {name}=PATH" if name else "--disk PATH" for name in classes),
+            )
     mounts = ""
     with contextlib.suppress(OSError):
         mounts = host.read("/proc/self/mounts").decode(errors="replace")
-    for device_class in {step.device_class for step in steps if step.layer == "disk"}:
-        disk = target.disks.get(device_class)
-        if disk is None:
-            continue
+    disks = {disk.path: disk for step in steps if (disk := LAYERS[step.layer].disk(step, context)) is not None}
+    for disk in disks.values():
         if not Path(disk.path).exists():
-            raise UsageError(f"the disk {disk.path} does not exist", hint="name a file or a block device")
+            raise UsageError(
+                f"the disk {disk.path} does not exist", hint="name a file or a block device: --disk hdd=/dev/sdx"
+            )
         if disk.destructive and any(line.split(" ")[0] == disk.path for line in mounts.splitlines()):
-            raise UsageError(f"{disk.path} is mounted; it will not be overwritten", hint="unmount it first")
-
-
-def rbd_written(host: Host, target: Target, images: Sequence[tuple[str, str]]) -> dict[tuple[str, str], bool]:
-    """Return for each (pool, image) whether all of it exists. Raises ToolError, ParseError."""
-    found = {}
-    for (pool, image), request in zip(images, rbd_usage.plan(target, images), strict=True):
-        from bathyscope.sources.base import to_raw  # noqa: PLC0415 - only here is a process's answer needed raw
-
-        found[pool, image] = rbd_usage.parse(pool, to_raw(host.run(request))).written_ratio >= 0.999
-    return found
+            raise UsageError(f"{disk.path} is mounted; it will not be overwritten", hint=f"umount {disk.path}")

@@ -1,31 +1,39 @@
-"""What a run makes on a cluster: pools, CRUSH rules, images. Each is in the journal before it exists.
+"""Makes what steps need, and removes it again. Each thing is in the journal before it exists.
 
-Names begin with the run's prefix, so that nothing of anybody else's can be meant.
+What is made and how it is removed stands in `layers.needs`; this carries it out. Names begin with the run's prefix, so
+that nothing of other tenants can match.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import errno
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
-from bathyscope.bench import cluster
-from bathyscope.bench.cluster import OsdNode
 from bathyscope.bench.journal import Change, Journal
 from bathyscope.bench.settings import Settings
-from bathyscope.errors import ClusterError, DeniedError, ToolError, UnhealthyError
-from bathyscope.host import CephSession, Host, ProcessRequest
-from bathyscope.layers import ImageNeed, PoolNeed
-from bathyscope.sources import rbd_usage
-from bathyscope.spec import Target
+from bathyscope.errors import (
+    ClusterError,
+    DeniedError,
+    ParseError,
+    PolicyError,
+    ToolError,
+    UnhealthyError,
+    UnreachableError,
+)
+from bathyscope.fields import last_line, parsing
+from bathyscope.host import CephRequest, CephSession, Host, answer_json, is_denied
+from bathyscope.host.ceph import send
+from bathyscope.layers import Action, MakeContext, Need
+from bathyscope.layers.needs import REMOVALS, Removal
+from bathyscope.records import ClusterStatus
+from bathyscope.spec.scope import Scope
 
-APPLICATION = "bathyscope"
-_DELETE_OPTION = "mon_allow_pool_delete"
 PREFIX = "bathy-"
-
-# Placement groups for each OSD and pool: enough that three OSDs share a pool evenly, few enough that a pool
-# of ours does not push a large cluster over mon_max_pg_per_osd.
-_PGS_PER_OSD = 32
-_PGS_MIN, _PGS_MAX = 16, 4096
+_SETTLE_POLL_S = 0.25
 
 
 def prefix_of(run_id: str) -> str:
@@ -33,190 +41,229 @@ def prefix_of(run_id: str) -> str:
     return PREFIX + run_id.rpartition("-")[2]
 
 
+def made_by(run_id: str, name: str) -> bool:
+    """Return whether the run can have made a thing of this name; what a journal says beyond that is left alone."""
+    return re.fullmatch(re.escape(prefix_of(run_id)) + r"-[0-9A-Za-z._-]+", name) is not None
+
+
 class Resources:
     """Makes and removes what a run needs. Making twice is harmless, removing what does not exist is too."""
 
-    def __init__(self, host: Host, session: CephSession, target: Target, journal: Journal) -> None:
+    def __init__(self, host: Host, session: CephSession, journal: Journal) -> None:
         self._host = host
         self._session = session
-        self._target = target
         self._journal = journal
 
-    def make_pool(self, need: PoolNeed, nodes: Sequence[OsdNode]) -> None:
-        """Make a replicated pool on the OSDs of one device class, tagged as ours. Raises ClusterError.
+    def make(
+        self,
+        needs: Sequence[Need],
+        scope: Scope,
+        *,
+        status: Callable[[], ClusterStatus],
+        note: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Make `needs` on the cluster of `scope`, pools first, and wait until their placement groups are clean.
 
-        Every command may be repeated: a kill may have come between any two of them. A pool that is not there (any
-        more) takes what the journal remembers of its content with it.
+        `status` asks the cluster anew. Raises ClusterError, ToolError, UnhealthyError.
         """
-        if need.name not in cluster.pools(self._session):
-            self._journal.forget_facts(need.name)
-        members = [node for node in nodes if need.device_class in ("", node.device_class)]
-        if not members:
-            raise ClusterError(f"the cluster has no OSD of the device class '{need.device_class}'")
-        size = need.replicas or default_replicas(self._session)
-        hosts = len({node.host for node in members})
-        if len(members) < size:
-            raise ClusterError(
-                f"a pool with {size} replicas needs {size} OSDs of class '{need.device_class or 'any'}', "
-                f"there are {len(members)}",
-                hint="give fewer replicas: --set replicas=N",
-            )
-        rule = f"{need.name}-rule"
-        self._journal.will_change("crush_rule", name=rule)
-        words = {"name": rule, "root": self._root(members), "type": "host" if hosts >= size else "osd"}
-        if need.device_class:
-            words["class"] = need.device_class
-        cluster.send(self._session, "crush_rule", "mon", "osd crush rule create-replicated", **words)
-        self._journal.will_change("pool", name=need.name)
-        pgs = _placement_groups(len(members), size)
-        cluster.send(
-            self._session, "pool", "mon", "osd pool create",
-            pool=need.name, pg_num=pgs, pgp_num=pgs, pool_type="replicated", rule=rule,
-        )  # fmt: skip
-        self._set_pool(need.name, "pg_autoscale_mode", "off")
-        self._set_pool(need.name, "size", str(size))
-        cluster.send(
-            self._session, "application", "mon", "osd pool application enable",
-            pool=need.name, app=APPLICATION, yes_i_really_mean_it=True,
-        )  # fmt: skip
+        context = make_context(self._session, scope)
+        settling = [need for need in needs if need.settles]
+        for need in settling:
+            self._make(need, context)
+        if settling:
+            self.wait_until_settled(status, note)
+        for need in needs:
+            if not need.settles:
+                self._make(need, context)
 
-    def _set_pool(self, pool: str, name: str, value: str) -> None:
-        # Releases before Nautilus' end do not know pg_autoscale_mode; a pool that does not have it is off already.
-        with contextlib.suppress(ClusterError) if name == "pg_autoscale_mode" else contextlib.nullcontext():
-            words = {"pool": pool, "var": name, "val": value}
-            if name == "size" and value == "1":
-                words |= {"yes_i_really_mean_it": True}  # type: ignore[dict-item]
-            cluster.send(self._session, f"pool-{name}", "mon", "osd pool set", **words)
+    def _make(self, need: Need, context: MakeContext) -> None:
+        """Make one need.
 
-    def _root(self, members: Sequence[OsdNode]) -> str:
-        """Return the CRUSH root that holds the most of `members`; usually there is only `default`.
-
-        Raises ClusterError when none holds any.
+        A need with journal entries of its own is made again by every start: a kill may have come between any two of its
+        commands. A need that goes with another one (an image with its pool) is made once. When a pool is gone, the
+        journal's facts about its content are forgotten.
         """
-        tree = self._session.json("mon", "osd tree") or {}
-        nodes = {int(node["id"]): node for node in tree.get("nodes", [])}
-        wanted = {node.osd for node in members}
+        actions = need.make(context)
+        for pool in need.pools:
+            if pool not in context.scope.pools:
+                self._journal.forget_facts(pool)
+        made = f"made {need.key}"
+        goes_with_another = bool(actions) and not any(action.creates for action in actions)
+        if goes_with_another and self._journal.recall(made):
+            return
+        for action in actions:
+            if action.creates is not None:
+                kind, name = action.creates
+                self._journal.will_change(kind, name=name, **action.details)
+            self._carry_out(action)
+        if goes_with_another:
+            self._journal.remember(made, value=True)
 
-        def held(number: int) -> int:
-            children = nodes.get(number, {}).get("children", [])
-            return (number in wanted) + sum(held(int(child)) for child in children)
+    def _carry_out(self, action: Action) -> None:
+        request = action.request
+        if isinstance(request, CephRequest):
+            try:
+                send(self._session, request)
+            except UnreachableError:
+                raise
+            except ClusterError as error:
+                if action.accept is None or action.accept not in error.message:
+                    raise
+            return
+        if request is None:
+            return
+        completed = self._host.run(request)
+        text = completed.stderr
+        if completed.exit_code != 0 and (action.accept is None or action.accept.encode() not in text):
+            message = f"`{request.argv[0]}` failed ({request.label}): {last_line(text)}"
+            if os.strerror(errno.EPERM).encode() in text:
+                hint = "`bathy caps bench` prints all that a run needs"
+                raise DeniedError(f"{self._session.client} may not do this: {message}", hint=hint)
+            raise ToolError(message)
 
-        roots = {
-            str(node["name"]): held(number)
-            for number, node in nodes.items()
-            if node["type"] == "root" and "~" not in node["name"]
-        }
-        if not any(roots.values()):
-            raise ClusterError("the CRUSH map has no root with these OSDs", hint="look at: ceph osd tree")
-        return max(roots, key=roots.__getitem__)
-
-    def wait_until_settled(self, note: Callable[[str], None], timeout_s: float = 300.0) -> None:
+    def wait_until_settled(
+        self, status: Callable[[], ClusterStatus], note: Callable[[str], None], timeout_s: float = 300.0
+    ) -> None:
         """Wait until all placement groups are active and clean. Raises UnhealthyError after `timeout_s`.
 
         The manager hears of a new pool's placement groups a moment after the monitors have made it: until it names
         as many as there are, "all" is not all.
         """
         deadline = self._host.monotonic_ns() + int(timeout_s * 1e9)
-        told = False
-        expected = cluster.pg_count(self._session)
+        reported = False
+        pools = (self._session.json("mon", "osd dump") or {}).get("pools", [])
+        expected = sum(int(pool.get("pg_num", 0)) for pool in pools)
         while True:
-            states = cluster.pg_states(self._session)
-            if states.settled and sum(states.states.values()) >= expected:
+            now = status()
+            if now.pg_count >= max(1, expected) and now.pg_clean_count == now.pg_count:
                 return
             if self._host.monotonic_ns() > deadline:
                 raise UnhealthyError(
-                    f"the placement groups did not settle within {timeout_s:.0f} s: {states.troubled or 'unknown'}",
+                    f"the placement groups are not clean after {timeout_s:.0f} s: {now.pg_not_clean or 'unknown'}",
                     hint="look at: ceph health detail",
                 )
-            if not told:
+            if not reported:
                 note("waiting until all placement groups are active and clean")
-                told = True
-            self._host.sleep(0.25)
+                reported = True
+            self._host.sleep(_SETTLE_POLL_S)
 
-    def make_image(self, need: ImageNeed, *, client_cache: bool = False) -> None:
-        """Make an image unless it exists. It goes with its pool, so the pool's journal entry covers it.
-
-        Without `client_cache` librbd's cache is off for this image (a setting in its own metadata): with it a
-        write counts as done before any OSD has it, and a queue depth of 16 puts up to 1,024 writes in flight.
-        """
-        image = f"{need.pool}/{need.name}"
-        # Exclusive lock and what builds on it would only add the lock's own cost to a single writer.
-        sizes = ("--size", f"{need.size_bytes}B", "--object-size", f"{need.object_size_bytes}B")
-        self._rbd(f"create-{need.name}", ("create", image, *sizes, "--image-feature", "layering"), accept="exists")
-        if not client_cache:
-            self._rbd(f"cache-{need.name}", ("config", "image", "set", image, "rbd_cache", "false"))
-
-    def _rbd(self, label: str, words: tuple[str, ...], *, accept: str | None = None) -> None:
-        """Run one `rbd` command. Raises ToolError unless it succeeds or says `accept`."""
-        argv = ("rbd", *rbd_usage.access(self._target), *words)
-        completed = self._host.run(ProcessRequest(label, argv, timeout_s=60.0, root=self._target.root))
-        text = completed.stderr.decode(errors="replace")
-        if completed.exit_code != 0 and (accept is None or accept not in text):
-            raise ToolError(f"`rbd {' '.join(words[:4])}` failed: {_last_line(text)}")
+    def exists(self, change: Change) -> bool:
+        """Return whether the cluster has what one change created. Raises ClusterError when that cannot be known."""
+        return str(change.details.get("name")) in existing(self._session, _removal(change), change.details)
 
     def undo(self, change: Change) -> None:
-        """Undo one change of the kinds crush_rule and pool. Raises ClusterError."""
-        name = str(change.details["name"])
-        if not name.startswith(PREFIX):
-            raise ClusterError(f"{name} in the journal does not look like ours; it is left alone")
-        if change.kind == "crush_rule":
-            rules = self._session.json("mon", "osd crush rule ls") or []
-            if name in rules:
-                cluster.send(self._session, "rule-rm", "mon", "osd crush rule rm", name=name)
-            return
-        if name not in cluster.pools(self._session):
-            return
+        """Remove what one change created. Raises ClusterError."""
+        removal = _removal(change)
+        name = str(change.details.get("name"))
+        if not made_by(self._journal.run_id, name):
+            raise ClusterError(f"run {self._journal.run_id} cannot have made {name}; it is left alone")
+        with parsing("the journal"):
+            request = removal.request(change.details)
         try:
-            self._delete_pool(name)
-        except DeniedError as error:
-            if _DELETE_OPTION not in error.message:
+            send(self._session, request)
+        except PolicyError as error:
+            if removal.option is None or removal.option not in error.message:
                 raise
-            with self._deletion_allowed():
-                self._delete_pool(name)
-
-    def _delete_pool(self, name: str) -> None:
-        cluster.send(
-            self._session, "pool-delete", "mon", "osd pool delete",
-            pool=name, pool2=name, yes_i_really_really_mean_it=True,
-        )  # fmt: skip
+            with self._permitted(removal.option):
+                send(self._session, request)
 
     @contextlib.contextmanager
-    def _deletion_allowed(self) -> Iterator[None]:
-        """Let the monitors delete our pool for a moment, and put their setting back exactly as it was.
+    def _permitted(self, option: str) -> Iterator[None]:
+        """Let the monitors remove what is ours for a moment, and put their setting back exactly as it was.
 
         Their run-time overrides are changed, not the cluster's configuration: an override wins over ceph.conf too,
         and is forgotten at the monitor's next start at the latest.
         """
         settings = Settings(self._session, self._journal)
-        names = [f"mon.{monitor['name']}" for monitor in (self._session.json("mon", "mon dump") or {}).get("mons", [])]
-        old = settings.overrides(names, [_DELETE_OPTION])
-        each = [{"daemon": daemon, "option": _DELETE_OPTION, "value": o[_DELETE_OPTION]} for daemon, o in old.items()]
+        old = settings.overrides([f"mon.{name}" for name in _monitors(self._session)], [option])
+        each = [{"daemon": daemon, "option": option, "value": values[option]} for daemon, values in old.items()]
         changes = self._journal.will_change_all("mon_option", each)
         try:
             for daemon in old:
-                cluster.send(self._session, "allow", daemon, "config set", var=_DELETE_OPTION, val=["true"])
+                words = (("prefix", "config set"), ("var", option), ("val", ["true"]))
+                send(self._session, CephRequest("allow", daemon, words, timeout_s=60.0))
             yield
         finally:
             problems = settings.undo(changes)
             self._journal.undone(*(change for change in changes if change.number not in problems))
 
 
+def _removal(change: Change) -> Removal:
+    """Return how a change is undone. Raises ClusterError when it is not one of ours."""
+    removal = REMOVALS.get(change.kind)
+    if removal is None:
+        raise ClusterError(f"this version does not know how to remove a {change.kind}")
+    return removal
+
+
+def make_context(session: CephSession, scope: Scope) -> MakeContext:
+    """Return what needs are made on; nothing is changed. Raises ClusterError."""
+    return MakeContext(scope, crush_roots(session.json("mon", "osd tree") or {}), default_replicas(session))
+
+
+def existing(session: CephSession, removal: Removal, details: Mapping[str, Any]) -> Collection[str]:
+    """Return the names of what the cluster has of one kind. Raises ClusterError, ParseError."""
+    with parsing("the journal"):
+        listing = removal.listing(details)
+    completed = session.command(listing)
+    if completed.exit_code == -errno.ENOENT:
+        # The pool that it was in is gone, and it with the pool.
+        return ()
+    answer = answer_json(completed, session.client)
+    with parsing(completed.request.label):
+        return removal.names(answer or ())
+
+
 def default_replicas(session: CephSession) -> int:
     """Return the replicas that the monitors give to a new pool, as they see it: ceph.conf included."""
-    for monitor in (session.json("mon", "mon dump") or {}).get("mons", []):
-        with contextlib.suppress(ClusterError, TypeError, ValueError, KeyError):
-            answer = session.json(f"mon.{monitor['name']}", "config get", var="osd_pool_default_size")
-            return int(answer["osd_pool_default_size"])
+    with contextlib.suppress(TypeError, ValueError):
+        return int(monitor_option(session, "osd_pool_default_size") or "")
     return 3
 
 
-def _placement_groups(osds: int, size: int) -> int:
-    """Return a power of two near 32 placement group copies for each OSD."""
-    wanted = osds * _PGS_PER_OSD / size
-    power = 1 << max(0, round(wanted).bit_length() - 1)
-    return max(_PGS_MIN, min(_PGS_MAX, power))
+def monitor_option(session: CephSession, option: str) -> str | None:
+    """Return the value of an option as the monitors have it, ceph.conf and run-time changes included.
+
+    A monitor says it only to a key with mon 'allow *'; the manager knows it from the monitors' reports, which are a few
+    seconds old at most. None when neither says it.
+    """
+    for name in _monitors(session):
+        with contextlib.suppress(ClusterError, ParseError, TypeError, KeyError):
+            return str(session.json(f"mon.{name}", "config get", var=option)[option])
+        reported = session.command(
+            CephRequest("config show", "mgr", (("prefix", "config show"), ("who", f"mon.{name}"), ("key", option)))
+        )
+        if reported.exit_code == 0 and reported.stdout.strip():
+            return reported.stdout.decode(errors="replace").strip()
+    return None
 
 
-def _last_line(text: str) -> str:
-    lines = [line for line in text.strip().splitlines() if line.strip()]
-    return lines[-1] if lines else "no message"
+def may_tell_monitors(session: CephSession) -> bool:
+    """Return whether the key may change options of the running monitors (`ceph tell mon.X`): it needs mon 'allow *'."""
+    asked = [
+        CephRequest(
+            "try tell", f"mon.{name}", (("prefix", "config get"), ("var", "mon_allow_pool_delete"), ("format", "json"))
+        )
+        for name in _monitors(session)
+    ]
+    return not any(is_denied(answer) for answer in session.commands(asked))
+
+
+def _monitors(session: CephSession) -> list[str]:
+    return [str(monitor["name"]) for monitor in (session.json("mon", "mon dump") or {}).get("mons", [])]
+
+
+def crush_roots(tree: Mapping[str, Any]) -> dict[str, frozenset[int]]:
+    """Return CRUSH root → the OSDs below it, from the answer to `osd tree`. Shadow trees of classes are left out."""
+    nodes = {int(node["id"]): node for node in tree.get("nodes", [])}
+
+    def below(number: int) -> frozenset[int]:
+        children = nodes.get(number, {}).get("children", [])
+        own = frozenset({number}) if number >= 0 else frozenset()
+        return own.union(*(below(int(child)) for child in children))
+
+    return {
+        str(node["name"]): below(number)
+        for number, node in nodes.items()
+        if node["type"] == "root" and "~" not in node["name"]
+    }

@@ -3,32 +3,43 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from bathyscope import __version__, lab
-from bathyscope.bench import cleanup, cluster
-from bathyscope.bench.conductor import Conductor, Watcher, scratch_path
-from bathyscope.bench.journal import Journal, damaged_journals, journal_directory
-from bathyscope.bench.settings import SETTING_KINDS
-from bathyscope.errors import BathyscopeError, StoreError, UsageError
+from bathyscope.bench import caps, checks, cleanup, prediction, preflight
+from bathyscope.bench.conductor import Conductor, Watcher, context_of, enlarged_history, scratch_path
+from bathyscope.bench.journal import Journal, journal_directory, journal_path, journals
+from bathyscope.bench.preflight import ClusterLook
+from bathyscope.bench.resources import make_context
+from bathyscope.bench.settings import SETTING_KINDS, enlarging, switches
+from bathyscope.errors import BathyscopeError, EnvironmentError_, ParseError, StoreError, UnreachableError, UsageError
 from bathyscope.host import CephSession, Host
 from bathyscope.host.ceph import connect
-from bathyscope.layers import REGISTRY
+from bathyscope.layers import LAYERS, traits
+from bathyscope.recording.collect import collect
+from bathyscope.recording.daemons import local_daemons
+from bathyscope.recording.scope import ScopeKeeper
+from bathyscope.records.prediction_finding import PredictionFinding
+from bathyscope.sources import SOURCES, cluster_map, exporters
 from bathyscope.spec import Target
 from bathyscope.spec.plan import Plan, expand
 from bathyscope.spec.plan_file import dump_plan, parse_plan
 from bathyscope.store import RunDirectory, Workspace
 
 _CLASSES = "device_classes"
+_NO_RUN = "00000000-000000-000000"
 
 
 def needs_cluster(plan: Plan) -> bool:
     """Return whether any layer of the plan does."""
-    return any(REGISTRY[layer].needs_cluster for layer in plan.layers)
+    return any(LAYERS[layer].needs_cluster for layer in plan.layers)
 
 
 @contextlib.contextmanager
@@ -42,18 +53,114 @@ def open_session(host: Host, target: Target, plan: Plan) -> Iterator[CephSession
             f"the plan '{plan.name}' has layers that need a cluster, and only a disk was named",
             hint="add --layer disk, or name a cluster with --lab or --conf",
         )
-    session = connect(host, target)
+    with contextlib.closing(connect(host, target)) as session:
+        try:
+            yield session
+        finally:
+            host.leave_nodes()
+
+
+def device_classes(keeper: ScopeKeeper, session: CephSession | None) -> tuple[str, ...]:
+    """Return the device classes to measure: the cluster's, or without one those of the target's disks.
+
+    In the operator's pool it is the one that its rule takes. Raises UsageError when there is no such pool.
+    """
+    scope = keeper.scope
+    if scope.target.pool is not None and session is not None:
+        device_class = preflight.given_pool(session, scope.target.pool).device_class
+        return (device_class,) if device_class else ()
+    if scope.fsid is None:
+        return tuple(sorted(scope.target.disks))
+    return cluster_map.device_classes(scope)
+
+
+def fsid_of(session: CephSession) -> str:
+    """Return the cluster's identity. Raises ClusterError, ParseError."""
     try:
-        yield session
-    finally:
-        session.close()
+        return str(session.json("mon", "fsid")["fsid"])
+    except (KeyError, TypeError) as error:
+        raise ParseError("the answer to 'fsid' is not understood") from error
 
 
-def device_classes(session: CephSession | None, target: Target) -> tuple[str, ...]:
-    """Return the device classes to measure: the cluster's, or those of the target's disks."""
-    if session is None:
-        return tuple(sorted(target.disks))
-    return cluster.classes_of(cluster.osd_nodes(session))
+def look_at(host: Host, session: CephSession | None, target: Target) -> ScopeKeeper:
+    """Return the map of a cluster and this machine as it is now. Raises DeniedError, ClusterError, ParseError."""
+    if session is not None:
+        caps.check_reading(session)
+    # Which OSDs are elsewhere is known when those on this machine are.
+    others = {"ssh": None, "prometheus": None, "client_host": None}
+    without = target.model_copy(update=others)
+    keeper = ScopeKeeper(host, session, without, asked_osds=(), refresh_s=math.inf)
+    keeper.refresh()
+    if target.kind == "cluster" and not target.daemons:
+        found = local_daemons(host, keeper.answers.get(cluster_map.SOURCE.name, ()), keeper.scope)
+        target = target.model_copy(update={"daemons": found})
+        keeper.narrow(target=target.model_copy(update=others))
+    if any(getattr(target, name) is not None for name in others):
+        keeper.narrow(target=target)
+        keeper.refresh()
+    return keeper
+
+
+def predict(host: Host, plan: Plan, target: Target) -> PredictionFinding:
+    """Return what a run of the plan would take, change and start, and what would refuse it; nothing is changed.
+
+    The run's random suffix is 000000. Raises BathyscopeError.
+    """
+    # Nothing is started, on other machines neither.
+    asked = target.model_copy(update={"ssh": None, "client_host": None})
+    with open_session(host, asked, plan) as session:
+        keeper = look_at(host, session, asked)
+        context = context_of(plan, target, _NO_RUN)
+        steps = expand(plan, device_classes(keeper, session), traits())
+        preflight.check_layers(steps, context)
+        found = prediction.predict(plan, steps, keeper.scope, context, None)
+        if session is not None:
+            osds, size = enlarged_history(keeper.scope, steps, plan.capture.op_history_ops)
+            found = prediction.predict(
+                plan,
+                steps,
+                keeper.scope,
+                context,
+                make_context(session, keeper.scope),
+                replicas=preflight.replicas_of(session, target, plan),
+                switches=switches(session, plan.quiesce),
+                history=enlarging(osds, size) if plan.capture.op_history else (),
+            )
+        # Whether the key may undo the switches is not tried: that sends the very commands that undo them.
+        notes: list[str] = []
+        refused = _refusal(host, session, keeper, plan=plan, steps=steps, context=context, note=notes.append)
+    hint = (refused.hint or "") if refused else ""
+    return dataclasses.replace(found, refusal=refused.message if refused else "", refusal_hint=hint, notes=tuple(notes))
+
+
+def _unread(keeper: ScopeKeeper) -> EnvironmentError_ | None:
+    """Return the error for a Prometheus that is named and cannot be read; a run that has begun goes on without it."""
+    access, why = keeper.scope.target.prometheus, exporters.problem(keeper.answers.get(exporters.SOURCE.name, ()))
+    if access is None or why is None:
+        return None
+    url = access.url.rstrip("/")
+    hint = f"try it: curl '{url}/api/v1/query?query=up'; a credential is named with --prometheus-auth"
+    return EnvironmentError_(f"the Prometheus {access.url} cannot be used: {why}", hint=hint)
+
+
+def _refusal(
+    host: Host, session: CephSession | None, keeper: ScopeKeeper, *, note: Callable[[str], None], **what: Any
+) -> BathyscopeError | None:
+    """Return what the checks before a run would end it with now, or None. Raises UnreachableError."""
+    source = SOURCES["cluster_status"]
+
+    def look() -> ClusterLook:
+        return ClusterLook.of(source.parse(collect(host, session, source.plan(keeper.scope)), keeper.scope))
+
+    if (unread := _unread(keeper)) is not None:
+        return unread
+    try:
+        checks.check(host, session, keeper.scope, look=look, note=note, **what)
+    except UnreachableError:
+        raise
+    except BathyscopeError as error:
+        return error
+    return None
 
 
 def begin(
@@ -66,27 +173,25 @@ def begin(
     with open_session(host, target, plan) as session:
         if session is not None:
             tidy(host, session, note=watcher.note)
-        classes = device_classes(session, target)
-        steps = expand(plan, classes)
-        started_ns = host.now_ns()
-        fsid = cluster.fsid(session) if session is not None else None
+        keeper = look_at(host, session, target)
+        if (unread := _unread(keeper)) is not None:
+            raise unread
+        classes = device_classes(keeper, session)
+        fsid = keeper.scope.fsid
         run = workspace.create_run(
-            plan_name=plan.name,
-            plan_text=dump_plan(plan),
-            started_ns=started_ns,
+            kind="bench",
+            name=plan.name,
+            spec_text=dump_plan(plan),
+            started_ns=host.now_ns(),
             target=target.model_dump(mode="json"),
             versions={"bathy": __version__, **({"fsid": fsid} if fsid else {})},
-            environment={_CLASSES: ",".join(classes)},
-            step_count=len(steps),
+            context={_CLASSES: list(classes)},
+            step_count=len(expand(plan, classes, traits())),
         )
         with run:
             conductor: Conductor | None = None
             try:
-                journal = Journal.create(journal_directory(), run.id, str(run.path), target, host, fsid=fsid)
-                conductor = Conductor(
-                    host, session, target=target, plan=plan, device_classes=classes, run=run, journal=journal,
-                    watcher=watcher,
-                )  # fmt: skip
+                conductor = _conductor(host, session, keeper, run, watcher)
                 conductor.execute(keep=keep)
             except BaseException:
                 if conductor is None or not conductor.begun:
@@ -97,14 +202,37 @@ def begin(
     return workspace.open_run(str(run.path))
 
 
+def _conductor(
+    host: Host, session: CephSession | None, keeper: ScopeKeeper, run: RunDirectory, watcher: Watcher
+) -> Conductor:
+    """Return what carries a run to its end, with the journal that the run has left or a new one.
+
+    Raises UsageError when the run was begun on another cluster.
+    """
+    fsid, path = _same_cluster(run, keeper.scope.fsid), journal_path(journal_directory(), run.id)
+    if path.exists():
+        journal = Journal.load(path)
+        journal.take_over(host)
+    else:
+        target = keeper.scope.target
+        journal = Journal.create(journal_directory(), run.id, str(run.path), target, host, fsid=fsid)
+    classes = tuple(str(name) for name in run.info.context.get(_CLASSES, ()))
+    return Conductor(
+        host, session, keeper, plan=stored_plan(run), device_classes=classes, run=run, journal=journal, watcher=watcher
+    )
+
+
 def _tell_how_to_go_on(run: RunDirectory, watcher: Watcher) -> None:
-    watcher.note(f"{len(run.finished_steps())} of {run.info.step_count} steps are kept")
-    watcher.note(f"go on with: bathy bench resume {run.id}; or remove what is left of it with: bathy bench cleanup")
+    watcher.note(f"{len(run.step_segments())} of {run.info.step_count} steps are kept")
+    left = "; or remove what is left of it with: bathy bench cleanup " + run.id
+    path = journal_path(journal_directory(), run.id)
+    remains = path.exists() and Journal.load(path).pending()
+    watcher.note(f"continue with: bathy bench resume {run.id}{left if remains else ''}")
 
 
 def _forget_run(run: RunDirectory, workspace: Workspace) -> None:
     """A run that failed its preflight is no run: nothing was changed and nothing was measured; it is removed again."""
-    path = journal_directory() / f"{run.id}.jsonl"
+    path = journal_path(journal_directory(), run.id)
     if path.exists():
         Journal.load(path).close()
     run.close()
@@ -120,31 +248,23 @@ def resume(
     *,
     refresh: Callable[[Target], Target] = lambda target: target,
     keep: bool = False,
+    destroy_disk_content: bool = False,
 ) -> RunDirectory:
     """Carry an interrupted run to its end and return it, closed. A run that is done is only cleaned up.
 
-    `refresh` gives the target as it is now (a lab's daemons may have been restarted). Raises BathyscopeError.
+    `refresh` gives the target as it is now (a lab's daemons may have been restarted). The consent to overwrite disks
+    counts for one start: without `destroy_disk_content` a run that had it is refused. Raises BathyscopeError.
     """
-    run = workspace.open_run(reference, exclusive=True)
-    with run:
+    with workspace.open_run(reference, exclusive=True) as run:
         plan = stored_plan(run)
-        path = journal_directory() / f"{run.id}.jsonl"
-        if not path.exists() and run.info.status == "done":
+        if run.info.status == "done" and not journal_path(journal_directory(), run.id).exists():
             watcher.note(f"run {run.id} is done already")
             return workspace.open_run(str(run.path))
         target = refresh(stored_target(run))
+        if run.info.status != "done" and not destroy_disk_content:
+            _must_destroy_nothing(run, target)
         with open_session(host, target, plan) as session:
-            fsid = _same_cluster(run, session)
-            if path.exists():
-                journal = Journal.load(path)
-                journal.take_over(host)
-            else:
-                journal = Journal.create(journal_directory(), run.id, str(run.path), target, host, fsid=fsid)
-            classes = tuple(name for name in run.info.environment.get(_CLASSES, "").split(",") if name)
-            conductor = Conductor(
-                host, session, target=target, plan=plan, device_classes=classes, run=run, journal=journal,
-                watcher=watcher,
-            )  # fmt: skip
+            conductor = _conductor(host, session, look_at(host, session, target), run, watcher)
             if run.info.status == "done":
                 conductor.clean_up()
                 return workspace.open_run(str(run.path))
@@ -156,22 +276,34 @@ def resume(
     return workspace.open_run(str(run.path))
 
 
-def _same_cluster(run: RunDirectory, session: CephSession | None) -> str | None:
+def _must_destroy_nothing(run: RunDirectory, target: Target) -> None:
+    """Raise UsageError when the run may overwrite disks: what is on them may be another thing than at its start.
+
+    A lab's own disks hold nothing of anybody.
+    """
+    own = target.kind == "lab"
+    disks = [disk.path for disk in target.disks.values() if disk.destructive and (disk.named or not own)]
+    if disks:
+        raise UsageError(
+            f"run {run.id} overwrites {', '.join(disks)}; going on with it needs your consent again",
+            hint=f"if what is on it may be lost: bathy bench resume {run.id} --destroy-disk-content",
+        )
+
+
+def _same_cluster(run: RunDirectory, found: str | None) -> str | None:
     """Return the cluster's fsid. Raises UsageError when the run was begun on another cluster."""
-    if session is None:
-        return None
-    found, begun_on = cluster.fsid(session), run.info.versions.get("fsid")
-    if begun_on not in (None, found):
+    begun_on = run.info.versions.get("fsid")
+    if found is not None and begun_on not in (None, found):
         raise UsageError(
             f"run {run.id} was begun on the cluster {begun_on}, and this is the cluster {found}",
-            hint="steps of two clusters must not be mixed in one run: begin a new one with `bathy bench run`",
+            hint="steps of two clusters must not be in one run; begin a new one: bathy bench run",
         )
     return found
 
 
 def stored_plan(run: RunDirectory) -> Plan:
     """Return the plan of a run. Raises StoreError, PlanError."""
-    return parse_plan(run.info.plan_text, name=f"the plan of run {run.id}", layers=list(REGISTRY))
+    return parse_plan(run.info.spec_text, name=f"the plan of run {run.id}", layers=traits())
 
 
 def stored_target(run: RunDirectory) -> Target:
@@ -183,35 +315,36 @@ def stored_target(run: RunDirectory) -> Target:
 
 
 def tidy(host: Host, session: CephSession, *, note: Callable[[str], None]) -> None:
-    """Restore the settings that dead runs left on this cluster, and name what else is theirs.
+    """Restore the settings that dead runs left on this cluster, and name the pools that they left.
 
-    Switches go back at once, because nobody wants them; pools stay, because the run may be resumed.
+    Settings are restored at once; pools stay, because the run may be resumed.
     """
-    for path in damaged_journals(journal_directory()):
-        note(f"the journal {path} cannot be read; look in it for what is still on a cluster")
-    _sweep_idle(host)
-    here = cluster.fsid(session)
-    for journal in cleanup.abandoned(host, journal_directory()):
+    abandoned, damaged = _abandoned(host)
+    for path in damaged:
+        note(f"the journal {path} cannot be read; it lists what may still be on a cluster")
+    here = fsid_of(session)
+    for journal in abandoned:
         if journal.fsid != here:
             if not _is_gone(journal):
                 note(
-                    f"run {journal.run_id} has left something on {journal.target.name}: "
+                    f"run {journal.run_id} has left changes on {journal.target.name}: "
                     f"bathy bench resume {journal.run_id}, or bathy bench cleanup"
                 )
             continue
         try:
             journal.take_over(host)
             problems = cleanup.undo_all(host, session, journal, kinds=SETTING_KINDS, note=note)
+            left, unknown = cleanup.still_there(host, session, journal)
             journal.give_up()
             journal.close()
         except BathyscopeError as error:
-            problems = [error.message]
-        for problem in problems:
+            left, unknown, problems = [], [], [error.message]
+        for problem in (*problems, *unknown):
             note(f"run {journal.run_id} could not be tidied up: {problem}")
-        if any(change.kind not in SETTING_KINDS for change in journal.pending()):
+        if left:
             note(
-                f"run {journal.run_id} was interrupted and its pools are still there: "
-                f"bathy bench resume {journal.run_id} goes on, bathy bench cleanup removes them"
+                f"run {journal.run_id} was interrupted and has left {', '.join(map(cleanup.describe, left))}: "
+                f"bathy bench resume {journal.run_id} continues it, bathy bench cleanup {journal.run_id} removes them"
             )
 
 
@@ -232,19 +365,26 @@ def clean_abandoned(
 
     `forget` drops the journals of `only` without asking their cluster: for a cluster that is gone for good.
     """
+    abandoned, damaged = _abandoned(host)
+    if forget:
+        _must_name_one_each(only, [*(journal.run_id for journal in abandoned), *(path.stem for path in damaged)])
     done: list[str] = []
-    failed = [
-        f"the journal {path} cannot be read; look in it for what is still on a cluster, then remove it"
-        for path in damaged_journals(journal_directory())
-    ]
-    _sweep_idle(host)
-    for journal in cleanup.abandoned(host, journal_directory()):
+    failed = []
+    for path in damaged:
+        if forget and any(path.stem.startswith(name) for name in only):
+            note(f"the journal {path} cannot be read; it is forgotten, and with it whatever it lists")
+            path.unlink(missing_ok=True)
+            done.append(path.stem)
+        else:
+            failed.append(f"the journal {path} cannot be read; it lists what may still be on a cluster")
+    for journal in abandoned:
         if only and not any(journal.run_id.startswith(name) for name in only):
             continue
         _clear_scratch(journal)
         if forget or _is_gone(journal):
-            why = "is forgotten" if forget else f"ran on the lab '{journal.target.name}', which is gone"
-            note(f"run {journal.run_id} {why}: {len(journal.pending())} changes are not looked for")
+            changes = len(journal.pending())
+            gone = f"ran on the lab '{journal.target.name}', which is gone with all that the run changed"
+            note(f"run {journal.run_id} {f'is forgotten: {changes} changes are not undone' if forget else gone}")
             journal.discard()
             done.append(journal.run_id)
             continue
@@ -258,11 +398,19 @@ def clean_abandoned(
     return done, failed
 
 
+def _must_name_one_each(names: Sequence[str], runs: Sequence[str]) -> None:
+    """Raise UsageError for a name that is the beginning of no run's id, or of several: forgetting cannot be undone."""
+    for name in names:
+        found = [run for run in runs if run.startswith(name)]
+        if len(found) != 1:
+            what = f"names {len(found)} runs with changes: {', '.join(found)}" if found else "names no run with changes"
+            raise UsageError(f"'{name}' {what}", hint="name one run: bathy bench cleanup --forget RUN")
+
+
 def _clean_one(host: Host, target: Target, journal: Journal, note: Callable[[str], None]) -> list[str]:
     """Undo what one dead run left, unless it left it on another cluster. Raises BathyscopeError."""
-    session = connect(host, target)
-    try:
-        if journal.fsid is not None and cluster.fsid(session) != journal.fsid:
+    with contextlib.closing(connect(host, target)) as session:
+        if journal.fsid is not None and fsid_of(session) != journal.fsid:
             if target.kind == "lab":
                 note(f"run {journal.run_id} ran on an earlier lab of the name '{target.name}', which is gone")
                 journal.discard()
@@ -274,19 +422,26 @@ def _clean_one(host: Host, target: Target, journal: Journal, note: Callable[[str
         if not problems:
             journal.close()
             note(f"run {journal.run_id}: nothing of it is left on the cluster")
+        else:
+            journal.give_up()
         return problems
-    finally:
-        session.close()
 
 
-def _sweep_idle(host: Host) -> None:
-    """Remove what runs that were killed before or after their changes left on this machine."""
-    for journal in cleanup.idle(host, journal_directory()):
-        _clear_scratch(journal)
-        journal.close()
+def _abandoned(host: Host) -> tuple[list[Journal], list[Path]]:
+    """Return the journals of dead runs that have something to undo, and those that cannot be read.
+
+    What runs that were killed before or after their changes left on this machine is removed.
+    """
+    found, damaged = journals(journal_directory())
+    dead = [journal for journal in found if not journal.owner_alive(host)]
+    for journal in dead:
+        if not journal.pending():
+            _clear_scratch(journal)
+            journal.discard()
+    return [journal for journal in dead if journal.pending()], damaged
 
 
 def _clear_scratch(journal: Journal) -> None:
     """Remove the load's log files that a killed run left on this machine."""
     target = journal.target
-    shutil.rmtree(Path((target.root or "") + scratch_path(target, journal.run_id)), ignore_errors=True)
+    shutil.rmtree(target.outside(scratch_path(target, journal.run_id)), ignore_errors=True)

@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-import enum
 import sys
-import webbrowser
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from bathyscope.analysis import ladder
-from bathyscope.bench.commands_run import commands_of
-from bathyscope.errors import UsageError
-from bathyscope.records.finding import LadderFinding
-from bathyscope.store import RunDirectory, Workspace
-from bathyscope.views import report as page
-from bathyscope.views.charts import DARK, LIGHT, pictures
+from bathyscope.commands.options import RunArgument, WorkspaceOption
+from bathyscope.errors import AnalysisError, UsageError
+
+if TYPE_CHECKING:
+    from bathyscope.store import RunDirectory
 
 _EXAMPLES = """Examples:
 
 \b
   bathy report last --open                      write report.html into the run and show it
-  bathy report 20260823 -o /tmp/ladder.html     one file that works anywhere, without a network
+  bathy report 20260823 -o /tmp/ladder.html     one file that works offline
   bathy report last --format png -o charts      every chart as a picture
-  bathy report last --format svg --dark         the same as SVG on a dark ground
+  bathy report last --format svg --dark         the same as SVG on a dark background
 """
-
-
-class Format(enum.StrEnum):
-    """What is written."""
-
-    HTML = "html"
-    PNG = "png"
-    SVG = "svg"
 
 
 def register(app: typer.Typer) -> None:
@@ -42,40 +30,80 @@ def register(app: typer.Typer) -> None:
 
 
 def report(
-    ref: Annotated[str, typer.Argument(metavar="RUN", help='Run: id, the beginning of one, a path, or "last".')],
+    run: RunArgument,
     file_format: Annotated[
-        Format, typer.Option("--format", "-f", help="A page, or each chart as a picture.")
-    ] = Format.HTML,
+        Literal["html", "png", "svg"], typer.Option("--format", "-f", help="A page, or each chart as a picture.")
+    ] = "html",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="File (html) or directory (png, svg). Default: inside the run."),
     ] = None,
-    workspace: Annotated[Path | None, typer.Option("--workspace", "-w", help="Directory of the runs.")] = None,
+    workspace: WorkspaceOption = None,
     *,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    dark: Annotated[bool, typer.Option("--dark", help="Pictures on a dark ground; the page has both.")] = False,
+    dark: Annotated[bool, typer.Option("--dark", help="Pictures on a dark background; the page has both.")] = False,
 ) -> None:
     """Write the report of a run. Prints the path of what was written."""
-    run = Workspace(workspace).open_run(ref)
-    finding = finding_of(run)
-    if file_format is Format.HTML:
-        target = output or run.path / "report.html"
-        if target.is_dir():
-            target /= "report.html"
-        written = page.write(finding, target)
+    from bathyscope.store import Workspace
+
+    found = Workspace(workspace).open_run(run)
+    finding = finding_of(found)
+    if file_format == "html":
+        written = write_page(finding, output or found.path / "report.html", private=output is None)
     else:
-        written = output or run.path / "charts"
+        written = output or found.path / "charts"
         if written.exists() and not written.is_dir():
             raise UsageError(
                 f"{written} is a file", hint=f"{file_format} writes one picture for each chart: name a directory"
             )
-        files = pictures.write(finding, written, file_format.value, DARK if dark else LIGHT)
-        sys.stderr.write(f"{len(files)} charts\n")
+        count = _write_pictures(finding, written, file_format, dark=dark)
+        sys.stderr.write(f"{count} charts\n")
     sys.stdout.write(f"{written}\n")
-    if show and file_format is Format.HTML and not webbrowser.open(written.resolve().as_uri()):
-        sys.stderr.write("bathy: no browser could be started here; open the file by hand\n")
+    if show and file_format == "html":
+        import webbrowser
+
+        if not webbrowser.open(written.resolve().as_uri()):
+            sys.stderr.write("bathy: no browser could be started here; open the file by hand\n")
 
 
-def finding_of(run: RunDirectory) -> LadderFinding:
-    """Return the ladder of a run with the commands that made it. Raises AnalysisError, StoreError, ParseError."""
-    return ladder.build(run.tables(), commands_of(run))
+def finding_of(run: RunDirectory) -> Any:
+    """Return what the run's kind shows of it. Raises AnalysisError, StoreError, ParseError, UsageError."""
+    from bathyscope.kinds import kind_of
+
+    kind = kind_of(run)
+    try:
+        return kind.finding(run)
+    except AnalysisError as error:
+        if run.status == "interrupted":
+            raise AnalysisError(error.message, hint=kind.continue_hint(run.id)) from error
+        raise
+
+
+def write_page(finding: Any, target: Path, *, private: bool = False) -> Path:
+    """Write the page of a finding to a file, or as report.html into a directory; return where. Raises StoreError.
+
+    A page at a place that the user names has the mode that the umask gives; one in a run is private.
+    """
+    from bathyscope import files, views
+    from bathyscope.store.errors import store_errors
+
+    if target.is_dir():
+        target /= "report.html"
+    page = views.as_text(finding, "html")
+    with store_errors("write", target):
+        files.write_file(target, page.encode(), mode=files.PRIVATE_FILE if private else files.SHARED_FILE)
+    return target
+
+
+def _write_pictures(finding: Any, directory: Path, file_format: str, *, dark: bool) -> int:
+    from bathyscope import files
+    from bathyscope.store.errors import store_errors
+    from bathyscope.views import pictures
+
+    count = 0
+    with store_errors("write charts to", directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, content in pictures.draw(finding, file_format, dark=dark):
+            files.write_file(directory / name, content, mode=files.SHARED_FILE)
+            count += 1
+    return count

@@ -1,43 +1,46 @@
-"""`bathy runs`: the runs of a workspace, and SQL over them."""
+"""`bathy runs`: the runs of a workspace, their raw answers, and SQL over them."""
 
 from __future__ import annotations
 
 import datetime
 import sys
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from bathyscope import views
-from bathyscope.errors import UsageError
-from bathyscope.store import RunDirectory, Workspace
-from bathyscope.units import format_seconds
+from bathyscope.commands.options import OutputOption, RunArgument, WorkspaceOption
+from bathyscope.commands.talk import say
+from bathyscope.errors import StoreError, UsageError
 
-WorkspaceOption = Annotated[
-    Path | None,
-    typer.Option("--workspace", "-w", help="Directory of the runs. Default: $BATHY_WORKSPACE, else ./bathy-runs."),
-]
-OutputOption = Annotated[views.Output, typer.Option("--output", "-o", help="How to print.")]
-RefArgument = Annotated[str, typer.Argument(metavar="RUN", help='Id, the beginning of one, a path, or "last".')]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bathyscope.records import RawAnswer
+    from bathyscope.store import RunDirectory, Segment
 
 # The id begins with the time of the start, so a table of 80 columns does without it.
-_LIST_COLUMNS = ("id", "status", "plan", "target", "steps", "duration")
+_LIST_COLUMNS = ("id", "kind", "status", "name", "target", "steps")
 
 
 def register(app: typer.Typer) -> None:
     """Attach the verb."""
-    group = typer.Typer(no_args_is_help=True, help="List, look at, query and delete runs.")
+    group = typer.Typer(no_args_is_help=True, help="List, look at, query, parse again and delete runs.")
     group.command("list", epilog="Example: bathy runs list --output json")(list_)
     group.command("show", epilog="Example: bathy runs show last")(show)
     group.command("path", epilog="Example: ls $(bathy runs path last)/tables")(path)
     group.command("rm", epilog="Example: bathy runs rm 20260823-141502")(rm)
     group.command("sql", epilog=_SQL_EXAMPLES)(sql)
+    group.command("raw", epilog=_RAW_EXAMPLES)(raw)
+    group.command("reparse", epilog="Example: bathy runs reparse last")(reparse)
     app.add_typer(group, name="runs")
 
 
 def list_(workspace: WorkspaceOption = None, output: OutputOption = "table") -> None:
     """List the runs of the workspace, the newest last."""
+    from bathyscope import views
+    from bathyscope.store import Workspace
+    from bathyscope.units import format_seconds
+
     place = Workspace(workspace)
     rows = []
     for entry in place.runs():
@@ -46,10 +49,11 @@ def list_(workspace: WorkspaceOption = None, output: OutputOption = "table") -> 
         rows.append(
             {
                 "id": entry.id,
+                "kind": entry.kind,
                 "status": entry.status,
-                "plan": entry.plan_name,
+                "name": entry.name,
                 "target": entry.target,
-                "steps": f"{entry.steps_finished}/{entry.step_count or '?'}",
+                "steps": f"{entry.steps_finished}/{entry.step_count}" if entry.step_count else None,
                 "started": f"{started:%Y-%m-%d %H:%M:%SZ}" if started else None,
                 "duration": format_seconds(length) if length is not None else None,
                 "started_ns": entry.started_ns or None,
@@ -60,57 +64,74 @@ def list_(workspace: WorkspaceOption = None, output: OutputOption = "table") -> 
         )
     # A table has room for what helps to choose; programs get everything.
     columns = (
-        _LIST_COLUMNS if output == "table" else (*_LIST_COLUMNS, "started", "started_ns", "ended_ns", "path", "problem")
+        _LIST_COLUMNS
+        if output == "table"
+        else (*_LIST_COLUMNS, "started", "duration", "started_ns", "ended_ns", "path", "problem")
     )
     views.render(rows, output, columns=columns, empty=f"no runs in {place.path}")
     for row in rows:
         if row["problem"] and output == "table":
-            sys.stderr.write(f"bathy: {row['id']} cannot be read: {row['problem']}\n")
+            say(f"bathy: {row['id']} cannot be read: {row['problem']}")
 
 
-def show(ref: RefArgument, workspace: WorkspaceOption = None, output: OutputOption = "table") -> None:
-    """Show what a run is: status, plan, target, versions, and how many rows each table holds."""
-    run = Workspace(workspace).open_run(ref)
-    info = run.info
+def show(run: RunArgument, workspace: WorkspaceOption = None, output: OutputOption = "table") -> None:
+    """Show a run: kind, status, target, versions, and the number of rows of each table."""
+    from bathyscope import views
+    from bathyscope.kinds import KINDS
+    from bathyscope.store import Workspace
+    from bathyscope.views.labels import clean_lines
+
+    found = Workspace(workspace).open_run(run)
+    info = found.info
+    kind = KINDS.get(info.kind)
     facts: list[tuple[str, object]] = [
-        ("id", run.id),
-        ("status", run.status),
-        ("plan", info.plan_name),
+        ("id", found.id),
+        ("kind", info.kind),
+        ("status", found.status),
+        ("name", info.name),
         ("target", info.target.get("name", "")),
-        ("steps finished", len(run.finished_steps())),
-        ("steps planned", info.step_count),
-        ("path", str(run.path)),
+        ("path", str(found.path)),
     ]
+    if kind is not None:
+        facts += kind.describe(found)
+        if found.status == "interrupted":
+            facts.append(("to go on", kind.continue_hint(found.id)))
     facts += [(f"version of {name}", value) for name, value in sorted(info.versions.items())]
     facts += [(name, value) for name, value in sorted(info.environment.items())]
-    facts += [(f"rows in {name}", table.num_rows) for name, table in run.tables().items()]
+    facts += [(f"rows in {name}", rows) for name, rows in found.row_counts().items()]
     rows = [{"name": name, "value": value} for name, value in facts]
     views.render(rows, output, columns=("name", "value"))
-    if output == "table" and info.plan_text:
-        sys.stdout.write(f"\n{info.plan_text.rstrip()}\n")
+    if output == "table" and info.spec_text:
+        sys.stdout.write(f"\n{clean_lines(info.spec_text.rstrip())}\n")
 
 
-def path(ref: RefArgument, workspace: WorkspaceOption = None) -> None:
+def path(run: RunArgument, workspace: WorkspaceOption = None) -> None:
     """Print the directory of a run."""
-    sys.stdout.write(f"{Workspace(workspace).find(ref)}\n")
+    from bathyscope.store import Workspace
+
+    sys.stdout.write(f"{Workspace(workspace).find(run)}\n")
 
 
 def rm(
-    ref: RefArgument,
+    run: RunArgument,
     workspace: WorkspaceOption = None,
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Delete a run with everything in it. Asks first, when a person is there to answer."""
+    """Delete a run with all its data. Asks first when stdin is a terminal."""
+    from bathyscope.store import Workspace
+
     place = Workspace(workspace)
-    found = place.find(ref)
+    found = place.find(run)
     if not yes:
         if not sys.stdin.isatty():
-            raise UsageError(f"{found} would be deleted and nobody is here to ask", hint="add --yes")
+            raise UsageError(
+                f"deleting {found} must be confirmed, and stdin is not a terminal", hint=f"bathy runs rm --yes {run}"
+            )
         if not typer.confirm(f"Delete {found}?", err=True):
             raise typer.Exit(1)
     place.remove_run(found)
-    sys.stderr.write(f"deleted {found}\n")
+    say(f"deleted {found}")
 
 
 def sql(
@@ -120,7 +141,9 @@ def sql(
     output: OutputOption = "table",
 ) -> None:
     """Run one SELECT over the records of all runs (or of --run). `bathy schema` shows tables and columns."""
-    from bathyscope.store import duck
+    import bathyscope.sources  # noqa: F401 - a source may declare a record of its own
+    from bathyscope import views
+    from bathyscope.store import RunDirectory, Workspace, duck
 
     place = Workspace(workspace)
     if run:
@@ -130,11 +153,121 @@ def sql(
         chosen = [RunDirectory(entry.path) for entry in entries if entry.problem is None]
         for entry in entries:
             if entry.problem is not None:
-                sys.stderr.write(f"bathy: {entry.id} is left out: {entry.problem}\n")
-    table = duck.query(chosen, query)
+                say(f"bathy: {entry.id} is left out: {entry.problem}")
+
+    def leave_out(damaged: RunDirectory, error: StoreError) -> None:
+        say(f"bathy: {damaged.id} is left out: {error.message}")
+
+    table = duck.query(chosen, query, left_out=None if run else leave_out)
     names = [f"{name}_{i}" if name in table.column_names[:i] else name for i, name in enumerate(table.column_names)]
     rows = table.rename_columns(names).to_pylist()
     views.render(rows, output, columns=names, empty="no rows")
+
+
+def raw(  # noqa: PLR0917 - one parameter for each option
+    run: RunArgument,
+    segment: Annotated[str | None, typer.Argument(metavar="[SEGMENT]", help="A segment of the run.")] = None,
+    source: Annotated[
+        str | None, typer.Argument(metavar="[SOURCE]", help='A source, or "load" for the load generator.')
+    ] = None,
+    answer: Annotated[int | None, typer.Option("--answer", "-a", min=1, help="Print this answer verbatim.")] = None,
+    file: Annotated[str | None, typer.Option("--file", "-f", help="Print this file of the answer.")] = None,
+    workspace: WorkspaceOption = None,
+    output: OutputOption = "table",
+) -> None:
+    """List the raw answers of a run, or print one verbatim: its stdout, its stderr, or one of its files."""
+    from bathyscope import views
+    from bathyscope.store import Workspace
+
+    found = Workspace(workspace).open_run(run)
+    if segment is None or source is None:
+        if answer is not None or file is not None:
+            raise UsageError(
+                "--answer and --file need SEGMENT and SOURCE", hint=f"bathy runs raw {found.id} lists them"
+            )
+        segments = found.segments().values() if segment is None else [_segment(found, segment)]
+        rows = [
+            {"segment": one.name, "source": name, "bytes on disk": (one.path / "raw" / f"{name}.zst").stat().st_size}
+            for one in segments
+            for name in one.raw_sources()
+        ]
+        views.render(rows, output, columns=("segment", "source", "bytes on disk"), empty="no raw answers")
+        return
+    answers = _segment(found, segment).raw(source)
+    if not answers:
+        raise UsageError(
+            f"segment {segment} has no raw answers of '{source}'",
+            hint=f"bathy runs raw {found.id} {segment} lists them",
+        )
+    if answer is None and file is None:
+        views.render(_answer_rows(answers), output)
+        return
+    chosen = answer or 1
+    if chosen > len(answers):
+        raise UsageError(f"--answer must be 1 to {len(answers)} (got {chosen})")
+    _print_answer(answers[chosen - 1], file)
+
+
+def reparse(run: RunArgument, workspace: WorkspaceOption = None) -> None:
+    """Make the tables and verdicts of a run again from its raw answers, for example after a parser was corrected."""
+    from bathyscope.kinds import kind_of
+    from bathyscope.store import Workspace
+
+    with Workspace(workspace).open_run(run, exclusive=True) as found:
+        kind = kind_of(found)
+        if kind.reparse is None:
+            raise UsageError(
+                f"run {found.id} cannot be parsed again: a run of the kind {kind.name} keeps no raw answers",
+                hint=kind.continue_hint(found.id),
+            )
+        say(kind.reparse(found))
+        found.sweep()
+
+
+def _segment(run: RunDirectory, name: str) -> Segment:
+    segments = run.segments()
+    if name not in segments:
+        raise UsageError(f"run {run.id} has no segment '{name}'", hint=f"bathy runs raw {run.id} lists them")
+    return segments[name]
+
+
+def _answer_rows(answers: Sequence[RawAnswer]) -> list[dict[str, object]]:
+    return [
+        {
+            "answer": number,
+            "label": answer.label,
+            "exit": answer.exit_code,
+            "ms": round((answer.ended_ns - answer.started_ns) / 1e6, 1),
+            "bytes": answer.size_bytes,
+            "files": len(answer.files),
+            "command": " ".join(answer.argv),
+        }
+        for number, answer in enumerate(answers, start=1)
+    ]
+
+
+def _print_answer(answer: RawAnswer, file: str | None) -> None:
+    contents = dict(answer.files)
+    if file is not None and file not in contents:
+        raise UsageError(f"the answer has no file '{file}'", hint=f"it has: {', '.join(contents) or 'none'}")
+    sys.stdout.flush()
+    if file is not None:
+        _verbatim(sys.stdout, contents[file])
+        return
+    _verbatim(sys.stdout, answer.stdout)
+    for name, content in contents.items():
+        _verbatim(sys.stdout, f"==> {name} <==\n".encode() + content)
+    _verbatim(sys.stderr, answer.stderr)
+
+
+def _verbatim(stream: TextIO, content: bytes) -> None:
+    """Write bytes as they are, but not to a terminal, which would obey the escape sequences among them."""
+    if stream.isatty():
+        from bathyscope.views.labels import clean_lines
+
+        stream.write(clean_lines(content.decode(errors="replace")))
+    else:
+        stream.buffer.write(content)
 
 
 _SQL_EXAMPLES = """Examples:
@@ -142,4 +275,13 @@ _SQL_EXAMPLES = """Examples:
 \b
   bathy runs sql "SELECT status, count(*) FROM step GROUP BY status"
   bathy runs sql -r last -o csv "SELECT * FROM device_sample"
+"""
+
+_RAW_EXAMPLES = """Examples:
+
+\b
+  bathy runs raw last                                   every source of every segment
+  bathy runs raw last step-00003 perf_counters          the answers of one source
+  bathy runs raw last step-00003 perf_counters -a 2     the second of them, byte for byte
+  bathy runs raw last step-00003 proc -a 1 -f /proc/diskstats
 """

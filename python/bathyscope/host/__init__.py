@@ -2,6 +2,38 @@
 
 from __future__ import annotations
 
-from bathyscope.host.base import CephRequest, CephSession, Completed, Host, ProcessRequest, Request, Running
+from bathyscope.host.base import (
+    CephRequest,
+    CephSession,
+    Completed,
+    Elsewhere,
+    Host,
+    HttpRequest,
+    NodeAnswer,
+    NodeRequest,
+    ProcessRequest,
+    ReadRequest,
+    Request,
+    Running,
+    SocketRequest,
+    answer_json,
+    is_denied,
+)
 
-__all__ = ["CephRequest", "CephSession", "Completed", "Host", "ProcessRequest", "Request", "Running"]
+__all__ = [
+    "CephRequest",
+    "CephSession",
+    "Completed",
+    "Elsewhere",
+    "Host",
+    "HttpRequest",
+    "NodeAnswer",
+    "NodeRequest",
+    "ProcessRequest",
+    "ReadRequest",
+    "Request",
+    "Running",
+    "SocketRequest",
+    "answer_json",
+    "is_denied",
+]

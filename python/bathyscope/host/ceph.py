@@ -7,57 +7,41 @@ process per session; the `ceph` program would cost one per command (0.3 s of CPU
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import errno
 import importlib.resources
+import itertools
 import json
+import os
 import select
 import shlex
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from bathyscope.errors import (
     BathyscopeError,
     ClusterError,
     DeniedError,
     EnvironmentError_,
-    ParseError,
     UnreachableError,
     UsageError,
 )
-from bathyscope.host.base import CephRequest, CephSession, Completed, Host, ProcessRequest
-from bathyscope.host.local import find_program
+from bathyscope.fields import last_line
+from bathyscope.host.base import CephRequest, CephSession, Completed, Host, ProcessRequest, answer_json
+from bathyscope.host.local import LocalHost, LocalPipe, find_program
 from bathyscope.spec import Target
 
 DEFAULT_CONF = "/etc/ceph/ceph.conf"
-_DENIED = (errno.EPERM, errno.EACCES)
 
-
-class Pipe(Protocol):
-    """A process that is talked to over its stdin and stdout."""
-
-    stdin: IO[bytes]
-    stdout: IO[bytes]
-
-    def stderr(self) -> bytes:
-        """Return what it has written to stderr so far."""
-        ...
-
-    def close(self, grace_s: float = 1.0) -> int:
-        """End it and return its exit code."""
-        ...
-
-
-@runtime_checkable
-class OpensPipes(Protocol):
-    """A host that can start a process and talk to it."""
-
-    def open_pipe(self, request: ProcessRequest) -> Pipe:
-        """Start the process."""
-        ...
+# Where Ceph's packages and container images put their modules.
+_PYTHON = "/usr/bin/python3"
+# The program comes over stdin: as an argument it would be too long for some of those who pass it on (kubectl's server).
+_FROM_STDIN = "import sys; i = sys.stdin.buffer; exec(i.read(int(i.readline())))"
+_NOISE_BYTES = 64 << 10
 
 
 @runtime_checkable
@@ -66,7 +50,6 @@ class ConnectsCeph(Protocol):
 
     def connect_ceph(self, target: Target) -> CephSession:
         """Return the session."""
-        ...
 
 
 def connect(host: Host, target: Target, timeout_s: float = 10.0) -> CephSession:
@@ -77,26 +60,31 @@ def connect(host: Host, target: Target, timeout_s: float = 10.0) -> CephSession:
     """
     if isinstance(host, ConnectsCeph):
         return host.connect_ceph(target)
-    if not isinstance(host, OpensPipes):
+    if not isinstance(host, LocalHost):
         raise EnvironmentError_(f"{type(host).__name__} cannot reach a cluster")
     conf = target.conf or DEFAULT_CONF
-    _check_conf(target, conf)
-    source = (importlib.resources.files("bathyscope.host") / "ceph_bridge.py").read_text(encoding="utf-8")
-    interpreter = _interpreter(target.root)
-    request = ProcessRequest("ceph-bridge", (*interpreter, "-I", "-c", source), root=target.root)
-    pipe = host.open_pipe(request)
+    source = (importlib.resources.files("bathyscope.host") / "ceph_bridge.py").read_bytes()
+    if target.ceph_prefix:
+        # What the files are there is not known here. A container takes its time to start, and to end.
+        argv, start_s, grace_s = (*target.ceph_prefix, _PYTHON, "-I", "-c", _FROM_STDIN), 60.0, 10.0
+    else:
+        _check_conf(target, conf)
+        argv, start_s, grace_s = (*_interpreter(target.root), "-I", "-c", _FROM_STDIN), 5.0, 1.0
+    pipe = host.open_pipe(ProcessRequest("ceph-bridge", argv, root=target.root))
+    settings = {"conf": conf, "keyring": target.keyring, "client": target.client, "timeout_s": timeout_s}
     try:
-        settings = {"conf": conf, "keyring": target.keyring, "client": target.client, "timeout_s": timeout_s}
-        pipe.stdin.write(json.dumps(settings).encode() + b"\n")
-        pipe.stdin.flush()
-        greeting = _greeting(pipe, timeout_s)
+        # A prefix that ends at once takes no more than its first words; its last words say why.
+        with contextlib.suppress(BrokenPipeError):
+            pipe.stdin.write(b"%d\n%s%s\n" % (len(source), source, json.dumps(settings).encode()))
+            pipe.stdin.flush()
+        greeting = _greeting(pipe, timeout_s + start_s)
     except BaseException:
         pipe.close(grace_s=0)
         raise
     if not greeting.get("ready"):
         pipe.close(grace_s=0)
         raise _connect_error(greeting, target, conf, timeout_s)
-    return BridgeSession(pipe, str(greeting["fsid"]))
+    return BridgeSession(pipe, str(greeting["fsid"]), target.client, grace_s)
 
 
 def _check_conf(target: Target, conf: str) -> None:
@@ -128,66 +116,132 @@ def _interpreter(root: str | None) -> tuple[str, ...]:
     words = shlex.split(first[2:]) if first.startswith("#!") else []
     if words and Path(words[0]).name == "env":
         words = words[1:]
-    return (words[0],) if words and "python" in words[0] else ("/usr/bin/python3",)
+    return (words[0],) if words and "python" in words[0] else (_PYTHON,)
 
 
-def _greeting(pipe: Pipe, timeout_s: float) -> dict[str, Any]:
-    """Return the bridge's first line. It limits itself to `timeout_s`; the margin is for a loaded machine."""
-    ready, _, _ = select.select([pipe.stdout], [], [], timeout_s + 5.0)
-    if not ready:
-        return {"ready": False, "phase": "connect", "errno": errno.ETIMEDOUT, "message": "no answer"}
-    # The bridge writes the line in one piece, so that a line that has begun is there.
-    line = pipe.stdout.readline()
-    if not line:
-        last = pipe.stderr().decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
-        return {"ready": False, "phase": "module", "errno": 0, "message": last[0]}
-    answer = json.loads(line)
-    return answer if isinstance(answer, dict) else {"ready": False, "phase": "module", "errno": 0, "message": "?"}
+def _greeting(pipe: LocalPipe, patience_s: float) -> dict[str, Any]:
+    """Return the bridge's first line; what a prefix prints before it is passed over."""
+    ends_s, line, before, read_bytes = time.monotonic() + patience_s, b"", b"", 0
+    while read_bytes < _NOISE_BYTES:
+        ready, _, _ = select.select([pipe.stdout], [], [], max(0.0, ends_s - time.monotonic()))
+        if not ready:
+            return {"ready": False, "phase": "connect", "errno": errno.ETIMEDOUT, "message": "no answer"}
+        # Byte by byte: what follows the line belongs to the session's reader.
+        byte = os.read(pipe.stdout.fileno(), 1)
+        if not byte:
+            break
+        read_bytes += 1
+        line += byte
+        if byte == b"\n":
+            with contextlib.suppress(ValueError, RecursionError):
+                answer = json.loads(line)
+                if isinstance(answer, dict) and "ready" in answer:
+                    return answer
+            line, before = b"", line
+    said = pipe.stderr().strip() or line or before
+    return {"ready": False, "phase": "start", "errno": 0, "message": last_line(said)}
 
 
 def _connect_error(greeting: dict[str, Any], target: Target, conf: str, timeout_s: float) -> BathyscopeError:
     """Return the error for a session that did not come up: which file, which entity, and what to look at."""
     phase, number, message = greeting.get("phase"), greeting.get("errno"), str(greeting.get("message"))
-    if phase == "module":
+    if phase in ("module", "start"):
+        return _no_module(target, message)
+    check = shlex.join((*target.ceph_prefix, "ceph", "-c", conf, "status"))
+    if phase == "conf":
+        return UsageError(f"{conf} cannot be used: {message}", hint=f"check it with: {check}")
+    keyrings = [(str(path), str(state)) for path, state in greeting.get("keyrings", ())]
+    monitors = [(str(address), str(state)) for address, state in greeting.get("monitors", ())]
+    # A keyring without the entity gives the one or the other, by release.
+    if number == errno.ENOENT or (target.keyring, "no key") in keyrings:
+        return _nothing_to_present(target, conf, keyrings, monitors)
+    if number in (errno.EPERM, errno.EACCES):
+        return _not_let_in(target, keyrings)
+    if number == errno.ETIMEDOUT:
+        return _no_monitor(conf, timeout_s, monitors, check)
+    return ClusterError(f"cannot connect to the cluster: {message}", hint=f"check it with: {check}")
+
+
+def _no_module(target: Target, message: str) -> EnvironmentError_:
+    """Return the error for a bridge that does not run, or finds no `rados` module."""
+    if not target.ceph_prefix:
         return EnvironmentError_(
             f"the Ceph Python module cannot be used: {message}", hint="install it: apt install python3-rados"
         )
-    if phase == "conf":
-        return UsageError(f"{conf} cannot be used: {message}", hint="does `ceph -c FILE status` accept it?")
-    keyring = f" with the keyring {target.keyring}" if target.keyring else ""
-    if number in _DENIED:
-        hint = f"does the keyring hold the cluster's present key? compare with `ceph auth get {target.client}`"
-        return DeniedError(f"the cluster refuses {target.client}{keyring}", hint=hint)
-    if number == errno.ENOENT:
-        hint = "name the keyring with --keyring and its entity with --client"
-        return DeniedError(f"no key for {target.client} was found{keyring}", hint=hint)
-    if number == errno.ETIMEDOUT:
-        hint = f"is the address in {conf} right, and does `ceph -c {conf} status` answer?"
-        return UnreachableError(f"no monitor answered within {timeout_s:g} s", hint=hint)
-    return ClusterError(f"cannot connect to the cluster: {message}", hint=f"does `ceph -c {conf} status` answer?")
+    there = shlex.join((*target.ceph_prefix, _PYTHON, "-c", "import rados"))
+    return EnvironmentError_(
+        f"Ceph's Python module cannot be used behind the prefix '{shlex.join(target.ceph_prefix)}': {message}",
+        hint=f"this must run without an error, and pass its standard input on: {there}",
+    )
 
 
-class _Waiting:
-    """One command under way."""
+def _not_let_in(target: Target, keyrings: Sequence[tuple[str, str]]) -> DeniedError:
+    """Return the error for a key that the monitors refuse: it is not the cluster's, or it has no caps for them.
 
-    def __init__(self) -> None:
-        self.event = threading.Event()
-        self.code = -errno.EIO
-        self.out = b""
-        self.err = b""
-        self.ended_ns = 0
-        self.lost = False
+    They answer both with the same word.
+    """
+    used = target.keyring or next((path for path, state in keyrings if state == "key"), None)
+    return DeniedError(
+        f"the cluster refuses {target.client}{f' with the key in {used}' if used else ''}: "
+        "it is another key than the cluster's, or the entity is unknown or has no mon caps",
+        hint=f"compare key and caps, as an administrator of the cluster: ceph auth get {target.client}",
+    )
 
 
-class BridgeSession:
+def _nothing_to_present(
+    target: Target, conf: str, keyrings: Sequence[tuple[str, str]], monitors: Sequence[tuple[str, str]]
+) -> BathyscopeError:
+    """Return the error for a configuration without monitors or a client without a key."""
+    if not monitors and any(state == "key" for _, state in keyrings):
+        return UsageError(f"{conf} names no monitor", hint="it needs a line like: mon_host = 10.0.0.1,10.0.0.2")
+    words = {"no key": "has none", "unreadable": "cannot be read", "key": "has one"}
+    seen = [f"{path} {words[state]}" for path, state in keyrings if state in words]
+    where = f": {', '.join(seen)}" if seen else f": there is no {' and no '.join(p for p, _ in keyrings) or 'keyring'}"
+    hint = (
+        "name the keyring with --keyring and its entity with --client; "
+        f"an administrator saves a key with: ceph auth get {target.client} -o FILE"
+    )
+    return DeniedError(f"no key for {target.client} was found{where}", hint=hint)
+
+
+def _no_monitor(conf: str, timeout_s: float, monitors: Sequence[tuple[str, str]], check: str) -> UnreachableError:
+    """Return the error for monitors that did not answer, with what is found at each of their addresses."""
+    by_state: dict[str, list[str]] = {}
+    for address, state in monitors:
+        by_state.setdefault(state, []).append(address)
+    words = {
+        "ceph": "a monitor listens at {} but lets nobody in: the monitors have no quorum, or it hangs",
+        "refused": "nothing listens at {} (connection refused): the monitor is down, or the port is wrong",
+        "silent": "{} does not answer at all: the address is wrong, or the machine or its network is down",
+        "no ceph": "what listens at {} is no Ceph monitor: the address is wrong",
+    }
+    seen = [
+        words.get(state, "{} cannot be reached (" + state.replace("{", "") + "): the address is wrong").format(
+            ", ".join(addresses)
+        )
+        for state, addresses in by_state.items()
+    ]
+    hint = f"check mon_host in {conf}, then: {check}"
+    if "ceph" in by_state:
+        hint = "on a monitor's machine: ceph daemon mon.NAME mon_status"
+    return UnreachableError("; ".join([f"no monitor answered within {timeout_s:g} s", *seen]), hint=hint)
+
+
+# What came back of a command: code, out, err, and when.
+_Answer = tuple[int, bytes, bytes, int]
+
+
+class BridgeSession(CephSession):
     """A session over the bridge process. Thread-safe. Use as a context manager, or call close()."""
 
-    def __init__(self, pipe: Pipe, fsid: str) -> None:
+    def __init__(self, pipe: LocalPipe, fsid: str, client: str, grace_s: float = 1.0) -> None:
         self.fsid = fsid
+        self._grace_s = grace_s
+        self.client = client
         self._pipe = pipe
         self._lock = threading.Lock()
-        self._waiting: dict[int, _Waiting] = {}
-        self._next_id = 0
+        self._waiting: dict[int, concurrent.futures.Future[_Answer]] = {}
+        self._numbers = itertools.count()
         self._lost = False
         self._reader = threading.Thread(target=self._read, name="bathy-ceph-bridge", daemon=True)
         self._reader.start()
@@ -201,29 +255,27 @@ class BridgeSession:
     def _read(self) -> None:
         """Hand every answer to whoever waits for it; at the end of the bridge, wake all with the loss."""
         stream = self._pipe.stdout
-        with contextlib.suppress(OSError, ValueError, KeyError):
+        # Garbage between the answers, or JSON that is no header: where the next answer begins nobody knows.
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             while line := stream.readline():
                 header = json.loads(line)
                 out, err = stream.read(header["out_bytes"]), stream.read(header["err_bytes"])
                 with self._lock:
                     waiting = self._waiting.pop(header["id"], None)
                 if waiting is not None:
-                    waiting.code, waiting.out, waiting.err = header["code"], out, err
-                    waiting.ended_ns = time.time_ns()
-                    waiting.event.set()
+                    waiting.set_result((header["code"], out, err, time.time_ns()))
         with self._lock:
             self._lost = True
             left, self._waiting = list(self._waiting.values()), {}
         for waiting in left:
-            waiting.lost = True
-            waiting.event.set()
+            waiting.set_exception(self._loss())
 
-    def _send(self, request: CephRequest) -> tuple[int, _Waiting]:
-        waiting = _Waiting()
+    def _send(self, request: CephRequest) -> tuple[int, concurrent.futures.Future[_Answer]]:
+        waiting: concurrent.futures.Future[_Answer] = concurrent.futures.Future()
         with self._lock:
             if self._lost:
                 raise self._loss()
-            number, self._next_id = self._next_id, self._next_id + 1
+            number = next(self._numbers)
             self._waiting[number] = waiting
             message = {"id": number, "daemon": request.daemon, "command": dict(request.command)}
             try:
@@ -237,12 +289,8 @@ class BridgeSession:
         last = self._pipe.stderr().decode(errors="replace").strip().splitlines()[-1:]
         return UnreachableError(
             "the connection to the cluster was lost" + (f": {last[0]}" if last else ""),
-            hint="is the cluster still up? a run can be continued with: bathy bench resume",
+            hint="check the cluster, then continue the run: bathy bench resume last",
         )
-
-    def command(self, request: CephRequest) -> Completed:
-        """Send one command and return its answer; a refusal or a time-out is an answer (exit_code −errno)."""
-        return self.commands([request])[0]
 
     def commands(self, requests: Sequence[CephRequest]) -> list[Completed]:
         """Send several commands side by side; answers in the order of the requests."""
@@ -250,50 +298,27 @@ class BridgeSession:
         sent = [(request, *self._send(request)) for request in requests]
         answers = []
         for request, number, waiting in sent:
-            in_time = waiting.event.wait(max(0.0, started + request.timeout_s - time.monotonic()))
-            if waiting.lost:
-                raise self._loss()
-            if not in_time:
+            timed_out = False
+            try:
+                code, out, err, ended_ns = waiting.result(max(0.0, started + request.timeout_s - time.monotonic()))
+            except TimeoutError:
                 with self._lock:
                     self._waiting.pop(number, None)
-                waiting.code, waiting.err = -errno.ETIMEDOUT, f"no answer within {request.timeout_s:g} s".encode()
-            ended_ns = waiting.ended_ns or time.time_ns()
-            answers.append(
-                Completed(request, waiting.code, waiting.out, waiting.err, started_ns, ended_ns, timed_out=not in_time)
-            )
+                timed_out, ended_ns = True, time.time_ns()
+                code, out, err = -errno.ETIMEDOUT, b"", f"no answer within {request.timeout_s:g} s".encode()
+            answers.append(Completed(request, code, out, err, started_ns, ended_ns, timed_out))
         return answers
-
-    def json(self, daemon: str, prefix: str, **arguments: Any) -> Any:
-        """Send one command with format json and return the parsed answer (None when it is empty).
-
-        Raises ClusterError, DeniedError, UnreachableError (also for no answer in time), ParseError.
-        """
-        words = {"prefix": prefix, **arguments, "format": "json"}
-        return answer_json(self.command(CephRequest(prefix, daemon, tuple(words.items()))))
 
     def close(self) -> None:
         """End the bridge."""
-        self._pipe.close()
+        self._pipe.close(self._grace_s)
         self._reader.join(timeout=2.0)
         with contextlib.suppress(OSError):
             self._pipe.stdout.close()
 
 
-def answer_json(completed: Completed) -> Any:
-    """Return the JSON of an answered command. Raises as `CephSession.json` does."""
-    request = completed.request
-    what = request.label if isinstance(request, ProcessRequest) else f"{dict(request.command).get('prefix')}"
+def send(session: CephSession, request: CephRequest) -> None:
+    """Send a command that changes something. Raises as `answer_json` does."""
+    completed = session.command(request)
     if completed.exit_code != 0:
-        message = completed.stderr.decode(errors="replace").strip() or f"error {completed.exit_code}"
-        if completed.timed_out:
-            raise UnreachableError(f"the cluster did not answer '{what}': {message}")
-        if -completed.exit_code in _DENIED:
-            hint = "the caps of this client do not allow it; see docs for the caps that each verb needs"
-            raise DeniedError(f"the cluster refuses '{what}': {message}", hint=hint)
-        raise ClusterError(f"'{what}' failed: {message}")
-    if not completed.stdout.strip():
-        return None
-    try:
-        return json.loads(completed.stdout)
-    except ValueError as error:
-        raise ParseError(f"'{what}' did not answer with JSON: {error}") from error
+        answer_json(completed, session.client)

@@ -1,26 +1,46 @@
 """The other end of host/ceph.py: holds the connection to the cluster.
 
 It runs under the system's Python (>= 3.6), beside the `rados` module of the Ceph
-release that is measured, perhaps in another root file system; its source is passed by -c. Standard library and
+release that is measured, perhaps in another root file system; its source comes over stdin. Standard library and
 rados only; nothing of bathyscope is importable here.
 
 It speaks lines of JSON over stdio. First line in: {"conf", "keyring", "client", "timeout_s"}. First line out:
-{"ready": true, "fsid"} or {"ready": false, "phase": "module" | "conf" | "connect", "errno", "message"}.
+{"ready": true, "fsid"} or {"ready": false, "phase": "module" | "conf" | "connect", "errno", "message"}; for a failed
+"connect" also "keyrings": [[path, "absent" | "unreadable" | "no key" | "key"]] and "monitors": [[address, state]],
+where state is "ceph", "refused", "silent", "no ceph" or the system's word for why it cannot be reached.
 Then requests {"id", "daemon", "command"} in any number, and answers in any order: a line
 {"id", "code", "out_bytes", "err_bytes"} followed by that many raw bytes. End of input ends the process.
+
+The daemon "pool.NAME" stands for the objects of a pool. Its commands are these: "access" (which operations the caps
+allow, tried on an object `name` that does not exist), "image ls" and "image rm", "objects ls" and "objects rm" (of
+`count` objects `name`.0, `name`.1, …: [`name`] when any of them exists, or existed).
 """
 
 # The rados module may be missing; every failure is an answer; and Python 3.6 must be able to read this.
 # ruff: noqa: PLC0415, BLE001, UP006, UP035, UP037
+import errno
 import json
 import os
 import queue
+import re
+import socket
 import sys
 import threading
-from typing import IO, Any, Dict, Tuple
+from pathlib import Path
+from typing import IO, Any, Dict, List, Tuple
 
 # Enough for one command to each OSD of a node at once; a command that hangs holds one thread, not the bridge.
 THREADS_MAX = 32
+
+# Objects that are removed side by side.
+OBJECTS_AT_ONCE = 64
+
+# A monitor greets before it is spoken to; one that does not within this time hangs.
+MONITOR_ANSWER_S = 2.0
+MONITORS_MAX = 16
+
+# host, port of 10.0.0.1, mon1:6789, [v2:10.0.0.1:3300/0,v1:10.0.0.1:6789/0] and [v2:[fd00::1]:3300/0].
+MONITOR_ADDRESS = re.compile(r"(?:v[12]:|any:)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+)(?::(\d+))?(?:/\d+)?")
 
 
 def say(out: IO[bytes], lock: threading.Lock, header: Dict[str, Any], *payloads: bytes) -> None:
@@ -52,8 +72,56 @@ def connect(settings: Dict[str, Any]) -> Tuple[Any, Dict[str, Any]]:
         cluster.connect()
         return cluster, {"ready": True, "fsid": cluster.get_fsid()}
     except Exception as error:
-        number = getattr(error, "errno", None) or 0
-        return None, {"ready": False, "phase": phase, "errno": abs(number), "message": str(error)}
+        answer = {"ready": False, "phase": phase, "errno": abs(getattr(error, "errno", None) or 0)}
+        answer["message"] = str(error)
+        if phase == "connect":
+            try:
+                answer.update(keyrings=keyrings(cluster, settings["client"]), monitors=monitors(cluster))
+            except Exception as second:
+                # The first error counts; what lies behind it is then not known.
+                answer["unknown"] = str(second)
+        return None, answer
+
+
+def keyrings(cluster: Any, client: str) -> List[Tuple[str, str]]:
+    """Return the keyring files that were looked at, and what each says of the key of `client`."""
+    found = []
+    for path in re.split("[,; ]+", cluster.conf_get("keyring") or ""):
+        try:
+            state = "key" if f"[{client}]" in Path(path).read_text("utf-8", "replace") else "no key"
+        except OSError as error:
+            state = "absent" if error.errno == errno.ENOENT else "unreadable"
+        if path:
+            found.append((path, state))
+    return found
+
+
+def monitors(cluster: Any) -> List[Tuple[str, str]]:
+    """Return the monitors' addresses by the configuration, and what is found at each."""
+    places = []
+    for host, port in MONITOR_ADDRESS.findall(cluster.conf_get("mon_host") or ""):
+        places += [(host.strip("[]"), int(number)) for number in ([port] if port else [3300, 6789])]
+    found = {}  # type: Dict[Tuple[str, int], str]
+    threads = [threading.Thread(target=look_for_monitor, args=(p, found), daemon=True) for p in places[:MONITORS_MAX]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(MONITOR_ANSWER_S + 1)
+    return [(f"{place[0]}:{place[1]}", found.get(place, "silent")) for place in places[:MONITORS_MAX]]
+
+
+def look_for_monitor(place: Tuple[str, int], found: Dict[Tuple[str, int], str]) -> None:
+    """Write into `found` what listens at an address."""
+    try:
+        with socket.create_connection(place, MONITOR_ANSWER_S) as connection:
+            banner = connection.recv(16)
+        found[place] = "ceph" if banner.startswith(b"ceph v") else "no ceph"
+    except ConnectionRefusedError:
+        found[place] = "refused"
+    except socket.timeout:  # noqa: UP041 - another class before Python 3.10
+        found[place] = "silent"
+    except OSError as error:
+        found[place] = error.strerror or str(error)
 
 
 def perform(cluster: Any, request: Dict[str, Any]) -> Tuple[int, bytes, str]:
@@ -69,10 +137,70 @@ def perform(cluster: Any, request: Dict[str, Any]) -> Tuple[int, bytes, str]:
         code, out, err = cluster.mon_command(command, b"", 0, name)
     elif kind == "osd" and name.isdigit():
         code, out, err = cluster.osd_command(int(name), command, b"")
+    elif kind == "pool":
+        code, out, err = 0, json.dumps(of_pool(cluster, name, request["command"])).encode(), ""
     else:
         code, out, err = -22, b"", "no way to command the daemon " + daemon
     # The mgr answers a refused tell with a positive number on some releases.
     return -abs(code), out or b"", err.decode("utf-8", "replace") if isinstance(err, bytes) else err or ""
+
+
+def of_pool(cluster: Any, pool: str, words: Dict[str, Any]) -> Any:
+    """Return the answer to a command for the objects of a pool. Raises what librados and librbd raise."""
+    prefix = words["prefix"]
+    ioctx = cluster.open_ioctx(pool)
+    try:
+        if prefix == "access":
+            return access(ioctx, words["name"])
+        if prefix.startswith("objects "):
+            return of_objects(ioctx, words["name"], words["count"], remove=prefix == "objects rm")
+        import rbd
+
+        if prefix == "image rm":
+            return rbd.RBD().remove(ioctx, words["name"])
+        return rbd.RBD().list(ioctx)
+    finally:
+        ioctx.close()
+
+
+def access(ioctx: Any, name: str) -> Dict[str, bool]:
+    """Return which operations the caps allow; the object `name` does not exist, so none of them does anything.
+
+    "initialised": `rbd pool init` was run, so that the first image changes nothing of the pool.
+    """
+
+    def answered(operation: Any, *arguments: Any) -> int:
+        try:
+            operation(*arguments)
+        except Exception as error:
+            return abs(int(getattr(error, "errno", None) or errno.EIO))
+        return 0
+
+    tried = {
+        "read": answered(ioctx.stat, name),
+        "write": answered(ioctx.remove_object, name),
+        "execute": answered(ioctx.execute, name, "rbd", "get_id", b""),
+    }
+    allowed = {what: number not in (errno.EPERM, errno.EACCES) for what, number in tried.items()}
+    return dict(allowed, initialised=answered(ioctx.stat, "rbd_info") == 0)
+
+
+def of_objects(ioctx: Any, name: str, count: int, *, remove: bool) -> List[str]:
+    """Remove objects, or look for one of them. Return [name] when any was there, or is there."""
+    found = False
+    for first in range(0, count, OBJECTS_AT_ONCE):
+        batch = [f"{name}.{number}" for number in range(first, min(count, first + OBJECTS_AT_ONCE))]
+        asked = [ioctx.aio_remove(one) if remove else ioctx.aio_stat(one, lambda *_: None) for one in batch]
+        for completion in asked:
+            completion.wait_for_complete()
+        codes = [completion.get_return_value() for completion in asked]
+        for code in codes:
+            if code not in (0, -errno.ENOENT):
+                raise OSError(-code, os.strerror(-code))
+        found = found or 0 in codes
+        if found and not remove:
+            break
+    return [name] if found else []
 
 
 def work(

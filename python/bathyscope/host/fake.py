@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+import fnmatch
 import json
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from bathyscope.errors import EnvironmentError_, UnreachableError
-from bathyscope.host.base import CephRequest, CephSession, Completed, ProcessRequest
-from bathyscope.host.ceph import answer_json
+from bathyscope.host.base import (
+    CephRequest,
+    CephSession,
+    Completed,
+    HttpRequest,
+    NodeAnswer,
+    NodeRequest,
+    ProcessRequest,
+    SocketRequest,
+)
 from bathyscope.spec import Target
 
 EPOCH_NS = 1_700_000_000_000_000_000
@@ -18,18 +28,18 @@ ProcessAnswer = Callable[[ProcessRequest], "FakeAnswer"]
 CephAnswer = Callable[[CephRequest], Any]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class FakeAnswer:
     """What a scripted process does: takes `duration_s` of virtual time and returns this."""
 
-    def __init__(self, stdout: bytes = b"", stderr: bytes = b"", exit_code: int = 0, duration_s: float = 0.0) -> None:
-        self.stdout = stdout
-        self.stderr = stderr
-        self.exit_code = exit_code
-        self.duration_s = duration_s
+    stdout: bytes = b""
+    stderr: bytes = b""
+    exit_code: int = 0
+    duration_s: float = 0.0
 
 
 class FakeClock:
-    """A clock that starts at EPOCH_NS and moves when told."""
+    """A clock that starts at EPOCH_NS and moves by `advance` only."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,10 +77,9 @@ class FakeRunning:
 
     def _finish(self, exit_code: int) -> Completed:
         if self._completed is None:
-            a = self._answer
-            ended_ns = min(self._clock.now_ns(), self._ends_ns)
+            said, ended_ns = self._answer, min(self._clock.now_ns(), self._ends_ns)
             self._completed = Completed(
-                self._request, exit_code, a.stdout, a.stderr, self._started_ns, ended_ns, timed_out=self._timed_out
+                self._request, exit_code, said.stdout, said.stderr, self._started_ns, ended_ns, self._timed_out
             )
         return self._completed
 
@@ -92,21 +101,25 @@ class FakeHost:
     """A host whose programs, files and cluster are scripted.
 
     `programs` maps a program's name (argv[0]) to an answer or to a function of the request; a program that is
-    not in it is not installed. `files` maps a path to bytes or to a function. Every request is kept in
-    `requests`.
+    not in it is not installed. `files` maps a path to bytes or to a function, `sockets` a path to a function of the
+    line that it is sent. Every process request is kept in `requests`.
     """
 
     def __init__(
         self,
         programs: dict[str, FakeAnswer | ProcessAnswer] | None = None,
         files: dict[str, bytes | Callable[[], bytes]] | None = None,
+        sockets: dict[str, Callable[[str], bytes]] | None = None,
         ceph: CephSession | None = None,
         clock: FakeClock | None = None,
     ) -> None:
         self.programs = programs or {}
         self.files = files or {}
+        self.sockets = sockets or {}
         self.ceph = ceph
         self.clock = clock or FakeClock()
+        self.nodes: Callable[[NodeRequest], NodeAnswer] | None = None
+        self.web: Callable[[HttpRequest], Completed] | None = None
         self.requests: list[ProcessRequest] = []
         self._pid = 100_000
 
@@ -133,6 +146,35 @@ class FakeHost:
             raise FileNotFoundError(2, "No such file or directory", path) from None
         return content() if callable(content) else content
 
+    def matching(self, pattern: str) -> list[str]:
+        """Return the scripted files that match."""
+        return sorted(fnmatch.filter(self.files, pattern))
+
+    def read_own(self, pid: int, path: str) -> bytes:
+        """Return the scripted file below the process's root. Raises FileNotFoundError."""
+        return self.read(f"/proc/{pid}/root{path}")
+
+    def exchange(self, request: SocketRequest) -> bytes:
+        """Return a scripted answer. Raises FileNotFoundError."""
+        if request.path not in self.sockets:
+            raise FileNotFoundError(2, "No such file or directory", request.path)
+        return self.sockets[request.path](request.line)
+
+    def ask_nodes(self, requests: Sequence[NodeRequest]) -> list[NodeAnswer]:
+        """Return what `nodes` says. Raises EnvironmentError_ when no machine is scripted."""
+        if self.nodes is None:
+            raise EnvironmentError_("no other machine is scripted")
+        return [self.nodes(request) for request in requests]
+
+    def leave_nodes(self) -> None:
+        """There is no connection to end."""
+
+    def fetch(self, requests: Sequence[HttpRequest]) -> list[Completed]:
+        """Return what `web` says. Raises EnvironmentError_ when no server is scripted."""
+        if self.web is None:
+            raise EnvironmentError_("no HTTP server is scripted")
+        return [self.web(request) for request in requests]
+
     def now_ns(self) -> int:
         """Return the virtual time."""
         return self.clock.now_ns()
@@ -152,7 +194,7 @@ class FakeHost:
         return self.ceph
 
 
-class FakeCephSession:
+class FakeCephSession(CephSession):
     """A cluster of scripted answers.
 
     `answers` maps (daemon, prefix), or prefix alone, to what comes back: bytes verbatim, an exception to
@@ -188,11 +230,6 @@ class FakeCephSession:
     def commands(self, requests: Sequence[CephRequest]) -> list[Completed]:
         """Return the scripted answers in order."""
         return [self.command(request) for request in requests]
-
-    def json(self, daemon: str, prefix: str, **arguments: Any) -> Any:
-        """Return the scripted answer as the real session would. Raises ClusterError, DeniedError."""
-        words = {"prefix": prefix, **arguments, "format": "json"}
-        return answer_json(self.command(CephRequest(prefix, daemon, tuple(words.items()))))
 
     def close(self) -> None:
         """Remember that it was closed."""

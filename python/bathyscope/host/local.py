@@ -5,19 +5,36 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import errno
+import io
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
 from bathyscope.errors import EnvironmentError_
-from bathyscope.host.base import Completed, ProcessRequest
-from bathyscope.host.launcher import launch_argv
+from bathyscope.host import http, node_sampler, remote
+from bathyscope.host.base import (
+    Completed,
+    HttpRequest,
+    NodeAnswer,
+    NodeRequest,
+    ProcessRequest,
+    Running,
+    SocketRequest,
+)
+from bathyscope.host.launcher import NOBODY_ID, launch_argv
+from bathyscope.host.ssh import Nodes
+
+# A shell that has `bathy lab env`, or another cluster, must not reach into the one that is asked.
+# Empty is not unset: an empty CEPH_KEYRING switches cephx off.
+FOREIGN_VARIABLES = ("CEPH_ARGS", "CEPH_CONF", "CEPH_KEYRING")
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -25,8 +42,11 @@ _INSTALL_HINTS = {
     "fio": "install it: apt install fio",
     "ceph": "install the Ceph client programs: apt install ceph-common",
     "rados": "install the Ceph client programs: apt install ceph-common",
+    "ssh": "install it: apt install openssh-client",
     "rbd": "install the Ceph client programs: apt install ceph-common",
 }
+
+_PIECE_BYTES = 1 << 30
 
 # The one thread that forks. PR_SET_PDEATHSIG fires when the forking thread ends, so it must be a thread that
 # ends only with the program.
@@ -51,23 +71,22 @@ def find_program(name: str, root: str | None = None) -> str | None:
 def _environment(request: ProcessRequest) -> dict[str, str]:
     """Return the child's environment: ours, in the C locale so that numbers have a decimal point.
 
-    Our search path says nothing about another root, so the usual one is used there.
+    Our search path says nothing about another root, so the usual one is used there. What our shell says of a cluster
+    says nothing about the request's.
     """
     paths = [] if request.root is not None else [os.environ.get("PATH", "")]
-    environment = {**os.environ, "PATH": os.pathsep.join([*filter(None, paths), DEFAULT_PATH]), "LC_ALL": "C.UTF-8"}
-    environment.update(request.environment)
-    return environment
+    ours = {name: value for name, value in os.environ.items() if name not in FOREIGN_VARIABLES}
+    path = os.pathsep.join([*filter(None, paths), DEFAULT_PATH])
+    return {**ours, "PATH": path, "LC_ALL": "C.UTF-8", **dict(request.environment)}
 
 
 def _check(request: ProcessRequest) -> None:
     """Raise EnvironmentError_ when the program, the control group or the root cannot be there."""
-    if not request.argv:
-        raise EnvironmentError_(f"nothing to run for {request.label}")
     if request.root is not None and not Path(request.root).is_dir():
         raise EnvironmentError_(f"there is no root file system {request.root}")
     if request.cgroup is not None and not Path(request.cgroup, "cgroup.procs").exists():
         raise EnvironmentError_(
-            f"there is no control group {request.cgroup}", hint="is the lab still up? bathy lab status"
+            f"there is no control group {request.cgroup}", hint="check that the lab is up: bathy lab status"
         )
     for path in request.exclusive:
         _check_unused(path)
@@ -96,15 +115,28 @@ def _check_unused(path: str) -> None:
         raise EnvironmentError_(f"cannot open {path}: {error.strerror}") from error
 
 
+def _make_confinement(directory: Path) -> None:
+    """Make the empty directory of a confined program, which belongs to nobody when we can give it away."""
+    try:
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            os.chown(directory, NOBODY_ID, NOBODY_ID)
+    except OSError as error:
+        raise EnvironmentError_(f"cannot make the directory {directory}: {error.strerror}") from error
+
+
 def _spawn(
     request: ProcessRequest, *, stdin: int | IO[bytes], stdout: int | IO[bytes], stderr: int | IO[bytes]
 ) -> subprocess.Popen[bytes]:
     """Start a request from the forking thread, in its own session."""
     _check(request)
+    if request.confined is not None:
+        _make_confinement(Path((request.root or "") + request.confined))
 
     def fork() -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            launch_argv(request.argv, cgroup=request.cgroup, root=request.root),
+            launch_argv(request.argv, cgroup=request.cgroup, root=request.root, confined=request.confined),
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
@@ -119,30 +151,33 @@ def _spawn(
 
 
 def _memory_file(name: str) -> IO[bytes]:
-    """Return an anonymous file in memory: output is kept whole, needs no reader, and no disk can fill up."""
+    """Return an anonymous file in memory: output needs no reader, and no disk can fill up."""
     return os.fdopen(os.memfd_create(f"bathy-{name}"), "w+b")
 
 
 def _content(file: IO[bytes]) -> bytes:
-    """Return all that was written to `file`, by whichever process."""
+    """Return all that was written to `file`, by whichever process; one pread gives 2 GiB at most."""
     size = os.fstat(file.fileno()).st_size
-    return os.pread(file.fileno(), size, 0) if size < 1 << 30 else b"".join(_pieces(file.fileno(), size))
-
-
-def _pieces(descriptor: int, size: int) -> list[bytes]:
-    step = 1 << 28
-    return [os.pread(descriptor, step, offset) for offset in range(0, size, step)]
+    return b"".join(os.pread(file.fileno(), _PIECE_BYTES, offset) for offset in range(0, size, _PIECE_BYTES))
 
 
 class LocalRunning:
     """A child under way. A thread of its own waits for it, so its end is timed when it happens."""
 
-    def __init__(self, request: ProcessRequest) -> None:
+    def __init__(self, request: ProcessRequest, *, stdin_stays_open: bool = False) -> None:
         self._request = request
         self._stdout = _memory_file("stdout")
         self._stderr = _memory_file("stderr")
+        self._stdin: IO[bytes] | None = None
         stdin: int | IO[bytes] = subprocess.DEVNULL
-        if request.stdin is not None:
+        if request.stdin is not None and stdin_stays_open:
+            # A pipe takes 64 KiB at once. It ends with this process, or with the child.
+            reading, writing = os.pipe()
+            stdin, self._stdin = os.fdopen(reading, "rb"), os.fdopen(writing, "wb", buffering=0)
+            os.set_blocking(writing, False)
+            if self._stdin.write(request.stdin) != len(request.stdin):
+                raise EnvironmentError_(f"{request.label}: more than 64 KiB are to be sent")
+        elif request.stdin is not None:
             stdin = _memory_file("stdin")
             stdin.write(request.stdin)
             stdin.seek(0)
@@ -175,7 +210,8 @@ class LocalRunning:
             exit_code = self._process.wait(self._request.timeout_s)
         except subprocess.TimeoutExpired:
             self._timed_out = True
-            exit_code = self._end(grace_s=1.5)
+            threading.Thread(target=self.stop, daemon=True).start()
+            exit_code = self._process.wait()
         ended_ns = time.time_ns()
         with self._lock:
             os.close(self._pidfd)
@@ -191,24 +227,21 @@ class LocalRunning:
         )
         self._stdout.close()
         self._stderr.close()
+        if self._stdin is not None:
+            self._stdin.close()
         self._ended.set()
+
+    def stdout(self) -> bytes:
+        """Return what it has written so far; nothing any more when it has ended."""
+        with contextlib.suppress(ValueError):
+            return _content(self._stdout)
+        return b""
 
     def _signal(self, number: signal.Signals) -> None:
         """Send a signal to exactly this child; a pidfd can never mean a later process with the same number."""
         with self._lock, contextlib.suppress(ProcessLookupError):
             if self._pidfd >= 0:
                 signal.pidfd_send_signal(self._pidfd, number)
-
-    def _end(self, grace_s: float) -> int:
-        """Send SIGINT, SIGTERM and SIGKILL until the child has ended; return its exit code (watching thread only)."""
-        for number, patience_s in ((signal.SIGINT, grace_s * 0.7), (signal.SIGTERM, grace_s * 0.3)):
-            self._signal(number)
-            try:
-                return self._process.wait(patience_s)
-            except subprocess.TimeoutExpired:
-                continue
-        self._signal(signal.SIGKILL)
-        return self._process.wait()
 
     def wait(self, timeout_s: float | None = None) -> Completed | None:
         """Return what came back, or None when it is still running after `timeout_s`."""
@@ -239,11 +272,6 @@ class LocalPipe:
         self.stdin: IO[bytes] = self._process.stdin
         self.stdout: IO[bytes] = self._process.stdout
 
-    @property
-    def pid(self) -> int:
-        """Process id of the child."""
-        return self._process.pid
-
     def stderr(self) -> bytes:
         """Return what the child has written to stderr so far."""
         return _content(self._stderr)
@@ -253,15 +281,17 @@ class LocalPipe:
         with contextlib.suppress(OSError):
             self.stdin.close()
         try:
-            exit_code = self._process.wait(grace_s)
+            return self._process.wait(grace_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            exit_code = self._process.wait()
-        return exit_code
+            return self._process.wait()
 
 
 class LocalHost:
     """The machine that this program runs on. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._nodes = Nodes(self.open_pipe)
 
     def run(self, request: ProcessRequest) -> Completed:
         """Run a process to its end, or to its time limit. Raises EnvironmentError_ when it cannot be started."""
@@ -274,8 +304,10 @@ class LocalHost:
         assert completed is not None  # noqa: S101 - wait without a time limit returns at the end
         return completed
 
-    def start(self, request: ProcessRequest) -> LocalRunning:
+    def start(self, request: ProcessRequest) -> Running:
         """Start a process; it dies with this program. Raises EnvironmentError_ when it cannot be started."""
+        if request.elsewhere is not None:
+            return remote.RemoteRunning(request, LocalRunning(remote.ssh_request(request), stdin_stays_open=True))
         return LocalRunning(request)
 
     def open_pipe(self, request: ProcessRequest) -> LocalPipe:
@@ -284,7 +316,40 @@ class LocalHost:
 
     def read(self, path: str) -> bytes:
         """Return the bytes of a file. Raises OSError."""
-        return Path(path).read_bytes()
+        # Half of what a Path costs: a reading has hundreds of files.
+        with io.FileIO(path) as file:
+            return file.readall()
+
+    def matching(self, pattern: str) -> list[str]:
+        """Return the paths that match a pattern with asterisks, as `node_sampler` says."""
+        return node_sampler.matching(pattern)
+
+    def read_own(self, pid: int, path: str) -> bytes:
+        """Return the bytes of a file in a directory that a process has open. Raises OSError."""
+        for seen in node_sampler.beside_open(f"/proc/{pid}", [path]):
+            return Path(seen).read_bytes()
+        raise FileNotFoundError(errno.ENOENT, f"process {pid} does not have its directory open", path)
+
+    def exchange(self, request: SocketRequest) -> bytes:
+        """Send a line to a Unix socket and return the line that is answered. Raises OSError."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
+            channel.settimeout(request.timeout_s)
+            channel.connect(request.path)
+            channel.sendall(request.line.encode() + b"\n")
+            with channel.makefile("rb") as lines:
+                return lines.readline()
+
+    def ask_nodes(self, requests: Sequence[NodeRequest]) -> list[NodeAnswer]:
+        """Ask several machines at once; answers in the order of the requests. A failure is an answer."""
+        return self._nodes.ask(requests)
+
+    def leave_nodes(self) -> None:
+        """End the connections to other machines."""
+        self._nodes.close()
+
+    def fetch(self, requests: Sequence[HttpRequest]) -> list[Completed]:
+        """Ask HTTP servers side by side; answers in the order of the requests. A failure is an answer."""
+        return http.fetch(requests)
 
     def now_ns(self) -> int:
         """Return the nanoseconds since the Unix epoch."""

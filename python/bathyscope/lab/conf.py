@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
 from bathyscope.lab.layout import Layout
 from bathyscope.lab.spec import LabSpec
 
@@ -11,8 +14,19 @@ BLUESTORE_CACHE_BYTES = 48 << 20
 OSD_MEMORY_TARGET_BYTES = 1 << 30
 
 
-def render(spec: LabSpec, layout: Layout, *, fsid: str, ports: tuple[int, int], newer_than_pacific: bool) -> str:
-    """Return the text of ceph.conf.
+def render(
+    spec: LabSpec,
+    layout: Layout,
+    *,
+    fsid: str,
+    ports: Sequence[int],
+    newer_than_pacific: bool,
+    address: str = "127.0.0.1",
+    nodes: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """Return the text of ceph.conf. Daemons have this machine's `address`, OSDs that of their node, if it has one.
+
+    `ports` are the two of the monitor, and that of the object gateway if there is one.
 
     What differs from Ceph's defaults is what one small machine needs (addresses, sizes, quick reports), never what
     the I/O path does; the two exceptions, the BlueStore cache and mClock's capacity, are commented.
@@ -21,7 +35,7 @@ def render(spec: LabSpec, layout: Layout, *, fsid: str, ports: tuple[int, int], 
     sections: dict[str, dict[str, object]] = {
         "global": {
             "fsid": fsid,
-            "mon host": f"[v2:127.0.0.1:{ports[0]},v1:127.0.0.1:{ports[1]}]",
+            "mon host": f"[v2:{address}:{ports[0]},v1:{address}:{ports[1]}]",
             "auth cluster required": "cephx",
             "auth service required": "cephx",
             "auth client required": "cephx",
@@ -50,7 +64,7 @@ def render(spec: LabSpec, layout: Layout, *, fsid: str, ports: tuple[int, int], 
             "log file": "",
         },
         "mon": {
-            "public addr": "127.0.0.1",
+            "public addr": address,
             "mon data": f"{directory}/data/mon.$id",
             "admin socket": f"{layout.run}/$name.asok",
             "mon cluster log file": f"{layout.log}/cluster.log",
@@ -66,14 +80,14 @@ def render(spec: LabSpec, layout: Layout, *, fsid: str, ports: tuple[int, int], 
             "auth allow insecure global id reclaim": "false",
         },
         "mgr": {
-            "public addr": "127.0.0.1",
+            "public addr": address,
             "mgr data": f"{directory}/data/mgr.$id",
             "admin socket": f"{layout.run}/$name.asok",
             "mgr stats period": 1,
         },
         "osd": {
-            "public addr": "127.0.0.1",
-            "cluster addr": "127.0.0.1",
+            "public addr": address,
+            "cluster addr": address,
             "osd data": f"{directory}/data/osd.$id",
             "admin socket": f"{layout.run}/$name.asok",
             "osd objectstore": "bluestore",
@@ -84,16 +98,25 @@ def render(spec: LabSpec, layout: Layout, *, fsid: str, ports: tuple[int, int], 
             "bluestore cache size": BLUESTORE_CACHE_BYTES,
         },
         "mds": {
-            "public addr": "127.0.0.1",
+            "public addr": address,
             "mds data": f"{directory}/data/mds.$id",
             "admin socket": f"{layout.run}/$name.asok",
             "mds cache memory limit": 256 << 20,
         },
     }
+    if spec.rgw:
+        sections["client.rgw.a"] = {
+            "rgw data": f"{directory}/data/rgw.a",
+            "rgw frontends": f"beast endpoint={address}:{ports[2]}",
+            "admin socket": f"{layout.run}/$name.asok",
+            "log file": f"{layout.log}/$name.log",
+        }
     if newer_than_pacific:
         sections["osd"]["osd mclock skip benchmark"] = "true"
-    for osd_id, device_class, _ in spec.osds():
+    for osd_id, device_class, node in spec.osds():
         section = sections.setdefault(f"osd.{osd_id}", {})
+        if node in nodes:
+            section |= {"public addr": nodes[node], "cluster addr": nodes[node]}
         if newer_than_pacific:
             # mClock's own benchmark would measure the device before its throttle is applied.
             profile = spec.profiles[device_class]

@@ -1,7 +1,7 @@
 """The journal: each resource is written down before it exists, so that nothing can be lost by a kill.
 
 One JSON object in a line, appended by a single write. What survives `kill -9` is the page cache, so no fsync is
-needed; what does not survive a power failure (processes, loop devices, mounts, control groups) needs no journal.
+needed; what does not survive a power failure (processes, loop devices, mounts, control groups, links) needs no journal.
 A torn last line is ignored: its resource had not been made yet. Entries:
 
     {"make": "process", "pid", "start_ticks", "boot_id", "name"}    the program waits until this is written
@@ -9,6 +9,7 @@ A torn last line is ignored: its resource had not been made yet. Entries:
                                                                     a while to, and `down` has to wait for that
     {"make": "loop", "backing"}     the device is found again by its backing file
     {"make": "cgroup", "path"}
+    {"make": "link", "name"}        a network link: a bridge, or a cable to a node
     {"make": "mount", "path"}
     {"make": "directory", "path"}   an empty directory outside the lab, made as a mount point
 """
@@ -22,25 +23,19 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from bathyscope.lab.process import Identity
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class JournaledProcess:
-    """A daemon that was started."""
-
-    name: str
-    identity: Identity
+from bathyscope import files
+from bathyscope.host.process import ProcessIdentity
 
 
 @dataclasses.dataclass(slots=True)
 class Resources:
-    """What the journal says may exist. Lists are in the order of making."""
+    """What the journal says may exist. Lists are in the order of making; `processes` are daemons with their names."""
 
-    processes: list[JournaledProcess] = dataclasses.field(default_factory=list)
-    helpers: list[Identity] = dataclasses.field(default_factory=list)
+    processes: list[tuple[str, ProcessIdentity]] = dataclasses.field(default_factory=list)
+    helpers: list[ProcessIdentity] = dataclasses.field(default_factory=list)
     loop_backings: list[str] = dataclasses.field(default_factory=list)
     cgroups: list[str] = dataclasses.field(default_factory=list)
+    links: list[str] = dataclasses.field(default_factory=list)
     mounts: list[str] = dataclasses.field(default_factory=list)
     directories: list[str] = dataclasses.field(default_factory=list)
 
@@ -52,11 +47,11 @@ class Journal:
         self._path = path
         self._mutex = threading.Lock()
 
-    def process(self, name: str, identity: Identity) -> None:
+    def process(self, name: str, identity: ProcessIdentity) -> None:
         """A process is about to become the daemon `name`."""
         self._append({"make": "process", "name": name, **dataclasses.asdict(identity)})
 
-    def helper(self, identity: Identity) -> None:
+    def helper(self, identity: ProcessIdentity) -> None:
         """A short program was started; it cannot outlive this one, except by the time that it takes to die."""
         self._append({"make": "helper", **dataclasses.asdict(identity)})
 
@@ -67,6 +62,10 @@ class Journal:
     def cgroup(self, path: Path) -> None:
         """A control group is about to be made."""
         self._append({"make": "cgroup", "path": str(path)})
+
+    def link(self, name: str) -> None:
+        """A network link is about to be made."""
+        self._append({"make": "link", "name": name})
 
     def mount(self, path: Path) -> None:
         """Something is about to be mounted at `path`."""
@@ -79,7 +78,7 @@ class Journal:
     def _append(self, entry: dict[str, Any]) -> None:
         line = json.dumps(entry, separators=(",", ":")).encode() + b"\n"
         with self._mutex:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+            descriptor = files.open_own(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
             try:
                 size = os.fstat(descriptor).st_size
                 torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
@@ -91,10 +90,10 @@ class Journal:
 
 
 def read(path: Path) -> Resources:
-    """Return what the journal at `path` says may exist; nothing when there is no journal."""
+    """Return what the journal at `path` says may exist; nothing when there is no journal. Raises UntrustedError."""
     resources = Resources()
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = files.read_own(path).split(b"\n")
     except FileNotFoundError:
         return resources
     for line in lines:
@@ -102,7 +101,7 @@ def read(path: Path) -> Resources:
             entry = json.loads(line)
             if isinstance(entry, dict):
                 _apply(resources, entry)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue
     return resources
 
@@ -110,18 +109,16 @@ def read(path: Path) -> Resources:
 def _apply(resources: Resources, entry: dict[str, Any]) -> None:
     match entry.get("make"):
         case "process":
-            resources.processes.append(JournaledProcess(str(entry["name"]), _identity(entry)))
+            resources.processes.append((str(entry["name"]), ProcessIdentity.of(entry)))
         case "helper":
-            resources.helpers.append(_identity(entry))
+            resources.helpers.append(ProcessIdentity.of(entry))
         case "loop":
             resources.loop_backings.append(str(entry["backing"]))
         case "cgroup":
             resources.cgroups.append(str(entry["path"]))
+        case "link":
+            resources.links.append(str(entry["name"]))
         case "mount":
             resources.mounts.append(str(entry["path"]))
         case "directory":
             resources.directories.append(str(entry["path"]))
-
-
-def _identity(entry: dict[str, Any]) -> Identity:
-    return Identity(int(entry["pid"]), int(entry["start_ticks"]), str(entry["boot_id"]))

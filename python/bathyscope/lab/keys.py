@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bathyscope.lab import guests
 from bathyscope.lab.spec import LabSpec
 
 ADMIN_CAPS = {"mon": "allow *", "mgr": "allow *", "osd": "allow *", "mds": "allow *"}
@@ -16,8 +17,11 @@ def entities(spec: LabSpec) -> dict[str, dict[str, str]]:
     }
     for osd_id, _, _ in spec.osds():
         result[f"osd.{osd_id}"] = {"mon": "allow profile osd", "mgr": "allow profile osd", "osd": "allow *"}
+    if spec.rgw:
+        result["client.rgw.a"] = {"mon": "allow rw", "mgr": "allow rw", "osd": "allow rwx"}
     if spec.fs:
         result["mds.a"] = {"mon": "allow profile mds", "mgr": "allow profile mds", "osd": "allow rwx", "mds": "allow"}
+    result |= {f"client.{guest}": guests.client_capabilities() for guest in spec.guests}
     return result
 
 

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from bathyscope.errors import UsageError
+from bathyscope.files import cache_directory, state_directory
 
 # sockaddr_un holds 108 bytes with the final zero; the longest socket name in a lab is
 # run/ceph-client.bathy-xxxxxxxxxxxx.4194304.asok.
@@ -18,19 +19,23 @@ _PLAIN_PATH = re.compile(r"[\w./+@:=~-]+")
 
 
 def labs_directory() -> Path:
-    """Directory that has an entry for each lab of this user: $XDG_STATE_HOME/bathyscope/labs."""
-    return _xdg("XDG_STATE_HOME", ".local/state") / "bathyscope" / "labs"
+    """Return the directory that has an entry for each lab of this user."""
+    return state_directory() / "labs"
 
 
 def roots_directory() -> Path:
-    """Directory of the cached root file systems of other releases: $XDG_CACHE_HOME/bathyscope/roots."""
-    return _xdg("XDG_CACHE_HOME", ".cache") / "bathyscope" / "roots"
+    """Return the directory of the cached root file systems of other releases."""
+    return cache_directory() / "roots"
 
 
-def _xdg(variable: str, fallback: str) -> Path:
-    value = os.environ.get(variable, "")
-    # The XDG specification: a relative path is invalid and ignored.
-    return Path(value) if value.startswith("/") else Path.home() / fallback
+class _Inside:
+    """A path of this name inside the lab's directory."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, layout: Layout, _owner: type[Layout]) -> Path:
+        return layout.directory / self._name
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,75 +44,49 @@ class Layout:
 
     directory: Path
 
-    @property
-    def record(self) -> Path:
-        """lab.json: what the lab is."""
-        return self.directory / "lab.json"
+    record = _Inside("lab.json")  # what the lab is
+    journal = _Inside("journal.jsonl")  # what was made for it
+    lock = _Inside("lock")  # held by whoever changes the lab
+    conf = _Inside("ceph.conf")  # valid for daemons and clients, inside and outside a root file system
+    unthrottled = _Inside("unthrottled.json")  # names the process that has made the devices quick, while they are
+    run = _Inside("run")  # admin sockets
+    log = _Inside("log")  # logs of the daemons
+    keyrings = _Inside("keyrings")  # a keyring for each entity
+    devices = _Inside("devices")  # files with the devices' data
+    disks = _Inside("disks")  # mount of the simulated disks, a file for each
+    scratch = _Inside("tmp")  # needed only while the lab comes up
+    crash = _Inside("crash")  # crash reports of the daemons
+    bin = _Inside("bin")  # wrappers of client programs, for a lab of another release
+    ssh = _Inside("ssh")  # keys and configurations with which the nodes are reached
+    root = _Inside("root")  # view of another release's root file system, with this directory visible inside
+
+    def mark(self, name: str) -> Path:
+        """Empty file by whose name the directory is known as the lab `name`: made first, removed last."""
+        return self.directory / f".bathyscope-lab-{name}"
 
     @property
-    def journal(self) -> Path:
-        """journal.jsonl: what was made for it."""
-        return self.directory / "journal.jsonl"
+    def disk_control(self) -> Path:
+        """Control socket of the simulated disks."""
+        return self.run / "simdisk.sock"
+
+    def guest_agent(self, guest: str) -> Path:
+        """Socket of the agent in a guest ("vm1")."""
+        return self.run / f"{guest}.sock"
 
     @property
-    def lock(self) -> Path:
-        """Held by whoever changes the lab."""
-        return self.directory / "lock"
-
-    @property
-    def conf(self) -> Path:
-        """ceph.conf, valid for daemons and clients, inside and outside a root file system."""
-        return self.directory / "ceph.conf"
-
-    @property
-    def lifted(self) -> Path:
-        """Names the process that has lifted the throttle, while it is lifted."""
-        return self.directory / "lifted.json"
-
-    @property
-    def run(self) -> Path:
-        """Admin sockets."""
-        return self.directory / "run"
-
-    @property
-    def log(self) -> Path:
-        """Logs of the daemons."""
-        return self.directory / "log"
-
-    @property
-    def keyrings(self) -> Path:
-        """A keyring for each entity."""
-        return self.directory / "keyrings"
-
-    @property
-    def devices(self) -> Path:
-        """Backing files of the devices."""
-        return self.directory / "devices"
-
-    @property
-    def scratch(self) -> Path:
-        """Files that are needed only while the lab comes up."""
-        return self.directory / "tmp"
-
-    @property
-    def crash(self) -> Path:
-        """Crash reports of the daemons."""
-        return self.directory / "crash"
-
-    @property
-    def bin(self) -> Path:
-        """Wrappers of client programs, for a lab of another release."""
-        return self.directory / "bin"
-
-    @property
-    def root(self) -> Path:
-        """View of another release's root file system, with this directory visible inside."""
-        return self.directory / "root"
+    def ssh_config(self) -> Path:
+        """Configuration of ssh for the nodes."""
+        return self.ssh / "config"
 
     @property
     def admin_keyring(self) -> Path:
         """Keyring of client.admin."""
         return self.keyrings / "client.admin.keyring"
+
+    @property
+    def s3_user(self) -> Path:
+        """The user of the object gateway with its keys, as radosgw-admin reported it."""
+        return self.keyrings / "s3-user.json"
 
     def data(self, daemon: str) -> Path:
         """Data directory of a daemon ("osd.3")."""
@@ -115,14 +94,24 @@ class Layout:
 
     def made(self) -> list[Path]:
         """Every directory that a lab has from its start on."""
-        inside = (self.run, self.log, self.keyrings, self.devices, self.scratch, self.crash, self.bin)
+        inside = (
+            self.run,
+            self.log,
+            self.keyrings,
+            self.devices,
+            self.disks,
+            self.scratch,
+            self.crash,
+            self.bin,
+            self.ssh,
+        )
         return [*inside, self.directory / "data"]
 
     def check(self) -> None:
         """Raise UsageError when ceph.conf or a Unix socket cannot hold paths below this directory."""
         if not _PLAIN_PATH.fullmatch(str(self.directory)):
             raise UsageError(
-                f"the lab directory {str(self.directory)!r} has characters that mean something else in ceph.conf",
+                f"the lab directory {str(self.directory)!r} has characters with another meaning in ceph.conf",
                 hint="use letters, digits and . _ - + @ : = ~ in --directory",
             )
         excess = len(os.fsencode(str(self.directory))) + len(_LONGEST_SOCKET) - _SOCKET_PATH_MAX

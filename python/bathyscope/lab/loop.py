@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 from bathyscope.errors import LabError
-from bathyscope.lab.run import last_line, system
+from bathyscope.fields import last_line
+from bathyscope.lab.run import system
 
 SYS_BLOCK = Path("/sys/block")
 
@@ -38,7 +39,7 @@ def attach(backing: Path) -> str:
             # A refusal of direct I/O can leave the device attached.
             detach(str(backing))
     raise LabError(
-        f"no loop device for {backing}: {last_line(result.stderr)}", hint="try --no-throttle: it uses plain files"
+        f"no loop device for {backing}: {last_line(result.stderr)}", hint="try --no-emulation: it uses plain files"
     )
 
 

@@ -1,6 +1,6 @@
-"""Free loopback ports for the monitors.
+"""Free ports for the monitor and the object gateway.
 
-Only a monitor needs a port that is known beforehand; the other daemons take the first free one of Ceph's own range.
+Only these need ports that are known beforehand; the other daemons take the first free one of Ceph's own range.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ def free(port: int, address: str = "127.0.0.1") -> bool:
     return True
 
 
-def choose_pair(taken: Container[int], attempts: int = 200) -> tuple[int, int]:
-    """Return two neighbouring free ports (msgr2, msgr1) outside `taken`, the ports of other labs. Raises OSError."""
+def choose(count: int, taken: Container[int], attempts: int = 200) -> tuple[int, ...]:
+    """Return `count` neighbouring free ports outside `taken`, the ports of other labs. Raises OSError."""
     generator = random.SystemRandom()
     for _ in range(attempts):
-        port = generator.randrange(_FIRST, _LAST, 2)
-        if port not in taken and port + 1 not in taken and free(port) and free(port + 1):
-            return port, port + 1
-    raise OSError(f"no two neighbouring free ports between {_FIRST} and {_LAST}")
+        first = generator.randrange(_FIRST, _LAST, 2)
+        ports = tuple(range(first, first + count))
+        if all(port not in taken and free(port) for port in ports):
+            return ports
+    raise OSError(f"no {count} neighbouring free ports between {_FIRST} and {_LAST}")

@@ -1,8 +1,7 @@
 """Processes that outlive the tool, and the certainty that only these are ever signalled.
 
-A pid alone names nothing: it may be reused. An `Identity` is pid, start time (field 22 of /proc/PID/stat, in clock
-ticks since boot) and boot id. A process is signalled through a pidfd that was opened before the identity was
-checked, so that it cannot be swapped in between.
+A process is signalled through a pidfd that was opened before its identity was checked, so that no other process can
+take its pid in between.
 
 `start` forks a shell that waits for one line before it becomes the program. The line is sent after the journal
 holds its identity; if the tool dies first, the shell reads end-of-file and ends without having done anything.
@@ -19,47 +18,25 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-PROC = Path("/proc")
+from bathyscope.host import Host
+from bathyscope.host.local import LocalHost
+from bathyscope.host.process import NOBODY, ProcessIdentity, identity_of, is_alive
+
+_HERE = LocalHost()
 _HOLD = 'read -r go && exec "$@" </dev/null'
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Identity:
-    """One process among all that ever ran on this machine."""
-
-    pid: int
-    start_ticks: int
-    boot_id: str
-
-
-def read_identity(pid: int, proc: Path = PROC) -> Identity | None:
-    """Return the identity of the process that has `pid` now; None when there is none, or only a zombie."""
-    try:
-        stat = (proc / str(pid) / "stat").read_bytes()
-        boot_id = (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The command may contain spaces and parentheses; the fields after it start behind the last ')'.
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    if fields[0] in (b"Z", b"X"):
-        return None
-    return Identity(pid, int(fields[19]), boot_id)
-
-
-def alive(identity: Identity, proc: Path = PROC) -> bool:
-    """Whether exactly this process still runs."""
-    return read_identity(identity.pid, proc) == identity
-
-
-def kill(identity: Identity, signal_number: int = signal.SIGKILL, proc: Path = PROC) -> bool:
+def kill(identity: ProcessIdentity, signal_number: int = signal.SIGKILL, host: Host = _HERE) -> bool:
     """Signal exactly this process; return False, having signalled nothing, when it no longer exists."""
+    if identity == NOBODY:
+        return False
     try:
         descriptor = os.pidfd_open(identity.pid)
     except (ProcessLookupError, FileNotFoundError, ValueError):
         # FileNotFoundError (Linux 6.15 and later): the number now belongs to a thread of another process.
         return False
     try:
-        if not alive(identity, proc):
+        if not is_alive(host, identity):
             return False
         signal.pidfd_send_signal(descriptor, signal_number)
     except ProcessLookupError:
@@ -69,7 +46,7 @@ def kill(identity: Identity, signal_number: int = signal.SIGKILL, proc: Path = P
     return True
 
 
-def end_all(identities: Iterable[Identity], timeout_s: float = 10.0) -> list[Identity]:
+def end_all(identities: Iterable[ProcessIdentity], timeout_s: float = 10.0) -> list[ProcessIdentity]:
     """Kill the given processes and wait until they are gone; return those that are not after `timeout_s`."""
     left = [identity for identity in identities if kill(identity)]
     deadline = time.monotonic() + timeout_s
@@ -78,7 +55,7 @@ def end_all(identities: Iterable[Identity], timeout_s: float = 10.0) -> list[Ide
             if identity.pid in _children:
                 # A child of this very process must be collected, or it would stay as a zombie.
                 _children[identity.pid].poll()
-        left = [identity for identity in left if alive(identity)]
+        left = [identity for identity in left if is_alive(_HERE, identity)]
         if left:
             time.sleep(0.02)
     return left
@@ -92,7 +69,7 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 class Started:
     """A process that was started here. `stop` of the tool does not end it."""
 
-    identity: Identity
+    identity: ProcessIdentity
     child: subprocess.Popen[bytes]
 
 
@@ -100,20 +77,24 @@ def start(
     argv: Sequence[str],
     *,
     log: Path,
-    announce: Callable[[Identity], None],
+    announce: Callable[[ProcessIdentity], None],
     root: Path | None = None,
+    wrapper: Sequence[str] = (),
+    announce_wrapper: Callable[[ProcessIdentity], None] = lambda _: None,
     without: Sequence[str] = (),
 ) -> Started:
     """Start `argv` in a session of its own, after `announce` has written its identity down.
 
     Output is appended to `log`; variables named in `without` are not inherited.
+    With `wrapper`, a program that runs another one as its only child and ends with its exit code, the process is that
+    child; the wrapper is announced, too.
     With `root`, the program runs inside that root file system (needs privilege).
     Raises FileNotFoundError when the shell does not exist; a program that is missing shows as exit code 127.
     """
     command = ["chroot", str(root), *argv] if root is not None else list(argv)
     with log.open("ab") as output:
         child = subprocess.Popen(
-            ["/bin/sh", "-c", _HOLD, "sh", *command],
+            [*wrapper, "/bin/sh", "-c", _HOLD, "sh", *command],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
@@ -124,7 +105,10 @@ def start(
     _children[child.pid] = child
     assert child.stdin is not None  # noqa: S101 - asked for as a pipe
     try:
-        identity = read_identity(child.pid)
+        identity = identity_of(_HERE, child.pid)
+        if identity is not None and wrapper:
+            announce_wrapper(identity)
+            identity = _only_child(child)
         if identity is None:
             raise ProcessLookupError(f"{argv[0]} ended before it began")
         announce(identity)
@@ -134,3 +118,15 @@ def start(
         with contextlib.suppress(BrokenPipeError):
             child.stdin.close()
     return Started(identity, child)
+
+
+def _only_child(parent: subprocess.Popen[bytes], timeout_s: float = 10.0) -> ProcessIdentity | None:
+    """Return the child of a process that is about to have one; None when the process ends, or has none in time."""
+    deadline = time.monotonic() + timeout_s
+    while parent.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text(encoding="ascii").split()
+            if children:
+                return identity_of(_HERE, int(children[0]))
+        time.sleep(0.002)
+    return None

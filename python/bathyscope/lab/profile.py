@@ -1,12 +1,14 @@
-"""Device profiles: the throttle that makes a loop device behave, in rate, like a class of real device.
+"""Device profiles: what makes the lab's devices as slow as a class of real device.
 
-A profile limits rates only. It knows neither seeks nor that a disk reads sequentially for free: the kernel's
-throttle counts every request alike, so a 64 KiB sequential read of the emulated disk costs one of its 232
-requests per second like a random one. `THROTTLE_SENTENCE` says so beside every result.
+Either a simulated disk (`disk`), which seeks, rotates and queues as the drive of that name, or a throttle. A throttle
+limits rates only. It knows neither seeks nor that a disk reads sequentially for free: the kernel counts every request
+alike, so a 64 KiB sequential read costs one of 232 requests per second like a random one. `THROTTLE_SENTENCE` says so
+beside every result. The limits of a class with a simulated disk are for machines that cannot serve one.
 
-The figures can be replaced with a YAML file (`--profile FILE`) that has one entry for each device class:
+The profiles can be replaced with a YAML file (`--profile FILE`) that has one entry for each device class:
 
     hdd:
+      disk: hdd-7200-4t
       read_iops: 232
       write_iops: 232
       read_bytes_per_s: 200M
@@ -24,6 +26,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from bathyscope.errors import UsageError
+from bathyscope.simdisk import disk_profiles
 from bathyscope.spec import DeviceLimit, Model
 from bathyscope.units import format_bandwidth, format_rate, parse_bytes
 
@@ -31,17 +34,28 @@ THROTTLE_SENTENCE = (
     "Devices are emulated: loop devices whose request rate and bandwidth the kernel limits; they have no seeks, "
     "so sequential requests cost as much as random ones."
 )
+SIMULATED_SENTENCE = "Disks are simulated: their times are those of a model of a drive, without wear and defects."
 
 
 class DeviceProfile(Model):
-    """What a device class means: limits in requests/s and bytes/s, and whether Ceph sees a rotating disk."""
+    """What a device class means: a simulated disk or limits, and whether Ceph sees a rotating disk."""
 
+    disk: str | None = Field(default=None, description="drive to simulate; none: a throttle")
+    write_cache: bool | None = Field(default=None, description="of the simulated drive; none: as it is sold")
     read_iops: float = Field(gt=0)
     write_iops: float = Field(gt=0)
     read_bytes_per_s: float = Field(gt=0)
     write_bytes_per_s: float = Field(gt=0)
     rotational: bool = False
     description: str = ""
+
+    @field_validator("disk")
+    @classmethod
+    def _known(cls, value: str | None) -> str | None:
+        known = dict(disk_profiles())
+        if value is not None and value not in known:
+            raise ValueError(f"'{value}' is not a drive that can be simulated ({', '.join(known)})")
+        return value
 
     @field_validator("read_bytes_per_s", "write_bytes_per_s", mode="before")
     @classmethod
@@ -58,8 +72,16 @@ class DeviceProfile(Model):
             write_bytes_per_s=self.write_bytes_per_s,
         )
 
+    @property
+    def drive(self) -> str | None:
+        """What is simulated, in words."""
+        if self.disk is None:
+            return None
+        cache = "" if self.write_cache is None else f", write cache {'on' if self.write_cache else 'off'}"
+        return dict(disk_profiles())[self.disk] + cache
+
     def sentence(self) -> str:
-        """The profile in one line, for help and for caveats."""
+        """The limits in one line, for help and for caveats."""
         return (
             f"{format_rate(self.read_iops)} / {format_rate(self.write_iops)} IOPS read / write, "
             f"{format_bandwidth(self.read_bytes_per_s)} / {format_bandwidth(self.write_bytes_per_s)}"
@@ -70,6 +92,9 @@ class DeviceProfile(Model):
 # Ceph performance it then analyses. Bandwidths: outer tracks of a 7,200 rpm SATA disk, and the ceiling of SATA 6 Gb/s.
 BUILT_IN: dict[str, DeviceProfile] = {
     "hdd": DeviceProfile(
+        disk="hdd-7200-4t",
+        # As Ceph's hardware recommendations advise; with it, a test of seconds measures the drive's memory.
+        write_cache=False,
         read_iops=232,
         write_iops=232,
         read_bytes_per_s=200e6,
@@ -116,10 +141,12 @@ def load_profiles(path: Path | None) -> dict[str, DeviceProfile]:
         except (ValidationError, UsageError) as error:
             detail = error.message if isinstance(error, UsageError) else _first_error(error)
             raise UsageError(
-                f"profile '{name}' in {path} is invalid: {detail}",
-                hint="a profile has read_iops, write_iops, read_bytes_per_s, write_bytes_per_s and rotational",
+                f"profile '{name}' in {path} is invalid: {detail}", hint=f"a profile has {', '.join(_KEYS)}"
             ) from error
     return profiles
+
+
+_KEYS = [name for name in DeviceProfile.model_fields if name != "description"]
 
 
 def _first_error(error: ValidationError) -> str:

@@ -2,37 +2,37 @@
 
 A Debian release carries one Ceph release, so the root is that Debian's minimal system with its Ceph. Packages come
 from the mirror that this machine's apt already uses, with apt's own options for it (proxy, certificates, frozen
-mirrors). A root is built beside its place and moved there by rename: what is in the cache is whole.
+mirrors). A root is built beside its place and moved there by rename: what is in the cache is complete.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
 import json
 import os
 import platform
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
+from bathyscope import files
 from bathyscope.errors import EnvironmentError_, LabError
+from bathyscope.fields import last_line
 from bathyscope.host import ProcessRequest
 from bathyscope.host.local import LocalHost
 from bathyscope.lab import journal, mount, requirements
 from bathyscope.lab.layout import Layout, roots_directory
-from bathyscope.lab.run import last_line, system
-from bathyscope.lab.spec import Release
+from bathyscope.lab.run import system
+from bathyscope.lab.spec import LabSpec, Release
 
 SUITES: dict[Release, str] = {"pacific": "bookworm", "reef": "trixie", "tentacle": "sid"}
 PACKAGES = (
     *("ceph-mon", "ceph-mgr", "ceph-osd", "ceph-mds", "ceph-common", "ceph-fuse"),
     *("rbd-nbd", "fio", "python3-rados", "python3-rbd"),
 )
-CLIENT_PROGRAMS = ("ceph", "rados", "rbd", "rbd-nbd", "ceph-fuse", "fio")
+CLIENT_PROGRAMS = ("ceph", "rados", "rbd", "rbd-nbd", "ceph-fuse", "fio", "radosgw-admin")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Raise it when a root that was built before lacks something that the lab now needs.
 ROOT_FORMAT = 1
@@ -87,28 +87,48 @@ def needed(release: Release | None, installed: int | None) -> bool:
     return installed is None or requirements.release_name(installed) != release
 
 
-def ensure(release: Release, progress: Callable[[str], None]) -> Root:
-    """Return the cached root of `release`, building it first if need be (about a minute). Raises EnvironmentError_."""
+def find(spec: LabSpec, progress: Callable[[str], None]) -> tuple[int, Root | None]:
+    """Return the major version of the Ceph to run, and its root where it is not the installed one.
+
+    Raises EnvironmentError_ when there is none.
+    """
+    installed = requirements.installed_major()
+    if spec.release is not None and needed(spec.release, installed):
+        root = ensure(spec.release, progress, ("radosgw",) if spec.rgw else ())
+        return root.major, root
+    programs = ["ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "rbd", "ceph-authtool", "monmaptool"]
+    requirements.require(
+        programs + (["ceph-mds"] if spec.fs else []) + (["radosgw", "radosgw-admin"] if spec.rgw else [])
+    )
+    assert installed is not None  # noqa: S101 - ceph-osd was required above
+    return installed, None
+
+
+def ensure(release: Release, progress: Callable[[str], None], more: tuple[str, ...] = ()) -> Root:
+    """Return the cached root of `release`, building it first if need be (about a minute). Raises EnvironmentError_.
+
+    One with `more` packages is another root: few need them.
+    """
     if os.geteuid() != 0:
         raise EnvironmentError_(f"a lab of release {release} needs root (chroot)", hint="run it with sudo")
-    place = roots_directory() / f"{release}-{platform.machine()}-{ROOT_FORMAT}"
+    place = roots_directory() / "-".join([release, platform.machine(), str(ROOT_FORMAT), *more])
     facts = place.with_suffix(".json")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with _building(place):
+    files.own_directory(place.parent, make=True)
+    with files.FileLock(place.with_suffix(".lock"), f"the root file system of {release}", wait=True):
         if not (place.is_dir() and facts.is_file()):
             requirements.require(["mmdebstrap", "unshare", "chroot"])
             progress(f"building a root file system with Ceph {release} (once, about a minute)")
             facts.unlink(missing_ok=True)
-            _build(release, place)
+            _build(release, place, more)
             version = _version_in(place)
-            temporary = facts.with_suffix(".new")
-            temporary.write_text(json.dumps({"release": release, "major": version}), encoding="utf-8")
-            temporary.replace(facts)
-        major = int(json.loads(facts.read_text(encoding="utf-8"))["major"])
+            files.write_file(facts, json.dumps({"release": release, "major": version}).encode())
+        # Programs of the root are run as root.
+        files.own_directory(place)
+        major = int(json.loads(files.read_own(facts))["major"])
     return Root(place, major)
 
 
-def _build(release: Release, place: Path) -> None:
+def _build(release: Release, place: Path, more: tuple[str, ...]) -> None:
     partial = place.with_suffix(".partial")
     for remains in (partial, place):
         if remains.exists():
@@ -127,7 +147,7 @@ def _build(release: Release, place: Path) -> None:
             argv=(
                 # In namespaces of its own: however the build ends, none of its processes or mounts stays.
                 *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
-                *("mmdebstrap", "--mode=root", "--variant=minbase", f"--include={','.join(PACKAGES)}"),
+                *("mmdebstrap", "--mode=root", "--variant=minbase", f"--include={','.join(PACKAGES + more)}"),
                 *("--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/doc/*"),
                 *options,
                 *(SUITES[release], str(partial), mirror(listing.stdout.decode(errors="replace"))),
@@ -140,7 +160,7 @@ def _build(release: Release, place: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
         raise EnvironmentError_(
             f"the root file system for {release} could not be built: {last_line(errors[0])}",
-            hint=f"does the mirror of this machine's apt sources carry the suite {SUITES[release]}?",
+            hint=f"check that the mirror in this machine's apt sources has the suite {SUITES[release]}",
         )
     _adapt(partial)
     partial.rename(place)
@@ -161,21 +181,10 @@ def _adapt(root: Path) -> None:
 
 def _version_in(root: Path) -> int:
     completed = system("chroot", str(root), "ceph-osd", "--version")
-    match = re.search(rb"ceph version (\d+)\.", completed.stdout)
-    if match is None:
+    major = requirements.major_of(completed)
+    if major is None:
         raise LabError(f"ceph-osd in {root} does not run: {last_line(completed.stderr)}")
-    return int(match[1])
-
-
-@contextlib.contextmanager
-def _building(place: Path) -> Iterator[None]:
-    """Only one process builds a root; others wait for it."""
-    descriptor = os.open(place.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+    return major
 
 
 def mount_view(root: Root, layout: Layout, book: journal.Journal) -> None:

@@ -6,13 +6,9 @@ import threading
 from collections.abc import Callable
 
 from bathyscope.errors import LabError
+from bathyscope.fields import last_line
 from bathyscope.host import Completed, Host, ProcessRequest, Running
 from bathyscope.host.local import LocalHost
-
-# A shell that has `bathy lab env` of another lab, or a real cluster, must not reach into this one.
-# Empty is not unset: an empty CEPH_KEYRING switches cephx off.
-FOREIGN_VARIABLES = ("CEPH_ARGS", "CEPH_CONF", "CEPH_KEYRING")
-_CLEAN = ("env", *(word for variable in FOREIGN_VARIABLES for word in ("-u", variable)))
 
 
 def system(*argv: str, timeout_s: float = 30.0) -> Completed:
@@ -20,16 +16,10 @@ def system(*argv: str, timeout_s: float = 30.0) -> Completed:
     return LocalHost().run(ProcessRequest(label=argv[0], argv=argv, timeout_s=timeout_s))
 
 
-def last_line(stderr: bytes) -> str:
-    """Return the last line of what a program said, for an error message."""
-    lines = stderr.decode(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "no message"
-
-
 class Tools:
     """Short programs of the lab's release. Thread-safe; `cancel` ends what is under way and refuses the rest.
 
-    `announce` is told the pid of each program as soon as it exists.
+    `announce` gets the pid of each program as soon as it exists.
     """
 
     def __init__(self, host: Host, root: str | None, announce: Callable[[int], None]) -> None:
@@ -42,7 +32,7 @@ class Tools:
 
     def run(self, *argv: str, timeout_s: float = 120.0) -> bytes:
         """Run a program and return its stdout. It ends with this program. Raises LabError when it fails."""
-        request = ProcessRequest(argv[0], (*_CLEAN, *argv), timeout_s=timeout_s, root=self._root)
+        request = ProcessRequest(argv[0], argv, timeout_s=timeout_s, root=self._root)
         with self._mutex:
             if self._cancelled:
                 raise LabError(f"{argv[0]} was not started: the lab is being taken down")

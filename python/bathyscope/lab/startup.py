@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from bathyscope import files
 from bathyscope.errors import BathyscopeError, EnvironmentError_, LabError, UsageError
 from bathyscope.host import Host
 from bathyscope.host.local import LocalHost
-from bathyscope.lab.builder import Builder
+from bathyscope.lab import builder
 from bathyscope.lab.layout import Layout, labs_directory
 from bathyscope.lab.spec import LabSpec
-from bathyscope.lab.state import LabState, directory_of, list_labs, load, locked, read_record
+from bathyscope.lab.state import LabRecord, LabState, directory_of, list_labs, load, locked, must_be_lab, read_record
 from bathyscope.lab.teardown import delete_files, forget, release
 
 
@@ -30,15 +30,16 @@ def up(spec: LabSpec, progress: Callable[[str], None] = lambda _: None, host: Ho
     layout = Layout(Path(os.path.realpath(directory)))
     layout.check()
     with _claimed(spec, layout):
-        builder = Builder(spec, layout, progress, host or LocalHost())
         try:
-            builder.prepare(_ports_locked, _taken_ports)
-            builder.build()
+            bringup = builder.prepare(
+                spec, layout, progress, host or LocalHost(), choice_lock=_choice_lock, others=_other_labs
+            )
+            builder.build(bringup)
         except BaseException as error:
             progress("taking the unfinished lab down")
-            hint = _last_words(layout) if isinstance(error, LabError) else None
-            release(layout)
-            delete_files(layout)
+            hint = _last_log_line(layout) if isinstance(error, LabError) else None
+            release(layout, spec.name)
+            delete_files(layout, spec.name)
             forget(spec.name, layout.directory)
             if isinstance(error, LabError) and error.hint is None and hint:
                 raise LabError(error.message, hint=hint) from error
@@ -52,7 +53,7 @@ def up(spec: LabSpec, progress: Callable[[str], None] = lambda _: None, host: Ho
 def _claimed(spec: LabSpec, layout: Layout) -> Iterator[None]:
     """Hold the lab's directory, made and entered in the list. Raises UsageError, LabError when it is in use."""
     entry = labs_directory() / spec.name
-    labs_directory().mkdir(parents=True, exist_ok=True)
+    files.own_directory(labs_directory(), make=True)
     if read_record(Layout(directory_of(spec.name))) is not None:
         raise LabError(
             f"there is a lab '{spec.name}' already",
@@ -64,10 +65,17 @@ def _claimed(spec: LabSpec, layout: Layout) -> Iterator[None]:
         if entry.is_symlink():
             entry.unlink()
         if entry.exists():
-            raise LabError(f"there are remains of a lab '{spec.name}'", hint=f"bathy lab down --name {spec.name}")
+            raise LabError(
+                f"a lab '{spec.name}' was not taken down completely", hint=f"bathy lab down --name {spec.name}"
+            )
         # The entry comes first: what has an entry can be taken down.
         entry.symlink_to(layout.directory)
-    layout.directory.mkdir(parents=True, exist_ok=True)
+    files.own_directory(layout.directory, make=True)
+    if any(layout.directory.iterdir()):
+        # What is left of a lab that was killed, or the lab that another process brings up.
+        must_be_lab(layout, spec.name)
+    else:
+        os.close(files.open_own(layout.mark(spec.name), os.O_WRONLY | os.O_CREAT))
     with locked(layout):
         yield
 
@@ -81,31 +89,25 @@ def _system_error(error: OSError) -> BathyscopeError:
     return LabError(message, hint="the lab was taken down again")
 
 
-def _last_words(layout: Layout) -> str | None:
+def _last_log_line(layout: Layout) -> str | None:
     """Return the last line of the log that was written last, before the logs are deleted."""
     logs = [log for log in layout.log.glob("*.out") if log.stat().st_size > 0]
     for log in sorted(logs, key=lambda path: path.stat().st_mtime, reverse=True):
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         if lines:
-            return f"{log.stem} said: {lines[-1][:300]}"
+            return f"last line of the log of {log.stem}: {lines[-1][:300]}"
     return None
 
 
-def _taken_ports() -> set[int]:
-    """Return the monitor ports of every lab of this user, up or not."""
-    taken: set[int] = set()
+def _other_labs() -> list[LabRecord]:
+    """Return the records of every lab of this user, up or not."""
+    records = []
     for name in list_labs():
         with contextlib.suppress(BathyscopeError):
-            taken.update(load(name).record.ports)
-    return taken
+            records.append(load(name).record)
+    return records
 
 
-@contextlib.contextmanager
-def _ports_locked() -> Iterator[None]:
-    """Labs that come up at the same time choose their ports one after the other, each seeing the others' records."""
-    descriptor = os.open(labs_directory() / ".ports.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def _choice_lock() -> files.FileLock:
+    """Labs that come up at the same time choose ports and network one after the other, seeing the others' records."""
+    return files.FileLock(labs_directory() / ".ports.lock", "the choice of ports", wait=True)

@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from bathyscope.spec import DeviceLimit
 
@@ -37,9 +37,21 @@ def available(root: Path = CGROUP) -> Version | None:
     return None
 
 
+def group_name(lab: str, fsid: str) -> str:
+    """Return the name of the group of a lab, whose cluster is `fsid`."""
+    return f"bathyscope-{lab}-{fsid[:8]}"
+
+
 def group_path(name: str, version: Version, root: Path = CGROUP) -> Path:
     """Return the path of the group `name`."""
     return (root / "blkio" if version == "cgroup1" else root) / name
+
+
+def is_group_of(lab: str, path: Path) -> bool:
+    """Return whether a lab of this name can have made the group."""
+    fsid = path.name.rpartition("-")[2]
+    own = group_name(lab, fsid)
+    return len(fsid) == 8 and path in [group_path(own, version) for version in get_args(Version)]
 
 
 def create(path: Path, version: Version) -> None:
@@ -70,8 +82,8 @@ def limit(path: Path, version: Version, device_number: str, rule: DeviceLimit) -
     (path / "io.max").write_text(f"{device_number} {' '.join(parts)}\n", encoding="ascii")
 
 
-def lift(path: Path) -> None:
-    """Remove every limit of the group, so that what its members still have queued is done at once."""
+def clear(path: Path) -> None:
+    """Remove every limit of the group, so that what its members have queued is done at once."""
     files = [path / file for file in _RULES_V1.values()] + [path / "io.max"]
     for file in files:
         with contextlib.suppress(OSError):

@@ -1,65 +1,78 @@
-"""The layers of the ladder, and how the answer of a load process is kept with the files that it wrote."""
+"""The layers of the ladder, from the disk up, and what a list of steps needs and starts."""
 
 from __future__ import annotations
 
-import contextlib
-from pathlib import PurePosixPath
+import sys
+from collections.abc import Iterable, Sequence
 
-from bathyscope.host import Completed, Host, ProcessRequest
-from bathyscope.layers import common
-from bathyscope.layers.base import (
-    DiskNeed,
-    ImageNeed,
-    Layer,
-    LayerContext,
-    LayerRows,
-    Need,
-    ObjectsNeed,
-    PoolNeed,
-)
-from bathyscope.layers.disk import DiskLayer
-from bathyscope.layers.rados import RadosLayer
-from bathyscope.layers.rbd import RbdLayer
-from bathyscope.sources import fio_command, rados_bench
-from bathyscope.sources.base import RawAnswer, to_raw
-
-REGISTRY: dict[str, Layer] = {layer.name: layer for layer in (DiskLayer(), RadosLayer(), RbdLayer())}
+from bathyscope import discovery
+from bathyscope.host import ProcessRequest
+from bathyscope.layers.base import Layer
+from bathyscope.layers.common import LayerContext
+from bathyscope.layers.needs import Action, MakeContext, Need
+from bathyscope.load import LoadTables
+from bathyscope.records.finding import LayerView
+from bathyscope.spec import StepSpec
+from bathyscope.spec.layer import LayerTraits
 
 __all__ = [
-    "REGISTRY",
-    "DiskNeed",
-    "ImageNeed",
+    "LAYERS",
+    "Action",
     "Layer",
     "LayerContext",
-    "LayerRows",
+    "LoadTables",
+    "MakeContext",
     "Need",
-    "ObjectsNeed",
-    "PoolNeed",
-    "answer_of",
-    "check_prefill",
-    "output_paths",
+    "discover",
+    "fill_batches",
+    "needs_of",
+    "planned",
+    "traits",
+    "views",
 ]
 
 
-def output_paths(request: ProcessRequest) -> tuple[str, ...]:
-    """Return the paths of the files that a load process writes, as the process sees them."""
-    if request.argv[0] == "rados" and "-o" in request.argv:
-        return (rados_bench.output_path(request),)
-    return fio_command.log_paths(request) if request.argv[0] == "fio" else ()
+_FILL_AT_ONCE = 4
 
 
-def check_prefill(need: Need, answer: RawAnswer) -> None:
-    """Raise ToolError unless the process of a prefill wrote all of what `need` asks for."""
-    if not isinstance(need, PoolNeed):
-        common.check_prefill(answer, need.total_bytes if isinstance(need, ObjectsNeed) else need.size_bytes)
+def discover() -> dict[str, Layer]:
+    """Return every layer of this package by its name, from the disk up."""
+    found: dict[str, Layer] = discovery.members(sys.modules[__name__], "LAYER")
+    return dict(sorted(found.items(), key=lambda item: (item[1].view.place, item[0])))
 
 
-def answer_of(host: Host, completed: Completed) -> RawAnswer:
-    """Return what a load process answered, with every file that it wrote. Files that are not there are left out."""
-    request = completed.request
-    files = []
-    if isinstance(request, ProcessRequest):
-        for path in output_paths(request):
-            with contextlib.suppress(OSError):
-                files.append((PurePosixPath(path).name, host.read((request.root or "") + path)))
-    return to_raw(completed, files)
+LAYERS = discover()
+
+
+def traits() -> dict[str, LayerTraits]:
+    """Return what plans must know of the layers, by name."""
+    return {name: layer.traits for name, layer in LAYERS.items()}
+
+
+def views() -> tuple[LayerView, ...]:
+    """Return what views show of the layers, from the disk up: findings carry them."""
+    return tuple(layer.view for layer in LAYERS.values())
+
+
+def needs_of(steps: Iterable[StepSpec], context: LayerContext) -> tuple[Need, ...]:
+    """Return what `steps` need, each need once, in the order of the steps."""
+    return tuple(dict.fromkeys(need for step in steps for need in LAYERS[step.layer].needs(step, context)))
+
+
+def fill_batches(needs: Iterable[Need], context: LayerContext) -> list[list[tuple[Need, ProcessRequest]]]:
+    """Return the processes that write `needs` in full, in batches of those that run side by side."""
+    jobs = [(need, request) for need in needs for request in need.fill(context)]
+    return [jobs[first : first + _FILL_AT_ONCE] for first in range(0, len(jobs), _FILL_AT_ONCE)]
+
+
+def planned(steps: Sequence[StepSpec], context: LayerContext, *, prefill: bool) -> list[tuple[str, ProcessRequest]]:
+    """Return (step key and repeat, process) for every process that `steps` start, fills before their first step."""
+    found: list[tuple[str, ProcessRequest]] = []
+    seen: set[Need] = set()
+    for step in steps:
+        layer = LAYERS[step.layer]
+        new = [need for need in layer.needs(step, context) if prefill and need not in seen]
+        seen.update(new)
+        found += [("prefill", request) for need in new for request in need.fill(context)]
+        found += [(f"{step.key}#{step.repeat_index}", request) for request in layer.plan(step, context)]
+    return found

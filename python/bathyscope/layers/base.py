@@ -1,106 +1,77 @@
-"""A layer: one file behind one interface. It says what it needs, how to load it, and how to read the answer.
+"""A layer: one file that says what it is, what it needs, how to load it, and how to read the answer.
 
-To add a layer (CephFS, RGW, omap, krbd, rbd-nbd), add a file that defines a `Layer` and register it in
-`layers/__init__.py`; nothing else changes.
+To add a layer (CephFS, RGW, omap, krbd, rbd-nbd), add a file with a `LAYER`. Plans, dry runs, the checks before a run,
+the preparation, the ladder and the report then know it.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
-from typing import Protocol
+import abc
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from bathyscope.host import ProcessRequest
-from bathyscope.records import Histogram, Interval, Result
-from bathyscope.sources.base import RawAnswer
-from bathyscope.spec import StepSpec, Target
+from bathyscope.layers.common import LayerContext
+from bathyscope.layers.needs import Need
+from bathyscope.load import LoadTables
+from bathyscope.records import RawAnswer
+from bathyscope.records.finding import LayerView
+from bathyscope.spec import DiskTarget, StepSpec
+from bathyscope.spec.layer import Axis, LayerTraits
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PoolNeed:
-    """A pool of our own for one device class. `replicas` None: the cluster's default."""
+class Layer(abc.ABC):
+    """One layer of the ladder. Its traits are declared here and nowhere else; all methods are pure.
 
-    name: str
-    device_class: str
-    replicas: int | None = None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ImageNeed:
-    """An RBD image of our own that must be fully written before it is read."""
-
-    pool: str
-    name: str
-    size_bytes: int
-    object_size_bytes: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ObjectsNeed:
-    """Objects that a read step expects to find, written by a prefill request of the layer."""
-
-    pool: str
-    prefix: str
-    total_bytes: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class DiskNeed:
-    """The working set of a disk that may be overwritten: the first `size_bytes` of it, written once a run."""
-
-    path: str
-    size_bytes: int
-
-
-Need = PoolNeed | ImageNeed | ObjectsNeed | DiskNeed
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class LayerContext:
-    """What a layer may know: the target, the prefix of everything that is ours, and a scratch directory.
-
-    `scratch` is inside `target.root` when that is set, and is the path as the tools see it.
+    `load_generators`: name in a plan → fio's I/O engine, empty for another program; the default first. `axes` are
+    those of a plan that not every layer has. `working_set_is_image`: without a working set of its own it touches as
+    much as an image holds, so that it compares with the layer of the images. `needs_cluster`: its load and its tools
+    are those of the target's cluster; without it, this machine's.
     """
 
-    target: Target
-    prefix: str
-    scratch: str
+    view: ClassVar[LayerView]
+    load_generators: ClassVar[Mapping[str, str]]
+    axes: ClassVar[frozenset[Axis]] = frozenset()
+    working_set_is_image: ClassVar[bool] = False
+    needs_cluster: ClassVar[bool] = True
 
+    @property
+    def name(self) -> str:
+        """The name that plans and records use."""
+        return self.view.name
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LayerRows:
-    """What the answers of one step say. The measured window is in ns since the epoch, None when it is not known."""
+    @property
+    def traits(self) -> LayerTraits:
+        """What a plan must know of it."""
+        return LayerTraits(
+            load_generators=tuple(self.load_generators),
+            axes=self.axes,
+            working_set_is_image=self.working_set_is_image,
+        )
 
-    results: tuple[Result, ...]
-    intervals: tuple[Interval, ...]
-    histograms: tuple[Histogram, ...]
-    measured_start_ns: int | None = None
-    measured_end_ns: int | None = None
+    def check(self, step: StepSpec, context: LayerContext) -> None:  # noqa: B027 - most steps can be run
+        """Raise UsageError when the layer cannot run `step` on this target."""
 
+    def disk(self, step: StepSpec, context: LayerContext) -> DiskTarget | None:  # noqa: ARG002 - for subclasses
+        """Return the disk of the target that the load touches itself; None: it goes through the cluster."""
+        return None
 
-class Layer(Protocol):
-    """One layer of the ladder. All methods are pure."""
+    def needs(self, step: StepSpec, context: LayerContext) -> tuple[Need, ...]:  # noqa: ARG002 - for subclasses
+        """Return what must exist before `step`, in the order in which it is made."""
+        return ()
 
-    name: str
-    height: int
-    needs_cluster: bool
+    def working_set_bytes(self, step: StepSpec, context: LayerContext) -> int | None:  # noqa: ARG002 - for subclasses
+        """Return the bytes that the load of `step` can touch, all jobs together; None when that is not known."""
+        return step.working_set_bytes
 
-    def check(self, step: StepSpec, context: LayerContext) -> str | None:
-        """Return why the layer cannot run `step`, or None."""
-        ...
+    def left_bytes(self, step: StepSpec, context: LayerContext) -> int:  # noqa: ARG002 - for subclasses
+        """Return the bytes that the load itself leaves on the cluster beside the step's needs, one copy."""
+        return 0
 
-    def needs(self, step: StepSpec, context: LayerContext) -> tuple[Need, ...]:
-        """Return the pools, images and objects that must exist before `step`."""
-        ...
-
-    def prefill(self, need: Need, step: StepSpec, context: LayerContext) -> tuple[ProcessRequest, ...]:
-        """Return the processes that write `need` in full; empty when there is nothing to write."""
-        ...
-
+    @abc.abstractmethod
     def plan(self, step: StepSpec, context: LayerContext) -> tuple[ProcessRequest, ...]:
         """Return the processes that make the load; all are started at the same moment."""
-        ...
 
-    def parse(self, run_id: str, step_index: int, step: StepSpec, answers: Sequence[RawAnswer]) -> LayerRows:
-        """Return what the load processes reported. Raises ParseError."""
-        ...
+    @abc.abstractmethod
+    def parse(self, step_index: int, step: StepSpec, answers: Sequence[RawAnswer]) -> LoadTables:
+        """Return what the load processes reported. Raises ParseError, ToolError."""

@@ -8,76 +8,80 @@ configuration is not /etc/ceph/ceph.conf.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
+from bathyscope.errors import UsageError
 from bathyscope.host import ProcessRequest
 from bathyscope.layers import common
-from bathyscope.layers.base import ImageNeed, LayerContext, LayerRows, Need, PoolNeed
-from bathyscope.sources.base import RawAnswer
+from bathyscope.layers.base import Layer
+from bathyscope.layers.common import LayerContext
+from bathyscope.layers.needs import ImageNeed, Need, pool_of
+from bathyscope.load import LoadTables
+from bathyscope.records import RawAnswer
+from bathyscope.records.finding import LayerView
 from bathyscope.spec import StepSpec
+from bathyscope.spec.step import DEFAULT_OBJECT_BYTES, DEFAULT_WORKING_SET_BYTES
 from bathyscope.units import format_size_short
 
 
-class RbdLayer:
+class RbdLayer(Layer):
     """fio with the rbd engine on images of our own, fully written before they are used."""
 
-    name = "rbd"
-    height = 20
-    needs_cluster = True
+    view = LayerView(name="rbd", title="RBD", words="RBD", place=20, slot=2, shape="triangle-up", dash=(3, 2))
+    load_generators: ClassVar[Mapping[str, str]] = {"fio": "rbd"}
+    axes = frozenset({"images", "image_size", "object_size", "temperature"})
 
-    def check(self, step: StepSpec, context: LayerContext) -> str | None:  # noqa: ARG002 - the seam's signature
-        """Return why the step cannot run."""
-        if step.witness != "fio":
-            return f"the rbd layer has no witness '{step.witness}'"
-        if (step.working_set_bytes or 0) > _image_bytes(step):
-            return "the working set is larger than the image"
-        if _image_bytes(step) % (step.object_size_bytes or common.DEFAULT_OBJECT_BYTES) != 0:
-            return "the image is not a whole number of objects"
-        if step.pattern.block_size_bytes > _image_bytes(step):
-            return "the block is larger than the image"
-        return None
+    def check(self, step: StepSpec, context: LayerContext) -> None:  # noqa: ARG002 - the seam's signature
+        """Raise UsageError when the step cannot run."""
+        image_bytes, object_bytes = _image_bytes(step), step.object_size_bytes or DEFAULT_OBJECT_BYTES
+        image = format_size_short(image_bytes)
+        if step.working_set_bytes and step.working_set_bytes > image_bytes:
+            asked = format_size_short(step.working_set_bytes)
+            raise UsageError(f"working_set must be at most image_size, {image} (got {asked})")
+        if image_bytes % object_bytes != 0:
+            raise UsageError(
+                f"image_size must be a multiple of object_size, {format_size_short(object_bytes)} (got {image})"
+            )
+        if step.pattern.block_size_bytes > image_bytes:
+            asked = format_size_short(step.pattern.block_size_bytes)
+            raise UsageError(f"block_size must be at most image_size, {image} (got {asked})")
 
     def needs(self, step: StepSpec, context: LayerContext) -> tuple[Need, ...]:
         """Return the pool, and an image for each job. Steps with equal images share them."""
-        pool = common.pool_name(self.name, step, context)
-        images = [_image(step, job, pool) for job in range(step.jobs)]
-        return (PoolNeed(name=pool, device_class=step.device_class), *images)
+        return (pool_of(self.name, step, context), *self._images(step, context))
 
-    def prefill(self, need: Need, step: StepSpec, context: LayerContext) -> tuple[ProcessRequest, ...]:  # noqa: ARG002
-        """Return the process that writes an image from its start to its end; it runs on this machine."""
-        if not isinstance(need, ImageNeed):
-            return ()
-        engine = _engine(need, context)
-        place = common.cluster_place(context)
-        return (common.prefill(f"prefill-{need.name}", engine, need.size_bytes, place=place),)
+    def working_set_bytes(self, step: StepSpec, context: LayerContext) -> int | None:  # noqa: ARG002 - the seam
+        """Return what the load may touch of all images."""
+        return (step.working_set_bytes or _image_bytes(step)) * step.jobs
 
     def plan(self, step: StepSpec, context: LayerContext) -> tuple[ProcessRequest, ...]:
         """Return one fio for each image."""
-        pool = common.pool_name(self.name, step, context)
         requests = []
-        for job in range(step.jobs):
-            engine = _engine(_image(step, job, pool), context)
+        for job, image in enumerate(self._images(step, context)):
+            engine = {"ioengine": self.load_generators[step.load_generator], **image.options(context)}
             if step.working_set_bytes is not None:
                 engine["size"] = step.working_set_bytes
-            place, client = common.cluster_place(context), common.fio_client(job, context)
-            requests.append(common.load(step, job, context, engine, place=place, client=client))
+            requests.append(common.load(step, job, context, engine))
         return tuple(requests)
 
-    def parse(self, run_id: str, step_index: int, step: StepSpec, answers: Sequence[RawAnswer]) -> LayerRows:
-        """Return the rows."""
-        return common.fio_rows(run_id, step_index, step, answers)
+    def parse(self, step_index: int, step: StepSpec, answers: Sequence[RawAnswer]) -> LoadTables:
+        """Return the tables."""
+        return common.fio_tables(step_index, step, answers)
+
+    def _images(self, step: StepSpec, context: LayerContext) -> list[ImageNeed]:
+        """Return the image of each job. Its name carries what it is, so that other sizes are other images."""
+        pool, size_bytes = common.pool_name(self.name, step, context), _image_bytes(step)
+        object_bytes = step.object_size_bytes or DEFAULT_OBJECT_BYTES
+        name = common.own_name(f"image-{format_size_short(size_bytes)}-obj{format_size_short(object_bytes)}", context)
+        return [
+            ImageNeed(pool, f"{name}-{job}", size_bytes, object_bytes, client_cache=context.client_cache)
+            for job in range(step.jobs)
+        ]
 
 
 def _image_bytes(step: StepSpec) -> int:
-    return step.image_size_bytes or common.DEFAULT_WORKING_SET_BYTES
+    return step.image_size_bytes or DEFAULT_WORKING_SET_BYTES
 
 
-def _image(step: StepSpec, job: int, pool: str) -> ImageNeed:
-    """Return the image of a job. Its name carries what it is, so that other sizes are other images."""
-    size_bytes, object_bytes = _image_bytes(step), step.object_size_bytes or common.DEFAULT_OBJECT_BYTES
-    name = f"image-{format_size_short(size_bytes)}-obj{format_size_short(object_bytes)}-{job}"
-    return ImageNeed(pool=pool, name=name, size_bytes=size_bytes, object_size_bytes=object_bytes)
-
-
-def _engine(image: ImageNeed, context: LayerContext) -> dict[str, str | int | float | None]:
-    return {"ioengine": "rbd", "clientname": common.client_id(context), "pool": image.pool, "rbdname": image.name}
+LAYER = RbdLayer()

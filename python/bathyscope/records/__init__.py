@@ -2,51 +2,73 @@
 
 from __future__ import annotations
 
-from bathyscope.records.base import ColumnHelp, Record, column, from_table, help_of, schema_of, to_table
+from bathyscope.records.base import (
+    RECORDS_BY_TABLE,
+    Record,
+    RollUp,
+    Tables,
+    build_table,
+    column,
+    from_table,
+    schema_of,
+    to_table,
+)
+from bathyscope.records.caveat import Caveat
 from bathyscope.records.environment import EnvironmentFact, Placement
-from bathyscope.records.inside import Caveat, DeviceSample, Op, PerfCounter, ProcessSample
+from bathyscope.records.raw import RawAnswer
 from bathyscope.records.run import Histogram, Interval, Result, Run, Step
+from bathyscope.records.sample import (
+    HERE,
+    CgroupSample,
+    ClusterStatus,
+    Collection,
+    DeviceSample,
+    HealthCheck,
+    ImageUsage,
+    NetworkSample,
+    Op,
+    OsdLatency,
+    PerfCounter,
+    PoolIo,
+    PoolWait,
+    ProcessSample,
+    SimulatedDiskSample,
+)
 from bathyscope.records.size import CurvePoint
 
-ALL_RECORDS: tuple[type[Record], ...] = (
-    Run,
-    Step,
-    Result,
-    Interval,
-    Histogram,
-    Op,
-    PerfCounter,
-    DeviceSample,
-    ProcessSample,
-    Caveat,
-    EnvironmentFact,
-    Placement,
-    CurvePoint,
-)
-
-RECORDS_BY_TABLE: dict[str, type[Record]] = {record.TABLE: record for record in ALL_RECORDS}
-
 __all__ = [
-    "ALL_RECORDS",
+    "HERE",
     "RECORDS_BY_TABLE",
     "Caveat",
-    "ColumnHelp",
+    "CgroupSample",
+    "ClusterStatus",
+    "Collection",
     "CurvePoint",
     "DeviceSample",
     "EnvironmentFact",
+    "HealthCheck",
     "Histogram",
+    "ImageUsage",
     "Interval",
+    "NetworkSample",
     "Op",
+    "OsdLatency",
     "PerfCounter",
     "Placement",
+    "PoolIo",
+    "PoolWait",
     "ProcessSample",
+    "RawAnswer",
     "Record",
     "Result",
+    "RollUp",
     "Run",
+    "SimulatedDiskSample",
     "Step",
+    "Tables",
+    "build_table",
     "column",
     "from_table",
-    "help_of",
     "schema_of",
     "to_table",
 ]

@@ -1,4 +1,4 @@
-"""What the run stood on: facts about hosts, daemons, pools and settings, before and after."""
+"""The environment of a run: facts about hosts, daemons, pools and settings, before and after."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from bathyscope.records.base import Record, column
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EnvironmentFact(Record):
-    """One row per fact: a setting, a version, a property. `moment` tells before from after the run."""
+    """One row per fact: a setting, a version, a property. `moment`: before or after the run."""
 
     TABLE: ClassVar[str] = "environment"
 
-    run_id: str = column("run that the row belongs to")
     moment: str = column("before or after the run")
     subject: str = column("what it is about: cluster, osd.3, pool rbd, host node1, bathy")
     name: str = column("name of the fact: ceph_version, governor, size, health, …")
@@ -27,13 +26,20 @@ class Placement(Record):
 
     TABLE: ClassVar[str] = "placement"
 
-    run_id: str = column("run that the row belongs to")
     osd: int = column("number of the OSD")
     host: str = column("CRUSH host bucket")
     device_class: str = column("CRUSH device class")
     device: str | None = column("kernel name of the data device as the OSD reports it")
-    rotational: bool | None = column("whether the OSD believes its device to spin")
+    rotational: bool | None = column("whether the OSD reports its device as rotational")
     size_bytes: int | None = column("capacity", unit="bytes")
     objectstore: str | None = column("bluestore or filestore")
     ceph_version: str | None = column("version that the OSD reports")
     osd_pid: int | None = column("process on this machine, if it is here")
+    primary_affinity: float | None = column(
+        "how willingly CRUSH's choice of it becomes a primary: 1 as usual, 0 only when no other can", optional=True
+    )
+    reweight: float | None = column(
+        "share of its CRUSH weight that counts: 1 as usual, 0 when it is out", optional=True
+    )
+    crush_weight: float | None = column("CRUSH weight, usually the capacity in TiB", optional=True)
+    pg_count: int | None = column("placement groups of all pools that it holds, replicas included", optional=True)

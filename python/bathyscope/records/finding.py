@@ -8,24 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, ClassVar
 
+from bathyscope.records.account import Account
+from bathyscope.records.figure import Figure
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Figure:
-    """A number with its uncertainty.
-
-    `value` is None when it cannot be told. `low`..`high` is the 95 % interval (None: no interval can be
-    given); `relative_error` is the bound of the instrument (a histogram's bucket width), apart from the
-    interval; `samples` is the number of repeats or intervals that it rests on.
-    """
-
-    value: float | None
-    unit: str
-    low: float | None = None
-    high: float | None = None
-    relative_error: float = 0.0
-    samples: int = 0
+_NO_RATE, _NO_TIME = Figure(None, "1/s"), Figure(None, "ns")
+SEVERITIES = ("refused", "warning", "note")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,6 +25,11 @@ class CaveatView:
     severity: str
     text: str
     step_keys: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        """The place of its severity, the most severe first."""
+        return SEVERITIES.index(self.severity) if self.severity in SEVERITIES else len(SEVERITIES)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,15 +42,22 @@ class Evidence:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """One sentence about what holds a point back, with the evidence for it.
+    """One sentence about what limits a point, with the evidence for it.
 
-    `limit` is a stable name: device, osd_cpu, host_cpu, client_cpu, replica_wait, queue, latency_bound,
-    cache, unknown.
+    `limit` is a stable name: refused, load_rate, device, osd_cpu, client_cpu, network, host_cpu, other_processes,
+    in_flight (an OSD's throttle), hot_pg, slow_osd, uneven, tenant, scrub, recovery, snap_trim, latency_bound, cache,
+    kv_sync, outside, nearest (none is reached), unknown. `subject` is what the sentence names: osd.0, node2, a pool;
+    empty where nothing has a name.
+    `alternatives` are the other causes that were considered, with their figures; `next_step` is one thing to do or to
+    measure.
     """
 
     limit: str
     sentence: str
     evidence: tuple[Evidence, ...] = ()
+    subject: str = ""
+    alternatives: tuple[Evidence, ...] = ()
+    next_step: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,12 +72,45 @@ class StageShare:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class NodeFinding:
+    """One machine: its processors, where OSDs under test run on it, and its network in and out.
+
+    `link_ratio` is the share of the speed of its busiest link; not known where no card reports a speed.
+    """
+
+    name: str
+    cpu_ratio: Figure
+    receive_bytes_per_s: Figure
+    transmit_bytes_per_s: Figure
+    link_ratio: Figure
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DirectionFinding:
+    """The reads or the writes of a mixed load (`direction` is read or write), apart from the other ones."""
+
+    direction: str
+    iops: Figure
+    bandwidth_bytes_per_s: Figure
+    latency_ns_mean: Figure
+    latency_ns_p50: Figure
+    latency_ns_p99: Figure
+    latency_ns_p999: Figure
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class PointFinding:
-    """One configuration (step_key) over all its repeats: one cell of the ladder."""
+    """One configuration (step_key) over all its repeats: one cell of the ladder.
+
+    `on_cluster`: the load went through OSDs; a disk has none. `tenant_iops`: I/O of all pools that are not ours;
+    `tenant_wait_ns`: how long their operations in flight had been in their OSD. `directions`: reads and writes of
+    a mixed load apart; the point's own figures are of both together. `nodes`: the machines whose network was sampled.
+    `account`: demands, ceilings and where the latency is; None without a figure.
+    """
 
     step_key: str
     layer: str
-    witness: str
+    load_generator: str
     device_class: str
     pattern: str
     op: str
@@ -103,6 +137,12 @@ class PointFinding:
     stage_sample_complete: bool
     caveats: tuple[CaveatView, ...]
     verdict: Verdict
+    on_cluster: bool = True
+    tenant_iops: Figure = _NO_RATE
+    tenant_wait_ns: Figure = _NO_TIME
+    directions: tuple[DirectionFinding, ...] = ()
+    nodes: tuple[NodeFinding, ...] = ()
+    account: Account | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -127,6 +167,37 @@ class RungGroup:
     pattern: str
     points: tuple[PointFinding, ...]
     losses: tuple[RungLoss, ...]
+    sentence: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """One queue depth of a saturation curve."""
+
+    step_key: str
+    queue_depth: int
+    jobs: int
+    iops: Figure
+    latency_ns_mean: Figure
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class KneeFinding:
+    """The saturation curve of one load: where more queue depth begins to buy more latency than IOPS.
+
+    `knee` has the greatest ratio of IOPS to latency; `knee_range` are the least and the greatest depth that the repeats
+    cannot tell apart from it. `best` has the most IOPS. `reached` is False when the knee is the deepest point measured.
+    """
+
+    layer: str
+    load_generator: str
+    device_class: str
+    pattern: str
+    points: tuple[CurvePoint, ...]
+    knee: CurvePoint
+    best: CurvePoint
+    knee_range: tuple[int, int]
+    reached: bool
     sentence: str
 
 
@@ -184,8 +255,27 @@ class CommandView:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class LayerView:
+    """What views show of a layer wherever it stands.
+
+    `title` heads a row, `words` stand in a sentence, `place` is the rung on the ladder from the disk up. `slot` is the
+    colour's place in the palette, `shape` and `dash` are Vega's, so that colour is never the only sign.
+    """
+
+    name: str
+    title: str
+    words: str
+    place: int
+    slot: int
+    shape: str
+    dash: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class LadderFinding:
     """Everything that a ladder view or a report shows of one run."""
+
+    NAME: ClassVar[str] = "ladder"
 
     run_id: str
     plan_name: str
@@ -195,20 +285,24 @@ class LadderFinding:
     ended_ns: int | None
     headline: str
     groups: tuple[RungGroup, ...]
-    witnesses: tuple[PointFinding, ...]
+    cross_checks: tuple[PointFinding, ...]
     distributions: tuple[Distribution, ...]
     series: tuple[Series, ...]
     caveats: tuple[CaveatView, ...]
     environment: tuple[tuple[str, str, str], ...]
     commands: tuple[CommandView, ...]
+    layers: tuple[LayerView, ...] = ()
+    tenants: str = ""
+    """What the run cost the cluster's other tenants, as sentences; empty when nobody looked."""
+    knees: tuple[KneeFinding, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepEffect:
     """One configuration compared between two runs: B relative to A.
 
-    `effect` is the ratio B/A − 1 with its interval, on `metric` (iops or latency). `call` is faster, slower
-    or cannot tell; `reason` says why it cannot be told.
+    `effect` is the ratio B/A − 1 with its interval, on `metric` (iops or latency). `verdict` is faster, slower
+    or inconclusive; `reason` says why it is inconclusive.
     """
 
     step_key: str
@@ -216,19 +310,50 @@ class StepEffect:
     a: Figure
     b: Figure
     effect: Figure
-    call: str
+    verdict: str
     reason: str | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that is not the same in two runs.
+
+    `area` is step, plan, pool, layout or environment. `severity` is refused (the figures are of different things),
+    warning (the difference itself can make a step faster or slower) or note.
+    """
+
+    area: str
+    subject: str
+    name: str
+    a: str
+    b: str
+    severity: str
+
+    @property
+    def rank(self) -> int:
+        """The place of its severity, the most severe first."""
+        return SEVERITIES.index(self.severity)
+
+    @property
+    def text(self) -> str:
+        """The difference in words: "pool rbd size: 3 → 2"."""
+        return f"{self.subject} {self.name}: {self.a} → {self.b}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class CompareFinding:
-    """Two runs compared step by step. `missing` steps exist in one run only and never count as equal."""
+    """Two runs compared step by step. `missing` steps exist in one run only and never count as equal.
+
+    `differences` are all between the two runs besides their figures, the most severe first.
+    """
+
+    NAME: ClassVar[str] = "compare"
 
     run_a: str
     run_b: str
     effects: tuple[StepEffect, ...]
     missing: tuple[tuple[str, str], ...]
-    environment_changes: tuple[tuple[str, str, str, str], ...]
+    differences: tuple[Difference, ...]
     headline: str
 
 

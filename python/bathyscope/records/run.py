@@ -15,6 +15,7 @@ class Run(Record):
     TABLE: ClassVar[str] = "run"
 
     run_id: str = column("identifier of the run: time of start and a random suffix")
+    kind: str = column("bench, collect, size or study")
     plan_name: str = column("name of the plan or preset")
     status: str = column("running, interrupted, done or failed")
     target: str = column("name of the target: a lab's name, or the path of a ceph.conf")
@@ -35,12 +36,11 @@ class Step(Record):
 
     TABLE: ClassVar[str] = "step"
 
-    run_id: str = column("run that the step belongs to")
     step_index: int = column("place of the step in the run's order, from 0")
     step_key: str = column("the step's configuration as a stable name, without the repeat: rbd/ssd/randread-4K-qd16")
     repeat_index: int = column("repeat of the same configuration, from 0")
     layer: str = column("layer under test: disk, rados, rbd, …")
-    witness: str = column("program that made the load: fio, or rados_bench as the second witness")
+    load_generator: str = column("program that made the load: fio, or rados_bench as the cross-check")
     device_class: str = column("CRUSH device class of the OSDs under test; empty when the pool spans all")
     op: str = column("randread, randwrite, read, write or randrw, as fio names them")
     block_size_bytes: int = column("size of one I/O", unit="bytes")
@@ -54,6 +54,8 @@ class Step(Record):
     started_ns: int = column("start of the load, ramp included, since the Unix epoch", unit="ns")
     ended_ns: int = column("end of the load, since the Unix epoch", unit="ns")
     measured_start_ns: int = column("start of the measured window, since the Unix epoch", unit="ns")
+    measured_end_ns: int = column("end of the measured window, since the Unix epoch", unit="ns")
+    osds: str | None = column("OSDs under test by number: 0 1 2; empty when no OSD is")
     prolonged_count: int = column("times that the step was prolonged because it was not steady")
     status: str = column("done, refused (a number exists but cannot be trusted) or failed (there is no number)")
     reason: str | None = column("why the step was refused or failed")
@@ -65,7 +67,6 @@ class Result(Record):
 
     TABLE: ClassVar[str] = "result"
 
-    run_id: str = column("run that the row belongs to")
     step_index: int = column("step that the row belongs to")
     client: str = column("load process: fio#0, fio#1, …, or host:port of a remote fio server")
     direction: str = column("read or write")
@@ -94,7 +95,6 @@ class Interval(Record):
 
     TABLE: ClassVar[str] = "interval"
 
-    run_id: str = column("run that the row belongs to")
     step_index: int = column("step that the row belongs to")
     client: str = column("load process, as in the table result")
     direction: str = column("read or write")
@@ -114,7 +114,6 @@ class Histogram(Record):
 
     TABLE: ClassVar[str] = "histogram"
 
-    run_id: str = column("run that the row belongs to")
     step_index: int = column("step that the row belongs to")
     client: str = column("load process, as in the table result")
     direction: str = column("read or write")

@@ -3,39 +3,75 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
-from bathyscope.records.finding import CaveatView, Figure
+from bathyscope.records.figure import Figure
+from bathyscope.records.finding import CaveatView
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Purchase:
+    """The drives of one kind that hold a cache, bear its writes and meet its peak demand for the least money.
+
+    The shares are of all of these drives together; None where it is not known. `life_years` is inf when nothing is
+    written and None when the writes of a warm cache, or the endurance of the drive, are not known.
+    """
+
+    drive: str
+    count: int
+    price: float
+    capacity_share: float
+    endurance_share: float | None
+    demand_share: float | None
+    life_years: float | None
+
+    @property
+    def share(self) -> float:
+        """What the cache uses of the drives: the largest of the shares."""
+        return max(self.capacity_share, self.endurance_share or 0.0, self.demand_share or 0.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizePoint:
     """One cache size of one curve, with everything that follows from its hit ratio.
 
-    `size_bytes` is `flash_bytes` and `memory_bytes` together; life and cost are of the flash alone. Latencies are of
-    reads; `backing_reads_left` is the share of read requests that still reach the backing device. `life_years` is
-    None when the trace has no time or the flash no stated endurance. Ratios of reads are None without reads, that of
-    writes without writes.
+    `size_bytes` is `flash_bytes` and `dram_bytes` together. Latencies are of reads; `backing_reads_left` is the share
+    of read requests that still reach the backing device, and `disk_time_left` the share of the time that reads keep
+    the backing disks busy without the cache. `flash_write_bytes_per_day` is what a warm cache writes, None when no
+    window of the trace is warm; `fill_bytes` is what was written before. `purchase` is None when no drives of the
+    price file will do. Ratios of reads are None without reads, those of writes without writes.
     """
 
     size_bytes: int
     flash_bytes: int
-    memory_bytes: int
+    dram_bytes: int
     read_hit: Figure
     read_byte_hit: float | None
     write_hit: float | None
     write_byte_hit: float | None
     backing_reads_left: float | None
     fetch_amplification: float | None
+    disk_time_left: float | None
+    fill_bytes: float | None
     flash_write_bytes_per_day: float | None
-    life_years: float | None
     latency_ns_mean: float | None
     latency_ns_p99: float | None
-    cost: float | None
+    purchase: Purchase | None
+
+    @property
+    def life_years(self) -> float | None:
+        """The life of the drives to buy."""
+        return None if self.purchase is None else self.purchase.life_years
+
+    @property
+    def cost(self) -> float | None:
+        """The price of the drives to buy."""
+        return None if self.purchase is None else self.purchase.price
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SizeCurve:
-    """One curve: a group, a line size, a policy.
+    """One curve: a group, and a configuration of line size, fetch size, policy and admission.
 
     `write_gap_ratio` is the part of the fetch units touched by writes that the writes left unwritten; at least that
     share of those units was written in part. None when nothing is written or writes never enter the cache.
@@ -65,14 +101,17 @@ class SizeCurve:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SplitShare:
-    """What one group gets of a shared SSD, the memory that goes with it, and what one GiB of flash more would bring."""
+    """What one group gets of a shared SSD, and the DRAM that goes with it.
+
+    `marginal_hit_ratio_per_gib` is the share of all groups' reads that one GiB of flash more would turn into hits.
+    """
 
     group_name: str
     flash_bytes: int
-    memory_bytes: int
+    dram_bytes: int
     read_hit_ratio: float
     hits_per_day: float | None
-    marginal_hits_per_gib: float
+    marginal_hit_ratio_per_gib: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,17 +148,20 @@ class StabilityWindow:
 class Advice:
     """The answer in one sentence, and its reasons, of which the sentence may hold the first.
 
-    `call` is worth it, wears out, not worth it or cannot tell. Only the first has a size; line size and policy are
-    those of the curve that the answer is about, whatever it is.
+    `verdict` is worth it, wears out, not worth it or inconclusive. Only the first has a size and drives to buy; line
+    size, fetch size, policy and admission are those of the curve that the answer is about, whatever it is.
     """
 
-    call: str
+    verdict: str
     sentence: str
     reasons: tuple[str, ...]
     size_bytes: int | None = None
     flash_bytes: int | None = None
     line_bytes: int | None = None
+    fetch_bytes: int | None = None
     policy: str | None = None
+    admission: str | None = None
+    purchase: Purchase | None = None
 
     @property
     def further_reasons(self) -> tuple[str, ...]:
@@ -131,8 +173,11 @@ class Advice:
 class SizeFinding:
     """Everything that a size view shows.
 
-    `trials` are curves of single points: sizes that wear out, simulated with admissions that write less.
+    `curves` are those that were asked for; `trials` are of the configurations that were tried beside them, which the
+    advice may be about.
     """
+
+    NAME: ClassVar[str] = "size"
 
     sources: tuple[str, ...]
     events: int
@@ -147,5 +192,6 @@ class SizeFinding:
     stability: tuple[StabilityWindow, ...]
     stability_sentence: str
     latency_sentence: str
+    demand_sentences: tuple[str, ...]
     cost_sentence: str
     caveats: tuple[CaveatView, ...]

@@ -1,1 +1,11 @@
-"""Sources: one file per tool or interface that is read. Each plans, collects and parses."""
+"""Sources: one file for each tool or interface that is watched. They plan requests and read answers, nothing else."""
+
+from __future__ import annotations
+
+import sys
+
+from bathyscope.discovery import members
+from bathyscope.sources.shape import Source
+
+SOURCES: dict[str, Source] = members(sys.modules[__name__], "SOURCE")
+"""Every source by its name."""

@@ -1,8 +1,8 @@
 """The OSDs' op history → where the time of each client operation went.
 
 The history keeps the `osd_op_history_size` *slowest* ops of the last `osd_op_history_duration` seconds, so it is a
-sample without bias only while it is not full. Both options are raised for a step and restored after; that is a
-change of the cluster, which the caller journals.
+sample without bias only while it is not full. A benchmark raises both options for a step and restores them after; that
+is a change of the cluster, which the caller journals.
 
 Only the `time` of an event is used. Its `duration` means time-to-next on 16.2, time-since-previous later, and both
 underflow (4294967295.99) because the messenger's stamps are not in order. Events and their order:
@@ -11,8 +11,12 @@ underflow (4294967295.99) because the messenger's stamps are not in order. Event
            "waiting for subops from 1,2" op_commit sub_op_commit_rec … commit_sent done
     20.2   the same names; op_commit and sub_op_commit_rec come in either order on all
 
-A read has no commit. `osd_repop` entries are the replicas' side of somebody's write: they make no rows, but tell
+A read has no commit. `osd_repop` entries are the replicas' side of a write: they make no rows, but show
 which replica was slow, which the primary's own events do not name when there are several.
+
+Histories that are asked for again and again overlap. An op is one row, however many of them hold it, in the order in
+which they were given: so a segment of a recording, whose first answers are the last of the one before, leaves out what
+these hold (`differences`).
 """
 
 from __future__ import annotations
@@ -20,204 +24,202 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bathyscope.errors import ParseError
-from bathyscope.host import CephRequest
-from bathyscope.records import Op
-from bathyscope.sources.base import RawAnswer
-from bathyscope.sources.fields import as_dict, as_float, as_int, as_list, parsing
+import pyarrow as pa
+
+from bathyscope.fields import as_dict, as_float, as_int, as_list, parsing
+from bathyscope.host import CephRequest, Request
+from bathyscope.records import Op, RawAnswer, Record, Tables
+from bathyscope.sources.shape import Columns, Source, spread, tell
+from bathyscope.spec.scope import Scope
 
 OPTIONS = ("osd_op_history_size", "osd_op_history_duration")
-_DUMP = "op_history-"
-_GET = "op_history_option-"
+# A thousand operations of one OSD are some 1.2 MB of JSON; those of a thousand OSDs would be another load.
+ASKED_MAX = 32
+# As many OSDs keep what a plan says; of more, each keeps less: a step of a large cluster takes no more room.
+FULL_OSDS_MAX = 3
+_DUMP = "op_history"
+_TIMEOUT_S = 30.0
+# Ceph's own default.
+_OPS_MIN = 20
 
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:?\d\d)?")
-_OP = re.compile(r"osd_op\((client\.\d+)\S*:(\d+) (\d+)\.([0-9a-f]+)(?:s\d+)? (.*)\)$", re.DOTALL)
+_EPOCH, _MICROSECOND = datetime.datetime.fromtimestamp(0, tz=datetime.UTC), datetime.timedelta(microseconds=1)
+_OP = re.compile(r"osd_op\(((client\.\d+)\S*:\d+) (\d+)\.([0-9a-f]+)(?:s\d+)? (.*)\)$", re.DOTALL)
 _REPOP = re.compile(r"osd_repop\((\S+) ")
 _OBJECT = re.compile(r"(-?\d+):[0-9a-f]+:([^:]*):([^:]*):(.*):(head|snapdir|[0-9a-f]+)$", re.DOTALL)
+# Where a string stands, its quotes are escaped: this matches names of values only.
+_DURATION = re.compile(rb',\s*"duration":\s*[-+0-9.eE]+')
 _EXTENT = re.compile(r"(\d+)~(\d+)")
 _READS = ("read", "sparse-read", "sync_read")
 _WRITES = ("write", "writefull", "writesame", "append", "zero", "truncate", "create", "delete")
 
-
-def plan_get(osds: Iterable[int]) -> list[CephRequest]:
-    """Return the requests for the present values of both options on each OSD."""
-    return [
-        _tell(f"{_GET}{option}-osd.{osd}", osd, ("prefix", "config get"), ("var", option))
-        for osd in osds
-        for option in OPTIONS
-    ]
+# The events of an op in order of time: (ns since the epoch, name)
+Events = list[tuple[int, str]]
 
 
-def parse_get(answers: Sequence[RawAnswer]) -> dict[int, dict[str, str]]:
-    """Return osd → option → value as it was; OSDs that did not answer are left out. Raises ParseError."""
-    values: dict[int, dict[str, str]] = {}
-    for answer in answers:
-        if answer.exit_code != 0 or not answer.label.startswith(_GET):
-            continue
-        option, _, osd = answer.label.removeprefix(_GET).rpartition("-osd.")
-        value = answer.json()
-        with parsing(answer.label):
-            values.setdefault(as_int(osd), {})[option] = str(as_dict(value)[option])
-    return values
+class OpHistory:
+    """`dump_historic_ops` of the OSDs that are asked, at most ASKED_MAX of them."""
+
+    name = "op_history"
+    records: tuple[type[Record], ...] = (Op,)
+    period_s = 10.0
+    timeout_s = _TIMEOUT_S
+    differences = True
+
+    def plan(self, scope: Scope) -> Sequence[Request]:
+        """Return one request for each OSD."""
+        return [tell(_DUMP, osd, "dump_historic_ops", self.timeout_s) for osd in asked(scope.asked_osds)]
+
+    def parse(self, answers: Sequence[RawAnswer], scope: Scope) -> Tables:
+        """Return the client ops of the histories, those of the scope's own pools when it names some."""
+        pools = None if scope.own_pools is None else {scope.pools.get(name) for name in scope.own_pools}
+        ops = _Ops(pools)
+        for answer in answers:
+            if answer.exit_code == 0 and answer.label.startswith(f"{_DUMP}-osd."):
+                with parsing(answer.label):
+                    osd = as_int(answer.label.removeprefix(f"{_DUMP}-osd."))
+                    ops.add_history(osd, as_dict(answer.json()), answer.started_ns, scope.op_history_ops)
+        return {Op: ops.table()}
 
 
-def plan_set(osds: Iterable[int], size: int, duration_s: int) -> list[CephRequest]:
-    """Return the requests that raise the history on each OSD. A change of the cluster: journal it first."""
-    values = dict(zip(OPTIONS, (str(size), str(duration_s)), strict=True))
-    return plan_restore(dict.fromkeys(osds, values))
+SOURCE: Source = OpHistory()
 
 
-def plan_restore(values: Mapping[int, Mapping[str, str]]) -> list[CephRequest]:
-    """Return the requests that set the options of each OSD to the values that `parse_get` returned."""
-    return [
-        _tell(f"op_history_set-{option}-osd.{osd}", osd, ("prefix", "config set"), ("var", option), ("val", [value]))
-        for osd, options in values.items()
-        for option, value in options.items()
-    ]
+def asked(osds: Sequence[int]) -> list[int]:
+    """Return the OSDs whose history is asked for: all of `osds`, or ASKED_MAX evenly from many."""
+    return spread(osds, ASKED_MAX)
 
 
-def plan_dump(osds: Iterable[int]) -> list[CephRequest]:
-    """Return the requests for the histories of `osds`."""
-    return [_tell(f"{_DUMP}osd.{osd}", osd, ("prefix", "dump_historic_ops")) for osd in osds]
+def ops_each(ops: int, osds: int) -> int:
+    """Return how many ops each of `osds` OSDs keeps, where a plan asks for `ops` of each."""
+    return max(_OPS_MIN, min(ops, ops * FULL_OSDS_MAX // max(1, osds)))
 
 
-def _tell(label: str, osd: int, *words: tuple[str, Any]) -> CephRequest:
-    return CephRequest(label, f"osd.{osd}", (*words, ("format", "json")), timeout_s=30.0)
+def compact(answer: RawAnswer) -> RawAnswer:
+    """Return a history without the durations of its ops and events, which are more than half of it; others as they are.
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Entry:
-    """One client op of one history: the description's parts, and its events in order of time."""
-
-    osd: int
-    match: re.Match[str]
-    address: str | None
-    events: list[tuple[int, str]]
-
-
-def parse(
-    run_id: str,
-    step_index: int,
-    answers: Sequence[RawAnswer],
-    since_ns: int,
-    until_ns: int,
-    *,
-    size_limit: int,
-    pool_ids: frozenset[int] | None = None,
-) -> list[Op]:
-    """Return the client ops that began between `since_ns` and `until_ns` by the OSDs' clocks.
-
-    `size_limit` is the history size that was set; a history with as many entries, or one that does not reach back
-    to `since_ns`, is not a complete sample. `pool_ids` restricts to those pools: on a cluster with other users
-    their objects are none of our business. Raises ParseError.
+    They are differences of the times, whose meaning changed between releases, and are not read (see above).
     """
-    entries: list[tuple[_Entry, bool]] = []
-    repops: dict[str, dict[int, int]] = {}
-    for answer in answers:
-        if answer.exit_code != 0 or not answer.label.startswith(_DUMP):
-            continue
-        value = answer.json()
-        with parsing(answer.label):
-            osd = as_int(answer.label.removeprefix(f"{_DUMP}osd."))
-            ops = as_list(as_dict(value)["ops"])
-            is_complete = len(ops) < size_limit and _reaches_back(as_dict(value), ops, answer) <= since_ns
-            for entry in _entries(osd, ops, repops):
-                pool = int(entry.match[3])
-                if since_ns <= entry.events[0][0] <= until_ns and (pool_ids is None or pool in pool_ids):
-                    entries.append((entry, is_complete))
-    with parsing("op history"):
-        return [_op(run_id, step_index, entry, repops, is_complete=complete) for entry, complete in entries]
+    head, ops, rest = answer.stdout.partition(b'"ops"')
+    if not answer.label.startswith(f"{_DUMP}-osd.") or not ops:
+        return answer
+    return dataclasses.replace(answer, stdout=head + ops + _DURATION.sub(b"", rest))
 
 
-def _reaches_back(value: dict[str, Any], ops: list[Any], answer: RawAnswer) -> int:
+def resize(osds: Iterable[int], size: int, duration_s: int) -> list[CephRequest]:
+    """Return the requests that set how much history each OSD keeps. A change of the cluster: journal it first."""
+    values = dict(zip(OPTIONS, (str(size), str(duration_s)), strict=True))
+    return [
+        tell(f"set_{option}", osd, "config set", _TIMEOUT_S, var=option, val=[value])
+        for osd in osds
+        for option, value in values.items()
+    ]
+
+
+class _Ops:
+    """The ops of any number of histories, as columns."""
+
+    def __init__(self, pools: set[int | None] | None) -> None:
+        self._pools = pools
+        self._columns = Columns(Op)
+        # (osd, request of the client, start) → row. A request that was sent again is another op.
+        self._rows: dict[tuple[int, str, int], int] = {}
+        # Request of a client → replica → how long its part took.
+        self._parts: dict[str, dict[int, int]] = {}
+        # (row, request of the client, its replicas): the slowest replica is known once all histories are read.
+        self._waits: list[tuple[int, str, tuple[int, ...]]] = []
+
+    def add_history(self, osd: int, history: dict[str, Any], asked_ns: int, size: int | None) -> None:
+        """Add one answer. `size` is the one that was set; an OSD that refused it or was restarted says less."""
+        ops = as_list(history["ops"])
+        own_size = as_int(history.get("size", 0))
+        is_complete = len(ops) < (own_size if size is None else min(own_size, size))
+        since_ns = _complete_since_ns(history, ops, asked_ns)
+        for op in ops:
+            description, data = str(op["description"]), op["type_data"]
+            if description.startswith("osd_op("):
+                match = _OP.match(description)
+                if match is not None and (self._pools is None or int(match[3]) in self._pools):
+                    self._add(osd, match, data, is_complete=is_complete, since_ns=since_ns)
+            elif (match := _REPOP.match(description)) is not None:
+                events = _events(data)
+                if events:
+                    sent = [at for at, name in events if name == "commit_sent"] or [events[-1][0]]
+                    self._parts.setdefault(match[1], {})[osd] = sent[-1] - events[0][0]
+
+    def _add(self, osd: int, match: re.Match[str], data: Any, *, is_complete: bool, since_ns: int) -> None:
+        """Add a client op, unless another history of the OSD held it."""
+        events = _events(data)
+        if not events:
+            return
+        columns, row = self._columns, len(self._rows)
+        known = self._rows.setdefault((osd, match[1], events[0][0]), row)
+        if known != row:
+            if is_complete and not columns["complete_sample"][known]:
+                columns["complete_sample"][known], columns["complete_since_ns"][known] = True, since_ns
+            return
+        object_name, kind, offset, length = _target(match[5])
+        queue, prepare, store, replica_wait, reply, peers = _stages(events, kind)
+        if replica_wait and len(peers) > 1:
+            self._waits.append((row, match[1], peers))
+        address = data.get("client_info", {}).get("client_addr")
+        columns.add(
+            osd=osd,
+            client=match[2],
+            client_address=None if address is None else str(address).partition("/")[0],
+            pool_id=as_int(match[3]),
+            pg=f"{match[3]}.{match[4]}",
+            object_name=object_name,
+            op=kind,
+            offset_bytes=offset,
+            length_bytes=length,
+            started_ns=events[0][0],
+            duration_ns=events[-1][0] - events[0][0],
+            queue_ns=queue,
+            prepare_ns=prepare,
+            store_ns=store,
+            replica_wait_ns=replica_wait,
+            reply_ns=reply,
+            slowest_peer=peers[0] if replica_wait and len(peers) == 1 else None,
+            complete_sample=is_complete,
+            complete_since_ns=since_ns,
+        )
+
+    def table(self) -> pa.Table:
+        """Return the ops, with the replica that each was waited for beyond the own commit, where it is known.
+
+        With one replica it is that one. With several, the histories of all of them must hold their part of this
+        write; their durations are compared, not their times, because clocks of hosts differ.
+        """
+        for row, request, peers in self._waits:
+            parts = self._parts.get(request, {})
+            if all(peer in parts for peer in peers):
+                self._columns["slowest_peer"][row] = max(peers, key=parts.__getitem__)
+        return self._columns.table()
+
+
+def _complete_since_ns(history: dict[str, Any], ops: list[Any], asked_ns: int) -> int:
     """Return since when the history is whole, by the OSD's clock: its now less the configured duration."""
-    duration_ns = as_int(value.get("duration", 0)) * 1_000_000_000
-    if not ops:
-        return answer.started_ns - duration_ns
-    last = as_dict(ops[-1])
-    now_ns = _time_ns(str(last["initiated_at"])) + as_int(as_float(last["age"]) * 1e9)
-    return now_ns - duration_ns
+    now_ns = asked_ns
+    if ops:
+        last = as_dict(ops[-1])
+        now_ns = _time_ns(str(last["initiated_at"])) + as_int(as_float(last["age"]) * 1e9)
+    return now_ns - as_int(history.get("duration", 0)) * 1_000_000_000
 
 
-def _entries(osd: int, ops: list[Any], repops: dict[str, dict[int, int]]) -> Iterator[_Entry]:
-    """Yield the client ops; note how long each replica's part of a write took in `repops`."""
-    for op in ops:
-        description, data = str(op["description"]), op["type_data"]
-        if description.startswith("osd_op("):
-            match = _OP.match(description)
-            events = _events(data)
-            if match is not None and events:
-                address = data.get("client_info", {}).get("client_addr")
-                yield _Entry(osd, match, None if address is None else str(address).partition("/")[0], events)
-        elif (repop := _REPOP.match(description)) is not None:
-            events = _events(data)
-            if events:
-                sent = [at for at, name in events if name == "commit_sent"] or [events[-1][0]]
-                repops.setdefault(repop[1], {})[osd] = sent[-1] - events[0][0]
-
-
-def _events(data: Any) -> list[tuple[int, str]]:
+def _events(data: Any) -> Events:
     """Return the events in order of time; the messenger's stamps are not."""
     return sorted((_time_ns(str(event["time"])), str(event["event"])) for event in as_list(data["events"]))
 
 
-# A second repeats thousands of times in a dump and is converted once: (text up to the point, offset) → epoch.
-_SECONDS: dict[tuple[str, str], int] = {}
-_SECONDS_MAX = 100_000
-
-
 def _time_ns(text: str) -> int:
     """Return "2026-11-21T02:01:15.294531+0000" as ns since the epoch. Raises ValueError."""
-    # The form of every release since 14, cut at fixed places: a dump holds a hundred thousand of them.
-    seconds = _SECONDS.get((text[:20], text[26:]))
-    if seconds is not None and text[20:26].isdigit():
-        return seconds * 1_000_000_000 + int(text[20:26]) * 1000
-    match = _TIME.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r:.40} is not a time")
-    moment = datetime.datetime.fromisoformat(match[1] + (match[3] or ""))
+    moment = datetime.datetime.fromisoformat(text)
     # Without an offset the OSD's time zone is not known; Ceph's own default is UTC.
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
-    seconds = int(moment.timestamp())
-    if len(match[2] or "") == 6:
-        if len(_SECONDS) >= _SECONDS_MAX:
-            _SECONDS.clear()
-        _SECONDS[text[:20], text[26:]] = seconds
-    return seconds * 1_000_000_000 + int((match[2] or "0").ljust(9, "0"))
-
-
-def _op(
-    run_id: str, step_index: int, entry: _Entry, repops: Mapping[str, Mapping[int, int]], *, is_complete: bool
-) -> Op:
-    """Return the row of one client op."""
-    match = entry.match
-    object_name, kind, offset, length = _target(match[5])
-    stages = _stages(entry.events, kind)
-    return Op(
-        run_id=run_id,
-        step_index=step_index,
-        osd=entry.osd,
-        client=match[1],
-        client_address=entry.address,
-        pool_id=as_int(match[3]),
-        pg=f"{match[3]}.{match[4]}",
-        object_name=object_name,
-        op=kind,
-        offset_bytes=offset,
-        length_bytes=length,
-        started_ns=entry.events[0][0],
-        duration_ns=entry.events[-1][0] - entry.events[0][0],
-        queue_ns=stages.queue,
-        prepare_ns=stages.prepare,
-        store_ns=stages.store,
-        replica_wait_ns=stages.replica_wait,
-        reply_ns=stages.reply,
-        slowest_peer=_slowest_peer(entry, stages, repops),
-        complete_sample=is_complete,
-    )
+    return (moment - _EPOCH) // _MICROSECOND * 1000
 
 
 def _target(rest: str) -> tuple[str | None, str, int | None, int | None]:
@@ -250,20 +252,13 @@ def _target(rest: str) -> tuple[str | None, str, int | None, int | None]:
     return named[4] if named else None, kind, offset, sum(size for _, size in extents) if extents else None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Stages:
-    """Durations in ns; None where the events do not tell. `peers`: the replicas that were waited for."""
+def _stages(
+    events: Events, kind: str
+) -> tuple[int | None, int | None, int | None, int | None, int | None, tuple[int, ...]]:
+    """Cut the time of an op into stages that add up to its duration; None where the events are missing.
 
-    queue: int | None
-    prepare: int | None
-    store: int | None
-    replica_wait: int | None
-    reply: int | None
-    peers: tuple[int, ...] = ()
-
-
-def _stages(events: Sequence[tuple[int, str]], kind: str) -> _Stages:
-    """Cut the time of an op into stages that add up to its duration."""
+    Returns (queue, prepare, store, replica wait, reply) in ns, and the replicas that were waited for.
+    """
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     peers: tuple[int, ...] = ()
@@ -272,52 +267,20 @@ def _stages(events: Sequence[tuple[int, str]], kind: str) -> _Stages:
         first.setdefault(word, at)
         last[word] = at
         if name.startswith("waiting for subops from "):
-            peers = tuple(
-                as_int(p) for p in name.removeprefix("waiting for subops from ").split(",") if p.strip().isdigit()
-            )
+            numbers = name.removeprefix("waiting for subops from ").split(",")
+            peers = tuple(as_int(number) for number in numbers if number.strip().isdigit())
     begin, end = events[0][0], events[-1][0]
     reached = first.get("reached_pg")
     if reached is None:
-        return _Stages(None, None, None, None, None)
+        return None, None, None, None, None, ()
     # An op that had to wait for its object is queued and started again; all of that is preparation.
     sent = last.get("waiting for subops", last.get("started"))
     commit = last.get("op_commit")
     if sent is None or sent < reached:
-        return _Stages(reached - begin, None, None, None, None)
+        return reached - begin, None, None, None, None, ()
     queue, prepare = reached - begin, sent - reached
     if commit is None:
         # A read is done when its reply is on its way; nothing marks the moment between the two.
-        store = end - sent if kind != "write" else None
-        return _Stages(queue, prepare, store, None, None)
-    replicas = last.get("sub_op_commit_rec", commit)
-    both = max(commit, replicas)
-    return _Stages(queue, prepare, commit - sent, both - commit, end - both, peers)
-
-
-def _slowest_peer(entry: _Entry, stages: _Stages, repops: Mapping[str, Mapping[int, int]]) -> int | None:
-    """Return the replica that was waited for beyond the own commit, when it can be told.
-
-    With one replica it is that one. With several, the histories of all of them must hold their part of this
-    write; their durations are compared, not their times, because clocks of hosts differ.
-    """
-    if not stages.replica_wait or not stages.peers:
-        return None
-    if len(stages.peers) == 1:
-        return stages.peers[0]
-    match = entry.match
-    reqid = entry.match[0].removeprefix("osd_op(").split(" ", 1)[0]
-    parts = repops.get(reqid, repops.get(f"{match[1]}.0:{match[2]}", {}))
-    if any(peer not in parts for peer in stages.peers):
-        return None
-    return max(stages.peers, key=lambda peer: parts[peer])
-
-
-def raise_if_refused(answers: Sequence[RawAnswer]) -> None:
-    """Raise ParseError when no OSD gave its history: the op tracker is off, or the caps do not allow it."""
-    dumps = [answer for answer in answers if answer.label.startswith(_DUMP)]
-    if dumps and all(answer.exit_code != 0 for answer in dumps):
-        text = dumps[0].stderr.decode("utf-8", "replace").strip()
-        raise ParseError(
-            f"no OSD gave its op history: {text or dumps[0].exit_code}",
-            hint="the OSDs need osd_enable_op_tracker=true, the client osd 'allow *'",
-        )
+        return queue, prepare, end - sent if kind != "write" else None, None, None, ()
+    both = max(commit, last.get("sub_op_commit_rec", commit))
+    return queue, prepare, commit - sent, both - commit, end - both, peers

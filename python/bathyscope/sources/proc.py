@@ -1,113 +1,87 @@
-"""/proc on this machine: what the devices and processes did while a step ran.
+"""/proc of a machine: what its devices, processes and network did between one reading and the next.
 
-A sampler reads a few small files several times a second and keeps them verbatim. Counters between two readings are
-interpolated, so that rows lie exactly on the step's measured window and on the same grid as the load's intervals.
+Rows are exact: what the kernel counted between two readings, in its own units, so that intervals add up. A reading of
+ten processes takes well under a millisecond.
 
 `busy_ratio` of an emulated device says little: the kernel's throttle holds requests back before the device counts
-them as in flight. For those, `limit_ratio` tells how near the device was to its limit.
+them as in flight. For those, `read_limit_ratio` and `write_limit_ratio` say how near the device was to its limits.
 """
 
 from __future__ import annotations
 
-import bisect
-import contextlib
 import dataclasses
-import operator
-import os
 import re
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Self
 
-from bathyscope.errors import ParseError
-from bathyscope.host import Host
-from bathyscope.records import DeviceSample, ProcessSample
-from bathyscope.sources.base import RawAnswer
-from bathyscope.sources.fields import as_int, parsing
-from bathyscope.spec import DeviceLimit, Target
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-LABEL = "proc"
-PERIOD_S = 0.2
+from bathyscope.fields import as_int, parsing
+from bathyscope.host import ReadRequest, Request
+from bathyscope.records import (
+    HERE,
+    DeviceSample,
+    NetworkSample,
+    ProcessSample,
+    RawAnswer,
+    Record,
+    Tables,
+    build_table,
+    schema_of,
+)
+from bathyscope.sources import network
+from bathyscope.sources.shape import Columns, Source
+from bathyscope.spec import DaemonTarget, DeviceLimit, DiskTarget
+from bathyscope.spec.scope import Scope, ScopeLink
+
+_STAT, _DISKSTATS = "/proc/stat", "/proc/diskstats"
 _SECTOR_BYTES = 512
 _PARTITION = re.compile(r"(?:[shv]d[a-z]+\d+|(?:nvme\d+n\d+|mmcblk\d+)p\d+)$")
 _IGNORED = re.compile(r"(?:loop|ram|zram|sr|fd)\d+$")
 
 
+class Proc:
+    """/proc/stat, diskstats, net/dev, and /proc/PID/stat of the target's daemons and the processes that are watched."""
+
+    name = "proc"
+    records: tuple[type[Record], ...] = (DeviceSample, ProcessSample, NetworkSample)
+    period_s = 0.2
+    timeout_s = 5.0
+    differences = True
+
+    def plan(self, scope: Scope) -> Sequence[Request]:
+        """Return the one request: all files are read at one moment."""
+        pids = {daemon.pid for daemon in scope.target.daemons_here} | {pid for _, pid in scope.processes}
+        return [ReadRequest(self.name, paths(pids))]
+
+    def parse(self, answers: Sequence[RawAnswer], scope: Scope) -> Tables:
+        """Return a row for each device, process and interface, and pair of consecutive readings that have it."""
+        with parsing("/proc"):
+            readings = [Reading.of(a, a.ended_ns) for a in answers if a.exit_code == 0 and a.label == self.name]
+            target = scope.target
+            here = Sampled(
+                HERE, target.daemons_here, scope.clock_ticks_per_s, scope.page_bytes, scope.links,
+                target.disks, scope.processes,
+            )  # fmt: skip
+            return samples(readings, here)
+
+
+SOURCE: Source = Proc()
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class Window:
-    """The measured window in ns since the epoch, and the length of a row's interval."""
+class Sampled:
+    """A machine and what of it is looked at: daemons, links, disks of a class, (role, pid) of others."""
 
-    start_ns: int
-    end_ns: int
-    interval_ns: int = 1_000_000_000
-
-
-class Sampler:
-    """Reads /proc in a thread of its own, from `start` to `stop`. Use as a context manager.
-
-    One reading takes well under a millisecond for ten processes; `busy_s` tells what all of them took.
-    """
-
-    def __init__(self, host: Host, target: Target, period_s: float = PERIOD_S) -> None:
-        self._host = host
-        self._period_s = period_s
-        self._lock = threading.Lock()
-        self._pids = {daemon.pid for daemon in target.daemons} | {os.getpid()}
-        self._words = ["/proc", f"bathy={os.getpid()}"]
-        self._pieces: list[bytes] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="bathy-sampler", daemon=True)
-        self._started_ns = 0
-        self.busy_s = 0.0
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def start(self) -> None:
-        """Take a first reading and begin."""
-        self._started_ns = self._host.now_ns()
-        self.sample()
-        self._thread.start()
-
-    def watch(self, pid: int) -> None:
-        """Read this process too from now on: a load process that has just been started."""
-        with self._lock:
-            self._pids.add(pid)
-            self._words.append(f"client={pid}")
-        self.sample()
-
-    def stop(self) -> RawAnswer:
-        """Take a last reading, end, and return everything that was read. May be called again."""
-        if not self._stop.is_set():
-            self._stop.set()
-            if self._thread.is_alive():
-                self._thread.join()
-            self.sample()
-        with self._lock:
-            text = b"".join(self._pieces)
-        return RawAnswer(LABEL, tuple(self._words), (), 0, text, b"", self._started_ns, self._host.now_ns())
-
-    def _loop(self) -> None:
-        while not self._stop.wait(self._period_s):
-            self.sample()
-
-    def sample(self) -> None:
-        """Take one reading now. A process that has ended is left out."""
-        began_ns = self._host.monotonic_ns()
-        with self._lock:
-            pieces = [b"=== %d\n" % self._host.now_ns()]
-            for path in ("/proc/stat", "/proc/diskstats", *(f"/proc/{pid}/stat" for pid in sorted(self._pids))):
-                with contextlib.suppress(OSError):
-                    content = self._host.read(path)
-                    # Of /proc/stat only the totals: the line of interrupts is long and nobody's question.
-                    content = content.partition(b"intr")[0] if path == "/proc/stat" else content
-                    pieces += [b"--- %s\n" % path.encode(), content]
-            self._pieces.append(b"".join(pieces))
-            self.busy_s += (self._host.monotonic_ns() - began_ns) / 1e9
+    name: str
+    daemons: Sequence[DaemonTarget]
+    clock_ticks_per_s: int
+    page_bytes: int
+    links: Sequence[ScopeLink] = ()
+    disks: Mapping[str, DiskTarget] = dataclasses.field(default_factory=dict)
+    processes: Sequence[tuple[str, int]] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,60 +91,30 @@ class Reading:
     at_ns: int
     files: Mapping[str, str]
 
-
-def readings(answer: RawAnswer) -> list[Reading]:
-    """Return the readings of a sampler in order of time. Raises ParseError."""
-    result: list[Reading] = []
-    with parsing(answer.label):
-        for block in re.split(r"^=== ", answer.stdout.decode("utf-8", "replace"), flags=re.MULTILINE)[1:]:
-            stamp, _, rest = block.partition("\n")
-            files = {}
-            for part in re.split(r"^--- ", rest, flags=re.MULTILINE)[1:]:
-                path, _, content = part.partition("\n")
-                files[path] = content
-            result.append(Reading(as_int(stamp), files))
-    if len(result) < 2:
-        raise ParseError(f"{answer.label} has {len(result)} readings; two are needed for a difference")
-    return sorted(result, key=lambda reading: reading.at_ns)
+    @classmethod
+    def of(cls, answer: RawAnswer, at_ns: int) -> Self:
+        """Return the reading that an answer holds."""
+        return cls(at_ns, {path: content.decode("utf-8", "replace") for path, content in answer.files})
 
 
-# A counter's course: (time in ns, values) for each reading that has it
-_Course = list[tuple[int, tuple[int, ...]]]
+def paths(pids: Iterable[int]) -> tuple[str, ...]:
+    """Return the files of one reading."""
+    return (_STAT, _DISKSTATS, network.COUNTERS_PATH, *map(stat_path, sorted(set(pids))))
 
 
-def _at(course: _Course, at_ns: int) -> tuple[float, ...]:
-    """Return the values at a moment: linear between two readings, constant before the first and after the last."""
-    if at_ns <= course[0][0]:
-        return tuple(float(v) for v in course[0][1])
-    place = bisect.bisect_left(course, at_ns, key=operator.itemgetter(0))
-    if place == len(course):
-        return tuple(float(v) for v in course[-1][1])
-    (t0, v0), (t1, v1) = course[place - 1], course[place]
-    share = (at_ns - t0) / (t1 - t0) if t1 > t0 else 1.0
-    return tuple(a + (b - a) * share for a, b in zip(v0, v1, strict=True))
+def samples(readings: Sequence[Reading], machine: Sampled) -> Tables:
+    """Return a row for each device, process and interface of a machine, and pair of readings that have it."""
+    counted = [(r.at_ns, r.files[network.COUNTERS_PATH]) for r in readings if network.COUNTERS_PATH in r.files]
+    return {
+        DeviceSample: _devices(readings, machine),
+        ProcessSample: _processes(readings, machine),
+        NetworkSample: network.samples(counted, machine.name, machine.links),
+    }
 
 
-def _grid(window: Window) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of the rows' intervals, as offsets; a last one shorter than half joins the one before."""
-    length_ns = window.end_ns - window.start_ns
-    count = max(1, round(length_ns / window.interval_ns))
-    for index in range(count):
-        yield index * window.interval_ns, (index + 1) * window.interval_ns if index < count - 1 else length_ns
-
-
-def parse(
-    run_id: str, step_index: int, answer: RawAnswer, target: Target, window: Window
-) -> tuple[list[DeviceSample], list[ProcessSample]]:
-    """Return the rows of the measured window. Raises ParseError."""
-    if window.end_ns <= window.start_ns:
-        raise ParseError("the measured window is empty")
-    if (window.end_ns - window.start_ns) / window.interval_ns > 1_000_000:
-        raise ParseError("the measured window has more than a million intervals")
-    taken = readings(answer)
-    with parsing(answer.label):
-        devices = list(_device_rows(run_id, step_index, taken, target, window))
-        processes = list(_process_rows(run_id, step_index, _courses(taken, answer, target), window, _processors(taken)))
-    return devices, processes
+def stat_path(pid: int) -> str:
+    """Return the file that says since when a process runs, and what it has used."""
+    return f"/proc/{pid}/stat"
 
 
 # --- devices
@@ -181,163 +125,176 @@ class _Role:
     """What a device is to us."""
 
     name: str
+    host: str
     device_class: str = ""
     limit: DeviceLimit | None = None
 
 
-def _roles(target: Target) -> dict[str, _Role]:
-    """Return kernel name → role for the devices of the target's daemons and disks."""
-    roles = {}
-    for device_class, disk in target.disks.items():
+def _roles(machine: Sampled) -> dict[str, _Role]:
+    """Return kernel name → role for the devices of a machine's daemons and disks."""
+    roles: dict[str, _Role] = {}
+    for disk_class, disk in machine.disks.items():
         if disk.device:
-            roles[_kernel_name(disk.device)] = _Role("disk", device_class, disk.limit)
-    for daemon in target.daemons:
-        if daemon.device:
-            roles[_kernel_name(daemon.device)] = _Role(daemon.name, daemon.device_class or "", daemon.limit)
+            roles[kernel_name(disk.device)] = _Role("disk", machine.name, disk_class, disk.limit)
+    for daemon in machine.daemons:
+        uses = [(daemon.device, daemon.name, daemon.device_class, daemon.limit)]
+        uses += [(own.device, f"{daemon.name}.{own.use}", own.device_class, own.limit) for own in daemon.bluefs_devices]
+        for device, name, device_class, limit in uses:
+            if device:
+                role = _Role(name, daemon.host, device_class or "", limit)
+                # Several OSDs may share a device: files on one disk, partitions, block.db of all on one SSD.
+                shared = roles.get(kernel_name(device))
+                if shared is not None:
+                    role = dataclasses.replace(shared, name=f"{shared.name} {name}")
+                roles[kernel_name(device)] = role
     return roles
 
 
-def _kernel_name(device: str) -> str:
+def kernel_name(device: str) -> str:
+    """Return the name of a device as the kernel lists it."""
     return device.removeprefix("/dev/").replace("/", "!")
 
 
-def _device_courses(taken: Sequence[Reading]) -> dict[str, _Course]:
-    """Return per device (reads, writes, sectors read, sectors written, ms with I/O in flight)."""
-    courses: dict[str, _Course] = {}
-    for reading in taken:
-        for line in reading.files.get("/proc/diskstats", "").splitlines():
+def _devices(readings: Sequence[Reading], machine: Sampled) -> pa.Table:
+    """Return the rows of every device that has a role, and of other whole disks that were used."""
+    roles = _roles(machine)
+    counted: dict[str, list[tuple[int, ...]]] = {}
+    for reading in readings:
+        for line in reading.files.get(_DISKSTATS, "").splitlines():
             words = line.split()
-            numbers = [as_int(word) for word in words[3:13]]
-            values = (numbers[0], numbers[4], numbers[2], numbers[6], numbers[9])
-            courses.setdefault(words[2], []).append((reading.at_ns, values))
-    return courses
+            device = words[2]
+            if device in roles or not (_PARTITION.match(device) or _IGNORED.match(device)):
+                # Reads, writes, sectors read, sectors written, ms with I/O in flight, merged reads, merged writes.
+                values = (as_int(words[place]) for place in (3, 7, 5, 9, 12, 4, 8))
+                counted.setdefault(device, []).append((reading.at_ns, *values))
+    tables = [
+        _device(device, roles.get(device, _Role("other", machine.name)), np.array(course, dtype=np.int64))
+        for device, course in counted.items()
+        if device in roles or course[-1][1:] != course[0][1:]
+    ]
+    return pa.concat_tables([schema_of(DeviceSample).empty_table(), *tables])
 
 
-def _device_rows(
-    run_id: str, step_index: int, taken: Sequence[Reading], target: Target, window: Window
-) -> Iterator[DeviceSample]:
-    """Yield the rows of every device that has a role, and of other whole disks that were used."""
-    roles = _roles(target)
-    hosts = {daemon.name: daemon.host for daemon in target.daemons}
-    for device, course in _device_courses(taken).items():
-        role = roles.get(device)
-        if role is None:
-            is_used = course[-1][1] != course[0][1]
-            if not is_used or _PARTITION.match(device) or _IGNORED.match(device):
-                continue
-            role = _Role("other")
-        for start_ns, end_ns in _grid(window):
-            low, high = (_at(course, window.start_ns + offset_ns) for offset_ns in (start_ns, end_ns))
-            # Rounding the running totals, not the differences, keeps the sum over the window exact.
-            reads, writes, read_sectors, write_sectors, ticks = (
-                round(b) - round(a) for a, b in zip(low, high, strict=True)
-            )
-            seconds = (end_ns - start_ns) / 1e9
-            read_bytes, write_bytes = read_sectors * _SECTOR_BYTES, write_sectors * _SECTOR_BYTES
-            yield DeviceSample(
-                run_id=run_id,
-                step_index=step_index,
-                host=hosts.get(role.name, "localhost"),
-                device=device,
-                role=role.name,
-                device_class=role.device_class,
-                offset_ns=end_ns,
-                duration_ns=end_ns - start_ns,
-                read_count=reads,
-                write_count=writes,
-                read_bytes=read_bytes,
-                write_bytes=write_bytes,
-                busy_ratio=min(1.0, max(0.0, ticks / 1000 / seconds)),
-                limit_ratio=_limit_ratio(role.limit, (reads, writes, read_bytes, write_bytes), seconds),
-            )
+def _device(device: str, role: _Role, course: npt.NDArray[np.int64]) -> pa.Table:
+    """Return the rows of one device. Counters that went back are another device of the same name: no row."""
+    grown = np.diff(course, axis=0)
+    is_whole = (grown[:, 0] > 0) & (grown[:, 1:] >= 0).all(axis=1)
+    at_ns, grown = course[1:, 0][is_whole], grown[is_whole]
+    duration_ns, reads, writes, read_sectors, write_sectors, busy_ms, merged_reads, merged_writes = grown.T
+    read_bytes, write_bytes = read_sectors * _SECTOR_BYTES, write_sectors * _SECTOR_BYTES
+    seconds = duration_ns / 1e9
+    columns = {
+        "at_ns": at_ns,
+        "duration_ns": duration_ns,
+        "host": role.host,
+        "device": device,
+        "role": role.name,
+        "device_class": role.device_class,
+        "read_count": reads,
+        "write_count": writes,
+        "read_bytes": read_bytes,
+        "write_bytes": write_bytes,
+        # Not cut off at 1: a throttle lets bursts through, and means over many intervals must stay true.
+        "busy_ratio": busy_ms / 1000 / seconds,
+    }
+    if role.limit is not None:
+        limit = role.limit
+        # The throttle counts requests as they are made; sequential ones are merged into fewer after that.
+        asked = reads + merged_reads, writes + merged_writes
+        columns["read_limit_ratio"] = _use((asked[0], limit.read_iops), (read_bytes, limit.read_bytes_per_s), seconds)
+        columns["write_limit_ratio"] = _use(
+            (asked[1], limit.write_iops), (write_bytes, limit.write_bytes_per_s), seconds
+        )
+    return build_table(DeviceSample, columns)
 
 
-def _limit_ratio(limit: DeviceLimit | None, done: tuple[int, int, int, int], seconds: float) -> float | None:
-    """Return the greatest of what was done over what is allowed; None without a limit."""
-    if limit is None:
-        return None
-    allowed = (limit.read_iops, limit.write_iops, limit.read_bytes_per_s, limit.write_bytes_per_s)
-    ratios = [value / seconds / most for value, most in zip(done, allowed, strict=True) if most]
-    return min(1.0, max(0.0, *ratios)) if ratios else None
+def _use(
+    operations: tuple[npt.NDArray[np.int64], float | None],
+    size: tuple[npt.NDArray[np.int64], float | None],
+    seconds: npt.NDArray[np.float64],
+) -> npt.NDArray[np.float64] | None:
+    """Return the greater of what was done over what is allowed a second; None without a limit."""
+    ratios = [done / seconds / most for done, most in (operations, size) if most]
+    return np.max(ratios, axis=0) if ratios else None
 
 
 # --- processes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Process:
-    """What a row is about: one process, several added up, or the machine."""
+class Counted:
+    """What one process, or the machine, has used since its start; `pages` are resident."""
 
-    name: str
-    host: str
-    courses: tuple[_Course, ...]
-
-
-def _courses(taken: Sequence[Reading], answer: RawAnswer, target: Target) -> Iterator[_Process]:
-    """Yield the daemons, all load processes together, ourselves and the whole machine, as far as they were seen."""
-    for daemon in target.daemons:
-        yield _Process(daemon.name, daemon.host, (_process_course(taken, daemon.pid, daemon.start_ticks),))
-    for name in ("client", "bathy"):
-        pids = [as_int(word.partition("=")[2]) for word in answer.argv if word.startswith(f"{name}=")]
-        yield _Process(name, "localhost", tuple(_process_course(taken, pid) for pid in pids))
-    yield _Process("host", "localhost", (_machine_course(taken),))
+    user_ticks: int
+    system_ticks: int
+    pages: int = 0
 
 
-def _process_rows(
-    run_id: str, step_index: int, processes: Iterator[_Process], window: Window, processors: int
-) -> Iterator[ProcessSample]:
-    """Yield the rows of each process that was seen at all."""
-    ticks_per_s = os.sysconf("SC_CLK_TCK")
-    page_bytes = os.sysconf("SC_PAGE_SIZE")
-    for process in processes:
-        name, host = process.name, process.host
-        courses = [course for course in process.courses if course]
-        if not courses:
-            continue
-        for start_ns, end_ns in _grid(window):
-            low = [_at(course, window.start_ns + start_ns) for course in courses]
-            high = [_at(course, window.start_ns + end_ns) for course in courses]
-            user, system = (sum(b[i] - a[i] for a, b in zip(low, high, strict=True)) / ticks_per_s for i in (0, 1))
-            yield ProcessSample(
-                run_id=run_id,
-                step_index=step_index,
-                host=host,
+# What identifies a process, also after its pid was given to another: (name of its row, pid, start time in ticks)
+Identity = tuple[str, int, int]
+
+
+def _processes(readings: Sequence[Reading], machine: Sampled) -> pa.Table:
+    """Return the rows of the daemons, all processes of one role together, and the whole machine, as far as seen.
+
+    A process counts from its first reading on, whenever that is.
+    """
+    columns = Columns(ProcessSample)
+    hosts = {daemon.name: daemon.host for daemon in machine.daemons}
+    last: dict[Identity, Counted] = {}
+    processors, last_ns = 0, None
+    for reading in readings:
+        processors = len(re.findall(r"^cpu\d+ ", reading.files.get(_STAT, ""), flags=re.MULTILINE)) or processors
+        seen = dict(_seen(reading, machine))
+        duration_ns = 0 if last_ns is None else reading.at_ns - last_ns
+        for name in dict.fromkeys(identity[0] for identity in seen) if duration_ns > 0 else ():
+            now = {identity: counted for identity, counted in seen.items() if identity[0] == name}
+            before = [last.get(identity, counted) for identity, counted in now.items()]
+            user = sum(c.user_ticks for c in now.values()) - sum(c.user_ticks for c in before)
+            system = sum(c.system_ticks for c in now.values()) - sum(c.system_ticks for c in before)
+            pages = sum(c.pages for c in now.values())
+            columns.add(
+                at_ns=reading.at_ns,
+                duration_ns=duration_ns,
+                host=hosts.get(name, machine.name),
                 process=name,
-                offset_ns=end_ns,
-                duration_ns=end_ns - start_ns,
-                cpu_user_s=max(0.0, user),
-                cpu_system_s=max(0.0, system),
-                memory_bytes=None if name == "host" else round(sum(values[2] for values in high)) * page_bytes,
+                cpu_user_s=max(0, user) / machine.clock_ticks_per_s,
+                cpu_system_s=max(0, system) / machine.clock_ticks_per_s,
+                memory_bytes=None if name == "host" else pages * machine.page_bytes,
                 processors=processors,
             )
+        last.update(seen)
+        last_ns = reading.at_ns
+    return columns.table()
 
 
-def _process_course(taken: Sequence[Reading], pid: int, start_ticks: int | None = None) -> _Course:
-    """Return (user ticks, system ticks, resident pages) of a process; a later one with the same pid is left out."""
-    course: _Course = []
-    for reading in taken:
-        text = reading.files.get(f"/proc/{pid}/stat")
-        if text is None:
-            continue
-        # The name of the program stands in parentheses and may hold anything, also parentheses.
-        words = text.rpartition(")")[2].split()
-        if start_ticks is not None and as_int(words[19]) != start_ticks:
-            continue
-        course.append((reading.at_ns, (as_int(words[11]), as_int(words[12]), as_int(words[21]))))
-    return course
+def running(reading: Reading, machine: Sampled) -> Iterator[tuple[Identity, Counted]]:
+    """Yield every process of a machine that a reading has."""
+    for daemon in machine.daemons:
+        found = _process(reading, daemon.name, daemon.pid)
+        # Another process may have got the daemon's pid.
+        if found is not None and found[0][2] == daemon.start_ticks:
+            yield found
+    for role, pid in machine.processes:
+        found = _process(reading, role, pid)
+        if found is not None:
+            yield found
 
 
-def _machine_course(taken: Sequence[Reading]) -> _Course:
-    """Return (user and nice, system and interrupts, 0) of the machine."""
-    course: _Course = []
-    for reading in taken:
-        words = reading.files.get("/proc/stat", "").split("\n", 1)[0].split()
-        if words[:1] == ["cpu"]:
-            user, nice, system, _idle, _iowait, irq, softirq = (as_int(word) for word in words[1:8])
-            course.append((reading.at_ns, (user + nice, system + irq + softirq, 0)))
-    return course
+def _seen(reading: Reading, machine: Sampled) -> Iterator[tuple[Identity, Counted]]:
+    """Yield every process that a reading has, the machine among them."""
+    yield from running(reading, machine)
+    words = reading.files.get(_STAT, "").split("\n", 1)[0].split()
+    if words[:1] == ["cpu"]:
+        user, nice, system, _idle, _iowait, irq, softirq = (as_int(word) for word in words[1:8])
+        yield ("host", 0, 0), Counted(user + nice, system + irq + softirq)
 
 
-def _processors(taken: Sequence[Reading]) -> int:
-    """Return the number of processors that are on line."""
-    return len(re.findall(r"^cpu\d+ ", taken[-1].files.get("/proc/stat", ""), flags=re.MULTILINE))
+def _process(reading: Reading, name: str, pid: int) -> tuple[Identity, Counted] | None:
+    text = reading.files.get(stat_path(pid))
+    if text is None:
+        return None
+    # The name of the program stands in parentheses and may hold anything, also parentheses.
+    words = text.rpartition(")")[2].split()
+    user_ticks, system_ticks, start_ticks, pages = (as_int(words[place]) for place in (11, 12, 19, 21))
+    return (name, pid, start_ticks), Counted(user_ticks, system_ticks, pages)

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from bathyscope.spec.step import Op, Pattern, StepSpec, Temperature
-from bathyscope.spec.target import DaemonTarget, DeviceLimit, DiskTarget, FioClient, Model, Target
+from bathyscope.spec.target import (
+    BluefsDevice,
+    ClientHost,
+    DaemonTarget,
+    DeviceLimit,
+    DiskTarget,
+    FioClient,
+    Model,
+    PrometheusAccess,
+    SshAccess,
+    Target,
+)
 
 __all__ = [
+    "BluefsDevice",
+    "ClientHost",
     "DaemonTarget",
     "DeviceLimit",
     "DiskTarget",
@@ -13,6 +26,8 @@ __all__ = [
     "Model",
     "Op",
     "Pattern",
+    "PrometheusAccess",
+    "SshAccess",
     "StepSpec",
     "Target",
     "Temperature",

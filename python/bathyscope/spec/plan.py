@@ -9,46 +9,48 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal, get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from bathyscope.errors import BathyscopeError, PlanError
-from bathyscope.spec.step import Op, Pattern, StepSpec, Temperature
+from bathyscope.spec.layer import LayerTraits
+from bathyscope.spec.step import (
+    DEFAULT_OBJECT_BYTES,
+    DEFAULT_WORKING_SET_BYTES,
+    Op,
+    Pattern,
+    StepSpec,
+    Temperature,
+)
 from bathyscope.spec.target import Model
 from bathyscope.units import format_size_short, parse_bytes, parse_seconds
 
 EACH_CLASS = "each"
 ALL_OSDS = "all"
-DEFAULT_IMAGE_BYTES = 1 << 30
-DEFAULT_OBJECT_BYTES = 4 << 20
+UNKNOWN_NAME = "unknown_name"
 
 _PATTERN_NAME = re.compile(r"^([a-z]+?)(\d{1,3})?[-\s]+([0-9.]+[kKmMgG]?)[-\s]+qd(\d+)$")
 
 
-def _size(value: object) -> object:
-    """Let people write 4K; leave what is no size to pydantic's own message."""
-    if isinstance(value, str):
+def _text(parse: Callable[[str], float]) -> BeforeValidator:
+    """Let people write 4K or 10s; leave what is no text to pydantic's own message."""
+
+    def read(value: object) -> object:
         try:
-            return parse_bytes(value)
+            return parse(value) if isinstance(value, str) else value
         except BathyscopeError as error:
             raise ValueError(error.message) from error
-    return value
+
+    return BeforeValidator(read)
 
 
-def _seconds(value: object) -> object:
-    if isinstance(value, str):
-        try:
-            return parse_seconds(value)
-        except BathyscopeError as error:
-            raise ValueError(error.message) from error
-    return value
-
-
-def _listed(value: object) -> object:
-    """One value stands for a list of one."""
-    return value if isinstance(value, list | tuple) else [value]
+def _unknown(message: str, given: str, valid: Iterable[str]) -> PydanticCustomError:
+    """Return the error of a name that does not exist, with the names that do: the reader sees the nearest."""
+    context = {"message": message, "given": given, "valid": tuple(valid)}
+    return PydanticCustomError(UNKNOWN_NAME, "{message}", context)
 
 
 def read_pattern(value: object) -> object:
@@ -58,10 +60,7 @@ def read_pattern(value: object) -> object:
         if match is None:
             raise ValueError(f"'{value}' is not a pattern; write one as randread-4K-qd16")
         if match[1] not in get_args(Op):
-            # What follows the first bar is what was given, then what is valid; the reader is told the nearest.
-            raise ValueError(
-                f"'{value}' is not a pattern: there is no op '{match[1]}'|{match[1]}|{','.join(get_args(Op))}"
-            )
+            raise _unknown(f"'{value}' is not a pattern: there is no op '{match[1]}'", match[1], get_args(Op))
         pattern: dict[str, Any] = {"op": match[1], "block_size": match[3], "queue_depth": int(match[4])}
         if match[2]:
             pattern["read_percent"] = int(match[2])
@@ -69,33 +68,56 @@ def read_pattern(value: object) -> object:
     return value
 
 
-Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
-Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0)]
+T = TypeVar("T")
+Many = Annotated[tuple[T, ...], BeforeValidator(lambda value: value if isinstance(value, list | tuple) else [value])]
+"""A list, of which one value stands for a list of one."""
+
+# docs/reference/plan.md prints the units, descriptions, limits and examples of the fields.
+Size = Annotated[int, _text(parse_bytes), Field(gt=0, json_schema_extra={"unit": "bytes"})]
+Seconds = Annotated[float, _text(parse_seconds), Field(ge=0, json_schema_extra={"unit": "seconds"})]
+Depth = Annotated[int, Field(gt=0, le=65536)]
+Percent = Annotated[int, Field(ge=0, le=100, json_schema_extra={"unit": "%"})]
 
 
 class PlanPattern(Model):
     """One access pattern in the words of a plan file."""
 
-    op: Op
-    block_size: Size
-    queue_depth: int = Field(gt=0, le=65536)
-    read_percent: int = Field(default=70, ge=0, le=100, description="share of reads; for randrw only")
+    op: Op = Field(description="direction and order of the I/Os", examples=["randrw"])
+    block_size: Size = Field(description="size of each I/O", examples=["4K"])
+    queue_depth: Depth = Field(description="I/Os in flight, in each load process", examples=[16])
+    read_percent: Percent = Field(default=70, description="share of reads; for randrw only")
 
 
 class Axes(Model):
-    """The axes of the matrix; every axis takes one value or a list. An axis that is not given has its default."""
+    """The axes of the matrix; every axis takes one value or a list of them."""
 
-    op: Annotated[tuple[Op, ...], BeforeValidator(_listed)] = ()
-    block_size: Annotated[tuple[Size, ...], BeforeValidator(_listed)] = ()
-    queue_depth: Annotated[tuple[Annotated[int, Field(gt=0, le=65536)], ...], BeforeValidator(_listed)] = ()
-    read_percent: Annotated[tuple[Annotated[int, Field(ge=0, le=100)], ...], BeforeValidator(_listed)] = ()
-    jobs: Annotated[tuple[Annotated[int, Field(gt=0, le=1024)], ...], BeforeValidator(_listed)] = ()
-    images: Annotated[tuple[Annotated[int, Field(gt=0, le=1024)], ...], BeforeValidator(_listed)] = ()
-    image_size: Annotated[tuple[Size, ...], BeforeValidator(_listed)] = ()
-    object_size: Annotated[tuple[Size, ...], BeforeValidator(_listed)] = ()
-    working_set: Annotated[tuple[Size, ...], BeforeValidator(_listed)] = ()
-    rate_iops: Annotated[tuple[Annotated[int, Field(gt=0)], ...], BeforeValidator(_listed)] = ()
-    temperature: Annotated[tuple[Temperature, ...], BeforeValidator(_listed)] = ()
+    op: Many[Op] = Field(default=(), description="as in a pattern; instead of `patterns`", examples=[["randread"]])
+    block_size: Many[Size] = Field(default=(), description="as in a pattern; needs `op`", examples=[["4K", "64K"]])
+    queue_depth: Many[Depth] = Field(default=(), description="as in a pattern; needs `op`", examples=[[1, 16, 64]])
+    read_percent: Many[Percent] = Field(default=(70,), min_length=1, description="share of reads; for randrw only")
+    jobs: Many[Annotated[int, Field(gt=0, le=1024)]] = Field(
+        default=(1,), min_length=1, description="load processes side by side, on RBD each with an image of its own"
+    )
+    images: Many[Annotated[int, Field(gt=0, le=1024)]] = Field(
+        default=(), description="images, with one load process each; not given: as many as `jobs`", examples=[4]
+    )
+    image_size: Many[Size] = Field(default=(DEFAULT_WORKING_SET_BYTES,), min_length=1, description="size of each image")
+    object_size: Many[Size] = Field(
+        default=(DEFAULT_OBJECT_BYTES,), min_length=1, description="size of the RADOS objects, of an image's too"
+    )
+    working_set: Many[Size] = Field(
+        default=(),
+        examples=["256M"],
+        description="what a load touches; not given: all of an image, as much of RADOS, 1G of a disk",
+    )
+    rate_iops: Many[Annotated[int, Field(gt=0, json_schema_extra={"unit": "1/s"})]] = Field(
+        default=(), description="rate of each load process; not given: as fast as it can", examples=[200]
+    )
+    temperature: Many[Temperature] = Field(
+        default=("any",),
+        min_length=1,
+        description="cold: caches are dropped before a step, which is refused when they answer; warm: they may answer",
+    )
 
 
 class Limits(Model):
@@ -105,60 +127,106 @@ class Limits(Model):
     max_client_latency: Seconds = Field(
         default=10.0, description="stop when an OSD's mean commit latency, all clients together, exceeds this"
     )
+    max_tenant_wait: Seconds = Field(
+        default=0.05,
+        description="stop when another pool's operations in flight have waited longer than this on average, and also "
+        "longer than max_tenant_wait_factor times what they waited before the load",
+    )
+    max_tenant_wait_factor: float = Field(
+        default=5.0, ge=1, description="see max_tenant_wait", json_schema_extra={"unit": "ratio"}
+    )
+    max_tenant_share: float = Field(
+        default=1.0,
+        gt=0,
+        description="refuse a step during which other pools did more I/O than this share of ours",
+        json_schema_extra={"unit": "ratio"},
+    )
+    baseline: Seconds = Field(default=10.0, description="how long the cluster is watched before the first load")
     max_slow_ops: int = Field(default=0, ge=0, description="slow operations (SLOW_OPS) beyond those at the start")
-    max_fullness: float = Field(default=0.8, gt=0, le=0.95, description="of any OSD under test, prefill included")
+    max_fullness: float = Field(
+        default=0.8,
+        gt=0,
+        le=0.95,
+        description="of any OSD under test, prefill included",
+        json_schema_extra={"unit": "ratio"},
+    )
 
 
 class Capture(Model):
     """What is recorded around each step, besides what the load generator reports."""
 
-    perf_counters: bool = True
-    op_history: bool = True
-    op_history_ops: int = Field(default=1000, ge=20, le=100_000, description="operations kept per OSD")
+    perf_counters: bool = Field(default=True, description="what the OSDs count, before and after each step")
+    op_history: bool = Field(default=True, description="where the time of single operations went; for OSD stages")
+    op_history_ops: int = Field(
+        default=1000, ge=20, le=100_000, description="operations kept per OSD; of more than 3 OSDs fewer each"
+    )
     processes: bool = Field(default=True, description="processor time of daemons and clients, and device counters")
-    sample_interval: Seconds = Field(default=1.0, gt=0)
-    environment: bool = True
+    sample_interval: Seconds = Field(default=1.0, gt=0, description="between two samples of processes and devices")
 
 
 class Quiesce(Model):
     """What is switched off while the run lasts, and restored exactly afterwards."""
 
-    scrub: bool = False
-    balancer: bool = False
+    scrub: bool = Field(default=False, description="the flags noscrub and nodeep-scrub are set")
+    balancer: bool = Field(default=False, description="the balancer is off")
 
 
 class Plan(Model):
     """What a benchmark runs. Either `patterns` or `axes.op` says which patterns."""
 
-    name: str = Field(min_length=1, max_length=80)
-    description: str = ""
-    layers: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ("disk", "rados", "rbd")
-    witnesses: dict[str, Annotated[tuple[str, ...], BeforeValidator(_listed)]] = Field(default_factory=dict)
-    device_classes: Annotated[tuple[str, ...], BeforeValidator(_listed)] = (EACH_CLASS,)
-    patterns: tuple[Annotated[PlanPattern, BeforeValidator(read_pattern)], ...] = ()
-    axes: Axes = Axes()
-    repeats: int = Field(default=5, gt=0, le=1000)
-    ramp: Seconds = 2.0
-    runtime: Annotated[Seconds, Field(gt=0)] = 10.0
-    io_count: int | None = Field(default=None, gt=0, description="stop each job after this many I/Os")
-    order: Literal["interleaved", "shuffled"] = "interleaved"
-    seed: int = Field(default=1, ge=0)
-    replicas: int | None = Field(default=None, gt=0, le=10, description="of our pools; none: the cluster's default")
-    prefill: bool = True
+    name: str = Field(
+        min_length=1, max_length=80, description="name of the plan, in every result", examples=["nightly"]
+    )
+    description: str = Field(default="", description="one line for people", examples=["4K writes on the new SSDs"])
+    layers: Many[str] = Field(default=("disk", "rados", "rbd"), description="layers to measure")
+    load_generators: dict[str, Many[str]] = Field(
+        default_factory=dict,
+        description="load generators of a layer, in place of its first: a second one checks the figures of the first",
+        examples=[{"rados": ["fio", "rados_bench"]}],
+    )
+    device_classes: Many[str] = Field(
+        default=(EACH_CLASS,), description="device classes; each: one after the other, all: all OSDs together"
+    )
+    patterns: tuple[Annotated[PlanPattern, BeforeValidator(read_pattern)], ...] = Field(
+        default=(),
+        description="access patterns, by name or by the keys below; instead of the axes op, block_size, queue_depth",
+        examples=[["randread-4K-qd16", "randrw70-8K-qd4"]],
+    )
+    axes: Axes = Field(default=Axes(), description="axes of the matrix, see below")
+    repeats: int = Field(default=5, gt=0, le=1000, description="times that every configuration is measured")
+    ramp: Seconds = Field(default=2.0, description="time under load before the measured window, in each step")
+    runtime: Annotated[Seconds, Field(gt=0)] = Field(default=10.0, description="measured time of a step")
+    io_count: int | None = Field(
+        default=None, gt=0, description="stop each job after this many I/Os; there is no ramp then", examples=[100000]
+    )
+    order: Literal["interleaved", "shuffled"] = Field(
+        default="interleaved", description="each round of repeats in the plan's order, or in a random one"
+    )
+    seed: int = Field(default=1, ge=0, description="of the random order")
+    replicas: int | None = Field(
+        default=None, gt=0, le=10, description="copies in our pools; not given: the cluster's default", examples=[2]
+    )
+    prefill: bool = Field(default=True, description="write images, objects and disks in full before they are read")
     client_cache: bool = Field(
         default=False, description="librbd's cache; with it a write is done before an OSD has it"
     )
-    limits: Limits = Limits()
-    capture: Capture = Capture()
-    quiesce: Quiesce = Quiesce()
+    limits: Limits = Field(default=Limits(), description="what stops a load, see below")
+    capture: Capture = Field(default=Capture(), description="what is recorded, see below")
+    quiesce: Quiesce = Field(default=Quiesce(), description="what is switched off meanwhile, see below")
 
-    @field_validator("layers", "witnesses")
+    @field_validator("layers", "load_generators")
     @classmethod
     def _known_layers(cls, value: Any, info: ValidationInfo) -> Any:
-        known = (info.context or {}).get("layers")
+        known: Mapping[str, LayerTraits] | None = (info.context or {}).get("layers")
+        if known is None:
+            return value
         for layer in value:
-            if known is not None and layer not in known:
-                raise ValueError(f"there is no layer '{layer}'|{layer}|{','.join(known)}")
+            if layer not in known:
+                raise _unknown(f"there is no layer '{layer}'", layer, known)
+            valid = known[layer].load_generators
+            for generator in value[layer] if isinstance(value, Mapping) else ():
+                if generator not in valid:
+                    raise _unknown(f"the {layer} layer has no load generator '{generator}'", generator, valid)
         return value
 
     @model_validator(mode="after")
@@ -166,7 +234,7 @@ class Plan(Model):
         if not self.layers:
             raise ValueError("a plan needs at least one layer")
         if not self.patterns and not self.axes.op:
-            raise ValueError("a plan needs 'patterns' or 'axes.op': what shall the load do?")
+            raise ValueError("a plan needs 'patterns' or 'axes.op'")
         if self.patterns and (self.axes.op or self.axes.block_size or self.axes.queue_depth):
             raise ValueError("give 'patterns' or the axes op, block_size and queue_depth, not both")
         if not self.patterns and not (self.axes.block_size and self.axes.queue_depth):
@@ -175,24 +243,13 @@ class Plan(Model):
 
     def pattern_values(self) -> tuple[Pattern, ...]:
         """Return the access patterns in plan order, each once."""
-        if self.patterns:
-            found: Iterable[Pattern] = (
-                Pattern(
-                    op=p.op,
-                    block_size_bytes=p.block_size,
-                    queue_depth=p.queue_depth,
-                    read_percent=p.read_percent if p.op == "randrw" else 100,
-                )
-                for p in self.patterns
-            )
-        else:
-            mixes = self.axes.read_percent or (70,)
-            found = (
-                Pattern(op=op, block_size_bytes=size, queue_depth=depth, read_percent=mix if op == "randrw" else 100)
-                for op, size, depth, mix in itertools.product(
-                    self.axes.op, self.axes.block_size, self.axes.queue_depth, mixes
-                )
-            )
+        axes = self.axes
+        matrix = itertools.product(axes.op, axes.block_size, axes.queue_depth, axes.read_percent)
+        listed = ((p.op, p.block_size, p.queue_depth, p.read_percent) for p in self.patterns)
+        found = (
+            Pattern(op=op, block_size_bytes=size, queue_depth=depth, read_percent=mix if op == "randrw" else 100)
+            for op, size, depth, mix in (listed if self.patterns else matrix)
+        )
         return tuple(dict.fromkeys(found))
 
 
@@ -228,7 +285,7 @@ def _variant(axes: Axes, image_size: int | None, working_set: int | None) -> str
     return "-".join(parts)
 
 
-def configurations(plan: Plan, available_classes: Sequence[str]) -> list[StepSpec]:
+def configurations(plan: Plan, available_classes: Sequence[str], layers: Mapping[str, LayerTraits]) -> list[StepSpec]:
     """Return every configuration of the plan once, as steps of repeat 0.
 
     Patterns are the outer loop, then layers, then device classes, so that what is compared (the layers of one
@@ -239,34 +296,37 @@ def configurations(plan: Plan, available_classes: Sequence[str]) -> list[StepSpe
     axes = plan.axes
     classes = resolve_classes(plan, available_classes)
     extras = itertools.product(
-        axes.jobs or (1,),
+        axes.jobs,
         axes.images or (None,),
-        axes.image_size or (DEFAULT_IMAGE_BYTES,),
-        axes.object_size or (DEFAULT_OBJECT_BYTES,),
+        axes.image_size,
+        axes.object_size,
         axes.working_set or (None,),
         axes.rate_iops or (None,),
-        axes.temperature or ("any",),
+        axes.temperature,
     )
     found: dict[str, StepSpec] = {}
     for extra, pattern, layer in itertools.product(list(extras), plan.pattern_values(), plan.layers):
         jobs, images, image_size, object_size, working_set, rate, temperature = extra
-        for witness, device_class in itertools.product(plan.witnesses.get(layer, ("fio",)), classes):
+        traits = layers[layer]
+        own_axes = traits.axes
+        like_image = traits.working_set_is_image and working_set is None
+        generators = plan.load_generators.get(layer, traits.load_generators[:1])
+        for load_generator, device_class in itertools.product(generators, classes):
             step = StepSpec(
                 layer=layer,
-                witness=witness,
+                load_generator=load_generator,
                 device_class=device_class,
                 pattern=pattern,
-                jobs=images if images is not None and layer == "rbd" else jobs,
-                image_size_bytes=image_size if layer == "rbd" else None,
-                object_size_bytes=None if layer == "disk" else object_size,
-                # RADOS objects are those of an image of the same size, so that the two rungs compare.
-                working_set_bytes=image_size if layer == "rados" and working_set is None else working_set,
-                temperature=temperature if layer != "disk" else "any",
+                jobs=images if images is not None and "images" in own_axes else jobs,
+                image_size_bytes=image_size if "image_size" in own_axes else None,
+                object_size_bytes=object_size if "object_size" in own_axes else None,
+                working_set_bytes=image_size if like_image else working_set,
+                temperature=temperature if "temperature" in own_axes else "any",
                 io_count_limit=plan.io_count,
                 rate_iops=rate,
                 ramp_s=plan.ramp,
                 runtime_s=plan.runtime,
-                variant=_variant(axes, image_size if layer == "rbd" else None, working_set),
+                variant=_variant(axes, image_size if like_image or "image_size" in own_axes else None, working_set),
             )
             other = found.setdefault(step.key, step)
             if other != step:
@@ -277,14 +337,14 @@ def configurations(plan: Plan, available_classes: Sequence[str]) -> list[StepSpe
     return list(found.values())
 
 
-def expand(plan: Plan, available_classes: Sequence[str]) -> list[StepSpec]:
-    """Return all steps of the plan in the order in which they run.
+def expand(plan: Plan, available_classes: Sequence[str], layers: Mapping[str, LayerTraits]) -> list[StepSpec]:
+    """Return all steps of the plan in the order in which they run. `layers` holds the traits of every layer by name.
 
     Repeats are interleaved: one round runs every configuration once, so that a drift of the cluster spreads
     over all configurations instead of biasing the last ones. `order: shuffled` also permutes each round, with
     the plan's seed.
     """
-    base = configurations(plan, available_classes)
+    base = configurations(plan, available_classes, layers)
     generator = random.Random(plan.seed)  # noqa: S311 - an order of steps, not a secret
     steps: list[StepSpec] = []
     for repeat in range(plan.repeats):

@@ -6,7 +6,6 @@ has the file open and wants to know where to put the cursor.
 
 from __future__ import annotations
 
-import difflib
 import importlib.resources
 import io
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pydantic
+from pydantic_core import PydanticCustomError
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from bathyscope.errors import PlanError, UsageError
-from bathyscope.spec.plan import Axes, Capture, Limits, Plan, PlanPattern, Quiesce, read_pattern
+from bathyscope.spec.layer import LayerTraits
+from bathyscope.spec.plan import UNKNOWN_NAME, Axes, Capture, Limits, Plan, PlanPattern, Quiesce, read_pattern
+from bathyscope.spec.values import did_you_mean
 
 _PRESETS = "bathyscope.spec.presets"
 _SECTIONS: dict[str, type[pydantic.BaseModel]] = {
@@ -42,11 +44,8 @@ def preset_text(name: str) -> str:
     """Return the YAML text of a preset. Raises UsageError with the nearest name."""
     names = preset_names()
     if name not in names:
-        near = difflib.get_close_matches(name, names, 1)
-        raise UsageError(
-            f"there is no preset '{name}'",
-            hint=f"did you mean '{near[0]}'?" if near else f"the presets are: {', '.join(names)}",
-        )
+        hint = did_you_mean(name, names, f"the presets are: {', '.join(names)}")
+        raise UsageError(f"there is no preset '{name}'", hint=hint)
     return (importlib.resources.files(_PRESETS) / f"{name}.yaml").read_text()
 
 
@@ -63,34 +62,18 @@ def read_plan_text(path: Path) -> str:
         ) from error
 
 
-def parse_plan(text: str, *, name: str, layers: Sequence[str] | None = None, overrides: Sequence[str] = ()) -> Plan:
+def parse_plan(text: str, *, name: str, layers: Mapping[str, LayerTraits], overrides: Sequence[str] = ()) -> Plan:
     """Return the plan that YAML `text` describes, with `overrides` (`key=value`) applied.
 
-    `name` stands for the file in messages; `layers` are the valid layer names (None: not checked). Raises
-    PlanError with line, key and the nearest valid name.
+    `name` stands for the file in messages; `layers` are the traits of the layers that exist. Raises PlanError with
+    line, key and the nearest valid name.
     """
     document = _load(text, name)
-    for override in overrides:
-        _apply_override(document, override)
+    changed = [_apply_override(document, override) for override in overrides]
     try:
-        return _validated(document, layers)
+        return Plan.model_validate(_plain(document), context={"layers": layers})
     except pydantic.ValidationError as error:
-        if overrides and _is_valid(_load(text, name), layers):
-            # What is wrong is not in the file, so none of its lines is to blame.
-            raise _explain(error, document, f"{name} with {' '.join(overrides)}", with_line=False) from error
-        raise _explain(error, document, name) from error
-
-
-def _validated(document: CommentedMap, layers: Sequence[str] | None) -> Plan:
-    return Plan.model_validate(_plain(document), context={"layers": tuple(layers) if layers is not None else None})
-
-
-def _is_valid(document: CommentedMap, layers: Sequence[str] | None) -> bool:
-    try:
-        _validated(document, layers)
-    except pydantic.ValidationError:
-        return False
-    return True
+        raise _explain(error, document, name, dict(zip(overrides, changed, strict=True))) from error
 
 
 def dump_plan(plan: Plan) -> str:
@@ -151,25 +134,28 @@ def _valid_override_keys() -> list[str]:
     return [*Axes.model_fields, *top, *dotted]
 
 
-def _apply_override(document: CommentedMap, override: str) -> None:
-    """Apply one `key=value`: an axis, a top-level key, or section.key. Values are YAML; commas make a list."""
+def _apply_override(document: CommentedMap, override: str) -> tuple[str, ...]:
+    """Apply one `key=value`: an axis, a top-level key, or section.key. Values are YAML; commas make a list.
+
+    Returns the path of what it replaced in the document.
+    """
     key, equals, text = override.partition("=")
     key = key.strip().replace("-", "_").removeprefix("axes.")
     valid = _valid_override_keys()
     if not equals or key not in valid:
-        near = difflib.get_close_matches(key, valid, 1)
         problem = f"--set {override}: there is no key '{key}'" if equals else f"--set {override}: write KEY=VALUE"
-        raise PlanError(problem, hint=f"did you mean '{near[0]}'?" if near else f"keys: {', '.join(valid)}", key=key)
+        raise PlanError(problem, hint=did_you_mean(key, valid, f"keys: {', '.join(valid)}"), key=key)
     values = [_scalar(part) for part in text.split(",") if part.strip()]
     if not values:
-        raise PlanError(f"--set {override}: no value given", key=key)
+        raise PlanError(f"--set must be KEY=VALUE (got '{override}')", hint="--set queue_depth=1,16", key=key)
     if key in Axes.model_fields:
-        _set_axis(document, key, values)
-    elif "." in key:
+        return _set_axis(document, key, values)
+    if "." in key:
         section, name = key.split(".")
         _section(document, section)[name] = values if len(values) > 1 else values[0]
-    else:
-        document[key] = values if len(values) > 1 or key in ("layers", "device_classes") else values[0]
+        return (section, name)
+    document[key] = values if len(values) > 1 or key in ("layers", "device_classes") else values[0]
+    return (key,)
 
 
 def _scalar(text: str) -> Any:
@@ -185,33 +171,39 @@ def _section(document: CommentedMap, name: str) -> Any:
     return document[name]
 
 
-def _set_axis(document: CommentedMap, key: str, values: list[Any]) -> None:
-    """Replace an axis. In a plan of explicit patterns, a pattern axis is replaced inside every pattern."""
+def _set_axis(document: CommentedMap, key: str, values: list[Any]) -> tuple[str, ...]:
+    """Replace an axis and return its path. In a plan of explicit patterns it is replaced inside every pattern."""
     if key in (*_PATTERN_AXES, "read_percent") and document.get("patterns"):
         patterns = []
         for entry in document["patterns"]:
             try:
                 pattern = read_pattern(_plain(entry))
-            except ValueError:
+            except (ValueError, PydanticCustomError):
                 pattern = entry
             for value in values:
                 changed = {**pattern, key: value} if isinstance(pattern, Mapping) else pattern
                 if changed not in patterns:
                     patterns.append(changed)
         document["patterns"] = patterns
-    else:
-        _section(document, "axes")[key] = values
+        return ("patterns",)
+    _section(document, "axes")[key] = values
+    return ("axes", key)
 
 
 def _explain(
-    error: pydantic.ValidationError, document: CommentedMap, name: str, *, with_line: bool = True
+    error: pydantic.ValidationError, document: CommentedMap, name: str, overrides: Mapping[str, tuple[str, ...]]
 ) -> PlanError:
-    """Turn the first problem that pydantic found into a message with line, key and nearest valid name."""
+    """Turn the first problem that pydantic found into a message with line, key and nearest valid name.
+
+    `overrides` is override → path of what it replaced: what is wrong there is not in a line of the file.
+    """
     # A misspelt key is also a missing one; the key that is there is what the reader can mend.
     problem = min(error.errors(), key=lambda problem: problem["type"] == "missing")
     path = _document_path(document, problem["loc"])
-    line = _line_of(document, path) if with_line else None
+    blamed = [text for text, changed in overrides.items() if changed == path[: len(changed)] or not path]
+    line = _line_of(document, path) if not blamed else None
     key = ".".join(str(part) for part in path) or "(the plan)"
+    name = f"{name} with {' '.join(blamed)}" if blamed else name
     where = f"{name}, line {line}" if line else name
     text, hint = _describe(problem, path)
     return PlanError(f"{where}: {key}: {text}", hint=hint, key=key, line=line)
@@ -263,17 +255,12 @@ def _describe(problem: Any, path: Sequence[int | str]) -> tuple[str, str | None]
         return f"'{problem['input']}' is not valid", _nearest(str(problem["input"]), valid)
     if kind == "missing":
         return "is missing", None
+    if kind == UNKNOWN_NAME:
+        return problem["msg"], _nearest(context["given"], context["valid"])
     if kind == "value_error":
-        text = problem["msg"].removeprefix("Value error, ")
-        message, _, rest = text.partition("|")
-        if rest:
-            given, _, valid_names = rest.partition("|")
-            return message, _nearest(given, valid_names.split(","))
-        return message, None
+        return problem["msg"].removeprefix("Value error, "), None
     return f"{problem['msg'][0].lower()}{problem['msg'][1:]}, not {problem['input']!r}", None
 
 
 def _nearest(given: str, valid: Sequence[str]) -> str:
-    near = difflib.get_close_matches(given, valid, 1, cutoff=0.5)
-    listing = f"valid: {', '.join(valid)}"
-    return f"did you mean '{near[0]}'? {listing}" if near else listing
+    return f"{did_you_mean(given, valid, '', 0.5)} valid: {', '.join(valid)}".lstrip()

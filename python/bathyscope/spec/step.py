@@ -9,6 +9,9 @@ from pydantic import Field
 from bathyscope.spec.target import Model
 from bathyscope.units import format_size_short
 
+DEFAULT_OBJECT_BYTES = 4 << 20
+DEFAULT_WORKING_SET_BYTES = 1 << 30
+
 Op = Literal["randread", "randwrite", "read", "write", "randrw"]
 Temperature = Literal["any", "cold", "warm"]
 
@@ -42,10 +45,10 @@ class StepSpec(Model):
     """What one step runs. Equal `key` means the same configuration in another repeat or another run."""
 
     layer: str
-    witness: str = "fio"
+    load_generator: str = "fio"
     device_class: str = ""
     pattern: Pattern
-    jobs: int = Field(default=1, gt=0, description="load processes; rbd: images")
+    jobs: int = Field(default=1, gt=0, description="load processes; images where the layer has them")
     image_size_bytes: int | None = None
     object_size_bytes: int | None = None
     working_set_bytes: int | None = None
@@ -55,7 +58,9 @@ class StepSpec(Model):
     ramp_s: float = Field(ge=0)
     runtime_s: float = Field(gt=0)
     repeat_index: int = Field(default=0, ge=0)
-    variant: str = Field(default="", description="tells it from other configurations of its plan: img2G")
+    variant: str = Field(
+        default="", description="names what differs from other configurations of the plan with the same pattern: img2G"
+    )
 
     @property
     def key(self) -> str:
@@ -67,13 +72,13 @@ class StepSpec(Model):
         parts = [self.pattern.name]
         if self.jobs != 1:
             parts.append(f"j{self.jobs}")
-        if self.object_size_bytes not in (None, 4 << 20):
-            parts.append(f"obj{format_size_short(self.object_size_bytes or 0)}")
+        if self.object_size_bytes is not None and self.object_size_bytes != DEFAULT_OBJECT_BYTES:
+            parts.append(f"obj{format_size_short(self.object_size_bytes)}")
         if self.rate_iops is not None:
             parts.append(f"rate{self.rate_iops}")
         if self.temperature != "any":
             parts.append(self.temperature)
         if self.variant:
             parts.append(self.variant)
-        suffix = "" if self.witness == "fio" else f"@{self.witness}"
+        suffix = "" if self.load_generator == "fio" else f"@{self.load_generator}"
         return f"{self.layer}/{self.device_class or 'all'}/{'-'.join(parts)}{suffix}"

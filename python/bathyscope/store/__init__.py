@@ -1,23 +1,25 @@
-"""Store: workspaces, run directories, Parquet, DuckDB.
+"""Store: workspaces, run directories, segments, roll-ups, Parquet, DuckDB.
 
-`duck` is not imported here: it costs a tenth of a second and only SQL needs it.
+Nothing here loads Arrow before rows are read or written, and `duck` and `roll_up` are imported where they are used: a
+verb starts without what it does not use.
 """
 
 from __future__ import annotations
 
-from bathyscope.store.info import FORMAT_VERSION, RunInfo
-from bathyscope.store.lock import FileLock
-from bathyscope.store.run_directory import FinishedStep, RunDirectory, StepWriter
+from bathyscope.store.info import FORMAT_VERSION, RunInfo, is_run_id
+from bathyscope.store.run_directory import RunDirectory, step_name
+from bathyscope.store.segment import Segment, SegmentWriter
 from bathyscope.store.workspace import RunEntry, Workspace, new_run_id
 
 __all__ = [
     "FORMAT_VERSION",
-    "FileLock",
-    "FinishedStep",
     "RunDirectory",
     "RunEntry",
     "RunInfo",
-    "StepWriter",
+    "Segment",
+    "SegmentWriter",
     "Workspace",
+    "is_run_id",
     "new_run_id",
+    "step_name",
 ]

@@ -1,67 +1,230 @@
-"""DuckDB over any number of runs: one view per record, with the record's name.
+"""DuckDB over any number of runs: one view per record, with the record's name. And the SQL of roll-ups.
 
 This is the only module that imports duckdb.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 
-from bathyscope.errors import UsageError
-from bathyscope.records import ALL_RECORDS, schema_of
+from bathyscope import files
+from bathyscope.errors import StoreError, UsageError
+from bathyscope.records import RECORDS_BY_TABLE, Record
+from bathyscope.store import tables
+from bathyscope.store.errors import store_errors
 from bathyscope.store.run_directory import RunDirectory
+from bathyscope.store.tables import stored_schema
+
+# What does not fit goes to a temporary directory inside a run.
+_QUERY_MEMORY = "512MB"
+_ROLL_UP_MEMORY = "256MB"
+_BATCH_ROWS = 1 << 15
 
 
-def connect(runs: Iterable[RunDirectory]) -> duckdb.DuckDBPyConnection:
-    """Return an in-memory connection with one view per record over `runs`.
+LeftOut = Callable[[RunDirectory, StoreError], None]
 
-    Files are read when a query asks for them, column by column. A view over runs without rows is empty and
-    has its columns all the same. The connection can read the files of these runs and nothing else.
+
+def query(runs: Iterable[RunDirectory], sql: str, *, left_out: LeftOut | None = None) -> pa.Table:
+    """Return the answer of one SELECT over the views of `runs`.
+
+    A run with a damaged table that the query names is given to `left_out`, and the others are asked; without it
+    StoreError is raised. Raises UsageError for anything but a SELECT.
     """
-    files: dict[str, list[str]] = {record.TABLE: [] for record in ALL_RECORDS}
+    _must_only_read(sql)
+    chosen = _sound(runs, sql, left_out)
+    try:
+        return _answer(chosen, sql)
+    except duckdb.Error as error:
+        # What lies behind the footer of a file is looked at only when something failed.
+        about_words = isinstance(error, duckdb.ParserException | duckdb.BinderException | duckdb.CatalogException)
+        sound = chosen if about_words else _sound(chosen, sql, left_out, whole=True)
+        if len(sound) < len(chosen):
+            return query(sound, sql, left_out=left_out)
+        raise UsageError(f"the query failed: {str(error).splitlines()[0]}", hint=_SCHEMA_HINT) from error
+
+
+def _must_only_read(sql: str) -> None:
+    """Raise UsageError unless `sql` is one SELECT, or EXPLAIN of one: EXPLAIN ANALYZE carries out what it explains."""
+    try:
+        statements = duckdb.extract_statements(sql)
+        if len(statements) == 1 and statements[0].type == duckdb.StatementType.EXPLAIN:
+            statements = duckdb.extract_statements(_explained(sql))
+    except duckdb.Error as error:
+        raise UsageError(f"the query failed: {str(error).splitlines()[0]}", hint=_SCHEMA_HINT) from error
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise UsageError("only one SELECT statement is run", hint=_SCHEMA_HINT)
+
+
+def _explained(sql: str) -> str:
+    """Return what stands after EXPLAIN or EXPLAIN ANALYZE. Options in parentheses stay, and so are no SELECT."""
+    # DuckDB counts bytes.
+    text = sql.encode()
+    words = [start for start, kind in duckdb.tokenize(sql) if kind != duckdb.token_type.comment]
+    rest = text[words[1] :]
+    return (text[words[2] :] if rest[:7].lower() == b"analyze" and len(words) > 2 else rest).decode()
+
+
+def _sound(
+    runs: Iterable[RunDirectory], sql: str, left_out: LeftOut | None, *, whole: bool = False
+) -> list[RunDirectory]:
+    """Return the runs whose tables that `sql` names can be read. Raises StoreError without `left_out`."""
+    found = []
     for run in runs:
-        for table, paths in run.files().items():
-            files[table].extend(str(path) for path in paths)
-    connection = duckdb.connect(":memory:")
-    for record in ALL_RECORDS:
-        empty = f"empty_{record.TABLE}"
-        connection.register(empty, schema_of(record).empty_table())
-        view = f'CREATE VIEW "{record.TABLE}" AS FROM "{empty}"'
-        if files[record.TABLE]:
+        try:
+            for name, paths in _named(run, sql).items():
+                for path in paths:
+                    tables.check(name, path, whole=whole)
+        except StoreError as error:
+            if left_out is None:
+                raise
+            left_out(run, error)
+        else:
+            found.append(run)
+    return found
+
+
+def _named(run: RunDirectory, sql: str) -> Mapping[str, list[Path]]:
+    """Return the files of the tables whose names stand in `sql`: each costs a look, and a recording has thousands."""
+    named = sql.lower()
+    return {table: paths for table, paths in run.files().items() if table in named}
+
+
+def _answer(runs: Sequence[RunDirectory], sql: str) -> pa.Table:
+    with _spilling(runs) as spill, contextlib.closing(_connect(runs, sql, spill)) as connection:
+        table: pa.Table = connection.sql(sql).to_arrow_table()
+        return table
+
+
+@contextlib.contextmanager
+def _spilling(runs: Sequence[RunDirectory]) -> Iterator[Path | None]:
+    """Give a directory for what does not fit in memory, inside a run that nobody writes; None where there is none.
+
+    What a kill leaves there is swept with the run's other leftovers.
+    """
+    spill = None
+    for run in runs:
+        if run.status != "running":
+            with contextlib.suppress(OSError):
+                spill = files.partial_directory(run.path / "sql")
+                break
+    try:
+        yield spill
+    finally:
+        if spill is not None:
+            shutil.rmtree(spill, ignore_errors=True)
+
+
+def _connect(runs: Sequence[RunDirectory], sql: str, spill: Path | None) -> duckdb.DuckDBPyConnection:
+    """Return an in-memory connection with a view over `runs` for each record (and other table found) that `sql` names.
+
+    Files are read when a query asks for them, column by column. A view over runs without rows is empty and has its
+    columns all the same. The connection reads the files of these runs and its own `spill` directory, nothing else.
+    """
+    listed: dict[str, list[str]] = {name: [] for name in RECORDS_BY_TABLE if name in sql.lower()}
+    for run in runs:
+        for name, paths in _named(run, sql).items():
+            listed.setdefault(name, []).extend(map(str, paths))
+    connection = _connection(_QUERY_MEMORY, spill)
+    for name, paths_of_all in listed.items():
+        parts = []
+        if name in RECORDS_BY_TABLE:
             # The empty table first: its column order and types hold, and columns an older run lacks are null.
-            listed = ", ".join(_literal(path) for path in files[record.TABLE])
-            view += f" UNION ALL BY NAME FROM read_parquet([{listed}], union_by_name=true)"
-        connection.execute(view)
-    allowed = ", ".join(_literal(path) for table in files.values() for path in table)
+            connection.register(f"empty_{name}", stored_schema(RECORDS_BY_TABLE[name]).empty_table())
+            parts.append(f'FROM "empty_{name}"')
+        if paths_of_all:
+            parts.append(f"FROM {_read_parquet(paths_of_all)}")
+        connection.execute(f'CREATE VIEW "{name}" AS {" UNION ALL BY NAME ".join(parts)}')
+    allowed = ", ".join(_literal(path) for paths_of_all in listed.values() for path in paths_of_all)
     connection.execute(f"SET allowed_paths=[{allowed}]")
     connection.execute("SET enable_external_access=false")
     connection.execute("SET lock_configuration=true")
     return connection
 
 
-def query(runs: Iterable[RunDirectory], sql: str) -> pa.Table:
-    """Return the answer of one SELECT over the views of `runs`. Raises UsageError for anything else."""
-    connection = connect(runs)
+@contextlib.contextmanager
+def rolled_up(
+    record: type[Record], paths: Sequence[Path], resolution_s: int, spill: Path
+) -> Iterator[Iterable[pa.RecordBatch]]:
+    """Give the rows of `paths` joined to intervals of `resolution_s`: batches with the stored schema.
+
+    Memory is bounded. The `roll_up` of each column says how it is joined. Rows belong to the interval in which they
+    end; a joined row ends with the last row of its interval, whatever its key, so that rows of one interval share their
+    time. Raises StoreError.
+    """
+    schema = stored_schema(record)
+    how = {field.name: (field.metadata or {}).get(b"roll_up", b"key").decode() for field in schema}
+    keys = [name for name, rule in how.items() if rule == "key" and name != "at_ns"]
+    grouped = [f'"{name}"' for name in keys]
+    grouped += [f'{_aggregate(schema.field(name), rule)} AS "{name}"' for name, rule in how.items() if rule != "key"]
+    interval_ns = resolution_s * 10**9
+    listed = ", ".join(f'"{name}"' for name in keys)
+    # No column of a record has a name like #interval.
+    shared = {name: rule.removeprefix("sum by ") for name, rule in how.items() if rule.startswith("sum by ")}
+    replaced = [f'max("{name}") OVER (PARTITION BY "{by}", "#interval") AS "{name}"' for name, by in shared.items()]
+    replaced.append('max("#last_ns") OVER (PARTITION BY "#interval") AS at_ns')
+    left_out = ", ".join(f'"{name}"' for name in ("#last_ns", "#interval", *shared))
+    sql = f"""
+        WITH joined AS (
+            SELECT {", ".join(grouped)}, max(at_ns) AS "#last_ns",
+                   (at_ns + {interval_ns - 1}) // {interval_ns} AS "#interval"
+            FROM {_read_parquet([str(path) for path in paths])}
+            GROUP BY {listed}, "#interval"
+        )
+        SELECT * EXCLUDE ({left_out}), {", ".join(replaced)}
+        FROM joined ORDER BY at_ns, {listed}
+    """  # noqa: S608 - names of columns of a record and paths of a run
+    connection = _connection(_ROLL_UP_MEMORY, spill)
     try:
-        try:
-            statements = connection.extract_statements(sql)
-            if len(statements) != 1 or statements[0].type not in (
-                duckdb.StatementType.SELECT,
-                duckdb.StatementType.EXPLAIN,
-            ):
-                raise UsageError("only one SELECT statement is run", hint="`bathy schema` shows the tables and columns")
-            table: pa.Table = connection.sql(sql).to_arrow_table()
-        except duckdb.Error as error:
-            raise UsageError(
-                f"the query failed: {str(error).splitlines()[0]}", hint="`bathy schema` shows the tables and columns"
-            ) from error
-        return table
+        with store_errors("roll up", paths[0].parent):
+            try:
+                reader = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
+                yield (_conform(batch, schema) for batch in reader)
+            except duckdb.Error as error:
+                raise OSError(str(error).splitlines()[0]) from error
     finally:
         connection.close()
 
 
+def _aggregate(field: pa.Field[pa.DataType], rule: str) -> str:
+    name = f'"{field.name}"'
+    match rule:
+        case "sum" | "sum by daemon":
+            # fsum keeps the rounding errors of a long sum; integers are added exactly.
+            return f"fsum({name})" if pa.types.is_floating(field.type) else f"CAST(sum({name}) AS BIGINT)"
+        case "mean":
+            there = f"FILTER ({name} IS NOT NULL)"
+            weighted = f"fsum({name} * duration_ns) {there} / nullif(sum(duration_ns) {there}, 0)"
+            return f"coalesce({weighted}, avg({name}))"
+        case "max":
+            return f"max({name})"
+        case _:
+            return f"arg_max({name}, at_ns)"
+
+
+def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([batch.column(field.name).cast(field.type) for field in schema], schema=schema)
+
+
+def _connection(memory: str, spill: Path | None) -> duckdb.DuckDBPyConnection:
+    """Return a connection that fetches no extension, and takes no variable of this program for a table."""
+    switches = ("python_enable_replacements", "autoinstall_known_extensions", "autoload_known_extensions")
+    config: dict[str, str | bool | int | float | list[str]] = dict.fromkeys(switches, "false")
+    config |= {"memory_limit": memory, "temp_directory": "" if spill is None else str(spill)}
+    return duckdb.connect(":memory:", config=config)
+
+
+def _read_parquet(paths: Iterable[str]) -> str:
+    return f"read_parquet([{', '.join(_literal(path) for path in paths)}], union_by_name=true)"
+
+
 def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+_SCHEMA_HINT = "`bathy schema` shows the tables and columns"

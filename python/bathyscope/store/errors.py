@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-
-import pyarrow as pa
 
 from bathyscope.errors import BathyscopeError, StoreError
 
@@ -35,11 +34,19 @@ def store_errors(doing: str, path: Path) -> Iterator[None]:
         number = error.errno if error.errno is not None else _errno_from_text(str(error))
         reason = error.strerror or str(error)
         raise StoreError(f"cannot {doing} {path}: {reason}", hint=_HINTS.get(number or 0)) from error
-    except pa.ArrowException as error:
+    except Exception as error:
+        if not _is_of_arrow(error):
+            raise
         raise StoreError(
             f"cannot {doing} {path}: {str(error).splitlines()[0]}",
             hint="the file is damaged or was not written by bathyscope; move it away",
         ) from error
+
+
+def _is_of_arrow(error: Exception) -> bool:
+    # Arrow is slow to load; while it is not loaded, no error is its own.
+    arrow = sys.modules.get("pyarrow")
+    return arrow is not None and isinstance(error, arrow.ArrowException)
 
 
 def _errno_from_text(text: str) -> int | None:

@@ -1,139 +1,49 @@
-"""One run on disk: run.json, steps that exist whole or not at all, and the final tables.
+"""One run on disk: run.json, the segments in which it grows, and a joined copy of its tables.
 
-    <run>/run.json                     status, plan, target, versions; replaced by rename
-    <run>/lock                         held by the process that writes
-    <run>/parts/<part>.<table>.parquet records of the whole run (environment, placement, run, …)
-    <run>/steps/<n>/raw/…              what each tool printed
-    <run>/steps/<n>/tables/*.parquet   the records of the step
-    <run>/tables/*.parquet             everything joined, once the run has ended
+    <run>/run.json                 kind, status, spec, target, versions; replaced by rename
+    <run>/lock                     held by the process that writes
+    <run>/segments/<name>/…        raw answers and rows, see `segment`
+    <run>/tables/<table>.parquet   everything joined, once the run has ended
+    <run>/report.html
 
-`tables/` is a copy for people and their tools: whoever adds to the run takes it away first, so it is
-never out of date. Reading works at any moment, with or without it.
+`tables/` is a copy for people and their tools: a writer removes it first, so it is never out of
+date. Reading works at any moment, with or without it.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import errno
-import shutil
-from collections.abc import Iterable, Mapping
+import contextlib
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from bathyscope import files
 from bathyscope.errors import StoreError
-from bathyscope.records import ALL_RECORDS, RECORDS_BY_TABLE, Record, Step, from_table, schema_of, to_table
-from bathyscope.store import atomic
 from bathyscope.store.errors import store_errors
 from bathyscope.store.info import RunInfo, info_bytes, read_info
-from bathyscope.store.lock import FileLock, is_held
+from bathyscope.store.segment import Segment, SegmentFacts, SegmentWriter, in_force, is_segment_name, on_disk
 
-Rows = Mapping[type[Record], Iterable[Record]]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
+    from bathyscope.records import Record
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class FinishedStep:
-    """A step that was committed."""
-
-    index: int
-    path: Path
-
-    @property
-    def raw_directory(self) -> Path:
-        """Directory of what the tools printed."""
-        return self.path / "raw"
-
-    def table(self, record: type[Record]) -> pa.Table:
-        """Return the step's rows of one record, empty when it has none. Raises StoreError."""
-        file = self.path / "tables" / f"{record.TABLE}.parquet"
-        return _read_table(record, [file] if file.exists() else [])
-
-    def step(self) -> Step:
-        """Return the step's own row. Raises StoreError when there is not exactly one."""
-        rows = from_table(Step, self.table(Step))
-        if len(rows) != 1:
-            raise StoreError(f"{self.path} holds {len(rows)} step rows instead of one")
-        return rows[0]
-
-
-class StepWriter:
-    """A step under way: a hidden directory that `commit` moves into place. Leaving without commit discards it.
-
-    A full disk met by whoever writes raw files inside the `with` block leaves it as StoreError, like one met here.
-    """
-
-    def __init__(self, run: RunDirectory, index: int, partial: Path) -> None:
-        self._run = run
-        self._partial: Path | None = partial
-        self.index = index
-
-    @property
-    def raw_directory(self) -> Path:
-        """Directory for what the tools print; it moves with the step at commit."""
-        if self._partial is None:
-            raise StoreError(f"step {self.index} has been closed")
-        return self._partial / "raw"
-
-    def raw(self, name: str) -> Path:
-        """Return the path for a raw file. Raises StoreError when `name` would leave the directory."""
-        if not name or name.startswith((".", "/")) or ".." in Path(name).parts or "\0" in name:
-            raise StoreError(f"'{name}' is not a name for a raw file")
-        path = self.raw_directory / name
-        with store_errors("make", path.parent):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        return path
-
-    def commit(self, rows: Rows) -> FinishedStep:
-        """Write the records, flush everything, and make the step visible with one rename.
-
-        Raises StoreError (disk full above all); then nothing of the step is visible, and the earlier steps stand.
-        """
-        partial = self._partial
-        if partial is None:
-            raise StoreError(f"step {self.index} has been closed")
-        final = self._run.path / "steps" / str(self.index)
-        try:
-            with store_errors("write", final):
-                (partial / "tables").mkdir()
-                for record, records in rows.items():
-                    table = to_table(record, records)
-                    if table.num_rows:
-                        atomic.write_parquet(partial / "tables" / f"{record.TABLE}.parquet", table)
-                self._run.drop_final_tables()
-                atomic.put_directory(partial, final)
-        except BaseException:
-            self.discard()
-            raise
-        self._partial = None
-        return FinishedStep(self.index, final)
-
-    def discard(self) -> None:
-        """Throw the step away; harmless after commit."""
-        if self._partial is not None:
-            shutil.rmtree(self._partial, ignore_errors=True)
-            self._partial = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.discard()
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            with store_errors("write", self._run.path / "steps" / str(self.index)):
-                raise error
+_STEP = re.compile(r"step-([0-9]{5,9})")
 
 
 class RunDirectory:
-    """A run. Opened for reading unless it holds the lock; `close` (or `with`) gives the lock back."""
+    """A run. Opened for reading unless it holds the lock; `close` (or `with`) gives the lock back.
 
-    def __init__(self, path: Path, *, locks: tuple[FileLock, ...] = ()) -> None:
-        self.path = path
+    Opening raises StoreError, UntrustedError when another user owns it or can write it, FormatVersionError.
+    """
+
+    def __init__(self, path: Path, *, locks: contextlib.ExitStack | None = None) -> None:
+        with store_errors("open", path):
+            self.path = files.own_directory(path)
         self.info: RunInfo = read_info(path / "run.json")
+        if path.name != self.info.id:
+            raise StoreError(f"the run in {path} is {self.info.id}", hint="a run's directory has the name of its id")
         self._locks = locks
 
     @property
@@ -143,146 +53,183 @@ class RunDirectory:
 
     @property
     def status(self) -> str:
-        """Status as it is: a run that says "running" while nobody holds its lock was interrupted."""
-        if self.info.status == "running" and not is_held(self.path / "lock"):
+        """Status as it is: a "running" run whose lock is free was interrupted."""
+        if self.info.status == "running" and not files.is_held(self.path / "lock"):
             return "interrupted"
         return self.info.status
 
-    @property
-    def writable(self) -> bool:
-        """Whether this object holds the run's lock."""
-        return bool(self._locks) and all(lock.held for lock in self._locks)
-
     def update(self, **changes: Any) -> RunInfo:
         """Replace fields of run.json in one rename and return the new content. Raises StoreError."""
-        self._must_be_writable()
-        unknown = set(changes) - set(RunInfo.model_fields) - {"format_version", "id"}
-        if unknown or {"format_version", "id"} & set(changes):
-            raise StoreError(f"run.json has no field to change named {', '.join(sorted(unknown or {'id'}))}")
+        self.must_be_writable()
+        unknown = set(changes) - (set(RunInfo.model_fields) - {"format_version", "id"})
+        if unknown:
+            raise StoreError(f"run.json has no field to change named {', '.join(sorted(unknown))}")
         info = RunInfo.model_validate({**self.info.model_dump(), **changes})
         with store_errors("write", self.path / "run.json"):
-            atomic.write_file(self.path / "run.json", info_bytes(info))
+            files.write_file(self.path / "run.json", info_bytes(info))
         self.info = info
         return info
 
-    def finished_steps(self) -> dict[int, FinishedStep]:
-        """Return the committed steps by index, in order."""
-        directory = self.path / "steps"
-        with store_errors("read", directory):
-            names = [entry.name for entry in directory.iterdir() if entry.is_dir()] if directory.is_dir() else []
-        indices = sorted(int(name) for name in names if name.isascii() and name.isdigit())
-        return {index: FinishedStep(index, directory / str(index)) for index in indices}
+    def segments(self) -> dict[str, Segment]:
+        """Return the segments by name, in the order of their names; replaced ones are left out. Raises StoreError."""
+        return in_force(on_disk(self.path / "segments"))
 
-    def begin_step(self, index: int) -> StepWriter:
-        """Return a writer for step `index`. Raises StoreError when it is finished already or cannot be made."""
-        self._must_be_writable()
-        final = self.path / "steps" / str(index)
-        if index < 0 or final.exists():
-            raise StoreError(f"step {index} of run {self.id} exists already", hint="a finished step is never repeated")
-        with store_errors("make", final):
-            partial = atomic.partial_directory(final)
-            (partial / "raw").mkdir()
-        return StepWriter(self, index, partial)
+    def step_segments(self) -> dict[int, Segment]:
+        """Return the segments of finished steps (`step_name`) by the step's index, in order. Raises StoreError."""
+        steps = ((_STEP.fullmatch(name), segment) for name, segment in self.segments().items())
+        return dict(sorted((int(match[1]), segment) for match, segment in steps if match is not None))
 
-    def write_run_tables(self, rows: Rows, *, part: str = "run") -> None:
-        """Write records of the whole run. Each (part, table) replaces what it held; parts add up. Raises StoreError.
+    def begin_segment(self, name: str, *, replaces: Iterable[Segment] = (), resolution_s: int = 0) -> SegmentWriter:
+        """Return a writer for a new segment. Raises StoreError when there is one of this name, or it cannot be made.
 
-        Use a part of its own for what is known at another moment: "before", "after".
+        From its commit on, readers see it instead of those that it `replaces`. `resolution_s` is the length of the
+        intervals that its samples were rolled up to, 0 as they were recorded.
         """
-        self._must_be_writable()
-        if not part.isidentifier():
-            raise StoreError(f"'{part}' is not a name for a part of a run")
-        with store_errors("write", self.path / "parts"):
-            (self.path / "parts").mkdir(exist_ok=True)
-            self.drop_final_tables()
-            for record, records in rows.items():
-                table = to_table(record, records)
-                atomic.write_parquet(self.path / "parts" / f"{part}.{record.TABLE}.parquet", table)
+        self.must_be_writable()
+        found = on_disk(self.path / "segments")
+        if not is_segment_name(name):
+            raise StoreError(f"'{name}' is not a name for a segment")
+        if any(segment.name == name for segment in found):
+            raise StoreError(f"segment {name} of run {self.id} exists already", hint="a finished segment is kept")
+        # What those replaced in their turn may still lie there; it must not come back when they are deleted.
+        direct = {segment.name for segment in replaces}
+        there = {segment.name for segment in found}
+        indirect = {
+            old for segment in found if segment.name in direct for old in segment.facts.replaces if old in there
+        }
+        replaced = tuple(sorted(direct | indirect))
+        return SegmentWriter(self, name, SegmentFacts(replaces=replaced, resolution_s=resolution_s))
 
-    def files(self) -> dict[str, list[Path]]:
-        """Return the Parquet files that together hold each table; empty lists for tables without rows."""
-        final = self.path / "tables"
-        if final.is_dir():
-            return {r.TABLE: _existing([final / f"{r.TABLE}.parquet"]) for r in ALL_RECORDS}
-        found: dict[str, list[Path]] = {record.TABLE: [] for record in ALL_RECORDS}
-        with store_errors("read", self.path):
-            for file in sorted((self.path / "parts").glob("*.parquet")):
-                table = file.name.split(".")[-2]
-                if not file.name.startswith(".") and table in found:
-                    found[table].append(file)
-            for step in self.finished_steps().values():
-                for file in sorted((step.path / "tables").glob("*.parquet")):
-                    if file.stem in found:
-                        found[file.stem].append(file)
+    def replace_segment(self, name: str, *, keep_raw: bool = True) -> SegmentWriter:
+        """Return a writer for a segment that takes the place of the one of this name, if there is one, at its commit.
+
+        Raw answers and the context of the old one are kept unless others are given (or `keep_raw` is False); tables
+        are not. Raises StoreError.
+        """
+        self.must_be_writable()
+        old = self.segments().get(name)
+        if old is None:
+            return self.begin_segment(name)
+        return SegmentWriter(self, name, old.facts, old=old, keep_raw=keep_raw)
+
+    def sweep(self) -> None:
+        """Delete what others replace, and leftovers of killed writers. Raises StoreError.
+
+        Readers that listed the segments a moment ago may still open a replaced one, so it is deleted with the next
+        occasion and not at once.
+        """
+        self.must_be_writable()
+        with store_errors("clean up", self.path):
+            directory = self.path / "segments"
+            for place in (self.path, directory):
+                files.sweep(place)
+            found = on_disk(directory)
+            kept = set(in_force(found).values())
+            for segment in found:
+                if segment not in kept:
+                    files.remove_directory(segment.path)
+
+    def files(self, *, start_ns: int | None = None, end_ns: int | None = None) -> dict[str, list[Path]]:
+        """Return the Parquet files that together hold each table; tables without rows are left out.
+
+        With a window, files of segments that have no sample in it may be left out. Raises StoreError.
+        """
+        from bathyscope.store.tables import parquet_files
+
+        joined = self.path / "tables"
+        if joined.is_dir():
+            return {name: [file] for name, file in parquet_files(joined).items()}
+        found: dict[str, list[Path]] = {}
+        for segment in self.segments().values():
+            if _may_hold(segment, start_ns, end_ns):
+                for name, file in parquet_files(segment.path).items():
+                    found.setdefault(name, []).append(file)
         return found
 
+    def table(
+        self,
+        record: type[Record],
+        *,
+        start_ns: int | None = None,
+        end_ns: int | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """Return the rows of one record with start_ns <= its time < end_ns (ns since the Unix epoch), or all.
+
+        Only what is asked for is read: `columns`, and row groups that have rows of the window. Raises StoreError, and
+        ValueError when a window is asked of a record whose rows have no time.
+        """
+        from bathyscope.store import tables
+
+        files = self.files(start_ns=start_ns, end_ns=end_ns).get(record.TABLE, [])
+        return tables.read(record.TABLE, files, start_ns=start_ns, end_ns=end_ns, columns=columns)
+
     def tables(self) -> dict[str, pa.Table]:
-        """Return every record's table, over the whole run and all finished steps. Raises StoreError."""
-        return {name: _read_table(RECORDS_BY_TABLE[name], files) for name, files in self.files().items()}
+        """Return whole tables by name: every record's and what else lies there. Raises StoreError."""
+        from bathyscope.records import RECORDS_BY_TABLE
+        from bathyscope.store import tables
 
-    def finalize(self) -> None:
-        """Write the joined tables to tables/, whole or not at all. Raises StoreError."""
-        self._must_be_writable()
-        self.drop_final_tables()
-        tables = self.tables()
+        files = self.files()
+        return {name: tables.read(name, files.get(name, [])) for name in dict.fromkeys([*RECORDS_BY_TABLE, *files])}
+
+    def row_counts(self) -> dict[str, int]:
+        """Return table → number of rows of the tables that have any, by name. Raises StoreError."""
+        counts: dict[str, int] = {}
+        for segment in self.segments().values():
+            for table, rows in segment.facts.rows.items():
+                counts[table] = counts.get(table, 0) + rows
+        return dict(sorted(counts.items()))
+
+    def compact(self) -> None:
+        """Write the joined tables to tables/, whole or not at all, in bounded memory. Raises StoreError."""
+        from bathyscope.store import tables
+
+        self.must_be_writable()
+        self.drop_joined_tables()
+        self.sweep()
         final = self.path / "tables"
-        partial: Path | None = None
-        with store_errors("write", final):
-            try:
-                partial = atomic.partial_directory(final)
-                for name, table in tables.items():
-                    atomic.write_parquet(partial / f"{name}.parquet", table)
-                atomic.put_directory(partial, final)
-            except BaseException:
-                if partial is not None:
-                    shutil.rmtree(partial, ignore_errors=True)
-                raise
+        with store_errors("write", final), files.making_directory(final) as partial:
+            for name, parts in self.files().items():
+                schema = tables.schema_on_disk(name, parts)
+                with contextlib.closing(
+                    tables.TableWriter(partial / f"{name}.parquet", schema, described=True)
+                ) as writer:
+                    for batch in tables.scan(name, parts, schema):
+                        writer.append(batch)
 
-    def drop_final_tables(self) -> None:
-        """Take tables/ away before the run changes; the parts and steps still hold everything."""
+    def drop_joined_tables(self) -> None:
+        """Take tables/ away before the run changes; the segments still hold everything. Raises StoreError."""
         if (self.path / "tables").exists():
             with store_errors("replace", self.path / "tables"):
-                atomic.remove_directory(self.path / "tables")
+                files.remove_directory(self.path / "tables")
+
+    def must_be_writable(self) -> None:
+        """Raise StoreError when this object does not hold the run's lock."""
+        if self._locks is None:
+            raise StoreError(f"run {self.id} is open for reading only", hint="open it with exclusive=True")
 
     def close(self) -> None:
         """Give the locks back."""
-        for lock in self._locks:
-            lock.release()
+        if self._locks is not None:
+            self._locks.close()
+            self._locks = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _must_be_writable(self) -> None:
-        if not self.writable:
-            raise StoreError(f"run {self.id} is open for reading only", hint="open it with exclusive=True")
+
+def step_name(index: int) -> str:
+    """Return the name of the segment of a step: step-00012. Raises StoreError for what is no index."""
+    if not 0 <= index < 10**9:
+        raise StoreError(f"{index} is not the index of a step")
+    return f"step-{index:05d}"
 
 
-def _existing(paths: list[Path]) -> list[Path]:
-    return [path for path in paths if path.exists()]
-
-
-def _read_table(record: type[Record], files: list[Path]) -> pa.Table:
-    schema = schema_of(record)
-    tables = []
-    for file in files:
-        with store_errors("read", file):
-            tables.append(_conform(pq.read_table(file, partitioning=None), schema, file))
-    return pa.concat_tables(tables) if tables else schema.empty_table()
-
-
-def _conform(table: pa.Table, schema: pa.Schema, file: Path) -> pa.Table:
-    """Return `table` with exactly `schema`: unknown columns dropped, missing nullable ones empty."""
-    arrays = []
-    for field in schema:
-        if field.name in table.column_names:
-            arrays.append(table.column(field.name).cast(field.type))
-        elif field.nullable:
-            arrays.append(pa.chunked_array([pa.nulls(table.num_rows, field.type)]))
-        else:
-            raise StoreError(f"{file} lacks the column {field.name}")
-    return pa.table(arrays, schema=schema)
+def _may_hold(segment: Segment, start_ns: int | None, end_ns: int | None) -> bool:
+    facts = segment.facts
+    if facts.start_ns is None or facts.end_ns is None:
+        return True
+    return (start_ns is None or start_ns <= facts.end_ns) and (end_ns is None or facts.start_ns < end_ns)

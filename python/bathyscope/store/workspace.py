@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import os
 import secrets
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bathyscope import files
 from bathyscope.errors import BathyscopeError, StoreError, UsageError
-from bathyscope.store import atomic
 from bathyscope.store.errors import store_errors
-from bathyscope.store.info import RunInfo, info_bytes
-from bathyscope.store.lock import FileLock
+from bathyscope.store.info import RunInfo, info_bytes, is_run_id
 from bathyscope.store.run_directory import RunDirectory
 
 DEFAULT_NAME = "bathy-runs"
@@ -28,8 +27,9 @@ class RunEntry:
 
     id: str
     path: Path
+    kind: str
     status: str
-    plan_name: str
+    name: str
     target: str
     started_ns: int
     ended_ns: int | None
@@ -55,88 +55,85 @@ class Workspace:
     def create_run(
         self,
         *,
-        plan_name: str,
-        plan_text: str,
+        kind: str,
         started_ns: int,
+        name: str = "",
+        spec_text: str = "",
         target: Mapping[str, Any] | None = None,
         versions: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
+        context: Mapping[str, Any] | None = None,
         step_count: int | None = None,
-        run_id: str | None = None,
     ) -> RunDirectory:
         """Make a run and return it locked; the workspace is locked with it until the run is closed.
 
         Two loads in one workspace would disturb each other, so the second gets BusyError. Raises StoreError
         when the directory cannot be made; then nothing is left of it.
         """
-        run_id = run_id or new_run_id(started_ns)
+        run_id = new_run_id(started_ns)
         info = RunInfo(
             id=run_id,
-            plan_name=plan_name,
-            plan_text=plan_text,
+            kind=kind,
+            name=name,
+            spec_text=spec_text,
             target=dict(target or {}),
             versions=dict(versions or {}),
             environment=dict(environment or {}),
+            context=dict(context or {}),
             started_ns=started_ns,
             step_count=step_count,
         )
         final = self.runs_directory / run_id
         with store_errors("make", self.runs_directory):
-            self.runs_directory.mkdir(parents=True, exist_ok=True)
+            files.own_directory(self.path, make=True)
+            files.own_directory(self.runs_directory, make=True)
         if final.exists():
             raise StoreError(f"run {run_id} exists already")
-        workspace_lock = _locked_workspace(self.path)
-        partial: Path | None = None
-        run_lock: FileLock | None = None
+        locks = contextlib.ExitStack()
         try:
+            _lock_workspace(locks, self.path)
             with store_errors("make", final):
-                atomic.sweep(self.runs_directory)
-                partial = atomic.partial_directory(final)
-                (partial / "steps").mkdir()
-                (partial / "parts").mkdir()
-                atomic.write_file(partial / "run.json", info_bytes(info))
-                # The lock is on the inode: it stays with the file through the rename.
-                run_lock = FileLock(partial / "lock", f"run {run_id}")
-                run_lock.acquire()
-                atomic.put_directory(partial, final)
-            return RunDirectory(final, locks=(run_lock, workspace_lock))
+                files.sweep(self.runs_directory)
+                with files.making_directory(final) as partial:
+                    (partial / "segments").mkdir()
+                    files.write_file(partial / "run.json", info_bytes(info))
+                    # The lock is on the inode: it stays with the file through the rename.
+                    _lock_run(locks, partial, run_id)
+            return RunDirectory(final, locks=locks)
         except BaseException:
-            if partial is not None:
-                shutil.rmtree(partial, ignore_errors=True)
-            if run_lock is not None:
-                run_lock.release()
-            workspace_lock.release()
+            locks.close()
             raise
 
     def open_run(self, ref: str | Path, *, exclusive: bool = False) -> RunDirectory:
         """Return a run by id, unique prefix of an id, path of its directory, or "last".
 
-        With `exclusive` it is locked for writing (resume), and leftovers of a killed writer are swept.
+        With `exclusive` it is locked for writing (resume, reparse), and leftovers of a killed writer are swept.
         Raises UsageError when no or several runs fit, BusyError, StoreError, FormatVersionError.
         """
         path = self.find(ref)
         if not exclusive:
             return RunDirectory(path)
-        locks: list[FileLock] = []
+        # Before anything is made in it.
+        _must_be_own(path)
+        locks = contextlib.ExitStack()
         try:
-            locks.append(_locked_run(path))
+            _lock_run(locks, path, path.name)
             if path.parent.name == self.runs_directory.name:  # a run that was moved elsewhere has no workspace
-                locks.append(_locked_workspace(path.parent.parent))
-            with store_errors("clean up", path):
-                for directory in (path, path / "steps", path / "parts"):
-                    atomic.sweep(directory)
-            return RunDirectory(path, locks=tuple(locks))
+                _must_be_own(path.parent.parent)
+                _lock_workspace(locks, path.parent.parent)
+            run = RunDirectory(path, locks=locks)
+            run.sweep()
         except BaseException:
-            for lock in locks:
-                lock.release()
+            locks.close()
             raise
+        return run
 
     def find(self, ref: str | Path) -> Path:
         """Return the directory of a run. Raises UsageError when no or several runs fit."""
         text = str(ref)
         as_path = Path(text).expanduser()
         if (as_path / "run.json").is_file():
-            return as_path.absolute()
+            return as_path.resolve()
         names = self._names()
         if text == "last":
             if not names:
@@ -147,7 +144,7 @@ class Workspace:
             return self.runs_directory / fitting[0]
         if fitting:
             raise UsageError(
-                f"'{text}' fits {len(fitting)} runs", hint=f"write more of the id: {', '.join(fitting[:5])}"
+                f"{len(fitting)} runs begin with '{text}'", hint=f"write more of the id: {', '.join(fitting[:5])}"
             )
         raise UsageError(f"there is no run '{text}' in {self.path}", hint=_NO_RUN_HINT)
 
@@ -156,29 +153,35 @@ class Workspace:
         return sorted((self._entry(name) for name in self._names()), key=lambda entry: (entry.started_ns, entry.id))
 
     def remove_run(self, ref: str | Path) -> Path:
-        """Delete a run and return where it was. Raises BusyError while it is being written."""
+        """Delete a run and return where it was. Raises BusyError while it is being written.
+
+        What is deleted is the caller's own and has the name of a run, whatever is in its run.json; else UsageError,
+        StoreError.
+        """
         path = self.find(ref)
-        lock = _locked_run(path)
-        try:
+        if path.is_symlink() or not is_run_id(path.name):
+            raise UsageError(f"{path} is not the directory of a run", hint="its name would be the run's id")
+        _must_be_own(path)
+        with contextlib.ExitStack() as locks:
+            _lock_run(locks, path, path.name)
             with store_errors("remove", path):
-                atomic.remove_directory(path)
-        finally:
-            lock.release()
+                files.remove_directory(path)
         return path
 
     def _entry(self, name: str) -> RunEntry:
         path = self.runs_directory / name
         try:
             run = RunDirectory(path)
-            info, count = run.info, len(run.finished_steps())
+            info, count = run.info, len(run.step_segments())
         except BathyscopeError as error:
-            return RunEntry(name, path, "unreadable", "", "", 0, None, 0, None, error.message)
+            return RunEntry(name, path, "", "unreadable", "", "", 0, None, 0, None, error.message)
         target = info.target.get("name", "")
         return RunEntry(
             id=info.id,
             path=path,
+            kind=info.kind,
             status=run.status,
-            plan_name=info.plan_name,
+            name=info.name,
             target=target if isinstance(target, str) else "",
             started_ns=info.started_ns,
             ended_ns=info.ended_ns,
@@ -191,7 +194,9 @@ class Workspace:
         if not self.runs_directory.is_dir():
             return []
         with store_errors("read", self.runs_directory):
-            return sorted(e.name for e in self.runs_directory.iterdir() if e.is_dir() and not e.name.startswith("."))
+            _must_be_own(self.path)
+            _must_be_own(self.runs_directory)
+            return sorted(e.name for e in self.runs_directory.iterdir() if e.is_dir() and is_run_id(e.name))
 
     def _newest(self, names: list[str]) -> str:
         readable = [entry for entry in map(self._entry, names) if entry.problem is None]
@@ -204,16 +209,24 @@ def new_run_id(started_ns: int) -> str:
     return f"{moment:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
-def _locked_workspace(path: Path) -> FileLock:
-    lock = FileLock(path / ".lock", f"workspace {path}")
-    lock.acquire()
-    return lock
+def _must_be_own(directory: Path) -> None:
+    """Raise UntrustedError when another user owns the directory or can write it."""
+    with store_errors("open", directory):
+        files.own_directory(directory)
 
 
-def _locked_run(path: Path) -> FileLock:
-    lock = FileLock(path / "lock", f"run {path.name}")
-    lock.acquire()
-    return lock
+def _lock_workspace(locks: contextlib.ExitStack, path: Path) -> None:
+    _lock(locks, path / ".lock", f"workspace {path}")
 
 
+def _lock_run(locks: contextlib.ExitStack, path: Path, run_id: str) -> None:
+    _lock(locks, path / "lock", f"run {run_id}")
+
+
+def _lock(locks: contextlib.ExitStack, path: Path, what: str) -> None:
+    with store_errors("lock", path):
+        locks.enter_context(files.FileLock(path, what, hint=_BUSY_HINT))
+
+
+_BUSY_HINT = "wait until it has ended, or use another workspace with --workspace"
 _NO_RUN_HINT = "`bathy runs list` shows the runs; --workspace or BATHY_WORKSPACE chooses another workspace"

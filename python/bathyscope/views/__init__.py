@@ -1,7 +1,84 @@
-"""Renderers: findings in, text or files out. Views never compute."""
+"""Renderers: findings in, text or pictures out. Views never compute, and touch no file, clock or network.
+
+The view of a finding is the module `views/<output>/<NAME of the finding's class>.py`. It is imported when it is needed,
+so that a table waits for no chart library, and one more view is one more file.
+"""
 
 from __future__ import annotations
 
-from bathyscope.views.dispatch import Output, render
+import dataclasses
+import importlib
+import io
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, Literal, TextIO, get_args
 
-__all__ = ["Output", "render"]
+from bathyscope.errors import UsageError
+from bathyscope.views.refusal import without_refused
+
+__all__ = ["Options", "Output", "as_text", "render", "view_of"]
+
+Output = Literal["table", "json", "csv"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Options:
+    """`columns` and `empty` are for plain rows: which keys in which order, and what a table without rows says.
+
+    `colour` None means: if the stream is a terminal and NO_COLOR is not set. `width` None means the terminal's, 80
+    elsewhere.
+    """
+
+    colour: bool | None
+    width: int | None
+    columns: Sequence[str] | None
+    empty: str
+
+
+def render(
+    finding: Any,
+    output: str = "table",
+    stream: TextIO | None = None,
+    *,
+    colour: bool | None = None,
+    width: int | None = None,
+    columns: Sequence[str] | None = None,
+    empty: str = "nothing to show",
+) -> None:
+    """Write `finding` to `stream` (default: stdout) as `output`: table, json, csv or html.
+
+    `finding` is a finding (its class has a NAME), or plain rows: a sequence of mappings or dataclasses. The options are
+    those of `Options`. Raises UsageError when there is no such output or the finding has none of this kind, and
+    TypeError for what is neither a finding nor rows.
+    """
+    stream = sys.stdout if stream is None else stream
+    view = view_of(finding, output)
+    view.write(without_refused(finding), stream, Options(colour, width, columns, empty))
+
+
+def as_text(finding: Any, output: str) -> str:
+    """Return what `render` writes: `as_text(finding, "html")` is the page of a finding, as one document."""
+    buffer = io.StringIO()
+    render(finding, output, buffer)
+    return buffer.getvalue()
+
+
+def view_of(finding: Any, output: str) -> ModuleType:
+    """Return the module that shows `finding` as `output`. Raises UsageError when there is none."""
+    if output not in (*get_args(Output), "html", "pictures"):
+        raise UsageError(f"--output must be one of {', '.join(get_args(Output))} (got '{output}')")
+    package = importlib.import_module(f"{__name__}.{output}")
+    if not hasattr(package, "__path__"):
+        # One module for all findings.
+        return package
+    name = f"{package.__name__}.{getattr(finding, 'NAME', 'rows')}"
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise UsageError(
+            f"{getattr(finding, 'NAME', 'plain rows')} cannot be shown as {output}",
+            hint="use --output json, which every finding has",
+        ) from error

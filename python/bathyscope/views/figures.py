@@ -6,7 +6,8 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from bathyscope.records.finding import Figure, PointFinding
+from bathyscope.records.figure import Figure
+from bathyscope.records.finding import LadderFinding, PointFinding
 from bathyscope.units import (
     format_bandwidth,
     format_bytes,
@@ -21,15 +22,15 @@ NOT_KNOWN = "n/a"
 NOT_APPLICABLE = "–"
 
 
-# A factor, not a share: 14.2, not 1420 %.
-_FACTORS = frozenset({"write_amplification"})
+TENANT_COLUMNS = (("tenant_iops", "Other pools' IOPS"), ("tenant_wait_ns", "Other pools' wait"))
 
 
 _FORMATS: dict[str, Callable[[float], str]] = {
     "ns": format_duration_ns,
     "us": lambda value: format_duration_ns(value * 1000),
     "µs": lambda value: format_duration_ns(value * 1000),
-    "s": format_seconds,
+    # Below a second it is the time of an I/O, not of a run.
+    "s": lambda value: format_duration_ns(value * 1e9) if 0 < abs(value) < 1 else format_seconds(value),
     "bytes": format_bytes,
     "bytes/s": format_bandwidth,
     "ratio": format_percent,
@@ -38,10 +39,26 @@ _FORMATS: dict[str, Callable[[float], str]] = {
 }
 
 
+def has_tenants(finding: LadderFinding) -> bool:
+    """Return whether other tenants were seen in any step: only then they have columns."""
+    points = [point for group in finding.groups for point in group.points]
+    return any(point.tenant_iops.value or point.tenant_wait_ns.value for point in points)
+
+
 def figure_of(point: PointFinding, name: str) -> Figure:
     """Return the figure `name` of a point in the unit in which it is shown."""
     figure: Figure = getattr(point, name)
-    return dataclasses.replace(figure, unit="") if name in _FACTORS else figure
+    # A factor, not a share: 14.2, not 1420 %.
+    return dataclasses.replace(figure, unit="") if name == "write_amplification" else figure
+
+
+def applies(name: str, point: PointFinding) -> bool:
+    """Return whether the figure `name` has a meaning for the point's layer and operation; else a dash stands."""
+    if name == "write_amplification":
+        return point.op in ("write", "randwrite", "randrw")
+    if name == "read_from_cache_ratio":
+        return point.on_cluster and point.op in ("read", "randread", "randrw")
+    return point.on_cluster or name not in ("osd_cpu_us_per_op", "tenant_iops", "tenant_wait_ns")
 
 
 def value_text(value: float | None, unit: str) -> str:
@@ -92,11 +109,9 @@ def _relative(figure: Figure) -> str:
     if not figure.value or figure.low is None or figure.high is None:
         return "0%"
     percent = 100 * max(figure.high - figure.value, figure.value - figure.low) / abs(figure.value)
-    if percent == 0:
-        return "0%"
     if percent > 100:
         return ">100%"
-    return f"{percent:.0f}%" if percent >= 1 else f"{max(percent, 0.1):.1f}%"
+    return f"{percent:.0f}%" if percent >= 1 or percent == 0 else f"{max(percent, 0.1):.1f}%"
 
 
 def compact(value: float | None, unit: str) -> str:
@@ -110,7 +125,7 @@ def compact(value: float | None, unit: str) -> str:
 
 
 def change_text(ratio: float | None) -> str:
-    """Return a ratio as a signed change: 0.96 → "−4.0%", 1.2 → "+20%"; "n/a" when it cannot be told."""
+    """Return a ratio as a signed change: 0.96 → "−4.0%", 1.2 → "+20%"; "n/a" when it is not known."""
     if ratio is None or not math.isfinite(ratio):
         return NOT_KNOWN
     percent = 100 * (ratio - 1)

@@ -3,36 +3,47 @@
 from __future__ import annotations
 
 import datetime
+import json
+import re
+import shlex
 import unicodedata
 
-from bathyscope.records.finding import LadderFinding, PointFinding, RungGroup
+from bathyscope.records import HERE
+from bathyscope.records.finding import LadderFinding, LayerView, PointFinding, RungGroup, Verdict
 from bathyscope.units import format_size_short
 
-LAYER_NAMES = {
-    "disk": "Disk",
-    "rados": "RADOS",
-    "rbd": "RBD",
-    "krbd": "krbd",
-    "rbd-nbd": "rbd-nbd",
-    "cephfs": "CephFS",
-    "rgw": "RGW",
-    "omap": "omap",
-}
-OP_NAMES = {
+_OPS = {
     "randread": "random read",
     "randwrite": "random write",
     "read": "sequential read",
     "write": "sequential write",
     "randrw": "random mix",
 }
-STAGE_NAMES = {
+# In the order in which an operation passes through them; a stage's place is also its colour's.
+STAGES = {
     "queue": "queue",
     "prepare": "prepare",
-    "store": "own store",
+    "store": "local store",
     "replica_wait": "replica wait",
     "reply": "reply",
 }
-SEVERITY_ORDER = ("refused", "doubt", "note")
+
+# What a verdict calls a limit, where its plain name would not be read as it is meant.
+_LIMITS = {
+    "osd_cpu": "OSD CPU",
+    "host_cpu": "host CPU",
+    "client_cpu": "client CPU",
+    "kv_sync": "kv-sync thread",
+    "slow_osd": "slow OSD",
+    "hot_pg": "hot PG",
+    "in_flight": "I/Os in flight",
+    "latency_bound": "latency",
+    "nearest": "none reached",
+    "outside": "client, network",
+    "load_rate": "its own rate",
+    "uneven": "uneven load",
+    "unknown": "not known",
+}
 
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
@@ -43,25 +54,33 @@ def clean(text: str) -> str:
     Names of pools, hosts and devices come from the cluster. Control characters (escape sequences begin
     with one), surrogates and bidirectional overrides become U+FFFD; line breaks and tabs become a space.
     """
-    out = []
-    for character in text:
-        if character in "\n\r\t\u2028\u2029":
-            out.append(" ")
-        elif character in _BIDI or unicodedata.category(character) in ("Cc", "Cs"):
-            out.append("\ufffd")
-        else:
-            out.append(character)
-    return "".join(out)
+    text = re.sub("[\n\r\t\u2028\u2029]", " ", text)
+    return "".join("\ufffd" if c in _BIDI or unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
 
 
-def layer(name: str) -> str:
-    """Return a layer's proper name; one that is not known stays as it is."""
-    return LAYER_NAMES.get(name, clean(name))
+def clean_lines(text: str) -> str:
+    """Return `text` with each of its lines clean; line feeds stay."""
+    return "\n".join(map(clean, text.split("\n")))
 
 
-def stage(name: str) -> str:
-    """Return a stage of an op in words."""
-    return STAGE_NAMES.get(name, clean(name))
+def shell_word(word: str) -> str:
+    """Return a word for a shell; control characters by escapes, so that what is copied is what was run."""
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = json.dumps(word)[1:-1].replace("'", "\\'").replace('\\"', '"')
+    return f"$'{escaped}'"
+
+
+def layer(finding: LadderFinding, name: str) -> LayerView:
+    """Return what is shown of a layer; one that the finding does not describe stands by its name above the others."""
+    unknown = LayerView(name, clean(name), clean(name), place=99, slot=6, shape="circle", dash=(4, 4))
+    return next((view for view in finding.layers if view.name == name), unknown)
+
+
+def layers(finding: LadderFinding) -> list[LayerView]:
+    """Return the layers that a finding has points of, from the disk up."""
+    names = dict.fromkeys(point.layer for group in finding.groups for point in group.points)
+    return sorted((layer(finding, name) for name in names), key=lambda view: view.place)
 
 
 def device_class(name: str) -> str:
@@ -71,13 +90,18 @@ def device_class(name: str) -> str:
     return name.upper() if name in ("hdd", "ssd", "nvme") else clean(name)
 
 
+def device_classes(finding: LadderFinding) -> list[str]:
+    """Return the device classes of a finding, in the order in which they appear."""
+    return list(dict.fromkeys(group.device_class for group in finding.groups))
+
+
 def pattern(point: PointFinding) -> str:
     """Return a load pattern in words: "4K random read, QD 1"."""
     size = format_size_short(point.block_size_bytes)
-    text = f"{size} {OP_NAMES.get(point.op, clean(point.op))}, QD {point.queue_depth}"
+    text = f"{size} {_OPS.get(point.op, clean(point.op))}, QD {point.queue_depth}"
     if point.jobs != 1:
         text += f", {point.jobs} jobs"
-    # What the short name says beyond op, size and depth (cold, obj1M, …) tells otherwise equal patterns apart.
+    # What the short name holds beyond op, size and depth (cold, obj1M, …) distinguishes otherwise equal patterns.
     plain = f"{point.op}-{size}-qd{point.queue_depth}"
     extra = point.pattern.removeprefix(plain).strip("-")
     if point.pattern != plain and point.pattern.startswith(plain) and extra != f"j{point.jobs}":
@@ -85,19 +109,20 @@ def pattern(point: PointFinding) -> str:
     return text
 
 
+def limit(verdict: Verdict) -> str:
+    """Return what a verdict names in few words: "device (osd.0)"."""
+    name = _LIMITS.get(verdict.limit, clean(verdict.limit).replace("_", " "))
+    return f"{name} ({machine(verdict.subject)})" if verdict.subject and verdict.limit != "nearest" else name
+
+
+def machine(name: str) -> str:
+    """Return the name of a machine, or of what is no machine, for reading."""
+    return "this machine" if name == HERE else clean(name)
+
+
 def group_pattern(group: RungGroup) -> str:
     """Return the pattern of a group in words; its short name when it has no points."""
     return pattern(group.points[0]) if group.points else clean(group.pattern)
-
-
-def device_classes(finding: LadderFinding) -> list[str]:
-    """Return the device classes of a finding, in the order in which they appear."""
-    return list(dict.fromkeys(group.device_class for group in finding.groups))
-
-
-def layers(finding: LadderFinding) -> list[str]:
-    """Return the layers of a finding from the disk up, in the order in which they appear."""
-    return list(dict.fromkeys(point.layer for group in finding.groups for point in group.points))
 
 
 def time_utc(epoch_ns: int) -> str:

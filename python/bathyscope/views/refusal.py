@@ -1,22 +1,22 @@
-"""What is refused is not printed: every renderer sees a finding through this."""
+"""What is refused is not printed: every renderer sees a finding through `without_refused`."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any, TypeVar
 
-from bathyscope.records.finding import Figure, LadderFinding, PointFinding, RungGroup
+from bathyscope.records.explain_finding import AccountFinding, AccountsFinding
+from bathyscope.records.figure import Figure
+from bathyscope.records.finding import LadderFinding, PointFinding
 
 T = TypeVar("T")
 
-# A point with one of these statuses has a figure to show; every other status has only a reason.
-SHOWN = frozenset({"done"})
 FIGURES = tuple(f.name for f in dataclasses.fields(PointFinding) if f.type == "Figure")
 
 
 def is_shown(point: PointFinding) -> bool:
-    """Return whether the point's figures may be shown."""
-    return point.status in SHOWN
+    """Return whether the point's figures may be shown; every status but "done" has only a reason."""
+    return point.status == "done"
 
 
 def why_refused(point: PointFinding) -> str:
@@ -26,26 +26,27 @@ def why_refused(point: PointFinding) -> str:
 
 def without_refused(finding: T) -> T:
     """Return the finding with no figure, stage or distribution left on any point that was refused or failed."""
+    if isinstance(finding, AccountFinding):
+        return dataclasses.replace(finding, point=_point(finding.point))
+    if isinstance(finding, AccountsFinding):
+        return dataclasses.replace(finding, points=tuple(map(_point, finding.points)))
     if not isinstance(finding, LadderFinding):
         return finding
     refused = {p.step_key for g in finding.groups for p in g.points if not is_shown(p)}
-    refused |= {p.step_key for p in finding.witnesses if not is_shown(p)}
+    refused |= {p.step_key for p in finding.cross_checks if not is_shown(p)}
     if not refused:
         return finding
     return dataclasses.replace(
         finding,
-        groups=tuple(_group(group) for group in finding.groups),
-        witnesses=tuple(_point(point) for point in finding.witnesses),
+        groups=tuple(dataclasses.replace(g, points=tuple(map(_point, g.points))) for g in finding.groups),
+        cross_checks=tuple(map(_point, finding.cross_checks)),
         distributions=tuple(d for d in finding.distributions if d.step_key not in refused),
     )
-
-
-def _group(group: RungGroup) -> RungGroup:
-    return dataclasses.replace(group, points=tuple(_point(point) for point in group.points))
 
 
 def _point(point: PointFinding) -> PointFinding:
     if is_shown(point):
         return point
     blank: dict[str, Any] = {name: Figure(None, getattr(point, name).unit) for name in FIGURES}
-    return dataclasses.replace(point, stages=(), **blank)
+    verdict = dataclasses.replace(point.verdict, evidence=(), alternatives=())
+    return dataclasses.replace(point, stages=(), directions=(), account=None, verdict=verdict, **blank)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bathyscope.analysis import ladder
 from bathyscope.records import (
-    ALL_RECORDS,
+    RECORDS_BY_TABLE,
     Caveat,
     DeviceSample,
     EnvironmentFact,
@@ -33,9 +33,14 @@ from bathyscope.records import (
     Step,
     to_table,
 )
-from bathyscope.records.finding import CommandView, LadderFinding
+from bathyscope.records.finding import CommandView, LadderFinding, LayerView
 from bathyscope.units import format_size_short
 
+LAYERS = (
+    LayerView("disk", "Disk", "the disk", 0, 0, "square", (1, 0)),
+    LayerView("rados", "RADOS", "RADOS", 10, 1, "circle", (7, 2)),
+    LayerView("rbd", "RBD", "RBD", 20, 2, "triangle-up", (3, 2)),
+)
 START_NS = 1_790_000_000_000_000_000
 SECOND_NS = 1_000_000_000
 
@@ -60,7 +65,7 @@ class Load:
     queue_depth: int = 16
     jobs: int = 1
     suffix: str = ""
-    witness: str = "fio"
+    load_generator: str = "fio"
     iops: float = 231.0
     noise: float = 0.01
     latency_spread: float = 0.35
@@ -88,7 +93,7 @@ class Load:
     def key(self) -> str:
         pattern = f"{self.op}-{format_size_short(self.block_size_bytes)}-qd{self.queue_depth}{self.suffix}"
         return f"{self.layer}/{self.device_class or 'all'}/{pattern}" + (
-            "" if self.witness == "fio" else f"@{self.witness}"
+            "" if self.load_generator == "fio" else f"@{self.load_generator}"
         )
 
     @property
@@ -102,7 +107,7 @@ class RunBuilder:
     def __init__(self, run_id: str = "20260921-133320-abc123", *, seed: int = 1, counter_prefix: str = "") -> None:
         self.run_id = run_id
         self.random = np.random.default_rng(seed)
-        self.rows: dict[type[Record], list[Any]] = {record: [] for record in ALL_RECORDS}
+        self.rows: dict[type[Record], list[Any]] = {record: [] for record in RECORDS_BY_TABLE.values()}
         self.counter_prefix = counter_prefix
         self.osds: dict[str, list[int]] = {}
         self._next_step = 0
@@ -113,23 +118,23 @@ class RunBuilder:
             number, self._next_osd = self._next_osd, self._next_osd + 1
             self.osds.setdefault(device_class, []).append(number)
             self.rows[Placement].append(
-                Placement(self.run_id, number, f"node{number}", device_class, f"loop{number}", device_class == "hdd",
+                Placement(number, f"node{number}", device_class, f"loop{number}", device_class == "hdd",
                           8 << 30, "bluestore", "16.2.15", 1000 + number)
             )  # fmt: skip
 
     def add_run(self, *, plan_name: str = "ladder", status: str = "done", ceph_version: str = "16.2.15") -> None:
         end = START_NS + 300 * SECOND_NS
         self.rows[Run].append(
-            Run(self.run_id, plan_name, status, "lab demo", "0.1.0", START_NS, end, "f5a1", ceph_version, "fio-3.33",
+            Run(self.run_id, "bench", plan_name, status, "lab demo", "0.1.0", START_NS, end, "f5a1", ceph_version, "fio-3.33",
                 "bench1", "6.1.0", 2)
         )  # fmt: skip
         facts = [("cluster", "health", "HEALTH_OK"), ("host bench1", "governor", "performance"),
                  ("pool bathy-abc123-hdd", "size", "2"), ("osd.0", "osd_memory_target", "1073741824")]  # fmt: skip
         for moment in ("before", "after"):
-            self.rows[EnvironmentFact] += [EnvironmentFact(self.run_id, moment, *fact) for fact in facts]
+            self.rows[EnvironmentFact] += [EnvironmentFact(moment, *fact) for fact in facts]
 
     def add_caveat(self, code: str, severity: str, text: str, step_index: int | None = None) -> None:
-        self.rows[Caveat].append(Caveat(self.run_id, step_index, code, severity, text, "test"))
+        self.rows[Caveat].append(Caveat(step_index, code, severity, text, "test"))
 
     def add_step(self, load: Load, repeat_index: int = 0) -> int:
         """Add all rows of one step and return its index. The repeat's own rate scatters by `load.noise`."""
@@ -138,33 +143,42 @@ class RunBuilder:
         measured = started + 2 * SECOND_NS
         rate = load.iops * float(np.exp(self.random.normal(0, load.noise)))
         self.rows[Step].append(
-            Step(self.run_id, index, load.key, repeat_index, load.layer, load.witness, load.device_class, load.op,
+            Step(index, load.key, repeat_index, load.layer, load.load_generator, load.device_class, load.op,
                  load.block_size_bytes, load.queue_depth, load.jobs, None if load.layer == "disk" else 4 << 20, 1 << 30,
-                 load.temperature, 2.0, float(load.runtime_s), started, measured + load.runtime_s * SECOND_NS, measured, 0,
-                 load.status, load.reason)
+                 load.temperature, 2.0, float(load.runtime_s), started, measured + load.runtime_s * SECOND_NS, measured,
+                 measured + load.runtime_s * SECOND_NS, self._osds_of(load), 0, load.status, load.reason)
         )  # fmt: skip
         self._add_load(index, load, rate)
-        self._add_devices(index, load, rate)
-        self._add_processes(index, load, rate)
+        self._add_devices(load, rate, measured)
+        self._add_processes(load, rate, measured)
         if load.layer != "disk":
-            self._add_counters(index, load, rate)
-            self._add_ops(index, load, rate, measured)
+            self._add_counters(load, rate, measured)
+            self._add_ops(load, rate, measured)
         return index
+
+    def _osds_of(self, load: Load) -> str | None:
+        return None if load.layer == "disk" else " ".join(str(n) for n in self.osds.get(load.device_class, []))
 
     def tables(self) -> dict[str, pa.Table]:
         return {record.TABLE: to_table(record, rows) for record, rows in self.rows.items()}
 
     def _add_load(self, index: int, load: Load, rate: float) -> None:
-        direction = "write" if load.writes else "read"
-        count = round(rate * load.runtime_s)
+        if load.op == "randrw":
+            for direction, share in (("read", 0.7), ("write", 0.3)):
+                self._add_direction(index, load, direction, rate * share, load.queue_depth * load.jobs / rate * 1e9)
+            return
         mean_ns = load.queue_depth * load.jobs / rate * 1e9 if rate else 0.0
+        self._add_direction(index, load, "write" if load.writes else "read", rate, mean_ns)
+
+    def _add_direction(self, index: int, load: Load, direction: str, rate: float, mean_ns: float) -> None:
+        count = round(rate * load.runtime_s)
         for job in range(load.jobs):
             own = count // load.jobs
             spread = load.latency_spread
             samples = np.exp(self.random.normal(np.log(max(mean_ns, 1)) - spread**2 / 2, spread, own))
             cpu = load.client_thread_us_per_op * own / 1e6
             self.rows[Result].append(
-                Result(self.run_id, index, f"fio#{job}", direction, own, own * load.block_size_bytes, load.errors,
+                Result(index, f"fio#{job}", direction, own, own * load.block_size_bytes, load.errors,
                        load.runtime_s * SECOND_NS, own / load.runtime_s, own * load.block_size_bytes / load.runtime_s,
                        float(samples.mean()) if own else None, float(samples.std()) if own else None,
                        float(samples.min()) if own else None, float(samples.max()) if own else None,
@@ -174,18 +188,18 @@ class RunBuilder:
                 buckets, counts = np.unique(fio_bucket_ns(samples.astype(np.int64)), return_counts=True)
                 for kind in ("clat", "lat"):
                     self.rows[Histogram] += [
-                        Histogram(self.run_id, index, f"fio#{job}", direction, kind, int(b), int(c))
+                        Histogram(index, f"fio#{job}", direction, kind, int(b), int(c))
                         for b, c in zip(buckets, counts, strict=True)
                     ]
             for second in range(load.runtime_s):
                 trend = 1 + load.drift * (second / max(1, load.runtime_s - 1) - 0.5)
                 now = max(0.0, rate / load.jobs * trend * float(1 + self.random.normal(0, 0.03)))
                 self.rows[Interval].append(
-                    Interval(self.run_id, index, f"fio#{job}", direction, (second + 1) * SECOND_NS, SECOND_NS, now,
+                    Interval(index, f"fio#{job}", direction, (second + 1) * SECOND_NS, SECOND_NS, now,
                              now * load.block_size_bytes, mean_ns / trend if rate else None)
                 )  # fmt: skip
 
-    def _add_devices(self, index: int, load: Load, rate: float) -> None:
+    def _add_devices(self, load: Load, rate: float, measured_ns: int) -> None:
         on_disk = load.layer == "disk"
         names = [("loop99", "disk")] if on_disk else [
             (f"loop{n}", f"osd.{n}") for n in self.osds.get(load.device_class, [])
@@ -200,12 +214,13 @@ class RunBuilder:
                 scatter = float(1 + self.random.normal(0, 0.01))
                 limit = None if load.limit_ratio is None else load.limit_ratio * scatter
                 self.rows[DeviceSample].append(
-                    DeviceSample(self.run_id, index, "bench1", device, role, load.device_class,
-                                 (second + 1) * SECOND_NS, SECOND_NS, reads // load.block_size_bytes,
-                                 writes // load.block_size_bytes, reads, writes, min(1.0, load.busy_ratio * scatter), limit)
+                    DeviceSample(measured_ns + (second + 1) * SECOND_NS, SECOND_NS, "localhost", device, role,
+                                 load.device_class, reads // load.block_size_bytes,
+                                 writes // load.block_size_bytes, reads, writes, min(1.0, load.busy_ratio * scatter),
+                                 None if load.writes else limit, limit if load.writes else None)
                 )  # fmt: skip
 
-    def _add_processes(self, index: int, load: Load, rate: float) -> None:
+    def _add_processes(self, load: Load, rate: float, measured_ns: int) -> None:
         osds = [] if load.layer == "disk" else self.osds.get(load.device_class, [])
         client = rate * load.client_us_per_op / 1e6
         osd = rate * load.osd_us_per_op / 1e6
@@ -214,28 +229,32 @@ class RunBuilder:
         for name, cores in rows:
             for second in range(load.runtime_s):
                 self.rows[ProcessSample].append(
-                    ProcessSample(self.run_id, index, "bench1", name, (second + 1) * SECOND_NS, SECOND_NS, cores * 0.7,
+                    ProcessSample(measured_ns + (second + 1) * SECOND_NS, SECOND_NS, "localhost", name, cores * 0.7,
                                   cores * 0.3, 300 << 20, load.processors)
                 )  # fmt: skip
 
-    def _add_counters(self, index: int, load: Load, rate: float) -> None:
+    def _add_counters(self, load: Load, rate: float, measured_ns: int) -> None:
         osds = self.osds.get(load.device_class, [])
         count = rate * (load.runtime_s + 2)
         size = load.block_size_bytes
         prefix = self.counter_prefix
+        span = (measured_ns + load.runtime_s * SECOND_NS, (load.runtime_s + 2) * SECOND_NS)
         for n in osds:
             own = count / len(osds)
-            values = {("osd", "op_w"): own, ("osd", "op_w_in_bytes"): own * size} if load.writes else {
-                ("osd", "op_r"): own, ("osd", "op_r_out_bytes"): own * size,
-                ("bluestore", f"{prefix}buffer_hit_bytes"): own * size * load.cache_ratio,
-                ("bluestore", f"{prefix}buffer_miss_bytes"): own * size * (1 - load.cache_ratio),
-            }  # fmt: skip
+            reads = own * (0.0 if load.writes else 0.7 if load.op == "randrw" else 1.0)
+            writes = own - reads
+            values = {("osd", "op_w"): writes, ("osd", "op_w_in_bytes"): writes * size} if writes else {}
+            values |= {
+                ("osd", "op_r"): reads, ("osd", "op_r_out_bytes"): reads * size,
+                ("bluestore", f"{prefix}buffer_hit_bytes"): reads * size * load.cache_ratio,
+                ("bluestore", f"{prefix}buffer_miss_bytes"): reads * size * (1 - load.cache_ratio),
+            } if reads else {}  # fmt: skip
             self.rows[PerfCounter] += [
-                PerfCounter(self.run_id, index, f"osd.{n}", section, name, "counter", float(round(value)), None)
+                PerfCounter(*span, f"osd.{n}", section, name, "counter", float(round(value)), None, None)
                 for (section, name), value in values.items()
             ]
 
-    def _add_ops(self, index: int, load: Load, rate: float, measured_ns: int) -> None:
+    def _add_ops(self, load: Load, rate: float, measured_ns: int) -> None:
         osds = self.osds.get(load.device_class, [])
         mean_ns = load.queue_depth * load.jobs / rate * 1e9 * 0.9 if rate else 0.0
         for i in range(load.op_rows if osds else 0):
@@ -244,9 +263,9 @@ class RunBuilder:
             primary = osds[i % len(osds)]
             peer = osds[(i + 1) % len(osds)] if load.writes and load.replicas > 1 and len(osds) > 1 else None
             self.rows[Op].append(
-                Op(self.run_id, index, primary, "client.4157", "127.0.0.1", 2, f"2.{i % 32:x}", f"rbd_data.1.{i:016x}",
-                   "write" if load.writes else "read", 0, load.block_size_bytes, measured_ns + i * 1_000_000, sum(parts),
-                   parts[0], parts[1], parts[2], parts[3] if load.writes else 0, parts[4], peer, load.complete_sample)
+                Op(primary, "client.4157", "127.0.0.1", 2, f"2.{i % 32:x}", f"rbd_data.1.{i:016x}",
+                   "write" if load.writes else "read", 0, load.block_size_bytes, measured_ns + load.runtime_s * SECOND_NS - (load.op_rows - i) * 1_000_000, sum(parts),
+                   parts[0], parts[1], parts[2], parts[3] if load.writes else 0, parts[4], peer, load.complete_sample, 0)
             )  # fmt: skip
 
 
@@ -288,18 +307,18 @@ def ladder_tables(
     for repeat in range(repeats):
         for load in ladder_loads():
             builder.add_step(dataclasses.replace(load, iops=load.iops * factor, op_rows=op_rows), repeat)
-    witness = dataclasses.replace(
-        Load(layer="rados", witness="rados_bench", op="randwrite"), iops=39.0 * factor, histogram=False, op_rows=0
+    cross_check = Load(
+        layer="rados", load_generator="rados_bench", op="randwrite", iops=39.0 * factor, histogram=False, op_rows=0
     )
     for repeat in range(repeats):
-        builder.add_step(witness, repeat)
+        builder.add_step(cross_check, repeat)
     index = builder.add_step(
         Load(layer="rbd", device_class="ssd", op="randread", queue_depth=32, iops=168_946.0, status="refused",
              reason="the OSDs returned 3 % of the 1.00 GiB that the client read: the rest was answered without them",
              limit_ratio=0.1, op_rows=0)
     )  # fmt: skip
     builder.add_caveat("thin_image", "refused", "the OSDs returned 3 % of the 1.00 GiB that the client read", index)
-    builder.add_caveat("unsteady", "doubt", "not steady: over 5 rounds the rate ranged by 31 % of its mean", 2)
+    builder.add_caveat("unsteady", "warning", "not steady: over 5 rounds the rate ranged by 31 % of its mean", 2)
     return builder.tables()
 
 
@@ -318,4 +337,4 @@ def ladder_finding(**arguments: Any) -> LadderFinding:
         CommandView("rbd/hdd/randread-4K-qd16", repeat, "fio#0", argv, (("CEPH_CONF", "/etc/ceph/ceph.conf"),), 0, 12.3)
         for repeat in range(2)
     ]
-    return ladder.build(tables, commands)
+    return ladder.build(tables, commands, LAYERS)

@@ -28,7 +28,6 @@ def exact(values: np.ndarray, quantile: float) -> int:
 def test_a_quantile_is_off_by_less_than_the_bound(values: list[int], quantile: float) -> None:
     data = np.array(values, dtype=np.int64)
     found = of(data).quantile_ns(quantile)
-    assert found is not None
     true = exact(data, quantile)
     assert abs(found - true) <= true * latency.RELATIVE_ERROR
 
@@ -42,51 +41,34 @@ def test_merging_is_the_histogram_of_all(parts: list[list[int]]) -> None:
     assert np.array_equal(merged.count, whole.count)
 
 
-def test_averaging_percentiles_would_be_wrong() -> None:
-    """Nine clients of ten fast, one slow: the p99 of all is slow, the mean of the p99s is not."""
-    random = np.random.default_rng(1)
-    clients = [of(random.normal(1e6, 1e4, 2000).astype(np.int64)) for _ in range(9)]
-    clients.append(of(random.normal(50e6, 1e5, 2000).astype(np.int64)))
-    merged = latency.merge(clients).quantile_ns(0.99)
-    average = np.mean([client.quantile_ns(0.99) or 0.0 for client in clients])
-    assert merged is not None
-    assert merged > 49e6
-    assert average < 7e6
-
-
 def test_a_percentile_needs_ten_beyond_it() -> None:
     histogram = of(np.arange(1, 1000))
     assert latency.percentile([histogram], 0.99).value is None
     enough = of(np.arange(1, 1001))
-    assert latency.percentile([enough], 0.99).value == pytest.approx(990, rel=latency.RELATIVE_ERROR)
+    found = latency.percentile([enough], 0.99)
+    assert found.value == pytest.approx(990, rel=latency.RELATIVE_ERROR)
+    # One repeat gives no interval.
+    assert (found.low, found.high, found.samples) == (None, None, 1)
     assert latency.percentile([enough], 0.999).value is None
     assert latency.percentile([enough] * 10, 0.999).value is not None
-
-
-def test_one_repeat_gives_a_value_without_interval() -> None:
-    estimate = latency.percentile([of(np.arange(1, 100_000))], 0.99)
-    assert estimate.value is not None
-    assert (estimate.low, estimate.high, estimate.samples) == (None, None, 1)
 
 
 def test_the_interval_of_a_percentile_covers_the_truth() -> None:
     """Repeats whose speed scatters by 5 %: the interval holds the median repeat's p99 in most trials."""
     random = np.random.default_rng(3)
-    held, trials = 0, 200
     base = np.exp(random.normal(np.log(1e6), 0.4, 4000))
     true = float(np.sort(base)[int(0.99 * 4000) - 1])
-    for _ in range(trials):
+    held = 0
+    for _ in range(200):
         repeats = [of((base * np.exp(random.normal(0, 0.05))).astype(np.int64)) for _ in range(3)]
-        estimate = latency.percentile(repeats, 0.99)
-        assert estimate.low is not None
-        assert estimate.high is not None
-        held += estimate.low <= true <= estimate.high
-    assert held / trials >= 0.9
+        found = latency.percentile(repeats, 0.99)
+        held += found.low <= true <= found.high
+    assert held >= 180
 
 
 def test_rows_of_clients_and_directions_add_up() -> None:
     rows = [
-        Histogram("r", 0, client, direction, kind, 1000 * (i + 1), 5)
+        Histogram(0, client, direction, kind, 1000 * (i + 1), 5)
         for client in ("fio#0", "fio#1")
         for direction in ("read", "write")
         for kind in ("lat", "clat", "slat")

@@ -33,7 +33,14 @@ class FakeCluster:
     balancer: bool = True
     deletable: bool = True
     down: set[str] = dataclasses.field(default_factory=set)
+    denied: set[str] = dataclasses.field(default_factory=set)
+    """Commands, or daemons ("osd", "mon."), that the caps do not allow."""
+    objects: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+    """Names of images and objects by pool, for those that the operator made."""
+    options: dict[str, str] = dataclasses.field(default_factory=dict)
+    held: int = 0
     default_size: int = 3
+    pg_num: int = 0
     lost: bool = False
     log: list[tuple[str, str]] = dataclasses.field(default_factory=list)
 
@@ -57,6 +64,9 @@ class FakeCluster:
             return UnreachableError("the connection to the cluster was lost")
         if request.daemon in self.down:
             return -errno.ENXIO
+        kind, dot, _ = request.daemon.partition(".")
+        if self.denied & {prefix, kind + dot}:
+            return -errno.EACCES
         method = getattr(self, "do_" + prefix.replace(" ", "_").replace("-", "_"), None)
         return -errno.EINVAL if method is None else method(request.daemon, words)
 
@@ -83,8 +93,40 @@ class FakeCluster:
         return {"mons": [{"name": "a"}, {"name": "b"}]}
 
     def do_config_get(self, daemon: str, words: Any) -> Any:
-        values = {"osd_pool_default_size": str(self.default_size), **DEFAULTS, **self.overrides.get(daemon, {})}
-        return {words["var"]: values[words["var"]]}
+        values = {"osd_pool_default_size": str(self.default_size), **DEFAULTS, **self.options}
+        values["mon_allow_pool_delete"] = str(self.deletable).lower()
+        values |= self.overrides.get(daemon, {})
+        return {words["var"]: values[words["var"]]} if words["var"] in values else -errno.ENOENT
+
+    def do_config_show(self, daemon: str, words: Any) -> Any:
+        found = self.do_config_get(words["who"], {"var": words["key"]})
+        return found if isinstance(found, int) else f"{found[words['key']]}\n".encode()
+
+    def do_osd_df(self, daemon: str, words: Any) -> Any:
+        return {"nodes": [{"id": osd, "pgs": self.held} for osd in range(self.osds)]}
+
+    def do_access(self, daemon: str, words: Any) -> Any:
+        return {"read": True, "execute": True, "write": "write" not in self.denied, "initialised": True}
+
+    def _in_pool(self, daemon: str) -> set[str] | None:
+        return self.objects.get(daemon.removeprefix("pool."))
+
+    def do_image_ls(self, daemon: str, words: Any) -> Any:
+        found = self._in_pool(daemon)
+        return -errno.ENOENT if found is None else sorted(found)
+
+    def do_image_rm(self, daemon: str, words: Any) -> Any:
+        self.objects[daemon.removeprefix("pool.")].remove(words["name"])
+        return b""
+
+    def do_objects_ls(self, daemon: str, words: Any) -> Any:
+        names = {f"{words['name']}.{number}" for number in range(words["count"])}
+        return [words["name"]] if names & (self._in_pool(daemon) or set()) else []
+
+    def do_objects_rm(self, daemon: str, words: Any) -> Any:
+        names = {f"{words['name']}.{number}" for number in range(words["count"])}
+        self.objects[daemon.removeprefix("pool.")] -= names
+        return [words["name"]]
 
     def do_config_diff_get(self, daemon: str, words: Any) -> Any:
         value = self.overrides.get(daemon, {}).get(words["var"])
@@ -95,7 +137,9 @@ class FakeCluster:
         return [{"section": "mgr", "name": name, "value": value} for name, value in self.config.items()]
 
     def do_osd_dump(self, daemon: str, words: Any) -> Any:
-        return {"flags": ",".join(sorted(self.flags))}
+        osds = [{"osd": osd, "up": 1} for osd in range(self.osds)]
+        given = [{"pool_name": name, "pg_num": 8, "size": 2, "type": 1, "crush_rule": 0} for name in self.objects]
+        return {"flags": ",".join(sorted(self.flags)), "pools": [{"pg_num": self.pg_num}, *given], "osds": osds}
 
     def do_balancer_status(self, daemon: str, words: Any) -> Any:
         return {"active": self.balancer}
@@ -103,24 +147,32 @@ class FakeCluster:
     # --- what is done
 
     def do_osd_crush_rule_create_replicated(self, daemon: str, words: Any) -> Any:
+        if words["root"] not in ("default", "empty"):
+            return -errno.ENOENT
         self.rules.setdefault(words["name"], {"root": words["root"], "type": words["type"]})
         return b""
 
     def do_osd_crush_rule_rm(self, daemon: str, words: Any) -> Any:
         if any(pool["rule"] == words["name"] for pool in self.pools.values()):
             return -errno.EBUSY
-        del self.rules[words["name"]]
+        self.rules.pop(words["name"], None)
         return b""
 
     def do_osd_pool_create(self, daemon: str, words: Any) -> Any:
+        if words["rule"] not in self.rules:
+            return -errno.ENOENT
         self.pools.setdefault(words["pool"], {"rule": words["rule"], "size": str(self.default_size), "app": ""})
         return b""
 
     def do_osd_pool_set(self, daemon: str, words: Any) -> Any:
+        if words["pool"] not in self.pools:
+            return -errno.ENOENT
         self.pools[words["pool"]][words["var"]] = words["val"]
         return b""
 
     def do_osd_pool_application_enable(self, daemon: str, words: Any) -> Any:
+        if words["pool"] not in self.pools:
+            return -errno.ENOENT
         self.pools[words["pool"]]["app"] = words["app"]
         return b""
 
@@ -128,6 +180,8 @@ class FakeCluster:
         allowed = self.deletable or all(
             self.overrides.get(f"mon.{name}", {}).get("mon_allow_pool_delete") == "true" for name in "ab"
         )
+        if words["pool"] not in self.pools:
+            return b""
         if not allowed:
             return PermissionError("pool deletion is disabled; set mon_allow_pool_delete")
         del self.pools[words["pool"]]
@@ -172,9 +226,9 @@ class _Everything(dict[Any, Any]):
         def answer(request: CephRequest) -> Any:
             found = self._cluster.answer(request)
             if isinstance(found, PermissionError):
-                from bathyscope.errors import DeniedError  # noqa: PLC0415
+                from bathyscope.errors import PolicyError  # noqa: PLC0415
 
-                return DeniedError(f"the cluster refuses it: {found}")
+                return PolicyError(f"the cluster forbids it: {found}")
             return found
 
         return answer

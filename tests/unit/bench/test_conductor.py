@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from bathyscope.bench import conductor, session
 from bathyscope.bench.conductor import Watcher
+from bathyscope.bench.run_records import reparse
 from bathyscope.errors import BusyError, StoreError, UsageError
 from bathyscope.host import ProcessRequest
 from bathyscope.host.fake import FakeAnswer, FakeHost
-from bathyscope.layers import LayerRows
-from bathyscope.records import Histogram, Interval, Result, from_table
+from bathyscope.layers import LAYERS, Layer, LoadTables, traits
+from bathyscope.records import Histogram, Interval, Result, from_table, to_table
 from bathyscope.records import Step as StepRecord
+from bathyscope.records.finding import LayerView
 from bathyscope.spec import DiskTarget, StepSpec, Target
 from bathyscope.spec.plan_file import parse_plan
-from bathyscope.store import RunDirectory, Workspace
+from bathyscope.store import RunDirectory, Workspace, raw
 
 STEADY = (100.0,) * 10
 UNSTEADY = (10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 120.0, 140.0, 160.0, 180.0)
@@ -27,42 +29,42 @@ S = 1_000_000_000
 
 
 @dataclasses.dataclass
-class ScriptedLayer:
-    """A layer whose loads report the rates of a script, one entry for each load."""
+class ScriptedLayer(Layer):
+    """A layer whose loads report the rates of a script, one entry for each load.
+
+    A step is parsed twice, to see whether it is steady and to be judged: the loads are told apart by their number.
+    """
+
+    view = LayerView("disk", "Disk", "the disk", 0, 0, "square", (1, 0))
+    load_generators: ClassVar[Mapping[str, str]] = {"fio": "libaio"}
 
     script: list[tuple[float, ...]]
     before_load: Callable[[int], None] = lambda _: None
-    name: str = "disk"
-    height: int = 0
-    needs_cluster: bool = False
+    needs_cluster: bool = False  # type: ignore[misc]
     loads: int = 0
     ramps: list[float] = dataclasses.field(default_factory=list)
-
-    def check(self, step: StepSpec, context: Any) -> str | None:
-        return None
-
-    def needs(self, step: StepSpec, context: Any) -> tuple[Any, ...]:
-        return ()
-
-    def prefill(self, need: Any, step: StepSpec, context: Any) -> tuple[Any, ...]:
-        return ()
 
     def plan(self, step: StepSpec, context: Any) -> tuple[ProcessRequest, ...]:
         self.ramps.append(step.ramp_s)
         self.before_load(self.loads)
-        return (ProcessRequest("load", ("load", step.key)),)
-
-    def parse(self, run_id: str, index: int, step: StepSpec, answers: Any) -> LayerRows:
-        rates = self.script[min(self.loads, len(self.script) - 1)]
         self.loads += 1
+        return (ProcessRequest("load", ("load", step.key, str(self.loads - 1))),)
+
+    def parse(self, step_index: int, step: StepSpec, answers: Any) -> LoadTables:
+        rates = self.script[min(int(answers[0].argv[-1]), len(self.script) - 1)]
+        index = step_index
         count = round(sum(rates))
-        total = Result(run_id, index, "fio#0", "read", count, count * 4096, 0, len(rates) * S, count / len(rates),
+        total = Result(index, "fio#0", "read", count, count * 4096, 0, len(rates) * S, count / len(rates),
                        4096.0 * count / len(rates), 1e6, 0.0, 1e6, 1e6, None, None)  # fmt: skip
         series = [
-            Interval(run_id, index, "fio#0", "read", (i + 1) * S, S, rate, rate * 4096, 1e6)
-            for i, rate in enumerate(rates)
+            Interval(index, "fio#0", "read", (i + 1) * S, S, rate, rate * 4096, 1e6) for i, rate in enumerate(rates)
         ]
-        return LayerRows((total,), tuple(series), (Histogram(run_id, index, "fio#0", "read", "lat", 1_000_000, count),))
+        bucket = Histogram(index, "fio#0", "read", "lat", 1_000_000, count)
+        return LoadTables({
+            Result: to_table(Result, [total]),
+            Interval: to_table(Interval, series),
+            Histogram: to_table(Histogram, [bucket]),
+        })  # fmt: skip
 
 
 class Talk(Watcher):
@@ -84,7 +86,7 @@ def host() -> FakeHost:
     def fio(request: ProcessRequest) -> FakeAnswer:
         return FakeAnswer(b"fio-3.33\n" if "--version" in request.argv else b"libaio\n")
 
-    return FakeHost({"fio": fio, "load": FakeAnswer(b"{}", duration_s=10)})
+    return FakeHost({"fio": fio, "load": FakeAnswer(b"{}", duration_s=10)}, {"/etc/os-release": b"ID=debian\n"})
 
 
 @pytest.fixture
@@ -95,10 +97,14 @@ def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, host: FakeHost) -> Ca
     target = Target(name="disk", kind="disk", disks={"": DiskTarget(path=str(disk))})
 
     def begin(
-        layer: ScriptedLayer, *, resume: bool = False, watcher: Watcher | None = None, **changes: Any
+        layer: ScriptedLayer,
+        *,
+        resume: bool = False,
+        watcher: Watcher | None = None,
+        keep: bool = False,
+        **changes: Any,
     ) -> RunDirectory:
-        for module in (conductor, session, conductor.preflight):
-            monkeypatch.setattr(module, "REGISTRY", {"disk": layer})
+        monkeypatch.setitem(LAYERS, "disk", layer)
         text = (
             "name: t\nlayers: [disk]\npatterns: [randread-4K-qd1, randread-4K-qd2]\nrepeats: 2\n"
             "ramp: 1s\nruntime: 10s\n"
@@ -107,8 +113,8 @@ def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, host: FakeHost) -> Ca
         workspace = Workspace(tmp_path / "ws")
         if resume:
             return session.resume(host, workspace, "last", watcher or Talk())
-        plan = parse_plan(text, name="t", layers=["disk"], overrides=[f"{k}={v}" for k, v in changes.items()])
-        return session.begin(host, workspace, plan, target, watcher or Talk())
+        plan = parse_plan(text, name="t", layers=traits(), overrides=[f"{k}={v}" for k, v in changes.items()])
+        return session.begin(host, workspace, plan, target, watcher or Talk(), keep=keep)
 
     return begin
 
@@ -119,6 +125,18 @@ def steps(run: RunDirectory) -> list[StepRecord]:
 
 def last(tmp_path: Path) -> RunDirectory:
     return Workspace(tmp_path / "ws").open_run("last")
+
+
+def assert_parsed_again_is_the_same(run: RunDirectory) -> None:
+    """What a run writes while it goes on is what its raw answers give without any of its tables."""
+    tables, info = run.tables(), run.info
+    for file in run.path.rglob("*.parquet"):
+        file.unlink()
+    with Workspace(run.path.parents[1]).open_run(run.id, exclusive=True) as found:
+        reparse(found)
+    again = RunDirectory(run.path)
+    assert again.tables() == tables
+    assert again.info == info
 
 
 def test_a_run_keeps_every_step_once_in_plan_order_and_leaves_no_journal(start: Any, tmp_path: Path) -> None:
@@ -138,19 +156,20 @@ def test_an_unsteady_step_is_run_on_without_ramp_until_it_is_steady(start: Any) 
     run = start(layer, repeats=1)
     assert [s.prolonged_count for s in steps(run)] == [1, 0]
     assert layer.ramps == [1.0, 0.0, 1.0]
+    assert_parsed_again_is_the_same(run)
     # What is kept is the steady part alone.
-    results = from_table(Result, run.finished_steps()[0].table(Result))
+    results = from_table(Result, run.step_segments()[0].table(Result))
     assert [row.iops for row in results] == [100.0]
     assert not [row for row in run.tables()["caveat"].to_pylist() if row["code"] == "unsteady"]
 
 
-def test_prolonging_ends_at_the_limit_and_leaves_a_doubt(start: Any) -> None:
+def test_prolonging_ends_at_the_limit_and_leaves_a_warning(start: Any) -> None:
     layer = ScriptedLayer([UNSTEADY])
     run = start(layer, repeats=1)
     assert [s.prolonged_count for s in steps(run)] == [2, 2]
     assert layer.loads == 6
-    doubts = [row["step_index"] for row in run.tables()["caveat"].to_pylist() if row["code"] == "unsteady"]
-    assert sorted(doubts) == [0, 1]
+    warned = [row["step_index"] for row in run.tables()["caveat"].to_pylist() if row["code"] == "unsteady"]
+    assert sorted(warned) == [0, 1]
 
 
 def test_a_load_that_fails_is_kept_with_its_words_and_the_run_goes_on(start: Any, host: FakeHost) -> None:
@@ -176,10 +195,12 @@ def test_an_interrupted_run_keeps_what_is_finished_and_repeats_nothing(start: An
         start(ScriptedLayer([STEADY], before_load=interrupt), watcher=talk)
     run = last(tmp_path)
     assert run.status == "interrupted"
-    assert list(run.finished_steps()) == [0, 1]
+    assert list(run.step_segments()) == [0, 1]
     assert any("2 of 4 steps are kept" in note for note in talk.notes)
     assert any(run.id in note for note in talk.notes)
-    before = [run.finished_steps()[i].step() for i in (0, 1)]
+    assert [row["status"] for row in run.tables()["run"].to_pylist()] == ["interrupted"]
+    assert_parsed_again_is_the_same(run)
+    before = steps(run)
     layer, talk = ScriptedLayer([STEADY]), Talk()
     resumed = start(layer, resume=True, watcher=talk)
     assert resumed.status == "done"
@@ -196,19 +217,20 @@ def test_an_interrupted_run_keeps_what_is_finished_and_repeats_nothing(start: An
 def test_a_disk_that_is_full_keeps_the_finished_steps_and_names_what_to_do(
     start: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = conductor.save_raw
+    real = raw.write_raw
 
-    def full(directory: Path, answers: Any) -> None:
-        if "raw" in directory.parts and list(directory.parents[2].glob("[0-9]*")):
-            raise OSError(28, "No space left on device")
-        real(directory, answers)
+    def full(path: Path, answers: Any) -> None:
+        if "step-00001" in str(path):
+            raise StoreError("cannot write: No space left on device", hint="free space there")
+        real(path, answers)
 
-    monkeypatch.setattr(conductor, "save_raw", full)
+    monkeypatch.setattr(raw, "write_raw", full)
     with pytest.raises(StoreError, match="No space left") as error:
         start(ScriptedLayer([STEADY]))
     assert error.value.hint
-    assert list(last(tmp_path).finished_steps()) == [0]
-    monkeypatch.setattr(conductor, "save_raw", real)
+    assert list(last(tmp_path).step_segments()) == [0]
+    assert last(tmp_path).info.status == "interrupted"
+    monkeypatch.setattr(raw, "write_raw", real)
     assert len(steps(start(ScriptedLayer([STEADY]), resume=True))) == 4
 
 
@@ -241,3 +263,32 @@ def test_a_second_run_in_the_workspace_is_refused_while_the_first_goes_on(start:
 def test_a_plan_that_needs_a_cluster_is_refused_on_a_disk(start: Any) -> None:
     with pytest.raises(UsageError, match="only a disk was named"):
         start(ScriptedLayer([STEADY], needs_cluster=True))
+
+
+def test_a_run_that_keeps_its_pools_restores_the_settings_all_the_same(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restored: list[Any] = []
+    monkeypatch.setattr(conductor.Conductor, "_restore_settings", lambda self: restored.append(self))  # noqa: PLW0108
+    monkeypatch.setattr(conductor.Conductor, "clean_up", lambda self: pytest.fail("what was made is kept"))
+    start(ScriptedLayer([STEADY]), keep=True)
+    assert len(restored) == 1
+
+
+def test_an_interrupted_run_restores_before_it_writes_to_a_workspace_that_may_be_full(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    def full(self: Any) -> None:
+        order.append("note")
+        raise StoreError("cannot write: No space left on device")
+
+    def interrupt(load: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(conductor.Conductor, "_restore_settings", lambda self: order.append("restore"))
+    monkeypatch.setattr(conductor.Conductor, "_note_interruption", full)
+    with pytest.raises(KeyboardInterrupt):
+        start(ScriptedLayer([STEADY], before_load=interrupt))
+    assert order == ["restore", "note"]

@@ -10,22 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bathyscope.bench.journal import Journal, damaged_journals, journal_directory, journals, process_start_ticks
+from bathyscope.bench.journal import Journal, journal_directory, journals
 from bathyscope.errors import BusyError, StoreError
 from bathyscope.host.fake import FakeHost
 from bathyscope.spec import Target
 
 TARGET = Target(name="lab", conf="/etc/ceph/ceph.conf")
 RUN = "20260101-000000-abcdef"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
-def stat(pid: int, start_ticks: int, name: str = "python") -> bytes:
+def stat(pid: int, start_ticks: int) -> bytes:
     fields = ["S", *["0"] * 18, str(start_ticks), *["0"] * 20]
-    return f"{pid} ({name}) {' '.join(fields)}\n".encode()
+    return f"{pid} (python) {' '.join(fields)}\n".encode()
 
 
-def host(**others: bytes) -> FakeHost:
-    files: dict = {f"/proc/{os.getpid()}/stat": stat(os.getpid(), 77)}
+def host(boot_id: str = "boot-a", **others: bytes) -> FakeHost:
+    files: dict = {f"/proc/{os.getpid()}/stat": stat(os.getpid(), 77), BOOT_ID: f"{boot_id}\n".encode()}
     return FakeHost(files={**files, **{f"/proc/{pid.lstrip('p')}/stat": text for pid, text in others.items()}})
 
 
@@ -83,7 +84,7 @@ def test_a_kill_at_any_byte_loses_at_most_the_change_that_was_never_made(cut: in
         assert [c.details["name"] for c in Journal.load(journal.path).pending()] == ["a", "c"]
 
 
-def test_a_living_owner_keeps_the_journal_a_dead_one_or_a_reused_pid_does_not(tmp_path: Path) -> None:
+def test_a_living_owner_keeps_the_journal_a_dead_one_a_reused_pid_or_a_reboot_does_not(tmp_path: Path) -> None:
     journal = made(tmp_path)
     text = journal.path.read_text().replace(f'"pid":{os.getpid()}', '"pid":4242')
     journal.path.write_text(text)
@@ -93,15 +94,10 @@ def test_a_living_owner_keeps_the_journal_a_dead_one_or_a_reused_pid_does_not(tm
     with pytest.raises(BusyError, match="4242"):
         other.take_over(alive)
     assert not other.owner_alive(reused)
+    assert not other.owner_alive(host("boot-b", p4242=stat(4242, 77)))
     assert not other.owner_alive(dead)
     other.take_over(dead)
     assert Journal.load(journal.path).owner_alive(dead)
-
-
-def test_a_process_name_with_parentheses_and_spaces_does_not_shift_the_fields() -> None:
-    fake = host(p9=stat(9, 123, name="a) b (c"))
-    assert process_start_ticks(fake, 9) == 123
-    assert process_start_ticks(fake, 10) is None
 
 
 def test_close_removes_the_journal_only_when_nothing_is_pending(tmp_path: Path) -> None:
@@ -115,15 +111,16 @@ def test_close_removes_the_journal_only_when_nothing_is_pending(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}\n", b"[1]\n", b'{"event":"owner","pid":1,"start_ticks":1}\n', b'{"event":"run"}\n', b"\xff\n"]
+    "content",
+    [b"", b"{}\n", b"[1]\n", b'{"event":"owner","pid":1,"start_ticks":1}\n', b'{"event":"run"}\n', b"\xff\n"],
 )
-def test_a_damaged_journal_is_told_and_listed_but_does_not_stop_the_others(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_journal_is_reported_and_listed_but_does_not_stop_the_others(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "bad.jsonl").write_bytes(content)
     with pytest.raises(StoreError, match=r"bad\.jsonl"):
         Journal.load(tmp_path / "bad.jsonl")
     made(tmp_path)
-    assert [j.run_id for j in journals(tmp_path)] == [RUN]
-    assert damaged_journals(tmp_path) == [tmp_path / "bad.jsonl"]
+    found, damaged = journals(tmp_path)
+    assert ([journal.run_id for journal in found], damaged) == ([RUN], [tmp_path / "bad.jsonl"])
 
 
 def test_without_a_place_to_write_nothing_may_be_changed(tmp_path: Path) -> None:
@@ -133,6 +130,6 @@ def test_without_a_place_to_write_nothing_may_be_changed(tmp_path: Path) -> None
     assert "XDG_STATE_HOME" in (error.value.hint or "")
 
 
-def test_where_journals_lie() -> None:
-    assert journal_directory({"XDG_STATE_HOME": "/s"}) == Path("/s/bathyscope/journal")
-    assert journal_directory({"XDG_STATE_HOME": "relative"}) == Path.home() / ".local/state/bathyscope/journal"
+def test_where_journals_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/s")
+    assert journal_directory() == Path("/s/bathyscope/journal")

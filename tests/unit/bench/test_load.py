@@ -22,9 +22,8 @@ def test_all_answers_come_back_in_the_order_of_the_requests() -> None:
     host = FakeHost({"slow": FakeAnswer(b"slow", duration_s=9), "quick": FakeAnswer(b"quick", duration_s=1)})
     pids: list[int] = []
     ticks: list[float] = []
-    end = run_load(host, requests("slow", "quick"), started=pids.append, tick=ticks.append)
-    assert [answer.stdout for answer in end.answers] == [b"slow", b"quick"]
-    assert (end.ended_ns - end.started_ns) / 1e9 == pytest.approx(9, abs=0.1)
+    answers = run_load(host, requests("slow", "quick"), started=pids.append, tick=ticks.append)
+    assert [answer.stdout for answer in answers] == [b"slow", b"quick"]
     assert len(set(pids)) == 2
     assert ticks == sorted(ticks)
     assert ticks[-1] == pytest.approx(9, abs=0.1)
@@ -32,14 +31,15 @@ def test_all_answers_come_back_in_the_order_of_the_requests() -> None:
 
 def test_when_one_fails_the_others_are_stopped_and_all_is_told() -> None:
     host = FakeHost({"good": FakeAnswer(duration_s=600), "bad": FakeAnswer(exit_code=5, duration_s=1)})
-    end = run_load(host, requests("good", "bad", "good"))
-    assert [answer.exit_code for answer in end.answers] == [-2, 5, -2]
-    assert (end.ended_ns - end.started_ns) / 1e9 < 2
+    began_ns = host.now_ns()
+    answers = run_load(host, requests("good", "bad", "good"))
+    assert [answer.exit_code for answer in answers] == [-2, 5, -2]
+    assert (host.now_ns() - began_ns) / 1e9 < 2
 
 
 def test_a_failure_at_the_very_end_stops_nobody() -> None:
     host = FakeHost({"good": FakeAnswer(duration_s=1), "bad": FakeAnswer(exit_code=5, duration_s=2)})
-    assert [answer.exit_code for answer in run_load(host, requests("good", "bad")).answers] == [0, 5]
+    assert [answer.exit_code for answer in run_load(host, requests("good", "bad"))] == [0, 5]
 
 
 def test_a_violation_stops_everything_with_its_sentence() -> None:

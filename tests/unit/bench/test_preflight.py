@@ -1,22 +1,26 @@
-"""Before a load: what makes it impossible is an error with a hint, what makes it doubtful a caveat."""
+"""Before a load: what makes it impossible or dangerous is an error with a hint."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from bathyscope.bench import preflight
-from bathyscope.bench.cluster import Health, OsdNode, PgStates
+from bathyscope.bench.preflight import ClusterLook
 from bathyscope.errors import EnvironmentError_, UnhealthyError, UsageError
 from bathyscope.host import ProcessRequest
-from bathyscope.host.fake import FakeAnswer, FakeCephSession, FakeHost
+from bathyscope.host.fake import FakeAnswer, FakeHost
 from bathyscope.layers import LayerContext
+from bathyscope.records import ClusterStatus, HealthCheck, to_table
 from bathyscope.spec import DiskTarget, Pattern, StepSpec, Target
 from bathyscope.spec.plan import Limits
+from bathyscope.spec.scope import Scope, ScopeOsd
 
 ENGINES = b"Available IO engines:\n\tlibaio\n\tio_uring\n\trados\n\trbd\n"
 TARGET = Target(name="c", conf="/etc/ceph/ceph.conf")
+CONTEXT = LayerContext(TARGET, "bathy-x", "/tmp/x")
 READ = Pattern(op="randread", block_size_bytes=4096, queue_depth=1)
 
 
@@ -28,15 +32,29 @@ def step(layer: str, **changes: object) -> StepSpec:
     return StepSpec.model_validate({"layer": layer, "pattern": READ, "ramp_s": 0, "runtime_s": 1, **changes})
 
 
-def seen(*, fullness: float = 0.1, health: str = "HEALTH_OK", checks: dict[str, str] | None = None,
-         states: dict[str, int] | None = None, size_bytes: int = 10 << 30) -> preflight.ClusterLook:  # fmt: skip
-    nodes = tuple(OsdNode(i, f"node{i}", "ssd", up=True, fullness=fullness, size_bytes=size_bytes) for i in range(3))
-    return preflight.ClusterLook(Health(health, checks or {}), PgStates(states or {"active+clean": 8}), nodes)
+def scope(*, fullness: float = 0.1, size_bytes: int = 10 << 30) -> Scope:
+    osds = [
+        ScopeOsd(osd=i, host=f"node{i}", device_class="ssd", fullness=fullness, size_bytes=size_bytes) for i in range(3)
+    ]
+    return Scope(target=TARGET, osds=tuple(osds))
+
+
+def look(
+    *, health: str = "HEALTH_OK", checks: dict[str, str] | None = None, not_clean: str | None = None, unknown: int = 0
+) -> ClusterLook:
+    """Return the last of two looks; the first one saw a cluster that is fit for nothing."""
+    statuses = [
+        ClusterStatus(1, "HEALTH_ERR", 0, 8, 0, 8, 0, "8 PGs down", "0"),
+        ClusterStatus(2, health, 0, 8, 8 - unknown, unknown, 1, not_clean, None),
+    ]
+    rows = [HealthCheck(1, "OSD_FULL", "HEALTH_ERR", "all of them")]
+    rows += [HealthCheck(2, code, health, text) for code, text in (checks or {}).items()]
+    return ClusterLook.of({ClusterStatus: to_table(ClusterStatus, statuses), HealthCheck: to_table(HealthCheck, rows)})
 
 
 def test_fio_with_every_engine_is_enough() -> None:
     steps = [step("disk"), step("rados"), step("rbd")]
-    assert preflight.check_tools(FakeHost({"fio": fio()}), TARGET, steps) == "fio-3.33"
+    preflight.check_tools(FakeHost({"fio": fio()}), TARGET, steps)
 
 
 def test_fio_is_not_installed() -> None:
@@ -50,7 +68,7 @@ def test_fio_lacks_the_rbd_engine() -> None:
         preflight.check_tools(host, TARGET, [step("rbd")])
     assert "apt install fio" in (error.value.hint or "")
     # What the plan does not need may be missing.
-    assert preflight.check_tools(host, TARGET, [step("rados")])
+    preflight.check_tools(host, TARGET, [step("rados")])
 
 
 def test_fio_does_not_run() -> None:
@@ -59,67 +77,97 @@ def test_fio_does_not_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("fullness", "found", "words"),
     [
-        (seen(fullness=0.85), "85 % full"),
-        (seen(health="HEALTH_ERR", checks={"OSD_FULL": "1 full osd(s)"}), "is full"),
-        (seen(health="HEALTH_WARN", checks={"POOL_FULL": "1 pool(s) full"}), "is full"),
-        (seen(health="HEALTH_ERR", checks={"MON_DISK_CRIT": "mon a is low"}), "HEALTH_ERR"),
-        (seen(states={"active+clean": 3, "active+recovering+degraded": 2}), "2 PGs active+recovering+degraded"),
+        (0.85, look(), "85 % full"),
+        (0.1, look(health="HEALTH_ERR", checks={"OSD_FULL": "1 full osd(s)"}), "is full"),
+        (0.1, look(health="HEALTH_WARN", checks={"POOL_FULL": "1 pool(s) full"}), "is full"),
+        (0.1, look(health="HEALTH_ERR", checks={"MON_DISK_CRIT": "mon a is low"}), "HEALTH_ERR"),
+        (0.1, look(not_clean="2 PGs active+recovering+degraded"), "not clean: 2 PGs active+recovering+degraded"),
+        (0.1, look(unknown=3), "not clean: 3 PGs unknown"),
     ],
 )
-def test_a_cluster_that_is_not_fit_is_refused(found: preflight.ClusterLook, words: str) -> None:
+def test_a_cluster_that_is_not_fit_is_refused(fullness: float, found: ClusterLook, words: str) -> None:
     with pytest.raises(UnhealthyError) as error:
-        preflight.check_cluster(found, Limits())
+        preflight.check_cluster(scope(fullness=fullness), found, Limits())
     assert words in error.value.message
     assert error.value.hint
 
 
-def test_a_healthy_cluster_passes_and_scrubbing_is_a_caveat() -> None:
-    found = seen(states={"active+clean": 7, "active+clean+scrubbing+deep": 1}, health="HEALTH_WARN", checks={"X": "y"})
-    preflight.check_cluster(found, Limits())
-    caveats = preflight.cluster_caveats("r", found, FakeCephSession())
-    assert {c.code for c in caveats} == {"health", "scrubbing"}
+def test_a_healthy_cluster_passes_while_it_is_scrubbed() -> None:
+    preflight.check_cluster(scope(), look(health="HEALTH_WARN", checks={"X": "y"}), Limits())
+
+
+def test_a_cluster_without_an_osd_or_without_a_status_is_refused() -> None:
+    with pytest.raises(UnhealthyError, match="no OSD"):
+        preflight.check_cluster(Scope(target=TARGET), look(), Limits())
+    with pytest.raises(UnhealthyError, match="did not report"):
+        ClusterLook.of({ClusterStatus: to_table(ClusterStatus, [])})
 
 
 def test_a_prefill_that_would_fill_the_osds_is_refused_before_it_begins() -> None:
     steps = [step("rbd", device_class="ssd", image_size_bytes=8 << 30)]
     with pytest.raises(UnhealthyError, match="would fill"):
-        preflight.check_space(seen(), steps, 3, Limits())
-    preflight.check_space(seen(), steps, 1, Limits())
+        preflight.check_space(scope(), steps, CONTEXT, Limits(), default_replicas=3)
+    preflight.check_space(scope(), steps, CONTEXT, Limits(), default_replicas=1)
+    once = LayerContext(TARGET, "bathy-x", "/tmp/x", replicas=1)
+    preflight.check_space(scope(), steps, once, Limits(), default_replicas=3)
 
 
-def test_the_one_slow_osd_is_named() -> None:
-    def perf(*latencies_ms: float) -> FakeCephSession:
-        infos = [{"id": i, "perf_stats": {"commit_latency_ms": ms}} for i, ms in enumerate(latencies_ms)]
-        return FakeCephSession({"osd perf": {"osdstats": {"osd_perf_infos": infos}}})
-
-    assert preflight.slowest_osd(perf(3, 90, 4)) == (1, 90, 4)
-    assert preflight.slowest_osd(perf(3, 4, 5)) is None
-    assert preflight.slowest_osd(FakeCephSession()) is None
+def test_what_several_steps_share_is_stored_once_and_what_a_load_leaves_counts() -> None:
+    read = step("rbd", image_size_bytes=2 << 30)
+    again = read.model_copy(update={"repeat_index": 1})
+    preflight.check_space(scope(), [read, again, read.model_copy(update={"jobs": 2})], CONTEXT, Limits(),
+                          default_replicas=3)  # fmt: skip
+    write = Pattern(op="write", block_size_bytes=65536, queue_depth=1)
+    bench = step("rados", load_generator="rados_bench", pattern=write, working_set_bytes=2 << 30)
+    repeats = [bench.model_copy(update={"repeat_index": repeat}) for repeat in range(4)]
+    preflight.check_space(scope(), repeats[:3], CONTEXT, Limits(), default_replicas=3)
+    with pytest.raises(UnhealthyError, match="would fill"):
+        preflight.check_space(scope(), repeats, CONTEXT, Limits(), default_replicas=3)
 
 
 def test_a_step_that_a_layer_cannot_run_is_told_before_anything_is_changed() -> None:
-    context = LayerContext(TARGET, "bathy-x", "/tmp/x")
-    with pytest.raises(UsageError, match="no disk for device class"):
-        preflight.check_layers([step("disk", device_class="hdd")], context)
+    asked = step("disk", device_class="hdd")
+    with pytest.raises(UsageError, match="no disk is named for the device class") as error:
+        preflight.check_layers([asked], CONTEXT)
+    assert error.value.message.startswith(f"{asked.key} cannot be run: ")
+    assert "--disk hdd=PATH" in (error.value.hint or "")
+    assert "--layer" in (error.value.hint or "")
+    theirs = TARGET.model_copy(update={"disks": {"": DiskTarget(path="/dev/sdx")}})
+    write = step("disk", pattern=READ.model_copy(update={"op": "randwrite"}))
+    with pytest.raises(UsageError, match="may not be overwritten") as error:
+        preflight.check_layers([write], LayerContext(theirs, "bathy-x", "/tmp/x"))
+    assert "--destroy-disk-content" in (error.value.hint or "")
+
+
+def test_a_disk_that_was_named_for_a_class_that_no_step_is_of_is_refused(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.write_bytes(b"")
+    own, named = DiskTarget(path=str(disk)), DiskTarget(path=str(disk), named=True)
+    host = FakeHost(files={"/proc/self/mounts": b""})
+    steps = [step("disk", device_class="hdd"), step("rbd", device_class="ssd")]
+    for disks in ({"hdd": own, "ssd": own}, {"hdd": named, "ssd": own}):
+        context = LayerContext(TARGET.model_copy(update={"disks": disks}), "bathy-x", "/tmp/x")
+        preflight.check_disks(host, steps, context)
+    wrong = LayerContext(TARGET.model_copy(update={"disks": {"hdd": own, "sdd": named}}), "bathy-x", "/tmp/x")
+    with pytest.raises(UsageError, match="'sdd', and no step is of it") as error:
+        preflight.check_disks(host, steps, wrong)
+    assert "hdd" in (error.value.hint or "")
+    preflight.check_disks(host, steps[1:], wrong)
 
 
 def test_a_mounted_disk_is_never_overwritten(tmp_path) -> None:
     disk = tmp_path / "disk"
     disk.write_bytes(b"")
     target = TARGET.model_copy(update={"disks": {"": DiskTarget(path=str(disk), destructive=True)}})
+    context = LayerContext(target, "bathy-x", "/tmp/x")
     host = FakeHost(files={"/proc/self/mounts": f"{disk} /mnt ext4 rw 0 0\n".encode()})
     with pytest.raises(UsageError, match="is mounted"):
-        preflight.check_disks(host, target, [step("disk")])
-    preflight.check_disks(FakeHost(files={"/proc/self/mounts": b""}), target, [step("disk")])
-
-
-def test_the_governor_and_a_busy_machine_are_caveats() -> None:
-    files = {
-        "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": b"powersave\n",
-        "/proc/loadavg": b"9.0 1 1 1/1 1\n",
-        "/proc/cpuinfo": b"processor\t: 0\nprocessor\t: 1\n",
-    }
-    assert {c.code for c in preflight.host_caveats("r", FakeHost(files=dict(files)))} == {"cpu_governor", "client_busy"}
-    assert preflight.host_caveats("r", FakeHost()) == []
+        preflight.check_disks(host, [step("disk")], context)
+    unused = FakeHost(files={"/proc/self/mounts": b""})
+    preflight.check_disks(unused, [step("disk")], context)
+    disk.unlink()
+    with pytest.raises(UsageError, match="does not exist"):
+        preflight.check_disks(unused, [step("disk")], context)
+    preflight.check_disks(unused, [step("rbd")], context)

@@ -13,7 +13,7 @@ import pytest
 from bathyscope.bench import session
 from bathyscope.bench.conductor import scratch_path
 from bathyscope.bench.journal import Journal, journal_directory
-from bathyscope.errors import BusyError, UsageError
+from bathyscope.errors import UsageError
 from bathyscope.host.fake import FakeHost
 from bathyscope.spec import Target
 
@@ -24,7 +24,7 @@ POOL = "bathy-abcdef-rbd-ssd"
 @pytest.fixture(autouse=True)
 def _state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("bathyscope.bench.conductor._temporary_directory", lambda: str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
 @pytest.fixture
@@ -65,14 +65,64 @@ def test_cleanup_undoes_everything_and_a_second_one_has_nothing_to_do(
     assert clean(fake_host)[:2] == ([], [])
 
 
+def test_the_next_start_names_what_is_still_there_and_forgets_what_is_gone(
+    fake_cluster: Any, fake_host: FakeHost, left: Any
+) -> None:
+    def tidy() -> list[str]:
+        notes: list[str] = []
+        session.tidy(fake_host, fake_cluster.session(), note=notes.append)
+        return notes
+
+    journal = left()
+    assert f"has left the pool {POOL}, the CRUSH rule {POOL}-rule: " in tidy()[-1]
+    # Somebody removed the pool by hand, then the rule.
+    del fake_cluster.pools[POOL]
+    (note,) = tidy()
+    assert f"has left the CRUSH rule {POOL}-rule: " in note
+    assert "the pool" not in note
+    del fake_cluster.rules[f"{POOL}-rule"]
+    assert tidy() == []
+    assert not journal.path.exists()
+
+
+def test_what_cannot_be_looked_at_is_neither_named_as_left_nor_forgotten(
+    fake_cluster: Any, fake_host: FakeHost, left: Any
+) -> None:
+    journal, notes = left(), []
+    fake_cluster.denied = {"osd lspools"}
+    session.tidy(fake_host, fake_cluster.session(), note=notes.append)
+    assert any("could not be tidied up" in note and "osd lspools" in note for note in notes)
+    assert not any("has left the pool" in note for note in notes)
+    assert [change.kind for change in Journal.load(journal.path).pending()] == ["crush_rule", "pool"]
+
+
+def test_cleanup_says_removing_only_of_what_is_there(fake_cluster: Any, fake_host: FakeHost, left: Any) -> None:
+    journal = left()
+    fake_cluster.pools.clear()
+    done, failed, notes = clean(fake_host)
+    assert (done, failed) == ([journal.run_id], [])
+    assert [note for note in notes if note.startswith("removing")] == [f"removing the CRUSH rule {POOL}-rule"]
+
+
 def test_cleanup_of_named_runs_leaves_the_others(fake_host: FakeHost, left: Any) -> None:
-    first, second = left("20260101-000000-aaaaaa"), left("20260102-000000-bbbbbb")
+    first, second = left("20260101-000000-aaaaaa"), left("20260102-000000-abcdef")
     assert clean(fake_host, only=["20260102"])[0] == [second.run_id]
     assert first.path.exists()
 
 
+def test_forgetting_takes_the_name_of_one_run_with_changes(fake_host: FakeHost, left: Any) -> None:
+    runs = [left(f"20260101-00000{number}-abcdef").run_id for number in range(2)]
+    for name in ("2", "20260101-000000-aaaaaa", ""):
+        with pytest.raises(UsageError, match="names"):
+            clean(fake_host, only=[name], forget=True)
+    assert len(list(journal_directory().glob("*"))) == 2
+    assert clean(fake_host, only=runs[:1], forget=True)[0] == runs[:1]
+    assert [path.stem for path in journal_directory().glob("*")] == runs[1:]
+
+
 def test_a_living_run_is_left_alone(fake_cluster: Any, fake_host: FakeHost, left: Any) -> None:
     journal = left()
+    fake_host.files["/proc/sys/kernel/random/boot_id"] = b"b\n"
     fake_host.files[f"/proc/{os.getpid()}/stat"] = f"{os.getpid()} (x) S {' '.join(['0'] * 18)} 7 0".encode()
     journal.take_over(fake_host)
     assert clean(fake_host)[:2] == ([], [])
@@ -102,8 +152,8 @@ def test_nothing_is_left_on_a_lab_that_is_gone_or_was_made_anew(
     assert failed == []
     assert any("'gone', which is gone" in note for note in notes)
     assert any("an earlier lab" in note for note in notes)
-    # Nobody looked, so nobody may say that nothing was found.
-    assert not any("nothing of it is left" in note for note in notes)
+    # The cluster was not asked, so the note must not claim that its changes are undone.
+    assert not any("nothing of it is left on the cluster" in note for note in notes)
     assert POOL in fake_cluster.pools
     assert not gone.path.exists()
     assert not anew.path.exists()
@@ -166,20 +216,13 @@ def test_the_next_start_does_not_touch_other_clusters(fake_cluster: Any, fake_ho
     assert any("bench cleanup" in note for note in notes)
 
 
-def test_a_run_is_not_resumed_on_another_cluster(fake_cluster: Any) -> None:
+def test_a_run_is_not_resumed_on_another_cluster() -> None:
     run: Any = SimpleNamespace(id="x", info=SimpleNamespace(versions={"fsid": "another"}))
     with pytest.raises(UsageError, match="was begun on the cluster another") as error:
-        session._same_cluster(run, fake_cluster.session())
+        session._same_cluster(run, "f-s-i-d")
     assert "new one" in (error.value.hint or "")
     run.info.versions = {"fsid": "f-s-i-d"}
-    assert session._same_cluster(run, fake_cluster.session()) == "f-s-i-d"
+    assert session._same_cluster(run, "f-s-i-d") == "f-s-i-d"
     run.info.versions = {}
-    assert session._same_cluster(run, fake_cluster.session()) == "f-s-i-d"
-
-
-def test_a_journal_that_another_process_owns_is_not_taken(fake_host: FakeHost, left: Any) -> None:
-    journal = left()
-    fake_host.files["/proc/4242/stat"] = f"4242 (x) S {' '.join(['0'] * 18)} 7 0".encode()
-    journal._owner = (4242, 7)
-    with pytest.raises(BusyError, match="4242"):
-        journal.take_over(fake_host)
+    assert session._same_cluster(run, "f-s-i-d") == "f-s-i-d"
+    assert session._same_cluster(run, None) is None

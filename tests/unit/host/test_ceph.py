@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import importlib.resources
 import json
+import shlex
+import socket
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bathyscope.errors import ClusterError, DeniedError, EnvironmentError_, ParseError, UnreachableError, UsageError
-from bathyscope.host import CephRequest, ProcessRequest
+from bathyscope.errors import (
+    BathyscopeError,
+    ClusterError,
+    DeniedError,
+    EnvironmentError_,
+    ParseError,
+    PolicyError,
+    UnreachableError,
+    UsageError,
+)
+from bathyscope.host import CephRequest, ProcessRequest, answer_json
 from bathyscope.host.ceph import connect
 from bathyscope.host.local import LocalHost, LocalPipe
 from bathyscope.spec import Target
@@ -23,6 +36,36 @@ class Error(Exception):
     def __init__(self, message, errno=None):
         super().__init__(message)
         self.errno = errno
+class Done:
+    def __init__(self, code):
+        self.code = code
+    def wait_for_complete(self):
+        pass
+    def get_return_value(self):
+        return self.code
+class Ioctx:
+    objects = {"theirs", "ours.1", "ours.70", "rbd_info"}
+    def __init__(self, pool):
+        self.pool = pool
+    def close(self):
+        pass
+    def stat(self, name):
+        if name not in self.objects:
+            raise Error("no such object", errno.ENOENT)
+    def remove_object(self, name):
+        if self.pool == "readonly":
+            raise Error("not permitted", errno.EPERM)
+        raise Error("no such object", errno.ENOENT)
+    def execute(self, name, cls, method, data):
+        raise Error("no such object", errno.ENOENT)
+    def aio_stat(self, name, done):
+        return Done(0 if name in self.objects else -2)
+    def aio_remove(self, name):
+        if self.pool == "readonly":
+            return Done(-1)
+        there = name in self.objects
+        self.objects.discard(name)
+        return Done(0 if there else -2)
 class Rados:
     def __init__(self, name, conffile, conf):
         text = open(conffile).read()
@@ -36,12 +79,21 @@ class Rados:
                 raise Error("error connecting", number)
     def get_fsid(self):
         return "f-s-i-d"
+    def conf_get(self, name):
+        lines = [line.split(" = ") for line in self.text.splitlines() if line.startswith(name + " = ")]
+        return lines[0][1] if lines else ""
+    def open_ioctx(self, pool):
+        if pool == "absent":
+            raise Error("error opening pool", errno.ENOENT)
+        return Ioctx(pool)
     def mon_command(self, command, data, timeout=0, target=None):
         words = json.loads(command)
         if words["prefix"] == "sleep":
             time.sleep(words["seconds"])
         if words["prefix"] == "refuse":
             return -13, b"", "access denied"
+        if words["prefix"] == "forbid":
+            return -1, b"", "configuring pool size as 1 is disabled by default."
         if words["prefix"] == "die":
             os._exit(3)
         if words["prefix"] == "raise":
@@ -63,9 +115,11 @@ class ScriptedHost(LocalHost):
         self._directory = directory
 
     def open_pipe(self, request: ProcessRequest) -> LocalPipe:
-        source = (importlib.resources.files("bathyscope.host") / "ceph_bridge.py").read_text()
-        code = f"import sys; sys.path.insert(0, {str(self._directory)!r})\n{source}"
-        return super().open_pipe(ProcessRequest(request.label, (sys.executable, "-I", "-c", code)))
+        # The last words are Python's options: what a prefix stands before.
+        *words, _, isolated, option, code = request.argv
+        assert (isolated, option) == ("-I", "-c")
+        code = f"import sys; sys.path.insert(0, {str(self._directory)!r})\n{code}"
+        return super().open_pipe(ProcessRequest(request.label, (*words, sys.executable, isolated, option, code)))
 
 
 @pytest.fixture
@@ -88,21 +142,79 @@ def request(prefix: str, daemon: str = "mon", timeout_s: float = 10.0, **words: 
     return CephRequest(prefix, daemon, (("prefix", prefix), *words.items()), timeout_s=timeout_s)
 
 
+@contextlib.contextmanager
+def listening(banner: bytes) -> Iterator[int]:
+    """Listen on a port and greet one client."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                connection, _ = server.accept()
+                with connection:
+                    connection.sendall(banner)
+                    connection.recv(1)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
 @pytest.mark.parametrize(
-    ("text", "error", "message"),
+    ("text", "error", "message", "hint"),
     [
-        ("broken", UsageError, "cannot be used"),
-        ("denied", DeniedError, "refuses client.admin"),
-        ("nokey", DeniedError, "no key for client.admin"),
-        ("slow", UnreachableError, "no monitor answered within 3 s"),
+        ("broken", UsageError, "cannot be used", "ceph -c"),
+        ("denied", DeniedError, "refuses client.admin: it is another key", "ceph auth get client.admin"),
+        ("denied\nkeyring = KEY", DeniedError, "client.admin with the key in .*/key: ", "ceph auth get client.admin"),
+        ("nokey\nmon_host = 127.0.0.1:1", DeniedError, "no key for client.admin was found: there is no", "--client"),
+        ("nokey\nkeyring = /absent,OTHER", DeniedError, "no key for client.admin .*/other has none", "--keyring"),
+        ("nokey\nkeyring = KEY", UsageError, "names no monitor", "mon_host = "),
+        ("slow", UnreachableError, "no monitor answered within 3 s$", "mon_host"),
+        ("slow\nmon_host = no.such.host.invalid", UnreachableError, "invalid:3300.*cannot be reached", "mon_host"),
     ],
-)
-def test_what_goes_wrong_at_the_start_is_told_apart(
-    host: ScriptedHost, tmp_path: Path, text: str, error: type[Exception], message: str
+)  # fmt: skip
+def test_what_goes_wrong_at_the_start_is_told_apart(  # noqa: PLR0917
+    host: ScriptedHost, tmp_path: Path, text: str, error: type[BathyscopeError], message: str, hint: str
 ) -> None:
+    (tmp_path / "key").write_text("[client.admin]\nkey = x\n")
+    (tmp_path / "other").write_text("[client.other]\nkey = x\n")
+    text = text.replace("KEY", str(tmp_path / "key")).replace("OTHER", str(tmp_path / "other"))
     with pytest.raises(error, match=message) as raised:
         connect(host, target(tmp_path, text), timeout_s=3)
-    assert raised.value.hint  # type: ignore[attr-defined]
+    assert hint in (raised.value.hint or "")
+
+
+def test_a_dead_monitor_a_wrong_address_and_one_without_quorum_are_told_apart(
+    host: ScriptedHost, tmp_path: Path
+) -> None:
+    with listening(b"ceph v2\n") as monitor, listening(b"SSH-2.0\r\n") as other:
+        addresses = f"[v2:127.0.0.1:1/0,v1:127.0.0.1:{monitor}/0] 127.0.0.1:{other},[v2:[::1]:1]"
+        with pytest.raises(UnreachableError) as raised:
+            connect(host, target(tmp_path, f"slow\nmon_host = {addresses}"), timeout_s=3)
+    assert "nothing listens at 127.0.0.1:1" in raised.value.message
+    assert f"a monitor listens at 127.0.0.1:{monitor} but lets nobody in" in raised.value.message
+    assert f"what listens at 127.0.0.1:{other} is no Ceph monitor" in raised.value.message
+    assert "::1:1" in raised.value.message
+    assert "mon_status" in (raised.value.hint or "")
+
+
+def test_the_objects_of_a_pool_are_looked_for_removed_and_tried(host: ScriptedHost, tmp_path: Path) -> None:
+    with connect(host, target(tmp_path)) as session:  # type: ignore[attr-defined]
+
+        def ask(prefix: str, pool: str = "p", **words: object) -> object:
+            return answer_json(session.command(request(prefix, f"pool.{pool}", **words)), "client.x")
+
+        everything = {"read": True, "write": True, "execute": True, "initialised": True}
+        assert ask("access", name="trial") == everything
+        assert ask("access", "readonly", name="trial") == {**everything, "write": False}
+        assert ask("objects ls", name="ours", count=100) == ["ours"]
+        assert ask("objects ls", name="ours", count=1) == []
+        with pytest.raises(DeniedError, match="may not use 'objects rm' on the pool readonly"):
+            ask("objects rm", "readonly", name="ours", count=100)
+        assert ask("objects rm", name="ours", count=100) == ["ours"]
+        assert ask("objects ls", name="ours", count=100) == []
+        assert session.command(request("access", "pool.absent", name="x")).exit_code == -errno.ENOENT
 
 
 def test_files_that_cannot_be_read_are_usage_errors(host: ScriptedHost, tmp_path: Path) -> None:
@@ -147,6 +259,8 @@ def test_refusals_are_answers_and_json_makes_them_errors(host: ScriptedHost, tmp
         assert session.command(request("x", "mds.a")).exit_code == -errno.EINVAL
         with pytest.raises(DeniedError, match="access denied"):
             session.json("mon", "refuse")
+        with pytest.raises(PolicyError, match="the cluster forbids 'forbid': configuring pool size as 1"):
+            session.json("mon", "forbid")
         with pytest.raises(ClusterError):
             session.json("mds.a", "status")
         with pytest.raises(ParseError):
@@ -166,3 +280,50 @@ def test_the_loss_of_the_bridge_is_unreachable_for_all(host: ScriptedHost, tmp_p
             session.commands([request("sleep", seconds=5), request("die")])
         with pytest.raises(UnreachableError, match="lost"):
             session.command(request("status"))
+
+
+@pytest.mark.parametrize("noise", ["words", "7", "[]", '"id"', "null", '{"out_bytes": "x"}'])
+def test_noise_between_the_answers_is_the_loss_of_the_bridge(host: ScriptedHost, tmp_path: Path, noise: str) -> None:
+    # The greeting is the first line.
+    prefix = ("env", "sh", "-c", f"\"$@\" | /bin/sed -u '1a{noise}'", "sh")
+    there = target(tmp_path).model_copy(update={"ceph_prefix": prefix})
+    with connect(host, there) as session, pytest.raises(UnreachableError, match="lost"):  # type: ignore[attr-defined]
+        session.command(request("status", timeout_s=60.0))
+
+
+@pytest.mark.parametrize("noise", ["", "Inferring fsid 1\\n", '{"a": 1}\\n{\\n"ready"\\n'])
+def test_a_session_behind_a_prefix_and_what_the_prefix_prints(host: ScriptedHost, tmp_path: Path, noise: str) -> None:
+    prefix = ("env", "sh", "-c", f"printf '{noise}'; exec \"$@\"", "sh")
+    # The paths are those behind the prefix: nothing of them is looked for here.
+    there = target(tmp_path).model_copy(update={"ceph_prefix": prefix})
+    with connect(host, there) as session:  # type: ignore[attr-defined]
+        assert session.fsid == "f-s-i-d"
+        assert session.command(request("x", "osd.3")).stdout == b"\n\xff" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("prefix", "message"),
+    [
+        (("sh", "-c", "echo cannot connect to the container >&2; exit 3"), "container$"),
+        (("sh", "-c", "echo no such pod"), "no such pod$"),
+        # It takes no input, and it writes without an end.
+        (("yes", "spam", "--"), "spam"),
+        (("no-such-program", "--"), "no-such-program is not installed"),
+    ],
+)
+def test_a_prefix_that_does_not_work_is_said_with_its_own_words(
+    host: ScriptedHost, tmp_path: Path, prefix: tuple[str, ...], message: str
+) -> None:
+    there = target(tmp_path).model_copy(update={"ceph_prefix": prefix})
+    with pytest.raises(EnvironmentError_, match=message) as raised:
+        connect(host, there)
+    if prefix[0] != "no-such-program":
+        assert f"behind the prefix '{shlex.join(prefix)}'" in raised.value.message
+        assert "import rados" in (raised.value.hint or "")
+
+
+def test_a_configuration_that_is_missing_behind_a_prefix_is_said(host: ScriptedHost, tmp_path: Path) -> None:
+    there = Target(name="t", conf="/absent", ceph_prefix=("env",))
+    with pytest.raises(UsageError, match="/absent cannot be used") as raised:
+        connect(host, there)
+    assert raised.value.hint == "check it with: env ceph -c /absent status"

@@ -14,7 +14,7 @@ import pytest
 from bathyscope.errors import EnvironmentError_
 from bathyscope.host import ProcessRequest
 from bathyscope.host.launcher import LAUNCH_FAILED
-from bathyscope.host.local import LocalHost, find_program
+from bathyscope.host.local import FOREIGN_VARIABLES, LocalHost, find_program
 
 STUBBORN = "import signal, time\nfor s in (2, 15): signal.signal(s, signal.SIG_IGN)\ntime.sleep(60)"
 
@@ -51,6 +51,14 @@ def test_stdin_is_given_and_can_be_opened_by_name() -> None:
 def test_the_environment_is_c_locale_with_additions() -> None:
     code = "import os; print(os.environ['LC_ALL'], os.environ['CEPH_CONF'])"
     assert LocalHost().run(python(code, environment=(("CEPH_CONF", "/c"),))).stdout == b"C.UTF-8 /c\n"
+
+
+def test_what_our_shell_says_of_a_cluster_does_not_reach_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in FOREIGN_VARIABLES:
+        monkeypatch.setenv(name, "of another cluster")
+    code = "import os; print(sorted(name for name in os.environ if name.startswith('CEPH')))"
+    assert LocalHost().run(python(code)).stdout == b"[]\n"
+    assert LocalHost().run(python(code, environment=(("CEPH_CONF", "/c"),))).stdout == b"['CEPH_CONF']\n"
 
 
 def test_a_missing_program_is_an_error_with_a_hint() -> None:
@@ -185,3 +193,17 @@ def test_a_process_runs_inside_another_root(tmp_path: Path) -> None:
     (tmp_path / "inside").write_text("yes")
     completed = LocalHost().run(ProcessRequest("cat", ("cat", "/inside"), root=str(tmp_path)))
     assert (completed.exit_code, completed.stdout) == (0, b"yes")
+
+
+def test_a_file_is_a_process_s_own_while_it_has_the_directory_open(tmp_path: Path) -> None:
+    (tmp_path / "fsid").write_text("mine")
+    host = LocalHost()
+    with pytest.raises(FileNotFoundError):
+        host.read_own(os.getpid(), str(tmp_path / "fsid"))
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        assert host.read_own(os.getpid(), str(tmp_path / "fsid")) == b"mine"
+        with pytest.raises(FileNotFoundError):
+            host.read_own(os.getpid(), str(tmp_path.parent / "fsid"))
+    finally:
+        os.close(descriptor)

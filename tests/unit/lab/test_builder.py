@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bathyscope.errors import LabError
 from bathyscope.host.fake import FakeHost
 from bathyscope.lab import builder, releases, requirements
 from bathyscope.lab.layout import Layout
@@ -25,9 +26,15 @@ def test_the_time_to_come_up_begins_when_the_release_is_there(monkeypatch: pytes
 
     monkeypatch.setattr(releases, "ensure", build)
     monkeypatch.setattr(requirements, "installed_major", lambda: None)
-    spec = LabSpec(name="slow", devices=(parse_device("ssd=1"),), release="tentacle", throttle=False)
+    spec = LabSpec(name="slow", devices=(parse_device("ssd=1"),), release="tentacle", emulate=False)
     layout = Layout(tmp_path / "lab")
     layout.directory.mkdir()
-    made = builder.Builder(spec, layout, lambda _: None, FakeHost())
-    made.prepare(contextlib.nullcontext, set)
+    made = builder.prepare(spec, layout, lambda _: None, FakeHost(), choice_lock=contextlib.nullcontext, others=set)
     assert made.deadline == clock[0] + builder.UP_TIMEOUT_S
+
+    made.allow(60)
+    clock[0] += builder.UP_TIMEOUT_S + 59
+    made.tick("not up", pause_s=0)
+    clock[0] += 2
+    with pytest.raises(LabError, match=f"not up after {builder.UP_TIMEOUT_S + 60:.0f} s"):
+        made.tick("not up", pause_s=0)

@@ -6,8 +6,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bathyscope.host.process import ProcessIdentity
 from bathyscope.lab import journal
-from bathyscope.lab.process import Identity
 
 
 def test_no_journal_means_no_resources(tmp_path: Path) -> None:
@@ -19,20 +19,22 @@ def test_what_is_written_is_read_in_order(tmp_path: Path) -> None:
     book = journal.Journal(path)
     book.cgroup(Path("/sys/fs/cgroup/blkio/x"))
     book.loop(tmp_path / "a b\n\"c'")
+    book.link("by-1a2b3c4d")
     book.mount(tmp_path / "root")
     book.mount(tmp_path / "root/proc")
     book.directory(tmp_path / "outside")
-    first, second = Identity(10, 500, "boot"), Identity(11, 501, "boot")
+    first, second = ProcessIdentity(10, 500, "boot"), ProcessIdentity(11, 501, "boot")
     book.process("osd.0", first)
     book.process("osd.0", second)
-    book.helper(Identity(12, 502, "boot"))
+    book.helper(ProcessIdentity(12, 502, "boot"))
     resources = journal.read(path)
     assert resources.cgroups == ["/sys/fs/cgroup/blkio/x"]
     assert resources.loop_backings == [str(tmp_path / "a b\n\"c'")]
+    assert resources.links == ["by-1a2b3c4d"]
     assert resources.mounts == [str(tmp_path / "root"), str(tmp_path / "root/proc")]
     assert resources.directories == [str(tmp_path / "outside")]
-    assert [(p.name, p.identity) for p in resources.processes] == [("osd.0", first), ("osd.0", second)]
-    assert resources.helpers == [Identity(12, 502, "boot")]
+    assert resources.processes == [("osd.0", first), ("osd.0", second)]
+    assert resources.helpers == [ProcessIdentity(12, 502, "boot")]
 
 
 @given(cut=st.integers(min_value=0, max_value=200))
@@ -53,7 +55,9 @@ def test_a_torn_write_loses_only_itself(tmp_path_factory, cut: int) -> None:
 
 def test_garbage_lines_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "j"
-    path.write_bytes(b'\xff\xfe\n[]\n3\n{"make":"process","pid":"x"}\n{"make":"loop"}\n{"make":"mount","path":"/m"}\n')
+    path.write_bytes(
+        b'\xff\xfe\n[]\n3\n{"make":"process","pid":"x"}\n{"make":"loop"}\n{"make":"link"}\n{"make":"mount","path":"/m"}\n'
+    )
     assert journal.read(path) == journal.Resources(mounts=["/m"])
 
 

@@ -67,7 +67,7 @@ def test_version_1_rules(tmp_path: Path) -> None:
         "blkio.throttle.read_bps_device": "7:3 200000000\n",
         "blkio.throttle.write_bps_device": "7:3 200000000\n",
     }
-    throttle.lift(group)
+    throttle.clear(group)
     assert {file.read_text(encoding="ascii") for file in group.iterdir()} == {"7:3 0\n"}
 
 
@@ -80,7 +80,7 @@ def test_version_2_rules(tmp_path: Path) -> None:
     assert (tmp_path / "cgroup.subtree_control").read_text(encoding="ascii") == "+io"
     throttle.limit(group, "cgroup2", "7:3", DeviceLimit(read_iops=232, write_bytes_per_s=1e6))
     assert (group / "io.max").read_text(encoding="ascii") == "7:3 riops=232 wiops=max rbps=max wbps=1000000\n"
-    throttle.lift(group)
+    throttle.clear(group)
     assert (group / "io.max").read_text(encoding="ascii") == "7:3 rbps=max wbps=max riops=max wiops=max\n"
 
 

@@ -9,31 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from bathyscope.host.fake import FakeHost
+from bathyscope.host.local import LocalHost
+from bathyscope.host.process import ProcessIdentity, identity_of, is_alive
 from bathyscope.lab import process
-from bathyscope.lab.process import Identity
-
-
-def fake_proc(root: Path, pid: int, *, start_ticks: int, state: str = "S", boot_id: str = "boot-a") -> Path:
-    (root / str(pid)).mkdir(parents=True, exist_ok=True)
-    (root / "sys/kernel/random").mkdir(parents=True, exist_ok=True)
-    (root / "sys/kernel/random/boot_id").write_text(boot_id + "\n", encoding="ascii")
-    fields = [state, *["0"] * 18, str(start_ticks), *["0"] * 20]
-    (root / str(pid) / "stat").write_text(f"{pid} (a) b (c) {' '.join(fields)}\n", encoding="ascii")
-    return root
-
-
-def test_start_time_is_read_behind_a_hostile_command_name(tmp_path: Path) -> None:
-    proc = fake_proc(tmp_path, 42, start_ticks=777)
-    assert process.read_identity(42, proc) == Identity(42, 777, "boot-a")
-
-
-@pytest.mark.parametrize("state", ["Z", "X"])
-def test_a_zombie_is_not_alive(tmp_path: Path, state: str) -> None:
-    assert process.read_identity(42, fake_proc(tmp_path, 42, start_ticks=1, state=state)) is None
-
-
-def test_no_process_is_no_identity(tmp_path: Path) -> None:
-    assert process.read_identity(1, fake_proc(tmp_path, 42, start_ticks=1)) is None
 
 
 @pytest.fixture
@@ -48,29 +27,35 @@ def bystander():
     ("start_ticks", "boot_id"), [(999, "boot-a"), (777, "boot-b")], ids=["reused pid", "after a reboot"]
 )
 def test_a_process_with_a_reused_pid_is_never_signalled(
-    tmp_path: Path, bystander: subprocess.Popen[bytes], start_ticks: int, boot_id: str
+    bystander: subprocess.Popen[bytes], start_ticks: int, boot_id: str
 ) -> None:
     # The journal remembers (777, boot-a); the machine now has another process under the same number.
-    proc = fake_proc(tmp_path, bystander.pid, start_ticks=start_ticks, boot_id=boot_id)
-    assert not process.kill(Identity(bystander.pid, 777, "boot-a"), proc=proc)
+    fields = " ".join(["S", *["0"] * 18, str(start_ticks)])
+    host = FakeHost(
+        files={
+            f"/proc/{bystander.pid}/stat": f"{bystander.pid} (sleep) {fields}\n".encode(),
+            "/proc/sys/kernel/random/boot_id": f"{boot_id}\n".encode(),
+        }
+    )
+    assert not process.kill(ProcessIdentity(bystander.pid, 777, "boot-a"), host=host)
     time.sleep(0.05)
     assert bystander.poll() is None
 
 
 def test_the_very_process_is_signalled(bystander: subprocess.Popen[bytes]) -> None:
-    identity = process.read_identity(bystander.pid)
+    identity = identity_of(LocalHost(), bystander.pid)
     assert identity is not None
     assert process.kill(identity)
     assert bystander.wait(5) == -9
-    assert not process.alive(identity)
+    assert not is_alive(LocalHost(), identity)
     assert not process.kill(identity)
 
 
 def test_program_runs_only_after_its_identity_is_written_down(tmp_path: Path) -> None:
     proof = tmp_path / "ran"
-    seen: list[tuple[Identity, bool]] = []
+    seen: list[tuple[ProcessIdentity, bool]] = []
 
-    def announce(identity: Identity) -> None:
+    def announce(identity: ProcessIdentity) -> None:
         time.sleep(0.2)
         seen.append((identity, proof.exists()))
 
@@ -85,7 +70,7 @@ def test_exec_keeps_pid_and_start_time(tmp_path: Path) -> None:
     deadline = time.monotonic() + 10
     while Path(f"/proc/{started.identity.pid}/comm").read_text(encoding="ascii") != "sleep\n":
         assert time.monotonic() < deadline
-    assert process.alive(started.identity)
+    assert is_alive(LocalHost(), started.identity)
     assert process.end_all([started.identity]) == []
     assert started.child.poll() == -9
 
@@ -102,6 +87,26 @@ def test_when_the_tool_dies_before_writing_it_down_nothing_runs(tmp_path: Path) 
     assert not proof.exists()
 
 
+def test_with_a_wrapper_its_only_child_is_the_process(tmp_path: Path) -> None:
+    announced: list[ProcessIdentity] = []
+    started = process.start(
+        ["sh", "-c", "echo $$; exit 7"],
+        log=tmp_path / "log",
+        announce=announced.append,
+        wrapper=["sh", "-c", '"$@"; exit $?', "wrapper"],
+        announce_wrapper=announced.append,
+    )
+    assert started.child.wait(10) == 7
+    assert [identity.pid for identity in announced] == [started.child.pid, started.identity.pid]
+    assert started.identity.pid != started.child.pid
+    assert (tmp_path / "log").read_text(encoding="utf-8") == f"{started.identity.pid}\n"
+
+
+def test_a_wrapper_that_fails_is_no_start(tmp_path: Path) -> None:
+    with pytest.raises(ProcessLookupError, match="ended before"):
+        process.start(["true"], log=tmp_path / "log", announce=lambda _: None, wrapper=["sh", "-c", "exit 1"])
+
+
 def test_variables_of_another_cluster_are_not_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CEPH_ARGS", "--cluster other")
     log = tmp_path / "log"
@@ -113,7 +118,7 @@ def test_variables_of_another_cluster_are_not_inherited(tmp_path: Path, monkeypa
 
 def test_processes_that_are_gone_already_do_not_delay() -> None:
     began = time.monotonic()
-    gone = Identity(os.getpid(), 1, "another boot")
+    gone = ProcessIdentity(os.getpid(), 1, "another boot")
     assert process.end_all([gone] * 10) == []
     assert time.monotonic() - began < 1
 
@@ -124,7 +129,7 @@ def test_a_number_that_now_belongs_to_a_thread_is_not_signalled() -> None:
     thread.start()
     try:
         assert thread.native_id is not None
-        assert not process.kill(Identity(thread.native_id, 1, "boot"))
+        assert not process.kill(ProcessIdentity(thread.native_id, 1, "boot"))
     finally:
         ended.set()
         thread.join()

@@ -40,6 +40,10 @@ def test_file_replaces_and_adds_classes(tmp_path: Path) -> None:
         ("hdd: {read_iops: 1, write_iops: 1, read_bytes_per_s: 1, write_bytes_per_s: 1, seek_ms: 8}\n", "seek_ms"),
         ("hdd: [unclosed\n", "not YAML"),
         ("hdd: 3\n", "invalid"),
+        (
+            "hdd: {disk: floppy, read_iops: 1, write_iops: 1, read_bytes_per_s: 1, write_bytes_per_s: 1}\n",
+            "floppy.*hdd-7200-4t",
+        ),
     ],
 )
 def test_broken_file_names_what_is_wrong(tmp_path: Path, text: str, part: str) -> None:

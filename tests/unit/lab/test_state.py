@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from bathyscope import lab
-from bathyscope.errors import FormatVersionError, LabError, UsageError
-from bathyscope.lab import journal, process, state, status
+from bathyscope.commands.targets import find_target, fresh_target
+from bathyscope.errors import BusyError, FormatVersionError, LabError, UsageError
+from bathyscope.host.local import LocalHost
+from bathyscope.host.process import ProcessIdentity, identity_of
+from bathyscope.lab import journal, state
 from bathyscope.lab.layout import Layout, labs_directory
 from bathyscope.lab.profile import BUILT_IN
 from bathyscope.lab.spec import LabSpec, parse_device
 from bathyscope.lab.state import LabDevice, LabRecord
+from bathyscope.spec import FioClient, Target
 
 
 @pytest.fixture
@@ -28,6 +32,7 @@ def make_lab(name: str = "x", *, root: bool = False, status_: state.Status = "ru
     layout = Layout(labs_directory() / name)
     for directory in [layout.directory, *layout.made()]:
         directory.mkdir()
+    layout.mark(name).touch()
     spec = LabSpec(name=name, devices=(parse_device("hdd=1"),))
     devices = []
     for osd_id, backing in ((0, layout.devices / "osd.0.hdd"), (None, layout.devices / "spare.hdd")):
@@ -45,12 +50,40 @@ def make_lab(name: str = "x", *, root: bool = False, status_: state.Status = "ru
     )  # fmt: skip
     state.write_record(layout, record)
     book = journal.Journal(layout.journal)
-    own = process.read_identity(os.getpid())
+    own = identity_of(LocalHost(), os.getpid())
     assert own is not None
-    book.process("osd.0", process.Identity(own.pid, 1, own.boot_id))
+    book.process("osd.0", ProcessIdentity(own.pid, 1, own.boot_id))
     book.process("osd.0", own)
-    book.process("mon.a", process.Identity(own.pid, 1, own.boot_id))
+    book.process("mon.a", ProcessIdentity(own.pid, 1, own.boot_id))
     return layout
+
+
+def test_a_resumed_run_keeps_what_the_user_named_and_takes_the_lab_as_it_is_now(home: Path) -> None:
+    make_lab()
+    other = home / "disk"
+    other.write_bytes(bytes(4096))
+    begun = find_target(lab="x", disks=[f"nvme={other}"], client="client.weak")
+    begun = begun.model_copy(update={"pool": "scratch", "clients": (FioClient(host="h"),)})
+    # A restarted lab has other loop devices and processes.
+    stale = begun.disks["hdd"].model_copy(update={"path": "/dev/loop5"})
+    begun = begun.model_copy(update={"disks": {**begun.disks, "hdd": stale}, "daemons": ()})
+    found = fresh_target(Target.model_validate(begun.model_dump(mode="json")))
+    assert {name: disk.path for name, disk in found.disks.items()} == {"hdd": "/dev/loop91", "nvme": str(other)}
+    assert (found.pool, found.clients, found.client, found.keyring) == (
+        "scratch", (FioClient(host="h"),), "client.weak", None,
+    )  # fmt: skip
+    assert found.daemons == lab.load("x").target().daemons != ()
+    cluster = Target(name="c")
+    assert fresh_target(cluster) is cluster
+
+
+def test_a_lab_is_measured_with_the_key_that_was_named(home: Path) -> None:
+    layout = make_lab()
+    assert find_target(lab="x") == lab.load("x").target()
+    found = find_target(lab="x", client="client.weak", keyring="/k")
+    assert (found.client, found.keyring) == ("client.weak", "/k")
+    assert find_target(lab="x", client="client.weak").keyring is None
+    assert find_target(lab="x", client=None, keyring=None).keyring == str(layout.admin_keyring)
 
 
 def test_target_names_disks_daemons_and_caveats(home: Path) -> None:
@@ -64,7 +97,7 @@ def test_target_names_disks_daemons_and_caveats(home: Path) -> None:
     assert disk.limit == BUILT_IN["hdd"].limit
     mon, osd = target.daemons
     assert (mon.name, mon.device) == ("mon.a", None)
-    own = process.read_identity(os.getpid())
+    own = identity_of(LocalHost(), os.getpid())
     assert own is not None
     assert (osd.name, osd.pid, osd.start_ticks) == ("osd.0", own.pid, own.start_ticks)
     assert (osd.host, osd.device, osd.device_class) == ("node1", "loop90", "hdd")
@@ -102,6 +135,13 @@ def test_record_of_a_newer_version_or_damaged(home: Path) -> None:
             lab.load("x")
 
 
+def test_a_lab_without_its_record_is_not_called_absent(home: Path) -> None:
+    make_lab().record.unlink()
+    with pytest.raises(LabError, match=r"the lab 'x' has no lab\.json") as caught:
+        lab.load("x")
+    assert caught.value.hint == "bathy lab down --name x"
+
+
 def test_a_damaged_lab_can_still_be_taken_down(home: Path) -> None:
     layout = make_lab()
     layout.record.write_text("{", encoding="utf-8")
@@ -116,6 +156,7 @@ def test_a_damaged_lab_can_still_be_taken_down(home: Path) -> None:
 def test_foreign_files_survive(home: Path) -> None:
     layout = Layout(labs_directory() / "x")
     layout.directory.mkdir()
+    layout.mark("x").touch()
     (layout.directory / "thesis.txt").write_text("mine", encoding="utf-8")
     lab.down("x")
     assert (layout.directory / "thesis.txt").read_text(encoding="utf-8") == "mine"
@@ -132,7 +173,7 @@ def test_only_one_process_changes_a_lab(home: Path) -> None:
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"held\n"
-    with pytest.raises(LabError, match="another process"):
+    with pytest.raises(BusyError, match=f"process {holder.pid}"):
         lab.down("x")
     holder.kill()
     holder.communicate()
@@ -142,7 +183,7 @@ def test_only_one_process_changes_a_lab(home: Path) -> None:
 
 def test_exports_reach_only_this_lab(home: Path) -> None:
     layout = make_lab()
-    text = status.shell_exports(lab.load("x"))
+    text = lab.shell_exports(lab.load("x"))
     shell = subprocess.run(
         ["/bin/sh", "-c", text + 'printf "%s\\n" "$CEPH_CONF" "$CEPH_KEYRING" "$CEPH_ARGS" "$BATHY_LAB"'],
         capture_output=True, check=True, env={"CEPH_ARGS": "--cluster other"},
@@ -155,7 +196,7 @@ def test_exports_reach_only_this_lab(home: Path) -> None:
 
 def test_exports_of_another_release_put_its_programs_first(home: Path) -> None:
     layout = make_lab(root=True)
-    assert f"export PATH={layout.bin}:" in status.shell_exports(lab.load("x"))
+    assert f"export PATH={layout.bin}:" in lab.shell_exports(lab.load("x"))
 
 
 def test_too_long_a_directory_is_refused_before_anything_is_made(tmp_path: Path) -> None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from bathyscope import mrc
 from bathyscope.errors import AnalysisError, UsageError
-from bathyscope.mrc import options
+from bathyscope.spec import values
 
 KEYS = np.arange(100, dtype=np.uint64)
 
@@ -19,7 +20,7 @@ BAD_WHOLE: list[Any] = [-1, 1.5, "2", True, float("nan"), float("inf"), 1 << 70,
 BAD_RATES: list[Any] = [0, 0.0, -0.5, 1.01, 2, float("nan"), float("inf"), "0.5", True, [0.5]]
 BAD_LINES: list[Any] = [*BAD_WHOLE, None, 0, 1, 511, 3000, 1 << 31]
 BAD_FLAGS: list[Any] = [None, 1, 0, "no"]
-BAD_NAMES: list[Any] = [None, "", "none", 3, ["all"]]
+BAD_NAMES: list[Any] = [None, "", "none", "belady", 3, ["all"]]
 BAD_SIZES: list[Any] = [
     [-4096],
     [0],
@@ -118,12 +119,12 @@ class TestProfile:
 
     @pytest.mark.parametrize("value", BAD_NAMES)
     def test_units_and_ops(self, value: Any) -> None:
-        with pytest.raises(UsageError, match="unit is"):
+        with pytest.raises(UsageError, match="unit must be"):
             self.made.curve(unit=value)
         if value != "all":
-            with pytest.raises(UsageError, match="ops is"):
+            with pytest.raises(UsageError, match="ops must be"):
                 self.made.totals(value)
-            with pytest.raises(UsageError, match="ops is"):
+            with pytest.raises(UsageError, match="ops must be"):
                 self.made.curve(ops=value)
 
     @pytest.mark.parametrize("value", BAD_SIZES)
@@ -133,7 +134,7 @@ class TestProfile:
                 ask(value)
 
     def test_what_is_no_profile_does_not_join(self) -> None:
-        with pytest.raises(UsageError, match="later is a ndarray"):
+        with pytest.raises(UsageError, match=r"later must be a Profile \(got a ndarray"):
             mrc.profile(KEYS, joinable=True).join(KEYS)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("sigmas", [-1, float("nan"), float("inf"), "2", True, None])
@@ -150,8 +151,9 @@ class TestProfile:
     ("most", "words"), [(1024, "1024"), (2**64 - 1, "2^64 - 1"), (1 << 30, "2^30"), (3 << 30, "3221225472")]
 )
 def test_limits_are_written_as_people_read_them(most: int, words: str) -> None:
-    with pytest.raises(UsageError, match=f"from 1 to {words.replace('^', '.')}$"):
-        options.whole_number("x", 0, 1, most)
+    count = TypeAdapter(Annotated[int, values.whole_number(1, most)])
+    with pytest.raises(ValidationError, match=f"must be a whole number from 1 to {words.replace('^', '.')} "):
+        count.validate_python(0)
 
 
 def requests(volumes: list[int], lengths: int | None = None) -> dict[str, Any]:
@@ -187,7 +189,9 @@ class TestGroups:
     @pytest.mark.parametrize("function", ["profile", "profile_traces"])
     def test_a_sample_of_few_groups_is_refused(self, call: dict[str, Callable[..., Any]], function: str) -> None:
         line = 4096 if function == "profile" else [65_536, 4096]
-        with pytest.raises(UsageError, match="samples is 4095, fewer than 64 groups of group_bytes 262144"):
+        with pytest.raises(
+            UsageError, match=r"samples must be at least 4096, 64 groups of group_bytes 262144 \(got 4095\)"
+        ):
             call[function](samples=4095, group_bytes=262_144, line_bytes=line)
         for samples in (4096, None):
             call[function](samples=samples, group_bytes=262_144, line_bytes=line)

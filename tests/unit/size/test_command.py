@@ -6,7 +6,6 @@ import csv
 import dataclasses
 import io
 import json
-import os
 import random
 import re
 import sys
@@ -16,18 +15,20 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import typer
+from tests.unit.views import golden, pages
 
 from bathyscope import cli
-from bathyscope.commands.size_inputs import parse_promise
-from bathyscope.records import CurvePoint, Histogram, Op, Step, from_table
+from bathyscope.kinds import kind_of
+from bathyscope.records import CurvePoint, Histogram, Op, Result, Step, from_table
+from bathyscope.spec.size import SizeSpec
+from bathyscope.spec.values import checked
 from bathyscope.store import Workspace
+from bathyscope.views import as_text
 
 from .test_curve_points import ops
 from .traces import LINE, Row, loop_and_scan, write_csv
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "traces"
-GOLDEN = Path(__file__).parents[2] / "golden"
 EXCERPT = FIXTURES / "cloudphysics_excerpt.vscsi"
 MULTI = FIXTURES / "multi3.lirs"
 
@@ -49,17 +50,7 @@ class Bathy:
 @pytest.fixture
 def bathy(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bathy:
     monkeypatch.setenv("BATHY_WORKSPACE", str(tmp_path / "runs"))
-    # Each call registers the verbs; a fresh application keeps them from piling up.
-    monkeypatch.setattr(cli, "app", typer.Typer(pretty_exceptions_enable=False))
-    cli.app.callback()(lambda: None)
     return Bathy(capsys, monkeypatch)
-
-
-def check_golden(name: str, text: str) -> None:
-    file = GOLDEN / name
-    if os.environ.get("BATHY_REFRESH_GOLDEN"):
-        file.write_text(text, encoding="utf-8")
-    assert text == file.read_text(encoding="utf-8"), f"{name} differs; BATHY_REFRESH_GOLDEN=1 refreshes it"
 
 
 @pytest.mark.parametrize("output", ["table", "json", "csv"])
@@ -80,7 +71,7 @@ def test_outputs(bathy: Bathy, output: str) -> None:
         rows = list(csv.DictReader(io.StringIO(out)))
         assert {row["line_bytes"] for row in rows} == {"4096", "65536"}
         assert sum("advised" in row["mark"] for row in rows) <= 1
-    check_golden(f"size.{'txt' if output == 'table' else output}", out)
+    golden.check(f"size.{'txt' if output == 'table' else output}", out)
 
 
 def test_a_target_is_met_by_the_smallest_size_that_was_simulated(bathy: Bathy) -> None:
@@ -129,7 +120,7 @@ def test_a_budget_is_split_to_where_it_hits(bathy: Bathy, tmp_path: Path) -> Non
     assert shares["loop"]["read_hit_ratio"] == pytest.approx(0.98)
     assert shares["scan"]["flash_bytes"] == 0
     table = bathy(path, "--by", "image", "--budget", "400K", "--line", "4K", "--policy", "lru")[1]
-    assert "The best split of 400 KiB" in table
+    assert "Best split of 400 KiB" in table
     assert all(len(row) <= 80 for row in table.splitlines())
 
 
@@ -144,54 +135,135 @@ def test_the_page_is_complete(bathy: Bathy, tmp_path: Path) -> None:
     text = page.read_text()
     assert hostile not in text
     assert "default-src &#39;none&#39;" in text
-    own = text.split('<script type="application/json" id="charts-data">')[0]
+    own = text.split('<script type="application/gzip" id="charts-data">')[0]
     assert not re.search(r"(src|href)=[\"']?(https?:)?//", own)
-    charts = json.loads(re.search(r'id="charts-data">(.*?)</script>', text, re.DOTALL)[1])["charts"]  # type: ignore[index]
+    charts = pages.unpacked(text, "charts-data")["charts"]
     for name in ("curves-0", "groups", "split", "stability"):
         assert charts[name]["rows"], name
         assert f'data-chart="{name}"' in text
 
 
-def test_what_wears_out_is_simulated_with_admissions_that_write_less(bathy: Bathy, tmp_path: Path) -> None:
-    rng = random.Random(5)
-    rows: list[Row] = [
-        (step * 1_000_000, "read", min(rng.randrange(20_000), rng.randrange(20_000)) * LINE, LINE, "a")
-        for step in range(40_000)
+def spans(seconds: float, first: str = "read") -> list[Row]:
+    """35 MiB are read or written for the first time in a tenth of the time, and then read again and again."""
+    rng, lines = random.Random(5), 35 * 256
+    step_us = int(seconds * 1e6 / (10 * lines))
+    places = [*range(lines), *(rng.randrange(lines) for _ in range(9 * lines))]
+    ops = [first] * lines + ["read"] * (9 * lines)
+    return [
+        (step * step_us, op, place * LINE, LINE, "a") for step, (op, place) in enumerate(zip(ops, places, strict=True))
     ]
-    path = write_csv(tmp_path / "t.csv", rows)
-    given = [path, "--line", "4K", "--policy", "lru", "--dwpd", "0.1", "--output", "json"]
-    code, out, _ = bathy(*given)
-    found = json.loads(out)
-    assert (code, found["advice"]["call"], found["advice"]["size_bytes"]) == (0, "wears out", None)
-    names = [trial["admission"] for trial in found["trials"]]
-    assert names[0] == "2-hit"
-    assert names[1].startswith("budget:")
-    wearing = {p["size_bytes"]: p for p in found["curves"][0]["points"]}
-    for trial in found["trials"]:
-        (point,) = trial["points"]
-        assert point["life_years"] > wearing[point["size_bytes"]]["life_years"]
-    assert found["advice"]["reasons"][0].startswith("with --admission 2-hit it would live")
-    code, out, _ = bathy(*given, "--min-life", "0")
-    assert (json.loads(out)["advice"]["call"], json.loads(out)["trials"]) == ("worth it", [])
 
 
-def make_run(workspace: Path) -> str:
-    """A run with the operations of a loop and a scan, and a measured step."""
+def test_filling_a_cache_is_not_daily_wear_whatever_the_span(bathy: Bathy, tmp_path: Path) -> None:
+    found = []
+    for seconds in (33 * 60, 20 * 3600, 3 * 86_400):
+        path = write_csv(tmp_path / f"{seconds}.csv", spans(seconds))
+        code, out, _ = bathy(path, "--line", "4K", "--policy", "lru", "--miss-latency", "8ms", "--output", "json")
+        assert code == 0
+        one = json.loads(out)
+        # The whole working set: nothing is written after the fill.
+        point = one["curves"][0]["points"][-1]
+        assert point["flash_write_bytes_per_day"] == 0
+        assert point["fill_bytes"] == pytest.approx(35 * (1 << 20), rel=0.02)
+        found.append((one["advice"]["verdict"], one["advice"]["size_bytes"], one["advice"]["purchase"]["drive"]))
+        assert "the flash would live 50 years and more" in one["advice"]["reasons"]
+    assert len(set(found)) == 1
+    assert found[0][0] == "worth it"
+
+
+@pytest.mark.parametrize(("line", "admission"), [("4K", "all"), ("16K", "all"), ("64K", "all"), ("16K", "2-hit")])
+def test_data_that_is_written_first_fills_the_cache_once_too(
+    bathy: Bathy, tmp_path: Path, line: str, admission: str
+) -> None:
+    """A write of a part of a line does not make it valid, so that large lines are filled by the reads that follow."""
+    for seconds in (33 * 60, 20 * 3600, 3 * 86_400):
+        path = write_csv(tmp_path / f"{seconds}.csv", spans(seconds, "write"))
+        flags = ["--line", line, "--policy", "lru", "--fetch", line, "--admission", admission, "--output", "json"]
+        code, out, _ = bathy(path, *flags)
+        assert code == 0
+        point = json.loads(out)["curves"][0]["points"][-1]
+        assert point["flash_write_bytes_per_day"] == pytest.approx(0, abs=1)
+        assert point["fill_bytes"] == pytest.approx(35 * (1 << 20), rel=0.02)
+
+
+def test_the_advice_names_a_drive_the_busiest_time_and_what_is_left_to_the_disks(bathy: Bathy, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "loop.csv", spans(3 * 3600))
+    code, out, _ = bathy(path, "--line", "4K,64K", "--backing", "hdd")
+    words = " ".join(out.split())
+    assert code == 0
+    assert re.search(r"Worth it: .* of flash.* on one samsung-845dc-evo-240g \(220.00 USD\)", words)
+    assert "In the busiest hour" in words
+    assert "reads/s are left to the disks" in words
+    assert "The busiest minute asks at most" in words
+    assert "One samsung-845dc-evo-240g costs 220.00 USD (packaged estimate of" in words
+    assert "prices are estimates" in words
+
+
+def test_large_lines_cost_what_they_transfer(bathy: Bathy, tmp_path: Path) -> None:
+    """Runs of neighbours on hard disks, and single blocks on flash: the line size follows the disk behind the cache."""
+    rng = random.Random(7)
+    hot = [rng.randrange(3000) * 16 for _ in range(1500)]
+    rows: list[Row] = [
+        (step * 50_000, "read", rng.choice(hot) * LINE, LINE, "a") for step in range(12_000)
+    ]  # fmt: skip
+    path = write_csv(tmp_path / "single.csv", rows)
+    flags = ["--fetch", "4K", "--policy", "lru", "--admission", "all", "--line", "4K,64K", "--budget", "6M"]
+    advice = json.loads(bathy(path, *flags, "--output", "json")[1])["advice"]
+    # 64 KiB for each 4 KiB that is hot waste fifteen sixteenths of a budget.
+    assert advice["line_bytes"] == 4096
+
+
+@pytest.mark.parametrize(("backing", "words"), [("floppy", "--backing is not known (got floppy)")])
+def test_a_backing_that_is_neither_profile_nor_run_is_refused(bathy: Bathy, backing: str, words: str) -> None:
+    code, out, err = bathy(EXCERPT, "--backing", backing)
+    assert (code, out) == (2, "")
+    assert words in err
+    assert "hdd, ssd, nvme" in err
+
+
+def test_a_run_that_measured_the_disk_is_the_backing(bathy: Bathy, tmp_path: Path) -> None:
+    run_id = make_run(tmp_path / "runs", disk=True)
+    code, out, err = bathy(EXCERPT, "--line", "64K", "--backing", run_id)
+    assert (code, err) == (0, "")
+    # 10 ms for a random 4K read, of which 4096 / 200e6 s are transfer.
+    assert f"(the disk of {run_id}: 100 random 4K reads/s a disk)" in " ".join(out.split())
+    code, _, err = bathy(EXCERPT, "--backing", make_run(tmp_path / "runs"))
+    assert (code, "measured no random reads of a disk" in err) == (2, True)
+
+
+def make_run(workspace: Path, *, disk: bool = False) -> str:
+    """A run with the operations of a loop and a scan, and a measured step; `disk` adds two steps of the disk layer."""
     step = {
-        "run_id": "r", "step_index": 0, "step_key": "rbd/hdd/randread-4K-qd1", "repeat_index": 0, "layer": "rbd",
-        "witness": "fio", "device_class": "hdd", "op": "randread",
+        "step_index": 0, "step_key": "rbd/hdd/randread-4K-qd1", "repeat_index": 0, "layer": "rbd",
+        "load_generator": "fio", "device_class": "hdd", "op": "randread",
     }  # fmt: skip
     defaults = {int: 1, float: 1.0, str: "", bool: True}
     hints = typing.get_type_hints(Step)
     rest = {n: defaults.get(hints[n]) for n in (f.name for f in dataclasses.fields(Step)) if n not in step}
-    with Workspace(workspace).create_run(plan_name="p", plan_text="", started_ns=1) as run:
-        run.write_run_tables({Op: from_table(Op, ops(loop_and_scan()))}, part="deep")
-        with run.begin_step(0) as writer:
+    results: list[Result] = []
+    with Workspace(workspace).create_run(kind="bench", name="p", spec_text="", started_ns=1) as run:
+        with run.begin_segment("step-00000") as segment:
             histogram = [
-                Histogram("r", 0, "c", "read", "clat", 4_000_000, 90),
-                Histogram("r", 0, "c", "read", "clat", 40_000_000, 10),
+                Histogram(0, "c", "read", "clat", 4_000_000, 90),
+                Histogram(0, "c", "read", "clat", 40_000_000, 10),
             ]
-            writer.commit({Step: [Step(**step, **rest)], Histogram: histogram})  # type: ignore[arg-type]
+            segment.table(Op, ops(loop_and_scan()))
+            steps = [Step(**step, **rest)]  # type: ignore[arg-type]
+            if disk:
+                parts = (("randread", 4096, 1e7, 1e6), ("read", 1 << 20, 1e7, 200e6))
+                for index, (op, size, latency_ns, rate) in enumerate(parts, start=1):
+                    more = {"step_index": index, "layer": "disk", "op": op, "block_size_bytes": size, "status": "done"}
+                    steps.append(dataclasses.replace(steps[0], **more))  # type: ignore[arg-type]
+                    given = {"step_index": index, "direction": "read", "io_count": 1000, "client": "c"}
+                    figures = {"latency_ns_mean": latency_ns, "bandwidth_bytes_per_s": rate}
+                    known = {
+                        f.name: defaults.get(typing.get_type_hints(Result)[f.name]) for f in dataclasses.fields(Result)
+                    }
+                    results.append(Result(**(known | given | figures)))  # type: ignore[arg-type]
+            segment.table(Step, steps)
+            segment.table(Result, results)
+            segment.table(Histogram, histogram)
+            segment.commit()
         return run.id
 
 
@@ -207,8 +279,11 @@ def test_a_run_is_sized_and_its_measured_latency_used(bathy: Bathy, tmp_path: Pa
     assert point["read_hit"]["value"] == pytest.approx(0.49, abs=0.02)
     assert point["latency_ns_p99"] == 40_000_000
     saved = Workspace(tmp_path / "runs").open_run("last")
-    rows = from_table(CurvePoint, saved.tables()["curve_point"])
+    rows = from_table(CurvePoint, saved.table(CurvePoint))
     assert {row.group_name for row in rows} == {"all", "loop", "scan"}
+    # What was saved answers again, without the trace.
+    again = kind_of(saved).finding(saved)
+    assert json.loads(as_text(again, "json")) == found
     code, _, err = bathy(run_id, "--miss-latency", f"{run_id}:nothing")
     assert (code, "rbd/hdd/randread-4K-qd1" in err) == (2, True)
 
@@ -247,27 +322,28 @@ def test_the_price_file_is_printed_and_read_back(bathy: Bathy, tmp_path: Path) -
     code, out, _ = bathy("--show-prices")
     assert code == 0
     prices = tmp_path / "prices.yaml"
-    prices.write_text(out.replace("price_per_gib: 0.15", "price_per_gib: 2048"))
-    code, out, _ = bathy(
-        EXCERPT, "--prices", prices, "--flash", "nvme-read-intensive", "--line", "4K", "--output", "json"
-    )
+    prices.write_text(out.replace("price: 220", "price: 2048"))
+    flags = ["--flash", "samsung-845dc-evo-240g", "--line", "4K", "--output", "json"]
+    code, out, _ = bathy(EXCERPT, "--prices", prices, *flags)
     assert code == 0
-    point = json.loads(out)["curves"][0]["points"][0]
-    assert point["cost"] == pytest.approx(point["flash_bytes"] / 2**30 * 2048)
+    assert json.loads(out)["curves"][0]["points"][0]["purchase"]["price"] == 2048
+
+
+KNOWN_DRIVE = {
+    "capacity_gb": "1", "drive_writes_per_day": "1", "warranty_years": "5", "read_latency_us": "100",
+    "read_iops": "1", "write_iops": "1", "read_mb_per_s": "1", "write_mb_per_s": "1", "price": "1",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("value", ["-1", ".inf", ".nan", "cheap", "[]"])
-@pytest.mark.parametrize(
-    "key", ["price_per_gib", "drive_writes_per_day", "warranty_years", "read_latency_us", "total_bytes_written"]
-)
+@pytest.mark.parametrize("key", [*KNOWN_DRIVE, "total_tb_written"])
 def test_a_price_file_with_a_senseless_number_is_refused(bathy: Bathy, tmp_path: Path, key: str, value: str) -> None:
-    known = {"price_per_gib": "1", "drive_writes_per_day": "1", "warranty_years": "5", "read_latency_us": "100"}
-    lines = "".join(f"    {name}: {number}\n" for name, number in (known | {key: value}).items())
+    lines = "".join(f"    {name}: {number}\n" for name, number in (KNOWN_DRIVE | {key: value}).items())
     prices = tmp_path / "prices.yaml"
-    prices.write_text(f"currency: EUR\nas_of: today\nflash:\n  drive:\n{lines}")
+    prices.write_text(f"currency: EUR\nas_of: today\ndrives:\n  drive:\n{lines}")
     code, out, err = bathy(EXCERPT, "--prices", prices)
     assert (code, out) == (2, "")
-    assert f"flash.drive.{key}" in err
+    assert f"drives.drive.{key}" in err
 
 
 @pytest.mark.parametrize(
@@ -278,50 +354,42 @@ def test_a_price_file_with_a_senseless_number_is_refused(bathy: Bathy, tmp_path:
         (["EMPTY"], ""),
         (["GARBAGE"], ""),
         (["TRUNCATED", "--format", "vscsi1"], ""),
-        (["TRACE", "--format", "pcap"], "no trace format 'pcap'"),
-        (["TRACE", "--by", "rack"], "one of: all, image"),
+        (["TRACE", "--format", "pcap"], "--format is not known (got pcap)"),
+        (["TRACE", "--by", "rack"], "--by must be 'all', 'image'"),
         (["TRACE", "--by", "node"], "--nodes"),
         (["TRACE", "--line", "3000"], "power of two"),
         (["TRACE", "--line", ","], "--line is empty"),
-        (["TRACE", "--line", "4X"], "not a size"),
-        (["TRACE", "--fetch", "1M"], "fetch size"),
-        (["TRACE", "--policy", "magic"], "there are:"),
-        (["TRACE", "--admission", "2hit"], "there is no '2hit'"),
+        (["TRACE", "--line", "4X"], "--line must be a size"),
+        (["TRACE", "--fetch", "1M"], "--fetch must be a power of two"),
+        (["TRACE", "--policy", "magic"], "one of: lru"),
+        (["TRACE", "--admission", "2hit"], "--admission must be made of known filters (got 2hit)"),
         (["TRACE", "--target-hit", "0.9", "--budget", "1G"], "exclude each other"),
-        (["TRACE", "--target-hit", "90"], "not a hit ratio"),
+        (["TRACE", "--target-hit", "90"], "--target-hit must be greater than 0 and at most 1 (got 90)"),
         (["TRACE", "--target-latency", "2ms"], "--miss-latency"),
-        (["TRACE", "--budget", "0"], "is nothing"),
+        (["TRACE", "--budget", "0"], "--budget must be greater than 0 (got 0)"),
         (["TRACE", "--miss-latency", "trace"], "has no latencies"),
         (["TRACE", "--dwpd", "1", "--tbw", "1T"], "exclude each other"),
         (["TRACE", "--exact", "--samples", "5000"], "exclude each other"),
-        (["TRACE", "--flash", "tape"], "it has:"),
+        (["TRACE", "--flash", "tape"], "one of: samsung"),
         (["TRACE", "--prices", "/nowhere.yaml"], "cannot be read"),
-        (["TRACE", "--windows", "0s"], "--windows 0s cannot be"),
+        (["TRACE", "--windows", "0s"], "--windows must be a duration greater than 0"),
         (["TRACE", "--windows", "-1s"], "--windows"),
         (["TRACE", "--windows", "99999999999999999999d"], "--windows"),
-        (["TRACE", "--windows", "100us"], "more than 4096"),
-        (["TRACE", "--line", "-4K"], "--line"),
-        (["TRACE", "--line", "0"], "--line 0 is nothing"),
-        (["TRACE", "--line", "99999E"], "--line 99999E is more than"),
+        (["TRACE", "--windows", "100us"], "no more than 4096 windows (got 0.0001s)"),
+        (["TRACE", "--line", "0"], "--line must be greater than 0 (got 0)"),
+        (["TRACE", "--line", "99999E"], "--line must be at most 1.00 EiB (got 99999E)"),
         (["TRACE", "--fetch", "-1"], "--fetch"),
-        (["TRACE", "--fetch", "x"], "--fetch"),
-        (["TRACE", "--budget", "-1G"], "--budget"),
         (["TRACE", "--budget", "99999999999999999999999E"], "--budget"),
         (["TRACE", "--tbw", "many"], "--tbw"),
-        (["TRACE", "--tbw", "0"], "--tbw 0 is nothing"),
-        (["TRACE", "--dwpd", "0"], "--dwpd 0 cannot be"),
-        (["TRACE", "--dwpd", "-1"], "--dwpd -1 cannot be"),
-        (["TRACE", "--dwpd", "nan"], "--dwpd nan cannot be"),
-        (["TRACE", "--dwpd", "inf"], "--dwpd inf cannot be"),
-        (["TRACE", "--min-life", "-1y"], "--min-life"),
-        (["TRACE", "--min-life", "long"], "--min-life"),
+        (["TRACE", "--tbw", "0"], "--tbw must be greater than 0 (got 0)"),
+        (["TRACE", "--dwpd", "0"], "--dwpd must be a number greater than 0 (got 0.0)"),
+        (["TRACE", "--dwpd", "-1"], "--dwpd must be a number greater than 0 (got -1.0)"),
+        (["TRACE", "--dwpd", "nan"], "--dwpd must be a number greater than 0 (got nan)"),
+        (["TRACE", "--dwpd", "inf"], "--dwpd must be a number greater than 0 (got inf)"),
         (["TRACE", "--admission", "budget:99999E"], "--admission"),
         (["TRACE", "--admission", "bypass:x"], "--admission"),
-        (["TRACE", "--admission", "none"], "--admission"),
-        (["TIMELESS", "--admission", "2-hit+budget:1G"], "--admission 2-hit+budget:1G: a budget is of a day"),
+        (["TIMELESS", "--admission", "2-hit+budget:1G"], "--admission 2-hit+budget:1G: a budget per day needs"),
         (["TRACE", "--policy", ","], "--policy is empty"),
-        (["TRACE", "--target-hit", "nan"], "--target-hit"),
-        (["TRACE", "--target-hit", "-0.5"], "--target-hit"),
         (["TRACE", "--target-latency", "soon"], "--target-latency"),
         (["TRACE", "--target-latency", "0ms"], "--target-latency"),
         (["TRACE", "--hit-latency", "-1ms"], "--hit-latency"),
@@ -389,4 +457,4 @@ def test_help_ends_with_examples(bathy: Bathy) -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("600T", 600 * 10**12), ("1TiB", 1 << 40), ("1.5TB", 15 * 10**11)])
 def test_promised_bytes_are_decimal_as_on_data_sheets(text: str, value: int) -> None:
-    assert parse_promise(text) == value
+    assert checked(SizeSpec, total_bytes_written=text).total_bytes_written == value

@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bathyscope import _core
 from bathyscope.errors import AnalysisError, UsageError
 from bathyscope.records import CurvePoint, Op, schema_of
-from bathyscope.sources.block_trace import OpTrace, Pass, TraceFiles, batches_of
-from bathyscope.sources.curve_points import TraceReport, Trial, curve_points, size_grid
-from bathyscope.sources.curve_request import Admission, CurveRequest
+from bathyscope.simulate.grid import size_grid
+from bathyscope.simulate.op_trace import OpTrace
+from bathyscope.simulate.trace import CorePass, TraceFiles
+from bathyscope.spec.size import CurveKey
+from bathyscope.store.ordered_rows import OrderedRows
 
+from .curves import curve_points, whole
 from .traces import LINE, Row, loop_and_scan, lru_hits, write_csv
 
 TRACES = Path(__file__).parents[2] / "fixtures" / "traces"
 
 
-def whole(rows: list[CurvePoint], **wanted: object) -> list[CurvePoint]:
-    """The points over the whole time with these values, by size."""
-    found = [r for r in rows if r.window == "all" and all(getattr(r, name) == value for name, value in wanted.items())]
-    return sorted(found, key=lambda row: row.size_bytes)
-
-
 def test_the_lru_curve_is_the_definition_on_a_real_trace() -> None:
     path = TRACES / "multi3.lirs"
     keys = [int(word) for word in path.read_text().split() if word.isdecimal()]
-    rows, report = curve_points(TraceFiles([path]), CurveRequest(line_bytes=(LINE,), policies=("lru",), threads=2))
+    rows, report = curve_points(TraceFiles([path]), line_bytes=(LINE,), policies=("lru",), threads=2)
     assert report.events == len(keys)
     points = whole(rows)
     assert len(points) > 8
@@ -48,7 +45,7 @@ def test_the_lru_curve_is_the_definition_on_a_real_trace() -> None:
 
 def test_a_mixed_trace_by_image_has_the_known_answer(tmp_path: Path) -> None:
     trace = TraceFiles([write_csv(tmp_path / "mixed.csv", loop_and_scan())], by="image")
-    rows, report = curve_points(trace, CurveRequest(line_bytes=(LINE,), policies=("lru",)))
+    rows, report = curve_points(trace, line_bytes=(LINE,), policies=("lru",))
     assert {(r.group_kind, r.group_name) for r in rows} == {("all", "all"), ("image", "loop"), ("image", "scan")}
     for point in whole(rows, group_name="loop"):
         # A loop hits nothing in an LRU cache that is smaller, and all but the first round in one that is not.
@@ -63,7 +60,7 @@ def test_a_mixed_trace_by_image_has_the_known_answer(tmp_path: Path) -> None:
 
 def test_windows_add_up_to_the_whole(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "mixed.csv", loop_and_scan())
-    rows, _ = curve_points(TraceFiles([path]), CurveRequest(line_bytes=(LINE, 65_536), window_s=2.0))
+    rows, _ = curve_points(TraceFiles([path]), line_bytes=(LINE, 65_536), window_s=2.0)
     for point in whole(rows):
         same = (point.line_bytes, point.size_bytes)
         parts = [r for r in rows if r.window != "all" and (r.line_bytes, r.size_bytes) == same]
@@ -89,14 +86,14 @@ def skewed(path: Path, count: int = 60_000) -> Path:
 def test_a_sample_agrees_with_the_full_simulation_within_its_band(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bathyscope.sources.curve_sample.LEAST_REGIONS", 100)
+    monkeypatch.setattr("bathyscope.simulate.sampling.LEAST_REGIONS", 100)
     trace = TraceFiles([skewed(tmp_path / "skewed.csv")])
     inside = points = 0
     for salt in range(3):
-        rows, _ = curve_points(trace, CurveRequest(line_bytes=(LINE,), samples=4096, salt=salt))
+        rows, _ = curve_points(trace, line_bytes=(LINE,), samples=4096, salt=salt)
         estimates = whole(rows)
-        sizes = {("all", "all", LINE, "s3-fifo"): [p.size_bytes for p in estimates]}
-        exact, _ = curve_points(trace, CurveRequest(line_bytes=(LINE,), exact=True), refine=lambda *_, s=sizes: s)
+        sizes = {CurveKey("all", "all", LINE, "s3-fifo"): [p.size_bytes for p in estimates]}
+        exact, _ = curve_points(trace, line_bytes=(LINE,), exact=True, further=sizes)
         truth = {p.size_bytes: p for p in whole(exact)}
         for point in estimates:
             known = truth[point.size_bytes]
@@ -113,10 +110,10 @@ def test_a_sample_agrees_with_the_full_simulation_within_its_band(
 
 def test_the_band_is_that_of_an_error_known_from_eight_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = TraceFiles([skewed(tmp_path / "skewed.csv")])
-    monkeypatch.setattr("bathyscope.sources.curve_sample.LEAST_REGIONS", 100)
-    second = trace.new_engine_pass()
-    monkeypatch.setattr(trace, "new_engine_pass", lambda: second)
-    rows, _ = curve_points(trace, CurveRequest(line_bytes=(LINE,), samples=4096))
+    monkeypatch.setattr("bathyscope.simulate.sampling.LEAST_REGIONS", 100)
+    second = _core.EnginePass()
+    monkeypatch.setattr("bathyscope.simulate.passes._core.EnginePass", lambda **_: second)
+    rows, _ = curve_points(trace, line_bytes=(LINE,), samples=4096)
     stderr = second.results(0)["read_hit_stderr"]
     points = whole(rows)
     assert (points[0].method, len(points)) == ("minisim", len(stderr))
@@ -130,7 +127,7 @@ def test_the_band_is_that_of_an_error_known_from_eight_parts(tmp_path: Path, mon
 
 
 def test_bypass_is_judged_on_the_whole_stream_also_of_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bathyscope.sources.curve_sample.LEAST_REGIONS", 100)
+    monkeypatch.setattr("bathyscope.simulate.sampling.LEAST_REGIONS", 100)
     # Each row of the disk is read twice in a row, beside random reads elsewhere; runs reach over several regions.
     rng = random.Random(5)
     rows: list[Row] = []
@@ -141,9 +138,8 @@ def test_bypass_is_judged_on_the_whole_stream_also_of_a_sample(tmp_path: Path, m
     trace = TraceFiles([write_csv(tmp_path / "rows.csv", rows)])
 
     def points(cutoff: int | None, **changes: object) -> list[CurvePoint]:
-        admission = Admission("bypass", stream_cutoff_bytes=cutoff)
-        request = CurveRequest(line_bytes=(LINE,), policies=("lru",), admission=admission, **changes)  # type: ignore[arg-type]
-        return whole(curve_points(trace, request)[0])
+        admission = "all" if cutoff is None else f"bypass:{cutoff}"
+        return whole(curve_points(trace, line_bytes=(LINE,), policies=("lru",), admission=admission, **changes)[0])
 
     sampled, known = points(1 << 20, samples=8192), points(1 << 20, exact=True)[-1]
     assert sampled[-1].method == "minisim"
@@ -159,9 +155,7 @@ def test_beyond_the_largest_groups_the_rest_shares_a_cache(tmp_path: Path) -> No
         for _ in range(2)
         for line in range(40 - image)
     ]
-    found, _ = curve_points(
-        TraceFiles([write_csv(tmp_path / "many.csv", rows)], by="image"), CurveRequest(line_bytes=(LINE,))
-    )
+    found, _ = curve_points(TraceFiles([write_csv(tmp_path / "many.csv", rows)], by="image"), line_bytes=(LINE,))
     names = {r.group_name for r in found if r.group_kind == "image"}
     assert len(names) == 33
     assert "(8 others)" in names
@@ -172,14 +166,15 @@ def test_beyond_the_largest_groups_the_rest_shares_a_cache(tmp_path: Path) -> No
     assert groups["(8 others)"].read_hit_ratio == pytest.approx(0.5)
 
 
-def ops(rows: list[Row]) -> pa.Table:
-    """Rows as operations on the 4 MiB objects of RBD images."""
+def ops(rows: list[Row], object_bytes: int = 4 << 20) -> pa.Table:
+    """Rows as operations on the objects of RBD images."""
     columns: dict[str, list[object]] = {name: [] for name in schema_of(Op).names}
     for place, (time_us, op, offset, length, volume) in enumerate(rows):
         known: dict[str, object] = {
-            "run_id": "r", "step_index": 0, "osd": place % 3, "client": "client.1", "pool_id": 2, "op": op,
-            "object_name": f"rbd_data.{volume}.{offset >> 22:016x}", "offset_bytes": offset % (4 << 20),
-            "length_bytes": length, "started_ns": time_us * 1000, "duration_ns": 5_000_000, "complete_sample": True,
+            "step_index": 0, "osd": place % 3, "client": "client.1", "pool_id": 2, "op": op,
+            "object_name": f"rbd_data.{volume}.{offset // object_bytes:016x}", "offset_bytes": offset % object_bytes,
+            "length_bytes": length, "started_ns": time_us * 1000, "duration_ns": 5_000_000,
+            "complete_sample": True, "complete_since_ns": 0,
         }  # fmt: skip
         for name, values in columns.items():
             values.append(known.get(name))
@@ -188,10 +183,11 @@ def ops(rows: list[Row]) -> pa.Table:
 
 def test_operations_of_a_run_give_the_same_curves_as_the_trace_of_them(tmp_path: Path) -> None:
     rows = loop_and_scan(20)
-    request = CurveRequest(line_bytes=(LINE, 65_536))
+    sizes = (LINE, 65_536)
     table = ops(rows).take(np.random.default_rng(1).permutation(len(rows)))
-    by_ops, report = curve_points(OpTrace(batches_of(table, 999), source="run", rows=len(rows), by="image"), request)
-    by_file, _ = curve_points(TraceFiles([write_csv(tmp_path / "t.csv", rows)], by="image"), request)
+    trace = OpTrace(lambda: table.to_batches(999), OrderedRows, source="run", rows=len(rows), by="image")
+    by_ops, report = curve_points(trace, line_bytes=sizes)
+    by_file, _ = curve_points(TraceFiles([write_csv(tmp_path / "t.csv", rows)], by="image"), line_bytes=sizes)
     key = ("group_name", "line_bytes", "size_bytes", "window")
 
     def figures(points: list[CurvePoint]) -> dict[tuple[object, ...], tuple[float, ...]]:
@@ -202,8 +198,8 @@ def test_operations_of_a_run_give_the_same_curves_as_the_trace_of_them(tmp_path:
 
     assert figures(by_ops) == figures(by_file)
     assert report.events == len(rows)
-    assert report.latency_ns.tolist() == [pytest.approx(5e6, rel=0.006)]
-    assert report.latency_counts.tolist() == [len(rows)]
+    assert list(report.latency_ns) == [pytest.approx(5e6, rel=0.006)]
+    assert list(report.latency_counts) == [len(rows)]
 
 
 def test_operations_that_cannot_be_placed_are_counted_and_left_out() -> None:
@@ -219,8 +215,15 @@ def test_operations_that_cannot_be_placed_are_counted_and_left_out() -> None:
     table = pa.Table.from_pylist(broken, schema=table.schema)
     for by in ("all", "image", "osd", "pool", "node"):
         nodes = {"a": [0], "b": [2]} if by == "node" else None
-        trace = OpTrace(batches_of(table), source="run", rows=len(broken), by=by, nodes=nodes)  # type: ignore[arg-type]
-        rows, report = curve_points(trace, CurveRequest(line_bytes=(LINE,)))
+        trace = OpTrace(
+            table.to_batches,
+            OrderedRows,
+            source="run",
+            rows=len(broken),
+            by=by,
+            nodes=nodes,  # type: ignore[arg-type]
+        )
+        rows, report = curve_points(trace, line_bytes=(LINE,))
         assert (report.events, report.skipped) == (len(broken) - 4, 3)
         groups = {r.group_name for r in rows} - {"all"}
         if by == "node":
@@ -235,127 +238,113 @@ def test_admission_and_write_mode_reach_the_engine(tmp_path: Path) -> None:
     )])])  # fmt: skip
 
     def written(**changes: object) -> float:
-        request = CurveRequest(line_bytes=(LINE,), policies=("lru",), **changes)  # type: ignore[arg-type]
-        return whole(curve_points(trace, request)[0])[3].flash_write_bytes
+        return whole(curve_points(trace, line_bytes=(LINE,), policies=("lru",), **changes)[0])[3].flash_write_bytes
 
     everything = written()
     assert written(on_write="update") < everything
     assert written(on_write="invalidate") < everything
-    assert written(admission=Admission("2-hit", n_hit=2)) < everything
-    assert written(admission=Admission("bypass", stream_cutoff_bytes=16 * LINE)) < everything
-    assert written(admission=Admission("budget", write_budget_bytes_per_day=1 << 20)) < everything
+    assert written(admission="2-hit") < everything
+    assert written(admission="bypass:64K") < everything
+    assert written(admission="budget:1M") < everything
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"line_bytes": (3000,)}, "3000"),
-        ({"fetch_bytes": 8192, "line_bytes": (4096,)}, "does not fit"),
-        ({"fetch_bytes": 512, "line_bytes": (65_536,)}, "does not fit"),
-        ({"policies": ("mru",)}, "mru"),
-        ({"line_bytes": ()}, "line_bytes is empty"),
-        ({"line_bytes": (4096.5,)}, "line_bytes"),
-        ({"line_bytes": (-4096,)}, "line_bytes"),
-        ({"line_bytes": 4096}, "line_bytes"),
-        ({"policies": ()}, "policies is empty"),
-        ({"policies": "lru"}, "policies"),
-        ({"fetch_bytes": -1}, "fetch_bytes"),
-        ({"on_write": "back"}, "on_write"),
-        ({"exact": 1}, "exact"),
-        ({"samples": 0}, "samples"),
-        ({"samples": 1.5}, "samples"),
-        ({"threads": 0}, "threads"),
-        ({"threads": -2}, "threads"),
+        ({"fetch_bytes": 8192, "line_bytes": (4096,)}, "--fetch must be a power of two from 512 to 4K"),
+        ({"fetch_bytes": 512, "line_bytes": (65_536,)}, "--fetch must be a power of two from 1K to 64K"),
+        ({"line_bytes": (4096.5,)}, "--line"),
+        ({"line_bytes": (-4096,)}, "--line"),
+        ({"line_bytes": 4096}, "--line"),
+        ({"policies": "lru"}, "--policy"),
+        ({"fetch_bytes": -1}, "--fetch"),
+        ({"on_write": "back"}, "--on-write"),
+        ({"exact": 1}, "--exact"),
+        ({"samples": 0}, "--samples"),
+        ({"samples": 1.5}, "--samples"),
+        ({"threads": 0}, "--threads"),
+        ({"threads": -2}, "--threads"),
         ({"salt": -1}, "salt"),
         ({"salt": 1 << 64}, "salt"),
-        ({"window_s": 0}, "window_s"),
-        ({"window_s": -1.0}, "window_s"),
-        ({"window_s": float("nan")}, "window_s"),
-        ({"window_s": 1e30}, "window_s"),
-        ({"extra_flash_bytes": (0,)}, "extra_flash_bytes"),
-        ({"extra_flash_bytes": (1 << 80,)}, "extra_flash_bytes"),
-        ({"admission": Admission("x", n_hit=1)}, "n_hit"),
-        ({"admission": Admission("x", n_hit=256)}, "n_hit"),
-        ({"admission": Admission("x", stream_cutoff_bytes=-1)}, "stream_cutoff_bytes"),
-        ({"admission": Admission("x", write_budget_bytes_per_day=1 << 70)}, "write_budget_bytes_per_day"),
+        ({"window_s": 0}, "--windows"),
+        ({"window_s": -1.0}, "--windows"),
+        ({"window_s": float("nan")}, "--windows"),
+        ({"window_s": 1e30}, "--windows"),
+        ({"budget_bytes": 0}, "--budget must be greater than 0 .got 0."),
+        ({"budget_bytes": 1 << 80}, "--budget must be at most 1.00 EiB"),
+        ({"admission": {"n_hit": 1}}, "--admission"),
+        ({"admission": {"n_hit": 256}}, "--admission"),
+        ({"admission": {"stream_cutoff_bytes": -1}}, "--admission"),
+        ({"admission": {"write_budget_bytes_per_day": 1 << 70}}, "--admission"),
     ],
 )
 def test_what_cannot_be_simulated_is_said(changes: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        curve_points(TraceFiles([TRACES / "multi3.lirs"]), CurveRequest(**changes))  # type: ignore[arg-type]
+        curve_points(TraceFiles([TRACES / "multi3.lirs"]), **changes)
 
 
 def test_a_trace_without_reads_and_writes_is_an_error(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "trims.csv", [(1, "trim", 0, LINE, "a")])
     with pytest.raises(AnalysisError, match="no reads and writes"):
-        curve_points(TraceFiles([path]), CurveRequest())
+        curve_points(TraceFiles([path]))
 
 
 def test_more_lines_than_can_be_simulated_are_an_error_with_a_hint() -> None:
     class Endless(TraceFiles):
-        def feed(self, into: Pass, *, threads: int, progress: Callable[[int, int], None] | None) -> None:
+        def feed(self, into: CorePass, *, threads: int, progress: Callable[[int, int], None] | None) -> None:
             super().feed(into, threads=threads, progress=progress)
             if isinstance(into, _core.EnginePass):
                 raise OverflowError("the trace has more distinct lines than the 2^32")
 
     with pytest.raises(AnalysisError, match="2\\^32") as raised:
-        curve_points(Endless([TRACES / "multi3.lirs"]), CurveRequest(line_bytes=(LINE,)))
+        curve_points(Endless([TRACES / "multi3.lirs"]), line_bytes=(LINE,))
     assert "--exact" in str(raised.value.hint)
 
 
 def test_further_sizes_are_simulated_where_they_are_asked_for() -> None:
-    def refine(rows: list[CurvePoint], report: TraceReport) -> dict[tuple[str, str, int, str], list[int]]:
-        assert rows
-        assert report.events > 0
-        return {("all", "all", LINE, "s3-fifo"): [777 * LINE, 778 * LINE]}
-
     trace = TraceFiles([TRACES / "multi3.lirs"])
-    rows, _ = curve_points(trace, CurveRequest(line_bytes=(LINE,)), refine=refine)  # type: ignore[arg-type]
+    further = {CurveKey("all", "all", LINE, "s3-fifo"): [777 * LINE, 778 * LINE]}
+    rows, _ = curve_points(trace, line_bytes=(LINE,), further=further)
     assert {777 * LINE, 778 * LINE} <= {p.size_bytes for p in whole(rows)}
 
 
 def test_a_trial_is_the_curve_with_that_admission_at_that_size() -> None:
     trace = TraceFiles([TRACES / "multi3.lirs"])
-    two_hit = Admission("2-hit", n_hit=2)
-    key, size = ("all", "all", LINE, "s3-fifo"), 777 * LINE
-
-    def trials(rows: Sequence[CurvePoint]) -> list[Trial]:
-        assert {row.admission for row in rows} == {"all"}
-        return [Trial(key, size, two_hit)]
-
-    rows, _ = curve_points(trace, CurveRequest(line_bytes=(LINE,)), trials=trials)
+    key, size = CurveKey("all", "all", LINE, "s3-fifo"), 777 * LINE
+    rows, _ = curve_points(trace, line_bytes=(LINE,), tried=(key, size, "2-hit"))
     (tried,) = [row for row in rows if row.admission != "all"]
     assert (tried.admission, tried.size_bytes, tried.window) == ("2-hit", size, "all")
-    alone, _ = curve_points(trace, CurveRequest(line_bytes=(LINE,), admission=two_hit), refine=lambda *_: {key: [size]})
+    alone, _ = curve_points(trace, line_bytes=(LINE,), admission="2-hit", further={key: [size]})
     assert tried in alone
-    with pytest.raises(UsageError, match="n_hit"):
-        curve_points(trace, CurveRequest(line_bytes=(LINE,)), trials=lambda _: [Trial(key, size, Admission("1", 1))])
 
 
 @given(
-    st.floats(1, 1e14), st.floats(0.001, 1), st.sampled_from([512, 4096, 65_536]), st.sampled_from([65_536, 1 << 20]),
-    st.lists(st.integers(1, 1 << 40), max_size=2),
-)  # fmt: skip
+    st.floats(1, 1e14),
+    st.floats(0.001, 1),
+    st.sampled_from([512, 4096, 65_536]),
+    st.sampled_from([65_536, 1 << 20]),
+    st.none() | st.integers(1, 1 << 40),
+)
+@example(610839793209.0, 1.0, 512, 65_536, 549_755_813_889)  # not a whole number of lines, and 2^30 of them
+@example(1e12, 1.0, 512, 65_536, 900_000_000_000)  # more than 2^30 lines, within the working set
 def test_a_grid_increases_and_ends_where_everything_fits(
-    working_set: float, share: float, line: int, unit: int, extra: list[int]
+    working_set: float, share: float, line: int, unit: int, budget: int | None
 ) -> None:
     lines = max(1.0, working_set * share / line)
-    grid = size_grid(max(working_set, lines * line), lines, line, unit, extra)
+    grid = size_grid(max(working_set, lines * line), lines, line, unit, budget)
     assert (np.diff(grid.astype(np.int64)) > 0).all()
     assert grid[0] >= 1
     assert grid[-1] >= lines - 1e-6 * lines
-    for size in extra:
-        if line <= size < lines * line:
-            assert size // line in grid
+    if budget is not None and line <= budget < lines * line:
+        assert budget // line in grid
 
 
 def test_files_that_overlap_in_time_are_told_and_those_that_follow_are_not(tmp_path: Path) -> None:
     early = write_csv(tmp_path / "early.csv", [(time, "read", 0, LINE, "a") for time in range(1000)])
     late = write_csv(tmp_path / "late.csv", [(time, "read", 0, LINE, "a") for time in range(1000, 2000)])
-    request = CurveRequest(line_bytes=(LINE,))
-    _, found = curve_points(TraceFiles([early, late]), request)
+    _, found = curve_points(TraceFiles([early, late]), line_bytes=(LINE,))
     assert found.overlapping_files == ()
-    _, found = curve_points(TraceFiles([late, early]), request)
+    _, found = curve_points(TraceFiles([late, early]), line_bytes=(LINE,))
     assert found.overlapping_files == (str(early),)
 
 

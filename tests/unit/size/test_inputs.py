@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bathyscope.commands import size_inputs as inputs
 from bathyscope.errors import UsageError
-from bathyscope.sources.block_trace import Nodes, TraceReport
+from bathyscope.records.size import TraceSummary
+from bathyscope.simulate.trace import Nodes
+from bathyscope.spec.size import Admission, SizeSpec, load_nodes
+from bathyscope.spec.values import checked
 
 
-def report(latencies: list[float]) -> TraceReport:
-    return TraceReport(10, 0, (0, 10), np.asarray(latencies), np.ones(len(latencies)))
+def report(latencies: list[float]) -> TraceSummary:
+    return TraceSummary(("t",), 10, latency_ns=tuple(latencies), latency_counts=(1.0,) * len(latencies))
 
 
 @pytest.mark.parametrize(
@@ -28,44 +30,44 @@ def report(latencies: list[float]) -> TraceReport:
     ],
 )
 def test_admissions(text: str, expected: tuple[int | None, ...]) -> None:
-    found = inputs.parse_admission(text)
+    found = Admission.of(text)
     assert (found.n_hit, found.stream_cutoff_bytes, found.write_budget_bytes_per_day) == expected
     assert found.name == text
 
 
 @pytest.mark.parametrize("text", ["", "none", "1-hit", "0-hit", "999-hit", "budget", "budget:0", "bypass:0", "all:1"])
 def test_admissions_that_cannot_be(text: str) -> None:
-    with pytest.raises(UsageError):
-        inputs.parse_admission(text)
+    with pytest.raises(UsageError, match="--admission"):
+        checked(SizeSpec, admission=text)
 
 
 @pytest.mark.parametrize(("text", "expected"), [("0.9", 0.9), ("90%", 0.9), ("1", 1.0), (" 0.5 ", 0.5)])
 def test_ratios(text: str, expected: float) -> None:
-    assert inputs.parse_ratio(text) == pytest.approx(expected)
+    assert checked(SizeSpec, target_hit=text).target_hit == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("text", ["0", "90", "1.01", "nan", "inf", "-0.5", "", "x", "0%"])
 def test_ratios_that_cannot_be(text: str) -> None:
-    with pytest.raises(UsageError, match="not a hit ratio"):
-        inputs.parse_ratio(text)
+    with pytest.raises(UsageError, match="--target-hit must be greater than 0 and at most 1"):
+        checked(SizeSpec, target_hit=text)
 
 
 @pytest.mark.parametrize(("text", "expected"), [("3y", 3.0), ("3", 3.0), ("18mo", 1.5), ("73d", 0.2), ("0", 0.0)])
 def test_lives(text: str, expected: float) -> None:
-    assert inputs.parse_years(text) == pytest.approx(expected)
+    assert checked(SizeSpec, min_life_years=text).min_life_years == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("text", ["", "-1y", "y", "3w", "nan", "inf", "1e3y", "3 years"])
 def test_lives_that_cannot_be(text: str) -> None:
-    with pytest.raises(UsageError, match="no life of flash"):
-        inputs.parse_years(text)
+    with pytest.raises(UsageError, match="--min-life must be a life of the flash"):
+        checked(SizeSpec, min_life_years=text)
 
 
 def test_nodes_from_yaml(tmp_path: Path) -> None:
     file = tmp_path / "nodes.yaml"
     file.write_text("node-a: [0, osd.2]\nnode-b: [1]\n")
-    nodes = inputs.load_nodes(file)
-    assert nodes == {"node-a": [0, 2], "node-b": [1]}
+    nodes = load_nodes(file)
+    assert nodes == {"node-a": (0, 2), "node-b": (1,)}
     assert Nodes(nodes).node_of_osd == [0, 1, 0]
 
 
@@ -76,7 +78,7 @@ def test_nodes_files_that_cannot_be(tmp_path: Path, content: str) -> None:
     file = tmp_path / "nodes.yaml"
     file.write_text(content)
     with pytest.raises(UsageError):
-        inputs.load_nodes(file)
+        load_nodes(file)
 
 
 def test_an_osd_on_two_nodes_is_an_error() -> None:
@@ -96,3 +98,8 @@ def test_latencies() -> None:
 def test_latencies_that_cannot_be(text: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         inputs.latency_of(text, "--miss-latency", report([]), tmp_path)
+
+
+def test_a_question_survives_its_json() -> None:
+    spec = checked(SizeSpec, line_bytes=["4K", "64K"], budget_bytes="400G", admission="2-hit+budget:50G", window_s="1h")
+    assert SizeSpec.model_validate_json(spec.model_dump_json()) == spec

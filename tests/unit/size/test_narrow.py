@@ -12,12 +12,12 @@ from rich.console import Console
 
 from bathyscope.analysis.sizing import SizeQuestion, build
 from bathyscope.records import CurvePoint, to_table
-from bathyscope.sources.block_trace import TraceFiles
-from bathyscope.sources.curve_points import curve_points
-from bathyscope.sources.curve_request import CurveRequest
+from bathyscope.simulate.trace import TraceFiles
+from bathyscope.spec.size import SizeSpec
 from bathyscope.views import render
-from bathyscope.views.size_tables import _OF_SIZES, fitting
+from bathyscope.views.table.size_tables import _OF_SIZES, fitting
 
+from .curves import curve_points
 from .traces import loop_and_scan, write_csv
 
 COLUMNS = ["cache", "reads", "bytes", "writes", "fetch", "flash/day", "life", "mean", "p99", "cost"]
@@ -44,11 +44,9 @@ def test_no_table_of_a_finding_is_wider_than_the_terminal_and_no_number_is_cut(w
     sizes = (4096, 16_384, 65_536, 262_144)
     with tempfile.TemporaryDirectory() as directory:
         trace = TraceFiles([write_csv(Path(directory) / "t.csv", rows)], by="image")
-        points, report = curve_points(trace, CurveRequest(line_bytes=sizes, extra_flash_bytes=(600 << 10,)))
-    for question in (
-        SizeQuestion(("t",), report.events, 0, report.duration_s, "image", budget_bytes=600 << 10),
-        SizeQuestion(("t",), report.events, 0, report.duration_s, "image", target_hit=0.3),
-    ):
+        points, report = curve_points(trace, line_bytes=sizes, budget_bytes=600 << 10)
+    for target in ({"budget_bytes": 600 << 10}, {"target_hit": 0.3}):
+        question = SizeQuestion(SizeSpec(by="image", line_bytes=sizes, **target), report)
         out = io.StringIO()
         render(build(to_table(CurvePoint, points), question), "table", out, width=width)
         lines = [line.rstrip() for line in out.getvalue().splitlines()]

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 
 from bathyscope.analysis.sizing import SizeQuestion, build
 from bathyscope.records import CurvePoint, to_table
+from bathyscope.records.size import TraceSummary
 from bathyscope.records.size_finding import SizeFinding, StabilityWindow
-from bathyscope.views import size as view
+from bathyscope.spec.size import SizeSpec
+from bathyscope.views import as_text
 from bathyscope.views.charts import size as charts
 
 
 def finding(*windows: tuple[int, float | None, bool]) -> SizeFinding:
-    empty = build(to_table(CurvePoint, []), SizeQuestion(("t",), 0, 0, 10.0, "all"))
+    empty = build(
+        to_table(CurvePoint, []), SizeQuestion(SizeSpec(), TraceSummary(("t",), 0, time_ns_range=(0, 10**10)))
+    )
     found = tuple(StabilityWindow(str(i), 4096, *window) for i, window in enumerate(windows))
     return dataclasses.replace(empty, stability=found)
 
 
 def shown(of: SizeFinding) -> str:
-    out = io.StringIO()
-    view.write(of, "table", out)
-    return out.getvalue()
+    return as_text(of, "table")
 
 
 def test_windows_that_are_not_counted_have_a_mark_in_place_of_a_bar() -> None:
@@ -42,7 +43,5 @@ def test_the_chart_pales_the_same_windows() -> None:
 
 
 def test_without_reads_no_ratio_is_said() -> None:
-    out = io.StringIO()
-    view.write(finding((0, None, False), (5000, 0.0, True)), "json", out)
-    windows = json.loads(out.getvalue())["stability"]
+    windows = json.loads(as_text(finding((0, None, False), (5000, 0.0, True)), "json"))["stability"]
     assert [(w["read_requests"], w["read_hit_ratio"]) for w in windows] == [(0, None), (5000, 0.0)]

@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from bathyscope.sources.block_trace import TraceFiles
-from bathyscope.sources.curve_points import curve_points
-from bathyscope.sources.curve_request import CurveRequest
+from bathyscope.simulate.trace import TraceFiles
 
-from .test_curve_points import whole
+from .curves import curve_points, whole
 from .traces import LINE, Row, write_csv
 
 
 def gaps(path: Path, **changes: object) -> dict[int, float | None]:
-    rows, _ = curve_points(TraceFiles([path]), CurveRequest(**changes))  # type: ignore[arg-type]
+    rows, _ = curve_points(TraceFiles([path]), **changes)
     return {row.line_bytes: row.write_gap_ratio for row in whole(rows)}
 
 
@@ -59,6 +57,6 @@ def test_what_the_caveat_says_is_so(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "t.csv", rows)
     hits = {}
     for fetch in (None, LINE):
-        request = CurveRequest(line_bytes=(65_536,), policies=("lru",), fetch_bytes=fetch)
-        hits[fetch] = whole(curve_points(TraceFiles([path]), request)[0])[-1].read_hit_ratio
+        rows_found, _ = curve_points(TraceFiles([path]), line_bytes=(65_536,), policies=("lru",), fetch_bytes=fetch)
+        hits[fetch] = whole(rows_found)[-1].read_hit_ratio
     assert hits == {None: 0.0, LINE: 1.0}

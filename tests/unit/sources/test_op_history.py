@@ -1,4 +1,4 @@
-"""Op history of 16.2 and 20.2: a known load on a pool of three replicas, found op by op."""
+"""Op history of 16.2, 18.2 and 20.2: a known load on a pool of three replicas, found op by op."""
 
 from __future__ import annotations
 
@@ -9,25 +9,34 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from bathyscope.errors import ParseError
-from bathyscope.records import Op, to_table
+from bathyscope.host import CephRequest
+from bathyscope.records import Op, RawAnswer, from_table
 from bathyscope.sources import op_history
-from bathyscope.sources.base import RawAnswer
+from bathyscope.sources.op_history import SOURCE
+from bathyscope.spec import Target
+from bathyscope.spec.scope import Scope
 
 Recorded = Callable[[str], list[RawAnswer]]
-Mutate = Callable[[bytes, st.DataObject], bytes]
 VERSIONS = ["16.2.15", "18.2.7", "20.2.4"]
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "op_history"
 SIZE = 5000
 
 
-def ops_of(recorded: Recorded, version: str, *, size: int = SIZE, **options: object) -> list[Op]:
-    since, until = map(int, (FIXTURES / version / "three-replicas" / "window.txt").read_text().split())
-    answers = recorded(f"op_history/{version}/three-replicas")
-    return op_history.parse("r", 1, answers, since, until, size_limit=size, **options)  # type: ignore[arg-type]
+def parse(answers: list[RawAnswer], **scope: object) -> list[Op]:
+    about = Scope(target=Target(name="t"), op_history_ops=SIZE).model_copy(update=scope)
+    return from_table(Op, SOURCE.parse(answers, about)[Op])
+
+
+def window(version: str) -> tuple[int, int]:
+    since, until = (FIXTURES / version / "three-replicas" / "window.txt").read_text().split()
+    return int(since), int(until)
+
+
+def ops_of(recorded: Recorded, version: str, **scope: object) -> list[Op]:
+    since, until = window(version)
+    ops = parse(recorded(f"op_history/{version}/three-replicas"), **scope)
+    return [op for op in ops if since <= op.started_ns <= until]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -39,7 +48,7 @@ def test_each_of_211_known_ops_is_found_once(recorded: Recorded, version: str) -
     assert len({op.client for op in ops}) == 1
     assert all(op.complete_sample for op in ops)
     assert all(op.client_address is not None and "/" not in op.client_address for op in ops)
-    assert to_table(Op, ops).num_rows == 211
+    assert all(op.complete_since_ns <= window(version)[0] for op in ops)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -62,50 +71,108 @@ def test_the_slowest_of_two_replicas_is_told_from_their_own_histories(recorded: 
     assert waited
     assert all(op.slowest_peer is not None and op.slowest_peer != op.osd for op in waited)
     assert all(op.slowest_peer is None for op in writes if not op.replica_wait_ns)
-    # Without the other histories it cannot be told, and is not.
+    # Without the other histories the slowest replica is not known.
     osd = waited[0].osd
     alone = [a for a in recorded(f"op_history/{version}/three-replicas") if a.label == f"op_history-osd.{osd}"]
-    assert all(op.slowest_peer is None for op in op_history.parse("r", 1, alone, 0, 2**62, size_limit=SIZE))
+    assert all(op.slowest_peer is None for op in parse(alone))
 
 
 def test_a_full_history_is_not_a_complete_sample(recorded: Recorded) -> None:
     answers = recorded("op_history/16.2.15/three-replicas")
     counts = {a.label: len(json.loads(a.stdout)["ops"]) for a in answers}
     size = sorted(counts.values())[1]
-    complete = {f"op_history-osd.{op.osd}": op.complete_sample for op in ops_of(recorded, "16.2.15", size=size)}
+    complete = {
+        f"op_history-osd.{op.osd}": op.complete_sample for op in ops_of(recorded, "16.2.15", op_history_ops=size)
+    }
     assert complete == {label: count < size for label, count in counts.items()}
+    # Where the scope does not name a size, the history's own counts: 5000 when these were recorded.
+    assert all(op.complete_sample for op in ops_of(recorded, "16.2.15", op_history_ops=None))
 
 
-def test_a_history_that_does_not_reach_back_is_not_complete(recorded: Recorded) -> None:
+def test_a_history_says_since_when_it_is_whole(recorded: Recorded) -> None:
     answers = []
     for answer in recorded("op_history/16.2.15/three-replicas"):
         value = json.loads(answer.stdout)
         value["duration"] = 0
         answers.append(dataclasses.replace(answer, stdout=json.dumps(value).encode()))
-    since, until = map(int, (FIXTURES / "16.2.15" / "three-replicas" / "window.txt").read_text().split())
-    ops = op_history.parse("r", 1, answers, since, until, size_limit=SIZE)
-    assert len(ops) == 211
-    assert not any(op.complete_sample for op in ops)
+    until = window("16.2.15")[1]
+    ops = parse(answers)
+    assert len([op for op in ops if window("16.2.15")[0] <= op.started_ns <= until]) == 211
+    for op, longer in zip(ops, parse(recorded("op_history/16.2.15/three-replicas")), strict=True):
+        assert op.complete_since_ns == longer.complete_since_ns + 600 * 10**9
+        # By the OSD's clock, and asked after the load: nothing of the load is certain to be there.
+        assert op.complete_since_ns > op.started_ns
 
 
-def test_ops_outside_of_the_window_and_of_other_pools_are_left_out(recorded: Recorded) -> None:
-    ops = sorted(ops_of(recorded, "20.2.4"), key=lambda op: op.started_ns)
-    answers = recorded("op_history/20.2.4/three-replicas")
-    half = ops[100].started_ns
-    assert len(op_history.parse("r", 1, answers, half, ops[-1].started_ns, size_limit=SIZE)) == 111
-    assert ops_of(recorded, "20.2.4", pool_ids=frozenset({ops[0].pool_id})) == ops_of(recorded, "20.2.4")
-    assert ops_of(recorded, "20.2.4", pool_ids=frozenset({99})) == []
+def test_ops_of_other_pools_are_left_out(recorded: Recorded) -> None:
+    ops = ops_of(recorded, "20.2.4")
+    pools = {"mine": ops[0].pool_id, "theirs": 99}
+    assert ops_of(recorded, "20.2.4", pools=pools, own_pools=("mine",)) == ops
+    assert ops_of(recorded, "20.2.4", pools=pools, own_pools=("theirs",)) == []
+    assert ops_of(recorded, "20.2.4", pools=pools, own_pools=("not there",)) == []
+    assert ops_of(recorded, "20.2.4", pools=pools, own_pools=()) == []
 
 
-def test_options_are_read_and_restored_exactly(recorded: Recorded) -> None:
-    values = op_history.parse_get(recorded("op_history/16.2.15/options"))
-    assert values == {0: {"osd_op_history_size": "5000", "osd_op_history_duration": "600"}}
-    restore = [dict(request.command) for request in op_history.plan_restore(values)]
-    assert {words["var"]: words["val"] for words in restore} == {
-        "osd_op_history_size": ["5000"],
-        "osd_op_history_duration": ["600"],
-    }
-    assert [r.daemon for r in op_history.plan_set([1, 2], 9, 8)] == ["osd.1", "osd.1", "osd.2", "osd.2"]
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_op_that_several_histories_hold_is_one_row(recorded: Recorded, version: str) -> None:
+    answers = recorded(f"op_history/{version}/three-replicas")
+    once = parse(answers)
+    early = []
+    for answer in answers:
+        value = json.loads(answer.stdout)
+        value["ops"] = value["ops"][: len(value["ops"]) // 2]
+        early.append(dataclasses.replace(answer, stdout=json.dumps(value).encode()))
+    overlapping = parse([*early, *answers, *answers])
+    key = lambda op: (op.osd, op.started_ns, op.object_name, op.offset_bytes)  # noqa: E731
+    plain = [dataclasses.replace(op, complete_since_ns=0) for op in sorted(once, key=key)]
+    assert [dataclasses.replace(op, complete_since_ns=0) for op in sorted(overlapping, key=key)] == plain
+
+
+def test_a_later_history_that_is_complete_vouches_for_the_op() -> None:
+    ops = [entry(f"osd_op(client.1.0:{n} 2.1 2:42:::a:head [read 0~1] snapc 0=[] ondisk+read e1)", n) for n in (1, 2)]
+    full = {"size": 2, "duration": 600, "ops": ops}
+    assert [row.complete_sample for row in parse([raw(full)], op_history_ops=None)] == [False, False]
+    rows = parse([raw(full), raw({**full, "size": 20, "duration": 60, "ops": ops[1:]})], op_history_ops=None)
+    assert [row.complete_sample for row in rows] == [False, True]
+    assert rows[1].complete_since_ns == rows[0].complete_since_ns + 540 * 10**9
+
+
+def test_an_osd_that_does_not_have_the_size_that_was_set_is_full_at_its_own() -> None:
+    text = "osd_op(client.1.0:{} 2.1 2:42:::a:head [read 0~1] snapc 0=[] ondisk+read e1)"
+    history = {"duration": 600, "ops": [entry(text.format(n), n) for n in range(1, 21)]}
+    for size, is_complete in ((20, False), (1000, True)):
+        rows = parse([raw({"size": size, **history})], op_history_ops=1000)
+        assert {row.complete_sample for row in rows} == {is_complete}
+
+
+def test_a_request_that_was_sent_again_is_another_op() -> None:
+    text = "osd_op(client.1.0:9 2.1 2:42:::a:head [read 0~1] snapc 0=[] RETRY=1 ondisk+retry+read e1)"
+    rows = parse([raw({"size": 20, "duration": 600, "ops": [entry(text, 1), entry(text, 2)]})])
+    assert [row.started_ns % 10**9 for row in rows] == [1000, 2000]
+
+
+def test_a_history_of_a_hundred_thousand_ops_is_as_many_rows(recorded: Recorded) -> None:
+    value = json.loads(recorded("op_history/20.2.4/three-replicas")[0].stdout)
+    op = json.dumps(next(op for op in value["ops"] if op["description"].startswith("osd_op(")))
+    client = json.loads(op)["description"].split(":")[0].removeprefix("osd_op(")
+    ops = ",".join(op.replace(f"{client}:", f"{client}:1000{n}", 1) for n in range(100_000))
+    text = f'{{"size": 100001, "duration": 600, "ops": [{ops}]}}'
+    table = SOURCE.parse([dataclasses.replace(raw({}), stdout=text.encode())], Scope(target=Target(name="t")))[Op]
+    assert table.num_rows == 100_000
+    assert table.column("complete_sample").unique().to_pylist() == [True]
+
+
+def test_requests_for_histories_and_for_their_size() -> None:
+    scope = Scope(target=Target(name="t"), asked_osds=tuple(range(1000)))
+    asked = [request.daemon for request in SOURCE.plan(scope) if isinstance(request, CephRequest)]
+    assert len(asked) == op_history.ASKED_MAX == 32
+    assert asked == [f"osd.{osd}" for osd in op_history.asked(range(1000))]
+    assert asked[:2] == ["osd.0", "osd.31"]
+    requests = op_history.resize([1, 2], 9, 8)
+    assert [request.daemon for request in requests] == ["osd.1", "osd.1", "osd.2", "osd.2"]
+    assert [dict(request.command)["var"] for request in requests[:2]] == list(op_history.OPTIONS)
+    assert [dict(request.command)["val"] for request in requests[:2]] == [["9"], ["8"]]
+    assert {dict(request.command)["prefix"] for request in requests} == {"config set"}
 
 
 @pytest.mark.parametrize(
@@ -136,36 +203,56 @@ def test_options_are_read_and_restored_exactly(recorded: Recorded) -> None:
     ],
 )
 def test_descriptions_of_every_kind(description: str, expected: tuple[object, ...]) -> None:
-    events = [{"event": "initiated", "time": "2026-01-01T00:00:00.000001+0000"}]
-    op = {"description": description, "initiated_at": events[0]["time"], "age": 1.5, "type_data": {"events": events}}
-    answer = raw({"size": 20, "duration": 600, "ops": [op]})
-    (row,) = op_history.parse("r", 0, [answer], 0, 2**62, size_limit=20)
+    (row,) = parse([raw({"size": 20, "duration": 600, "ops": [entry(description, 1)]})])
     assert (row.object_name, row.op, row.offset_bytes, row.length_bytes, row.pg) == expected
     assert row.queue_ns is None
     assert row.client_address is None
 
 
-def test_a_refused_history_is_no_rows_and_can_be_raised() -> None:
+def test_a_refused_or_empty_history_is_no_rows() -> None:
     refused = dataclasses.replace(raw({}), exit_code=-13, stderr=b"access denied")
-    assert op_history.parse("r", 0, [refused], 0, 1, size_limit=20) == []
-    with pytest.raises(ParseError, match="access denied"):
-        op_history.raise_if_refused([refused])
+    empty = raw({"size": 20, "duration": 600, "ops": []})
+    assert parse([refused, empty]) == []
+    assert parse([]) == []
 
 
 def raw(value: object) -> RawAnswer:
     return RawAnswer("op_history-osd.0", (), (), 0, json.dumps(value).encode(), b"", 10**18, 10**18)
 
 
-@settings(max_examples=100, deadline=None)
-@given(data=st.data())
-def test_broken_histories_are_parse_errors_and_nothing_else(
-    recorded: Recorded, mutate: Mutate, data: st.DataObject
-) -> None:
-    answer = recorded("op_history/16.2.15/three-replicas")[0]
-    value = json.loads(answer.stdout)
-    value["ops"] = value["ops"][-12:]
-    broken = dataclasses.replace(answer, stdout=mutate(json.dumps(value, indent=1).encode(), data))
-    try:
-        to_table(Op, op_history.parse("r", 0, [broken], 0, 2**62, size_limit=SIZE))
-    except ParseError:
-        return
+def entry(description: str, microsecond: int) -> dict[str, object]:
+    """An op that has only begun, that many microseconds after a full second."""
+    time = f"2026-01-01T00:00:00.{microsecond:06d}+0000"
+    events = [{"event": "initiated", "time": time}]
+    age = 1.5 - microsecond / 1e6
+    return {"description": description, "initiated_at": time, "age": age, "type_data": {"events": events}}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_history_without_its_durations_says_the_same(recorded: Recorded, version: str) -> None:
+    """They are half of what a run takes on disk, and no row is made of them."""
+    answers = recorded(f"op_history/{version}/three-replicas")
+    short = [op_history.compact(answer) for answer in answers]
+    assert parse(short) == parse(answers) != []
+    histories = [(a, b) for a, b in zip(answers, short, strict=True) if a.label.startswith("op_history-osd.")]
+    assert histories
+    for whole, kept in histories:
+        # The history's own duration stays: it says how far back it reaches.
+        assert kept.json()["duration"] == whole.json()["duration"]
+        assert kept.stdout.count(b'"duration"') == 1
+        assert len(kept.stdout) < 0.85 * len(whole.stdout)
+
+
+def test_a_name_that_looks_like_a_duration_stays() -> None:
+    ops = [{"description": 'osd_op(x,"duration": 5)', "duration": 0.25, "age": 1.5, "type_data": {"events": []}}]
+    answer = RawAnswer("op_history-osd.0", (), (), 0, json.dumps({"duration": 4, "ops": ops}).encode(), b"", 0, 0)
+    (kept,) = op_history.compact(answer).json()["ops"]
+    assert kept == {"description": 'osd_op(x,"duration": 5)', "age": 1.5, "type_data": {"events": []}}
+    other = dataclasses.replace(answer, label="perf_dump-osd.0")
+    assert op_history.compact(other) is other
+
+
+def test_the_ops_of_a_step_are_bounded_whatever_the_number_of_osds() -> None:
+    assert [op_history.ops_each(1000, osds) for osds in (1, 2, 3)] == [1000, 1000, 1000]
+    assert all(op_history.ops_each(1000, osds) * osds <= 3000 for osds in range(1, op_history.ASKED_MAX + 1))
+    assert op_history.ops_each(20, 32) == 20

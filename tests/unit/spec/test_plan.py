@@ -9,9 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bathyscope.errors import PlanError
-from bathyscope.spec.plan import Axes, Plan, configurations, expand, resolve_classes
+from bathyscope.layers import traits
+from bathyscope.spec import StepSpec
+from bathyscope.spec import plan as plans
+from bathyscope.spec.plan import Axes, Plan, resolve_classes
 
 CLASSES = ("hdd", "ssd")
+
+
+def expand(plan: Plan, classes: tuple[str, ...]) -> list[StepSpec]:
+    return plans.expand(plan, classes, traits())
+
+
+def configurations(plan: Plan, classes: tuple[str, ...]) -> list[StepSpec]:
+    return plans.configurations(plan, classes, traits())
 
 
 def matrix(**changes: object) -> Plan:
@@ -81,6 +92,20 @@ def test_varied_sizes_are_part_of_the_key_so_that_no_two_configurations_share_on
     keys = [s.key for s in configurations(plan, ("ssd",))]
     assert len(keys) == len(set(keys)) == 8
     assert "rbd/ssd/randread-4K-qd1-cold-img1G-ws16M" in keys
+
+
+def test_images_of_several_sizes_have_rados_objects_of_as_many() -> None:
+    base = {"name": "t", "layers": ["rados", "rbd"], "patterns": ["randread-4K-qd1"]}
+    plan = Plan.model_validate({**base, "axes": {"image_size": ["64M", "1G"]}})
+    assert [s.key for s in configurations(plan, ("ssd",))] == [
+        f"{layer}/ssd/randread-4K-qd1-img{size}" for size in ("64M", "1G") for layer in ("rados", "rbd")
+    ]
+
+
+def test_the_first_load_generator_of_a_layer_is_its_default() -> None:
+    own = {"x": plans.LayerTraits(load_generators=("elbencho", "fio"))}
+    plan = Plan.model_validate({"name": "t", "layers": ["x"], "patterns": ["read-4K-qd1"]})
+    assert [s.load_generator for s in plans.configurations(plan, (), own)] == ["elbencho"]
 
 
 def test_device_classes_each_all_and_a_wrong_name() -> None:

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bathyscope.errors import BathyscopeError, PlanError, UsageError
+from bathyscope.layers import traits
 from bathyscope.spec.plan import Plan, expand
 from bathyscope.spec.plan_file import dump_plan, parse_plan, preset_names, preset_text, read_plan_text
 
-LAYERS = ("disk", "rados", "rbd")
+LAYERS = traits()
 
 
 def parse(text: str, *overrides: str) -> Plan:
@@ -23,6 +24,13 @@ def parse(text: str, *overrides: str) -> Plan:
     ("text", "line", "words"),
     [
         ("name: a\nlayers: [rbdd]\npatterns: [read-4K-qd1]\n", 2, ("layers", "rbdd", "did you mean 'rbd'?")),
+        (
+            "name: a\npatterns: [read-4K-qd1]\nload_generators:\n  rbd: rados_bench\n",
+            3,
+            ("load_generators", "the rbd layer has no load generator 'rados_bench'", "valid: fio"),
+        ),
+        ("name: a\nload_generators: {disk: rados_bench}\n", 2, ("'rados_bench'", "valid: fio, io_uring")),
+        ("name: a\nload_generators: {rados: [fio, x]}\n", 2, ("'x'", "valid: fio, rados_bench")),
         ("name: a\n\nlayer: rbd\n", 3, ("layer", "no such key", "did you mean 'layers'?")),
         ("name: a\naxes:\n  op: randred\n", 3, ("axes.op", "randred", "did you mean 'randread'?")),
         ("name: a\naxes:\n  op: read\n  blocksize: 4K\n", 4, ("axes.blocksize", "did you mean 'block_size'?")),
@@ -64,7 +72,7 @@ def test_every_preset_is_valid_expands_and_survives_a_round_trip() -> None:
     for name in preset_names():
         plan = parse_plan(preset_text(name), name=name, layers=LAYERS)
         assert plan.name == name
-        assert expand(plan, ("hdd", "ssd"))
+        assert expand(plan, ("hdd", "ssd"), LAYERS)
         assert parse(dump_plan(plan)) == plan
 
 
@@ -76,7 +84,7 @@ def test_the_ladder_is_the_ladder() -> None:
         *("randread-4K-qd1", "randread-4K-qd16", "randwrite-4K-qd1", "randwrite-4K-qd16"),
         *("read-64K-qd16", "write-64K-qd16"),
     ]
-    assert len(expand(plan, ("hdd", "ssd"))) == 6 * 3 * 2 * 5
+    assert len(expand(plan, ("hdd", "ssd"), LAYERS)) == 6 * 3 * 2 * 5
 
 
 def test_an_unknown_preset_gets_the_nearest_name() -> None:
@@ -101,7 +109,7 @@ def test_set_replaces_axes_sections_and_keys() -> None:
         ("queue_dept=1", "queue_depth"),
         ("limits.prolonged=1", "limits.prolong"),
         ("repeats", "KEY=VALUE"),
-        ("jobs=", "value"),
+        ("jobs=", "KEY=VALUE"),
     ],
 )
 def test_a_wrong_override_is_told(override: str, word: str) -> None:

@@ -15,11 +15,10 @@ import pytest
 from tests.unit.analysis.builders import Load, RunBuilder
 
 from bathyscope import cli
-from bathyscope.analysis.columns import split_by_step
 from bathyscope.commands.compare import parse_share
 from bathyscope.errors import UsageError
-from bathyscope.records import ALL_RECORDS, RECORDS_BY_TABLE, from_table
-from bathyscope.store import Workspace
+from bathyscope.records import RECORDS_BY_TABLE, RawAnswer
+from bathyscope.store import Workspace, step_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,20 +28,14 @@ class Done:
     stderr: str
 
 
-_registered: list[bool] = []
-
-
 def bathy(workspace: Path, *words: str) -> Done:
-    """Run the command line inside this process; only the verbs of the first call are registered."""
+    """Run the command line inside this process."""
     out, err = io.StringIO(), io.StringIO()
     code = 0
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setenv("BATHY_WORKSPACE", str(workspace))
         patch.setattr(sys, "argv", ["bathy", *words])
         patch.setattr(sys, "stdin", io.StringIO())
-        if _registered:
-            patch.setattr(cli, "register_verbs", lambda: None)
-        _registered.append(True)
         try:
             cli.main()
         except SystemExit as ended:
@@ -61,9 +54,9 @@ def test_the_program_itself(tmp_path: Path) -> None:
 
 
 def add_run(workspace: Path, *, factor: float = 1.0, seed: int = 1, depths: tuple[int, ...] = (1, 16)) -> str:
-    """Write a run through the store as a bench would: step by step, then finalised."""
+    """Write a run through the store as a bench would: a segment for each step, then joined."""
     with Workspace(workspace).create_run(
-        plan_name="quick", plan_text="layers: [rbd]\n", started_ns=1_790_000_000_000_000_000 + seed * 10**10,
+        kind="bench", name="quick", spec_text="layers: [rbd]\n", started_ns=1_790_000_000_000_000_000 + seed * 10**10,
         target={"name": "lab demo"}, versions={"bathy": "0.1.0"}, step_count=3 * len(depths),
     ) as run:  # fmt: skip
         builder = RunBuilder(run.id, seed=seed)
@@ -71,16 +64,22 @@ def add_run(workspace: Path, *, factor: float = 1.0, seed: int = 1, depths: tupl
         builder.add_run()
         for repeat in range(3):
             for depth in depths:
-                builder.add_step(Load(queue_depth=depth, iops=200.0 * factor, op_rows=3), repeat)
-        tables = builder.tables()
-        for index, parts in split_by_step(tables).items():
-            with run.begin_step(index) as writer:
-                writer.commit({RECORDS_BY_TABLE[n]: from_table(RECORDS_BY_TABLE[n], t) for n, t in parts.items()})
-        whole = ("run", "environment", "placement")
-        run.write_run_tables({RECORDS_BY_TABLE[n]: from_table(RECORDS_BY_TABLE[n], tables[n]) for n in whole})
-        run.finalize()
+                index = builder.add_step(Load(queue_depth=depth, iops=200.0 * factor, op_rows=3), repeat)
+                with run.begin_segment(step_name(index)) as writer:
+                    writer.raw("load", [answer(f"fio#{number}") for number in range(2)])
+                    writer.commit()
+        with run.begin_segment("run") as writer:
+            for name, table in builder.tables().items():
+                writer.table(RECORDS_BY_TABLE[name], table)
+            writer.commit()
+        run.compact()
         run.update(status="done", ended_ns=run.info.started_ns + 90 * 10**9)
         return run.id
+
+
+def answer(label: str) -> RawAnswer:
+    files = (("log", b"1, 2\n"), ("other", b"3\n"))
+    return RawAnswer(label, ("fio", "--x"), (), 1, f"{label} \u00e9\n".encode() + b"\xff", b"oh\n", 5, 2_000_005, files)
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +96,7 @@ def test_list(space: tuple[Path, list[str]]) -> None:
     rows = json.loads(done.stdout)
     assert [row["id"] for row in rows] == ids
     assert rows[0]["steps"] == "6/6"
+    assert {row["kind"] for row in rows} == {"bench"}
     assert rows[0]["duration"] == "1 min 30 s"
     text = bathy(path, "runs", "list").stdout
     assert all(run_id in text for run_id in ids)
@@ -116,6 +116,7 @@ def test_show_and_path(space: tuple[Path, list[str]]) -> None:
     path, ids = space
     shown = bathy(path, "runs", "show", ids[0])
     assert "rows in result" in shown.stdout
+    assert "steps finished" in shown.stdout
     assert "layers: [rbd]" in shown.stdout
     assert Path(bathy(path, "runs", "path", "last").stdout.strip()).name == ids[2]
 
@@ -134,6 +135,80 @@ def test_sql(space: tuple[Path, list[str]]) -> None:
     assert "Traceback" not in bad.stderr
 
 
+def test_raw_answers_are_listed_and_printed(space: tuple[Path, list[str]]) -> None:
+    path, ids = space
+    everything = json.loads(bathy(path, "runs", "raw", ids[0], "-o", "json").stdout)
+    assert [(row["segment"], row["source"]) for row in everything] == [(step_name(n), "load") for n in range(6)]
+    (one,) = json.loads(bathy(path, "runs", "raw", ids[0], "step-00003", "-o", "json").stdout)
+    assert one["bytes on disk"] > 0
+    listed = json.loads(bathy(path, "runs", "raw", ids[0], "step-00003", "load", "-o", "json").stdout)
+    assert [(row["answer"], row["label"], row["ms"], row["exit"]) for row in listed] == [
+        (1, "fio#0", 2.0, 1),
+        (2, "fio#1", 2.0, 1),
+    ]
+
+
+def test_a_raw_answer_is_printed_byte_for_byte(space: tuple[Path, list[str]]) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "bathyscope.cli",
+        "runs",
+        "raw",
+        space[1][0],
+        "step-00003",
+        "load",
+        "-w",
+        str(space[0]),
+    ]
+
+    def printed(*words: str) -> tuple[bytes, bytes]:
+        done = subprocess.run([*command, *words], capture_output=True, timeout=60, check=True)
+        return done.stdout, done.stderr
+
+    shown, said = printed("-a", "2")
+    assert (shown, said) == (answer("fio#1").stdout + b"==> log <==\n1, 2\n==> other <==\n3\n", b"oh\n")
+    assert printed("-a", "1", "-f", "other") == (b"3\n", b"")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("nothing",),
+        ("step-00000", "nothing"),
+        ("step-00000", "load", "-a", "3"),
+        ("step-00000", "load", "-f", "nothing"),
+        ("step-00000", "-a", "1"),
+        ("-f", "x"),
+    ],
+)
+def test_raw_answers_that_are_not_there(space: tuple[Path, list[str]], words: tuple[str, ...]) -> None:
+    done = bathy(space[0], "runs", "raw", space[1][0], *words)
+    assert done.returncode == 2
+    assert "hint:" in done.stderr or "must be 1 to 2" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_run_of_format_1_is_listed_with_what_is_wrong(tmp_path: Path) -> None:
+    run_id = add_run(tmp_path, depths=(1,))
+    old = tmp_path / "runs" / "20250101-000000-aaaaaa"
+    old.mkdir()
+    (old / "run.json").write_text('{"format_version": 1, "id": "20250101-000000-aaaaaa"}')
+    listed = bathy(tmp_path, "runs", "list")
+    assert run_id in listed.stdout
+    assert "earlier bathyscope (format 1, not 2)" in listed.stderr
+    queried = bathy(tmp_path, "runs", "sql", "SELECT count(*) FROM step")
+    assert (queried.returncode, "is left out" in queried.stderr) == (0, True)
+    shown = bathy(tmp_path, "runs", "show", old.name)
+    assert (shown.returncode, "hint: run it again" in shown.stderr) == (2, True)
+    assert bathy(tmp_path, "runs", "rm", old.name, "--yes").returncode == 0
+
+
+def test_help_has_examples() -> None:
+    for verb in ("list", "show", "path", "rm", "sql", "raw", "reparse"):
+        assert "Example" in bathy(Path("/nonexistent"), "runs", verb, "--help").stdout
+
+
 def test_rm_asks_and_then_deletes(tmp_path: Path) -> None:
     run_id = add_run(tmp_path)
     asked = bathy(tmp_path, "runs", "rm", run_id)
@@ -145,7 +220,9 @@ def test_rm_asks_and_then_deletes(tmp_path: Path) -> None:
 
 def test_schema() -> None:
     everything = json.loads(bathy(Path("/nonexistent"), "schema", "-o", "json").stdout)
-    assert {row["table"] for row in everything} == {record.TABLE for record in ALL_RECORDS}
+    assert {row["table"] for row in everything} == set(RECORDS_BY_TABLE)
+    assert [row["column"] for row in everything if row["table"] == "run"].count("run_id") == 1
+    assert next(row["column"] for row in everything if row["table"] == "step") == "run_id"
     assert all(row["help"] for row in everything)
     one = bathy(Path("/nonexistent"), "schema", "histogram").stdout
     assert "bucket_ns" in one
@@ -159,7 +236,7 @@ def test_compare_equal_runs(space: tuple[Path, list[str]]) -> None:
     done = bathy(path, "compare", ids[0], ids[1], "--fail-on", "any", "-o", "json")
     assert done.returncode == 0, done.stderr
     finding = json.loads(done.stdout)
-    assert {effect["call"] for effect in finding["effects"]} == {"cannot tell"}
+    assert {effect["verdict"] for effect in finding["effects"]} == {"inconclusive"}
 
 
 def test_compare_as_a_gate(space: tuple[Path, list[str]]) -> None:

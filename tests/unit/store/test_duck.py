@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bathyscope.errors import UsageError
-from bathyscope.records import ALL_RECORDS, Caveat, schema_of
-from bathyscope.store import RunDirectory, Workspace, duck
+from bathyscope.records import RECORDS_BY_TABLE, Caveat
+from bathyscope.store import RunDirectory, Workspace, duck, step_name
+from bathyscope.store.tables import stored_schema
 
 
 @pytest.fixture
@@ -16,12 +20,13 @@ def runs(tmp_path: Path) -> list[RunDirectory]:
     workspace = Workspace(tmp_path / "it's a space")
     made = []
     for number in range(2):
-        with workspace.create_run(plan_name="q", plan_text="", started_ns=number + 1) as run:
+        with workspace.create_run(kind="bench", started_ns=number + 1) as run:
             for index in range(3):
-                with run.begin_step(index) as writer:
-                    writer.commit({Caveat: [Caveat(run.id, index, "a", "note", "t", "s")]})
+                with run.begin_segment(step_name(index)) as writer:
+                    writer.table(Caveat, [Caveat(index, "a", "note", "t", "s")])
+                    writer.commit()
             if number:
-                run.finalize()
+                run.compact()
             made.append(run)
     return made
 
@@ -33,10 +38,31 @@ def test_one_view_per_record_over_finished_and_unfinished_runs(runs: list[RunDir
 
 
 def test_every_view_exists_and_has_its_columns(runs: list[RunDirectory]) -> None:
-    for record in ALL_RECORDS:
-        table = duck.query(runs, f'FROM "{record.TABLE}"')
-        assert table.column_names == schema_of(record).names
+    for name, record in RECORDS_BY_TABLE.items():
+        table = duck.query(runs, f'FROM "{name}"')
+        assert table.column_names == stored_schema(record).names
     assert duck.query([], "SELECT * FROM step").num_rows == 0
+
+
+def test_a_table_that_no_record_describes_is_a_view_too(runs: list[RunDirectory]) -> None:
+    for number, run in enumerate(runs):
+        place = run.path / "tables" if number else next(iter(run.segments().values())).path
+        pq.write_table(pa.table({"run_id": [run.id], "answer": [number]}), place / "somebody_s_own.parquet")
+    assert duck.query(runs, "SELECT sum(answer) AS a FROM somebody_s_own").to_pylist() == [{"a": 1}]
+
+
+def test_a_large_sort_spills_where_nobody_sees_it(
+    runs: list[RunDirectory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "spill"))
+    (tmp_path / "spill").mkdir()
+    monkeypatch.setattr(duck, "_QUERY_MEMORY", "64MB")
+    sql = "SELECT h FROM (SELECT hash(i) AS h, i FROM range(6000000) AS t(i) ORDER BY h, i) LIMIT 1 OFFSET 3000000"
+    assert duck.query(runs, sql).num_rows == 1
+    assert not (tmp_path / ".tmp").exists()
+    assert list((tmp_path / "spill").iterdir()) == []
+    assert not [path for run in runs for path in run.path.iterdir() if path.name.startswith(".")]
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,22 @@ from __future__ import annotations
 import dataclasses
 import math
 
+from tests.unit.analysis.builders import LAYERS as LAYER_VIEWS
+
+from bathyscope.records import HERE
+from bathyscope.records.account import Account, Ceiling, ForeignWork, LatencyPart, OsdShare, Prediction
+from bathyscope.records.explain_finding import AccountFinding, AccountsFinding
+from bathyscope.records.figure import Figure
 from bathyscope.records.finding import (
     CaveatView,
     CommandView,
     CompareFinding,
+    Difference,
     Distribution,
     DistributionPoint,
     Evidence,
-    Figure,
     LadderFinding,
+    NodeFinding,
     PointFinding,
     RungGroup,
     RungLoss,
@@ -23,6 +30,7 @@ from bathyscope.records.finding import (
     StepEffect,
     Verdict,
 )
+from bathyscope.records.recording_finding import DaemonAbsence, Gap, RecordingFinding, SourceRecording
 
 HOSTILE_HOST = "<img src=x onerror=alert(1)>\"'&host"
 HOSTILE_POOL = "</script><script>alert('pool')</script>"
@@ -37,7 +45,7 @@ PATTERNS = (
     ("read", 65536, 16),
     ("write", 65536, 16),
 )
-LAYERS = ("disk", "rados", "rbd")
+LAYERS = tuple(view.name for view in LAYER_VIEWS)
 # IOPS at (disk, rados, rbd) for each pattern.
 IOPS = {
     "hdd": ((232, 229, 224), (232, 668, 641), (232, 118, 104), (232, 184, 171), (2480, 5210, 4630), (2440, 880, 812)),
@@ -55,13 +63,13 @@ LAB = CaveatView("lab_shared_cpu", "note", "All daemons and the load share 2 pro
 PROFILE = CaveatView("throttle_profile", "note", "hdd is emulated: a loop device held at 232 IOPS and 180 MiB/s.")
 UNSTEADY = CaveatView(
     "unsteady",
-    "doubt",
+    "warning",
     "IOPS ranged over 31 % of the mean in the window (limit 20 %), prolonged twice.",
     ("rbd/ssd/randwrite-4K-qd16",),
 )
 CACHE = CaveatView(
     "cache_hits",
-    "doubt",
+    "warning",
     "38 % of the reads were served by BlueStore's cache, not by the disk.",
     ("rados/hdd/read-64K-qd16",),
 )
@@ -81,43 +89,133 @@ def pattern_name(op: str, size: int, depth: int) -> str:
 def _stages(layer: str, op: str, mean_ns: float) -> tuple[StageShare, ...]:
     if layer == "disk":
         return ()
-    shares = (
-        {"queue": 0.11, "prepare": 0.07, "store": 0.19, "replica_wait": 0.58, "reply": 0.05}
-        if "write" in op
-        else {"queue": 0.14, "prepare": 0.06, "store": 0.75, "reply": 0.05}
-    )
+    reads = {"queue": 0.14, "prepare": 0.06, "store": 0.75, "reply": 0.05}
+    writes = {"queue": 0.11, "prepare": 0.07, "store": 0.19, "replica_wait": 0.58, "reply": 0.05}
+    shares = writes if "write" in op else reads
     return tuple(
         StageShare(name, share, share * mean_ns * 0.8, share * mean_ns * 0.7, share * mean_ns * 2.4)
         for name, share in shares.items()
     )
 
 
-def _verdict(device_class: str, layer: str, op: str, depth: int) -> Verdict:
-    if device_class == "hdd" and layer == "disk":
-        return Verdict(
-            "device",
-            "The HDD is at 99 % of its limit.",
-            (Evidence("device utilisation", Figure(0.99, "ratio", 0.98, 1.0)),),
+# CPU of all OSDs for one I/O; the OSDs of a machine have two cores, which the fastest loads nearly use up.
+OSD_CPU_US, OSD_CORES = 180.0, 2.0
+# Device I/Os on each of three OSDs for one I/O: reads go to one of them, writes to all, with metadata.
+DEVICE_DEMAND = {"randread": 1 / 3, "read": 1 / 3, "randwrite": 1.2, "write": 2.4}
+_SERVER = "node2"
+
+
+def _cpu_us(iops: float) -> float:
+    """Return the CPU time of the OSDs for one I/O: they become cheaper where the cores are full."""
+    return min(OSD_CPU_US, 0.95 * OSD_CORES / iops * 1e6)
+
+
+# How far the repeats of a layer are apart.
+SPREAD = {"disk": 0.004, "rados": 0.015, "rbd": 0.03}
+
+
+def account(  # noqa: PLR0917 - a configuration has as many parts
+    device_class: str, layer: str, op: str, size: int, depth: int, iops: float
+) -> Account | None:
+    """Return the account of a load on three OSDs: Little's law closes, and the parts add up to the latency."""
+    if layer == "disk":
+        return None
+    rate, latency_ns = figure(iops, "1/s", SPREAD[layer]), depth / iops * 1e9
+    osds = (0, 1, 2) if device_class == "hdd" else (3, 4, 5)
+    disk = IOPS[device_class][PATTERNS.index((op, size, depth))][0]
+    medium, first, link = device_class.upper(), f"osd.{osds[0]}", "the link's speed"
+
+    def ceiling(  # noqa: PLR0917 - a ceiling has as many parts
+        resource: str,
+        subject: str,
+        words: str,
+        host: str,
+        demand: float,
+        capacity: float | None,
+        unit: str,
+        source: str,
+    ) -> Ceiling:
+        most = None if capacity is None else capacity / demand
+        reached = figure(None if most is None else iops / most, "ratio", 0.02)
+        return Ceiling(
+            resource, subject, words, host, Figure(demand, unit), figure(capacity, unit, 0.005), source,
+            figure(most, "1/s", 0.01), reached, binding=resource != "kv_sync",
+        )  # fmt: skip
+
+    # The last OSD has a little less to do, so that its ceiling is a little higher.
+    found = [
+        ceiling(
+            "device", f"osd.{osd}", f"osd.{osd}'s {medium} ({HOSTILE_HOST if osd == osds[2] else _SERVER})", _SERVER,
+            DEVICE_DEMAND[op] * share, disk, "I/Os", "the disk layer of this run",
         )
-    if "write" in op and layer != "disk":
-        return Verdict(
-            "replica_wait",
-            "61 % of the latency is waiting for replicas.",
-            (
-                Evidence("replica wait", Figure(0.61, "ratio", 0.58, 0.63)),
-                Evidence("slowest peer", Figure(2, "", None, None)),
-            ),
-        )
-    if depth == 1:
-        return Verdict("latency_bound", "One I/O in flight: the latency is the limit.", ())
-    return Verdict(
-        "osd_cpu",
-        "The OSDs use 1.9 of 2 cores, 180 µs for each op.",
-        (
-            Evidence("OSD CPU per op", Figure(180, "µs", 176, 185)),
-            Evidence("cores busy", Figure(1.9, "cores", 1.8, 1.95)),
+        for osd, share in zip(osds, (1.0, 0.99, 0.97), strict=True)
+    ]  # fmt: skip
+    cpu = _cpu_us(iops) / 1e6
+    found += [
+        ceiling("host_cpu", _SERVER, f"the CPU of {_SERVER}", _SERVER, cpu, OSD_CORES, "s", "its processors"),
+        ceiling("client_cpu", HERE, "the CPU of the load generator", HERE, 64e-6, 4.0, "s", "its processors"),
+        ceiling("kv_sync", first, f"the kv-sync thread of {first}", _SERVER, 31e-6, 1.0, "s", "one thread"),
+        ceiling("network", HERE, "the network of this machine", HERE, size + 512, 1.25e9, "bytes", link),
+        ceiling("network", _SERVER, f"the network of {_SERVER}", _SERVER, size + 512, None, "bytes", link),
+    ]  # fmt: skip
+    found.sort(key=lambda one: -(one.reached.value or -1.0))
+    writes = {"outside": 0.08, "queue": 0.11, "prepare": 0.04, "store": 0.07, "kv_sync": 0.11, "replica_wait": 0.59}
+    reads = {"outside": 0.17, "queue": 0.11, "prepare": 0.06, "store": 0.66}
+    parts = writes if "write" in op else reads
+    return Account(
+        concurrency=depth,
+        iops=rate,
+        latency_ns=figure(latency_ns, "ns", SPREAD[layer]),
+        in_flight=figure(iops * latency_ns / 1e9, "I/Os", 0.004),
+        ceilings=tuple(found),
+        parts=tuple(
+            LatencyPart(place, figure(share, "ratio", 0.03), figure(share * latency_ns, "ns", 0.03))
+            for place, share in parts.items()
         ),
-    )
+        osds=tuple(
+            OsdShare(osd, _SERVER, Figure(share, "ratio"), Figure(busy, "ratio"), Figure(own * latency_ns, "ns"), 1 / 3)
+            for osd, share, busy, own in zip(
+                osds, (0.338, 0.334, 0.328), (0.41, 0.31, 0.28), (0.88, 0.66, 0.61), strict=True
+            )
+        ),
+        foreign=(
+            ForeignWork(
+                "tenant", f"pool {HOSTILE_POOL}", "write", figure(51.5, "1/s", 0.1), figure(51.5 / iops, "ratio", 0.1),
+                f"The pool {HOSTILE_POOL} wrote 51.5 times a second.",
+            ),
+            ForeignWork("scrub", "", "", Figure(2, "PGs"), Figure(None, "ratio"), "2 placement groups were scrubbed."),
+        )
+        if device_class == "hdd" and layer == "rados" and op == "randread"
+        else (),
+    )  # fmt: skip
+
+
+def _verdict(device_class: str, layer: str, op: str, depth: int, found: Account | None) -> Verdict:
+    if found is None:
+        use = Evidence("device utilisation", Figure(0.99, "ratio", 0.98, 1.0))
+        limit = "device" if device_class == "hdd" else "latency_bound"
+        return Verdict(limit, f"The {device_class.upper()} is at 99 % of its limit.", (use,))
+    first, *others = found.limits
+    reached = first.reached.value or 0.0
+    alternatives = tuple(Evidence(one.words, one.reached) for one in others if one.resource != first.resource)[:3]
+    if reached >= 0.85:
+        name = first.words[:1].upper() + first.words[1:]
+        sentence = f"{name}: {100 * reached:.0f} % of the ceiling is reached."
+        step = (
+            "Measure with one more OSD."
+            if first.resource == "device"
+            else "Give the OSDs more cores and measure again."
+        )
+        evidence = (Evidence("ceiling", first.iops), Evidence("one I/O takes", first.demand))
+        return Verdict(first.resource, sentence, evidence, first.subject, alternatives, step)
+    if "write" in op:
+        wait = Evidence("replica wait", Figure(0.59, "ratio", 0.58, 0.63))
+        sentence = f"59 % of the latency is replica wait; {first.words} reaches {100 * reached:.0f} % of its ceiling."
+        return Verdict("nearest", sentence, (wait,), "", alternatives, "Raise the queue depth to find the ceiling.")
+    if depth == 1:
+        return Verdict("latency_bound", "One I/O is in flight: the latency is the limit.", (), "", alternatives)
+    sentence = f"Nearest limit: {first.words}, {100 * reached:.0f} % reached."
+    return Verdict("nearest", sentence, (), "", alternatives, "Raise the queue depth to find the ceiling.")
 
 
 def point(  # noqa: PLR0917 - a configuration has as many parts
@@ -126,14 +224,16 @@ def point(  # noqa: PLR0917 - a configuration has as many parts
     name = pattern_name(op, size, depth)
     key = f"{layer}/{device_class}/{name}"
     mean_ns = depth / iops * 1e9
-    spread = {"disk": 0.004, "rados": 0.015, "rbd": 0.03}[layer]
+    spread = SPREAD[layer]
     caveats = [c for c in (UNSTEADY, CACHE) if key in c.step_keys]
     write = "write" in op
     error = 1 / 128
+    found = account(device_class, layer, op, size, depth, iops)
     return PointFinding(
         step_key=key,
         layer=layer,
-        witness="fio",
+        load_generator="fio",
+        on_cluster=layer != "disk",
         device_class=device_class,
         pattern=name,
         op=op,
@@ -151,7 +251,7 @@ def point(  # noqa: PLR0917 - a configuration has as many parts
         latency_ns_p999=figure(mean_ns * 3.6 if iops > 200 else None, "ns", spread * 6, error=error),
         write_amplification=figure((1.0 if layer == "disk" else 14.2) if write else None, "", 0.02),
         read_from_cache_ratio=figure(None if write or layer == "disk" else 0.02, "ratio"),
-        osd_cpu_us_per_op=figure(None if layer == "disk" else 180.0, "µs", 0.03),
+        osd_cpu_us_per_op=figure(None if layer == "disk" else _cpu_us(iops), "µs", 0.03),
         client_cpu_us_per_op=figure(22.0 if layer == "disk" else 64.0, "µs", 0.05),
         device_utilization=figure(0.99 if device_class == "hdd" else 0.41, "ratio", 0.01),
         steady=UNSTEADY not in caveats,
@@ -159,7 +259,23 @@ def point(  # noqa: PLR0917 - a configuration has as many parts
         stage_sample_count=0 if layer == "disk" else 4213,
         stage_sample_complete=iops < 1000,
         caveats=tuple(caveats),
-        verdict=_verdict(device_class, layer, op, depth),
+        verdict=_verdict(device_class, layer, op, depth, found),
+        account=found,
+        nodes=() if layer == "disk" else _nodes(iops * size),
+    )
+
+
+def _nodes(rate: float) -> tuple[NodeFinding, ...]:
+    """Return the client and a node: the client sends once, the node what it got and a copy."""
+    return tuple(
+        NodeFinding(
+            name,
+            Figure(0.34, "ratio"),
+            Figure(rate * (name != "localhost"), "bytes/s"),
+            Figure(rate, "bytes/s"),
+            Figure(rate * 8 / 10e9 if name != "localhost" else None, "ratio"),
+        )
+        for name in ("localhost", HOSTILE_HOST)
     )
 
 
@@ -169,23 +285,14 @@ def _refuse(p: PointFinding, reason: str) -> PointFinding:
 
 
 def _loss(lower: PointFinding, upper: PointFinding) -> RungLoss:
-    if "refused" in (lower.status, upper.status):
-        return RungLoss(
-            lower.layer, upper.layer, Figure(None, "ratio"), Figure(None, "ns"), "Cannot tell: a point was refused."
-        )
-    assert lower.iops.value is not None
-    assert upper.iops.value is not None
-    assert lower.latency_ns_mean.value is not None
-    assert upper.latency_ns_mean.value is not None
-    ratio = upper.iops.value / lower.iops.value
-    added = upper.latency_ns_mean.value - lower.latency_ns_mean.value
-    return RungLoss(
-        lower.layer,
-        upper.layer,
-        figure(ratio, "ratio", 0.03),
-        figure(added, "ns", 0.05),
-        f"{upper.layer} reaches {100 * ratio:.0f} % of {lower.layer}.",
-    )
+    ratio, added = Figure(None, "ratio"), Figure(None, "ns")
+    sentence = "No comparison: a point was refused."
+    if "refused" not in (lower.status, upper.status):
+        kept = upper.iops.value / lower.iops.value
+        ratio = figure(kept, "ratio", 0.03)
+        added = figure(upper.latency_ns_mean.value - lower.latency_ns_mean.value, "ns", 0.05)
+        sentence = f"{upper.layer} reaches {100 * kept:.0f} % of {lower.layer}."
+    return RungLoss(lower.layer, upper.layer, ratio, added, sentence)
 
 
 def group(device_class: str, index: int) -> RungGroup:
@@ -200,14 +307,13 @@ def group(device_class: str, index: int) -> RungGroup:
     sentence = points[-1].verdict.sentence if points[-1].status == "done" else points[1].verdict.sentence
     if device_class == "ssd" and op == "randread" and depth == 16:
         sentence = (
-            "RADOS reaches 38 % of the disk and RBD 77 % of RADOS: the OSDs' processors are the limit "
-            "(180 µs for each op, 1.9 of 2 cores busy), the SSDs are at 41 %."
+            "4K random reads reach 12.1k IOPS on RBD: the CPUs of the OSDs are the limit (157 µs per op, 1.9 of 2 "
+            "cores busy); the SSDs are 41 % busy."
         )
     return RungGroup(device_class, pattern_name(op, size, depth), tuple(points), losses, sentence)
 
 
 def _distribution(p: PointFinding) -> Distribution:
-    assert p.iops.value is not None
     mean = p.queue_depth / p.iops.value * 1e9
     count = int(p.iops.value * 30)
     quantiles = [0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99]
@@ -229,66 +335,45 @@ def _wave(value: float, repeat: int, phase: float, amplitude: float) -> tuple[Se
 
 
 def _series(p: PointFinding, index: int) -> list[Series]:
-    assert p.iops.value is not None
-    out = []
     mean = p.queue_depth / p.iops.value * 1e9
-    for repeat in range(3):
-        out += [
-            Series(p.step_key, repeat, "iops", "all clients", "1/s", _wave(p.iops.value, repeat, index, 0.03)),
-            Series(p.step_key, repeat, "latency_ns_mean", "all clients", "ns", _wave(mean, repeat, index + 1.5, 0.03)),
-        ]
-        osds = (0, 1, 2) if p.device_class == "hdd" else (3, 4, 5)
-        if p.layer != "disk":
-            out += [
-                Series(p.step_key, repeat, "cpu_cores", f"osd.{osd}", "cores", _wave(0.2 + 0.1 * n, repeat, osd, 0.08))
-                for n, osd in enumerate(osds)
-            ]
-            out += [
-                Series(
-                    p.step_key,
-                    repeat,
-                    "device_utilization",
-                    f"osd.{osd} ({HOSTILE_HOST})",
-                    "ratio",
-                    _wave(0.6 + 0.15 * n, repeat, osd, 0.04),
-                )
-                for n, osd in enumerate(osds)
-            ]
-        else:
-            out.append(
-                Series(p.step_key, repeat, "device_utilization", "disk loop7", "ratio", _wave(0.95, repeat, 0, 0.02))
-            )
-        out.append(Series(p.step_key, repeat, "cpu_cores", "client", "cores", _wave(0.3, repeat, index, 0.1)))
-    return out
+    osds = list(enumerate((0, 1, 2) if p.device_class == "hdd" else (3, 4, 5)))
+    # (name, subject, unit, value, phase, amplitude)
+    shown: list[tuple[str, str, str, float, float, float]] = [
+        ("iops", "all clients", "1/s", p.iops.value, index, 0.03),
+        ("latency_ns_mean", "all clients", "ns", mean, index + 1.5, 0.03),
+    ]
+    if p.layer == "disk":
+        shown.append(("device_utilization", "disk loop7", "ratio", 0.95, 0, 0.02))
+    else:
+        shown += [("cpu_cores", f"osd.{osd}", "cores", 0.2 + 0.1 * n, osd, 0.08) for n, osd in osds]
+        busy = "device_utilization"
+        shown += [(busy, f"osd.{osd} ({HOSTILE_HOST})", "ratio", 0.6 + 0.15 * n, osd, 0.04) for n, osd in osds]
+    shown.append(("cpu_cores", "client", "cores", 0.3, index, 0.1))
+    return [
+        Series(p.step_key, repeat, name, subject, unit, _wave(value, repeat, phase, amplitude))
+        for repeat in range(3)
+        for name, subject, unit, value, phase, amplitude in shown
+    ]
 
 
 def _command(p: PointFinding, repeat: int) -> CommandView:
+    engine = "libaio" if p.layer == "disk" else p.layer
     argv = (
-        "fio",
-        "--name=step",
-        "--thread",
-        f"--ioengine={'libaio' if p.layer == 'disk' else p.layer}",
-        f"--rw={p.op}",
-    )
-    argv += (
-        f"--bs={p.block_size_bytes}",
-        f"--iodepth={p.queue_depth}",
-        "--runtime=10",
-        "--time_based",
-        "--ramp_time=2",
-    )
-    argv += ("--output-format=json+", f"--pool={HOSTILE_POOL}")
+        "fio", "--name=step", "--thread", f"--ioengine={engine}", f"--rw={p.op}", f"--bs={p.block_size_bytes}",
+        f"--iodepth={p.queue_depth}", "--runtime=10", "--time_based", "--ramp_time=2", "--output-format=json+",
+        f"--pool={HOSTILE_POOL}",
+    )  # fmt: skip
     return CommandView(p.step_key, repeat, "fio", argv, (("CEPH_CONF", "/etc/ceph/lab one.conf"),), 0, 12.4)
 
 
 def ladder() -> LadderFinding:
-    """Return a ladder over 2 device classes × 6 patterns × 3 layers with refusals, doubts and hostile names."""
+    """Return a ladder over 2 device classes × 6 patterns × 3 layers with refusals, warnings and hostile names."""
     groups = tuple(group(c, i) for c in ("hdd", "ssd") for i in range(len(PATTERNS)))
     points = [p for g in groups for p in g.points]
-    witness = dataclasses.replace(
+    cross_check = dataclasses.replace(
         point("ssd", "rados", "randwrite", 4096, 16, 4790),
         step_key="rados/ssd/randwrite-4K-qd16@rados_bench",
-        witness="rados_bench",
+        load_generator="rados_bench",
     )
     long_host = "node-with-a-very-long-name-" + "x" * 90
     return LadderFinding(
@@ -299,11 +384,11 @@ def ladder() -> LadderFinding:
         started_ns=1_787_407_385 * 10**9,
         ended_ns=1_787_407_385 * 10**9 + 312 * 10**9,
         headline=(
-            "HDD is held back by its disks; SSD by the OSDs' processors: at QD 16, RBD delivers 12.1k random reads "
-            "a second of the 41.3k that the disk can do."
+            "HDD: the disks are the limit (99 % busy). SSD: the CPUs of the OSDs are the limit: RBD reaches 12.1k of "
+            "the disk's 41.3k random reads per second at QD 16."
         ),
         groups=groups,
-        witnesses=(witness,),
+        cross_checks=(cross_check,),
         distributions=tuple(_distribution(p) for p in points),
         series=tuple(s for i, p in enumerate(points) for s in _series(p, i)),
         caveats=(LAB, PROFILE, UNSTEADY, CACHE),
@@ -320,7 +405,35 @@ def ladder() -> LadderFinding:
             ("bathy", "note", HOSTILE_ESCAPE),
         ),
         commands=tuple(_command(p, r) for p in points for r in range(3)),
+        layers=LAYER_VIEWS,
     )
+
+
+def prediction(change: str = "osd.cpu=2x") -> Prediction:
+    """Return what the change would make of the fastest load: twice the cores, and the network is next."""
+    return Prediction(
+        change,
+        Figure(21400, "1/s", 18900, 22800),
+        Figure(16 / 21400 * 1e9, "ns"),
+        Figure(21400 / 12100, "ratio", 18900 / 12100, 22800 / 12100),
+        f"osd.3's SSD ({_SERVER})",
+        "With twice the cores the OSDs' processors would be 84 % busy.",
+        ("The CPU time of an I/O stays as it is.", "The load keeps 16 I/Os in flight."),
+    )
+
+
+def explained(step_key: str = "rbd/ssd/randread-4K-qd16", changes: tuple[str, ...] = ("osd.cpu=2x",)) -> AccountFinding:
+    """Return the account of one load of the sample ladder, with what each change would bring."""
+    finding = ladder()
+    found = next(p for g in finding.groups for p in g.points if p.step_key == step_key)
+    return AccountFinding(finding.run_id, finding.target, found, tuple(map(prediction, changes)))
+
+
+def accounts() -> AccountsFinding:
+    """Return the loads of the sample ladder."""
+    finding = ladder()
+    points = (*(p for g in finding.groups for p in g.points), *finding.cross_checks)
+    return AccountsFinding(finding.run_id, finding.target, points)
 
 
 def large_ladder(configurations: int, repeats: int = 3) -> LadderFinding:
@@ -335,11 +448,8 @@ def large_ladder(configurations: int, repeats: int = 3) -> LadderFinding:
             )
             groups.append(dataclasses.replace(g, pattern=name, points=points))
             for p in points:
-                clean_point = dataclasses.replace(
-                    point(p.device_class, p.layer, p.op, p.block_size_bytes, p.queue_depth, 500),
-                    step_key=p.step_key,
-                    pattern=name,
-                )
+                measured = point(p.device_class, p.layer, p.op, p.block_size_bytes, p.queue_depth, 500)
+                clean_point = dataclasses.replace(measured, step_key=p.step_key, pattern=name)
                 distributions.append(_distribution(clean_point))
                 series += _series(clean_point, copy)
                 commands += [_command(clean_point, r) for r in range(repeats)]
@@ -348,76 +458,69 @@ def large_ladder(configurations: int, repeats: int = 3) -> LadderFinding:
     )
 
 
+def effect(
+    key: str, metric: str, values: tuple[float | None, float | None], ratio: tuple[float | None, ...], verdict: str
+) -> StepEffect:
+    """Return an effect; a verdict of several words is the reason why it is inconclusive."""
+    a, b = (figure(value, "1/s" if metric == "iops" else "ns") for value in values)
+    reason = None if verdict in ("faster", "slower") else verdict
+    change = Figure(ratio[0], "ratio", *ratio[1:])
+    return StepEffect(key, metric, a, b, change, "inconclusive" if reason else verdict, reason)
+
+
 def compare() -> CompareFinding:
-    """Return a comparison with every call, a missing step and a changed environment."""
+    """Return a comparison with every verdict, a missing step and a changed environment."""
+    holds_zero = "the interval of the effect holds zero"
     return CompareFinding(
         run_a="20260822-140305-a1b2c3",
         run_b="20260823-091500-d4e5f6",
         effects=(
-            StepEffect(
-                "rbd/ssd/randread-4K-qd16",
-                "iops",
-                figure(12100, "1/s"),
-                figure(14300, "1/s"),
-                Figure(0.182, "ratio", 0.15, 0.21),
-                "faster",
-                None,
-            ),
-            StepEffect(
-                "rbd/ssd/randwrite-4K-qd1",
-                "latency_ns_mean",
-                figure(1.01e6, "ns"),
-                figure(1.31e6, "ns"),
-                Figure(0.297, "ratio", 0.25, 0.34),
-                "slower",
-                None,
-            ),
-            StepEffect(
-                "rbd/hdd/randread-4K-qd1",
-                "iops",
-                figure(224, "1/s"),
-                figure(226, "1/s"),
-                Figure(0.009, "ratio", -0.02, 0.03),
-                "cannot tell",
-                "the interval of the effect holds zero",
-            ),
-            StepEffect(
-                "rbd/hdd/read-64K-qd16",
-                "iops",
-                Figure(None, "1/s"),
-                figure(4600, "1/s"),
-                Figure(None, "ratio"),
-                "cannot tell",
-                "refused in A: the image is thin",
-            ),
+            effect("rbd/ssd/randread-4K-qd16", "iops", (12100, 14300), (0.182, 0.15, 0.21), "faster"),
+            effect("rbd/ssd/randwrite-4K-qd1", "latency_ns_mean", (1.01e6, 1.31e6), (0.297, 0.25, 0.34), "slower"),
+            effect("rbd/hdd/randread-4K-qd1", "iops", (224, 226), (0.009, -0.02, 0.03), holds_zero),
+            effect("rbd/hdd/read-64K-qd16", "iops", (None, 4600), (None,), "refused in A: the image is thin"),
         ),
         missing=(("rados/hdd/write-64K-qd16", "only in A"),),
-        environment_changes=(("cluster", "ceph_version", "16.2.15", "18.2.2"),),
-        headline="1 faster, 1 slower, 2 cannot be told, 1 missing.",
+        differences=(
+            Difference("plan", "plan", "client_cache", "False", "True", "refused"),
+            Difference("pool", "pool bathy-*-rbd-hdd", "size", "3", "2", "warning"),
+            Difference("environment", "cluster", "ceph_version", "16.2.15", "18.2.2", "note"),
+        ),
+        headline="1 faster, 1 slower, 2 inconclusive, 1 missing.",
     )
 
 
 def rows() -> list[dict[str, object]]:
     """Return plain rows as `bathy runs` would print them, hostile names included."""
+    names = ("run_id", "target", "status", "started_ns", "duration_s", "size_bytes", "complete", "steps")
+    started_ns = 1_787_407_385 * 10**9
     return [
-        {
-            "run_id": "20260822-140305-a1b2c3",
-            "target": "lab demo",
-            "status": "done",
-            "started_ns": 1_787_407_385 * 10**9,
-            "duration_s": 312.0,
-            "size_bytes": 48_234_496,
-            "complete": True,
-            "steps": 36,
-        },
-        {
-            "run_id": "20260823-091500-d4e5f6",
-            "target": HOSTILE_ESCAPE,
-            "status": HOSTILE_CSV,
-            "started_ns": None,
-            "duration_s": 4.21,
-            "size_bytes": 512,
-            "complete": False,
-            "steps": 0,
-        },
+        dict(zip(names, values, strict=True))
+        for values in (
+            ("20260822-140305-a1b2c3", "lab demo", "done", started_ns, 312.0, 48_234_496, True, 36),
+            ("20260823-091500-d4e5f6", HOSTILE_ESCAPE, HOSTILE_CSV, None, 4.21, 512, False, 0),
+        )
     ]
+
+
+def recording() -> RecordingFinding:
+    """Return a recording of ten minutes in which an OSD restarted and one source was slowed down."""
+    start_ns = 1_787_407_385 * 10**9
+
+    def at(second: float) -> int:
+        return start_ns + int(second * 1e9)
+
+    gaps = (
+        Gap(at(100), at(130), "osd.1: Connection refused"),
+        Gap(at(300), at(420), "slowed down: a collection took 9 % of the period", 11),
+    )
+    return RecordingFinding(
+        start_ns,
+        at(600),
+        (
+            SourceRecording("cluster_status", 2 * 10**9, 300, 0, 0, 41e6, 112 * 10**6, 9_400_000, 0.0205),
+            SourceRecording("op_history", 5 * 10**9, 112, 2, 3, 310e6, 2_400 * 10**6, 48_234_496, 0.058, gaps),
+            SourceRecording("perf_counters", 10**9, 599, 0, 0, 12e6, 55 * 10**6, 310_000_000, 0.012),
+        ),
+        (DaemonAbsence("osd.1", at(101.5), at(128), True), DaemonAbsence(HOSTILE_ESCAPE, at(560), at(600), False)),
+    )

@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from pathlib import Path
 
 import pytest
 
-from bathyscope.errors import StoreError
+from bathyscope.errors import UsageError
 from bathyscope.records.finding import LadderFinding
-from bathyscope.views import charts
-from bathyscope.views.charts import pictures
 from bathyscope.views.charts.base import Drawing
-from bathyscope.views.charts.theme import Theme
+from bathyscope.views.charts.distribution import distribution
+from bathyscope.views.charts.rungs import rungs
+from bathyscope.views.charts.series import series
+from bathyscope.views.charts.stages import stages
+from bathyscope.views.charts.theme import DARK, LIGHT, Theme
+from bathyscope.views.pictures import draw, picture
 from bathyscope.views.refusal import without_refused
 
 from . import samples
@@ -20,19 +22,19 @@ FINDING: LadderFinding = without_refused(samples.ladder())
 GROUP = next(g for g in FINDING.groups if g.device_class == "ssd" and g.pattern == "randread-4K-qd16")
 
 
-def every_kind(theme: Theme = charts.LIGHT) -> list[Drawing]:
+def every_kind(theme: Theme = LIGHT) -> list[Drawing]:
     return [
-        charts.ladder(FINDING, "hdd", "iops", theme),
-        charts.ladder(FINDING, "ssd", "latency_ns_p99", theme),
-        charts.distribution(FINDING, GROUP, theme),
-        charts.series(FINDING, "rbd/ssd/randread-4K-qd16", "iops", theme),
-        charts.series(FINDING, "rbd/ssd/randread-4K-qd16", "device_utilization", theme),
-        charts.stages(FINDING, "ssd", theme),
+        rungs(FINDING, "hdd", "iops", theme),
+        rungs(FINDING, "ssd", "latency_ns_p99", theme),
+        distribution(FINDING, GROUP, theme),
+        series(FINDING, "rbd/ssd/randread-4K-qd16", "iops", theme),
+        series(FINDING, "rbd/ssd/randread-4K-qd16", "device_utilization", theme),
+        stages(FINDING, "ssd", theme),
     ]
 
 
 def test_the_ladder_shows_every_point_once_and_refused_ones_without_a_number() -> None:
-    rows = charts.ladder(FINDING, "hdd").rows
+    rows = rungs(FINDING, "hdd").rows
     assert [r["kind"] for r in rows].count("point") == 17
     refused = [r for r in rows if r["kind"] == "refused"]
     assert len(refused) == 1
@@ -44,8 +46,8 @@ def test_the_ladder_shows_every_point_once_and_refused_ones_without_a_number() -
 def test_panels_of_all_classes_share_their_axis_and_hold_every_interval() -> None:
     domains = set()
     for device_class in ("hdd", "ssd"):
-        drawing = charts.ladder(FINDING, device_class)
-        spec = drawing.template(charts.LIGHT)
+        drawing = rungs(FINDING, device_class)
+        spec = drawing.template(LIGHT)
         found = re.findall(r"'type': 'log', 'domain'|'domain': \[([0-9.e+-]+), ([0-9.e+-]+)\]", str(spec))
         low, high = next(pair for pair in found if pair[0])
         domains.add((low, high))
@@ -56,7 +58,7 @@ def test_panels_of_all_classes_share_their_axis_and_hold_every_interval() -> Non
 
 
 def test_stage_bars_are_whole() -> None:
-    rows = [r for r in charts.stages(FINDING, "ssd").rows if r["kind"] == "segment"]
+    rows = [r for r in stages(FINDING, "ssd").rows if r["kind"] == "segment"]
     by_row: dict[str, list[dict[str, float]]] = {}
     for row in rows:
         by_row.setdefault(row["row"], []).append(row)
@@ -66,10 +68,10 @@ def test_stage_bars_are_whole() -> None:
         assert segments[-1]["to"] == pytest.approx(1)
 
 
-@pytest.mark.parametrize("theme", [charts.LIGHT, charts.DARK], ids=lambda t: t.name)
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda t: t.name)
 def test_every_kind_draws_its_marks(theme: Theme) -> None:
     for drawing in every_kind(theme):
-        text = pictures.render(drawing, "svg", theme).decode()
+        text = picture(drawing, "svg", theme).decode()
         marks = re.findall(r'class="mark-(symbol|line|rect) role-mark', text)
         assert marks, drawing.name
         assert theme.background in text
@@ -77,27 +79,26 @@ def test_every_kind_draws_its_marks(theme: Theme) -> None:
 
 
 def test_values_are_labelled_on_the_ladder() -> None:
-    svg = pictures.render(charts.ladder(FINDING, "hdd"), "svg").decode()
+    svg = picture(rungs(FINDING, "hdd"), "svg").decode()
     for expected in ("229 ±3", "4K random read, QD 16", "RADOS", "thin"):
         assert expected in svg
 
 
-def test_pictures_are_written_with_safe_names(tmp_path: Path) -> None:
+def test_pictures_have_safe_names() -> None:
     small = dataclasses.replace(FINDING, groups=FINDING.groups[:1], distributions=(), series=())
     evil = dataclasses.replace(
         small, groups=tuple(dataclasses.replace(g, device_class="../../etc") for g in small.groups)
     )
-    files = pictures.write(evil, tmp_path / "charts", "png")
-    assert len(files) == 5
-    for file in files:
-        assert file.resolve().parent == (tmp_path / "charts").resolve()
-        assert file.read_bytes().startswith(b"\x89PNG")
+    pictures = dict(draw(evil, "png"))
+    assert len(pictures) == 6
+    for name, content in pictures.items():
+        assert re.fullmatch(r"[0-9]{3}-[A-Za-z0-9.-]+\.png", name)
+        assert content.startswith(b"\x89PNG")
 
 
-def test_a_directory_that_cannot_be_made_is_an_error_with_a_hint(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError) as caught:
-        pictures.write(FINDING, tmp_path / "file" / "charts", "svg")
+def test_a_finding_without_pictures_is_an_error_with_a_hint() -> None:
+    with pytest.raises(UsageError, match="compare cannot be shown as pictures") as caught:
+        next(draw(samples.compare(), "svg"))
     assert caught.value.hint
 
 
@@ -112,7 +113,7 @@ def contrast(a: str, b: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize("theme", [charts.LIGHT, charts.DARK], ids=lambda t: t.name)
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda t: t.name)
 def test_contrast_meets_wcag(theme: Theme) -> None:
     for text in (theme.text, theme.muted, theme.refused):
         assert contrast(text, theme.background) >= 4.5, text

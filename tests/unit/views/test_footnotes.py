@@ -16,11 +16,11 @@ def with_caveats(*rows: tuple[int, str, str]) -> tuple[Footnotes, list[PointFind
     for group in finding.groups[:2]:
         points = []
         for p in group.points:
-            own = tuple(CaveatView(code, "doubt", text, (p.step_key,)) for at, code, text in rows if at == place)
+            own = tuple(CaveatView(code, "warning", text, (p.step_key,)) for at, code, text in rows if at == place)
             points.append(dataclasses.replace(p, caveats=own))
             place += 1
         groups.append(dataclasses.replace(group, points=tuple(points)))
-    finding = dataclasses.replace(finding, groups=tuple(groups), witnesses=(), caveats=(samples.LAB,))
+    finding = dataclasses.replace(finding, groups=tuple(groups), cross_checks=(), caveats=(samples.LAB,))
     return Footnotes(finding), [p for g in groups for p in g.points]
 
 

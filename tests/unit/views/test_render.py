@@ -5,17 +5,27 @@ import dataclasses
 import io
 import json
 import math
+import re
 
 import pytest
 from rich.cells import cell_len
 
 from bathyscope.errors import UsageError
-from bathyscope.records.finding import Figure
-from bathyscope.views import figures, labels, render, table
+from bathyscope.records.figure import Figure
+from bathyscope.records.finding import LadderFinding
+from bathyscope.views import figures, labels, render
+from bathyscope.views.table.rows import cell_text
 
 from . import golden, samples
 
-FINDINGS = {"ladder": samples.ladder, "compare": samples.compare, "rows": samples.rows}
+FINDINGS = {
+    "ladder": samples.ladder,
+    "compare": samples.compare,
+    "recording": samples.recording,
+    "account": samples.explained,
+    "accounts": samples.accounts,
+    "rows": samples.rows,
+}
 
 
 def text_of(finding: object, output: str = "table", **options: object) -> str:
@@ -28,6 +38,8 @@ def text_of(finding: object, output: str = "table", **options: object) -> str:
 @pytest.mark.parametrize("kind", FINDINGS)
 def test_golden(kind: str, output: str) -> None:
     finding = FINDINGS[kind]()
+    if output == "json" and kind == "accounts":
+        finding = dataclasses.replace(finding, points=finding.points[2:4])
     if output == "json" and kind == "ladder":
         # Series and distributions are long and hold no case of their own.
         finding = dataclasses.replace(
@@ -60,7 +72,7 @@ def test_no_figure_of_a_comparison_is_cut_in_a_narrow_terminal(width: int) -> No
         shown = figures.compact(effect.a.value, effect.a.unit)
         assert shown in wide
         assert shown in joined
-        assert effect.call in joined
+        assert effect.verdict in joined
 
 
 @pytest.mark.parametrize("kind", FINDINGS)
@@ -75,17 +87,18 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_colour_is_for_terminals_and_no_color_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["ladder", "account", "accounts"])
+def test_colour_is_for_terminals_and_no_color_ends_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     coloured = Terminal()
-    render(samples.ladder(), "table", coloured, width=80)
+    render(FINDINGS[kind](), "table", coloured, width=80)
     assert "\x1b[" in coloured.getvalue()
     # Only our own sequences, never one from a name.
     assert "\x1b[31mred" not in coloured.getvalue()
     monkeypatch.setenv("NO_COLOR", "1")
     plain = Terminal()
-    render(samples.ladder(), "table", plain, width=80)
+    render(FINDINGS[kind](), "table", plain, width=80)
     assert "\x1b[" not in plain.getvalue()
 
 
@@ -132,10 +145,20 @@ def test_csv_text_is_never_a_formula() -> None:
     assert rows[2][2] == "'" + samples.HOSTILE_CSV
 
 
+def test_a_runs_id_is_never_broken_over_lines() -> None:
+    run = "20261122-133216-1a8a01"
+    rows = [{"id": run, "kind": "bench", "target": "/etc/a/long/path/to/the/ceph.conf" * 3, "steps": "2/2"}]
+    for width in (60, 80):
+        shown = io.StringIO()
+        render(rows, "table", shown, width=width)
+        assert run in shown.getvalue()
+        assert max(map(len, shown.getvalue().splitlines())) <= width
+
+
 def test_rows_of_dataclasses_and_chosen_columns() -> None:
     effects = samples.compare().effects
-    assert text_of(effects, "csv", columns=("step_key", "call")).splitlines()[:2] == [
-        "step_key,call",
+    assert text_of(effects, "csv", columns=("step_key", "verdict")).splitlines()[:2] == [
+        "step_key,verdict",
         "rbd/ssd/randread-4K-qd16,faster",
     ]
     assert text_of([], "table", empty="no runs here") == "no runs here\n"
@@ -148,7 +171,7 @@ def test_what_cannot_be_rendered_is_an_error() -> None:
         text_of(42)
     with pytest.raises(TypeError, match="no renderer"):
         text_of("text")
-    with pytest.raises(UsageError, match="not an output"):
+    with pytest.raises(UsageError, match="--output must be one of"):
         text_of([], "yaml")
 
 
@@ -187,13 +210,13 @@ def test_write_amplification_is_a_factor_whatever_its_unit_is_called() -> None:
 
 
 def test_cells_say_their_unit() -> None:
-    assert table.cell_text("size_bytes", 512) == "512 B"
-    assert table.cell_text("duration_s", 312.0) == "5 min 12 s"
-    assert table.cell_text("latency_ns", 4.3e6) == "4.30 ms"
-    assert table.cell_text("hit_ratio", 0.61) == "61 %"
-    assert table.cell_text("iops_per_s", 12.0) == "12"
-    assert table.cell_text("complete", False) == "no"
-    assert table.cell_text("anything", None) == "–"
+    assert cell_text("size_bytes", 512) == "512 B"
+    assert cell_text("duration_s", 312.0) == "5 min 12 s"
+    assert cell_text("latency_ns", 4.3e6) == "4.30 ms"
+    assert cell_text("hit_ratio", 0.61) == "61 %"
+    assert cell_text("iops_per_s", 12.0) == "12"
+    assert cell_text("complete", False) == "no"
+    assert cell_text("anything", None) == "–"
 
 
 def test_patterns_that_differ_in_more_than_their_load_have_different_names() -> None:
@@ -203,3 +226,37 @@ def test_patterns_that_differ_in_more_than_their_load_have_different_names() -> 
     assert labels.pattern(cold) == "4K random read, QD 1 (cold)"
     jobs = dataclasses.replace(point, pattern=point.pattern + "-j4", jobs=4)
     assert labels.pattern(jobs) == "4K random read, QD 1, 4 jobs"
+
+
+def shared_with(iops: float, wait_ns: float) -> LadderFinding:
+    """Return the sample as it is on a cluster that others use."""
+    finding = samples.ladder()
+    more = {"tenant_iops": Figure(iops, "1/s"), "tenant_wait_ns": Figure(wait_ns, "ns")}
+    groups = tuple(
+        dataclasses.replace(g, points=tuple(dataclasses.replace(p, **more) if p.on_cluster else p for p in g.points))
+        for g in finding.groups
+    )
+    return dataclasses.replace(finding, groups=groups, tenants="The pool cu\x1b[31mst did about 50 before the load.")
+
+
+def test_other_tenants_are_told_of_everywhere_and_have_columns_where_there_is_room() -> None:
+    finding = shared_with(51.5, 2_500_000)
+    narrow, wide = (text_of(finding, width=width) for width in (80, 160))
+    for text in (narrow, wide):
+        assert "did about 50 before the load." in text
+        assert "\x1b[31m" not in text
+    assert "others" in next(line for line in wide.splitlines() if "IOPS" in line and "p99" in line)
+    rows = [line for line in wide.splitlines() if line.startswith("RBD ") and "refused" not in line]
+    assert len(rows) > 3
+    assert all(re.search(r" 51\.5 +2\.50ms ", line) for line in rows)
+    assert max(map(cell_len, narrow.splitlines())) <= 80
+    page = text_of(finding, "html")
+    assert "Other pools&#39; wait" in page
+    assert "did about 50 before the load." in page
+    (row, *_) = [row for row in csv.DictReader(io.StringIO(text_of(finding, "csv"))) if row["layer"] == "rbd"]
+    assert (float(row["tenant_iops"]), float(row["tenant_wait_ns"])) == (51.5, 2_500_000)
+
+
+def test_without_other_tenants_nothing_is_said_of_them() -> None:
+    assert "others" not in next(line for line in text_of(samples.ladder(), width=160).splitlines() if "p99.9" in line)
+    assert "Other pools" not in text_of(samples.ladder(), "html")

@@ -1,12 +1,10 @@
 //! What is counted at one cache size: per window of time, in all, and with the error of a sample.
 
 use crate::curve::Estimate;
-use crate::hash::mix64;
+use crate::hash::REPLICATES;
 
 /// Windows beyond this many are counted in the last one, so that a wrong clock cannot take all memory.
 pub const MAX_WINDOWS: u32 = 4096;
-/// Independent parts of the sample whose disagreement is the standard error.
-const PARTS: usize = 8;
 
 /// Windows of equal length that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,12 +90,6 @@ impl EngineCounts {
     }
 }
 
-/// The part of the sample that a region is in.
-#[inline]
-pub(super) fn part_of_region(region: u64) -> u8 {
-    (mix64(region) >> 61) as u8
-}
-
 /// Requests and bytes of a window, all of them, reads and then writes.
 pub(super) type Totals = [OpTotals; 2];
 
@@ -167,8 +159,8 @@ impl EngineCounts {
 /// Requests and hits of one direction in eight independent parts of a sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Parts {
-    requests: [f64; PARTS],
-    hits: [f64; PARTS],
+    requests: [f64; REPLICATES],
+    hits: [f64; REPLICATES],
 }
 
 impl Parts {
@@ -185,7 +177,7 @@ impl Parts {
         if self.requests.iter().sum::<f64>() <= 0.0 || expected <= 0.0 {
             return f64::NAN;
         }
-        let parts = PARTS as f64;
+        let parts = REPLICATES as f64;
         let misses = self.requests.iter().zip(&self.hits).map(|(all, hits)| all - hits);
         let mean = misses.clone().sum::<f64>() / parts;
         let squares: f64 = misses.map(|misses| (misses - mean).powi(2)).sum();
@@ -202,10 +194,10 @@ impl Parts {
             return f64::NAN;
         }
         let ratio = self.hits.iter().sum::<f64>() / whole;
-        let squares: f64 = (0..PARTS)
+        let squares: f64 = (0..REPLICATES)
             .map(|part| (self.hits[part] - ratio * self.requests[part]).powi(2))
             .sum();
-        let parts = PARTS as f64;
+        let parts = REPLICATES as f64;
         (squares * parts / (parts - 1.0)).sqrt() / whole
     }
 }
@@ -213,19 +205,24 @@ impl Parts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hash::mix64;
+
+    fn part(key: u64) -> u8 {
+        (mix64(key) % REPLICATES as u64) as u8
+    }
 
     #[test]
     fn parts_that_agree_have_no_error_and_parts_that_differ_have_one() {
         let mut parts = Parts::default();
         assert!(parts.raw_stderr().is_nan());
         for key in 0..4000u64 {
-            parts.add(part_of_region(key), 1.0, true);
+            parts.add(part(key), 1.0, true);
         }
         assert!(parts.raw_stderr() < f64::MIN_POSITIVE);
         // Independent coin flips: the standard error of a ratio of 1/2 over n is 1/(2 sqrt n).
         let mut coins = Parts::default();
         for key in 0..40_000u64 {
-            coins.add(part_of_region(key), 1.0, mix64(key ^ 0xabcd) & 1 == 0);
+            coins.add(part(key), 1.0, mix64(key ^ 0xabcd) & 1 == 0);
         }
         let expected = 0.5 / 40_000f64.sqrt();
         assert!(

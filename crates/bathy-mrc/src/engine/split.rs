@@ -1,14 +1,13 @@
 //! From requests to pieces: lines, renumbered, of the sample that any size needs, with the streams among them marked.
 
-use bathy_policy::admission::StreamBypassOptions;
-use bathy_policy::{Admission, StreamBypass};
+use bathy_cache_model::{Part, RequestSplitter};
 
-use super::counts::{Totals, part_of_region};
+use super::counts::Totals;
 use super::{EngineOptions, TimedIo};
-use crate::hash::{DEFAULT_STRATA_BITS, SamplingHash};
+use crate::hash::SamplingHash;
 use crate::key_ids::{KeyIds, MOST_KEYS};
-use crate::lines::Io;
 use crate::simulate::Fidelity;
+use bathy_cache_model::Io;
 
 /// Pieces that are made before the engines run over them: half a megabyte.
 pub(super) const PIECES_AT_ONCE: usize = 16_384;
@@ -36,29 +35,28 @@ pub(super) struct Piece {
     pub(super) sample: u16,
     /// Part of the sample that the region is in.
     pub(super) part: u8,
-    /// Requests of as many lines; [`LARGE`] when they are too long for the regions.
-    pub(super) likes: u8,
+    /// The size class of the request: requests of about as many lines; [`LARGE`] when it is too long for the regions.
+    pub(super) size_class: u8,
     flags: u8,
 }
 
 const _: () = assert!(size_of::<Piece>() == 32);
 
 impl Piece {
+    /// What the cache sees of it: its line has the number as key.
+    #[inline]
+    pub(super) fn part(&self) -> Part {
+        Part {
+            key: u64::from(self.id),
+            start: self.start,
+            end: self.end,
+            bypasses: self.flags & BYPASSED != 0,
+        }
+    }
+
     #[inline]
     pub(super) fn bytes(&self) -> u32 {
         self.end - self.start
-    }
-
-    /// Sub-blocks touched.
-    #[inline]
-    pub(super) fn touched(&self, fetch_shift: u32) -> u64 {
-        bits(self.start >> fetch_shift, (self.end - 1) >> fetch_shift)
-    }
-
-    /// Sub-blocks covered whole.
-    #[inline]
-    pub(super) fn covered(&self, fetch_shift: u32) -> u64 {
-        covered(self.start, self.end, fetch_shift)
     }
 
     #[inline]
@@ -82,21 +80,15 @@ impl Piece {
     pub(super) fn ends_whole_request(&self) -> bool {
         self.flags & WHOLE != 0
     }
-
-    /// Part of a stream that goes past the cache: not admitted at a miss.
-    #[inline]
-    pub(super) fn is_bypassed(&self) -> bool {
-        self.flags & BYPASSED != 0
-    }
 }
 
-/// The [`Piece::likes`] of requests longer than half a region.
+/// The [`Piece::size_class`] of requests longer than half a region.
 pub(super) const LARGE: u8 = 0;
-/// Values of [`Piece::likes`].
-pub(super) const LIKES: usize = 160;
+/// Values of [`Piece::size_class`].
+pub(super) const SIZE_CLASSES: usize = 160;
 
 /// Up to 32 lines by their number, then four steps to each power of two.
-fn likes(lines: u64, region_lines: u64) -> u8 {
+fn size_class(lines: u64, region_lines: u64) -> u8 {
     if 2 * lines > region_lines {
         return LARGE;
     }
@@ -104,7 +96,7 @@ fn likes(lines: u64, region_lines: u64) -> u8 {
         return lines as u8;
     }
     let log = lines.ilog2();
-    (32 + 4 * (log - 5) + 1 + (lines >> (log - 2) & 3) as u32) as u8
+    (32 + 4 * (log - 5) + 1 + ((lines >> (log - 2)) & 3) as u32) as u8
 }
 
 /// Splits the requests of one sweep. What it says of a piece is the same for every size.
@@ -121,8 +113,10 @@ pub(super) struct Splitter {
     overflowed: bool,
     region_bits: u32,
     hash: SamplingHash,
-    /// It sees every piece, also those that are not sampled: a sample has no streams.
-    streams: Option<StreamBypass>,
+    /// It sees every request, also those that are not sampled: a sample has no streams.
+    requests: RequestSplitter,
+    /// Of a sample, the part that each line is in, by id.
+    parts: Vec<u8>,
     /// Of each window, everything.
     totals: Vec<Totals>,
 }
@@ -131,13 +125,6 @@ impl Splitter {
     pub(super) fn new(options: EngineOptions, fidelity: Fidelity, mut thresholds: Vec<u64>) -> Self {
         thresholds.sort_unstable();
         thresholds.dedup();
-        let streams = options.admission.stream_cutoff_bytes.map(|cutoff_bytes| {
-            StreamBypass::new(StreamBypassOptions {
-                cutoff_bytes,
-                line_bytes: options.line.bytes(),
-                ..StreamBypassOptions::default()
-            })
-        });
         Self {
             options,
             full: fidelity == Fidelity::Full,
@@ -146,15 +133,16 @@ impl Splitter {
             most_lines: MOST_KEYS,
             overflowed: false,
             region_bits: options.region_bits(),
-            hash: SamplingHash::new(salt(fidelity), DEFAULT_STRATA_BITS, options.region_bits()),
-            streams,
+            hash: SamplingHash::new(salt(fidelity), options.region_bits()),
+            requests: RequestSplitter::new(options.line, options.admission.stream_cutoff_bytes),
+            parts: Vec::new(),
             totals: vec![Totals::default()],
         }
     }
 
     /// The number of the sample of a threshold: smaller samples have lower numbers, and larger ones hold them.
     pub(super) fn sample_of(&self, threshold: u64) -> u16 {
-        self.thresholds.partition_point(|&other| other < threshold) as u16
+        sample_of(&self.thresholds, threshold)
     }
 
     /// Takes requests until there are [`PIECES_AT_ONCE`] pieces or no more requests; says whether there may be more.
@@ -173,40 +161,36 @@ impl Splitter {
         !self.overflowed
     }
 
-    /// Whether there were more distinct lines than can be told apart; nothing was simulated from there on.
+    /// Whether there were more distinct lines than ids; nothing was simulated from there on.
     pub(super) fn overflowed(&self) -> bool {
         self.overflowed
     }
 
     /// Appends the sampled pieces of a request to `out`.
     fn split(&mut self, request: TimedIo, out: &mut Vec<Piece>) {
-        let mut lines = self.options.line.pieces(request.io);
+        let windows = self.options.windows;
+        let window = windows.map_or(0, |windows| windows.index(request.time_ns)) as u16;
+        let lines = self.options.line.pieces(request.io).lines();
         // Some of its lines may be known, which near the limit makes no difference worth a look.
-        if self.ids.len() as u64 + lines.lines() > self.most_lines {
+        if self.ids.len() as u64 + lines > self.most_lines {
             self.overflowed = true;
             return;
         }
-        let line_share = 1.0 / lines.lines() as f64;
-        let likes = likes(lines.lines(), 1 << self.region_bits);
+        self.count(request.io, window);
+        let mut parts = self.requests.split(request.io);
+        let line_share = 1.0 / lines as f64;
+        let size_class = size_class(lines, 1 << self.region_bits);
         let mut first_region = None;
         let mut share = 0.0;
         let from = out.len();
-        let windows = self.options.windows;
-        let window = windows.map_or(0, |windows| windows.index(request.time_ns)) as u16;
-        self.count(request.io, window);
         let mut last_region = None;
-        loop {
-            let (start, end) = lines.peek_range();
-            let Some((key, bytes)) = lines.next() else { break };
-            let bypassed = self
-                .streams
-                .as_mut()
-                .is_some_and(|streams| streams.passes_by(key, u64::from(bytes)));
+        while let Some(part) = parts.next() {
+            let key = part.key;
             let region = key >> self.region_bits;
             let first_region = *first_region.get_or_insert(region);
-            let whole = first_region == region && lines.is_done();
+            let whole = first_region == region && parts.is_done();
             let hash = if self.full { 0 } else { self.hash.hash(key) };
-            let sample = self.sample_of(hash);
+            let sample = sample_of(&self.thresholds, hash);
             if usize::from(sample) == self.thresholds.len() {
                 continue;
             }
@@ -218,20 +202,25 @@ impl Splitter {
             share += line_share;
             let known = self.ids.len();
             let id = self.ids.id(key);
+            let first_touch = self.ids.len() > known;
+            let replicate = self.hash.replicate(key, hash) as u8;
+            if first_touch && !self.full {
+                self.parts.push(replicate);
+            }
             let flag = |holds: bool, flag: u8| if holds { flag } else { 0 };
             out.push(Piece {
                 time_ns: request.time_ns,
                 id,
-                start,
-                end,
+                start: part.start,
+                end: part.end,
                 region_share: share as f32,
                 window,
                 sample,
-                part: part_of_region(region),
-                likes,
+                part: replicate,
+                size_class,
                 flags: flag(request.io.write, WRITE)
-                    | flag(self.ids.len() > known, FIRST_TOUCH)
-                    | flag(bypassed, BYPASSED)
+                    | flag(first_touch, FIRST_TOUCH)
+                    | flag(part.bypasses, BYPASSED)
                     | flag(whole, WHOLE),
             });
         }
@@ -255,10 +244,21 @@ impl Splitter {
         &self.totals
     }
 
+    /// The part of the sample that each line is in, by id.
+    pub(super) fn parts(&self) -> &[u8] {
+        &self.parts
+    }
+
     /// Bytes held.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.ids.memory_bytes() + self.streams.as_ref().map_or(0, Admission::memory_bytes)
+        self.ids.memory_bytes() + self.parts.capacity() + self.requests.memory_bytes()
     }
+}
+
+/// The number of the first sample that holds a hash.
+#[inline]
+fn sample_of(thresholds: &[u64], hash: u64) -> u16 {
+    thresholds.partition_point(|&other| other < hash) as u16
 }
 
 fn salt(fidelity: Fidelity) -> u64 {
@@ -268,43 +268,22 @@ fn salt(fidelity: Fidelity) -> u64 {
     }
 }
 
-/// The bits `first..=last`.
-fn bits(first: u32, last: u32) -> u64 {
-    (u64::MAX >> (63 - (last - first))) << first
-}
-
-/// Sub-blocks that `start..end` covers whole.
-fn covered(start: u32, end: u32, fetch_shift: u32) -> u64 {
-    let first = start.div_ceil(1 << fetch_shift);
-    let after = end >> fetch_shift;
-    if after > first { bits(first, after - 1) } else { 0 }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn sub_block_masks() {
-        assert_eq!(bits(0, 63), u64::MAX);
-        assert_eq!(bits(2, 3), 0b1100);
-        assert_eq!(covered(0, 65_536, 12), 0xffff);
-        assert_eq!(covered(1, 8192, 12), 0b10);
-        assert_eq!(covered(100, 200, 12), 0);
-    }
-
-    #[test]
     fn requests_are_like_those_of_about_as_many_lines() {
-        assert_eq!([1, 2, 31, 32].map(|lines| likes(lines, 64)), [1, 2, 31, 32]);
-        assert_eq!([33, 1 << 20].map(|lines| likes(lines, 64)), [LARGE; 2]);
+        assert_eq!([1, 2, 31, 32].map(|lines| size_class(lines, 64)), [1, 2, 31, 32]);
+        assert_eq!([33, 1 << 20].map(|lines| size_class(lines, 64)), [LARGE; 2]);
         assert_eq!(
-            likes(1, 1),
+            size_class(1, 1),
             LARGE,
             "single lines have no neighbours in their sample"
         );
-        let all: Vec<u8> = (1..1u64 << 20).map(|lines| likes(lines, 1 << 24)).collect();
+        let all: Vec<u8> = (1..1u64 << 20).map(|lines| size_class(lines, 1 << 24)).collect();
         assert!(all.windows(2).all(|two| two[0] == two[1] || two[0] + 1 == two[1]));
-        assert!(usize::from(likes(1 << 30, 1 << 32)) < LIKES);
+        assert!(usize::from(size_class(1 << 30, 1 << 32)) < SIZE_CLASSES);
     }
 
     #[test]
@@ -312,6 +291,7 @@ mod tests {
         let options = EngineOptions {
             policy: bathy_policy::PolicyKind::Lru,
             policy_options: bathy_policy::PolicyOptions::default(),
+            staged: false,
             line: crate::LineSize::new(4096).expect("a power of two"),
             fetch_bytes: 4096,
             write_mode: super::super::WriteMode::Allocate,

@@ -11,6 +11,7 @@ fn options(policy: PolicyKind, line: u64, fetch: u64) -> EngineOptions {
     EngineOptions {
         policy,
         policy_options: PolicyOptions::default(),
+        staged: false,
         line: LineSize::new(line).expect("valid"),
         fetch_bytes: fetch,
         write_mode: WriteMode::Allocate,
@@ -28,7 +29,7 @@ fn requests() -> Vec<TimedIo> {
             let io = Io {
                 offset_bytes: (random % bound) * 4096,
                 length_bytes: 4096 * (1 + (random >> 30) as u32 % 20),
-                write: (random >> 60).is_multiple_of(4),
+                write: (random >> 60) % 4 == 0,
                 volume: 0,
             };
             TimedIo {
@@ -48,7 +49,7 @@ const FULL_AND_HALF: [Fidelity; 2] = [
     },
 ];
 
-/// What passes between the workers of a flow.
+/// What passes between the stages of a pipeline.
 enum Step {
     Requests(Vec<TimedIo>),
     Pieces(Pieces),
@@ -61,21 +62,21 @@ fn sizes_in_workers_of_a_flow_equal_one_pass() {
     for fidelity in FULL_AND_HALF {
         let mut alone = EngineSweep::new(options, &sizes, fidelity);
         alone.access(requests().into_iter());
-        for (threads, workers) in [(1, 1), (2, 3), (3, 20)] {
+        for (threads, stages) in [(1, 1), (2, 3), (3, 20)] {
             let mut sweep = EngineSweep::new(options, &sizes, fidelity);
-            let mut flow = Flow::new(4);
-            let all = flow.add(None, |step: &Step| match step {
+            let mut pipeline = Pipeline::new(4);
+            let all = pipeline.add(None, |step: &Step| match step {
                 Step::Requests(requests) => Some(Step::Requests(requests.clone())),
                 Step::Pieces(_) => None,
             });
             sweep.add_to(
-                &mut flow,
+                &mut pipeline,
                 all,
                 |step| match step {
                     Step::Requests(requests) => requests,
                     Step::Pieces(_) => &[],
                 },
-                workers,
+                stages,
                 Step::Pieces,
                 |step| match step {
                     Step::Pieces(pieces) => pieces,
@@ -83,7 +84,7 @@ fn sizes_in_workers_of_a_flow_equal_one_pass() {
                 },
             );
             let requests = requests();
-            flow.run(
+            pipeline.run(
                 requests.chunks(777).map(|part| Step::Requests(part.to_vec())),
                 threads,
             );
@@ -160,7 +161,7 @@ fn smaller_fetches_read_less_and_hit_less() {
 fn a_small_queue_in_memory_and_admission_save_flash_writes() {
     let plain = run(options(PolicyKind::S3Fifo, 4096, 4096), &[800])[0];
     let mut staged = options(PolicyKind::S3Fifo, 4096, 4096);
-    staged.policy_options.s3_fifo.small_in_ram = true;
+    staged.staged = true;
     let staged = run(staged, &[800])[0];
     assert!(staged.counts.flash_write_bytes < 0.8 * plain.counts.flash_write_bytes);
     let mut budgeted = options(PolicyKind::Lru, 4096, 4096);
@@ -216,8 +217,7 @@ fn with_one_line_a_request_it_is_the_plain_simulation_of_every_policy() {
         .map(|s| crate::hash::mix64(s) % (1 + crate::hash::mix64(s ^ 9) % 2000))
         .collect();
     for kind in PolicyKind::ALL {
-        let simulation =
-            crate::simulate::simulate_keys(&keys, kind, &PolicyOptions::default(), &[200], Fidelity::Full, 1);
+        let simulation = crate::simulate::simulate_keys(&keys, kind, None, &[200], Fidelity::Full, 1);
         let mut sweep = EngineSweep::new(options(kind, 4096, 4096), &[200], Fidelity::Full);
         sweep.access(keys.iter().map(|&key| io(key * 4096, 4096, false)));
         let result = sweep.results()[0];
@@ -278,7 +278,7 @@ fn memory_grows_by_little_more_than_a_hundred_bytes_a_line() {
     let sizes: Vec<u64> = (1..=10).map(|tenth| lines * tenth / 10).collect();
     let bytes_per_line = |policy, line, fetch| {
         let mut options = options(policy, line, fetch);
-        options.policy_options.s3_fifo.small_in_ram = true;
+        options.staged = true;
         let mut sweep = EngineSweep::new(options, &sizes, Fidelity::Full);
         let empty = sweep.memory_bytes();
         sweep.access((0..lines).map(|step| io(step * line, 4096, false)));
@@ -301,14 +301,14 @@ fn a_write_budget_bounds_all_that_is_written_to_flash() {
     let day_ns = 86_400_000_000_000.0;
     let days = (requests[requests.len() - 1].time_ns - requests[0].time_ns) as f64 / day_ns;
     let mut bounded = 0;
-    for (policy, small_in_ram) in [
+    for (policy, staged) in [
         (PolicyKind::Lru, false),
         (PolicyKind::S3Fifo, false),
         (PolicyKind::S3Fifo, true),
     ] {
         for fetch in [4096, 65_536] {
             let mut options = options(policy, 65_536, fetch);
-            options.policy_options.s3_fifo.small_in_ram = small_in_ram;
+            options.staged = staged;
             let sizes = [20, 200];
             let free = run(options, &sizes);
             for budget in [1u64 << 20, 16 << 20, 64 << 20] {
@@ -327,7 +327,7 @@ fn a_write_budget_bounds_all_that_is_written_to_flash() {
 #[test]
 fn a_cache_of_one_line_has_no_stage_in_memory() {
     let mut options = options(PolicyKind::S3Fifo, 4096, 4096);
-    options.policy_options.s3_fifo.small_in_ram = true;
+    options.staged = true;
     let counts = One::new(options, 1).after(io(0, 4096, false));
     assert_eq!(counts.flash_write_bytes, 4096.0);
     let counts = One::new(options, 2).after(io(0, 4096, false));
@@ -367,7 +367,7 @@ fn writes_that_only_update_fill_nothing() {
 #[test]
 fn windows_add_up_to_the_whole() {
     let mut windowed = options(PolicyKind::S3Fifo, 16_384, 16_384);
-    windowed.policy_options.s3_fifo.small_in_ram = true;
+    windowed.staged = true;
     windowed.windows = Some(Windows {
         origin_ns: 0,
         length_ns: 4_000_000_000,
@@ -425,6 +425,71 @@ proptest! {
         prop_assert!(counts.reads.requests_hit <= counts.reads.requests && counts.reads.bytes_hit <= counts.reads.bytes);
     }
 
+}
+
+/// A cache of sectors of 512 bytes, by the definition: LRU over lines, of which whole sub-blocks are valid.
+fn flash_bytes_by_sector(
+    requests: &[(u64, u64, bool)],
+    size: usize,
+    line: u64,
+    fetch: u64,
+    mode: WriteMode,
+) -> u64 {
+    let (line, fetch) = (line / 512, fetch / 512);
+    let mut lines: Vec<(u64, Vec<bool>)> = Vec::new();
+    let mut written = 0;
+    for &(start, sectors, write) in requests {
+        let end = start + sectors;
+        for number in start / line..=(end - 1) / line {
+            let cached = lines.iter().position(|(other, _)| *other == number);
+            if cached.is_none() && write && mode == WriteMode::Update {
+                continue;
+            }
+            let mut valid = cached.map_or(vec![false; line as usize], |at| lines.remove(at).1);
+            if cached.is_none() && lines.len() == size {
+                lines.remove(0);
+            }
+            let first = number * line;
+            for sub_block in (first..first + line).step_by(fetch as usize) {
+                let touched = start.max(sub_block)..end.min(sub_block + fetch);
+                let place = (sub_block - first) as usize..(sub_block - first + fetch) as usize;
+                let was_valid = valid[place.start];
+                if touched.is_empty() {
+                    continue;
+                }
+                let whole = touched.end - touched.start == fetch;
+                if write && (whole || was_valid) {
+                    written += touched.end - touched.start;
+                    valid[place].fill(true);
+                } else if !write && !was_valid {
+                    written += fetch;
+                    valid[place].fill(true);
+                }
+            }
+            lines.push((number, valid));
+        }
+    }
+    written * 512
+}
+
+proptest! {
+    #[test]
+    fn flash_writes_are_those_of_a_cache_of_sectors(
+        requests in prop::collection::vec((0u64..4000, 1u64..400, any::<bool>()), 1..300),
+        size in 1usize..12,
+        line_shift in 12u32..18,
+        fetch_shift in 12u32..18,
+        mode in prop::sample::select(vec![WriteMode::Allocate, WriteMode::Update]),
+    ) {
+        let line_bytes = 1u64 << line_shift;
+        let fetch_bytes = (1u64 << fetch_shift).min(line_bytes);
+        let mut options = options(PolicyKind::Lru, line_bytes, fetch_bytes);
+        options.write_mode = mode;
+        let mut sweep = EngineSweep::new(options, &[size as u64], Fidelity::Full);
+        sweep.access(requests.iter().map(|&(start, sectors, write)| io(start * 512, sectors as u32 * 512, write)));
+        let expected = flash_bytes_by_sector(&requests, size, line_bytes, fetch_bytes, mode);
+        prop_assert_eq!(sweep.results()[0].counts.flash_write_bytes, expected as f64);
+    }
 }
 
 #[test]

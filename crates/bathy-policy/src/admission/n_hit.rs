@@ -1,25 +1,28 @@
-//! n-hit: a block enters at its n-th miss; until the cache is nearly full everything enters.
+//! n-hit: a block enters at its n-th miss; until the cache is nearly full every block enters.
 //!
 //! The promotion policy of the same name in Open CAS (Open CAS Linux admin guide, "nhit"), whose defaults, three
 //! misses and a trigger at 80 % occupancy, are ours. Misses are counted for a bounded number of keys; when there are
 //! more, the key that has been tracked longest is forgotten.
 //!
-//! When not to use it: with S3-FIFO whose small queue is in memory, which already is such a filter, only with data in
-//! it. Every block that is worth keeping is read from the backing n times, so with a high threshold or a short memory
+//! Limits: it adds nothing to S3-FIFO with its small queue in memory, which is such a filter already and also serves
+//! hits. Every block worth keeping is read from the backing device n times, so with a high threshold or a short memory
 //! the hit ratio falls.
 
 use crate::admission::Admission;
-use crate::index::{HashIndex, HashSeed};
-use crate::slab::{NIL, Queue, Slab};
+use crate::index::{HashIndex, HashSeed, KeyIndex, NIL};
+use crate::slab::Links;
+
+/// The one queue of tracked keys.
+const ORDER: u8 = 0;
 
 /// The parameters of [`NHit`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NHitOptions {
     /// The miss at which a block enters, 1 to 255.
     pub threshold: u8,
-    /// The share of the cache below which everything enters, 0 to 1.
+    /// The fill level of the cache below which every block enters, 0 to 1.
     pub fill_trigger: f64,
-    /// Keys whose misses are counted, at 29 bytes each. Twice the lines of the cache is a good measure.
+    /// Keys whose misses are counted, at 23 bytes each. Twice the lines of the cache is a good value.
     pub tracked_keys: usize,
 }
 
@@ -37,33 +40,44 @@ impl NHitOptions {
 /// See the [module](self).
 #[derive(Debug, Clone)]
 pub struct NHit {
-    /// The tag is the number of misses so far.
-    seen: Slab<HashIndex>,
-    order: Queue,
+    tracked: HashIndex,
+    /// By slot.
+    misses: Vec<u8>,
+    order: Links,
     options: NHitOptions,
     /// Whether the cache has reached the trigger.
     filters: bool,
 }
 
 impl NHit {
-    /// A filter that takes the cache for empty until [`Admission::observe_fill`] says otherwise.
+    /// A filter that assumes an empty cache until [`Admission::observe_fill`] is called.
     ///
     /// # Panics
     /// If an option is outside its range or no key can be tracked.
     pub fn new(options: NHitOptions) -> Self {
-        assert!(options.threshold >= 1, "threshold is 1 to 255");
+        assert!(options.threshold >= 1, "threshold must be 1 to 255 (got 0)");
         assert!(
             (0.0..=1.0).contains(&options.fill_trigger),
-            "fill_trigger is 0 to 1"
+            "fill_trigger must be 0 to 1 (got {})",
+            options.fill_trigger
         );
-        assert!(options.tracked_keys >= 1, "at least one key is tracked");
-        let (seen, [order]) = Slab::new(options.tracked_keys, HashSeed::default());
+        assert!(
+            options.tracked_keys >= 1,
+            "tracked_keys must be at least 1 (got 0)"
+        );
+        let tracked = HashIndex::new(options.tracked_keys, HashSeed::default());
         Self {
-            seen,
-            order,
+            misses: vec![0; tracked.slots_end()],
+            order: Links::new(tracked.slots_end()),
+            tracked,
             options,
             filters: options.fill_trigger <= 0.0,
         }
+    }
+
+    fn forget(&mut self, slot: u32) {
+        self.order.unlink(ORDER, slot);
+        self.tracked.remove(slot);
     }
 }
 
@@ -72,24 +86,23 @@ impl Admission for NHit {
         if !self.filters || self.options.threshold == 1 {
             return true;
         }
-        let slot = self.seen.find(key);
+        let slot = self.tracked.find(key);
         if slot == NIL {
-            if self.order.len() == self.options.tracked_keys {
-                let oldest = self.order.pop_back(&mut self.seen.links);
-                self.seen.release(oldest);
+            if self.order.len(ORDER) == self.options.tracked_keys {
+                self.forget(self.order.back(ORDER));
             }
-            let slot = self.seen.insert(key, 1);
-            self.order.push_front(&mut self.seen.links, slot);
+            let slot = self.tracked.insert(key);
+            self.order.push_front(ORDER, slot);
+            self.misses[slot as usize] = 1;
             return false;
         }
-        let misses = self.seen.tag(slot) + 1;
-        if misses < self.options.threshold {
-            self.seen.set_tag(slot, misses);
-            return false;
+        let misses = &mut self.misses[slot as usize];
+        *misses += 1;
+        let admitted = *misses >= self.options.threshold;
+        if admitted {
+            self.forget(slot);
         }
-        self.order.unlink(&mut self.seen.links, slot);
-        self.seen.release(slot);
-        true
+        admitted
     }
 
     fn observe_fill(&mut self, resident_lines: usize, capacity_lines: usize) {
@@ -97,11 +110,7 @@ impl Admission for NHit {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.seen.memory_bytes()
-    }
-
-    fn name(&self) -> &'static str {
-        "n-hit"
+        self.tracked.memory_bytes() + self.misses.capacity() + self.order.memory_bytes()
     }
 }
 

@@ -1,28 +1,24 @@
 //! Stream bypass: long sequential runs go past the cache.
 //!
-//! A table of the streams that run at the moment, as bcache keeps one (Linux, Documentation/admin-guide/bcache.rst,
-//! `sequential_cutoff`): 128 streams, the least recently extended one is replaced. A miss that continues a stream
-//! whose run is already long enough is refused. Hits extend streams too, so a run over partly cached blocks counts.
+//! A table of the current streams, as bcache keeps one (Linux, Documentation/admin-guide/bcache.rst,
+//! `sequential_cutoff`): 128 streams, the least recently extended one is replaced. A reference that continues a stream
+//! whose run is long enough goes past the cache. Hits extend streams too, so a run over partly cached blocks counts.
 //! Small requests within one line add to the run, but a line never counts for more than its size, however often it
 //! is read.
 //!
-//! What is a stream depends on the requests alone and not on what is cached. So a simulation of several cache sizes
-//! needs one detector, and a simulation of a sample must show it the whole stream ([`StreamBypass::passes_by`]).
+//! A stream depends on the requests alone and not on the content of the cache. So a simulation of several cache sizes
+//! needs one detector, and a simulation of a sample must pass it the whole stream.
 //!
-//! Keys must be line numbers, with a volume's number in the upper bits: neighbouring lines have neighbouring keys.
-//! Renumbered or hashed keys have no streams.
-//!
-//! When not to use it: where the sequential readers are what must become faster (backups never are, VM boot may be),
-//! or where a read of the backing costs little more in random than in sequential order.
-
-use crate::admission::Admission;
+//! Limits: keys must be line numbers, with a volume's number in the upper bits: neighbouring lines have neighbouring
+//! keys. Renumbered or hashed keys have no streams. It does not suit a cache that is to speed up sequential readers
+//! (backups, VM boot), or a backing device on which a random read costs little more than a sequential one.
 
 /// The parameters of [`StreamBypass`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamBypassOptions {
     /// Streams that are followed at once.
     pub streams: usize,
-    /// The run from which on blocks are refused, in bytes.
+    /// The longest run that still enters the cache, in bytes.
     pub cutoff_bytes: u64,
     /// Bytes of a line: the most that one key adds to a run.
     pub line_bytes: u64,
@@ -53,12 +49,12 @@ pub struct StreamBypass {
 }
 
 impl StreamBypass {
-    /// A detector that knows no stream yet.
+    /// A detector without any stream yet.
     ///
     /// # Panics
-    /// If no stream can be followed.
+    /// If `streams` is 0.
     pub fn new(options: StreamBypassOptions) -> Self {
-        assert!(options.streams >= 1, "at least one stream is followed");
+        assert!(options.streams >= 1, "streams must be at least 1 (got 0)");
         Self {
             next_keys: vec![u64::MAX; options.streams],
             lines_before_bytes: vec![0; options.streams],
@@ -69,7 +65,7 @@ impl StreamBypass {
         }
     }
 
-    /// Notes a reference, hit or miss, of `bytes` of the line, and says whether its run goes past the cache.
+    /// Notes a reference, hit or miss, of `bytes` of the line, and returns whether its run goes past the cache.
     pub fn passes_by(&mut self, key: u64, bytes: u64) -> bool {
         self.run_with(key, bytes) > self.options.cutoff_bytes
     }
@@ -106,18 +102,9 @@ impl StreamBypass {
         *in_line = in_line.saturating_add(bytes).min(self.options.line_bytes);
         self.lines_before_bytes[stream] + *in_line
     }
-}
 
-impl Admission for StreamBypass {
-    fn admit(&mut self, key: u64, _time_ns: u64, bytes: u64) -> bool {
-        !self.passes_by(key, bytes)
-    }
-
-    fn saw_hit(&mut self, key: u64, bytes: u64) {
-        self.run_with(key, bytes);
-    }
-
-    fn memory_bytes(&self) -> usize {
+    /// Bytes held beyond the value itself.
+    pub fn memory_bytes(&self) -> usize {
         let arrays = [
             &self.next_keys,
             &self.lines_before_bytes,
@@ -128,10 +115,6 @@ impl Admission for StreamBypass {
             .iter()
             .map(|array| array.capacity() * size_of::<u64>())
             .sum()
-    }
-
-    fn name(&self) -> &'static str {
-        "stream-bypass"
     }
 }
 
@@ -144,21 +127,22 @@ mod tests {
     #[test]
     fn a_run_is_refused_once_it_is_longer_than_the_cutoff() {
         let mut bypass = StreamBypass::new(StreamBypassOptions::default());
-        let refused_from = (0..64u64).find(|&line| !bypass.admit(1000 + line, 0, LINE));
+        let refused_from = (0..64u64).find(|&line| bypass.passes_by(1000 + line, LINE));
         assert_eq!(
             refused_from,
             Some(16),
             "16 lines of 64 KiB are exactly the cutoff of 1 MiB"
         );
-        assert!(bypass.admit(5000, 0, LINE), "elsewhere a new run begins");
+        assert!(!bypass.passes_by(5000, LINE), "elsewhere a new run begins");
     }
 
     #[test]
-    fn interleaved_streams_are_told_apart_up_to_the_number_followed() {
+    fn interleaved_streams_are_separate_up_to_the_number_followed() {
         let refused = |readers: u64| {
             let mut bypass = StreamBypass::new(StreamBypassOptions::default());
-            let references = (0..40u64).flat_map(|line| (0..readers).map(move |reader| reader << 40 | line));
-            references.filter(|&key| !bypass.admit(key, 0, LINE)).count() as u64
+            let references =
+                (0..40u64).flat_map(|line| (0..readers).map(move |reader| (reader << 40) | line));
+            references.filter(|&key| bypass.passes_by(key, LINE)).count() as u64
         };
         assert_eq!(
             refused(128),
@@ -173,17 +157,17 @@ mod tests {
     }
 
     #[test]
-    fn hits_extend_a_run_and_repeats_of_a_line_do_not() {
+    fn repeats_of_a_line_do_not_extend_a_run() {
         let mut bypass = StreamBypass::new(StreamBypassOptions {
             streams: 2,
             cutoff_bytes: 3 * LINE,
             line_bytes: LINE,
         });
-        bypass.saw_hit(10, LINE);
-        bypass.saw_hit(11, LINE);
-        assert!(bypass.admit(12, 0, LINE));
-        assert!(bypass.admit(12, 0, LINE), "the same line again is no further");
-        assert!(!bypass.admit(13, 0, LINE));
+        assert!(!bypass.passes_by(10, LINE));
+        assert!(!bypass.passes_by(11, LINE));
+        assert!(!bypass.passes_by(12, LINE));
+        assert!(!bypass.passes_by(12, LINE), "the same line again is no further");
+        assert!(bypass.passes_by(13, LINE));
     }
 
     #[test]

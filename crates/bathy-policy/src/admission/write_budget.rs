@@ -1,10 +1,11 @@
-//! A write budget: no more than so many bytes a day go to the SSD.
+//! A write budget: at most so many bytes a day are written to the SSD.
 //!
 //! A token bucket (Turner: New directions in communications, IEEE Communications Magazine 24(10), 1986). The need for
 //! one, as "dynamic random admission" with a daily budget: Berg and others: The `CacheLib` caching engine, OSDI 2020.
-//! Theirs draws lots, so that the budget is spent evenly; here who comes first is served, which is deterministic.
+//! Theirs admits at random, so that the budget is spent evenly; this one is first come, first served, which is
+//! deterministic.
 //!
-//! When not to use it: as the only filter. A scan that begins with a full bucket spends all of it; put n-hit or the
+//! Limits: it should not be the only filter. A scan that begins with a full bucket spends all of it; put n-hit or the
 //! stream bypass in front.
 
 use crate::admission::Admission;
@@ -34,9 +35,7 @@ impl WriteBudget {
             filled_at_ns: None,
         }
     }
-}
 
-impl WriteBudget {
     fn pay(&mut self, time_ns: u64, bytes: u64) -> bool {
         // Time that goes back, as it does between merged traces, adds nothing and is not counted twice.
         let filled_at_ns = self.filled_at_ns.unwrap_or(time_ns);
@@ -60,10 +59,6 @@ impl Admission for WriteBudget {
 
     fn admit_update(&mut self, time_ns: u64, bytes: u64) -> bool {
         self.pay(time_ns, bytes)
-    }
-
-    fn name(&self) -> &'static str {
-        "write-budget"
     }
 }
 

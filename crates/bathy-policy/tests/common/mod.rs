@@ -15,7 +15,7 @@ fn cloudphysics_excerpt() -> Vec<u64> {
         record[at..at + len]
             .iter()
             .rev()
-            .fold(0u64, |value, &byte| value << 8 | u64::from(byte))
+            .fold(0u64, |value, &byte| (value << 8) | u64::from(byte))
     };
     let data = read("cloudphysics_excerpt.vscsi");
     let records = data.chunks_exact(32);

@@ -256,10 +256,12 @@ impl Model for Lirs {
     }
 
     fn remove(&mut self, key: u64) {
-        for list in [&mut self.stack, &mut self.lir, &mut self.q, &mut self.gone] {
-            take(list, key);
+        let lists = [&mut self.stack, &mut self.lir, &mut self.q, &mut self.gone];
+        let held = lists.map(|list| take(list, key)).contains(&true);
+        // Removing a key that is in no list changes nothing.
+        if held {
+            self.prune();
         }
-        self.prune();
     }
 
     fn residents(&self) -> Vec<u64> {
@@ -283,7 +285,6 @@ pub(crate) struct ThreeQueues {
     promote_at: u32,
     max_count: u32,
     window: f64,
-    own_rooms: bool,
     births: usize,
     small: Vec<Entry>,
     main: Vec<Entry>,
@@ -291,7 +292,7 @@ pub(crate) struct ThreeQueues {
 }
 
 impl ThreeQueues {
-    pub(crate) fn s3_fifo(capacity: usize, small_in_ram: bool) -> Self {
+    pub(crate) fn s3_fifo(capacity: usize) -> Self {
         let small_capacity = (capacity / 10).max(1);
         Self {
             capacity,
@@ -300,7 +301,6 @@ impl ThreeQueues {
             promote_at: 2,
             max_count: 3,
             window: 0.0,
-            own_rooms: small_in_ram && capacity > 1,
             births: 0,
             small: Vec::new(),
             main: Vec::new(),
@@ -308,8 +308,8 @@ impl ThreeQueues {
         }
     }
 
-    pub(crate) fn clock2q_plus(capacity: usize, small_in_ram: bool) -> Self {
-        let s3_fifo = Self::s3_fifo(capacity, small_in_ram);
+    pub(crate) fn clock2q_plus(capacity: usize) -> Self {
+        let s3_fifo = Self::s3_fifo(capacity);
         let window = s3_fifo.small_capacity as f64 / 2.0;
         Self {
             ghost_capacity: capacity / 2,
@@ -344,9 +344,6 @@ impl ThreeQueues {
     fn pop_small(&mut self, evicted: &mut Vec<u64>) -> bool {
         let oldest = self.small.remove(0);
         if oldest.count >= self.promote_at {
-            if self.own_rooms && self.main.len() == self.main_capacity() {
-                self.evict_main(evicted);
-            }
             self.main.push(Entry { count: 0, ..oldest });
             return false;
         }
@@ -388,22 +385,9 @@ impl Model for ThreeQueues {
 
     fn miss(&mut self, key: u64) -> Vec<u64> {
         let mut evicted = Vec::new();
-        let mut to_main = take(&mut self.ghost, key);
-        if to_main {
-            if self.own_rooms {
-                if self.main.len() == self.main_capacity() {
-                    self.evict_main(&mut evicted);
-                }
-            } else if self.is_full() {
-                self.evict_shared(&mut evicted);
-            }
-        } else if self.small.len() >= self.small_capacity && !self.is_full() {
-            to_main = true;
-        } else if self.own_rooms {
-            if self.small.len() == self.small_capacity {
-                self.pop_small(&mut evicted);
-            }
-        } else if self.is_full() {
+        let was_ghost = take(&mut self.ghost, key);
+        let to_main = was_ghost || self.small.len() >= self.small_capacity && !self.is_full();
+        if self.is_full() {
             self.evict_shared(&mut evicted);
         }
         if to_main {

@@ -5,13 +5,15 @@
 
 mod ghosts;
 mod simple;
+mod staged;
 mod w_tinylfu;
 
 use std::collections::BTreeSet;
 
 use bathy_policy::{
-    Access, Arc, Clock, Clock2QPlus, Clock2QPlusOptions, DenseIndex, Fifo, HashIndex, HashSeed, Lirs, Lru,
-    Policy, S3Fifo, S3FifoOptions, Sieve, TwoQ, Universe, WTinyLfu,
+    Arc, Clock, Clock2QPlus, Clock2QPlusOptions, DenseIndex, DensePlaces, Durable, Fifo, HashIndex,
+    HashPlaces, HashSeed, Lirs, Lru, Policy, S3Fifo, S3FifoOptions, Sieve, StagedFifo, StagedOptions, TwoQ,
+    Universe, WTinyLfu,
 };
 use proptest::prelude::*;
 
@@ -21,6 +23,14 @@ pub(crate) trait Model {
     fn touch(&mut self, key: u64) -> bool;
     /// Inserts the absent `key` and returns who left.
     fn miss(&mut self, key: u64) -> Vec<u64>;
+    /// The same, or `None` if every line in the way is pinned.
+    fn miss_unless_pinned(&mut self, key: u64) -> Option<Vec<u64>> {
+        Some(self.miss(key))
+    }
+    /// Pins the resident `key`, or no longer.
+    fn set_pinned(&mut self, key: u64, _pinned: bool) {
+        unreachable!("{key} cannot be pinned in this model");
+    }
     /// Forgets `key`.
     fn remove(&mut self, key: u64);
     /// The resident keys.
@@ -32,18 +42,24 @@ enum Op {
     Access(u64),
     Touch(u64),
     Remove(u64),
+    /// If the key is resident.
+    Pin(u64),
+    /// If the key is resident.
+    Unpin(u64),
 }
 
 /// A capacity and operations on keys of about twice as many blocks, a fifth of them asked for most of the time, with
-/// short loops in between; 3 in 100 operations are removals.
-fn workload() -> impl Strategy<Value = (usize, Vec<Op>)> {
+/// short loops in between; 3 in 100 operations are removals, and `pins` in 100 pin a line or end that.
+fn workload(pins: u8) -> impl Strategy<Value = (usize, Vec<Op>)> {
     let capacity = prop_oneof![1..12usize, 12..64usize, 195..205usize];
-    capacity.prop_flat_map(|capacity| {
+    capacity.prop_flat_map(move |capacity| {
         let keys = 2 * capacity as u64 + 3;
         let key = prop_oneof![0..keys, 0..keys.div_ceil(5)];
-        let single = (0..100u8, key).prop_map(|(die, key)| match die {
+        let single = (0..100u8, key).prop_map(move |(die, key)| match die {
             0..3 => vec![Op::Remove(key)],
             3..8 => vec![Op::Touch(key)],
+            _ if die < 8 + pins => vec![Op::Pin(key)],
+            _ if die < 8 + 2 * pins => vec![Op::Unpin(key)],
             _ => vec![Op::Access(key)],
         });
         let run = (0..keys, 1..capacity as u64 + 4)
@@ -53,36 +69,41 @@ fn workload() -> impl Strategy<Value = (usize, Vec<Op>)> {
     })
 }
 
-fn agree(mut policy: impl Policy, mut model: impl Model, ops: &[Op]) -> Result<(), TestCaseError> {
+fn agree(policy: &mut impl Policy, mut model: impl Model, ops: &[Op]) -> Result<(), TestCaseError> {
     for (step, &op) in ops.iter().enumerate() {
         match op {
             Op::Access(key) => {
-                let mut evicted = Vec::new();
-                let access = policy.access_with(key, &mut |key| evicted.push(key));
                 let hit = model.touch(key);
-                prop_assert_eq!(
-                    access,
-                    if hit {
-                        Access::Hit
-                    } else {
-                        Access::Miss { inserted: true }
-                    },
-                    "{}",
-                    step
-                );
-                let expected = if hit { Vec::new() } else { model.miss(key) };
-                prop_assert_eq!(evicted, expected, "victims of step {} {:?}", step, op);
+                prop_assert_eq!(policy.reference(key).is_some(), hit, "{}", step);
+                if !hit {
+                    let inserted = policy.insert(key);
+                    let evicted =
+                        inserted.map(|inserted| inserted.victim.iter().map(|victim| victim.key).collect());
+                    prop_assert_eq!(evicted, model.miss_unless_pinned(key), "step {} {:?}", step, op);
+                }
             }
-            Op::Touch(key) => prop_assert_eq!(policy.touch(key), model.touch(key), "{}", step),
+            Op::Touch(key) => prop_assert_eq!(policy.reference(key).is_some(), model.touch(key), "{}", step),
             Op::Remove(key) => {
                 let resident = model.residents().contains(&key);
                 model.remove(key);
-                prop_assert_eq!(policy.remove(key), resident, "{}", step);
+                prop_assert_eq!(policy.remove(key).is_some(), resident, "{}", step);
+            }
+            Op::Pin(key) => {
+                if let Some(slot) = policy.find(key) {
+                    policy.pin(slot);
+                    model.set_pinned(key, true);
+                }
+            }
+            Op::Unpin(key) => {
+                if let Some(slot) = policy.find(key) {
+                    policy.unpin(slot);
+                    model.set_pinned(key, false);
+                }
             }
         }
     }
     let mut residents = BTreeSet::new();
-    policy.for_each_in_restore_order(&mut |key| {
+    policy.for_each_resident(&mut |key, _| {
         residents.insert(key);
     });
     prop_assert_eq!(
@@ -92,62 +113,139 @@ fn agree(mut policy: impl Policy, mut model: impl Model, ops: &[Op]) -> Result<(
     Ok(())
 }
 
+/// Agrees with the model, and a policy that took over its state in the middle goes on as it does, slot for slot.
+fn agree_and_last<P: Durable>(
+    make: impl Fn() -> P,
+    model: impl Model,
+    (before, after): (&[Op], &[Op]),
+) -> Result<(), TestCaseError> {
+    let mut policy = make();
+    let no_pins: Vec<Op> = before
+        .iter()
+        .copied()
+        .filter(|op| !matches!(op, Op::Pin(_)))
+        .collect();
+    agree(&mut policy, model, &no_pins)?;
+    let mut records = Vec::new();
+    policy.export(&mut |record| records.push(record));
+    let mut again = make();
+    prop_assert_eq!(again.import(&mut records.iter().copied()), Ok(()));
+    let mut exported_again = Vec::new();
+    again.export(&mut |record| exported_again.push(record));
+    prop_assert_eq!(&exported_again, &records);
+    for &op in after {
+        match op {
+            Op::Access(key) => {
+                let slots = (policy.reference(key), again.reference(key));
+                prop_assert_eq!(slots.0, slots.1);
+                if slots.0.is_none() {
+                    prop_assert_eq!(policy.insert(key), again.insert(key));
+                }
+            }
+            Op::Touch(key) => prop_assert_eq!(policy.reference(key), again.reference(key)),
+            Op::Remove(key) => prop_assert_eq!(policy.remove(key), again.remove(key)),
+            Op::Pin(key) | Op::Unpin(key) => {
+                let slots = (policy.find(key), again.find(key));
+                prop_assert_eq!(slots.0, slots.1);
+                if let Some(slot) = slots.0 {
+                    if matches!(op, Op::Pin(_)) {
+                        policy.pin(slot);
+                        again.pin(slot);
+                    } else {
+                        policy.unpin(slot);
+                        again.unpin(slot);
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
 const HASH: HashSeed = HashSeed(1);
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
     #[test]
-    fn lru((capacity, ops) in workload()) {
-        agree(Lru::<HashIndex>::new(capacity, HASH), simple::Lru::new(capacity), &ops)?;
+    fn lru((capacity, ops) in workload(0)) {
+        agree(&mut Lru::<HashIndex>::new(capacity, HASH), simple::Lru::new(capacity), &ops)?;
     }
 
     #[test]
-    fn fifo((capacity, ops) in workload()) {
-        agree(Fifo::<HashIndex>::new(capacity, HASH), simple::Fifo::new(capacity), &ops)?;
+    fn fifo((capacity, ops) in workload(0)) {
+        agree(&mut Fifo::<HashIndex>::new(capacity, HASH), simple::Fifo::new(capacity), &ops)?;
     }
 
     #[test]
-    fn clock((capacity, ops) in workload()) {
-        agree(Clock::<HashIndex>::new(capacity, HASH), simple::Clock::new(capacity), &ops)?;
+    fn clock((capacity, ops) in workload(0)) {
+        agree(&mut Clock::<HashIndex>::new(capacity, HASH), simple::Clock::new(capacity), &ops)?;
     }
 
     #[test]
-    fn sieve((capacity, ops) in workload()) {
-        agree(Sieve::<HashIndex>::new(capacity, HASH), simple::Sieve::new(capacity), &ops)?;
+    fn sieve((capacity, ops) in workload(0)) {
+        agree(&mut Sieve::<HashIndex>::new(capacity, HASH), simple::Sieve::new(capacity), &ops)?;
     }
 
     #[test]
-    fn two_q((capacity, ops) in workload()) {
-        agree(TwoQ::<HashIndex>::new(capacity, HASH), ghosts::TwoQ::new(capacity), &ops)?;
+    fn two_q((capacity, ops) in workload(0)) {
+        agree(&mut TwoQ::<HashIndex>::new(capacity, HASH), ghosts::TwoQ::new(capacity), &ops)?;
     }
 
     #[test]
-    fn arc((capacity, ops) in workload()) {
-        agree(Arc::<DenseIndex>::new(capacity, Universe(1000)), ghosts::Arc::new(capacity), &ops)?;
+    fn arc((capacity, ops) in workload(0)) {
+        agree(&mut Arc::<DenseIndex>::new(capacity, Universe(1000)), ghosts::Arc::new(capacity), &ops)?;
     }
 
     #[test]
-    fn lirs((capacity, ops) in workload()) {
-        agree(Lirs::<HashIndex>::new(capacity, HASH), ghosts::Lirs::new(capacity), &ops)?;
+    fn lirs((capacity, ops) in workload(0)) {
+        agree(&mut Lirs::<HashIndex>::new(capacity, HASH), ghosts::Lirs::new(capacity), &ops)?;
     }
 
     #[test]
-    fn s3_fifo((capacity, ops) in workload(), small_in_ram: bool) {
-        let options = S3FifoOptions { small_in_ram, ..S3FifoOptions::default() };
-        let policy = S3Fifo::<DenseIndex>::with_options(capacity, Universe(1000), options);
-        agree(policy, ghosts::ThreeQueues::s3_fifo(capacity, small_in_ram), &ops)?;
+    fn s3_fifo((capacity, ops) in workload(0)) {
+        let mut policy = S3Fifo::<DenseIndex>::new(capacity, Universe(1000));
+        agree(&mut policy, ghosts::ThreeQueues::s3_fifo(capacity), &ops)?;
     }
 
     #[test]
-    fn clock2q_plus((capacity, ops) in workload(), small_in_ram: bool) {
-        let options = Clock2QPlusOptions { small_in_ram, ..Clock2QPlusOptions::default() };
-        let policy = Clock2QPlus::<HashIndex>::with_options(capacity, HASH, options);
-        agree(policy, ghosts::ThreeQueues::clock2q_plus(capacity, small_in_ram), &ops)?;
+    fn clock2q_plus((capacity, ops) in workload(0)) {
+        let mut policy = Clock2QPlus::<HashIndex>::new(capacity, HASH);
+        agree(&mut policy, ghosts::ThreeQueues::clock2q_plus(capacity), &ops)?;
     }
 
     #[test]
-    fn w_tinylfu_window_and_contest((capacity, ops) in workload()) {
-        agree(WTinyLfu::<HashIndex>::new(capacity, HASH), w_tinylfu::WTinyLfu::new(capacity), &ops)?;
+    fn staged_s3_fifo((capacity, ops) in workload(8), share in 0.0..0.5f64, middle: prop::sample::Index) {
+        let memory = (capacity as f64 * share) as usize;
+        let options = StagedOptions::s3_fifo(capacity, memory, &S3FifoOptions::default());
+        let mut dense = StagedFifo::<DensePlaces>::new(capacity, Universe(0), options);
+        agree(&mut dense, staged::Staged::s3_fifo(capacity, memory), &ops)?;
+        let make = || StagedFifo::<HashPlaces>::new(capacity, HASH, options);
+        agree(&mut make(), staged::Staged::s3_fifo(capacity, memory), &ops)?;
+        let parts = ops.split_at(middle.index(ops.len()));
+        agree_and_last(make, staged::Staged::s3_fifo(capacity, memory), parts)?;
+    }
+
+    #[test]
+    fn staged_clock2q_plus((capacity, ops) in workload(8), share in 0.0..0.5f64, middle: prop::sample::Index) {
+        let memory = (capacity as f64 * share) as usize;
+        let options = StagedOptions::clock2q_plus(capacity, memory, &Clock2QPlusOptions::default());
+        let make = || StagedFifo::<HashPlaces>::new(capacity, HASH, options);
+        agree(&mut make(), staged::Staged::clock2q_plus(capacity, memory), &ops)?;
+        let parts = ops.split_at(middle.index(ops.len()));
+        agree_and_last(make, staged::Staged::clock2q_plus(capacity, memory), parts)?;
+    }
+
+    #[test]
+    fn lru_with_pins((capacity, ops) in workload(8), middle: prop::sample::Index) {
+        let model = || staged::PinnedLru { capacity, keys: Vec::new(), pinned: BTreeSet::new() };
+        let make = || Lru::<HashIndex>::new(capacity, HASH);
+        agree(&mut make(), model(), &ops)?;
+        agree_and_last(make, model(), ops.split_at(middle.index(ops.len())))?;
+    }
+
+    #[test]
+    fn w_tinylfu_window_and_contest((capacity, ops) in workload(0)) {
+        agree(&mut WTinyLfu::<HashIndex>::new(capacity, HASH), w_tinylfu::WTinyLfu::new(capacity), &ops)?;
     }
 }

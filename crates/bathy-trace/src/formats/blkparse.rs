@@ -9,8 +9,8 @@
 //! wanted stage is checked. Stages and latencies are those of the binary format.
 
 use crate::decode::LineParser;
-use crate::event::{IoEvent, Op, latency_ns_saturating};
-use crate::formats::blktrace::Pending;
+use crate::event::{IoEvent, Op};
+use crate::formats::blktrace::Stages;
 use crate::options::BlockStage;
 use crate::reader::{Reason, Sink};
 use crate::text::{scaled_of, u32_of, u64_of, word};
@@ -19,11 +19,10 @@ const SECTOR_BYTES: u64 = 512;
 
 /// Reads one line at a time.
 pub(crate) struct Blkparse {
-    stage: BlockStage,
-    pending: Pending,
+    stages: Stages,
 }
 
-/// Device, time, action and what is behind the action.
+/// Device, time, action and the text after the action.
 struct Line<'a> {
     device: &'a [u8],
     time_ns: u64,
@@ -62,7 +61,7 @@ fn device_number(device: &[u8]) -> u64 {
     let mut parts = device
         .split(|&byte| byte == b',')
         .map(|part| u32_of(part).unwrap_or(0));
-    u64::from(parts.next().unwrap_or(0)) << 32 | u64::from(parts.next().unwrap_or(0))
+    (u64::from(parts.next().unwrap_or(0)) << 32) | u64::from(parts.next().unwrap_or(0))
 }
 
 fn op_of(rwbs: &[u8]) -> Op {
@@ -79,8 +78,7 @@ fn op_of(rwbs: &[u8]) -> Op {
 impl Blkparse {
     pub(crate) fn new(stage: BlockStage) -> Self {
         Self {
-            stage,
-            pending: Pending::default(),
+            stages: Stages::new(stage),
         }
     }
 }
@@ -100,8 +98,7 @@ impl LineParser for Blkparse {
                 return Ok(());
             }
         };
-        let issue_of_completion = self.stage == BlockStage::Complete && stage == BlockStage::Issue;
-        if stage != self.stage && !issue_of_completion {
+        if !self.stages.uses(stage) {
             sink.ignore();
             return Ok(());
         }
@@ -119,17 +116,16 @@ impl LineParser for Blkparse {
             return Ok(());
         }
         let sectors = u64_of(word(rest).0).ok_or("the number of sectors is not a number")?;
-        let device = device_number(line.device);
-        if issue_of_completion {
-            self.pending.issued(device, sector, line.time_ns);
+        if sectors == 0 {
+            // A flush without data.
             sink.ignore();
             return Ok(());
         }
-        let issued_ns = match stage {
-            BlockStage::Complete => self.pending.completed(device, sector),
-            _ => None,
+        let device = device_number(line.device);
+        let Some((time_ns, latency_ns)) = self.stages.event(stage, device, sector, line.time_ns) else {
+            sink.ignore();
+            return Ok(());
         };
-        let issued_ns = issued_ns.filter(|&issued_ns| issued_ns <= line.time_ns);
         let offset_bytes = sector
             .checked_mul(SECTOR_BYTES)
             .ok_or("the sector is too large")?;
@@ -137,9 +133,9 @@ impl LineParser for Blkparse {
             .checked_mul(SECTOR_BYTES)
             .ok_or("the number of sectors is too large")?;
         let event = IoEvent {
-            time_ns: issued_ns.unwrap_or(line.time_ns),
+            time_ns,
             volume: sink.volume(line.device)?,
-            latency_ns: issued_ns.map_or(0, |issued_ns| latency_ns_saturating(line.time_ns - issued_ns)),
+            latency_ns,
             ..IoEvent::new(op_of(rwbs), offset_bytes, 0)
         };
         sink.push(event, length_bytes)

@@ -19,8 +19,9 @@
 //! issues with completions.
 
 use std::collections::HashMap;
+use std::io::Write;
 
-use crate::decode::hex;
+use crate::decode::{bytes_at, hex};
 use crate::error::Position;
 use crate::event::{IoEvent, Op, latency_ns_saturating};
 use crate::input::Window;
@@ -42,22 +43,49 @@ const CATEGORY_DISCARD: u64 = 1 << 13;
 const CATEGORIES_OF_ZONES: u64 = 0x3f << 16;
 const PENDING_MAX: usize = 1 << 16;
 
-/// Issues that wait for their completion, by device and sector.
-#[derive(Default)]
-pub(crate) struct Pending(HashMap<(u64, u64), u64>);
+/// The stage that becomes the events, and the issues that wait for their completion, by device and sector.
+pub(crate) struct Stages {
+    wanted: BlockStage,
+    issued_ns: HashMap<(u64, u64), u64>,
+}
 
-impl Pending {
-    /// Remembers an issue. When there are too many, all are forgotten: completions that never came are among them.
-    pub(crate) fn issued(&mut self, device: u64, sector: u64, time_ns: u64) {
-        if self.0.len() >= PENDING_MAX {
-            self.0.clear();
+impl Stages {
+    pub(crate) fn new(wanted: BlockStage) -> Self {
+        Self {
+            wanted,
+            issued_ns: HashMap::new(),
         }
-        self.0.insert((device, sector), time_ns);
     }
 
-    /// The time of the issue, if it is remembered.
-    pub(crate) fn completed(&mut self, device: u64, sector: u64) -> Option<u64> {
-        self.0.remove(&(device, sector))
+    /// Whether records of `stage` are needed.
+    pub(crate) fn uses(&self, stage: BlockStage) -> bool {
+        stage == self.wanted || (self.wanted == BlockStage::Complete && stage == BlockStage::Issue)
+    }
+
+    /// Time of issue and latency of the event that a record of a used stage makes; `None` when it only starts the
+    /// latency of a later one.
+    pub(crate) fn event(
+        &mut self,
+        stage: BlockStage,
+        device: u64,
+        sector: u64,
+        time_ns: u64,
+    ) -> Option<(u64, u32)> {
+        if stage != self.wanted {
+            // Issues whose completion never comes fill the map, so all are forgotten when there are too many.
+            if self.issued_ns.len() >= PENDING_MAX {
+                self.issued_ns.clear();
+            }
+            self.issued_ns.insert((device, sector), time_ns);
+            return None;
+        }
+        let issued_ns = match stage {
+            BlockStage::Complete => self.issued_ns.remove(&(device, sector)),
+            _ => None,
+        };
+        let issued_ns = issued_ns.filter(|&issued_ns| issued_ns <= time_ns);
+        let latency_ns = issued_ns.map_or(0, |issued_ns| latency_ns_saturating(time_ns - issued_ns));
+        Some((issued_ns.unwrap_or(time_ns), latency_ns))
     }
 }
 
@@ -111,7 +139,7 @@ impl Layout {
     }
 
     fn u16(self, record: &[u8], at: usize) -> u16 {
-        let bytes = record[at..at + 2].try_into().expect("two bytes");
+        let bytes = bytes_at(record, at);
         if self.big {
             u16::from_be_bytes(bytes)
         } else {
@@ -120,7 +148,7 @@ impl Layout {
     }
 
     fn u32(self, record: &[u8], at: usize) -> u32 {
-        let bytes = record[at..at + 4].try_into().expect("four bytes");
+        let bytes = bytes_at(record, at);
         if self.big {
             u32::from_be_bytes(bytes)
         } else {
@@ -129,7 +157,7 @@ impl Layout {
     }
 
     fn u64(self, record: &[u8], at: usize) -> u64 {
-        let bytes = record[at..at + 8].try_into().expect("eight bytes");
+        let bytes = bytes_at(record, at);
         if self.big {
             u64::from_be_bytes(bytes)
         } else {
@@ -160,16 +188,14 @@ pub(crate) fn is_blktrace(head: &[u8]) -> bool {
 
 /// Reads record by record; after a bad one it looks for the next magic number.
 pub(crate) struct Blktrace {
-    stage: BlockStage,
-    pending: Pending,
+    stages: Stages,
     name: Vec<u8>,
 }
 
 impl Blktrace {
     pub(crate) fn new(stage: BlockStage) -> Self {
         Self {
-            stage,
-            pending: Pending::default(),
+            stages: Stages::new(stage),
             name: Vec::new(),
         }
     }
@@ -185,18 +211,17 @@ impl Blktrace {
                 return Ok(());
             }
         };
-        if category & (CATEGORY_NOTIFY | CATEGORY_PASSED_THROUGH | CATEGORIES_OF_ZONES) != 0 {
+        let unplaced = CATEGORY_NOTIFY | CATEGORY_PASSED_THROUGH | CATEGORIES_OF_ZONES;
+        if category & unplaced != 0 || !self.stages.uses(stage) {
             sink.ignore();
             return Ok(());
         }
         let device = u64::from(header.device);
-        if self.stage == BlockStage::Complete && stage == BlockStage::Issue {
-            self.pending.issued(device, header.sector, header.time_ns);
-        }
-        if stage != self.stage {
+        let event = self.stages.event(stage, device, header.sector, header.time_ns);
+        let Some((time_ns, latency_ns)) = event else {
             sink.ignore();
             return Ok(());
-        }
+        };
         let op = if category & CATEGORY_DISCARD != 0 {
             Op::Trim
         } else if category & CATEGORY_WRITE != 0 {
@@ -210,29 +235,23 @@ impl Blktrace {
             .sector
             .checked_mul(SECTOR_BYTES)
             .ok_or("the sector is too large")?;
-        let issued_ns = match stage {
-            BlockStage::Complete => self.pending.completed(device, header.sector),
-            _ => None,
-        };
-        let issued_ns = issued_ns.filter(|&issued_ns| issued_ns <= header.time_ns);
         self.name.clear();
-        write_decimal(&mut self.name, header.device >> 20);
-        self.name.push(b',');
-        write_decimal(&mut self.name, header.device & 0xf_ffff);
+        let (major, minor) = (header.device >> 20, header.device & 0xf_ffff);
+        write!(self.name, "{major},{minor}").expect("writing to memory does not fail");
         let volume = sink.volume(&self.name)?;
+        if header.bytes == 0 {
+            // A flush without data.
+            sink.ignore();
+            return Ok(());
+        }
         let event = IoEvent {
-            time_ns: issued_ns.unwrap_or(header.time_ns),
+            time_ns,
             volume,
-            latency_ns: issued_ns.map_or(0, |issued_ns| latency_ns_saturating(header.time_ns - issued_ns)),
+            latency_ns,
             ..IoEvent::new(op, offset_bytes, 0)
         };
         sink.push(event, u64::from(header.bytes))
     }
-}
-
-fn write_decimal(text: &mut Vec<u8>, number: u32) {
-    use std::io::Write;
-    write!(text, "{number}").expect("writing to memory does not fail");
 }
 
 /// Consumes bytes up to the next magic number in either order, or all that are surely before it.
@@ -254,7 +273,7 @@ fn resynchronise(window: &mut Window) -> Result<(), Fault> {
     }
 }
 
-/// The whole record at the start of the window: its header and its bytes; `Ok(None)` at the end of the trace.
+/// The complete record at the start of the window: its header and its bytes; `Ok(None)` at the end of the trace.
 #[inline]
 fn next_record(window: &mut Window) -> Result<Option<(Header, usize)>, Fault> {
     window.fill_to(HEADER_BYTES_MIN)?;
@@ -295,7 +314,7 @@ fn cut(window: &mut Window, position: Position) -> Fault {
     window.consume(rest);
     Fault::Lost {
         position,
-        reason: "the last record is cut",
+        reason: "the last record is truncated",
     }
 }
 

@@ -8,7 +8,7 @@
 //!   `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`; Windows file times (100 ns since 1601-01-01
 //!   UTC), `Read` or `Write`, bytes; the response time is in file time units too. A volume is called `host.disk`.
 //!
-//! A first line that repeats the column names is passed over.
+//! A first line with the column names is ignored.
 
 use crate::decode::LineParser;
 use crate::event::{IoEvent, Op, latency_ns_saturating};
@@ -34,32 +34,25 @@ fn last_number(field: &[u8], reason: Reason) -> Result<u64, Reason> {
     u64_of(field).or_else(|| u64_of(trim(field))).ok_or(reason)
 }
 
-/// Passes over an empty line, and over a header in the first one.
-fn is_heading(line: &[u8], first: &mut bool, name: &[u8]) -> bool {
-    let heading = line.is_empty()
-        || (*first && line.len() >= name.len() && { line[..name.len()].eq_ignore_ascii_case(name) });
-    *first = false;
-    heading
+fn starts_with(line: &[u8], name: &[u8]) -> bool {
+    line.get(..name.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(name))
 }
 
 /// Alibaba Cloud.
-pub(crate) struct Alibaba {
-    first: bool,
-}
-
-impl Alibaba {
-    pub(crate) fn new() -> Self {
-        Self { first: true }
-    }
-}
+pub(crate) struct Alibaba;
 
 impl LineParser for Alibaba {
+    fn is_header(first: &[u8]) -> bool {
+        starts_with(first, b"device_id")
+    }
+
     #[inline]
     fn line(&mut self, line: &[u8], sink: &mut Sink<'_>) -> Result<(), Reason> {
-        if is_heading(line, &mut self.first, b"device_id") {
+        if line.is_empty() {
             return Ok(());
         }
-        let (device, rest) = split_once(line, b',').ok_or("there are no fields")?;
+        let (device, rest) = split_once(line, b',').ok_or("the line has no fields")?;
         if u32_of(device).is_none() {
             return Err("the device is not a number");
         }
@@ -85,20 +78,16 @@ impl LineParser for Alibaba {
 }
 
 /// Tencent Cloud.
-pub(crate) struct Tencent {
-    first: bool,
-}
-
-impl Tencent {
-    pub(crate) fn new() -> Self {
-        Self { first: true }
-    }
-}
+pub(crate) struct Tencent;
 
 impl LineParser for Tencent {
+    fn is_header(first: &[u8]) -> bool {
+        starts_with(first, b"timestamp")
+    }
+
     #[inline]
     fn line(&mut self, line: &[u8], sink: &mut Sink<'_>) -> Result<(), Reason> {
-        if is_heading(line, &mut self.first, b"timestamp") {
+        if line.is_empty() {
             return Ok(());
         }
         let (seconds, rest) = number(line, "the time is not a number")?;
@@ -134,23 +123,23 @@ impl LineParser for Tencent {
 
 /// Microsoft Research Cambridge.
 pub(crate) struct Msr {
-    first: bool,
     name: Vec<u8>,
 }
 
 impl Msr {
     pub(crate) fn new() -> Self {
-        Self {
-            first: true,
-            name: Vec::new(),
-        }
+        Self { name: Vec::new() }
     }
 }
 
 impl LineParser for Msr {
+    fn is_header(first: &[u8]) -> bool {
+        starts_with(first, b"timestamp")
+    }
+
     #[inline]
     fn line(&mut self, line: &[u8], sink: &mut Sink<'_>) -> Result<(), Reason> {
-        if is_heading(line, &mut self.first, b"timestamp") {
+        if line.is_empty() {
             return Ok(());
         }
         let (filetime, rest) = number(line, "the time is not a number")?;

@@ -1,4 +1,4 @@
-//! Our own CSV: a header that names the columns, in any order, then one I/O a line.
+//! CSV with a header that names the columns, in any order, then one I/O a line.
 //!
 //! | column | meaning | when absent or empty |
 //! |---|---|---|
@@ -6,7 +6,7 @@
 //! | `length_bytes` or `length_sectors` | length | 4096 bytes |
 //! | `time_ns`, `time_us`, `time_ms` or `time_s` | time of issue, a fraction is allowed | 0 |
 //! | `op` | `read`, `write`, `trim`, `other`, their first letters, or 0 1 2 3; case does not matter | read |
-//! | `volume` | name of the image, device or file | unknown |
+//! | `volume`, `image`, `disk`, `vm` or `device` | name of the image, device or file | unknown |
 //! | `osd` | number, also as `osd.3` | unknown |
 //! | `pool` | number of the pool | unknown |
 //! | `pool_name` | name of the pool; excludes `pool` | unknown |
@@ -17,8 +17,10 @@
 //! start with `#` and empty lines are comments. UTF-8 with or without a byte order mark.
 
 use crate::decode::LineParser;
+use crate::error::excerpt;
 use crate::event::{IoEvent, Op, latency_ns_saturating};
 use crate::reader::{Reason, Sink};
+use crate::report::{Columns, MOST_COLUMNS};
 use crate::text::{leading_scaled, leading_u64, trim};
 
 type ColumnTest = fn(&Column) -> bool;
@@ -53,6 +55,10 @@ const KNOWN: &[(&str, Column)] = &[
     ("length_sectors", Column::Length(512)),
     ("op", Column::Op),
     ("volume", Column::Volume),
+    ("image", Column::Volume),
+    ("disk", Column::Volume),
+    ("vm", Column::Volume),
+    ("device", Column::Volume),
     ("osd", Column::Osd),
     ("pool", Column::Pool),
     ("pool_name", Column::PoolName),
@@ -66,6 +72,8 @@ const KNOWN: &[(&str, Column)] = &[
 #[derive(Debug)]
 pub(crate) struct Csv {
     columns: Vec<Column>,
+    /// As the header has them, for the report.
+    names: Vec<String>,
     delimiter: u8,
     header_passed: bool,
     unquoted: Vec<u8>,
@@ -83,7 +91,9 @@ impl Csv {
             .iter()
             .max_by_key(|&&delimiter| (memchr::memchr_iter(delimiter, line).count(), delimiter == b','))
             .expect("three delimiters");
-        let columns: Vec<_> = line.split(|&byte| byte == delimiter).map(column_of).collect();
+        let names = || line.split(|&byte| byte == delimiter).map(column_name);
+        let columns: Vec<_> = names().map(column_of).collect();
+        let names: Vec<_> = names().map(excerpt).collect();
         let count = |wanted: ColumnTest| columns.iter().filter(|column| wanted(column)).count();
         if count(|column| matches!(column, Column::Offset(_))) == 0 {
             return Err("its header has no column offset_bytes (or offset_sectors)".into());
@@ -99,9 +109,17 @@ impl Csv {
             ("pool", |column| matches!(column, Column::Pool | Column::PoolName)),
         ];
         match kinds.iter().find(|(_, wanted)| count(*wanted) > 1) {
-            Some((name, _)) => Err(format!("its header has more than one column for the {name}")),
+            Some((name, wanted)) => {
+                let of_kind = columns.iter().zip(&names).filter(|(column, _)| wanted(column));
+                let found: Vec<_> = of_kind.map(|(_, name)| name.as_str()).collect();
+                Err(format!(
+                    "its header has more than one column for the {name}: {}",
+                    found.join(", ")
+                ))
+            }
             None => Ok(Self {
                 columns,
+                names,
                 delimiter,
                 header_passed: false,
                 unquoted: Vec::new(),
@@ -126,12 +144,14 @@ impl Csv {
     }
 }
 
-fn column_of(name: &[u8]) -> Column {
-    let name = trim(name);
-    let name = name
-        .strip_prefix(b"\"")
+fn column_name(field: &[u8]) -> &[u8] {
+    let name = trim(field);
+    name.strip_prefix(b"\"")
         .and_then(|name| name.strip_suffix(b"\""))
-        .unwrap_or(name);
+        .unwrap_or(name)
+}
+
+fn column_of(name: &[u8]) -> Column {
     let known = KNOWN
         .iter()
         .find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name));
@@ -238,6 +258,18 @@ fn id_of(value: Option<u64>, reason: Reason) -> Result<u32, Reason> {
 }
 
 impl LineParser for Csv {
+    fn columns(&self) -> Columns {
+        let of = |used: bool| {
+            let named = self.columns.iter().zip(&self.names);
+            let these = named.filter(|&(column, _)| (*column != Column::Ignored) == used);
+            these.map(|(_, name)| name.clone()).take(MOST_COLUMNS).collect()
+        };
+        Columns {
+            used: of(true),
+            ignored: of(false),
+        }
+    }
+
     #[inline]
     fn line(&mut self, line: &[u8], sink: &mut Sink<'_>) -> Result<(), Reason> {
         if is_comment(line) {
@@ -396,6 +428,29 @@ mod tests {
             ]
         );
         assert_eq!(report.time_ns_range, Some((1, 2)));
+    }
+
+    #[test]
+    fn a_length_that_no_request_has_is_bad() {
+        let text = b"op,offset_bytes,length_bytes\nr,0,0\nw,0,0\nt,0,0\nr,0,268435457\nw,0,4294967296\nt,0,4294967296\n\
+            r,0,268435456\nt,0,4294967295\n";
+        let (events, report) = read_skipping(Format::Csv, text);
+        let lengths: Vec<_> = events.iter().map(|event| event.length_bytes).collect();
+        assert_eq!(lengths, [1 << 28, u32::MAX]);
+        assert_eq!((report.records_bad, report.records_ignored), (6, 0));
+        assert_eq!(report.first_errors[0].reason, "the length is 0");
+        assert!(report.first_errors[3].reason.contains("256 MiB"));
+    }
+
+    #[test]
+    fn columns_are_reported_as_the_header_has_them() {
+        for name in ["volume", "image", "Disk", "vm", "device"] {
+            let text = format!("{name},offset_bytes,\x1b[31m\na,0,1\n");
+            let (events, report) = read_skipping(Format::Csv, text.as_bytes());
+            assert_eq!(events[0].volume, 0, "{name}");
+            assert_eq!(report.columns.used, [name, "offset_bytes"]);
+            assert_eq!(report.columns.ignored, [r"\x1b[31m"]);
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::event::{IoEvent, Op};
 use crate::reader::{Reason, Sink};
 use crate::text::{trim, u64_of, word};
 
-/// Which version the first line of a log says.
+/// The version in the first line of a log.
 pub(crate) fn version(head: &[u8]) -> Option<u8> {
     let line = head.split(|&byte| byte == b'\n').next()?;
     match trim(line) {
@@ -28,16 +28,11 @@ pub(crate) fn version(head: &[u8]) -> Option<u8> {
 pub(crate) struct Fio {
     version: u8,
     time_us: u64,
-    header_passed: bool,
 }
 
 impl Fio {
     pub(crate) fn new(version: u8) -> Self {
-        Self {
-            version,
-            time_us: 0,
-            header_passed: false,
-        }
+        Self { version, time_us: 0 }
     }
 
     fn wait(&mut self, wait_us: u64, sink: &mut Sink<'_>) -> Result<(), Reason> {
@@ -64,11 +59,11 @@ fn last_word(text: &[u8]) -> (&[u8], &[u8]) {
 }
 
 impl LineParser for Fio {
+    fn is_header(_first: &[u8]) -> bool {
+        true
+    }
+
     fn line(&mut self, line: &[u8], sink: &mut Sink<'_>) -> Result<(), Reason> {
-        if !self.header_passed {
-            self.header_passed = true;
-            return Ok(());
-        }
         let mut rest = trim(line);
         if rest.is_empty() {
             return Ok(());
@@ -100,7 +95,7 @@ impl LineParser for Fio {
                 sink.ignore();
                 return Ok(());
             }
-            _ => return Err("the action is not known"),
+            _ => return Err("the action is none of those of fio"),
         };
         let volume = sink.volume(name)?;
         let time_ns = self.time_us.checked_mul(1000).ok_or("the time is too large")?;

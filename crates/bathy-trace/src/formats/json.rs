@@ -114,8 +114,8 @@ impl Lexer {
         self.text.clear();
         self.text.extend_from_slice(&window.available()[..length]);
         window.consume(length);
-        match self.text[0] {
-            b'0'..=b'9' | b'-' => Ok(Token::Number),
+        match self.text.first() {
+            Some(b'0'..=b'9' | b'-') => Ok(Token::Number),
             _ if matches!(self.text.as_slice(), b"true" | b"false" | b"null") => Ok(Token::Literal),
             _ => Err(LexError::Bad("there is a word that is not JSON")),
         }
@@ -128,7 +128,7 @@ impl Lexer {
     }
 }
 
-/// Resolves escapes; one that makes no sense stays as it is.
+/// Resolves escapes; an invalid one stays as it is.
 fn unescape(raw: &[u8], text: &mut Vec<u8>) {
     let mut rest = raw;
     while let Some(at) = memchr(b'\\', rest) {

@@ -3,7 +3,7 @@
 //! one's own.
 //!
 //! Every object that has a `description` and an `initiated_at` of its own is an op, wherever it is; so the
-//! wrappers of Ceph 16 to 20 (`ops`, `Ops`, one dump per OSD, JSON lines) need not be told apart. The latency is
+//! wrappers of Ceph 16 to 20 (`ops`, `Ops`, one dump per OSD, JSON lines) need not be distinguished. The latency is
 //! from `initiated_at` to the latest `time` among its events; the `duration` of an event is never used, as its
 //! meaning changed between releases and it can be an underflowed 4294967295.99. Only where there are no events
 //! the op's own `duration` counts. A number or `osd.N` under `osd`, `osd_id`, `whoami` or `daemon` in an
@@ -256,7 +256,7 @@ impl Decoder for OpHistory {
                 }
             };
             if let Err(reason) = result {
-                // An op that cannot be read leaves the structure whole; what is in the draft shows which it was.
+                // After a bad op the structure is intact; the draft names the op.
                 let (start, text) = match self.draft.description.as_slice() {
                     [] => (position, &b""[..]),
                     description => (self.draft.start, description),

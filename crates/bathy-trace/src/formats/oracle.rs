@@ -9,7 +9,7 @@
 //! format has no operation: every request is a read. Objects of size 0 are ignored, as libCacheSim does. The
 //! next access, which only an oracle knows, is not used.
 
-use crate::decode::RecordParser;
+use crate::decode::{RecordParser, bytes_at};
 use crate::event::{IoEvent, Op};
 use crate::reader::{Reason, Sink};
 
@@ -26,10 +26,10 @@ pub(crate) struct OracleGeneral {
 impl RecordParser<RECORD_BYTES> for OracleGeneral {
     #[inline]
     fn record(&mut self, record: &[u8; RECORD_BYTES], sink: &mut Sink<'_>) -> Result<(), Reason> {
-        let seconds = u32::from_le_bytes(record[0..4].try_into().expect("four bytes"));
-        let id = u64::from_le_bytes(record[4..12].try_into().expect("eight bytes"));
-        let size = u32::from_le_bytes(record[12..16].try_into().expect("four bytes"));
-        let next = i64::from_le_bytes(record[16..24].try_into().expect("eight bytes"));
+        let seconds = u32::from_le_bytes(bytes_at(record, 0));
+        let id = u64::from_le_bytes(bytes_at(record, 4));
+        let size = u32::from_le_bytes(bytes_at(record, 12));
+        let next = i64::from_le_bytes(bytes_at(record, 16));
         if next < -1 {
             return Err("the time of the next access is negative");
         }
@@ -40,7 +40,7 @@ impl RecordParser<RECORD_BYTES> for OracleGeneral {
         let block = id & ((1 << ID_BITS) - 1);
         let offset_bytes = block
             .checked_mul(u64::from(self.block_bytes))
-            .ok_or("the block does not fit 2^64 bytes")?;
+            .ok_or("the block ends beyond 2^64 bytes")?;
         let time_ns = u64::from(seconds) * 1_000_000_000;
         sink.push(
             IoEvent {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_next_access_that_cannot_be_is_bad() {
+    fn a_next_access_below_minus_one_is_bad() {
         let (events, report) = read_skipping(Format::OracleGeneral, &record(5, 7, 100, -2));
         assert_eq!((events.len(), report.records_bad), (0, 1));
     }

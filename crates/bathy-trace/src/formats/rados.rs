@@ -106,10 +106,17 @@ impl ObjectMap {
             let Some((op, offset, length_bytes)) = self.extent(part)? else {
                 continue;
             };
+            // An empty object is written by `writefull 0~0`, and read by `read 0~0`.
+            if length_bytes == 0 {
+                continue;
+            }
             if place.is_none() {
                 place = self.place(object, sink)?;
             }
             let Some(place) = place else { break };
+            if op != Op::Trim && rbd_data(object).is_some() {
+                sink.note_object_end(offset.saturating_add(length_bytes));
+            }
             let offset_bytes = place
                 .start_bytes
                 .checked_add(offset)

@@ -9,10 +9,9 @@
 //! version); "Efficient MRC Construction with SHARDS" (Waldspurger et al., FAST'15) for the traces themselves; SCSI
 //! operation codes from SBC-4 and SPC-4. No source gives the unit of the response time, so it is not used.
 
+use crate::decode::{RecordParser, bytes_at};
 use crate::event::{IoEvent, Op};
 use crate::reader::{Reason, Sink};
-
-use crate::decode::RecordParser;
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -34,10 +33,10 @@ impl RecordParser<V1_BYTES> for V1 {
             return Err("the version of the record is not 1");
         }
         push(
-            u16_at(record, 12),
-            u64_at(record, 16),
-            u64_at(record, 24),
-            u32_at(record, 4),
+            u16::from_le_bytes(bytes_at(record, 12)),
+            u64::from_le_bytes(bytes_at(record, 16)),
+            u64::from_le_bytes(bytes_at(record, 24)),
+            u32::from_le_bytes(bytes_at(record, 4)),
             sink,
         )
     }
@@ -50,18 +49,18 @@ impl RecordParser<V2_BYTES> for V2 {
             return Err("the version of the record is not 2");
         }
         push(
-            u16_at(record, 0),
-            u64_at(record, 16),
-            u64_at(record, 24),
-            u32_at(record, 8),
+            u16::from_le_bytes(bytes_at(record, 0)),
+            u64::from_le_bytes(bytes_at(record, 16)),
+            u64::from_le_bytes(bytes_at(record, 24)),
+            u32::from_le_bytes(bytes_at(record, 8)),
             sink,
         )
     }
 }
 
-/// The version that the first records say, if they agree; version 2 is tried first as its records are longer.
+/// The version of the first records, if they agree; version 2 is tried first as its records are longer.
 pub(crate) fn version(head: &[u8]) -> Option<u8> {
-    let says = |bytes: usize, at: usize, version: u8| {
+    let matches = |bytes: usize, at: usize, version: u8| {
         // The low byte of the version and the high byte of the command are 0 in all traces seen.
         let mut records = head.chunks_exact(bytes).take(4).peekable();
         records.peek().is_some()
@@ -69,9 +68,9 @@ pub(crate) fn version(head: &[u8]) -> Option<u8> {
                 record[at] == 0 && record[at + 1] == version && record[command_high(version)] == 0
             })
     };
-    if says(V2_BYTES, 2, 2) {
+    if matches(V2_BYTES, 2, 2) {
         Some(2)
-    } else if says(V1_BYTES, 14, 1) {
+    } else if matches(V1_BYTES, 14, 1) {
         Some(1)
     } else {
         None
@@ -104,21 +103,6 @@ fn push(command: u16, block: u64, time_us: u64, bytes: u32, sink: &mut Sink<'_>)
         },
         u64::from(bytes),
     )
-}
-
-#[inline]
-fn u16_at(record: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([record[at], record[at + 1]])
-}
-
-#[inline]
-fn u32_at(record: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(record[at..at + 4].try_into().expect("four bytes"))
-}
-
-#[inline]
-fn u64_at(record: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(record[at..at + 8].try_into().expect("eight bytes"))
 }
 
 #[cfg(test)]
@@ -202,7 +186,7 @@ mod tests {
             [
                 "byte 32: the version of the record is not 1",
                 "byte 64: the block number is too large",
-                "byte 128: the last record is cut"
+                "byte 128: the last record is truncated"
             ]
         );
     }

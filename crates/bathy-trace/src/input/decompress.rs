@@ -20,7 +20,7 @@ const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 const BUFFER_BYTES: usize = 128 << 10;
 /// `xz -9` needs 64 MiB; this admits dictionaries of 256 MiB.
 const XZ_MEMORY_KIB_MAX: u32 = 272 << 10;
-/// What the zstd program decompresses without being told otherwise: `--long=27`. The decoder holds up to twice that,
+/// The default limit of the zstd program: `--long=27`. The decoder holds up to twice that,
 /// and half as much again while it grows.
 const ZSTD_WINDOW_BYTES_MAX: u64 = 128 << 20;
 /// The decoder refuses more than this in a frame that is not its first.
@@ -100,7 +100,7 @@ impl Read for Counting {
     }
 }
 
-/// Fills the buffer as far as the source goes: so the magic number is whole also when a pipe hands over one byte at a
+/// Fills the buffer as far as the source goes: so the magic number is complete even when a pipe hands over one byte at a
 /// time, and a stream of a million members of one byte is not a million steps for whoever looks for the end of a line.
 struct Whole<R> {
     source: R,
@@ -211,7 +211,7 @@ impl<R: BufRead> ZstdFrames<R> {
                 return Ok(true);
             }
             if !matches!(magic, [first, 0x2a, 0x4d, 0x18] if first & 0xf0 == 0x50) {
-                return Err(invalid("what follows a zstd frame is not one"));
+                return Err(invalid("the bytes after a zstd frame are not a zstd frame"));
             }
             let mut length = [0; 4];
             self.source.read_exact(&mut length)?;

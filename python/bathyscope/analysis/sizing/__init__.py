@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from bathyscope.analysis.sizing.build import SizeQuestion, admissions_to_try, build
+from bathyscope.analysis.sizing.build import build
+from bathyscope.analysis.sizing.next_pass import next_pass
+from bathyscope.analysis.sizing.question import SizeQuestion
 
-__all__ = ["SizeQuestion", "admissions_to_try", "build"]
+__all__ = ["SizeQuestion", "build", "next_pass"]

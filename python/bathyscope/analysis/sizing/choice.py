@@ -1,89 +1,117 @@
-"""Which curve the advice is about, and which of its sizes: one that meets the target, and whose flash lasts."""
+"""Which configuration and size to advise: what leaves the disks the least time, for the least money.
+
+An operator buys drives. Among what fits the same drives a larger cache costs nothing more, so size is not saved for
+its own sake: as long as it helps the disks, it is taken, and of sizes that help alike the smallest.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+import numpy as np
+
+from bathyscope.analysis.sizing.knee import knee_index
 from bathyscope.records.size_finding import SizeCurve, SizePoint
+from bathyscope.spec.size import SizeSpec
 
 # A cache that cannot reach this at any size sees data that does not come back; one that does not reach it at the
 # size that was asked for is too small.
 LEAST_HIT_RATIO = 0.10
-# Bytes that the disks may read for each byte that clients read before a line size counts as wasteful.
-LARGEST_FETCH = 1.5
-# What the hits of a curve count for whose flash wears out before its time, against one whose flash lasts.
-WORN_OUT_MERIT = 0.5
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Floor:
-    """What a size must hold to be advised: a life of the flash in years (0: any), and at most so much flash."""
-
-    life_years: float = 0.0
-    most_flash_bytes: int | None = None
-
-    def lasts(self, point: SizePoint) -> bool:
-        """Return whether the flash lives long enough. A life that cannot be told is no reason against a size."""
-        return point.life_years is None or point.life_years >= self.life_years
-
-
-ANY = Floor()
+# Times of the disks within this of the least count as equal to it, and the smallest size is taken.
+SAME_DISK_TIME = 1.02
+# Sizes within this of the smallest count as equal to it, and the one that spares the disks most is taken.
+SAME_SIZE = 1.02
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choice:
-    """The size of a curve to advise. `preferred` is what it would be if every flash lasted; often the same."""
+    """The curve and the point that are advised.
 
+    `disk_time` is the share left of the disks' time that is enough, `most` the largest size for that money.
+    """
+
+    curve: SizeCurve
     point: SizePoint
-    preferred: SizePoint
+    disk_time: float
+    most: SizePoint | None = None
 
 
-def choose(curve: SizeCurve, floor: Floor = ANY) -> Choice:
-    """Return the preferred size, or, where its flash wears out, the next larger whose flash lasts and that hits more.
-
-    Where there is none, the preferred size stays, and `floor.lasts` of it is False.
-    """
-    preferred = _preferred(curve)
-    if floor.lasts(preferred):
-        return Choice(preferred, preferred)
-    for point in curve.points:
-        larger = point.size_bytes > preferred.size_bytes
-        affordable = floor.most_flash_bytes is None or point.flash_bytes <= floor.most_flash_bytes
-        no_worse = (point.read_hit.value or 0.0) >= (preferred.read_hit.value or 0.0)
-        if larger and affordable and no_worse and floor.lasts(point):
-            return Choice(point, preferred)
-    return Choice(preferred, preferred)
+def whole_curves(curves: Iterable[SizeCurve]) -> list[SizeCurve]:
+    """Return the curves of the whole trace that have points."""
+    return [curve for curve in curves if curve.group_kind == "all" and curve.points]
 
 
-def _preferred(curve: SizeCurve) -> SizePoint:
-    """Return the wanted point, else the knee, else the smallest size within 5 % of the best hit ratio."""
-    if curve.wanted is not None:
-        return curve.wanted
-    if curve.knee is not None:
-        return curve.knee
-    best = max(p.read_hit.value or 0.0 for p in curve.points)
-    return next(p for p in curve.points if (p.read_hit.value or 0.0) >= 0.95 * best)
+def meets(point: SizePoint, spec: SizeSpec) -> bool:
+    """Return whether a size meets the target, or fits the budget; True when neither was set."""
+    if spec.target_hit is not None:
+        return (point.read_hit.value or 0.0) >= spec.target_hit
+    if spec.target_latency_ns is not None:
+        return point.latency_ns_mean is not None and point.latency_ns_mean <= spec.target_latency_ns
+    return spec.budget_bytes is None or point.flash_bytes <= spec.budget_bytes
 
 
-def main_curve(curves: Sequence[SizeCurve], floor: Floor = ANY) -> SizeCurve | None:
-    """Return the curve of the whole trace that the advice is about, None when there is none.
+def has_target(spec: SizeSpec) -> bool:
+    """Return whether the smallest size that meets a target is asked for."""
+    return spec.target_hit is not None or spec.target_latency_ns is not None
 
-    Where a target is met: the curve that meets it with the least flash, first among those whose flash lasts, then
-    among those that read at most LARGEST_FETCH from the disks for each byte, because large lines buy hits with disk
-    reads. Else, and for a budget: the most hits for each byte that the disks read; hits on flash that wears out count
-    less.
-    """
-    whole = [c for c in curves if c.group_kind == "all" and c.points]
-    if not whole:
+
+def choose(curves: Iterable[SizeCurve], spec: SizeSpec) -> Choice | None:
+    """Return what to advise for the whole trace; None when no size helps, meets the target and can be bought."""
+    options = [
+        Choice(curve, point, point.disk_time_left)
+        for curve in whole_curves(curves)
+        for point in curve.points
+        if point.purchase is not None and point.disk_time_left is not None and point.disk_time_left < 1.0
+        if meets(point, spec)
+    ]
+    if not options:
         return None
+    if not has_target(spec):
+        # A budget is flash at hand: nothing is bought.
+        price = max(map(_price, options)) if spec.budget_bytes is not None else _worthwhile_price(options)
+        affordable = [one for one in options if _price(one) <= price]
+        enough = SAME_DISK_TIME * min(one.disk_time for one in affordable)
+        most = max(affordable, key=lambda one: one.point.flash_bytes)
+        options = [one for one in affordable if one.disk_time <= enough]
+    least = min(map(_price, options))
+    options = [one for one in options if _price(one) <= least or spec.budget_bytes is not None]
+    smallest = min(one.point.flash_bytes for one in options)
+    near = min((one for one in options if one.point.flash_bytes <= SAME_SIZE * smallest), key=_disk_time)
+    best = min((one for one in options if one.curve is near.curve), key=lambda one: one.point.flash_bytes)
+    if has_target(spec):
+        return dataclasses.replace(best, most=best.point)
+    return dataclasses.replace(best, disk_time=enough, most=most.point)
 
-    def merit(curve: SizeCurve) -> tuple[bool, bool, bool, float]:
-        point = choose(curve, floor).point
-        lasts, fetched = floor.lasts(point), point.fetch_amplification or 1.0
-        if curve.wanted is not None and floor.most_flash_bytes is None:
-            return (True, lasts, fetched <= LARGEST_FETCH, -float(point.flash_bytes))
-        hits = (point.read_hit.value or 0.0) / max(1.0, fetched)
-        return (False, False, False, hits if lasts else WORN_OUT_MERIT * hits)
 
-    return max(whole, key=merit)
+def _price(one: Choice) -> float:
+    return 0.0 if one.point.purchase is None else one.point.purchase.price
+
+
+def _disk_time(one: Choice) -> tuple[float, float, int]:
+    return one.disk_time, one.point.latency_ns_mean or 0.0, one.point.flash_bytes
+
+
+def _worthwhile_price(options: Sequence[Choice]) -> float:
+    """Return the price beyond which dearer drives spare the disks clearly less for their money."""
+    prices = sorted({_price(one) for one in options})
+    saved = [1.0 - min(one.disk_time for one in options if _price(one) <= price) for price in prices]
+    knee = knee_index(np.asarray(prices), np.asarray(saved)) if prices[0] > 0 else None
+    if knee is not None:
+        return prices[knee]
+    return next(price for price, share in zip(prices, saved, strict=True) if share >= 0.95 * saved[-1])
+
+
+def main_curve(curves: Sequence[SizeCurve], spec: SizeSpec) -> SizeCurve | None:
+    """Return the curve of the whole trace that the answer is about, None when there is none.
+
+    It is the advised one, else the one that spares the disks most.
+    """
+    choice = choose(curves, spec)
+    if choice is not None:
+        return choice.curve
+    return min(whole_curves(curves), key=lambda curve: min(map(_time_of, curve.points)), default=None)
+
+
+def _time_of(point: SizePoint) -> float:
+    return 1.0 if point.disk_time_left is None else point.disk_time_left

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +38,19 @@ class LatencyDistribution:
     def constant(cls, value_ns: float, source: str) -> LatencyDistribution:
         """Return the distribution of a latency that is always the same: an assumption, not a measurement."""
         return cls(np.asarray([value_ns]), np.asarray([1.0]), source)
+
+    def later_by(self, delay_ns: float) -> LatencyDistribution:
+        """Return the distribution of latencies that are all longer by so much."""
+        return LatencyDistribution(self.values_ns + delay_ns, self.weights, self.source)
+
+    def as_plain(self) -> dict[str, Any]:
+        """Return the distribution as JSON values."""
+        return {"values_ns": self.values_ns.tolist(), "weights": self.weights.tolist(), "source": self.source}
+
+    @classmethod
+    def of_plain(cls, plain: Mapping[str, Any]) -> LatencyDistribution:
+        """Return what `as_plain` gave."""
+        return cls(np.asarray(plain["values_ns"], float), np.asarray(plain["weights"], float), str(plain["source"]))
 
     @property
     def is_measured(self) -> bool:

@@ -22,14 +22,13 @@ from bathyscope.analysis.sizing.knee import upper_hull
 GIB = float(1 << 30)
 
 STEPS = 512
-"""Steps of the budget that the dynamic programming tells apart."""
+"""Steps of the budget of the dynamic programming."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Demand:
     """One group's curve: hit requests (not ratios) over cache size in bytes, sizes strictly increasing."""
 
-    name: str
     sizes_bytes: NDArray[np.float64]
     hits: NDArray[np.float64]
 
@@ -42,45 +41,27 @@ class Demand:
         known_sizes, known_hits = np.append(0.0, self.sizes_bytes), np.append(0.0, self.hits)
         return np.asarray(np.interp(sizes_bytes, known_sizes, known_hits), np.float64)
 
+    def marginal_hits_per_gib(self, size_bytes: int) -> float:
+        """Return the hits that each GiB more would bring up to the next bend of the hull, 0 beyond its end.
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Allocation:
-    """What one group gets: bytes, its hits there, and the hits that each GiB more would bring up to the next bend.
-
-    Across a cliff that is the mean slope; only the whole of it brings those hits.
-    """
-
-    name: str
-    size_bytes: int
-    hits: float
-    marginal_hits_per_gib: float
-
-
-def _segments(demand: Demand) -> list[tuple[float, float, float]]:
-    """Return the hull's segments as (hits per byte, start, end), steepest first by concavity."""
-    xs = np.concatenate(([0.0], demand.sizes_bytes))
-    ys = np.concatenate(([0.0], np.maximum.accumulate(demand.hits)))
-    hull = upper_hull(xs, ys)
-    return [((ys[b] - ys[a]) / (xs[b] - xs[a]), float(xs[a]), float(xs[b])) for a, b in itertools.pairwise(hull)]
+        Across a cliff that is the mean slope; only the whole of it brings those hits.
+        """
+        xs = np.append(0.0, self.sizes_bytes)
+        ys = np.append(0.0, np.maximum.accumulate(self.hits))
+        for a, b in itertools.pairwise(upper_hull(xs, ys)):
+            if size_bytes < xs[b]:
+                return float((ys[b] - ys[a]) / (xs[b] - xs[a]) * GIB)
+        return 0.0
 
 
-def split(demands: Sequence[Demand], budget_bytes: int) -> list[Allocation]:
-    """Return the allocation of `budget_bytes` over `demands`, in their order; what brings nothing stays unspent.
+def split(demands: Sequence[Demand], budget_bytes: int) -> list[int]:
+    """Return the bytes of `budget_bytes` for each of `demands`, in their order; what brings nothing stays unspent.
 
     Its hits, which are those of the curves, are at least `even_hits`.
     """
     starts = [[0] * len(demands), _knapsack(demands, budget_bytes), _even(demands, budget_bytes)]
     candidates = [_spend(demands, sizes, budget_bytes) for sizes in starts]
-    best = max(candidates, key=lambda sizes: _hits(demands, sizes))
-    return [
-        Allocation(
-            name=d.name,
-            size_bytes=size,
-            hits=d.hits_at(size),
-            marginal_hits_per_gib=_slope_at(d, size) * GIB,
-        )
-        for d, size in zip(demands, best, strict=True)
-    ]
+    return max(candidates, key=lambda sizes: _hits(demands, sizes))
 
 
 def _hits(demands: Sequence[Demand], sizes: Sequence[int]) -> float:
@@ -149,14 +130,6 @@ def _knapsack(demands: Sequence[Demand], budget_bytes: int) -> list[int]:
         given.append(int(sizes[i][chosen[i, left]]))
         left -= int(chosen[i, left])
     return given[::-1]
-
-
-def _slope_at(demand: Demand, size_bytes: float) -> float:
-    """Return the hull's hits per byte just above `size_bytes`."""
-    for slope, _, end in _segments(demand):
-        if size_bytes < end:
-            return slope
-    return 0.0
 
 
 def even_hits(demands: Sequence[Demand], budget_bytes: int) -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pyarrow as pa
+from collections.abc import Iterable
 
-from bathyscope.analysis.sizing.choice import ANY, Floor, choose
-from bathyscope.records import CurvePoint, from_table
+import numpy as np
+
+from bathyscope.analysis.sizing.choice import Choice
+from bathyscope.analysis.sizing.question import SizeQuestion
+from bathyscope.records import CurvePoint
 from bathyscope.records.size_finding import SizeCurve, StabilityWindow
 from bathyscope.units import format_bytes
 
@@ -17,27 +19,27 @@ LEAST_READS = 100
 
 
 def judge_windows(
-    points: pa.Table, whole: SizeCurve | None, floor: Floor = ANY, *, has_time: bool
+    rows: Iterable[CurvePoint], whole: SizeCurve | None, choice: Choice | None, question: SizeQuestion
 ) -> tuple[tuple[StabilityWindow, ...], str, bool | None]:
-    """Return the windows, one sentence, and whether the answer is stable (None: cannot tell).
+    """Return the windows, one sentence, and whether the answer is stable (None: not known).
 
-    `whole` is the curve that the advice is about. The first window is cold and is left out of the verdict.
+    `whole` is the curve that the answer is about, `choice` the size that is advised; without one the windows are those
+    of the knee, or of the largest size. The first window is cold and is left out of the verdict.
     """
     if whole is None:
-        return (), "Cannot tell whether the answer is stable: there is no curve of the whole trace.", None
-    if not has_time:
-        return (), "Cannot tell whether the answer is stable: the trace has no time, so it has no windows.", None
-    size = choose(whole, floor).point.size_bytes
-    rows = [
-        row
-        for row in from_table(CurvePoint, points)
-        if row.window != "all"
-        and (row.group_kind, row.line_bytes, row.policy, row.admission)
-        == ("all", whole.line_bytes, whole.policy, whole.admission)
-    ]
+        return (), "The stability is not known: there is no curve of the whole trace.", None
+    if question.trace.duration_s <= 0:
+        return (), "The stability is not known: the trace has no time, so it has no windows.", None
+    size = (whole.knee or whole.points[-1] if choice is None else choice.point).size_bytes
+    key = ("all", whole.line_bytes, whole.fetch_bytes, whole.policy, whole.admission)
+    by_window: dict[str, list[CurvePoint]] = {}
+    for row in rows:
+        own_key = (row.group_kind, row.line_bytes, row.fetch_bytes, row.policy, row.admission)
+        if row.window.isdecimal() and own_key == key:
+            by_window.setdefault(row.window, []).append(row)
     windows: list[StabilityWindow] = []
-    for name in sorted({row.window for row in rows}, key=lambda text: (len(text), text)):
-        mine = sorted((r for r in rows if r.window == name), key=lambda r: r.size_bytes)
+    for name, own in sorted(by_window.items(), key=lambda item: (len(item[0]), item[0])):
+        mine = sorted(own, key=lambda row: row.size_bytes)
         hit = float(np.interp(size, [r.size_bytes for r in mine], [r.read_hit_ratio for r in mine]))
         reads = mine[0].read_requests
         known = hit if reads > 0 else None
@@ -45,7 +47,7 @@ def judge_windows(
     judged = [w.read_hit_ratio for w in windows if w.judged and w.read_hit_ratio is not None]
     if len(judged) < 2:
         why = f"fewer than two windows after the first hold {LEAST_READS} reads"
-        return tuple(windows), f"Cannot tell whether the answer is stable: {why}.", None
+        return tuple(windows), f"The stability is not known: {why}.", None
     stable = max(judged) - min(judged) <= LARGEST_SPREAD
     word = "stable" if stable else "not stable"
     sentence = (

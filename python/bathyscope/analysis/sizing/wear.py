@@ -1,69 +1,82 @@
-"""The life of the flash in words, and what would live longer where a size wears out before its time."""
+"""What a warm cache writes in a day. Filling an empty cache is done once, and a short trace would repeat it daily."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
-from bathyscope.analysis.sizing.choice import Floor
-from bathyscope.analysis.sizing.endurance import Endurance
-from bathyscope.records.size_finding import SizeCurve, SizePoint
-from bathyscope.units import format_bytes, three_digits
+from bathyscope.records import CurvePoint
 
-DECIMAL = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"))
+DAY_S = 86_400.0
+# A cache that is never full has what it will hold once this share of the first touches is behind it.
+WARM = 0.95
+# The last moments of a trace do not say what is written in a day: so much of it must be warm.
+LEAST_WARM = 0.2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wear:
+    """Bytes that fill the flash of the cache once, and those written in a day once it is warm; None: it was not."""
+
+    fill_bytes: float
+    bytes_per_day: float | None
+
+
+def wear_of(windows: Sequence[CurvePoint], trace_s: float, *, invalidates: bool = False) -> Wear | None:
+    """Return the wear of one point of a curve from its windows; None without windows.
+
+    The cache is warm from the window on before which it evicted, so it was full, or before which nearly all data was
+    touched that the trace touches and nearly all was filled. A whole window and `LEAST_WARM` of the trace must be left.
+    What a cache that was never full still fills in that time is done once as well. Where writes invalidate
+    (`invalidates`), data is fetched again and again: then a fetch is no filling. A write budget is an upper bound: what
+    of it was saved up may be spent within a short trace.
+    """
+    if not windows or trace_s <= 0:
+        return None
+    ordered = sorted(windows, key=lambda row: int(row.window))
+    first_touches = [_first_touches(row) for row in ordered]
+    fills = [0.0 if invalidates else _most_filled(row) for row in ordered]
+    room = float(min(ordered[0].flash_bytes, ordered[0].working_set_bytes))
+    window_s = max(row.duration_s for row in ordered)
+    budget = ordered[0].write_budget_bytes_per_day
+    fill_bytes = touched = filled = 0.0
+    is_full = False
+    for place, row in enumerate(ordered):
+        if is_full or (touched >= WARM * sum(first_touches) and filled >= WARM * min(room, sum(fills))):
+            # Times without any request are part of a day too, and have no row.
+            warm_s = trace_s - int(row.window) * window_s
+            if warm_s < max(0.99 * window_s, LEAST_WARM * trace_s):
+                break
+            still_filled = 0.0 if is_full else min(max(0.0, room - filled), sum(fills[place:]))
+            written = sum(later.flash_write_bytes for later in ordered[place:]) - still_filled
+            per_day = written / warm_s * DAY_S
+            filled_once = min(fill_bytes + still_filled, room)
+            return Wear(filled_once, per_day if budget is None else min(per_day, budget))
+        fill_bytes += row.flash_write_bytes
+        touched += first_touches[place]
+        filled += fills[place]
+        is_full = is_full or row.evicted_lines > 0
+    return Wear(min(sum(row.flash_write_bytes for row in ordered), room), budget)
+
+
+def _most_filled(row: CurvePoint) -> float:
+    """Return the bytes that a window can have put into empty room: what was fetched, and written for the first time."""
+    fetched = row.read_bytes * (row.fetch_amplification or 0.0)
+    return min(row.flash_write_bytes, fetched + row.write_bytes * row.cold_write_ratio)
+
+
+def _first_touches(row: CurvePoint) -> float:
+    return row.read_requests * row.cold_read_ratio + row.write_requests * row.cold_write_ratio
 
 
 def life_words(years: float) -> str:
     """Return a life as a sentence has it: "4.2 years", or days where it is less than one year."""
+    if years >= 50:
+        return "50 years and more"
     if years < 1:
         days = years * 365
         return f"{days:.0f} days" if days >= 1 else "less than a day"
     return "1 year" if years == 1 else f"{years:.1f} years".replace(".0 ", " ")
-
-
-def what_would_last(
-    point: SizePoint, floor: Floor, endurance: Endurance, trials: Sequence[SizeCurve] = ()
-) -> list[str]:
-    """Return the ways to a life of `floor.life_years` for a cache of the size of `point`.
-
-    First what was simulated, an admission that writes less; then what follows from the writes: a drive may be larger
-    than its cache, and the writes spread over all of it.
-    """
-    per_day, years = point.flash_write_bytes_per_day, floor.life_years
-    if per_day is None or years <= 0:
-        return []
-    lasting = life_words(years)
-    words = [_of_trial(trial, floor) for trial in trials if trial.points]
-    capacity = endurance.lasting_capacity_bytes(per_day, years)
-    if capacity is not None:
-        bears = f"{endurance.drive_writes_per_day:g} drive write{'s' if endurance.drive_writes_per_day != 1 else ''}"
-        words.append(
-            f"a drive of {format_bytes(capacity)} ({bears} a day), with the cache on a part of it, would live {lasting}"
-        )
-        needed = per_day / point.flash_bytes * years / endurance.warranty_years
-        words.append(f"a drive of the cache's size would need {three_digits(needed)} drive writes a day")
-    elif endurance.total_bytes_written is not None:
-        words.append(f"flash that bears {_decimal(per_day * 365 * years)} of writes would live {lasting}")
-    return words
-
-
-def _of_trial(trial: SizeCurve, floor: Floor) -> str:
-    """Return what an admission that was tried makes of the size."""
-    point = trial.points[0]
-    enough = "" if floor.lasts(point) else "only "
-    return (
-        f"with --admission {trial.admission} it would live {enough}{life_words(point.life_years or 0.0)} "
-        f"and {point.read_hit.value or 0.0:.1%} of reads hit"
-    )
-
-
-def gentler_admissions(point: SizePoint, admission: str, floor: Floor, endurance: Endurance) -> list[str]:
-    """Return admissions that write less to flash than `admission`, worth a simulation at the size of `point`."""
-    kept = "" if admission == "all" else f"{admission}+"
-    found = [f"{kept}2-hit"] if "-hit" not in admission else []
-    bearable = endurance.bearable_bytes_per_day(point.flash_bytes, floor.life_years) if floor.life_years > 0 else None
-    if bearable is not None and "budget:" not in admission and (budget := option_bytes(bearable)):
-        found.append(f"{kept}budget:{budget}")
-    return found
 
 
 def option_bytes(size_bytes: float) -> str:
@@ -72,11 +85,3 @@ def option_bytes(size_bytes: float) -> str:
         if size_bytes >= 10 * 1024**power or (power == 1 and size_bytes >= 1024):
             return f"{int(size_bytes // 1024**power)}{letter}"
     return ""
-
-
-def _decimal(size_bytes: float) -> str:
-    """Return bytes in decimal units, as data sheets have them: "1.20 PB"."""
-    for unit, name in DECIMAL:
-        if size_bytes >= unit:
-            return f"{three_digits(size_bytes / unit)} {name}"
-    return f"{size_bytes:.0f} B"

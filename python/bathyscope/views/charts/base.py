@@ -9,6 +9,8 @@ import altair as alt
 
 from bathyscope.views.charts.theme import Theme
 
+# Vega-Lite's version as vl-convert names it.
+VL_VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 ROWS = "rows"
 PICTURE_WIDTH = 640
 

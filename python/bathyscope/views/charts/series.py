@@ -1,4 +1,4 @@
-"""Time series of a step: the load, and what it used; repeats lie over each other."""
+"""Time series of a step: load, processors, devices; repeats lie over each other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import altair as alt
 
-from bathyscope.records.finding import LadderFinding
+from bathyscope.records.finding import LadderFinding, LayerView
 from bathyscope.views import labels
 from bathyscope.views.charts.base import LABELS, PLAIN_LABEL, Drawing, named_rows
 from bathyscope.views.charts.theme import LIGHT, Theme
@@ -15,11 +15,11 @@ from bathyscope.views.charts.theme import LIGHT, Theme
 MEASURES = {
     "iops": ("IOPS", False),
     "latency_ns_mean": ("Mean latency", False),
-    "cpu_cores": ("CPU, cores in use", True),
+    "cpu_cores": ("CPU (cores)", True),
     "device_utilization": ("Device utilisation", True),
     "bandwidth_bytes_per_s": ("Bandwidth", False),
 }
-# Bandwidth is IOPS times the block size: its own chart would say nothing new.
+# Bandwidth is IOPS times the block size: a chart of its own would add nothing.
 SHOWN = ("iops", "latency_ns_mean", "cpu_cores", "device_utilization")
 _HEIGHT = 110
 
@@ -45,7 +45,7 @@ def series(finding: LadderFinding, step_key: str, name: str, theme: Theme = LIGH
             "v": p.value,
             "subject": labels.clean(s.subject),
             "repeat": s.repeat_index + 1,
-            "layer": layer_of(s.step_key),
+            "layer": s.step_key.partition("/")[0],
         }
         for s in chosen
         for p in s.points
@@ -60,23 +60,17 @@ def series(finding: LadderFinding, step_key: str, name: str, theme: Theme = LIGH
     )
 
 
-def layer_of(step_key: str) -> str:
-    """Return the layer that a step's key begins with."""
-    return step_key.partition("/")[0]
-
-
-def _chart(name: str, unit: str, layers: list[str], theme: Theme) -> Any:
-    several = MEASURES.get(name, ("", True))[1]
+def _chart(name: str, unit: str, layers: list[LayerView], theme: Theme) -> Any:
     y_axis = alt.Axis(labelExpr=LABELS.get(unit, PLAIN_LABEL), title=None, tickCount=4)
-    y_scale = alt.Scale(domain=[0, 1], clamp=False) if unit == "ratio" else alt.Scale(zero=True, nice=True)
-    range_ = [theme.layers[i] for i in (1, 2, 3, 4, 5, 6, 0)]
-    colour = (
-        alt.Color(
-            "subject:N", scale=alt.Scale(range=range_), legend=alt.Legend(orient="bottom", columns=2, labelLimit=112)
-        )
-        if several
-        else alt.Color("layer:N", scale=alt.Scale(domain=layers, range=theme.layer_range(layers)), legend=None)
-    )
+    # A throttle lets short bursts through: what is beyond 100 % is drawn as well, inside the axes.
+    whole = alt.DomainUnionWith(unionWith=[0, 1])
+    y_scale = alt.Scale(domain=whole) if unit == "ratio" else alt.Scale(zero=True, nice=True)
+    if MEASURES.get(name, ("", True))[1]:
+        subjects = alt.Scale(range=[theme.layers[i] for i in (1, 2, 3, 4, 5, 6, 0)])
+        legend = alt.Legend(orient="bottom", columns=2, labelLimit=112)
+        colour = alt.Color("subject:N", scale=subjects, legend=legend)
+    else:
+        colour = alt.Color("layer:N", scale=theme.layer_scale(layers, by_name=True), legend=None)
     dash = alt.StrokeDash(
         "repeat:O", legend=None, scale=alt.Scale(range=[[1, 0], [5, 2], [2, 2], [8, 2, 2, 2], [1, 3]])
     )

@@ -1,4 +1,4 @@
-"""Where the time of an operation goes inside the OSDs: one bar of shares for each pattern and layer."""
+"""Time of the operations inside the OSDs by stage: one bar of shares for each pattern and layer."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from bathyscope.records.finding import LadderFinding, PointFinding
 from bathyscope.units import format_duration_ns, format_percent
 from bathyscope.views import labels
 from bathyscope.views.charts.base import PERCENT_LABEL, Drawing, named_rows
-from bathyscope.views.charts.rows import ROW_HEIGHT, groups_of, heading_row, order_of, point_row, row_axis
-from bathyscope.views.charts.theme import LIGHT, STAGES, Theme
+from bathyscope.views.charts.rows import ROW_HEIGHT, groups_of, heading_row, headings, order_of, point_row, row_axis
+from bathyscope.views.charts.theme import LIGHT, Theme
 
 # A narrower segment has no room for its figure; the tooltip and the table have it.
 _LABEL_FROM = 0.08
@@ -22,8 +22,8 @@ def stages(finding: LadderFinding, device_class: str, theme: Theme = LIGHT, *, l
     rows = tuple(_rows(finding, device_class))
     return Drawing(
         name=f"stages-{device_class or 'all'}",
-        title=f"{labels.device_class(device_class)}: where the time goes inside the OSDs",
-        description="Shares of the operations' time by stage: queue, prepare, own store, replica wait, reply.",
+        title=f"{labels.device_class(device_class)}: time inside the OSDs by stage",
+        description=f"Shares of the operations' time by stage: {', '.join(labels.STAGES.values())}.",
         chart=_chart(theme, order_of(rows), legend=legend),
         rows=rows,
     )
@@ -38,22 +38,23 @@ def _rows(finding: LadderFinding, device_class: str) -> list[dict[str, Any]]:
         title = labels.group_pattern(group)
         rows.append({"row": heading_row(index), "kind": "heading", "title": title})
         for point in points:
-            rows += _segments(index, point, title)
+            rows += _segments(index, point, labels.layer(finding, point.layer).title, title)
     return rows
 
 
-def _segments(index: int, point: PointFinding, title: str) -> list[dict[str, Any]]:
+def _segments(index: int, point: PointFinding, name: str, title: str) -> list[dict[str, Any]]:
     rows = []
+    slots = list(labels.STAGES)
     start = 0.0
     for stage in point.stages:
-        slot = STAGES.index(stage.stage) if stage.stage in STAGES else len(STAGES) - 1
+        slot = slots.index(stage.stage) if stage.stage in slots else len(slots) - 1
         rows.append(
             {
-                "row": point_row(index, point),
+                "row": point_row(index, name),
                 "kind": "segment",
                 "title": title,
-                "name": labels.layer(point.layer),
-                "stage": labels.stage(stage.stage),
+                "name": name,
+                "stage": labels.STAGES.get(stage.stage, labels.clean(stage.stage)),
                 "slot": slot,
                 "from": start,
                 "to": start + stage.share,
@@ -70,13 +71,12 @@ def _segments(index: int, point: PointFinding, title: str) -> list[dict[str, Any
 
 
 def _chart(theme: Theme, order: list[str], *, legend: bool) -> Any:
-    names = [labels.stage(stage) for stage in STAGES]
+    names = list(labels.STAGES.values())
     shown = alt.Legend(symbolType="square") if legend else None
     y = row_axis(order)
     x_axis = alt.Axis(labelExpr=PERCENT_LABEL, title=None, values=[0, 0.25, 0.5, 0.75, 1], orient="top")
     x_scale = alt.Scale(domain=[0, 1], nice=False)
-    base = alt.Chart(named_rows())
-    segments = base.transform_filter("datum.kind == 'segment'")
+    segments = alt.Chart(named_rows()).transform_filter("datum.kind == 'segment'")
     fields = ("title:pattern", "name:layer", "stage:stage", "share:share", "mean:mean", "p99:p99", "ops:ops sampled")
     tooltip = [alt.Tooltip(f.split(":")[0], type="nominal", title=f.split(":")[1]) for f in fields]
     bars = segments.mark_bar(height=ROW_HEIGHT - 5, cornerRadius=2, stroke=theme.background, strokeWidth=1).encode(
@@ -86,17 +86,12 @@ def _chart(theme: Theme, order: list[str], *, legend: bool) -> Any:
         color=alt.Color("stage:N", scale=alt.Scale(domain=names, range=list(theme.stages)), legend=shown),
         tooltip=tooltip,
     )
-    text_range = alt.Scale(domain=list(range(len(STAGES))), range=list(theme.stage_text))
+    text_range = alt.Scale(domain=list(range(len(names))), range=list(theme.stage_text))
     texts = segments.mark_text(fontSize=10.5).encode(
         x=alt.X("middle:Q", scale=x_scale),
         y=y,
         text="label:N",
         color=alt.Color("slot:O", scale=text_range, legend=None),
     )
-    headings = (
-        base.transform_filter("datum.kind == 'heading'")
-        .mark_text(align="left", fontWeight=600, fontSize=12, color=theme.text, dy=3)
-        .encode(x=alt.value(0), y=y, text="title:N")
-    )
-    chart = alt.layer(headings, bars, texts).resolve_scale(color="independent")
+    chart = alt.layer(headings(y, theme), bars, texts).resolve_scale(color="independent")
     return chart.properties(height=max(1, len(order)) * ROW_HEIGHT)

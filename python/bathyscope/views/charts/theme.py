@@ -3,6 +3,7 @@
 The layer and stage colours follow Okabe and Ito's palette ("Color Universal Design", 2008), which people
 with any of the common colour-vision deficiencies can tell apart; the tones are shifted for contrast of at
 least 3:1 against the background. Colour is never the only sign: layers also differ in shape and dash.
+Which layer has which slot is the layer's own trait (`records.finding.LayerView`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import altair as alt
+
+from bathyscope.records.finding import LayerView
+
 FONT = "Inter, 'Segoe UI', system-ui, -apple-system, 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif"
-SHAPES = {"disk": "square", "rados": "circle", "rbd": "triangle-up", "cephfs": "diamond", "rgw": "cross"}
-DASHES: dict[str, list[int]] = {"disk": [1, 0], "rados": [7, 2], "rbd": [3, 2], "cephfs": [8, 2, 2, 2], "rgw": [1, 2]}
-_LAYER_SLOTS = {"disk": 0, "rados": 1, "rbd": 2, "krbd": 5, "rbd_nbd": 6, "cephfs": 3, "rgw": 4, "omap": 5}
-STAGES = ("queue", "prepare", "store", "replica_wait", "reply")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,9 +33,10 @@ class Theme:
     stage_text: tuple[str, ...]
     refused: str
 
-    def layer_range(self, names: Sequence[str]) -> list[str]:
-        """Return a colour for each layer; the same layer has the same colour in every chart."""
-        return [self.layers[layer_slot(name)] for name in names]
+    def layer_scale(self, layers: Sequence[LayerView], *, by_name: bool = False) -> alt.Scale:
+        """Return a colour for each layer's title or name; the same layer has the same colour in every chart."""
+        names = [view.name if by_name else view.title for view in layers]
+        return alt.Scale(domain=names, range=[self.layers[view.slot % len(self.layers)] for view in layers])
 
     def config(self) -> dict[str, Any]:
         """Return the Vega-Lite configuration."""
@@ -64,11 +66,6 @@ class Theme:
         }
 
 
-def layer_slot(name: str) -> int:
-    """Return the slot of a layer's colour; layers that are not known share the last."""
-    return _LAYER_SLOTS.get(name, 6)
-
-
 LIGHT = Theme(
     "light",
     "#ffffff",
@@ -76,8 +73,8 @@ LIGHT = Theme(
     "#5a6875",
     "#e3e8ec",
     ("#46535f", "#0072b2", "#c4530a", "#00805c", "#a8447f", "#8a6a00", "#5b4bb0"),
-    ("#e0a100", "#8794a0", "#0072b2", "#c4530a", "#56a8d8"),
-    ("#1b1300", "#10161b", "#ffffff", "#ffffff", "#06141d"),
+    ("#e0a100", "#8794a0", "#0072b2", "#c4530a", "#56a8d8", "#00805c", "#5b4bb0", "#a8447f"),
+    ("#1b1300", "#10161b", "#ffffff", "#ffffff", "#06141d", "#ffffff", "#ffffff", "#ffffff"),
     "#b3261e",
 )
 DARK = Theme(
@@ -87,8 +84,8 @@ DARK = Theme(
     "#9aa9b6",
     "#25323d",
     ("#b4c2ce", "#5bb4ec", "#f58a4b", "#35c99b", "#e594c4", "#e2bd3f", "#a99af0"),
-    ("#e8b830", "#8b99a6", "#3f9bd8", "#ef7f3e", "#8ccbf0"),
-    ("#1b1300", "#0b1116", "#03121d", "#1d0c02", "#06141d"),
+    ("#e8b830", "#8b99a6", "#3f9bd8", "#ef7f3e", "#8ccbf0", "#35c99b", "#a99af0", "#e594c4"),
+    ("#1b1300", "#0b1116", "#03121d", "#1d0c02", "#06141d", "#03170f", "#0d0820", "#1d0612"),
     "#ff8a80",
 )
 # The page sets these variables for light, dark and print; a drawn chart follows without being drawn again.
@@ -98,9 +95,9 @@ PAGE = Theme(
     "var(--text)",
     "var(--muted)",
     "var(--grid)",
-    tuple(f"var(--layer-{i})" for i in range(7)),
-    tuple(f"var(--stage-{i})" for i in range(5)),
-    tuple(f"var(--stage-text-{i})" for i in range(5)),
+    tuple(f"var(--layer-{i})" for i in range(len(LIGHT.layers))),
+    tuple(f"var(--stage-{i})" for i in range(len(LIGHT.stages))),
+    tuple(f"var(--stage-text-{i})" for i in range(len(LIGHT.stages))),
     "var(--refused)",
 )
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bathyscope.analysis.sizing import build
-from bathyscope.records import CurvePoint, to_table
 from bathyscope.records.finding import CaveatView
 
-from .test_sizing import _curve, _question
+from .test_sizing import _curve, _found
 
 
 def caveats(*gaps: tuple[int, int, float | None], writes: int = 50_000) -> list[CaveatView]:
@@ -21,12 +19,12 @@ def caveats(*gaps: tuple[int, int, float | None], writes: int = 50_000) -> list[
             line_bytes=line, fetch_bytes=fetch, write_gap_ratio=gap, write_requests=writes,
         )
     ]  # fmt: skip
-    return [c for c in build(to_table(CurvePoint, rows), _question()).caveats if c.code == "partial_writes"]
+    return [c for c in _found(rows).caveats if c.code == "partial_writes"]
 
 
 def test_writes_of_4k_into_64k_units() -> None:
     (found,) = caveats((65_536, 65_536, 0.94), (4096, 4096, 0.0))
-    assert found.severity == "doubt"
+    assert found.severity == "warning"
     assert "at least 94% of the units that writes touch (64K: --fetch, by default the line)" in found.text
     assert found.text.endswith("--line 64K --fetch 4K simulates units that writes fill")
 

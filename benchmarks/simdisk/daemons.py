@@ -1,0 +1,112 @@
+"""Start the FUSE daemons of this repository, ask them for their counters, and load them with fio."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bathyscope.lab.simdisk import ask
+
+ROOT = Path(__file__).parents[2]
+
+
+class NotBuiltError(Exception):
+    """An example of the workspace has not been built."""
+
+
+def example(name: str) -> Path:
+    """Return the newest build of an example; a release build goes first."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    for profile in ("release", "debug"):
+        path = target / profile / "examples" / name
+        if path.exists():
+            return path
+    raise NotBuiltError(f"{name} is not in {target}: cargo build --release -p bathy-fuse --examples")
+
+
+@contextlib.contextmanager
+def _serving(arguments: Sequence[object], mount: Path) -> Iterator[int]:
+    """Run a daemon until the end of the block and give its process id; it says a line when it is ready."""
+    process = subprocess.Popen([str(it) for it in arguments], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        if not os.path.ismount(mount):
+            raise RuntimeError(f"{arguments[0]} did not start: {line}{process.stderr.read()}")
+        yield process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=30)
+
+
+class SimulatedDisks:
+    """A running bathy-simdisk."""
+
+    def __init__(self, directory: Path, pid: int) -> None:
+        """Remember where it mounts and which process it is."""
+        self.directory = directory
+        self.pid = pid
+
+    def path(self, disk: str) -> Path:
+        return self.directory / "mnt" / disk
+
+    def command(self, **request: Any) -> dict[str, Any]:
+        return ask(self.directory / "control", **request)
+
+    def stats(self, disk: str) -> Any:
+        return self.command(op="stats", disk=disk)["disks"][0]
+
+
+@contextlib.contextmanager
+def simulated_disks(*disks: str, threads: int = 2) -> Iterator[SimulatedDisks]:
+    """Serve disks in a directory of their own."""
+    with tempfile.TemporaryDirectory(prefix="bathy-simdisk-") as place:
+        directory = Path(place)
+        (directory / "mnt").mkdir()
+        arguments = [sys.executable, "-m", "bathyscope.simdisk", "--threads", threads]
+        arguments += ["--mount", directory / "mnt", "--control", directory / "control"]
+        for disk in disks:
+            arguments += ["--disk", disk]
+        with _serving(arguments, directory / "mnt") as pid:
+            yield SimulatedDisks(directory, pid)
+
+
+@contextlib.contextmanager
+def passthrough(size_bytes: int, threads: int = 2) -> Iterator[tuple[Path, int]]:
+    """Serve a file in memory with the least daemon; give the file's path and the process id."""
+    with tempfile.TemporaryDirectory(prefix="bathy-", dir="/dev/shm") as place:
+        directory = Path(place)
+        (directory / "mnt").mkdir()
+        with (directory / "data").open("wb") as file:
+            file.truncate(size_bytes)
+        arguments = [example("passthrough"), directory / "mnt", directory / "data", str(threads)]
+        with _serving(arguments, directory / "mnt") as pid:
+            yield directory / "mnt" / "disk", pid
+
+
+def fio(path: Path, *options: str) -> Any:
+    """Run one fio job with direct I/O and return its part of the JSON answer."""
+    arguments = ["fio", "--name=job", f"--filename={path}", "--direct=1", "--thread", "--output-format=json", *options]
+    ended = subprocess.run(arguments, check=True, capture_output=True, text=True, cwd=tempfile.gettempdir())
+    answer = ended.stdout[ended.stdout.index("{") :]
+    return json.loads(answer)["jobs"][0]
+
+
+def waited_for_processors_s() -> float:
+    """Return for how long so far some task of this machine waited for a processor (pressure stall information)."""
+    path = Path("/proc/pressure/cpu")
+    return int(path.read_text().split("total=")[1].split()[0]) / 1e6 if path.exists() else 0.0
+
+
+def processor_s(pid: int) -> float:
+    """Return the processor time of a process so far, in seconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,24 @@
+//! What a cache does with a request: lines of valid units, plans for reads and writes, and nothing that carries them out.
+//!
+//! * [`RequestSplitter`] cuts a request into a [`Part`] for each line and follows sequential streams.
+//! * [`CacheModel`] decides: [`ReadPlan`] and [`WritePlan`] say what is served, fetched and kept, and who leaves.
+//! * [`stage_lines`] is the default size of the stage in memory.
+//!
+//! A simulator counts the plans and reports at once that they are done; an engine carries them out, many at a time. No I/O,
+//! clock, threads or locks: time is an argument, and an engine calls a model under a lock of its own. ARCHITECTURE.md has
+//! the invariants.
+
+mod config;
+pub mod lines;
+mod masks;
+mod model;
+mod operations;
+mod request;
+
+pub use config::{
+    AdmissionOptions, CacheConfig, MAX_UNITS, STAGE_BYTES_MAX, WriteMode, stage_lines, with_stage,
+};
+pub use lines::{Io, LineSize};
+pub use model::{CacheModel, Evicted, Miss, Promoted, ReadPlan, Room, WritePlan};
+pub use operations::Ticket;
+pub use request::{Part, Parts, RequestSplitter};

@@ -1,0 +1,182 @@
+//! From requests to their parts in lines.
+
+use bathy_policy::StreamBypass;
+use bathy_policy::admission::StreamBypassOptions;
+
+use crate::lines::{Io, LineSize, Pieces};
+
+/// What a request touches of one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The line.
+    pub key: u64,
+    /// First byte within the line.
+    pub start: u32,
+    /// Byte after the last.
+    pub end: u32,
+    /// Part of a stream that goes past the cache: not admitted at a miss.
+    pub bypasses: bool,
+}
+
+impl Part {
+    /// Bytes.
+    #[inline]
+    pub fn bytes(&self) -> u32 {
+        self.end - self.start
+    }
+
+    /// Units touched.
+    #[inline]
+    pub(crate) fn touched(&self, unit_shift: u32) -> u64 {
+        bits(self.start >> unit_shift, (self.end - 1) >> unit_shift)
+    }
+
+    /// Units covered whole.
+    #[inline]
+    pub(crate) fn covered(&self, unit_shift: u32) -> u64 {
+        let first = self.start.div_ceil(1 << unit_shift);
+        let after = self.end >> unit_shift;
+        if after > first { bits(first, after - 1) } else { 0 }
+    }
+
+    /// Bytes that lie in `units`, which are some of those touched.
+    #[inline]
+    pub(crate) fn bytes_in(&self, units: u64, unit_shift: u32) -> u32 {
+        let (first, last) = (self.start >> unit_shift, (self.end - 1) >> unit_shift);
+        let before = if units >> first & 1 == 1 {
+            self.start - (first << unit_shift)
+        } else {
+            0
+        };
+        let after = if units >> last & 1 == 1 {
+            ((last + 1) << unit_shift) - self.end
+        } else {
+            0
+        };
+        (units.count_ones() << unit_shift) - before - after
+    }
+}
+
+/// The bits `first..=last`.
+fn bits(first: u32, last: u32) -> u64 {
+    (u64::MAX >> (63 - (last - first))) << first
+}
+
+/// Splits requests into parts. It must see every request, because it follows streams.
+#[derive(Clone, Debug)]
+pub struct RequestSplitter {
+    line: LineSize,
+    streams: Option<StreamBypass>,
+}
+
+impl RequestSplitter {
+    /// With `stream_cutoff_bytes` runs that are longer go past the cache.
+    pub fn new(line: LineSize, stream_cutoff_bytes: Option<u64>) -> Self {
+        let streams = stream_cutoff_bytes.map(|cutoff_bytes| {
+            StreamBypass::new(StreamBypassOptions {
+                cutoff_bytes,
+                line_bytes: line.bytes(),
+                ..StreamBypassOptions::default()
+            })
+        });
+        Self { line, streams }
+    }
+
+    /// The parts of a request, in order; the streams see those that are taken.
+    #[inline]
+    pub fn split(&mut self, io: Io) -> Parts<'_> {
+        Parts {
+            lines: self.line.pieces(io),
+            streams: self.streams.as_mut(),
+        }
+    }
+
+    /// Bytes held.
+    pub fn memory_bytes(&self) -> usize {
+        self.streams.as_ref().map_or(0, StreamBypass::memory_bytes)
+    }
+}
+
+/// Iterator over the parts of a request.
+#[derive(Debug)]
+pub struct Parts<'a> {
+    lines: Pieces,
+    streams: Option<&'a mut StreamBypass>,
+}
+
+impl Parts<'_> {
+    /// Number of parts, counted before the first is taken.
+    #[inline]
+    pub fn lines(&self) -> u64 {
+        self.lines.lines()
+    }
+
+    /// Whether there is no further part.
+    #[inline]
+    pub fn is_done(&self) -> bool {
+        self.lines.is_done()
+    }
+}
+
+impl Iterator for Parts<'_> {
+    type Item = Part;
+
+    #[inline]
+    fn next(&mut self) -> Option<Part> {
+        let (start, end) = self.lines.peek_range();
+        let (key, bytes) = self.lines.next()?;
+        let streams = self.streams.as_mut();
+        let bypasses = streams.is_some_and(|streams| streams.passes_by(key, u64::from(bytes)));
+        Some(Part {
+            key,
+            start,
+            end,
+            bypasses,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(start: u32, end: u32) -> Part {
+        Part {
+            key: 0,
+            start,
+            end,
+            bypasses: false,
+        }
+    }
+
+    #[test]
+    fn masks_of_units() {
+        assert_eq!(bits(0, 63), u64::MAX);
+        assert_eq!(bits(2, 3), 0b1100);
+        assert_eq!(part(0, 65_536).covered(12), 0xffff);
+        assert_eq!(part(1, 8192).covered(12), 0b10);
+        assert_eq!(part(100, 200).covered(12), 0);
+        assert_eq!(part(4095, 4097).touched(12), 0b11);
+        let bytes = |units| part(4095, 12_289).bytes_in(units, 12);
+        assert_eq!(
+            [0b0110, 0b1111, 0b1001, 0b0100, 0].map(bytes),
+            [8192, 8194, 2, 4096, 0]
+        );
+    }
+
+    #[test]
+    fn parts_cover_the_request_and_a_long_run_bypasses() {
+        let line = LineSize::new(65_536).expect("a power of two");
+        let mut splitter = RequestSplitter::new(line, Some(1 << 20));
+        let io = Io {
+            offset_bytes: 4096,
+            length_bytes: 2 << 20,
+            write: false,
+            volume: 0,
+        };
+        let parts: Vec<Part> = splitter.split(io).collect();
+        assert_eq!(parts.iter().map(Part::bytes).sum::<u32>(), 2 << 20);
+        assert_eq!(parts.iter().position(|part| part.bypasses), Some(16));
+        assert!(splitter.memory_bytes() > 0);
+    }
+}

@@ -1,0 +1,111 @@
+//! A file or block device, for one user at a time.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use nix::fcntl::{Flock, FlockArg, OFlag};
+
+use crate::aligned::{ALIGNMENT, Aligned, is_aligned};
+use crate::store::{BlockStore, Identity};
+
+/// A [`BlockStore`] over a file or block device, with direct I/O where the file system and the request allow it.
+pub struct FileStore {
+    /// For what is not aligned, and where direct I/O is not supported.
+    buffered: Flock<File>,
+    direct: Option<File>,
+    is_device: bool,
+}
+
+impl FileStore {
+    /// Opens a file or device that exists and locks it (`flock`).
+    ///
+    /// # Errors
+    /// If it cannot be opened, or another user has locked it (`WouldBlock`).
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let open = |flags: OFlag| {
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .custom_flags(flags.bits())
+                .open(path)
+        };
+        let file = open(OFlag::O_CLOEXEC)?;
+        let is_device = file.metadata()?.file_type().is_block_device();
+        let buffered = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+            .map_err(|(_, error)| io::Error::from(error))?;
+        // Some file systems do not support it.
+        let direct = open(OFlag::O_CLOEXEC | OFlag::O_DIRECT).ok();
+        Ok(Self {
+            buffered,
+            direct,
+            is_device,
+        })
+    }
+
+    /// Whether aligned requests go past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    fn direct_for(&self, len: usize, offset: u64) -> Option<&File> {
+        let fits = len % ALIGNMENT == 0 && offset % ALIGNMENT as u64 == 0;
+        self.direct.as_ref().filter(|_| fits)
+    }
+}
+
+impl BlockStore for FileStore {
+    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let Some(direct) = self.direct_for(buffer.len(), offset) else {
+            return self.buffered.read_exact_at(buffer, offset);
+        };
+        if is_aligned(buffer, offset) {
+            return direct.read_exact_at(buffer, offset);
+        }
+        let mut aligned = Aligned::new(buffer.len());
+        direct.read_exact_at(&mut aligned, offset)?;
+        buffer.copy_from_slice(&aligned);
+        Ok(())
+    }
+
+    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        let Some(direct) = self.direct_for(data.len(), offset) else {
+            return self.buffered.write_all_at(data, offset);
+        };
+        if is_aligned(data, offset) {
+            return direct.write_all_at(data, offset);
+        }
+        let mut aligned = Aligned::new(data.len());
+        aligned.copy_from_slice(data);
+        direct.write_all_at(&aligned, offset)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        // Both descriptors are of one file, and the kernel keeps write errors for each of them.
+        self.buffered.sync_data()?;
+        self.direct.as_ref().map_or(Ok(()), File::sync_data)
+    }
+
+    fn identity(&self) -> io::Result<Identity> {
+        // A flush leaves the times in memory.
+        self.buffered.sync_all()?;
+        let metadata = self.buffered.metadata()?;
+        if self.is_device {
+            // The inode is that of the device node, and its times say nothing of the bytes.
+            return Ok(Identity {
+                size_bytes: (&*self.buffered).seek(SeekFrom::End(0))?,
+                id: metadata.rdev(),
+                ..Identity::default()
+            });
+        }
+        let nanoseconds =
+            |seconds: i64, rest: i64| (seconds as u64).wrapping_mul(1_000_000_000) + rest as u64;
+        Ok(Identity {
+            size_bytes: metadata.len(),
+            id: metadata.ino(),
+            modified_ns: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),
+            changed_ns: nanoseconds(metadata.ctime(), metadata.ctime_nsec()),
+        })
+    }
+}

@@ -1,0 +1,144 @@
+//! A superblock: what the cache is, and how its last user left it.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0..4 | seal |
+//! | 4..8 | reserved, zero |
+//! | 8..16 | magic |
+//! | 16..20 | version |
+//! | 20..24 | 1 after a clean stop |
+//! | 24..40 | uuid |
+//! | 40..48 | sequence |
+//! | 48..56 | generation |
+//! | 56..60, 60..64, 64..68 | line bytes, shards, slots of a shard |
+//! | 68..72 | policy: 1 S3-FIFO, 2 Clock2Q+ |
+//! | 72..80, 80..88 | region bytes, most regions |
+//! | 88..120 | the backing: size, id, time of the last modification and of the last change |
+//! | 120..128 | blocks of the journal, 0 |
+//! | 128.. | reserved, zero |
+
+use bathy_policy::PolicyKind;
+
+use super::layout::{BLOCK_BYTES, Geometry};
+use super::{Kind, Uuid, get_u32, get_u64, is_sealed, put_u32, put_u64, seal, words};
+use crate::store::Identity;
+
+/// The version of the format. Any change of bytes on the SSD is another version.
+pub const VERSION: u32 = 1;
+/// Three for each session, so that none comes so far.
+const SEQUENCE_MAX: u64 = 1 << 24;
+const MAGIC: u64 = u64::from_le_bytes(*b"BathyCch");
+
+/// What the cache is, and how its last user left it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Names the cache.
+    pub uuid: Uuid,
+    /// Of two superblocks the one with the higher number counts.
+    pub sequence: u64,
+    /// The generation of the content. Lines of other generations are void.
+    pub generation: u64,
+    /// Whether the last user stopped as it should, with all state stored.
+    pub is_clean: bool,
+    /// Sizes.
+    pub geometry: Geometry,
+    /// [`PolicyKind::S3Fifo`] or [`PolicyKind::Clock2QPlus`].
+    pub policy: PolicyKind,
+    /// The backing, as it was when this was written.
+    pub backing: Identity,
+}
+
+/// Why a block is not a superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SuperblockError {
+    /// It says so itself.
+    #[error("it does not hold a cache")]
+    NotACache,
+    /// It was written by another version of this program.
+    #[error("its format is version {0}, and this program knows version {VERSION}")]
+    Version(u32),
+    /// Its checksum or its sizes are wrong.
+    #[error("its superblocks are damaged")]
+    Damaged,
+}
+
+impl Superblock {
+    /// The bytes. Which of the two places it has follows from its sequence: [`Superblock::place`].
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; BLOCK_BYTES as usize];
+        put_u64(&mut bytes, 8, MAGIC);
+        put_u32(&mut bytes, 16, VERSION);
+        put_u32(&mut bytes, 20, u32::from(self.is_clean));
+        bytes[24..40].copy_from_slice(&self.uuid);
+        put_u64(&mut bytes, 40, self.sequence);
+        put_u64(&mut bytes, 48, self.generation);
+        put_u32(&mut bytes, 56, self.geometry.line_bytes);
+        put_u32(&mut bytes, 60, self.geometry.shards);
+        put_u32(&mut bytes, 64, self.geometry.slots);
+        put_u32(
+            &mut bytes,
+            68,
+            if self.policy == PolicyKind::S3Fifo { 1 } else { 2 },
+        );
+        put_u64(&mut bytes, 72, self.geometry.region_bytes);
+        put_u64(&mut bytes, 80, self.geometry.regions_max);
+        put_u64(&mut bytes, 88, self.backing.size_bytes);
+        put_u64(&mut bytes, 96, self.backing.id);
+        put_u64(&mut bytes, 104, self.backing.modified_ns);
+        put_u64(&mut bytes, 112, self.backing.changed_ns);
+        seal(&mut bytes, &words(Kind::Superblock, &self.uuid, 0));
+        bytes
+    }
+
+    /// Which of the two superblocks this is.
+    pub fn place(&self) -> u64 {
+        self.sequence % 2
+    }
+
+    /// # Errors
+    /// If the bytes are no superblock of this version.
+    pub fn decode(bytes: &[u8]) -> Result<Self, SuperblockError> {
+        if bytes.len() != BLOCK_BYTES as usize || get_u64(bytes, 8) != MAGIC {
+            return Err(SuperblockError::NotACache);
+        }
+        let mut uuid = Uuid::default();
+        uuid.copy_from_slice(&bytes[24..40]);
+        // The version comes after the seal, which all versions share: a damaged block must not pass for a newer one.
+        if !is_sealed(bytes, &words(Kind::Superblock, &uuid, 0)) {
+            return Err(SuperblockError::Damaged);
+        }
+        if get_u32(bytes, 16) != VERSION {
+            return Err(SuperblockError::Version(get_u32(bytes, 16)));
+        }
+        let geometry = Geometry {
+            line_bytes: get_u32(bytes, 56),
+            shards: get_u32(bytes, 60),
+            slots: get_u32(bytes, 64),
+            region_bytes: get_u64(bytes, 72),
+            regions_max: get_u64(bytes, 80),
+        };
+        let policy = match get_u32(bytes, 68) {
+            1 => PolicyKind::S3Fifo,
+            2 => PolicyKind::Clock2QPlus,
+            _ => return Err(SuperblockError::Damaged),
+        };
+        let has_next = get_u64(bytes, 40) < SEQUENCE_MAX && get_u64(bytes, 48) < u64::MAX - 1;
+        if !has_next || geometry.check().is_err() || get_u32(bytes, 20) > 1 || get_u64(bytes, 120) != 0 {
+            return Err(SuperblockError::Damaged);
+        }
+        Ok(Self {
+            uuid,
+            sequence: get_u64(bytes, 40),
+            generation: get_u64(bytes, 48),
+            is_clean: get_u32(bytes, 20) == 1,
+            geometry,
+            policy,
+            backing: Identity {
+                size_bytes: get_u64(bytes, 88),
+                id: get_u64(bytes, 96),
+                modified_ns: get_u64(bytes, 104),
+                changed_ns: get_u64(bytes, 112),
+            },
+        })
+    }
+}

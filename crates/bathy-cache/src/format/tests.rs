@@ -1,0 +1,256 @@
+//! Round trips, hostile bytes, and the bytes of version 1.
+
+use std::fmt::Write;
+
+use bathy_policy::{PolicyKind, StateRecord};
+use proptest::prelude::*;
+
+use super::*;
+use crate::store::Identity;
+
+const UUID: Uuid = *b"0123456789abcdef";
+
+fn geometry() -> impl Strategy<Value = Geometry> {
+    (12u32..17, 1u32..1025, 1u32..1 << 30, 16u32..41, 1u64..1 << 40).prop_map(
+        |(line, shards, slots, region, regions_max)| Geometry {
+            line_bytes: 1 << line,
+            shards,
+            slots,
+            region_bytes: 1 << region,
+            regions_max,
+        },
+    )
+}
+
+fn superblock() -> impl Strategy<Value = Superblock> {
+    let numbers = any::<[u64; 6]>();
+    (any::<Uuid>(), numbers, any::<bool>(), any::<bool>(), geometry()).prop_map(
+        |(
+            uuid,
+            [sequence, generation, size_bytes, id, modified_ns, changed_ns],
+            is_clean,
+            s3_fifo,
+            geometry,
+        )| {
+            Superblock {
+                uuid,
+                sequence: sequence >> 40,
+                generation,
+                is_clean,
+                geometry,
+                policy: if s3_fifo {
+                    PolicyKind::S3Fifo
+                } else {
+                    PolicyKind::Clock2QPlus
+                },
+                backing: Identity {
+                    size_bytes,
+                    id,
+                    modified_ns,
+                    changed_ns,
+                },
+            }
+        },
+    )
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    (
+        any::<Option<u64>>(),
+        any::<u16>(),
+        any::<u64>(),
+        any::<u64>(),
+        any::<[u32; 16]>(),
+    )
+        .prop_map(|(key, valid, generation, sequence, crcs)| Record {
+            key,
+            valid,
+            generation,
+            sequence,
+            crcs,
+        })
+}
+
+fn state_record() -> impl Strategy<Value = (StateRecord, u64)> {
+    prop_oneof![
+        (any::<u32>(), any::<u64>(), any::<u8>(), any::<u16>()).prop_map(|(slot, key, references, units)| {
+            let line = StateRecord::Line {
+                slot,
+                key,
+                references,
+            };
+            (line, u64::from(units))
+        }),
+        any::<u32>().prop_map(|slot| (StateRecord::Free { slot }, 0)),
+        (any::<u32>(), any::<u64>())
+            .prop_map(|(number, known_by)| (StateRecord::Ghost { number, known_by }, 0)),
+        any::<[u32; 3]>().prop_map(|[main, small, ghosts]| (StateRecord::Hands { main, small, ghosts }, 0)),
+    ]
+}
+
+/// Makes the seal of arbitrary bytes right, as a hostile writer can.
+fn sealed(mut bytes: Vec<u8>, words: &[u64]) -> Vec<u8> {
+    seal(&mut bytes, words);
+    bytes
+}
+
+proptest! {
+    #[test]
+    fn what_is_encoded_is_decoded_and_no_flipped_bit_is_overlooked(
+        superblock in superblock(), record in record(), entries in prop::collection::vec(state_record(), 0..255),
+        is_last: bool, regions in prop::collection::btree_set(0..REGIONS_PER_SECTOR, 0..50), number: u64, bit: usize,
+    ) {
+        let flipped = |bytes: &[u8]| {
+            let mut bytes = bytes.to_vec();
+            let bit = bit % (bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            bytes
+        };
+        let bytes = superblock.encode();
+        prop_assert_eq!(Superblock::decode(&bytes), Ok(superblock));
+        prop_assert!(Superblock::decode(&flipped(&bytes)).is_err());
+
+        let bytes = record.encode(&UUID, number);
+        prop_assert_eq!(Record::decode(&UUID, number, &bytes), Some(Record { key: record.key, ..record }));
+        prop_assert_eq!(Record::decode(&UUID, number, &flipped(&bytes)), None);
+        prop_assert_eq!(Record::decode(&UUID, number ^ 1, &bytes), None, "of another slot");
+        prop_assert_eq!(Record::decode(b"another cache...", number, &bytes), None);
+
+        let state = StateBlock { entries, is_last };
+        let bytes = state.encode(&UUID, 5, 1, 2);
+        prop_assert_eq!(StateBlock::decode(&UUID, 5, 1, 2, &bytes), Some(state));
+        prop_assert_eq!(StateBlock::decode(&UUID, 5, 1, 2, &flipped(&bytes)), None);
+        prop_assert_eq!(StateBlock::decode(&UUID, 6, 1, 2, &bytes), None, "of another stop");
+
+        let bytes = encode_intent(&UUID, number, |region| regions.contains(&region));
+        prop_assert_eq!(decode_intent(&UUID, number, &bytes), Some(regions.into_iter().collect()));
+        prop_assert_eq!(decode_intent(&UUID, number, &flipped(&bytes)), None);
+    }
+
+    #[test]
+    fn hostile_bytes_are_refused_or_read_and_never_panic(
+        noise in prop::collection::vec(any::<u8>(), 4096..4097), magic: bool, version: bool,
+    ) {
+        let mut block = noise.clone();
+        if magic {
+            block[8..16].copy_from_slice(b"BathyCch");
+        }
+        if version {
+            put_u32(&mut block, 16, VERSION);
+        }
+        let mut uuid = Uuid::default();
+        uuid.copy_from_slice(&block[24..40]);
+        let _ = Superblock::decode(&block);
+        if let Ok(superblock) = Superblock::decode(&sealed(block, &words(Kind::Superblock, &uuid, 0))) {
+            prop_assert_eq!(superblock.geometry.check(), Ok(()));
+            prop_assert!(superblock.geometry.layout().end() > 0);
+        }
+        let _ = Record::decode(&UUID, 3, &sealed(noise[..128].to_vec(), &words(Kind::Record, &UUID, 3)));
+        let _ = decode_intent(&UUID, 3, &sealed(noise[..512].to_vec(), &words(Kind::Intent, &UUID, 3)));
+        let [kind, high, low, shard] = words(Kind::State, &UUID, 1);
+        let _ = StateBlock::decode(&UUID, 5, 1, 2, &sealed(noise.clone(), &[kind, high, low, shard, 2, 5]));
+        for len in [0, 1, 127, 4095] {
+            let _ = Superblock::decode(&noise[..len]);
+            let _ = Record::decode(&UUID, 3, &noise[..len]);
+            let _ = decode_intent(&UUID, 3, &noise[..len]);
+            let _ = StateBlock::decode(&UUID, 5, 1, 2, &noise[..len]);
+        }
+    }
+}
+
+/// The rows of 16 bytes that are not zero.
+fn dump(name: &str, bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for (number, row) in bytes
+        .chunks(16)
+        .enumerate()
+        .filter(|(_, row)| row.iter().any(|&byte| byte != 0))
+    {
+        writeln!(text, "{name} {:04x} {row:02x?}", number * 16).expect("a string takes all");
+    }
+    text
+}
+
+#[test]
+fn the_bytes_of_version_1_stay_what_they_are() {
+    let geometry = Geometry {
+        line_bytes: 65_536,
+        shards: 16,
+        slots: 1000,
+        region_bytes: 4 << 20,
+        regions_max: 5000,
+    };
+    let superblock = Superblock {
+        uuid: UUID,
+        sequence: 7,
+        generation: 3,
+        is_clean: true,
+        geometry,
+        policy: PolicyKind::Clock2QPlus,
+        backing: Identity {
+            size_bytes: 5 << 30,
+            id: 11,
+            modified_ns: 12,
+            changed_ns: 13,
+        },
+    };
+    let record = Record {
+        key: Some(0x0102_0304),
+        valid: 0x8001,
+        generation: 3,
+        sequence: 0x0800_0000_0009,
+        crcs: std::array::from_fn(|unit| unit as u32 + 100),
+    };
+    let line = StateRecord::Line {
+        slot: 5,
+        key: 6,
+        references: 2,
+    };
+    let ghost = StateRecord::Ghost {
+        number: 9,
+        known_by: 0xff_0000_0001,
+    };
+    let hands = StateRecord::Hands {
+        main: 1,
+        small: 2,
+        ghosts: 3,
+    };
+    let state = StateBlock {
+        entries: vec![
+            (line, 0xf0f0),
+            (StateRecord::Free { slot: 8 }, 0),
+            (ghost, 0),
+            (hands, 0),
+        ],
+        is_last: true,
+    };
+    let layout = geometry.layout();
+    let places = format!(
+        "layout intent {:#x} state {:#x} table {:#x} data {:#x} end {:#x} record {:#x}\nunit crc {:#x}\n",
+        layout.intent(),
+        layout.state(1, 2),
+        layout.table(1, 2),
+        layout.data(1, 2),
+        layout.end(),
+        layout.record_number(1, 2),
+        UnitSeed::new(&UUID, 4).crc(2, &[9; 4096]),
+    );
+    let bytes = [
+        dump("superblock", &superblock.encode()),
+        dump("record", &record.encode(&UUID, layout.record_number(1, 2))),
+        dump("empty", &Record::default().encode(&UUID, 0)),
+        dump("intent", &encode_intent(&UUID, 1, |region| region % 1000 == 3)),
+        dump("state", &state.encode(&UUID, 7, 1, 2)),
+        places,
+    ]
+    .concat();
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-1.txt");
+    if std::env::var_os("BATHY_UPDATE_GOLDEN").is_some() {
+        std::fs::write(golden, &bytes).expect("the golden file can be written");
+    }
+    let expected = std::fs::read_to_string(golden).expect("the golden file");
+    assert!(
+        bytes == expected,
+        "the format on the SSD has changed: that is another VERSION, with its own golden file.\n{bytes}"
+    );
+}

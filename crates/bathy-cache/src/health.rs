@@ -1,0 +1,118 @@
+//! The SSD, and how many faults it may have before it is used no more.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::store::BlockStore;
+
+/// The faults that are forgiven.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ErrorBudget {
+    /// Errors at once after which the SSD is given up.
+    pub errors_max: f64,
+    /// An error counts half after this time.
+    pub half_life_ns: u64,
+}
+
+impl Default for ErrorBudget {
+    fn default() -> Self {
+        Self {
+            errors_max: 16.0,
+            half_life_ns: 60_000_000_000,
+        }
+    }
+}
+
+/// The errors of late.
+#[derive(Clone, Copy, Debug, Default)]
+struct Health {
+    level: f64,
+    at_ns: u64,
+    errors: u64,
+}
+
+impl Health {
+    /// Counts an error. Whether the budget is spent.
+    fn on_error(&mut self, budget: &ErrorBudget, time_ns: u64) -> bool {
+        let passed = time_ns.saturating_sub(self.at_ns) as f64;
+        self.level = self.level * (-passed / budget.half_life_ns.max(1) as f64).exp2() + 1.0;
+        self.at_ns = self.at_ns.max(time_ns);
+        self.errors += 1;
+        self.level > budget.errors_max
+    }
+}
+
+/// The SSD. Its errors are counted, and end where they are found.
+pub(crate) struct Ssd {
+    store: Arc<dyn BlockStore>,
+    budget: ErrorBudget,
+    health: Mutex<Health>,
+    is_given_up: AtomicBool,
+    now_ns: AtomicU64,
+}
+
+impl Ssd {
+    pub(crate) fn new(store: Arc<dyn BlockStore>, budget: ErrorBudget) -> Self {
+        Self {
+            store,
+            budget,
+            health: Mutex::default(),
+            is_given_up: AtomicBool::new(false),
+            now_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// The time of the requests that come now, from which errors age.
+    pub(crate) fn set_time(&self, time_ns: u64) {
+        self.now_ns.fetch_max(time_ns, Ordering::Relaxed);
+    }
+
+    /// Whether its errors have spent the budget.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn errors(&self) -> u64 {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner).errors
+    }
+
+    fn counted<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        if result.is_err() {
+            let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+            if health.on_error(&self.budget, self.now_ns.load(Ordering::Relaxed)) {
+                self.is_given_up.store(true, Ordering::Relaxed);
+            }
+        }
+        result
+    }
+
+    pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.counted(self.store.read(buffer, offset))
+    }
+
+    pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.counted(self.store.write(data, offset))
+    }
+
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        self.counted(self.store.flush())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_far_apart_are_forgiven_and_a_burst_is_not() {
+        let budget = ErrorBudget {
+            errors_max: 3.0,
+            half_life_ns: 1000,
+        };
+        let mut health = Health::default();
+        assert!((0..100).all(|error| !health.on_error(&budget, error * 1000)));
+        let burst = (0..3).map(|_| health.on_error(&budget, 100_000));
+        assert_eq!(burst.collect::<Vec<_>>(), [false, false, true]);
+    }
+}

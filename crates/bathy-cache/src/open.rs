@@ -1,0 +1,546 @@
+//! How a cache begins: made, found clean, found after a power cut, or found to be of no use.
+
+use std::io;
+use std::sync::Arc;
+
+use bathy_cache_model::{CacheConfig, LineSize};
+use bathy_policy::{Policy, PolicyKind, StateRecord};
+
+use crate::aligned::Aligned;
+use crate::engine::{Engine, Options};
+use crate::format::{
+    BLOCK_BYTES, Geometry, GeometryError, Record, StateBlock, Superblock, SuperblockError, UNIT_BYTES, Uuid,
+};
+use crate::health::Ssd;
+use crate::intent::Intent;
+use crate::shard::{Model, Shard, new_model};
+use crate::store::{BlockStore, Identity};
+use crate::table::Table;
+use crate::witness::Witness;
+
+/// The sizes of a new cache.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CreateOptions {
+    /// Names the cache: random bytes.
+    pub uuid: Uuid,
+    /// Line size: 4 KiB to 64 KiB.
+    pub line: LineSize,
+    /// Parts with a lock each.
+    pub shards: u32,
+    /// Bytes of the backing that one bit of intent stands for.
+    pub region_bytes: u64,
+    /// [`PolicyKind::S3Fifo`] or [`PolicyKind::Clock2QPlus`].
+    pub policy: PolicyKind,
+}
+
+impl CreateOptions {
+    /// Lines of 64 KiB, 16 shards, regions of 4 MiB, S3-FIFO.
+    ///
+    /// # Panics
+    /// Never.
+    pub fn new(uuid: Uuid) -> Self {
+        Self {
+            uuid,
+            line: LineSize::new(65_536).expect("a power of two"),
+            shards: 16,
+            region_bytes: 4 << 20,
+            policy: PolicyKind::S3Fifo,
+        }
+    }
+}
+
+/// Why a cache was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    /// The SSD is too small for one line of each shard.
+    #[error("the SSD is too small for a cache: it has {0} bytes")]
+    TooSmall(u64),
+    /// The policy is not one that a cache runs.
+    #[error("a cache runs s3-fifo or clock2q+ (got {0})")]
+    Policy(PolicyKind),
+    /// A size is not supported.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// The SSD, the backing or the witness failed.
+    #[error("the cache cannot be written: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Why a cache was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It is no cache of this version.
+    #[error("{0}")]
+    Superblock(#[from] SuperblockError),
+    /// The SSD is smaller than the cache on it.
+    #[error("the cache takes {needed_bytes} bytes and the SSD has {ssd_bytes}")]
+    SsdTooSmall {
+        /// Bytes of the cache.
+        needed_bytes: u64,
+        /// Bytes of the SSD.
+        ssd_bytes: u64,
+    },
+    /// The bitmap of the cache is too small for the backing.
+    #[error("the cache was made for a backing of at most {0} bytes")]
+    BackingTooLarge(u64),
+    /// No superblock could be read, or the backing or the witness failed.
+    #[error("the cache cannot be opened: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Why nothing of the cache's content was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColdReason {
+    /// The witness has no generation, or another one: the SSD was given up, or it comes from elsewhere.
+    Witness,
+    /// It is a cache of another backing.
+    OtherBacking,
+    /// The backing was changed without the cache after its clean stop.
+    BackingChanged,
+}
+
+/// How a cache was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// After a clean stop: every line.
+    Clean,
+    /// After another: every line whose record is there, apart from those in marked regions.
+    Unclean {
+        /// Regions that were marked.
+        marked_regions: u64,
+        /// Lines that were dropped for it.
+        dropped_lines: u64,
+    },
+    /// With nothing.
+    Cold(ColdReason),
+    /// The SSD cannot be written: the backing is used alone.
+    Bypassed,
+}
+
+/// A cache in use.
+pub struct Opened {
+    /// The cache.
+    pub engine: Engine,
+    /// How it was found.
+    pub recovery: Recovery,
+}
+
+/// Makes an SSD a cache of a backing. What it held is lost. The cache is to be opened then.
+///
+/// # Errors
+/// If the SSD is too small, the options are not supported, or one of the three cannot be written.
+pub fn create(
+    ssd: Arc<dyn BlockStore>,
+    backing: &dyn BlockStore,
+    witness: &dyn Witness,
+    options: &CreateOptions,
+) -> Result<(), CreateError> {
+    if !matches!(options.policy, PolicyKind::S3Fifo | PolicyKind::Clock2QPlus) {
+        return Err(CreateError::Policy(options.policy));
+    }
+    let (ssd_bytes, backing) = (ssd.size_bytes()?, backing.identity()?);
+    let geometry = Geometry {
+        line_bytes: options.line.bytes().min(u64::from(u32::MAX)) as u32,
+        shards: options.shards,
+        slots: 1,
+        region_bytes: options.region_bytes,
+        // A backing may grow to four times its size.
+        regions_max: backing
+            .size_bytes
+            .saturating_mul(4)
+            .div_ceil(options.region_bytes.max(1))
+            .max(1),
+    };
+    geometry.check()?;
+    let geometry = geometry
+        .that_fits(ssd_bytes)
+        .ok_or(CreateError::TooSmall(ssd_bytes))?;
+    let superblock = Superblock {
+        uuid: options.uuid,
+        sequence: 0,
+        generation: witness.load().unwrap_or(0) + 1,
+        is_clean: false,
+        geometry,
+        policy: options.policy,
+        backing,
+    };
+    let ssd = Ssd::new(ssd, crate::ErrorBudget::default());
+    Intent::new(options.uuid, geometry.layout(), geometry.regions_max).store(&ssd)?;
+    ssd.flush()?;
+    store_superblocks(superblock, &ssd)?;
+    witness.store(superblock.generation)?;
+    Ok(())
+}
+
+/// Writes a superblock to both places, one after the other, and returns the one that counts.
+fn store_superblocks(mut superblock: Superblock, ssd: &Ssd) -> io::Result<Superblock> {
+    for _ in 0..2 {
+        superblock.sequence += 1;
+        let place = superblock.geometry.layout().superblock(superblock.place());
+        ssd.write(&superblock.encode(), place)?;
+        ssd.flush()?;
+    }
+    Ok(superblock)
+}
+
+/// The superblock that counts.
+fn load_superblock(ssd: &Ssd) -> Result<Superblock, OpenError> {
+    let load = |number: u64| -> Result<Superblock, OpenError> {
+        let mut bytes = Aligned::new(BLOCK_BYTES as usize);
+        ssd.read(&mut bytes, number * BLOCK_BYTES)?;
+        Ok(Superblock::decode(&bytes)?)
+    };
+    match (load(0), load(1)) {
+        (Ok(one), Ok(other)) => Ok(if one.sequence > other.sequence { one } else { other }),
+        (Ok(one), Err(_)) | (Err(_), Ok(one)) => Ok(one),
+        (Err(OpenError::Superblock(SuperblockError::NotACache)), Err(error)) | (Err(error), Err(_)) => {
+            Err(error)
+        }
+    }
+}
+
+/// Whether the content of the cache is of this backing as it is.
+fn cold_reason(superblock: &Superblock, backing: &Identity, witness: Option<u64>) -> Option<ColdReason> {
+    if witness != Some(superblock.generation) {
+        return Some(ColdReason::Witness);
+    }
+    if !superblock.backing.is_same_store(backing) {
+        return Some(ColdReason::OtherBacking);
+    }
+    (superblock.is_clean && superblock.backing != *backing).then_some(ColdReason::BackingChanged)
+}
+
+/// Opens a cache over its backing.
+///
+/// # Errors
+/// If the SSD holds no cache of this version, the cache does not suit the backing, or the backing or the witness fails. An
+/// SSD that can be read but not written is no error: the backing is used alone.
+pub fn open(
+    ssd: Arc<dyn BlockStore>,
+    backing: Arc<dyn BlockStore>,
+    witness: Arc<dyn Witness>,
+    options: &Options,
+) -> Result<Opened, OpenError> {
+    let ssd_bytes = ssd.size_bytes()?;
+    let ssd = Arc::new(Ssd::new(ssd, options.error_budget));
+    let found = load_superblock(&ssd)?;
+    let needed_bytes = found.geometry.layout().end();
+    if needed_bytes > ssd_bytes {
+        return Err(OpenError::SsdTooSmall {
+            needed_bytes,
+            ssd_bytes,
+        });
+    }
+    let identity = backing.identity()?;
+    let geometry = found.geometry;
+    let backing_max = geometry.regions_max.saturating_mul(geometry.region_bytes);
+    if identity.size_bytes > backing_max {
+        return Err(OpenError::BackingTooLarge(backing_max));
+    }
+    let known = witness.load();
+    let cold = cold_reason(&found, &identity, known);
+    let generation = match cold {
+        None => found.generation,
+        Some(_) => found.generation.max(known.unwrap_or(0)) + 1,
+    };
+    let superblock = Superblock {
+        is_clean: false,
+        generation,
+        backing: identity,
+        ..found
+    };
+    let mut opening = Opening {
+        ssd: &ssd,
+        superblock,
+        options,
+    };
+    let prepared = match cold {
+        Some(reason) => opening.cold(reason),
+        None if found.is_clean => opening.clean(&found),
+        None => opening.unclean(),
+    };
+    let prepared = prepared.and_then(|mut prepared| {
+        // The times of the backing say all, but not after a power cut, and those of a device say nothing.
+        let knows_times = found.is_clean && identity.modified_ns != 0;
+        if cold.is_some() || knows_times || !is_another(&mut prepared.shards, superblock, &*backing) {
+            return Ok(prepared);
+        }
+        opening.superblock.generation += 1;
+        opening.cold(ColdReason::BackingChanged)
+    });
+    let superblock = opening.superblock;
+    // From here on the SSD says that it is in use; nothing went to the backing before.
+    let stored = prepared.and_then(|prepared| Ok((prepared, store_superblocks(superblock, &ssd)?)));
+    let Ok((
+        Prepared {
+            shards,
+            intent,
+            recovery,
+        },
+        superblock,
+    )) = stored
+    else {
+        let Prepared { shards, intent, .. } = opening.empty();
+        let engine = Engine::new(ssd.clone(), backing, witness, superblock, options, shards, intent);
+        engine.bypass()?;
+        return Ok(Opened {
+            engine,
+            recovery: Recovery::Bypassed,
+        });
+    };
+    if known != Some(superblock.generation) {
+        // Last, so that a cache that is half made stays cold.
+        witness.store(superblock.generation)?;
+    }
+    let engine = Engine::new(ssd, backing, witness, superblock, options, shards, intent);
+    Ok(Opened { engine, recovery })
+}
+
+/// Lines that are compared with the backing where its times do not say that it is unchanged.
+const SAMPLED_LINES: usize = 64;
+
+/// Whether lines, spread over the cache, are whole and not what the backing has: somebody else wrote to it.
+fn is_another(shards: &mut [Shard], superblock: Superblock, backing: &dyn BlockStore) -> bool {
+    let line_bytes = u64::from(superblock.geometry.line_bytes);
+    let of_shard = SAMPLED_LINES.div_ceil(shards.len());
+    shards.iter_mut().any(|shard| {
+        let mut lines = Vec::new();
+        let policy = shard.model.policy();
+        policy.for_each_resident(&mut |key, slot| lines.push((key, slot)));
+        let step = (lines.len() / of_shard).max(1);
+        lines.into_iter().step_by(step).any(|(key, slot)| {
+            let unit = shard.model.valid_units(slot).trailing_zeros() as usize;
+            let start = key * line_bytes + unit as u64 * UNIT_BYTES;
+            let len = superblock
+                .backing
+                .size_bytes
+                .saturating_sub(start)
+                .min(UNIT_BYTES);
+            let mut bytes = Aligned::new(len as usize);
+            // What cannot be read is no evidence, and what is damaged is found when it is served.
+            let copy = shard.copy_of(key, slot, unit);
+            copy.is_some_and(|copy| {
+                backing.read(&mut bytes, start).is_ok() && copy[..len as usize] != bytes[..]
+            })
+        })
+    })
+}
+
+/// What an engine is made of.
+struct Prepared {
+    shards: Vec<Shard>,
+    intent: Intent,
+    recovery: Recovery,
+}
+
+struct Opening<'a> {
+    ssd: &'a Arc<Ssd>,
+    superblock: Superblock,
+    options: &'a Options,
+}
+
+impl Opening<'_> {
+    fn new_shard(&self, number: u32) -> Shard {
+        let Superblock {
+            uuid,
+            sequence,
+            generation,
+            geometry,
+            policy,
+            ..
+        } = self.superblock;
+        let layout = geometry.layout();
+        let config = CacheConfig {
+            line: geometry.line(),
+            unit_bytes: UNIT_BYTES,
+            write_mode: self.options.write_mode,
+            admission: self.options.admission,
+        };
+        // In small caches no more than about two bytes a line.
+        let pending = self
+            .options
+            .pending_records
+            .min((geometry.slots / 64).max(32) as usize);
+        // The superblocks of this session are stored with higher sequences than the ones before.
+        let session = sequence + 1;
+        let table = Table::new(number, geometry.slots, uuid, generation, session, layout, pending);
+        let model = new_model(config, policy, geometry.slots);
+        let ssd = Arc::clone(self.ssd);
+        Shard::new(number, uuid, layout, geometry.line_bytes, ssd, model, table)
+    }
+
+    fn new_intent(&self) -> Intent {
+        let geometry = &self.superblock.geometry;
+        Intent::new(self.superblock.uuid, geometry.layout(), geometry.regions_max)
+    }
+
+    fn empty(&self) -> Prepared {
+        Prepared {
+            shards: (0..self.superblock.geometry.shards)
+                .map(|number| self.new_shard(number))
+                .collect(),
+            intent: self.new_intent(),
+            recovery: Recovery::Bypassed,
+        }
+    }
+
+    /// Records of the old generation are void, so the line table need not be touched.
+    fn cold(&mut self, reason: ColdReason) -> io::Result<Prepared> {
+        let empty = self.empty();
+        empty.intent.store(self.ssd)?;
+        self.ssd.flush()?;
+        Ok(Prepared {
+            recovery: Recovery::Cold(reason),
+            ..empty
+        })
+    }
+
+    fn clean(&mut self, found: &Superblock) -> io::Result<Prepared> {
+        let prepared = Prepared {
+            shards: (0..found.geometry.shards)
+                .map(|number| self.clean_shard(number, found.sequence))
+                .collect::<io::Result<_>>()?,
+            intent: self.new_intent(),
+            recovery: Recovery::Clean,
+        };
+        // A clean stop leaves bits behind that say nothing any more.
+        prepared.intent.store(self.ssd)?;
+        self.ssd.flush()?;
+        Ok(prepared)
+    }
+
+    fn clean_shard(&self, number: u32, sequence: u64) -> io::Result<Shard> {
+        if let Some(entries) = self.state(number, sequence)? {
+            let mut shard = self.new_shard(number);
+            let lines = self.unparked(&mut shard, entries);
+            if shard.model.import(lines.into_iter()).is_ok() {
+                return Ok(shard);
+            }
+        }
+        // Without the state the lines are known by their records.
+        let (shard, _) = self.scan(number, true, &|_| false)?;
+        Ok(shard)
+    }
+
+    /// The state of a shard, if all of it is there.
+    fn state(&self, shard: u32, sequence: u64) -> io::Result<Option<Vec<(StateRecord, u64)>>> {
+        let layout = self.superblock.geometry.layout();
+        let mut entries = Vec::new();
+        let mut bytes = Aligned::new(BLOCK_BYTES as usize);
+        for number in 0..layout.state_blocks() {
+            self.ssd.read(&mut bytes, layout.state(shard, number))?;
+            let Some(block) = StateBlock::decode(&self.superblock.uuid, sequence, shard, number, &bytes)
+            else {
+                return Ok(None);
+            };
+            entries.extend(block.entries);
+            if block.is_last {
+                return Ok(Some(entries));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The state without the lines in memory that cannot be read back.
+    fn unparked(&self, shard: &mut Shard, entries: Vec<(StateRecord, u64)>) -> Vec<(StateRecord, u64)> {
+        let slots = self.superblock.geometry.slots;
+        let mut keep = |entry: &(StateRecord, u64)| match *entry {
+            (StateRecord::Line { slot, key, .. }, units) if (shard.stage_start..slots).contains(&slot) => {
+                shard.unpark(key, slot, units)
+            }
+            _ => true,
+        };
+        entries.into_iter().filter(|entry| keep(entry)).collect()
+    }
+
+    fn unclean(&mut self) -> io::Result<Prepared> {
+        let mut intent = self.new_intent();
+        intent.load(self.ssd)?;
+        let Geometry {
+            line_bytes,
+            region_bytes,
+            shards,
+            ..
+        } = self.superblock.geometry;
+        let is_marked = |key: u64| intent.is_marked(key.saturating_mul(u64::from(line_bytes)) / region_bytes);
+        let mut prepared = Vec::new();
+        let mut dropped_lines = 0;
+        for number in 0..shards {
+            let (shard, dropped) = self.scan(number, false, &is_marked)?;
+            prepared.push(shard);
+            dropped_lines += dropped;
+        }
+        Ok(Prepared {
+            shards: prepared,
+            recovery: Recovery::Unclean {
+                marked_regions: intent.marked(),
+                dropped_lines,
+            },
+            intent,
+        })
+    }
+
+    /// Takes the lines of a shard from its records, apart from those that are to be dropped: how many those are.
+    fn scan(&self, number: u32, with_memory: bool, drops: &dyn Fn(u64) -> bool) -> io::Result<(Shard, u64)> {
+        let mut shard = self.new_shard(number);
+        let slots = self.superblock.geometry.slots;
+        let (mut lines, mut dropped) = (Vec::new(), Vec::new());
+        let stage_start = shard.stage_start;
+        shard.table.scan(slots, self.ssd, &mut |slot, record| {
+            let Record {
+                key: Some(key),
+                valid,
+                sequence,
+                ..
+            } = record
+            else {
+                return;
+            };
+            // What is in memory lies on the SSD after a clean stop only.
+            if slot >= stage_start && !with_memory {
+                return;
+            }
+            if drops(key) {
+                dropped.push(slot);
+            } else if valid != 0 {
+                lines.push((key, sequence, slot, valid));
+            }
+        })?;
+        // A line that moved may have a record at its old slot too, if the power failed before that was written.
+        lines.sort_unstable_by_key(|&(key, sequence, ..)| (key, std::cmp::Reverse(sequence)));
+        let dropped_lines = dropped.len() as u64;
+        let mut newest = None;
+        lines.retain(|&(key, _, slot, _)| {
+            let is_newest = newest != Some(key);
+            newest = Some(key);
+            if !is_newest {
+                dropped.push(slot);
+            }
+            is_newest
+        });
+        // In the order of slots, in which they came.
+        lines.sort_unstable_by_key(|&(_, _, slot, _)| slot);
+        lines
+            .retain(|&(key, _, slot, valid)| slot < stage_start || shard.unpark(key, slot, u64::from(valid)));
+        for slot in dropped {
+            // Before their region's bit can go, this must be on the SSD; it waits as any changed record does.
+            shard.table.put(slot, Record::default(), self.ssd);
+        }
+        import_lines(&mut shard.model, &lines);
+        Ok((shard, dropped_lines))
+    }
+}
+
+fn import_lines(model: &mut Model, lines: &[(u64, u64, u32, u16)]) {
+    let records = lines.iter().map(|&(key, _, slot, valid)| {
+        let record = StateRecord::Line {
+            slot,
+            key,
+            references: 0,
+        };
+        (record, u64::from(valid))
+    });
+    let imported = model.import(records);
+    debug_assert!(imported.is_ok(), "slots and keys are there once: {imported:?}");
+    debug_assert_eq!(model.policy().len(), lines.len());
+}

@@ -1,0 +1,442 @@
+//! A part of a cache that shares nothing with the others: a model, its records and its lines. It carries out what the model
+//! plans, under the lock of its owner; what comes from the backing is passed in.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bathy_cache_model::{CacheConfig, CacheModel, Miss, Part, Room, Ticket, WritePlan, stage_lines};
+use bathy_policy::{
+    Clock2QPlusOptions, HashPlaces, HashSeed, Policy, PolicyKind, S3FifoOptions, StagedFifo, StagedOptions,
+};
+
+use crate::aligned::Aligned;
+use crate::counters::Counts;
+use crate::format::{Layout, Record, UNIT_BYTES, UNITS_MAX, UnitSeed, Uuid};
+use crate::health::Ssd;
+use crate::table::Table;
+
+/// The policies that a cache runs: S3-FIFO and `Clock2Q+`, both with a stage in memory.
+pub(crate) type Model = CacheModel<StagedFifo<HashPlaces>>;
+
+const UNIT: usize = UNIT_BYTES as usize;
+
+type Crcs = [u32; UNITS_MAX];
+
+/// The model of one shard.
+pub(crate) fn new_model(config: CacheConfig, kind: PolicyKind, slots: u32) -> Model {
+    let capacity = slots as usize;
+    let stage = stage_lines(u64::from(slots), config.line) as usize;
+    let options = if kind == PolicyKind::S3Fifo {
+        StagedOptions::s3_fifo(capacity, stage, &S3FifoOptions::default())
+    } else {
+        StagedOptions::clock2q_plus(capacity, stage, &Clock2QPlusOptions::default())
+    };
+    CacheModel::new(config, StagedFifo::new(capacity, HashSeed::default(), options))
+}
+
+/// What of a read the backing is needed for.
+pub(crate) struct Fetch {
+    /// The units.
+    pub(crate) units: u64,
+    /// Where they may be kept.
+    pub(crate) fill: Option<(Ticket, u32)>,
+}
+
+pub(crate) struct Shard {
+    number: u32,
+    uuid: Uuid,
+    layout: Layout,
+    line_bytes: usize,
+    ssd: Arc<Ssd>,
+    pub(crate) model: Model,
+    pub(crate) table: Table,
+    /// The first slot in memory; all from there on are.
+    pub(crate) stage_start: u32,
+    /// The lines in memory.
+    stage: Vec<u8>,
+    pub(crate) counts: Counts,
+}
+
+impl Shard {
+    pub(crate) fn new(
+        number: u32,
+        uuid: Uuid,
+        layout: Layout,
+        line_bytes: u32,
+        ssd: Arc<Ssd>,
+        model: Model,
+        table: Table,
+    ) -> Self {
+        let (slots, in_memory) = (model.policy().capacity(), model.policy().memory_lines());
+        Self {
+            number,
+            uuid,
+            layout,
+            line_bytes: line_bytes as usize,
+            ssd,
+            stage_start: (slots - in_memory) as u32,
+            stage: vec![0; in_memory * line_bytes as usize],
+            model,
+            table,
+            counts: Counts::default(),
+        }
+    }
+
+    /// The place of a line in memory, if its slot is there.
+    fn in_memory(&self, slot: u32) -> Option<Range<usize>> {
+        let start = slot.checked_sub(self.stage_start)? as usize * self.line_bytes;
+        Some(start..start + self.line_bytes)
+    }
+
+    fn seed(&self, key: u64) -> UnitSeed {
+        UnitSeed::new(&self.uuid, key)
+    }
+
+    fn offset(&self, slot: u32, unit: usize) -> u64 {
+        self.layout.data(self.number, slot) + unit as u64 * UNIT_BYTES
+    }
+
+    fn put_record(&mut self, slot: u32, record: Record) {
+        if slot < self.stage_start {
+            self.table.put(slot, record, &self.ssd);
+        }
+    }
+
+    /// Plans a read and copies what is cached to `out`, which has the length of the part: what is to be read from the
+    /// backing, if anything. A copy that cannot be read or does not match its record is forgotten and planned anew.
+    pub(crate) fn read(&mut self, part: &Part, time_ns: u64, out: &mut [u8]) -> Option<Fetch> {
+        loop {
+            let plan = self.model.read(part, time_ns);
+            if let Some(miss) = &plan.miss {
+                self.counts.refused += u64::from(miss.refused);
+                self.make_room(&miss.room);
+            }
+            let Miss {
+                awaited,
+                fetch,
+                pass,
+                fill,
+                ..
+            } = plan.miss.unwrap_or_default();
+            let is_served = match plan.slot {
+                Some(slot) if plan.hit != 0 => self.serve(part, slot, plan.hit, out).is_some(),
+                _ => true,
+            };
+            if is_served {
+                // What another read waits for is read a second time: nobody here waits for somebody else's I/O.
+                let units = awaited | fetch | pass;
+                let fill = fill.zip(plan.slot);
+                return (units != 0).then_some(Fetch { units, fill });
+            }
+            self.counts.mismatches += 1;
+            if let Some(fill) = fill {
+                self.model.fill_done(fill, false);
+            }
+            self.forget(part.key);
+        }
+    }
+
+    /// Copies valid units of a line to `out`. `None` if they are not what their record says.
+    fn serve(&mut self, part: &Part, slot: u32, units: u64, out: &mut [u8]) -> Option<()> {
+        if let Some(place) = self.in_memory(slot) {
+            for run in runs(units) {
+                copy_units(
+                    part,
+                    run.clone(),
+                    &self.stage[place.clone()][run.start * UNIT..],
+                    out,
+                );
+            }
+            return Some(());
+        }
+        let record = self.record(slot, part.key, units)?;
+        for run in runs(units) {
+            let data = self.load(slot, part.key, &record, run.clone())?;
+            copy_units(part, run, &data, out);
+        }
+        Some(())
+    }
+
+    /// The record of a slot, if it says that these units of this line are there.
+    fn record(&mut self, slot: u32, key: u64, units: u64) -> Option<Record> {
+        let record = self.table.get(slot, &self.ssd).ok()?;
+        (record.key == Some(key) && units & !u64::from(record.valid) == 0).then_some(record)
+    }
+
+    /// A unit of a line on the SSD, if it is what its record says.
+    pub(crate) fn copy_of(&mut self, key: u64, slot: u32, unit: usize) -> Option<Aligned> {
+        if slot >= self.stage_start || unit >= self.line_bytes / UNIT {
+            return None;
+        }
+        let record = self.record(slot, key, 1 << unit)?;
+        self.load(slot, key, &record, unit..unit + 1)
+    }
+
+    /// Reads units of a slot and compares them with their record.
+    fn load(&self, slot: u32, key: u64, record: &Record, run: Range<usize>) -> Option<Aligned> {
+        let mut data = Aligned::new(run.len() * UNIT);
+        self.ssd.read(&mut data, self.offset(slot, run.start)).ok()?;
+        let seed = self.seed(key);
+        run.zip(data.chunks_exact(UNIT))
+            .all(|(unit, data)| seed.crc(unit, data) == record.crcs[unit])
+            .then_some(data)
+    }
+
+    /// The fetch of [`Shard::read`] is done: `data` is the line, of which the fetched units are filled; `None` after an
+    /// error of the backing.
+    pub(crate) fn fill(&mut self, key: u64, (fill, slot): (Ticket, u32), data: Option<&[u8]>) {
+        let keep = self.model.units_to_keep(fill);
+        let stored = data.and_then(|line| self.store(slot, key, keep, line));
+        if stored.is_some() && slot < self.stage_start {
+            self.counts.flash_write_bytes += self.model.bytes_of(keep);
+        }
+        self.model.fill_done(fill, stored.is_some());
+        self.settle(key, slot, keep, stored);
+    }
+
+    /// Plans a write, before the backing gets it.
+    pub(crate) fn begin_write(&mut self, part: &Part, time_ns: u64) -> WritePlan {
+        let before = self.model.policy().find(part.key);
+        let plan = self.model.write(part, time_ns);
+        self.counts.refused += u64::from(plan.refused);
+        self.make_room(&plan.room);
+        if let (Some(slot), None) = (before, plan.slot) {
+            self.put_record(slot, Record::default());
+        }
+        plan
+    }
+
+    /// The backing has the write, or failed: what is kept of `data`, which are those of the part, goes to the slot.
+    pub(crate) fn finish_write(&mut self, part: &Part, plan: &WritePlan, data: Option<&[u8]>) {
+        let Some(slot) = plan.slot else {
+            self.model.write_done(plan.ticket, data.is_some());
+            return;
+        };
+        let keep = self.model.units_to_keep(plan.ticket);
+        let stored = data.and_then(|data| self.apply(slot, part, keep, data));
+        if stored.is_some() && slot < self.stage_start {
+            self.counts.flash_write_bytes += u64::from(plan.keep_bytes);
+            self.counts.flash_update_bytes += u64::from(plan.keep_bytes);
+        }
+        self.model.write_done(plan.ticket, stored.is_some());
+        self.settle(part.key, slot, keep, stored);
+    }
+
+    /// Applies a write to units of a slot; a unit that is covered in part was valid before.
+    fn apply(&mut self, slot: u32, part: &Part, units: u64, data: &[u8]) -> Option<Crcs> {
+        let covers =
+            |unit: usize| part.start as usize <= unit * UNIT && (unit + 1) * UNIT <= part.end as usize;
+        if let Some(place) = self.in_memory(slot) {
+            for run in runs(units) {
+                overlay(
+                    part,
+                    run.clone(),
+                    data,
+                    &mut self.stage[place.clone()][run.start * UNIT..],
+                );
+            }
+            return Some(Crcs::default());
+        }
+        let partial: Vec<usize> = runs(units).flatten().filter(|&unit| !covers(unit)).collect();
+        let mut line = Aligned::new(self.line_bytes);
+        if !partial.is_empty() {
+            let record = self.table.get(slot, &self.ssd).ok()?;
+            for unit in partial {
+                // It is not valid while it is written, but its checksum is that of the copy, which nobody else touches.
+                let is_recorded = record.key == Some(part.key);
+                let old = is_recorded.then(|| self.load(slot, part.key, &record, unit..unit + 1));
+                let Some(old) = old.flatten() else {
+                    self.counts.mismatches += 1;
+                    return None;
+                };
+                line[unit * UNIT..][..UNIT].copy_from_slice(&old);
+            }
+        }
+        for run in runs(units) {
+            overlay(part, run.clone(), data, &mut line[run.start * UNIT..]);
+        }
+        self.store(slot, part.key, units, &line)
+    }
+
+    /// Writes units of a line to its slot. `None` if that failed, and the units may be anything.
+    fn store(&mut self, slot: u32, key: u64, units: u64, line: &[u8]) -> Option<Crcs> {
+        let mut crcs = Crcs::default();
+        let seed = self.seed(key);
+        for run in runs(units) {
+            let bytes = run.start * UNIT..run.end * UNIT;
+            if let Some(place) = self.in_memory(slot) {
+                self.stage[place][bytes.clone()].copy_from_slice(&line[bytes]);
+                continue;
+            }
+            self.ssd
+                .write(&line[bytes.clone()], self.offset(slot, run.start))
+                .ok()?;
+            for (unit, data) in run.zip(line[bytes].chunks_exact(UNIT)) {
+                crcs[unit] = seed.crc(unit, data);
+            }
+        }
+        Some(crcs)
+    }
+
+    /// Makes the record of a slot what the model says of it, after `units` got new data or were to get them.
+    fn settle(&mut self, key: u64, slot: u32, units: u64, stored: Option<Crcs>) {
+        if slot >= self.stage_start {
+            return;
+        }
+        if self.model.policy().find(key) != Some(slot) {
+            // It was forgotten meanwhile, and its slot is free now.
+            self.put_record(slot, Record::default());
+            return;
+        }
+        let Ok(mut record) = self.table.get(slot, &self.ssd) else {
+            self.forget(key);
+            return;
+        };
+        if record.key != Some(key) {
+            record = Record {
+                key: Some(key),
+                ..Record::default()
+            };
+        }
+        if let Some(crcs) = stored {
+            runs(units)
+                .flatten()
+                .for_each(|unit| record.crcs[unit] = crcs[unit]);
+        }
+        record.valid = self.model.valid_units(slot) as u16;
+        self.put_record(slot, record);
+    }
+
+    /// Does what making room for a newcomer takes.
+    fn make_room(&mut self, room: &Room) {
+        if let Some(victim) = room.victim {
+            self.counts.evictions += 1;
+            self.put_record(victim.slot, Record::default());
+        }
+        if let (Some(promoted), Some(place)) = (
+            room.promoted,
+            room.promoted.and_then(|promoted| self.in_memory(promoted.from)),
+        ) {
+            let line = self.stage[place].to_vec();
+            let stored = self.store(promoted.to, promoted.key, promoted.units, &line);
+            if stored.is_none() {
+                self.forget(promoted.key);
+                return;
+            }
+            self.counts.flash_write_bytes += self.model.bytes_of(promoted.units);
+            self.settle(promoted.key, promoted.to, promoted.units, stored);
+        }
+    }
+
+    /// Forgets a line.
+    pub(crate) fn forget(&mut self, key: u64) {
+        let slot = self.model.policy().find(key);
+        self.model.evict(key);
+        if let Some(slot) = slot {
+            self.put_record(slot, Record::default());
+        }
+    }
+
+    /// Stores the lines in memory at their slots' places on the SSD, for the next start, and all records.
+    pub(crate) fn park(&mut self) -> Option<()> {
+        let mut lines = vec![None; self.stage.len() / self.line_bytes];
+        self.model.policy().for_each_resident(&mut |key, slot| {
+            if let Some(number) = slot.checked_sub(self.stage_start) {
+                lines[number as usize] = Some(key);
+            }
+        });
+        for (slot, key) in (self.stage_start..).zip(lines) {
+            let mut record = Record {
+                key,
+                ..Record::default()
+            };
+            if let Some(key) = key {
+                let valid = self.model.valid_units(slot);
+                let line = &self.stage[self.in_memory(slot)?];
+                record.valid = valid as u16;
+                let seed = self.seed(key);
+                for run in runs(valid) {
+                    let bytes = run.start * UNIT..run.end * UNIT;
+                    let (ssd, offset) = (&self.ssd, self.offset(slot, run.start));
+                    ssd.write(&line[bytes.clone()], offset).ok()?;
+                    for (unit, data) in run.zip(line[bytes].chunks_exact(UNIT)) {
+                        record.crcs[unit] = seed.crc(unit, data);
+                    }
+                }
+            }
+            self.table.put(slot, record, &self.ssd);
+        }
+        self.table.write_out(&self.ssd).ok()
+    }
+
+    /// Reads a line in memory back, before it is imported: whether it is what its record says.
+    pub(crate) fn unpark(&mut self, key: u64, slot: u32, units: u64) -> bool {
+        let mut read = || {
+            let record = self.record(slot, key, units)?;
+            for run in runs(units) {
+                let data = self.load(slot, key, &record, run.clone())?;
+                let place = self.in_memory(slot)?;
+                self.stage[place][run.start * UNIT..run.end * UNIT].copy_from_slice(&data);
+            }
+            Some(())
+        };
+        read().is_some()
+    }
+
+    /// Bytes held, apart from the lines in memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.model.memory_bytes() + self.table.memory_bytes()
+    }
+
+    /// Bytes of the lines in memory.
+    pub(crate) fn stage_bytes(&self) -> usize {
+        self.stage.len()
+    }
+}
+
+/// The runs of neighbouring units of a mask.
+pub(crate) fn runs(mut units: u64) -> impl Iterator<Item = Range<usize>> {
+    std::iter::from_fn(move || {
+        if units == 0 {
+            return None;
+        }
+        let start = units.trailing_zeros();
+        let len = (units >> start).trailing_ones();
+        units &= !(u64::MAX >> (64 - len) << start);
+        Some(start as usize..(start + len) as usize)
+    })
+}
+
+/// The bytes of a line that a part touches in a run of units.
+fn overlap(part: &Part, run: &Range<usize>) -> Range<usize> {
+    let start = (part.start as usize).max(run.start * UNIT);
+    start..(part.end as usize).min(run.end * UNIT).max(start)
+}
+
+/// Copies what a part touches of a run of units, whose bytes are `data`, to `out`, whose bytes are those of the part.
+pub(crate) fn copy_units(part: &Part, run: Range<usize>, data: &[u8], out: &mut [u8]) {
+    let bytes = overlap(part, &run);
+    let (from, to) = (bytes.start - run.start * UNIT, bytes.start - part.start as usize);
+    out[to..to + bytes.len()].copy_from_slice(&data[from..from + bytes.len()]);
+}
+
+/// Copies what a part touches of a run of units from `data`, the bytes of the part, to `line`, the bytes of the run.
+fn overlay(part: &Part, run: Range<usize>, data: &[u8], line: &mut [u8]) {
+    let bytes = overlap(part, &run);
+    let (from, to) = (bytes.start - part.start as usize, bytes.start - run.start * UNIT);
+    line[to..to + bytes.len()].copy_from_slice(&data[from..from + bytes.len()]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_units() {
+        let of = |units| runs(units).collect::<Vec<_>>();
+        assert_eq!(of(0), []);
+        assert_eq!(of(0b1_0110), [1..3, 4..5]);
+        assert_eq!(of(u64::MAX), vec![0..64; 1]);
+        assert_eq!(of(1 << 63 | 1), [0..1, 63..64]);
+    }
+}

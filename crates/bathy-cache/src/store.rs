@@ -1,0 +1,61 @@
+//! What lies below a cache: a range of bytes that keeps what was flushed.
+
+use std::io;
+
+/// By what a backing is known again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Size.
+    pub size_bytes: u64,
+    /// The file: its inode number.
+    pub id: u64,
+    /// When its bytes last changed.
+    pub modified_ns: u64,
+    /// When its bytes or its inode last changed.
+    pub changed_ns: u64,
+}
+
+impl Identity {
+    /// Whether it is the same file or device, changed or not.
+    pub fn is_same_store(&self, other: &Self) -> bool {
+        self.size_bytes == other.size_bytes && self.id == other.id
+    }
+}
+
+/// A file, device or stand-in. A write is durable once a flush that began after its end has succeeded; until then a power
+/// cut may lose it, keep it, or keep some of its sectors of 512 bytes.
+///
+/// This is the seam for asynchronous I/O: a worker with a ring of its own implements the same four operations.
+pub trait BlockStore: Send + Sync {
+    /// Fills `buffer` from `offset` on.
+    ///
+    /// # Errors
+    /// If any byte cannot be read, also beyond the end.
+    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Writes `data` at `offset`. After an error each sector may have its old or its new bytes.
+    ///
+    /// # Errors
+    /// If any byte cannot be written.
+    fn write(&self, data: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Makes completed writes durable (`fdatasync`).
+    ///
+    /// # Errors
+    /// If any of them may be lost.
+    fn flush(&self) -> io::Result<()>;
+
+    /// What it is now, durably: nobody's power cut sets its times back.
+    ///
+    /// # Errors
+    /// If it cannot be asked, or made durable.
+    fn identity(&self) -> io::Result<Identity>;
+
+    /// Its size.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    fn size_bytes(&self) -> io::Result<u64> {
+        Ok(self.identity()?.size_bytes)
+    }
+}

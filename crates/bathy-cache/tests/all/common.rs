@@ -1,0 +1,368 @@
+//! Stores in memory that do what devices do: lose, reorder and tear what was not flushed, flip bits, and fail.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bathy_cache::{BlockStore, CreateOptions, Engine, Identity, Opened, Options, Witness, create, open};
+use bathy_cache_model::LineSize;
+
+pub(crate) const SECTOR: usize = 512;
+pub(crate) const SSD: u8 = 0;
+pub(crate) const BACKING: u8 = 1;
+
+/// Numbers without a pattern, from a seed.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
+    }
+
+    pub(crate) fn chance(&mut self, of: f64) -> bool {
+        (self.below(1 << 32) as f64) < of * (1u64 << 32) as f64
+    }
+
+    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            let number = self.next().to_le_bytes();
+            chunk.copy_from_slice(&number[..chunk.len()]);
+        }
+    }
+}
+
+/// What happened to a store, in the order in which it happened to all stores of one world.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    Write {
+        store: u8,
+        offset: u64,
+        data: Vec<u8>,
+    },
+    Flush {
+        store: u8,
+    },
+    /// The witness has this generation, at once and durably.
+    Witness(u64),
+}
+
+/// The events of all stores of a test.
+pub(crate) type Log = Arc<Mutex<Vec<Event>>>;
+
+/// Which operations of a store fail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Fault {
+    #[default]
+    None,
+    /// The n-th from now on, counted from 0, and a write leaves half of its sectors changed.
+    Nth(u64),
+    /// The n-th and all after it.
+    From(u64),
+    /// The flushes.
+    Flushes,
+}
+
+#[derive(Default)]
+struct Inner {
+    bytes: Vec<u8>,
+    modified: u64,
+    operations: u64,
+    fault: Fault,
+    yields: bool,
+    /// Its bytes at the last flush, if they are kept.
+    flushed: Option<Vec<u8>>,
+    log: Option<(u8, Log)>,
+}
+
+/// A store in memory.
+#[derive(Default)]
+pub(crate) struct MemoryStore(Mutex<Inner>);
+
+impl MemoryStore {
+    pub(crate) fn new(bytes: Vec<u8>) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Inner {
+            bytes,
+            ..Inner::default()
+        })))
+    }
+
+    /// A copy of a store that was written to so often.
+    pub(crate) fn with_modified(bytes: Vec<u8>, modified: u64) -> Arc<Self> {
+        let store = Self::new(bytes);
+        store.inner().modified = modified;
+        store
+    }
+
+    pub(crate) fn modified(&self) -> u64 {
+        self.inner().modified
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().expect("no test thread panicked")
+    }
+
+    /// Its writes and flushes are recorded from now on.
+    pub(crate) fn record(&self, number: u8, log: &Log) {
+        self.inner().log = Some((number, Arc::clone(log)));
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.inner().bytes.clone()
+    }
+
+    pub(crate) fn flip(&self, bit: u64) {
+        self.inner().bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
+    }
+
+    /// Changed without a cache.
+    pub(crate) fn change_offline(&self, offset: usize, byte: u8) {
+        let mut inner = self.inner();
+        inner.bytes[offset] = byte;
+        inner.modified += 1;
+    }
+
+    /// What a power cut leaves that takes all that was not flushed. Flushes are kept from the first call on.
+    pub(crate) fn flushed(&self) -> Vec<u8> {
+        let mut inner = self.inner();
+        let bytes = inner.bytes.clone();
+        inner.flushed.get_or_insert(bytes).clone()
+    }
+
+    /// From now on other threads come in between a request and its effect, and between that and the reply.
+    pub(crate) fn set_yields(&self) {
+        self.inner().yields = true;
+    }
+
+    fn give_way(&self) {
+        let yields = self.inner().yields;
+        if yields {
+            std::thread::yield_now();
+        }
+    }
+
+    /// From now on these operations fail.
+    pub(crate) fn set_fault(&self, fault: Fault) {
+        let mut inner = self.inner();
+        inner.fault = fault;
+        inner.operations = 0;
+    }
+
+    /// Operations since [`MemoryStore::set_fault`].
+    pub(crate) fn operations(&self) -> u64 {
+        self.inner().operations
+    }
+}
+
+impl Inner {
+    fn fails(&mut self) -> bool {
+        let number = self.operations;
+        self.operations += 1;
+        match self.fault {
+            Fault::None | Fault::Flushes => false,
+            Fault::Nth(failing) => number == failing,
+            Fault::From(first) => number >= first,
+        }
+    }
+}
+
+fn eio() -> io::Error {
+    io::Error::from_raw_os_error(5)
+}
+
+impl MemoryStore {
+    fn read_now(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut inner = self.inner();
+        if inner.fails() {
+            // What is in the buffer then is nobody's business.
+            buffer.fill(0xee);
+            return Err(eio());
+        }
+        let bytes = inner
+            .bytes
+            .get(offset as usize..offset as usize + buffer.len())
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
+        buffer.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn write_now(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        let mut inner = self.inner();
+        let fails = inner.fails();
+        let start = offset as usize;
+        if start + data.len() > inner.bytes.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let written = if fails {
+            data.len() / 2 / SECTOR * SECTOR
+        } else {
+            data.len()
+        };
+        inner.bytes[start..start + written].copy_from_slice(&data[..written]);
+        inner.modified += 1;
+        if let Some((store, log)) = &inner.log {
+            log.lock().expect("no panic").push(Event::Write {
+                store: *store,
+                offset,
+                data: data[..written].to_vec(),
+            });
+        }
+        if fails { Err(eio()) } else { Ok(()) }
+    }
+}
+
+impl BlockStore for MemoryStore {
+    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_now(buffer, offset)?;
+        self.give_way();
+        Ok(())
+    }
+
+    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.give_way();
+        self.write_now(data, offset)?;
+        self.give_way();
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let mut inner = self.inner();
+        if inner.fails() || inner.fault == Fault::Flushes {
+            return Err(eio());
+        }
+        if inner.flushed.is_some() {
+            inner.flushed = Some(inner.bytes.clone());
+        }
+        if let Some((store, log)) = &inner.log {
+            log.lock().expect("no panic").push(Event::Flush { store: *store });
+        }
+        Ok(())
+    }
+
+    fn identity(&self) -> io::Result<Identity> {
+        let inner = self.inner();
+        Ok(Identity {
+            size_bytes: inner.bytes.len() as u64,
+            id: 77,
+            modified_ns: inner.modified,
+            changed_ns: inner.modified,
+        })
+    }
+}
+
+/// A witness in memory; 0 is none.
+#[derive(Default)]
+pub(crate) struct MemoryWitness {
+    pub(crate) generation: AtomicU64,
+    pub(crate) fails: std::sync::atomic::AtomicBool,
+    pub(crate) log: Mutex<Option<Log>>,
+}
+
+impl Witness for MemoryWitness {
+    fn load(&self) -> Option<u64> {
+        Some(self.generation.load(Ordering::SeqCst)).filter(|&generation| generation != 0)
+    }
+
+    fn store(&self, generation: u64) -> io::Result<()> {
+        if self.fails.load(Ordering::SeqCst) {
+            return Err(eio());
+        }
+        self.generation.store(generation, Ordering::SeqCst);
+        if let Some(log) = &*self.log.lock().expect("no panic") {
+            log.lock().expect("no panic").push(Event::Witness(generation));
+        }
+        Ok(())
+    }
+}
+
+/// The three that a cache needs.
+pub(crate) struct World {
+    pub(crate) ssd: Arc<MemoryStore>,
+    pub(crate) backing: Arc<MemoryStore>,
+    pub(crate) witness: Arc<MemoryWitness>,
+    pub(crate) options: Options,
+}
+
+pub(crate) const LINE: u64 = 16_384;
+pub(crate) const UNIT: u64 = 4096;
+pub(crate) const REGION: u64 = 65_536;
+
+pub(crate) fn create_options(shards: u32) -> CreateOptions {
+    CreateOptions {
+        line: LineSize::new(LINE).expect("a power of two"),
+        shards,
+        region_bytes: REGION,
+        ..CreateOptions::new(*b"uuid of a test..")
+    }
+}
+
+impl World {
+    /// A backing of random bytes and a new cache for about `lines` lines of it.
+    pub(crate) fn new(backing_bytes: u64, lines: u64, shards: u32) -> Self {
+        let mut backing = vec![0; backing_bytes as usize];
+        Random(backing_bytes).fill(&mut backing);
+        // Data begin at a MiB, when the areas before are as small as here.
+        let world = Self {
+            ssd: MemoryStore::new(vec![0xa5; ((1 << 20) + lines * LINE) as usize]),
+            backing: MemoryStore::new(backing),
+            witness: Arc::default(),
+            options: Options {
+                pending_records: 8,
+                ..Options::default()
+            },
+        };
+        let ssd: Arc<dyn BlockStore> = world.ssd.clone();
+        create(ssd, &*world.backing, &*world.witness, &create_options(shards))
+            .expect("there is room for a cache");
+        world
+    }
+
+    /// All that happens to the three from now on.
+    pub(crate) fn record(&self) -> Log {
+        let log = Log::default();
+        self.ssd.record(SSD, &log);
+        self.backing.record(BACKING, &log);
+        *self.witness.log.lock().expect("no panic") = Some(Arc::clone(&log));
+        log
+    }
+
+    pub(crate) fn open(&self) -> Opened {
+        self.try_open().expect("it is a cache")
+    }
+
+    pub(crate) fn try_open(&self) -> Result<Opened, bathy_cache::OpenError> {
+        open(
+            self.ssd.clone(),
+            self.backing.clone(),
+            self.witness.clone(),
+            &self.options,
+        )
+    }
+}
+
+/// Reads all through the cache and compares it with the backing, in requests of `step` bytes.
+pub(crate) fn assert_serves_backing(engine: &Engine, backing: &[u8], step: usize, context: &str) {
+    let mut out = vec![0; step];
+    for (number, expected) in backing.chunks(step).enumerate() {
+        let out = &mut out[..expected.len()];
+        engine
+            .read(out, (number * step) as u64, 0)
+            .unwrap_or_else(|error| panic!("{context}: {error}"));
+        if out != expected {
+            let at = number * step
+                + out
+                    .iter()
+                    .zip(expected)
+                    .position(|(one, other)| one != other)
+                    .expect("differs");
+            panic!("{context}: byte {at} is not what the backing has");
+        }
+    }
+}

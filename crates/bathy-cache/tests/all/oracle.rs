@@ -1,0 +1,195 @@
+//! Random requests, restarts and kills against an array of bytes.
+
+use crate::common::{Fault, LINE, Random, World, assert_serves_backing};
+use bathy_cache::{ColdReason, Recovery};
+
+/// Requests of the short form; `BATHY_TORTURE_OPS` makes it longer.
+fn operations() -> u64 {
+    let asked = std::env::var("BATHY_TORTURE_OPS").ok();
+    asked.map_or(120_000, |text| text.parse().expect("a number of operations"))
+}
+
+const BYTES: u64 = 4 << 20;
+
+/// A request: mostly whole units near where others go, some bytes anywhere, some of several lines.
+fn request(random: &mut Random) -> (u64, usize) {
+    let hot = random.chance(0.7);
+    let place = random.below(if hot { BYTES / 8 } else { BYTES });
+    let (offset, len) = match random.below(10) {
+        0..6 => (place / 4096 * 4096, (1 + random.below(4)) * 4096),
+        6..8 => (place, 1 + random.below(9000)),
+        8 => (place / 512 * 512, 512 * (1 + random.below(16))),
+        _ => (place / LINE * LINE, random.below(5) * LINE),
+    };
+    (offset, len.min(BYTES - offset) as usize)
+}
+
+#[test]
+fn requests_restarts_and_kills_against_an_array_of_bytes() {
+    for (shards, lines) in [(1, 40), (4, 130)] {
+        let world = World::new(BYTES, lines, shards);
+        let mut random = Random(u64::from(shards));
+        let mut oracle = world.backing.bytes();
+        let mut engine = world.open().engine;
+        let (mut stops, mut kills, mut hits) = (0, 0, 0);
+        for operation in 0..operations() / 2 {
+            let (offset, len) = request(&mut random);
+            let range = offset as usize..offset as usize + len;
+            match random.below(1000) {
+                0 => assert!(engine.tidy()),
+                1 => engine.flush().expect("the backing works"),
+                2 => {
+                    hits += engine.counts().reads.requests_hit;
+                    if random.chance(0.5) {
+                        assert!(engine.stop().expect("the backing works"));
+                        stops += 1;
+                        let opened = world.open();
+                        assert_eq!(opened.recovery, Recovery::Clean);
+                        engine = opened.engine;
+                    } else {
+                        drop(engine);
+                        kills += 1;
+                        let opened = world.open();
+                        assert!(matches!(opened.recovery, Recovery::Unclean { .. }));
+                        engine = opened.engine;
+                    }
+                }
+                3..450 => {
+                    random.fill(&mut oracle[range.clone()]);
+                    engine
+                        .write(&oracle[range], offset, operation)
+                        .expect("the backing works");
+                }
+                _ => {
+                    let mut out = vec![0xee; len];
+                    engine
+                        .read(&mut out, offset, operation)
+                        .expect("the backing works");
+                    assert!(out == oracle[range], "operation {operation}");
+                }
+            }
+        }
+        let counts = engine.counts();
+        assert!(stops > 10 && kills > 10, "{stops} stops, {kills} kills");
+        assert!(
+            hits + counts.reads.requests_hit > operations() / 20,
+            "{hits} {counts:?}"
+        );
+        assert_eq!(counts.ssd_errors, 0);
+        assert!(oracle == world.backing.bytes());
+    }
+}
+
+#[test]
+fn what_was_changed_without_the_cache_makes_it_cold() {
+    let world = World::new(1 << 20, 40, 2);
+    let engine = world.open().engine;
+    assert_serves_backing(&engine, &world.backing.bytes(), 65_536, "first");
+    assert!(engine.stop().expect("the backing works"));
+    world.backing.change_offline(300_000, 9);
+    let opened = world.open();
+    assert_eq!(opened.recovery, Recovery::Cold(ColdReason::BackingChanged));
+    let mut lines = 0;
+    opened.engine.for_each_line(&mut |_| lines += 1);
+    assert_eq!(lines, 0);
+    assert_serves_backing(&opened.engine, &world.backing.bytes(), 65_536, "changed");
+}
+
+#[test]
+fn what_was_changed_without_the_cache_after_a_kill_is_seen_in_the_lines() {
+    let world = World::new(1 << 20, 80, 2);
+    let engine = world.open().engine;
+    assert_serves_backing(&engine, &world.backing.bytes(), 65_536, "first");
+    assert!(engine.tidy());
+    drop(engine);
+    // Not in one place: a few lines are compared.
+    for offset in (0..1 << 20).step_by(4096) {
+        world.backing.change_offline(offset + 77, 9);
+    }
+    let opened = world.open();
+    assert_eq!(opened.recovery, Recovery::Cold(ColdReason::BackingChanged));
+    drop(opened);
+    // The lines from before the change are still on the SSD, with records of an older generation.
+    let opened = world.open();
+    assert!(
+        matches!(opened.recovery, Recovery::Unclean { .. }),
+        "{:?}",
+        opened.recovery
+    );
+    assert_serves_backing(&opened.engine, &world.backing.bytes(), 65_536, "changed");
+}
+
+#[test]
+fn another_backing_and_another_witness_make_it_cold() {
+    let mut world = World::new(1 << 20, 40, 2);
+    let engine = world.open().engine;
+    assert_serves_backing(&engine, &world.backing.bytes(), 65_536, "first");
+    drop(engine);
+    world.backing = crate::common::MemoryStore::new(vec![3; 1 << 19]);
+    let opened = world.open();
+    assert_eq!(opened.recovery, Recovery::Cold(ColdReason::OtherBacking));
+    assert_serves_backing(&opened.engine, &world.backing.bytes(), 65_536, "other");
+    drop(opened);
+    world.witness = std::sync::Arc::default();
+    assert_eq!(world.open().recovery, Recovery::Cold(ColdReason::Witness));
+    world.backing = crate::common::MemoryStore::new(vec![3; 5 << 20]);
+    assert!(world.try_open().is_err(), "more regions than the bitmap has");
+}
+
+#[test]
+fn errors_of_the_backing_reach_the_caller_unchanged_and_are_not_cached() {
+    let world = World::new(1 << 20, 60, 1);
+    let engine = world.open().engine;
+    let mut out = vec![0; 8192];
+    world.backing.set_fault(Fault::From(0));
+    let error = engine.read(&mut out, 0, 0).expect_err("the backing fails");
+    assert_eq!(error.raw_os_error(), Some(5));
+    assert_eq!(
+        engine
+            .write(&out, 0, 0)
+            .expect_err("the backing fails")
+            .raw_os_error(),
+        Some(5)
+    );
+    assert_eq!(
+        engine.flush().expect_err("the backing fails").raw_os_error(),
+        Some(5)
+    );
+    world.backing.set_fault(Fault::None);
+    // A write that failed may have changed some sectors; what is served is what is there.
+    assert_serves_backing(&engine, &world.backing.bytes(), 8192, "healed");
+    assert_eq!(engine.counts().ssd_errors, 0);
+    for (offset, len) in [(1 << 20, 1), (u64::MAX, 1), ((1 << 20) - 1, 2)] {
+        let error = engine
+            .read(&mut out[..len], offset, 0)
+            .expect_err("beyond the end");
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    }
+}
+
+#[test]
+fn a_flush_that_fails_in_the_background_is_reported_and_its_lines_are_forgotten() {
+    let world = World::new(1 << 20, 60, 1);
+    let engine = world.open().engine;
+    engine.write(&[1; 4096], 0, 0).expect("written");
+    let mut out = vec![0; 4096];
+    engine.read(&mut out, 8 * REGION_BYTES, 0).expect("read");
+    // The first call finds the region in use.
+    engine.tidy();
+    world.backing.set_fault(Fault::Flushes);
+    engine.tidy();
+    world.backing.set_fault(Fault::None);
+    let mut lines = Vec::new();
+    engine.for_each_line(&mut |line| lines.push(line.offset_bytes));
+    assert_eq!(lines, [8 * REGION_BYTES]);
+    assert!(
+        engine.flush().is_err(),
+        "the kernel reports it once; we pass it on"
+    );
+    assert!(engine.flush().is_ok());
+    engine.tidy();
+    assert_eq!(engine.marked_regions(), 1, "what was lost is not known");
+    assert!(!engine.stop().expect("flushed"), "not a clean stop");
+}
+
+const REGION_BYTES: u64 = crate::common::REGION;

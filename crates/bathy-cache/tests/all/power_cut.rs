@@ -1,0 +1,341 @@
+//! Power cuts after every single write and flush, on SSD and backing at once.
+//!
+//! The rule is that of dm-log-writes: what was flushed is there; of the writes since, each may be lost, kept, or kept in some
+//! of its sectors, whatever their order. After each cut the cache must serve exactly the bytes that the backing has: then no
+//! byte is stale, none is newer than the backing and goes back in time when its line leaves, and what the caller knows to be
+//! durable is there. Lines outside marked regions that were on the SSD must still be there, and be hits.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bathy_cache::{CachedLine, ColdReason, Engine, Recovery};
+
+use crate::common::{
+    BACKING, Event, Fault, LINE, MemoryStore, MemoryWitness, REGION, Random, SECTOR, SSD, UNIT, World,
+    assert_serves_backing,
+};
+
+const BYTES: u64 = 512 << 10;
+const SECTORS: usize = BYTES as usize / SECTOR;
+
+/// Crash points of the short form; `BATHY_TORTURE_CRASHES` makes it longer.
+fn crash_points() -> u64 {
+    let asked = std::env::var("BATHY_TORTURE_CRASHES").ok();
+    asked.map_or(1500, |text| text.parse().expect("a number of crash points"))
+}
+
+/// What is known after a request.
+#[derive(Clone)]
+struct Known {
+    /// Events until then.
+    events: usize,
+    /// What the backing had at the last flush that the caller saw succeed, and what was written to since.
+    synced: Rc<Vec<u8>>,
+    written: Rc<Vec<bool>>,
+    /// Lines on the SSD since the last time that all records were written there, at one place.
+    settled: Rc<Vec<CachedLine>>,
+}
+
+impl Known {
+    fn new(world: &World) -> Self {
+        Self {
+            events: 0,
+            synced: Rc::new(world.backing.bytes()),
+            written: Rc::new(vec![false; SECTORS]),
+            settled: Rc::default(),
+        }
+    }
+
+    fn on_write(&mut self, offset: u64, len: usize) {
+        let sectors = offset as usize / SECTOR..(offset as usize + len).div_ceil(SECTOR);
+        Rc::make_mut(&mut self.written)[sectors].fill(true);
+    }
+
+    fn on_flush(&mut self, world: &World) {
+        self.synced = Rc::new(world.backing.bytes());
+        self.written = Rc::new(vec![false; SECTORS]);
+    }
+
+    fn on_lines(&mut self, engine: &Engine, all_are_written: bool) {
+        let mut lines = Vec::new();
+        engine.for_each_line(&mut |line| lines.push(line));
+        if all_are_written {
+            lines.retain(|line| !line.is_in_memory && line.valid_units != 0);
+            self.settled = Rc::new(lines);
+        } else if !engine.is_bypassed() {
+            let is_there = |settled: &CachedLine| {
+                let line = lines.iter().find(|line| line.place == settled.place);
+                line.is_some_and(|line| line.offset_bytes == settled.offset_bytes)
+            };
+            let there: Vec<_> = self.settled.iter().copied().filter(is_there).collect();
+            if there.len() < self.settled.len() {
+                self.settled = Rc::new(there);
+            }
+        }
+    }
+}
+
+/// Opens a cache after a power cut, and finds the lines whose data went with it: where the record of a slot was still that
+/// of its last line. They are no hits.
+fn verified(world: &World) -> Engine {
+    let engine = world.open().engine;
+    assert_serves_backing(&engine, &world.backing.bytes(), LINE as usize, "opened");
+    engine
+}
+
+/// One request of the caller, or what a daemon does besides.
+fn step(world: &World, engine: Engine, random: &mut Random, known: &mut Known) -> Engine {
+    // Writes stay in a few regions for a while, so that others lose their marks.
+    let near = known.events as u64 / 256 * 3 * REGION % BYTES;
+    let unit = random.below(BYTES / UNIT);
+    let len = (1 + random.below(5)) * UNIT;
+    let at = |offset: u64| (offset, len.min(BYTES - offset) as usize);
+    match random.below(100) {
+        0..45 => {
+            let (offset, len) = at(unit * UNIT % (BYTES / 2) / (1 + random.below(3)));
+            engine
+                .read(&mut vec![0; len], offset, 0)
+                .expect("the backing works");
+        }
+        45..85 => {
+            let (mut offset, mut len) = at((near + unit * UNIT % (2 * REGION)) % BYTES);
+            if random.chance(0.3) {
+                (offset, len) = (offset / 3, len.min(3000));
+            }
+            let mut data = vec![0; len];
+            random.fill(&mut data);
+            known.on_write(offset, len);
+            engine.write(&data, offset, 0).expect("the backing works");
+        }
+        85..90 => {
+            engine.flush().expect("the backing works");
+            known.on_flush(world);
+        }
+        90..98 => {
+            let all_are_written = engine.tidy();
+            known.on_lines(&engine, all_are_written);
+        }
+        _ => {
+            let is_clean = engine.stop().expect("the backing works");
+            known.on_flush(world);
+            if !is_clean {
+                // An SSD that died comes back with what it had.
+                world.ssd.set_fault(Fault::None);
+                known.settled = Rc::default();
+                return verified(world);
+            }
+            let opened = world.open();
+            assert_eq!(opened.recovery, Recovery::Clean);
+            known.on_lines(&opened.engine, true);
+            return opened.engine;
+        }
+    }
+    known.on_lines(&engine, false);
+    engine
+}
+
+/// The bytes of a store that a power cut leaves.
+fn cut(durable: &[u8], unflushed: &[(u64, Vec<u8>)], mode: u64, random: &mut Random) -> Vec<u8> {
+    let mut bytes = durable.to_vec();
+    for (offset, data) in unflushed {
+        let mut keep = |place: usize, data: &[u8]| {
+            bytes[place..place + data.len()].copy_from_slice(data);
+        };
+        match mode {
+            1 => keep(*offset as usize, data),
+            2 if random.chance(0.5) => keep(*offset as usize, data),
+            3 => {
+                // Torn where a sector ends.
+                let mut start = 0;
+                while start < data.len() {
+                    let place = *offset as usize + start;
+                    let len = (SECTOR - place % SECTOR).min(data.len() - start);
+                    if random.chance(0.5) {
+                        keep(place, &data[start..start + len]);
+                    }
+                    start += len;
+                }
+            }
+            _ => {}
+        }
+    }
+    bytes
+}
+
+/// A store as a log makes it: what is durable, and the writes since.
+struct Replayed {
+    durable: Vec<u8>,
+    unflushed: Vec<(u64, Vec<u8>)>,
+    /// Its time.
+    modified: u64,
+}
+
+impl Replayed {
+    fn on_flush(&mut self) {
+        for (offset, data) in self.unflushed.drain(..) {
+            self.durable[offset as usize..offset as usize + data.len()].copy_from_slice(&data);
+        }
+    }
+}
+
+#[derive(Default, Debug)]
+struct Seen {
+    cuts: u64,
+    warm_lines: u64,
+    dropped_lines: u64,
+    clean: u64,
+    unclean: u64,
+    cold: u64,
+    mismatches: u64,
+}
+
+/// Runs requests and cuts the power after each event. `depth` cuts more follow each other at some of the points.
+fn torture(world: &World, random: &mut Random, steps: u64, depth: u32, seen: &mut Seen) {
+    let mut stores = [&world.ssd, &world.backing].map(|store| Replayed {
+        durable: store.bytes(),
+        unflushed: Vec::new(),
+        modified: store.modified(),
+    });
+    let mut generation = world.witness.generation.load(Ordering::SeqCst);
+    let mut known = Known::new(world);
+    let log = world.record();
+    let mut history = vec![known.clone()];
+    let mut engine = verified(world);
+    // Some SSDs die on the way.
+    let dies_at = if random.chance(0.25) {
+        random.below(steps)
+    } else {
+        u64::MAX
+    };
+    for number in 0..steps {
+        known.events = log.lock().expect("no panic").len();
+        history.push(known.clone());
+        if number == dies_at {
+            world.ssd.set_fault(Fault::From(random.below(4)));
+        }
+        engine = step(world, engine, random, &mut known);
+    }
+    drop(engine);
+    let events = std::mem::take(&mut *log.lock().expect("no panic"));
+    known.events = events.len();
+    history.push(known);
+    for (number, event) in events.iter().enumerate() {
+        match event {
+            Event::Write { store, offset, data } => {
+                let store = &mut stores[usize::from(*store)];
+                store.unflushed.push((*offset, data.clone()));
+                store.modified += 1;
+            }
+            Event::Flush { store } => stores[usize::from(*store)].on_flush(),
+            Event::Witness(new) => generation = *new,
+        }
+        // Nested cuts would be too many if each point had its own.
+        if depth == 0 && !random.chance(0.2) {
+            continue;
+        }
+        let mode = random.below(4);
+        let [ssd, backing] = [SSD, BACKING].map(|store| {
+            let store = &stores[usize::from(store)];
+            let bytes = cut(&store.durable, &store.unflushed, mode, random);
+            MemoryStore::with_modified(bytes, store.modified)
+        });
+        let after = World {
+            ssd,
+            backing,
+            witness: Arc::new(MemoryWitness {
+                generation: generation.into(),
+                ..MemoryWitness::default()
+            }),
+            options: world.options,
+        };
+        // The cut came after `number + 1` events: some requests were over, the next may have been under way.
+        let over = history.partition_point(|known| known.events <= number + 1) - 1;
+        let under_way = &history[(over + 1).min(history.len() - 1)];
+        check(
+            &after,
+            &history[over],
+            under_way,
+            seen,
+            &format!("event {number} mode {mode}"),
+        );
+        if depth > 0 && random.chance(0.05) {
+            torture(&after, random, 12, depth - 1, seen);
+        }
+    }
+}
+
+fn check(after: &World, over: &Known, under_way: &Known, seen: &mut Seen, context: &str) {
+    let bytes = after.backing.bytes();
+    for (sector, expected) in over.synced.chunks(SECTOR).enumerate() {
+        let untouched = !over.written[sector] && !under_way.written[sector];
+        assert!(
+            !untouched || bytes[sector * SECTOR..][..SECTOR] == *expected,
+            "{context}: sector {sector} was durable"
+        );
+    }
+    let opened = after.open();
+    seen.cuts += 1;
+    match opened.recovery {
+        Recovery::Clean => seen.clean += 1,
+        Recovery::Unclean { dropped_lines, .. } => {
+            seen.unclean += 1;
+            seen.dropped_lines += dropped_lines;
+        }
+        Recovery::Cold(ColdReason::Witness) => seen.cold += 1,
+        // The comparison with the backing at the start must not hide what this test looks for.
+        other => panic!("{context}: {other:?}"),
+    }
+    let engine = opened.engine;
+    let is_cold = matches!(opened.recovery, Recovery::Cold(_));
+    let mut lines = Vec::new();
+    engine.for_each_line(&mut |line| lines.push(line));
+    let is_still_there = |line: &&CachedLine| under_way.settled.iter().any(|other| other.place == line.place);
+    for settled in over.settled.iter().filter(is_still_there) {
+        if is_cold || engine.is_marked(settled.offset_bytes) {
+            continue;
+        }
+        let line = lines
+            .iter()
+            .find(|line| line.offset_bytes == settled.offset_bytes)
+            .unwrap_or_else(|| panic!("{context}: {settled:?} is gone"));
+        let missing = settled.valid_units & !line.valid_units;
+        assert_eq!(missing, 0, "{context}: {settled:?} is {line:?}");
+        for unit in (0..LINE / UNIT).filter(|unit| settled.valid_units >> unit & 1 == 1) {
+            let mut out = vec![0; UNIT as usize];
+            let hits = engine.counts().reads.requests_hit;
+            engine
+                .read(&mut out, settled.offset_bytes + unit * UNIT, 0)
+                .expect("the backing works");
+            assert_eq!(
+                engine.counts().reads.requests_hit,
+                hits + 1,
+                "{context}: {settled:?}"
+            );
+        }
+        seen.warm_lines += 1;
+    }
+    // First what is cached, then what that drove out; then with what was filled.
+    let context = &format!("{context}, {:?}", opened.recovery);
+    assert_serves_backing(&engine, &bytes, 65_536, context);
+    assert_serves_backing(&engine, &bytes, 4096, context);
+    seen.mismatches += engine.counts().mismatches;
+}
+
+#[test]
+fn after_each_power_cut_the_cache_serves_what_the_backing_has() {
+    let mut seen = Seen::default();
+    let mut seed = 0;
+    while seen.cuts < crash_points() {
+        let world = World::new(BYTES, 20, 1 + seed % 2);
+        torture(&world, &mut Random(u64::from(seed)), 60, 1, &mut seen);
+        seed += 1;
+    }
+    eprintln!("{seen:?}");
+    assert!(seen.warm_lines > seen.cuts / 2, "{seen:?}");
+    assert!(seen.dropped_lines > seen.cuts / 2, "{seen:?}");
+    assert!(
+        seen.clean > 0 && seen.unclean > 0 && seen.cold > 0 && seen.mismatches > 0,
+        "{seen:?}"
+    );
+}

@@ -1,0 +1,169 @@
+//! What happens while marks are taken back, and which old records may not come back to life.
+
+use std::io;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use bathy_cache::{BlockStore, Engine, Identity, Recovery, open};
+use bathy_cache_model::WriteMode;
+
+use crate::common::{LINE, MemoryStore, UNIT, World, assert_serves_backing};
+
+type Hook = Box<dyn Fn(&Engine) + Send>;
+
+/// A backing during whose next read, write or flush something else happens.
+struct Hooked {
+    store: Arc<MemoryStore>,
+    engine: OnceLock<Arc<Engine>>,
+    in_read: Mutex<Option<Hook>>,
+    in_write: Mutex<Option<Hook>>,
+    in_flush: Mutex<Option<Hook>>,
+}
+
+impl Hooked {
+    fn run(&self, hook: &Mutex<Option<Hook>>) {
+        let hook = hook.lock().expect("no panic").take();
+        if let Some(hook) = hook {
+            hook(self.engine.get().expect("opened"));
+        }
+    }
+}
+
+impl BlockStore for Hooked {
+    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.store.read(buffer, offset)?;
+        self.run(&self.in_read);
+        Ok(())
+    }
+
+    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.run(&self.in_write);
+        self.store.write(data, offset)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.store.flush()?;
+        self.run(&self.in_flush);
+        Ok(())
+    }
+
+    fn identity(&self) -> io::Result<Identity> {
+        self.store.identity()
+    }
+}
+
+fn hooked(world: &World) -> (Arc<Hooked>, Arc<Engine>) {
+    let backing = Arc::new(Hooked {
+        store: world.backing.clone(),
+        engine: OnceLock::new(),
+        in_read: Mutex::new(None),
+        in_write: Mutex::new(None),
+        in_flush: Mutex::new(None),
+    });
+    let witness = world.witness.clone();
+    let opened = open(world.ssd.clone(), backing.clone(), witness, &world.options).expect("it is a cache");
+    let engine = Arc::new(opened.engine);
+    assert!(backing.engine.set(engine.clone()).is_ok());
+    (backing, engine)
+}
+
+#[test]
+fn a_region_keeps_its_mark_while_a_write_to_it_is_under_way_or_came_after_the_flush() {
+    let world = World::new(1 << 20, 40, 1);
+    let (backing, engine) = hooked(&world);
+    *backing.in_write.lock().expect("no panic") = Some(Box::new(|engine| {
+        for _ in 0..3 {
+            assert!(engine.tidy());
+            assert!(engine.is_marked(0), "the backing does not have the write yet");
+        }
+    }));
+    engine.write(&[1; 4096], 0, 0).expect("written");
+    *backing.in_flush.lock().expect("no panic") = Some(Box::new(|engine| {
+        engine.write(&[2; 4096], 4096, 0).expect("written");
+    }));
+    assert!(engine.tidy());
+    assert!(engine.is_marked(0), "the flush did not cover the second write");
+    assert!(engine.tidy() && engine.is_marked(0));
+    assert!(engine.tidy() && !engine.is_marked(0));
+}
+
+#[test]
+fn a_write_that_ends_during_the_flush_is_not_covered_by_it() {
+    let world = World::new(1 << 20, 40, 1);
+    let (backing, engine) = hooked(&world);
+    let (has_begun, begun) = channel();
+    let (let_go, may_go) = channel();
+    let (has_ended, ended) = channel();
+    *backing.in_write.lock().expect("no panic") = Some(Box::new(move |_| {
+        has_begun.send(()).expect("somebody waits");
+        may_go.recv().expect("somebody lets it go");
+    }));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            engine.write(&[1; 4096], 0, 0).expect("written");
+            has_ended.send(()).expect("somebody may ask");
+        });
+        begun.recv().expect("the write begins");
+        let let_it_go = let_go.clone();
+        *backing.in_flush.lock().expect("no panic") = Some(Box::new(move |_| {
+            let_it_go.send(()).expect("the write waits");
+            ended.recv().expect("the write ends");
+        }));
+        assert!(engine.tidy() && engine.tidy());
+        let is_marked = engine.is_marked(0);
+        // If nobody has.
+        let _ = let_go.send(());
+        assert!(is_marked);
+    });
+    backing.in_flush.lock().expect("no panic").take();
+    assert!(engine.tidy() && !engine.is_marked(0));
+}
+
+#[test]
+fn a_line_that_left_does_not_come_back_while_its_slot_waits_for_the_next_one() {
+    let mut world = World::new(1 << 20, 20, 1);
+    world.options.write_mode = WriteMode::Update;
+    let (backing, engine) = hooked(&world);
+    let lines = (1u64 << 20) / LINE;
+    let mut line = vec![0; LINE as usize];
+    let images = Arc::new(Mutex::new(Vec::new()));
+    // Backwards the second time: those that left last are ghosts, and drive lines out of their slots on the SSD.
+    for (fill, number) in (0..).zip((0..lines).chain((0..lines).rev())) {
+        let (images, before) = (images.clone(), world.backing.clone());
+        let (ssd, has_seen_all) = (world.ssd.clone(), engine.counts().evictions > 20);
+        // The newcomer has its slot, and its data are on the way. Meanwhile all others are written and all marks taken back.
+        let hook = move |engine: &Engine| {
+            for number in (0..lines).filter(|&other| other != number) {
+                engine
+                    .write(&[fill; UNIT as usize], number * LINE, 0)
+                    .expect("the backing works");
+            }
+            assert!(engine.tidy() && engine.tidy());
+            assert_eq!(engine.marked_regions(), 0);
+            images
+                .lock()
+                .expect("no panic")
+                .push((ssd.bytes(), before.bytes()));
+        };
+        if has_seen_all {
+            *backing.in_read.lock().expect("no panic") = Some(Box::new(hook));
+        }
+        engine
+            .read(&mut line, number * LINE, 0)
+            .expect("the backing works");
+        backing.in_read.lock().expect("no panic").take();
+    }
+    let images = std::mem::take(&mut *images.lock().expect("no panic"));
+    assert!(images.len() > 10, "{}", images.len());
+    for (ssd, bytes) in images {
+        world.ssd = MemoryStore::new(ssd);
+        world.backing = MemoryStore::new(bytes.clone());
+        let opened = world.open();
+        assert!(
+            matches!(opened.recovery, Recovery::Unclean { .. }),
+            "{:?}",
+            opened.recovery
+        );
+        assert_serves_backing(&opened.engine, &bytes, LINE as usize, "after the kill");
+    }
+}

@@ -1,0 +1,24 @@
+//! A thin FUSE front end: a flat directory of files whose contents a [`FileService`] serves.
+//!
+//! The front end knows the kernel's protocol and nothing else. Every request is handed to the service together with a
+//! reply, which may be answered at once or later from any thread; the front end itself never waits. All I/O is direct:
+//! the service sees each request as the application made it, and nothing is kept in the page cache. Files have fixed
+//! names and sizes, like devices: they cannot be created, removed or resized.
+//!
+//! [`serve`] mounts, waits for SIGTERM, SIGINT or an unmount from outside, and unmounts. A service is tested without a
+//! mount through replies that carry a callback ([`Reply::callback`]).
+//!
+//! Not here: what the bytes are, how long they take, and any state of a file besides its mode and owner.
+
+mod front_end;
+mod mount;
+mod reply;
+mod service;
+
+pub use fuser::Errno;
+pub use mount::{MountError, MountOptions, StopSignals, prefer_real_time, serve};
+pub use reply::Reply;
+pub use service::{FileEntry, FileService};
+
+/// The greatest length of one read or write that reaches a service, in bytes.
+pub const REQUEST_BYTES_MAX: u32 = 1 << 20;

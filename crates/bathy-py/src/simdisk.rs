@@ -1,0 +1,17 @@
+//! The simulated disks' program, so that an installed package has it without a program of its own.
+
+use pyo3::prelude::*;
+
+/// Carry out a command line of `bathy-simdisk` and return its exit code; while it serves disks, that is when it is told
+/// to end. For a process that does nothing else: signals of the calling thread are blocked.
+#[pyfunction]
+pub(crate) fn serve_disks(py: Python<'_>, arguments: Vec<String>) -> u8 {
+    py.detach(|| bathy_simdisk::program::main(arguments))
+}
+
+/// Names and titles of the disks that can be simulated.
+#[pyfunction]
+pub(crate) fn disk_profiles() -> Vec<(&'static str, &'static str)> {
+    let profiles = bathy_simdisk::profile::PROFILES.iter();
+    profiles.map(|it| (it.name, it.title)).collect()
+}

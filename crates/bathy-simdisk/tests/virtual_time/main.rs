@@ -1,0 +1,6 @@
+//! The models under virtual time: against arithmetic, and with random loads.
+
+mod arithmetic;
+mod flash;
+mod host;
+mod properties;

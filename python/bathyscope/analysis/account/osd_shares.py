@@ -1,0 +1,102 @@
+"""What each OSD did of a load, from the sums of its perf counters.
+
+Sums miss no operation, unlike a history that overflows and then keeps the slowest. A write waits for its replicas, so a
+slow OSD makes the writes of all primaries slow; the time of an OSD's own part of the work is therefore taken from the
+writes that it does as a replica (`subop_w_latency`), and from reads, which no replica takes part in (`op_r_latency`).
+Where no write has a replica, the primary's part is the whole (`op_w_latency`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from bathyscope.analysis.account.ceilings import KnownOsd
+from bathyscope.analysis.account.sums import NO_SUM, Sums, averages
+from bathyscope.analysis.counters import all_answered
+from bathyscope.records.account import OsdShare
+from bathyscope.records.figure import Figure
+
+# An OSD stands out when its own part takes so many times as long as that of the median of the others.
+SLOW_FACTOR = 3.0
+_OPS_MIN = 10
+_SUBOPS_MIN = 0.5
+# Of the time that operations spend in OSDs: of many OSDs, one is always the slowest, and holds nobody back.
+_HELD_MIN = 0.1
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SlowOsd:
+    """An OSD that stands out: mean time of its own part, the median of the others' means, its share of all time."""
+
+    osd: int
+    host: str
+    own_ns: float
+    others_ns: float
+    time_share: float
+
+
+def osd_shares(
+    perf: pa.Table, osds: Mapping[int, KnownOsd] | None, *, reads: bool, writes: bool
+) -> tuple[OsdShare, ...]:
+    """Return the OSDs under test by number; none when one of them did not answer.
+
+    How long their own part took is not known where some are on hard disks and some on flash.
+    """
+    if not osds or not all_answered(perf, frozenset(osds), "osd"):
+        return ()
+    sums = averages(perf, "osd", osds)
+    served: dict[int, float] = dict.fromkeys(osds, 0.0)
+    own: dict[int, Sums] = dict.fromkeys(osds, NO_SUM)
+    for name in _own_names(sums, reads=reads, writes=writes):
+        own = {osd: _plus(own[osd], sums.get((osd, name), NO_SUM)) for osd in osds}
+    for name in [name for name, wanted in (("op_r_latency", reads), ("op_w_latency", writes)) if wanted]:
+        served = {osd: served[osd] + sums.get((osd, name), NO_SUM)[0] for osd in osds}
+    # What a hard disk and flash take cannot be compared.
+    alike = len({known.rotational for known in osds.values()}) == 1
+    ops, time_ns = sum(served.values()), sum(spent for _, spent in own.values())
+    return tuple(
+        OsdShare(
+            osd,
+            osds[osd].host,
+            Figure(served[osd] / ops if ops else 0.0, "ratio", samples=round(served[osd])),
+            Figure(own[osd][1] / time_ns if time_ns else 0.0, "ratio"),
+            Figure(own[osd][1] / own[osd][0] if own[osd][0] and alike else None, "ns", samples=round(own[osd][0])),
+            1 / len(osds),
+        )
+        for osd in sorted(osds)
+    )
+
+
+def slow_osd(shares: Sequence[OsdShare]) -> SlowOsd | None:
+    """Return the OSD whose own part takes at least SLOW_FACTOR times as long as the median of the others, or None.
+
+    It must also hold more of the time than even spreading would give it: an OSD that does little holds nobody back.
+    """
+    known = [(share.own_ns.value, share) for share in shares if share.own_ns.value and share.own_ns.samples >= _OPS_MIN]
+    if len(known) < 2:
+        return None
+    own_ns, slowest = max(known, key=lambda pair: pair[0])
+    others_ns = float(np.median([ns for ns, share in known if share is not slowest]))
+    held = slowest.in_flight_share.value or 0.0
+    if own_ns < SLOW_FACTOR * others_ns or held <= max(_HELD_MIN, slowest.expected_share):
+        return None
+    return SlowOsd(slowest.osd, slowest.host, own_ns, others_ns, held)
+
+
+def _own_names(sums: Mapping[tuple[int, str], Sums], *, reads: bool, writes: bool) -> list[str]:
+    written, copied = (
+        sum(count for (_, name), (count, _) in sums.items() if name == wanted)
+        for wanted in ("op_w_latency", "subop_w_latency")
+    )
+    # A pool of others with replicas has sub-operations as well.
+    has_replicas = copied >= max(_OPS_MIN, _SUBOPS_MIN * written)
+    of_writes = "subop_w_latency" if has_replicas else "op_w_latency"
+    return [name for name, wanted in (("op_r_latency", reads), (of_writes, writes)) if wanted]
+
+
+def _plus(left: Sums, right: Sums) -> Sums:
+    return left[0] + right[0], left[1] + right[1]

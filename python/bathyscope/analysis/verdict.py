@@ -1,0 +1,512 @@
+"""What limits a load: one sentence with its cause and evidence, or how far the nearest limit is away.
+
+The questions are asked in the order of certainty:
+
+1. a resource at its ceiling (`AT_CEILING`), named with its machine and figure; where the OSDs serve unlike shares, what
+   even spreading would give;
+2. an OSD's own limit on what is in flight, an OSD that stands out, or a load that is spread unevenly;
+3. work on the cluster that is not the load's;
+4. reads that a cache answered;
+5. commits that are waited for, and time outside of the OSDs: the client and the network;
+6. with one I/O in flight there is no limit, only latency, and its largest part is named;
+7. else the nearest limit, and how much of it is reached.
+
+A queue is a symptom and never the cause: what is waited for has a name above, or none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from bathyscope.analysis.account.ceilings import AT_CEILING, BUSY_TIME, THROTTLE, machine
+from bathyscope.analysis.account.hot_spot import HOT_SHARE, HotSpot
+from bathyscope.analysis.account.osd_shares import slow_osd
+from bathyscope.analysis.stages import PeerWait
+from bathyscope.records.account import Account, Ceiling, ForeignWork, OsdShare
+from bathyscope.records.figure import Figure
+from bathyscope.records.finding import Evidence, Verdict
+from bathyscope.units import format_duration_ns, format_percent, format_rate, three_digits
+
+CACHE_LIMIT = 0.5
+OUTSIDE_LIMIT = 0.5
+PART_LIMIT = 0.5
+_MUCH = 0.15
+FOREIGN_LIMIT = 0.05
+# Placement groups at work for themselves at once, over the time of a step.
+_GROUPS_MIN, _GROUPS_PER_OSD = 0.5, 0.1
+# Of the processors of a machine, so that they are called the ones that use it up.
+_MOST_OF_MACHINE, _ALMOST_ALL = 0.4, 0.8
+# Primaries are spread by a hash, so of many OSDs some serve far more than the mean by chance alone: only one that
+# serves most of the load is named.
+_UNEVEN_RATIO, _UNEVEN_SHARE = 1.6, 0.5
+_STARVED_RATIO = 0.4
+_OTHERS_MAX = 0.2
+
+_PLACE_WORDS = {
+    "outside": "outside of the OSDs (load generator, librbd, network)",
+    "queue": "in the OSDs' queues",
+    "prepare": "in the OSDs before the object store",
+    "store": "in the OSDs' object store",
+    "kv_sync": "waiting for the commit of the kv-sync thread",
+    "replica_wait": "waiting for replicas",
+    "inside": "inside the OSDs",
+}
+# In this order where several are at their ceilings: the narrower a resource is, the surer it is the cause.
+_HARD = ("device", "osd_cpu", "client_cpu", "bluefs_device", "network", "client_thread", "host_cpu")
+# Of the latency, and of the time of the waits for replicas.
+_REPLICA_LIMIT, _MOST_WAITS = 0.3, 0.6
+_REMARKS_MAX, _NAMED_MAX, _EVIDENCE_MAX = 2, 3, 4
+# Resources that OSDs share. One that stands out by so much, and holds most of the time, has a reason of its own.
+_SHARED = ("host_cpu", "network", "client_thread", "client_cpu")
+_ALONE_RATIO, _ALONE_SHARE = 5.0, 0.5
+_HELD_ALONE = 0.3
+# A device that gives so many times less than others is slow; what others would give is seen where they do something.
+_LESS_RATIO, _SEEN_MIN = 2.0, 0.02
+_MORE_RATIO = 1.15
+_NEXT = {
+    "device": "Measure this device alone (`bathy bench run --layer disk`), or spread its data over more devices.",
+    "osd_cpu": "Give the OSDs more processors, or raise their quota.",
+    "client_cpu": "Make the load with more jobs (`--set jobs=4`) or on other machines (`--client-host`).",
+    "network": "Look at the link's speed and its errors, or add a link.",
+    "host_cpu": "Run the load on another machine than the OSDs, or add processors.",
+    "kv_sync": "Put block.db and block.wal on a device with quick flushes.",
+    "slow_osd": "Look at this OSD's disk (SMART, kernel log) and process before anything else.",
+    "uneven": "Look at primary affinity, CRUSH weights and the balancer (`ceph osd df`, `ceph balancer status`).",
+    "hot_pg": "Spread the load over more objects: a larger working set, or striping.",
+    "tenant": "Repeat the run when the others are quiet, or compare with one that ran with them.",
+    "scrub": "Repeat the run without scrubbing (`ceph osd set noscrub nodeep-scrub`), or in another hour.",
+    "recovery": "Repeat the run when all placement groups are active and clean.",
+    "snap_trim": "Repeat the run when no snapshot is being trimmed.",
+    "other_processes": "Stop the other processes on the machine, or run the load on another one.",
+    "in_flight": "Raise this option of the OSD, if it was set on purpose, and measure again.",
+    "cache": "Use a working set larger than the caches, or state that the caches are meant (`temperature: warm`).",
+    "outside": "Measure a layer below (`--layer rados`) and the machine of the load: threads, network round trip.",
+    "latency_bound": "Measure with more I/Os in flight (`--set queue_depth=16`) to see the cluster's rate.",
+    "load_rate": "Take the rate off the plan to see how fast the load can be.",
+    "nearest": "Raise the queue depth until a resource is at its ceiling.",
+    "unknown": "Let bathy see the OSDs' machines (`--ssh` or `--prometheus`), and measure a disk (`--disk`).",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CpuUse:
+    """What the processors of a machine were used for, in cores; None is not known."""
+
+    host: str
+    processors: int
+    osds: float | None
+    load_generator: float | None
+    others: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cluster:
+    """The cluster of a load: how many OSDs it has (0: not known), and primary affinities where they are not 1."""
+
+    osd_count: int = 0
+    primary_affinity: Mapping[int, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Case:
+    """What a verdict is judged from: medians over the repeats. None is unknown.
+
+    `subject` says what was measured, as the beginning of a sentence: "4K random writes on RBD at QD16 reach 65 IOPS".
+    `peer_waits`: the replicas that writes waited for, the slowest first; none of a history that kept only slow ones.
+    `arm` says what the busiest simulated disk's busy time was spent on.
+    `rate_reached`: the load keeps to a rate and reached it. `unseen`: what may be at its ceiling and was not measured.
+    """
+
+    subject: str
+    account: Account
+    machines: tuple[CpuUse, ...] = ()
+    osd_cpu_us_per_op: float | None = None
+    read_from_cache_ratio: float | None = None
+    arm: str = ""
+    hot_spot: HotSpot | None = None
+    peer_waits: tuple[PeerWait, ...] = ()
+    cluster: Cluster = Cluster()
+    rate_reached: bool = False
+    unseen: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cause:
+    """An answer to one question. `figure` is what makes it one; `remark` is how it is told beside another cause.
+
+    `alone`: it slows one OSD and no other, which what several of them share (`shared`) cannot do.
+    """
+
+    limit: str
+    subject: str
+    text: str
+    figure: Figure
+    remark: str = ""
+    alone: bool = False
+    shared: bool = False
+
+
+def verdict(case: Case) -> Verdict:
+    """Return what limits the point: one sentence that can be forwarded as it is, with its evidence."""
+    causes = [cause for question in _QUESTIONS for cause in question(case)]
+    alone = next((cause for cause in causes if cause.alone), None)
+    if alone is not None and causes[0].shared:
+        causes = [alone, *(cause for cause in causes if cause is not alone)]
+    first, *others = causes or [_nearest(case)]
+    sentence = f"{case.subject}: {first.text}"
+    remarks = [cause.remark for cause in others if cause.remark and not _is_same(cause, first)][:_REMARKS_MAX]
+    if remarks:
+        sentence += "; besides, " + ", and ".join(remarks)
+    return Verdict(
+        first.limit,
+        sentence,
+        tuple(_evidence(case)),
+        first.subject,
+        tuple(Evidence(cause.text, cause.figure) for cause in others),
+        _NEXT.get(first.limit, ""),
+    )
+
+
+def _is_same(cause: Cause, first: Cause) -> bool:
+    """Return whether a cause says of the same thing what has been said: an OSD is slow because its device is full."""
+    return cause.limit == first.limit or (bool(cause.subject) and cause.subject == first.subject)
+
+
+# --- 1. ceilings
+
+
+def _ceilings(case: Case) -> Iterator[Cause]:
+    if case.rate_reached:
+        yield Cause(
+            "load_rate", "", "the load does what it was asked for: its own rate is the limit", case.account.iops
+        )
+    at = [one for one in case.account.limits if (one.reached.value or 0.0) >= AT_CEILING]
+    for resource in _HARD:
+        same = [one for one in at if one.resource == resource]
+        if same and not (resource == "host_cpu" and case.account.concurrency <= 1):
+            cause = _cause_of(case, same)
+            yield dataclasses.replace(cause, shared=resource in _SHARED)
+
+
+def _cause_of(case: Case, same: list[Ceiling]) -> Cause:
+    """Return the cause that ceilings of one resource, the nearest first, are."""
+    first = same[0]
+    reached = format_percent(min(first.reached.value or 0.0, 1.0))
+    if first.resource in ("device", "bluefs_device"):
+        return _device(case, same, reached)
+    if first.resource == "host_cpu":
+        return _processors(case, first, reached)
+    if first.resource == "network":
+        moved = f"{reached} of its link's speed"
+        return Cause("network", first.subject, f"{first.words} is the limit ({moved})", first.reached)
+    if first.resource == "client_thread":
+        text = f"the load generator is the limit (its thread uses {reached} of one processor)"
+        return Cause("client_cpu", first.subject, text, first.reached)
+    cores = three_digits(first.capacity.value or 0.0)
+    if len(same) > 1:
+        least = format_percent(min(same[-1].reached.value or 0.0, 1.0))
+        text = f"{_names(same)} are the limit ({least} to {reached} of their quotas, {cores} cores each or less)"
+    else:
+        text = f"{first.words} is the limit ({reached} of {first.source}, {cores} cores)"
+    return Cause(first.resource, first.subject, text, first.reached)
+
+
+def _names(same: list[Ceiling]) -> str:
+    """Return what several ceilings of one resource are of: three of them, and how many more."""
+    more = f" and {len(same) - _NAMED_MAX} others" if len(same) > _NAMED_MAX else ""
+    return " and ".join(one.words for one in same[:_NAMED_MAX]) + more
+
+
+def _device(case: Case, same: list[Ceiling], reached: str) -> Cause:
+    first = same[0]
+    least = format_percent(min(same[-1].reached.value or 0.0, 1.0))
+    reached = reached if least == reached else f"{least} to {reached}"
+    arm = case.arm if first.resource == "device" else ""
+    its = (
+        "their" + first.source.removeprefix("its") if len(same) > 1 and first.source.startswith("its") else first.source
+    )
+    of = f"{reached} busy{arm}" if first.source == BUSY_TIME else f"{reached} of {its}"
+    devices = [one for one in case.account.ceilings if one.resource == first.resource]
+    alone = len(same) == 1 or 2 * len(same) <= len(devices)
+    if len(devices) > 1 and not alone and len(same) == len(devices):
+        kind = first.words.split("'s ")[-1].split(" (")[0] if "'s " in first.words else "device"
+        return Cause("device", "", f"the {kind}s are saturated ({of})", first.reached)
+    names = _names(same)
+    text = f"{names} {'is' if len(same) == 1 else 'are'} saturated ({of}{_rest(devices, same)})"
+    text += _less(devices, first) or _evenly(devices, first)
+    return Cause("device", first.subject, text, first.reached, f"{names} reached {reached}")
+
+
+def _less(devices: list[Ceiling], first: Ceiling) -> str:
+    """Return how much less than the others a device gives: it is slow then, rather than loaded too much."""
+    seen = [one for one in devices if one.source == THROTTLE or (one.reached.value or 0.0) >= _SEEN_MIN]
+    others = [one.capacity.value for one in seen if one is not first]
+    given = first.capacity.value
+    middle = float(np.median([value for value in others if value is not None])) if others else 0.0
+    if not given or middle < _LESS_RATIO * given:
+        return ""
+    return (
+        f"; it gives {format_rate(given)} I/Os a second where the median of the others would give {format_rate(middle)}"
+    )
+
+
+def _rest(devices: list[Ceiling], same: list[Ceiling]) -> str:
+    rest = [one.reached.value or 0.0 for one in devices if one not in same]
+    return f"; the others at most {format_percent(max(rest))}" if rest else ""
+
+
+def _evenly(devices: list[Ceiling], first: Ceiling) -> str:
+    """Return what even spreading would give, where the device at its ceiling does more than its part of the I/Os."""
+    done = sum(one.demand.value or 0.0 for one in devices)
+    share, even = (first.demand.value or 0.0) / done if done else 0.0, 1 / len(devices)
+    if share < _MORE_RATIO * even or not first.iops.value:
+        return ""
+    now, then = format_rate(first.iops.value), format_rate(first.iops.value * share / even)
+    return (
+        f"; it does {format_percent(share)} of the devices' I/Os, so the load can be {now} IOPS at most: evenly, {then}"
+    )
+
+
+def _processors(case: Case, first: Ceiling, reached: str) -> Cause:
+    """Return the cause that the processors of a machine are: by who uses them, where one uses most."""
+    use = next((use for use in case.machines if use.host == first.subject), None)
+    where = f" of {machine(first.subject)}" if case.machines and len(case.machines) > 1 else ""
+    processors = use.processors if use else round(first.capacity.value or 1)
+    parts = _parts(use)
+    most, cores = max(parts, key=lambda part: part[1], default=("", 0.0))
+    if most == "OSDs" and cores >= _MOST_OF_MACHINE * processors:
+        per_op = f"{format_duration_ns(case.osd_cpu_us_per_op * 1e3)} per I/O, " if case.osd_cpu_us_per_op else ""
+        rest = f"; the machine is {reached} busy" if cores < _ALMOST_ALL * processors else ""
+        text = f"OSD CPU is the limit{where} ({per_op}{three_digits(cores)} of {processors} cores{rest})"
+        return Cause("osd_cpu", first.subject, text, first.reached)
+    split = ": " + ", ".join(f"{name} {three_digits(part)}" for name, part in parts) if parts else ""
+    whose = f"the CPU of {machine(first.subject)}"
+    busy = f"({reached} busy{split} of {processors} cores)"
+    if most == "other processes" and cores >= _MOST_OF_MACHINE * processors:
+        return Cause(
+            "other_processes", first.subject, f"other processes and the kernel use up {whose} {busy}", first.reached
+        )
+    return Cause("host_cpu", first.subject, f"{whose} is saturated {busy}", first.reached)
+
+
+def _parts(use: CpuUse | None) -> list[tuple[str, float]]:
+    if use is None:
+        return []
+    parts = (("OSDs", use.osds), ("load generator", use.load_generator), ("other processes", use.others))
+    return [(name, cores) for name, cores in parts if cores is not None]
+
+
+# --- 2. what stands out
+
+
+def _standing_out(case: Case) -> Iterator[Cause]:
+    hot = case.hot_spot
+    served = next((one.op_share.value or 0.0 for one in case.account.osds if hot and one.osd == hot.osd), 0.0)
+    if served < HOT_SHARE:
+        # The histories hold the last seconds of some OSDs; the counters hold the whole step of all.
+        hot = None
+    if hot is not None:
+        what = f"the object {hot.object_name}" if hot.object_name else f"the placement group {hot.pg}"
+        share = format_percent(hot.share)
+        text = f"{what} takes {share} of the operations, and osd.{hot.osd} serves them all"
+        yield Cause("hot_pg", hot.object_name or hot.pg, text, Figure(hot.share, "ratio", samples=hot.samples), text)
+    slow = slow_osd(case.account.osds)
+    # An OSD that serves all of a load takes longer than those that serve none of it.
+    if slow is not None and (hot is None or hot.osd != slow.osd):
+        where = f" ({slow.host})" if slow.host else ""
+        factor = three_digits(slow.own_ns / slow.others_ns)
+        text = (
+            f"osd.{slow.osd}{where} is slow: its part of an operation takes {format_duration_ns(slow.own_ns)}, "
+            f"{factor} × as long as that of the others ({format_duration_ns(slow.others_ns)}), and it holds "
+            f"{format_percent(slow.time_share)} of the time that operations spend in OSDs"
+        )
+        remark = f"osd.{slow.osd}{where} is {factor} × slower than the others"
+        alone = slow.own_ns >= _ALONE_RATIO * slow.others_ns and slow.time_share >= _ALONE_SHARE
+        yield Cause("slow_osd", f"osd.{slow.osd}", text, Figure(slow.own_ns, "ns"), remark, alone)
+    if slow is None:
+        yield from _slow_replica(case)
+    if hot is None:
+        yield from _uneven(case)
+
+
+def _slow_replica(case: Case) -> Iterator[Cause]:
+    """Yield the OSD that most waits for replicas are for: one that stands still for a while counts no time then."""
+    waits = next((part.share for part in case.account.parts if part.place == "replica_wait"), Figure(0.0, "ratio"))
+    peers = case.peer_waits
+    if len(peers) < 2 or (waits.value or 0.0) < _REPLICA_LIMIT:
+        return
+    first = peers[0]
+    if first.wait_share >= max(_MOST_WAITS, 1.5 / len(peers)):
+        text = (
+            f"{format_percent(waits.value or 0.0)} of the latency is waiting for replicas, and osd.{first.osd} ends "
+            f"{format_percent(first.wait_share)} of these waits"
+        )
+        figure = Figure(first.wait_share, "ratio", samples=first.wait_count)
+        yield Cause("slow_osd", f"osd.{first.osd}", text, figure, text)
+
+
+def _uneven(case: Case) -> Iterator[Cause]:
+    """Yield the OSD that serves far more, or because of its primary affinity far less, than even spreading gives."""
+    shares = [share for share in case.account.osds if share.expected_share < 1]
+    others = sum(one.share.value or 0.0 for one in case.account.foreign if one.kind == "tenant")
+    # The OSDs count the operations of all clients.
+    if not shares or others >= _OTHERS_MAX:
+        return
+    ratios = {share.osd: (share.op_share.value or 0.0) / share.expected_share for share in shares}
+    by_osd = {share.osd: share for share in shares}
+    starved = [
+        osd
+        for osd, ratio in ratios.items()
+        if ratio <= _STARVED_RATIO and case.cluster.primary_affinity.get(osd, 1) < 1
+    ]
+    most = max(ratios, key=lambda osd: ratios[osd])
+    if starved:
+        osd = starved[0]
+        share = by_osd[osd]
+        text = (
+            f"the load is spread unevenly: osd.{osd} serves {_served(share)} (its primary affinity is "
+            f"{three_digits(case.cluster.primary_affinity[osd])}), osd.{most} {_served(by_osd[most])}"
+        )
+    elif ratios[most] >= _UNEVEN_RATIO and (by_osd[most].op_share.value or 0.0) >= _UNEVEN_SHARE:
+        osd, share = most, by_osd[most]
+        text = f"the load is spread unevenly: osd.{osd} serves {_served(share)}, {_even(share)} if it were even"
+    else:
+        return
+    yield Cause("uneven", f"osd.{osd}", text, share.op_share, text)
+
+
+def _served(share: OsdShare) -> str:
+    return f"{format_percent(share.op_share.value or 0.0)} of the operations"
+
+
+def _even(share: OsdShare) -> str:
+    return format_percent(share.expected_share)
+
+
+# --- 3. to 6.
+
+
+def _foreign(case: Case) -> Iterator[Cause]:
+    """Yield the work of others. Other processes hold a load back only where the processors are used up: see above."""
+    work = [one for one in case.account.foreign if _counts(one, case.cluster.osd_count) and one.kind != "processes"]
+    for one in sorted(work, key=lambda one: -(one.share.value or 0.0)):
+        yield Cause(one.kind, one.subject, one.sentence, one.rate, one.sentence)
+
+
+def _counts(work: ForeignWork, osd_count: int) -> bool:
+    """Return whether the work of others is much: of the load, or for so many OSDs where its share is not known.
+
+    Where there are many OSDs in the cluster, some placement group is always being scrubbed.
+    """
+    if work.share.value is not None or work.kind not in ("scrub", "snap_trim"):
+        return work.share.value is None or work.share.value >= FOREIGN_LIMIT
+    return osd_count > 0 and (work.rate.value or 0.0) >= max(_GROUPS_MIN, _GROUPS_PER_OSD * osd_count)
+
+
+def _throttles(case: Case) -> Iterator[Cause]:
+    for one in case.account.throttles:
+        share = format_percent(one.held_share.value or 0.0)
+        text = (
+            f"the limit of {one.subject} on what is in flight ({one.option}) was full at {share} of the tries to enter"
+        )
+        alone = (one.held_share.value or 0.0) >= _HELD_ALONE
+        yield Cause("in_flight", one.subject, text, one.held_share, text, alone)
+
+
+def _commits(case: Case) -> Iterator[Cause]:
+    """Yield the kv-sync thread that commits all the time, where commits are what is waited for.
+
+    It takes as many transactions at a time as wait for it, so a busy one alone is no limit.
+    """
+    busy = next((one for one in case.account.ceilings if one.resource == "kv_sync"), None)
+    waits = sum(part.share.value or 0.0 for part in case.account.parts if part.place in ("kv_sync", "replica_wait"))
+    if busy is None or (busy.reached.value or 0.0) < AT_CEILING or waits < PART_LIMIT:
+        return
+    text = (
+        f"{format_percent(waits)} of the latency is waiting for commits, and {busy.words} commits "
+        f"{format_percent(busy.reached.value or 0.0)} of the time"
+    )
+    yield Cause("kv_sync", busy.subject, text + _to_nearest(case), busy.reached)
+
+
+def _cache(case: Case) -> Iterator[Cause]:
+    ratio = case.read_from_cache_ratio
+    if ratio is not None and ratio >= CACHE_LIMIT:
+        text = f"{format_percent(ratio)} of the reads came from a cache, so this is not the speed of the devices"
+        yield Cause("cache", "", text, Figure(ratio, "ratio"))
+
+
+def _outside(case: Case) -> Iterator[Cause]:
+    for part in case.account.parts if not case.rate_reached else ():
+        share = part.share.value or 0.0
+        if part.place == "outside" and share >= OUTSIDE_LIMIT and case.account.concurrency > 1:
+            spent = format_duration_ns(part.latency_ns.value or 0.0)
+            text = f"{format_percent(share)} of the latency ({spent}) is {_PLACE_WORDS['outside']}"
+            yield Cause("outside", "", text + _to_nearest(case), part.share)
+
+
+def _latency(case: Case) -> Iterator[Cause]:
+    account = case.account
+    if account.concurrency > 1 or account.latency_ns.value is None or case.rate_reached:
+        return
+    text = f"latency sets the rate (one I/O in flight, {format_duration_ns(account.latency_ns.value)} each)"
+    yield Cause("latency_bound", "", text + _largest(case), account.latency_ns)
+
+
+_QUESTIONS: tuple[Callable[[Case], Iterator[Cause]], ...] = (
+    *(_ceilings, _throttles, _standing_out, _foreign, _latency, _cache, _commits, _outside),
+)
+
+
+# --- 7.
+
+
+def _nearest(case: Case) -> Cause:
+    known = case.account.limits
+    if not known:
+        text = "the nearest limit is not known, as neither devices nor CPU were measured"
+        return Cause("unknown", "", text + _largest(case), Figure(None, "ratio"))
+    nearest = ", then ".join(f"{one.words}, {format_percent(one.reached.value or 0.0)} reached" for one in known[:3])
+    if case.unseen:
+        unseen = " and ".join(case.unseen)
+        text = f"of what was measured, nothing is at its ceiling; nearest limit: {nearest}; not known: {unseen}"
+        return Cause("unknown", known[0].subject, text + _largest(case), known[0].reached)
+    text = f"no resource is at its ceiling; nearest limit: {nearest}"
+    return Cause("nearest", known[0].subject, text + _largest(case), known[0].reached)
+
+
+def _to_nearest(case: Case) -> str:
+    known = case.account.limits
+    return (
+        f"; nearest limit: {known[0].words}, {format_percent(known[0].reached.value or 0.0)} reached" if known else ""
+    )
+
+
+def _largest(case: Case) -> str:
+    """Return where most of the latency is: the largest part, and the next one if that is much as well."""
+    parts = sorted(case.account.parts, key=lambda part: -(part.share.value or 0.0))
+    named = [part for place, part in enumerate(parts[:2]) if place == 0 or (part.share.value or 0.0) >= _MUCH]
+    texts = [
+        f"{format_percent(part.share.value or 0.0)} of the latency is {_PLACE_WORDS[part.place]}" for part in named[:1]
+    ]
+    texts += [f"{format_percent(part.share.value or 0.0)} {_PLACE_WORDS[part.place]}" for part in named[1:]]
+    return f"; {', '.join(texts)}" if texts else ""
+
+
+def _evidence(case: Case) -> Iterator[Evidence]:
+    """Yield what the sentence rests on; the whole account is on the point beside it."""
+    for one in case.account.limits[:_EVIDENCE_MAX]:
+        yield Evidence(one.words, one.reached)
+    slow = slow_osd(case.account.osds)
+    if slow is not None:
+        yield Evidence(f"time of operations in osd.{slow.osd}", Figure(slow.time_share, "ratio"))
+    if case.osd_cpu_us_per_op is not None:
+        yield Evidence("OSD CPU per I/O", Figure(case.osd_cpu_us_per_op, "µs"))
+    if case.read_from_cache_ratio is not None:
+        yield Evidence("reads from cache", Figure(case.read_from_cache_ratio, "ratio"))
+    for use in case.machines:
+        for name, cores in _parts(use):
+            yield Evidence(f"{name} on {machine(use.host)}", Figure(cores, "cores"))

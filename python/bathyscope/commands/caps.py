@@ -1,0 +1,76 @@
+"""`bathy caps`: the cephx caps that a verb needs, no more."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import sys
+from typing import Annotated
+
+import typer
+
+from bathyscope.commands.options import Output, OutputOption, PoolOption
+from bathyscope.commands.talk import say
+from bathyscope.errors import UsageError
+
+_EXAMPLES = """Examples:
+
+\b
+  bathy caps bench                       pools are made and removed
+  bathy caps bench --pool scratch        in a pool of yours: caps on that pool alone
+  bathy caps bench --tell                with the OSDs' counters and op stages
+  bathy caps bench --set quiesce.scrub=true
+  bathy caps bench cleanup               what removes the remains of runs
+"""
+
+_WITHOUT_TELL = {
+    "bench": "no counters and no op stages of the OSDs",
+    "bench cleanup": "options of OSDs that a run with --tell has changed are not restored",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Attach the verb."""
+    app.command("caps", epilog=_EXAMPLES)(caps)
+
+
+def caps(  # noqa: PLR0917 - one parameter for each option
+    verb: Annotated[list[str], typer.Argument(metavar="VERB", help="bench, or bench cleanup.")],
+    plan: Annotated[
+        str | None, typer.Option("--plan", help="A plan file (YAML). Default: the preset `ladder`.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="A packaged plan: see `bathy bench list`.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE[,…]", help="Change the plan: an axis or any key.")
+    ] = None,
+    pool: PoolOption = None,
+    tell: Annotated[
+        bool, typer.Option("--tell", help="Also the OSDs' counters and op stages: Ceph asks for osd 'allow *'.")
+    ] = False,
+    client: Annotated[str, typer.Option(help="cephx entity.")] = "client.bathy",
+    output: OutputOption = "table",
+) -> None:
+    """Print the command that makes a key with the least caps that a verb works with."""
+    from bathyscope.bench import caps as needed
+    from bathyscope.commands.targets import entity_name, load_plan, pool_name
+
+    name = " ".join(verb)
+    if name not in needed.VERBS:
+        raise UsageError(f"'{name}' needs no key, or is no verb", hint=f"caps are for: {', '.join(needed.VERBS)}")
+    given = None if pool is None else pool_name(pool)
+    found = needed.VERBS[name](load_plan(plan, preset, overrides or []), pool=given, tell=tell)
+    _print(entity_name(client), {kind: cap for kind, cap in dataclasses.asdict(found).items() if cap}, output)
+    if not tell:
+        say(f"without --tell: {_WITHOUT_TELL[name]}; Ceph allows that only with osd 'allow *'")
+
+
+def _print(client: str, found: dict[str, str], output: Output) -> None:
+    from bathyscope import views
+
+    if output != "table":
+        views.render([{"entity": client, "daemon": kind, "caps": cap} for kind, cap in found.items()], output)
+        return
+    keyring = f"/etc/ceph/ceph.{client}.keyring"
+    lines = [f"ceph auth get-or-create {shlex.quote(client)}"]
+    lines += [f"  {kind} {shlex.quote(cap)}" for kind, cap in found.items()]
+    sys.stdout.write(" \\\n".join([*lines, f"  -o {shlex.quote(keyring)}"]) + "\n")

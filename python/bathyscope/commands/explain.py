@@ -1,0 +1,106 @@
+"""`bathy explain`: the account of a load: what limits it, how far each limit is, and where its latency is spent."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bathyscope.commands.options import OutputOption, RunArgument, WorkspaceOption
+from bathyscope.commands.report import finding_of
+from bathyscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bathyscope.records.account import Prediction
+    from bathyscope.records.finding import LadderFinding, PointFinding
+
+# A hint is to be read at once; `bathy explain RUN` lists all.
+_NAMES_SHOWN = 8
+_NEAR_CUTOFF = 0.4
+
+_EXAMPLES = """Examples:
+
+\b
+  bathy explain last                                     all loads: the nearest ceiling of each
+  bathy explain last rbd/ssd/randwrite-4K-qd16           the whole account of one
+  bathy explain last rbd/ssd/randwrite-4K-qd16 --what-if osd.cpu=2x
+  bathy explain last rbd/ssd/randread-4K-qd16 --what-if even --what-if size=2
+  bathy explain last -o csv                              all loads, for a spreadsheet
+
+A change is osd.cpu=2x, client.cpu=2x, network=2x, disk=2x, disk=nvme (as the run measured it), even (the load evenly \
+spread over the OSDs), size=2 (replicas), qd=32 or osds=12. Several with commas are made together; each --what-if is \
+judged alone.
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Attach the verb."""
+    app.command("explain", epilog=_EXAMPLES)(explain)
+
+
+def explain(
+    run: RunArgument,
+    step: Annotated[
+        str | None,
+        typer.Argument(metavar="[STEP]", help="A load: its step key, or a part that no other has. Default: all."),
+    ] = None,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option("--what-if", metavar="CHANGE", help="Predict the rate after this change; repeatable."),
+    ] = None,
+    workspace: WorkspaceOption = None,
+    output: OutputOption = "table",
+) -> None:
+    """Explain what limits a load: ceilings of all resources, where its latency is, and what a change would bring."""
+    from bathyscope import views
+    from bathyscope.records.explain_finding import AccountFinding, AccountsFinding
+    from bathyscope.records.finding import LadderFinding
+    from bathyscope.store import Workspace
+
+    if what_if and step is None:
+        raise UsageError("--what-if needs a STEP", hint=f"bathy explain {run} lists the steps")
+    ladder = finding_of(Workspace(workspace).open_run(run))
+    if not isinstance(ladder, LadderFinding):
+        raise UsageError(f"run {run} is no benchmark: it has no loads to explain", hint=f"bathy runs show {run}")
+    points = [point for group in ladder.groups for point in group.points]
+    # A plain disk joins the groups of several variants.
+    known = {point.step_key: point for point in [*points, *ladder.cross_checks]}
+    if step is None:
+        views.render(AccountsFinding(ladder.run_id, ladder.target, tuple(known.values())), output)
+        return
+    point = known[chosen(step, list(known), run)]
+    predictions = tuple(_predict(ladder, point, change) for change in what_if or ())
+    views.render(AccountFinding(ladder.run_id, ladder.target, point, predictions), output)
+
+
+def chosen(step: str, keys: Sequence[str], run: str) -> str:
+    """Return the step key that `step` is, or is a part of. Raises UsageError, which names those that are near."""
+    if step in keys:
+        return step
+    found = [key for key in keys if step in key]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(f"'{step}' is a part of {len(found)} step keys", hint=f"one of {_listed(found)}")
+    near = difflib.get_close_matches(step, keys, _NAMES_SHOWN, _NEAR_CUTOFF)
+    raise UsageError(
+        f"run {run} has no step '{step}'",
+        hint=f"near it are {_listed(near)}" if near else f"bathy explain {run} lists the steps",
+    )
+
+
+def _listed(keys: Sequence[str]) -> str:
+    more = f" and {len(keys) - _NAMES_SHOWN} more" if len(keys) > _NAMES_SHOWN else ""
+    return ", ".join(keys[:_NAMES_SHOWN]) + more
+
+
+def _predict(ladder: LadderFinding, point: PointFinding, change: str) -> Prediction:
+    from bathyscope.analysis.what_if import predict_in_run
+
+    if point.status != "done" or point.account is None:
+        reason = point.reason or "it has no account of its resources"
+        raise UsageError(f"nothing can be predicted for {point.step_key}: {reason}", hint="choose another step")
+    return predict_in_run(ladder, point, change)

@@ -1,0 +1,45 @@
+"""The options and arguments that several verbs share: each has one name, one meaning and one help text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+Output = Literal["table", "json", "csv"]
+
+WorkspaceOption = Annotated[
+    Path | None,
+    typer.Option("--workspace", "-w", help="Directory of the runs. Default: $BATHY_WORKSPACE, else ./bathy-runs."),
+]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
+ReportOption = Annotated[Path | None, typer.Option("--report", help="Also write the report to this HTML file.")]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help='A run: its id, the beginning of its id, its path, or "last".')
+]
+
+DEFAULT_LAB = "default"
+LabNameOption = Annotated[str, typer.Option("--name", "-n", help="The lab's name.")]
+LabOption = Annotated[str | None, typer.Option("--lab", help="The lab of this name.")]
+ConfOption = Annotated[
+    str | None, typer.Option("--conf", help="ceph.conf of the cluster. Default: /etc/ceph/ceph.conf.")
+]
+DEFAULT_CLIENT = "client.admin"
+ClientOption = Annotated[str | None, typer.Option("--client", help=f"cephx entity. Default: {DEFAULT_CLIENT}.")]
+KeyringOption = Annotated[
+    str | None, typer.Option("--keyring", help="Keyring of the entity, if ceph.conf does not name it.")
+]
+PrefixOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ceph-prefix",
+        envvar="BATHY_CEPH_PREFIX",
+        metavar="WORDS",
+        help="Run Ceph's commands by these words: 'cephadm shell --'. Loads run here.",
+    ),
+]
+PoolOption = Annotated[
+    str | None, typer.Option("--pool", help="A replicated pool of yours, instead of pools that bathy makes.")
+]
+TargetOption = Annotated[Path | None, typer.Option("--target", help="A target file (YAML) instead of --lab or --conf.")]

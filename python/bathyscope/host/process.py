@@ -1,0 +1,59 @@
+"""Which process is meant: a pid alone names nothing, because it is reused, and after a reboot all of them are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from bathyscope.fields import as_int
+from bathyscope.host.base import Host
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+# PID_MAX_LIMIT of the Linux kernel.
+_PID_MAX = 1 << 22
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """One process among all that ever ran on this machine.
+
+    `start_ticks` is field 22 of /proc/PID/stat: clock ticks since the boot that `boot_id` names.
+    """
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> ProcessIdentity:
+        """Return what a journal holds of it; NOBODY for a pid that no process has.
+
+        Raises KeyError, TypeError, ValueError.
+        Numbers that are no pid have meanings of their own (-1: all processes), or none.
+        """
+        found = cls(as_int(entry["pid"]), as_int(entry["start_ticks"]), str(entry["boot_id"]))
+        return found if 0 < found.pid <= _PID_MAX else NOBODY
+
+
+# Identifies no process: the owner of what nobody owns.
+NOBODY = ProcessIdentity(0, 0, "")
+
+
+def identity_of(host: Host, pid: int) -> ProcessIdentity | None:
+    """Return the identity of the process that has `pid` now; None when there is none, or only a zombie."""
+    try:
+        stat = host.read(f"/proc/{pid}/stat")
+        boot_id = host.read(_BOOT_ID).decode("ascii").strip()
+        # The name in parentheses may hold spaces and parentheses; the fields are counted from the last one.
+        fields = stat[stat.rindex(b")") + 2 :].split()
+        start_ticks = int(fields[19])
+    except (OSError, ValueError, IndexError):
+        return None
+    return None if fields[0] in (b"Z", b"X") else ProcessIdentity(pid, start_ticks, boot_id)
+
+
+def is_alive(host: Host, identity: ProcessIdentity) -> bool:
+    """Return whether exactly this process still runs."""
+    return identity_of(host, identity.pid) == identity

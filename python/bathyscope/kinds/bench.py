@@ -1,0 +1,37 @@
+"""A benchmark: steps that are finished one by one, shown as a ladder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bathyscope.kinds.base import RunKind
+from bathyscope.store import RunDirectory
+
+if TYPE_CHECKING:
+    from bathyscope.records.finding import LadderFinding
+
+
+def _finding(run: RunDirectory) -> LadderFinding:
+    from bathyscope import layers
+    from bathyscope.analysis import ladder
+    from bathyscope.bench.run_records import commands_of
+
+    return ladder.build(run.tables(), commands_of(run), layers.views())
+
+
+def _describe(run: RunDirectory) -> list[tuple[str, object]]:
+    return [("steps finished", len(run.step_segments())), ("steps planned", run.info.step_count)]
+
+
+def _continue_hint(run_id: str) -> str:
+    return f"resume it with `bathy bench resume {run_id}`"
+
+
+def _reparse(run: RunDirectory) -> str:
+    from bathyscope.bench import run_records
+
+    changed = run_records.reparse(run)
+    return f"{len(run.step_segments())} steps were parsed and judged again; {changed} got another status"
+
+
+KIND = RunKind("bench", _finding, _describe, _continue_hint, _reparse)

@@ -1,0 +1,42 @@
+"""The answer of `bathy size` as CSV: one row for each point of each curve."""
+
+from __future__ import annotations
+
+from typing import Any, TextIO
+
+from bathyscope.records.size_finding import SizeCurve, SizeFinding, SizePoint
+from bathyscope.views import Options
+from bathyscope.views.csv import field_columns, figure_columns, write_rows
+from bathyscope.views.size_words import is_advised
+
+
+def write(finding: SizeFinding, stream: TextIO, _options: Options) -> None:
+    """Write one row for each point; `mark` says which are the knee, the wanted and the advised size."""
+    write_rows(
+        [_row(finding, curve, point) for curve in (*finding.curves, *finding.trials) for point in curve.points], stream
+    )
+
+
+def _row(finding: SizeFinding, curve: SizeCurve, point: SizePoint) -> dict[str, Any]:
+    marks = [name for name, p in (("knee", curve.knee), ("wanted", curve.wanted)) if p is point]
+    marks += ["advised"] if is_advised(finding, curve, point) else []
+    return {
+        **field_columns(
+            curve, "group_kind", "group_name", "line_bytes", "fetch_bytes", "policy", "admission", "method"
+        ),
+        **field_columns(point, "size_bytes", "flash_bytes", "dram_bytes"),
+        **figure_columns("read_hit_ratio", point.read_hit),
+        "read_byte_hit_ratio": point.read_byte_hit,
+        "write_hit_ratio": point.write_hit,
+        "write_byte_hit_ratio": point.write_byte_hit,
+        "backing_reads_left": point.backing_reads_left,
+        **field_columns(curve, "cold_read_ratio", "cold_write_ratio", "write_gap_ratio"),
+        **field_columns(
+            point, "fetch_amplification", "disk_time_left", "fill_bytes", "flash_write_bytes_per_day", "life_years",
+            "latency_ns_mean", "latency_ns_p99", "cost",
+        ),
+        "drive": point.purchase and point.purchase.drive,
+        "drive_count": point.purchase and point.purchase.count,
+        **field_columns(curve, "read_requests", "write_requests", "working_set_bytes", "sampled_lines"),
+        "mark": " ".join(marks),
+    }  # fmt: skip

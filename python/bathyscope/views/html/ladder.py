@@ -1,0 +1,299 @@
+"""The page of a run: its words and figures, ready for the template, which only places them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from bathyscope.records.figure import Figure
+from bathyscope.records.finding import (
+    CommandView,
+    DirectionFinding,
+    KneeFinding,
+    LadderFinding,
+    NodeFinding,
+    PointFinding,
+    RungGroup,
+)
+from bathyscope.units import format_seconds
+from bathyscope.views import Options, figures, labels
+from bathyscope.views.account_words import (
+    alternatives,
+    capacity_text,
+    demand_text,
+    has_accounts,
+    in_order,
+    known_text,
+    little,
+    nearest,
+    nearest_of_each,
+    pictured,
+    place,
+    spoken_of,
+    throttle_text,
+)
+from bathyscope.views.charts.rungs import METRICS
+from bathyscope.views.charts.series import measure_title, shown_measures
+from bathyscope.views.footnotes import Footnotes
+from bathyscope.views.html.frame import packed, render_page
+from bathyscope.views.html.ladder_charts import chart_data, finding_data
+from bathyscope.views.refusal import is_shown, why_refused
+
+_COLUMNS = (
+    ("iops", "IOPS"),
+    ("bandwidth_bytes_per_s", "Bandwidth"),
+    ("latency_ns_mean", "Mean"),
+    ("latency_ns_p50", "p50"),
+    ("latency_ns_p99", "p99"),
+    ("latency_ns_p999", "p99.9"),
+    ("loss", "Loss"),
+    ("write_amplification", "Write amplification"),
+    ("osd_cpu_us_per_op", "OSD CPU per op"),
+    ("device_utilization", "Device utilisation"),
+)
+_CEILINGS_OF_A_KIND = 2
+# Of more patterns, the figures below their pictures are left to `bathy explain`: they would make the page too large.
+_TABLES_MAX = 60
+# Of a large cluster, the machines with most traffic.
+_NODES_MAX = 6
+_STATUS = {"done": "complete", "running": "still running"}
+
+
+def write(finding: LadderFinding, stream: TextIO, _options: Options) -> None:
+    """Write the page of a run."""
+    charts, data = chart_data(finding), finding_data(finding)
+    stream.write(render_page(finding, "ladder.html.j2", _content(finding, charts["charts"]), charts=charts, data=data))
+
+
+def _content(finding: LadderFinding, charts: dict[str, Any]) -> dict[str, Any]:
+    notes = Footnotes(finding)
+    indexed = list(enumerate(finding.groups))
+    accounts = {i: _account(finding, pictured(g)) for i, g in indexed if f"ceilings-{i}" in charts}
+    distribution_groups = [(i, g) for i, g in indexed if f"distribution-{i}" in charts]
+    return {
+        "title": f"{finding.target} · {finding.plan_name}",
+        "file_stem": finding.run_id,
+        "csv_row": "One row for each configuration",
+        "sections": [
+            ("verdicts", "Verdicts"),
+            *[("ceilings", "Ceilings")] * bool(accounts),
+            *[("saturation", "Saturation")] * bool(finding.knees),
+            ("ladder", "Ladder"),
+            *[("latency", "Latency")] * bool(distribution_groups),
+            ("stages", "OSD stages"),
+            *[("nodes", "Nodes")] * bool(nodes := _nodes(finding)),
+            *[("time", "Over time")] * bool(finding.series),
+            ("caveats", "Caveats"),
+            ("environment", "Environment"),
+            ("commands", "Commands"),
+            ("reading", "How to read"),
+        ],
+        "finding": finding,
+        "labels": labels,
+        "status_text": _STATUS.get(finding.status, finding.status),
+        "facts": _facts(finding),
+        "metrics": METRICS,
+        "repeats": max((p.repeats for g in finding.groups for p in g.points), default=0),
+        "repeats_drawn": max((one.repeat_index + 1 for one in finding.series), default=0),
+        "measures": {name: measure_title(name) for name in shown_measures(finding)},
+        "columns": _columns(finding),
+        "classes": [
+            {
+                "index": number,
+                "name": labels.device_class(name),
+                "groups": [_group(finding, i, g, notes) for i, g in indexed if g.device_class == name],
+                "has_stages": any(p.stages for g in finding.groups if g.device_class == name for p in g.points),
+            }
+            for number, name in enumerate(labels.device_classes(finding))
+        ],
+        "nodes": nodes,
+        "knees": [_knee(knee) for knee in finding.knees],
+        "cross_checks": [_row(finding, point, None, notes) for point in finding.cross_checks],
+        "accounts": accounts,
+        "distribution_groups": distribution_groups,
+        "notes": notes.notes,
+        "commands": (commands := _commands(finding.commands)),
+        # A thousand commands are half a megabyte, and alike: the page writes those of a step when it is opened.
+        "commands_data": packed(commands),
+    }
+
+
+def _columns(finding: LadderFinding) -> tuple[tuple[str, str], ...]:
+    """Return (field, heading) of the columns of figures."""
+    ceiling = (("ceiling", "Of ceiling"),) if has_accounts(finding) else ()
+    return (*_COLUMNS, *ceiling, *(figures.TENANT_COLUMNS if figures.has_tenants(finding) else ()))
+
+
+def _facts(finding: LadderFinding) -> list[tuple[str, str]]:
+    facts = [("Target", finding.target), ("Plan", finding.plan_name), ("Started", labels.time_utc(finding.started_ns))]
+    if finding.ended_ns is not None:
+        facts.append(("Took", format_seconds((finding.ended_ns - finding.started_ns) / 1e9)))
+    points = [p for g in finding.groups for p in g.points]
+    refused = sum(not is_shown(p) for p in points)
+    facts.append(("Configurations", f"{len(points)}" + (f", {refused} refused" if refused else "")))
+    for title, wanted in (("Ceph", "ceph_version"), ("fio", "fio_version")):
+        facts += [(title, value) for _, name, value in finding.environment if name == wanted and value][:1]
+    return facts
+
+
+def _group(finding: LadderFinding, index: int, group: RungGroup, notes: Footnotes) -> dict[str, Any]:
+    losses = {loss.upper_layer: loss.ratio for loss in group.losses}
+    verdict = spoken_of(group)
+    return {
+        "index": index,
+        "pattern": labels.group_pattern(group),
+        "sentence": group.sentence,
+        "rows": [_row(finding, point, losses.get(point.layer), notes) for point in group.points],
+        "evidence": [
+            (e.name, figures.value_text(e.figure.value, e.figure.unit), figures.range_text(e.figure))
+            for e in (verdict.evidence if verdict else ())
+        ],
+        "alternatives": alternatives(verdict) if verdict else "",
+        "next_step": verdict.next_step if verdict else "",
+    }
+
+
+def _account(finding: LadderFinding, point: PointFinding | None) -> dict[str, Any]:
+    """Return what stands below the picture of an account: the parts of the latency, and the ceilings in figures."""
+    account = point.account if point else None
+    if point is None or account is None:
+        return {}
+    is_small = len(finding.groups) <= _TABLES_MAX
+    shown = nearest_of_each(in_order(account), _CEILINGS_OF_A_KIND) if is_small else []
+    return {
+        "layer": labels.layer(finding, point.layer),
+        "step_key": point.step_key,
+        "parts": [(place(p.place), known_text(p.latency_ns), known_text(p.share)) for p in account.parts],
+        "ceilings": [
+            (
+                one.words if one.binding else f"{one.words} (holds nothing back when reached)",
+                [
+                    _plain(demand_text(one.demand)),
+                    _plain(capacity_text(one), one.source if one.capacity.value is not None else ""),
+                    _plain(known_text(one.iops), figures.range_text(one.iops)),
+                    _plain(known_text(one.reached), figures.range_text(one.reached)),
+                ],
+            )
+            for one in shown
+        ],
+        "more": len(account.ceilings) - len(shown),
+        "little": little(account),
+        "more_work": [*map(throttle_text, account.throttles), *(work.sentence for work in account.foreign)],
+    }
+
+
+def _plain(value: str, beside: str = "") -> dict[str, str]:
+    return {"value": value, "range": beside, "kind": "words"}
+
+
+def _row(finding: LadderFinding, point: PointFinding, loss: Figure | None, notes: Footnotes) -> dict[str, Any]:
+    return {
+        "point": point,
+        "layer": labels.layer(finding, point.layer),
+        "refused": None if is_shown(point) else why_refused(point),
+        "cells": [_cell(point, loss, name) for name, _ in _columns(finding)],
+        "notes": notes.of(point),
+        "directions": [
+            (f"{d.direction}s", [_direction_cell(d, name) for name, _ in _columns(finding)]) for d in point.directions
+        ],
+    }
+
+
+def _nodes(finding: LadderFinding) -> list[dict[str, Any]]:
+    """Return for each pattern its layers with the machines that carried most of the traffic."""
+    groups = []
+    for group in finding.groups:
+        rows = []
+        for point in (p for p in group.points if is_shown(p)):
+            nodes = sorted(point.nodes, key=lambda n: -sum(_traffic(n)))
+            rows += [_node(finding, point, node) for node in nodes[:_NODES_MAX]]
+        if rows:
+            title = f"{labels.device_class(group.device_class)} {labels.group_pattern(group)}"
+            groups.append({"title": title, "rows": rows})
+    return groups
+
+
+def _traffic(node: NodeFinding) -> tuple[float, float]:
+    return node.receive_bytes_per_s.value or 0.0, node.transmit_bytes_per_s.value or 0.0
+
+
+def _node(finding: LadderFinding, point: PointFinding, node: NodeFinding) -> dict[str, Any]:
+    found = (node.cpu_ratio, node.receive_bytes_per_s, node.transmit_bytes_per_s, node.link_ratio)
+    return {
+        "layer": labels.layer(finding, point.layer),
+        "name": labels.machine(node.name),
+        "cells": [_shown(f, "iops") for f in found],
+    }
+
+
+def _knee(knee: KneeFinding) -> dict[str, Any]:
+    """Return a saturation curve: its sentence, and a row for each depth."""
+    marks: dict[str, list[str]] = {}
+    for point, mark in ((knee.knee, "knee"), (knee.best, "most IOPS")):
+        marks.setdefault(point.step_key, []).append(mark)
+    return {
+        "title": f"{labels.device_class(knee.device_class)} {labels.clean(knee.pattern)}",
+        "sentence": knee.sentence,
+        "rows": [
+            (
+                f"QD {p.queue_depth}",
+                _shown(p.iops, "iops"),
+                _shown(p.latency_ns_mean, "iops"),
+                marks.get(p.step_key, ()),
+            )
+            for p in knee.points
+        ],
+    }
+
+
+def _direction_cell(direction: DirectionFinding, name: str) -> dict[str, str]:
+    figure: Figure | None = getattr(direction, name, None)
+    if figure is None or figure.value is None:
+        return _nothing(figures.NOT_APPLICABLE if figure is None else figures.NOT_KNOWN)
+    return _shown(figure, name)
+
+
+def _nothing(value: str) -> dict[str, str]:
+    return {"value": value, "range": "", "kind": "none"}
+
+
+def _shown(figure: Figure, kind: str) -> dict[str, str]:
+    return {"value": figures.value_text(figure.value, figure.unit), "range": figures.range_text(figure), "kind": kind}
+
+
+def _cell(point: PointFinding, loss: Figure | None, name: str) -> dict[str, str]:
+    if name == "loss":
+        return _loss(loss)
+    if name == "ceiling":
+        ceiling = nearest(point)
+        return _shown(ceiling.reached, name) | {"range": ceiling.words} if ceiling else _nothing(figures.NOT_APPLICABLE)
+    figure = figures.figure_of(point, name)
+    if figure.value is None:
+        return _nothing(figures.NOT_KNOWN if figures.applies(name, point) else figures.NOT_APPLICABLE)
+    return _shown(figure, name)
+
+
+def _loss(loss: Figure | None) -> dict[str, str]:
+    if loss is None or loss.value is None:
+        return _nothing(figures.NOT_APPLICABLE if loss is None else figures.NOT_KNOWN)
+    span, kind = "", "same"
+    if loss.low is not None and loss.high is not None:
+        span = f"{figures.change_text(loss.low)} … {figures.change_text(loss.high)}"
+        # Coloured only when the whole interval has the same sign.
+        kind = "down" if loss.high < 1 else "up" if loss.low > 1 else "same"
+    return {"value": figures.change_text(loss.value), "range": span, "kind": kind}
+
+
+def _commands(commands: Sequence[CommandView]) -> dict[str, list[dict[str, str]]]:
+    """Return the commands by step: what became of each, and it as a line that a shell would run as it ran."""
+    by_step: dict[str, list[dict[str, str]]] = {}
+    for command in commands:
+        words = [f"{name}={labels.shell_word(value)}" for name, value in command.environment]
+        about = f"{command.label}, repeat {command.repeat_index + 1}: {format_seconds(command.duration_s)}"
+        by_step.setdefault(command.step_key, []).append(
+            {
+                "about": f"{about}, exit code {command.exit_code}",
+                "line": " ".join([*words, *map(labels.shell_word, command.argv)]),
+            }
+        )
+    return by_step

@@ -1,0 +1,1 @@
+"""Tables in a terminal, readable at 80 columns and without colour."""

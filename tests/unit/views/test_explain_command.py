@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from bathyscope.commands import explain
+from bathyscope.errors import BathyscopeError, UsageError
+from bathyscope.records.account import Prediction
+from bathyscope.records.finding import LadderFinding, PointFinding
+
+from . import samples
+
+KEY = "rbd/ssd/randread-4K-qd16"
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
+    """Return the verb over a run whose ladder is known, with a prediction that is known."""
+    monkeypatch.setattr("bathyscope.store.Workspace", lambda _: SimpleNamespace(open_run=lambda ref: ref))
+    monkeypatch.setattr(explain, "finding_of", lambda _: samples.ladder())
+
+    def predict_in_run(ladder: LadderFinding, point: PointFinding, change: str) -> Prediction:
+        assert ladder == samples.ladder()
+        assert point.step_key == KEY
+        if "=" not in change and change != "even":
+            raise UsageError(f"--what-if must be a change such as osd.cpu=2x (got '{change}')")
+        return samples.prediction(change)
+
+    monkeypatch.setattr("bathyscope.analysis.what_if.predict_in_run", predict_in_run)
+    app = typer.Typer()
+    explain.register(app)
+    return app
+
+
+def refused(app: typer.Typer, *words: str) -> UsageError:
+    error = CliRunner().invoke(app, list(words)).exception
+    assert isinstance(error, UsageError)
+    return error
+
+
+def test_all_loads_are_listed_once(app: typer.Typer) -> None:
+    plain = json.loads(CliRunner().invoke(app, ["last", "-o", "json"]).stdout)
+    keys = [point["step_key"] for point in plain["points"]]
+    assert plain["finding"] == "AccountsFinding"
+    assert len(keys) == len(set(keys)) == 37
+
+
+def test_a_part_of_a_key_names_a_step(app: typer.Typer) -> None:
+    for step in (KEY, "rbd/ssd/randread-4K-qd16", "bd/ssd/randread-4K-qd16"):
+        plain = json.loads(CliRunner().invoke(app, ["last", step, "-o", "json"]).stdout)
+        assert plain["point"]["step_key"] == KEY
+    # The key of one step may be the beginning of another's.
+    whole = "rados/ssd/randwrite-4K-qd16"
+    assert json.loads(CliRunner().invoke(app, ["last", whole, "-o", "json"]).stdout)["point"]["step_key"] == whole
+
+
+def test_a_wrong_step_is_refused_and_those_near_are_named(app: typer.Typer) -> None:
+    error = refused(app, "last", "rbd/ssd/randraed-4K-qd16")
+    assert "has no step 'rbd/ssd/randraed-4K-qd16'" in error.message
+    assert KEY in (error.hint or "")
+    assert refused(app, "last", "xyzzy").hint == "bathy explain last lists the steps"
+
+
+def test_a_part_of_several_keys_is_refused_and_they_are_named(app: typer.Typer) -> None:
+    error = refused(app, "last", "rbd/ssd/randread")
+    assert error.message == "'rbd/ssd/randread' is a part of 2 step keys"
+    assert error.hint == "one of rbd/ssd/randread-4K-qd1, rbd/ssd/randread-4K-qd16"
+    assert (refused(app, "last", "qd16").hint or "").endswith("and 17 more")
+
+
+def test_each_change_has_its_prediction(app: typer.Typer) -> None:
+    done = CliRunner().invoke(app, ["last", KEY, "--what-if", "osd.cpu=2x", "--what-if", "even"])
+    assert done.exit_code == 0
+    assert done.stdout.index("What if osd.cpu=2x") < done.stdout.index("What if even")
+    assert "21.4k IOPS (18.9k–22.8k), +77%, 748 µs each" in done.stdout
+    assert "assumed: The load keeps 16 I/Os in flight." in done.stdout
+
+
+def test_a_wrong_change_is_refused(app: typer.Typer) -> None:
+    assert "osd.cpu=2x (got 'faster')" in refused(app, "last", KEY, "--what-if", "faster").message
+    assert refused(app, "last", "--what-if", "even").message == "--what-if needs a STEP"
+    assert "no account" in refused(app, "last", "disk/ssd/randread-4K-qd16", "--what-if", "even").message
+    assert "the image is thin" in refused(app, "last", "rbd/hdd/read-64K-qd16", "--what-if", "even").message
+
+
+def test_a_run_of_another_kind_has_no_loads(app: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explain, "finding_of", lambda _: samples.recording())
+    assert "no benchmark" in refused(app, "last").message
+
+
+def test_a_wrong_run_is_refused(tmp_path: Path) -> None:
+    app = typer.Typer()
+    explain.register(app)
+    error = CliRunner().invoke(app, ["nosuchrun", "-w", str(tmp_path)]).exception
+    assert isinstance(error, BathyscopeError)
+    assert "nosuchrun" in error.message
+
+
+def test_help_ends_with_examples(app: typer.Typer) -> None:
+    shown = CliRunner().invoke(app, ["--help"]).stdout
+    assert "bathy explain last rbd/ssd/randwrite-4K-qd16" in shown

@@ -1,0 +1,81 @@
+"""One more view is one more file, and a view waits only for what it needs."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from bathyscope import views
+from bathyscope.errors import UsageError
+from bathyscope.views import as_text, csv, table
+
+VIEWS = Path(views.__file__).parent
+# Views get findings and return text or bytes: what would let them ask the world is not theirs to import.
+FORBIDDEN = {
+    "asyncio", "http", "multiprocessing", "os", "pathlib", "requests", "shutil", "socket", "ssl", "subprocess",
+    "tempfile", "threading", "time", "urllib", "webbrowser",
+}  # fmt: skip
+ALLOWED_OF_OURS = {"errors", "records", "units", "views", "__version__"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TideFinding:
+    """A finding that no module of the product knows."""
+
+    NAME: ClassVar[str] = "tide"
+
+    height_m: float
+
+
+def test_a_view_of_a_new_finding_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tide.py").write_text(
+        "def write(finding, stream, options):\n    stream.write(f'the tide is {finding.height_m} m high\\n')\n"
+    )
+    monkeypatch.setattr(table, "__path__", [*table.__path__, str(tmp_path)])
+    assert as_text(TideFinding(1.5), "table") == "the tide is 1.5 m high\n"
+    assert '"height_m": 1.5' in as_text(TideFinding(1.5), "json")
+
+
+def test_an_output_that_a_finding_lacks_is_an_error_with_a_hint() -> None:
+    with pytest.raises(UsageError, match="tide cannot be shown as csv") as caught:
+        as_text(TideFinding(1.5), "csv")
+    assert caught.value.hint
+
+
+def test_a_broken_view_is_not_a_missing_view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tide.py").write_text("import no_such_module\n")
+    monkeypatch.setattr(csv, "__path__", [*csv.__path__, str(tmp_path)])
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        as_text(TideFinding(1.5), "csv")
+
+
+def test_a_table_waits_for_no_chart_library() -> None:
+    program = (
+        "import sys; from bathyscope import views; views.render([{'a': 1}], 'table'); "
+        "print(sorted({'altair', 'jinja2', 'vl_convert', 'markupsafe'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("file", sorted(VIEWS.rglob("*.py")), ids=lambda file: str(file.relative_to(VIEWS)))
+def test_views_ask_the_world_nothing(file: Path) -> None:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            first, _, rest = name.partition(".")
+            if first == "bathyscope":
+                assert rest.split(".")[0] in ALLOWED_OF_OURS, name
+            # A terminal's colours are a matter of the environment.
+            assert first not in FORBIDDEN or name == "os.environ", name
