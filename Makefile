@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test check unit cluster rust setup test-releases bench-overhead bench-startup bench-verdicts docs lock clean
+.PHONY: help demo test check unit cluster rust search setup test-releases bench-overhead bench-startup bench-verdicts docs lock clean
 
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
@@ -28,13 +28,17 @@ check: setup $(STAMPS)/dev  ## Formatters, linters, types and import layers.
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
 rust: $(STAMPS)/system  ## Tests of the Rust crates.
-	cargo test --locked --workspace
+	PROPTEST_RNG_SEED=1 cargo test --locked --workspace
 
 unit: setup $(STAMPS)/dev  ## Python tests that need no Ceph.
 	$(BIN)/pytest -m "not cluster and not releases" -n $(JOBS)
 
 cluster: setup $(STAMPS)/dev  ## Tests on a real Ceph that the lab starts.
 	$(BIN)/pytest -m "cluster and not releases"
+
+search: setup $(STAMPS)/dev  ## Property tests on inputs that no run has seen; `make test` repeats the same ones.
+	BATHY_SEARCH=1 $(BIN)/pytest -m "not cluster and not releases" -n $(JOBS)
+	cargo test --locked --workspace
 
 test-releases: setup $(STAMPS)/dev  ## The lab and the ladder on Ceph 16.2, 18.2 and 20.2.
 	$(BIN)/pytest -m cluster -k release

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 from bathyscope.records import RawAnswer
 
 # These machines are shared and noisy: how long an example takes says nothing of the code.
-settings.register_profile("shared", deadline=None)
-settings.load_profile("shared")
+# `make test` asks the same of the same tree each time; `make search` tries inputs that no run has seen.
+settings.register_profile("shared", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None, print_blob=True)
+settings.load_profile("search" if os.environ.get("BATHY_SEARCH") else "shared")
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 

@@ -234,16 +234,18 @@ def test_every_look_is_judged_whenever_the_loads_thread_comes_round(judged_after
 
 @pytest.mark.parametrize("judged_after", list(itertools.product((False, True), repeat=5)))
 def test_the_wait_of_other_tenants_is_judged_from_looks_in_their_order(judged_after: tuple[bool, ...]) -> None:
-    session = FakeCephSession(QUIET)
+    stats = dict.fromkeys(("rd", "wr", "rd_bytes", "wr_bytes"), 0)
+    quiet = {**QUIET, "df": {"pools": [{"id": 2, "name": "vms", "stats": stats}]}}
+    session = FakeCephSession(quiet)
     around = step_by_step(session)
     for number, judge_now in enumerate(judged_after):
-        session.answers = {**QUIET, "dump_ops_in_flight": HURT if number in (1, 2) else {"ops": []}}
+        session.answers = {**quiet, "dump_ops_in_flight": HURT if number in (1, 2) else {"ops": []}}
         with ThreadPoolExecutor(1) as recorder:
             recorder.submit(around._collect, "tenants").result()
         if judge_now:
             assert (around.violation() is not None) == (number >= 2)
     # Two OSDs hold one operation each, twice.
-    assert "the pool 2 had waited 300 ms" in (around.violation() or "")
+    assert "the pool vms had waited 300 ms" in (around.violation() or "")
 
 
 def test_only_the_loads_thread_touches_what_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,8 @@ def test_what_it_is_sent_is_in_no_directory(there: Path, tmp_path: Path) -> None
 def test_it_ends_with_its_connection(there: Path, tmp_path: Path, end: str) -> None:
     running = LocalHost().start(request(tmp_path, "echo $$; exec sleep 600"))
     pid = running.pid
-    assert Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\0")
+    # The shell tells its number before it becomes the program.
+    until(lambda: Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep\0"))
     if end == "stop":
         assert running.stop().exit_code != 0
     else:
