@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from injectors import (
     Injector,
+    client_option,
     client_quota,
     cpu_quota,
     crush_weight,
@@ -214,6 +215,15 @@ _SSD: tuple[Case, ...] = (
             R64: expect("in_flight", "slow_osd", subject=r"osd\.0"),
             W16: expect("in_flight", "slow_osd", subject=r"osd\.0"),
         },
+    ),
+    Case(
+        "image-limit", "ssd", client_option(rbd_qos_iops_limit=300),
+        {load: expect("image_limit", subject="rbd_qos_iops_limit") for load in (R16, W16)}, begins="run",
+    ),
+    Case(
+        # Sixteen I/Os are wanted, four are sent.
+        "in-flight-limit", "ssd", client_option(objecter_inflight_ops=4),
+        {load: expect("in_flight", subject="objecter_inflight_ops") for load in (R16, W16)}, begins="run",
     ),
     Case("thin-image", "ssd", nothing, {R16: THIN}, plan={"prefill": False}),
     Case(

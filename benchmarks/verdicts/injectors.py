@@ -244,6 +244,20 @@ def option(daemon: str, **options: object) -> Injector:
 # --- the cluster
 
 
+def client_option(**options: object) -> Injector:
+    """Set options of all clients in the cluster's configuration, and take them back."""
+
+    @contextlib.contextmanager
+    def inject(bed: Bed) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for name, value in options.items():
+                stack.callback(bed.run, "ceph", "config", "rm", "client", name)
+                bed.run("ceph", "config", "set", "client", name, str(value))
+            yield
+
+    return inject
+
+
 def primary_affinity(osd: str, value: float) -> Injector:
     """Let an OSD be primary more rarely than its weight says."""
 

@@ -40,6 +40,8 @@ _RATE_ERROR, _RAMP_FACTOR = 0.1, 2.0
 _OPEN_COUNT, _OPEN_BYTES = 20, 1 << 20
 # The statistics of a pool are late: over a short step they may lack as much as they say.
 _POOL_ERROR = 1.0
+# From here on it is said at how many OSDs a write is.
+_COPIES_MIN = 1.5
 # So much of our load the OSDs must have served, unless it is joined.
 _SERVED_MIN = 0.7
 
@@ -133,6 +135,7 @@ class _Served:
 def _tenants(step: Step, found: StepFigures, perf: pa.Table) -> list[ForeignWork]:
     least = "" if counters.all_answered(perf, osds_of(step), "osd") else "at least "
     works = []
+    copies = _copies(perf)
     for direction in _DIRECTIONS:
         uses = [(use.pool, *use.rates(direction)) for use in found.tenants or ()]
         served = _served(step, found, perf, direction)
@@ -140,13 +143,15 @@ def _tenants(step: Step, found: StepFigures, perf: pa.Table) -> list[ForeignWork
         # A pool of other OSDs is no work for those under test.
         here = 1.0 if served.room_iops is None or known <= 0 else min(1.0, max(0.0, served.room_iops) / known)
         for pool, iops, moved in uses:
-            if (_share(found, iops, moved).value or 0.0) >= _SHARE_MIN:
-                done = f"the pool {pool} did {_rate_words(direction, iops, moved)}{'' if here else ' on other OSDs'}"
-                works.append(_tenant(pool, direction, iops, _share(found, iops * here, moved * here), done))
+            if (_share(found, direction, iops, moved, copies).value or 0.0) >= _SHARE_MIN:
+                words = _rate_words(direction, iops, moved, copies)
+                done = f"the pool {pool} did {words}{'' if here else ' on other OSDs'}"
+                share = _share(found, direction, iops * here, moved * here, copies)
+                works.append(_tenant(pool, direction, iops, share, done))
         if served.iops > 0 or served.bytes_per_s > 0:
-            words = _rate_words(direction, served.iops, served.bytes_per_s)
+            words = _rate_words(direction, served.iops, served.bytes_per_s, copies)
             done = f"{UNKNOWN_CLIENTS} did {least}{words} as the OSDs count"
-            share = _share(found, served.iops, served.bytes_per_s)
+            share = _share(found, direction, served.iops, served.bytes_per_s, copies)
             works.append(_tenant(UNKNOWN_CLIENTS, direction, served.iops, share, done))
     return sorted(works, key=lambda work: -(work.share.value or 0.0))
 
@@ -188,16 +193,30 @@ def _tenant(subject: str, direction: Direction, iops: float, share: Figure, done
     return ForeignWork("tenant", subject, direction, Figure(iops, "1/s"), share, text)
 
 
-def _rate_words(direction: Direction, iops: float, bytes_per_s: float) -> str:
+def _rate_words(direction: Direction, iops: float, bytes_per_s: float, copies: float) -> str:
     moved = f" ({format_bandwidth(bytes_per_s)})" if bytes_per_s else ""
-    return f"{format_rate(iops)} {direction}s a second{moved}"
+    each = f", each at {three_digits(copies)} OSDs" if direction == "write" and copies >= _COPIES_MIN else ""
+    return f"{format_rate(iops)} {direction}s a second{moved}{each}"
 
 
-def _share(found: StepFigures, iops: float, bytes_per_s: float) -> Figure:
-    """Return the share of our load by I/Os or by bytes, whichever is more."""
+def _copies(perf: pa.Table) -> float:
+    """Return at how many OSDs a write is, on average of all clients' writes; 1 where none was counted."""
+    written, copied = (counters.osd_sum(perf, "osd", *names) for names in (("op_w", "op_rw"), ("subop_w",)))
+    return 1.0 + (copied or 0.0) / written if written else 1.0
+
+
+def _share(found: StepFigures, direction: Direction, iops: float, bytes_per_s: float, copies: float = 1.0) -> Figure:
+    """Return the share of our load by operations in OSDs or by bytes, whichever is more.
+
+    A write is at `copies` OSDs, a read at one: a few writes beside many reads are more than their number says.
+    """
     if found.iops <= 0 or found.bandwidth_bytes_per_s <= 0:
         return Figure(None, "ratio")
-    return Figure(max(iops / found.iops, bytes_per_s / found.bandwidth_bytes_per_s), "ratio")
+    written, moved = _own_iops(found, "write"), found.read_bytes + found.write_bytes
+    own = found.iops + (copies - 1) * written
+    own_bytes = found.bandwidth_bytes_per_s * (1 + (copies - 1) * (found.write_bytes / moved if moved else 0.0))
+    times = copies if direction == "write" else 1.0
+    return Figure(max(times * iops / own, times * bytes_per_s / own_bytes), "ratio")
 
 
 # --- what the cluster does for itself
@@ -213,7 +232,7 @@ def _scrub(found: StepFigures, looks: pa.Table, perf: pa.Table) -> Iterator[Fore
     said = [f"{kind} of {_groups(groups)}"] if groups.any() else []
     share = Figure(None, "ratio")
     if read and counted:
-        share = _share(found, 0.0, read / counted)
+        share = _share(found, "read", 0.0, read / counted)
         said.append(f"the OSDs read {format_bandwidth(read / counted)} to scrub")
     rate = Figure(float(groups.mean()) if groups.size else None, "placement groups", samples=groups.size)
     yield ForeignWork("scrub", kind, "read", rate, share, "; ".join(said))

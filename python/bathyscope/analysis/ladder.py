@@ -7,13 +7,14 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from bathyscope.analysis import bootstrap, caveat_texts, knee, ladder_series, tenants
 from bathyscope.analysis.account.ceilings import KnownOsd
+from bathyscope.analysis.account.client_options import client_options
 from bathyscope.analysis.account.disk_layer import DiskLayer
 from bathyscope.analysis.account.step import account_of
 from bathyscope.analysis.columns import Tables, floats, ints, strings, table_of, where
@@ -54,7 +55,8 @@ def build(tables: Tables, commands: Iterable[CommandView] = (), layers: Sequence
         raise AnalysisError(f"a ladder is of one run, not of {len(runs)}", hint="compare two runs with `bathy compare`")
     names = {layer.name: layer for layer in layers}
     placement = table_of(tables, "placement")
-    points, series, shared = _points(steps, Windows(tables), names, placement)
+    options = client_options(table_of(tables, "environment"))
+    points, series, shared = _points(steps, Windows(tables), names, placement, options)
     rungs, cross_checks = _apart(points)
     knees = knee.knees(rungs, names)
     beyond = knee.beyond(rungs, knees)
@@ -83,7 +85,7 @@ def build(tables: Tables, commands: Iterable[CommandView] = (), layers: Sequence
 
 
 def _points(
-    steps: Sequence[Step], windows: Windows, layers: Layers, placement: pa.Table
+    steps: Sequence[Step], windows: Windows, layers: Layers, placement: pa.Table, options: Mapping[str, int]
 ) -> tuple[list[Point], list[Series], list[tenants.Shared]]:
     """Return the points in the plan's order of first appearance, the series of those that have them, and tenants."""
     repeats: dict[str, list[Repeat]] = {}
@@ -91,8 +93,11 @@ def _points(
     shared: list[tenants.Shared] = []
     counted = Counter(step.step_key for step in steps)
     osds = ints(placement, "osd").tolist()
-    facts = zip(osds, strings(placement, "host"), placement.column("rotational").to_pylist(), strict=True)
-    known = {osd: KnownOsd(host, rotational) for osd, host, rotational in facts}
+    weights = floats(placement, "crush_weight") * floats(placement, "reweight")
+    facts = zip(
+        *(osds, strings(placement, "host"), placement.column("rotational").to_pylist(), weights.tolist()), strict=True
+    )
+    known = {osd: KnownOsd(host, turns, None if math.isnan(weight) else weight) for osd, host, turns, weight in facts}
     affinities = zip(osds, floats(placement, "primary_affinity").tolist(), strict=True)
     cluster = Cluster(len(osds), {osd: value for osd, value in affinities if value < 1})
     alone = [step for step in steps if step.osds is None and step.status == "done"]
@@ -104,7 +109,7 @@ def _points(
         caveats = tuple(from_table(Caveat, table_of(own, "caveat")))
         found = of_disks.get(step.step_index) or own_figures(step, own)
         disk = None if step.osds is None else disks.of(step, len(step.osds.split()))
-        account = account_of(step, found, own, known, disk)
+        account = account_of(step, found, own, known, disk, options=options)
         repeats.setdefault(step.step_key, []).append(Repeat(step, found, account, table_of(own, "op"), caveats))
         if len(repeats[step.step_key]) <= shown:
             series.extend(ladder_series.series_of(step, own, points_max))

@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from bathyscope.analysis.columns import Floats
 
@@ -66,7 +67,9 @@ def residence(network: Network, seen: Floats) -> Floats:
     copies = min(network.copies, branches)
     if network.forked <= 0 or copies <= 1:
         return np.asarray(times.sum(axis=1))
-    inside = times @ (network.branch[:, None] == np.arange(branches))
+    own = np.flatnonzero(network.branch >= 0)
+    # Sparse, as each resource is of one branch: of a thousand OSDs, the dense product would take a second.
+    inside = times @ sparse.csr_array((np.ones(own.size), (own, network.branch[own])), (times.shape[1], branches))
     near = np.arange(branches)[:, None] + np.arange(copies)
     sets = network.primaries[(near - copies + 1) % branches].sum(axis=1)
     visits = (1 - network.forked) * network.primaries + network.forked * sets
@@ -88,21 +91,28 @@ def solve(network: Network, customers: int) -> Floats:
     return rate
 
 
+def is_faster(network: Network, customers: int, rate: Floats) -> npt.NDArray[np.bool_]:
+    """Return whether `solve` would be above a rate, row by row; where it approximates, without solving."""
+    if customers * network.demand.size <= _EXACT_WORK:
+        return np.asarray(solve(network, customers) > rate)
+    return np.asarray(rate * residence(network, _seen(network, customers, rate)) < customers)
+
+
 def _schweitzer(network: Network, customers: int) -> Floats:
     """Return the rate where an arrival finds (customers − 1) / customers of each queue.
 
     The queues are then known from the rate alone, Q = U / (1 − U (N − 1) / N), which is the one unknown left.
     """
-    share = (customers - 1) / customers
-
-    def seen(rate: Floats) -> Floats:
-        use = np.minimum(share * rate[:, None] * network.demand, 1 - 1e-12)
-        return np.asarray(use / (1 - use))
-
     high = customers / residence(network, np.zeros_like(network.demand))
     most = (network.demand * network.queued).max(axis=1, initial=0.0)
-    high = np.minimum(high, 1 / np.maximum(share * most, 1e-300))
-    return bisect(lambda rate: rate * residence(network, seen(rate)) < customers, high)
+    high = np.minimum(high, 1 / np.maximum(most * (customers - 1) / customers, 1e-300))
+    return bisect(lambda rate: rate * residence(network, _seen(network, customers, rate)) < customers, high)
+
+
+def _seen(network: Network, customers: int, rate: Floats) -> Floats:
+    """Return the queues that an arrival finds at a rate."""
+    use = np.minimum(rate[:, None] * network.demand * (customers - 1) / customers, 1 - 1e-12)
+    return np.asarray(use / (1 - use))
 
 
 def bisect(is_low: Callable[[Floats], npt.NDArray[np.bool_]], high: Floats) -> Floats:
@@ -115,14 +125,3 @@ def bisect(is_low: Callable[[Floats], npt.NDArray[np.bool_]], high: Floats) -> F
         below = is_low(middle)
         low, high = np.where(below, middle, low), np.where(below, high, middle)
     return np.asarray((low + high) / 2)
-
-
-def bounds(network: Network, customers: int) -> tuple[Floats, Floats]:
-    """Return the asymptotic bounds of the rate (Denning and Buzen 1978), whatever the services' distributions are.
-
-    At most, no I/O waits for another, or one resource is always busy; at least, each waits for all others everywhere.
-    """
-    alone = customers / residence(network, np.zeros_like(network.demand))
-    most = (network.demand * network.queued).max(axis=1, initial=0.0)
-    least = customers / residence(network, np.full_like(network.demand, customers - 1.0))
-    return least, np.minimum(alone, 1 / np.maximum(most, 1e-300))

@@ -16,7 +16,7 @@ from bathyscope.analysis.network import NetworkUse, network_uses
 from bathyscope.analysis.quotas import QuotaUse, quota_uses, with_limits
 from bathyscope.analysis.simulated_disks import DiskTime, disk_times
 from bathyscope.analysis.tenants import PoolUse, pool_uses, wait_of
-from bathyscope.records import HERE, Step
+from bathyscope.records import HERE, SAME_MACHINE, Step
 from bathyscope.records.account import ForeignWork
 
 _RATE = re.compile(r"-rate([0-9]+)(?=$|[-@])")
@@ -175,6 +175,8 @@ def figures(step: Step, tables: Tables) -> StepFigures:
     load_host = next(iter(strings(where(process, process="client"), "host")), HERE)
     here = machines.pop(load_host, process.slice(0, 0))
     machines.pop(HERE, None)
+    if load_host == HERE:
+        here = pa.concat_tables([here, *_of_this_machine(machines, table_of(tables, "environment"))])
     host_ratio, processors, other_cores = _host(here)
     client_cores = _client_cores(process, result)
     write_rate, read_rate = total(writes, "bandwidth_bytes_per_s"), total(reads, "bandwidth_bytes_per_s")
@@ -364,6 +366,17 @@ def _machines(process: pa.Table) -> dict[str, pa.Table]:
     others = sorted(set(strings(where(process, process="host"), "host")) - {HERE})
     rest = process.filter(pa.array([host not in others for host in strings(process, "host")], type=pa.bool_()))
     return {HERE: rest, **{name: where(process, host=name) for name in others}}
+
+
+def _of_this_machine(machines: dict[str, pa.Table], facts: pa.Table) -> list[pa.Table]:
+    """Take the nodes that are this machine under another name out of the machines; return their processes.
+
+    The processors of a lab's nodes are those of this machine, and its other processes are none of theirs.
+    """
+    names = set(strings(where(facts, name=SAME_MACHINE, value=HERE), "subject"))
+    nodes = [name for name in machines if f"node {name}" in names]
+    rows = [machines.pop(name) for name in nodes]
+    return [table.filter(pa.array([one != "host" for one in strings(table, "process")], pa.bool_())) for table in rows]
 
 
 def _host(process: pa.Table) -> tuple[float | None, int | None, float | None]:

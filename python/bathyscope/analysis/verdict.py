@@ -28,11 +28,12 @@ from bathyscope.analysis.stages import PeerWait
 from bathyscope.records.account import Account, Ceiling, ForeignWork, OsdShare
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import Evidence, Verdict
-from bathyscope.units import format_duration_ns, format_percent, format_rate, three_digits
+from bathyscope.units import format_bandwidth, format_duration_ns, format_percent, format_rate, three_digits
 
 CACHE_LIMIT = 0.5
 OUTSIDE_LIMIT = 0.5
 PART_LIMIT = 0.5
+_NEAR = 0.7
 _MUCH = 0.15
 FOREIGN_LIMIT = 0.05
 # Placement groups at work for themselves at once, over the time of a step.
@@ -55,7 +56,7 @@ _PLACE_WORDS = {
     "inside": "inside the OSDs",
 }
 # In this order where several are at their ceilings: the narrower a resource is, the surer it is the cause.
-_HARD = ("device", "osd_cpu", "client_cpu", "bluefs_device", "network", "client_thread", "host_cpu")
+_HARD = ("image_limit", "device", "osd_cpu", "client_cpu", "bluefs_device", "network", "client_thread", "host_cpu")
 # Of the latency, and of the time of the waits for replicas.
 _REPLICA_LIMIT, _MOST_WAITS = 0.3, 0.6
 _REMARKS_MAX, _NAMED_MAX, _EVIDENCE_MAX = 2, 3, 4
@@ -67,6 +68,7 @@ _HELD_ALONE = 0.3
 _LESS_RATIO, _SEEN_MIN = 2.0, 0.02
 _MORE_RATIO = 1.15
 _NEXT = {
+    "image_limit": "Raise this option of librbd (`ceph config set client OPTION VALUE`), if it was not set on purpose.",
     "device": "Measure this device alone (`bathy bench run --layer disk`), or spread its data over more devices.",
     "osd_cpu": "Give the OSDs more processors, or raise their quota.",
     "client_cpu": "Make the load with more jobs (`--set jobs=4`) or on other machines (`--client-host`).",
@@ -81,7 +83,7 @@ _NEXT = {
     "recovery": "Repeat the run when all placement groups are active and clean.",
     "snap_trim": "Repeat the run when no snapshot is being trimmed.",
     "other_processes": "Stop the other processes on the machine, or run the load on another one.",
-    "in_flight": "Raise this option of the OSD, if it was set on purpose, and measure again.",
+    "in_flight": "Raise this option, if it was not set on purpose, and measure again.",
     "cache": "Use a working set larger than the caches, or state that the caches are meant (`temperature: warm`).",
     "outside": "Measure a layer below (`--layer rados`) and the machine of the load: threads, network round trip.",
     "latency_bound": "Measure with more I/Os in flight (`--set queue_depth=16`) to see the cluster's rate.",
@@ -197,6 +199,11 @@ def _cause_of(case: Case, same: list[Ceiling]) -> Cause:
     reached = format_percent(min(first.reached.value or 0.0, 1.0))
     if first.resource in ("device", "bluefs_device"):
         return _device(case, same, reached)
+    if first.resource == "image_limit":
+        value = first.capacity.value or 0.0
+        allowed = format_bandwidth(value) if first.capacity.unit == "bytes" else f"{format_rate(value)} I/Os a second"
+        text = f"{first.words} is the limit ({reached} of {allowed})"
+        return Cause("image_limit", first.subject, text, first.reached)
     if first.resource == "host_cpu":
         return _processors(case, first, reached)
     if first.resource == "network":
@@ -236,7 +243,7 @@ def _device(case: Case, same: list[Ceiling], reached: str) -> Cause:
         return Cause("device", "", f"the {kind}s are saturated ({of})", first.reached)
     names = _names(same)
     text = f"{names} {'is' if len(same) == 1 else 'are'} saturated ({of}{_rest(devices, same)})"
-    text += _less(devices, first) or _evenly(devices, first)
+    text += _less(devices, first) or _evenly(case, devices, first)
     return Cause("device", first.subject, text, first.reached, f"{names} reached {reached}")
 
 
@@ -258,15 +265,21 @@ def _rest(devices: list[Ceiling], same: list[Ceiling]) -> str:
     return f"; the others at most {format_percent(max(rest))}" if rest else ""
 
 
-def _evenly(devices: list[Ceiling], first: Ceiling) -> str:
-    """Return what even spreading would give, where the device at its ceiling does more than its part of the I/Os."""
+def _evenly(case: Case, devices: list[Ceiling], first: Ceiling) -> str:
+    """Return what even spreading would give, where the device at its ceiling does more than its part of the I/Os.
+
+    Even is over devices, as these are what is used up. That the weights give one more is said.
+    """
     done = sum(one.demand.value or 0.0 for one in devices)
     share, even = (first.demand.value or 0.0) / done if done else 0.0, 1 / len(devices)
     if share < _MORE_RATIO * even or not first.iops.value:
         return ""
     now, then = format_rate(first.iops.value), format_rate(first.iops.value * share / even)
+    expected = {f"osd.{one.osd}": one.expected_share for one in case.account.osds}.get(first.subject, even)
+    weight = f" (its CRUSH weight gives it {format_percent(expected)})" if expected >= _MORE_RATIO * even else ""
     return (
-        f"; it does {format_percent(share)} of the devices' I/Os, so the load can be {now} IOPS at most: evenly, {then}"
+        f"; it does {format_percent(share)} of the devices' I/Os{weight}, so the load can be {now} IOPS at most: "
+        f"evenly, {then}"
     )
 
 
@@ -277,7 +290,9 @@ def _processors(case: Case, first: Ceiling, reached: str) -> Cause:
     processors = use.processors if use else round(first.capacity.value or 1)
     parts = _parts(use)
     most, cores = max(parts, key=lambda part: part[1], default=("", 0.0))
-    if most == "OSDs" and cores >= _MOST_OF_MACHINE * processors:
+    # Where others take much as well, what is used up is the machine: the OSDs would not need more by themselves.
+    shared = any(work.kind == "processes" and work.subject == first.subject for work in case.account.foreign)
+    if most == "OSDs" and cores >= _MOST_OF_MACHINE * processors and not shared:
         per_op = f"{format_duration_ns(case.osd_cpu_us_per_op * 1e3)} per I/O, " if case.osd_cpu_us_per_op else ""
         rest = f"; the machine is {reached} busy" if cores < _ALMOST_ALL * processors else ""
         text = f"OSD CPU is the limit{where} ({per_op}{three_digits(cores)} of {processors} cores{rest})"
@@ -350,7 +365,7 @@ def _slow_replica(case: Case) -> Iterator[Cause]:
 
 def _uneven(case: Case) -> Iterator[Cause]:
     """Yield the OSD that serves far more, or because of its primary affinity far less, than even spreading gives."""
-    shares = [share for share in case.account.osds if share.expected_share < 1]
+    shares = [share for share in case.account.osds if 0 < share.expected_share < 1]
     others = sum(one.share.value or 0.0 for one in case.account.foreign if one.kind == "tenant")
     # The OSDs count the operations of all clients.
     if not shares or others >= _OTHERS_MAX:
@@ -411,6 +426,8 @@ def _throttles(case: Case) -> Iterator[Cause]:
         share = format_percent(one.held_share.value or 0.0)
         text = (
             f"the limit of {one.subject} on what is in flight ({one.option}) was full at {share} of the tries to enter"
+            if one.limit is None
+            else f"{one.option} of {one.limit} keeps {share} of the load generator's I/Os from being sent"
         )
         alone = (one.held_share.value or 0.0) >= _HELD_ALONE
         yield Cause("in_flight", one.subject, text, one.held_share, text, alone)
@@ -440,7 +457,9 @@ def _cache(case: Case) -> Iterator[Cause]:
 
 
 def _outside(case: Case) -> Iterator[Cause]:
-    for part in case.account.parts if not case.rate_reached else ():
+    # Near the limit of what OSDs share, its processors above all, time passes outside of them for that reason.
+    near = any(one.resource in _SHARED and (one.reached.value or 0.0) >= _NEAR for one in case.account.limits)
+    for part in case.account.parts if not case.rate_reached and not near else ():
         share = part.share.value or 0.0
         if part.place == "outside" and share >= OUTSIDE_LIMIT and case.account.concurrency > 1:
             spent = format_duration_ns(part.latency_ns.value or 0.0)

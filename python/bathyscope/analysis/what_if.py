@@ -41,7 +41,7 @@ from bathyscope.analysis.load_model import (
     with_osds,
     with_replicas,
 )
-from bathyscope.analysis.queueing import Network, bisect, solve
+from bathyscope.analysis.queueing import Network, bisect, is_faster, solve
 from bathyscope.errors import UsageError
 from bathyscope.records.account import Account, Prediction
 from bathyscope.records.figure import Figure
@@ -230,7 +230,7 @@ def _slowed(model: LoadModel, fit: _Fit, most: Floats) -> _Fit:
 
 def _most_that(model: LoadModel, most: Floats, fit_with: Callable[[Floats], _Fit]) -> Floats:
     """Return the greatest amount, up to `most`, with which the model is not slower than was measured."""
-    return bisect(lambda amount: solve(fit_with(amount).network(model, 0.0), model.customers) > model.rate, most)
+    return bisect(lambda amount: is_faster(fit_with(amount).network(model, 0.0), model.customers, model.rate), most)
 
 
 def _most_delay(model: LoadModel, shares: Mapping[str, float]) -> Floats:

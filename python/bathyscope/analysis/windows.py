@@ -27,6 +27,7 @@ from bathyscope.records import (
     CgroupSample,
     ClusterStatus,
     DeviceSample,
+    EnvironmentFact,
     HealthCheck,
     NetworkSample,
     Op,
@@ -58,6 +59,8 @@ class Windows:
     """The tables of a run, sorted by time once, so that the window of each of many steps is a slice."""
 
     def __init__(self, tables: Tables) -> None:
+        facts = tables.get(EnvironmentFact.TABLE)
+        self._always = {} if facts is None else {EnvironmentFact.TABLE: facts}
         self._by_step = {name: by_step(t) for name, t in tables.items() if "step_index" in t.column_names}
         self._samples = {
             name: Samples(RECORDS_BY_TABLE[name], table)
@@ -66,8 +69,13 @@ class Windows:
         }
 
     def of_step(self, step: Step) -> dict[str, pa.Table]:
-        """Return every table that has rows of the step; samples are cut to its window by the rules above."""
-        found = {name: steps[step.step_index] for name, steps in self._by_step.items() if step.step_index in steps}
+        """Return every table that has rows of the step; samples are cut to its window by the rules above.
+
+        Facts hold for the whole run.
+        """
+        found = self._always | {
+            name: steps[step.step_index] for name, steps in self._by_step.items() if step.step_index in steps
+        }
         for name, samples in self._samples.items():
             if name == Op.TABLE:
                 rows = _ops(samples, step)

@@ -9,7 +9,7 @@ from typing import Any
 from bathyscope.fields import as_int
 from bathyscope.host.base import Host
 
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 
 # PID_MAX_LIMIT of the Linux kernel.
 _PID_MAX = 1 << 22
@@ -45,7 +45,7 @@ def identity_of(host: Host, pid: int) -> ProcessIdentity | None:
     """Return the identity of the process that has `pid` now; None when there is none, or only a zombie."""
     try:
         stat = host.read(f"/proc/{pid}/stat")
-        boot_id = host.read(_BOOT_ID).decode("ascii").strip()
+        boot_id = host.read(BOOT_ID_PATH).decode("ascii").strip()
         # The name in parentheses may hold spaces and parentheses; the fields are counted from the last one.
         fields = stat[stat.rindex(b")") + 2 :].split()
         start_ticks = int(fields[19])

@@ -14,7 +14,7 @@ from bathyscope.records.base import (
     to_table,
 )
 from bathyscope.records.caveat import Caveat
-from bathyscope.records.environment import EnvironmentFact, Placement
+from bathyscope.records.environment import SAME_MACHINE, EnvironmentFact, Placement
 from bathyscope.records.raw import RawAnswer
 from bathyscope.records.run import Histogram, Interval, Result, Run, Step
 from bathyscope.records.sample import (
@@ -39,6 +39,7 @@ from bathyscope.records.size import CurvePoint
 __all__ = [
     "HERE",
     "RECORDS_BY_TABLE",
+    "SAME_MACHINE",
     "Caveat",
     "CgroupSample",
     "ClusterStatus",

@@ -17,9 +17,9 @@ from bathyscope.records.figure import Figure
 class Ceiling:
     """How fast the load can be before one resource has none left.
 
-    `resource` is a stable name: device, bluefs_device, osd_cpu, host_cpu, client_cpu, client_thread, network, kv_sync,
-    op_workers. `subject` names the one of its kind: osd.0, node2, the load generator; `words` are its name in a
-    sentence: "osd.0's SSD (node1)". `host` is its machine.
+    `resource` is a stable name: device, bluefs_device, osd_cpu, host_cpu, client_cpu, client_thread, network,
+    image_limit, kv_sync, op_workers. `subject` names the one of its kind: osd.0, node2, the load generator; `words` are
+    its name in a sentence: "osd.0's SSD (node1)". `host` is its machine.
 
     `demand` is what one I/O of the load asks of it, `capacity` what it gives a second, in the same unit (seconds of
     processor or of busy time, device I/Os, bytes); `source` says where the capacity is from: the disk layer of the
@@ -58,8 +58,9 @@ class LatencyPart:
 class OsdShare:
     """What one OSD did of the load.
 
-    `op_share`: of the clients' operations (0 to 1); `in_flight_share`: of the time that they spent in OSDs;
-    `own_ns`: how long its own part of an operation took; `expected_share`: what even spreading would give it.
+    `op_share`: of the clients' operations (0 to 1); `in_flight_share`: of the time that they spent in OSDs; `own_ns`:
+    how long its own part of an operation took; `expected_share`: what its CRUSH weight gives it of a load that is
+    spread evenly over the data.
     """
 
     osd: int
@@ -89,11 +90,16 @@ class ForeignWork:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Throttle:
-    """An OSD's own limit on what is in flight, set by `option`: the share of tries that found it full (0 to 1)."""
+    """A limit on what is in flight, set by `option` of `subject`.
+
+    `held_share`: of an OSD, of the tries that found it full; of the load generator, of its I/Os that wait to be sent
+    (0 to 1). `limit` is its value where that is known.
+    """
 
     subject: str
     option: str
     held_share: Figure
+    limit: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

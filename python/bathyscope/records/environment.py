@@ -7,6 +7,9 @@ from typing import ClassVar
 
 from bathyscope.records.base import Record, column
 
+# Name of the fact that a node runs under the kernel of the machine that it names: a node of a lab does.
+SAME_MACHINE = "machine"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EnvironmentFact(Record):

@@ -105,7 +105,8 @@ def scope_of(answers: Sequence[RawAnswer], target: Target) -> Scope:
             pools={str(pool["pool_name"]): as_int(pool["pool"]) for pool in _pools(dump)},
             counter_kinds=perf_counters.kinds(_json(given, schema) or {}),
         )
-    scope = scope.model_copy(update={**machine.units(answers), "links": machine.links(answers)})
+    about = {"links": machine.links(answers), "boot_id": machine.boot_id(answers)}
+    scope = scope.model_copy(update={**machine.units(answers), **about})
     found = {"nodes": nodes.found(answers, scope), "exporters": exporters.found(answers, scope)}
     return scope.model_copy(update=found)
 

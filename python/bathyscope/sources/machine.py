@@ -7,11 +7,12 @@ of a fact is no error.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from bathyscope.fields import as_int, parsing
 from bathyscope.host import ProcessRequest, ReadRequest, Request
+from bathyscope.host.process import BOOT_ID_PATH
 from bathyscope.records import EnvironmentFact, RawAnswer, Record, Tables
 from bathyscope.sources import network
 from bathyscope.sources.facts import fact_table, latest
@@ -36,6 +37,7 @@ _FILES = {
     "limits": "/proc/self/limits",
     "aio_max_nr": "/proc/sys/fs/aio-max-nr",
     "os_release": "/etc/os-release",
+    "boot_id": BOOT_ID_PATH,
 }
 # Files that are a fact as they are.
 _WHOLE = (
@@ -90,6 +92,17 @@ def units(answers: Sequence[RawAnswer]) -> dict[str, int]:
                 if found[field] <= 0:
                     raise ValueError(f"{found[field]} is not greater than 0")
     return found
+
+
+def boot_id(answers: Sequence[RawAnswer]) -> str:
+    """Return what tells this machine's running kernel from every other one; empty where it is not known."""
+    given = latest(answers)
+    return boot_id_of(given[_FILES_LABEL].files) if _FILES_LABEL in given else ""
+
+
+def boot_id_of(files: Iterable[tuple[str, bytes]]) -> str:
+    """Return the content of BOOT_ID_PATH among files."""
+    return dict(files).get(BOOT_ID_PATH, b"").decode("utf-8", "replace").strip()
 
 
 def links(answers: Sequence[RawAnswer]) -> tuple[ScopeLink, ...]:

@@ -14,10 +14,12 @@ from collections.abc import Iterator, Sequence
 from bathyscope.errors import ParseError
 from bathyscope.fields import as_int, last_line, parsing
 from bathyscope.host import NodeRequest, Request
+from bathyscope.host.process import BOOT_ID_PATH
 from bathyscope.host.ssh import ssh_argv
-from bathyscope.records import EnvironmentFact, RawAnswer, Record, Tables
+from bathyscope.records import HERE, SAME_MACHINE, EnvironmentFact, RawAnswer, Record, Tables
 from bathyscope.sources import network
 from bathyscope.sources.facts import fact_table
+from bathyscope.sources.machine import boot_id_of
 from bathyscope.sources.node_clock import clock_of
 from bathyscope.sources.osd_process import is_of_cluster, only_ones, osd_of
 from bathyscope.sources.shape import Source
@@ -53,7 +55,7 @@ class Nodes:
             beside = [f"{path}/ceph_fsid" for path in sorted({osd.data_path for osd in osds if osd.data_path})]
             question = {"daemons": "ceph-osd", "beside": beside}
             requests.append(NodeRequest(f"{_NODE}{name}", argv, question, self.timeout_s))
-            links = {"paths": list(network.LINK_PATHS)}
+            links = {"paths": [*network.LINK_PATHS, BOOT_ID_PATH]}
             requests.append(NodeRequest(f"{_LINKS}{name}", argv, links, self.timeout_s))
             requests += [
                 NodeRequest(f"{_CLOCK}{number}-{name}", argv, {"paths": []}, self.timeout_s)
@@ -72,14 +74,16 @@ SOURCE: Source = Nodes()
 def found(answers: Sequence[RawAnswer], scope: Scope) -> tuple[ScopeNode, ...]:
     """Return the machines that answered, with the cluster's OSDs that are there, by the latest answers."""
     nodes = {}
-    links = {
-        answer.label.removeprefix(_LINKS): network.links(answer.files) for answer in answers if answer.exit_code == 0
+    about = {
+        answer.label.removeprefix(_LINKS): {"links": network.links(answer.files), "boot_id": boot_id_of(answer.files)}
+        for answer in answers
+        if answer.exit_code == 0 and answer.label.startswith(_LINKS)
     }
     for answer in answers:
         name = answer.label.removeprefix(_NODE)
         if answer.label.startswith(_NODE) and answer.exit_code == 0:
             with contextlib.suppress(ParseError):
-                nodes[name] = _node(name, answer, scope).model_copy(update={"links": links.get(name, ())})
+                nodes[name] = _node(name, answer, scope).model_copy(update=about.get(name, {}))
     return tuple(nodes[name] for name in sorted(nodes))
 
 
@@ -194,6 +198,8 @@ def _facts(answers: Sequence[RawAnswer], scope: Scope) -> Iterator[tuple[str, st
         own = [a for a in answers if re.sub(rf"^{_NODE}|^{_CLOCK}\d+-", "", a.label) == node.name]
         if links := network.described(node.links):
             yield f"node {node.name}", "network_links", links
+        if node.boot_id and node.boot_id == scope.boot_id:
+            yield f"node {node.name}", SAME_MACHINE, HERE
         clock = clock_of(own)
         if clock is not None:
             yield f"node {node.name}", "clock_offset_ns", str(clock.offset_ns)

@@ -42,6 +42,7 @@ class ScopeNode(Model):
     name: str
     daemons: tuple[DaemonTarget, ...] = ()
     links: tuple[ScopeLink, ...] = ()
+    boot_id: str = ""
     clock_ticks_per_s: int = 100
     page_bytes: int = 4096
 
@@ -74,6 +75,7 @@ class Scope(Model):
     processes_there: tuple[tuple[str, int], ...] = Field(default=(), description="(role, pid) on the client host")
     nodes: tuple[ScopeNode, ...] = ()
     links: tuple[ScopeLink, ...] = Field(default=(), description="network interfaces of this machine")
+    boot_id: str = Field(default="", description="tells the running kernel of this machine from every other one")
     exporters: tuple[ScopeExporter, ...] = ()
     clock_ticks_per_s: int = 100
     page_bytes: int = 4096

@@ -247,3 +247,11 @@ def test_one_scrub_among_many_osds_is_small() -> None:
     figures = found(builder.tables())
     assert only(figures, "scrub")
     assert figures.osd_cpu_us_per_op is not None
+
+
+def test_a_write_beside_reads_counts_at_each_of_its_osds() -> None:
+    written = {"op_w": 2371.0, "op_w_in_bytes": 2371.0 * 4096, "subop_w": 2 * 2371.0}
+    reads = found(tables_of(Load(), *counted(**written)))
+    work = only(reads, "tenant")
+    assert work.share.value == pytest.approx(3 * 2371 / 12 / reads.iops)
+    assert ", each at 3.00 OSDs as the OSDs count: " in work.sentence

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.unit.analysis.network_simulation import simulated_rate
 
 from bathyscope.analysis import queueing
-from bathyscope.analysis.queueing import Network, bounds, harmonic, seidmann, solve
+from bathyscope.analysis.columns import Floats
+from bathyscope.analysis.queueing import Network, harmonic, residence, seidmann, solve
 
 TIMES = st.floats(1e-4, 1.0)
 
@@ -93,6 +94,17 @@ def test_many_customers_are_approximated_and_near() -> None:
     rate = solve(network(*demand), 400)[0]
     assert 400 * len(demand) > queueing._EXACT_WORK
     assert rate == pytest.approx(convolution(400, demand, 0.0), rel=0.01)
+
+
+def bounds(network: Network, customers: int) -> tuple[Floats, Floats]:
+    """Return the asymptotic bounds of the rate (Denning and Buzen 1978), whatever the services' distributions are.
+
+    At most, no I/O waits for another, or one resource is always busy; at least, each waits for all others everywhere.
+    """
+    alone = customers / residence(network, np.zeros_like(network.demand))
+    most = (network.demand * network.queued).max(axis=1, initial=0.0)
+    least = customers / residence(network, np.full_like(network.demand, customers - 1.0))
+    return least, np.minimum(alone, 1 / np.maximum(most, 1e-300))
 
 
 @given(st.lists(TIMES, min_size=1, max_size=6), TIMES, st.integers(1, 60))

@@ -36,16 +36,26 @@ THROTTLE, BUSY_TIME, QUOTA, PROCESSORS, LINK, THREAD, DISK_LAYER = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KnownOsd:
-    """What is known of an OSD under test: its machine, and whether Ceph takes its device for a rotating one."""
+    """What is known of an OSD under test: its machine, and whether Ceph takes its device for a rotating one.
+
+    `weight` is the CRUSH weight that counts (crush_weight × reweight), None where it is not known.
+    """
 
     host: str = ""
     rotational: bool | None = None
+    weight: float | None = None
 
 
 def step_ceilings(
-    step: Step, figures: StepFigures, perf: pa.Table, osds: Mapping[int, KnownOsd] | None, disk: DiskRate | None
+    step: Step,
+    figures: StepFigures,
+    perf: pa.Table,
+    osds: Mapping[int, KnownOsd] | None,
+    disk: DiskRate | None,
+    *,
+    more: Iterable[Ceiling] = (),
 ) -> tuple[Ceiling, ...]:
-    """Return the ceilings of one step, the nearest first; single figures without intervals.
+    """Return the ceilings of one step, `more` among them, the nearest first; single figures without intervals.
 
     `disk` is what the disk layer reached on one device of the class with the same pattern.
     """
@@ -58,6 +68,7 @@ def step_ceilings(
         *_client_thread(figures),
         *_network(figures),
         *_threads(step, figures, perf, osds or {}),
+        *more,
     ]
     return tuple(sorted(found, key=lambda ceiling: -(ceiling.reached.value or 0.0)))
 

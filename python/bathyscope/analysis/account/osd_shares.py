@@ -58,6 +58,7 @@ def osd_shares(
     # What a hard disk and flash take cannot be compared.
     alike = len({known.rotational for known in osds.values()}) == 1
     ops, time_ns = sum(served.values()), sum(spent for _, spent in own.values())
+    even = _by_weight(osds)
     return tuple(
         OsdShare(
             osd,
@@ -65,10 +66,20 @@ def osd_shares(
             Figure(served[osd] / ops if ops else 0.0, "ratio", samples=round(served[osd])),
             Figure(own[osd][1] / time_ns if time_ns else 0.0, "ratio"),
             Figure(own[osd][1] / own[osd][0] if own[osd][0] and alike else None, "ns", samples=round(own[osd][0])),
-            1 / len(osds),
+            even[osd],
         )
         for osd in sorted(osds)
     )
+
+
+def _by_weight(osds: Mapping[int, KnownOsd]) -> dict[int, float]:
+    """Return the share of the data, and so of random operations, that CRUSH gives each OSD by its weight."""
+    weights = {osd: known.weight for osd, known in osds.items()}
+    known = {osd: weight for osd, weight in weights.items() if weight is not None}
+    total = sum(known.values())
+    if len(known) < len(osds) or total <= 0:
+        return dict.fromkeys(osds, 1 / len(osds))
+    return {osd: weight / total for osd, weight in known.items()}
 
 
 def slow_osd(shares: Sequence[OsdShare]) -> SlowOsd | None:

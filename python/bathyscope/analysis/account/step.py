@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bathyscope.analysis.account.ceilings import KnownOsd, step_ceilings
+from bathyscope.analysis.account.client_options import client_throttles, image_limits
 from bathyscope.analysis.account.disk_layer import DiskRate
 from bathyscope.analysis.account.osd_shares import osd_shares
 from bathyscope.analysis.account.parts import latency_parts
@@ -17,11 +18,17 @@ from bathyscope.records.figure import Figure
 
 
 def account_of(
-    step: Step, figures: StepFigures, tables: Tables, known: Mapping[int, KnownOsd], disk: DiskRate | None = None
+    step: Step,
+    figures: StepFigures,
+    tables: Tables,
+    known: Mapping[int, KnownOsd],
+    disk: DiskRate | None = None,
+    *,
+    options: Mapping[str, int] | None = None,
 ) -> Account:
     """Return the account of a step from its own tables, as `Windows.of_step` gives them; `known`: of the OSDs.
 
-    `disk`: see `step_ceilings`.
+    `disk`: see `step_ceilings`; `options`: see `client_options`.
     """
     perf, under_test = table_of(tables, "perf_counter"), osds_of(step)
     osds = None if under_test is None else {osd: known.get(osd, KnownOsd()) for osd in under_test}
@@ -34,9 +41,9 @@ def account_of(
         iops=Figure(figures.iops, "1/s"),
         latency_ns=Figure(latency_ns, "ns"),
         in_flight=Figure(figures.iops * latency_ns / 1e9 if latency_ns else None, "I/Os"),
-        ceilings=step_ceilings(step, figures, perf, osds, disk),
+        ceilings=step_ceilings(step, figures, perf, osds, disk, more=image_limits(step, figures, options or {})),
         parts=latency_parts(perf, osds, latency_ns, directions=directions, ios=figures.iops * load_s),
         foreign=figures.foreign,
-        throttles=throttles(perf, under_test),
+        throttles=(*client_throttles(step, options or {}), *throttles(perf, under_test)),
         osds=osd_shares(perf, osds, reads="read" in directions, writes="write" in directions),
     )

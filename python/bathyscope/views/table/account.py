@@ -39,8 +39,8 @@ _CEILINGS = ("resource", "one I/O takes", "capacity", "ceiling IOPS", "reached")
 _PARTS = ("place", "latency", "share", " ")
 _OSDS = ("OSD", "host", "I/Os", "even", "time", "own part")
 _OSDS_LEGEND = (
-    "I/Os, time: its share of the I/Os and of their time in OSDs. even: the share that even spreading gives. own part: "
-    "how long its own part of an I/O takes."
+    "I/Os, time: its share of the I/Os and of their time in OSDs. even: the share that its CRUSH weight gives. "
+    "own part: how long its own part of an I/O takes."
 )
 _FOREIGN = ("work", "rate", "of the load's")
 _NAME_LENGTH_MIN = 16

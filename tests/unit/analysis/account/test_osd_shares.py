@@ -50,6 +50,20 @@ def test_a_slow_disk_is_found_in_reads() -> None:
     assert slow.time_share == pytest.approx(0.943, abs=1e-3)
 
 
+def test_an_osd_is_expected_to_do_what_its_weight_gives_it() -> None:
+    reads = perf(op_r_latency=dict.fromkeys(OSDS, (100, 4.0)))
+    for weights, expected in (
+        ((2.0, 1.0, 1.0), (0.5, 0.25, 0.25)),
+        # An OSD that is out gets nothing.
+        ((1.0, 1.0, 0.0), (0.5, 0.5, 0.0)),
+        ((1.0, 1.0, None), (1 / 3, 1 / 3, 1 / 3)),
+        ((0.0, 0.0, 0.0), (1 / 3, 1 / 3, 1 / 3)),
+    ):
+        known = {osd: KnownOsd(HOSTS[osd], weight=weight) for osd, weight in enumerate(weights)}
+        shares = osd_shares(reads, known, reads=True, writes=False)
+        assert tuple(share.expected_share for share in shares) == pytest.approx(expected)
+
+
 def test_writes_are_judged_by_what_an_osd_does_as_a_replica() -> None:
     shares = of_writes(
         perf(
