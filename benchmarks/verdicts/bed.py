@@ -18,7 +18,8 @@ from bathyscope.lab.state import DaemonState, LabState
 from bathyscope.spec import SshAccess, Target
 
 TENANT_POOL, TENANT_IMAGE, ARCHIVE_POOL = "customer", "vm", "archive"
-SETTLE_S = 90.0
+SETTLE_S = 240.0
+"""Deep scrubs of slow disks take minutes to end."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

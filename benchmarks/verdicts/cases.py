@@ -90,7 +90,7 @@ TENANT = expect("tenant", *_FULL, subject="customer")
 SCRUB = expect("scrub", *_FULL, subject="(?i:deep.)?(?i:scrub)(?:s|bing|bed)?")
 # A load during recovery is refused: it is of a cluster that is at work for itself.
 RECOVERY = expect("recovery", "refused", *_FULL, subject="(?i:recover|backfill)\\w*")
-LINK = expect("network", "outside", subject="(?:network|node2)")
+LINK = expect("network", "outside", "slow_osd", subject="network")
 THIN = expect("thin", "refused", subject="(?:not written in full|thin)")
 SNAP_TRIM = expect("snap_trim", *_FULL, subject="(?i:snap\\w*)")
 OTHERS = expect("other_processes", "host_cpu", subject="(?:other )?process(?:es)?")
@@ -128,7 +128,8 @@ _DISTRIBUTED: tuple[Case, ...] = (
     ),
     Case(
         "nodes-slow-link", "nodes", slow_link("node2", "20mbit"),
-        # Nothing on a node knows of a limit on the way: that the time is lost in the network is right as well.
+        # Nothing on a node knows of a limit on the way: that the time is lost in the network, or that the OSD behind it
+        # is slow although its device is idle, is right as well where the network is named.
         {R64K: LINK, W64K: LINK},
         plan={"device_classes": ["ssd"]},
     ),

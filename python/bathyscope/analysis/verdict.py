@@ -23,7 +23,7 @@ import numpy as np
 
 from bathyscope.analysis.account.ceilings import AT_CEILING, BUSY_TIME, THROTTLE, machine
 from bathyscope.analysis.account.hot_spot import HOT_SHARE, HotSpot
-from bathyscope.analysis.account.osd_shares import slow_osd
+from bathyscope.analysis.account.osd_shares import SlowOsd, slow_osd
 from bathyscope.analysis.stages import PeerWait
 from bathyscope.records.account import Account, Ceiling, ForeignWork, OsdShare
 from bathyscope.records.figure import Figure
@@ -59,6 +59,9 @@ _PLACE_WORDS = {
 _HARD = ("image_limit", "device", "osd_cpu", "client_cpu", "bluefs_device", "network", "client_thread", "host_cpu")
 # Of the latency, and of the time of the waits for replicas.
 _REPLICA_LIMIT, _MOST_WAITS = 0.3, 0.6
+_SLOWER_RATIO = 1.5
+# A device of which less is used is not what makes its OSD slow.
+_IDLE_MAX = 0.3
 _REMARKS_MAX, _NAMED_MAX, _EVIDENCE_MAX = 2, 3, 4
 # Resources that OSDs share. One that stands out by so much, and holds most of the time, has a reason of its own.
 _SHARED = ("host_cpu", "network", "client_thread", "client_cpu")
@@ -75,7 +78,7 @@ _NEXT = {
     "network": "Look at the link's speed and its errors, or add a link.",
     "host_cpu": "Run the load on another machine than the OSDs, or add processors.",
     "kv_sync": "Put block.db and block.wal on a device with quick flushes.",
-    "slow_osd": "Look at this OSD's disk (SMART, kernel log) and process before anything else.",
+    "slow_osd": "Look at this OSD's disk (SMART, kernel log), its process and its machine's network first.",
     "uneven": "Look at primary affinity, CRUSH weights and the balancer (`ceph osd df`, `ceph balancer status`).",
     "hot_pg": "Spread the load over more objects: a larger working set, or striping.",
     "tenant": "Repeat the run when the others are quiet, or compare with one that ran with them.",
@@ -336,7 +339,7 @@ def _standing_out(case: Case) -> Iterator[Cause]:
         text = (
             f"osd.{slow.osd}{where} is slow: its part of an operation takes {format_duration_ns(slow.own_ns)}, "
             f"{factor} × as long as that of the others ({format_duration_ns(slow.others_ns)}), and it holds "
-            f"{format_percent(slow.time_share)} of the time that operations spend in OSDs"
+            f"{format_percent(slow.time_share)} of the time that operations spend in OSDs{_elsewhere(case, slow)}"
         )
         remark = f"osd.{slow.osd}{where} is {factor} × slower than the others"
         alone = slow.own_ns >= _ALONE_RATIO * slow.others_ns and slow.time_share >= _ALONE_SHARE
@@ -347,6 +350,16 @@ def _standing_out(case: Case) -> Iterator[Cause]:
         yield from _uneven(case)
 
 
+def _elsewhere(case: Case, slow: SlowOsd) -> str:
+    """Return what is left where the device of a slow OSD is idle: its part begins when a message begins to arrive."""
+    own = [one for one in case.account.limits if one.subject == f"osd.{slow.osd}"]
+    device = next((one for one in own if one.resource == "device"), None)
+    if device is None or (own[0].reached.value or 0.0) >= _IDLE_MAX:
+        return ""
+    used = format_percent(device.reached.value or 0.0)
+    return f"; {device.words} is hardly used ({used} of {device.source}), so look at its process and its network"
+
+
 def _slow_replica(case: Case) -> Iterator[Cause]:
     """Yield the OSD that most waits for replicas are for: one that stands still for a while counts no time then."""
     waits = next((part.share for part in case.account.parts if part.place == "replica_wait"), Figure(0.0, "ratio"))
@@ -354,6 +367,11 @@ def _slow_replica(case: Case) -> Iterator[Cause]:
     if len(peers) < 2 or (waits.value or 0.0) < _REPLICA_LIMIT:
         return
     first = peers[0]
+    own = {share.osd: share.own_ns.value for share in case.account.osds if share.own_ns.value}
+    others = [ns for osd, ns in own.items() if osd != first.osd]
+    # Replicas that take equally long end a wait by turns, and one of them more often than the other.
+    if first.osd in own and others and own[first.osd] < _SLOWER_RATIO * float(np.median(others)):
+        return
     if first.wait_share >= max(_MOST_WAITS, 1.5 / len(peers)):
         text = (
             f"{format_percent(waits.value or 0.0)} of the latency is waiting for replicas, and osd.{first.osd} ends "

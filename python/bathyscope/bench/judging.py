@@ -21,6 +21,7 @@ from bathyscope.fields import last_line
 from bathyscope.layers import LAYERS, LayerContext, LoadTables
 from bathyscope.records import (
     Caveat,
+    EnvironmentFact,
     ImageUsage,
     Interval,
     Op,
@@ -31,7 +32,7 @@ from bathyscope.records import (
     schema_of,
     to_table,
 )
-from bathyscope.sources import SOURCES, node_exporter, node_proc, perf_counters
+from bathyscope.sources import SOURCES, node_exporter, node_proc, nodes, perf_counters
 from bathyscope.spec import StepSpec
 from bathyscope.spec.scope import Scope
 
@@ -122,7 +123,8 @@ def judge(step: StepAnswers) -> JudgedStep:
     if restarted:
         text = f"{', '.join(restarted)} restarted during the step"
         caveats.append(Caveat(step.index, "capture", "note", text, "capture"))
-    own = Windows({kind.TABLE: table for kind, table in tables.items()}).of_step(record)
+    facts = {EnvironmentFact.TABLE: nodes.same_machine(step.scope)}
+    own = Windows(facts | {kind.TABLE: table for kind, table in tables.items()}).of_step(record)
     # A look at an image serves every step that reads it, so it is no row of any.
     usage = tables.pop(ImageUsage, schema_of(ImageUsage).empty_table())
     judgement = trust.judge_step(own, _context(step, record, failures, written=trust.is_written(usage)))

@@ -11,6 +11,8 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
+import pyarrow as pa
+
 from bathyscope.errors import ParseError
 from bathyscope.fields import as_int, last_line, parsing
 from bathyscope.host import NodeRequest, Request
@@ -191,6 +193,16 @@ def _argv(texts: dict[str, str], pid: int) -> list[str]:
     return texts.get(f"/proc/{pid}/cmdline", "").split("\0")
 
 
+def same_machine(scope: Scope) -> pa.Table:
+    """Return the fact of each node that runs under this machine's kernel: its processors are this machine's."""
+    return fact_table(fact for node in scope.nodes for fact in _same_machine(node, scope))
+
+
+def _same_machine(node: ScopeNode, scope: Scope) -> Iterator[tuple[str, str, str]]:
+    if node.boot_id and node.boot_id == scope.boot_id:
+        yield f"node {node.name}", SAME_MACHINE, HERE
+
+
 def _facts(answers: Sequence[RawAnswer], scope: Scope) -> Iterator[tuple[str, str, str]]:
     """Yield (subject, name, value)."""
     for node in found(answers, scope):
@@ -198,8 +210,7 @@ def _facts(answers: Sequence[RawAnswer], scope: Scope) -> Iterator[tuple[str, st
         own = [a for a in answers if re.sub(rf"^{_NODE}|^{_CLOCK}\d+-", "", a.label) == node.name]
         if links := network.described(node.links):
             yield f"node {node.name}", "network_links", links
-        if node.boot_id and node.boot_id == scope.boot_id:
-            yield f"node {node.name}", SAME_MACHINE, HERE
+        yield from _same_machine(node, scope)
         clock = clock_of(own)
         if clock is not None:
             yield f"node {node.name}", "clock_offset_ns", str(clock.offset_ns)

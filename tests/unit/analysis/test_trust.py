@@ -16,8 +16,10 @@ from bathyscope.analysis.step_figures import StepFigures
 from bathyscope.analysis.trust import Judgement, StepContext, is_written, judge_step
 from bathyscope.analysis.windows import Windows
 from bathyscope.records import (
+    SAME_MACHINE,
     ClusterStatus,
     DeviceSample,
+    EnvironmentFact,
     ImageUsage,
     PerfCounter,
     PoolIo,
@@ -315,6 +317,21 @@ def test_daemons_on_nodes_that_only_exist_by_name() -> None:
     moved = judged(tables).figures
     assert moved.other_cores == pytest.approx(0.1, abs=0.01)
     assert moved.osd_cpu_us_per_op == pytest.approx(300, rel=0.02)
+
+
+@pytest.mark.parametrize(("machine", "others", "nodes"), [("localhost", 0.1, 0), ("", 1.66, 1)])
+def test_a_node_of_a_lab_has_the_processors_of_this_machine(machine: str, others: float, nodes: int) -> None:
+    tables = with_rows(
+        tables_of(Load(iops=5200.0)), ProcessSample, lambda r: {"host": "node1"} if r.process.startswith("osd.") else {}
+    )
+    rows = from_table(ProcessSample, tables["process_sample"])
+    there = [dataclasses.replace(row, host="node1") for row in rows if row.process == "host"]
+    tables["process_sample"] = to_table(ProcessSample, [*rows, *there])
+    tables["environment"] = to_table(EnvironmentFact, [EnvironmentFact("before", "node node1", SAME_MACHINE, machine)])
+    found = judged(tables).figures
+    assert found.other_cores == pytest.approx(others, abs=0.05)
+    assert len(found.nodes) == nodes
+    assert found.all_osds_sampled
 
 
 def test_unsteady_and_short_and_unknown_steadiness() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from bathyscope.analysis.account import ceilings as c
 from bathyscope.analysis.account.hot_spot import HotSpot
+from bathyscope.analysis.stages import PeerWait
 from bathyscope.analysis.verdict import Case, Cluster, CpuUse, verdict
 from bathyscope.records.account import Account, Ceiling, ForeignWork, LatencyPart, OsdShare
 from bathyscope.records.figure import Figure
@@ -149,6 +150,22 @@ CASES = {
         "localhost",
         "the CPU of this machine is saturated (100 % busy: OSDs 0.700, load generator 0.700, other processes 0.600",
     ),
+    "OSDs beside other processes": (
+        case(
+            ceilings=(cpu(0.99),),
+            machines=(CpuUse("localhost", 2, 0.95, 0.35, 0.68),),
+            foreign=(foreign("processes", 0.34, "other processes used 0.680 processors", "localhost"),),
+        ),
+        "host_cpu",
+        "localhost",
+        "the CPU of this machine is saturated (99 % busy: OSDs 0.950, load generator 0.350, other processes 0.680",
+    ),
+    "time outside of the OSDs where the processors are nearly used up": (
+        case(ceilings=(cpu(0.84),), parts=parts(outside=0.58, store=0.42)),
+        "nearest",
+        "localhost",
+        "nearest limit: the CPU of this machine, 84 % reached; 58 % of the latency is outside of the OSDs",
+    ),
     "network": (
         case(ceilings=(at(0.97, "network", "node2", "the network of node2", c.LINK),)),
         "network",
@@ -188,6 +205,32 @@ CASES = {
         "osd_cpu",
         "localhost",
         "besides, osd.0 (node1) is 3.41 × slower than the others",
+    ),
+    "a slow OSD with an idle device": (
+        case(
+            ceilings=(cpu(0.2), *devices(0.005, 0.01, 0.01)), osds=shares(0.34, 0.33, 0.33, own_ms=(56.0, 13.0, 13.4)),
+        ),
+        "slow_osd",
+        "osd.0",
+        "osd.0's SSD is hardly used (0.5 % of its throttle), so look at its process and its network",
+    ),
+    "a replica that ends most waits and takes longer": (
+        case(
+            ceilings=devices(0.5), osds=shares(0.34, 0.33, 0.33, own_ms=(20.0, 12.0, 12.1)),
+            parts=parts(replica_wait=0.6, store=0.4), peer_waits=(PeerWait(0, 0.8, 80), PeerWait(1, 0.2, 20)),
+        ),
+        "slow_osd",
+        "osd.0",
+        "60 % of the latency is waiting for replicas, and osd.0 ends 80 % of these waits",
+    ),
+    "a replica that ends most waits and takes as long as the others": (
+        case(
+            ceilings=devices(0.5), osds=shares(0.34, 0.33, 0.33, own_ms=(14.0, 12.0, 12.1)),
+            parts=parts(replica_wait=0.6, store=0.4), peer_waits=(PeerWait(0, 0.8, 80), PeerWait(1, 0.2, 20)),
+        ),
+        "nearest",
+        "osd.0",
+        "nearest limit",
     ),
     "one object": (
         case(ceilings=(cpu(0.3),), osds=shares(1.0, 0.0), hot_spot=HotSpot("2.1f", 0, "rbd_data.1", 1.0, 300)),

@@ -8,7 +8,15 @@ import json
 import pytest
 
 from bathyscope.host import NodeRequest
-from bathyscope.records import DeviceSample, EnvironmentFact, NetworkSample, ProcessSample, RawAnswer, from_table
+from bathyscope.records import (
+    SAME_MACHINE,
+    DeviceSample,
+    EnvironmentFact,
+    NetworkSample,
+    ProcessSample,
+    RawAnswer,
+    from_table,
+)
 from bathyscope.sources import node_proc, nodes
 from bathyscope.sources.node_clock import clock_of
 from bathyscope.spec import ClientHost, DaemonTarget, DeviceLimit, SshAccess, Target
@@ -114,6 +122,14 @@ def test_every_machine_is_asked_by_its_ssh_name_and_only_for_osds_that_are_not_h
     assert first.question == {"daemons": "ceph-osd", "beside": ["/data/2/ceph_fsid"]}
     without = target.model_copy(update={"ssh": None})
     assert nodes.SOURCE.plan(SCOPE.model_copy(update={"target": without})) == []
+
+
+@pytest.mark.parametrize(("here", "there", "machine"), [("a", "a", ["localhost"]), ("a", "b", []), ("", "", [])])
+def test_a_node_that_runs_under_this_kernel_is_this_machine(here: str, there: str, machine: list[str]) -> None:
+    answers = [*look(), answer("links-node1", {"/proc/sys/kernel/random/boot_id": f"{there}\n"})]
+    scope = SCOPE.model_copy(update={"boot_id": here})
+    facts = from_table(EnvironmentFact, nodes.SOURCE.parse(answers, scope)[EnvironmentFact])
+    assert [fact.value for fact in facts if (fact.subject, fact.name) == ("node node1", SAME_MACHINE)] == machine
 
 
 def test_nodes_of_a_lab_are_looked_at_over_ssh_and_keep_their_throttle() -> None:
