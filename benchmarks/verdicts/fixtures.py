@@ -24,10 +24,12 @@ from bathyscope import layers
 from bathyscope.analysis import ladder
 from bathyscope.analysis.columns import ints
 from bathyscope.records import (
+    SAME_MACHINE,
     Caveat,
     CgroupSample,
     ClusterStatus,
     DeviceSample,
+    EnvironmentFact,
     HealthCheck,
     Interval,
     NetworkSample,
@@ -47,8 +49,8 @@ from bathyscope.store import RunDirectory, Workspace, tables
 
 FIXTURES = Path(__file__).parents[2] / "tests" / "fixtures" / "verdicts"
 READ = (
-    Caveat, CgroupSample, ClusterStatus, DeviceSample, HealthCheck, Interval, NetworkSample, Op, OsdLatency,
-    PerfCounter, Placement, PoolIo, PoolWait, ProcessSample, Result, Run, SimulatedDiskSample, Step,
+    Caveat, CgroupSample, ClusterStatus, DeviceSample, EnvironmentFact, HealthCheck, Interval, NetworkSample, Op,
+    OsdLatency, PerfCounter, Placement, PoolIo, PoolWait, ProcessSample, Result, Run, SimulatedDiskSample, Step,
 )  # fmt: skip
 OPS_KEPT = 75
 """Operations kept of each load."""
@@ -110,7 +112,20 @@ def _neutral(found: Mapping[str, pa.Table]) -> pa.Table:
     return rows
 
 
-_CUT = {Run.TABLE: _neutral, Op.TABLE: _thinned, DeviceSample.TABLE: _own_devices, PerfCounter.TABLE: _counters}
+def _facts(found: Mapping[str, pa.Table]) -> pa.Table:
+    """Return the facts that verdicts read: what clients are allowed, and which nodes are one machine."""
+    facts = found[EnvironmentFact.TABLE]
+    of_clients = pc.is_in(facts.column("subject"), pa.array(["config global", "config client"]))
+    return facts.filter(pc.or_(of_clients, pc.equal(facts.column("name"), pa.scalar(SAME_MACHINE))))
+
+
+_CUT = {
+    EnvironmentFact.TABLE: _facts,
+    Run.TABLE: _neutral,
+    Op.TABLE: _thinned,
+    DeviceSample.TABLE: _own_devices,
+    PerfCounter.TABLE: _counters,
+}
 
 
 def newest(workspace: Workspace, names: list[str]) -> Iterator[tuple[str, RunDirectory]]:

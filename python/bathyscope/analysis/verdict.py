@@ -34,6 +34,7 @@ CACHE_LIMIT = 0.5
 OUTSIDE_LIMIT = 0.5
 PART_LIMIT = 0.5
 _NEAR = 0.7
+_ON_THE_WAY_RATIO = 3.0
 _MUCH = 0.15
 FOREIGN_LIMIT = 0.05
 # Placement groups at work for themselves at once, over the time of a step.
@@ -475,14 +476,28 @@ def _cache(case: Case) -> Iterator[Cause]:
 
 
 def _outside(case: Case) -> Iterator[Cause]:
+    """Yield the time that passes outside of the OSDs, and on the way between them.
+
+    Replicas that commit as quickly as the primary does, and are waited for much longer, had the write late.
+    """
     # Near the limit of what OSDs share, its processors above all, time passes outside of them for that reason.
     near = any(one.resource in _SHARED and (one.reached.value or 0.0) >= _NEAR for one in case.account.limits)
-    for part in case.account.parts if not case.rate_reached and not near else ():
-        share = part.share.value or 0.0
-        if part.place == "outside" and share >= OUTSIDE_LIMIT and case.account.concurrency > 1:
-            spent = format_duration_ns(part.latency_ns.value or 0.0)
-            text = f"{format_percent(share)} of the latency ({spent}) is {_PLACE_WORDS['outside']}"
-            yield Cause("outside", "", text + _to_nearest(case), part.share)
+    if case.rate_reached or near or case.account.concurrency <= 1:
+        return
+    shares = {part.place: part.share.value or 0.0 for part in case.account.parts}
+    waits, commits = shares.get("replica_wait", 0.0), shares.get("store", 0.0) + shares.get("kv_sync", 0.0)
+    outside = shares.get("outside", 0.0)
+    between = waits - commits if waits >= _ON_THE_WAY_RATIO * commits else 0.0
+    if outside + between < OUTSIDE_LIMIT:
+        return
+    spent = format_duration_ns((outside + between) * (case.account.latency_ns.value or 0.0))
+    text = f"{format_percent(outside + between)} of the latency ({spent}) is {_PLACE_WORDS['outside']}"
+    if between >= _MUCH:
+        text += (
+            f": {format_percent(outside)} between client and OSDs, {format_percent(between)} between OSDs, whose own "
+            f"commits take {format_percent(commits)}"
+        )
+    yield Cause("outside", "", text + _to_nearest(case), Figure(outside + between, "ratio"))
 
 
 def _latency(case: Case) -> Iterator[Cause]:

@@ -332,7 +332,22 @@ CASES = {
         case(ceilings=devices(0.1), parts=parts(outside=0.93, store=0.07)),
         "outside",
         "",
-        "93 % of the latency (27.9 ms) is outside of the OSDs",
+        "93 % of the latency (31.2 ms) is outside of the OSDs",
+    ),
+    "on the way between OSDs": (
+        case(
+            ceilings=devices(0.1),
+            parts=parts(outside=0.41, queue=0.06, store=0.001, kv_sync=0.004, replica_wait=0.525),
+        ),
+        "outside",
+        "",
+        "network): 41 % between client and OSDs, 52 % between OSDs, whose own commits take 0.5 %",
+    ),
+    "replicas that commit as slowly as they are waited for": (
+        case(ceilings=devices(0.5), parts=parts(outside=0.1, store=0.3, replica_wait=0.6)),
+        "nearest",
+        "osd.0",
+        "60 % of the latency is waiting for replicas",
     ),
     "one I/O in flight": (
         case(1, busy_with_one(0.97, 0.4), parts=parts(store=0.8, outside=0.2)),
