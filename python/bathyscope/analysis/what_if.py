@@ -34,6 +34,7 @@ from bathyscope.analysis.load_model import (
     LoadModel,
     Resource,
     Samples,
+    at_rate,
     model_of,
     quicker_processors,
     scaled,
@@ -51,6 +52,8 @@ from bathyscope.units import format_percent, format_rate, three_digits
 _AMPLE = 0.7
 _MODEL_ERROR = 0.10
 _SAME = 0.05
+# The processor time of an I/O follows from the rate that follows from it; each round halves the distance.
+_ROUNDS = 6
 _GRAMMAR = (
     "osd.cpu=2x, client.cpu=2x, network=2x, disk=2x, disk=nvme, even, size=2, qd=32, osds=12; several with commas"
 )
@@ -133,7 +136,7 @@ def predict(
         ratio,
         nearest.words,
         _sentence(" and ".join(words), iops, ratio, nearest.words, used),
-        tuple(assumptions) + _common(measured),
+        tuple(assumptions) + _common(measured, grows=bool(ratio.value and ratio.value > 1 + _SAME)),
     )
 
 
@@ -176,14 +179,23 @@ def _rates(measured: LoadModel, model: LoadModel) -> list[Floats]:
     deeper = model.customers > measured.customers
     found = []
     for fit in _fits(measured, shares):
-        new = solve(fit.network(model, replica_share), model.customers)
-        for one in model.resources:
-            if one.kind not in THREADS:
-                new = np.minimum(new, 1 / np.maximum(model.seconds(one), 1e-300))
-            elif fit.threads_queue or not deeper:
-                new = np.minimum(new, 1 / np.maximum(_thread_s(measured, model, one, own=fit.threads_queue), 1e-300))
+        new = _rate(fit, measured, model, replica_share, deeper=deeper)
+        for _ in range(_ROUNDS if (new > measured.rate * (1 + _SAME)).any() else 0):
+            then = _rate(fit, measured, at_rate(model, measured, new), replica_share, deeper=deeper)
+            new = np.sqrt(new * then)
         found.append(new)
     return found
+
+
+def _rate(fit: _Fit, measured: LoadModel, model: LoadModel, replica_share: float, *, deeper: bool) -> Floats:
+    """Return the rate of a model with the rest of the latency as it was fitted, below all ceilings."""
+    new = solve(fit.network(model, replica_share), model.customers)
+    for one in model.resources:
+        if one.kind not in THREADS:
+            new = np.minimum(new, 1 / np.maximum(model.seconds(one), 1e-300))
+        elif fit.threads_queue or not deeper:
+            new = np.minimum(new, 1 / np.maximum(_thread_s(measured, model, one, own=fit.threads_queue), 1e-300))
+    return new
 
 
 def _thread_s(measured: LoadModel, model: LoadModel, thread: Resource, *, own: bool) -> Floats:
@@ -455,9 +467,11 @@ def _sentence(words: str, iops: Figure, ratio: Figure, nearest: str, used: float
     return f"With {words}: {format_rate(value)} IOPS{spread}, {three_digits(times)} × as many; then {then}"
 
 
-def _common(model: LoadModel) -> tuple[str, ...]:
+def _common(model: LoadModel, *, grows: bool) -> tuple[str, ...]:
     account = model.account
     found = [f"closed loop: {account.concurrency} I/Os in flight, each sent when one ends"]
+    if grows and any(model.is_shared(one) for one in model.having("osd_cpu", "client_cpu")):
+        found.append("processors without a quota: the busier they are, the less of their time an I/O takes")
     if account.iops.low is None:
         found.append("one repeat: the interval has the model's uncertainty only")
     if model.writes > 0 and model.osds:

@@ -102,12 +102,16 @@ class Throttle:
     limit: int | None = None
 
 
+_NOT_KNOWN = Figure(None, "cores")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Account:
     """The account of one configuration: medians over its repeats.
 
     `concurrency` are the I/Os that the load keeps in flight; `in_flight` is rate × latency, which must agree with it.
-    `ceilings` are in order of `reached`, the nearest first.
+    `ceilings` are in order of `reached`, the nearest first. `other_cores` are used on the machine of the load by what
+    is neither load, nor daemon under test, nor bathy.
     """
 
     concurrency: int
@@ -119,6 +123,7 @@ class Account:
     osds: tuple[OsdShare, ...] = ()
     foreign: tuple[ForeignWork, ...] = ()
     throttles: tuple[Throttle, ...] = ()
+    other_cores: Figure = _NOT_KNOWN
 
     @property
     def limits(self) -> tuple[Ceiling, ...]:

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.analysis.network_simulation import simulated_rate
 
+from bathyscope.analysis import load_model
 from bathyscope.analysis.what_if import predict, predict_in_run
 from bathyscope.errors import UsageError
-from bathyscope.records.account import Account, Ceiling, ForeignWork, LatencyPart, OsdShare, Prediction
+from bathyscope.records.account import Account, Ceiling, LatencyPart, OsdShare, Prediction
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import LadderFinding, PointFinding, RungGroup, Verdict
 
@@ -256,15 +257,30 @@ def test_processors_without_a_quota_are_those_of_the_machine() -> None:
     assert osd.limit == "the CPU of this machine"
 
 
+def test_an_io_takes_less_of_a_busier_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of two processors 0.45 are used: 1 ms for each I/O, of which a busy machine needs less.
+    rate = 450.0
+    machine = ceiling("host_cpu", "localhost", "the CPU of this machine", 1e-3, 2.0, rate)
+    disk = ceiling("device", "osd.0", "osd.0's HDD", 1.0, 480.0, rate, "I/Os")
+    cpu = {"osd_cpu_us_per_op": figure(700.0, "µs"), "client_cpu_us_per_op": figure(200.0, "µs")}
+    one = point("randread", 64, rate, [machine, disk], (1.0,), **cpu)
+    found = predict(one, "disk=50x")
+    assert "the busier they are, the less of their time an I/O takes" in " ".join(found.assumptions)
+    monkeypatch.setattr(load_model, "_CPU_FALL_MAX", 0.0)
+    always = value(predict(one, "disk=50x"))
+    assert 1.6 * always < value(found) < 2.8 * always
+    # The interval holds that it never falls.
+    assert (found.iops.low or 0) < always
+
+
 def test_what_other_processes_use_of_a_machine_may_be_free_for_the_load_or_not() -> None:
     # Of two processors the load uses 0.4, others 1.5.
     rate = 500.0
     device = ceiling("device", "osd.0", "osd.0's SSD", 1.0, 520.0, rate, "I/Os")
     machine = ceiling("host_cpu", "localhost", "the CPU of this machine", 1.9 / rate, 2.0, rate)
-    others = ForeignWork("processes", "localhost", "", Figure(1.5, "cores"), NONE, "")
     one = point("randread", 32, rate, [device, machine], (1.0,))
     assert one.account is not None
-    shared = dataclasses.replace(one, account=dataclasses.replace(one.account, foreign=(others,)))
+    shared = dataclasses.replace(one, account=dataclasses.replace(one.account, other_cores=Figure(1.5, "cores")))
     assert value(predict(one, "disk=4x")) < 530
     found = predict(shared, "disk=4x")
     # 0.5 of its processors are left to the load for certain, all 2 at most.

@@ -32,6 +32,7 @@ def merged(accounts: Sequence[Account]) -> Account | None:
         _joined(accounts, attrgetter("osds"), attrgetter("osd")),
         _joined(accounts, attrgetter("foreign"), lambda one: (one.kind, one.subject, one.direction)),
         _joined(accounts, attrgetter("throttles"), lambda one: (one.subject, one.option)),
+        _median([account.other_cores for account in accounts]),
     )
 
 

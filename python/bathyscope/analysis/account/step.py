@@ -45,5 +45,6 @@ def account_of(
         parts=latency_parts(perf, osds, latency_ns, directions=directions, ios=figures.iops * load_s),
         foreign=figures.foreign,
         throttles=(*client_throttles(step, options or {}), *throttles(perf, under_test)),
+        other_cores=Figure(figures.other_cores, "cores"),
         osds=osd_shares(perf, osds, reads="read" in directions, writes="write" in directions),
     )
