@@ -103,7 +103,7 @@ def _paths(machine: Sampled) -> tuple[str, ...]:
     for pid, device in sorted(devices.items()):
         files = (*_CPU_FILES, *_IO_FILES) if device else _CPU_FILES
         paths += [proc.stat_path(pid), _group_path(pid), f"/proc/{pid}{OF_GROUPS}{'|'.join(files)}"]
-        paths += [_number_path(device), _above_path(device, "*")] if device else []
+        paths += [_number_path(device), f"{_holders(device)}*/dev"] if device else []
     return tuple(paths)
 
 
@@ -115,8 +115,9 @@ def _number_path(device: str) -> str:
     return f"/sys/class/block/{proc.kernel_name(device)}/dev"
 
 
-def _above_path(device: str, above: str) -> str:
-    return f"/sys/class/block/{proc.kernel_name(device)}/holders/{above}/dev"
+def _holders(device: str) -> str:
+    """Return the directory of what is upon a device."""
+    return f"/sys/class/block/{proc.kernel_name(device)}/holders/"
 
 
 def _numbers(reading: Reading, device: str) -> list[str]:
@@ -124,8 +125,8 @@ def _numbers(reading: Reading, device: str) -> list[str]:
 
     Of several volumes it is not known which is the OSD's.
     """
-    beginning, end = _above_path(device, "*").split("*")
-    above = [text for path, text in reading.files.items() if path.startswith(beginning) and path.endswith(end)]
+    upon = _holders(device)
+    above = [text for path, text in reading.files.items() if path.startswith(upon) and path.endswith("/dev")]
     own = reading.files.get(_number_path(device))
     return [text.strip() for text in (own, *(above if len(above) == 1 else ())) if text is not None]
 

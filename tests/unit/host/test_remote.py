@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.unit.waiting import until
 
 from bathyscope.errors import EnvironmentError_
 from bathyscope.host import Completed, Elsewhere, ProcessRequest, load_runner
@@ -49,13 +48,6 @@ def request(tmp_path: Path, script: str, *arguments: str, node: str = "noisy") -
 
 def run(asked: ProcessRequest) -> Completed:
     return LocalHost().run(asked)
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_its_answer_and_its_files_come_back_and_nothing_stays(there: Path, tmp_path: Path) -> None:

@@ -6,21 +6,15 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.waiting import until
 
 from bathyscope.lab import mount, simdisk
 
 pytestmark = pytest.mark.skipif(not simdisk.possible(), reason="FUSE needs root and /dev/fuse")
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -34,7 +28,7 @@ def hanging_disk(tmp_path: Path) -> Iterator[Path]:
     disk = simdisk.Disk("hdd-7200-4t", 64 << 20, backing)
     with subprocess.Popen(simdisk.command(tmp_path / "disks", control, [disk])) as server:
         try:
-            wait_until(lambda: server.poll() is None and simdisk.answers(control))
+            until(lambda: server.poll() is None and simdisk.answers(control))
             simdisk.ask(control, op="fault", disk="disk", add="hang")
             yield tmp_path / "disks"
         finally:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.unit.recording.world import TARGET, Counters, Map, Readings, Status, World, keeper_of, scope_of
+from tests.unit.waiting import until
 
 from bathyscope.errors import StoreError, UnreachableError
 from bathyscope.host import ProcessRequest
@@ -193,13 +194,6 @@ class Machine(LocalHost):
 @pytest.fixture
 def keeper() -> ScopeKeeper:
     return ScopeKeeper(Machine(), None, TARGET, sources=[], refresh_s=math.inf)
-
-
-def until(condition: Any) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def test_a_slow_source_delays_no_other(keeper: ScopeKeeper) -> None:
