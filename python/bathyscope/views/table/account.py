@@ -64,7 +64,11 @@ def write(finding: AccountFinding, stream: TextIO, options: Options) -> None:
     print_wrapped("", point.verdict.sentence, out, width, "bold")
     if point.verdict.next_step:
         print_wrapped("Next: ", point.verdict.next_step, out, width, "green")
-    if point.account is not None:
+    if point.account is None:
+        out.print()
+        why = "this load went through no OSD" if not point.on_cluster else "the run recorded too little for it"
+        print_wrapped("", f"There is no account of its resources: {why}.", out, width)
+    else:
         _print_account(point.account, out, width)
     _print_facts("Also considered", point.verdict.alternatives, out, width)
     _print_facts("Evidence", point.verdict.evidence, out, width)
