@@ -38,6 +38,8 @@ LABS = {
         LabGroup("hdd", ("hdd=3",)),
         # Each node has an OSD of each class: osd.0 to osd.2 are hard disks, osd.3 to osd.5 SSDs.
         LabGroup("nodes", ("hdd=3", "ssd=3"), nodes=3),
+        # Two SSDs on each node.
+        LabGroup("pairs", ("ssd=6",), nodes=3),
     )
 }
 

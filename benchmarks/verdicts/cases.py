@@ -134,6 +134,11 @@ _DISTRIBUTED: tuple[Case, ...] = (
         plan={"device_classes": ["ssd"]},
     ),
     Case(
+        # Both OSDs of the node are behind the link.
+        "pairs-slow-link", "pairs", slow_link("node2", "20mbit"),
+        {load: expect("network", "outside", "slow_node", subject="(?:network|node2)") for load in (R64K, W64K)},
+    ),
+    Case(
         "nodes-slow-disk", "nodes", disk_fault("osd.1", "slow=10x"),
         # A disk that needs ten times as long for each request is a device at its limit, and an outlier among its kind.
         {R16: expect("device", "slow_osd", subject=r"osd\.1"), W16: expect("device", "slow_osd", subject=r"osd\.1")},

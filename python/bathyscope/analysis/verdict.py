@@ -23,7 +23,7 @@ import numpy as np
 
 from bathyscope.analysis.account.ceilings import AT_CEILING, BUSY_TIME, THROTTLE, machine
 from bathyscope.analysis.account.hot_spot import HOT_SHARE, HotSpot
-from bathyscope.analysis.account.osd_shares import SlowOsd, slow_osd
+from bathyscope.analysis.account.osd_shares import Outlier, slow_node, slow_osd
 from bathyscope.analysis.stages import PeerWait
 from bathyscope.records.account import Account, Ceiling, ForeignWork, OsdShare
 from bathyscope.records.figure import Figure
@@ -80,6 +80,7 @@ _NEXT = {
     "host_cpu": "Run the load on another machine than the OSDs, or add processors.",
     "kv_sync": "Put block.db and block.wal on a device with quick flushes.",
     "slow_osd": "Look at this OSD's disk (SMART, kernel log), its process and its machine's network first.",
+    "slow_node": "Look at this machine's network (speed, errors, drops), its processors and its disk controller first.",
     "uneven": "Look at primary affinity, CRUSH weights and the balancer (`ceph osd df`, `ceph balancer status`).",
     "hot_pg": "Spread the load over more objects: a larger working set, or striping.",
     "tenant": "Repeat the run when the others are quiet, or compare with one that ran with them.",
@@ -332,33 +333,44 @@ def _standing_out(case: Case) -> Iterator[Cause]:
         share = format_percent(hot.share)
         text = f"{what} takes {share} of the operations, and osd.{hot.osd} serves them all"
         yield Cause("hot_pg", hot.object_name or hot.pg, text, Figure(hot.share, "ratio", samples=hot.samples), text)
-    slow = slow_osd(case.account.osds)
+    slow = slow_node(case.account.osds) or slow_osd(case.account.osds)
     # An OSD that serves all of a load takes longer than those that serve none of it.
-    if slow is not None and (hot is None or hot.osd != slow.osd):
-        where = f" ({slow.host})" if slow.host else ""
-        factor = three_digits(slow.own_ns / slow.others_ns)
-        text = (
-            f"osd.{slow.osd}{where} is slow: its part of an operation takes {format_duration_ns(slow.own_ns)}, "
-            f"{factor} × as long as that of the others ({format_duration_ns(slow.others_ns)}), and it holds "
-            f"{format_percent(slow.time_share)} of the time that operations spend in OSDs{_elsewhere(case, slow)}"
-        )
-        remark = f"osd.{slow.osd}{where} is {factor} × slower than the others"
-        alone = slow.own_ns >= _ALONE_RATIO * slow.others_ns and slow.time_share >= _ALONE_SHARE
-        yield Cause("slow_osd", f"osd.{slow.osd}", text, Figure(slow.own_ns, "ns"), remark, alone)
+    if slow is not None and (hot is None or hot.osd not in slow.osds):
+        yield _slow(case, slow)
     if slow is None:
         yield from _slow_replica(case)
     if hot is None:
         yield from _uneven(case)
 
 
-def _elsewhere(case: Case, slow: SlowOsd) -> str:
-    """Return what is left where the device of a slow OSD is idle: its part begins when a message begins to arrive."""
-    own = [one for one in case.account.limits if one.subject == f"osd.{slow.osd}"]
-    device = next((one for one in own if one.resource == "device"), None)
-    if device is None or (own[0].reached.value or 0.0) >= _IDLE_MAX:
+def _slow(case: Case, slow: Outlier) -> Cause:
+    factor, count = three_digits(slow.own_ns / slow.others_ns), len(slow.osds)
+    name = f"{slow.name} ({slow.host})" if slow.host and count == 1 else slow.name
+    takes, holds = "its part of an operation takes", "it holds"
+    if count > 1:
+        takes, holds = f"in each of its {count} OSDs the part of an operation takes at least", "they hold"
+    text = (
+        f"{name} is slow: {takes} {format_duration_ns(slow.own_ns)}, {factor} × as long as that of the others "
+        f"({format_duration_ns(slow.others_ns)}), and {holds} {format_percent(slow.time_share)} of the time that "
+        f"operations spend in OSDs{_elsewhere(case, slow)}"
+    )
+    alone = slow.own_ns >= _ALONE_RATIO * slow.others_ns and slow.time_share >= _ALONE_SHARE
+    limit = "slow_osd" if count == 1 else "slow_node"
+    return Cause(
+        limit, slow.name, text, Figure(slow.own_ns, "ns"), f"{name} is {factor} × slower than the others", alone
+    )
+
+
+def _elsewhere(case: Case, slow: Outlier) -> str:
+    """Return what is left where the devices of what is slow are idle: a part begins when a message begins to arrive."""
+    names = {f"osd.{osd}" for osd in slow.osds}
+    own = [one for one in case.account.limits if one.subject in names]
+    devices = [one for one in own if one.resource == "device"]
+    if len(devices) < len(names) or (own[0].reached.value or 0.0) >= _IDLE_MAX:
         return ""
-    used = format_percent(device.reached.value or 0.0)
-    return f"; {device.words} is hardly used ({used} of {device.source}), so look at its process and its network"
+    used, first = format_percent(devices[0].reached.value or 0.0), devices[0]
+    which = f"{first.words} is" if len(names) == 1 else "its devices are"
+    return f"; {which} hardly used ({used} of {first.source}), so look at its processes and its network"
 
 
 def _slow_replica(case: Case) -> Iterator[Cause]:
@@ -552,9 +564,9 @@ def _evidence(case: Case) -> Iterator[Evidence]:
     """Yield what the sentence rests on; the whole account is on the point beside it."""
     for one in case.account.limits[:_EVIDENCE_MAX]:
         yield Evidence(one.words, one.reached)
-    slow = slow_osd(case.account.osds)
+    slow = slow_node(case.account.osds) or slow_osd(case.account.osds)
     if slow is not None:
-        yield Evidence(f"time of operations in osd.{slow.osd}", Figure(slow.time_share, "ratio"))
+        yield Evidence(f"time of operations in {slow.name}", Figure(slow.time_share, "ratio"))
     if case.osd_cpu_us_per_op is not None:
         yield Evidence("OSD CPU per I/O", Figure(case.osd_cpu_us_per_op, "µs"))
     if case.read_from_cache_ratio is not None:

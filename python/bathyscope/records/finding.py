@@ -44,10 +44,10 @@ class Evidence:
 class Verdict:
     """One sentence about what limits a point, with the evidence for it.
 
-    `limit` is a stable name: refused, load_rate, device, osd_cpu, client_cpu, network, host_cpu, other_processes,
-    in_flight (an OSD's throttle), hot_pg, slow_osd, uneven, tenant, scrub, recovery, snap_trim, latency_bound, cache,
-    kv_sync, outside, nearest (none is reached), unknown. `subject` is what the sentence names: osd.0, node2, a pool;
-    empty where nothing has a name.
+    `limit` is a stable name: refused, load_rate, image_limit, device, osd_cpu, client_cpu, network, host_cpu,
+    other_processes, in_flight (a throttle), hot_pg, slow_node, slow_osd, uneven, tenant, scrub, recovery, snap_trim,
+    latency_bound, cache, kv_sync, outside, nearest (none is reached), unknown. `subject` is what the sentence names:
+    osd.0, node2, a pool; empty where nothing has a name.
     `alternatives` are the other causes that were considered, with their figures; `next_step` is one thing to do or to
     measure.
     """

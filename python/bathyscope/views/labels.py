@@ -35,6 +35,8 @@ _LIMITS = {
     "client_cpu": "client CPU",
     "kv_sync": "kv-sync thread",
     "slow_osd": "slow OSD",
+    "slow_node": "slow node",
+    "image_limit": "image's QoS limit",
     "hot_pg": "hot PG",
     "in_flight": "I/Os in flight",
     "latency_bound": "latency",

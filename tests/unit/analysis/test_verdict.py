@@ -212,7 +212,19 @@ CASES = {
         ),
         "slow_osd",
         "osd.0",
-        "osd.0's SSD is hardly used (0.5 % of its throttle), so look at its process and its network",
+        "osd.0's SSD is hardly used (0.5 % of its throttle), so look at its processes and its network",
+    ),
+    "a slow machine": (
+        case(
+            ceilings=(cpu(0.2),),
+            osds=tuple(
+                dataclasses.replace(one, host=f"node{one.osd // 2 + 1}")
+                for one in shares(0.25, 0.25, 0.25, 0.25, own_ms=(4.0, 4.0, 60.0, 50.0))
+            ),
+        ),
+        "slow_node",
+        "node2",
+        "node2 is slow: in each of its 2 OSDs the part of an operation takes at least 50.0 ms, 12.5 × as long",
     ),
     "a replica that ends most waits and takes longer": (
         case(

@@ -29,11 +29,14 @@ _HELD_MIN = 0.1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class SlowOsd:
-    """An OSD that stands out: mean time of its own part, the median of the others' means, its share of all time."""
+class Outlier:
+    """An OSD that stands out, or a machine of which all OSDs do: the least of the mean times of their own parts, the
+    median of the others' means, and their share of all time. `name` is osd.3, or the machine's.
+    """
 
-    osd: int
+    name: str
     host: str
+    osds: tuple[int, ...]
     own_ns: float
     others_ns: float
     time_share: float
@@ -82,20 +85,44 @@ def _by_weight(osds: Mapping[int, KnownOsd]) -> dict[int, float]:
     return {osd: weight / total for osd, weight in known.items()}
 
 
-def slow_osd(shares: Sequence[OsdShare]) -> SlowOsd | None:
+def slow_osd(shares: Sequence[OsdShare]) -> Outlier | None:
     """Return the OSD whose own part takes at least SLOW_FACTOR times as long as the median of the others, or None.
 
     It must also hold more of the time than even spreading would give it: an OSD that does little holds nobody back.
     """
-    known = [(share.own_ns.value, share) for share in shares if share.own_ns.value and share.own_ns.samples >= _OPS_MIN]
+    known = _known(shares)
     if len(known) < 2:
         return None
-    own_ns, slowest = max(known, key=lambda pair: pair[0])
-    others_ns = float(np.median([ns for ns, share in known if share is not slowest]))
-    held = slowest.in_flight_share.value or 0.0
-    if own_ns < SLOW_FACTOR * others_ns or held <= max(_HELD_MIN, slowest.expected_share):
+    slowest = max(known, key=_own_ns)
+    return _outlier(f"osd.{slowest.osd}", [slowest], [share for share in known if share is not slowest])
+
+
+def slow_node(shares: Sequence[OsdShare]) -> Outlier | None:
+    """Return the machine of which each of several OSDs is as slow against those of the other machines, or None."""
+    by_host: dict[str, list[OsdShare]] = {}
+    for share in _known(shares):
+        by_host.setdefault(share.host, []).append(share)
+    if len(by_host) < 2:
         return None
-    return SlowOsd(slowest.osd, slowest.host, own_ns, others_ns, held)
+    host, own = max(by_host.items(), key=lambda pair: min(map(_own_ns, pair[1])))
+    others = [share for name, same in by_host.items() if name != host for share in same]
+    return _outlier(host, own, others) if len(own) > 1 else None
+
+
+def _outlier(name: str, own: Sequence[OsdShare], others: Sequence[OsdShare]) -> Outlier | None:
+    own_ns, others_ns = min(map(_own_ns, own)), float(np.median([_own_ns(share) for share in others]))
+    held = sum(share.in_flight_share.value or 0.0 for share in own)
+    if own_ns < SLOW_FACTOR * others_ns or held <= max(_HELD_MIN, sum(share.expected_share for share in own)):
+        return None
+    return Outlier(name, own[0].host, tuple(share.osd for share in own), own_ns, others_ns, held)
+
+
+def _known(shares: Sequence[OsdShare]) -> list[OsdShare]:
+    return [share for share in shares if share.own_ns.value and share.own_ns.samples >= _OPS_MIN]
+
+
+def _own_ns(share: OsdShare) -> float:
+    return share.own_ns.value or 0.0
 
 
 def _own_names(sums: Mapping[tuple[int, str], Sums], *, reads: bool, writes: bool) -> list[str]:

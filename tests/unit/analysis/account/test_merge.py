@@ -106,7 +106,7 @@ def test_an_osd_that_stands_out_does_so_in_any_number_of_repeats() -> None:
         assert found is not None
         slow = slow_osd(found.osds)
         assert slow is not None
-        assert slow.osd == 0
+        assert slow.osds == (0,)
 
 
 def test_parts_add_up_again() -> None:

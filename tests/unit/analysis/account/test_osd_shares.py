@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from bathyscope.analysis.account.ceilings import KnownOsd
-from bathyscope.analysis.account.osd_shares import osd_shares, slow_osd
+from bathyscope.analysis.account.osd_shares import osd_shares, slow_node, slow_osd
 from bathyscope.records import PerfCounter, to_table
 from bathyscope.records.account import OsdShare
 from bathyscope.records.figure import Figure
@@ -45,7 +45,7 @@ def test_a_slow_disk_is_found_in_reads() -> None:
     assert [share.expected_share for share in shares] == [pytest.approx(1 / 3)] * 3
     slow = slow_osd(shares)
     assert slow is not None
-    assert (slow.osd, slow.host) == (0, "node1")
+    assert (slow.name, slow.host, slow.osds) == ("osd.0", "node1", (0,))
     assert (slow.own_ns, slow.others_ns) == (pytest.approx(118e6), pytest.approx(3.7e6))
     assert slow.time_share == pytest.approx(0.943, abs=1e-3)
 
@@ -64,6 +64,29 @@ def test_an_osd_is_expected_to_do_what_its_weight_gives_it() -> None:
         assert tuple(share.expected_share for share in shares) == pytest.approx(expected)
 
 
+def test_a_machine_of_which_all_osds_are_slow_is_found() -> None:
+    hosts = {0: "node1", 1: "node1", 2: "node2", 3: "node2", 4: "node3", 5: "node3"}
+
+    def shares(*means_ms: float) -> tuple[OsdShare, ...]:
+        table = perf(op_r_latency={osd: (100, mean) for osd, mean in enumerate(means_ms)})
+        idle = [PerfCounter(10**9, 10**9, f"osd.{osd}", "osd", "numpg", "gauge", None, None, 1.0) for osd in hosts]
+        table = pa.concat_tables([table, to_table(PerfCounter, idle)])
+        return osd_shares(table, {osd: KnownOsd(host) for osd, host in hosts.items()}, reads=True, writes=False)
+
+    slow = slow_node(shares(4.0, 4.2, 50.0, 44.0, 4.1, 4.3))
+    assert slow is not None
+    assert (slow.name, slow.osds) == ("node2", (2, 3))
+    assert slow.own_ns == pytest.approx(44e6)
+    assert slow.others_ns == pytest.approx(4.15e6)
+    # One slow OSD makes no slow machine, and machines with one OSD each are told by the OSD.
+    one = shares(4.0, 4.2, 50.0, 4.0, 4.1, 4.3)
+    assert slow_node(one) is None
+    found = slow_osd(one)
+    assert found is not None
+    assert found.osds == (2,)
+    assert slow_node(of_reads(perf(op_r_latency={0: (160, 118.0), 1: (200, 3.6), 2: (110, 3.8)}))) is None
+
+
 def test_writes_are_judged_by_what_an_osd_does_as_a_replica() -> None:
     shares = of_writes(
         perf(
@@ -74,13 +97,13 @@ def test_writes_are_judged_by_what_an_osd_does_as_a_replica() -> None:
     assert [round(share.op_share.value or 0, 3) for share in shares] == [0.287, 0.483, 0.23]
     slow = slow_osd(shares)
     assert slow is not None
-    assert slow.osd == 0
+    assert slow.osds == (0,)
 
 
 def test_without_replicas_the_primary_does_all_of_a_write() -> None:
     slow = slow_osd(of_writes(perf(op_w_latency={0: (50, 90.0), 1: (84, 5.0), 2: (40, 6.0)})))
     assert slow is not None
-    assert slow.osd == 0
+    assert slow.osds == (0,)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +134,7 @@ def test_sub_operations_of_another_pool_make_no_replicas() -> None:
     writes = {0: (500, 90.0), 1: (800, 5.0), 2: (400, 6.0)}
     slow = slow_osd(of_writes(perf(op_w_latency=writes, subop_w_latency={0: (12, 1.0), 1: (12, 1.0), 2: (12, 1.0)})))
     assert slow is not None
-    assert slow.osd == 0
+    assert slow.osds == (0,)
 
 
 def test_an_osd_that_did_not_answer_makes_shares_unknown() -> None:
