@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from bathyscope.analysis import bootstrap, caveat_texts, latency
-from bathyscope.analysis.account.hot_spot import hot_spot
+from bathyscope.analysis.account.hot_spot import hot_spot, pgs_seen
 from bathyscope.analysis.account.merge import merged
 from bathyscope.analysis.bootstrap import Estimate
 from bathyscope.analysis.columns import table_of
@@ -232,7 +232,7 @@ def _verdict(
     if account is None:
         return Verdict("refused" if first.status == "refused" else "unknown", f"no verdict: {said}")
     numbers = [r.figures for r in repeats]
-    ops = [r.ops for r in repeats if r.ops.num_rows]
+    ops = pa.concat_tables([r.ops for r in repeats]) if repeats else table_of({}, "op")
     cpu_us, cached = (
         _middle([value for f in numbers if (value := getattr(f, name)) is not None], "").value
         for name in ("osd_cpu_us_per_op", "read_from_cache_ratio")
@@ -246,7 +246,8 @@ def _verdict(
             osd_cpu_us_per_op=cpu_us,
             read_from_cache_ratio=cached,
             arm=_arm(numbers),
-            hot_spot=hot_spot(pa.concat_tables(ops)) if ops else None,
+            hot_spot=hot_spot(ops),
+            pgs_seen=pgs_seen(ops),
             peer_waits=peer_waits,
             cluster=cluster,
             rate_reached=rate_iops is not None and _reached(first, numbers, rate_iops),

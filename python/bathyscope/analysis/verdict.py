@@ -134,6 +134,7 @@ class Case:
     read_from_cache_ratio: float | None = None
     arm: str = ""
     hot_spot: HotSpot | None = None
+    pgs_seen: Figure = Figure(None, "placement groups")  # noqa: RUF009 - a constant
     peer_waits: tuple[PeerWait, ...] = ()
     cluster: Cluster = Cluster()
     rate_reached: bool = False
@@ -567,6 +568,8 @@ def _evidence(case: Case) -> Iterator[Evidence]:
     slow = slow_node(case.account.osds) or slow_osd(case.account.osds)
     if slow is not None:
         yield Evidence(f"time of operations in {slow.name}", Figure(slow.time_share, "ratio"))
+    if case.pgs_seen.value is not None:
+        yield Evidence("operations seen in", case.pgs_seen)
     if case.osd_cpu_us_per_op is not None:
         yield Evidence("OSD CPU per I/O", Figure(case.osd_cpu_us_per_op, "µs"))
     if case.read_from_cache_ratio is not None:

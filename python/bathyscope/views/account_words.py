@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from bathyscope.records.account import Account, Ceiling, OsdShare, Throttle
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import Evidence, LadderFinding, PointFinding, RungGroup, Verdict
+from bathyscope.units import format_percent
 from bathyscope.views import figures, labels
 from bathyscope.views.refusal import is_shown
 
@@ -16,6 +17,7 @@ NOT_KNOWN = "not known"
 _HALF = 0.5
 # Beyond these, a list in a sentence is no longer read.
 _ALTERNATIVES_MAX = 3
+_NODES_MAX = 6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -145,6 +147,27 @@ def standing_out(osds: Sequence[OsdShare], most: int) -> list[OsdShare]:
     if len(osds) <= most:
         return sorted(osds, key=lambda one: one.osd)
     return sorted(osds, key=lambda one: (-_unevenness(one), one.osd))[:most]
+
+
+def by_node(osds: Sequence[OsdShare]) -> str:
+    """Return the shares of nodes with several OSDs under the load, the greatest first; empty where none has several."""
+    nodes: dict[str, list[OsdShare]] = {}
+    for one in osds:
+        nodes.setdefault(one.host, []).append(one)
+    if len(nodes) < 2 or len(nodes) == len(osds):
+        return ""
+
+    def share(name: str, field: str) -> float:
+        return sum(getattr(one, field).value or 0.0 for one in nodes[name])
+
+    order = sorted(nodes, key=lambda name: (-share(name, "in_flight_share"), name))
+    texts = [
+        f"{labels.machine(name)} {format_percent(share(name, 'op_share'))} of the I/Os and "
+        f"{format_percent(share(name, 'in_flight_share'))} of the time"
+        for name in order[:_NODES_MAX]
+    ]
+    more = f"; and {len(order) - _NODES_MAX} more nodes" if len(order) > _NODES_MAX else ""
+    return "by node: " + ", ".join(texts) + more
 
 
 def _unevenness(one: OsdShare) -> float:

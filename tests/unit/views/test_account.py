@@ -37,6 +37,20 @@ def changed(**changes: Any) -> AccountFinding:
     return dataclasses.replace(finding, point=dataclasses.replace(finding.point, account=account))
 
 
+def test_shares_by_node() -> None:
+    def osd(number: int, host: str, ops: float, time: float) -> OsdShare:
+        return OsdShare(number, host, Figure(ops, "ratio"), Figure(time, "ratio"), Figure(1e6, "ns"), 0.25)
+
+    four = [osd(0, "a", 0.2, 0.1), osd(1, "a", 0.2, 0.1), osd(2, "b", 0.3, 0.4), osd(3, "b", 0.3, 0.4)]
+    expected = "by node: b 60 % of the I/Os and 80 % of the time, a 40 % of the I/Os and 20 % of the time"
+    assert account_words.by_node(four) == expected
+    # An OSD on each node says it by itself, and one node has all.
+    assert account_words.by_node(four[1:3]) == ""
+    assert account_words.by_node(four[:2]) == ""
+    many = [osd(number, f"n{number % 20}", 0.01, 0.01) for number in range(100)]
+    assert account_words.by_node(many).endswith("; and 14 more nodes")
+
+
 def account_of(finding: AccountFinding) -> Account:
     assert finding.point.account is not None
     return finding.point.account

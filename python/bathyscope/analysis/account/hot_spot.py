@@ -11,6 +11,8 @@ import dataclasses
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bathyscope.records.figure import Figure
+
 _OPS_MIN = 20
 HOT_SHARE = 0.8
 
@@ -26,12 +28,23 @@ class HotSpot:
     samples: int
 
 
+def pgs_seen(ops: pa.Table) -> Figure:
+    """Return how many placement groups the operations of the histories went to: at least so many took the load."""
+    ops = _placed(ops)
+    count = len(pc.unique(ops.column("pg"))) if ops.num_rows else None
+    return Figure(count, "placement groups", samples=ops.num_rows)
+
+
+def _placed(ops: pa.Table) -> pa.Table:
+    """Return the reads and writes whose placement group is known."""
+    if not ops.num_rows:
+        return ops
+    return ops.filter(pc.and_(pc.is_valid(ops.column("pg")), pc.is_in(ops.column("op"), pa.array(["read", "write"]))))
+
+
 def hot_spot(ops: pa.Table) -> HotSpot | None:
     """Return the placement group that at least HOT_SHARE of the operations go to, or None."""
-    if ops.num_rows:
-        ops = ops.filter(
-            pc.and_(pc.is_valid(ops.column("pg")), pc.is_in(ops.column("op"), pa.array(["read", "write"])))
-        )
+    ops = _placed(ops)
     if ops.num_rows < _OPS_MIN:
         return None
     pg, osd, count = _most(ops, "pg", "osd")

@@ -15,6 +15,7 @@ from bathyscope.units import format_duration_ns, format_percent
 from bathyscope.views import Options, figures, labels
 from bathyscope.views.account_words import (
     NOT_KNOWN,
+    by_node,
     capacity_text,
     demand_text,
     evidence_text,
@@ -183,6 +184,8 @@ def _print_osds(account: Account, out: Console, width: int) -> None:
     out.print(fitting(_OSDS, rows, out, ("host", "even"), words=frozenset({"host"})))
     if more:
         print_wrapped("  ", f"and {more} more; --output csv has them all", out, width, "dim")
+    if nodes := by_node(account.osds):
+        print_wrapped("  ", nodes, out, width)
     print_wrapped("  ", _OSDS_LEGEND, out, width, "dim")
 
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from bathyscope.analysis.account.hot_spot import hot_spot
+from bathyscope.analysis.account.hot_spot import hot_spot, pgs_seen
 from bathyscope.records import Op, to_table
 
 ONE = Op(
@@ -43,6 +43,12 @@ def test_many_objects_of_one_group() -> None:
 )
 def test_nothing_is_hot(rows: list[dict[str, object]], count: int) -> None:
     assert hot_spot(to_table(Op, ops(*rows, count=count))) is None
+
+
+def test_the_placement_groups_that_were_seen() -> None:
+    seen = pgs_seen(to_table(Op, ops({}, {"pg": "2.3"}, {"pg": None}, {"op": "other", "pg": "2.9"})))
+    assert (seen.value, seen.samples) == (2, 16)
+    assert pgs_seen(to_table(Op, [])).value is None
 
 
 def test_no_history() -> None:
