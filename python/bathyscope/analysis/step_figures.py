@@ -117,11 +117,6 @@ class StepFigures:
     osd_cpu_shared: bool = False
 
     @property
-    def busiest_node(self) -> NodeUse | None:
-        """The busiest of the other machines that run OSDs under test."""
-        return max(self.nodes, key=lambda use: use.cpu_ratio, default=None)
-
-    @property
     def tenant_iops(self) -> float | None:
         """I/Os a second of all pools that are not ours; None when it is not known."""
         return None if self.tenants is None else sum(use.iops for use in self.tenants)
