@@ -136,7 +136,7 @@ _DISTRIBUTED: tuple[Case, ...] = (
     Case(
         # Both OSDs of the node are behind the link.
         "pairs-slow-link", "pairs", slow_link("node2", "20mbit"),
-        {load: expect("network", "outside", "slow_node", subject="(?:network|node2)") for load in (R64K, W64K)},
+        {load: expect("network", "outside", "slow_node", "slow_osd", subject="network") for load in (R64K, W64K)},
     ),
     Case(
         "nodes-slow-disk", "nodes", disk_fault("osd.1", "slow=10x"),

@@ -17,7 +17,7 @@ A queue is a symptom and never the cause: what is waited for has a name above, o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -37,6 +37,8 @@ _NEAR = 0.7
 _ON_THE_WAY_RATIO = 3.0
 _MUCH = 0.15
 FOREIGN_LIMIT = 0.05
+# Less than the limit is told beside a cause, and is none.
+_FOREIGN_MIN = 0.02
 # Placement groups at work for themselves at once, over the time of a step.
 _GROUPS_MIN, _GROUPS_PER_OSD = 0.5, 0.1
 # Of the processors of a machine, so that they are called the ones that use it up.
@@ -45,6 +47,7 @@ _MOST_OF_MACHINE, _ALMOST_ALL = 0.4, 0.8
 # serves most of the load is named.
 _UNEVEN_RATIO, _UNEVEN_SHARE = 1.6, 0.5
 _STARVED_RATIO = 0.4
+_WAITS_RATIO = 1.3
 _OTHERS_MAX = 0.2
 
 _PLACE_WORDS = {
@@ -145,7 +148,8 @@ class Case:
 class Cause:
     """An answer to one question. `figure` is what makes it one; `remark` is how it is told beside another cause.
 
-    `alone`: it slows one OSD and no other, which what several of them share (`shared`) cannot do.
+    `alone`: it slows one OSD and no other, which what several of them share (`shared`) cannot do. `minor`: it is told
+    beside a cause and is none by itself.
     """
 
     limit: str
@@ -155,15 +159,17 @@ class Cause:
     remark: str = ""
     alone: bool = False
     shared: bool = False
+    minor: bool = False
 
 
 def verdict(case: Case) -> Verdict:
     """Return what limits the point: one sentence that can be forwarded as it is, with its evidence."""
     causes = [cause for question in _QUESTIONS for cause in question(case)]
+    first = next((cause for cause in causes if not cause.minor), None) or _nearest(case)
     alone = next((cause for cause in causes if cause.alone), None)
-    if alone is not None and causes[0].shared:
-        causes = [alone, *(cause for cause in causes if cause is not alone)]
-    first, *others = causes or [_nearest(case)]
+    if alone is not None and first.shared:
+        first = alone
+    others = [cause for cause in causes if cause is not first]
     sentence = f"{case.subject}: {first.text}"
     remarks = [cause.remark for cause in others if cause.remark and not _is_same(cause, first)][:_REMARKS_MAX]
     if remarks:
@@ -349,7 +355,7 @@ def _slow(case: Case, slow: Outlier) -> Cause:
     name = f"{slow.name} ({slow.host})" if slow.host and count == 1 else slow.name
     takes, holds = "its part of an operation takes", "it holds"
     if count > 1:
-        takes, holds = f"in each of its {count} OSDs the part of an operation takes at least", "they hold"
+        takes, holds = f"in its {count} OSDs the own part of an operation takes", "they hold"
     text = (
         f"{name} is slow: {takes} {format_duration_ns(slow.own_ns)}, {factor} × as long as that of the others "
         f"({format_duration_ns(slow.others_ns)}), and {holds} {format_percent(slow.time_share)} of the time that "
@@ -399,8 +405,8 @@ def _uneven(case: Case) -> Iterator[Cause]:
     """Yield the OSD that serves far more, or because of its primary affinity far less, than even spreading gives."""
     shares = [share for share in case.account.osds if 0 < share.expected_share < 1]
     others = sum(one.share.value or 0.0 for one in case.account.foreign if one.kind == "tenant")
-    # The OSDs count the operations of all clients.
-    if not shares or others >= _OTHERS_MAX:
+    # The OSDs count the operations of all clients. With one I/O in flight nothing waits behind another.
+    if not shares or others >= _OTHERS_MAX or case.account.concurrency <= 1:
         return
     ratios = {share.osd: (share.op_share.value or 0.0) / share.expected_share for share in shares}
     by_osd = {share.osd: share for share in shares}
@@ -417,12 +423,23 @@ def _uneven(case: Case) -> Iterator[Cause]:
             f"the load is spread unevenly: osd.{osd} serves {_served(share)} (its primary affinity is "
             f"{three_digits(case.cluster.primary_affinity[osd])}), osd.{most} {_served(by_osd[most])}"
         )
-    elif ratios[most] >= _UNEVEN_RATIO and (by_osd[most].op_share.value or 0.0) >= _UNEVEN_SHARE:
+    elif (
+        ratios[most] >= _UNEVEN_RATIO
+        and (by_osd[most].op_share.value or 0.0) >= _UNEVEN_SHARE
+        and _waits_more(by_osd[most], shares)
+    ):
         osd, share = most, by_osd[most]
         text = f"the load is spread unevenly: osd.{osd} serves {_served(share)}, {_even(share)} if it were even"
     else:
         return
     yield Cause("uneven", f"osd.{osd}", text, share.op_share, text)
+
+
+def _waits_more(most: OsdShare, shares: Sequence[OsdShare]) -> bool:
+    """Return whether operations take longer at the OSD that serves most: as long as elsewhere, none waits for it."""
+    own_ns = {share.osd: share.own_ns.value for share in shares if share.own_ns.value}
+    others = [ns for osd, ns in own_ns.items() if osd != most.osd]
+    return most.osd not in own_ns or not others or own_ns[most.osd] >= _WAITS_RATIO * float(np.median(others))
 
 
 def _served(share: OsdShare) -> str:
@@ -440,7 +457,8 @@ def _foreign(case: Case) -> Iterator[Cause]:
     """Yield the work of others. Other processes hold a load back only where the processors are used up: see above."""
     work = [one for one in case.account.foreign if _counts(one, case.cluster.osd_count) and one.kind != "processes"]
     for one in sorted(work, key=lambda one: -(one.share.value or 0.0)):
-        yield Cause(one.kind, one.subject, one.sentence, one.rate, one.sentence)
+        minor = one.share.value is not None and one.share.value < FOREIGN_LIMIT
+        yield Cause(one.kind, one.subject, one.sentence, one.rate, one.sentence, minor=minor)
 
 
 def _counts(work: ForeignWork, osd_count: int) -> bool:
@@ -449,7 +467,7 @@ def _counts(work: ForeignWork, osd_count: int) -> bool:
     Where there are many OSDs in the cluster, some placement group is always being scrubbed.
     """
     if work.share.value is not None or work.kind not in ("scrub", "snap_trim"):
-        return work.share.value is None or work.share.value >= FOREIGN_LIMIT
+        return work.share.value is None or work.share.value >= _FOREIGN_MIN
     return osd_count > 0 and (work.rate.value or 0.0) >= max(_GROUPS_MIN, _GROUPS_PER_OSD * osd_count)
 
 

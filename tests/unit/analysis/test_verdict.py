@@ -224,7 +224,7 @@ CASES = {
         ),
         "slow_node",
         "node2",
-        "node2 is slow: in each of its 2 OSDs the part of an operation takes at least 50.0 ms, 12.5 × as long",
+        "node2 is slow: in its 2 OSDs the own part of an operation takes 55.0 ms, 13.8 × as long",
     ),
     "a replica that ends most waits and takes longer": (
         case(
@@ -257,10 +257,28 @@ CASES = {
         "osd.0 serves 0.0 % of the operations (its primary affinity is 0), osd.2 55 % of the operations",
     ),
     "CRUSH weights": (
-        case(ceilings=(cpu(0.3),), osds=shares(0.1, 0.2, 0.7)),
+        case(ceilings=(cpu(0.3),), osds=shares(0.1, 0.2, 0.7, own_ms=(4.0, 4.4, 9.0))),
         "uneven",
         "osd.2",
         "osd.2 serves 70 % of the operations, 33 % if it were even",
+    ),
+    "unlike shares of which none is waited for": (
+        case(ceilings=devices(0.5), osds=shares(0.1, 0.2, 0.7)),
+        "nearest",
+        "osd.0",
+        "nearest limit",
+    ),
+    "unlike shares with one I/O in flight": (
+        case(1, busy_with_one(0.5), osds=shares(0.1, 0.2, 0.7, own_ms=(4.0, 4.4, 9.0)), parts=parts(store=1.0)),
+        "latency_bound",
+        "",
+        "latency sets the rate",
+    ),
+    "a little of a tenant beside a limit": (
+        case(ceilings=devices(0.95), foreign=(foreign("tenant", 0.04, "the pool other did 40 writes/s", "other"),)),
+        "device",
+        "osd.0",
+        "besides, the pool other did 40 writes/s",
     ),
     "a tenant": (
         case(ceilings=(cpu(0.3),), foreign=(foreign("tenant", 0.4, "the pool other did 200 writes/s", "other"),)),

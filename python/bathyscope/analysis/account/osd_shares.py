@@ -22,6 +22,7 @@ from bathyscope.records.figure import Figure
 
 # An OSD stands out when its own part takes so many times as long as that of the median of the others.
 SLOW_FACTOR = 3.0
+_EACH_FACTOR = 2.0
 _OPS_MIN = 10
 _SUBOPS_MIN = 0.5
 # Of the time that operations spend in OSDs: of many OSDs, one is always the slowest, and holds nobody back.
@@ -30,8 +31,8 @@ _HELD_MIN = 0.1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outlier:
-    """An OSD that stands out, or a machine of which all OSDs do: the least of the mean times of their own parts, the
-    median of the others' means, and their share of all time. `name` is osd.3, or the machine's.
+    """An OSD that stands out, or a machine of which all OSDs do: the mean time of their own parts, the median of the
+    others' means, and their share of all time. `name` is osd.3, or the machine's.
     """
 
     name: str
@@ -98,7 +99,10 @@ def slow_osd(shares: Sequence[OsdShare]) -> Outlier | None:
 
 
 def slow_node(shares: Sequence[OsdShare]) -> Outlier | None:
-    """Return the machine of which each of several OSDs is as slow against those of the other machines, or None."""
+    """Return the machine whose OSDs together are as slow against those of the other machines, or None.
+
+    Each of several must be slow: one slow OSD makes no slow machine.
+    """
     by_host: dict[str, list[OsdShare]] = {}
     for share in _known(shares):
         by_host.setdefault(share.host, []).append(share)
@@ -106,11 +110,13 @@ def slow_node(shares: Sequence[OsdShare]) -> Outlier | None:
         return None
     host, own = max(by_host.items(), key=lambda pair: min(map(_own_ns, pair[1])))
     others = [share for name, same in by_host.items() if name != host for share in same]
-    return _outlier(host, own, others) if len(own) > 1 else None
+    found = _outlier(host, own, others) if len(own) > 1 else None
+    return found if found and min(map(_own_ns, own)) >= _EACH_FACTOR * found.others_ns else None
 
 
 def _outlier(name: str, own: Sequence[OsdShare], others: Sequence[OsdShare]) -> Outlier | None:
-    own_ns, others_ns = min(map(_own_ns, own)), float(np.median([_own_ns(share) for share in others]))
+    own_ns = float(np.average([_own_ns(share) for share in own], weights=[share.own_ns.samples for share in own]))
+    others_ns = float(np.median([_own_ns(share) for share in others]))
     held = sum(share.in_flight_share.value or 0.0 for share in own)
     if own_ns < SLOW_FACTOR * others_ns or held <= max(_HELD_MIN, sum(share.expected_share for share in own)):
         return None

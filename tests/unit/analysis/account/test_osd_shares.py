@@ -76,7 +76,7 @@ def test_a_machine_of_which_all_osds_are_slow_is_found() -> None:
     slow = slow_node(shares(4.0, 4.2, 50.0, 44.0, 4.1, 4.3))
     assert slow is not None
     assert (slow.name, slow.osds) == ("node2", (2, 3))
-    assert slow.own_ns == pytest.approx(44e6)
+    assert slow.own_ns == pytest.approx(47e6)
     assert slow.others_ns == pytest.approx(4.15e6)
     # One slow OSD makes no slow machine, and machines with one OSD each are told by the OSD.
     one = shares(4.0, 4.2, 50.0, 4.0, 4.1, 4.3)
