@@ -29,7 +29,8 @@ THREADS = ("kv_sync", "op_workers")
 CLIENT = ("client_cpu", "client_thread")
 # Ceph's default (osd_pool_default_size).
 _REPLICAS = 3
-# What an OSD without load needs: heartbeats, statistics, answers to who samples it. Measured: 0.03 core.
+# What an OSD or a load generator needs without I/O: heartbeats, statistics, answers to who samples it. Measured: 0.02
+# to 0.03 core of an OSD, 0.01 to 0.02 of a load generator.
 _IDLE_CORES = 0.04
 # Of the mean of its kind: what does less has done too little to say what it can do.
 _IDLE_SHARE = 0.1
@@ -71,7 +72,8 @@ class Resource:
     """One resource: `demand` per I/O and `capacity` a second in the unit of its ceiling, shape (rows,) each.
 
     `osd` is −1 for what is no OSD's. Of a thread, `demand` is what disk and processor of its OSD do not explain, `held`
-    the share of their time that it is held for them.
+    the share of their time that it is held for them. `idle` is what a process needs of a quota without any I/O; it is
+    in neither.
     """
 
     kind: str
@@ -82,6 +84,7 @@ class Resource:
     capacity: Floats
     unit: str = ""
     held: Floats | None = None
+    idle: Floats | float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -210,7 +213,7 @@ def model_of(point: PointFinding, replicas: int | None, samples: Samples) -> Loa
         even / max(float(even.sum()), 1e-300),
         writes_of(point),
         min(replicas or _REPLICAS, max(1, len(account.osds))),
-        0.5 + samples.share(),
+        0.5 + 0.5 * samples.share(),
         _CPU_FALL_MAX * samples.share(),
     )
     threads = tuple(_thread(one, model) for one in resources if one.kind in THREADS)
@@ -230,14 +233,18 @@ def _resource(ceiling: Ceiling, rate: Floats, samples: Samples) -> Resource:
     # How much is used is measured, what one I/O needs follows from it and the rate.
     known = ceiling.reached.value is not None
     demand = samples.of(ceiling.reached) * capacity / rate if known else samples.of(ceiling.demand)
-    if known and ceiling.resource == "osd_cpu":
+    if known and ceiling.resource in ("osd_cpu", "client_cpu"):
         idle = np.minimum(_IDLE_CORES * samples.share(), 0.5 * rate * demand)
         demand, capacity = demand - idle / rate, capacity - idle
+    else:
+        idle = np.zeros_like(rate)
     # A resource that gave more than its capacity has more.
     capacity = np.maximum(capacity, rate * demand)
     number = re.fullmatch(r"osd\.(\d+)(?:\.\w+)?", ceiling.subject)
     osd = int(number[1]) if number else -1
-    return Resource(ceiling.resource, ceiling.words, ceiling.host, osd, demand, capacity, ceiling.demand.unit)
+    return Resource(
+        ceiling.resource, ceiling.words, ceiling.host, osd, demand, capacity, ceiling.demand.unit, idle=idle
+    )
 
 
 def _on_machines(resources: Sequence[Resource]) -> list[Resource]:
@@ -274,18 +281,18 @@ def _thread(thread: Resource, model: LoadModel) -> Resource:
 def _processes(point: PointFinding) -> Iterable[Ceiling]:
     """Yield the processor time of OSDs and load generator where no ceiling of theirs has it: nothing limits them."""
     account = point.account
-    machines = {one.host: one for one in account.ceilings if one.resource in MACHINE} if account else {}
-    load_host = _load_host(account) if account else HERE
+    if account is None:
+        return
+    machines = {one.host: one for one in account.ceilings if one.resource in MACHINE}
+    load_host = _load_host(account)
     only = next(iter(machines.values())) if len(machines) == 1 else None
-    if account and point.osd_cpu_us_per_op.value:
+    if point.osd_cpu_us_per_op.value:
         for share in account.osds:
             if (machine := machines.get(share.host, only)) is not None:
-                demand = _part(point.osd_cpu_us_per_op, share.expected_share / 1e6)
-                idle = _IDLE_CORES / 2 / (account.iops.value or 1.0)
-                demand = _less(demand, min(idle, 0.5 * (demand.value or 0.0)))
+                demand = _without_idle(_part(point.osd_cpu_us_per_op, share.expected_share / 1e6), account)
                 yield _process("osd_cpu", f"osd.{share.osd}", f"the CPU of osd.{share.osd}", demand, machine)
     if point.client_cpu_us_per_op.value and load_host in machines:
-        demand = _part(point.client_cpu_us_per_op, 1e-6)
+        demand = _without_idle(_part(point.client_cpu_us_per_op, 1e-6), account)
         yield _process("client_cpu", "", "the load generator's CPU", demand, machines[load_host])
 
 
@@ -301,9 +308,12 @@ def _load_host(account: Account) -> str:
     return next((one.host for one in account.ceilings if one.resource in CLIENT), HERE)
 
 
-def _less(figure: Figure, amount: float) -> Figure:
-    low, high = (None if end is None else max(end - amount, 0.0) for end in (figure.low, figure.high))
-    return dataclasses.replace(figure, value=(figure.value or 0.0) - amount, low=low, high=high)
+def _without_idle(demand: Figure, account: Account) -> Figure:
+    """Return the processor time of an I/O without what the process needs anyway; of little time, half is left."""
+    idle = _IDLE_CORES / 2 / (account.iops.value or 1.0)
+    less = min(idle, 0.5 * (demand.value or 0.0))
+    low, high = (None if end is None else max(end - less, 0.0) for end in (demand.low, demand.high))
+    return dataclasses.replace(demand, value=(demand.value or 0.0) - less, low=low, high=high)
 
 
 def _part(figure: Figure, factor: float) -> Figure:
@@ -366,7 +376,7 @@ def quicker_processors(model: LoadModel, kinds: Sequence[str], factor: float) ->
         if one.kind == "client_thread" or model.is_shared(one):
             return scaled(one, demand=1 / factor)
         processors = model.processors(one.host)
-        more = one.capacity * factor
+        more = (one.capacity + one.idle) * factor - one.idle
         return dataclasses.replace(one, capacity=more if processors is None else np.minimum(more, processors))
 
     return processors_changed(model, kinds, change)

@@ -111,7 +111,7 @@ class Account:
 
     `concurrency` are the I/Os that the load keeps in flight; `in_flight` is rate × latency, which must agree with it.
     `ceilings` are in order of `reached`, the nearest first. `other_cores` are used on the machine of the load by what
-    is neither load, nor daemon under test, nor bathy.
+    is neither the load nor an OSD under test.
     """
 
     concurrency: int

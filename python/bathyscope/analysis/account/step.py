@@ -45,6 +45,14 @@ def account_of(
         parts=latency_parts(perf, osds, latency_ns, directions=directions, ios=figures.iops * load_s),
         foreign=figures.foreign,
         throttles=(*client_throttles(step, options or {}), *throttles(perf, under_test)),
-        other_cores=Figure(figures.other_cores, "cores"),
+        other_cores=Figure(_other_cores(figures), "cores"),
         osds=osd_shares(perf, osds, reads="read" in directions, writes="write" in directions),
     )
+
+
+def _other_cores(figures: StepFigures) -> float | None:
+    """Return what is used of the machine of the load by neither the load nor OSDs under test."""
+    if figures.host_cpu_ratio is None or not figures.host_processors:
+        return None
+    whole = figures.host_cpu_ratio * figures.host_processors
+    return max(0.0, whole - (figures.osd_cores_here or 0.0) - (figures.client_cores or 0.0))
