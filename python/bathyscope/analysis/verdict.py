@@ -23,7 +23,7 @@ import numpy as np
 
 from bathyscope.analysis.account.ceilings import AT_CEILING, BUSY_TIME, THROTTLE, machine
 from bathyscope.analysis.account.hot_spot import HOT_SHARE, HotSpot
-from bathyscope.analysis.account.osd_shares import Outlier, slow_node, slow_osd
+from bathyscope.analysis.account.osd_shares import Outlier, slow_part
 from bathyscope.analysis.stages import PeerWait
 from bathyscope.records.account import Account, Ceiling, ForeignWork, OsdShare
 from bathyscope.records.figure import Figure
@@ -340,7 +340,7 @@ def _standing_out(case: Case) -> Iterator[Cause]:
         share = format_percent(hot.share)
         text = f"{what} takes {share} of the operations, and osd.{hot.osd} serves them all"
         yield Cause("hot_pg", hot.object_name or hot.pg, text, Figure(hot.share, "ratio", samples=hot.samples), text)
-    slow = slow_node(case.account.osds) or slow_osd(case.account.osds)
+    slow = slow_part(case.account.osds)
     # An OSD that serves all of a load takes longer than those that serve none of it.
     if slow is not None and (hot is None or hot.osd not in slow.osds):
         yield _slow(case, slow)
@@ -583,7 +583,7 @@ def _evidence(case: Case) -> Iterator[Evidence]:
     """Yield what the sentence rests on; the whole account is on the point beside it."""
     for one in case.account.limits[:_EVIDENCE_MAX]:
         yield Evidence(one.words, one.reached)
-    slow = slow_node(case.account.osds) or slow_osd(case.account.osds)
+    slow = slow_part(case.account.osds)
     if slow is not None:
         yield Evidence(f"time of operations in {slow.name}", Figure(slow.time_share, "ratio"))
     if case.pgs_seen.value is not None:

@@ -86,6 +86,11 @@ def _by_weight(osds: Mapping[int, KnownOsd]) -> dict[int, float]:
     return {osd: weight / total for osd, weight in known.items()}
 
 
+def slow_part(shares: Sequence[OsdShare]) -> Outlier | None:
+    """Return what is slow: a machine with all of its OSDs, else one OSD, or None."""
+    return slow_node(shares) or slow_osd(shares)
+
+
 def slow_osd(shares: Sequence[OsdShare]) -> Outlier | None:
     """Return the OSD whose own part takes at least SLOW_FACTOR times as long as the median of the others, or None.
 
