@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bathyscope.records.activity import Attachment, Image, ImageIo, OsdIo, PgIo, ZoneIo
 from bathyscope.records.base import (
     RECORDS_BY_TABLE,
     Record,
@@ -40,6 +41,7 @@ __all__ = [
     "HERE",
     "RECORDS_BY_TABLE",
     "SAME_MACHINE",
+    "Attachment",
     "Caveat",
     "CgroupSample",
     "ClusterStatus",
@@ -49,12 +51,16 @@ __all__ = [
     "EnvironmentFact",
     "HealthCheck",
     "Histogram",
+    "Image",
+    "ImageIo",
     "ImageUsage",
     "Interval",
     "NetworkSample",
     "Op",
+    "OsdIo",
     "OsdLatency",
     "PerfCounter",
+    "PgIo",
     "Placement",
     "PoolIo",
     "PoolWait",
@@ -67,6 +73,7 @@ __all__ = [
     "SimulatedDiskSample",
     "Step",
     "Tables",
+    "ZoneIo",
     "build_table",
     "column",
     "from_table",
