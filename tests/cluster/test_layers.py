@@ -16,7 +16,6 @@ from bathyscope.analysis.windows import Samples
 from bathyscope.bench.journal import Journal
 from bathyscope.bench.preflight import ClusterLook
 from bathyscope.bench.resources import Resources
-from bathyscope.bench.session import look_at
 from bathyscope.errors import EnvironmentError_
 from bathyscope.host import CephSession, Completed, ProcessRequest
 from bathyscope.host.ceph import connect
@@ -27,6 +26,7 @@ from bathyscope.layers import LAYERS, LayerContext, LoadTables
 from bathyscope.layers.needs import DiskNeed
 from bathyscope.load import output_paths
 from bathyscope.recording.collect import collect, to_raw
+from bathyscope.recording.look import look_at
 from bathyscope.recording.recorder import Job, Recorder
 from bathyscope.recording.scope import ScopeKeeper
 from bathyscope.recording.sinks import MemorySink

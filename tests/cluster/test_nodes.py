@@ -21,7 +21,6 @@ from tests.cluster.traces import PREFIX, traces
 
 from bathyscope import lab
 from bathyscope.analysis.columns import sums_by
-from bathyscope.bench.session import look_at
 from bathyscope.host.local import LocalHost
 from bathyscope.host.process import identity_of
 from bathyscope.lab import journal, nodes, simdisk
@@ -29,6 +28,7 @@ from bathyscope.lab.layout import Layout
 from bathyscope.lab.spec import LabSpec, parse_device
 from bathyscope.lab.state import directory_of
 from bathyscope.recording.collect import collect
+from bathyscope.recording.look import look_at
 from bathyscope.records import CgroupSample, DeviceSample, NetworkSample, from_table
 from bathyscope.sources import cgroups
 from bathyscope.spec import SshAccess

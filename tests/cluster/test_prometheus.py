@@ -21,9 +21,9 @@ import pytest
 from bathyscope.analysis.columns import ints, total, where
 from bathyscope.analysis.step_figures import figures
 from bathyscope.analysis.windows import Samples, Windows
-from bathyscope.bench.session import look_at
 from bathyscope.host.local import LocalHost
 from bathyscope.lab import ports
+from bathyscope.recording.look import look_at
 from bathyscope.recording.recorder import Job, Recorder
 from bathyscope.recording.sinks import MemorySink
 from bathyscope.records import DeviceSample, NetworkSample, ProcessSample, Step, from_table

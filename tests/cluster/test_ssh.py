@@ -18,9 +18,9 @@ from tests.cluster.sampled_twice import must_agree, sample_twice
 
 from bathyscope.analysis.step_figures import StepFigures, figures
 from bathyscope.analysis.windows import Windows
-from bathyscope.bench.session import look_at
 from bathyscope.host.local import LocalHost
 from bathyscope.lab import ports
+from bathyscope.recording.look import look_at
 from bathyscope.records import HERE, SAME_MACHINE, EnvironmentFact, Step, from_table
 from bathyscope.spec import SshAccess, Target
 

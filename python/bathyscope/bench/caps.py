@@ -14,10 +14,11 @@ from collections.abc import Iterable, Sequence
 from bathyscope.bench.resources import PREFIX
 from bathyscope.bench.settings import caps as switch_caps
 from bathyscope.errors import DeniedError, UsageError
-from bathyscope.host import CephRequest, CephSession, answer_json, is_denied
+from bathyscope.host import CephSession, answer_json, is_denied
 from bathyscope.host.base import denied
 from bathyscope.layers import LayerContext, Need, needs_of, traits
 from bathyscope.layers.needs import APPLICATION, REMOVALS, ImageNeed, Permission, in_pool
+from bathyscope.recording.look import may_tell
 from bathyscope.spec import Target
 from bathyscope.spec.plan import Plan, expand
 
@@ -74,12 +75,6 @@ def _caps(plan: Plan, sent: Sequence[Permission], pool: str | None, osd: str) ->
     return Caps(", ".join(["allow r", *own, *mon]), ", ".join(["allow r", *mgr]), osd)
 
 
-def check_reading(session: CephSession) -> None:
-    """Raise DeniedError when the key may not ask the monitors or the manager."""
-    session.json("mon", "osd dump")
-    session.json("mgr", "osd df")
-
-
 def check(session: CephSession, needs: Sequence[Need], trial_name: str, *, cold: bool) -> str | None:
     """Try what the run will do with a name that nothing has. Return what the key lacks for all figures, or None.
 
@@ -98,19 +93,18 @@ _REMOVING = {removal.permission.prefix for removal in REMOVALS.values() if remov
 
 
 def _check_tell(session: CephSession, *, cold: bool) -> str | None:
-    osds = (session.json("mon", "osd dump") or {}).get("osds", [])
-    up = [int(osd["osd"]) for osd in osds if osd.get("up")][:1]
-    words = (("prefix", "config get"), ("var", "osd_op_history_size"), ("format", "json"))
-    for request in (CephRequest("try tell", f"osd.{osd}", words) for osd in up):
-        if not is_denied(session.command(request)):
-            continue
-        if cold:
-            raise denied(request, session.client, "steps with temperature: cold drop the OSDs' caches")
-        return (
-            f"{session.client} may not use `ceph tell osd.N`: no counters, no op stages, no waits of other tenants "
-            "(`bathy caps bench --tell` prints the caps for them)"
+    refused = may_tell(session)
+    if refused is None:
+        return None
+    if cold:
+        raise DeniedError(
+            f"{refused}: steps with temperature: cold drop the OSDs' caches",
+            hint="it needs osd 'allow *'; `bathy caps bench --tell` prints all that a run needs",
         )
-    return None
+    return (
+        f"{refused}: no counters, no op stages, no waits of other tenants "
+        "(`bathy caps bench --tell` prints the caps for them)"
+    )
 
 
 def check_pool_access(session: CephSession, pool: str, needs: Sequence[Need], trial_name: str, *, given: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,18 +12,18 @@ from typing import Any
 from pydantic import ValidationError
 
 from bathyscope import __version__, lab
-from bathyscope.bench import caps, checks, cleanup, prediction, preflight
+from bathyscope.bench import checks, cleanup, prediction, preflight
 from bathyscope.bench.conductor import Conductor, Watcher, context_of, enlarged_history, scratch_path
 from bathyscope.bench.journal import Journal, journal_directory, journal_path, journals
 from bathyscope.bench.preflight import ClusterLook
 from bathyscope.bench.resources import make_context
 from bathyscope.bench.settings import SETTING_KINDS, enlarging, switches
-from bathyscope.errors import BathyscopeError, EnvironmentError_, ParseError, StoreError, UnreachableError, UsageError
+from bathyscope.errors import BathyscopeError, EnvironmentError_, StoreError, UnreachableError, UsageError
 from bathyscope.host import CephSession, Host
 from bathyscope.host.ceph import connect
 from bathyscope.layers import LAYERS, traits
 from bathyscope.recording.collect import collect
-from bathyscope.recording.daemons import local_daemons
+from bathyscope.recording.look import fsid_of, look_at
 from bathyscope.recording.scope import ScopeKeeper
 from bathyscope.records.prediction_finding import PredictionFinding
 from bathyscope.sources import SOURCES, cluster_map, exporters
@@ -72,33 +71,6 @@ def device_classes(keeper: ScopeKeeper, session: CephSession | None) -> tuple[st
     if scope.fsid is None:
         return tuple(sorted(scope.target.disks))
     return cluster_map.device_classes(scope)
-
-
-def fsid_of(session: CephSession) -> str:
-    """Return the cluster's identity. Raises ClusterError, ParseError."""
-    try:
-        return str(session.json("mon", "fsid")["fsid"])
-    except (KeyError, TypeError) as error:
-        raise ParseError("the answer to 'fsid' is not understood") from error
-
-
-def look_at(host: Host, session: CephSession | None, target: Target) -> ScopeKeeper:
-    """Return the map of a cluster and this machine as it is now. Raises DeniedError, ClusterError, ParseError."""
-    if session is not None:
-        caps.check_reading(session)
-    # Which OSDs are elsewhere is known when those on this machine are.
-    others = {"ssh": None, "prometheus": None, "client_host": None}
-    without = target.model_copy(update=others)
-    keeper = ScopeKeeper(host, session, without, asked_osds=(), refresh_s=math.inf)
-    keeper.refresh()
-    if target.kind == "cluster" and not target.daemons:
-        found = local_daemons(host, keeper.answers.get(cluster_map.SOURCE.name, ()), keeper.scope)
-        target = target.model_copy(update={"daemons": found})
-        keeper.narrow(target=target.model_copy(update=others))
-    if any(getattr(target, name) is not None for name in others):
-        keeper.narrow(target=target)
-        keeper.refresh()
-    return keeper
 
 
 def predict(host: Host, plan: Plan, target: Target) -> PredictionFinding:

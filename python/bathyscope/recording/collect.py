@@ -161,6 +161,23 @@ def measure(
     return collected if error is None else collected.failed(error)
 
 
+def as_collected(source: str, answers: Sequence[RawAnswer]) -> Collected:
+    """Return answers that were given before the recording as one of its collections; there must be one at least."""
+    failed = [answer for answer in answers if answer.exit_code != 0]
+    began_ns = min(answer.started_ns for answer in answers)
+    cost = Collection(
+        at_ns=began_ns,
+        source=source,
+        duration_ns=max(answer.ended_ns for answer in answers) - began_ns,
+        request_count=len(answers),
+        failure_count=len(failed),
+        answer_bytes=sum(answer.size_bytes for answer in answers),
+        success=not failed,
+        problem=_complaint(failed[0]) if failed else None,
+    )
+    return Collected(cost, tuple(answers))
+
+
 def _limited(request: _Timed, timeout_s: float) -> _Timed:
     """Return `request` with a time limit of at most `timeout_s`."""
     own_s = request.timeout_s

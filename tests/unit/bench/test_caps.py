@@ -17,6 +17,7 @@ from bathyscope.host import CephRequest
 from bathyscope.host.base import denied
 from bathyscope.layers import LAYERS, LayerContext, MakeContext, needs_of, traits
 from bathyscope.layers.needs import REMOVALS, GivenPoolNeed, ImageNeed, ObjectsNeed, PoolNeed
+from bathyscope.recording.look import check_reading
 from bathyscope.spec import StepSpec, Target
 from bathyscope.spec.plan import Plan, Quiesce, expand
 from bathyscope.spec.plan_file import parse_plan
@@ -149,7 +150,7 @@ def test_a_key_that_cannot_read_is_refused_first(
 ) -> None:
     fake_cluster.denied = {denied_}
     with pytest.raises(DeniedError) as error:
-        caps.check_reading(fake_session)
+        check_reading(fake_session)
     assert words in (error.value.hint or "")
 
 

@@ -1,0 +1,235 @@
+"""Whether the load is spread as the OSDs' weights say, and whether an OSD is slower than its peers: two questions.
+
+Load: the share of clients' operations that an OSD serves as their primary, against its share of the CRUSH weight of the
+OSDs of its device class. Placement groups land on OSDs by chance, so a share may differ by some standard deviations of
+a binomial of the groups that are busy, and nothing is wrong.
+
+Latency: what an OSD's own store takes for a write, and what a read takes in it, against the median of its peers, in
+units of their spread (median absolute deviation; Leys et al., *Detecting outliers: Do not use standard deviation around
+the mean, use absolute deviation around the median*, 2013). The time of a client's write is not compared: it holds the
+wait for replicas, so that one slow OSD makes all primaries slow. An outlier must be one in each third of the time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from bathyscope.analysis.see import osd_sums
+from bathyscope.analysis.see.osd_sums import OsdSum
+from bathyscope.analysis.see.shape import Question, View, finding_of
+from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.units import format_duration_ns, format_percent
+
+_COLUMNS = (
+    ActivityColumn("OSD"),
+    ActivityColumn("host", help="CRUSH host bucket", rank=1),
+    ActivityColumn("class", help="CRUSH device class", rank=3),
+    ActivityColumn("share", "ratio", "share of the class's operations that it served as their primary"),
+    ActivityColumn("by weight", "ratio", "its share of the class's CRUSH weight"),
+    ActivityColumn("store write", "ns", "mean time of a commit in its own store"),
+    ActivityColumn("store read", "ns", "mean time of a client's read in it"),
+    ActivityColumn("to peers", "ratio", "the larger of its latencies, as a multiple of the median of its peers"),
+    ActivityColumn("finding", help="what stands out"),
+)
+
+# Ceph 16 and 17+ name the commit of a transaction in BlueStore so; FileStore's journal is the last.
+_WRITES = ("bluestore.txc_commit_lat", "bluestore.commit_lat", "filestore.journal_latency")
+_READS = ("osd.op_r_latency",)
+_THIRDS = 3
+# Fewer samples in a third of the time say nothing about a mean.
+_SAMPLES_LEAST = 20
+_PEERS_LEAST = 2
+# An OSD is slow when its mean is twice that of its peers, five of their deviations away, and not by microseconds.
+_SLOW_RATIO = 2.0
+_DEVIATIONS = 5.0
+_APART_NS = 200_000.0
+# MAD × this estimates the standard deviation of a normal distribution.
+_MAD_TO_SIGMA = 1.4826
+_LOAD_DEVIATIONS = 4.0
+_LOAD_APART = 0.1
+_OPS_LEAST = 1000
+
+
+@dataclasses.dataclass
+class _Judged:
+    """One OSD: its latencies of the whole time, its peers' multiple, and what stands out."""
+
+    load: OsdSum
+    share: float | None = None
+    by_weight: float | None = None
+    latency_ns: dict[str, float] = dataclasses.field(default_factory=dict)
+    to_peers: float | None = None
+    slow: str = ""
+    uneven: str = ""
+
+
+class Balance:
+    """Load and latency of all OSDs against their peers."""
+
+    name = "balance"
+    help = "load against weights, and latency against peers: which OSD or node stands out"
+    of_image = False
+
+    def queries(self, question: Question) -> Mapping[str, str]:
+        """Return the sums of each OSD, its weight, and its latencies in each third of the time."""
+        third_ns = max(1, (question.end_ns - question.start_ns) // _THIRDS)
+        names = ", ".join(f"'{name}'" for name in (*_WRITES, *_READS))
+        return {
+            **osd_sums.queries(question),
+            "weights": "SELECT osd, arg_max(coalesce(crush_weight, 1) * coalesce(reweight, 1), osd) AS weight, "
+            "arg_max(primary_affinity, osd) AS primary_affinity FROM placement GROUP BY osd",
+            "latencies": "SELECT daemon, section || '.' || name AS name, "
+            f"least({_THIRDS - 1}, (at_ns - duration_ns // 2 - {question.start_ns}) // {third_ns}) AS third, "
+            "sum(delta) AS delta, CAST(sum(count) AS BIGINT) AS count FROM perf_counter "
+            f"WHERE section || '.' || name IN ({names}) "
+            f"AND at_ns - duration_ns / 2 BETWEEN {question.start_ns} AND {question.end_ns} GROUP BY ALL",
+        }
+
+    def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
+        """Return a row for each OSD; the first sentence names who stands out, or that nobody does."""
+        osds, _, has_counters = osd_sums.read(tables)
+        weights = {row["osd"]: row for row in tables["weights"].to_pylist()}
+        means = _means(tables["latencies"])
+        judged = [_Judged(osd) for osd in osds]
+        for peers in _by_class(judged):
+            _judge_load(peers, weights)
+            for kind, thirds in means.items():
+                _judge_latency(peers, kind, thirds)
+        cells = tuple(
+            (
+                f"osd.{one.load.osd}",
+                one.load.host,
+                one.load.device_class,
+                one.share,
+                one.by_weight,
+                one.latency_ns.get("write"),
+                one.latency_ns.get("read"),
+                one.to_peers,
+                "; ".join(filter(None, (one.slow, one.uneven))),
+            )
+            for one in judged
+        )
+        return finding_of(
+            self,
+            question,
+            _sentence(judged),
+            ActivityTable("balance", _COLUMNS, cells),
+            unseen=() if has_counters else (osd_sums.COUNTERS_MISSING,),
+        )
+
+
+VIEW: View = Balance()
+
+# OSD → (mean in ns, samples) in each third of the time, then of the whole.
+_Thirds = dict[int, list[tuple[float, int]]]
+
+
+def _means(latencies: pa.Table) -> dict[str, _Thirds]:
+    """Return "write" and "read" → the means of each OSD; of several names for the same the first that was counted."""
+    found: dict[str, _Thirds] = {}
+    rows = latencies.to_pylist()
+    for kind, names in (("write", _WRITES), ("read", _READS)):
+        counted = {row["name"] for row in rows if row["count"]}
+        name = next((name for name in names if name in counted), None)
+        sums: dict[int, list[tuple[float, int]]] = {}
+        for row in rows:
+            if row["name"] == name and 0 <= row["third"] < _THIRDS:
+                osd = int(row["daemon"].removeprefix("osd."))
+                thirds = sums.setdefault(osd, [(0.0, 0)] * _THIRDS)
+                thirds[row["third"]] = row["delta"] * 1e9, row["count"]
+        found[kind] = {
+            osd: [(total / count if count else math.nan, count) for total, count in (*thirds, _summed(thirds))]
+            for osd, thirds in sums.items()
+        }
+    return found
+
+
+def _summed(thirds: Sequence[tuple[float, int]]) -> tuple[float, int]:
+    return sum(total for total, _ in thirds), sum(count for _, count in thirds)
+
+
+def _by_class(judged: Iterable[_Judged]) -> list[list[_Judged]]:
+    classes: dict[str, list[_Judged]] = {}
+    for one in judged:
+        classes.setdefault(one.load.device_class, []).append(one)
+    return list(classes.values())
+
+
+def _judge_load(peers: Sequence[_Judged], weights: Mapping[int, Mapping[str, float | None]]) -> None:
+    ops = sum(one.load.ops for one in peers)
+    whole = sum(weights.get(one.load.osd, {}).get("weight") or 0.0 for one in peers)
+    busy = sum(one.load.pg_count or 0 for one in peers)
+    for one in peers:
+        about = weights.get(one.load.osd, {})
+        if not ops or not whole:
+            continue
+        one.share, one.by_weight = one.load.ops / ops, (about.get("weight") or 0.0) / whole
+        sigma = math.sqrt(one.by_weight * (1 - one.by_weight) / busy) if busy else math.inf
+        apart = one.share - one.by_weight
+        if ops >= _OPS_LEAST and abs(apart) >= max(_LOAD_APART * one.by_weight, _LOAD_DEVIATIONS * sigma):
+            affinity = about.get("primary_affinity")
+            why = f" (primary affinity {affinity:g})" if affinity is not None and affinity < 1 else ""
+            share, by_weight = format_percent(one.share), format_percent(one.by_weight)
+            one.uneven = f"serves {share} of the operations, {by_weight} by its weight{why}"
+
+
+def _judge_latency(peers: Sequence[_Judged], kind: str, thirds: _Thirds) -> None:
+    """Note an OSD's mean, its multiple of its peers' median, and whether it is an outlier in every third."""
+    for one in peers:
+        mine = thirds.get(one.load.osd)
+        if mine is None or not mine[-1][1]:
+            continue
+        one.latency_ns[kind] = mine[-1][0]
+        others = [thirds[peer.load.osd] for peer in peers if peer is not one and peer.load.osd in thirds]
+        ratios = [_ratio(mine[place], [other[place] for other in others]) for place in range(_THIRDS + 1)]
+        whole = ratios[-1]
+        if whole is not None:
+            one.to_peers = max(one.to_peers or 0.0, whole[0])
+            if all(ratio is not None and ratio[1] for ratio in ratios):
+                median = mine[-1][0] / whole[0]
+                words = "commit in its store" if kind == "write" else "read"
+                one.slow = one.slow or (
+                    f"a {words} takes {format_duration_ns(mine[-1][0])}, that of its peers {format_duration_ns(median)}"
+                )
+
+
+def _ratio(mine: tuple[float, int], others: Sequence[tuple[float, int]]) -> tuple[float, bool] | None:
+    """Return the multiple of the others' median and whether that makes an outlier; None for too few samples."""
+    peers = np.array([mean for mean, count in others if count >= _SAMPLES_LEAST])
+    if mine[1] < _SAMPLES_LEAST or len(peers) < _PEERS_LEAST:
+        return None
+    median = float(np.median(peers))
+    sigma = _MAD_TO_SIGMA * float(np.median(np.abs(peers - median)))
+    ratio = mine[0] / median if median > 0 else math.inf
+    apart = mine[0] - median
+    return ratio, ratio >= _SLOW_RATIO and apart >= max(_DEVIATIONS * sigma, _APART_NS)
+
+
+def _sentence(judged: Sequence[_Judged]) -> str:
+    slow = [one for one in judged if one.slow]
+    uneven = [one for one in judged if one.uneven]
+    parts = []
+    if slow:
+        host = _whole_node(slow, judged)
+        worst = max(slow, key=lambda one: one.to_peers or 0.0)
+        who = f"Node {host} is slow: of its OSDs osd.{worst.load.osd} most" if host else f"osd.{worst.load.osd} is slow"
+        others = len(slow) - 1
+        more = f", and {others} more" if others and not host else ""
+        parts.append(f"{who}: {worst.slow}{more}.")
+    if uneven:
+        worst = max(uneven, key=lambda one: abs((one.share or 0.0) - (one.by_weight or 0.0)))
+        parts.append(f"The load is uneven: osd.{worst.load.osd} {worst.uneven}.")
+    return " ".join(parts) or "No OSD stands out: neither its load nor its latency is unlike its peers'."
+
+
+def _whole_node(slow: Sequence[_Judged], judged: Sequence[_Judged]) -> str:
+    """Return the node that all slow OSDs are of, when it has several and all of them are slow; else ""."""
+    hosts = {one.load.host for one in slow}
+    (host,) = hosts if len(hosts) == 1 else ("",)
+    mine = [one for one in judged if one.load.host == host and one.latency_ns]
+    return host if host and len(mine) > 1 and len(slow) == len(mine) else ""

@@ -1,0 +1,62 @@
+"""Every client that did I/O on images: how much, and on which images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from bathyscope.analysis.see import words
+from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, within
+from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+
+_COLUMNS = (
+    ActivityColumn("client", help="address of the client, or its instance where the address is not known"),
+    *words.COUNTS,
+    *words.LATENCIES,
+    ActivityColumn("images", "count", "images that it did I/O on", rank=1),
+    ActivityColumn("instances", "count", "connections with a number of their own: one for each open client", rank=3),
+)
+_UNSEEN = "Nothing is known of clients: the manager module bathyscope tells them apart (`bathy mgr install`)."
+
+
+class Clients:
+    """All clients of the time that is asked for."""
+
+    name = "clients"
+    help = "every client address: reads, writes, bytes, latency, images"
+    of_image = False
+
+    def queries(self, question: Question) -> Mapping[str, str]:
+        """Return the sums of each client."""
+        return {
+            "seen": seen(question, *words.IMAGE_SOURCES),
+            "io": f"SELECT coalesce(client_address, client) AS client, {sums(*words.COUNTED)}, "
+            "count(DISTINCT (pool, namespace, image, image_id)) AS images, count(DISTINCT client) AS instances "
+            f"FROM image_io WHERE client IS NOT NULL AND {within(question)} GROUP BY ALL",
+        }
+
+    def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
+        """Return a row for each client, the busiest first."""
+        rows = tables["io"].to_pylist()
+        rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), row["client"]))
+        ops = [row["read_count"] + row["write_count"] for row in rows]
+        names = [row["client"] for row in rows]
+        total, seconds = sum(ops), seconds_of(tables["seen"])
+        cells = tuple(
+            (
+                row["client"],
+                *words.counts(row, total, seconds),
+                *words.latencies(row),
+                row["images"],
+                row["instances"],
+            )
+            for row in rows
+        )
+        sentence = words.standing_out("client", names, ops, seconds) if rows else "No client is known."
+        return finding_of(
+            self, question, sentence, ActivityTable("clients", _COLUMNS, cells), unseen=() if rows else (_UNSEEN,)
+        )
+
+
+VIEW: View = Clients()

@@ -1,0 +1,91 @@
+"""Every image that did I/O: how much, how fast, and who has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from bathyscope.analysis.see import words
+from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, within
+from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+
+_COLUMNS = (
+    ActivityColumn("image", help="pool/image, or pool/namespace/image; the id where the name is not known"),
+    ActivityColumn("size", "bytes", "provisioned size", rank=2),
+    *words.COUNTS,
+    *words.LATENCIES,
+    ActivityColumn("clients", help="addresses of the clients that did it", rank=1),
+)
+_NO_IO = (
+    "Nothing is known of images: the manager's image statistics were not answered. They need the cap mgr 'profile "
+    "rbd-read-only' (or 'allow r' with the module bathyscope), and begin some 10 s after the first question."
+)
+_NO_CLIENTS = "Clients are not told apart: the manager module bathyscope would (`bathy mgr install`)."
+
+
+class Devices:
+    """All images of the time that is asked for."""
+
+    name = "devices"
+    help = "every image: reads, writes, bytes, latency, clients"
+    of_image = False
+
+    def queries(self, question: Question) -> Mapping[str, str]:
+        """Return the sums of each image, and what the images are."""
+        return {
+            "seen": seen(question, *words.IMAGE_SOURCES),
+            "io": f"SELECT pool, namespace, image, image_id, {sums(*words.COUNTED)}, "
+            "string_agg(DISTINCT client_address, ', ' ORDER BY client_address) AS clients "
+            f"FROM image_io WHERE {within(question)} GROUP BY pool, namespace, image, image_id",
+            "images": "SELECT pool, namespace, image, image_id, arg_max(size_bytes, at_ns) AS size_bytes "
+            "FROM image GROUP BY ALL",
+        }
+
+    def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
+        """Return a row for each image, the busiest first."""
+        known = Images(tables["images"])
+        rows = tables["io"].to_pylist()
+        rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), known.name(row)))
+        names = [known.name(row) for row in rows]
+        ops = [row["read_count"] + row["write_count"] for row in rows]
+        total, seconds = sum(ops), seconds_of(tables["seen"])
+        cells = tuple(
+            (
+                name,
+                known.size_bytes(row),
+                *words.counts(row, total, seconds),
+                *words.latencies(row),
+                row["clients"],
+            )
+            for name, row in zip(names, rows, strict=True)
+        )
+        unseen = [_NO_IO] if not rows else []
+        if rows and not any(row["clients"] for row in rows):
+            unseen.append(_NO_CLIENTS)
+        sentence = words.standing_out("image", names, ops, seconds)
+        return finding_of(self, question, sentence, ActivityTable("images", _COLUMNS, cells), unseen=tuple(unseen))
+
+
+VIEW: View = Devices()
+
+
+class Images:
+    """What is known of images, by their ids and by their names."""
+
+    def __init__(self, images: pa.Table) -> None:
+        rows = images.to_pylist()
+        self._by_id = {(row["pool"], row["image_id"]): row for row in rows}
+        self._by_name = {(row["pool"], row["namespace"], row["image"]): row for row in rows}
+
+    def name(self, row: Mapping[str, str | None]) -> str:
+        """Return pool/image or pool/namespace/image of a row of image_io."""
+        found = self._by_id.get((row["pool"], row["image_id"]), {})
+        name = row["image"] or found.get("image") or f"(id {row['image_id']})"
+        return "/".join(part for part in (row["pool"], row["namespace"], name) if part)
+
+    def size_bytes(self, row: Mapping[str, str | None]) -> int | None:
+        """Return the provisioned size of a row's image."""
+        found = self._by_id.get((row["pool"], row["image_id"]))
+        found = found or self._by_name.get((row["pool"], row["namespace"], row["image"]))
+        return None if found is None else int(found["size_bytes"])

@@ -1,0 +1,70 @@
+"""Every node: what its OSDs did for clients, and what of all that was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from bathyscope.analysis.see import osd_sums, words
+from bathyscope.analysis.see.osd_sums import OsdSum
+from bathyscope.analysis.see.shape import Question, View, finding_of
+from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+
+_COLUMNS = (
+    ActivityColumn("node", help="CRUSH host bucket"),
+    ActivityColumn("OSDs", "count", "OSDs of the node", rank=1),
+    *words.COUNTS,
+    *words.LATENCIES,
+)
+
+
+class Nodes:
+    """All nodes of the map."""
+
+    name = "nodes"
+    help = "every node: reads, writes, bytes, latency of its OSDs"
+    of_image = False
+
+    def queries(self, question: Question) -> Mapping[str, str]:
+        """Return the sums of each OSD."""
+        return osd_sums.queries(question)
+
+    def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
+        """Return a row for each node, in order of their names."""
+        osds, seconds, has_latency = osd_sums.read(tables)
+        by_node: dict[str, list[OsdSum]] = {}
+        for osd in osds:
+            by_node.setdefault(osd.host or "(not known)", []).append(osd)
+        nodes = [(name, len(found), _joined(found)) for name, found in sorted(by_node.items())]
+        total = sum(osd.ops for osd in osds)
+        cells = tuple(
+            (
+                name,
+                count,
+                *words.counts(vars(node), total, seconds),
+                *words.latencies(vars(node)),
+            )
+            for name, count, node in nodes
+        )
+        ops = [node.ops for _, _, node in nodes]
+        sentence = words.standing_out("node", [name for name, _, _ in nodes], ops, seconds)
+        return finding_of(
+            self,
+            question,
+            sentence,
+            ActivityTable("nodes", _COLUMNS, cells),
+            unseen=() if has_latency else (osd_sums.COUNTERS_MISSING,),
+        )
+
+
+VIEW: View = Nodes()
+
+
+def _joined(osds: list[OsdSum]) -> OsdSum:
+    """Return the sum of several OSDs."""
+    joined = OsdSum(osd=-1)
+    for name in words.COUNTED:
+        values = [getattr(osd, name) for osd in osds]
+        setattr(joined, name, None if None in values else sum(values))
+    return joined

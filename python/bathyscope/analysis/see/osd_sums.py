@@ -1,0 +1,96 @@
+"""What each OSD did for clients as their primary: from its own counters, else from its placement groups' statistics."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from bathyscope.analysis.see.shape import Question, seconds_of, seen, sums, within
+
+_COUNTERS = {
+    "op_r": "read_count",
+    "op_w": "write_count",
+    # Operations that read and write, of which a clone's first write is one: they are writes to whoever waits.
+    "op_rw": "write_count",
+    "op_r_out_bytes": "read_bytes",
+    "op_w_in_bytes": "write_bytes",
+    "op_rw_in_bytes": "write_bytes",
+    "op_r_latency": "read_latency_ns_sum",
+    "op_w_latency": "write_latency_ns_sum",
+    "op_rw_latency": "write_latency_ns_sum",
+}
+COUNTERS_MISSING = (
+    "Latencies of the OSDs are not known: their counters were not read. `ceph tell osd.N perf dump` needs the cap "
+    "osd 'allow *' (`bathy caps collect --tell`)."
+)
+
+
+@dataclasses.dataclass
+class OsdSum:
+    """One OSD over the time that is asked for. Latencies are sums; None where they are not known."""
+
+    osd: int
+    host: str = ""
+    device_class: str = ""
+    read_count: int = 0
+    write_count: int = 0
+    read_bytes: int = 0
+    write_bytes: int = 0
+    read_latency_ns_sum: float | None = None
+    write_latency_ns_sum: float | None = None
+    pg_count: int | None = None
+
+    @property
+    def ops(self) -> int:
+        """Reads and writes together."""
+        return self.read_count + self.write_count
+
+
+def queries(question: Question) -> Mapping[str, str]:
+    """Return what `read` needs."""
+    names = ", ".join(f"'{name}'" for name in _COUNTERS)
+    return {
+        "counters": "SELECT daemon, name, sum(delta) AS delta, CAST(sum(count) AS BIGINT) AS count FROM perf_counter "
+        f"WHERE section = 'osd' AND daemon LIKE 'osd.%' AND name IN ({names}) AND {within(question)} GROUP BY ALL",
+        "asked": f"SELECT DISTINCT daemon FROM perf_counter WHERE section = 'osd' AND {within(question)}",
+        "groups": "SELECT osd, count(DISTINCT pg) AS pg_count, "
+        f"{sums('read_count', 'write_count', 'read_bytes', 'write_bytes')} "
+        f"FROM pg_io WHERE {within(question)} GROUP BY osd",
+        "placement": "SELECT DISTINCT osd, host, device_class FROM placement",
+        "counters_seen": seen(question, "perf_counters"),
+        "groups_seen": seen(question, "pg_stats"),
+    }
+
+
+def read(tables: Mapping[str, pa.Table]) -> tuple[list[OsdSum], float, bool]:
+    """Return every OSD of the map in order, the seconds that were seen, and whether latencies are known."""
+    osds = {row["osd"]: OsdSum(row["osd"], row["host"], row["device_class"]) for row in tables["placement"].to_pylist()}
+    groups = {row["osd"]: row for row in tables["groups"].to_pylist()}
+    asked = {int(row["daemon"].removeprefix("osd.")) for row in tables["asked"].to_pylist()}
+    for osd in (*groups, *asked):
+        osds.setdefault(osd, OsdSum(osd))
+    # Of one source for all OSDs: counters of some beside the groups of others would be compared with each other.
+    counted = bool(asked) and asked >= {osd for osd, row in groups.items() if row["read_count"] + row["write_count"]}
+    if counted:
+        _from_counters(osds, tables["counters"].to_pylist())
+    for osd, row in groups.items():
+        osds[osd].pg_count = row["pg_count"]
+        if not counted:
+            for name in ("read_count", "write_count", "read_bytes", "write_bytes"):
+                setattr(osds[osd], name, row[name])
+    span = tables["counters_seen" if counted else "groups_seen"]
+    return [osds[osd] for osd in sorted(osds)], seconds_of(span), counted
+
+
+def _from_counters(osds: Mapping[int, OsdSum], rows: Iterable[Mapping[str, Any]]) -> None:
+    for osd in osds.values():
+        osd.read_latency_ns_sum = osd.write_latency_ns_sum = 0.0
+    for row in rows:
+        osd = osds[int(row["daemon"].removeprefix("osd."))]
+        field = _COUNTERS[row["name"]]
+        # Ceph's averages are seconds.
+        grown = row["delta"] * 1e9 if field.endswith("_ns_sum") else round(row["delta"])
+        setattr(osd, field, getattr(osd, field) + grown)

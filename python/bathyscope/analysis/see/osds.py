@@ -1,0 +1,60 @@
+"""Every OSD: what it did for clients as their primary, and how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from bathyscope.analysis.see import osd_sums, words
+from bathyscope.analysis.see.shape import Question, View, finding_of
+from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+
+_COLUMNS = (
+    ActivityColumn("OSD", help="number of the OSD"),
+    ActivityColumn("host", help="CRUSH host bucket", rank=1),
+    ActivityColumn("class", help="CRUSH device class", rank=3),
+    *words.COUNTS,
+    *words.LATENCIES,
+    ActivityColumn("busy PGs", "count", "placement groups with I/O whose primary it is", rank=3),
+)
+
+
+class Osds:
+    """All OSDs of the map."""
+
+    name = "osds"
+    help = "every OSD: reads, writes, bytes, latency, as the primary of clients' operations"
+    of_image = False
+
+    def queries(self, question: Question) -> Mapping[str, str]:
+        """Return the sums of each OSD."""
+        return osd_sums.queries(question)
+
+    def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
+        """Return a row for each OSD, in order of their numbers."""
+        osds, seconds, has_latency = osd_sums.read(tables)
+        total = sum(osd.ops for osd in osds)
+        cells = tuple(
+            (
+                f"osd.{osd.osd}",
+                osd.host,
+                osd.device_class,
+                *words.counts(vars(osd), total, seconds),
+                *words.latencies(vars(osd)),
+                osd.pg_count,
+            )
+            for osd in osds
+        )
+        names = [f"osd.{osd.osd}" for osd in osds]
+        sentence = words.standing_out("OSD", names, [osd.ops for osd in osds], seconds)
+        return finding_of(
+            self,
+            question,
+            sentence,
+            ActivityTable("OSDs", _COLUMNS, cells),
+            unseen=() if has_latency else (osd_sums.COUNTERS_MISSING,),
+        )
+
+
+VIEW: View = Osds()

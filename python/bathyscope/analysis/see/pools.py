@@ -1,0 +1,49 @@
+"""Every pool that did I/O, from the statistics of its placement groups: also what is no image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from bathyscope.analysis.see import words
+from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, within
+from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+
+_COLUMNS = (
+    ActivityColumn("pool"),
+    *words.COUNTS,
+    ActivityColumn("busy PGs", "count", "placement groups with I/O", rank=3),
+    ActivityColumn("primaries", "count", "OSDs that were their primaries", rank=3),
+)
+_STAIRCASE = "Counts come from placement groups' statistics, which the OSDs send every 5 s: they are that much late."
+
+
+class Pools:
+    """All pools of the time that is asked for."""
+
+    name = "pools"
+    help = "every pool: reads, writes, bytes, from placement groups' statistics"
+    of_image = False
+
+    def queries(self, question: Question) -> Mapping[str, str]:
+        """Return the sums of each pool."""
+        return {
+            "seen": seen(question, "pg_stats"),
+            "io": "SELECT pool, count(DISTINCT pg) AS pgs, count(DISTINCT osd) AS osds, "
+            f"{sums('read_count', 'write_count', 'read_bytes', 'write_bytes')} "
+            f"FROM pg_io WHERE {within(question)} GROUP BY pool",
+        }
+
+    def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
+        """Return a row for each pool, the busiest first."""
+        rows = tables["io"].to_pylist()
+        rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), row["pool"]))
+        ops = [row["read_count"] + row["write_count"] for row in rows]
+        seconds = seconds_of(tables["seen"])
+        cells = tuple((row["pool"], *words.counts(row, sum(ops), seconds), row["pgs"], row["osds"]) for row in rows)
+        sentence = words.standing_out("pool", [row["pool"] for row in rows], ops, seconds)
+        return finding_of(self, question, sentence, ActivityTable("pools", _COLUMNS, cells), unseen=(_STAIRCASE,))
+
+
+VIEW: View = Pools()

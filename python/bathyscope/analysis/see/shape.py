@@ -1,0 +1,103 @@
+"""The shape of a view: which rows it needs, as SQL, and the finding that it makes of them.
+
+A recording may hold tens of millions of rows. So a view says in SQL what it needs already added up, the store answers
+it out of core, and `build` makes a finding of the answers. Both are pure. To add a view, add a file with a `VIEW` of
+this shape to this package.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from bathyscope.records.activity_finding import ActivityFinding, ActivityTable
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of a view: of which run, of which time (ns since the Unix epoch), of which image."""
+
+    run_id: str
+    target: str
+    start_ns: int
+    end_ns: int
+    image: str | None = None
+    zones: int = 10
+
+
+class View(Protocol):
+    """One view. `of_image`: it is of one image, which the question names."""
+
+    name: str
+    help: str
+    of_image: bool
+
+    def queries(self, question: Question) -> Mapping[str, str]:
+        """Return name → SELECT over the records of the run, whose answers `build` gets by these names."""
+        ...
+
+    def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
+        """Return the finding. Raises AnalysisError when the run has nothing for this view."""
+        ...
+
+
+def within(question: Question) -> str:
+    """Return the SQL condition for intervals whose middle lies in the time that is asked for."""
+    return f"at_ns - duration_ns / 2 BETWEEN {question.start_ns} AND {question.end_ns}"
+
+
+def literal(text: str) -> str:
+    """Return a text as an SQL literal: names of images come from outside."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def sums(*columns: str) -> str:
+    """Return the SQL that adds up each of `columns`, under its own name."""
+    return ", ".join(f"CAST(sum({name}) AS BIGINT) AS {name}" for name in columns)
+
+
+def seen(question: Question, *sources: str) -> str:
+    """Return the SELECT for the time in which one of `sources` was looking, as (start_ns, end_ns); empty for none.
+
+    What was counted lies between the first good look and the last one: a rate over the whole run would be too small.
+    """
+    listed = ", ".join(map(literal, sources))
+    return (
+        f"SELECT greatest(min(at_ns + duration_ns), {question.start_ns}) AS start_ns, "
+        f"least(max(at_ns + duration_ns), {question.end_ns}) AS end_ns "
+        f"FROM collection WHERE success AND source IN ({listed}) HAVING count(*) > 1"
+    )
+
+
+def seconds_of(span: pa.Table) -> float:
+    """Return the length of what `seen` answered, in seconds; infinite for nothing, so that rates are 0."""
+    if not span.num_rows:
+        return math.inf
+    (row,) = span.to_pylist()
+    return max(0.0, (row["end_ns"] - row["start_ns"]) / 1e9) or math.inf
+
+
+def finding_of(
+    view: View,
+    question: Question,
+    sentence: str,
+    *tables: ActivityTable,
+    facts: Sequence[tuple[str, str]] = (),
+    unseen: Sequence[str] = (),
+) -> ActivityFinding:
+    """Return the finding of a view."""
+    return ActivityFinding(
+        view.name,
+        question.run_id,
+        question.target,
+        question.start_ns,
+        question.end_ns,
+        sentence,
+        tuple(facts),
+        tables,
+        tuple(unseen),
+    )

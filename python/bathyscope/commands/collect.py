@@ -1,0 +1,118 @@
+"""`bathy collect`: record who does the I/O on a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bathyscope.commands.options import (
+    ClientOption,
+    ConfOption,
+    KeyringOption,
+    LabOption,
+    OutputOption,
+    PrefixOption,
+    TargetOption,
+    WorkspaceOption,
+)
+from bathyscope.commands.talk import progress_bar, say
+from bathyscope.errors import UsageError
+
+_EXAMPLES = """Examples:
+
+\b
+  bathy collect --lab demo                         a minute of a lab
+  bathy collect --duration 10m --interval 10s      ten minutes of the cluster of /etc/ceph/ceph.conf
+  bathy collect --depth light                      monitors and manager only: needs no cap for the OSDs
+  bathy collect --follow                           until it is ended (ctrl-C, SIGTERM); old samples are joined
+  bathy collect --ssh @ --sudo                     with devices, processors and networks of all nodes
+  bathy analyze last                               then: who did it
+
+Nothing on the cluster is changed. Ctrl-C ends a recording; what was recorded until then is kept.
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Attach the verb."""
+    app.command("collect", epilog=_EXAMPLES)(collect)
+
+
+def collect(  # noqa: PLR0917 - one parameter for each option
+    duration: Annotated[str | None, typer.Option(help="How long to record: 60s, 10m, 2h. Default: 60s.")] = None,
+    interval: Annotated[str, typer.Option(help="Time between samples: 1s to 60s.")] = "5s",
+    depth: Annotated[
+        str, typer.Option(help="light: monitors and manager only. normal: also OSDs' counters and machines.")
+    ] = "normal",
+    follow: Annotated[bool, typer.Option("--follow", help="Record until it is ended; join old samples.")] = False,
+    lab: LabOption = None,
+    conf: ConfOption = None,
+    client: ClientOption = None,
+    keyring: KeyringOption = None,
+    target: TargetOption = None,
+    ceph_prefix: PrefixOption = None,
+    ssh: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[USER]@",
+            help="Sample the OSDs' machines over ssh; @: ssh's own user name. A lab's nodes have theirs.",
+        ),
+    ] = None,
+    ssh_config: Annotated[Path | None, typer.Option(help="ssh configuration file, in place of ~/.ssh/config.")] = None,
+    ssh_host: Annotated[
+        list[str] | None, typer.Option(metavar="NODE=NAME", help="Name of a node for ssh, if another; repeatable.")
+    ] = None,
+    sudo: Annotated[bool, typer.Option("--sudo", help="Read as root on these machines, by `sudo -n`.")] = False,
+    workspace: WorkspaceOption = None,
+    output: OutputOption = "table",
+) -> None:
+    """Record the I/O of a cluster: images, OSDs, placement groups, devices. `bathy analyze` shows who did it."""
+    from bathyscope import lab as labs
+    from bathyscope import views
+    from bathyscope.commands.analyze import finding_of_view
+    from bathyscope.commands.targets import find_target, fresh_target, ssh_access, with_nodes, with_prefix
+    from bathyscope.host.local import LocalHost
+    from bathyscope.spec.collect import CollectSpec
+    from bathyscope.spec.values import checked
+    from bathyscope.store import Workspace
+    from bathyscope.watch.collecting import collect as record
+
+    if follow and duration is not None:
+        raise UsageError("--follow and --duration were given together", hint="--follow records until it is ended")
+    spec = checked(CollectSpec, duration_s=None if follow else duration or "60s", interval_s=interval, depth=depth)
+    found = with_prefix(find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target), ceph_prefix)
+    if ssh and lab is not None and ssh_config is None:
+        ssh_config = labs.load(lab).ssh_config
+    found = with_nodes(found, ssh_access(ssh, config=ssh_config, names=ssh_host or [], sudo=sudo), None)
+    with _ticking(spec.duration_s) as tick:
+        run = record(
+            LocalHost(), Workspace(workspace), spec, found,
+            target_now=lambda: fresh_target(found), note=say, tick=tick,
+        )  # fmt: skip
+    views.render(finding_of_view(run, "devices"), output)
+    say(f"run {run.id}: {run.path}")
+    say(f"more of it: bathy analyze {run.id} --view osds")
+
+
+@contextlib.contextmanager
+def _ticking(duration_s: float | None) -> Iterator[Callable[[float], None]]:
+    """Show on a terminal how long it has recorded; else say once that it does."""
+    from rich.progress import BarColumn, TextColumn
+
+    from bathyscope.units import format_seconds
+
+    whole = "until it is ended" if duration_s is None else f"for {format_seconds(duration_s)}"
+    with progress_bar(TextColumn("{task.description}"), BarColumn()) as bar:
+        if bar is None:
+            say(f"recording {whole}")
+            yield lambda _seconds: None
+            return
+        task = bar.add_task("recording", total=duration_s)
+
+        def tick(seconds: float) -> None:
+            bar.update(task, completed=seconds, description=f"recording {whole}: {format_seconds(seconds)}")
+
+        yield tick

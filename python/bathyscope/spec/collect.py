@@ -1,0 +1,40 @@
+"""What is recorded: how long, how often, how deep; what `bathy collect` is asked, validated once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from bathyscope.spec import values
+from bathyscope.spec.target import Model
+
+DEPTHS = ("light", "normal")
+LEAST_INTERVAL_S = 1.0
+MOST_INTERVAL_S = 60.0
+
+
+def _between(least_s: float, most_s: float) -> AfterValidator:
+    def check(seconds: float) -> float:
+        if not least_s <= seconds <= most_s:
+            raise values.wrong(f"must be {least_s:g}s to {most_s:g}s", seconds)
+        return seconds
+
+    return AfterValidator(check)
+
+
+_Seconds = Annotated[float, BeforeValidator(values.seconds)]
+
+
+class CollectSpec(Model):
+    """A recording. `duration_s` None: until it is ended.
+
+    `light` asks only the monitors and the manager; `normal` also the OSDs for their counters, and machines for what
+    their devices, processors and networks did.
+    """
+
+    duration_s: Annotated[_Seconds, _between(1.0, values.LONGEST_S)] | None = Field(default=60.0, title="--duration")
+    interval_s: Annotated[_Seconds, _between(LEAST_INTERVAL_S, MOST_INTERVAL_S)] = Field(
+        default=5.0, title="--interval"
+    )
+    depth: Annotated[str, values.one_of(lambda: list(DEPTHS))] = Field(default="normal", title="--depth")

@@ -1,0 +1,52 @@
+"""Cells of activity tables for reading, and their columns' names for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from bathyscope.records.activity_finding import ActivityColumn, Unit
+from bathyscope.units import (
+    format_bandwidth,
+    format_bytes,
+    format_duration_ns,
+    format_percent,
+    format_rate,
+    format_seconds,
+)
+from bathyscope.views import labels
+from bathyscope.views.figures import NOT_APPLICABLE
+
+_SUFFIXES: dict[Unit, str] = {
+    "1/s": "_per_s",
+    "bytes": "_bytes",
+    "bytes/s": "_bytes_per_s",
+    "ns": "_ns",
+    "s": "_s",
+    "ratio": "_ratio",
+    "time": "_ns",
+}
+_FORMS: dict[Unit, Callable[[Any], str]] = {
+    "count": "{:,}".format,
+    "1/s": format_rate,
+    "bytes": format_bytes,
+    "bytes/s": format_bandwidth,
+    "ns": format_duration_ns,
+    "s": format_seconds,
+    "ratio": format_percent,
+    "time": labels.time_utc,
+}
+
+
+def cell(column: ActivityColumn, value: Any) -> str:
+    """Return a value for reading."""
+    if value is None or value == "":
+        return NOT_APPLICABLE
+    form = _FORMS.get(column.unit)
+    return labels.clean(str(value)) if form is None else form(value)
+
+
+def program_name(column: ActivityColumn) -> str:
+    """Return a column's name with its unit last: read_latency_ns."""
+    words = column.name.lower().replace("%", "").split()
+    return "_".join(words) + _SUFFIXES.get(column.unit, "")

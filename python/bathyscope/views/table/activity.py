@@ -1,0 +1,50 @@
+"""A view of a recording on the terminal: its sentence, its tables, and what cannot be seen."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from rich.console import Console
+
+from bathyscope.records.activity_finding import ActivityFinding, ActivityTable
+from bathyscope.units import format_seconds
+from bathyscope.views import Options, labels
+from bathyscope.views.activity_rows import cell
+from bathyscope.views.table.fitting import fitting
+from bathyscope.views.table.terminal import console, print_wrapped, text
+
+# More rows than these are for a program; the sentence and the first rows are what a person reads.
+_ROWS_SHOWN = 40
+
+
+def write(finding: ActivityFinding, stream: TextIO, options: Options) -> None:
+    """Print the view."""
+    out = console(stream, options)
+    length = format_seconds((finding.end_ns - finding.start_ns) / 1e9)
+    where = f"{labels.clean(finding.target)}, {length} from {labels.time_utc(finding.start_ns)}"
+    out.print(text(where, "dim"))
+    print_wrapped("", finding.sentence, out, out.width, "bold")
+    for name, value in finding.facts:
+        print_wrapped(f"{labels.clean(name)}: ", value, out, out.width)
+    for table in finding.tables:
+        _write_table(table, out, several=len(finding.tables) > 1)
+    for remark in finding.unseen:
+        print_wrapped("- ", remark, out, out.width, "dim")
+
+
+def _write_table(table: ActivityTable, out: Console, *, several: bool) -> None:
+    if several:
+        out.print()
+        out.print(text(table.title, "bold"))
+    if not table.rows:
+        return
+    names = [column.name for column in table.columns]
+    rows = [
+        ("", [cell(column, value) for column, value in zip(table.columns, row, strict=True)])
+        for row in table.rows[:_ROWS_SHOWN]
+    ]
+    ranked = sorted((column for column in table.columns if column.rank), key=lambda column: -column.rank)
+    words = [column.name for column in table.columns if not column.unit]
+    out.print(fitting(names, rows, out, [column.name for column in ranked], words=words))
+    if len(table.rows) > _ROWS_SHOWN:
+        out.print(text(f"and {len(table.rows) - _ROWS_SHOWN:,} more; --output csv has them all", "dim"))

@@ -1,0 +1,99 @@
+"""Records a cluster into a run: what `bathy collect` does, from the first look to the end of the run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from bathyscope import __version__
+from bathyscope.host import CephSession, Host
+from bathyscope.host.ceph import connect
+from bathyscope.recording.collect import as_collected
+from bathyscope.recording.connection import LastingSession
+from bathyscope.recording.look import look_at, may_tell
+from bathyscope.recording.recorder import Recorder
+from bathyscope.recording.scope import REFRESH_S, ScopeKeeper
+from bathyscope.recording.sinks import SegmentSink, Sink
+from bathyscope.spec import Target
+from bathyscope.spec.collect import CollectSpec
+from bathyscope.store import RunDirectory, Workspace
+from bathyscope.store.roll_up import roll_up
+from bathyscope.watch.jobs import jobs
+
+_TICK_S = 0.5
+
+Tick = Callable[[float], None]
+"""Called about twice a second with the seconds since the beginning; what it raises ends the recording."""
+
+
+def collect(
+    host: Host,
+    workspace: Workspace,
+    spec: CollectSpec,
+    target: Target,
+    *,
+    target_now: Callable[[], Target],
+    note: Callable[[str], None],
+    tick: Tick,
+) -> RunDirectory:
+    """Record `spec` and return the run, closed. An interruption ends the recording as its time does.
+
+    `target_now` finds a lab's daemons again after a restart. Nothing of the cluster is changed. Raises BathyscopeError;
+    what was recorded until then is in the run.
+    """
+    session = LastingSession(lambda: connect(host, target))
+    with contextlib.closing(session):
+        keeper = look_at(host, session, target, target_now=target_now)
+        keeper.narrow(asked_osds=None)
+        keeper.refresh_s = REFRESH_S
+        asked = jobs(spec, keeper.scope, may_tell=_may_tell(session, spec, keeper, note))
+        run = workspace.create_run(
+            kind="collect",
+            name=spec.depth,
+            spec_text=spec.model_dump_json(indent=1),
+            started_ns=host.now_ns(),
+            target=target.model_dump(mode="json"),
+            versions={"bathy": __version__, **({"fsid": keeper.scope.fsid} if keeper.scope.fsid else {})},
+        )
+        with run:
+            sink = SegmentSink(run, keeper, segment_s=spec.interval_s * 2, tidy=lambda now_ns: roll_up(run, now_ns))
+            recorder = Recorder(host, session, keeper, asked, sink)
+            _keep_start(sink, keeper)
+            run.update(context={"periods_s": recorder.periods_s})
+            try:
+                with sink, recorder:
+                    _wait(host, recorder, spec.duration_s, tick)
+            finally:
+                host.leave_nodes()
+            run.update(status="done", ended_ns=host.now_ns())
+            run.compact()
+    return workspace.open_run(str(run.path))
+
+
+def _may_tell(session: CephSession, spec: CollectSpec, keeper: ScopeKeeper, note: Callable[[str], None]) -> bool:
+    if spec.depth == "light":
+        return False
+    refused = may_tell(session)
+    if refused is not None:
+        note(f"{refused}: no latencies and no stages of OSDs (`bathy caps collect` prints the caps for them)")
+    return refused is None and bool(keeper.scope.osds)
+
+
+def _keep_start(sink: Sink, keeper: ScopeKeeper) -> None:
+    """Keep the answers that the scope was made from: they are the first collections."""
+    for source in keeper.sources:
+        answers = keeper.answers.get(source.name, [])
+        if answers:
+            sink.take(source, as_collected(source.name, answers))
+
+
+def _wait(host: Host, recorder: Recorder, duration_s: float | None, tick: Tick) -> None:
+    """Wait until the time is over, the recording has ended by itself, or somebody interrupts it."""
+    began_ns = host.monotonic_ns()
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            passed_s = (host.monotonic_ns() - began_ns) / 1e9
+            left_s = _TICK_S if duration_s is None else min(_TICK_S, duration_s - passed_s)
+            if left_s <= 0 or recorder.wait(left_s):
+                return
+            tick(passed_s)

@@ -1,0 +1,39 @@
+"""Which sources a watch asks, and how often."""
+
+from __future__ import annotations
+
+import math
+
+from bathyscope.recording.recorder import Job
+from bathyscope.sources import SOURCES
+from bathyscope.spec.collect import CollectSpec
+from bathyscope.spec.scope import Scope
+
+# The statistics of placement groups are megabytes on a large cluster, and change every 5 s at most.
+_PG_STATS_S = 10.0
+_STATUS_S = 10.0
+
+
+def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
+    """Return the jobs of a watch on the cluster of `scope`; `may_tell`: its OSDs answer our commands."""
+    interval_s = spec.interval_s
+    found = [
+        Job(SOURCES["cluster_status"], period_s=max(_STATUS_S, interval_s)),
+        Job(SOURCES["pg_stats"], period_s=max(_PG_STATS_S, interval_s)),
+        # The manager forgets the question after a minute, and reports of the OSDs come every 5 s.
+        Job(SOURCES["image_counters"], period_s=max(5.0, interval_s), budget_ratio=0.25),
+    ]
+    if spec.depth == "light":
+        return found
+    if may_tell and scope.asked_osds:
+        found.append(Job(SOURCES["perf_counters"], period_s=interval_s))
+    found.append(Job(SOURCES["proc"], period_s=interval_s))
+    found.append(Job(SOURCES["cgroups"], period_s=interval_s))
+    if scope.target.disk_control:
+        found.append(Job(SOURCES["simulated_disks"], period_s=interval_s))
+    if scope.nodes:
+        # A reading waits for the network; that costs nobody anything.
+        found.append(Job(SOURCES["node_proc"], period_s=interval_s, budget_ratio=math.inf))
+    if scope.exporters:
+        found.append(Job(SOURCES["node_exporter"], budget_ratio=math.inf))
+    return found

@@ -1,0 +1,94 @@
+"""Who did the I/O, by images and by clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.see.conftest import START_NS, Recording, S, rows_of
+
+from bathyscope.records import Image, ImageIo
+
+
+def io(image: str | None, reads: int, writes: int, *, at_s: int = 30, **more: Any) -> ImageIo:
+    values: dict[str, Any] = {"pool": "rbd", "namespace": "", "image_id": None, "client": None, "client_address": None}
+    counted = {"read_bytes": reads * 4096, "write_bytes": writes * 8192}
+    took = {"read_latency_ns_sum": reads * 1000, "write_latency_ns_sum": writes * 3000}
+    return ImageIo(
+        at_ns=START_NS + at_s * S, duration_ns=5 * S, image=image, read_count=reads, write_count=writes,
+        **{**values, **counted, **took, **more},
+    )  # fmt: skip
+
+
+def test_an_image_s_intervals_are_added_up_and_its_means_are_of_sums(recording: Recording) -> None:
+    recording.seen("image_counters", 10, 60)
+    recording.add(io("a", 30, 10), io("a", 10, 0, at_s=40), io("b", 0, 50))
+    found = recording.view("devices")
+    assert rows_of(found, "image", "reads", "writes", "read", "written") == [
+        ("rbd/a", 40, 10, 40 * 4096, 10 * 8192),
+        ("rbd/b", 0, 50, 0, 50 * 8192),
+    ]
+    # 50 s were seen, not the 60 s of the run.
+    assert rows_of(found, "IOPS", "share") == [(1.0, 0.5), (1.0, 0.5)]
+    assert rows_of(found, "read latency", "write latency") == [(1000.0, 3000.0), (None, 3000.0)]
+    assert found.sentence.startswith("No image stands out")
+    assert any("bathy mgr install" in remark for remark in found.unseen)
+
+
+def test_one_noisy_image_is_named_first_and_equal_ones_are_not(recording: Recording) -> None:
+    recording.seen("image_counters")
+    recording.add(io("noisy", 900, 0), *(io(f"vm{number}", 20, 5) for number in range(10)))
+    found = recording.view("devices")
+    assert found.sentence == "rbd/noisy does 78 % of the I/O: 15 of 19.2 IOPS."
+
+
+def test_of_equal_images_none_is_named_as_the_one(recording: Recording) -> None:
+    recording.seen("image_counters")
+    recording.add(*(io(f"vm{number}", 200 + number, 5) for number in range(10)))
+    assert recording.view("devices").sentence.startswith("No image stands out: of 10 the busiest")
+
+
+def test_ids_get_the_names_and_sizes_of_their_images(recording: Recording) -> None:
+    recording.seen("mgr_counters")
+    shape = {"object_size_bytes": 1 << 22, "stripe_unit_bytes": 1 << 22, "stripe_count": 1}
+    recording.add(
+        Image(START_NS, "rbd", "", "disk", "10ab", 1 << 30, data_pool=None, parent=None, **shape),
+        Image(START_NS + 9 * S, "rbd", "", "disk", "10ab", 2 << 30, data_pool=None, parent=None, **shape),
+        io(None, 5, 0, image_id="10ab", client="client.7", client_address="10.0.0.1"),
+        io(None, 5, 0, image_id="10ab", client="client.8", client_address="10.0.0.2"),
+        io(None, 1, 0, image_id="gone", client="client.8", client_address="10.0.0.2"),
+    )
+    found = recording.view("devices")
+    assert rows_of(found, "image", "size", "reads", "clients") == [
+        ("rbd/disk", 2 << 30, 10, "10.0.0.1, 10.0.0.2"),
+        ("rbd/(id gone)", None, 1, "10.0.0.2"),
+    ]
+
+
+def test_clients_are_added_up_by_their_address(recording: Recording) -> None:
+    recording.seen("mgr_counters")
+    recording.add(
+        io(None, 5, 0, image_id="a", client="client.7", client_address="10.0.0.1"),
+        io(None, 90, 0, image_id="b", client="client.8", client_address="10.0.0.2"),
+        io(None, 3, 4, image_id="b", client="client.9", client_address="10.0.0.1"),
+    )
+    found = recording.view("clients")
+    assert rows_of(found, "client", "reads", "writes", "images", "instances") == [
+        ("10.0.0.2", 90, 0, 1, 1),
+        ("10.0.0.1", 8, 4, 2, 2),
+    ]
+    assert found.sentence.startswith("10.0.0.2 does 88 %")
+
+
+@pytest.mark.parametrize(("view", "word"), [("devices", "profile rbd-read-only"), ("clients", "bathy mgr install")])
+def test_nothing_recorded_says_what_would_show_it(recording: Recording, view: str, word: str) -> None:
+    found = recording.view(view)
+    assert found.tables[0].rows == ()
+    assert any(word in remark for remark in found.unseen)
+
+
+def test_a_part_of_the_time_holds_its_own_intervals_only(recording: Recording) -> None:
+    recording.seen("image_counters")
+    recording.add(io("a", 10, 0, at_s=10), io("a", 7, 0, at_s=50))
+    found = recording.view("devices", since="30s")
+    assert rows_of(found, "reads") == [(7,)]

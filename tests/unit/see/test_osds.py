@@ -1,0 +1,84 @@
+"""Who did the I/O, by OSDs, nodes and pools."""
+
+from __future__ import annotations
+
+from tests.unit.see.conftest import START_NS, Recording, S, rows_of
+
+from bathyscope.records import PerfCounter, PgIo, Placement
+
+AT_NS = START_NS + 30 * S
+
+
+def placed(*hosts: str) -> list[Placement]:
+    return [Placement(osd, host, "ssd", None, None, None, None, None, None) for osd, host in enumerate(hosts)]
+
+
+def counted(osd: int, **grown: float) -> list[PerfCounter]:
+    """Rows of an OSD's counters: a latency's keyword is (seconds, count)."""
+    return [
+        PerfCounter(AT_NS, 10 * S, f"osd.{osd}", "osd", name, "counter", value, None, None)
+        for name, value in grown.items()
+    ]
+
+
+def group(pg: str, osd: int, reads: int, writes: int, pool: str = "rbd") -> PgIo:
+    return PgIo(AT_NS, 10 * S, pg, pool, osd, f"{osd} 9", reads, writes, reads * 4096, writes * 4096)
+
+
+def test_counters_of_osds_give_their_operations_and_latencies(recording: Recording) -> None:
+    recording.seen("perf_counters")
+    recording.add(
+        *placed("a", "a", "b"),
+        *counted(0, op_r=60, op_w=30, op_rw=30, op_r_out_bytes=600, op_w_in_bytes=100, op_rw_in_bytes=20),
+        *counted(0, op_r_latency=0.06, op_w_latency=0.3, op_rw_latency=0.3),
+        *counted(1, op_r=0.0, op_w=60, op_w_latency=0.6),
+        *counted(2, numpg=3),
+    )
+    found = recording.view("osds")
+    assert rows_of(found, "OSD", "host", "reads", "writes", "IOPS", "share", "read", "written") == [
+        ("osd.0", "a", 60, 60, 2.0, 2 / 3, 600, 120),
+        ("osd.1", "a", 0, 60, 1.0, 1 / 3, 0, 0),
+        ("osd.2", "b", 0, 0, 0.0, 0.0, 0, 0),
+    ]
+    assert rows_of(found, "read latency", "write latency") == [(1e6, 1e7), (None, 1e7), (None, None)]
+    assert found.unseen == ()
+
+
+def test_nodes_are_the_sums_of_their_osds(recording: Recording) -> None:
+    recording.seen("perf_counters")
+    recording.add(*placed("a", "a", "b"))
+    recording.add(*counted(0, op_r=60, op_r_latency=0.06), *counted(1, op_r=60, op_r_latency=0.18))
+    recording.add(*counted(2, op_w=12, op_w_latency=0.12))
+    found = recording.view("nodes")
+    assert rows_of(found, "node", "OSDs", "reads", "writes", "read latency", "write latency") == [
+        ("a", 2, 120, 0, 2e6, None),
+        ("b", 1, 0, 12, None, 1e7),
+    ]
+    assert found.sentence.startswith("a does 91 %")
+
+
+def test_without_counters_the_statistics_of_placement_groups_tell_who_did_it(recording: Recording) -> None:
+    recording.seen("pg_stats")
+    recording.add(*placed("a", "b"), group("2.0", 0, 30, 0), group("2.1", 0, 30, 0), group("2.2", 1, 0, 60))
+    found = recording.view("osds")
+    assert rows_of(found, "OSD", "reads", "writes", "IOPS", "read latency", "busy PGs") == [
+        ("osd.0", 60, 0, 1.0, None, 2),
+        ("osd.1", 0, 60, 1.0, None, 1),
+    ]
+    assert any("osd 'allow *'" in remark for remark in found.unseen)
+
+
+def test_counters_of_some_osds_are_not_compared_with_groups_of_the_others(recording: Recording) -> None:
+    recording.seen("pg_stats")
+    recording.seen("perf_counters")
+    recording.add(*placed("a", "b"), *counted(0, op_r=1000), group("2.0", 0, 30, 0), group("2.2", 1, 60, 0))
+    assert rows_of(recording.view("osds"), "OSD", "reads") == [("osd.0", 30), ("osd.1", 60)]
+
+
+def test_pools_have_the_sums_of_their_groups(recording: Recording) -> None:
+    recording.seen("pg_stats")
+    recording.add(group("2.0", 0, 30, 0), group("2.1", 1, 30, 6), group("3.0", 1, 0, 60, pool="other"))
+    assert rows_of(recording.view("pools"), "pool", "reads", "writes", "busy PGs", "primaries") == [
+        ("rbd", 60, 6, 2, 2),
+        ("other", 0, 60, 1, 1),
+    ]

@@ -1,0 +1,97 @@
+"""Statistics of placement groups → what each did between two looks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from bathyscope.errors import ParseError
+from bathyscope.records import PgIo, RawAnswer, from_table
+from bathyscope.sources.pg_stats import SOURCE
+from bathyscope.spec import Target
+from bathyscope.spec.scope import Scope
+
+S = 1_000_000_000
+SCOPE = Scope(target=Target(name="t"), pools={"rbd": 2})
+NO_OSD = 0x7FFFFFFF
+
+
+def group(pg: str, counters: Sequence[int], acting: Sequence[int] = (1, 0, 2), state: str = "active+clean") -> Any:
+    names = ("num_read", "num_write", "num_read_kb", "num_write_kb")
+    return {
+        "pgid": pg,
+        "state": state,
+        "acting": list(acting),
+        "acting_primary": next((osd for osd in acting if osd != NO_OSD), -1),
+        "stat_sum": {**dict(zip(names, counters, strict=True)), "num_objects": 3},
+    }
+
+
+def look(at_s: int, *groups: Any, indent: int | None = None, bare: bool = False) -> RawAnswer:
+    value = list(groups) if bare else {"pg_ready": True, "pg_stats": list(groups)}
+    text = json.dumps(value, indent=indent, separators=None if indent else (",", ":")).encode()
+    return RawAnswer("pg_dump", ("ceph",), (), 0, text, b"", (at_s - 1) * S, at_s * S)
+
+
+def parse(*answers: RawAnswer) -> list[PgIo]:
+    return from_table(PgIo, SOURCE.parse(answers, SCOPE)[PgIo])
+
+
+@pytest.mark.parametrize(("indent", "bare"), [(None, False), (2, False), (None, True)])
+def test_a_group_has_a_row_for_what_it_did_between_two_looks(indent: int | None, bare: bool) -> None:
+    first = look(10, group("2.0", (5, 7, 20, 28)), group("2.1f", (1, 1, 4, 4)), indent=indent, bare=bare)
+    second = look(20, group("2.0", (8, 7, 32, 28)), group("2.1f", (1, 1, 4, 4)), indent=indent, bare=bare)
+    (row,) = parse(first, second)
+    assert row == PgIo(20 * S, 10 * S, "2.0", "rbd", 1, "1 0 2", 3, 0, 12 * 1024, 0)
+
+
+def test_a_pool_without_a_name_is_its_number_and_holes_of_an_acting_set_are_left_out() -> None:
+    acting = (NO_OSD, 4, 3)
+    (row,) = parse(look(1, group("9.a", (0, 0, 0, 0), acting)), look(2, group("9.a", (0, 1, 0, 4), acting)))
+    assert (row.pool, row.osd, row.acting) == ("9", 4, "4 3")
+
+
+def test_a_group_that_the_manager_does_not_know_for_a_while_has_one_longer_interval() -> None:
+    unknown = group("2.0", (0, 0, 0, 0), state="unknown")
+    (row,) = parse(look(10, group("2.0", (5, 0, 20, 0))), look(20, unknown), look(30, group("2.0", (9, 0, 36, 0))))
+    assert (row.read_count, row.at_ns, row.duration_ns) == (4, 30 * S, 20 * S)
+
+
+def test_a_split_counts_nothing_twice() -> None:
+    # 2.0 is split: its counters and those of its new sibling are halves of what it had counted.
+    rows = parse(
+        look(10, group("2.0", (100, 0, 400, 0))),
+        look(20, group("2.0", (50, 0, 200, 0)), group("2.8", (50, 0, 200, 0))),
+        look(30, group("2.0", (53, 0, 212, 0)), group("2.8", (57, 0, 228, 0))),
+    )
+    assert [(row.pg, row.read_count) for row in rows] == [("2.0", 3), ("2.8", 7)]
+
+
+def test_a_failed_look_is_left_out() -> None:
+    refused = RawAnswer("pg_dump", ("ceph",), (), -13, b"", b"denied", 15 * S, 15 * S)
+    (row,) = parse(look(10, group("2.0", (1, 0, 4, 0))), refused, look(20, group("2.0", (2, 0, 8, 0))))
+    assert row.duration_ns == 10 * S
+
+
+def test_a_cluster_without_groups_has_no_rows() -> None:
+    assert parse(look(1), look(2)) == []
+    assert parse(look(1, bare=True)) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{}", b"nothing", b"7", b'{"pg_stats":[{"pgid":"2.0"', b'{"pg_stats":[{"pgid":"2.0","state":"active"}]}',
+     b'{"pg_stats":[{"pgid":"2.0","state":"active","acting":[],"acting_primary":1,"stat_sum":{"num_read":"x"}}]}',
+     b'[{"pgid":"2.0","state":"unknown"}'],
+)  # fmt: skip
+def test_what_is_no_list_of_groups_is_refused(text: bytes) -> None:
+    with pytest.raises(ParseError):
+        parse(RawAnswer("pg_dump", ("ceph",), (), 0, text, b"", 1, 2))
+
+
+def test_a_disk_alone_is_not_asked() -> None:
+    assert SOURCE.plan(Scope(target=Target(name="d", kind="disk"))) == []
+    assert len(SOURCE.plan(SCOPE)) == 1
