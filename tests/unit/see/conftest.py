@@ -18,10 +18,11 @@ START_NS = 1_790_000_000 * S
 
 
 class Recording:
-    """A recording of 60 s that begins at START_NS; `add` its rows, then ask for its views."""
+    """A recording of `ends_s` seconds that begins at START_NS; `add` its rows, then ask for its views."""
 
     def __init__(self, run: RunDirectory) -> None:
         self.run = run
+        self.ends_s = 60
         self._rows: dict[type[Record], list[Any]] = {}
 
     def add(self, *rows: Any) -> None:
@@ -40,7 +41,7 @@ class Recording:
             for record, rows in self._rows.items():
                 writer.table(record, to_table(record, rows))
             writer.commit()
-        self.run.update(status="done", ended_ns=START_NS + 60 * S)
+        self.run.update(status="done", ended_ns=START_NS + self.ends_s * S)
         return finding_of_view(self.run, name, **question)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from bathyscope.analysis.see import words
+from bathyscope.analysis.see.images import IMAGES, Images
 from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, within
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
@@ -38,8 +39,7 @@ class Devices:
             "io": f"SELECT pool, namespace, image, image_id, {sums(*words.COUNTED)}, "
             "string_agg(DISTINCT client_address, ', ' ORDER BY client_address) AS clients "
             f"FROM image_io WHERE {within(question)} GROUP BY pool, namespace, image, image_id",
-            "images": "SELECT pool, namespace, image, image_id, arg_max(size_bytes, at_ns) AS size_bytes "
-            "FROM image GROUP BY ALL",
+            "images": IMAGES,
         }
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
@@ -68,24 +68,3 @@ class Devices:
 
 
 VIEW: View = Devices()
-
-
-class Images:
-    """What is known of images, by their ids and by their names."""
-
-    def __init__(self, images: pa.Table) -> None:
-        rows = images.to_pylist()
-        self._by_id = {(row["pool"], row["image_id"]): row for row in rows}
-        self._by_name = {(row["pool"], row["namespace"], row["image"]): row for row in rows}
-
-    def name(self, row: Mapping[str, str | None]) -> str:
-        """Return pool/image or pool/namespace/image of a row of image_io."""
-        found = self._by_id.get((row["pool"], row["image_id"]), {})
-        name = row["image"] or found.get("image") or f"(id {row['image_id']})"
-        return "/".join(part for part in (row["pool"], row["namespace"], name) if part)
-
-    def size_bytes(self, row: Mapping[str, str | None]) -> int | None:
-        """Return the provisioned size of a row's image."""
-        found = self._by_id.get((row["pool"], row["image_id"]))
-        found = found or self._by_name.get((row["pool"], row["namespace"], row["image"]))
-        return None if found is None else int(found["size_bytes"])

@@ -1,0 +1,34 @@
+"""What is known of images, by their ids and by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+IMAGES = (
+    "SELECT pool, namespace, image, image_id, arg_max(size_bytes, at_ns) AS size_bytes "
+    "FROM image GROUP BY pool, namespace, image, image_id"
+)
+"""The SELECT whose answer `Images` is made from."""
+
+
+class Images:
+    """What is known of images, by their ids and by their names."""
+
+    def __init__(self, images: pa.Table) -> None:
+        rows = images.to_pylist()
+        self._by_id = {(row["pool"], row["image_id"]): row for row in rows}
+        self._by_name = {(row["pool"], row["namespace"], row["image"]): row for row in rows}
+
+    def name(self, row: Mapping[str, str | None]) -> str:
+        """Return pool/image or pool/namespace/image of a row of image_io."""
+        found = self._by_id.get((row["pool"], row["image_id"]), {})
+        name = row["image"] or found.get("image") or f"(id {row['image_id']})"
+        return "/".join(part for part in (row["pool"], row["namespace"], name) if part)
+
+    def size_bytes(self, row: Mapping[str, str | None]) -> int | None:
+        """Return the provisioned size of a row's image."""
+        found = self._by_id.get((row["pool"], row["image_id"]))
+        found = found or self._by_name.get((row["pool"], row["namespace"], row["image"]))
+        return None if found is None else int(found["size_bytes"])

@@ -1,0 +1,308 @@
+"""What changed when: the largest shifts of load and latency, each with the image, client or OSD that moved with it.
+
+The time is cut into bins, and each series (reads, writes, their latencies) into stretches of one level by binary
+segmentation (Scott and Knott 1974): a cut is kept when it explains more of the variance than noise would, by the
+penalty of the Bayesian information criterion (Yao 1988) with the noise taken from neighbouring bins. A stretch has
+three bins at least, so what lasts shorter is no shift.
+
+What moved with a shift is what changed most in the same direction between the stretches before and after it. That it
+moved at the same time is no proof that it is the cause; a shift of load with an image that makes up all of it is near
+to one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bathyscope.analysis.see.images import IMAGES, Images
+from bathyscope.analysis.see.shape import Question, View, finding_of, within
+from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.units import format_duration_ns, format_percent, format_rate, format_seconds
+
+Floats = npt.NDArray[np.float64]
+_Key = TypeVar("_Key")
+
+_COLUMNS = (
+    ActivityColumn("after", help="time since the start of the recording"),
+    ActivityColumn("at", "time", "when", rank=2),
+    ActivityColumn("what", help="reads or writes a second, or their mean latency in the OSDs"),
+    ActivityColumn("before", help="level before it"),
+    ActivityColumn("then", help="level after it"),
+    ActivityColumn("moved with it", help="what changed most in the same direction at the same time"),
+)
+_BINS_MOST = 240
+_BIN_LEAST_NS = 5_000_000_000
+_STRETCH_BINS = 3
+_SHIFTS_SHOWN = 10
+# A level that changes by less is the same level to whoever works with it.
+_CHANGE_LEAST = 0.2
+# Who makes up less than this of a shift did not move with it.
+_SHARE_LEAST = 0.3
+# Reports of images come up to two periods after the operations.
+_LATE_BINS = 2
+
+_OPS = {"op_r": "reads", "op_w": "writes", "op_rw": "writes"}
+_LATENCIES = {"op_r_latency": "reads", "op_w_latency": "writes", "op_rw_latency": "writes"}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shift:
+    """A change of a series at the beginning of bin `place`, from the stretch since `begin` to the one until `end`."""
+
+    series: str
+    place: int
+    begin: int
+    end: int
+    before: float
+    after: float
+
+    @property
+    def size(self) -> float:
+        """How large it is: the change as a share of the greater level."""
+        return abs(self.after - self.before) / max(self.after, self.before)
+
+
+class Timeline:
+    """The shifts of the time that is asked for."""
+
+    name = "timeline"
+    help = "the largest shifts of load and latency, and what moved with each"
+    of_image = False
+
+    def queries(self, question: Question) -> Mapping[str, str]:
+        """Return the operations and latencies of each OSD, and those of images and clients, bin by bin."""
+        place = f"(at_ns - duration_ns // 2 - {question.start_ns}) // {_bin_ns(question)}"
+        names = ", ".join(f"'{name}'" for name in (*_OPS, *_LATENCIES))
+        ops = "CAST(sum(read_count) AS DOUBLE) AS reads, CAST(sum(write_count) AS DOUBLE) AS writes"
+        return {
+            "osds": f"SELECT {place} AS place, daemon, name, sum(delta) AS delta, CAST(sum(count) AS BIGINT) AS count "
+            f"FROM perf_counter WHERE section = 'osd' AND name IN ({names}) AND {within(question)} GROUP BY ALL",
+            "groups": f"SELECT {place} AS place, {ops} FROM pg_io WHERE {within(question)} GROUP BY ALL",
+            "images": f"SELECT {place} AS place, pool, namespace, image, image_id, {ops} "
+            f"FROM image_io WHERE {within(question)} GROUP BY ALL",
+            "clients": f"SELECT {place} AS place, coalesce(client_address, client) AS client, {ops} "
+            f"FROM image_io WHERE client IS NOT NULL AND {within(question)} GROUP BY ALL",
+            "known": IMAGES,
+        }
+
+    def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
+        """Return a row for each of the largest shifts, in order of time; the sentence is about the largest."""
+        bins = _Bins(tables, question)
+        largest = sorted(bins.shifts(), key=lambda shift: (-shift.size, shift.place))[:_SHIFTS_SHOWN]
+        found = sorted(largest, key=lambda shift: shift.place)
+        cells = tuple(
+            (
+                format_seconds(shift.place * bins.seconds),
+                question.start_ns + round(shift.place * bins.seconds * 1e9),
+                _WHAT[shift.series],
+                bins.level(shift.series, shift.before),
+                bins.level(shift.series, shift.after),
+                bins.moved_with(shift),
+            )
+            for shift in found
+        )
+        sentence = "Nothing changed for long: no shift of load or latency stands out."
+        if found:
+            first = cells[found.index(largest[0])]
+            with_it = f", and with it {first[5]}" if first[5] else ""
+            sentence = f"After {first[0]} {first[2]} went from {first[3]} to {first[4]}{with_it}."
+        unseen = () if tables["osds"].num_rows else ("Latencies are not known: the OSDs' counters were not read.",)
+        return finding_of(self, question, sentence, ActivityTable("shifts", _COLUMNS, cells), unseen=unseen)
+
+
+VIEW: View = Timeline()
+
+_WHAT = {
+    "reads": "reads",
+    "writes": "writes",
+    "reads latency": "the latency of reads",
+    "writes latency": "the latency of writes",
+}
+
+
+def _bin_ns(question: Question) -> int:
+    return max(_BIN_LEAST_NS, (question.end_ns - question.start_ns) // _BINS_MOST)
+
+
+class _Bins:
+    """All series over the bins of the time."""
+
+    def __init__(self, tables: Mapping[str, pa.Table], question: Question) -> None:
+        self._count = max(1, -(-(question.end_ns - question.start_ns) // _bin_ns(question)))
+        self.seconds = _bin_ns(question) / 1e9
+        self._ops = {kind: np.zeros(self._count) for kind in ("reads", "writes")}
+        # (kind, OSD) → sums of latency in seconds, and of operations, in each bin.
+        self._sums: dict[tuple[str, str], Floats] = {}
+        self._timed: dict[tuple[str, str], Floats] = {}
+        self._of_osds(tables["osds"])
+        if not tables["osds"].num_rows:
+            for row in tables["groups"].to_pylist():
+                self._add(self._ops, "reads", row["place"], row["reads"])
+                self._add(self._ops, "writes", row["place"], row["writes"])
+        known = Images(tables["known"])
+        self._movers: dict[tuple[str, str], Floats] = {}
+        for row in tables["images"].to_pylist():
+            self._of_mover(f"image {known.name(row)}", row)
+        for row in tables["clients"].to_pylist():
+            self._of_mover(f"client {row['client']}", row)
+
+    def _of_osds(self, osds: pa.Table) -> None:
+        for row in osds.to_pylist():
+            if row["name"] in _OPS:
+                self._add(self._ops, _OPS[row["name"]], row["place"], row["delta"])
+            else:
+                key = _LATENCIES[row["name"]], row["daemon"]
+                self._add(self._sums, key, row["place"], row["delta"])
+                self._add(self._timed, key, row["place"], row["count"])
+
+    def _of_mover(self, name: str, row: Mapping[str, Any]) -> None:
+        for kind in ("reads", "writes"):
+            self._add(self._movers, (kind, name), int(row["place"]), row[kind])
+
+    def _add(self, series: dict[_Key, Floats], key: _Key, place: int, value: float) -> None:
+        if 0 <= place < self._count:
+            series.setdefault(key, np.zeros(self._count))[place] += value
+
+    def latency(self, kind: str) -> Floats:
+        """Return the mean latency in ns of all OSDs in each bin; NaN where nothing was done."""
+        total = sum((found for (of, _), found in self._sums.items() if of == kind), np.zeros(self._count))
+        count = sum((found for (of, _), found in self._timed.items() if of == kind), np.zeros(self._count))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(count > 0, total / count * 1e9, np.nan)
+
+    def shifts(self) -> Iterator[_Shift]:
+        """Yield every shift of every series."""
+        for kind in ("reads", "writes"):
+            yield from _shifts(kind, self._ops[kind] / self.seconds)
+            yield from _shifts(f"{kind} latency", self.latency(kind))
+
+    def level(self, series: str, value: float) -> str:
+        """Return a level for reading."""
+        return format_duration_ns(value) if "latency" in series else f"{format_rate(value)}/s"
+
+    def moved_with(self, shift: _Shift) -> str:
+        """Return what moved with a shift, in words; empty for nothing."""
+        kind, _, is_latency = shift.series.partition(" ")
+        return self._slower(shift, kind) if is_latency else self._loads(shift, kind)
+
+    def _loads(self, shift: _Shift, kind: str) -> str:
+        change = shift.after - shift.before
+        parts = []
+        for word in ("image ", "client "):
+            moved = {
+                name: _change(found, shift) / self.seconds
+                for (of, name), found in self._movers.items()
+                if of == kind and name.startswith(word)
+            }
+            if moved:
+                name, most = max(moved.items(), key=lambda item: item[1] * math.copysign(1, change))
+                if most / change >= _SHARE_LEAST:
+                    parts.append(f"{name} ({_signed(most)}/s, {format_percent(min(1.0, most / change))} of it)")
+        return ", ".join(parts)
+
+    def _slower(self, shift: _Shift, kind: str) -> str:
+        parts = []
+        ratios = {}
+        for (of, osd), total in self._sums.items():
+            if of == kind:
+                before, after = (_mean(total, self._timed[of, osd], *span) for span in _spans(shift))
+                if before and after:
+                    ratios[osd] = after / before, before, after
+        if len(ratios) > 1:
+            up = shift.after > shift.before
+            osd, (ratio, before, after) = max(ratios.items(), key=lambda item: item[1][0] if up else -item[1][0])
+            others = float(np.median([each for name, (each, _, _) in ratios.items() if name != osd]))
+            # One that moved as all others did is no more to blame than they are.
+            if (ratio > 1.5 * others) if up else (ratio * 1.5 < others):
+                parts.append(f"{osd} ({format_duration_ns(before * 1e9)} to {format_duration_ns(after * 1e9)})")
+        loads = {
+            (name, of): _change(found, shift) / self.seconds
+            for (of, name), found in self._movers.items()
+            if name.startswith("image ")
+        }
+        if loads:
+            sign = 1 if shift.after > shift.before else -1
+            (name, of), most = max(loads.items(), key=lambda item: item[1] * sign)
+            whole = max(float(np.mean(sum(self._ops.values()))) / self.seconds, 1e-9)
+            if most * sign >= _SHARE_LEAST * whole:
+                parts.append(f"{of} of {name} ({_signed(most)}/s)")
+        return ", ".join(parts)
+
+
+def _signed(rate: float) -> str:
+    return f"{'+' if rate >= 0 else '-'}{format_rate(abs(rate))}"
+
+
+def _spans(shift: _Shift) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (shift.begin, shift.place), (shift.place, shift.end)
+
+
+def _change(series: Floats, shift: _Shift) -> float:
+    """Return by how much a mover's mean in a bin changed; bins just after a shift are left out if there are more."""
+    late = min(_LATE_BINS, shift.end - shift.place - 1)
+    return float(np.mean(series[shift.place + late : shift.end]) - np.mean(series[shift.begin : shift.place]))
+
+
+def _mean(total: Floats, count: Floats, begin: int, end: int) -> float:
+    counted = float(np.sum(count[begin:end]))
+    return float(np.sum(total[begin:end])) / counted if counted else 0.0
+
+
+def _shifts(series: str, values: Floats) -> Iterator[_Shift]:
+    """Yield the shifts of one series: of neighbouring stretches whose levels differ by enough."""
+    known = np.flatnonzero(np.isfinite(values))
+    if len(known) < 2 * _STRETCH_BINS:
+        return
+    dense = _without_moments(values[known])
+    cuts = [0, *_cuts(dense), len(dense)]
+    for begin, place, end in zip(cuts, cuts[1:], cuts[2:], strict=False):
+        before, after = float(np.mean(dense[begin:place])), float(np.mean(dense[place:end]))
+        shift = _Shift(series, int(known[place]), int(known[begin]), int(known[end - 1]) + 1, before, after)
+        if max(before, after) > 0 and shift.size >= _CHANGE_LEAST:
+            yield shift
+
+
+def _without_moments(values: Floats) -> Floats:
+    """Return a series without what lasts shorter than a stretch: running medians keep edges where they are."""
+    padded = np.pad(values, _STRETCH_BINS - 1, mode="edge")
+    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * _STRETCH_BINS - 1), axis=1))
+
+
+def _cuts(values: Floats) -> list[int]:
+    """Return where the level changes, in order."""
+    # Differences of neighbours hold no level: their median is the noise's, whatever shifts there are.
+    noise = 1.4826 * float(np.median(np.abs(np.diff(values)))) / math.sqrt(2)
+    # A series that does not vary at all (a paced load) has the noise of counting.
+    noise = max(noise, 0.02 * float(np.mean(np.abs(values))), 1e-12)
+    penalty = 2.0 * noise**2 * math.log(len(values)) * 2.0
+    found: list[int] = []
+    waiting = [(0, len(values))]
+    while waiting:
+        begin, end = waiting.pop()
+        cut, gain = _best_cut(values[begin:end])
+        if cut and gain > penalty:
+            found.append(begin + cut)
+            waiting += [(begin, begin + cut), (begin + cut, end)]
+    return sorted(found)
+
+
+def _best_cut(values: Floats) -> tuple[int, float]:
+    """Return where one cut explains most, and how much of the sum of squares; 0 for too short a stretch."""
+    count = len(values)
+    places: Sequence[int] = range(_STRETCH_BINS, count - _STRETCH_BINS + 1)
+    if not places:
+        return 0, 0.0
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    left = np.array(places, dtype=np.float64)
+    means = sums[places[0] : places[-1] + 1] / left
+    others = (sums[-1] - sums[places[0] : places[-1] + 1]) / (count - left)
+    gains = left * (count - left) / count * (means - others) ** 2
+    best = int(np.argmax(gains))
+    return places[best], float(gains[best])

@@ -1,0 +1,157 @@
+"""A recording of known loads on a real Ceph: every view shows their counts, or says how far it can be off."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+
+POOL, EC_POOL, NAMESPACE = "vms", "vms-data", "tenant"
+# Image → (pattern, operations): primes, so that no sum is another one's by chance.
+LOADS = {
+    f"{POOL}/a": ("randread", 4021),
+    f"{POOL}/b": ("randwrite", 1009),
+    f"{POOL}/ec": ("randread", 2003),
+    f"{POOL}/{NAMESPACE}/n": ("randwrite", 503),
+}
+MIB = 1 << 20
+# Of the manager's own image counters; see sources/image_counters.
+IMAGES_OFF = 0.03
+
+
+def ceph(cluster: Any, *words: str) -> str:
+    """Run one of Ceph's programs on the cluster."""
+    target = cluster.target
+    argv = [words[0], "--conf", target.conf, "--keyring", target.keyring, *words[1:]]
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def fio(cluster: Any, image: str, pattern: str, *words: str) -> None:
+    """Load an image to the end of its operations."""
+    pool, *namespace, name = image.split("/")
+    space = [f"--namespace={namespace[0]}"] if namespace else []
+    subprocess.run(
+        ["env", f"CEPH_CONF={cluster.target.conf}", f"CEPH_ARGS=--keyring={cluster.target.keyring} --rbd_cache=false",
+         "fio", "--name=load", "--ioengine=rbd", "--clientname=admin", f"--pool={pool}", f"--rbdname={name}",
+         *space, f"--rw={pattern}", "--iodepth=8", *words],
+        capture_output=True, check=True, timeout=180,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def loaded(private_lab: Any) -> Iterator[Any]:
+    """A lab with images in a replicated pool, a namespace and an erasure-coded data pool, all written once."""
+    with private_lab("collect", ["ssd=3"]) as cluster:
+        for pool, *more in ((POOL,), (EC_POOL, "erasure")):
+            ceph(cluster, "ceph", "osd", "pool", "create", pool, "16", "16", *more)
+            ceph(cluster, "ceph", "osd", "pool", "application", "enable", pool, "rbd")
+        ceph(cluster, "ceph", "osd", "pool", "set", EC_POOL, "allow_ec_overwrites", "true")
+        ceph(cluster, "rbd", "namespace", "create", f"{POOL}/{NAMESPACE}")
+        for image in LOADS:
+            data = ["--data-pool", EC_POOL] if image.endswith("/ec") else []
+            ceph(cluster, "rbd", "create", image, "--size", "64M", *data)
+            if "/n" not in image:
+                fio(cluster, image, "write", "--bs=1M", "--size=64M")
+        yield cluster
+
+
+def collect(cluster: Any, workspace: Path, *words: str, duration: str = "40s") -> subprocess.Popen[bytes]:
+    return cluster.start(
+        "collect", "--lab", cluster.name, "-w", str(workspace), "--duration", duration, *words,
+        stderr=workspace / "said",
+    )  # fmt: skip
+
+
+def view(cluster: Any, workspace: Path, name: str, *words: str) -> dict[str, Any]:
+    found = cluster.bathy("analyze", "last", "-w", str(workspace), "--view", name, "-o", "json", *words)
+    assert found.returncode == 0, found.stderr
+    return dict(json.loads(found.stdout))
+
+
+def table(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return first column → column → value of a view's first table."""
+    names = [column["name"] for column in found["tables"][0]["columns"]]
+    rows = [dict(zip(names, row, strict=True)) for row in found["tables"][0]["rows"]]
+    return {str(row[names[0]]): row for row in rows}
+
+
+def test_every_view_shows_the_operations_that_were_done(loaded: Any, tmp_path: Path, tools: Any) -> None:
+    process = collect(loaded, tmp_path)
+    tools.wait_for(lambda: "recording" in (tmp_path / "said").read_text(), what="the recording")
+    # The OSDs begin to count for the manager some 10 s after its first question.
+    time.sleep(11)
+    with ThreadPoolExecutor() as pool:
+        for done in [
+            pool.submit(fio, loaded, image, pattern, "--bs=4k", "--size=64M", f"--io_size={count * 4}k")
+            for image, (pattern, count) in LOADS.items()
+        ]:
+            done.result()
+    assert process.poll() is None, (tmp_path / "said").read_text()
+    assert process.wait(120) == 0, (tmp_path / "said").read_text()
+
+    found = view(loaded, tmp_path, "devices")
+    images = table(found)
+    for image, (pattern, count) in LOADS.items():
+        kind, other = ("reads", "writes") if pattern == "randread" else ("writes", "reads")
+        assert images[image][kind] == pytest.approx(count, rel=IMAGES_OFF), image
+        assert images[image][other] == 0
+    assert images[f"{POOL}/a"]["read"] == pytest.approx(LOADS[f"{POOL}/a"][1] * 4096, rel=IMAGES_OFF)
+    assert images[f"{POOL}/a"]["read latency"] > 0
+
+    # Pools and OSDs are complete: also what is no image's data (headers, watches) is counted, so never less.
+    reads = sum(count for pattern, count in LOADS.values() if pattern == "randread")
+    writes = sum(count for pattern, count in LOADS.values() if pattern == "randwrite")
+    pools = table(view(loaded, tmp_path, "pools"))
+    assert LOADS[f"{POOL}/ec"][1] <= pools[EC_POOL]["reads"] <= LOADS[f"{POOL}/ec"][1] + 20
+    osds = table(view(loaded, tmp_path, "osds"))
+    assert set(osds) == {"osd.0", "osd.1", "osd.2"}
+    assert reads <= sum(row["reads"] for row in osds.values()) <= 1.1 * reads
+    assert writes <= sum(row["writes"] for row in osds.values()) <= 1.1 * writes
+    assert all(row["read latency"] > 0 for row in osds.values())
+    nodes = table(view(loaded, tmp_path, "nodes"))
+    assert sum(row["reads"] for row in nodes.values()) == sum(row["reads"] for row in osds.values())
+    # A tenth of a node's operations would be a share of its own; and a run says what it could not see.
+    assert any("bathy mgr install" in remark for remark in found["unseen"])
+
+
+def test_placement_groups_alone_tell_where_the_load_lands(loaded: Any, tmp_path: Path, tools: Any) -> None:
+    process = collect(loaded, tmp_path, "--depth", "light", duration="32s")
+    tools.wait_for(lambda: "recording" in (tmp_path / "said").read_text(), what="the recording")
+    time.sleep(2)
+    fio(loaded, f"{POOL}/a", "randread", "--bs=4k", "--size=64M", "--io_size=8012k")
+    assert process.wait(120) == 0, (tmp_path / "said").read_text()
+    osds = table(view(loaded, tmp_path, "osds"))
+    assert 2003 <= sum(row["reads"] for row in osds.values()) <= 2003 * 1.1
+    pools = table(view(loaded, tmp_path, "pools"))
+    assert 2003 <= pools[POOL]["reads"] <= 2003 + 60
+
+
+def test_a_killed_recording_can_be_read_to_its_last_segment(loaded: Any, tmp_path: Path, tools: Any) -> None:
+    process = collect(loaded, tmp_path, "--interval", "1s", duration="60s")
+    tools.wait_for(lambda: list(tmp_path.glob("runs/*/segments/2*")), what="a segment")
+    time.sleep(3)
+    process.kill()
+    process.wait(10)
+    run = tools.newest(tmp_path)
+    assert run.status == "interrupted"
+    osds = table(view(loaded, tmp_path, "osds"))
+    assert set(osds) == {"osd.0", "osd.1", "osd.2"}
+
+
+def test_an_interruption_ends_a_recording_as_its_time_does(loaded: Any, tmp_path: Path, tools: Any) -> None:
+    process = loaded.start("collect", "--lab", loaded.name, "-w", str(tmp_path), "--follow", stderr=tmp_path / "said")
+    tools.wait_for(lambda: list(tmp_path.glob("runs/*/segments/2*")), what="a segment")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 0, (tmp_path / "said").read_text()
+    run = tools.newest(tmp_path)
+    assert run.status == "done"
+    assert run.info.ended_ns is not None
