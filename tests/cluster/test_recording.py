@@ -111,7 +111,7 @@ def test_an_osd_restarts_during_a_recording(private_lab: Any, tmp_path: Path, to
         assert "1" in run.table(ClusterStatus)["osds_down"].to_pylist()
 
         # Every gap is stated: recounted from the rows.
-        finding = KINDS["collect"].finding(run)
+        finding = KINDS["collect"].finding(run).recording
         assert {source.source for source in finding.sources} >= {*periods_s, "cluster_map"}
         for source in finding.sources:
             if source.source not in periods_s:

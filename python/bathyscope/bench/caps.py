@@ -7,7 +7,6 @@ its answer shows what the key may do, and nothing is changed.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 
@@ -20,16 +19,8 @@ from bathyscope.layers import LayerContext, Need, needs_of, traits
 from bathyscope.layers.needs import APPLICATION, REMOVALS, ImageNeed, Permission, in_pool
 from bathyscope.recording.look import may_tell
 from bathyscope.spec import Target
+from bathyscope.spec.caps import Caps
 from bathyscope.spec.plan import Plan, expand
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Caps:
-    """The caps of a key by the kind of daemon that they are for."""
-
-    mon: str
-    mgr: str
-    osd: str
 
 
 def of_bench(plan: Plan, *, pool: str | None, tell: bool) -> Caps:

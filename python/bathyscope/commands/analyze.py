@@ -53,10 +53,11 @@ def finding_of_view(
     run: RunDirectory, view: str, *, since: str | None = None, until: str | None = None
 ) -> ActivityFinding:
     """Return a view of a recording, or of a part of it. Raises UsageError, StoreError, AnalysisError."""
+    import dataclasses
+
     from bathyscope.analysis.see import VIEWS
-    from bathyscope.analysis.see.shape import Question
-    from bathyscope.store import duck
     from bathyscope.units import parse_seconds
+    from bathyscope.watch.asking import question_of, view_of
 
     if view not in VIEWS:
         raise UsageError(f"there is no view '{view}'", hint=f"--view is one of {', '.join(VIEWS)}")
@@ -64,20 +65,9 @@ def finding_of_view(
         raise UsageError(
             f"run {run.id} is no recording but of the kind {run.info.kind}", hint="bathy collect makes a recording"
         )
-    start_ns = run.info.started_ns
-    end_ns = run.info.ended_ns or _last_ns(run)
-    begin_ns = start_ns + round(parse_seconds(since or 0) * 1e9)
-    stop_ns = end_ns if until is None else start_ns + round(parse_seconds(until) * 1e9)
-    if not begin_ns < stop_ns:
+    whole = question_of(run)
+    begin_ns = whole.start_ns + round(parse_seconds(since or 0) * 1e9)
+    end_ns = whole.end_ns if until is None else whole.start_ns + round(parse_seconds(until) * 1e9)
+    if not begin_ns < end_ns:
         raise UsageError("--since must be before --until and before the end of the recording")
-    question = Question(run.id, str(run.info.target.get("name", "")), begin_ns, stop_ns)
-    chosen = VIEWS[view]
-    return chosen.build({name: duck.query([run], sql) for name, sql in chosen.queries(question).items()}, question)
-
-
-def _last_ns(run: RunDirectory) -> int:
-    """Return when the last collection of a recording ended that goes on, or was killed."""
-    from bathyscope.store import duck
-
-    (row,) = duck.query([run], "SELECT max(at_ns + duration_ns) AS last_ns FROM collection").to_pylist()
-    return int(row["last_ns"] or run.info.started_ns)
+    return view_of(run, view, dataclasses.replace(whole, start_ns=begin_ns, end_ns=end_ns))

@@ -21,9 +21,12 @@ _EXAMPLES = """Examples:
   bathy caps bench --tell                with the OSDs' counters and op stages
   bathy caps bench --set quiesce.scrub=true
   bathy caps bench cleanup               what removes the remains of runs
+  bathy caps collect --tell              a recording with the OSDs' counters
 """
 
+_WATCHES = ("collect", "top")
 _WITHOUT_TELL = {
+    **dict.fromkeys(_WATCHES, "no latencies of the OSDs, and their operations from placement groups' statistics"),
     "bench": "no counters and no op stages of the OSDs",
     "bench cleanup": "options of OSDs that a run with --tell has changed are not restored",
 }
@@ -35,7 +38,7 @@ def register(app: typer.Typer) -> None:
 
 
 def caps(  # noqa: PLR0917 - one parameter for each option
-    verb: Annotated[list[str], typer.Argument(metavar="VERB", help="bench, or bench cleanup.")],
+    verb: Annotated[list[str], typer.Argument(metavar="VERB", help="bench, bench cleanup, collect or top.")],
     plan: Annotated[
         str | None, typer.Option("--plan", help="A plan file (YAML). Default: the preset `ladder`.")
     ] = None,
@@ -53,12 +56,19 @@ def caps(  # noqa: PLR0917 - one parameter for each option
     """Print the command that makes a key with the least caps that a verb works with."""
     from bathyscope.bench import caps as needed
     from bathyscope.commands.targets import entity_name, load_plan, pool_name
+    from bathyscope.watch.caps import of_watch
 
     name = " ".join(verb)
-    if name not in needed.VERBS:
-        raise UsageError(f"'{name}' needs no key, or is no verb", hint=f"caps are for: {', '.join(needed.VERBS)}")
-    given = None if pool is None else pool_name(pool)
-    found = needed.VERBS[name](load_plan(plan, preset, overrides or []), pool=given, tell=tell)
+    if name in needed.VERBS:
+        given = None if pool is None else pool_name(pool)
+        found = needed.VERBS[name](load_plan(plan, preset, overrides or []), pool=given, tell=tell)
+    elif name in _WATCHES:
+        if pool is not None or plan is not None or preset is not None or overrides:
+            raise UsageError(f"'{name}' has no plan and loads no pool", hint=f"bathy caps {name}")
+        found = of_watch(tell=tell)
+    else:
+        known = ", ".join((*needed.VERBS, *_WATCHES))
+        raise UsageError(f"'{name}' needs no key, or is no verb", hint=f"caps are for: {known}")
     _print(entity_name(client), {kind: cap for kind, cap in dataclasses.asdict(found).items() if cap}, output)
     if not tell:
         say(f"without --tell: {_WITHOUT_TELL[name]}; Ceph allows that only with osd 'allow *'")

@@ -10,11 +10,37 @@ from bathyscope.units import format_seconds
 
 if TYPE_CHECKING:
     from bathyscope.records import RawAnswer
+    from bathyscope.records.collect_finding import CollectFinding
     from bathyscope.records.recording_finding import RecordingFinding, SourceRecording
 
 
-def _finding(run: RunDirectory) -> RecordingFinding:
-    """Return what was recorded; `periods_s` of the run's context are the planned periods by source."""
+# What is said first comes first; the page and `bathy analyze` have all of them.
+_FIRST = ("devices", "clients", "osds", "nodes", "pools", "balance", "timeline")
+
+
+def _finding(run: RunDirectory) -> CollectFinding:
+    """Return every view of the recording, who did how much when, and how the recording went."""
+    from bathyscope.analysis.see import VIEWS, heat
+    from bathyscope.records.collect_finding import CollectFinding
+    from bathyscope.store import duck
+    from bathyscope.watch.asking import question_of, view_of
+
+    whole = question_of(run)
+    names = [name for name, view in VIEWS.items() if not view.of_image]
+    names.sort(key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
+    return CollectFinding(
+        run.id,
+        whole.target,
+        whole.start_ns,
+        whole.end_ns,
+        tuple(view_of(run, name, whole) for name in names),
+        heat.build({name: duck.query([run], sql) for name, sql in heat.queries(whole).items()}, whole),
+        _recording(run),
+    )
+
+
+def _recording(run: RunDirectory) -> RecordingFinding:
+    """Return how the recording went; `periods_s` of the run's context are the planned periods by source."""
     from bathyscope.analysis.recording import build
     from bathyscope.records import Collection
     from bathyscope.store import duck
@@ -26,7 +52,7 @@ def _finding(run: RunDirectory) -> RecordingFinding:
 
 
 def _describe(run: RunDirectory) -> list[tuple[str, object]]:
-    finding = _finding(run)
+    finding = _recording(run)
     rows: list[tuple[str, object]] = [(f"source {source.source}", _sentence(source)) for source in finding.sources]
     absent = sorted({absence.daemon for absence in finding.absences})
     return [*rows, ("absent for a time", ", ".join(absent))] if absent else rows

@@ -49,6 +49,24 @@ def query(runs: Iterable[RunDirectory], sql: str, *, left_out: LeftOut | None = 
         raise UsageError(f"the query failed: {str(error).splitlines()[0]}", hint=_SCHEMA_HINT) from error
 
 
+def query_tables(tables: Mapping[str, pa.Table], queries: Mapping[str, str]) -> dict[str, pa.Table]:
+    """Return the answer of each SELECT over tables in memory; a record that is not among them is empty.
+
+    Raises UsageError for anything but a SELECT.
+    """
+    with contextlib.closing(_connection(_QUERY_MEMORY, None)) as connection:
+        for name, record in RECORDS_BY_TABLE.items():
+            connection.register(name, tables[name] if name in tables else stored_schema(record).empty_table())
+        answers = {}
+        for name, sql in queries.items():
+            _must_only_read(sql)
+            try:
+                answers[name] = connection.sql(sql).to_arrow_table()
+            except duckdb.Error as error:
+                raise UsageError(f"the query failed: {str(error).splitlines()[0]}", hint=_SCHEMA_HINT) from error
+    return answers
+
+
 def _must_only_read(sql: str) -> None:
     """Raise UsageError unless `sql` is one SELECT, or EXPLAIN of one: EXPLAIN ANALYZE carries out what it explains."""
     try:

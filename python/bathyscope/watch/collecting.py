@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Callable
 
 from bathyscope import __version__
-from bathyscope.host import CephSession, Host
+from bathyscope.host import Host
 from bathyscope.host.ceph import connect
 from bathyscope.recording.collect import as_collected
 from bathyscope.recording.connection import LastingSession
-from bathyscope.recording.look import look_at, may_tell
+from bathyscope.recording.look import look_at
 from bathyscope.recording.recorder import Recorder
 from bathyscope.recording.scope import REFRESH_S, ScopeKeeper
 from bathyscope.recording.sinks import SegmentSink, Sink
@@ -18,7 +18,7 @@ from bathyscope.spec import Target
 from bathyscope.spec.collect import CollectSpec
 from bathyscope.store import RunDirectory, Workspace
 from bathyscope.store.roll_up import roll_up
-from bathyscope.watch.jobs import jobs
+from bathyscope.watch.jobs import allowed_jobs
 
 _TICK_S = 0.5
 
@@ -46,7 +46,7 @@ def collect(
         keeper = look_at(host, session, target, target_now=target_now)
         keeper.narrow(asked_osds=None)
         keeper.refresh_s = REFRESH_S
-        asked = jobs(spec, keeper.scope, may_tell=_may_tell(session, spec, keeper, note))
+        asked = allowed_jobs(session, spec, keeper.scope, note)
         run = workspace.create_run(
             kind="collect",
             name=spec.depth,
@@ -68,15 +68,6 @@ def collect(
             run.update(status="done", ended_ns=host.now_ns())
             run.compact()
     return workspace.open_run(str(run.path))
-
-
-def _may_tell(session: CephSession, spec: CollectSpec, keeper: ScopeKeeper, note: Callable[[str], None]) -> bool:
-    if spec.depth == "light":
-        return False
-    refused = may_tell(session)
-    if refused is not None:
-        note(f"{refused}: no latencies and no stages of OSDs (`bathy caps collect` prints the caps for them)")
-    return refused is None and bool(keeper.scope.osds)
 
 
 def _keep_start(sink: Sink, keeper: ScopeKeeper) -> None:

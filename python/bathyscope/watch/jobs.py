@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+from bathyscope.host import CephSession
+from bathyscope.recording.look import may_tell
 from bathyscope.recording.recorder import Job
 from bathyscope.sources import SOURCES
 from bathyscope.spec.collect import CollectSpec
@@ -37,3 +40,11 @@ def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
     if scope.exporters:
         found.append(Job(SOURCES["node_exporter"], budget_ratio=math.inf))
     return found
+
+
+def allowed_jobs(session: CephSession, spec: CollectSpec, scope: Scope, note: Callable[[str], None]) -> list[Job]:
+    """Return the jobs of a watch that its key may carry out; `note` is told what is missing. Raises ClusterError."""
+    refused = None if spec.depth == "light" else may_tell(session)
+    if refused is not None:
+        note(f"{refused}: no latencies of OSDs (`bathy caps collect --tell` prints the caps for them)")
+    return jobs(spec, scope, may_tell=refused is None)

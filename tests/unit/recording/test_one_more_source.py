@@ -126,7 +126,7 @@ def test_it_is_scheduled_and_its_cost_is_kept(run: RunDirectory) -> None:
     good = [row for row in costs if row.success]
     assert all(row.request_count == 1 and row.answer_bytes > 0 for row in good)
     assert [row.problem for row in costs if not row.success] == ["clocks: scripted refusal"] * (len(costs) - len(good))
-    (source,) = [source for source in kind_of(run).finding(run).sources if source.source == "clocks"]
+    (source,) = [source for source in kind_of(run).finding(run).recording.sources if source.source == "clocks"]
     assert (source.collection_count, source.failure_count) == (len(costs), len(costs) - len(good))
     assert len(good) < len(costs) <= DURATION_S / 15
     (gap,) = source.gaps

@@ -1,0 +1,107 @@
+"""`bathy top`: who does the I/O now, on a live screen."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bathyscope.commands.options import (
+    ClientOption,
+    ConfOption,
+    KeyringOption,
+    LabOption,
+    OutputOption,
+    PrefixOption,
+    TargetOption,
+    WorkspaceOption,
+)
+from bathyscope.commands.talk import say, status_line
+from bathyscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from bathyscope.watch.feeds import LiveFeed, ReplayFeed
+
+_EXAMPLES = """Examples:
+
+\b
+  bathy top --lab demo                     images of a lab, every 5 s
+  bathy top osds --interval 2s             OSDs of the cluster of /etc/ceph/ceph.conf
+  bathy top --once --output json           one sample, for a program
+  bathy top --replay last                  a recording, with the same keys
+
+Keys: tab next view, s sort by the next column, r reverse, / filter, space pause, q quit; in a recording also \
+, and . to go back and on.
+"""
+# What a person asks for first; `timeline` needs more time than a screen holds.
+_VIEWS = {"images": "devices", "clients": "clients", "osds": "osds", "nodes": "nodes", "pools": "pools"}
+_MORE = ("balance",)
+# The OSDs begin to report on images when the manager has told them to.
+_FIRST_REPORT_S = 8.0
+
+
+def register(app: typer.Typer) -> None:
+    """Attach the verb."""
+    app.command("top", epilog=_EXAMPLES)(top)
+
+
+def top(  # noqa: PLR0917 - one parameter for each option
+    what: Annotated[str, typer.Argument(metavar="[WHAT]", help="images, clients, osds, nodes or pools.")] = "images",
+    interval: Annotated[str, typer.Option(help="Time between samples: 1s to 10s.")] = "5s",
+    depth: Annotated[
+        str, typer.Option(help="light: monitors and manager only. normal: also OSDs' counters.")
+    ] = "normal",
+    once: Annotated[bool, typer.Option("--once", help="Print one sample and end, without a screen.")] = False,
+    replay: Annotated[str | None, typer.Option("--replay", metavar="RUN", help="Show this recording.")] = None,
+    lab: LabOption = None,
+    conf: ConfOption = None,
+    client: ClientOption = None,
+    keyring: KeyringOption = None,
+    target: TargetOption = None,
+    ceph_prefix: PrefixOption = None,
+    workspace: WorkspaceOption = None,
+    output: OutputOption = "table",
+) -> None:
+    """Show who does the I/O of a cluster now: images, clients, OSDs, nodes, pools."""
+    from bathyscope.commands.targets import find_target, fresh_target, with_prefix
+    from bathyscope.host.local import LocalHost
+    from bathyscope.spec.collect import CollectSpec
+    from bathyscope.spec.values import checked
+    from bathyscope.store import Workspace
+    from bathyscope.watch.feeds import ReplayFeed, live
+
+    if what not in _VIEWS:
+        raise UsageError(f"bathy top shows no '{what}'", hint=f"one of {', '.join(_VIEWS)}")
+    if not once and not (sys.stdout.isatty() and sys.stdin.isatty()):
+        raise UsageError("a screen needs a terminal", hint="bathy top --once --output json prints one sample")
+    if replay is not None:
+        run = Workspace(workspace).open_run(replay)
+        if run.info.kind != "collect":
+            raise UsageError(f"run {run.id} is no recording", hint="bathy collect makes one")
+        _show(ReplayFeed(run), what, once=once, output=output)
+        return
+    spec = checked(CollectSpec, duration_s=None, interval_s=interval, depth=depth)
+    found = with_prefix(find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target), ceph_prefix)
+    with contextlib.ExitStack() as stack:
+        with status_line() as status:
+            status("connecting")
+            feed = stack.enter_context(live(LocalHost(), spec, found, target_now=lambda: fresh_target(found), note=say))
+            if once:
+                status("waiting for the first reports of the OSDs")
+                time.sleep(feed.shown_s + _FIRST_REPORT_S)
+        _show(feed, what, once=once, output=output)
+
+
+def _show(feed: LiveFeed | ReplayFeed, what: str, *, once: bool, output: str) -> None:
+    from bathyscope import views
+    from bathyscope.watch.feeds import ReplayFeed
+
+    if once:
+        views.render(feed.view(_VIEWS[what]), output)
+        return
+    from bathyscope.views.tui.top import Top
+
+    Top(feed, [*_VIEWS.values(), *_MORE], _VIEWS[what], replay=isinstance(feed, ReplayFeed)).run()

@@ -1,0 +1,60 @@
+"""Heat maps: one row for each image or OSD, time to the right, colour for how much."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import altair as alt
+
+from bathyscope.records.collect_finding import CollectFinding, HeatMap
+from bathyscope.views import labels
+from bathyscope.views.charts.base import LABELS, Drawing, named_rows
+from bathyscope.views.charts.theme import LIGHT, Theme
+
+_ROW_HEIGHT = 17
+# Viridis: its lightness grows evenly, so that it can be read without colours, too (van der Walt and Smith, 2015).
+_SCHEME: Literal["viridis"] = "viridis"
+
+
+def drawings(finding: CollectFinding, theme: Theme = LIGHT) -> list[Drawing]:
+    """Return a picture for each heat map of a recording."""
+    return [_drawing(heat, theme) for heat in finding.heat_maps]
+
+
+def _drawing(heat: HeatMap, theme: Theme) -> Drawing:
+    seconds = heat.bin_ns / 1e9
+    names = [labels.clean(name) for name in heat.names]
+    rows = tuple(
+        {"name": name, "t": place * seconds, "t2": (place + 1) * seconds, "v": value}
+        for name, values in zip(names, heat.values, strict=True)
+        for place, value in enumerate(values)
+        if value is not None
+    )
+    what = "I/Os a second" if heat.unit == "1/s" else "mean latency"
+    return Drawing(
+        name=f"heat-{heat.name}",
+        title=heat.title,
+        description=f"{heat.title}: {what} of each {heat.kind} as colour, time to the right.",
+        chart=_chart(heat, names, what, theme),
+        rows=rows,
+    )
+
+
+def _chart(heat: HeatMap, names: list[str], what: str, theme: Theme) -> Any:
+    width_s = heat.bin_ns / 1e9 * len(heat.values[0])
+    axis = alt.Axis(title="seconds since the start", grid=False, labelExpr="format(datum.value, ',')", tickCount=8)
+    return (
+        alt.Chart(named_rows(), height=max(3, len(names)) * _ROW_HEIGHT)
+        .mark_rect(stroke=theme.background if theme.background != "transparent" else None, strokeWidth=0.4)
+        .encode(
+            x=alt.X("t:Q", axis=axis, scale=alt.Scale(domain=[0, width_s], nice=False)),
+            x2="t2:Q",
+            y=alt.Y("name:N", sort=names, axis=alt.Axis(title=None, labelLimit=220, grid=False)),
+            color=alt.Color(
+                "v:Q",
+                scale=alt.Scale(scheme=_SCHEME, domainMin=0),
+                legend=alt.Legend(title=what, labelExpr=LABELS[heat.unit], gradientLength=160),
+            ),
+            tooltip=[alt.Tooltip("name:N", title=heat.kind), alt.Tooltip("v:Q", title=what, format=",.3~g")],
+        )
+    )

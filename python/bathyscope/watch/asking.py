@@ -1,0 +1,23 @@
+"""Asks a recording for its views: the SQL of a view goes to the store, its answers back to the view."""
+
+from __future__ import annotations
+
+from bathyscope.analysis.see import VIEWS
+from bathyscope.analysis.see.shape import Question
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.store import RunDirectory, duck
+
+
+def question_of(run: RunDirectory) -> Question:
+    """Return the question for all of a recording; one that goes on, or was killed, ends with its last collection."""
+    end_ns = run.info.ended_ns
+    if end_ns is None:
+        (row,) = duck.query([run], "SELECT max(at_ns + duration_ns) AS last_ns FROM collection").to_pylist()
+        end_ns = int(row["last_ns"] or run.info.started_ns)
+    return Question(run.id, str(run.info.target.get("name", "")), run.info.started_ns, end_ns)
+
+
+def view_of(run: RunDirectory, name: str, question: Question) -> ActivityFinding:
+    """Return a view of a recording. Raises KeyError for none of that name, StoreError, AnalysisError."""
+    view = VIEWS[name]
+    return view.build({key: duck.query([run], sql) for key, sql in view.queries(question).items()}, question)

@@ -1,0 +1,14 @@
+"""The cephx caps that a watch works with."""
+
+from __future__ import annotations
+
+from bathyscope.spec.caps import Caps
+
+
+def of_watch(*, tell: bool) -> Caps:
+    """Return the least that `bathy collect` and `bathy top` need; `tell`: also the OSDs' own counters.
+
+    The manager answers for images only to who may read them: "allow r" is enough for that, and so is its profile
+    rbd-read-only. Ceph gives the counters of OSDs only to a key that may do everything on them.
+    """
+    return Caps("allow r", "allow r", "allow *" if tell else "")

@@ -1,0 +1,91 @@
+"""The last minutes of a watch as tables: what a live view asks, without a run on disk."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from bathyscope.errors import BathyscopeError
+from bathyscope.recording.collect import Collected
+from bathyscope.recording.scope import ScopeKeeper
+from bathyscope.records import Collection, RawAnswer, Record, to_table
+from bathyscope.sources.facts import latest
+from bathyscope.sources.shape import Source
+
+KEPT_S = 120.0
+
+
+class LiveSink:
+    """Parses every collection when it comes, and keeps the rows of the last `kept_s` seconds. Thread-safe.
+
+    Rows without a time (the cluster's map) are kept as the latest collection has them.
+    """
+
+    def __init__(self, keeper: ScopeKeeper, kept_s: float = KEPT_S) -> None:
+        self._keeper = keeper
+        self._kept_ns = round(kept_s * 1e9)
+        self._lock = threading.Lock()
+        self._waiting: collections.deque[tuple[Source, Collected]] = collections.deque()
+        self._parsing = threading.Lock()
+        # Below: guarded by `_parsing`.
+        self._last: dict[str, dict[str, RawAnswer]] = {}
+        self._rows: dict[tuple[str, type[Record]], list[pa.Table]] = {}
+        self._costs: collections.deque[Collection] = collections.deque()
+
+    def take(self, source: Source, collected: Collected) -> None:
+        """Keep one collection until it is parsed."""
+        with self._lock:
+            self._waiting.append((source, collected))
+
+    def tend(self) -> None:
+        """Parse what waits."""
+        with self._parsing:
+            while True:
+                with self._lock:
+                    if not self._waiting:
+                        break
+                    source, collected = self._waiting.popleft()
+                self._parse(source, collected)
+
+    def _parse(self, source: Source, collected: Collected) -> None:
+        cost = collected.cost
+        ends_ns = cost.at_ns + cost.duration_ns
+        before = list(self._last.get(source.name, {}).values()) if source.differences else []
+        try:
+            found = source.parse([*before, *collected.answers], self._keeper.scope) if collected.answers else {}
+        except BathyscopeError as error:
+            cost = collected.failed(error).cost
+            found = {}
+        self._costs.append(cost)
+        while self._costs and self._costs[0].at_ns < ends_ns - self._kept_ns:
+            self._costs.popleft()
+        for record, table in found.items():
+            key = source.name, record
+            kept = [table] if record.TIME is None else [*self._rows.get(key, []), table]
+            self._rows[key] = [one for each in kept if (one := self._recent(record, each, ends_ns)).num_rows]
+        if source.differences:
+            self._last[source.name] = self._last.get(source.name, {}) | latest(collected.answers)
+
+    def _recent(self, record: type[Record], table: pa.Table, now_ns: int) -> pa.Table:
+        if record.TIME is None or not table.num_rows:
+            return table
+        at_ns = table[record.TIME].to_numpy()
+        return table.filter(pa.array(at_ns >= now_ns - self._kept_ns))
+
+    def tables(self) -> Mapping[str, pa.Table]:
+        """Return the rows that are kept, by the tables' names."""
+        with self._parsing:
+            found: dict[type[Record], list[pa.Table]] = {}
+            for (_, record), kept in self._rows.items():
+                found.setdefault(record, []).extend(kept)
+            tables = {record.TABLE: pa.concat_tables(parts) for record, parts in found.items() if parts}
+            return {**tables, Collection.TABLE: to_table(Collection, list(self._costs))}
+
+    def problems(self) -> Sequence[str]:
+        """Return what the latest collection of each source says is wrong, in words."""
+        with self._parsing:
+            last = {cost.source: cost for cost in self._costs}
+        return [f"{name}: {cost.problem}" for name, cost in sorted(last.items()) if cost.problem]
