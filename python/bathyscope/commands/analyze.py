@@ -19,6 +19,8 @@ _EXAMPLES = """Examples:
   bathy analyze last                           every image: reads, writes, bytes, latency
   bathy analyze last --view osds               every OSD
   bathy analyze last --view nodes --output json
+  bathy analyze last rbd/vm-101-disk-0 --view zones --zones 20
+  bathy analyze last --view slow               the slowest operations and whom they waited for
   bathy analyze last --since 30s --until 60s   a part of the recording, from its start
   bathy analyze --list                         every view
 """
@@ -31,7 +33,11 @@ def register(app: typer.Typer) -> None:
 
 def analyze(  # noqa: PLR0917 - one parameter for each option
     run: RunArgument = "last",
+    image: Annotated[
+        str | None, typer.Argument(metavar="[IMAGE]", help="For image, zones and objects: POOL/[NAMESPACE/]IMAGE.")
+    ] = None,
     view: Annotated[str, typer.Option("--view", "-v", help="What to show; --list has all views.")] = "devices",
+    zones: Annotated[int, typer.Option(min=1, max=10_000, help="Zones that an image is cut into.")] = 10,
     since: Annotated[str | None, typer.Option(help="Begin this long after the start of the recording: 30s.")] = None,
     until: Annotated[str | None, typer.Option(help="End this long after the start of the recording: 60s.")] = None,
     list_views: Annotated[bool, typer.Option("--list", help="List the views.")] = False,
@@ -46,11 +52,18 @@ def analyze(  # noqa: PLR0917 - one parameter for each option
     if list_views:
         views.render([{"view": each.name, "shows": each.help} for each in VIEWS.values()], output)
         return
-    views.render(finding_of_view(Workspace(workspace).open_run(run), view, since=since, until=until), output)
+    found = Workspace(workspace).open_run(run)
+    views.render(finding_of_view(found, view, image=image, zones=zones, since=since, until=until), output)
 
 
 def finding_of_view(
-    run: RunDirectory, view: str, *, since: str | None = None, until: str | None = None
+    run: RunDirectory,
+    view: str,
+    *,
+    image: str | None = None,
+    zones: int = 10,
+    since: str | None = None,
+    until: str | None = None,
 ) -> ActivityFinding:
     """Return a view of a recording, or of a part of it. Raises UsageError, StoreError, AnalysisError."""
     import dataclasses
@@ -65,7 +78,11 @@ def finding_of_view(
         raise UsageError(
             f"run {run.id} is no recording but of the kind {run.info.kind}", hint="bathy collect makes a recording"
         )
-    whole = question_of(run)
+    if VIEWS[view].of_image and image is None:
+        raise UsageError(f"the view {view} is of one image", hint=f"bathy analyze {run.id} POOL/IMAGE --view {view}")
+    if image is not None and not VIEWS[view].of_image:
+        raise UsageError(f"the view {view} is not of one image", hint=f"bathy analyze {run.id} {image} --view image")
+    whole = dataclasses.replace(question_of(run), image=image, zones=zones)
     begin_ns = whole.start_ns + round(parse_seconds(since or 0) * 1e9)
     end_ns = whole.end_ns if until is None else whole.start_ns + round(parse_seconds(until) * 1e9)
     if not begin_ns < end_ns:

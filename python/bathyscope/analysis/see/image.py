@@ -1,0 +1,75 @@
+"""One image in brief: what it is, how much of it is used, and over which nodes that is spread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from bathyscope.analysis.see import touched
+from bathyscope.analysis.see.shape import Question, View, finding_of
+from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.units import format_percent
+
+_COLUMNS = (
+    ActivityColumn("node", help="CRUSH host bucket of the primary OSDs"),
+    ActivityColumn("objects", "count", "objects that something was done to there"),
+    ActivityColumn("of objects", "ratio", "their share of the image's objects"),
+    ActivityColumn("reads", "count"),
+    ActivityColumn("of reads", "ratio", "share of the image's reads"),
+    ActivityColumn("writes", "count"),
+    ActivityColumn("of writes", "ratio", "share of the image's writes"),
+)
+
+
+class ImageBrief:
+    """What an image is, and its spread over nodes."""
+
+    name = "image"
+    help = "an image in brief: size, objects, share touched, spread over nodes"
+    of_image = True
+
+    def queries(self, question: Question) -> Mapping[str, str]:
+        """Return the sums of each object."""
+        return touched.queries(question)
+
+    def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
+        """Return a row for each node."""
+        image = touched.read(tables, question)
+        nodes: dict[str, list[Mapping[str, int]]] = {}
+        for row in image.rows:
+            nodes.setdefault(image.hosts.get(row["osd"], "") or "(not known)", []).append(row)
+        whole = image.objects
+        reads = sum(row["read_count"] for row in image.rows)
+        writes = sum(row["write_count"] for row in image.rows)
+        cells = []
+        for node, rows in sorted(nodes.items()):
+            objects = sum({row["first_object"]: row["object_count"] for row in rows}.values())
+            node_reads, node_writes = (sum(row[name] for row in rows) for name in ("read_count", "write_count"))
+            cells.append(
+                (
+                    node,
+                    objects,
+                    objects / whole if whole else None,
+                    node_reads,
+                    node_reads / reads if reads else None,
+                    node_writes,
+                    node_writes / writes if writes else None,
+                )
+            )
+        seen = sum({row["first_object"]: row["object_count"] for row in image.rows}.values())
+        facts = [*image.facts]
+        if whole:
+            facts.append(("Objects", f"{whole:,}, touched {seen:,} ({format_percent(min(1.0, seen / whole))})"))
+        sentence = (
+            f"{image.name}: {reads:,} reads and {writes:,} writes on {seen:,} objects of {len(nodes)} nodes."
+            if image.rows
+            else f"Nothing was seen of single objects of {image.name}."
+        )
+        unseen = (touched.SAMPLE,) if image.rows else (touched.NOTHING,)
+        return finding_of(
+            self, question, sentence, ActivityTable("nodes", _COLUMNS, tuple(cells)), facts=facts, unseen=unseen
+        )
+
+
+VIEW: View = ImageBrief()

@@ -1,0 +1,102 @@
+"""What was done to each object of one image: from recorded operations, and from zones of single objects.
+
+Operations come from op histories (bursts: only those that were complete count, the slowest of a full one do not) and
+from imported OSD logs. The manager module counts zones of objects, down to single ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from bathyscope.analysis.see.shape import Question, literal, within
+from bathyscope.errors import AnalysisError
+from bathyscope.units import format_bytes
+
+# Objects of an image: rbd_data.ID.NUMBER, in a data pool of its own rbd_data.POOL.ID.NUMBER; the number has 16 digits.
+_DATA = r"'^rbd_data\.(?:[0-9]+\.)?([0-9a-f]+)\.([0-9a-f]{16})$'"
+DEFAULT_OBJECT_BYTES = 4 << 20
+NOTHING = (
+    "Nothing is known of single objects: a recording has them where the manager module zooms into an image, or where "
+    "bursts of op histories were taken; imported OSD logs have them (`bathy import osd-log`)."
+)
+SAMPLE = "Operations were recorded in bursts: counts are those of the bursts, not of the whole time."
+
+
+def queries(question: Question) -> Mapping[str, str]:
+    """Return what `read` needs. Raises AnalysisError without the name of an image."""
+    if question.image is None:
+        raise AnalysisError("the view is of one image", hint="name it: bathy analyze RUN --view image POOL/IMAGE")
+    *path, image = question.image.split("/")
+    pool = literal(path[0]) if path else "pool"
+    namespace = literal(path[1]) if len(path) > 1 else "namespace"
+    named = f"image = {literal(image)} AND pool = {pool} AND namespace = {namespace}"
+    ids = f"(SELECT image_id FROM image WHERE {named} UNION SELECT {literal(image)})"
+    return {
+        "about": "SELECT pool, namespace, image, image_id, arg_max(size_bytes, at_ns) AS size_bytes, "
+        "arg_max(object_size_bytes, at_ns) AS object_size_bytes, arg_max(data_pool, at_ns) AS data_pool, "
+        f"arg_max(parent, at_ns) AS parent FROM image WHERE {named} OR image_id = {literal(image)} GROUP BY ALL",
+        "objects": "WITH touched AS ("
+        f"SELECT TRY_CAST('0x' || regexp_extract(object_name, {_DATA}, 2) AS BIGINT) AS first_object, "
+        "1 AS object_count, osd, "
+        "CAST(op = 'read' AS BIGINT) AS read_count, CAST(op = 'write' AS BIGINT) AS write_count, "
+        "CASE WHEN op = 'read' THEN coalesce(length_bytes, 0) ELSE 0 END AS read_bytes, "
+        "CASE WHEN op = 'write' THEN coalesce(length_bytes, 0) ELSE 0 END AS write_bytes, "
+        "started_ns AS first_ns, started_ns AS last_ns FROM op "
+        f"WHERE regexp_extract(object_name, {_DATA}, 1) IN {ids} AND op IN ('read', 'write') "
+        "AND complete_sample AND started_ns >= complete_since_ns "
+        f"AND started_ns BETWEEN {question.start_ns} AND {question.end_ns} "
+        "UNION ALL SELECT first_object, object_count, osd, read_count, write_count, read_bytes, write_bytes, "
+        "at_ns - duration_ns, at_ns FROM zone_io "
+        f"WHERE image_id IN {ids} AND {within(question)}) "
+        "SELECT first_object, object_count, osd, CAST(sum(read_count) AS BIGINT) AS read_count, "
+        "CAST(sum(write_count) AS BIGINT) AS write_count, CAST(sum(read_bytes) AS BIGINT) AS read_bytes, "
+        "CAST(sum(write_bytes) AS BIGINT) AS write_bytes, min(first_ns) AS first_ns, max(last_ns) AS last_ns "
+        "FROM touched GROUP BY first_object, object_count, osd ORDER BY first_object, osd",
+        "hosts": "SELECT DISTINCT osd, host FROM placement",
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Touched:
+    """The objects of one image that something was done to, and what the image is. Sizes as far as they are known."""
+
+    name: str
+    facts: tuple[tuple[str, str], ...]
+    size_bytes: int | None
+    object_bytes: int
+    rows: tuple[Mapping[str, Any], ...]
+    hosts: Mapping[int, str]
+
+    @property
+    def ops(self) -> int:
+        """All operations."""
+        return sum(row["read_count"] + row["write_count"] for row in self.rows)
+
+    @property
+    def objects(self) -> int | None:
+        """How many objects the image has when all are written."""
+        return None if self.size_bytes is None else -(-self.size_bytes // self.object_bytes)
+
+
+def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
+    """Return what was done to the image of the question."""
+    about = tables["about"].to_pylist()
+    rows = tables["objects"].to_pylist()
+    # An object is counted by single operations or as a zone of one, and zones of several hold what they count alone.
+    singles = [row for row in rows if row["object_count"] == 1]
+    hosts = {row["osd"]: row["host"] for row in tables["hosts"].to_pylist()}
+    if not about:
+        return Touched(str(question.image), (), None, DEFAULT_OBJECT_BYTES, tuple(singles or rows), hosts)
+    first = about[0]
+    name = "/".join(part for part in (first["pool"], first["namespace"], first["image"]) if part)
+    facts = [
+        ("Size", format_bytes(first["size_bytes"])),
+        ("Object size", format_bytes(first["object_size_bytes"])),
+        ("Id", first["image_id"]),
+        *[(word, str(first[key])) for word, key in (("Data pool", "data_pool"), ("Parent", "parent")) if first[key]],
+    ]
+    return Touched(name, tuple(facts), first["size_bytes"], first["object_size_bytes"], tuple(singles or rows), hosts)

@@ -1,0 +1,89 @@
+"""One image cut into zones of equal length: which of them are read and written, and how much of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from bathyscope.analysis.see import touched
+from bathyscope.analysis.see.shape import Question, View, finding_of
+from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.units import format_bytes, format_percent
+
+_COLUMNS = (
+    ActivityColumn("offset", "bytes", "where the zone begins in the image"),
+    ActivityColumn("end", "bytes", "where it ends", rank=1),
+    ActivityColumn("objects", "count", "objects of the zone that something was done to"),
+    ActivityColumn("touched", "ratio", "their share of the zone's objects", rank=1),
+    ActivityColumn("reads", "count"),
+    ActivityColumn("of reads", "ratio", "share of the image's reads", rank=1),
+    ActivityColumn("writes", "count"),
+    ActivityColumn("of writes", "ratio", "share of the image's writes", rank=1),
+    ActivityColumn("read", "bytes", "bytes read", rank=2),
+    ActivityColumn("written", "bytes", "bytes written", rank=2),
+)
+
+
+class Zones:
+    """The zones of an image in order."""
+
+    name = "zones"
+    help = "an image in zones of equal length (--zones): reads, writes, objects touched"
+    of_image = True
+
+    def queries(self, question: Question) -> Mapping[str, str]:
+        """Return the sums of each object."""
+        return touched.queries(question)
+
+    def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
+        """Return a row for each zone."""
+        image = touched.read(tables, question)
+        last = max((row["first_object"] + row["object_count"] for row in image.rows), default=0)
+        objects = image.objects or last
+        # Zones are whole objects; an image of few objects has as many zones.
+        width = max(1, -(-objects // question.zones)) if objects else 1
+        reads = sum(row["read_count"] for row in image.rows)
+        writes = sum(row["write_count"] for row in image.rows)
+        cells = []
+        for first in range(0, objects, width):
+            inside = [row for row in image.rows if first <= row["first_object"] < first + width]
+            wide = min(width, objects - first)
+            known = {row["first_object"] for row in inside}
+            counted = sum(row["object_count"] for row in inside) if image.rows and not _single(image) else len(known)
+            zone_reads = sum(row["read_count"] for row in inside)
+            zone_writes = sum(row["write_count"] for row in inside)
+            cells.append(
+                (
+                    first * image.object_bytes,
+                    (first + wide) * image.object_bytes,
+                    counted,
+                    min(1.0, counted / wide),
+                    zone_reads,
+                    zone_reads / reads if reads else None,
+                    zone_writes,
+                    zone_writes / writes if writes else None,
+                    sum(row["read_bytes"] for row in inside),
+                    sum(row["write_bytes"] for row in inside),
+                )
+            )
+        sentence = f"Nothing was seen of zones of {image.name}."
+        if image.rows:
+            busiest = max(cells, key=lambda row: row[4] + row[6])
+            share = format_percent((busiest[4] + busiest[6]) / max(1, reads + writes))
+            sentence = (
+                f"{share} of the operations of {image.name} lie from {format_bytes(busiest[0])} to "
+                f"{format_bytes(busiest[1])}, the busiest of {len(cells)} zones."
+            )
+        unseen = (touched.SAMPLE,) if image.rows else (touched.NOTHING,)
+        return finding_of(
+            self, question, sentence, ActivityTable("zones", _COLUMNS, tuple(cells)), facts=image.facts, unseen=unseen
+        )
+
+
+VIEW: View = Zones()
+
+
+def _single(image: touched.Touched) -> bool:
+    """Whether single objects are known, and not only zones of several."""
+    return all(row["object_count"] == 1 for row in image.rows)

@@ -1,0 +1,128 @@
+"""One image: its objects, its zones, its spread over nodes; and the slowest operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.unit.see.conftest import START_NS, Recording, S, rows_of
+
+from bathyscope.errors import UsageError
+from bathyscope.records import Image, Op, Placement, ZoneIo
+
+MIB = 1 << 20
+ID = "10ab"
+
+
+def op(number: int, kind: str = "read", *, osd: int = 0, at_s: float = 10, pool: str = "", **more: Any) -> Op:
+    values: dict[str, Any] = {
+        "queue_ns": 1, "prepare_ns": 1, "store_ns": 1, "replica_wait_ns": None, "reply_ns": 1, "slowest_peer": None,
+        "complete_sample": True, "complete_since_ns": START_NS, "duration_ns": 1000, "client_address": "10.0.0.1",
+        "object_name": f"rbd_data.{pool}{ID}.{number:016x}", "length_bytes": 4096, "offset_bytes": 0,
+    }  # fmt: skip
+    return Op(
+        osd=osd, client="client.7", pool_id=2, pg="2.0", op=kind, started_ns=START_NS + round(at_s * S),
+        **{**values, **more},
+    )  # fmt: skip
+
+
+def image(size_bytes: int = 100 * MIB, object_bytes: int = 4 * MIB) -> Image:
+    return Image(START_NS, "rbd", "", "disk", ID, size_bytes, object_bytes, object_bytes, 1, None, None)
+
+
+def placed(*hosts: str) -> list[Placement]:
+    return [Placement(osd, host, "ssd", None, None, None, None, None, None) for osd, host in enumerate(hosts)]
+
+
+def test_objects_have_their_place_in_the_image_and_their_first_and_last_access(recording: Recording) -> None:
+    recording.add(image(), *placed("a", "b"))
+    recording.add(op(3, at_s=20), op(3, "write", at_s=10), op(3, at_s=30), op(24, osd=1, pool="7."))
+    # Another image's, and another kind of object.
+    recording.add(op(3, object_name=f"rbd_data.ff.{3:016x}"), op(3, object_name=f"rbd_header.{ID}"))
+    found = recording.view("objects", image="rbd/disk")
+    assert rows_of(found, "offset", "object", "OSD", "node", "reads", "writes", "read", "written") == [
+        (12 * MIB, 3, "osd.0", "a", 2, 1, 8192, 4096),
+        (96 * MIB, 24, "osd.1", "b", 1, 0, 4096, 0),
+    ]
+    assert rows_of(found, "first access", "last access")[0] == (START_NS + 10 * S, START_NS + 30 * S)
+    assert found.sentence.startswith("The busiest of 2 objects of rbd/disk lies at 12.0 MiB and has 75 %")
+
+
+def test_an_image_can_be_named_by_its_id(recording: Recording) -> None:
+    recording.add(op(3))
+    assert rows_of(recording.view("objects", image=ID), "object", "reads") == [(3, 1)]
+
+
+def test_the_slowest_of_a_full_history_do_not_count(recording: Recording) -> None:
+    recording.add(image(), op(1), op(1, complete_sample=False), op(1, complete_since_ns=START_NS + 60 * S))
+    assert rows_of(recording.view("objects", image="rbd/disk"), "reads") == [(1,)]
+
+
+def test_zones_cover_the_image_and_add_up_to_all_of_it(recording: Recording) -> None:
+    recording.add(image(), *placed("a"))
+    recording.add(*(op(number) for number in (0, 0, 1, 2, 24)), op(24, "write"))
+    found = recording.view("zones", image="rbd/disk", zones=10)
+    rows = rows_of(found, "offset", "end", "objects", "reads", "of reads", "writes")
+    # 25 objects in zones of 3.
+    assert len(rows) == 9
+    assert rows[0] == (0, 12 * MIB, 3, 4, 0.8, 0)
+    assert rows[-1] == (96 * MIB, 100 * MIB, 1, 1, 0.2, 1)
+    assert sum(row[3] for row in rows) == 5
+    assert "from 0 B to 12.0 MiB" in found.sentence
+
+
+def test_zones_of_the_manager_module_count_where_single_objects_are_not_known(recording: Recording) -> None:
+    counted = {"read_bytes": 0, "write_bytes": 0, "read_latency_ns_sum": 0, "write_latency_ns_sum": 0}
+    recording.add(image(size_bytes=4 * MIB * 512))
+    for first, reads in ((0, 10), (256, 30)):
+        recording.add(ZoneIo(START_NS + 9 * S, 5 * S, "rbd", ID, 0, first, 16, reads, 0, **counted))
+    rows = rows_of(recording.view("zones", image="rbd/disk", zones=2), "reads", "of reads")
+    assert rows == [(10, 0.25), (30, 0.75)]
+
+
+def test_the_brief_has_shares_of_nodes_and_how_much_is_touched(recording: Recording) -> None:
+    recording.add(image(), *placed("a", "b", "b"))
+    recording.add(op(0), op(1, osd=1), op(2, osd=2), op(2, "write", osd=2))
+    found = recording.view("image", image="rbd/disk")
+    assert rows_of(found, "node", "objects", "of objects", "reads", "writes", "of writes") == [
+        ("a", 1, 0.04, 1, 0, 0.0),
+        ("b", 2, 0.08, 2, 1, 1.0),
+    ]
+    assert dict(found.facts)["Objects"] == "25, touched 3 (12 %)"
+
+
+def test_a_name_with_a_quote_is_a_name(recording: Recording) -> None:
+    recording.add(op(3))
+    assert recording.view("objects", image="rbd/x' OR '1'='1").tables[0].rows == ()
+
+
+@pytest.mark.parametrize(("view", "name"), [("zones", None), ("devices", "rbd/disk"), ("nonsense", None)])
+def test_a_view_that_cannot_be_is_refused(recording: Recording, view: str, name: str | None) -> None:
+    with pytest.raises(UsageError):
+        recording.view(view, image=name)
+
+
+def test_the_slowest_operations_name_the_replica_they_waited_for(recording: Recording) -> None:
+    slow = {"duration_ns": 9_000_000, "replica_wait_ns": 8_000_000, "slowest_peer": 2}
+    recording.add(*(op(number, "write", **slow) for number in range(15)))
+    recording.add(*(op(number, duration_ns=50_000 + number, store_ns=40_000) for number in range(90)))
+    found = recording.view("slow")
+    assert len(found.tables[0].rows) == 100
+    assert rows_of(found, "took", "most of it")[0] == (9_000_000, "replica osd.2")
+    assert "The slowest of 105 operations took 9.00 ms, most of it replica osd.2" in found.sentence
+    assert found.sentence.startswith("osd.2 is behind 100 % of the 15 slowest operations.")
+
+
+def test_an_osd_behind_most_of_the_slowest_operations_is_named_first(recording: Recording) -> None:
+    recording.add(*(op(number, osd=1, duration_ns=9_000_000, store_ns=8_000_000) for number in range(30)))
+    recording.add(*(op(number, osd=number % 2 * 2, duration_ns=60_000, store_ns=40_000) for number in range(60)))
+    assert recording.view("slow").sentence.startswith("osd.1 is behind 100 % of the 30 slowest operations.")
+
+
+def test_slow_operations_that_are_spread_as_the_load_is_name_nobody(recording: Recording) -> None:
+    recording.add(*(op(number, osd=number % 3, duration_ns=9_000_000, store_ns=8_000_000) for number in range(30)))
+    recording.add(*(op(number, osd=number % 3, duration_ns=60_000, store_ns=40_000) for number in range(300)))
+    # One OSD that serves nearly everything is behind most of what is slow, and no slower for it.
+    recording.add(*(op(number, osd=0, duration_ns=9_000_000, store_ns=8_000_000) for number in range(60)))
+    recording.add(*(op(number, osd=0, duration_ns=60_000, store_ns=40_000) for number in range(600)))
+    assert recording.view("slow").sentence.startswith("The slowest of 990 operations")
