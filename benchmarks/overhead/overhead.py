@@ -1,6 +1,6 @@
-"""What measuring costs, measured on a real cluster: three checks, each with its figure and its limit.
+"""What measuring costs, measured on a real cluster: four checks, each with its figure and its limit.
 
-    python -m benchmarks.overhead [--lab NAME] [--check time|capture|plain] [--pairs 5] [--runtime 10]
+    python -m benchmarks.overhead [--lab NAME] [--check time|capture|plain|collect] [--pairs 5] [--runtime 10]
 
 Without --lab a lab of three ssd OSDs is started for it and taken down afterwards. Other load on the machine is
 measured along: run it on a quiet one.
@@ -11,6 +11,8 @@ capture   IOPS with full capture and with none, interleaved pairs: the medians d
           Beside it the processor time that capturing and parsing cost this program, which scatters far less.
 plain     Our figures for a job equal those of plain fio on the same command line, run in turns, within the
           run-to-run interval (95 % bootstrap interval of the ratio of the medians holds 1).
+collect   IOPS and the OSDs' processor time of an operation while `bathy collect` records and while it does not,
+          interleaved pairs: at most 1 % of IOPS and 1 µs, the interval within 2 %.
 
 Prints one JSON line for each check; exits 1 when a limit is broken.
 """
@@ -22,7 +24,9 @@ import contextlib
 import dataclasses
 import json
 import os
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -48,6 +52,7 @@ from bathyscope.store import RunDirectory, Workspace
 
 HOST = LocalHost()
 TIME_LIMIT, CAPTURE_LIMIT = 1.25, 0.03
+COLLECT_LIMIT, COLLECT_INTERVAL_LIMIT, COLLECT_CPU_LIMIT_US = 0.01, 0.02, 1.0
 SAMPLED = ("perf_counter", "op", "process_sample")
 OFF = tuple(f"capture.{part}=false" for part in ("perf_counters", "op_history", "processes"))
 
@@ -175,6 +180,98 @@ def check_plain(target: Target, workspace: Path, options: argparse.Namespace) ->
             "interval_95": [round(low, 4), round(high, 4)], "ok": low <= 1 <= high}  # fmt: skip
 
 
+def check_collect(target: Target, workspace: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Pairs of a load while a recording runs in a process of its own, and the same load alone."""
+    ratios, extra_us = [], []
+    with loaded_image(target, options.image_size) as fio:
+        for pair in range(options.pairs):
+            found: dict[str, tuple[float, float]] = {}
+            for name in ("on", "off") if pair % 2 == 0 else ("off", "on"):
+                with recording(target, workspace) if name == "on" else contextlib.nullcontext():
+                    found[name] = load(target, fio, options)
+            ratios.append(found["on"][0] / found["off"][0])
+            extra_us.append(found["on"][1] - found["off"][1])
+            print(f"  {found['on'][0]:.0f} of {found['off'][0]:.0f} IOPS, {extra_us[-1]:+.2f} µs", file=sys.stderr)
+    loss = 1 - statistics.median(ratios)
+    low, high = ratio_interval(ratios, [1.0] * len(ratios))
+    extra = statistics.median(extra_us)
+    return {
+        "pattern": options.pattern,
+        "ratios": [round(r, 4) for r in ratios],
+        "median_loss": round(loss, 4),
+        "ratio_interval_95": [round(low, 4), round(high, 4)],
+        "extra_osd_cpu_us_of_an_op": round(extra, 2),
+        "limit": [COLLECT_LIMIT, COLLECT_INTERVAL_LIMIT, COLLECT_CPU_LIMIT_US],
+        "ok": loss <= COLLECT_LIMIT and 1 - low <= COLLECT_INTERVAL_LIMIT and extra <= COLLECT_CPU_LIMIT_US,
+    }
+
+
+@contextlib.contextmanager
+def loaded_image(target: Target, size: str) -> Iterator[list[str]]:
+    """Make a pool and an image that is written once, and give fio's command line for it; both are removed again."""
+    pool = "overhead-collect"
+
+    def ceph(*words: str) -> None:
+        argv = [words[0], "--conf", str(target.conf), "--keyring", str(target.keyring), *words[1:]]
+        subprocess.run(argv, check=True, capture_output=True, timeout=120)
+
+    ceph("ceph", "osd", "pool", "create", pool, "32", "32")
+    ceph("ceph", "osd", "pool", "application", "enable", pool, "rbd")
+    try:
+        ceph("rbd", "create", f"{pool}/image", "--size", size)
+        fio = [
+            *("env", f"CEPH_CONF={target.conf}", f"CEPH_ARGS=--keyring={target.keyring} --rbd_cache=false"),
+            *("fio", "--name=load", "--ioengine=rbd", "--clientname=admin", f"--pool={pool}", "--rbdname=image"),
+            *("--output-format=json", f"--size={size}"),
+        ]
+        subprocess.run([*fio, "--rw=write", "--bs=1M", "--iodepth=4"], check=True, capture_output=True, timeout=600)
+        yield fio
+    finally:
+        ceph("ceph", "tell", "mon.*", "config", "set", "mon_allow_pool_delete", "true")
+        ceph("ceph", "osd", "pool", "delete", pool, pool, "--yes-i-really-really-mean-it")
+
+
+@contextlib.contextmanager
+def recording(target: Target, workspace: Path) -> Iterator[None]:
+    """Record with `bathy collect` in another process."""
+    argv = [sys.executable, "-m", "bathyscope.cli", "collect", "--follow", "-w", str(workspace), "--conf"]
+    argv += [str(target.conf), "--keyring", str(target.keyring)]
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        assert process.stderr is not None
+        while b"recording" not in (line := process.stderr.readline()):
+            if not line:
+                raise RuntimeError("the recording has ended")
+        # What asks the OSDs for images has told them so by then.
+        time.sleep(8)
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+
+
+def load(target: Target, fio: list[str], options: argparse.Namespace) -> tuple[float, float]:
+    """Return the IOPS of a load, and the OSDs' processor time in µs of an operation."""
+    kind, size, depth = options.pattern.split("-")
+    argv = [*fio, f"--rw={kind}", f"--bs={size}", f"--iodepth={depth.removeprefix('qd')}"]
+    before_s = osd_cpu_s(target)
+    argv += ["--time_based", f"--runtime={options.runtime}"]
+    done = subprocess.run(argv, check=True, capture_output=True, timeout=options.runtime + 120)
+    job = json.loads(done.stdout)["jobs"][0]
+    ops = job["read"]["total_ios"] + job["write"]["total_ios"]
+    return job["read"]["iops"] + job["write"]["iops"], (osd_cpu_s(target) - before_s) / ops * 1e6
+
+
+def osd_cpu_s(target: Target) -> float:
+    """Return the processor time of all OSDs of the target on this machine, in seconds."""
+    ticks = 0
+    for daemon in target.daemons:
+        if daemon.name.startswith("osd."):
+            fields = Path(f"/proc/{daemon.pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def ratio_interval(a: list[float], b: list[float], rounds: int = 20_000) -> tuple[float, float]:
     """Return the 95 % bootstrap interval of median(a)/median(b) from paired turns."""
     generator = np.random.default_rng(1)
@@ -187,6 +284,7 @@ CHECKS: dict[str, Callable[[Target, Path, argparse.Namespace], dict[str, Any]]] 
     "time": check_time,
     "capture": check_capture,
     "plain": check_plain,
+    "collect": check_collect,
 }
 
 

@@ -60,3 +60,15 @@ def test_our_figures_are_held_against_plain_fio_in_turns(cluster: Any, overhead:
     assert min(found["ours"] + found["plain"]) > 0
     low, high = found["interval_95"]
     assert low <= found["ratio"] <= high
+
+
+def test_a_load_under_a_recording_is_held_against_the_same_load_alone(
+    private_lab: Any, overhead: ModuleType, tmp_path: Path
+) -> None:
+    with private_lab("watched", ["ssd=3"]) as cluster:
+        found = overhead.check_collect(
+            cluster.target, tmp_path, argparse.Namespace(runtime=2.0, **SMALL | {"pairs": 1})
+        )
+    assert len(found["ratios"]) == 1
+    assert found["ratios"][0] > 0
+    assert found["median_loss"] == pytest.approx(1 - found["ratios"][0], abs=1e-4)
