@@ -205,7 +205,9 @@ def replicas_of(session: CephSession, target: Target, plan: Plan) -> int:
 
 def check_quota(session: CephSession, name: str, needed_bytes: int) -> None:
     """Raise UnhealthyError when the run would go beyond the quota of the operator's pool."""
-    quota = session.json("mon", "osd pool get-quota", pool=name) or {}
+    # `osd pool get-quota` fails for a pool that was made a moment ago: it wants its statistics as well.
+    pools = (session.json("mon", "osd dump") or {}).get("pools", [])
+    limit = next((int(pool.get("quota_max_bytes", 0)) for pool in pools if pool.get("pool_name") == name), 0)
     used = next(
         (
             int(pool["stats"].get("stored", 0))
@@ -214,7 +216,6 @@ def check_quota(session: CephSession, name: str, needed_bytes: int) -> None:
         ),
         0,
     )
-    limit = int(quota.get("quota_max_bytes", 0))
     if limit and used + needed_bytes > limit:
         raise UnhealthyError(
             f"the run writes {format_bytes(needed_bytes)} into the pool {name}, "

@@ -227,7 +227,8 @@ def test_the_operators_pool_is_found_or_named(fake_cluster: Any, fake_session: A
 
 
 def test_a_quota_that_the_run_would_break(fake_cluster: Any, fake_session: Any) -> None:
-    fake_cluster.do_osd_pool_get_quota = lambda *_: {"quota_max_bytes": 1 << 30}
+    limited = {"pool_name": "scratch", "quota_max_bytes": 1 << 30}
+    fake_cluster.do_osd_dump = lambda *_: {"pools": [{"pg_num": 8}, limited]}
     fake_cluster.do_df = lambda *_: {"pools": [{"name": "scratch", "stats": {"stored": 900 << 20}}]}
     preflight.check_quota(fake_session, "scratch", 100 << 20)
     with pytest.raises(UnhealthyError, match="its quota"):
