@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, Literal
 
-Unit = Literal["", "count", "1/s", "bytes", "bytes/s", "ns", "s", "ratio", "time"]
+Unit = Literal["", "count", "1/s", "bytes", "bytes/s", "ns", "s", "ratio", "times", "time"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ActivityColumn:
     """A column of a view. `unit` says how its values are read; "time" is ns since the Unix epoch, "" is text.
+
+    "times" is a multiple of something. `prose` is text that has a line of its own where there is no room beside others.
 
     `rank`: 0 is always shown; where a terminal is narrow, columns of the highest rank are left out first.
     """
@@ -19,6 +21,7 @@ class ActivityColumn:
     unit: Unit = ""
     help: str = ""
     rank: int = 0
+    prose: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

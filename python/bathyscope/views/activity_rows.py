@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from bathyscope.records.activity_finding import ActivityColumn, Unit
+from bathyscope.records.activity_finding import ActivityColumn, ActivityTable, Unit
 from bathyscope.units import (
     format_bandwidth,
     format_bytes,
@@ -13,6 +13,7 @@ from bathyscope.units import (
     format_percent,
     format_rate,
     format_seconds,
+    three_digits,
 )
 from bathyscope.views import labels
 from bathyscope.views.figures import NOT_APPLICABLE
@@ -24,6 +25,7 @@ _SUFFIXES: dict[Unit, str] = {
     "ns": "_ns",
     "s": "_s",
     "ratio": "_ratio",
+    "times": "_ratio",
     "time": "_ns",
 }
 _FORMS: dict[Unit, Callable[[Any], str]] = {
@@ -34,6 +36,7 @@ _FORMS: dict[Unit, Callable[[Any], str]] = {
     "ns": format_duration_ns,
     "s": format_seconds,
     "ratio": format_percent,
+    "times": lambda value: f"{three_digits(value)}×",
     "time": labels.time_utc,
 }
 
@@ -50,3 +53,18 @@ def program_name(column: ActivityColumn) -> str:
     """Return a column's name with its unit last: read_latency_ns."""
     words = column.name.lower().replace("%", "").split()
     return "_".join(words) + _SUFFIXES.get(column.unit, "")
+
+
+def shown_columns(table: ActivityTable) -> list[int]:
+    """Return the places of the columns that a person is shown: without those that may be left out and are empty."""
+    return [
+        place
+        for place, column in enumerate(table.columns)
+        if not column.rank or any(row[place] not in (None, "") for row in table.rows)
+    ]
+
+
+def left_out_first(table: ActivityTable, places: Sequence[int]) -> list[int]:
+    """Return those of `places` that may be left out where there is no room: the highest rank first, the last of it."""
+    ranked = [place for place in places if table.columns[place].rank]
+    return sorted(ranked, key=lambda place: (-table.columns[place].rank, -place))

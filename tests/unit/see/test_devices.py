@@ -42,6 +42,18 @@ def test_one_noisy_image_is_named_first_and_equal_ones_are_not(recording: Record
     assert found.sentence == "rbd/noisy does 78 % of the I/O: 15 of 19.2 IOPS."
 
 
+def test_an_image_far_ahead_of_many_is_named_though_it_does_less_than_half(recording: Recording) -> None:
+    recording.seen("image_counters")
+    recording.add(io("noisy", 700, 0), *(io(f"vm{number}", 90, 10) for number in range(24)))
+    assert recording.view("devices").sentence.startswith("rbd/noisy does 23 % of the I/O")
+
+
+def test_two_noisy_images_are_named_together(recording: Recording) -> None:
+    recording.seen("image_counters")
+    recording.add(io("x", 900, 0), io("y", 800, 0), *(io(f"vm{number}", 20, 5) for number in range(10)))
+    assert recording.view("devices").sentence.startswith("rbd/x and rbd/y do 87 % of the I/O")
+
+
 def test_of_equal_images_none_is_named_as_the_one(recording: Recording) -> None:
     recording.seen("image_counters")
     recording.add(*(io(f"vm{number}", 200 + number, 5) for number in range(10)))

@@ -142,4 +142,4 @@ def test_a_recording_can_be_moved_in() -> None:
 @pytest.mark.parametrize(("width", "kept"), [(200, 4), (36, 3), (25, 2), (5, 2)])
 def test_a_narrow_screen_has_fewer_columns_and_whole_numbers(width: int, kept: int) -> None:
     rows = [["rbd/a", "5", "1.00 ms", "4.00 KiB"]]
-    assert fitting_columns(COLUMNS, rows, width) == list(range(kept))
+    assert fitting_columns(ActivityTable("t", COLUMNS, ROWS), rows, width) == list(range(kept))

@@ -33,8 +33,8 @@ _COLUMNS = (
     ActivityColumn("by weight", "ratio", "its share of the class's CRUSH weight"),
     ActivityColumn("store write", "ns", "mean time of a commit in its own store"),
     ActivityColumn("store read", "ns", "mean time of a client's read in it"),
-    ActivityColumn("to peers", "ratio", "the larger of its latencies, as a multiple of the median of its peers"),
-    ActivityColumn("finding", help="what stands out"),
+    ActivityColumn("to peers", "times", "the larger of its latencies, as a multiple of the median of its peers"),
+    ActivityColumn("finding", help="what stands out", prose=True),
 )
 
 # Ceph 16 and 17+ name the commit of a transaction in BlueStore so; FileStore's journal is the last.

@@ -35,7 +35,7 @@ _COLUMNS = (
     ActivityColumn("what", help="reads or writes a second, or their mean latency in the OSDs"),
     ActivityColumn("before", help="level before it"),
     ActivityColumn("then", help="level after it"),
-    ActivityColumn("moved with it", help="what changed most in the same direction at the same time"),
+    ActivityColumn("moved with it", help="what changed most in the same direction at the same time", prose=True),
 )
 _BINS_MOST = 240
 _BIN_LEAST_NS = 5_000_000_000

@@ -10,9 +10,12 @@ import numpy as np
 from bathyscope.records.activity_finding import ActivityColumn
 from bathyscope.units import format_percent, format_rate
 
-# Who does half of all and three times as much as the next one stands out; without others nobody does.
-_STANDS_OUT_RATIO = 0.5
+# Who does three times as much as the next one stands out, from a tenth of all on; two or three of whom each is that far
+# ahead of the others, when they do half of all together.
 _AHEAD = 3.0
+_ONE_RATIO = 0.1
+_SEVERAL_RATIO = 0.5
+_SEVERAL_MOST = 3
 
 # The columns of counts that tables of activity share, and the sources of those of images.
 COUNTED = (
@@ -59,12 +62,18 @@ def standing_out(what: str, names: Sequence[str], ops: Sequence[float], seconds:
     total = float(np.sum(ops)) if len(ops) else 0.0
     if total == 0:
         return f"No {what} did any I/O."
-    order = np.argsort(ops)[::-1]
-    first = order[0]
-    share = ops[first] / total
-    of_all = f"{format_rate(ops[first] / seconds)} of {format_rate(total / seconds)} IOPS"
     if len(ops) == 1:
-        return f"One {what} did all of the I/O: {names[first]}, {format_rate(total / seconds)} IOPS."
-    if share >= _STANDS_OUT_RATIO and ops[first] >= _AHEAD * ops[order[1]]:
-        return f"{names[first]} does {format_percent(share)} of the I/O: {of_all}."
-    return f"No {what} stands out: of {len(ops)} the busiest, {names[first]}, does {format_percent(share)} ({of_all})."
+        return f"One {what} did all of the I/O: {names[0]}, {format_rate(total / seconds)} IOPS."
+    order = np.argsort(ops)[::-1]
+    for count in range(1, min(_SEVERAL_MOST + 1, len(ops))):
+        together = float(sum(ops[place] for place in order[:count]))
+        wanted = _ONE_RATIO if count == 1 else _SEVERAL_RATIO
+        if ops[order[count - 1]] >= _AHEAD * ops[order[count]] and together >= wanted * total:
+            *others, last = (names[place] for place in order[:count])
+            who = f"{', '.join(others)} and {last}" if others else last
+            of_all = f"{format_rate(together / seconds)} of {format_rate(total / seconds)} IOPS"
+            return f"{who} {'does' if count == 1 else 'do'} {format_percent(together / total)} of the I/O: {of_all}."
+    first = order[0]
+    of_all = f"{format_rate(ops[first] / seconds)} of {format_rate(total / seconds)} IOPS"
+    share = format_percent(ops[first] / total)
+    return f"No {what} stands out: of {len(ops)} the busiest, {names[first]}, does {share} ({of_all})."

@@ -9,7 +9,7 @@ from rich.console import Console
 from bathyscope.records.activity_finding import ActivityFinding, ActivityTable
 from bathyscope.units import format_seconds
 from bathyscope.views import Options, labels
-from bathyscope.views.activity_rows import cell
+from bathyscope.views.activity_rows import cell, left_out_first, shown_columns
 from bathyscope.views.table.fitting import fitting
 from bathyscope.views.table.terminal import console, print_wrapped, text
 
@@ -38,13 +38,18 @@ def _write_table(table: ActivityTable, out: Console, *, several: bool) -> None:
         out.print(text(table.title, "bold"))
     if not table.rows:
         return
-    names = [column.name for column in table.columns]
+    places = [place for place in shown_columns(table) if not table.columns[place].prose]
+    columns = [table.columns[place] for place in places]
     rows = [
-        ("", [cell(column, value) for column, value in zip(table.columns, row, strict=True)])
+        ("", [cell(column, row[place]) for column, place in zip(columns, places, strict=True)])
         for row in table.rows[:_ROWS_SHOWN]
     ]
-    ranked = sorted((column for column in table.columns if column.rank), key=lambda column: -column.rank)
-    words = [column.name for column in table.columns if not column.unit]
-    out.print(fitting(names, rows, out, [column.name for column in ranked], words=words))
+    dispensable = [table.columns[place].name for place in left_out_first(table, places)]
+    words = [column.name for column in columns if not column.unit]
+    out.print(fitting([column.name for column in columns], rows, out, dispensable, words=words))
+    for row, (_, cells) in zip(table.rows, rows, strict=False):
+        for column, value in zip(table.columns, row, strict=True):
+            if column.prose and value:
+                print_wrapped(f"{cells[0]}: ", str(value), out, out.width)
     if len(table.rows) > _ROWS_SHOWN:
         out.print(text(f"and {len(table.rows) - _ROWS_SHOWN:,} more; --output csv has them all", "dim"))

@@ -17,10 +17,10 @@ from textual.widgets import DataTable, Footer, Input, Static
 from textual.worker import get_current_worker
 
 from bathyscope.errors import BathyscopeError
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding
+from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 from bathyscope.units import format_seconds
 from bathyscope.views import labels
-from bathyscope.views.activity_rows import cell
+from bathyscope.views.activity_rows import cell, left_out_first, shown_columns
 
 # A table's cell has a space at either side.
 _PADDING = 2
@@ -143,7 +143,7 @@ class Top(App[None]):
         cells = [
             [cell(column, value) for column, value in zip(shown.columns, each, strict=True)] for each in self._rows()
         ]
-        for place in fitting_columns(shown.columns, cells, self.size.width):
+        for place in fitting_columns(shown, cells, self.size.width):
             column = shown.columns[place]
             mark = ("▲" if self._reversed else "▼") if place == self._sort_place() else ""
             table.add_column(Text(column.name + mark, justify="right" if column.unit else "left"), key=str(place))
@@ -243,16 +243,15 @@ class Top(App[None]):
         self.refresh_view()
 
 
-def fitting_columns(columns: Sequence[ActivityColumn], rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return which columns fit into `width`: those of the highest rank are left out first, the last of them before."""
-    widths = [
-        max([len(column.name) + 1, *(len(row[place]) for row in rows)]) + _PADDING
-        for place, column in enumerate(columns)
-    ]
-    kept = list(range(len(columns)))
-    while sum(widths[place] for place in kept) > width:
-        spare = [place for place in kept if columns[place].rank]
-        if not spare:
+def fitting_columns(table: ActivityTable, rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return which columns fit into `width`."""
+    kept = shown_columns(table)
+    widths = {
+        place: max([len(table.columns[place].name) + 1, *(len(row[place]) for row in rows)]) + _PADDING
+        for place in kept
+    }
+    for place in left_out_first(table, kept):
+        if sum(widths[place] for place in kept) <= width:
             break
-        kept.remove(max(spare, key=lambda place: (columns[place].rank, place)))
+        kept.remove(place)
     return kept
