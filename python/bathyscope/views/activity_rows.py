@@ -19,7 +19,7 @@ from bathyscope.views import labels
 from bathyscope.views.figures import NOT_APPLICABLE
 
 _SUFFIXES: dict[Unit, str] = {
-    "1/s": "_per_s",
+    "1/s": "",
     "bytes": "_bytes",
     "bytes/s": "_bytes_per_s",
     "ns": "_ns",

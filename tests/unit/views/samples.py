@@ -9,6 +9,8 @@ from tests.unit.analysis.builders import LAYERS as LAYER_VIEWS
 
 from bathyscope.records import HERE
 from bathyscope.records.account import Account, Ceiling, ForeignWork, LatencyPart, OsdShare, Prediction
+from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.collect_finding import CollectFinding, HeatMap
 from bathyscope.records.explain_finding import AccountFinding, AccountsFinding
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import (
@@ -524,3 +526,45 @@ def recording() -> RecordingFinding:
         ),
         (DaemonAbsence("osd.1", at(101.5), at(128), True), DaemonAbsence(HOSTILE_ESCAPE, at(560), at(600), False)),
     )
+
+
+def activity() -> ActivityFinding:
+    """Return a view with every unit, a value that is not known, hostile names and prose."""
+    columns = (
+        ActivityColumn("image", help="name"),
+        ActivityColumn("reads", "count"),
+        ActivityColumn("IOPS", "1/s"),
+        ActivityColumn("share", "ratio", rank=1),
+        ActivityColumn("to peers", "times", rank=2),
+        ActivityColumn("read", "bytes", rank=2),
+        ActivityColumn("bandwidth", "bytes/s", rank=3),
+        ActivityColumn("read latency", "ns"),
+        ActivityColumn("lasted", "s", rank=3),
+        ActivityColumn("last access", "time", rank=3),
+        ActivityColumn("never known", rank=1),
+        ActivityColumn("finding", prose=True),
+    )
+    at_ns = 1_787_407_385 * 10**9
+    rows = (
+        ("rbd/vm-1", 1234567, 20576.1, 0.91, 3.456, 5 << 30, 85e6, 412_000.0, 60.0, at_ns, None, "noisy"),
+        (HOSTILE_ESCAPE, 12, 0.2, 0.00001, None, 0, 0.0, None, 1.5, None, None, ""),
+        (HOSTILE_CSV, 0, 0.0, 0.0, 1.0, 1, 2.0, 3.0, 0.1, at_ns, None, HOSTILE_POOL),
+    )
+    return ActivityFinding(
+        "devices", "20260823-141500-abcdef", HOSTILE_HOST, at_ns, at_ns + 60 * 10**9,
+        f"rbd/vm-1 does 91 % of the I/O of {HOSTILE_POOL}: 20.6k of 22.6k IOPS.", (("Size", "60.0 GiB"),),
+        (ActivityTable("images", columns, rows),), ("Clients are not told apart.",),
+    )  # fmt: skip
+
+
+def collected() -> CollectFinding:
+    """Return a recording with two views and a heat map."""
+    view, went = activity(), recording()
+    empty = dataclasses.replace(view, view="clients", sentence="No client is known.", facts=(), tables=(
+        ActivityTable("clients", view.tables[0].columns, ()),
+    ))  # fmt: skip
+    heat = HeatMap(
+        "images", "I/O of images over time", "image", "1/s", ("rbd/vm-1", HOSTILE_HOST), went.start_ns, 10**10,
+        ((1.0, 2.5, None), (0.0, 100.0, 3.0)),
+    )  # fmt: skip
+    return CollectFinding(view.run_id, view.target, went.start_ns, went.end_ns, (view, empty), (heat,), went)

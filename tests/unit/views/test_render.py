@@ -25,6 +25,8 @@ FINDINGS = {
     "account": samples.explained,
     "accounts": samples.accounts,
     "rows": samples.rows,
+    "activity": samples.activity,
+    "collect": samples.collected,
 }
 
 

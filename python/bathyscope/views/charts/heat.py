@@ -52,7 +52,7 @@ def _chart(heat: HeatMap, names: list[str], what: str, theme: Theme) -> Any:
             y=alt.Y("name:N", sort=names, axis=alt.Axis(title=None, labelLimit=220, grid=False)),
             color=alt.Color(
                 "v:Q",
-                scale=alt.Scale(scheme=_SCHEME, domainMin=0),
+                scale=alt.Scale(scheme=_SCHEME, domainMin=0, nice=True),
                 legend=alt.Legend(title=what, labelExpr=LABELS[heat.unit], gradientLength=160),
             ),
             tooltip=[alt.Tooltip("name:N", title=heat.kind), alt.Tooltip("v:Q", title=what, format=",.3~g")],

@@ -9,7 +9,7 @@ from bathyscope.records.collect_finding import CollectFinding
 from bathyscope.records.finding import as_plain
 from bathyscope.units import format_percent, format_seconds
 from bathyscope.views import Options, labels
-from bathyscope.views.activity_rows import cell
+from bathyscope.views.activity_rows import cell, shown_columns
 from bathyscope.views.charts.heat import drawings
 from bathyscope.views.charts.theme import PAGE
 from bathyscope.views.html.frame import render_page
@@ -73,16 +73,14 @@ def _content(finding: CollectFinding, charts: dict[str, str]) -> dict[str, Any]:
 
 def _view(view: ActivityFinding) -> dict[str, Any]:
     table = view.tables[0]
+    columns = [(place, table.columns[place]) for place in shown_columns(table)]
     return {
         "name": view.view,
         "title": _TITLES.get(view.view, view.view.capitalize()),
         "sentence": view.sentence,
         "unseen": view.unseen,
-        "columns": [(column.name, column.help) for column in table.columns],
-        "rows": [
-            [cell(column, value) for column, value in zip(table.columns, row, strict=True)]
-            for row in table.rows[:_ROWS_SHOWN]
-        ],
+        "columns": [(column.name, column.help) for _, column in columns],
+        "rows": [[cell(column, row[place]) for place, column in columns] for row in table.rows[:_ROWS_SHOWN]],
         "count": len(table.rows),
         "more": max(0, len(table.rows) - _ROWS_SHOWN),
     }

@@ -1,0 +1,45 @@
+"""The page of a recording: its charts in a browser, names that stay text, and its pictures."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from bathyscope.views import as_text
+from bathyscope.views.pictures import draw
+
+from . import samples
+from .pages import in_a_browser, loaded, unpacked
+
+
+def test_hostile_names_stay_text_and_nothing_is_fetched() -> None:
+    html = as_text(samples.collected(), "html")
+    assert "<img src=x" not in html
+    assert "<script>alert" not in html
+    assert "\x1b" not in html
+    assert "evil\ufffd" in html
+
+
+def test_every_view_has_a_section_and_every_chart_its_rows() -> None:
+    html = as_text(samples.collected(), "html")
+    assert re.findall(r'<section id="([a-z]+)"', html) == ["who", "heat", "devices", "clients", "recording"]
+    charts = unpacked(html, "charts-data")["charts"]
+    rows = charts["heat-images"]["rows"]
+    # What is not known has no rectangle.
+    assert [row["v"] for row in rows] == [1.0, 2.5, 0.0, 100.0, 3.0]
+    assert len(unpacked(html, "finding-data")["views"]) == 2
+
+
+def test_a_heat_map_is_a_picture() -> None:
+    ((name, content),) = draw(samples.collected(), "svg")
+    assert name == "001-heat-images.svg"
+    assert b"I/O of images over time" in content
+
+
+@in_a_browser
+def test_the_page_draws_its_charts_in_a_browser(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(as_text(samples.collected(), "html"))
+    document, said = loaded(page, tmp_path / "profile")
+    assert said == []
+    assert 'data-drawn="1"' in document
