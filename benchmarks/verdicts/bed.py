@@ -19,6 +19,8 @@ from bathyscope.spec import SshAccess, Target
 
 TENANT_POOL, TENANT_IMAGE, ARCHIVE_POOL = "customer", "vm", "archive"
 SETTLE_S = 240.0
+# Longer than the OSDs' reports to the manager take in a lab.
+STABLE_S = 3.0
 """Deep scrubs of slow disks take minutes to end."""
 
 
@@ -112,9 +114,21 @@ class Bed:
                 process.communicate()
 
     def settle(self) -> None:
-        """Wait until every OSD is up and in and every placement group is active and clean. Raises TimeoutError."""
+        """Wait until every OSD is up and in and every placement group is active and clean. Raises TimeoutError.
+
+        For some seconds: what the manager says of the groups is older than a change that was made a moment ago.
+        """
+        clean_since_s: float | None = None
 
         def settled() -> bool:
+            nonlocal clean_since_s
+            if not clean():
+                clean_since_s = None
+            elif clean_since_s is None:
+                clean_since_s = time.monotonic()
+            return clean_since_s is not None and time.monotonic() - clean_since_s >= STABLE_S
+
+        def clean() -> bool:
             status = self.ask("status")
             osds, groups = status["osdmap"], status["pgmap"]
             states = {entry["state_name"]: entry["count"] for entry in groups["pgs_by_state"]}
