@@ -120,17 +120,17 @@ def _looks(answers: Sequence[RawAnswer]) -> Iterator[tuple[int, dict[_Name, _Tot
 
 
 def _images(answer: RawAnswer) -> Iterator[tuple[_Name, _Totals]]:
-    """Yield (image, totals) of an answer: {"pool_descriptors": {"rbd/ns": 0}, "counters": [{"0/image": [6 numbers]}]}.
+    """Yield (image, totals) of {"pool_descriptors": {"0": "rbd/ns"}, "counters": [{"0/image": [6 numbers]}]}.
 
     Raises what reading foreign values raises.
     """
     value = as_dict(answer.json())
     named = [str(name) for name in as_list(value["counter_descriptors"])]
     places = [named.index(order) for order in _ORDERS]
-    pools = {as_int(index): str(descriptor) for descriptor, index in as_dict(value["pool_descriptors"]).items()}
+    pools = {str(index): str(descriptor) for index, descriptor in as_dict(value["pool_descriptors"]).items()}
     for entry in as_list(value["counters"]):
         for descriptor, numbers in as_dict(entry).items():
             index, _, image = str(descriptor).partition("/")
             # A pool's name holds no slash.
-            pool, _, namespace = pools[as_int(index)].partition("/")
+            pool, _, namespace = pools[index].partition("/")
             yield (pool, namespace, image), tuple(as_int(as_list(numbers)[place]) for place in places)

@@ -25,7 +25,7 @@ def answer(at_s: float, order: str, images: Mapping[str, Totals], *, exit_code: 
     value = {
         "timestamp": at_s,
         "counter_descriptors": list(ORDERS),
-        "pool_descriptors": {pool: index for index, pool in enumerate(pools)},
+        "pool_descriptors": {str(index): pool for index, pool in enumerate(pools)},
         "counters": [
             {f"{pools.index(name.rpartition('/')[0])}/{name.rpartition('/')[2]}": list(totals)}
             for name, totals in images.items()

@@ -43,6 +43,7 @@ _STRETCH_BINS = 3
 _SHIFTS_SHOWN = 10
 # A level that changes by less is the same level to whoever works with it.
 _CHANGE_LEAST = 0.2
+_LOAD_LEAST_PER_S, _LOAD_LEAST_RATIO = 1.0, 0.05
 # Who makes up less than this of a shift did not move with it.
 _SHARE_LEAST = 0.3
 # Reports of images come up to two periods after the operations.
@@ -179,8 +180,12 @@ class _Bins:
 
     def shifts(self) -> Iterator[_Shift]:
         """Yield every shift of every series."""
+        whole = float(np.mean(sum(self._ops.values()))) / self.seconds
         for kind in ("reads", "writes"):
-            yield from _shifts(kind, self._ops[kind] / self.seconds)
+            for shift in _shifts(kind, self._ops[kind] / self.seconds):
+                # Ten reads a minute beside a thousand writes a second are nobody's concern.
+                if abs(shift.after - shift.before) >= max(_LOAD_LEAST_PER_S, _LOAD_LEAST_RATIO * whole):
+                    yield shift
             yield from _shifts(f"{kind} latency", self.latency(kind))
 
     def level(self, series: str, value: float) -> str:
