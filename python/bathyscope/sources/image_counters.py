@@ -99,23 +99,25 @@ def _add(columns: Columns, name: _Name, when: tuple[int, int], grown: _Totals) -
 
 
 def _looks(answers: Sequence[RawAnswer]) -> Iterator[tuple[int, dict[_Name, _Totals]]]:
-    """Yield (time, image → totals) of each look: it begins with the first order. Raises ParseError."""
-    first = f"{_LABEL}-{_ORDERS[0]}"
-    at_ns: int | None = None
+    """Yield (time, image → totals) of each look: it ends when an order is asked again. Raises ParseError."""
+    asked: set[str] = set()
+    at_ns = 0
     totals: dict[_Name, _Totals] = {}
     for answer in answers:
         if not answer.label.startswith(f"{_LABEL}-"):
             continue
-        if answer.label == first and at_ns is not None:
-            yield at_ns, totals
-            at_ns, totals = None, {}
+        if answer.label in asked:
+            if at_ns:
+                yield at_ns, totals
+            asked, at_ns, totals = set(), 0, {}
+        asked.add(answer.label)
         if answer.exit_code == 0:
             at_ns = at_ns or answer.ended_ns
             with parsing(answer.label):
                 for name, counted in _images(answer):
                     # The orders are asked one after the other, and a report may come in between.
                     totals[name] = max(totals.get(name, counted), counted)
-    if at_ns is not None:
+    if at_ns:
         yield at_ns, totals
 
 
