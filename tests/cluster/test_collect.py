@@ -160,3 +160,47 @@ def test_an_interruption_ends_a_recording_as_its_time_does(loaded: Any, tmp_path
     run = tools.newest(tmp_path)
     assert run.status == "done"
     assert run.info.ended_ns is not None
+
+
+def test_the_caps_that_are_printed_are_enough_for_each_depth(loaded: Any, tmp_path: Path, tools: Any) -> None:
+    keyring = tmp_path / "watch.keyring"
+    printed = json.loads(loaded.bathy("caps", "collect", "-o", "json").stdout)
+    caps = [word for row in printed for word in (row["daemon"], row["caps"])]
+    keyring.write_text(ceph(loaded, "ceph", "auth", "get-or-create", "client.watch", *caps))
+    process = loaded.start(
+        "collect", "--conf", loaded.target.conf, "--client", "client.watch", "--keyring", str(keyring),
+        "-w", str(tmp_path), "--duration", "26s", stderr=tmp_path / "said",
+    )  # fmt: skip
+    tools.wait_for(lambda: "recording" in (tmp_path / "said").read_text(), what="the recording")
+    time.sleep(11)
+    load(loaded, f"{POOL}/b", "randwrite", 307)
+    assert process.wait(120) == 0, (tmp_path / "said").read_text()
+    assert "client.watch may not use `ceph tell osd.N`" in (tmp_path / "said").read_text()
+    images = table(view(loaded, tmp_path, "devices"))
+    assert images[f"{POOL}/b"]["writes"] == pytest.approx(307, rel=IMAGES_OFF)
+    found = view(loaded, tmp_path, "osds")
+    assert sum(row["writes"] for row in table(found).values()) >= 307
+    assert any("osd 'allow *'" in remark for remark in found["unseen"])
+    finding = tools.newest(tmp_path)
+    assert "perf_counters" not in {row["source"] for row in tools.rows(finding, "collection")}
+
+
+def test_one_sample_of_the_live_view_shows_the_load_of_now(loaded: Any, tools: Any) -> None:
+    with ThreadPoolExecutor() as pool:
+        going = pool.submit(
+            fio,
+            loaded,
+            f"{POOL}/a",
+            "randread",
+            "--bs=4k",
+            "--size=64M",
+            "--time_based",
+            "--runtime=45",
+            "--rate_iops=200",
+        )
+        time.sleep(3)
+        found = loaded.bathy("top", "--lab", loaded.name, "--once", "-o", "json", "--interval", "2s")
+        going.result()
+    assert found.returncode == 0, found.stderr
+    images = table(json.loads(found.stdout))
+    assert images[f"{POOL}/a"]["IOPS"] == pytest.approx(200, rel=0.4)

@@ -55,6 +55,7 @@ class LastingSession(CephSession):
             self._attempts += 1
             try:
                 self._session = self._connect()
+                self.client = self._session.client
             except BathyscopeError as error:
                 self._refusal = error
                 raise

@@ -3,8 +3,9 @@
 The OSDs send the statistics of their placement groups to the manager anyway, every `mgr_stats_period` (5 s): each
 counter is a staircase that is up to as much late. Reads and writes are counted where they were done, also those that an
 erasure-coded pool serves; operations that fail are not. A group's counters are those of its objects, not of a daemon:
-they outlive restarts and move with the group. They go down when the group is split (its children get a share), and
-after a failover the manager knows nothing of a group until its primary reports ("unknown").
+they outlive restarts and move with the group. When a group is split, its children get a share of what it has counted:
+of a family only the sum says what is new, and it is put down to the parent. After a failover the manager knows nothing
+of a group until its primary reports ("unknown").
 
 An answer has some 2.5 kB for each group. It is read group by group, so that of a large cluster only one is in memory.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 from bathyscope.errors import ParseError
@@ -57,16 +58,21 @@ class PgStats:
             if answer.label != _DUMP or answer.exit_code != 0:
                 continue
             at_ns = answer.ended_ns
+            found = {}
             for group in _groups(answer):
                 with parsing(_DUMP):
-                    if "unknown" in str(group["state"]):
-                        continue
-                    pg, now = str(group["pgid"]), _counted(group)
-                    before_ns, before = known.get(pg, (0, now))
-                    # A group that appears in the middle is the child of a split: what it has, its parent counted.
-                    grown = tuple(new - old for new, old in zip(now, before, strict=True))
-                    if at_ns > before_ns > 0 and any(grown) and min(grown) >= 0:
-                        columns.add(at_ns=at_ns, duration_ns=at_ns - before_ns, **_row(group, pg, names, grown))
+                    if "unknown" not in str(group["state"]):
+                        found[str(group["pgid"])] = _counted(group), _about(group, names)
+            children: dict[str, list[_Counted]] = {}
+            for pg in found.keys() - known.keys():
+                if (parent := _parent(pg, known)) is not None:
+                    children.setdefault(parent, []).append(found[pg][0])
+            for pg, (now, about) in found.items():
+                before_ns, before = known.get(pg, (0, now))
+                family = [now, *children.get(pg, ())]
+                grown = tuple(sum(each) - old for each, old in zip(zip(*family, strict=True), before, strict=True))
+                if at_ns > before_ns > 0 and any(grown) and min(grown) >= 0:
+                    columns.add(at_ns=at_ns, duration_ns=at_ns - before_ns, pg=pg, **about, **_values(grown))
                 known[pg] = at_ns, now
         return {PgIo: columns.table()}
 
@@ -74,21 +80,36 @@ class PgStats:
 SOURCE: Source = PgStats()
 
 
-def _row(group: dict[str, Any], pg: str, names: dict[int, str], grown: _Counted) -> dict[str, Any]:
-    reads, writes, read_kib, write_kib = grown
-    pool = as_int(pg.partition(".")[0])
+def _about(group: dict[str, Any], names: dict[int, str]) -> dict[str, Any]:
+    pool = as_int(str(group["pgid"]).partition(".")[0])
     primary = as_int(group["acting_primary"])
     others = [osd for osd in map(as_int, as_list(group["acting"])) if osd != primary and osd < _NO_OSD]
     return {
-        "pg": pg,
         "pool": names.get(pool, str(pool)),
         "osd": primary,
         "acting": " ".join(map(str, [primary, *others])),
+    }
+
+
+def _values(grown: _Counted) -> dict[str, int]:
+    reads, writes, read_kib, write_kib = grown
+    return {
         "read_count": reads,
         "write_count": writes,
         "read_bytes": read_kib * 1024,
         "write_bytes": write_kib * 1024,
     }
+
+
+def _parent(pg: str, known: Container[str]) -> str | None:
+    """Return the group that a new one was split from: its number without the highest bits; None for a new pool's."""
+    pool, _, number = pg.partition(".")
+    seed = int(number, 16)
+    while seed:
+        seed ^= 1 << (seed.bit_length() - 1)
+        if (parent := f"{pool}.{seed:x}") in known:
+            return parent
+    return None
 
 
 # CRUSH's word for a place that no OSD has.

@@ -80,14 +80,26 @@ def test_a_group_that_the_manager_does_not_know_for_a_while_has_one_longer_inter
     assert (row.read_count, row.at_ns, row.duration_ns) == (4, 30 * S, 20 * S)
 
 
-def test_a_split_counts_nothing_twice() -> None:
-    # 2.0 is split: its counters and those of its new sibling are halves of what it had counted.
+def test_a_split_counts_nothing_twice_and_loses_nothing() -> None:
+    # Between the looks 2.0 counted six more and was split: its counters and its child's are halves of what they were.
     rows = parse(
         look(10, group("2.0", (100, 0, 400, 0))),
-        look(20, group("2.0", (50, 0, 200, 0)), group("2.8", (50, 0, 200, 0))),
-        look(30, group("2.0", (53, 0, 212, 0)), group("2.8", (57, 0, 228, 0))),
+        look(20, group("2.0", (53, 0, 212, 0)), group("2.8", (53, 0, 212, 0))),
+        look(30, group("2.0", (56, 0, 224, 0)), group("2.8", (60, 0, 240, 0))),
     )
-    assert [(row.pg, row.read_count) for row in rows] == [("2.0", 3), ("2.8", 7)]
+    assert [(row.pg, row.read_count, row.read_bytes) for row in rows] == [
+        ("2.0", 6, 24 * 1024),
+        ("2.0", 3, 12 * 1024),
+        ("2.8", 7, 28 * 1024),
+    ]
+
+
+def test_two_splits_between_two_looks_and_the_groups_of_a_new_pool() -> None:
+    rows = parse(
+        look(10, group("2.1", (100, 0, 400, 0))),
+        look(20, *(group(pg, (30, 0, 120, 0)) for pg in ("2.1", "2.3", "2.5", "2.7")), group("9.0", (5, 0, 20, 0))),
+    )
+    assert [(row.pg, row.read_count) for row in rows] == [("2.1", 20)]
 
 
 def test_a_failed_look_is_left_out() -> None:
