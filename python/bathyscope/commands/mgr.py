@@ -31,8 +31,8 @@ _INSTALL_HELP = """Install and enable the manager's module `bathyscope`.
 
 The module counts client I/O by image and client, and by OSD and pool, with perf queries of the OSDs. The files are \
 written where all managers run on this machine, outside of containers; for other hosts the commands are printed. \
-Enabling a module makes each manager start again: dashboard, Prometheus and balancer are away for some seconds, and no client's I/O \
-is affected. If anything fails, nothing is left.
+Enabling a module makes each manager start again: dashboard, Prometheus and balancer are away for some seconds, \
+and no client's I/O is affected. If anything fails, nothing is left.
 """
 _INSTALL_EXAMPLES = """Examples:
 

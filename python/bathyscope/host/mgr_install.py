@@ -101,10 +101,7 @@ def install(host: Host, session: CephSession, target: Target, seen: Look) -> dic
             files.write_file(directory / name, content)
             (directory / name).chmod(0o644)
         _switch(session, on=True)
-        status = _awaited(host, session, there=True)
-        if status["refused"]:
-            raise ClusterError(f"the module refuses to work: {status['refused']}", hint="it was disabled again")
-        return status
+        return _awaited(host, session, there=True)
     except BaseException as error:
         with contextlib.suppress(BathyscopeError):
             _switch(session, on=False)
@@ -215,4 +212,6 @@ def _awaited(host: Host, session: CephSession, *, there: bool) -> dict[str, Any]
                 hint=f"{_RESTART_S:.0f} s were not enough for the managers; the log of the active one says why",
             )
         host.sleep(0.5)
+    if status is not None and status["refused"]:
+        raise ClusterError(f"the module refuses to work: {status['refused']}")
     return status or {}
