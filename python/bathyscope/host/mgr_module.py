@@ -175,7 +175,7 @@ def release_of(text: str) -> Optional[Tuple[int, ...]]:
     return tuple(int(part) for part in found.groups()) if found else None
 
 
-class Module(MgrModule):
+class Module(MgrModule):  # type: ignore[misc]
     """Registers the queries, drains them, answers commands.
 
     The mgr calls `serve` in one thread and commands in others; one lock holds for all that they share.
