@@ -77,7 +77,7 @@ def test_nothing_is_left_when_it_fails(tmp_path: Path, how: str) -> None:
     cluster.status = {"version": 1, "refused": "osd.3 is Ceph 14.2.4"}
     if how == "denied":
         cluster.session.answers["mgr module enable"] = -13
-    with pytest.raises(ClusterError, match={"silent": "does not answer", "refused": "14.2.4"}.get(how, "")):
+    with pytest.raises(ClusterError, match={"silent": "does not answer", "refused": "14.2.4"}.get(how)):
         install(FakeHost(), cluster.session, TARGET, look(cluster.session, TARGET))
     assert list(tmp_path.iterdir()) == []
     assert not cluster.enabled
