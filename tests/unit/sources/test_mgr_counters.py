@@ -114,11 +114,23 @@ def test_osds_and_zones() -> None:
 
 
 def test_recorded_answers_hold_the_counts_of_their_loads(recorded: Callable[[str], list[RawAnswer]]) -> None:
-    """See tests/fixtures/README.md: 211 writes to one image, 101 reads of another, whose data is erasure-coded."""
-    answers = recorded("mgr_counters/16.2.15/two-clients")
-    scope = SCOPE.model_copy(update={"pools": {"rbd": 1, "data": 2}})
-    tables = SOURCE.parse(answers, scope)
+    """See tests/fixtures/README.md: what the clients did is known exactly."""
+    scope = SCOPE.model_copy(update={"pools": {"rbd": 2, "ec-2-1": 3}})
+    tables = SOURCE.parse(recorded("mgr_counters/16.2.15/two-clients"), scope)
     rows = from_table(ImageIo, tables[ImageIo])
-    assert {(row.pool, row.namespace) for row in rows} == {("rbd", ""), ("rbd", "tenant")}
-    assert all(row.client_address == "127.0.0.1" and row.duration_ns > 0 for row in rows)
-    assert sum(row.write_count for row in rows) == sum(row.write_count for row in from_table(OsdIo, tables[OsdIo]))
+    assert [(row.client, row.pool, row.namespace, row.write_count, row.read_count) for row in rows] == [
+        ("client.4131", "rbd", "tenant", 157, 307),
+        ("client.4132", "rbd", "", 211, 101),
+        ("client.4134", "rbd", "", 13, 0),
+    ]
+    assert all(row.client_address == "127.0.0.1" for row in rows)
+    assert {round(row.duration_ns / S) for row in rows} == {9}
+    assert [(row.write_bytes, row.read_bytes) for row in rows] == [
+        (157 * 4096, 307 * 4096),
+        (211 * 4096, 101 * 4096),
+        (13, 0),
+    ]
+    osds = from_table(OsdIo, tables[OsdIo])
+    assert sum(row.read_count for row in osds if row.pool == "ec-2-1") == 307
+    # That of the probe before is not in it.
+    assert [row.write_count for row in osds if (row.osd, row.pool) == (0, "rbd")] == [30 - 11]
