@@ -28,7 +28,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from mgr_module import MgrModule
 
@@ -106,12 +106,12 @@ ALWAYS = {
     ),
     OSD_POOL: query(("osd_id", ANY), ("pool_id", ANY)),
 }
-KEY_OF = {
+KEY_OF: Dict[str, Callable[[List[List[str]]], Key]] = {
     IMAGE_CLIENT: image_client_key,
     OSD_POOL: osd_pool_key,
     ZONES: zone_key,
-}  # type: Dict[str, Callable[[List[List[str]]], Key]]
-OTHER_KEY = {IMAGE_CLIENT: (OTHER, "", -1, "", -1, ""), OSD_POOL: (-1, -1)}  # type: Dict[str, Key]
+}
+OTHER_KEY: Dict[str, Key] = {IMAGE_CLIENT: (OTHER, "", -1, "", -1, ""), OSD_POOL: (-1, -1)}
 
 
 class Counted:
@@ -231,20 +231,19 @@ class Module(MgrModule):  # type: ignore[misc]
     def handle_command(self, inbuf: str, cmd: Dict[str, Any]) -> Tuple[int, str, str]:  # noqa: ARG002 - the mgr's
         """Return (-errno, answer in JSON, error) of a command."""
         with self._lock:
-            now_s = time.monotonic()
             if cmd["prefix"] == "bathyscope status":
-                return 0, json.dumps(self._status(now_s)), ""
-            self._asked_s = now_s
+                return 0, json.dumps(self._status()), ""
+            self._asked_s = time.monotonic()
             try:
                 self._register()
                 if self._refused is not None:
                     return -errno.EOPNOTSUPP, "", self._refused
                 if cmd["prefix"] == "bathyscope counters":
-                    return 0, json.dumps(self._counters(now_s), separators=(",", ":")), ""
-                self._zoom_to(Zoom(cmd["images"], int(cmd["digits"]), cmd.get("within") or "", now_s + ZOOM_S))
+                    return 0, json.dumps(self._counters(), separators=(",", ":")), ""
+                self._zoom_to(Zoom(cmd["images"], int(cmd["digits"]), cmd.get("within") or "", self._asked_s + ZOOM_S))
             except ValueError as error:
                 return -errno.EINVAL, "", str(error)
-            return 0, json.dumps(self._status(now_s)), ""
+            return 0, json.dumps(self._status()), ""
 
     def drain(self) -> None:
         """Move what the OSDs have reported into the totals."""
@@ -354,7 +353,8 @@ class Module(MgrModule):  # type: ignore[misc]
         self._add_query(ZONES, zoom.query())
         self._zoom = zoom
 
-    def _counters(self, now_s: float) -> Dict[str, Any]:
+    def _counters(self) -> Dict[str, Any]:
+        now_s = time.monotonic()
         return {
             "version": VERSION,
             "instance": self._instance,
@@ -364,7 +364,8 @@ class Module(MgrModule):  # type: ignore[misc]
             "dropped": self._keys_dropped,
         }
 
-    def _status(self, now_s: float) -> Dict[str, Any]:
+    def _status(self) -> Dict[str, Any]:
+        now_s = time.monotonic()
         queries = {
             name: {"registered_age_s": round(now_s - counted.registered_s, 3), "keys": len(counted.totals)}
             for name, counted in self._counted.items()
