@@ -202,7 +202,6 @@ class Module(MgrModule):  # type: ignore[misc]
         self._stopped = threading.Event()
         # Totals of another instance (another mgr, or this one restarted) cannot be compared with those of this one.
         self._instance = uuid.uuid4().hex
-        self._checked = False
         self._refused = None  # type: Optional[str]
         self._counted = {}  # type: Dict[str, Counted]
         self._zoom = None  # type: Optional[Zoom]
@@ -263,8 +262,10 @@ class Module(MgrModule):  # type: ignore[misc]
             elif self._get_duration_s < QUIET_GET_S:
                 self._slower = max(self._slower // 2, 1)
             for name, report in reports:
-                self._counted[name].forget_idle(self._drained_s)
-                self._add_report(name, report.get("counters", []))
+                # The zones may have been given up for the keys of another query.
+                if name in self._counted:
+                    self._counted[name].forget_idle(self._drained_s)
+                    self._add_report(name, report.get("counters", []))
             zoom = self._zoom
             if zoom is not None and zoom.is_too_fine(self._counted[ZONES].totals):
                 zoom.digits -= 1
@@ -279,13 +280,10 @@ class Module(MgrModule):  # type: ignore[misc]
     def _add_report(self, name: str, report: List[Dict[str, Any]]) -> None:
         """Add what one query has counted since the last drain; beyond KEYS_MAX keys, to one row."""
         key_count = sum(len(counted.totals) for counted in self._counted.values())
+        counted = self._counted[name]
         for row in report:
-            if name not in self._counted:
-                # The zones were given up.
-                return
-            totals = self._counted[name].totals
             key = KEY_OF[name](row["k"])
-            if key not in totals:
+            if key not in counted.totals:
                 if key_count >= KEYS_MAX and ZONES in self._counted:
                     key_count -= len(self._counted[ZONES].totals)
                     self._remove(ZONES)
@@ -295,16 +293,16 @@ class Module(MgrModule):  # type: ignore[misc]
                 if key_count >= KEYS_MAX:
                     key = OTHER_KEY[name]
                     self._keys_dropped += 1
-                key_count += key not in totals
-            self._counted[name].add(key, [value[0] for value in row["c"]], self._drained_s)
+                key_count += key not in counted.totals
+            counted.add(key, [value[0] for value in row["c"]], self._drained_s)
 
     def _register(self) -> None:
         """Register the queries that are always on, where they are not and may be."""
-        if not self._checked:
-            self._refused, self._checked = self._reason_to_refuse(), True
-        for name, wanted in ALWAYS.items():
-            if name not in self._counted and self._refused is None and not self._stopped.is_set():
-                self._add_query(name, wanted)
+        missing = [name for name in ALWAYS if name not in self._counted]
+        if missing and not self._stopped.is_set():
+            self._refused = self._reason_to_refuse()
+            for name in missing if self._refused is None else ():
+                self._add_query(name, ALWAYS[name])
 
     def _reason_to_refuse(self) -> Optional[str]:
         """Return why nothing may be asked of the OSDs of this cluster; None when it may."""

@@ -248,6 +248,19 @@ def test_beyond_the_most_keys_zones_are_dropped_then_new_keys_are_counted_togeth
     assert module.ask("counters")["dropped"] == 3
 
 
+def test_zones_that_are_given_up_for_images_do_not_stop_the_drain(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(module.drain.__globals__, "KEYS_MAX", 3)
+    module.ask("zoom", images="a1", digits=15)
+    module.report_zone(0, "a1", "0" * 15)
+    drain(module)
+    for client in range(4):
+        module.report_image(client, "a1", 1)
+    module.report_zone(1, "a1", "0" * 15)
+    drain(module)
+    assert [row[0] for row in rows(module)] == ["client.0", "client.1", "client.2", "other"]
+    assert module.ask("status")["zones_dropped"]
+
+
 def test_slow_gets_become_rare_and_quick_ones_frequent_again(module: Any) -> None:
     def period_s() -> Any:
         drain(module)
@@ -283,6 +296,10 @@ def test_osds_that_can_crash_are_asked_nothing(load: Load, version: str, osds: A
     if refused is not None:
         assert said == status
         assert refused in said
+        # After an upgrade of the OSDs and the manager.
+        module.version, module.osds = VERSION, {"3": {"ceph_version": VERSION}}
+        assert module.ask("counters")["queries"].keys() == {"image_client", "osd_pool"}
+        assert module.ask("status")["refused"] is None
 
 
 @pytest.mark.parametrize(
