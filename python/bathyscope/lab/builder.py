@@ -21,6 +21,7 @@ from bathyscope.lab import (
     devices,
     guest_bringup,
     guests,
+    mgr,
     monitor,
     network,
     nodes,
@@ -108,7 +109,7 @@ def build(bringup: Bringup) -> None:
         try:
             monitor.make(bringup, monmap)
             with contextlib.closing(monitor.session(bringup)) as session:
-                bringup.start("mgr.x")
+                mgr.make(bringup)
                 osds.register(bringup, session)
                 osds.start(bringup, session, made, group)
                 pools.make(bringup, session)

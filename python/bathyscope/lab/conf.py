@@ -83,6 +83,7 @@ def render(
             "public addr": address,
             "mgr data": f"{directory}/data/mgr.$id",
             "admin socket": f"{layout.run}/$name.asok",
+            "mgr module path": layout.mgr_modules,
             "mgr stats period": 1,
         },
         "osd": {

@@ -57,6 +57,7 @@ class Layout:
     scratch = _Inside("tmp")  # needed only while the lab comes up
     crash = _Inside("crash")  # crash reports of the daemons
     bin = _Inside("bin")  # wrappers of client programs, for a lab of another release
+    mgr_modules = _Inside("mgr-modules")  # links to the manager's modules, so that one can be added for this lab alone
     ssh = _Inside("ssh")  # keys and configurations with which the nodes are reached
     root = _Inside("root")  # view of another release's root file system, with this directory visible inside
 
@@ -103,6 +104,7 @@ class Layout:
             self.scratch,
             self.crash,
             self.bin,
+            self.mgr_modules,
             self.ssh,
         )
         return [*inside, self.directory / "data"]

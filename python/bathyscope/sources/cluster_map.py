@@ -25,6 +25,7 @@ from bathyscope.spec.scope import Scope, ScopeOsd
 _CONFIG_ASKED_MAX = 16
 _SCHEMA = "perf_schema"
 _RULES = "crush_rules"
+_MODULES = "mgr_modules"
 _CACHE_OPTIONS = ("bluestore_cache_autotune", "bluestore_cache_size", "osd_memory_target")
 _POOL_FACTS = (
     *("size", "min_size", "pg_num", "crush_rule", "type", "pg_autoscale_mode", "erasure_code_profile"),
@@ -42,6 +43,7 @@ _COMMANDS = (
     (CONFIG_DUMP, "mon", "config dump"),
     (_RULES, "mon", "osd crush rule dump"),
     ("balancer", "mgr", "balancer status"),
+    (_MODULES, "mon", "mgr module ls"),
 )
 
 Given = Mapping[str, RawAnswer]
@@ -97,12 +99,14 @@ def scope_of(answers: Sequence[RawAnswer], target: Target) -> Scope:
     given = latest(answers)
     with parsing("the cluster's map"):
         dump = as_dict(_json(given, "osd_dump") or {})
+        modules = as_dict(_json(given, _MODULES) or {})
         schema = next((label for label in given if label.startswith(f"{_SCHEMA}-")), "")
         scope = Scope(
             target=target,
             fsid=str(dump["fsid"]) if dump else None,
             osds=tuple(_osds(given)),
             pools={str(pool["pool_name"]): as_int(pool["pool"]) for pool in _pools(dump)},
+            mgr_modules=tuple(sorted(map(str, as_list(modules.get("enabled_modules", []))))),
             counter_kinds=perf_counters.kinds(_json(given, schema) or {}),
         )
     about = {"links": machine.links(answers), "boot_id": machine.boot_id(answers)}

@@ -65,6 +65,7 @@ class Scope(Model):
     pools: dict[str, int] = Field(default_factory=dict, description="pool name → pool id")
     own_pools: tuple[str, ...] | None = Field(default=None, description="only their ops make rows; none: all pools")
     images: tuple[tuple[str, str], ...] = Field(default=(), description="(pool, image) of our own")
+    mgr_modules: tuple[str, ...] = Field(default=(), description="modules of the manager that are enabled")
     counter_kinds: dict[str, dict[str, str]] = Field(
         default_factory=dict, description="perf schema: section → counter → counter, gauge, average or histogram"
     )

@@ -118,6 +118,10 @@ def test_the_scope_is_made_of_answers_alone(recorded: Recorded, version: str) ->
     assert scope.counter_kinds["osd"]["numpg"] == "gauge"
     assert (scope.clock_ticks_per_s, scope.page_bytes) == (250, 4096)
     assert (scope.asked_osds, scope.own_pools, scope.op_history_ops) == ((), None, None)
+    # These answers were recorded before anybody asked for the modules.
+    assert scope.mgr_modules == ()
+    listed = answered("mgr_modules", {"always_on_modules": ["crash"], "enabled_modules": ["restful", "bathyscope"]})
+    assert scope_of([*answers, listed], TARGET).mgr_modules == ("bathyscope", "restful")
     assert Scope.model_validate_json(scope.model_dump_json()) == scope
     assert len(cluster_map.device_classes(scope)) == 1
 

@@ -28,8 +28,8 @@ SCOPE = Scope(target=Target(name="t"))
 
 def test_every_source_is_found_by_its_name() -> None:
     assert list(SOURCES) == [
-        *("cgroups", "cluster_map", "cluster_status", "exporters", "image_usage", "machine", "node_exporter"),
-        *("node_proc", "nodes", "op_history", "perf_counters", "proc", "simulated_disks", "tenants"),
+        *("cgroups", "cluster_map", "cluster_status", "exporters", "image_usage", "machine", "mgr_counters"),
+        *("node_exporter", "node_proc", "nodes", "op_history", "perf_counters", "proc", "simulated_disks", "tenants"),
     ]
     assert all(name == source.name for name, source in SOURCES.items())
 
@@ -64,6 +64,7 @@ def known_answers(recorded: Recorded, name: str) -> tuple[list[RawAnswer], Scope
         "cluster_map": ("environment/20.2.4/answers", "perf_dump/20.2.4/schema"),
         "cluster_status": ("environment/16.2.15/answers",),
         "image_usage": ("rbd_usage/16.2.15/full",),
+        "mgr_counters": ("mgr_counters/16.2.15/two-clients",),
         "op_history": ("op_history/16.2.15/three-replicas",),
         "perf_counters": ("perf_dump/16.2.15/before", "perf_dump/16.2.15/after"),
         "simulated_disks": ("simulated_disks/0.1/two-disks",),
