@@ -225,7 +225,8 @@ def images(ioctx: Any, count: int, seconds: float) -> Dict[str, Any]:
     digits. "left": how many were not looked at, because there are more than `count` or the time was over.
     """
     ends = time.monotonic() + seconds
-    found, left = [], 0
+    found = []  # type: List[List[Any]]
+    left = 0
     for namespace in ["", *(key[len("name_") :] for key, _ in omap(ioctx, "rbd_namespace", "name_"))]:
         ioctx.set_namespace(namespace)
         for place in ("rbd_directory", "rbd_trash"):
