@@ -21,11 +21,12 @@ from bathyscope.spec.scope import Scope
 _LABEL = "libvirt-"
 _HOST_S = 10.0
 # All definitions over two connections, without privileges there. The host's name comes last, so that a machine that is
-# gone between the two is no failure.
-_SCRIPT = """ids=$(virsh -r -c "$1" list --all --uuid) || exit
+# gone between the two is no failure. What the shell starts would outlive it, so it ends by itself.
+_SCRIPT = """ask="timeout 5 virsh -r -c"
+ids=$($ask "$1" list --all --uuid) || exit
 words=
 for id in $ids; do words="$words dumpxml $id;"; done
-exec virsh -r -c "$1" "$words hostname"
+exec $ask "$1" "$words hostname"
 """
 _DOMAIN = re.compile(r"^<domain[ >].*?^</domain>", re.DOTALL | re.MULTILINE)
 _MAPPED = "/dev/rbd/"
@@ -46,8 +47,7 @@ class Libvirt:
         return [
             ProcessRequest(
                 label=f"{_LABEL}{uri}",
-                argv=("sh", "-c", _SCRIPT, "sh", _asking_nobody(uri)),
-                environment=(("LC_ALL", "C"),),
+                argv=("sh", "-c", _SCRIPT, "sh", uri),
                 timeout_s=_HOST_S,
             )
             for uri in scope.target.libvirt
@@ -75,13 +75,6 @@ class Libvirt:
 
 
 SOURCE: Source = Libvirt()
-
-
-def _asking_nobody(uri: str) -> str:
-    """Return a URI by which ssh never asks for a password: nobody is there to answer."""
-    if "+ssh:" not in uri or "no_tty=" in uri:
-        return uri
-    return f"{uri}{'&' if '?' in uri else '?'}no_tty=1"
 
 
 def _uses(answer: RawAnswer) -> Iterator[tuple[str, str, bool, tuple[str, str, str]]]:
