@@ -55,18 +55,30 @@ with cluster.open_ioctx("rbd") as ioctx, rbd.Image(ioctx, "plain"):
 """
 
 
-def rbd(target: Target, *words: str) -> str:
-    argv = ["rbd", "--conf", str(target.conf), "--keyring", str(target.keyring), *words]
+def there(target: Target, *words: str) -> list[str]:
+    """Return a command line for where the cluster's own programs are."""
+    return [*(("chroot", target.root) if target.root else ()), *words]
+
+
+def run(target: Target, program: str, *words: str) -> str:
+    argv = there(target, program, "--conf", str(target.conf), "--keyring", str(target.keyring), *words)
     return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def rbd(target: Target, *words: str) -> str:
+    return run(target, "rbd", *words)
 
 
 def info(target: Target, *image: str) -> dict[str, Any]:
     return dict(json.loads(rbd(target, "info", "--format", "json", *image)))
 
 
-@pytest.fixture(scope="module")
-def lab(private_lab: Any) -> Iterator[Any]:
-    with private_lab("images", ["ssd=3"], ec=parse_ec("2+1")) as cluster:
+@pytest.fixture(
+    scope="module",
+    params=[None, *(pytest.param(release, marks=pytest.mark.releases) for release in ("reef", "tentacle"))],
+)
+def lab(private_lab: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    with private_lab("images", ["ssd=3"], ec=parse_ec("2+1"), release=request.param) as cluster:
         for words in MADE:
             rbd(cluster.target, *words)
         yield cluster
@@ -116,21 +128,19 @@ def images(session: Any, scope: Scope) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def test_images_are_what_rbd_info_says_also_for_a_key_that_may_only_read(lab: Any, tmp_path: Path) -> None:
+def test_images_are_what_rbd_info_says_also_for_a_key_that_may_only_read(lab: Any) -> None:
     wanted = {name: shape(info) for name, info in expected(lab.target).items()}
     assert len(wanted) == 11
     with scoped(lab.target) as (session, scope):
         assert set(scope.rbd_pools) >= {"rbd", EC_POOL}
         assert not {".mgr", "device_health_metrics"}.intersection(scope.rbd_pools)
         assert images(session, scope) == wanted
-    keyring = tmp_path / "keyring"
     caps = ("mon", "allow r", "mgr", "allow r", "osd", "profile rbd-read-only")
-    ceph = ("ceph", "--conf", lab.target.conf, "--keyring", lab.target.keyring)
-    subprocess.run(
-        [*ceph, "auth", "get-or-create", "client.reader", *caps, "-o", str(keyring)],
-        check=True, capture_output=True, timeout=60,
-    )  # fmt: skip
-    reader = lab.target.model_copy(update={"client": "client.reader", "keyring": str(keyring)})
+    keyring = str(Path(lab.target.keyring).with_name("reader.keyring"))
+    Path(lab.target.outside(keyring)).write_text(
+        run(lab.target, "ceph", "auth", "get-or-create", "client.reader", *caps)
+    )
+    reader = lab.target.model_copy(update={"client": "client.reader", "keyring": keyring})
     with connect(LocalHost(), reader) as session:  # type: ignore[attr-defined]
         assert images(session, scope) == wanted
 
@@ -151,7 +161,9 @@ def test_who_has_an_image_open_is_known_and_asking_is_not_having_it_open(lab: An
 
         assert clients() == []
         holder = subprocess.Popen(
-            ["/usr/bin/python3", "-c", OPEN, str(lab.target.conf)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            there(lab.target, "/usr/bin/python3", "-c", OPEN, str(lab.target.conf)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         try:
             assert holder.stdout is not None

@@ -18,7 +18,7 @@ from bathyscope.spec.scope import Scope
 
 Recorded = Callable[[str], list[RawAnswer]]
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "images"
-VERSIONS = ["16.2.15"]
+VERSIONS = ["16.2.15", "18.2.7", "20.2.4"]
 SCOPE = Scope(target=Target(name="t"), pools={"rbd": 2, "ec": 3, "other": 4}, rbd_pools=("rbd", "ec"))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import pytest
+
 from bathyscope.host import CephRequest
 from bathyscope.records import Attachment, RawAnswer, from_table
 from bathyscope.sources.watchers import SOURCE
@@ -19,8 +21,9 @@ def clients(answers: list[RawAnswer]) -> list[Attachment]:
     return from_table(Attachment, SOURCE.parse(answers, SCOPE)[Attachment])
 
 
-def test_an_image_that_is_open_has_its_client_and_one_that_is_not_has_none(recorded: Recorded) -> None:
-    answers = recorded("images/16.2.15/watchers")
+@pytest.mark.parametrize("version", ["16.2.15", "18.2.7", "20.2.4"])
+def test_an_image_that_is_open_has_its_client_and_one_that_is_not_has_none(recorded: Recorded, version: str) -> None:
+    answers = recorded(f"images/{version}/watchers")
     assert json.loads(answers[0].stdout)[0][:3] == ["", "plain", 0]
     (row,) = clients(answers)
     assert (row.pool, row.namespace, row.image, row.client_address) == ("rbd", "", "plain", "127.0.0.1")
