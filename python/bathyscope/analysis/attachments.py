@@ -14,6 +14,7 @@ from bathyscope.records import ANY_IMAGE
 # In the order of trust. What watchers and I/O say is joined with what the name of the image says.
 _TRUSTED = ("csv", "libvirt", "csi")
 _UNKNOWN = "-"
+_ANY_POOL = "*"
 # Rows of one look at all hosts lie at most this far apart.
 _LOOK_NS = 50_000_000_000
 
@@ -43,17 +44,19 @@ def attached(
     said: dict[str, dict[ImageKey, list[_Use]]] = collections.defaultdict(lambda: collections.defaultdict(list))
     clients: dict[ImageKey, set[str]] = collections.defaultdict(set)
     for row in rows:
-        key = (row["pool"], row["namespace"], row["image"])
+        anywhere = row["pool"] == _ANY_POOL
+        key = (row["pool"], "" if anywhere else row["namespace"], row["image"])
         if row["image"] == ANY_IMAGE:
             if row["client_address"] and row["host"]:
                 machines[row["client_address"]] = row["host"]
-        elif row["resolver"] in _TRUSTED:
+            continue
+        if row["resolver"] in _TRUSTED and (row["host"] or row["vm"]):
             said[row["resolver"]][key].append((row["host"], row["vm"]))
-        elif row["client_address"]:
+        if row["client_address"] and not anywhere:
             clients[key].add(row["client_address"])
     for key, address in _io_clients(image_io):
         clients[key].add(address)
-    known = {*images, *clients, *(key for found in said.values() for key in found if key[0] != "*")}
+    known = {*images, *clients, *(key for found in said.values() for key in found if key[0] != _ANY_POOL)}
     texts = {}
     for key in known:
         hosts = sorted({machines.get(address, address) for address in clients.get(key, ())})
@@ -71,7 +74,7 @@ def _first(said: Mapping[str, Mapping[ImageKey, list[_Use]]], key: ImageKey) -> 
     """Return what the most trusted says of an image: by its pool, or else by its name alone."""
     for resolver in _TRUSTED:
         found = said.get(resolver, {})
-        if uses := found.get(key) or found.get(("*", "", key[2])):
+        if uses := found.get(key) or found.get((_ANY_POOL, "", key[2])):
             return uses
     return []
 

@@ -61,6 +61,11 @@ def test_what_the_file_leaves_open_is_filled_from_clients_and_the_name() -> None
     assert attached(table(), None, {}, [DISK, ("rbd", "", "data")]) == {DISK: "-:VM 101"}
 
 
+def test_a_row_of_the_file_that_says_nothing_hides_nothing() -> None:
+    rows = table(said("csv", address="10.0.0.4"), said("libvirt", vm="web"))
+    assert attached(rows, None, {"10.0.0.4": "kvm4"}) == {DISK: "kvm4:web"}
+
+
 def test_several_clients_are_all_named() -> None:
     shared = ("rbd", "tenant", "shared")
     both = table(said("watcher", shared, address="10.0.0.4"))
@@ -75,6 +80,9 @@ def test_a_row_without_a_pool_is_for_each_image_of_that_name_that_is_known() -> 
     assert attached(anywhere, None, {}) == {}
     images = [("rbd", "", "data"), ("ssd", "tenant", "data"), ("rbd", "", "other")]
     assert attached(anywhere, None, {}, images) == {images[0]: "kvm1:db", images[1]: "kvm1:db"}
+    # So does one that knows the namespace, but not the pool.
+    volume = table(said("csi", ("*", "tenant", "data"), host="node1", vm="shop/db-0"))
+    assert attached(volume, None, {}, images[:1]) == {images[0]: "node1:shop/db-0"}
     # One with its pool comes first.
     exact = pa.concat_tables([anywhere, table(said("csv", images[0], host="kvm2", vm="web"))])
     assert attached(exact, None, {}, images)[images[0]] == "kvm2:web"

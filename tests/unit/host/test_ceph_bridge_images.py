@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import errno
+import inspect
 import sys
 import types
 from typing import Any, Self
@@ -115,6 +117,10 @@ def pool(count: int) -> Omaps:
     }
     headers = {("", f"rbd_header.{number:04x}"): {"order": b"\x16", "snap_seq": b"\0"} for number in range(count)}
     return omaps | headers
+
+
+def test_the_bridge_is_read_by_the_python_of_the_oldest_release() -> None:
+    ast.parse(inspect.getsource(ceph_bridge), feature_version=(3, 6))
 
 
 def test_all_images_of_all_namespaces_are_read_page_by_page() -> None:
