@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,6 +67,27 @@ def as_list(value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise TypeError(f"{value!r:.40} is not a list")
     return value
+
+
+def address_of(text: str) -> str:
+    """Return the address alone of what Ceph writes: 10.0.0.7:0/223, [fd00::7]:0/223, [v2:10.0.0.7:6800/18,v1:…]."""
+    first = re.sub(r"^\[?(v[12]|any):", "", text.partition(",")[0])
+    if first.startswith("["):
+        return first[1:].partition("]")[0]
+    # An address of version 6 that stands alone has no port.
+    return first.partition(":")[0] if first.count(":") == 1 else first.partition("/")[0]
+
+
+def image_parts(text: str) -> tuple[str, str, str]:
+    """Return (pool, namespace, image) of [POOL/[NAMESPACE/]]IMAGE[@SNAPSHOT]; the pool is * where it is not said.
+
+    Raises ValueError.
+    """
+    parts = text.partition("@")[0].split("/")
+    if not all(parts) or len(parts) > 3:
+        raise ValueError(f"{text!r:.80} is no image: POOL/IMAGE or POOL/NAMESPACE/IMAGE")
+    pool, namespace = (*parts[:-1], "", "")[:2] if len(parts) > 1 else ("*", "")
+    return pool, namespace, parts[-1]
 
 
 def last_line(text: bytes) -> str:

@@ -95,7 +95,10 @@ def fresh_target(target: Target) -> Target:
         return target
     fresh = labs.load(target.name).target()
     named = {device_class: disk for device_class, disk in target.disks.items() if disk.named}
-    options = ("client", "keyring", "pool", "clients", "ceph_prefix", "client_host", "ssh", "prometheus")
+    options = (
+        *("client", "keyring", "pool", "clients", "ceph_prefix", "client_host", "ssh", "prometheus"),
+        *("libvirt", "kubectl", "attachments"),
+    )
     kept = {name: getattr(target, name) for name in options}
     return fresh.model_copy(update={**kept, "disks": {**fresh.disks, **named}})
 

@@ -13,11 +13,12 @@ Then requests {"id", "daemon", "command"} in any number, and answers in any orde
 
 The daemon "pool.NAME" stands for the objects of a pool. Its commands are these: "access" (which operations the caps
 allow, tried on an object `name` that does not exist), "image ls" and "image rm", "objects ls" and "objects rm" (of
-`count` objects `name`.0, `name`.1, …: [`name`] when any of them exists, or existed).
+`count` objects `name`.0, `name`.1, …: [`name`] when any of them exists, or existed); "images" (what each image is, of
+at most `count`) and "image watchers" (who has `images` open, [[namespace, name]]), which take about `seconds` at most.
 """
 
 # The rados module may be missing; every failure is an answer; and Python 3.6 must be able to read this.
-# ruff: noqa: PLC0415, BLE001, UP006, UP035, UP037
+# ruff: noqa: PLC0415, BLE001, UP006, UP035, UP037, UP045
 import errno
 import json
 import os
@@ -26,14 +27,24 @@ import re
 import socket
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, Dict, List, Tuple
+from typing import IO, Any, Dict, Iterator, List, Optional, Tuple
 
 # Enough for one command to each OSD of a node at once; a command that hangs holds one thread, not the bridge.
 THREADS_MAX = 32
 
-# Objects that are removed side by side.
+# Objects that are removed, or read, side by side.
 OBJECTS_AT_ONCE = 64
+
+# An OSD gives no more keys than this in one answer, unless it is set to.
+OMAP_KEYS = 1000
+# What an image's header says of its shape.
+HEADER_KEYS = ("size", "order", "stripe_unit", "stripe_count", "data_pool_id", "parent")
+
+# Images that are opened side by side.
+OPEN_AT_ONCE = 8
 
 # A monitor greets before it is spoken to; one that does not within this time hangs.
 MONITOR_ANSWER_S = 2.0
@@ -154,6 +165,10 @@ def of_pool(cluster: Any, pool: str, words: Dict[str, Any]) -> Any:
             return access(ioctx, words["name"])
         if prefix.startswith("objects "):
             return of_objects(ioctx, words["name"], words["count"], remove=prefix == "objects rm")
+        if prefix == "images":
+            return images(ioctx, words["count"], words["seconds"])
+        if prefix == "image watchers":
+            return watchers(cluster, pool, words["images"], words["seconds"])
         import rbd
 
         if prefix == "image rm":
@@ -201,6 +216,105 @@ def of_objects(ioctx: Any, name: str, count: int, *, remove: bool) -> List[str]:
         if found and not remove:
             break
     return [name] if found else []
+
+
+def images(ioctx: Any, count: int, seconds: float) -> Dict[str, Any]:
+    """Return the images of a pool as librbd wrote them down, without librbd: it would open each one.
+
+    "images": [namespace, object that lists it, id, entry there, {key: value of its header}], bytes as hexadecimal
+    digits. "left": how many were not looked at, because there are more than `count` or the time was over.
+    """
+    ends = time.monotonic() + seconds
+    found = []  # type: List[List[Any]]
+    left = 0
+    for namespace in ["", *(key[len("name_") :] for key, _ in omap(ioctx, "rbd_namespace", "name_"))]:
+        ioctx.set_namespace(namespace)
+        for place in ("rbd_directory", "rbd_trash"):
+            listed = [(key[len("id_") :], entry) for key, entry in omap(ioctx, place, "id_")]
+            for first in range(0, len(listed), OBJECTS_AT_ONCE):
+                batch = listed[first : first + OBJECTS_AT_ONCE]
+                if len(found) + len(batch) > count or time.monotonic() > ends:
+                    left += len(listed) - first
+                    break
+                headers = read_headers(ioctx, [image for image, _ in batch])
+                for (image, entry), header in zip(batch, headers):  # noqa: B905 - not before Python 3.10
+                    # One that was removed meanwhile has none.
+                    if header is not None:
+                        found.append([namespace, place, image, entry.hex(), header])
+    return {"images": found, "left": left}
+
+
+def omap(ioctx: Any, name: str, prefix: str) -> Iterator[Tuple[str, bytes]]:
+    """Yield the keys of an object that begin with `prefix`, and their values; none when there is no such object."""
+    import rados
+
+    last = ""
+    while True:
+        with rados.ReadOpCtx() as operation:
+            pairs, _ = ioctx.get_omap_vals(operation, last, prefix, OMAP_KEYS)
+            try:
+                ioctx.operate_read_op(operation, name)
+            except rados.Error as error:
+                # An erasure-coded pool has no omaps.
+                if getattr(error, "errno", None) in (errno.ENOENT, errno.EOPNOTSUPP):
+                    return
+                raise
+            page = [(key, value or b"") for key, value in pairs]
+        if not page:
+            return
+        yield from page
+        last = page[-1][0]
+
+
+def read_headers(ioctx: Any, names: List[str]) -> List[Optional[Dict[str, str]]]:
+    """Return what the headers of images say, None for one that is not there."""
+    asked = []  # type: List[Tuple[Any, Any, Any]]
+    try:
+        for name in names:
+            operation = ioctx.create_read_op()
+            pairs, _ = ioctx.get_omap_vals_by_keys(operation, HEADER_KEYS)
+            asked.append((operation, pairs, ioctx.operate_aio_read_op(operation, "rbd_header." + name)))
+    finally:
+        # The answers are written into `pairs`: they must stay until all are there.
+        for _, _, completion in asked:
+            completion.wait_for_complete()
+    headers = []  # type: List[Optional[Dict[str, str]]]
+    for operation, pairs, completion in asked:
+        code = completion.get_return_value()
+        if code not in (0, -errno.ENOENT):
+            raise OSError(-code, os.strerror(-code))
+        headers.append({key: (value or b"").hex() for key, value in pairs} if code == 0 else None)
+        ioctx.release_read_op(operation)
+    return headers
+
+
+def watchers(cluster: Any, pool: str, named: List[List[str]], seconds: float) -> List[List[Any]]:
+    """Return [namespace, name, error number, [address of each client that has the image open]] of images.
+
+    They are opened for reading, which takes no lock and is no watcher. Raises the error of all of them.
+    """
+    import rbd
+
+    ends = time.monotonic() + seconds
+
+    def look(one: List[str]) -> List[Any]:
+        namespace, name = one
+        if time.monotonic() > ends:
+            return [namespace, name, errno.ETIMEDOUT, []]
+        try:
+            with cluster.open_ioctx(pool) as ioctx:
+                ioctx.set_namespace(namespace)
+                with rbd.Image(ioctx, name, read_only=True) as image:
+                    return [namespace, name, 0, [str(watcher["addr"]) for watcher in image.watchers_list()]]
+        except Exception as error:
+            return [namespace, name, abs(int(getattr(error, "errno", None) or errno.EIO)), []]
+
+    with ThreadPoolExecutor(OPEN_AT_ONCE) as threads:
+        seen = list(threads.map(look, named))
+    numbers = [number for _, _, number, _ in seen]
+    if numbers and not {0, errno.ENOENT}.intersection(numbers):
+        raise OSError(numbers[0], os.strerror(numbers[0]))
+    return seen
 
 
 def work(

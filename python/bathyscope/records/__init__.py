@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bathyscope.records.activity import Attachment, Image, ImageIo, OsdIo, PgIo, ZoneIo
+from bathyscope.records.activity import ANY_IMAGE, Attachment, Image, ImageIo, OsdIo, PgIo, ZoneIo
 from bathyscope.records.base import (
     RECORDS_BY_TABLE,
     Record,
@@ -38,6 +38,7 @@ from bathyscope.records.sample import (
 from bathyscope.records.size import CurvePoint
 
 __all__ = [
+    "ANY_IMAGE",
     "HERE",
     "RECORDS_BY_TABLE",
     "SAME_MACHINE",

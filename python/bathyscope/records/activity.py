@@ -11,6 +11,9 @@ from typing import ClassVar
 
 from bathyscope.records.base import Record, column
 
+ANY_IMAGE = "*"
+"""In place of an image's name: whatever image a client uses."""
+
 _AT = "end of the interval, since the Unix epoch"
 _MOMENT = "moment of the observation, since the Unix epoch"
 _LENGTH = "length of the interval"
@@ -132,7 +135,7 @@ class Attachment(Record):
     at_ns: int = column(_MOMENT, unit="ns")
     pool: str = column("pool of the image's header; * where the name alone is known")
     namespace: str = column("RBD namespace in the pool; empty for the default one")
-    image: str = column("name of the image")
+    image: str = column("name of the image; * for any that this address of a client uses")
     client_address: str | None = column("address of the client without port and nonce")
     host: str | None = column("machine of the client")
     vm: str | None = column("virtual machine, or namespace/pod that uses the image")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from bathyscope.fields import as_dict, as_float, as_int, as_list, parsing
+from bathyscope.fields import address_of, as_dict, as_float, as_int, as_list, parsing
 from bathyscope.host import Request
 from bathyscope.records import EnvironmentFact, Placement, RawAnswer, Record, Tables
 from bathyscope.sources import cluster_status, exporters, machine, nodes, perf_counters
@@ -45,6 +45,9 @@ _COMMANDS = (
     ("balancer", "mgr", "balancer status"),
     (_MODULES, "mon", "mgr module ls"),
 )
+
+# Applications whose pools hold no images; a pool without an application, or of bathy's own, may.
+_WITHOUT_IMAGES = {"cephfs", "rgw", "mgr", "mgr_devicehealth"}
 
 Given = Mapping[str, RawAnswer]
 
@@ -107,6 +110,8 @@ def scope_of(answers: Sequence[RawAnswer], target: Target) -> Scope:
             osds=tuple(_osds(given)),
             pools={str(pool["pool_name"]): as_int(pool["pool"]) for pool in _pools(dump)},
             mgr_modules=tuple(sorted(map(str, as_list(modules.get("enabled_modules", []))))),
+            rbd_pools=tuple(_rbd_pools(dump)),
+            machine_names=_machine_names(given),
             counter_kinds=perf_counters.kinds(_json(given, schema) or {}),
         )
     about = {"links": machine.links(answers), "boot_id": machine.boot_id(answers)}
@@ -157,6 +162,22 @@ def _osds(given: Given) -> Iterator[ScopeOsd]:
             size_bytes=as_int(as_float(node.get("kb", 0))) * 1024,
             cache_bytes=_cache_bytes(given, osd),
         )
+
+
+def _rbd_pools(dump: Mapping[str, Any]) -> Iterator[str]:
+    for pool in _pools(dump):
+        applications = set(as_dict(pool.get("application_metadata", {})))
+        if not applications or applications - _WITHOUT_IMAGES:
+            yield str(pool["pool_name"])
+
+
+def _machine_names(given: Given) -> dict[str, str]:
+    """Return address → name of the machines with OSDs, by what these say. Several machines of one address are none."""
+    names: dict[str, set[str]] = {}
+    for about in _metadata(given).values():
+        if about.get("hostname") and about.get("front_addr"):
+            names.setdefault(address_of(str(about["front_addr"])), set()).add(str(about["hostname"]))
+    return {address: next(iter(found)) for address, found in sorted(names.items()) if len(found) == 1}
 
 
 def _cache_bytes(given: Given, osd: int) -> int | None:

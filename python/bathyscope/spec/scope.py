@@ -66,6 +66,13 @@ class Scope(Model):
     own_pools: tuple[str, ...] | None = Field(default=None, description="only their ops make rows; none: all pools")
     images: tuple[tuple[str, str], ...] = Field(default=(), description="(pool, image) of our own")
     mgr_modules: tuple[str, ...] = Field(default=(), description="modules of the manager that are enabled")
+    rbd_pools: tuple[str, ...] = Field(default=(), description="pools that may hold headers of images")
+    watched_images: tuple[tuple[str, str, str], ...] = Field(
+        default=(), description="(pool, namespace, image) whose clients are asked for, which costs opening each"
+    )
+    machine_names: dict[str, str] = Field(
+        default_factory=dict, description="address → name of the machines with OSDs; not those that several have"
+    )
     counter_kinds: dict[str, dict[str, str]] = Field(
         default_factory=dict, description="perf schema: section → counter → counter, gauge, average or histogram"
     )

@@ -14,6 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 HOST_PATTERN = r"^[A-Za-z0-9_:][A-Za-z0-9_.:-]{0,254}$"
 URL_PATTERN = r"^https?://[A-Za-z0-9.\[\]:_-]+(/[A-Za-z0-9._~/-]*)?$"
 LABEL_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
+# Not a host that ssh would take for an option.
+LIBVIRT_PATTERN = r"^[a-z][a-z0-9+]*://([A-Za-z0-9_][A-Za-z0-9_.+-]*@)?[A-Za-z0-9_/\[]\S*$"
 USER_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}$"
 
 
@@ -140,6 +142,15 @@ class Target(Model):
         default=None, description="the same from the cluster's own Prometheus, without a login; not together with ssh"
     )
     client_host: ClientHost | None = Field(default=None, description="makes the load; none: this machine")
+    libvirt: tuple[Annotated[str, Field(pattern=LIBVIRT_PATTERN)], ...] = Field(
+        default=(), description="hosts of virtual machines that use the cluster, as virsh -c has them: qemu:///system"
+    )
+    kubectl: tuple[str, ...] = Field(
+        default=(), description="words that run kubectl, for the Kubernetes that uses the cluster: [kubectl]"
+    )
+    attachments: str | None = Field(
+        default=None, description="CSV file of who uses which image, with a header: image,host,vm or address,host"
+    )
     clients: tuple[FioClient, ...] = Field(default=(), description="remote load generators; empty: this machine")
     caveats: tuple[tuple[str, str], ...] = Field(
         default=(), description="(code, sentence) that hold for every result on this target"

@@ -124,6 +124,32 @@ def test_the_scope_is_made_of_answers_alone(recorded: Recorded, version: str) ->
     assert scope_of([*answers, listed], TARGET).mgr_modules == ("bathyscope", "restful")
     assert Scope.model_validate_json(scope.model_dump_json()) == scope
     assert len(cluster_map.device_classes(scope)) == 1
+    # Its own pools may hold images, those of the manager do not.
+    assert set(scope.pools) - set(scope.rbd_pools) <= {".mgr", "device_health_metrics"}
+    assert scope.machine_names == {"127.0.0.1": "vm"}
+
+
+def test_pools_that_may_hold_images_and_machines_by_address() -> None:
+    applications = {
+        "a": {},
+        "b": {"rbd": {}},
+        "c": {"cephfs": {"data": "fs"}},
+        "d": {"rgw": {}, "own": {}},
+        "e": {"mgr": {}},
+    }
+    pools = [
+        {"pool": number, "pool_name": name, "application_metadata": used}
+        for number, (name, used) in enumerate(applications.items())
+    ]
+    machines = [
+        ("one", "[v2:10.0.0.1:6800/1,v1:10.0.0.1:6801/1]"), ("one", "10.0.0.1:6810/2"),
+        ("two", "[v2:[fd00::2]:6800/1]"), ("three", "10.0.0.3:6800/1"), ("four", "10.0.0.3:6800/1"),
+    ]  # fmt: skip
+    metadata = [{"id": osd, "hostname": name, "front_addr": at} for osd, (name, at) in enumerate(machines)]
+    dump = {"fsid": "f", "flags": "", "pools": pools}
+    scope = scope_of([answered("osd_dump", dump), answered("osd_metadata", [*metadata, {"id": 9}])], TARGET)
+    assert scope.rbd_pools == ("a", "b", "d")
+    assert scope.machine_names == {"10.0.0.1": "one", "fd00::2": "two"}
 
 
 def test_the_latest_answer_counts(recorded: Recorded) -> None:

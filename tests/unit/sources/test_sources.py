@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.sources import test_attachment_file, test_csi, test_libvirt
 from tests.unit.sources.test_cgroups import NESTED, recorded_groups
 from tests.unit.sources.test_machine import answers_of
 from tests.unit.sources.test_node_exporter import recorded_series
@@ -17,7 +18,7 @@ from tests.unit.sources.test_proc import recorded_load
 
 from bathyscope.errors import ParseError
 from bathyscope.records import RawAnswer, schema_of
-from bathyscope.sources import SOURCES, cluster_map, exporters, facts, node_exporter, perf_counters
+from bathyscope.sources import SOURCES, cluster_map, csi, exporters, facts, images, node_exporter, perf_counters
 from bathyscope.sources.shape import Source, spread
 from bathyscope.spec import Target
 from bathyscope.spec.scope import Scope
@@ -28,8 +29,9 @@ SCOPE = Scope(target=Target(name="t"))
 
 def test_every_source_is_found_by_its_name() -> None:
     assert list(SOURCES) == [
-        *("cgroups", "cluster_map", "cluster_status", "exporters", "image_usage", "machine", "mgr_counters"),
-        *("node_exporter", "node_proc", "nodes", "op_history", "perf_counters", "proc", "simulated_disks", "tenants"),
+        *("attachment_file", "cgroups", "cluster_map", "cluster_status", "csi", "exporters", "image_counters"),
+        *("image_usage", "images", "libvirt", "machine", "mgr_counters", "node_exporter", "node_proc", "nodes"),
+        *("op_history", "perf_counters", "pg_stats", "proc", "simulated_disks", "tenants", "watchers"),
     ]
     assert all(name == source.name for name, source in SOURCES.items())
 
@@ -54,8 +56,14 @@ def known_answers(recorded: Recorded, name: str) -> tuple[list[RawAnswer], Scope
         return [*readings[:3], readings[-1]], scope
     if name == "cgroups":
         return recorded_groups("linux-6.1/v2-nested.txt"), NESTED
-    if name == "machine":
-        return answers_of(recorded, "16.2.15"), SCOPE
+    whole: dict[str, Callable[[], list[RawAnswer]]] = {
+        "machine": lambda: answers_of(recorded, "16.2.15"),
+        "attachment_file": lambda: [test_attachment_file.answer(b"image,address,host,vm\nrbd/a,10.0.0.1,kvm1,web\n")],
+        "csi": lambda: [test_csi.one_pod()],
+        "libvirt": lambda: [test_libvirt.answer(test_libvirt.DOMAIN, test_libvirt.SHUT_OFF)],
+    }
+    if name in whole:
+        return whole[name](), SCOPE
     if name in ("nodes", "node_proc"):
         return node_answers(name)
     if name in ("exporters", "node_exporter"):
@@ -64,19 +72,31 @@ def known_answers(recorded: Recorded, name: str) -> tuple[list[RawAnswer], Scope
         "cluster_map": ("environment/20.2.4/answers", "perf_dump/20.2.4/schema"),
         "cluster_status": ("environment/16.2.15/answers",),
         "image_usage": ("rbd_usage/16.2.15/full",),
+        "image_counters": ("image_counters/16.2.15/two-images",),
         "mgr_counters": ("mgr_counters/16.2.15/two-clients",),
+        "images": ("images/16.2.15/pools",),
         "op_history": ("op_history/16.2.15/three-replicas",),
         "perf_counters": ("perf_dump/16.2.15/before", "perf_dump/16.2.15/after"),
+        "pg_stats": ("pg_stats/16.2.15/two-images",),
         "simulated_disks": ("simulated_disks/0.1/two-disks",),
         "tenants": ("tenants/16.2.15/beside-a-load",),
+        "watchers": ("images/16.2.15/watchers",),
     }
     answers = [answer for path in paths[name] for answer in recorded(path)]
     if name == "cluster_status":
         answers = [answer for answer in answers if answer.label in ("status", "health", "osd_perf")]
+    if name == "pg_stats":
+        # Three groups of each look are enough to break.
+        answers = [dataclasses.replace(answer, stdout=few_groups(answer)) for answer in answers]
     if name == "op_history":
         few = {**answers[0].json(), "ops": answers[0].json()["ops"][-12:]}
         answers = [dataclasses.replace(answers[0], stdout=json.dumps(few).encode())]
     return answers, SCOPE
+
+
+def few_groups(answer: RawAnswer) -> bytes:
+    value = answer.json()
+    return json.dumps(value | {"pg_stats": value["pg_stats"][-3:]}).encode()
 
 
 def broken(answer: RawAnswer, break_: Callable[[bytes], bytes], data: st.DataObject) -> RawAnswer:
@@ -104,6 +124,8 @@ def test_broken_answers_are_parse_errors_and_nothing_else(
     facts.redacted(answers[index])
     readers: dict[str, Callable[[], object]] = {
         "cluster_map": lambda: (cluster_map.scope_of(answers, scope.target), cluster_map.still_true(answers, answers)),
+        "csi": lambda: csi.compact(answers[0]),
+        "images": lambda: images.caveats(answers),
         "exporters": lambda: (exporters.found(answers, scope), exporters.caveats(answers, scope)),
         "node_exporter": lambda: node_exporter.in_window(answers, scope, 0, 2**62),
         "perf_counters": lambda: perf_counters.restarted(answers),

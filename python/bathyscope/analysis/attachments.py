@@ -1,0 +1,99 @@
+"""Who has an image: one text "host:vm" for each image, of all that say something of it."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bathyscope.analysis.image_names import named_for
+from bathyscope.records import ANY_IMAGE
+
+# In the order of trust. What watchers and I/O say is joined with what the name of the image says.
+_TRUSTED = ("csv", "libvirt", "csi")
+_UNKNOWN = "-"
+_ANY_POOL = "*"
+# Rows of one look at all hosts lie at most this far apart.
+_LOOK_NS = 50_000_000_000
+
+ImageKey = tuple[str, str, str]
+_Use = tuple[str | None, str | None]
+
+
+def attached(
+    attachments: pa.Table,
+    image_io: pa.Table | None,
+    names: Mapping[str, str],
+    images: Iterable[ImageKey] = (),
+) -> dict[ImageKey, str]:
+    """Return (pool, namespace, image) → "host:vm" of whoever uses it, several as "a:x, b:y"; "-" for what is not known.
+
+    The first of these that says something of an image counts: the operator's file, libvirt, ceph-csi, then its clients
+    (watchers, and who did I/O) with the machine that its name names. What the first leaves open is filled from the
+    clients and the name, the host only when there is one. Of each resolver its last look at the image counts. An image
+    that nothing is known of is not in the mapping.
+
+    `names` are address → machine, as the cluster's map has them; an address in the operator's file comes before them.
+    A client whose machine is not known stands by its address. `images` are further images that may be asked for: rows
+    that name no pool apply to each image of that name, and to none that is not known.
+    """
+    rows = _last_look(attachments).to_pylist()
+    machines = {**names}
+    said: dict[str, dict[ImageKey, list[_Use]]] = collections.defaultdict(lambda: collections.defaultdict(list))
+    clients: dict[ImageKey, set[str]] = collections.defaultdict(set)
+    for row in rows:
+        anywhere = row["pool"] == _ANY_POOL
+        key = (row["pool"], "" if anywhere else row["namespace"], row["image"])
+        if row["image"] == ANY_IMAGE:
+            if row["client_address"] and row["host"]:
+                machines[row["client_address"]] = row["host"]
+            continue
+        if row["resolver"] in _TRUSTED and (row["host"] or row["vm"]):
+            said[row["resolver"]][key].append((row["host"], row["vm"]))
+        if row["client_address"] and not anywhere:
+            clients[key].add(row["client_address"])
+    for key, address in _io_clients(image_io):
+        clients[key].add(address)
+    known = {*images, *clients, *(key for found in said.values() for key in found if key[0] != _ANY_POOL)}
+    texts = {}
+    for key in known:
+        hosts = sorted({machines.get(address, address) for address in clients.get(key, ())})
+        named = named_for(key[2])
+        vm = named.vm if named is not None else None
+        uses = _first(said, key) or [(host, None) for host in hosts] or [(None, None)]
+        filled = {(host or (hosts[0] if len(hosts) == 1 else None), machine or vm) for host, machine in uses}
+        text = ", ".join(sorted(f"{host or _UNKNOWN}:{machine or _UNKNOWN}" for host, machine in filled))
+        if text != f"{_UNKNOWN}:{_UNKNOWN}":
+            texts[key] = text
+    return texts
+
+
+def _first(said: Mapping[str, Mapping[ImageKey, list[_Use]]], key: ImageKey) -> list[_Use]:
+    """Return what the most trusted says of an image: by its pool, or else by its name alone."""
+    for resolver in _TRUSTED:
+        found = said.get(resolver, {})
+        if uses := found.get(key) or found.get((_ANY_POOL, "", key[2])):
+            return uses
+    return []
+
+
+def _last_look(attachments: pa.Table) -> pa.Table:
+    """Return the rows of the last look of each resolver at each image, or at each address."""
+    keys = ["pool", "namespace", "image", "resolver"]
+    if attachments.num_rows == 0:
+        return attachments
+    last = attachments.group_by(keys).aggregate([("at_ns", "max")])
+    joined = attachments.join(last, keys, join_type="inner")
+    return joined.filter(pc.greater_equal(joined["at_ns"], pc.subtract(joined["at_ns_max"], _LOOK_NS)))
+
+
+def _io_clients(image_io: pa.Table | None) -> Iterator[tuple[ImageKey, str]]:
+    """Yield image and address of each client that did I/O on an image whose name is known."""
+    if image_io is None:
+        return
+    columns = ["pool", "namespace", "image", "client_address"]
+    for row in image_io.select(columns).group_by(columns).aggregate([]).to_pylist():
+        if row["image"] and row["client_address"]:
+            yield (row["pool"], row["namespace"], row["image"]), row["client_address"]

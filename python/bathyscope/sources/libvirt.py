@@ -1,0 +1,110 @@
+"""Which virtual machines have an image as a disk, by the definitions that libvirt keeps of them.
+
+A machine that is shut off keeps its definition, also on a host that it was moved away from: it counts only for images
+that no running machine has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from xml.etree import ElementTree
+
+from bathyscope.errors import ParseError
+from bathyscope.fields import image_parts, parsing
+from bathyscope.host import ProcessRequest, Request
+from bathyscope.records import Attachment, RawAnswer, Record, Tables
+from bathyscope.sources.shape import Columns, Source
+from bathyscope.spec.scope import Scope
+
+_LABEL = "libvirt-"
+_HOST_S = 10.0
+# All definitions over two connections, without privileges there. The host's name comes last, so that a machine that is
+# gone between the two is no failure. What the shell starts would outlive it, so it ends by itself.
+_SCRIPT = """ask="timeout 5 virsh -r -c"
+ids=$($ask "$1" list --all --uuid) || exit
+words=
+for id in $ids; do words="$words dumpxml $id;"; done
+exec $ask "$1" "$words hostname"
+"""
+_DOMAIN = re.compile(r"^<domain[ >].*?^</domain>", re.DOTALL | re.MULTILINE)
+_MAPPED = "/dev/rbd/"
+
+
+class Libvirt:
+    """`virsh dumpxml` of all machines of the target's hosts."""
+
+    name = "libvirt"
+    records: tuple[type[Record], ...] = (Attachment,)
+    period_s = 300.0
+    # One host after the other.
+    timeout_s = 50.0
+    differences = False
+
+    def plan(self, scope: Scope) -> Sequence[Request]:
+        """Return one request for each host."""
+        return [
+            ProcessRequest(
+                label=f"{_LABEL}{uri}",
+                argv=("sh", "-c", _SCRIPT, "sh", uri),
+                timeout_s=_HOST_S,
+            )
+            for uri in scope.target.libvirt
+        ]
+
+    def parse(self, answers: Sequence[RawAnswer], scope: Scope) -> Tables:  # noqa: ARG002 - the shape of a source
+        """Return a row for each image and machine."""
+        found = [(answer, *use) for answer in answers if answer.exit_code == 0 for use in _uses(answer)]
+        running = {image for _, _, _, is_running, image in found if is_running}
+        columns = Columns(Attachment)
+        for answer, host, machine, is_running, image in found:
+            if is_running or image not in running:
+                pool, namespace, name = image
+                columns.add(
+                    at_ns=answer.ended_ns,
+                    pool=pool,
+                    namespace=namespace,
+                    image=name,
+                    client_address=None,
+                    host=host,
+                    vm=machine,
+                    resolver="libvirt",
+                )
+        return {Attachment: columns.table()}
+
+
+SOURCE: Source = Libvirt()
+
+
+def _uses(answer: RawAnswer) -> Iterator[tuple[str, str, bool, tuple[str, str, str]]]:
+    """Yield (host, machine, whether it runs, image) of each disk that is an image."""
+    text = answer.stdout.decode("utf-8", "replace")
+    last = _DOMAIN.sub("", text).split()[-1:]
+    authority = answer.label.removeprefix(_LABEL).partition("://")[2].partition("/")[0].rpartition("@")[2]
+    host = last[0] if last else authority
+    for definition in _DOMAIN.findall(text):
+        with contextlib.suppress(ParseError):
+            yield from ((host, *use) for use in _disks(definition))
+
+
+def _disks(definition: str) -> list[tuple[str, bool, tuple[str, str, str]]]:
+    """Return (machine, whether it runs, image) of each disk that is an image. Raises ParseError."""
+    # A document type can define entities that grow without end. libvirt writes none.
+    if "<!DOCTYPE" in definition or "<!ENTITY" in definition:
+        raise ParseError("a definition with a document type")
+    try:
+        domain = ElementTree.fromstring(definition)  # noqa: S314 - no entities, see above
+    except ElementTree.ParseError as error:
+        raise ParseError(f"a definition that is no XML: {error}") from error
+    machine, is_running = domain.findtext("name", ""), "id" in domain.attrib
+    disks = []
+    for source in domain.iterfind("devices/disk/source"):
+        name = source.get("name", "") if source.get("protocol") == "rbd" else ""
+        mapped = source.get("dev", "")
+        if mapped.startswith(_MAPPED):
+            name = mapped.removeprefix(_MAPPED)
+        with contextlib.suppress(ParseError), parsing(machine):
+            if name:
+                disks.append((machine, is_running, image_parts(name)))
+    return disks
