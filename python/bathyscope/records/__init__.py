@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bathyscope.records.activity import Attachment, Image, ImageIo, OsdIo, PgIo, ZoneIo
+from bathyscope.records.activity import Attachment, Image, ImageIo, OsdIo, OsdLatencyBucket, PgIo, ZoneIo
 from bathyscope.records.base import (
     RECORDS_BY_TABLE,
     Record,
@@ -59,6 +59,7 @@ __all__ = [
     "Op",
     "OsdIo",
     "OsdLatency",
+    "OsdLatencyBucket",
     "PerfCounter",
     "PgIo",
     "Placement",

@@ -13,6 +13,8 @@ from tests.unit.sources.test_cgroups import NESTED, recorded_groups
 from tests.unit.sources.test_machine import answers_of
 from tests.unit.sources.test_node_exporter import recorded_series
 from tests.unit.sources.test_nodes import node_answers
+from tests.unit.sources.test_osd_latency_histograms import READ
+from tests.unit.sources.test_osd_latency_histograms import look as histogram_look
 from tests.unit.sources.test_proc import recorded_load
 
 from bathyscope.errors import ParseError
@@ -29,7 +31,8 @@ SCOPE = Scope(target=Target(name="t"))
 def test_every_source_is_found_by_its_name() -> None:
     assert list(SOURCES) == [
         *("cgroups", "cluster_map", "cluster_status", "exporters", "image_usage", "machine", "node_exporter"),
-        *("node_proc", "nodes", "op_history", "perf_counters", "proc", "simulated_disks", "tenants"),
+        *("node_proc", "nodes", "op_history", "osd_latency_histograms", "perf_counters", "proc", "simulated_disks"),
+        "tenants",
     ]
     assert all(name == source.name for name, source in SOURCES.items())
 
@@ -60,6 +63,8 @@ def known_answers(recorded: Recorded, name: str) -> tuple[list[RawAnswer], Scope
         return node_answers(name)
     if name in ("exporters", "node_exporter"):
         return recorded_series(recorded)
+    if name == "osd_latency_histograms":
+        return [histogram_look(1), histogram_look(2, **{READ: {(1, 4): 5}})], SCOPE
     paths = {
         "cluster_map": ("environment/20.2.4/answers", "perf_dump/20.2.4/schema"),
         "cluster_status": ("environment/16.2.15/answers",),
