@@ -1,7 +1,7 @@
 """Run-time options of daemons that are changed for a while: written down first, and put back exactly as they were.
 
-An override of `config set` lives in the daemon's process: it wins over the cluster's configuration, which is left alone,
-and is forgotten at the daemon's next start at the latest.
+An override of `config set` lives in the daemon's process: it wins over the cluster's configuration, which is left
+alone, and is forgotten at the daemon's next start at the latest.
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ class Journal(Protocol):
         ...
 
 
-def overrides(
-    session: CephSession, daemons: Sequence[str], options: Sequence[str]
-) -> dict[str, dict[str, str | None]]:
+def overrides(session: CephSession, daemons: Sequence[str], options: Sequence[str]) -> dict[str, dict[str, str | None]]:
     """Return daemon → option → the run-time override that is in force, None where there is none.
 
     A daemon that does not answer for every option is left out.
@@ -76,9 +74,7 @@ def overrides(
     return {daemon: values for daemon, values in found.items() if len(values) == len(options)}
 
 
-def enlarge_history(
-    session: CephSession, journal: Journal, osds: Iterable[int], size: int, duration_s: int
-) -> None:
+def enlarge_history(session: CephSession, journal: Journal, osds: Iterable[int], size: int, duration_s: int) -> None:
     """Let the OSDs keep `size` ops of the last `duration_s`. An OSD that refuses is left as it is."""
     old = overrides(session, [f"osd.{osd}" for osd in osds], op_history.OPTIONS)
     # After a kill what is found is what we set ourselves; what was there before stands in the journal already.

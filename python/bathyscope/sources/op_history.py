@@ -18,8 +18,8 @@ Histories that are asked for again and again overlap. An op is one row, however 
 which they were given: so a segment of a recording, whose first answers are the last of the one before, leaves out what
 these hold (`differences`).
 
-A burst of all OSDs of a machine is some 100 MB of JSON: it is read by the Rust core (crates/bathy-trace/src/op_table.rs,
-benchmarks/op_history), which holds the rules of the stages.
+A burst of many OSDs is tens of MB of JSON: the Rust core reads it and holds the rules of the stages
+(crates/bathy-trace/src/op_table.rs; benchmarks/op_history).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bathyscope import _core  # noqa: TID251 - a burst is 100 MB of JSON
+from bathyscope import _core  # noqa: TID251 - a burst is tens of MB of JSON
 from bathyscope.fields import as_int, parsing
 from bathyscope.host import CephRequest, Request
 from bathyscope.records import Op, RawAnswer, Record, Tables, build_table
@@ -118,6 +118,6 @@ def _table(columns: Mapping[str, npt.NDArray[np.int64]], names: Mapping[str, lis
     """Return the core's columns as rows of Op; those of text are numbers of `names`."""
     arrays: dict[str, pa.Array[Any]] = {}
     for name, values in columns.items():
-        numbers = pa.array(values, mask=values == _core.NOT_KNOWN)
+        numbers = pa.array(values, pa.int64(), mask=values == _core.NOT_KNOWN)
         arrays[name] = pa.array(names[name], pa.string()).take(numbers) if name in names else numbers
     return build_table(Op, arrays)

@@ -1,15 +1,16 @@
 """The OSDs' latency histograms → how many operations took how long, between one look and the next.
 
 `perf histogram dump` counts the client operations of an OSD since it started by latency and size, for reads, for
-writes, and for those that do both. Its axis of latency is called "usec" and is in nanoseconds (16.2 to 20.2): 32 buckets,
-the first below 0 (a clock that went back), then below 0.1 ms, and from there each twice as wide as the one before; the
-last has no upper bound. The sizes are added up here.
+writes, and for those that do both. Its axis of latency is called "usec" and is in nanoseconds (16.2 to 20.2). It has
+32 buckets: the first is below 0 (a clock that went back), the next below 0.1 ms, from there each bound is twice the one
+before, and the last has no upper bound. The sizes are added up here.
 
-The latency is the one of `osd.op_r_latency`: from the receipt of the message to the reply, in the primary. So percentiles
-of all clients together come from it at any time, for some 20 KB a look and no change of the cluster; what it cannot see
-is below 0.1 ms. An op history tells single operations.
+The latency is the one of `osd.op_r_latency`: from the receipt of the message to the reply, in the primary. So there are
+percentiles of all clients together at any time, for some 20 KB a look and without a change of the cluster, in steps of
+a factor of two and none below 0.1 ms. An op history tells single operations.
 
-A restarted OSD counts from zero: that interval has no rows. One that did not answer for a while has one longer interval.
+A restarted OSD counts from zero: that interval has no rows. One that did not answer for a while has one longer
+interval.
 """
 
 from __future__ import annotations

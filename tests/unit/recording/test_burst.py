@@ -1,7 +1,8 @@
-"""Bursts of op histories: a few OSDs at a time are enlarged, asked once, and are what they were, whatever comes between."""
+"""Bursts of op histories: a few OSDs at a time are enlarged, asked once and restored, whatever comes between."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,9 @@ def test_a_kill_at_any_command_is_made_good_at_once_or_by_the_next_start(
     before = bed.cluster.state()
     dies_at, after_effect = data.draw(st.integers(0, 40)), data.draw(st.booleans())
     # What is killed sends nothing any more; what is interrupted, or loses one answer, goes on to restore.
-    killed, error = data.draw(st.sampled_from([(True, KeyboardInterrupt), (False, KeyboardInterrupt), (False, UnreachableError)]))
+    killed, error = data.draw(
+        st.sampled_from([(True, KeyboardInterrupt), (False, KeyboardInterrupt), (False, UnreachableError)])
+    )
     answer, count = bed.cluster.answer, 0
 
     def dying(request: Any) -> Any:
@@ -129,10 +132,8 @@ def test_a_kill_at_any_command_is_made_good_at_once_or_by_the_next_start(
         return found
 
     bed.cluster.answer = dying  # type: ignore[method-assign]
-    try:
+    with contextlib.suppress(KeyboardInterrupt, BathyscopeError):
         bed.burst.take(SCOPE, [0, 1, 2], seconds=1)
-    except (KeyboardInterrupt, BathyscopeError):
-        pass
     bed.cluster.answer = answer  # type: ignore[method-assign]
     bed.journal.give_up()
     problems: list[str] = []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +17,10 @@ from bathyscope.sources.osd_latency_histograms import ASKED_MAX, SOURCE
 from bathyscope.spec import Target
 from bathyscope.spec.scope import Scope
 
+Recorded = Callable[[str], list[RawAnswer]]
 SCOPE = Scope(target=Target(name="t"))
 SECOND = 10**9
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "osd_histograms"
 READ, WRITE, BOTH = (
     "op_r_latency_out_bytes_histogram", "op_w_latency_in_bytes_histogram", "op_rw_latency_in_bytes_histogram"
 )  # fmt: skip
@@ -57,9 +61,30 @@ def parse(*answers: RawAnswer) -> list[OsdLatencyBucket]:
     return from_table(OsdLatencyBucket, SOURCE.parse(answers, SCOPE)[OsdLatencyBucket])
 
 
+@pytest.mark.parametrize("version", ["16.2.15", "20.2.4"])
+def test_every_op_that_the_osds_counted_is_in_a_bucket(recorded: Recorded, version: str) -> None:
+    looks = [answer for when in ("before", "after") for answer in recorded(f"osd_histograms/{version}/{when}")]
+    rows = parse(*looks)
+    # What `op_r`, `op_w` and `op_rw` of the same OSDs grew by.
+    counted = json.loads((FIXTURES / version / "counted.json").read_text())
+    found: Counter[str] = Counter()
+    for row in rows:
+        found[f"{row.osd} {row.op}"] += row.op_count
+    assert found == {name: count for name, count in counted.items() if count}
+    assert all(row.latency_max_ns is None or row.latency_min_ns < row.latency_max_ns for row in rows)
+    # The load generator saw a mean of 1 to 2 ms for reads.
+    table = to_table(OsdLatencyBucket, [row for row in rows if row.op == "read"])
+    median = percentile(table, 0.5)
+    assert median is not None
+    assert median.min_ns < 2_000_000
+    assert percentile(table, 0.99) is not None
+
+
 def test_an_interval_has_what_was_added_to_each_bucket_whatever_the_size() -> None:
     old = look(10, **{READ: {(50_000, 4): 7, (150_000, 4): 1}})
-    new = look(20, **{READ: {(50_000, 4): 9, (99_999, 5): 1, (150_000, 4): 1, (100_000, 9): 2}, WRITE: {(10**13, 4): 5}})
+    new = look(
+        20, **{READ: {(50_000, 4): 9, (99_999, 5): 1, (150_000, 4): 1, (100_000, 9): 2}, WRITE: {(10**13, 4): 5}}
+    )
     rows = [(r.op, r.latency_min_ns, r.latency_max_ns, r.op_count) for r in parse(old, new)]
     assert rows == [
         ("read", 0, 100_000, 3),

@@ -13,8 +13,6 @@ from tests.unit.sources.test_cgroups import NESTED, recorded_groups
 from tests.unit.sources.test_machine import answers_of
 from tests.unit.sources.test_node_exporter import recorded_series
 from tests.unit.sources.test_nodes import node_answers
-from tests.unit.sources.test_osd_latency_histograms import READ
-from tests.unit.sources.test_osd_latency_histograms import look as histogram_look
 from tests.unit.sources.test_proc import recorded_load
 
 from bathyscope.errors import ParseError
@@ -63,8 +61,6 @@ def known_answers(recorded: Recorded, name: str) -> tuple[list[RawAnswer], Scope
         return node_answers(name)
     if name in ("exporters", "node_exporter"):
         return recorded_series(recorded)
-    if name == "osd_latency_histograms":
-        return [histogram_look(1), histogram_look(2, **{READ: {(1, 4): 5}})], SCOPE
     paths = {
         "cluster_map": ("environment/20.2.4/answers", "perf_dump/20.2.4/schema"),
         "cluster_status": ("environment/16.2.15/answers",),
@@ -73,6 +69,7 @@ def known_answers(recorded: Recorded, name: str) -> tuple[list[RawAnswer], Scope
         "perf_counters": ("perf_dump/16.2.15/before", "perf_dump/16.2.15/after"),
         "simulated_disks": ("simulated_disks/0.1/two-disks",),
         "tenants": ("tenants/16.2.15/beside-a-load",),
+        "osd_latency_histograms": ("osd_histograms/16.2.15/before", "osd_histograms/16.2.15/after"),
     }
     answers = [answer for path in paths[name] for answer in recorded(path)]
     if name == "cluster_status":
