@@ -590,7 +590,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// `client.4157.0:9 2.2s0 … e22)`, behind "osd_op(".
+/// `client.4157.0:9 2.2s0 … e22)`, behind `osd_op(`.
 struct ClientOp<'a> {
     request: &'a [u8],
     client: &'a [u8],
@@ -611,8 +611,7 @@ impl<'a> ClientOp<'a> {
         let hex = seed.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
         // An erasure-coded pool's placement group is one of a shard: 7.1fs0.
         let shard = &seed[hex..];
-        let is_place =
-            hex > 0 && (shard.is_empty() || shard.strip_prefix(b"s").is_some_and(|shard| is_number(shard)));
+        let is_place = hex > 0 && (shard.is_empty() || shard.strip_prefix(b"s").is_some_and(is_number));
         (is_place && is_number(&tid[1..])).then_some(Self {
             request,
             client,
@@ -642,8 +641,8 @@ struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// Of "4:6e9dfd41:::NAME:head [write 679936~4096,…] snapc 0=[] ondisk+write+… e28"; before an op is decoded
-    /// "4.6e9dfd41 (undecoded) ondisk+read+… e28". The name of an object may hold blanks and brackets.
+    /// Of `4:6e9dfd41:::NAME:head [write 679936~4096,…] snapc 0=[] ondisk+write+… e28`; before an op is decoded
+    /// `4.6e9dfd41 (undecoded) ondisk+read+… e28`. The name of an object may hold blanks and brackets.
     fn of(rest: &'a [u8]) -> Result<Self, Reason> {
         // A name may hold ":a [", which looks like a snapshot; so the usual end is looked for first.
         let head = memmem::rfind(rest, b":head [").map(|at| at + b":head".len());
