@@ -18,6 +18,7 @@ MAX_FETCH_UNITS: int
 MAX_WINDOWS: int
 MIN_MINIATURE_LINES: int
 MOST_REQUEST_BYTES: int
+NOT_KNOWN: int
 OTHERS: int
 STRATA_BITS: int
 
@@ -25,6 +26,7 @@ _U64: TypeAlias = npt.NDArray[np.uint64]
 _U32: TypeAlias = npt.NDArray[np.uint32]
 _U8: TypeAlias = npt.NDArray[np.uint8]
 _F64: TypeAlias = npt.NDArray[np.float64]
+_I64: TypeAlias = npt.NDArray[np.int64]
 
 class _CurveDict(TypedDict):
     miss_ratio: _F64
@@ -91,6 +93,11 @@ def disk_profiles() -> list[tuple[str, str]]: ...
 def stage_lines(policy_name: str, size_lines: int, line_bytes: int) -> int: ...
 def policy_names() -> list[str]: ...
 def trace_formats() -> list[str]: ...
+
+class OpHistories:
+    def __init__(self, pools: list[int] | None) -> None: ...
+    def add(self, osd: int, answer: bytes, asked_ns: int, size: int | None) -> None: ...
+    def columns(self) -> tuple[dict[str, _I64], dict[str, list[str]]]: ...
 
 class _ReportDict(TypedDict):
     events: int

@@ -6,6 +6,7 @@
 
 use pyo3::prelude::*;
 
+mod op_history;
 mod options;
 mod passes;
 mod profile;
@@ -18,6 +19,8 @@ mod stream;
 mod _core {
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
+    #[pymodule_export]
+    use crate::op_history::OpHistories;
     #[pymodule_export]
     use crate::passes::{EnginePass, ProfilePass};
     #[pymodule_export]
@@ -42,6 +45,7 @@ mod _core {
         module.add("MAX_FETCH_UNITS", bathy_mrc::engine::MAX_FETCH_UNITS)?;
         module.add("MAX_WINDOWS", bathy_mrc::engine::MAX_WINDOWS)?;
         module.add("MIN_MINIATURE_LINES", bathy_mrc::simulate::MIN_MINIATURE_LINES)?;
+        module.add("NOT_KNOWN", crate::op_history::NOT_KNOWN)?;
         module.add("OTHERS", bathy_mrc::passes::OTHERS)?;
         module.add("MOST_REQUEST_BYTES", bathy_trace::MOST_REQUEST_BYTES)?;
         module.add("STRATA_BITS", bathy_mrc::hash::STRATA_BITS)

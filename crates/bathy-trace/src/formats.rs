@@ -14,3 +14,5 @@ mod rados;
 pub(crate) mod raw_u32;
 pub(crate) mod spc;
 pub(crate) mod vscsi;
+
+pub(crate) use json::unescape;

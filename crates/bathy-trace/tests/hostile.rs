@@ -12,7 +12,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use bathy_trace::{
-    BlockStage, EventBatch, FIRST_ERRORS_MAX, Format, OnBadRecord, OpenOptions, OtherObjects, open_bytes,
+    BlockStage, EventBatch, FIRST_ERRORS_MAX, Format, OnBadRecord, OpTable, OpenOptions, OtherObjects,
+    open_bytes,
 };
 use mutate::{Random, mutate};
 use proptest::prelude::*;
@@ -174,6 +175,91 @@ fn mutated_samples_do_no_harm() {
         assert!(tally.with_events > tally.cases / 10, "{format}");
         assert!(tally.with_bad_records > tally.cases / 10, "{format}");
     }
+}
+
+/// The first ops of the histories that the sources are tested with: whole ones, as a mutation of a long one mostly cuts it.
+fn histories() -> Vec<Vec<u8>> {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/op_history");
+    let mut found: Vec<_> = files(&fixtures)
+        .iter()
+        .flat_map(|version| files(&version.join("three-replicas")))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "stdout"))
+        .map(|path| {
+            let whole = std::fs::read_to_string(path).unwrap();
+            let end = whole[..8 << 10].rfind(",{\"description\"").unwrap();
+            format!("{}]}}", &whole[..end]).into_bytes()
+        })
+        .collect();
+    found.extend(
+        samples()
+            .into_iter()
+            .filter(|sample| sample.0 == Format::OpHistory)
+            .map(|sample| sample.1),
+    );
+    found
+}
+
+#[test]
+fn mutated_op_histories_do_no_harm() {
+    let seed = environment("BATHY_FUZZ_SEED", 20_261_121);
+    let cases = environment("BATHY_FUZZ_CASES", 1000);
+    let samples = histories();
+    let (mut read, mut refused, mut rows) = (0_u64, 0_u64, 0);
+    for (index, sample) in samples.iter().enumerate() {
+        for case in 0..cases {
+            let mut random = Random(seed ^ ((index as u64) << 32) ^ case);
+            let mut bytes = sample.clone();
+            let other = &samples[random.below(samples.len())];
+            // Most of what is mutated is no JSON any more; a single byte mostly leaves it one.
+            if random.below(2) == 0 {
+                let at = random.below(bytes.len());
+                bytes[at] = random.next() as u8;
+            } else {
+                mutate(&mut bytes, other, &mut random);
+            }
+            let pools = [None, Some(vec![2, 7])][random.below(2)].clone();
+            let mut table = OpTable::new(pools);
+            for osd in 0..2 {
+                match table.add(osd, &bytes, 1 << 60, Some(random.below(30) as i64)) {
+                    Ok(()) => read += 1,
+                    Err(problem) => {
+                        assert!(!problem.reason.is_empty() && problem.excerpt.len() <= 80);
+                        refused += 1;
+                    }
+                }
+                let _ = table.add(7, sample, 1 << 60, None);
+            }
+            let found = table.rows().to_vec();
+            rows += found.len();
+            for row in found {
+                assert!(row.duration_ns >= 0);
+                assert!(table.clients().get(row.client).is_some() && table.pgs().get(row.pg).is_some());
+                assert!(
+                    row.object
+                        .is_none_or(|object| table.objects().get(object).is_some())
+                );
+                assert!(
+                    row.address
+                        .is_none_or(|address| table.addresses().get(address).is_some())
+                );
+                let stages = row.stages;
+                let parts = [
+                    stages.queue_ns,
+                    stages.prepare_ns,
+                    stages.store_ns,
+                    stages.replica_wait_ns,
+                    stages.reply_ns,
+                ];
+                let sum = parts.into_iter().flatten().sum::<i64>();
+                assert!(sum <= row.duration_ns && parts[0].is_none_or(|queue_ns| queue_ns >= 0));
+            }
+        }
+    }
+    tell(&format!(
+        "mutated op histories: seed {seed}, {} samples, {read} read, {refused} refused, {rows} ops",
+        samples.len()
+    ));
+    assert!(read > refused / 10 && refused > read / 10);
 }
 
 #[test]

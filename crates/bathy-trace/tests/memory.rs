@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::io::Write;
 use std::path::Path;
 
-use bathy_trace::{EventBatch, Format, OnBadRecord, OpenOptions, open_bytes};
+use bathy_trace::{EventBatch, Format, OnBadRecord, OpTable, OpenOptions, open_bytes};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -227,6 +227,70 @@ fn a_json_document_is_not_kept() {
         let (peak, events, _) = peak_mib(trace, Format::OpHistory, &skipping());
         assert!(peak <= PLAIN_MIB, "{name}: {peak} MiB");
         assert_eq!(events, 0);
+    }
+}
+
+/// What a table of ops holds is in proportion to the answer, whatever that says.
+#[test]
+fn a_table_of_ops_is_in_proportion_to_the_answer() {
+    let time = "2026-11-21T01:02:03.000001+0000";
+    let op = |number: u32, rest: &str, events: &str| {
+        format!(
+            r#"{{"description":"osd_op(client.{number}:1 1.{number:x} {rest})","type_data":{{"events":[{events}]}},
+            "initiated_at":"{time}","age":1}}"#
+        )
+    };
+    let event = format!(r#"{{"event":"","time":"{time}"}}"#);
+    let ops = (0..20_000)
+        .map(|number| op(number, "", &event))
+        .collect::<Vec<_>>()
+        .join(",");
+    let peers = [
+        "reached_pg",
+        &format!("waiting for subops from {}", "1,".repeat(500_000)),
+        "op_commit",
+    ]
+    .map(|name| format!(r#"{{"event":"{name}","time":"{time}"}}"#));
+    let last = r#"{"event":"sub_op_commit_rec","time":"2026-11-21T01:02:04.000001+0000"}"#;
+    let peers = format!("{},{last}", peers.join(","));
+    for (name, answer, most_ratio) in [
+        ("ops", format!(r#"{{"ops":[{ops}]}}"#), 10),
+        (
+            "extents",
+            format!(
+                r#"{{"ops":[{}]}}"#,
+                op(1, &format!(":a:head [{}", "0~1,".repeat(250_000)), &event)
+            ),
+            3,
+        ),
+        (
+            "events",
+            format!(
+                r#"{{"ops":[{}]}}"#,
+                op(1, "", &vec![event.clone(); 25_000].join(","))
+            ),
+            3,
+        ),
+        ("replicas", format!(r#"{{"ops":[{}]}}"#, op(1, "", &peers)), 16),
+        ("nested", "{\"a\":[".repeat(150_000), 1),
+        (
+            "escapes",
+            format!(r#"{{"ops":[{}]}}"#, op(1, &"\\u0041".repeat(150_000), &event)),
+            3,
+        ),
+    ] {
+        let before = NOW.get();
+        PEAK.set(before);
+        let mut table = OpTable::new(None);
+        let result = table.add(1, answer.as_bytes(), 0, None);
+        assert_eq!(result.is_ok(), name != "nested", "{name}: {result:?}");
+        table.rows();
+        let peak = PEAK.get() - before;
+        assert!(
+            peak <= most_ratio * answer.len() as isize,
+            "{name}: {peak} of {}",
+            answer.len()
+        );
     }
 }
 

@@ -33,19 +33,11 @@ from bathyscope.errors import BusyError, StoreError
 from bathyscope.fields import as_int
 from bathyscope.host import Host
 from bathyscope.host.process import NOBODY, ProcessIdentity, identity_of, is_alive
+from bathyscope.recording.options import Change
 from bathyscope.spec import Target
 from bathyscope.store import is_run_id
 
 _DAMAGED = "look in it for what is still on the cluster (names that begin with bathy-), then remove it"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Change:
-    """One change to the cluster or to this machine, with what is needed to undo it."""
-
-    number: int
-    kind: str
-    details: Mapping[str, Any]
 
 
 def journal_directory() -> Path:

@@ -13,8 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from bathyscope.bench.journal import Change, Journal
-from bathyscope.bench.settings import Settings
+from bathyscope.bench.journal import Journal
 from bathyscope.errors import (
     ClusterError,
     DeniedError,
@@ -29,6 +28,8 @@ from bathyscope.host import CephRequest, CephSession, Host, answer_json, is_deni
 from bathyscope.host.ceph import send
 from bathyscope.layers import Action, MakeContext, Need
 from bathyscope.layers.needs import REMOVALS, Removal
+from bathyscope.recording import options
+from bathyscope.recording.options import Change
 from bathyscope.records import ClusterStatus
 from bathyscope.spec.scope import Scope
 
@@ -174,8 +175,7 @@ class Resources:
         Their run-time overrides are changed, not the cluster's configuration: an override wins over ceph.conf too,
         and is forgotten at the monitor's next start at the latest.
         """
-        settings = Settings(self._session, self._journal)
-        old = settings.overrides([f"mon.{name}" for name in _monitors(self._session)], [option])
+        old = options.overrides(self._session, [f"mon.{name}" for name in _monitors(self._session)], [option])
         each = [{"daemon": daemon, "option": option, "value": values[option]} for daemon, values in old.items()]
         changes = self._journal.will_change_all("mon_option", each)
         try:
@@ -184,7 +184,7 @@ class Resources:
                 send(self._session, CephRequest("allow", daemon, words, timeout_s=60.0))
             yield
         finally:
-            problems = settings.undo(changes)
+            problems = options.restore(self._session, changes)
             self._journal.undone(*(change for change in changes if change.number not in problems))
 
 

@@ -6,18 +6,18 @@ enlarged when the plan captures it.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import errno
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bathyscope.bench.journal import Change, Journal
+from bathyscope.bench.journal import Journal
 from bathyscope.errors import ClusterError, ParseError, UnreachableError
-from bathyscope.host import CephRequest, CephSession, answer_json
+from bathyscope.host import CephRequest, CephSession
 from bathyscope.host.ceph import send
 from bathyscope.layers import needs
+from bathyscope.recording import options
+from bathyscope.recording.options import OPTION_KINDS, Change
 from bathyscope.sources import op_history
 from bathyscope.spec.plan import Quiesce
 
@@ -25,12 +25,8 @@ from bathyscope.spec.plan import Quiesce
 # OSDs, on a busy machine too.
 HISTORY_DURATION_S = 4
 SETTING_KINDS = ("mon_option", "osd_flag", "balancer", "osd_option")
-OPTION_KINDS = ("mon_option", "osd_option")
 _FLAGS = ("noscrub", "nodeep-scrub")
 _BALANCER_OPTION = "mgr/balancer/active"
-
-# What a command to a daemon that is down, or that is not known any more, comes back with.
-_GONE = (-errno.ENXIO, -errno.ENOENT, -errno.ENOTCONN, -errno.ECONNREFUSED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -106,42 +102,7 @@ class Settings:
 
     def enlarge_history(self, osds: Iterable[int], size: int) -> None:
         """Let the OSDs keep more of their op history, for a shorter time. An OSD that refuses is left as it is."""
-        old = self.overrides([f"osd.{osd}" for osd in osds], op_history.OPTIONS)
-        # After a kill what is found is what we set ourselves; what was there before stands in the journal already.
-        ours = {_place(change) for change in self._journal.pending() if change.kind in OPTION_KINDS}
-        each = [
-            {"daemon": daemon, "option": option, "value": value}
-            for daemon, options in old.items()
-            for option, value in options.items()
-            if (daemon, option) not in ours
-        ]
-        self._journal.will_change_all("osd_option", each)
-        self._session.commands(enlarging([int(daemon.removeprefix("osd.")) for daemon in old], size))
-
-    def overrides(self, daemons: Sequence[str], options: Sequence[str]) -> dict[str, dict[str, str | None]]:
-        """Return daemon → option → the run-time override that is in force, None where there is none.
-
-        A daemon that does not answer for every option is left out.
-        """
-        asked = [(daemon, option) for daemon in daemons for option in options]
-        answers = self._session.commands(
-            [
-                CephRequest(
-                    f"override-{option}-{daemon}",
-                    daemon,
-                    (("prefix", "config diff get"), ("var", option), ("format", "json")),
-                    timeout_s=30.0,
-                )
-                for daemon, option in asked
-            ]
-        )
-        found: dict[str, dict[str, str | None]] = {}
-        for (daemon, option), answer in zip(asked, answers, strict=True):
-            with contextlib.suppress(ClusterError, AttributeError):
-                levels = ((answer_json(answer) or {}).get("diff") or {}).get(option) or {}
-                value = levels.get("override")
-                found.setdefault(daemon, {})[option] = None if value is None else str(value)
-        return {daemon: values for daemon, values in found.items() if len(values) == len(options)}
+        options.enlarge_history(self._session, self._journal, osds, size, HISTORY_DURATION_S)
 
     def undo(self, changes: Sequence[Change]) -> dict[int, str]:
         """Undo changes of SETTING_KINDS, side by side where they are many.
@@ -163,22 +124,7 @@ class Settings:
             except ClusterError as error:
                 if not self._is_back(change):
                     failed[change.number] = error.message
-        # One restoring for each option, that of the oldest change: they are sent side by side.
-        oldest: dict[tuple[str, str], Change] = {}
-        for change in sorted((c for c in changes if c.kind in OPTION_KINDS), key=lambda c: c.number):
-            oldest.setdefault(_place(change), change)
-        options = list(oldest.values())
-        requests = [_restoring(change) for change in options]
-        for change, request, answer in zip(options, requests, self._session.commands(requests), strict=True):
-            if answer.exit_code in (0, *_GONE):
-                continue
-            try:
-                answer_json(answer)
-            except ClusterError as error:
-                # A daemon that hangs keeps its override; one that is down has lost it with its process.
-                undone = request.daemon in self._down() if answer.timed_out else self._is_back(change)
-                if not undone:
-                    failed[change.number] = f"{request.daemon}: {error.message}"
+        failed |= options.restore(self._session, [c for c in changes if c.kind in OPTION_KINDS])
         return failed
 
     def _is_back(self, change: Change) -> bool:
@@ -186,19 +132,11 @@ class Settings:
         try:
             if change.kind == "osd_flag":
                 return str(change.details["flag"]) not in _flags(self._session)
-            if change.kind in OPTION_KINDS:
-                daemon, option = _place(change)
-                return self.overrides([daemon], [option]).get(daemon) == {option: change.details.get("value")}
             return _balancer(self._session) == (True, change.details.get("stored"))
         except UnreachableError:
             raise
         except (ClusterError, ParseError):
             return False
-
-    def _down(self) -> set[str]:
-        """Return the OSDs that the monitors call down."""
-        osds = (self._session.json("mon", "osd dump") or {}).get("osds", [])
-        return {f"osd.{osd['osd']}" for osd in osds if not osd.get("up")}
 
 
 def _possible(change: Change) -> bool:
@@ -210,8 +148,8 @@ def _possible(change: Change) -> bool:
         case "osd_option":
             return option in op_history.OPTIONS and re.fullmatch(r"osd\.[0-9]+", daemon) is not None
         case "mon_option":
-            options = {removal.option for removal in needs.REMOVALS.values()} - {None}
-            return option in options and daemon.startswith("mon.")
+            known = {removal.option for removal in needs.REMOVALS.values()} - {None}
+            return option in known and daemon.startswith("mon.")
         case _:
             return True
 
@@ -230,18 +168,3 @@ def caps(wanted: Quiesce) -> tuple[list[str], list[str]]:
 def enlarging(osds: Iterable[int], size: int) -> list[CephRequest]:
     """Return the commands that let the OSDs keep `size` ops of their history."""
     return op_history.resize(osds, size, HISTORY_DURATION_S)
-
-
-def _place(change: Change) -> tuple[str, str]:
-    return str(change.details["daemon"]), str(change.details["option"])
-
-
-def _restoring(change: Change) -> CephRequest:
-    """Return the command that puts a run-time override back to what it was."""
-    details = change.details
-    daemon, option, value = str(details["daemon"]), str(details["option"]), details.get("value")
-    if value is None:
-        words: tuple[tuple[str, Any], ...] = (("prefix", "config unset"), ("var", option))
-    else:
-        words = (("prefix", "config set"), ("var", option), ("val", [str(value)]))
-    return CephRequest(f"restore-{option}-{daemon}", daemon, words, timeout_s=30.0)

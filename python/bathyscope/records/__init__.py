@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bathyscope.records.activity import ANY_IMAGE, Attachment, Image, ImageIo, OsdIo, PgIo, ZoneIo
+from bathyscope.records.activity import ANY_IMAGE, Attachment, Image, ImageIo, OsdIo, OsdLatencyBucket, PgIo, ZoneIo
 from bathyscope.records.base import (
     RECORDS_BY_TABLE,
     Record,
@@ -60,6 +60,7 @@ __all__ = [
     "Op",
     "OsdIo",
     "OsdLatency",
+    "OsdLatencyBucket",
     "PerfCounter",
     "PgIo",
     "Placement",

@@ -65,6 +65,22 @@ class OsdIo(Record):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class OsdLatencyBucket(Record):
+    """One row per interval, OSD, kind of operation and bucket of its latency histogram that grew."""
+
+    TABLE: ClassVar[str] = "osd_latency_bucket"
+    TIME: ClassVar[str | None] = "at_ns"
+
+    at_ns: int = column(_AT, unit="ns")
+    duration_ns: int = column(_LENGTH, unit="ns", roll_up="sum")
+    osd: int = column("primary OSD of the operations")
+    op: str = column("read, write or read-modify-write")
+    latency_min_ns: int = column("least latency of the bucket, from receipt to reply in the primary OSD", unit="ns")
+    latency_max_ns: int | None = column("latencies of the bucket are below this; empty for the last one", unit="ns")
+    op_count: int = column("operations of all clients and sizes in the bucket", roll_up="sum")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class PgIo(Record):
     """One row per interval and placement group that did client I/O, as its statistics count it."""
 

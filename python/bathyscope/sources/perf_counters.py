@@ -8,13 +8,13 @@ daemon. One that did not answer for a while has one longer interval.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bathyscope.fields import as_dict, as_float, as_int, parsing
 from bathyscope.host import Request
 from bathyscope.records import PerfCounter, RawAnswer, Record, Tables
-from bathyscope.sources.shape import Columns, Source, tell
+from bathyscope.sources.shape import Columns, Source, intervals, tell
 from bathyscope.spec.scope import Scope
 
 _DUMP = "perf_dump"
@@ -56,7 +56,7 @@ class PerfCounters:
         """Return a row for each counter that changed in an interval, and for each gauge that is or was not zero."""
         columns = Columns(PerfCounter)
         kinds = _Kinds(scope.counter_kinds)
-        for daemon, (start_ns, old), (at_ns, new) in _intervals(answers):
+        for daemon, (start_ns, old), (at_ns, new) in intervals(answers, _DUMP):
             if not _went_back(old, new):
                 with parsing(f"perf dump of {daemon}"):
                     _add(columns, kinds, old, new, daemon=daemon, at_ns=at_ns, duration_ns=at_ns - start_ns)
@@ -76,23 +76,7 @@ def kinds(schema: Any) -> dict[str, dict[str, str]]:
 
 def restarted(answers: Sequence[RawAnswer]) -> list[str]:
     """Return the daemons whose counters went backwards at some time. Raises ParseError."""
-    return sorted({daemon for daemon, (_, old), (_, new) in _intervals(answers) if _went_back(old, new)})
-
-
-def _intervals(answers: Sequence[RawAnswer]) -> Iterator[tuple[str, tuple[int, Dump], tuple[int, Dump]]]:
-    """Yield (daemon, earlier look, later look), daemon by daemon: so only two dumps are in memory at a time."""
-    by_daemon: dict[str, list[RawAnswer]] = {}
-    for answer in answers:
-        if answer.exit_code == 0 and answer.label.startswith(f"{_DUMP}-"):
-            by_daemon.setdefault(answer.label.removeprefix(f"{_DUMP}-"), []).append(answer)
-    for daemon, given in by_daemon.items():
-        earlier: tuple[int, Dump] | None = None
-        for answer in given:
-            with parsing(answer.label):
-                later = answer.ended_ns, as_dict(answer.json())
-            if earlier is not None and later[0] > earlier[0]:
-                yield daemon, earlier, later
-            earlier = later
+    return sorted({daemon for daemon, (_, old), (_, new) in intervals(answers, _DUMP) if _went_back(old, new)})
 
 
 def _went_back(old: Dump, new: Dump) -> bool:

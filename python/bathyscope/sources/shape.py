@@ -10,15 +10,18 @@ answers, tables and cost stored. Which verb asks it, and how often, is the choic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from bathyscope.fields import parsing
+from bathyscope.fields import as_dict, parsing
 from bathyscope.host import CephRequest, Request
 from bathyscope.records import RawAnswer, Record, Tables, build_table, schema_of
 from bathyscope.spec.scope import Scope
+
+# When a daemon answered, in ns since the Unix epoch, and its JSON object.
+Look = tuple[int, dict[str, Any]]
 
 
 class Source(Protocol):
@@ -66,6 +69,25 @@ class Columns:
         """Return the table. Raises ParseError when a value does not fit its column: a sum beyond 64 bits, say."""
         with parsing(f"the table {self._record.TABLE}"):
             return build_table(self._record, self._lists)
+
+
+def intervals(answers: Sequence[RawAnswer], label: str) -> Iterator[tuple[str, Look, Look]]:
+    """Yield (daemon, earlier look, later look) of the answers LABEL-DAEMON, daemon by daemon: only two are in memory.
+
+    A daemon that did not answer for a while has one longer interval. Raises ParseError.
+    """
+    by_daemon: dict[str, list[RawAnswer]] = {}
+    for answer in answers:
+        if answer.exit_code == 0 and answer.label.startswith(f"{label}-"):
+            by_daemon.setdefault(answer.label.removeprefix(f"{label}-"), []).append(answer)
+    for daemon, given in by_daemon.items():
+        earlier: Look | None = None
+        for answer in given:
+            with parsing(answer.label):
+                later = answer.ended_ns, as_dict(answer.json())
+            if earlier is not None and later[0] > earlier[0]:
+                yield daemon, earlier, later
+            earlier = later
 
 
 def spread(osds: Sequence[int], most: int) -> list[int]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from bathyscope.errors import ParseError
 from bathyscope.host import CephRequest
 from bathyscope.records import Op, RawAnswer, from_table
 from bathyscope.sources import op_history
@@ -214,6 +216,29 @@ def test_a_refused_or_empty_history_is_no_rows() -> None:
     empty = raw({"size": 20, "duration": 600, "ops": []})
     assert parse([refused, empty]) == []
     assert parse([]) == []
+
+
+def test_names_with_escapes_and_members_in_another_order() -> None:
+    op = entry('osd_op(client.1.0:9 7.1f 7:42:::a \t"ü😀\\:head [read 0~1] snapc 0=[] ondisk+read e2)', 1)
+    turned = {"ops": [dict(reversed(op.items()))], "new in a later release": [{"a": {}}], "duration": 600, "size": 20}
+    for text in (json.dumps(turned), json.dumps(turned, indent=2), json.dumps(turned, ensure_ascii=False)):
+        (row,) = parse([dataclasses.replace(raw({}), stdout=text.encode())])
+        assert (row.object_name, row.offset_bytes) == ('a \t"ü😀\\', 0)
+
+
+@pytest.mark.parametrize(
+    ("stdout", "problem"),
+    [
+        (b"", "the JSON ends too early"),
+        (b"Error EINVAL: x", "the history is not an object: Error EINVAL: x"),
+        (b'{"ops": [{"description": "a', "a string does not end"),
+        (b'{"size": 20}', "no field 'ops'"),
+        (b'{"ops": [{"description": 5}]}', "byte 25: a description is not a string: 5}"),
+    ],
+)
+def test_what_is_no_history_is_an_error_that_says_where(stdout: bytes, problem: str) -> None:
+    with pytest.raises(ParseError, match=f"op_history-osd.0 has an unexpected form: .*{re.escape(problem)}"):
+        parse([dataclasses.replace(raw({}), stdout=stdout)])
 
 
 def raw(value: object) -> RawAnswer:

@@ -31,7 +31,8 @@ def test_every_source_is_found_by_its_name() -> None:
     assert list(SOURCES) == [
         *("attachment_file", "cgroups", "cluster_map", "cluster_status", "csi", "exporters", "image_counters"),
         *("image_usage", "images", "libvirt", "machine", "mgr_counters", "node_exporter", "node_proc", "nodes"),
-        *("op_history", "perf_counters", "pg_stats", "proc", "simulated_disks", "tenants", "watchers"),
+        *("op_history", "osd_latency_histograms", "perf_counters", "pg_stats", "proc", "simulated_disks", "tenants"),
+        "watchers",
     ]
     assert all(name == source.name for name, source in SOURCES.items())
 
@@ -81,6 +82,7 @@ def known_answers(recorded: Recorded, name: str) -> tuple[list[RawAnswer], Scope
         "simulated_disks": ("simulated_disks/0.1/two-disks",),
         "tenants": ("tenants/16.2.15/beside-a-load",),
         "watchers": ("images/16.2.15/watchers",),
+        "osd_latency_histograms": ("osd_histograms/16.2.15/before", "osd_histograms/16.2.15/after"),
     }
     answers = [answer for path in paths[name] for answer in recorded(path)]
     if name == "cluster_status":

@@ -1,0 +1,145 @@
+"""Run-time options of daemons that are changed for a while: written down first, and put back exactly as they were.
+
+An override of `config set` lives in the daemon's process: it wins over the cluster's configuration, which is left
+alone, and is forgotten at the daemon's next start at the latest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from bathyscope.errors import ClusterError, ParseError, UnreachableError
+from bathyscope.host import CephRequest, CephSession, answer_json
+from bathyscope.sources import op_history
+
+OPTION_KINDS = ("mon_option", "osd_option")
+
+# What a command to a daemon that is down, or that is not known any more, comes back with.
+_GONE = (-errno.ENXIO, -errno.ENOENT, -errno.ENOTCONN, -errno.ECONNREFUSED)
+_TIMEOUT_S = 30.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """One change to the cluster or to this machine, with what is needed to undo it."""
+
+    number: int
+    kind: str
+    details: Mapping[str, Any]
+
+
+class Journal(Protocol):
+    """Where changes are written down before they are made, so that another process can undo them."""
+
+    def will_change_all(self, kind: str, each: Sequence[Mapping[str, Any]]) -> list[Change]:
+        """Write down changes that are about to be made, and flush them."""
+        ...
+
+    def undone(self, *changes: Change) -> None:
+        """Write down that changes have been undone."""
+        ...
+
+    def pending(self) -> list[Change]:
+        """Return the changes that have not been undone."""
+        ...
+
+
+def overrides(session: CephSession, daemons: Sequence[str], options: Sequence[str]) -> dict[str, dict[str, str | None]]:
+    """Return daemon → option → the run-time override that is in force, None where there is none.
+
+    A daemon that does not answer for every option is left out.
+    """
+    asked = [(daemon, option) for daemon in daemons for option in options]
+    answers = session.commands(
+        [
+            CephRequest(
+                f"override-{option}-{daemon}",
+                daemon,
+                (("prefix", "config diff get"), ("var", option), ("format", "json")),
+                timeout_s=_TIMEOUT_S,
+            )
+            for daemon, option in asked
+        ]
+    )
+    found: dict[str, dict[str, str | None]] = {}
+    for (daemon, option), answer in zip(asked, answers, strict=True):
+        with contextlib.suppress(ClusterError, AttributeError):
+            levels = ((answer_json(answer) or {}).get("diff") or {}).get(option) or {}
+            value = levels.get("override")
+            found.setdefault(daemon, {})[option] = None if value is None else str(value)
+    return {daemon: values for daemon, values in found.items() if len(values) == len(options)}
+
+
+def enlarge_history(session: CephSession, journal: Journal, osds: Iterable[int], size: int, duration_s: int) -> None:
+    """Let the OSDs keep `size` ops of the last `duration_s`. An OSD that refuses is left as it is."""
+    old = overrides(session, [f"osd.{osd}" for osd in osds], op_history.OPTIONS)
+    # After a kill what is found is what we set ourselves; what was there before stands in the journal already.
+    ours = {_place(change) for change in journal.pending() if change.kind in OPTION_KINDS}
+    each = [
+        {"daemon": daemon, "option": option, "value": value}
+        for daemon, options in old.items()
+        for option, value in options.items()
+        if (daemon, option) not in ours
+    ]
+    journal.will_change_all("osd_option", each)
+    session.commands(op_history.resize([int(daemon.removeprefix("osd.")) for daemon in old], size, duration_s))
+
+
+def restore(session: CephSession, changes: Sequence[Change]) -> dict[int, str]:
+    """Put options back, side by side. Returns change number → why it could not be done, for those where it could not.
+
+    An option that was never set, or has been put back by somebody else, counts as restored also where the key may not
+    set it. So does one whose daemon is not there any more. Raises UnreachableError.
+    """
+    # One restoring for each option, that of the oldest change.
+    oldest: dict[tuple[str, str], Change] = {}
+    for change in sorted(changes, key=lambda change: change.number):
+        oldest.setdefault(_place(change), change)
+    requests = [_restoring(change) for change in oldest.values()]
+    failed = {}
+    for change, request, answer in zip(oldest.values(), requests, session.commands(requests), strict=True):
+        if answer.exit_code in (0, *_GONE):
+            continue
+        try:
+            answer_json(answer)
+        except ClusterError as error:
+            # A daemon that hangs keeps its override; one that is down has lost it with its process.
+            undone = request.daemon in _down(session) if answer.timed_out else _is_back(session, change)
+            if not undone:
+                failed[change.number] = f"{request.daemon}: {error.message}"
+    return failed
+
+
+def _is_back(session: CephSession, change: Change) -> bool:
+    """Return whether an option is known to be as it was before the change. Raises UnreachableError."""
+    daemon, option = _place(change)
+    try:
+        return overrides(session, [daemon], [option]).get(daemon) == {option: change.details.get("value")}
+    except UnreachableError:
+        raise
+    except (ClusterError, ParseError):
+        return False
+
+
+def _down(session: CephSession) -> set[str]:
+    """Return the OSDs that the monitors call down."""
+    osds = (session.json("mon", "osd dump") or {}).get("osds", [])
+    return {f"osd.{osd['osd']}" for osd in osds if not osd.get("up")}
+
+
+def _place(change: Change) -> tuple[str, str]:
+    return str(change.details["daemon"]), str(change.details["option"])
+
+
+def _restoring(change: Change) -> CephRequest:
+    """Return the command that puts a run-time override back to what it was."""
+    (daemon, option), value = _place(change), change.details.get("value")
+    if value is None:
+        words: tuple[tuple[str, Any], ...] = (("prefix", "config unset"), ("var", option))
+    else:
+        words = (("prefix", "config set"), ("var", option), ("val", [str(value)]))
+    return CephRequest(f"restore-{option}-{daemon}", daemon, words, timeout_s=_TIMEOUT_S)
