@@ -7,6 +7,7 @@
 use pyo3::prelude::*;
 
 mod options;
+mod osd_log;
 mod passes;
 mod profile;
 mod simdisk;
@@ -18,6 +19,8 @@ mod stream;
 mod _core {
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
+    #[pymodule_export]
+    use crate::osd_log::OsdLogReader;
     #[pymodule_export]
     use crate::passes::{EnginePass, ProfilePass};
     #[pymodule_export]

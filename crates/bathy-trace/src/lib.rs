@@ -1,4 +1,5 @@
-//! Readers of block I/O traces: every format becomes one stream of [`IoEvent`], in batches of columns.
+//! Readers of block I/O traces: every format becomes one stream of [`IoEvent`], in batches of columns. And
+//! [`OsdLogReader`], which makes of the logs of Ceph OSDs one row for each operation.
 //!
 //! ```
 //! use bathy_trace::{EventBatch, OpenOptions, open_bytes};
@@ -28,6 +29,7 @@ mod input;
 mod names;
 mod open;
 mod options;
+mod osd_ops;
 mod reader;
 mod report;
 #[cfg(test)]
@@ -41,5 +43,6 @@ pub use format::Format;
 pub use names::{NameTable, NameTables};
 pub use open::{open, open_bytes};
 pub use options::{BlockStage, OnBadRecord, OpenOptions, OtherObjects};
+pub use osd_ops::{OsdLogOptions, OsdLogReader, OsdLogReport, OsdOpBatch, Texts};
 pub use reader::TraceReader;
 pub use report::{Columns, FIRST_ERRORS_MAX, ReadReport};

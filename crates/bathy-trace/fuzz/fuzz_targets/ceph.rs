@@ -2,13 +2,14 @@
 #![no_main]
 
 use bathy_trace::Format;
-use bathy_trace_fuzz::{change, exhaust, options};
+use bathy_trace_fuzz::{change, exhaust, exhaust_ops, options};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 
 fuzz_target!(|bytes: &[u8]| {
     for format in [Format::OpHistory, Format::OsdLog, Format::OsdMessages] {
         exhaust(bytes, Some(format), &options());
     }
+    exhaust_ops(bytes);
 });
 
 fuzz_mutator!(|data: &mut [u8], size: usize, size_max: usize, seed: u32| {
