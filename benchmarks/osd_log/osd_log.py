@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gzip
 import io
 import json
 import os
@@ -39,8 +40,8 @@ AWK = r"""
     rest = substr($0, at + 12)
     image = substr(rest, 1, index(rest, ".") - 1)
     list = substr(rest, index(rest, "[") + 1)
-    op = list ~ /(^|,)(write|writefull) / ? "write" : (list ~ /(^|,)(read|sparse-read) / ? "read" : "other")
-    match(list, /[0-9]+~[0-9]+/); size = substr(list, RSTART, RLENGTH); sub(/.*~/, "", size)
+    op = list ~ /(^|,)(write|writefull|zero|truncate|delete)[] ]/ ? "write" : (list ~ /(^|,)(read|sparse-read) / ? "read" : "other")
+    size = match(list, /[0-9]+~[0-9]+/) ? substr(list, RSTART, RLENGTH) : 0; sub(/.*~/, "", size)
     match($0, / osd\.[0-9]+ /); key = substr($0, RSTART + 5, RLENGTH - 6) " " image " " op
     count[key]++; bytes[key] += size; seconds[key] += $NF
 }
@@ -62,7 +63,7 @@ def main() -> None:
 def measure(directory: Path, megabytes: int) -> dict[str, Any]:
     """Return MB/s of each way to read a log at debug_osd 15, and of the reader at debug_ms 1."""
     with on_one_processor():
-        stats = make(RECORDED / "debug_osd" / "ceph-osd.0.log", directory / "ceph-osd.0.log", megabytes)
+        stats = make(RECORDED / "debug_osd" / "ceph-osd.2.log.1.gz", directory / "ceph-osd.2.log", megabytes)
         found: dict[str, Any] = {"megabytes": round(stats.stat().st_size / 1e6, 1), "operations": read(stats)}
         assert counted(stats) == piped(stats)
         found["reader_mb_per_s"] = rate(stats, lambda: read(stats))
@@ -71,7 +72,7 @@ def measure(directory: Path, megabytes: int) -> dict[str, Any]:
         found["reader_over_grep_awk"] = round(found["reader_mb_per_s"] / found["grep_awk_mb_per_s"], 2)
         found["import_over_grep_awk"] = round(found["import_mb_per_s"] / found["grep_awk_mb_per_s"], 2)
         stats.unlink()
-        messages = make(RECORDED / "debug_ms" / "ceph-osd.0.log", directory / "ceph-osd.0.log", megabytes // 4)
+        messages = make(RECORDED / "debug_ms" / "ceph-osd.2.log", directory / "ceph-osd.2.log", megabytes // 4)
         found["messages_operations"] = read(messages)
         found["messages_reader_mb_per_s"] = rate(messages, lambda: read(messages))
     return found
@@ -89,8 +90,9 @@ def on_one_processor() -> Iterator[None]:
 
 def make(recorded: Path, path: Path, megabytes: int) -> Path:
     """Write a log of that size: whole copies of the recorded one, each with an image and a client of its own."""
-    text = recorded.read_bytes()
-    images = sorted(set(re.findall(rb"rbd_data\.([0-9a-f]+)\.", text)))
+    content = recorded.read_bytes()
+    text = gzip.decompress(content) if recorded.suffix == ".gz" else content
+    images = sorted(set(re.findall(rb"rbd_data\.((?:[0-9]+\.)?[0-9a-f]+)\.", text)))
     clients = sorted(set(re.findall(rb"client\.([0-9]+)", text)))
     with path.open("wb") as file:
         copy = 0

@@ -10,6 +10,9 @@ use pyo3::types::PyDict;
 
 use crate::stream::trace_error;
 
+// Python aligns an object to 16 bytes, and PyO3 does not check that this is enough.
+const _: () = assert!(align_of::<bathy_trace::OsdLogReader>() <= 16);
+
 /// Reads logs of OSDs; see `bathy_trace::OsdLogReader`.
 #[pyclass(module = "bathyscope._core")]
 pub(crate) struct OsdLogReader {
@@ -33,7 +36,8 @@ impl OsdLogReader {
             until_ns,
             ..OsdLogOptions::default()
         };
-        let reader = bathy_trace::OsdLogReader::open(&paths, &options).map_err(|error| trace_error(&error))?;
+        let reader =
+            bathy_trace::OsdLogReader::open(&paths, &options).map_err(|error| trace_error(&error))?;
         Ok(Self {
             inner: Mutex::new(reader),
         })

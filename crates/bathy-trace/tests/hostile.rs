@@ -268,11 +268,21 @@ fn exhaust_ops(bytes: &[u8], options: &OsdLogOptions, tally: &mut Tally) {
     while let Ok(true) = reader.next_batch(&mut batch) {
         assert!(batch.len() <= options.batch_ops);
         ops += batch.len() as u64;
-        for column in [&batch.started_ns, &batch.duration_ns, &batch.offset_bytes, &batch.length_bytes] {
+        for column in [
+            &batch.started_ns,
+            &batch.duration_ns,
+            &batch.offset_bytes,
+            &batch.length_bytes,
+        ] {
             assert_eq!(column.len(), batch.len());
             assert!(column.iter().all(|&value| value >= 0 || value == i64::MIN));
         }
-        for texts in [&batch.client, &batch.client_address, &batch.pg, &batch.object_name] {
+        for texts in [
+            &batch.client,
+            &batch.client_address,
+            &batch.pg,
+            &batch.object_name,
+        ] {
             assert_eq!(texts.iter().count(), batch.len());
         }
     }
@@ -333,7 +343,11 @@ fn brackets_without_end_are_looked_at_once() {
         let mut ops = Tally::default();
         let line = [start, &b"] [".repeat(300_000), b"\n"].concat();
         exhaust_ops(&line, &OsdLogOptions::default(), &mut ops);
-        assert_eq!((ops.opened, ops.with_events, ops.with_bad_records), (1, 0, 1), "{format}");
+        assert_eq!(
+            (ops.opened, ops.with_events, ops.with_bad_records),
+            (1, 0, 1),
+            "{format}"
+        );
     }
 }
 

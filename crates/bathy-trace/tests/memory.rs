@@ -212,7 +212,11 @@ fn requests_without_reply_are_not_kept() {
         let (peak, ..) = peak_mib(trace.clone(), Format::OsdMessages, &skipping());
         assert!(peak <= 24, "{} bytes of address: {peak} MiB", address.len());
         let (peak, ..) = peak_mib_of_ops(trace);
-        assert!(peak <= 24, "{} bytes of address, as operations: {peak} MiB", address.len());
+        assert!(
+            peak <= 24,
+            "{} bytes of address, as operations: {peak} MiB",
+            address.len()
+        );
     }
 }
 
@@ -260,7 +264,12 @@ fn a_longer_log_needs_no_more() {
     };
     let [short, long] = [100_000, 1_000_000].map(|pairs| peak_mib_of_ops(gzip((0..pairs).map(pair))));
     assert_eq!((short.1, long.1), (100_000, 1_000_000));
-    assert!(long.0 <= short.0 + 1 && long.0 <= 24, "{} and {} MiB", short.0, long.0);
+    assert!(
+        long.0 <= short.0 + 1 && long.0 <= 24,
+        "{} and {} MiB",
+        short.0,
+        long.0
+    );
 }
 
 #[test]

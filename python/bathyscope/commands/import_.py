@@ -203,9 +203,7 @@ def _tell(run_id: str, report: OsdLogReport) -> None:
     elif not report.ops_of_stats:
         source = "from requests and their replies (debug_ms 1); their latencies are as coarse as the times in the log"
     else:
-        source = (
-            f"{report.ops_of_stats:,} from log_op_stats lines, {of_replies:,} from replies to requests without such a line"
-        )
+        source = f"{report.ops_of_stats:,} from log_op_stats lines, {of_replies:,} from replies to requests without such a line"
     say(f"run {run_id}: {report.ops:,} operations, {source}")
     if report.replies_left_out and not report.ops_of_stats:
         say(f"{report.replies_left_out:,} replies are left out: their requests came before the log")

@@ -66,7 +66,9 @@ class Columns:
         """Return the table. Raises ParseError when a value does not fit its column: a sum beyond 64 bits, say."""
         with parsing(f"the table {self._record.TABLE}"):
             rows = max(map(len, self._lists.values()))
-            return build_table(self._record, {name: values for name, values in self._lists.items() if values or not rows})
+            return build_table(
+                self._record, {name: values for name, values in self._lists.items() if values or not rows}
+            )
 
 
 def spread(osds: Sequence[int], most: int) -> list[int]:

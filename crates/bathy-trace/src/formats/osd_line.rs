@@ -175,7 +175,11 @@ fn result_of(behind: &[u8]) -> Option<i32> {
     let digits = text.strip_prefix(b"-").unwrap_or(text);
     let (number, _) = leading_u64(digits)?;
     let number = i32::try_from(number).ok()?;
-    Some(if digits.len() < text.len() { -number } else { number })
+    Some(if digits.len() < text.len() {
+        -number
+    } else {
+        number
+    })
 }
 
 #[cfg(test)]
@@ -200,7 +204,11 @@ mod tests {
             "   -12> ",
         ] {
             let line = format!("{before}{own}");
-            assert_eq!(time_of(line.as_bytes()), Some(1_795_222_923_500_000_000), "{before}");
+            assert_eq!(
+                time_of(line.as_bytes()),
+                Some(1_795_222_923_500_000_000),
+                "{before}"
+            );
             assert_eq!(osd_of(line.as_bytes()), Some(7), "{before}");
         }
         let before_15 = b"2026-11-21 01:02:03.500123 7f5445fe36c0 15 x";
@@ -237,7 +245,8 @@ mod tests {
 
     #[test]
     fn parts_of_a_request() {
-        let line = b"2026-11-21T01:02:03.100+0000 7f1c  1 -- [v2:x] <== client.4499 127.0.0.1:0/493084813 68 ==== \
+        let line =
+            b"2026-11-21T01:02:03.100+0000 7f1c  1 -- [v2:x] <== client.4499 127.0.0.1:0/493084813 68 ==== \
             osd_op(client.4499.0:175 2.18 2.5a (undecoded) ondisk+read e22) v8 ==== 204+0+0";
         let request = Request::parse(line, at(line, REQUEST)).unwrap();
         assert_eq!(request.client, b"client.4499");

@@ -46,17 +46,18 @@ impl LineParser for OpStats {
             latency_ns: latency_ns_saturating(stats.latency_ns),
             ..IoEvent::new(Op::Other, 0, 0)
         };
-        self.objects
-            .push_ops(stats.op.object, stats.op.ops, base, sink)
+        self.objects.push_ops(stats.op.object, stats.op.ops, base, sink)
     }
 }
+
+/// Time and pool of the requests that wait for their reply, by request number and address.
+type Requests = HashMap<(u64, Box<[u8]>), (u64, u32)>;
 
 /// Requests and replies.
 pub(crate) struct Messages {
     objects: ObjectMap,
     osd: u32,
-    /// Time and pool of the requests that wait for their reply.
-    requests: HashMap<(u64, Box<[u8]>), (u64, u32)>,
+    requests: Requests,
 }
 
 impl Messages {

@@ -404,7 +404,10 @@ mod tests {
 
     #[test]
     fn names_of_requests_and_placement_groups() {
-        assert_eq!(client_of(b"client.4157.0:22968"), Some((&b"client.4157"[..], 22968)));
+        assert_eq!(
+            client_of(b"client.4157.0:22968"),
+            Some((&b"client.4157"[..], 22968))
+        );
         assert_eq!(client_of(b"mds.0.5:12"), Some((&b"mds.0"[..], 12)));
         assert_eq!(client_of(b"client:1"), None);
         assert_eq!(client_of(b"client.1.0"), None);
@@ -417,7 +420,12 @@ mod tests {
     #[test]
     fn lists_are_summed_up() {
         for (list, op, offset_bytes, length_bytes) in [
-            ("read 1069056~4096 out=4096b", Op::Read, Some(1_069_056), Some(4096)),
+            (
+                "read 1069056~4096 out=4096b",
+                Op::Read,
+                Some(1_069_056),
+                Some(4096),
+            ),
             (
                 "set-alloc-hint object_size 4194304 write_size 4194304,write 512~4096 [fadvise_random] in=4096b",
                 Op::Write,
@@ -425,7 +433,12 @@ mod tests {
                 Some(4096),
             ),
             ("cmpext 0~512,write 0~512 in=512b", Op::Write, Some(0), Some(1024)),
-            ("write 0~5 [fadvise_a,fadvise_b],write 8~5", Op::Write, Some(0), Some(10)),
+            (
+                "write 0~5 [fadvise_a,fadvise_b],write 8~5",
+                Op::Write,
+                Some(0),
+                Some(10),
+            ),
             ("sparse-read 0~8192 out=8208b", Op::Read, Some(0), Some(8192)),
             ("truncate 7@4096", Op::Write, None, None),
             ("create,delete", Op::Write, None, None),
@@ -433,7 +446,12 @@ mod tests {
             ("call lock.lock in=76b", Op::Other, None, None),
             ("stat out=16b", Op::Other, None, None),
             ("read x~5", Op::Read, None, None),
-            ("write 0~18446744073709551615,write 0~1", Op::Write, Some(0), Some(u64::MAX)),
+            (
+                "write 0~18446744073709551615,write 0~1",
+                Op::Write,
+                Some(0),
+                Some(u64::MAX),
+            ),
             ("", Op::Other, None, None),
         ] {
             let expected = Summary {

@@ -133,7 +133,8 @@ impl OsdOpBatch {
     }
 
     pub(crate) fn is_full(&self, ops: usize) -> bool {
-        let text_bytes = self.object_name.bytes.len() + self.client.bytes.len() + self.client_address.bytes.len();
+        let text_bytes =
+            self.object_name.bytes.len() + self.client.bytes.len() + self.client_address.bytes.len();
         self.len() >= ops || text_bytes >= TEXT_BYTES_MAX
     }
 
@@ -205,7 +206,11 @@ mod tests {
             ("[fe80::1]:0/4", "[fe80::1]:0"),
             ("", ""),
         ] {
-            assert_eq!(without_nonce(address.as_bytes()), expected.as_bytes(), "{address}");
+            assert_eq!(
+                without_nonce(address.as_bytes()),
+                expected.as_bytes(),
+                "{address}"
+            );
         }
     }
 

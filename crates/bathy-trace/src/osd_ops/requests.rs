@@ -58,9 +58,7 @@ impl Requests {
     fn intern(&mut self, request: &Request<'_>) -> Option<(u32, u32)> {
         // Nearly all are known, and then nothing is allocated.
         let known = |table: &mut NameTable, name: &[u8]| {
-            table
-                .number_of(name)
-                .or_else(|| table.intern(name, NAMES_MAX))
+            table.number_of(name).or_else(|| table.intern(name, NAMES_MAX))
         };
         Some((
             known(&mut self.clients, request.client)?,
