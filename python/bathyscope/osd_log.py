@@ -30,7 +30,7 @@ from bathyscope.records import Op, build_table
 _OPS = ("read", "write", "other")
 _NONE = np.iinfo(np.int64).min
 
-_LOG_HINT = "give the log of an OSD: ceph-osd.3.log, its rotated files, or `journalctl -o short-iso-precise` of its unit in a file"
+_LOG_HINT = "give logs of OSDs: ceph-osd.3.log, its rotated files, or what `journalctl -o short-iso-precise` prints"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class OsdLogs:
     def tables(self) -> Iterator[pa.Table]:
         """Yield the operations in tables of the record `op`, which may be empty: so a caller can say how far it is.
 
-        Raises UsageError when a line does not name its OSD and nothing else does, ParseError when a file cannot be read.
+        Raises UsageError when neither a line nor the file's name says the OSD, ParseError when a file cannot be read.
         """
         while (batch := self._next()) is not None:
             osd, started_ns = batch["osd"], batch["started_ns"]

@@ -30,14 +30,14 @@ _EPOCH, _MICROSECOND = datetime.datetime.fromtimestamp(0, tz=datetime.UTC), date
 
 _HELP = """Make a run of the operations in OSD logs, and show the busiest images of each OSD.
 
-FILE: logs of one or more OSDs, plain or compressed (.gz .xz .zst), with their rotated parts in any order. They must have \
-been written at debug_osd 15 (all about an operation in one line; latencies to the microsecond) or at debug_ms 1 (cheaper; \
-latencies are as coarse as the times in the log, 1 to 4 ms). An operation that is logged at both levels counts once. \
-`bathy runs sql` asks the run for more, and `bathy size` sizes a cache for it.
+FILE: logs of one or more OSDs, plain or compressed (.gz .xz .zst), with their rotated parts in any order. They must \
+have been written at debug_osd 15 (all about an operation in one line; latencies to the microsecond) or at debug_ms 1 \
+(cheaper; latencies are as coarse as the times in the log, 1 to 4 ms). An operation that is logged at both levels \
+counts once. `bathy runs sql` asks the run for more, and `bathy size` sizes a cache for it.
 
-Images are shown by their ids (`rbd info` shows the id of an image at block_name_prefix); all other objects of a pool are \
-one line without an id. Bytes and latencies are those of \
-operations that succeeded; the p99 is from a histogram with buckets of 1 %.
+Images are shown by their ids (`rbd info` shows the id of an image at block_name_prefix); all other objects of a pool \
+are one line without an id. Bytes and latencies are those of operations that succeeded; the p99 is from a histogram \
+with buckets of 1 %.
 """
 
 _EXAMPLES = """Examples:
@@ -65,9 +65,9 @@ _BUSIEST = f"""
                count(*) AS n, sum(size) AS size, sum(ns) AS ns, max(ns) AS greatest_ns
         FROM named GROUP BY ALL
     ), counted AS (
-        SELECT *, sum(CASE WHEN good THEN n END) OVER (PARTITION BY osd, pool_id, image_id, op ORDER BY bucket) AS below,
-               sum(CASE WHEN good THEN n END) OVER (PARTITION BY osd, pool_id, image_id, op) AS good_n
-        FROM buckets
+        SELECT *, sum(CASE WHEN good THEN n END) OVER (line ORDER BY bucket) AS below,
+               sum(CASE WHEN good THEN n END) OVER line AS good_n
+        FROM buckets WINDOW line AS (PARTITION BY osd, pool_id, image_id, op)
     )
     SELECT osd, pool_id AS pool, image_id, op, CAST(sum(n) AS BIGINT) AS count,
            CAST(coalesce(sum(size) FILTER (WHERE good), 0) AS BIGINT) AS size_bytes,
@@ -76,7 +76,7 @@ _BUSIEST = f"""
            CAST(coalesce(sum(n) FILTER (WHERE NOT good), 0) AS BIGINT) AS failed
     FROM counted GROUP BY osd, pool_id, image_id, op
     ORDER BY count DESC, size_bytes DESC, osd, pool, image_id, op
-"""
+"""  # noqa: S608 - a pattern of ours
 
 
 def register(app: typer.Typer) -> None:
@@ -130,7 +130,7 @@ def osd_log(  # noqa: PLR0917 - one parameter for each option
 
 
 def _moment_ns(option: str, text: str | None) -> int | None:
-    """Return a moment in ns since the Unix epoch; without a zone it is UTC, as in logs without one. Raises UsageError."""
+    """Return a moment in ns since the Unix epoch; without a zone it is UTC, as it is in logs. Raises UsageError."""
     if text is None:
         return None
     try:
@@ -203,7 +203,7 @@ def _tell(run_id: str, report: OsdLogReport) -> None:
     elif not report.ops_of_stats:
         source = "from requests and their replies (debug_ms 1); their latencies are as coarse as the times in the log"
     else:
-        source = f"{report.ops_of_stats:,} from log_op_stats lines, {of_replies:,} from replies to requests without such a line"
+        source = f"{report.ops_of_stats:,} from log_op_stats lines, {of_replies:,} from replies to requests without one"
     say(f"run {run_id}: {report.ops:,} operations, {source}")
     if report.replies_left_out and not report.ops_of_stats:
         say(f"{report.replies_left_out:,} replies are left out: their requests came before the log")

@@ -34,7 +34,8 @@ _STATS_LINE = re.compile(
 )
 _REQUEST = re.compile(r"<== (client\.\d+) (\S+) \d+ ==== osd_op\(client\.\d+\.\d+:(\d+) ")
 _REPLY = re.compile(
-    r"--> (\S+) -- osd_op_reply\((\d+) (nothing here \d|a name with \[brackets\] and spaces|\S+) \[(.*)\] v\d+'\d+ uv\d+ ondisk = (-?\d+)"
+    r"--> (\S+) -- osd_op_reply\((\d+) (nothing here \d|a name with \[brackets\] and spaces|\S+) \[(.*)\] v\d+'"
+    r"\d+ uv\d+ ondisk = (-?\d+)"
 )
 
 
