@@ -1,6 +1,6 @@
 # Types of the compiled core. It is private: `bathyscope.mrc` is the public API.
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Literal, TypeAlias, TypedDict
 
@@ -22,6 +22,7 @@ NOT_KNOWN: int
 OTHERS: int
 STRATA_BITS: int
 
+_I64: TypeAlias = npt.NDArray[np.int64]
 _U64: TypeAlias = npt.NDArray[np.uint64]
 _U32: TypeAlias = npt.NDArray[np.uint32]
 _U8: TypeAlias = npt.NDArray[np.uint8]
@@ -98,6 +99,46 @@ class OpHistories:
     def __init__(self, pools: list[int] | None) -> None: ...
     def add(self, osd: int, answer: bytes, asked_ns: int, size: int | None) -> None: ...
     def columns(self) -> tuple[dict[str, _I64], dict[str, list[str]]]: ...
+
+class _OsdLogReportDict(TypedDict):
+    ops: int
+    ops_of_stats: int
+    ops_outside: int
+    replies_left_out: int
+    requests_forgotten: int
+    lines_bad: int
+    bytes_read: int
+    file_bytes_read: int
+    first_errors: list[str]
+
+class _OsdOpsDict(TypedDict):
+    # The least number stands for what is not known.
+    started_ns: _I64
+    duration_ns: _I64
+    osd: _I64
+    pool_id: _I64
+    offset_bytes: _I64
+    length_bytes: _I64
+    result: _I64
+    # 0 read, 1 write, 2 other.
+    op: npt.NDArray[np.int8]
+    # Where each text ends, from 0, and all texts one after another.
+    client: tuple[npt.NDArray[np.int32], _U8]
+    client_address: tuple[npt.NDArray[np.int32], _U8]
+    pg: tuple[npt.NDArray[np.int32], _U8]
+    object_name: tuple[npt.NDArray[np.int32], _U8]
+
+class OsdLogReader:
+    def __init__(
+        self,
+        paths: Sequence[str | PathLike[str]],
+        *,
+        osd: int | None = None,
+        since_ns: int | None = None,
+        until_ns: int | None = None,
+    ) -> None: ...
+    def next_batch(self) -> _OsdOpsDict | None: ...
+    def report(self) -> _OsdLogReportDict: ...
 
 class _ReportDict(TypedDict):
     events: int

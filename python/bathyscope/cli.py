@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import keyword
 import os
 import pkgutil
 import sys
@@ -45,11 +46,14 @@ class Verbs(Mapping[str, Any]):
 
 
 def _module_names() -> list[str]:
-    return sorted(entry.name for entry in pkgutil.iter_modules(commands.__path__) if "_" not in entry.name)
+    # The verb `import` is in import_.py: a word of Python is no name for a module.
+    names = (entry.name.removesuffix("_") for entry in pkgutil.iter_modules(commands.__path__))
+    return sorted(name for name in names if "_" not in name)
 
 
 def _module(name: str) -> ModuleType | None:
-    return importlib.import_module(f"{commands.__name__}.{name}") if name in _module_names() else None
+    module = f"{commands.__name__}.{name}{'_' if keyword.iskeyword(name) else ''}"
+    return importlib.import_module(module) if name in _module_names() else None
 
 
 class _Root(TyperGroup):

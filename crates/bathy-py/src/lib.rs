@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 
 mod op_history;
 mod options;
+mod osd_log;
 mod passes;
 mod profile;
 mod simdisk;
@@ -21,6 +22,8 @@ mod _core {
 
     #[pymodule_export]
     use crate::op_history::OpHistories;
+    #[pymodule_export]
+    use crate::osd_log::OsdLogReader;
     #[pymodule_export]
     use crate::passes::{EnginePass, ProfilePass};
     #[pymodule_export]

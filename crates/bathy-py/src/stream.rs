@@ -318,7 +318,7 @@ fn report_progress(files: &Files, events: u64, bytes: u64) -> PyResult<()> {
     })
 }
 
-fn trace_error(error: &TraceError) -> PyErr {
+pub(crate) fn trace_error(error: &TraceError) -> PyErr {
     match error {
         TraceError::Io { .. } => PyOSError::new_err(error.to_string()),
         _ => PyValueError::new_err(error.to_string()),

@@ -1,4 +1,5 @@
-//! Readers of block I/O traces: every format becomes one stream of [`IoEvent`], in batches of columns.
+//! Readers of block I/O traces: every format becomes one stream of [`IoEvent`], in batches of columns. And
+//! [`OsdLogReader`], which makes of the logs of Ceph OSDs one row for each operation.
 //!
 //! ```
 //! use bathy_trace::{EventBatch, OpenOptions, open_bytes};
@@ -30,6 +31,7 @@ mod names;
 mod op_table;
 mod open;
 mod options;
+mod osd_ops;
 mod reader;
 mod report;
 #[cfg(test)]
@@ -44,5 +46,6 @@ pub use names::{NameTable, NameTables};
 pub use op_table::{OpRow, OpTable, Stages};
 pub use open::{open, open_bytes};
 pub use options::{BlockStage, OnBadRecord, OpenOptions, OtherObjects};
+pub use osd_ops::{OsdLogOptions, OsdLogReader, OsdLogReport, OsdOpBatch, Texts};
 pub use reader::TraceReader;
 pub use report::{Columns, FIRST_ERRORS_MAX, ReadReport};

@@ -26,7 +26,12 @@ impl NameTable {
 
     /// The number of the name.
     pub fn number(&self, name: &str) -> Option<u32> {
-        self.numbers.get(name.as_bytes()).copied()
+        self.number_of(name.as_bytes())
+    }
+
+    /// The number of the name as the trace spells it.
+    pub(crate) fn number_of(&self, name: &[u8]) -> Option<u32> {
+        self.numbers.get(name).copied()
     }
 
     /// How many names there are.

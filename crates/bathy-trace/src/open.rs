@@ -192,7 +192,7 @@ impl Opening<'_> {
 }
 
 /// 3 for `ceph-osd.3.log.1.gz`, `osd.3.json` and the like.
-fn osd_of_name(path: &Path) -> Option<u32> {
+pub(crate) fn osd_of_name(path: &Path) -> Option<u32> {
     let name = path.file_name()?.as_encoded_bytes();
     let at = memchr::memmem::find(name, b"osd.")?;
     let (number, rest) = leading_u64(&name[at + 4..])?;

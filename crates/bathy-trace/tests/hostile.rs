@@ -12,8 +12,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use bathy_trace::{
-    BlockStage, EventBatch, FIRST_ERRORS_MAX, Format, OnBadRecord, OpTable, OpenOptions, OtherObjects,
-    open_bytes,
+    BlockStage, EventBatch, FIRST_ERRORS_MAX, Format, OnBadRecord, OpTable, OpenOptions, OsdLogOptions,
+    OsdLogReader, OsdOpBatch, OtherObjects, open_bytes,
 };
 use mutate::{Random, mutate};
 use proptest::prelude::*;
@@ -342,6 +342,73 @@ fn a_line_without_end_needs_no_memory() {
     assert_eq!(reader.report().first_errors[0].reason, "the line is too long");
 }
 
+/// Reads a log as operations and checks what holds for any input.
+fn exhaust_ops(bytes: &[u8], options: &OsdLogOptions, tally: &mut Tally) {
+    tally.cases += 1;
+    let Ok(mut reader) = OsdLogReader::open_bytes(Path::new("osd.1.fuzz"), bytes.to_vec(), options) else {
+        return;
+    };
+    let mut batch = OsdOpBatch::default();
+    let mut ops = 0;
+    while let Ok(true) = reader.next_batch(&mut batch) {
+        assert!(batch.len() <= options.batch_ops);
+        ops += batch.len() as u64;
+        for column in [
+            &batch.started_ns,
+            &batch.duration_ns,
+            &batch.offset_bytes,
+            &batch.length_bytes,
+        ] {
+            assert_eq!(column.len(), batch.len());
+            assert!(column.iter().all(|&value| value >= 0 || value == i64::MIN));
+        }
+        for texts in [
+            &batch.client,
+            &batch.client_address,
+            &batch.pg,
+            &batch.object_name,
+        ] {
+            assert_eq!(texts.iter().count(), batch.len());
+        }
+    }
+    let report = reader.report();
+    assert_eq!(report.ops, ops);
+    assert!(report.first_errors.len() <= FIRST_ERRORS_MAX);
+    tally.opened += 1;
+    tally.events += ops;
+    tally.with_events += u64::from(ops > 0);
+    tally.with_bad_records += u64::from(report.lines_bad > 0);
+}
+
+#[test]
+fn mutated_logs_read_as_operations_do_no_harm() {
+    let seed = environment("BATHY_FUZZ_SEED", 20_261_121);
+    let cases = environment("BATHY_FUZZ_CASES", 1000);
+    let mut logs = samples();
+    logs.retain(|(format, _)| matches!(format, Format::OsdLog | Format::OsdMessages));
+    let mut tally = Tally::default();
+    for index in 0..logs.len() {
+        for case in 0..cases {
+            let mut random = Random(seed ^ ((index as u64) << 32) ^ case);
+            let mut bytes = logs[index].1[..logs[index].1.len().min(8 << 10)].to_vec();
+            let other = &logs[random.below(logs.len())].1;
+            mutate(&mut bytes, other, &mut random);
+            let options = OsdLogOptions {
+                batch_ops: 1 + random.below(50),
+                line_bytes_max: 256 << random.below(6),
+                ..OsdLogOptions::default()
+            };
+            exhaust_ops(&bytes, &options, &mut tally);
+        }
+    }
+    tell(&format!(
+        "mutated logs as operations: {} cases, {} opened, {} with operations, {} with bad lines, {} operations",
+        tally.cases, tally.opened, tally.with_events, tally.with_bad_records, tally.events
+    ));
+    assert!(tally.with_events > tally.cases / 10);
+    assert!(tally.with_bad_records > tally.cases / 10);
+}
+
 /// A line of a megabyte is an ordinary length here, and a log may be one after another of them.
 #[test]
 fn brackets_without_end_are_looked_at_once() {
@@ -357,5 +424,25 @@ fn brackets_without_end_are_looked_at_once() {
         let mut reader = open_bytes(Path::new("x"), bytes, Some(format), &options).unwrap();
         assert_eq!(reader.next_batch(&mut EventBatch::new()).unwrap(), 0);
         assert_eq!(reader.report().records_bad, 1, "{format}");
+
+        let mut ops = Tally::default();
+        let line = [start, &b"] [".repeat(300_000), b"\n"].concat();
+        exhaust_ops(&line, &OsdLogOptions::default(), &mut ops);
+        assert_eq!(
+            (ops.opened, ops.with_events, ops.with_bad_records),
+            (1, 0, 1),
+            "{format}"
+        );
+    }
+}
+
+/// Each line is looked at once, however often it has the words of an operation.
+#[test]
+fn words_without_end_are_looked_at_once() {
+    for word in ["==== osd_op(", " -- osd_op_reply(", " log_op_stats osd_op("] {
+        let bytes = format!("{}\n", word.repeat(40_000)).repeat(4);
+        let mut tally = Tally::default();
+        exhaust_ops(bytes.as_bytes(), &OsdLogOptions::default(), &mut tally);
+        assert_eq!(tally.with_events, 0);
     }
 }

@@ -8,7 +8,10 @@ use std::cell::Cell;
 use std::io::Write;
 use std::path::Path;
 
-use bathy_trace::{EventBatch, Format, OnBadRecord, OpTable, OpenOptions, open_bytes};
+use bathy_trace::{
+    EventBatch, Format, OnBadRecord, OpTable, OpenOptions, OsdLogOptions, OsdLogReader, OsdOpBatch,
+    open_bytes,
+};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
@@ -71,6 +74,23 @@ fn peak_mib(trace: Vec<u8>, format: Format, options: &OpenOptions) -> (usize, u6
             let mut batch = EventBatch::new();
             while let Ok(1..) = reader.next_batch(&mut batch) {}
             (reader.report().events, reader.report().records_bad)
+        }
+        Err(_) => (0, 0),
+    };
+    let peak = usize::try_from(PEAK.get() - before).unwrap();
+    (peak.div_ceil(MIB), counts.0, counts.1)
+}
+
+/// The same for a log that is read as operations; its counts are operations and bad lines.
+fn peak_mib_of_ops(log: Vec<u8>) -> (usize, u64, u64) {
+    let before = NOW.get();
+    PEAK.set(before);
+    let options = OsdLogOptions::default();
+    let counts = match OsdLogReader::open_bytes(Path::new("osd.1"), log, &options) {
+        Ok(mut reader) => {
+            let mut batch = OsdOpBatch::default();
+            while let Ok(true) = reader.next_batch(&mut batch) {}
+            (reader.report().ops, reader.report().lines_bad)
         }
         Err(_) => (0, 0),
     };
@@ -190,9 +210,67 @@ fn requests_without_reply_are_not_kept() {
     let long = "1".repeat(1000);
     for (address, count) in [("127.0.0.1:0/493084813", 200_000), (&long, 70_000)] {
         let trace = gzip((0..count).map(|number| request(number, address)));
-        let (peak, ..) = peak_mib(trace, Format::OsdMessages, &skipping());
+        let (peak, ..) = peak_mib(trace.clone(), Format::OsdMessages, &skipping());
         assert!(peak <= 24, "{} bytes of address: {peak} MiB", address.len());
+        let (peak, ..) = peak_mib_of_ops(trace);
+        assert!(
+            peak <= 24,
+            "{} bytes of address, as operations: {peak} MiB",
+            address.len()
+        );
     }
+}
+
+#[test]
+fn clients_and_addresses_without_number_are_not_kept() {
+    let filler = "1".repeat(180);
+    let request = |number: u32| {
+        format!(
+            "2026-11-21T01:02:03.100+0000 7f1 1 -- x <== client.{number} {number}{filler} 68 ==== \
+             osd_op(client.{number}{filler}.0:1 2.18 2.5a (undecoded) ondisk+read e22) v8\n"
+        )
+        .into_bytes()
+    };
+    let (peak, ..) = peak_mib_of_ops(gzip((0..300_000).map(request)));
+    // 65,536 clients and as many addresses of some 190 bytes, each held twice.
+    assert!(peak <= 80, "{peak} MiB");
+}
+
+#[test]
+fn long_names_of_objects_make_small_batches() {
+    let line = format!(
+        "2026-11-21T01:02:03.500+0000 7f5445fe36c0 15 osd.7 log_op_stats osd_op(client.1.0:7 2.b 2:d447dd18:::{}:head \
+         [read 0~4096] e22) v8 inb 0 outb 0 lat 0.1\n",
+        "\u{ff}".repeat(400_000)
+    );
+    let (peak, ops, bad) = peak_mib_of_ops(gzip(std::iter::repeat_n(line.into_bytes(), 200)));
+    assert_eq!((ops, bad), (200, 0));
+    // 16 MiB of names and one more, in a vector that grows, and its longest line.
+    assert!(peak <= 40, "{peak} MiB");
+    let endless = gzip(std::iter::repeat_n(vec![b'7'; MIB], 64));
+    let (peak, ..) = peak_mib_of_ops(endless);
+    assert!(peak <= PLAIN_MIB, "{peak} MiB");
+}
+
+/// What a line needs beyond the columns is nothing: a log ten times as long allocates no more.
+#[test]
+fn a_longer_log_needs_no_more() {
+    let pair = |number: u32| {
+        format!(
+            "2026-11-21T01:02:03.100+0000 7f1 1 -- x <== client.4 127.0.0.1:0/49 68 ==== osd_op(client.4.0:{number} 2.18 \
+             2.5a (undecoded) ondisk+read e22) v8\n2026-11-21T01:02:03.104+0000 7f1 1 -- x --> 127.0.0.1:0/49 -- \
+             osd_op_reply({number} rbd_data.1.0000000000000001 [read 0~4096] v0'0 uv1 ondisk = 0) v8\n"
+        )
+        .into_bytes()
+    };
+    let [short, long] = [100_000, 1_000_000].map(|pairs| peak_mib_of_ops(gzip((0..pairs).map(pair))));
+    assert_eq!((short.1, long.1), (100_000, 1_000_000));
+    assert!(
+        long.0 <= short.0 + 1 && long.0 <= 24,
+        "{} and {} MiB",
+        short.0,
+        long.0
+    );
 }
 
 #[test]

@@ -35,12 +35,12 @@ class Collection(Record):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Op(Record):
-    """One row per client operation in an OSD's op history: where its time went."""
+    """One row per client operation in an OSD's op history, which says where its time went, or in an OSD's log."""
 
     TABLE: ClassVar[str] = "op"
     TIME: ClassVar[str | None] = "started_ns"
 
-    osd: int = column("OSD that holds the history: the primary")
+    osd: int = column("OSD that holds the history or wrote the log: the primary")
     client: str = column("client instance: client.4157")
     client_address: str | None = column("client address without the nonce")
     pool_id: int | None = column("pool of the object")
@@ -58,7 +58,12 @@ class Op(Record):
     reply_ns: int | None = column("the rest, until done", unit="ns")
     slowest_peer: int | None = column("replica OSD whose commit came last, if it came after the own commit")
     complete_sample: bool = column("false when the history was full: then only the slowest ops are there")
-    complete_since_ns: int = column("since when the history held every op, since the Unix epoch", unit="ns")
+    complete_since_ns: int = column(
+        "since when the history held every op, or when the log begins, since the Unix epoch", unit="ns"
+    )
+    result: int | None = column(
+        "result of the reply in the log, below 0 the number of an error; empty where it is not said", optional=True
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class Columns:
         self._lists: dict[str, list[Any]] = {name: [] for name in schema_of(record).names}
 
     def add(self, **values: Any) -> None:
-        """Add a row: a value for every column of the record."""
+        """Add a row: a value for every column of the record, but for optional ones that no row has."""
         for name, value in values.items():
             self._lists[name].append(value)
 
@@ -68,7 +68,10 @@ class Columns:
     def table(self) -> pa.Table:
         """Return the table. Raises ParseError when a value does not fit its column: a sum beyond 64 bits, say."""
         with parsing(f"the table {self._record.TABLE}"):
-            return build_table(self._record, self._lists)
+            rows = max(map(len, self._lists.values()))
+            return build_table(
+                self._record, {name: values for name, values in self._lists.items() if values or not rows}
+            )
 
 
 def intervals(answers: Sequence[RawAnswer], label: str) -> Iterator[tuple[str, Look, Look]]:

@@ -2,7 +2,7 @@
 #![no_main]
 
 use bathy_trace::{Format, OpTable};
-use bathy_trace_fuzz::{change, exhaust, options};
+use bathy_trace_fuzz::{change, exhaust, exhaust_ops, options};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -13,6 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
     if table.add(1, bytes, 0, None).is_ok() {
         table.rows();
     }
+    exhaust_ops(bytes);
 });
 
 fuzz_mutator!(|data: &mut [u8], size: usize, size_max: usize, seed: u32| {

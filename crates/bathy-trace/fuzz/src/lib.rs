@@ -5,7 +5,10 @@ mod mutate;
 
 use std::path::Path;
 
-use bathy_trace::{BlockStage, EventBatch, Format, OnBadRecord, OpenOptions, OtherObjects, open_bytes};
+use bathy_trace::{
+    BlockStage, EventBatch, Format, OnBadRecord, OpenOptions, OsdLogOptions, OsdLogReader, OsdOpBatch, OtherObjects,
+    open_bytes,
+};
 
 use mutate::{Random, mutate};
 
@@ -55,6 +58,22 @@ pub fn exhaust(bytes: &[u8], format: Option<Format>, options: &OpenOptions) {
         }
     }
     assert!(reader.names().volumes.len() <= options.names_max);
+}
+
+/// Reads a log of an OSD as operations.
+pub fn exhaust_ops(bytes: &[u8]) {
+    let options = OsdLogOptions {
+        batch_ops: 7,
+        line_bytes_max: 1024,
+        ..OsdLogOptions::default()
+    };
+    let Ok(mut reader) = OsdLogReader::open_bytes(Path::new("osd.1.fuzz"), bytes.to_vec(), &options) else {
+        return;
+    };
+    let mut batch = OsdOpBatch::default();
+    while let Ok(true) = reader.next_batch(&mut batch) {
+        assert_eq!(batch.object_name.iter().count(), batch.len());
+    }
 }
 
 /// Changes the first `size` bytes of `data`, half of the time as libFuzzer does, half of the time as a trace. The first

@@ -1,31 +1,18 @@
-//! Ceph OSD logs that were written with more debugging than usual.
+//! Ceph OSD logs as block I/Os: see `osd_line` for the lines that are read. All other lines are ignored.
 //!
-//! - [`OpStats`]: `debug_osd` 15. One `log_op_stats` line per request has everything: `… 15 osd.0 pg_epoch: 22
-//!   pg[2.b( …] log_op_stats osd_op(client.4499.0:717 2.b
-//!   2:d447dd18:::rbd_data.1037b7d03b94.00000000000000b6:head [read 2936832~4096 …] …) v8 inb 0 outb 4096 lat
-//!   0.000598`. Source: `PrimaryLogPG::log_op_stats`.
-//! - [`Messages`]: `debug_ms` 1. The request is printed undecoded on arrival (`<== client.4499
-//!   127.0.0.1:0/493084813 68 ==== osd_op(client.4499.0:175 2.18 …`), the reply has object and extents (`-->
-//!   127.0.0.1:0/493084813 -- osd_op_reply(175 rbd_data.… [read 1069056~4096 out=4096b] v0'0 uv4156 ondisk =
-//!   0)`). They are joined by client address and request number; at most 65,536 requests are remembered. A reply
-//!   without its request has neither pool nor latency. Source: `Messenger` and `MOSDOpReply::print`.
-//!
-//! A line starts with its time, `2026-11-21T01:02:03.123+0000` (a blank instead of the `T` before Ceph 15). It
-//! is the time of completion, to the millisecond; the time of the event is that minus the latency. All other
-//! lines are ignored.
+//! The time of an event is that of its completion, as logged, minus the latency. At most 65,536 requests are
+//! remembered until their reply; a reply without its request has neither pool nor latency. What failed moved no data.
 
 use std::collections::HashMap;
 
 use crate::decode::LineParser;
 use crate::event::{IoEvent, Op, UNKNOWN, latency_ns_saturating};
-use crate::formats::rados::{ObjectMap, OsdOp};
+use crate::formats::osd_line::{REPLY, REQUEST, Reply, Request, STATS, Stats};
+use crate::formats::rados::ObjectMap;
 use crate::options::OpenOptions;
 use crate::reader::{Reason, Sink};
-use crate::text::{after, leading_timestamp, leading_u64, scaled_of, split_once, u32_of, u64_of, word};
 
 const REQUESTS_MAX: usize = 1 << 16;
-/// An address in both messenger versions with IPv6 has about 110 bytes; a longer text is none.
-const ADDRESS_BYTES_MAX: usize = 256;
 
 /// `log_op_stats` lines.
 pub(crate) struct OpStats {
@@ -42,49 +29,35 @@ impl OpStats {
     }
 }
 
-/// The OSD that a line names before `pg_epoch`.
-fn osd_of(line: &[u8]) -> Option<u32> {
-    let rest = after(line, b" osd.")?;
-    let (number, _) = leading_u64(rest)?;
-    u32::try_from(number).ok()
-}
-
 impl LineParser for OpStats {
     fn line(&mut self, line: &[u8], sink: &mut Sink<'_>) -> Result<(), Reason> {
-        let Some(at) = memchr::memmem::find(line, b" log_op_stats ") else {
+        let stats = match memchr::memmem::find(line, STATS) {
+            Some(at) => Stats::parse(line, at)?,
+            None => None,
+        };
+        let Some(stats) = stats else {
             sink.ignore();
             return Ok(());
         };
-        let message = &line[at + b" log_op_stats ".len()..];
-        let (end_ns, _) = leading_timestamp(line).ok_or("the line does not start with a time")?;
-        let Some(request) = OsdOp::parse(message)? else {
-            sink.ignore();
-            return Ok(());
-        };
-        let lat = memchr::memmem::rfind(message, b" lat ").ok_or("there is no latency")?;
-        let latency_ns = scaled_of(word(&message[lat + 5..]).0, 9).ok_or("the latency is not a number")?;
         let base = IoEvent {
-            time_ns: end_ns.saturating_sub(latency_ns),
-            osd: osd_of(&line[..at]).unwrap_or(self.osd),
-            pool: request.pool,
-            latency_ns: latency_ns_saturating(latency_ns),
+            time_ns: stats.end_ns.saturating_sub(stats.latency_ns),
+            osd: stats.osd.unwrap_or(self.osd),
+            pool: stats.op.pool,
+            latency_ns: latency_ns_saturating(stats.latency_ns),
             ..IoEvent::new(Op::Other, 0, 0)
         };
-        self.objects.push_ops(request.object, request.ops, base, sink)
+        self.objects.push_ops(stats.op.object, stats.op.ops, base, sink)
     }
 }
 
-/// A request that waits for its reply.
-struct Request {
-    time_ns: u64,
-    pool: u32,
-}
+/// Time and pool of the requests that wait for their reply, by request number and address.
+type Requests = HashMap<(u64, Box<[u8]>), (u64, u32)>;
 
 /// Requests and replies.
 pub(crate) struct Messages {
     objects: ObjectMap,
     osd: u32,
-    requests: HashMap<(u64, Box<[u8]>), Request>,
+    requests: Requests,
 }
 
 impl Messages {
@@ -96,87 +69,44 @@ impl Messages {
         }
     }
 
-    /// `<== client.4499 127.0.0.1:0/493084813 68 ==== osd_op(client.4499.0:175 2.18 …`
-    fn request(&mut self, line: &[u8], message: &[u8]) -> Option<()> {
-        let (time_ns, _) = leading_timestamp(line)?;
-        let (_client, rest) = word(message);
-        let (address, rest) = word(rest);
-        if address.len() > ADDRESS_BYTES_MAX {
-            return None;
-        }
-        let op = after(rest, b"==== osd_op(")?;
-        let (client, rest) = word(op);
-        let tid = u64_of(&client[memchr::memrchr(b':', client)? + 1..])?;
-        let pool = split_once(word(rest).0, b'.').and_then(|(pool, _)| u32_of(pool))?;
+    fn request(&mut self, request: &Request<'_>) {
         if self.requests.len() >= REQUESTS_MAX {
             self.requests.clear();
         }
-        self.requests
-            .insert((tid, address.into()), Request { time_ns, pool });
-        Some(())
+        let key = (request.tid, request.address.into());
+        self.requests.insert(key, (request.time_ns, request.pool));
     }
 
-    /// `--> 127.0.0.1:0/493084813 -- osd_op_reply(175 rbd_data.… [read 1069056~4096 out=4096b] v0'0 uv4156
-    /// ondisk = 0) v8 -- …`
-    fn reply(&mut self, line: &[u8], address: &[u8], text: &[u8], sink: &mut Sink<'_>) -> Result<(), Reason> {
-        let (end_ns, _) = leading_timestamp(line).ok_or("the line does not start with a time")?;
-        let (tid, rest) = leading_u64(text).ok_or("the reply has no request number")?;
-        let rest = rest.strip_prefix(b" ").ok_or("the reply has no object")?;
-        let (object, ops, behind) = reply_parts(rest).ok_or("the reply has no list of operations")?;
-        let request = self.requests.remove(&(tid, Box::from(address)));
-        // A failed request moved no data.
-        if !is_success(behind) {
+    fn reply(&mut self, reply: &Reply<'_>, sink: &mut Sink<'_>) -> Result<(), Reason> {
+        let request = self.requests.remove(&(reply.tid, reply.address.into()));
+        if reply.result < 0 {
             sink.ignore();
             return Ok(());
         }
-        let time_ns = request
-            .as_ref()
-            .map_or(end_ns, |request| request.time_ns.min(end_ns));
+        let (time_ns, pool) = request.map_or((reply.time_ns, UNKNOWN), |(time_ns, pool)| {
+            (time_ns.min(reply.time_ns), pool)
+        });
         let base = IoEvent {
             time_ns,
             osd: self.osd,
-            pool: request.map_or(UNKNOWN, |request| request.pool),
-            latency_ns: latency_ns_saturating(end_ns - time_ns),
+            pool,
+            latency_ns: latency_ns_saturating(reply.time_ns - time_ns),
             ..IoEvent::new(Op::Other, 0, 0)
         };
-        self.objects.push_ops(object, ops, base, sink)
+        self.objects.push_ops(reply.object, reply.ops, base, sink)
     }
-}
-
-/// Object, operations and what follows them. A name may contain " [", so the list is the first that `v<version>`
-/// follows. Every bracket is looked at once, however many there are.
-fn reply_parts(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let mut opened = Vec::new();
-    let mut list: Option<(usize, usize)> = None;
-    for at in memchr::memchr2_iter(b'[', b']', text) {
-        if text[at] == b'[' {
-            opened.push(at);
-            continue;
-        }
-        let Some(start) = opened.pop() else { continue };
-        let is_list = start > 0 && text[start - 1] == b' ' && text[at + 1..].starts_with(b" v");
-        if is_list && list.is_none_or(|(first, _)| start < first) {
-            list = Some((start, at));
-        }
-    }
-    let (start, end) = list?;
-    Some((&text[..start - 1], &text[start + 1..end], &text[end + 1..]))
-}
-
-/// True for ` v0'0 uv4156 ondisk = 0) v8`, false for `… = -2 ((2) No such file or directory))`.
-fn is_success(behind: &[u8]) -> bool {
-    after(behind, b" = ").is_none_or(|result| !result.starts_with(b"-"))
 }
 
 impl LineParser for Messages {
     fn line(&mut self, line: &[u8], sink: &mut Sink<'_>) -> Result<(), Reason> {
-        if let Some(at) = memchr::memmem::find(line, b" -- osd_op_reply(") {
-            if let Some(arrow) = memchr::memmem::rfind(&line[..at], b"--> ") {
-                let address = line[arrow + 4..at].trim_ascii();
-                return self.reply(line, address, &line[at + b" -- osd_op_reply(".len()..], sink);
+        if let Some(at) = memchr::memmem::find(line, REPLY) {
+            if let Some(reply) = Reply::parse(line, at)? {
+                return self.reply(&reply, sink);
             }
-        } else if let Some(message) = after(line, b" <== client.") {
-            self.request(line, message);
+        } else if let Some(at) = memchr::memmem::find(line, REQUEST) {
+            if let Some(request) = Request::parse(line, at) {
+                self.request(&request);
+            }
         }
         sink.ignore();
         Ok(())

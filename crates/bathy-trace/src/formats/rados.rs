@@ -11,7 +11,7 @@
 use crate::event::{IoEvent, Op};
 use crate::options::{OpenOptions, OtherObjects};
 use crate::reader::{Reason, Sink};
-use crate::text::{after, hex_of, leading_u64, split_once, u32_of, word};
+use crate::text::{after, hex_of, leading_u64, split_once, u32_of, u64_of, word};
 
 /// Objects that are not RBD data get this many places in the volume of their kind.
 const HASH_BITS: u32 = 30;
@@ -142,9 +142,6 @@ impl ObjectMap {
     fn extent(&self, part: &[u8]) -> Result<Option<(Op, u64, u64)>, Reason> {
         let (name, rest) = word(part);
         let op = match name {
-            b"read" | b"sparse-read" | b"sync_read" | b"cmpext" | b"checksum" => Op::Read,
-            b"write" | b"writefull" | b"writesame" | b"write-same" | b"append" => Op::Write,
-            b"zero" => Op::Trim,
             b"truncate" => {
                 // `truncate 1024` or, with a sequence number, `truncate 7@1024`: to the end of the object.
                 let text = word(rest).0;
@@ -157,11 +154,13 @@ impl ObjectMap {
                 )));
             }
             b"delete" => return Ok(Some((Op::Trim, 0, self.object_size_bytes))),
-            _ => return Ok(None),
+            b"create" => return Ok(None),
+            name => kind_of(name),
         };
-        let (offset, rest) = leading_u64(rest.trim_ascii_start()).ok_or("an extent has no offset")?;
-        let rest = rest.strip_prefix(b"~").ok_or("an extent has no length")?;
-        let (length_bytes, _) = leading_u64(rest).ok_or("an extent has no length")?;
+        if op == Op::Other {
+            return Ok(None);
+        }
+        let (offset, length_bytes) = extent_of(rest).ok_or("an extent has no offset or no length")?;
         Ok(Some((op, offset, length_bytes)))
     }
 }
@@ -215,7 +214,11 @@ pub(crate) fn bracketed(text: &[u8]) -> Option<&[u8]> {
 /// 3121152~4096] snapc 0=[] ondisk+write+known_if_redirected e22)`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct OsdOp<'a> {
+    /// `client.4157.0:22968`
+    pub(crate) request: &'a [u8],
     pub(crate) pool: u32,
+    /// The placement group in its pool.
+    pub(crate) seed: u32,
     pub(crate) object: &'a [u8],
     pub(crate) ops: &'a [u8],
 }
@@ -226,11 +229,9 @@ impl<'a> OsdOp<'a> {
         let Some(rest) = text.strip_prefix(b"osd_op(") else {
             return Ok(None);
         };
-        let (_client, rest) = word(rest);
+        let (request, rest) = word(rest);
         let (pg, rest) = word(rest);
-        let pool = split_once(pg, b'.')
-            .and_then(|(pool, _)| u32_of(pool))
-            .ok_or("the placement group of the request has no pool")?;
+        let (pool, seed) = pg_of(pg).ok_or("the placement group of the request has no pool")?;
         let rest = rest.trim_ascii_start();
         // `pool:hash:namespace:key:name:snap`, where the name may contain blanks and colons.
         let undecoded = "the request has no object";
@@ -241,8 +242,85 @@ impl<'a> OsdOp<'a> {
             };
         };
         let ops = bracketed(behind).ok_or("the operations of the request do not end")?;
-        Ok(Some(Self { pool, object, ops }))
+        Ok(Some(Self {
+            request,
+            pool,
+            seed,
+            object,
+            ops,
+        }))
     }
+}
+
+/// Client and number of the request `client.4157.0:22968`.
+pub(crate) fn client_of(request: &[u8]) -> Option<(&[u8], u64)> {
+    let at = memchr::memrchr(b':', request)?;
+    let dot = memchr::memrchr(b'.', &request[..at])?;
+    Some((&request[..dot], u64_of(&request[at + 1..])?))
+}
+
+/// Pool and number of the placement group `2.1f`, or of a shard of it, `2.1fs0`.
+pub(crate) fn pg_of(text: &[u8]) -> Option<(u32, u32)> {
+    let (pool, seed) = split_once(text, b'.')?;
+    let seed = split_once(seed, b's').map_or(seed, |(seed, _)| seed);
+    Some((u32_of(pool)?, u32::try_from(hex_of(seed)?).ok()?))
+}
+
+/// What a list of operations does as a whole, as the op histories of this project are summed up too.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Summary {
+    /// Write if anything writes, read if anything reads, else other. There are no trims: they are writes.
+    pub(crate) op: Op,
+    /// Of the first extent.
+    pub(crate) offset_bytes: Option<u64>,
+    /// Of all extents.
+    pub(crate) length_bytes: Option<u64>,
+}
+
+impl Summary {
+    /// Sums up a list like `set-alloc-hint object_size 4194304 write_size 4194304,write 0~4096 in=4096b`.
+    pub(crate) fn of(list: &[u8]) -> Self {
+        let mut summary = Self {
+            op: Op::Other,
+            offset_bytes: None,
+            length_bytes: None,
+        };
+        for part in OpList(list) {
+            let (name, rest) = word(part);
+            let op = kind_of(name);
+            match (op, summary.op) {
+                (Op::Write | Op::Trim, _) => summary.op = Op::Write,
+                (Op::Read, Op::Other) => summary.op = Op::Read,
+                _ => {}
+            }
+            if op == Op::Other {
+                continue;
+            }
+            if let Some((offset_bytes, length_bytes)) = extent_of(rest) {
+                summary.offset_bytes.get_or_insert(offset_bytes);
+                let length_before = summary.length_bytes.unwrap_or(0);
+                summary.length_bytes = Some(length_before.saturating_add(length_bytes));
+            }
+        }
+        summary
+    }
+}
+
+/// What an operation does to the data of its object.
+fn kind_of(name: &[u8]) -> Op {
+    match name {
+        b"read" | b"sparse-read" | b"sync_read" | b"cmpext" | b"checksum" => Op::Read,
+        b"write" | b"writefull" | b"writesame" | b"write-same" | b"append" | b"create" => Op::Write,
+        b"zero" | b"truncate" | b"delete" => Op::Trim,
+        _ => Op::Other,
+    }
+}
+
+/// Offset and length of ` 1069056~4096 …`.
+fn extent_of(text: &[u8]) -> Option<(u64, u64)> {
+    let (offset_bytes, rest) = leading_u64(text.trim_ascii_start())?;
+    let (length_bytes, _) = leading_u64(rest.strip_prefix(b"~")?)?;
+    Some((offset_bytes, length_bytes))
 }
 
 /// The name of `2:422bb82f:::rbd_data.x.0:head [...` and the text from the bracket on.
@@ -304,7 +382,9 @@ mod tests {
     fn requests_are_taken_apart() {
         let op = OsdOp::parse(b"osd_op(client.4157.0:22968 2.2 2:422bb82f:::rbd_data.1037b7d03b94.000000000000000b:head [write 3121152~4096 [1@2] in=4096b] snapc 0=[] ondisk+write e22)");
         let expected = OsdOp {
+            request: b"client.4157.0:22968",
             pool: 2,
+            seed: 2,
             object: b"rbd_data.1037b7d03b94.000000000000000b",
             ops: b"write 3121152~4096 [1@2] in=4096b",
         };
@@ -320,6 +400,67 @@ mod tests {
         assert_eq!(OsdOp::parse(b"osd_repop(client.4157.0:1 2.2 e22/20)"), Ok(None));
         assert!(OsdOp::parse(b"osd_op(client.4157.0:1 x [read 0~1])").is_err());
         assert!(OsdOp::parse(b"osd_op(client.4157.0:1 2.2 2:422bb82f:::x:head [read 0~1").is_err());
+    }
+
+    #[test]
+    fn names_of_requests_and_placement_groups() {
+        assert_eq!(
+            client_of(b"client.4157.0:22968"),
+            Some((&b"client.4157"[..], 22968))
+        );
+        assert_eq!(client_of(b"mds.0.5:12"), Some((&b"mds.0"[..], 12)));
+        assert_eq!(client_of(b"client:1"), None);
+        assert_eq!(client_of(b"client.1.0"), None);
+        assert_eq!(pg_of(b"2.1f"), Some((2, 0x1f)));
+        assert_eq!(pg_of(b"12.1fs3"), Some((12, 0x1f)));
+        assert_eq!(pg_of(b"2"), None);
+        assert_eq!(pg_of(b"2.100000000"), None);
+    }
+
+    #[test]
+    fn lists_are_summed_up() {
+        for (list, op, offset_bytes, length_bytes) in [
+            (
+                "read 1069056~4096 out=4096b",
+                Op::Read,
+                Some(1_069_056),
+                Some(4096),
+            ),
+            (
+                "set-alloc-hint object_size 4194304 write_size 4194304,write 512~4096 [fadvise_random] in=4096b",
+                Op::Write,
+                Some(512),
+                Some(4096),
+            ),
+            ("cmpext 0~512,write 0~512 in=512b", Op::Write, Some(0), Some(1024)),
+            (
+                "write 0~5 [fadvise_a,fadvise_b],write 8~5",
+                Op::Write,
+                Some(0),
+                Some(10),
+            ),
+            ("sparse-read 0~8192 out=8208b", Op::Read, Some(0), Some(8192)),
+            ("truncate 7@4096", Op::Write, None, None),
+            ("create,delete", Op::Write, None, None),
+            ("zero 4096~512", Op::Write, Some(4096), Some(512)),
+            ("call lock.lock in=76b", Op::Other, None, None),
+            ("stat out=16b", Op::Other, None, None),
+            ("read x~5", Op::Read, None, None),
+            (
+                "write 0~18446744073709551615,write 0~1",
+                Op::Write,
+                Some(0),
+                Some(u64::MAX),
+            ),
+            ("", Op::Other, None, None),
+        ] {
+            let expected = Summary {
+                op,
+                offset_bytes,
+                length_bytes,
+            };
+            assert_eq!(Summary::of(list.as_bytes()), expected, "{list}");
+        }
     }
 
     #[test]

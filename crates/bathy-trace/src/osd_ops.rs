@@ -1,0 +1,726 @@
+//! Operations of clients, as the logs of OSDs say them: one row for each request, however many parts it has.
+//!
+//! [`crate::TraceReader`] makes block I/Os of a log, to simulate a cache with. This reader keeps what is said of the
+//! request: client, object, latency, result. It looks for three words in the whole text (`formats::osd_line`) and
+//! takes apart the lines that have them: at `debug_osd` 15 they are one of sixty.
+//!
+//! **No operation counts twice.** A log at `debug_osd` 15 and `debug_ms` 1 says everything in both forms. A request is
+//! remembered from its arrival on. Its `log_op_stats` line makes the row and forgets the request, so that its reply, which is
+//! logged after that, finds none and makes no row. What has no such line (requests that failed, for one) has its row from the
+//! reply. A reply whose request was not seen, because it came before the log began, makes no row either: without the
+//! arrival there is no latency.
+//!
+//! Lines that cannot be read are counted and left out; so is a last line without its end, which may be cut anywhere.
+
+mod batch;
+mod requests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use memchr::memmem::Finder;
+use memchr::{memchr, memrchr};
+
+pub use batch::{OsdOpBatch, Texts};
+
+use crate::error::{BadRecord, Position, TraceError, excerpt};
+use crate::format::Format;
+use crate::formats::osd_line::{REPLY, REQUEST, Reply, Request, STATS, Stats, time_and_thread, time_of};
+use crate::formats::rados::{Summary, client_of};
+use crate::input::{Input, Window, decompress, open_input};
+use crate::open::osd_of_name;
+use crate::reader::Reason;
+use crate::report::FIRST_ERRORS_MAX;
+use requests::Requests;
+
+/// What is looked at to see whether a file is a log, and when it begins.
+const HEAD_BYTES: usize = 64 << 10;
+/// A call of [`OsdLogReader::next_batch`] ends after as much, even without an operation.
+const STEP_BYTES: u64 = 64 << 20;
+
+/// The options of an [`OsdLogReader`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OsdLogOptions {
+    /// OSD that wrote the files, for lines that do not name it. Otherwise a name like `ceph-osd.3.log` says it.
+    pub osd: Option<u32>,
+    /// Only operations that began at or after it.
+    pub since_ns: Option<u64>,
+    /// Only operations that began before it.
+    pub until_ns: Option<u64>,
+    /// Operations in a batch. Default 65,536.
+    pub batch_ops: usize,
+    /// Longest line; a longer one is bad. Default 1 MiB. Bounds the memory of the reader.
+    pub line_bytes_max: usize,
+}
+
+impl Default for OsdLogOptions {
+    fn default() -> Self {
+        Self {
+            osd: None,
+            since_ns: None,
+            until_ns: None,
+            batch_ops: 65_536,
+            line_bytes_max: 1 << 20,
+        }
+    }
+}
+
+/// Counts of a reading, up to the last batch.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OsdLogReport {
+    /// Operations delivered.
+    pub ops: u64,
+    /// Of these, read from `log_op_stats` lines.
+    pub ops_of_stats: u64,
+    /// Operations that began outside of the time asked for.
+    pub ops_outside: u64,
+    /// Replies that made no row: the operation has a row from its `log_op_stats` line, or it began before the log.
+    pub replies_left_out: u64,
+    /// Requests that were forgotten because too many waited for their reply.
+    pub requests_forgotten: u64,
+    /// Lines that should be an operation and cannot be read, and damaged compressed streams.
+    pub lines_bad: u64,
+    /// The first of them, with their files.
+    pub first_errors: Vec<String>,
+    /// Bytes of the logs, after decompression.
+    pub bytes_read: u64,
+    /// Bytes of the files, before decompression.
+    pub file_bytes_read: u64,
+}
+
+/// A log that is to be read.
+struct LogFile {
+    path: PathBuf,
+    osd: Option<u32>,
+    first_ns: u64,
+}
+
+/// The log that is being read.
+struct OpenLog {
+    path: PathBuf,
+    osd: Option<u32>,
+    window: Window,
+    // Inside a line that was too long and has been reported.
+    skipping: bool,
+}
+
+/// Reads logs of OSDs, plain or compressed, batch by batch in bounded memory.
+pub struct OsdLogReader {
+    files: std::vec::IntoIter<LogFile>,
+    log: Option<OpenLog>,
+    lines: Lines,
+    // Of the logs before the one that is being read.
+    bytes_before: u64,
+    file_bytes_before: u64,
+    line_bytes_max: usize,
+}
+
+impl OsdLogReader {
+    /// Looks at the start of every file. The files of an OSD are read in the order of their first lines, whatever the
+    /// order given: a request and its reply may be in two of a rotated set. Empty files are left out.
+    ///
+    /// # Errors
+    /// When a file cannot be opened, or none of its first lines is one of a Ceph daemon.
+    pub fn open(paths: &[PathBuf], options: &OsdLogOptions) -> Result<Self, TraceError> {
+        let mut files = Vec::with_capacity(paths.len());
+        for path in paths {
+            let input = open_input(path).map_err(|source| io_error(path, source))?;
+            if let Some(first_ns) = first_time(path, input, options.line_bytes_max)? {
+                files.push(LogFile {
+                    path: path.clone(),
+                    osd: options.osd.or_else(|| osd_of_name(path)),
+                    first_ns,
+                });
+            }
+        }
+        files.sort_by_key(|file| (file.osd, file.first_ns));
+        Ok(Self::new(files, None, options))
+    }
+
+    /// Reads one log that is in memory. `path` stands in messages, and its file name may say the OSD.
+    ///
+    /// # Errors
+    /// As [`OsdLogReader::open`].
+    pub fn open_bytes(path: &Path, bytes: Vec<u8>, options: &OsdLogOptions) -> Result<Self, TraceError> {
+        let input = decompress::from_read(Box::new(io::Cursor::new(bytes)))
+            .map_err(|source| io_error(path, source))?;
+        let log = OpenLog {
+            path: path.to_owned(),
+            osd: options.osd.or_else(|| osd_of_name(path)),
+            window: Window::new(input, options.line_bytes_max),
+            skipping: false,
+        };
+        Ok(Self::new(Vec::new(), Some(log), options))
+    }
+
+    fn new(files: Vec<LogFile>, log: Option<OpenLog>, options: &OsdLogOptions) -> Self {
+        Self {
+            files: files.into_iter(),
+            log,
+            lines: Lines::new(options),
+            bytes_before: 0,
+            file_bytes_before: 0,
+            line_bytes_max: options.line_bytes_max,
+        }
+    }
+
+    /// Replaces the content of `out` by the next operations, which may be none; false at the end of the last log.
+    ///
+    /// # Errors
+    /// When reading fails. A compressed stream that is damaged or cut ends its log and is counted.
+    pub fn next_batch(&mut self, out: &mut OsdOpBatch) -> Result<bool, TraceError> {
+        out.clear();
+        let end_bytes = self.lines.report.bytes_read.saturating_add(STEP_BYTES);
+        while !self.lines.is_full(out) && self.lines.report.bytes_read < end_bytes {
+            if self.log.is_none() {
+                let Some(file) = self.files.next() else {
+                    return Ok(!out.is_empty());
+                };
+                let input = open_input(&file.path).map_err(|source| io_error(&file.path, source))?;
+                self.log = Some(OpenLog {
+                    window: Window::new(input, self.line_bytes_max),
+                    path: file.path,
+                    osd: file.osd,
+                    skipping: false,
+                });
+            }
+            self.step(out)?;
+        }
+        Ok(true)
+    }
+
+    /// Counts up to the last batch.
+    pub fn report(&self) -> &OsdLogReport {
+        &self.lines.report
+    }
+
+    /// Takes the whole lines that are there, then reads more.
+    fn step(&mut self, out: &mut OsdOpBatch) -> Result<(), TraceError> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        let available = log.window.available();
+        let whole = memrchr(b'\n', available).map_or(0, |at| at + 1);
+        let mut done = 0;
+        if whole > 0 && log.skipping {
+            log.skipping = false;
+            done = memchr(b'\n', available).map_or(0, |at| at + 1);
+        }
+        done += self.lines.take(
+            &available[done..whole],
+            log.window.offset() + done as u64,
+            log,
+            out,
+        );
+        let is_too_long = whole == 0 && available.len() > self.line_bytes_max;
+        if is_too_long {
+            if !log.skipping {
+                self.lines
+                    .bad(&log.path, log.window.offset(), "the line is too long", available);
+            }
+            done = available.len();
+        }
+        let is_done = done >= whole;
+        log.skipping |= is_too_long;
+        log.window.consume(done);
+        let filled = if is_done { log.window.fill() } else { Ok(true) };
+        let report = &mut self.lines.report;
+        report.bytes_read = self.bytes_before + log.window.offset();
+        report.file_bytes_read = self.file_bytes_before + log.window.file_bytes_read();
+        match filled {
+            Ok(true) => Ok(()),
+            Ok(false) if !log.window.at_end() => Ok(()),
+            Ok(false) => {
+                report.bytes_read += log.window.available().len() as u64;
+                self.close();
+                Ok(())
+            }
+            Err(source) => {
+                let is_damaged = matches!(
+                    source.kind(),
+                    io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::UnexpectedEof
+                );
+                let error = io_error(&log.path, source);
+                if !is_damaged {
+                    return Err(error);
+                }
+                let offset = log.window.offset();
+                let reason = "the compressed data is damaged or truncated from here on";
+                self.lines.bad(&log.path, offset, reason, b"");
+                self.close();
+                Ok(())
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        self.log = None;
+        self.bytes_before = self.lines.report.bytes_read;
+        self.file_bytes_before = self.lines.report.file_bytes_read;
+    }
+}
+
+fn io_error(path: &Path, source: io::Error) -> TraceError {
+    TraceError::Io {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// The time of the first line that has one; `None` for an empty file.
+fn first_time(path: &Path, input: Input, line_bytes_max: usize) -> Result<Option<u64>, TraceError> {
+    let mut window = Window::new(input, line_bytes_max.max(HEAD_BYTES));
+    let filled = window.fill_to(HEAD_BYTES);
+    let head = &window.available()[..window.available().len().min(HEAD_BYTES)];
+    let time_ns = memchr::memchr_iter(b'-', head)
+        .find_map(|at| time_and_thread(&head[at.checked_sub(4)?..]))
+        .or_else(|| head.split(|&byte| byte == b'\n').find_map(time_of_journald));
+    match (time_ns, filled) {
+        (Some(time_ns), _) => Ok(Some(time_ns)),
+        (None, Err(source)) => Err(io_error(path, source)),
+        (None, Ok(())) if head.is_empty() => Ok(None),
+        (None, Ok(())) => Err(TraceError::Header {
+            path: path.to_owned(),
+            format: Format::OsdLog,
+            reason: "none of its first lines has the time and the thread of a Ceph daemon".to_owned(),
+        }),
+    }
+}
+
+/// The time of a line whose own time and thread Ceph gave to journald, as `journalctl -o short-iso` prints it.
+fn time_of_journald(line: &[u8]) -> Option<u64> {
+    memchr::memmem::find(line, b" ceph-osd[")?;
+    time_of(line)
+}
+
+/// The lines that say an operation, as [`Lines::finders`] looks for them.
+#[derive(Clone, Copy)]
+enum Word {
+    Stats,
+    Request,
+    Reply,
+}
+
+const WORDS: [Word; 3] = [Word::Stats, Word::Request, Word::Reply];
+
+/// What is known across lines and logs.
+struct Lines {
+    /// They are aligned to the width of a vector register. In a box, for what holds a reader may not be: Python gives its
+    /// objects 16 bytes.
+    finders: Box<[Finder<'static>; 3]>,
+    requests: Requests,
+    report: OsdLogReport,
+    options: OsdLogOptions,
+}
+
+impl Lines {
+    fn new(options: &OsdLogOptions) -> Self {
+        Self {
+            finders: Box::new([STATS, REQUEST, REPLY].map(Finder::new)),
+            requests: Requests::default(),
+            report: OsdLogReport::default(),
+            options: options.clone(),
+        }
+    }
+
+    fn is_full(&self, out: &OsdOpBatch) -> bool {
+        out.is_full(self.options.batch_ops)
+    }
+
+    fn bad(&mut self, path: &Path, offset: u64, reason: Reason, line: &[u8]) {
+        self.report.lines_bad += 1;
+        if self.report.first_errors.len() < FIRST_ERRORS_MAX {
+            let record = BadRecord {
+                position: Position::Byte(offset),
+                reason,
+                excerpt: excerpt(line),
+            };
+            self.report
+                .first_errors
+                .push(format!("{}: {record}", path.display()));
+        }
+    }
+
+    /// Takes the operations from whole lines, until the batch is full. Returns how many bytes it is done with.
+    fn take(&mut self, text: &[u8], offset: u64, log: &OpenLog, out: &mut OsdOpBatch) -> usize {
+        let mut next = [0, 1, 2].map(|word: usize| self.finders[word].find(text));
+        let mut done = 0;
+        while !self.is_full(out) {
+            let first = WORDS
+                .into_iter()
+                .zip(next)
+                .filter_map(|(word, at)| Some((at?, word)))
+                .min_by_key(|&(at, _)| at);
+            let Some((at, word)) = first else {
+                return text.len();
+            };
+            let start = memrchr(b'\n', &text[done..at]).map_or(done, |end| done + end + 1);
+            let end = memchr(b'\n', &text[at..]).map_or(text.len(), |length| at + length);
+            let line = &text[start..end];
+            if let Err(reason) = self.line(word, line, at - start, log.osd, out) {
+                self.bad(&log.path, offset + start as u64, reason, line);
+            }
+            // The line is done with, whatever else it contains.
+            done = (end + 1).min(text.len());
+            for (at, finder) in next.iter_mut().zip(self.finders.iter()) {
+                if at.is_some_and(|at| at < done) {
+                    *at = finder.find(&text[done..]).map(|found| done + found);
+                }
+            }
+        }
+        done
+    }
+
+    fn line(
+        &mut self,
+        word: Word,
+        line: &[u8],
+        at: usize,
+        osd: Option<u32>,
+        out: &mut OsdOpBatch,
+    ) -> Result<(), Reason> {
+        match word {
+            Word::Request => {
+                if let Some(request) = Request::parse(line, at) {
+                    self.report.requests_forgotten += self.requests.add(&request);
+                }
+                Ok(())
+            }
+            Word::Stats => match Stats::parse(line, at)? {
+                Some(stats) => self.stats(&stats, osd, out),
+                None => Ok(()),
+            },
+            Word::Reply => match Reply::parse(line, at)? {
+                Some(reply) => self.reply(&reply, osd, out),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn stats(&mut self, stats: &Stats<'_>, osd: Option<u32>, out: &mut OsdOpBatch) -> Result<(), Reason> {
+        let (client, tid) = client_of(stats.op.request).ok_or("the request has no client")?;
+        let address = self.requests.take_of_client(client, tid);
+        let started_ns = stats.end_ns.saturating_sub(stats.latency_ns);
+        if !self.is_wanted(started_ns) {
+            return Ok(());
+        }
+        self.requests.osd_seen = stats.osd.or(self.requests.osd_seen);
+        out.push(
+            &batch::Row {
+                started_ns,
+                duration_ns: stats.latency_ns,
+                osd: stats.osd.or(osd),
+                pool: stats.op.pool,
+                seed: stats.op.seed,
+                result: None,
+            },
+            &Summary::of(stats.op.ops),
+            client,
+            address.map_or(&b""[..], |address| self.requests.address(address)),
+            stats.op.object,
+        )?;
+        self.report.ops += 1;
+        self.report.ops_of_stats += 1;
+        Ok(())
+    }
+
+    fn reply(&mut self, reply: &Reply<'_>, osd: Option<u32>, out: &mut OsdOpBatch) -> Result<(), Reason> {
+        let Some((client, request)) = self.requests.take_of_address(reply.address, reply.tid) else {
+            self.report.replies_left_out += 1;
+            return Ok(());
+        };
+        if !self.is_wanted(request.time_ns) {
+            return Ok(());
+        }
+        out.push(
+            &batch::Row {
+                started_ns: request.time_ns,
+                duration_ns: reply.time_ns.saturating_sub(request.time_ns),
+                osd: osd.or(self.requests.osd_seen),
+                pool: request.pool,
+                seed: request.seed,
+                result: Some(reply.result),
+            },
+            &Summary::of(reply.ops),
+            self.requests.client(client),
+            reply.address,
+            reply.object,
+        )?;
+        self.report.ops += 1;
+        Ok(())
+    }
+
+    fn is_wanted(&mut self, started_ns: u64) -> bool {
+        let is_wanted = self
+            .options
+            .since_ns
+            .is_none_or(|since_ns| started_ns >= since_ns)
+            && self.options.until_ns.is_none_or(|until_ns| started_ns < until_ns);
+        self.report.ops_outside += u64::from(!is_wanted);
+        is_wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::io::Write as _;
+
+    use super::*;
+
+    const STATS_LINE: &str = "2026-11-21T01:02:03.500+0000 7f5445fe36c0 15 osd.7 pg_epoch: 22 pg[2.b( v 22'2407 \
+        (0'0,22'2407] active+clean] log_op_stats osd_op(client.4499.0:175 2.1bs0 \
+        2:d447dd18:::rbd_data.1037b7d03b94.0000000000000001:head [set-alloc-hint object_size 4194304 write_size \
+        4194304,write 4096~512 [fadvise_random] in=512b] snapc 0=[] RETRY=1 ondisk+write e22) v8 inb 512 outb 0 lat \
+        0.000598\n";
+
+    fn request(tid: u64) -> String {
+        format!(
+            "2026-11-21T01:02:03.000+0000 7f545bfff6c0  1 -- [v2:127.0.0.1:6800/1,v1:127.0.0.1:6801/1] <== client.4499 \
+             127.0.0.1:0/49 68 ==== osd_op(client.4499.0:{tid} 2.1b 2.7d6ab878 (undecoded) ondisk+read e22) v8 ==== \
+             247+0+0 (crc 0 0 0) 0x55 con 0x56\n"
+        )
+    }
+
+    fn reply(tid: u64, text: &str) -> String {
+        format!(
+            "2026-11-21T01:02:03.504+0000 7f545bfff6c0  1 -- [v2:127.0.0.1:6800/1,v1:127.0.0.1:6801/1] --> \
+             127.0.0.1:0/49 -- osd_op_reply({tid} rbd_data.1037b7d03b94.00000000000000fc {text}) v8 -- 0x1 con 0x2\n"
+        )
+    }
+
+    const DONE: &str = "[read 1069056~4096 out=4096b] v0'0 uv4156 ondisk = 0";
+
+    fn read_with(text: &str, options: &OsdLogOptions) -> (OsdOpBatch, OsdLogReport) {
+        let path = Path::new("ceph-osd.3.log");
+        let mut reader = OsdLogReader::open_bytes(path, text.as_bytes().to_vec(), options).unwrap();
+        let mut batch = OsdOpBatch::default();
+        let mut all = OsdOpBatch::default();
+        while reader.next_batch(&mut batch).unwrap() {
+            assert!(batch.len() <= options.batch_ops);
+            for (to, from) in [
+                (&mut all.started_ns, &batch.started_ns),
+                (&mut all.duration_ns, &batch.duration_ns),
+                (&mut all.osd, &batch.osd),
+                (&mut all.offset_bytes, &batch.offset_bytes),
+                (&mut all.length_bytes, &batch.length_bytes),
+                (&mut all.result, &batch.result),
+            ] {
+                to.extend(from);
+            }
+            all.op.extend(&batch.op);
+            assert_eq!(batch.object_name.iter().count(), batch.len());
+        }
+        assert_eq!(reader.report().ops, all.op.len() as u64);
+        (all, reader.report().clone())
+    }
+
+    fn read(text: &str) -> (OsdOpBatch, OsdLogReport) {
+        read_with(text, &OsdLogOptions::default())
+    }
+
+    fn first_batch(text: &str) -> OsdOpBatch {
+        let path = Path::new("ceph-osd.3.log");
+        let mut reader =
+            OsdLogReader::open_bytes(path, text.as_bytes().to_vec(), &OsdLogOptions::default()).unwrap();
+        let mut batch = OsdOpBatch::default();
+        assert!(reader.next_batch(&mut batch).unwrap());
+        batch
+    }
+
+    #[test]
+    fn statistics_are_one_operation() {
+        let batch = first_batch(STATS_LINE);
+        assert_eq!(batch.started_ns, [1_795_222_923_500_000_000 - 598_000]);
+        assert_eq!(batch.duration_ns, [598_000]);
+        assert_eq!(batch.osd, [7], "the line knows better than the file's name");
+        assert_eq!((batch.pool_id[0], batch.op[0]), (2, 1));
+        assert_eq!((batch.offset_bytes[0], batch.length_bytes[0]), (4096, 512));
+        assert_eq!(batch.result, [i64::MIN]);
+        let texts = [
+            &batch.client,
+            &batch.client_address,
+            &batch.pg,
+            &batch.object_name,
+        ];
+        assert_eq!(
+            texts.map(|texts| texts.iter().next().unwrap()),
+            [
+                "client.4499",
+                "",
+                "2.1b",
+                "rbd_data.1037b7d03b94.0000000000000001"
+            ]
+        );
+    }
+
+    #[test]
+    fn messages_are_joined() {
+        let batch = first_batch(&(request(175) + &reply(175, DONE)));
+        assert_eq!(batch.started_ns, [1_795_222_923_000_000_000]);
+        assert_eq!(batch.duration_ns, [504_000_000]);
+        assert_eq!(
+            (batch.osd[0], batch.pool_id[0], batch.op[0], batch.result[0]),
+            (3, 2, 0, 0)
+        );
+        assert_eq!((batch.offset_bytes[0], batch.length_bytes[0]), (1_069_056, 4096));
+        let texts = [
+            &batch.client,
+            &batch.client_address,
+            &batch.pg,
+            &batch.object_name,
+        ];
+        assert_eq!(
+            texts.map(|texts| texts.iter().next().unwrap()),
+            [
+                "client.4499",
+                "127.0.0.1:0",
+                "2.1b",
+                "rbd_data.1037b7d03b94.00000000000000fc"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_logged_in_both_forms_counts_once() {
+        let gone = "[read 0~4096] v0'0 uv0 ondisk = -2 ((2) No such file or directory)";
+        let text = [
+            reply(174, DONE),
+            request(175),
+            request(176),
+            STATS_LINE.to_owned(),
+            reply(175, DONE),
+            reply(176, gone),
+        ];
+        let (batch, report) = read(&text.concat());
+        assert_eq!(batch.result, [i64::MIN, -2]);
+        assert_eq!(
+            (report.ops, report.ops_of_stats, report.replies_left_out),
+            (2, 1, 2)
+        );
+        let with_address = first_batch(&(request(175) + STATS_LINE));
+        assert_eq!(with_address.client_address.iter().next(), Some("127.0.0.1:0"));
+    }
+
+    #[test]
+    fn other_lines_and_cut_ones_are_left_out() {
+        let mut text = String::new();
+        for number in 0..5000 {
+            let _ = writeln!(
+                text,
+                "2026-11-21T01:02:03.500+0000 7f5445fe36c0 10 osd.7 22 dequeue_op 0x{number:x} osd_op(client.1.0:7 2.b x) finish"
+            );
+            if number % 10 == 0 {
+                text += STATS_LINE;
+            }
+        }
+        text += &STATS_LINE[..STATS_LINE.len() - 5];
+        for batch_ops in [1, 7, 65_536] {
+            let options = OsdLogOptions {
+                batch_ops,
+                ..OsdLogOptions::default()
+            };
+            let (batch, report) = read_with(&text, &options);
+            assert_eq!((batch.len(), report.lines_bad), (500, 0));
+            assert_eq!(report.bytes_read, text.len() as u64);
+        }
+    }
+
+    #[test]
+    fn bad_lines_are_counted_with_their_place() {
+        let text = STATS_LINE.replace("lat 0", "lat x") + STATS_LINE + &reply(1, "oops");
+        let (batch, report) = read(&text);
+        assert_eq!((batch.len(), report.lines_bad), (1, 2));
+        assert!(
+            report.first_errors[0].starts_with("ceph-osd.3.log: byte 0: the latency is not a number: 2026-"),
+            "{:?}",
+            report.first_errors
+        );
+        let place = format!("byte {}: the reply has no list", 2 * STATS_LINE.len());
+        assert!(
+            report.first_errors[1].contains(&place),
+            "{:?}",
+            report.first_errors
+        );
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_passed_over() {
+        let options = OsdLogOptions {
+            line_bytes_max: 1000,
+            ..OsdLogOptions::default()
+        };
+        let text = format!(
+            "{STATS_LINE}{}{}\n{STATS_LINE}",
+            "x".repeat(1 << 20),
+            STATS_LINE.trim_end()
+        );
+        let (batch, report) = read_with(&text, &options);
+        assert_eq!((batch.len(), report.lines_bad), (2, 1));
+    }
+
+    #[test]
+    fn a_span_of_time_may_be_chosen() {
+        let text = request(175) + &reply(175, DONE) + STATS_LINE;
+        let at_ns = 1_795_222_923_100_000_000;
+        for (since_ns, until_ns, started) in [(Some(at_ns), None, 1), (None, Some(at_ns), 0)] {
+            let options = OsdLogOptions {
+                since_ns,
+                until_ns,
+                ..OsdLogOptions::default()
+            };
+            let (batch, report) = read_with(&text, &options);
+            assert_eq!((batch.len(), report.ops_outside), (1, 1));
+            assert_eq!(batch.op[0], started);
+        }
+    }
+
+    #[test]
+    fn what_is_a_log() {
+        let first = |text: &str| {
+            let input = decompress::from_read(Box::new(io::Cursor::new(text.as_bytes().to_vec()))).unwrap();
+            first_time(Path::new("x"), input, 1 << 20).ok()
+        };
+        let at_ns = Some(Some(1_795_222_923_500_000_000));
+        assert_eq!(first(&format!("the end of a line\n{STATS_LINE}")), at_ns);
+        assert_eq!(
+            first(&format!("Nov 21 01:02:03 node1 ceph-osd[7]: {STATS_LINE}")),
+            at_ns
+        );
+        let journald = "2026-11-21T01:02:03.500000+0000 node1 ceph-osd[7]: osd.7 22 tick\n";
+        assert_eq!(first(journald), at_ns);
+        assert_eq!(first(&journald.replace("ceph-osd", "sshd")), None);
+        assert_eq!(first(""), Some(None));
+        assert_eq!(first("time_ns,offset_bytes\n1,0\n"), None);
+    }
+
+    #[test]
+    fn a_rotated_set_is_read_in_the_order_of_time() {
+        let folder = std::env::temp_dir().join(format!("osd-ops-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let names = ["ceph-osd.3.log", "ceph-osd.3.log.1.gz", "empty.log"];
+        let paths = names.map(|name| folder.join(name));
+        std::fs::write(&paths[0], reply(175, DONE)).unwrap();
+        let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gz.write_all(request(175).as_bytes()).unwrap();
+        std::fs::write(&paths[1], gz.finish().unwrap()).unwrap();
+        std::fs::write(&paths[2], "").unwrap();
+        let mut reader = OsdLogReader::open(&paths, &OsdLogOptions::default()).unwrap();
+        let mut batch = OsdOpBatch::default();
+        assert!(reader.next_batch(&mut batch).unwrap());
+        assert_eq!(batch.duration_ns, [504_000_000]);
+        assert!(!reader.next_batch(&mut batch).unwrap());
+        let file_bytes: u64 = paths.iter().map(|path| path.metadata().unwrap().len()).sum();
+        assert_eq!(reader.report().file_bytes_read, file_bytes);
+
+        std::fs::write(&paths[2], "time_ns,offset_bytes\n1,0\n").unwrap();
+        let error = OsdLogReader::open(&paths, &OsdLogOptions::default())
+            .err()
+            .unwrap();
+        assert!(
+            error
+                .to_string()
+                .contains("empty.log: not a trace in the osd-log format"),
+            "{error}"
+        );
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
