@@ -27,7 +27,6 @@ _U64: TypeAlias = npt.NDArray[np.uint64]
 _U32: TypeAlias = npt.NDArray[np.uint32]
 _U8: TypeAlias = npt.NDArray[np.uint8]
 _F64: TypeAlias = npt.NDArray[np.float64]
-_I64: TypeAlias = npt.NDArray[np.int64]
 
 class _CurveDict(TypedDict):
     miss_ratio: _F64

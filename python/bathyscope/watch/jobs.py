@@ -8,28 +8,34 @@ from collections.abc import Callable
 from bathyscope.host import CephSession
 from bathyscope.recording.look import may_tell
 from bathyscope.recording.recorder import Job
-from bathyscope.sources import SOURCES
+from bathyscope.sources import SOURCES, mgr_counters
 from bathyscope.spec.collect import CollectSpec
 from bathyscope.spec.scope import Scope
 
 # The statistics of placement groups are megabytes on a large cluster, and change every 5 s at most.
 _PG_STATS_S = 10.0
 _STATUS_S = 10.0
+# What images are and who has them, as far as the target says where to ask.
+_LOOKED_UP = ("images", "libvirt", "csi", "attachment_file")
 
 
 def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
     """Return the jobs of a watch on the cluster of `scope`; `may_tell`: its OSDs answer our commands."""
     interval_s = spec.interval_s
+    # Of the two that count images one: both make rows of the same I/O.
+    of_images = SOURCES["mgr_counters" if mgr_counters.MODULE in scope.mgr_modules else "image_counters"]
     found = [
         Job(SOURCES["cluster_status"], period_s=max(_STATUS_S, interval_s)),
         Job(SOURCES["pg_stats"], period_s=max(_PG_STATS_S, interval_s)),
-        # The manager forgets the question after a minute, and reports of the OSDs come every 5 s.
-        Job(SOURCES["image_counters"], period_s=max(5.0, interval_s), budget_ratio=0.25),
+        # Reports of the OSDs come every 5 s.
+        Job(of_images, period_s=max(5.0, interval_s), budget_ratio=0.25),
+        *(Job(SOURCES[name]) for name in _LOOKED_UP if SOURCES[name].plan(scope)),
     ]
     if spec.depth == "light":
         return found
     if may_tell and scope.asked_osds:
         found.append(Job(SOURCES["perf_counters"], period_s=interval_s))
+        found.append(Job(SOURCES["osd_latency_histograms"], period_s=max(10.0, interval_s)))
     found.append(Job(SOURCES["proc"], period_s=interval_s))
     found.append(Job(SOURCES["cgroups"], period_s=interval_s))
     if scope.target.disk_control:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from bathyscope.analysis.attachments import attached
 from bathyscope.analysis.see import words
 from bathyscope.analysis.see.images import IMAGES, Images
 from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, within
@@ -16,7 +17,8 @@ _COLUMNS = (
     ActivityColumn("size", "bytes", "provisioned size", rank=2),
     *words.COUNTS,
     *words.LATENCIES,
-    ActivityColumn("clients", help="addresses of the clients that did it", rank=1),
+    ActivityColumn("attached to", help="host:VM that uses it, as far as it is known", rank=1),
+    ActivityColumn("clients", help="addresses of the clients that did it", rank=2),
 )
 _NO_IO = (
     "Nothing is known of images: the manager's image statistics were not answered. They need the cap mgr 'profile "
@@ -40,6 +42,11 @@ class Devices:
             "string_agg(DISTINCT client_address, ', ' ORDER BY client_address) AS clients "
             f"FROM image_io WHERE {within(question)} GROUP BY pool, namespace, image, image_id",
             "images": IMAGES,
+            "attachments": "SELECT * EXCLUDE (run_id) FROM attachment",
+            "users": "SELECT DISTINCT io.pool, io.namespace, io.client_address, "
+            "coalesce(io.image, known.image) AS image "
+            "FROM image_io AS io LEFT JOIN image AS known ON known.pool = io.pool AND known.image_id = io.image_id "
+            "WHERE io.client_address IS NOT NULL",
         }
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
@@ -48,6 +55,8 @@ class Devices:
         rows = tables["io"].to_pylist()
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), known.name(row)))
         names = [known.name(row) for row in rows]
+        keys = [known.key(row) for row in rows]
+        hosts = attached(tables["attachments"], tables["users"], {}, keys)
         ops = [row["read_count"] + row["write_count"] for row in rows]
         total, seconds = sum(ops), seconds_of(tables["seen"])
         cells = tuple(
@@ -56,9 +65,10 @@ class Devices:
                 known.size_bytes(row),
                 *words.counts(row, total, seconds),
                 *words.latencies(row),
+                hosts.get(key),
                 row["clients"],
             )
-            for name, row in zip(names, rows, strict=True)
+            for name, key, row in zip(names, keys, rows, strict=True)
         )
         unseen = [_NO_IO] if not rows else []
         if rows and not any(row["clients"] for row in rows):

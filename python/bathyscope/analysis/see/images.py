@@ -27,6 +27,11 @@ class Images:
         name = row["image"] or found.get("image") or f"(id {row['image_id']})"
         return "/".join(part for part in (row["pool"], row["namespace"], name) if part)
 
+    def key(self, row: Mapping[str, str | None]) -> tuple[str, str, str]:
+        """Return (pool, namespace, image) of a row of image_io; the id where the name is not known."""
+        found = self._by_id.get((row["pool"], row["image_id"]), {})
+        return str(row["pool"]), row["namespace"] or "", row["image"] or found.get("image") or str(row["image_id"])
+
     def size_bytes(self, row: Mapping[str, str | None]) -> int | None:
         """Return the provisioned size of a row's image."""
         found = self._by_id.get((row["pool"], row["image_id"]))

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from bathyscope.analysis.columns import where
+from bathyscope.analysis.latency_buckets import percentile
 from bathyscope.analysis.see import osd_sums, words
-from bathyscope.analysis.see.shape import Question, View, finding_of
+from bathyscope.analysis.see.shape import Question, View, finding_of, within
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
 _COLUMNS = (
@@ -16,6 +18,9 @@ _COLUMNS = (
     ActivityColumn("class", help="CRUSH device class", rank=3),
     *words.COUNTS,
     *words.LATENCIES,
+    ActivityColumn(
+        "p99 below", "ns", "99 % of its operations took less: the bound of a bucket, at most twice the truth", rank=2
+    ),
     ActivityColumn("busy PGs", "count", "placement groups with I/O whose primary it is", rank=3),
 )
 
@@ -29,12 +34,17 @@ class Osds:
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each OSD."""
-        return osd_sums.queries(question)
+        return {
+            **osd_sums.queries(question),
+            "buckets": "SELECT osd, latency_min_ns, latency_max_ns, CAST(sum(op_count) AS BIGINT) AS op_count "
+            f"FROM osd_latency_bucket WHERE {within(question)} GROUP BY osd, latency_min_ns, latency_max_ns",
+        }
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
         """Return a row for each OSD, in order of their numbers."""
         osds, seconds, has_latency = osd_sums.read(tables)
         total = sum(osd.ops for osd in osds)
+        buckets = tables["buckets"]
         cells = tuple(
             (
                 f"osd.{osd.osd}",
@@ -42,6 +52,7 @@ class Osds:
                 osd.device_class,
                 *words.counts(vars(osd), total, seconds),
                 *words.latencies(vars(osd)),
+                _p99_below_ns(where(buckets, osd=osd.osd)),
                 osd.pg_count,
             )
             for osd in osds
@@ -58,3 +69,9 @@ class Osds:
 
 
 VIEW: View = Osds()
+
+
+def _p99_below_ns(buckets: pa.Table) -> int | None:
+    """Return what 99 % of the operations in these buckets took less than; None where too few lie beyond it."""
+    found = percentile(buckets, 0.99)
+    return None if found is None else found.max_ns
