@@ -104,7 +104,9 @@ class OsdLogs:
                 {
                     **columns,
                     "client": _texts(batch["client"]),
-                    "client_address": pc.if_else(pc.equal(address, pa.scalar("")), pa.scalar(None, pa.string()), address),
+                    "client_address": pc.if_else(
+                        pc.equal(address, pa.scalar("")), pa.scalar(None, pa.string()), address
+                    ),
                     "pg": _texts(batch["pg"]),
                     "object_name": _texts(batch["object_name"]),
                     "op": pa.DictionaryArray.from_arrays(batch["op"], list(_OPS)),
