@@ -104,10 +104,12 @@ class OsdLogs:
                 {
                     **columns,
                     "client": _texts(batch["client"]),
-                    "client_address": pc.if_else(pc.equal(address, ""), pa.scalar(None, pa.string()), address),
+                    "client_address": pc.if_else(
+                        pc.equal(address, pa.scalar("")), pa.scalar(None, pa.string()), address
+                    ),
                     "pg": _texts(batch["pg"]),
                     "object_name": _texts(batch["object_name"]),
-                    "op": pa.DictionaryArray.from_arrays(pa.array(batch["op"]), pa.array(_OPS)),
+                    "op": pa.DictionaryArray.from_arrays(batch["op"], list(_OPS)),
                     "complete_sample": True,
                     "complete_since_ns": self._complete_since_ns(osd, started_ns),
                 },
@@ -131,4 +133,4 @@ class OsdLogs:
 def _texts(column: tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]) -> pa.StringArray:
     """Return a column of texts without a copy."""
     offsets, content = column
-    return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(content))
+    return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets.data), pa.py_buffer(content.data))

@@ -253,6 +253,7 @@ impl OsdLogReader {
 
     fn close(&mut self) {
         self.log = None;
+        self.lines.osd_seen = None;
         self.bytes_before = self.lines.report.bytes_read;
         self.file_bytes_before = self.lines.report.file_bytes_read;
     }
@@ -307,6 +308,8 @@ struct Lines {
     /// objects 16 bytes.
     finders: Box<[Finder<'static>; 3]>,
     requests: Requests,
+    /// The last OSD that a line of this log named, for messages in a file that does not say whose it is.
+    osd_seen: Option<u32>,
     report: OsdLogReport,
     options: OsdLogOptions,
 }
@@ -316,6 +319,7 @@ impl Lines {
         Self {
             finders: Box::new([STATS, REQUEST, REPLY].map(Finder::new)),
             requests: Requests::default(),
+            osd_seen: None,
             report: OsdLogReport::default(),
             options: options.clone(),
         }
@@ -402,7 +406,7 @@ impl Lines {
         if !self.is_wanted(started_ns) {
             return Ok(());
         }
-        self.requests.osd_seen = stats.osd.or(self.requests.osd_seen);
+        self.osd_seen = stats.osd.or(self.osd_seen);
         out.push(
             &batch::Row {
                 started_ns,
@@ -434,7 +438,7 @@ impl Lines {
             &batch::Row {
                 started_ns: request.time_ns,
                 duration_ns: reply.time_ns.saturating_sub(request.time_ns),
-                osd: osd.or(self.requests.osd_seen),
+                osd: osd.or(self.osd_seen),
                 pool: request.pool,
                 seed: request.seed,
                 result: Some(reply.result),

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use bathy_trace::{
-    BlockStage, EventBatch, Format, IoEvent, NameTables, OnBadRecord, Op, OpenOptions, ReadReport, UNKNOWN,
-    open, open_bytes,
+    BlockStage, EventBatch, Format, IoEvent, NameTables, OnBadRecord, Op, OpenOptions, OsdLogOptions,
+    OsdLogReader, OsdOpBatch, ReadReport, UNKNOWN, open, open_bytes,
 };
 
 fn folder() -> PathBuf {
@@ -155,6 +155,35 @@ fn the_op_history_is_that_of_a_16_2_osd() {
         of_image.iter().all(|event| event.offset_bytes < 64 << 20),
         "the image has 64 MiB"
     );
+}
+
+/// Counts taken from the logs by grep: `log_op_stats osd_op(`, and ` = -2 (` for what failed.
+#[test]
+fn logs_of_a_16_2_osd_are_read_as_operations() {
+    let folder = folder().join("../osd_log/16.2.15");
+    for (name, ops, of_stats, failed) in [
+        ("debug_osd/ceph-osd.2.log", 53, 53, 0),
+        ("debug_osd/ceph-osd.2.log.1.gz", 9, 9, 0),
+        ("debug_ms/ceph-osd.2.log", 75, 0, 15),
+        ("both/ceph-osd.2.log", 130, 117, 13),
+    ] {
+        let mut reader = OsdLogReader::open(&[folder.join(name)], &OsdLogOptions::default()).unwrap();
+        let mut batch = OsdOpBatch::default();
+        assert!(reader.next_batch(&mut batch).unwrap());
+        let results = batch.result.iter().filter(|&&result| result == -2).count();
+        assert_eq!((batch.len(), results), (ops, failed), "{name}");
+        assert!(batch.osd.iter().all(|&osd| osd == 2), "{name}");
+        assert!(
+            batch
+                .duration_ns
+                .iter()
+                .all(|&ns| (0..1_000_000_000).contains(&ns)),
+            "{name}"
+        );
+        assert!(!reader.next_batch(&mut batch).unwrap());
+        let report = reader.report();
+        assert_eq!((report.ops_of_stats, report.lines_bad), (of_stats, 0), "{name}");
+    }
 }
 
 #[test]

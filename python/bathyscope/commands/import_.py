@@ -126,7 +126,9 @@ def osd_log(  # noqa: PLR0917 - one parameter for each option
             run.update(status="done", ended_ns=time.time_ns())
     _tell(run.id, logs.report)
     rows = duck.query([run], f"{_BUSIEST} LIMIT {top}").to_pylist()
-    views.render(rows, output, columns=_COLUMNS)
+    # Where nothing failed, 80 columns do without saying so.
+    without_failed = output == "table" and not any(row["failed"] for row in rows)
+    views.render(rows, output, columns=_COLUMNS[:-1] if without_failed else _COLUMNS)
 
 
 def _moment_ns(option: str, text: str | None) -> int | None:

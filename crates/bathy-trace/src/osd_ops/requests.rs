@@ -25,8 +25,6 @@ pub(crate) struct Requests {
     addresses: NameTable,
     client_of_address: HashMap<u32, u32>,
     waiting: HashMap<(u32, u64), Waiting>,
-    /// The last OSD that a line named, for messages in a file that does not say whose it is.
-    pub(crate) osd_seen: Option<u32>,
 }
 
 impl Requests {
@@ -68,10 +66,7 @@ impl Requests {
 
     fn forget(&mut self) -> u64 {
         let forgotten = self.waiting.len() as u64;
-        *self = Self {
-            osd_seen: self.osd_seen,
-            ..Self::default()
-        };
+        *self = Self::default();
         forgotten
     }
 

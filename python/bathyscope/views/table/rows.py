@@ -33,8 +33,8 @@ def write(rows: Any, stream: TextIO, options: Options) -> None:
     table = new_table()
     for name in shown[0]:
         numeric = all(isinstance(row[name], int | float | None) and not isinstance(row[name], bool) for row in shown)
-        # A run's id is there to be copied: other columns give way to it.
-        whole = name in ("id", "run_id")
+        # The id of a run or an image is there to be copied: other columns give way to it.
+        whole = name in ("id", "run_id", "image_id")
         justify: Literal["left", "right"] = "right" if numeric else "left"
         table.add_column(text(_heading(name)), justify=justify, overflow="fold", no_wrap=whole)
     for row in shown:
