@@ -119,7 +119,7 @@ def test_a_recording_is_shown(workspace: Workspace) -> None:
     facts = {row["name"]: row["value"] for row in json.loads(shown)}
     assert facts["source proc"].startswith("10 collections, 0 without success")
     assert facts["rows in collection"] == 10
-    (source,) = finding_of(run).sources
+    (source,) = finding_of(run).recording.sources
     assert (source.source, source.collection_count) == ("proc", 10)
 
 
@@ -135,7 +135,7 @@ def test_a_recording_of_ten_days_that_was_rolled_up_has_no_gap(workspace: Worksp
                 roll_up(run, (hour + 1) * hour_s * SECOND_NS)
         run.update(status="done", ended_ns=hours * hour_s * SECOND_NS)
     assert 60 in {segment.facts.resolution_s for segment in run.segments().values()}
-    (source,) = finding_of(run).sources
+    (source,) = finding_of(run).recording.sources
     assert (source.collection_count, source.gaps) == (hours, ())
 
 
