@@ -9,12 +9,19 @@ from bathyscope.store import RunDirectory, duck
 
 
 def question_of(run: RunDirectory) -> Question:
-    """Return the question for all of a recording; one that goes on, or was killed, ends with its last collection."""
-    end_ns = run.info.ended_ns
+    """Return the question for all of a recording; one that goes on, or was killed, ends with its last collection.
+
+    What was imported is about another time than that of its import: that of its operations.
+    """
+    name, end_ns = str(run.info.target.get("name", "")), run.info.ended_ns
+    if "imported_from" in run.info.context:
+        sql = "SELECT min(started_ns) AS start_ns, max(started_ns + duration_ns) AS end_ns FROM op"
+        (span,) = duck.query([run], sql).to_pylist()
+        return Question(run.id, name or run.info.name, span["start_ns"] or 0, span["end_ns"] or 1)
     if end_ns is None:
         (row,) = duck.query([run], "SELECT max(at_ns + duration_ns) AS last_ns FROM collection").to_pylist()
         end_ns = int(row["last_ns"] or run.info.started_ns)
-    return Question(run.id, str(run.info.target.get("name", "")), run.info.started_ns, end_ns)
+    return Question(run.id, name, run.info.started_ns, end_ns)
 
 
 def view_of(run: RunDirectory, name: str, question: Question) -> ActivityFinding:

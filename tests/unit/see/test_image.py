@@ -91,6 +91,20 @@ def test_the_brief_has_shares_of_nodes_and_how_much_is_touched(recording: Record
     assert dict(found.facts)["Objects"] == "25, touched 3 (12 %)"
 
 
+def test_the_images_of_an_imported_log_are_those_of_its_operations(recording: Recording) -> None:
+    recording.run.update(context={"imported_from": ["ceph-osd.3.log"]})
+    past = {"complete_since_ns": 0}
+    recording.add(op(0, at_s=-900, **past), op(1, at_s=-890, **past))
+    recording.add(op(1, "write", at_s=-880, client_address="10.0.0.9", **past))
+    recording.add(op(7, at_s=-870, object_name=f"rbd_data.ff.{7:016x}", **past), op(3, result=-2, at_s=-860, **past))
+    found = recording.view("devices")
+    assert rows_of(found, "image", "reads", "writes", "clients") == [
+        ("pool 2/(id 10ab)", 2, 1, "10.0.0.1, 10.0.0.9"),
+        ("pool 2/(id ff)", 1, 0, "10.0.0.1"),
+    ]
+    assert (found.start_ns, found.end_ns) == (START_NS - 900 * S, START_NS - 860 * S + 1000)
+
+
 def test_a_name_with_a_quote_is_a_name(recording: Recording) -> None:
     recording.add(op(3))
     assert recording.view("objects", image="rbd/x' OR '1'='1").tables[0].rows == ()

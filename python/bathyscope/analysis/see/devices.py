@@ -9,7 +9,7 @@ import pyarrow as pa
 from bathyscope.analysis.attachments import attached
 from bathyscope.analysis.see import words
 from bathyscope.analysis.see.images import IMAGES, Images
-from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, within
+from bathyscope.analysis.see.shape import DATA_OBJECT, Question, View, finding_of, seconds_of, seen, sums, within
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
 _COLUMNS = (
@@ -41,6 +41,7 @@ class Devices:
             "io": f"SELECT pool, namespace, image, image_id, {sums(*words.COUNTED)}, "
             "string_agg(DISTINCT client_address, ', ' ORDER BY client_address) AS clients "
             f"FROM image_io WHERE {within(question)} GROUP BY pool, namespace, image, image_id",
+            "ops": _ops(question),
             "images": IMAGES,
             "attachments": "SELECT * EXCLUDE (run_id) FROM attachment",
             "users": "SELECT DISTINCT io.pool, io.namespace, io.client_address, "
@@ -52,13 +53,16 @@ class Devices:
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
         """Return a row for each image, the busiest first."""
         known = Images(tables["images"])
-        rows = tables["io"].to_pylist()
+        # Of an imported log operations are all there is.
+        rows, seconds = tables["io"].to_pylist(), seconds_of(tables["seen"])
+        if not rows:
+            rows, seconds = tables["ops"].to_pylist(), (question.end_ns - question.start_ns) / 1e9
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), known.name(row)))
         names = [known.name(row) for row in rows]
         keys = [known.key(row) for row in rows]
         hosts = attached(tables["attachments"], tables["users"], {}, keys)
         ops = [row["read_count"] + row["write_count"] for row in rows]
-        total, seconds = sum(ops), seconds_of(tables["seen"])
+        total = sum(ops)
         cells = tuple(
             (
                 name,
@@ -78,3 +82,20 @@ class Devices:
 
 
 VIEW: View = Devices()
+
+
+def _ops(question: Question) -> str:
+    """Return the SELECT of the same columns from single operations: those that succeeded, of complete samples."""
+    sums = ", ".join(
+        f"CAST(coalesce(sum({value}) FILTER (WHERE op = '{kind}'), 0) AS BIGINT) AS {kind}_{name}"
+        for kind in ("read", "write")
+        for name, value in (("count", "1"), ("bytes", "length_bytes"), ("latency_ns_sum", "duration_ns"))
+    )
+    return (
+        "WITH named AS (SELECT *, regexp_extract(object_name, " + DATA_OBJECT + ", 1) AS id FROM op) "
+        f"SELECT 'pool ' || pool_id AS pool, '' AS namespace, NULL AS image, id AS image_id, {sums}, "
+        "string_agg(DISTINCT client_address, ', ' ORDER BY client_address) AS clients FROM named "
+        "WHERE id <> '' AND complete_sample AND started_ns >= complete_since_ns AND coalesce(result, 0) >= 0 "
+        f"AND started_ns BETWEEN {question.start_ns} AND {question.end_ns} AND op IN ('read', 'write') "
+        "GROUP BY pool_id, id"
+    )

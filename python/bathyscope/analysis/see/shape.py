@@ -16,6 +16,9 @@ import pyarrow as pa
 
 from bathyscope.records.activity_finding import ActivityFinding, ActivityTable
 
+# Objects of an image: rbd_data.ID.NUMBER, in a data pool of its own rbd_data.POOL.ID.NUMBER; the number has 16 digits.
+DATA_OBJECT = r"'^rbd_data\.(?:[0-9]+\.)?([0-9a-f]+)\.([0-9a-f]{16})$'"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:

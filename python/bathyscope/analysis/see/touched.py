@@ -12,12 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from bathyscope.analysis.see.shape import Question, literal, within
+from bathyscope.analysis.see.shape import DATA_OBJECT, Question, literal, within
 from bathyscope.errors import AnalysisError
 from bathyscope.units import format_bytes
 
-# Objects of an image: rbd_data.ID.NUMBER, in a data pool of its own rbd_data.POOL.ID.NUMBER; the number has 16 digits.
-_DATA = r"'^rbd_data\.(?:[0-9]+\.)?([0-9a-f]+)\.([0-9a-f]{16})$'"
 DEFAULT_OBJECT_BYTES = 4 << 20
 NOTHING = (
     "Nothing is known of single objects: a recording has them where the manager module zooms into an image, or where "
@@ -40,14 +38,14 @@ def queries(question: Question) -> Mapping[str, str]:
         "arg_max(object_size_bytes, at_ns) AS object_size_bytes, arg_max(data_pool, at_ns) AS data_pool, "
         f"arg_max(parent, at_ns) AS parent FROM image WHERE {named} OR image_id = {literal(image)} GROUP BY ALL",
         "objects": "WITH touched AS ("
-        f"SELECT TRY_CAST('0x' || regexp_extract(object_name, {_DATA}, 2) AS BIGINT) AS first_object, "
+        f"SELECT TRY_CAST('0x' || regexp_extract(object_name, {DATA_OBJECT}, 2) AS BIGINT) AS first_object, "
         "1 AS object_count, osd, "
         "CAST(op = 'read' AS BIGINT) AS read_count, CAST(op = 'write' AS BIGINT) AS write_count, "
         "CASE WHEN op = 'read' THEN coalesce(length_bytes, 0) ELSE 0 END AS read_bytes, "
         "CASE WHEN op = 'write' THEN coalesce(length_bytes, 0) ELSE 0 END AS write_bytes, "
         "started_ns AS first_ns, started_ns AS last_ns FROM op "
-        f"WHERE regexp_extract(object_name, {_DATA}, 1) IN {ids} AND op IN ('read', 'write') "
-        "AND complete_sample AND started_ns >= complete_since_ns "
+        f"WHERE regexp_extract(object_name, {DATA_OBJECT}, 1) IN {ids} AND op IN ('read', 'write') "
+        "AND complete_sample AND started_ns >= complete_since_ns AND coalesce(result, 0) >= 0 "
         f"AND started_ns BETWEEN {question.start_ns} AND {question.end_ns} "
         "UNION ALL SELECT first_object, object_count, osd, read_count, write_count, read_bytes, write_bytes, "
         "at_ns - duration_ns, at_ns FROM zone_io "
