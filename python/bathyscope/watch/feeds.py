@@ -25,6 +25,12 @@ from bathyscope.watch.live import LiveSink
 # A view shows the mean over this many intervals: reports come in stairs of five seconds.
 _INTERVALS = 3
 _SHOWN_LEAST_S = 15.0
+# Rows are kept some longer than they are shown: sources are asked at times of their own.
+_MARGIN_S = 30.0
+
+
+def _shown_s(spec: CollectSpec) -> float:
+    return max(_SHOWN_LEAST_S, _INTERVALS * spec.interval_s)
 
 
 class LiveFeed:
@@ -32,7 +38,7 @@ class LiveFeed:
 
     def __init__(self, host: Host, sink: LiveSink, recorder: Recorder, name: str, spec: CollectSpec) -> None:
         self._host, self._sink, self._recorder, self._name = host, sink, recorder, name
-        self.shown_s = max(_SHOWN_LEAST_S, _INTERVALS * spec.interval_s)
+        self.shown_s = _shown_s(spec)
         self.period_s = spec.interval_s
 
     def view(self, name: str) -> ActivityFinding:
@@ -62,7 +68,7 @@ def live(
         keeper = look_at(host, session, target, target_now=target_now)
         keeper.narrow(asked_osds=None)
         keeper.refresh_s = REFRESH_S
-        sink = LiveSink(keeper)
+        sink = LiveSink(keeper, _shown_s(spec) + _MARGIN_S)
         for source in keeper.sources:
             if answers := keeper.answers.get(source.name):
                 sink.take(source, as_collected(source.name, answers))

@@ -1,4 +1,4 @@
-"""The last minutes of a watch as tables: what a live view asks, without a run on disk."""
+"""The last seconds of a watch as tables: what a live view asks, without a run on disk."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from bathyscope.records import Collection, RawAnswer, Record, to_table
 from bathyscope.sources.facts import latest
 from bathyscope.sources.shape import Source
 
-KEPT_S = 120.0
-
 
 class LiveSink:
     """Parses every collection when it comes, and keeps the rows of the last `kept_s` seconds. Thread-safe.
@@ -24,7 +22,7 @@ class LiveSink:
     Rows without a time (the cluster's map) are kept as the latest collection has them.
     """
 
-    def __init__(self, keeper: ScopeKeeper, kept_s: float = KEPT_S) -> None:
+    def __init__(self, keeper: ScopeKeeper, kept_s: float) -> None:
         self._keeper = keeper
         self._kept_ns = round(kept_s * 1e9)
         self._lock = threading.Lock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from textual.widgets import DataTable, Static
 
 from bathyscope.errors import UnreachableError
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
-from bathyscope.views.tui.top import Top, fitting_columns
+from bathyscope.views.tui.top import ROWS_MOST, Top, fitting_columns
 
 COLUMNS = (
     ActivityColumn("image"),
@@ -137,6 +138,22 @@ def test_a_recording_can_be_moved_in() -> None:
         assert feed.moved == 1
 
     drive(feed, steps, replay=True)
+
+
+def test_of_very_many_rows_the_first_are_drawn_and_a_filter_finds_the_others() -> None:
+    class Many(Feed):
+        def view(self, name: str) -> ActivityFinding:
+            rows = tuple((f"rbd/vm-{number}", number, 1.0, 1) for number in range(10_000))
+            return dataclasses.replace(super().view(name), tables=(ActivityTable("t", COLUMNS, rows),))
+
+    async def steps(app: Top, pilot: Pilot[None]) -> None:
+        assert len(shown(app)) == ROWS_MOST
+        assert "9,500 rows more" in words(app, "#where")
+        await pilot.press("slash", *"vm", "minus", *"9999")
+        assert [row[0] for row in shown(app)] == ["rbd/vm-9999"]
+        assert "rows more" not in words(app, "#where")
+
+    drive(Many(), steps, width=120)
 
 
 @pytest.mark.parametrize(("width", "kept"), [(200, 4), (36, 3), (25, 2), (5, 2)])

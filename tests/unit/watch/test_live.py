@@ -1,4 +1,4 @@
-"""The last minutes as tables: differences are taken between looks, old rows go, faults are told."""
+"""The last seconds as tables: differences are taken between looks, old rows go, faults are told."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_row_is_the_step_since_the_look_before_and_goes_when_it_is_old() -> No
 
 
 def test_an_answer_that_is_not_understood_is_a_problem_until_the_next_good_one() -> None:
-    sink, source = LiveSink(Keeper()), Steps()  # type: ignore[arg-type]
+    sink, source = LiveSink(Keeper(), 120.0), Steps()  # type: ignore[arg-type]
     take(sink, source, 10, b"1")
     take(sink, source, 20, b"bad")
     assert sink.problems() == ["steps: no number"]
@@ -80,7 +80,7 @@ def test_an_answer_that_is_not_understood_is_a_problem_until_the_next_good_one()
 
 
 def test_what_has_no_time_is_there_once_as_it_was_last() -> None:
-    sink, source = LiveSink(Keeper()), Map()  # type: ignore[arg-type]
+    sink, source = LiveSink(Keeper(), 120.0), Map()  # type: ignore[arg-type]
     take(sink, source, 10, b"1")
     take(sink, source, 500, b"2")
     assert sink.tables()["placement"]["osd"].to_pylist() == [2]

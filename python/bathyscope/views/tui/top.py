@@ -24,6 +24,8 @@ from bathyscope.views.activity_rows import cell, left_out_first, shown_columns
 
 # A table's cell has a space at either side.
 _PADDING = 2
+# More rows than these are found by a filter, not by scrolling, and each costs time to draw.
+ROWS_MOST = 500
 
 
 class Feed(Protocol):
@@ -83,6 +85,7 @@ class Top(App[None]):
         # The column by which each view is sorted, where somebody chose one; and whether the order is turned round.
         self._sorted_by: dict[str, int] = {}
         self._reversed = False
+        self._left_out = 0
         if replay:
             for keys, action, words in self.REPLAY:
                 self.bind(keys, action, description=words)
@@ -132,23 +135,27 @@ class Top(App[None]):
 
     def _draw(self) -> None:
         finding = self._finding
-        self.query_one("#where", Static).update(Text(self._where()))
         if finding is None or finding.view != self._view:
+            self.query_one("#where", Static).update(Text(self._where()))
             return
         self.query_one("#sentence", Static).update(Text(labels.clean(finding.sentence)))
         table = self.query_one(DataTable)
         row, scroll = table.cursor_row, table.scroll_y
         table.clear(columns=True)
         shown = finding.tables[0]
+        rows = self._rows()
         cells = [
-            [cell(column, value) for column, value in zip(shown.columns, each, strict=True)] for each in self._rows()
+            [cell(column, value) for column, value in zip(shown.columns, each, strict=True)]
+            for each in rows[:ROWS_MOST]
         ]
+        self._left_out = max(0, len(rows) - ROWS_MOST)
         for place in fitting_columns(shown, cells, self.size.width):
             column = shown.columns[place]
             mark = ("▲" if self._reversed else "▼") if place == self._sort_place() else ""
             table.add_column(Text(column.name + mark, justify="right" if column.unit else "left"), key=str(place))
         for each in cells:
             table.add_row(*(self._cell(shown.columns, each, int(str(key.value))) for key in table.columns))
+        self.query_one("#where", Static).update(Text(self._where()))
         table.move_cursor(row=row)
         table.scroll_to(y=scroll, animate=False)
 
@@ -163,7 +170,8 @@ class Top(App[None]):
         span = f"last {format_seconds(self._feed.shown_s)}"
         if self._replay and finding is not None:
             span = f"{format_seconds(self._feed.shown_s)} to {labels.time_utc(finding.end_ns)}"
-        return f"{target}  {names}  {span}{'  PAUSED' if self._paused else ''}"
+        more = f"  {self._left_out:,} rows more: filter with /" if self._left_out else ""
+        return f"{target}  {names}  {span}{'  PAUSED' if self._paused else ''}{more}"
 
     def _rows(self) -> list[tuple[Any, ...]]:
         """Return the rows of the table that match the filter, in the order that was chosen."""
