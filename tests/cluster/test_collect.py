@@ -185,6 +185,38 @@ def test_the_caps_that_are_printed_are_enough_for_each_depth(loaded: Any, tmp_pa
     assert "perf_counters" not in {row["source"] for row in tools.rows(finding, "collection")}
 
 
+def test_the_objects_of_a_chosen_image_are_counted_one_by_one(loaded: Any, tmp_path: Path, tools: Any) -> None:
+    """17 writes to the first object of an image, 29 to the last: exactly these, on the OSDs that the map names."""
+    refused = loaded.bathy("collect", "--lab", loaded.name, "--image", f"{POOL}/b", "-w", str(tmp_path))
+    assert refused.returncode == 2
+    assert "bathy mgr install" in refused.stderr
+    assert loaded.bathy("mgr", "install", "--lab", loaded.name).returncode == 0
+    try:
+        process = collect(loaded, tmp_path, "--image", f"{POOL}/b", "--depth", "light", duration="36s")
+        tools.wait_for(lambda: "recording" in (tmp_path / "said").read_text(), what="the recording")
+        time.sleep(10)
+        for offset, count in ((0, 17), (60 * MIB, 29)):
+            fio(loaded, f"{POOL}/b", "write", "--bs=4k", f"--offset={offset}", f"--size={count * 4}k")
+        assert process.wait(120) == 0, (tmp_path / "said").read_text()
+    finally:
+        assert loaded.bathy("mgr", "remove", "--lab", loaded.name).returncode == 0
+    found = view(loaded, tmp_path, "objects", f"{POOL}/b")
+    names = [column["name"] for column in found["tables"][0]["columns"]]
+    rows = [dict(zip(names, row, strict=True)) for row in found["tables"][0]["rows"]]
+    assert [(row["offset"], row["writes"], row["written"]) for row in rows] == [
+        (60 * MIB, 29, 29 * 4096),
+        (0, 17, 17 * 4096),
+    ]
+    image_id = json.loads(ceph(loaded, "rbd", "info", f"{POOL}/b", "--format", "json"))["id"]
+    for row in rows:
+        mapped = ceph(loaded, "ceph", "osd", "map", POOL, f"rbd_data.{image_id}.{row['object']:016x}", "-f", "json")
+        assert row["OSD"] == f"osd.{json.loads(mapped)['acting_primary']}"
+    zones = table(view(loaded, tmp_path, "zones", f"{POOL}/b", "--zones", "4"))
+    assert [row["writes"] for row in zones.values()] == [17, 0, 0, 29]
+    assert table(view(loaded, tmp_path, "devices"))[f"{POOL}/b"]["writes"] == 46
+    assert table(view(loaded, tmp_path, "clients"))
+
+
 def test_one_sample_of_the_live_view_shows_the_load_of_now(loaded: Any, tools: Any) -> None:
     with ThreadPoolExecutor() as pool:
         going = pool.submit(

@@ -29,6 +29,7 @@ _EXAMPLES = """Examples:
   bathy collect --duration 10m --interval 10s      ten minutes of the cluster of /etc/ceph/ceph.conf
   bathy collect --depth light                      monitors and manager only: needs no cap for the OSDs
   bathy collect --follow                           until it is ended (ctrl-C, SIGTERM); old samples are joined
+  bathy collect --image rbd/vm-101-disk-0          and its objects: bathy analyze last rbd/vm-101-disk-0 --view zones
   bathy collect --ssh @ --sudo                     with devices, processors and networks of all nodes
   bathy analyze last                               then: who did it
 
@@ -47,6 +48,10 @@ def collect(  # noqa: PLR0917 - one parameter for each option
     depth: Annotated[
         str, typer.Option(help="light: monitors and manager only. normal: also OSDs' counters and machines.")
     ] = "normal",
+    image: Annotated[
+        list[str] | None,
+        typer.Option(metavar="POOL/IMAGE", help="Count the single objects of this image, too; repeatable, at most 16."),
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Record until it is ended; join old samples.")] = False,
     lab: LabOption = None,
     conf: ConfOption = None,
@@ -82,7 +87,13 @@ def collect(  # noqa: PLR0917 - one parameter for each option
 
     if follow and duration is not None:
         raise UsageError("--follow and --duration were given together", hint="--follow records until it is ended")
-    spec = checked(CollectSpec, duration_s=None if follow else duration or "60s", interval_s=interval, depth=depth)
+    spec = checked(
+        CollectSpec,
+        duration_s=None if follow else duration or "60s",
+        interval_s=interval,
+        depth=depth,
+        images=image or (),
+    )
     found = with_prefix(find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target), ceph_prefix)
     if ssh and lab is not None and ssh_config is None:
         ssh_config = labs.load(lab).ssh_config

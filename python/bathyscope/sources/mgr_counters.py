@@ -85,8 +85,21 @@ class MgrCounters:
     differences = True
 
     def plan(self, scope: Scope) -> Sequence[Request]:
-        """Return the one request; none without the module."""
-        return [ask(_COUNTERS, "mgr", "bathyscope counters", self.timeout_s)] if MODULE in scope.mgr_modules else []
+        """Return the request, after the one to count the objects of the scope's images; none without the module.
+
+        The module counts zones for a minute after it was last asked to. Where an image has too many objects for that,
+        it makes the zones larger by itself.
+        """
+        if MODULE not in scope.mgr_modules:
+            return []
+        counters = ask(_COUNTERS, "mgr", "bathyscope counters", self.timeout_s)
+        if not scope.zoomed_images:
+            return [counters]
+        images = ",".join(scope.zoomed_images)
+        return [
+            ask("zoom", "mgr", "bathyscope zoom", self.timeout_s, images=images, digits=_OBJECT_DIGITS),
+            counters,
+        ]
 
     def parse(self, answers: Sequence[RawAnswer], scope: Scope) -> Tables:
         """Return a row for each key that counted anything between two looks."""

@@ -12,6 +12,8 @@ from bathyscope.spec.target import Model
 DEPTHS = ("light", "normal")
 LEAST_INTERVAL_S = 1.0
 MOST_INTERVAL_S = 60.0
+MOST_IMAGES = 16
+"""Images whose single objects are counted at once."""
 
 
 def _between(least_s: float, most_s: float) -> AfterValidator:
@@ -29,6 +31,8 @@ _Seconds = Annotated[float, BeforeValidator(values.seconds)]
 class CollectSpec(Model):
     """A recording. `duration_s` None: until it is ended.
 
+    `images` are those whose single objects are counted, as POOL/[NAMESPACE/]IMAGE.
+
     `light` asks only the monitors and the manager; `normal` also the OSDs for their counters, and machines for what
     their devices, processors and networks did.
     """
@@ -37,4 +41,5 @@ class CollectSpec(Model):
     interval_s: Annotated[_Seconds, _between(LEAST_INTERVAL_S, MOST_INTERVAL_S)] = Field(
         default=5.0, title="--interval"
     )
+    images: tuple[str, ...] = Field(default=(), title="--image", max_length=MOST_IMAGES)
     depth: Annotated[str, values.one_of(lambda: list(DEPTHS))] = Field(default="normal", title="--depth")

@@ -19,6 +19,7 @@ from bathyscope.spec.collect import CollectSpec
 from bathyscope.store import RunDirectory, Workspace
 from bathyscope.store.roll_up import roll_up
 from bathyscope.watch.jobs import allowed_jobs
+from bathyscope.watch.zooming import image_ids
 
 _TICK_S = 0.5
 
@@ -46,6 +47,8 @@ def collect(
         keeper = look_at(host, session, target, target_now=target_now)
         keeper.narrow(asked_osds=None)
         keeper.refresh_s = REFRESH_S
+        if spec.images:
+            keeper.narrow(zoomed_images=image_ids(host, session, keeper.scope, spec.images))
         asked = allowed_jobs(session, spec, keeper.scope, note)
         run = workspace.create_run(
             kind="collect",

@@ -80,6 +80,14 @@ def test_zones_of_the_manager_module_count_where_single_objects_are_not_known(re
     assert rows == [(10, 0.25), (30, 0.75)]
 
 
+def test_what_the_module_counted_is_not_counted_again_by_single_operations(recording: Recording) -> None:
+    counted = {"read_bytes": 0, "write_bytes": 0, "read_latency_ns_sum": 0, "write_latency_ns_sum": 0}
+    recording.add(image(), op(3), op(3), ZoneIo(START_NS + 9 * S, 5 * S, "rbd", ID, 0, 3, 1, 7, 0, **counted))
+    found = recording.view("objects", image="rbd/disk")
+    assert rows_of(found, "object", "reads") == [(3, 7)]
+    assert found.unseen == ()
+
+
 def test_the_brief_has_shares_of_nodes_and_how_much_is_touched(recording: Recording) -> None:
     recording.add(image(), *placed("a", "b", "b"))
     recording.add(op(0), op(1, osd=1), op(2, osd=2), op(2, "write", osd=2))

@@ -49,6 +49,14 @@ def test_it_is_asked_only_where_the_module_is() -> None:
     assert (request.daemon, dict(request.command)["prefix"]) == ("mgr", "bathyscope counters")
 
 
+def test_the_objects_of_chosen_images_are_asked_for_as_well() -> None:
+    zoom, counters = SOURCE.plan(SCOPE.model_copy(update={"zoomed_images": ("10ab", "10cd")}))
+    assert isinstance(zoom, CephRequest)
+    words = dict(zoom.command)
+    assert (words["prefix"], words["images"], words["digits"]) == ("bathyscope zoom", "10ab,10cd", 16)
+    assert counters == SOURCE.plan(SCOPE)[0]
+
+
 def test_a_row_is_the_difference_of_two_looks() -> None:
     first, second = (look(at, {"image_client": [(IMAGE, 1.0, count)]}) for at, count in ((10, 5), (15, 12)))
     assert images(first) == []

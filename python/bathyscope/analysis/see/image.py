@@ -66,9 +66,8 @@ class ImageBrief:
             if image.rows
             else f"Nothing was seen of single objects of {image.name}."
         )
-        unseen = (touched.SAMPLE,) if image.rows else (touched.NOTHING,)
         return finding_of(
-            self, question, sentence, ActivityTable("nodes", _COLUMNS, tuple(cells)), facts=facts, unseen=unseen
+            self, question, sentence, ActivityTable("nodes", _COLUMNS, tuple(cells)), facts=facts, unseen=image.remarks
         )
 
 

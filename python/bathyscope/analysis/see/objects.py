@@ -65,9 +65,8 @@ class Objects:
                 f"The busiest of {len(rows)} objects of {image.name} lies at {format_bytes(cells[0][0])} "
                 f"and has {share} of its {image.ops:,} operations."
             )
-        unseen = (touched.SAMPLE,) if rows else (touched.NOTHING,)
         return finding_of(
-            self, question, sentence, ActivityTable("objects", _COLUMNS, cells), facts=image.facts, unseen=unseen
+            self, question, sentence, ActivityTable("objects", _COLUMNS, cells), facts=image.facts, unseen=image.remarks
         )
 
 

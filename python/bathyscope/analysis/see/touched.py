@@ -1,7 +1,7 @@
 """What was done to each object of one image: from recorded operations, and from zones of single objects.
 
-Operations come from op histories (bursts: only those that were complete count, the slowest of a full one do not) and
-from imported OSD logs. The manager module counts zones of objects, down to single ones.
+The manager's module counts zones of an image's objects, down to single ones. Operations come from imported OSD logs and
+from op histories, of which only complete ones count: a full one has kept the slowest.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from bathyscope.units import format_bytes
 
 DEFAULT_OBJECT_BYTES = 4 << 20
 NOTHING = (
-    "Nothing is known of single objects: a recording has them where the manager module zooms into an image, or where "
-    "bursts of op histories were taken; imported OSD logs have them (`bathy import osd-log`)."
+    "Nothing is known of single objects: a recording has those of the images that it was told "
+    "(`bathy collect --image`), imported OSD logs have all (`bathy import osd-log`)."
 )
-SAMPLE = "Operations were recorded in bursts: counts are those of the bursts, not of the whole time."
+_SAMPLE = "Operations were recorded one by one: counts are those of what was recorded, not of the whole time."
+_COARSE = "Of some objects only zones are counted, as the image has more than the manager counts one by one."
 
 
 def queries(question: Question) -> Mapping[str, str]:
@@ -39,7 +40,7 @@ def queries(question: Question) -> Mapping[str, str]:
         f"arg_max(parent, at_ns) AS parent FROM image WHERE {named} OR image_id = {literal(image)} GROUP BY ALL",
         "objects": "WITH touched AS ("
         f"SELECT TRY_CAST('0x' || regexp_extract(object_name, {DATA_OBJECT}, 2) AS BIGINT) AS first_object, "
-        "1 AS object_count, osd, "
+        "1 AS object_count, false AS counted, osd, "
         "CAST(op = 'read' AS BIGINT) AS read_count, CAST(op = 'write' AS BIGINT) AS write_count, "
         "CASE WHEN op = 'read' THEN coalesce(length_bytes, 0) ELSE 0 END AS read_bytes, "
         "CASE WHEN op = 'write' THEN coalesce(length_bytes, 0) ELSE 0 END AS write_bytes, "
@@ -47,13 +48,13 @@ def queries(question: Question) -> Mapping[str, str]:
         f"WHERE regexp_extract(object_name, {DATA_OBJECT}, 1) IN {ids} AND op IN ('read', 'write') "
         "AND complete_sample AND started_ns >= complete_since_ns AND coalesce(result, 0) >= 0 "
         f"AND started_ns BETWEEN {question.start_ns} AND {question.end_ns} "
-        "UNION ALL SELECT first_object, object_count, osd, read_count, write_count, read_bytes, write_bytes, "
+        "UNION ALL SELECT first_object, object_count, true, osd, read_count, write_count, read_bytes, write_bytes, "
         "at_ns - duration_ns, at_ns FROM zone_io "
         f"WHERE image_id IN {ids} AND {within(question)}) "
-        "SELECT first_object, object_count, osd, CAST(sum(read_count) AS BIGINT) AS read_count, "
+        "SELECT first_object, object_count, counted, osd, CAST(sum(read_count) AS BIGINT) AS read_count, "
         "CAST(sum(write_count) AS BIGINT) AS write_count, CAST(sum(read_bytes) AS BIGINT) AS read_bytes, "
         "CAST(sum(write_bytes) AS BIGINT) AS write_bytes, min(first_ns) AS first_ns, max(last_ns) AS last_ns "
-        "FROM touched GROUP BY first_object, object_count, osd ORDER BY first_object, osd",
+        "FROM touched GROUP BY first_object, object_count, counted, osd ORDER BY first_object, osd",
         "hosts": "SELECT DISTINCT osd, host FROM placement",
     }
 
@@ -70,6 +71,15 @@ class Touched:
     hosts: Mapping[int, str]
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the counts are not."""
+        if not self.rows:
+            return (NOTHING,)
+        if not self.rows[0]["counted"]:
+            return (_SAMPLE,)
+        return (_COARSE,) if any(row["object_count"] > 1 for row in self.rows) else ()
+
+    @property
     def ops(self) -> int:
         """All operations."""
         return sum(row["read_count"] + row["write_count"] for row in self.rows)
@@ -84,11 +94,11 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
     """Return what was done to the image of the question."""
     about = tables["about"].to_pylist()
     rows = tables["objects"].to_pylist()
-    # An object is counted by single operations or as a zone of one, and zones of several hold what they count alone.
-    singles = [row for row in rows if row["object_count"] == 1]
+    # Operations that were recorded one by one are among those that the manager's module has counted.
+    counted = [row for row in rows if row["counted"]]
     hosts = {row["osd"]: row["host"] for row in tables["hosts"].to_pylist()}
     if not about:
-        return Touched(str(question.image), (), None, DEFAULT_OBJECT_BYTES, tuple(singles or rows), hosts)
+        return Touched(str(question.image), (), None, DEFAULT_OBJECT_BYTES, tuple(counted or rows), hosts)
     first = about[0]
     name = "/".join(part for part in (first["pool"], first["namespace"], first["image"]) if part)
     facts = [
@@ -97,4 +107,4 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
         ("Id", first["image_id"]),
         *[(word, str(first[key])) for word, key in (("Data pool", "data_pool"), ("Parent", "parent")) if first[key]],
     ]
-    return Touched(name, tuple(facts), first["size_bytes"], first["object_size_bytes"], tuple(singles or rows), hosts)
+    return Touched(name, tuple(facts), first["size_bytes"], first["object_size_bytes"], tuple(counted or rows), hosts)

@@ -75,9 +75,13 @@ class Zones:
                 f"{share} of the operations of {image.name} lie from {format_bytes(busiest[0])} to "
                 f"{format_bytes(busiest[1])}, the busiest of {len(cells)} zones."
             )
-        unseen = (touched.SAMPLE,) if image.rows else (touched.NOTHING,)
         return finding_of(
-            self, question, sentence, ActivityTable("zones", _COLUMNS, tuple(cells)), facts=image.facts, unseen=unseen
+            self,
+            question,
+            sentence,
+            ActivityTable("zones", _COLUMNS, tuple(cells)),
+            facts=image.facts,
+            unseen=image.remarks,
         )
 
 
