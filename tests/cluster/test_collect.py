@@ -154,12 +154,15 @@ def test_a_killed_recording_can_be_read_to_its_last_segment(loaded: Any, tmp_pat
 
 def test_an_interruption_ends_a_recording_as_its_time_does(loaded: Any, tmp_path: Path, tools: Any) -> None:
     process = loaded.start("collect", "--lab", loaded.name, "-w", str(tmp_path), "--follow", stderr=tmp_path / "said")
-    tools.wait_for(lambda: list(tmp_path.glob("runs/*/segments/2*")), what="a segment")
+    tools.wait_for(lambda: "recording" in (tmp_path / "said").read_text(), what="the recording")
+    time.sleep(7)
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0, (tmp_path / "said").read_text()
     run = tools.newest(tmp_path)
     assert run.status == "done"
     assert run.info.ended_ns is not None
+    # What was recorded until then is there.
+    assert set(table(view(loaded, tmp_path, "osds"))) == {"osd.0", "osd.1", "osd.2"}
 
 
 def test_the_caps_that_are_printed_are_enough_for_each_depth(loaded: Any, tmp_path: Path, tools: Any) -> None:

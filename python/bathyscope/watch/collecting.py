@@ -22,6 +22,8 @@ from bathyscope.watch.jobs import allowed_jobs
 from bathyscope.watch.zooming import image_ids
 
 _TICK_S = 0.5
+_SHORT_S = 3600.0
+_LONG_SEGMENT_S = 60.0
 
 Tick = Callable[[float], None]
 """Called about twice a second with the seconds since the beginning; what it raises ends the recording."""
@@ -59,7 +61,10 @@ def collect(
             versions={"bathy": __version__, **({"fsid": keeper.scope.fsid} if keeper.scope.fsid else {})},
         )
         with run:
-            sink = SegmentSink(run, keeper, segment_s=spec.interval_s * 2, tidy=lambda now_ns: roll_up(run, now_ns))
+            # A kill costs one segment at most; days of short ones would be a hundred thousand files.
+            is_short = spec.duration_s is not None and spec.duration_s <= _SHORT_S
+            segment_s = 2 * spec.interval_s if is_short else _LONG_SEGMENT_S
+            sink = SegmentSink(run, keeper, segment_s=segment_s, tidy=lambda now_ns: roll_up(run, now_ns))
             recorder = Recorder(host, session, keeper, asked, sink)
             _keep_start(sink, keeper)
             run.update(context={"periods_s": recorder.periods_s})
