@@ -7,7 +7,7 @@ pools are asked at once: asked for one pool, the manager leaves out images whose
 
 At most 64 images are named in an answer, the busiest of the last seconds in one order (`sort_by`); an OSD itself keeps
 256 of them, as a weighted sample. So all six orders are asked, and an image that is in none of them has no row until it
-is: its total then holds what it did in between. The manager reads the OSDs' reports once in `mgr_stats_period` and
+is: that row is as long as it was not named. The manager reads the OSDs' reports once in `mgr_stats_period` and
 drops what comes twice within a second. So counts are those of the busiest images, a few per mille too small, and late
 by two periods. Clients are not told apart. `bathyscope`'s own manager module (`mgr_counters`) has none of these limits.
 """
@@ -57,19 +57,20 @@ class ImageCounters:
         for all images: nobody had asked before it, or all that were counted until then were named in it.
         """
         columns = Columns(ImageIo)
-        known: dict[_Name, _Totals] = {}
+        # Image → when it was named last, and its totals then.
+        known: dict[_Name, tuple[int, _Totals]] = {}
         before_ns: int | None = None
         all_named = False
         for at_ns, totals in _looks(answers):
             for name, now in totals.items():
-                before = known.get(name, (0,) * len(now) if all_named else now)
+                named_ns, before = known.get(name, (before_ns, (0,) * len(now) if all_named else now))
                 # The totals begin again after a minute without a question, and after a failover.
                 grown = tuple(new - old for new, old in zip(now, before, strict=True))
                 grown = now if min(grown) < 0 else grown
-                if before_ns is not None and at_ns > before_ns and any(grown):
-                    _add(columns, name, (at_ns, at_ns - before_ns), grown)
+                if named_ns is not None and at_ns > named_ns and any(grown):
+                    _add(columns, name, (at_ns, at_ns - named_ns), grown)
             all_named = all_named if before_ns is not None else len(totals) < _NAMED_MAX
-            known |= totals
+            known |= {name: (at_ns, now) for name, now in totals.items()}
             before_ns = at_ns
         return {ImageIo: columns.table()}
 

@@ -39,6 +39,7 @@ _TOTALS = (
 # Ages are rounded to milliseconds, on both sides.
 _SAME_S = 0.01
 _OBJECT_DIGITS = 16
+_NUMBER_MAX = 2**63 - 1
 
 # Key → (when it was made on the module's clock, totals).
 _Counted = dict[tuple[Any, ...], tuple[float, tuple[int, ...]]]
@@ -151,6 +152,9 @@ def _zone(key: tuple[Any, ...], pools: dict[int, str]) -> dict[str, Any]:
     pool, image_id, osd, digits = key
     object_count = 16 ** (_OBJECT_DIGITS - len(digits))
     first = int(digits, 16) * object_count
+    if first > _NUMBER_MAX:
+        # No image is that large: somebody gave an object such a name.
+        return {}
     about = {"pool": _pool(pool, pools), "image_id": str(image_id), "osd": as_int(osd)}
     return {**about, "first_object": first, "object_count": object_count}
 

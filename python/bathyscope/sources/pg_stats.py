@@ -4,8 +4,9 @@ The OSDs send the statistics of their placement groups to the manager anyway, ev
 counter is a staircase that is up to as much late. Reads and writes are counted where they were done, also those that an
 erasure-coded pool serves; operations that fail are not. A group's counters are those of its objects, not of a daemon:
 they outlive restarts and move with the group. When a group is split, its children get a share of what it has counted:
-of a family only the sum says what is new, and it is put down to the parent. After a failover the manager knows nothing
-of a group until its primary reports ("unknown").
+of a family only the sum says what is new, and it is put down to the parent; so it is when groups are merged. After a
+failover the manager knows nothing of a group until its primary reports ("unknown"); what it had counted before is not
+new then.
 
 An answer has some 2.5 kB for each group. It is read group by group, so that of a large cluster only one is in memory.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from bathyscope.errors import ParseError
@@ -54,26 +55,31 @@ class PgStats:
         names = {number: name for name, number in scope.pools.items()}
         # Group → its counters when it was last known, and when that was.
         known: dict[str, tuple[int, _Counted]] = {}
+        listed: set[str] = set()
         for answer in answers:
             if answer.label != _DUMP or answer.exit_code != 0:
                 continue
             at_ns = answer.ended_ns
-            found = {}
+            found: dict[str, tuple[_Counted, dict[str, Any]]] = {}
+            now_listed = set()
             for group in _groups(answer):
                 with parsing(_DUMP):
+                    now_listed.add(str(group["pgid"]))
                     if "unknown" not in str(group["state"]):
                         found[str(group["pgid"])] = _counted(group), _about(group, names)
-            children: dict[str, list[_Counted]] = {}
-            for pg in found.keys() - known.keys():
-                if (parent := _parent(pg, known)) is not None:
-                    children.setdefault(parent, []).append(found[pg][0])
+            # Only what the look before did not list at all is new: one that was unknown then has counted before.
+            born = _families(found.keys() - listed, known) if listed else {}
+            gone = _families(known.keys() - now_listed, found)
             for pg, (now, about) in found.items():
                 before_ns, before = known.get(pg, (0, now))
-                family = [now, *children.get(pg, ())]
-                grown = tuple(sum(each) - old for each, old in zip(zip(*family, strict=True), before, strict=True))
+                after = [now, *(found[child][0] for child in born.get(pg, ()))]
+                earlier = [before, *(known[child][1] for child in gone.get(pg, ()))]
+                grown = tuple(a - b for a, b in zip(_sum(after), _sum(earlier), strict=True))
                 if at_ns > before_ns > 0 and any(grown) and min(grown) >= 0:
                     columns.add(at_ns=at_ns, duration_ns=at_ns - before_ns, pg=pg, **about, **_values(grown))
-                known[pg] = at_ns, now
+            known = {pg: entry for pg, entry in known.items() if pg in now_listed}
+            known |= {pg: (at_ns, now) for pg, (now, _) in found.items()}
+            listed = now_listed
         return {PgIo: columns.table()}
 
 
@@ -101,13 +107,26 @@ def _values(grown: _Counted) -> dict[str, int]:
     }
 
 
-def _parent(pg: str, known: Container[str]) -> str | None:
+def _sum(counted: Sequence[_Counted]) -> _Counted:
+    return tuple(map(sum, zip(*counted, strict=True)))
+
+
+def _families(children: Iterable[str], parents: Container[str]) -> dict[str, list[str]]:
+    """Return parent → its children, of those that have one."""
+    found: dict[str, list[str]] = {}
+    for child in children:
+        if (parent := _parent(child, parents)) is not None:
+            found.setdefault(parent, []).append(child)
+    return found
+
+
+def _parent(pg: str, parents: Container[str]) -> str | None:
     """Return the group that a new one was split from: its number without the highest bits; None for a new pool's."""
     pool, _, number = pg.partition(".")
     seed = int(number, 16)
     while seed:
         seed ^= 1 << (seed.bit_length() - 1)
-        if (parent := f"{pool}.{seed:x}") in known:
+        if (parent := f"{pool}.{seed:x}") in parents:
             return parent
     return None
 

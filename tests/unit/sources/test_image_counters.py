@@ -79,7 +79,7 @@ def test_an_image_that_is_left_out_for_a_while_goes_on_from_its_last_total() -> 
         look(15, {"rbd/b": (2, 0, 2, 0, 2, 0)}),
         look(20, {"rbd/a": (9, 0, 5, 0, 5, 0), "rbd/b": (2, 0, 2, 0, 2, 0)}),
     )
-    assert [(row.image, row.write_count) for row in rows] == [("b", 1), ("a", 4)]
+    assert [(row.image, row.write_count, row.duration_ns) for row in rows] == [("b", 1, 5 * S), ("a", 4, 10 * S)]
 
 
 def test_a_report_between_the_orders_of_a_look_counts_once() -> None:

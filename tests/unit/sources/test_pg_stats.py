@@ -102,6 +102,24 @@ def test_two_splits_between_two_looks_and_the_groups_of_a_new_pool() -> None:
     assert [(row.pg, row.read_count) for row in rows] == [("2.1", 20)]
 
 
+def test_a_group_that_was_unknown_is_no_child_of_a_split() -> None:
+    rows = parse(
+        look(10, group("2.1", (5, 0, 20, 0)), group("2.5", (0, 0, 0, 0), state="unknown")),
+        look(20, group("2.1", (6, 0, 24, 0)), group("2.5", (10**9, 0, 4 * 10**9, 0))),
+        look(30, group("2.1", (6, 0, 24, 0)), group("2.5", (10**9 + 2, 0, 4 * 10**9 + 8, 0))),
+    )
+    assert [(row.pg, row.read_count) for row in rows] == [("2.1", 1), ("2.5", 2)]
+
+
+def test_groups_that_are_merged_count_nothing_twice() -> None:
+    rows = parse(
+        look(10, group("2.1", (50, 0, 200, 0)), group("2.5", (40, 0, 160, 0))),
+        look(20, group("2.1", (93, 0, 372, 0))),
+        look(30, group("2.1", (94, 0, 376, 0))),
+    )
+    assert [(row.pg, row.read_count) for row in rows] == [("2.1", 3), ("2.1", 1)]
+
+
 def test_a_failed_look_is_left_out() -> None:
     refused = RawAnswer("pg_dump", ("ceph",), (), -13, b"", b"denied", 15 * S, 15 * S)
     (row,) = parse(look(10, group("2.0", (1, 0, 4, 0))), refused, look(20, group("2.0", (2, 0, 8, 0))))

@@ -31,7 +31,7 @@ class Clients:
         """Return the sums of each client."""
         return {
             "seen": seen(question, *words.IMAGE_SOURCES),
-            "io": f"SELECT coalesce(client_address, client) AS client, {sums(*words.COUNTED)}, "
+            "io": f"SELECT coalesce(client_address, client) AS client, {sums(question, *words.COUNTED)}, "
             "count(DISTINCT (pool, namespace, image, image_id)) AS images, count(DISTINCT client) AS instances "
             f"FROM image_io WHERE client IS NOT NULL AND {within(question)} GROUP BY ALL",
         }

@@ -38,7 +38,7 @@ class Devices:
         """Return the sums of each image, and what the images are."""
         return {
             "seen": seen(question, *words.IMAGE_SOURCES),
-            "io": f"SELECT pool, namespace, image, image_id, {sums(*words.COUNTED)}, "
+            "io": f"SELECT pool, namespace, image, image_id, {sums(question, *words.COUNTED)}, "
             "string_agg(DISTINCT client_address, ', ' ORDER BY client_address) AS clients "
             f"FROM image_io WHERE {within(question)} GROUP BY pool, namespace, image, image_id",
             "ops": _ops(question),

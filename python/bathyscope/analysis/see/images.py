@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 IMAGES = (
-    "SELECT pool, namespace, image, image_id, arg_max(size_bytes, at_ns) AS size_bytes "
-    "FROM image GROUP BY pool, namespace, image, image_id"
+    "SELECT pool, namespace, arg_max(image, at_ns) AS image, image_id, arg_max(size_bytes, at_ns) AS size_bytes "
+    "FROM image GROUP BY pool, namespace, image_id"
 )
 """The SELECT whose answer `Images` is made from."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bathyscope.analysis.see.shape import Question, seconds_of, seen, sums, within
+from bathyscope.analysis.see.shape import Question, part, seconds_of, seen, sums, within
 
 _COUNTERS = {
     "op_r": "read_count",
@@ -53,11 +53,11 @@ def queries(question: Question) -> Mapping[str, str]:
     """Return what `read` needs."""
     names = ", ".join(f"'{name}'" for name in _COUNTERS)
     return {
-        "counters": "SELECT daemon, name, sum(delta) AS delta, CAST(sum(count) AS BIGINT) AS count FROM perf_counter "
+        "counters": f"SELECT daemon, name, sum(delta * {part(question)}) AS delta FROM perf_counter "
         f"WHERE section = 'osd' AND daemon LIKE 'osd.%' AND name IN ({names}) AND {within(question)} GROUP BY ALL",
         "asked": f"SELECT DISTINCT daemon FROM perf_counter WHERE section = 'osd' AND {within(question)}",
         "groups": "SELECT osd, count(DISTINCT pg) AS pg_count, "
-        f"{sums('read_count', 'write_count', 'read_bytes', 'write_bytes')} "
+        f"{sums(question, 'read_count', 'write_count', 'read_bytes', 'write_bytes')} "
         f"FROM pg_io WHERE {within(question)} GROUP BY osd",
         "placement": "SELECT DISTINCT osd, host, device_class FROM placement",
         "counters_seen": seen(question, "perf_counters"),

@@ -31,7 +31,7 @@ class Pools:
         return {
             "seen": seen(question, "pg_stats"),
             "io": "SELECT pool, count(DISTINCT pg) AS pgs, count(DISTINCT osd) AS osds, "
-            f"{sums('read_count', 'write_count', 'read_bytes', 'write_bytes')} "
+            f"{sums(question, 'read_count', 'write_count', 'read_bytes', 'write_bytes')} "
             f"FROM pg_io WHERE {within(question)} GROUP BY pool",
         }
 

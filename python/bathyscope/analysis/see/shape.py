@@ -49,8 +49,14 @@ class View(Protocol):
 
 
 def within(question: Question) -> str:
-    """Return the SQL condition for intervals whose middle lies in the time that is asked for."""
-    return f"at_ns - duration_ns / 2 BETWEEN {question.start_ns} AND {question.end_ns}"
+    """Return the SQL condition for intervals that reach into the time that is asked for; `part` weighs them."""
+    return f"at_ns > {question.start_ns} AND at_ns - duration_ns < {question.end_ns} AND duration_ns > 0"
+
+
+def part(question: Question) -> str:
+    """Return the SQL for the share of an interval that lies in the time that is asked for."""
+    overlap = f"least(at_ns, {question.end_ns}) - greatest(at_ns - duration_ns, {question.start_ns})"
+    return f"(({overlap}) / duration_ns)"
 
 
 def literal(text: str) -> str:
@@ -58,9 +64,29 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def sums(*columns: str) -> str:
-    """Return the SQL that adds up each of `columns`, under its own name."""
-    return ", ".join(f"CAST(sum({name}) AS BIGINT) AS {name}" for name in columns)
+def sums(question: Question, *columns: str) -> str:
+    """Return the SQL that adds up each of `columns` under its own name, of an interval at the edge its part.
+
+    What is counted in whole intervals stays exact.
+    """
+    weight = part(question)
+    return ", ".join(f"CAST(round(sum({name} * {weight})) AS BIGINT) AS {name}" for name in columns)
+
+
+def spread(question: Question, table: str, bin_ns: int, condition: str = "true") -> str:
+    """Return the SQL of the rows of a table for each bin of `bin_ns` that they reach into: `place`, and their `weight`.
+
+    An interval may be longer than a bin, or shorter; what it counted is spread evenly over its length.
+    """
+    start, end = question.start_ns, question.end_ns
+    first = f"(greatest(at_ns - duration_ns, {start}) - {start}) // {bin_ns}"
+    last = f"(least(at_ns, {end}) - 1 - {start}) // {bin_ns}"
+    begins, ends = f"{start} + place * {bin_ns}", f"{start} + (place + 1) * {bin_ns}"
+    return (
+        f"(SELECT *, (least(at_ns, {ends}) - greatest(at_ns - duration_ns, {begins})) / duration_ns AS weight FROM "
+        f"(SELECT *, unnest(range(CAST({first} AS BIGINT), CAST({last} AS BIGINT) + 1)) AS place FROM {table} "
+        f"WHERE {within(question)} AND {condition}))"
+    )
 
 
 def seen(question: Question, *sources: str) -> str:
@@ -72,7 +98,7 @@ def seen(question: Question, *sources: str) -> str:
     return (
         f"SELECT greatest(min(at_ns + duration_ns), {question.start_ns}) AS start_ns, "
         f"least(max(at_ns + duration_ns), {question.end_ns}) AS end_ns "
-        f"FROM collection WHERE success AND source IN ({listed}) HAVING count(*) > 1"
+        f"FROM collection WHERE failure_count < request_count AND source IN ({listed}) HAVING count(*) > 1"
     )
 
 
@@ -82,6 +108,11 @@ def seconds_of(span: pa.Table) -> float:
         return math.inf
     (row,) = span.to_pylist()
     return max(0.0, (row["end_ns"] - row["start_ns"]) / 1e9) or math.inf
+
+
+def was_seen(span: pa.Table) -> bool:
+    """Whether a source was looking in the time that is asked for, by what `seen` answered."""
+    return seconds_of(span) < math.inf
 
 
 def finding_of(

@@ -54,7 +54,8 @@ def queries(question: Question) -> Mapping[str, str]:
         "SELECT first_object, object_count, counted, osd, CAST(sum(read_count) AS BIGINT) AS read_count, "
         "CAST(sum(write_count) AS BIGINT) AS write_count, CAST(sum(read_bytes) AS BIGINT) AS read_bytes, "
         "CAST(sum(write_bytes) AS BIGINT) AS write_bytes, min(first_ns) AS first_ns, max(last_ns) AS last_ns "
-        "FROM touched GROUP BY first_object, object_count, counted, osd ORDER BY first_object, osd",
+        "FROM touched WHERE first_object IS NOT NULL GROUP BY first_object, object_count, counted, osd "
+        "ORDER BY first_object, osd",
         "hosts": "SELECT DISTINCT osd, host FROM placement",
     }
 
