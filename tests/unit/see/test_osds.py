@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from tests.unit.see.conftest import START_NS, Recording, S, rows_of
 
-from bathyscope.records import PerfCounter, PgIo, Placement
+from bathyscope.commands.analyze import finding_of_view
+from bathyscope.records import Collection, PerfCounter, PgIo, Placement
+from bathyscope.records.activity_finding import ActivityFinding
 
 AT_NS = START_NS + 30 * S
 
@@ -82,3 +84,28 @@ def test_pools_have_the_sums_of_their_groups(recording: Recording) -> None:
         ("rbd", 60, 6, 2, 2),
         ("other", 0, 60, 1, 1),
     ]
+
+
+def test_a_part_of_the_time_has_the_rate_of_that_time_whatever_the_intervals_are(recording: Recording) -> None:
+    """1,000 writes a second in intervals of 10 s, looked at through windows that begin and end anywhere."""
+    recording.seen("pg_stats", 0, 60)
+    for at_s in range(10, 70, 10):
+        recording.add(PgIo(START_NS + at_s * S, 10 * S, "2.0", "rbd", 0, "0", 0, 10_000, 0, 0))
+    for since, until in (("3s", "18s"), ("9s", "24s"), ("12s", "27s"), ("45s", "60s")):
+        found = finding_of_view_part(recording, since, until)
+        assert rows_of(found, "IOPS") == [(1000.0,)], since
+        assert rows_of(found, "writes") == [(15_000,)], since
+
+
+def finding_of_view_part(recording: Recording, since: str, until: str) -> ActivityFinding:
+    if recording.run.segments():
+        return finding_of_view(recording.run, "pools", since=since, until=until)
+    return recording.view("pools", since=since, until=until)
+
+
+def test_an_osd_that_does_not_answer_costs_its_own_rows_only(recording: Recording) -> None:
+    recording.add(*placed("a", "b"), *counted(0, op_r=600), *counted(1, numpg=1))
+    for at_s in (0, 60):
+        recording.add(Collection(START_NS + at_s * S, "perf_counters", 0, 3, 1, 1, False, "osd.2: timed out"))
+    found = recording.view("osds")
+    assert rows_of(found, "OSD", "IOPS") == [("osd.0", 10.0), ("osd.1", 0.0)]

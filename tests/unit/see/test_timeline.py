@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from tests.unit.see.conftest import START_NS, Recording, S, rows_of
 
-from bathyscope.records import ImageIo, PerfCounter
+from bathyscope.kinds import KINDS
+from bathyscope.records import ImageIo, PerfCounter, PgIo
 
 
 def image(name: str, at_s: float, reads: int, *, client: str = "10.0.0.1") -> ImageIo:
@@ -35,6 +36,7 @@ def fill(recording: Recording, quiet: Callable[[float], int], noisy: Callable[[f
             recording.add(*counters(osd, at_s, round(both / 3 * chance.uniform(0.95, 1.05)), latency))
         recording.add(image("quiet", at_s, quiet(at_s)), image("noisy", at_s, noisy(at_s), client="10.0.0.2"))
     recording.ends_s = 600
+    recording.seen("perf_counters", 0, 600)
 
 
 def test_a_shift_of_load_is_found_when_it_was_with_the_image_and_client_that_made_it(recording: Recording) -> None:
@@ -70,5 +72,28 @@ def test_a_moment_is_no_shift(recording: Recording) -> None:
     assert recording.view("timeline").tables[0].rows == ()
 
 
-def test_an_empty_recording_has_no_shift(recording: Recording) -> None:
+def test_an_empty_recording_has_no_shift_and_says_that_it_cannot_tell(recording: Recording) -> None:
+    found = recording.view("timeline")
+    assert found.tables[0].rows == ()
+    assert found.sentence.startswith("Too little was seen")
+
+
+def test_intervals_longer_than_a_bin_and_a_gap_are_no_shifts(recording: Recording) -> None:
+    """Statistics every 10 s in bins of 5 s, and one interval of two minutes in the middle, all of the same load."""
+    for at_s in [*range(10, 200, 10), *range(310, 610, 10)]:
+        length_s = 120 if at_s == 310 else 10
+        recording.add(PgIo(START_NS + at_s * S, length_s * S, "2.0", "rbd", 0, "0", 1000 * length_s, 0, 0, 0))
+    recording.ends_s = 600
+    recording.seen("pg_stats", 0, 600)
     assert recording.view("timeline").tables[0].rows == ()
+    (heat,) = KINDS["collect"].finding(recording.run).heat_maps
+    assert set(heat.values[0]) == {1000.0}
+
+
+def test_what_was_not_looked_at_is_not_zero_in_a_heat_map(recording: Recording) -> None:
+    recording.seen("image_counters", 20, 60)
+    for at_s in (25, 30, 35):
+        recording.add(image("a", at_s, 50))
+    recording.view("devices")
+    (heat,) = KINDS["collect"].finding(recording.run).heat_maps
+    assert heat.values == ((None, None, None, None, 10.0, 10.0, 10.0, 0.0, 0.0, 0.0, 0.0, 0.0),)

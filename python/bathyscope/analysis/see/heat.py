@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from bathyscope.analysis.see import words
 from bathyscope.analysis.see.images import IMAGES, Images
-from bathyscope.analysis.see.shape import Question, within
+from bathyscope.analysis.see.shape import Question, seen, seen_bins, spread
 from bathyscope.records.activity_finding import Unit
 from bathyscope.records.collect_finding import HeatMap
 
@@ -25,18 +26,24 @@ def _bin_ns(question: Question) -> int:
 
 def queries(question: Question) -> Mapping[str, str]:
     """Return the operations of images, and the operations and latencies of OSDs, bin by bin."""
-    place = f"(at_ns - duration_ns // 2 - {question.start_ns}) // {_bin_ns(question)}"
-    timed = "('op_r_latency', 'op_w_latency', 'op_rw_latency')"
+    bin_ns = _bin_ns(question)
+    timed = spread(
+        question,
+        "perf_counter",
+        bin_ns,
+        "section = 'osd' AND name IN ('op_r_latency', 'op_w_latency', 'op_rw_latency')",
+    )
     return {
-        "images": f"SELECT {place} AS place, pool, namespace, image, image_id, "
-        "CAST(sum(read_count + write_count) AS DOUBLE) AS ops "
-        f"FROM image_io WHERE {within(question)} GROUP BY ALL",
+        "images": "SELECT place, pool, namespace, image, image_id, sum((read_count + write_count) * weight) AS ops "
+        f"FROM {spread(question, 'image_io', bin_ns)} GROUP BY ALL",
         "known": IMAGES,
-        "osds": f"SELECT {place} AS place, daemon, sum(delta) AS seconds, CAST(sum(count) AS DOUBLE) AS ops "
-        f"FROM perf_counter WHERE section = 'osd' AND name IN {timed} AND {within(question)} GROUP BY ALL",
-        "groups": f"SELECT {place} AS place, 'osd.' || osd AS daemon, "
-        "CAST(sum(read_count + write_count) AS DOUBLE) AS ops "
-        f"FROM pg_io WHERE {within(question)} GROUP BY ALL",
+        "osds": "SELECT place, daemon, sum(delta * weight) AS seconds, sum(count * weight) AS ops "
+        f"FROM {timed} GROUP BY ALL",
+        "groups": "SELECT place, 'osd.' || osd AS daemon, sum((read_count + write_count) * weight) AS ops "
+        f"FROM {spread(question, 'pg_io', bin_ns)} GROUP BY ALL",
+        "images_seen": seen(question, *words.IMAGE_SOURCES),
+        "counters_seen": seen(question, "perf_counters"),
+        "groups_seen": seen(question, "pg_stats"),
     }
 
 
@@ -47,31 +54,44 @@ def build(tables: Mapping[str, pa.Table], question: Question) -> tuple[HeatMap, 
     osds = tables["osds"].to_pylist()
     counted = [(row["daemon"], row["place"], row["ops"]) for row in osds or tables["groups"].to_pylist()]
     slow = [(row["daemon"], row["place"], row["seconds"] / row["ops"] * 1e9) for row in osds if row["ops"]]
-    seconds = _bin_ns(question) / 1e9
+    span = {
+        "images": tables["images_seen"],
+        "osds": tables["counters_seen" if osds else "groups_seen"],
+        "latency": tables["counters_seen"],
+    }
     found = (
-        _heat(images, question, _IMAGES_MOST, seconds, name="images", title="I/O of images over time", kind="image"),
-        _heat(counted, question, _OSDS_MOST, seconds, name="osds", title="I/O of OSDs over time", kind="OSD"),
-        _heat(slow, question, _OSDS_MOST, None, name="latency", title="Latency of OSDs over time", kind="OSD"),
+        _heat(
+            images, question, span["images"], _IMAGES_MOST, name="images", title="I/O of images over time", kind="image"
+        ),
+        _heat(counted, question, span["osds"], _OSDS_MOST, name="osds", title="I/O of OSDs over time", kind="OSD"),
+        _heat(
+            slow, question, span["latency"], _OSDS_MOST, name="latency", title="Latency of OSDs over time", kind="OSD"
+        ),
     )
     return tuple(heat for heat in found if heat is not None)
 
 
 def _heat(
-    cells: Sequence[tuple[str, int, float]], question: Question, most: int, rate_s: float | None, **about: str
+    cells: Sequence[tuple[str, int, float]], question: Question, span: pa.Table, most: int, **about: str
 ) -> HeatMap | None:
-    """Return the picture of (name, bin, value); `rate_s` makes rates of counts, in which nothing counted is 0."""
-    bins = max(1, -(-(question.end_ns - question.start_ns) // _bin_ns(question)))
+    """Return the picture of (name, bin, value): latencies, or counts, which become rates.
+
+    Where the source was looking, nothing counted is 0; of the rest nothing is known.
+    """
+    is_rate = about["name"] != "latency"
+    bin_ns = _bin_ns(question)
+    bins = max(1, -(-(question.end_ns - question.start_ns) // bin_ns))
+    looked_at = seen_bins(span, question, bin_ns, bins)
     rows: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
     for row, place, value in cells:
-        if 0 <= place < bins:
-            rows.setdefault(row, np.full(bins, np.nan if rate_s is None else 0.0))[place] = value / (rate_s or 1.0)
+        if 0 <= place < bins and looked_at[place]:
+            line = rows.setdefault(row, np.where(looked_at & is_rate, 0.0, np.nan))
+            line[place] = (0.0 if np.isnan(line[place]) else line[place]) + value / (bin_ns / 1e9 if is_rate else 1.0)
     if not rows:
         return None
     names = sorted(rows, key=lambda row: -float(np.nansum(rows[row])))[:most]
     if about["kind"] == "OSD":
         names.sort(key=lambda row: int(row.removeprefix("osd.")))
     values = tuple(tuple(None if np.isnan(value) else float(value) for value in rows[row]) for row in names)
-    unit: Unit = "ns" if rate_s is None else "1/s"
-    return HeatMap(
-        names=tuple(names), unit=unit, start_ns=question.start_ns, bin_ns=_bin_ns(question), values=values, **about
-    )
+    unit: Unit = "1/s" if is_rate else "ns"
+    return HeatMap(names=tuple(names), unit=unit, start_ns=question.start_ns, bin_ns=bin_ns, values=values, **about)

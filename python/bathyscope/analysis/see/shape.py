@@ -12,6 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from bathyscope.records.activity_finding import ActivityFinding, ActivityTable
@@ -108,6 +110,17 @@ def seconds_of(span: pa.Table) -> float:
         return math.inf
     (row,) = span.to_pylist()
     return max(0.0, (row["end_ns"] - row["start_ns"]) / 1e9) or math.inf
+
+
+def seen_bins(span: pa.Table, question: Question, bin_ns: int, count: int) -> npt.NDArray[np.bool_]:
+    """Return of each of `count` bins whether at least half of it lies in what `seen` answered."""
+    if not span.num_rows:
+        return np.zeros(count, dtype=bool)
+    (row,) = span.to_pylist()
+    begins = question.start_ns + np.arange(count) * bin_ns
+    # The last bin may be cut off by the end of the time that is asked for.
+    ends = np.minimum(begins + bin_ns, question.end_ns)
+    return np.asarray((begins >= row["start_ns"] - bin_ns // 2) & (ends <= row["end_ns"] + bin_ns // 2))
 
 
 def was_seen(span: pa.Table) -> bool:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bathyscope.analysis.see.images import IMAGES, Images
-from bathyscope.analysis.see.shape import Question, View, finding_of, within
+from bathyscope.analysis.see.shape import Question, View, finding_of, seen, seen_bins, spread
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 from bathyscope.units import format_duration_ns, format_percent, format_rate, format_seconds
 
@@ -79,17 +79,20 @@ class Timeline:
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the operations and latencies of each OSD, and those of images and clients, bin by bin."""
-        place = f"(at_ns - duration_ns // 2 - {question.start_ns}) // {_bin_ns(question)}"
         names = ", ".join(f"'{name}'" for name in (*_OPS, *_LATENCIES))
-        ops = "CAST(sum(read_count) AS DOUBLE) AS reads, CAST(sum(write_count) AS DOUBLE) AS writes"
+        ops = "sum(read_count * weight) AS reads, sum(write_count * weight) AS writes"
+        bin_ns = _bin_ns(question)
+        counters = spread(question, "perf_counter", bin_ns, f"section = 'osd' AND name IN ({names})")
+        clients = spread(question, "image_io", bin_ns, "client IS NOT NULL")
         return {
-            "osds": f"SELECT {place} AS place, daemon, name, sum(delta) AS delta, CAST(sum(count) AS BIGINT) AS count "
-            f"FROM perf_counter WHERE section = 'osd' AND name IN ({names}) AND {within(question)} GROUP BY ALL",
-            "groups": f"SELECT {place} AS place, {ops} FROM pg_io WHERE {within(question)} GROUP BY ALL",
-            "images": f"SELECT {place} AS place, pool, namespace, image, image_id, {ops} "
-            f"FROM image_io WHERE {within(question)} GROUP BY ALL",
-            "clients": f"SELECT {place} AS place, coalesce(client_address, client) AS client, {ops} "
-            f"FROM image_io WHERE client IS NOT NULL AND {within(question)} GROUP BY ALL",
+            "osds": "SELECT place, daemon, name, sum(delta * weight) AS delta, sum(count * weight) AS count "
+            f"FROM {counters} GROUP BY ALL",
+            "groups": f"SELECT place, {ops} FROM {spread(question, 'pg_io', bin_ns)} GROUP BY ALL",
+            "images": f"SELECT place, pool, namespace, image, image_id, {ops} "
+            f"FROM {spread(question, 'image_io', bin_ns)} GROUP BY ALL",
+            "clients": f"SELECT place, coalesce(client_address, client) AS client, {ops} FROM {clients} GROUP BY ALL",
+            "counters_seen": seen(question, "perf_counters"),
+            "groups_seen": seen(question, "pg_stats"),
             "known": IMAGES,
         }
 
@@ -110,6 +113,8 @@ class Timeline:
             for shift in found
         )
         sentence = "Nothing changed for long: no shift of load or latency stands out."
+        if not bins.is_long_enough:
+            sentence = "Too little was seen to tell whether anything changed: less than half a minute."
         if found:
             first = cells[found.index(largest[0])]
             with_it = f", and with it {first[5]}" if first[5] else ""
@@ -142,11 +147,18 @@ class _Bins:
         # (kind, OSD) → sums of latency in seconds, and of operations, in each bin.
         self._sums: dict[tuple[str, str], Floats] = {}
         self._timed: dict[tuple[str, str], Floats] = {}
+        counted = bool(tables["osds"].num_rows)
         self._of_osds(tables["osds"])
-        if not tables["osds"].num_rows:
+        if not counted:
             for row in tables["groups"].to_pylist():
                 self._add(self._ops, "reads", row["place"], row["reads"])
                 self._add(self._ops, "writes", row["place"], row["writes"])
+        # Outside of what was looked at nothing is known; 0 would be a shift.
+        outside = ~seen_bins(
+            tables["counters_seen" if counted else "groups_seen"], question, _bin_ns(question), self._count
+        )
+        for series in self._ops.values():
+            series[outside] = np.nan
         known = Images(tables["known"])
         self._movers: dict[tuple[str, str], Floats] = {}
         for row in tables["images"].to_pylist():
@@ -171,6 +183,11 @@ class _Bins:
         if 0 <= place < self._count:
             series.setdefault(key, np.zeros(self._count))[place] += value
 
+    @property
+    def is_long_enough(self) -> bool:
+        """Whether two stretches of one level could be told apart."""
+        return bool(np.isfinite(sum(self._ops.values())).sum() >= 2 * _STRETCH_BINS)
+
     def latency(self, kind: str) -> Floats:
         """Return the mean latency in ns of all OSDs in each bin; NaN where nothing was done."""
         total = sum((found for (of, _), found in self._sums.items() if of == kind), np.zeros(self._count))
@@ -180,7 +197,9 @@ class _Bins:
 
     def shifts(self) -> Iterator[_Shift]:
         """Yield every shift of every series."""
-        whole = float(np.mean(sum(self._ops.values()))) / self.seconds
+        if not np.isfinite(sum(self._ops.values())).any():
+            return
+        whole = float(np.nanmean(sum(self._ops.values()))) / self.seconds
         for kind in ("reads", "writes"):
             for shift in _shifts(kind, self._ops[kind] / self.seconds):
                 # Ten reads a minute beside a thousand writes a second are nobody's concern.
@@ -235,7 +254,7 @@ class _Bins:
         if loads:
             sign = 1 if shift.after > shift.before else -1
             (name, of), most = max(loads.items(), key=lambda item: item[1] * sign)
-            whole = max(float(np.mean(sum(self._ops.values()))) / self.seconds, 1e-9)
+            whole = max(float(np.nanmean(sum(self._ops.values()))) / self.seconds, 1e-9)
             if most * sign >= _SHARE_LEAST * whole:
                 parts.append(f"{of} of {name} ({_signed(most)}/s)")
         return ", ".join(parts)
