@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bathyscope.commands.options import OutputOption, RunArgument, WorkspaceOption
-from bathyscope.errors import UsageError
+from bathyscope.errors import AnalysisError, UsageError
 
 if TYPE_CHECKING:
     from bathyscope.records.activity_finding import ActivityFinding
@@ -83,6 +83,8 @@ def finding_of_view(
     if image is not None and not VIEWS[view].of_image:
         raise UsageError(f"the view {view} is not of one image", hint=f"bathy analyze {run.id} {image} --view image")
     whole = dataclasses.replace(question_of(run), image=image, zones=zones)
+    if whole.end_ns <= whole.start_ns:
+        raise AnalysisError(f"nothing was recorded in run {run.id}", hint=f"bathy runs show {run.id}")
     begin_ns = whole.start_ns + round(parse_seconds(since or 0) * 1e9)
     end_ns = whole.end_ns if until is None else whole.start_ns + round(parse_seconds(until) * 1e9)
     if not begin_ns < end_ns:

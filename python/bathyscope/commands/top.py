@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
 
 def top(  # noqa: PLR0917 - one parameter for each option
     what: Annotated[str, typer.Argument(metavar="[WHAT]", help="images, clients, osds, nodes or pools.")] = "images",
-    interval: Annotated[str, typer.Option(help="Time between samples: 1s to 10s.")] = "5s",
+    interval: Annotated[str, typer.Option(help="Time between samples: 1s to 60s.")] = "5s",
     depth: Annotated[
         str, typer.Option(help="light: monitors and manager only. normal: also OSDs' counters.")
     ] = "normal",

@@ -210,6 +210,8 @@ class Module(MgrModule):  # type: ignore[misc]
         self._get_duration_s = 0.0
         self._keys_dropped = 0
         self._zones_dropped = False
+        # What was asked of the zones that were dropped: it is not tried again with each request.
+        self._given_up = None  # type: Optional[Tuple[Any, ...]]
 
     def serve(self) -> None:
         """Drain the queries until the mgr stops the module."""
@@ -286,6 +288,7 @@ class Module(MgrModule):  # type: ignore[misc]
             if key not in counted.totals:
                 if key_count >= KEYS_MAX and ZONES in self._counted:
                     key_count -= len(self._counted[ZONES].totals)
+                    self._given_up = None if self._zoom is None else self._zoom.asked
                     self._remove(ZONES)
                     self._zones_dropped = True
                     if name == ZONES:
@@ -338,13 +341,15 @@ class Module(MgrModule):  # type: ignore[misc]
         for name in list(self._counted):
             self._remove(name)
         self._keys_dropped = 0
+        self._given_up = None
 
     def _zoom_to(self, zoom: Zoom) -> None:
         """Count the zones of `zoom`. The same once more goes on with what is counted already."""
         if self._zoom is not None and self._zoom.asked == zoom.asked:
             self._zoom.until_s = zoom.until_s
-        else:
+        elif zoom.asked != self._given_up:
             self._zones_dropped = False
+            self._given_up = None
             self._count_zones(zoom)
 
     def _count_zones(self, zoom: Zoom) -> None:

@@ -23,7 +23,7 @@ from bathyscope.host import (
 )
 from bathyscope.host.node_sampler import resolved
 from bathyscope.records import Collection, RawAnswer
-from bathyscope.sources import csi, op_history
+from bathyscope.sources import csi, libvirt, op_history
 from bathyscope.sources.facts import redacted
 
 _NOT_INSTALLED = 127
@@ -88,7 +88,7 @@ def to_raw(completed: Completed, files: Iterable[tuple[str, bytes]] = ()) -> Raw
         ended_ns=completed.ended_ns,
         files=tuple(files),
     )
-    return redacted(csi.compact(op_history.compact(answer)))
+    return redacted(libvirt.compact(csi.compact(op_history.compact(answer))))
 
 
 def collect(

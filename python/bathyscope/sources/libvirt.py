@@ -2,11 +2,15 @@
 
 A machine that is shut off keeps its definition, also on a host that it was moved away from: it counts only for images
 that no running machine has.
+
+A definition may hold secrets (keys in arguments of QEMU, what an operator wrote into its metadata). So only what is
+read is kept of it: the machine's name, whether it runs, its disks (`compact`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree
@@ -88,8 +92,34 @@ def _uses(answer: RawAnswer) -> Iterator[tuple[str, str, bool, tuple[str, str, s
             yield from ((host, *use) for use in _disks(definition))
 
 
-def _disks(definition: str) -> list[tuple[str, bool, tuple[str, str, str]]]:
-    """Return (machine, whether it runs, image) of each disk that is an image. Raises ParseError."""
+def compact(answer: RawAnswer) -> RawAnswer:
+    """Return an answer of libvirt without all that is not read of its definitions; others as they are."""
+    if not answer.label.startswith(_LABEL):
+        return answer
+    text = answer.stdout.decode("utf-8", "replace")
+    kept = [small for definition in _DOMAIN.findall(text) if (small := _reduced(definition))]
+    host = _DOMAIN.sub("", text).split()[-1:] if answer.exit_code == 0 else []
+    return dataclasses.replace(answer, stdout="\n".join([*kept, *host, ""]).encode())
+
+
+def _reduced(definition: str) -> str:
+    """Return a definition with its name, its id and its disks' sources only; empty for one that is not understood."""
+    try:
+        domain = _parsed(definition)
+    except ParseError:
+        return ""
+    small = ElementTree.Element("domain", {"id": domain.attrib["id"]} if "id" in domain.attrib else {})
+    ElementTree.SubElement(small, "name").text = domain.findtext("name", "")
+    devices = ElementTree.SubElement(small, "devices")
+    devices.tail = "\n"
+    for source in domain.iterfind("devices/disk/source"):
+        named = {key: value for key, value in source.attrib.items() if key in ("protocol", "name", "dev")}
+        ElementTree.SubElement(ElementTree.SubElement(devices, "disk"), "source", named)
+    return ElementTree.tostring(small, encoding="unicode")
+
+
+def _parsed(definition: str) -> ElementTree.Element:
+    """Return a definition. Raises ParseError."""
     # A document type can define entities that grow without end. libvirt writes none.
     if "<!DOCTYPE" in definition or "<!ENTITY" in definition:
         raise ParseError("a definition with a document type")
@@ -97,6 +127,12 @@ def _disks(definition: str) -> list[tuple[str, bool, tuple[str, str, str]]]:
         domain = ElementTree.fromstring(definition)  # noqa: S314 - no entities, see above
     except ElementTree.ParseError as error:
         raise ParseError(f"a definition that is no XML: {error}") from error
+    return domain
+
+
+def _disks(definition: str) -> list[tuple[str, bool, tuple[str, str, str]]]:
+    """Return (machine, whether it runs, image) of each disk that is an image. Raises ParseError."""
+    domain = _parsed(definition)
     machine, is_running = domain.findtext("name", ""), "id" in domain.attrib
     disks = []
     for source in domain.iterfind("devices/disk/source"):

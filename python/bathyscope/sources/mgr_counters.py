@@ -88,8 +88,8 @@ class MgrCounters:
     def plan(self, scope: Scope) -> Sequence[Request]:
         """Return the request, after the one to count the objects of the scope's images; none without the module.
 
-        The module counts zones for a minute after it was last asked to. Where an image has too many objects for that,
-        it makes the zones larger by itself.
+        The module counts zones for a minute after it was last asked to. Where an image has more busy ones than it
+        counts, it makes them larger by itself.
         """
         if MODULE not in scope.mgr_modules:
             return []
@@ -98,7 +98,7 @@ class MgrCounters:
             return [counters]
         images = ",".join(scope.zoomed_images)
         return [
-            ask("zoom", "mgr", "bathyscope zoom", self.timeout_s, images=images, digits=_OBJECT_DIGITS),
+            ask("zoom", "mgr", "bathyscope zoom", self.timeout_s, images=images, digits=scope.zoom_digits),
             counters,
         ]
 

@@ -66,6 +66,7 @@ class Scope(Model):
     own_pools: tuple[str, ...] | None = Field(default=None, description="only their ops make rows; none: all pools")
     images: tuple[tuple[str, str], ...] = Field(default=(), description="(pool, image) of our own")
     zoomed_images: tuple[str, ...] = Field(default=(), description="ids of images whose single objects are counted")
+    zoom_digits: int = Field(default=16, description="hexadecimal digits of an object's number that tell objects apart")
     mgr_modules: tuple[str, ...] = Field(default=(), description="modules of the manager that are enabled")
     rbd_pools: tuple[str, ...] = Field(default=(), description="pools that may hold headers of images")
     watched_images: tuple[tuple[str, str, str], ...] = Field(

@@ -19,7 +19,7 @@ from bathyscope.spec.collect import CollectSpec
 from bathyscope.store import RunDirectory, Workspace
 from bathyscope.store.roll_up import roll_up
 from bathyscope.watch.jobs import allowed_jobs
-from bathyscope.watch.zooming import image_ids
+from bathyscope.watch.zooming import zoom
 
 _TICK_S = 0.5
 _SHORT_S = 3600.0
@@ -50,7 +50,7 @@ def collect(
         keeper.narrow(asked_osds=None)
         keeper.refresh_s = REFRESH_S
         if spec.images:
-            keeper.narrow(zoomed_images=image_ids(host, session, keeper.scope, spec.images))
+            keeper.narrow(**zoom(host, session, keeper.scope, spec.images))
         asked = allowed_jobs(session, spec, keeper.scope, note)
         run = workspace.create_run(
             kind="collect",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from bathyscope.errors import UsageError
+from bathyscope.errors import ClusterError, UsageError
 from bathyscope.host import CephSession, Host
 from bathyscope.recording.collect import collect
 from bathyscope.records import Image
@@ -12,11 +13,17 @@ from bathyscope.sources import SOURCES, mgr_counters
 from bathyscope.spec.scope import Scope
 from bathyscope.spec.values import did_you_mean
 
+ZONES_MAX = 256
+"""Zones of an image that the module counts apart."""
+_DIGITS, _DIGITS_LEAST = 16, 12
 
-def image_ids(host: Host, session: CephSession, scope: Scope, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the ids of images, named as POOL/[NAMESPACE/]IMAGE.
 
-    Raises UsageError for a name that no image has, and where nothing counts single objects.
+def zoom(host: Host, session: CephSession, scope: Scope, names: Sequence[str]) -> dict[str, Any]:
+    """Return the fields of a scope with which images are counted by objects, named as POOL/[NAMESPACE/]IMAGE.
+
+    An image that may have more objects than are counted one by one begins with zones: to find the right size step by
+    step would lose what is counted meanwhile. Raises UsageError for a name that no image has, and where nothing counts
+    single objects; DeniedError, ClusterError when the images cannot be listed.
     """
     if mgr_counters.MODULE not in scope.mgr_modules:
         raise UsageError(
@@ -24,15 +31,23 @@ def image_ids(host: Host, session: CephSession, scope: Scope, names: Sequence[st
             hint="bathy mgr install",
         )
     source = SOURCES["images"]
-    rows = source.parse(collect(host, session, source.plan(scope)), scope)[Image].to_pylist()
-    known = {
-        "/".join(part for part in (row["pool"], row["namespace"], row["image"]) if part): str(row["image_id"])
-        for row in rows
-    }
+    answers = collect(host, session, source.plan(scope))
+    rows = source.parse(answers, scope)[Image].to_pylist()
+    known = {"/".join(part for part in (row["pool"], row["namespace"], row["image"]) if part): row for row in rows}
     for name in names:
         if name not in known:
-            raise UsageError(
-                f"the cluster has no image '{name}'",
-                hint=did_you_mean(name, known, "name it as POOL/[NAMESPACE/]IMAGE"),
-            )
-    return tuple(dict.fromkeys(known[name] for name in names))
+            failed = next((answer for answer in answers if answer.exit_code != 0), None)
+            if failed is not None:
+                problem = failed.stderr.decode(errors="replace").strip() or f"error {failed.exit_code}"
+                raise ClusterError(
+                    f"the images of {failed.label.rpartition('-')[2]} cannot be listed: {problem}",
+                    hint="reading them needs osd 'profile rbd-read-only': bathy caps collect",
+                )
+            hint = did_you_mean(name, known, "name it as POOL/[NAMESPACE/]IMAGE")
+            raise UsageError(f"the cluster has no image '{name}'", hint=hint)
+    chosen = [known[name] for name in names]
+    objects = max(-(-row["size_bytes"] // row["object_size_bytes"]) for row in chosen)
+    digits = _DIGITS
+    while objects > ZONES_MAX * 16 ** (_DIGITS - digits) and digits > _DIGITS_LEAST:
+        digits -= 1
+    return {"zoomed_images": tuple(dict.fromkeys(str(row["image_id"]) for row in chosen)), "zoom_digits": digits}

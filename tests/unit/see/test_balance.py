@@ -64,7 +64,19 @@ def test_one_bad_moment_is_no_slow_osd(recording: Recording) -> None:
     recording.add(*place(3))
     for osd in range(3):
         recording.add(*latencies(osd, "write", (30, 1, 1) if osd == 0 else (1, 1, 1)), *operations(osd, 500))
-    assert recording.view("balance").sentence.startswith("No OSD stands out")
+    found = recording.view("balance")
+    assert found.sentence.startswith("No OSD stands out: neither")
+
+
+def test_what_could_not_be_compared_is_not_called_alike(recording: Recording) -> None:
+    recording.add(*place(3), *operations(0, 9000), *operations(1, 9000), *operations(2, 9000), *groups(3))
+    assert recording.view("balance").sentence == (
+        "No OSD stands out by its load; their latencies could not be compared."
+    )
+
+
+def test_nothing_is_not_called_alike(recording: Recording) -> None:
+    assert recording.view("balance").sentence.startswith("No OSD could be compared")
 
 
 def test_a_node_of_which_all_osds_are_slow_is_named(recording: Recording) -> None:

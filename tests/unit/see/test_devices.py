@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.see.conftest import START_NS, Recording, S, rows_of
 
+from bathyscope.commands.analyze import finding_of_view
 from bathyscope.records import Image, ImageIo
 
 
@@ -104,3 +105,17 @@ def test_a_part_of_the_time_holds_its_own_intervals_only(recording: Recording) -
     recording.add(io("a", 10, 0, at_s=10), io("a", 7, 0, at_s=50))
     found = recording.view("devices", since="30s")
     assert rows_of(found, "reads") == [(7,)]
+
+
+@pytest.mark.parametrize("view", ["devices", "clients"])
+def test_a_cluster_that_does_nothing_is_not_one_that_was_not_looked_at(recording: Recording, view: str) -> None:
+    recording.seen("mgr_counters")
+    found = recording.view(view)
+    assert found.unseen == ()
+    assert found.sentence.endswith("did any I/O.")
+
+
+def test_what_nothing_looked_at_is_not_called_idle(recording: Recording) -> None:
+    recording.view("devices")
+    for view in ("devices", "clients", "osds", "nodes", "pools"):
+        assert finding_of_view(recording.run, view).sentence.startswith("Nothing is known of"), view

@@ -76,8 +76,18 @@ def test_zones_of_the_manager_module_count_where_single_objects_are_not_known(re
     recording.add(image(size_bytes=4 * MIB * 512))
     for first, reads in ((0, 10), (256, 30)):
         recording.add(ZoneIo(START_NS + 9 * S, 5 * S, "rbd", ID, 0, first, 16, reads, 0, **counted))
-    rows = rows_of(recording.view("zones", image="rbd/disk", zones=2), "reads", "of reads")
-    assert rows == [(10, 0.25), (30, 0.75)]
+    found = recording.view("zones", image="rbd/disk", zones=2)
+    assert rows_of(found, "reads", "of reads", "objects", "touched") == [(10, 0.25, None, None), (30, 0.75, None, None)]
+    assert any("not known there" in remark for remark in found.unseen)
+
+
+def test_zones_are_no_smaller_than_what_was_counted_together(recording: Recording) -> None:
+    counted = {"read_bytes": 0, "write_bytes": 0, "read_latency_ns_sum": 0, "write_latency_ns_sum": 0}
+    recording.add(image(size_bytes=4 * MIB * 1024))
+    for first in range(0, 1024, 256):
+        recording.add(ZoneIo(START_NS + 9 * S, 5 * S, "rbd", ID, 0, first, 256, 10, 0, **counted))
+    found = recording.view("zones", image="rbd/disk", zones=100)
+    assert rows_of(found, "reads") == [(10,), (10,), (10,), (10,)]
 
 
 def test_what_the_module_counted_is_not_counted_again_by_single_operations(recording: Recording) -> None:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from bathyscope.host import ProcessRequest
 from bathyscope.records import Attachment, RawAnswer, from_table
-from bathyscope.sources.libvirt import SOURCE
+from bathyscope.sources.libvirt import SOURCE, compact
 from bathyscope.spec import Target
 from bathyscope.spec.scope import Scope
 
@@ -167,3 +167,21 @@ def test_the_script_asks_for_all_definitions_at_once_and_fails_with_the_listing(
 
     assert run("qemu:///system").stdout == "-r|-c|qemu:///system| dumpxml one; dumpxml two; hostname|"
     assert (run("qemu:///fails").returncode, run("qemu:///fails").stderr) == (1, "no\n")
+
+
+def test_of_a_definition_only_what_is_read_is_kept() -> None:
+    secret = DOMAIN.replace("<metadata>", "<metadata><own>password</own>", 1).replace(
+        "</devices>", "</devices><commandline><arg value='rbd:x:key=AQBsecret'/></commandline>", 1
+    )
+    whole = answer(secret, SHUT_OFF)
+    kept = compact(whole)
+    assert b"password" not in kept.stdout
+    assert b"AQBsecret" not in kept.stdout
+    assert len(kept.stdout) < len(whole.stdout) / 2
+    rows = [from_table(Attachment, SOURCE.parse([one], SCOPE)[Attachment]) for one in (whole, kept, compact(kept))]
+    assert rows[0] == rows[1] == rows[2]
+    assert rows[0]
+
+
+def test_what_is_no_definition_is_not_kept() -> None:
+    assert b"bomb" not in compact(answer("<domain>\n<!DOCTYPE bomb>\n</domain>")).stdout

@@ -224,7 +224,20 @@ def _sentence(judged: Sequence[_Judged]) -> str:
     if uneven:
         worst = max(uneven, key=lambda one: abs((one.share or 0.0) - (one.by_weight or 0.0)))
         parts.append(f"The load is uneven: osd.{worst.load.osd} {worst.uneven}.")
-    return " ".join(parts) or "No OSD stands out: neither its load nor its latency is unlike its peers'."
+    return " ".join(parts) or _all_clear(judged)
+
+
+def _all_clear(judged: Sequence[_Judged]) -> str:
+    """Return that nobody stands out, in what could be judged."""
+    by_load = any(one.share is not None for one in judged) and sum(one.load.ops for one in judged) >= _OPS_LEAST
+    by_latency = any(one.to_peers is not None for one in judged)
+    if by_load and by_latency:
+        return "No OSD stands out: neither its load nor its latency is unlike its peers'."
+    if by_load:
+        return "No OSD stands out by its load; their latencies could not be compared."
+    if by_latency:
+        return "No OSD stands out by its latency; too little was done to compare their loads."
+    return "No OSD could be compared with its peers: too little was done, or nothing looked at them."
 
 
 def _whole_node(slow: Sequence[_Judged], judged: Sequence[_Judged]) -> str:

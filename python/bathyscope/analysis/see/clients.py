@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from bathyscope.analysis.see import words
-from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, within
+from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, was_seen, within
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
 _COLUMNS = (
@@ -30,7 +30,7 @@ class Clients:
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each client."""
         return {
-            "seen": seen(question, *words.IMAGE_SOURCES),
+            "seen": seen(question, "mgr_counters"),
             "io": f"SELECT coalesce(client_address, client) AS client, {sums(question, *words.COUNTED)}, "
             "count(DISTINCT (pool, namespace, image, image_id)) AS images, count(DISTINCT client) AS instances "
             f"FROM image_io WHERE client IS NOT NULL AND {within(question)} GROUP BY ALL",
@@ -53,10 +53,9 @@ class Clients:
             )
             for row in rows
         )
-        sentence = words.standing_out("client", names, ops, seconds) if rows else "No client is known."
-        return finding_of(
-            self, question, sentence, ActivityTable("clients", _COLUMNS, cells), unseen=() if rows else (_UNSEEN,)
-        )
+        sentence = words.standing_out("client", names, ops, seconds)
+        unseen = () if rows or was_seen(tables["seen"]) else (_UNSEEN,)
+        return finding_of(self, question, sentence, ActivityTable("clients", _COLUMNS, cells), unseen=unseen)
 
 
 VIEW: View = Clients()

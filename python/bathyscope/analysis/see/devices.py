@@ -9,7 +9,17 @@ import pyarrow as pa
 from bathyscope.analysis.attachments import attached
 from bathyscope.analysis.see import words
 from bathyscope.analysis.see.images import IMAGES, Images
-from bathyscope.analysis.see.shape import DATA_OBJECT, Question, View, finding_of, seconds_of, seen, sums, within
+from bathyscope.analysis.see.shape import (
+    DATA_OBJECT,
+    Question,
+    View,
+    finding_of,
+    seconds_of,
+    seen,
+    sums,
+    was_seen,
+    within,
+)
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
 _COLUMNS = (
@@ -45,9 +55,9 @@ class Devices:
             "images": IMAGES,
             "attachments": "SELECT * EXCLUDE (run_id) FROM attachment",
             "users": "SELECT DISTINCT io.pool, io.namespace, io.client_address, "
-            "coalesce(io.image, known.image) AS image "
-            "FROM image_io AS io LEFT JOIN image AS known ON known.pool = io.pool AND known.image_id = io.image_id "
-            "WHERE io.client_address IS NOT NULL",
+            "coalesce(io.image, known.image) AS image FROM (SELECT DISTINCT pool, namespace, image, image_id, "
+            f"client_address FROM image_io WHERE client_address IS NOT NULL AND {within(question)}) AS io "
+            f"LEFT JOIN ({IMAGES}) AS known ON known.pool = io.pool AND known.image_id = io.image_id",
         }
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
@@ -55,7 +65,7 @@ class Devices:
         known = Images(tables["images"])
         # Of an imported log operations are all there is.
         rows, seconds = tables["io"].to_pylist(), seconds_of(tables["seen"])
-        if not rows:
+        if not rows and tables["ops"].num_rows:
             rows, seconds = tables["ops"].to_pylist(), (question.end_ns - question.start_ns) / 1e9
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), known.name(row)))
         names = [known.name(row) for row in rows]
@@ -74,7 +84,7 @@ class Devices:
             )
             for name, key, row in zip(names, keys, rows, strict=True)
         )
-        unseen = [_NO_IO] if not rows else []
+        unseen = [] if rows or was_seen(tables["seen"]) else [_NO_IO]
         if rows and not any(row["clients"] for row in rows):
             unseen.append(_NO_CLIENTS)
         sentence = words.standing_out("image", names, ops, seconds)

@@ -44,25 +44,28 @@ class ImageBrief:
         writes = sum(row["write_count"] for row in image.rows)
         cells = []
         for node, rows in sorted(nodes.items()):
-            objects = sum({row["first_object"]: row["object_count"] for row in rows}.values())
+            objects = touched.objects_of(rows)
             node_reads, node_writes = (sum(row[name] for row in rows) for name in ("read_count", "write_count"))
             cells.append(
                 (
                     node,
                     objects,
-                    objects / whole if whole else None,
+                    objects / whole if whole and objects is not None else None,
                     node_reads,
                     node_reads / reads if reads else None,
                     node_writes,
                     node_writes / writes if writes else None,
                 )
             )
-        seen = sum({row["first_object"]: row["object_count"] for row in image.rows}.values())
+        seen = touched.objects_of(image.rows)
         facts = [*image.facts]
         if whole:
-            facts.append(("Objects", f"{whole:,}, touched {seen:,} ({format_percent(min(1.0, seen / whole))})"))
+            share = "" if seen is None else f", touched {seen:,} ({format_percent(seen / whole)})"
+            facts.append(("Objects", f"{whole:,}{share}"))
+        on_objects = "" if seen is None else f" on {seen:,} objects"
+        nodes_word = "node" if len(nodes) == 1 else "nodes"
         sentence = (
-            f"{image.name}: {reads:,} reads and {writes:,} writes on {seen:,} objects of {len(nodes)} nodes."
+            f"{image.name}: {reads:,} reads and {writes:,} writes{on_objects} of {len(nodes)} {nodes_word}."
             if image.rows
             else f"Nothing was seen of single objects of {image.name}."
         )

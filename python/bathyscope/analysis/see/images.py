@@ -24,7 +24,8 @@ class Images:
     def name(self, row: Mapping[str, str | None]) -> str:
         """Return pool/image or pool/namespace/image of a row of image_io."""
         found = self._by_id.get((row["pool"], row["image_id"]), {})
-        name = row["image"] or found.get("image") or f"(id {row['image_id']})"
+        by_id = f"(id {row['image_id']})" if row["image_id"] else "all further images"
+        name = row["image"] or found.get("image") or by_id
         return "/".join(part for part in (row["pool"], row["namespace"], name) if part)
 
     def key(self, row: Mapping[str, str | None]) -> tuple[str, str, str]:

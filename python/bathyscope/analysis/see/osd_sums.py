@@ -23,8 +23,8 @@ _COUNTERS = {
     "op_rw_latency": "write_latency_ns_sum",
 }
 COUNTERS_MISSING = (
-    "Latencies of the OSDs are not known: their counters were not read. `ceph tell osd.N perf dump` needs the cap "
-    "osd 'allow *' (`bathy caps collect --tell`)."
+    "Latencies of the OSDs are not known: their counters were not read, or not those of all. "
+    "`ceph tell osd.N perf dump` needs the cap osd 'allow *' (`bathy caps collect --tell`)."
 )
 
 

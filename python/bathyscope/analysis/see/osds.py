@@ -19,7 +19,10 @@ _COLUMNS = (
     *words.COUNTS,
     *words.LATENCIES,
     ActivityColumn(
-        "p99 below", "ns", "99 % of its operations took less: the bound of a bucket, at most twice the truth", rank=2
+        "p99 below",
+        "ns",
+        "99 % of its operations took less: a bucket's bound, from 100 µs on at most twice the truth",
+        rank=2,
     ),
     ActivityColumn("busy PGs", "count", "placement groups with I/O whose primary it is", rank=3),
 )

@@ -41,9 +41,7 @@ _STAGES = {
     "replicas": "replica_wait_ns",
     "reply": "reply_ns",
 }
-_NOTHING = (
-    "No operations were recorded: bursts of op histories and imported OSD logs have them (`bathy import osd-log`)."
-)
+_NOTHING = "No operations were recorded: imported OSD logs have them (`bathy import osd-log`)."
 
 
 class Slow:

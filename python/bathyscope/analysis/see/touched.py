@@ -7,7 +7,7 @@ from op histories, of which only complete ones count: a full one has kept the sl
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -21,8 +21,11 @@ NOTHING = (
     "Nothing is known of single objects: a recording has those of the images that it was told "
     "(`bathy collect --image`), imported OSD logs have all (`bathy import osd-log`)."
 )
-_SAMPLE = "Operations were recorded one by one: counts are those of what was recorded, not of the whole time."
-_COARSE = "Of some objects only zones are counted, as the image has more than the manager counts one by one."
+_SAMPLE = "Counts are those of the operations that were recorded one by one: what was logged, or in bursts."
+_COARSE = (
+    "Of some objects only zones are counted, as the image has more than the manager counts one by one: how many were "
+    "touched is not known there."
+)
 
 
 def queries(question: Question) -> Mapping[str, str]:
@@ -109,3 +112,9 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
         *[(word, str(first[key])) for word, key in (("Data pool", "data_pool"), ("Parent", "parent")) if first[key]],
     ]
     return Touched(name, tuple(facts), first["size_bytes"], first["object_size_bytes"], tuple(counted or rows), hosts)
+
+
+def objects_of(rows: Iterable[Mapping[str, Any]]) -> int | None:
+    """Return how many objects something was done to; None where only zones of several were counted."""
+    rows = list(rows)
+    return None if any(row["object_count"] > 1 for row in rows) else len({row["first_object"] for row in rows})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -59,6 +60,8 @@ def standing_out(what: str, names: Sequence[str], ops: Sequence[float], seconds:
 
     `what` is the kind of thing in the singular: image, client.
     """
+    if math.isinf(seconds):
+        return f"Nothing is known of any {what}: nothing looked at them in this time."
     total = float(np.sum(ops)) if len(ops) else 0.0
     if total == 0:
         return f"No {what} did any I/O."

@@ -41,24 +41,25 @@ class Zones:
         image = touched.read(tables, question)
         last = max((row["first_object"] + row["object_count"] for row in image.rows), default=0)
         objects = image.objects or last
-        # Zones are whole objects; an image of few objects has as many zones.
+        # Zones are whole objects, and no smaller than what was counted together; an image of few objects has as many.
+        coarsest = max((row["object_count"] for row in image.rows), default=1)
         width = max(1, -(-objects // question.zones)) if objects else 1
+        width = -(-width // coarsest) * coarsest
         reads = sum(row["read_count"] for row in image.rows)
         writes = sum(row["write_count"] for row in image.rows)
         cells = []
         for first in range(0, objects, width):
             inside = [row for row in image.rows if first <= row["first_object"] < first + width]
             wide = min(width, objects - first)
-            known = {row["first_object"] for row in inside}
-            counted = sum(row["object_count"] for row in inside) if image.rows and not _single(image) else len(known)
+            touched_count = touched.objects_of(inside)
             zone_reads = sum(row["read_count"] for row in inside)
             zone_writes = sum(row["write_count"] for row in inside)
             cells.append(
                 (
                     first * image.object_bytes,
                     (first + wide) * image.object_bytes,
-                    counted,
-                    min(1.0, counted / wide),
+                    touched_count,
+                    None if touched_count is None else touched_count / wide,
                     zone_reads,
                     zone_reads / reads if reads else None,
                     zone_writes,
@@ -86,8 +87,3 @@ class Zones:
 
 
 VIEW: View = Zones()
-
-
-def _single(image: touched.Touched) -> bool:
-    """Whether single objects are known, and not only zones of several."""
-    return all(row["object_count"] == 1 for row in image.rows)
