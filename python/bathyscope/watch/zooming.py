@@ -1,4 +1,4 @@
-"""Which images' single objects a recording counts: their names as the operator has them, their ids as OSDs see them."""
+"""Which images are counted object by object: their names as the operator has them, their ids as OSDs see them."""
 
 from __future__ import annotations
 
