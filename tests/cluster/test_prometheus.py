@@ -167,7 +167,7 @@ def test_figures_from_prometheus_are_those_of_this_machine(cluster: Any, monitor
     with cluster.session() as session, contextlib.ExitStack() as stack:
         local = look_at(host, session, here)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("bathyscope.bench.session.local_daemons", lambda *_: ())
+            patch.setattr("bathyscope.recording.look.local_daemons", lambda *_: ())
             remote = look_at(host, session, there)
         assert [(e.name, e.job) for e in remote.scope.exporters] == [(HERE, "node")]
         sinks = {"proc": MemorySink(), "node_exporter": MemorySink()}

@@ -197,7 +197,7 @@ def test_figures_over_ssh_are_those_of_this_machine(cluster: Any, machine: Machi
         stack.callback(host.leave_nodes)
         local = look_at(host, session, here)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("bathyscope.bench.session.local_daemons", lambda *_: ())
+            patch.setattr("bathyscope.recording.look.local_daemons", lambda *_: ())
             remote = look_at(host, session, there)
         # Other labs on this machine may have OSDs of the same numbers.
         pids = sorted((d.name, d.pid) for node in remote.scope.nodes for d in node.daemons)
