@@ -21,6 +21,10 @@ from bathyscope.commands.options import (
     PrefixOption,
     ReportOption,
     RunArgument,
+    SshConfigOption,
+    SshHostOption,
+    SshOption,
+    SudoOption,
     TargetOption,
     WorkspaceOption,
 )
@@ -119,18 +123,10 @@ def run(  # noqa: PLR0917 - one parameter for each option
     client_host: Annotated[
         str | None, typer.Option(metavar="[USER@]HOST", help="Load of the cluster from this machine, by fio over ssh.")
     ] = None,
-    ssh: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[USER]@",
-            help="Sample the OSDs' machines over ssh; @: ssh's own user name. A lab's nodes have theirs.",
-        ),
-    ] = None,
-    ssh_config: Annotated[Path | None, typer.Option(help="ssh configuration file, in place of ~/.ssh/config.")] = None,
-    ssh_host: Annotated[
-        list[str] | None, typer.Option(metavar="NODE=NAME", help="Name of a node for ssh, if another; repeatable.")
-    ] = None,
-    sudo: Annotated[bool, typer.Option("--sudo", help="Read as root on these machines, by `sudo -n`.")] = False,
+    ssh: SshOption = None,
+    ssh_config: SshConfigOption = None,
+    ssh_host: SshHostOption = None,
+    sudo: SudoOption = False,
     prometheus: Annotated[
         str | None, typer.Option(metavar="URL", help="Take the nodes' figures from this Prometheus, instead of ssh.")
     ] = None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,6 +15,10 @@ from bathyscope.commands.options import (
     LabOption,
     OutputOption,
     PrefixOption,
+    SshConfigOption,
+    SshHostOption,
+    SshOption,
+    SudoOption,
     TargetOption,
     WorkspaceOption,
 )
@@ -59,18 +62,10 @@ def collect(  # noqa: PLR0917 - one parameter for each option
     keyring: KeyringOption = None,
     target: TargetOption = None,
     ceph_prefix: PrefixOption = None,
-    ssh: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[USER]@",
-            help="Sample the OSDs' machines over ssh; @: ssh's own user name. A lab's nodes have theirs.",
-        ),
-    ] = None,
-    ssh_config: Annotated[Path | None, typer.Option(help="ssh configuration file, in place of ~/.ssh/config.")] = None,
-    ssh_host: Annotated[
-        list[str] | None, typer.Option(metavar="NODE=NAME", help="Name of a node for ssh, if another; repeatable.")
-    ] = None,
-    sudo: Annotated[bool, typer.Option("--sudo", help="Read as root on these machines, by `sudo -n`.")] = False,
+    ssh: SshOption = None,
+    ssh_config: SshConfigOption = None,
+    ssh_host: SshHostOption = None,
+    sudo: SudoOption = False,
     workspace: WorkspaceOption = None,
     output: OutputOption = "table",
 ) -> None:

@@ -43,3 +43,19 @@ PoolOption = Annotated[
     str | None, typer.Option("--pool", help="A replicated pool of yours, instead of pools that bathy makes.")
 ]
 TargetOption = Annotated[Path | None, typer.Option("--target", help="A target file (YAML) instead of --lab or --conf.")]
+SshOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ssh",
+        metavar="[USER]@",
+        help="Sample the OSDs' machines over ssh; @: ssh's own user name. A lab's nodes have theirs.",
+    ),
+]
+SshConfigOption = Annotated[
+    Path | None, typer.Option("--ssh-config", help="ssh configuration file, in place of ~/.ssh/config.")
+]
+SshHostOption = Annotated[
+    list[str] | None,
+    typer.Option("--ssh-host", metavar="NODE=NAME", help="Name of a node for ssh, if another; repeatable."),
+]
+SudoOption = Annotated[bool, typer.Option("--sudo", help="Read as root on these machines, by `sudo -n`.")]

@@ -7,18 +7,14 @@ from collections.abc import Callable
 
 from bathyscope import __version__
 from bathyscope.host import Host
-from bathyscope.host.ceph import connect
-from bathyscope.recording.collect import as_collected
-from bathyscope.recording.connection import LastingSession
-from bathyscope.recording.look import look_at
 from bathyscope.recording.recorder import Recorder
-from bathyscope.recording.scope import REFRESH_S, ScopeKeeper
-from bathyscope.recording.sinks import SegmentSink, Sink
+from bathyscope.recording.sinks import SegmentSink
 from bathyscope.spec import Target
 from bathyscope.spec.collect import CollectSpec
 from bathyscope.store import RunDirectory, Workspace
 from bathyscope.store.roll_up import roll_up
 from bathyscope.watch.jobs import allowed_jobs
+from bathyscope.watch.opening import keep_start, opened
 from bathyscope.watch.zooming import zoom
 
 _TICK_S = 0.5
@@ -44,11 +40,7 @@ def collect(
     `target_now` finds a lab's daemons again after a restart. Nothing of the cluster is changed. Raises BathyscopeError;
     what was recorded until then is in the run.
     """
-    session = LastingSession(lambda: connect(host, target))
-    with contextlib.closing(session):
-        keeper = look_at(host, session, target, target_now=target_now)
-        keeper.narrow(asked_osds=None)
-        keeper.refresh_s = REFRESH_S
+    with opened(host, target, target_now) as (session, keeper):
         if spec.images:
             keeper.narrow(**zoom(host, session, keeper.scope, spec.images))
         asked = allowed_jobs(session, spec, keeper.scope, note)
@@ -66,7 +58,7 @@ def collect(
             segment_s = 2 * spec.interval_s if is_short else _LONG_SEGMENT_S
             sink = SegmentSink(run, keeper, segment_s=segment_s, tidy=lambda now_ns: roll_up(run, now_ns))
             recorder = Recorder(host, session, keeper, asked, sink)
-            _keep_start(sink, keeper)
+            keep_start(sink, keeper)
             run.update(context={"periods_s": recorder.periods_s})
             try:
                 with sink, recorder:
@@ -76,14 +68,6 @@ def collect(
             run.update(status="done", ended_ns=host.now_ns())
             run.compact()
     return workspace.open_run(str(run.path))
-
-
-def _keep_start(sink: Sink, keeper: ScopeKeeper) -> None:
-    """Keep the answers that the scope was made from: they are the first collections."""
-    for source in keeper.sources:
-        answers = keeper.answers.get(source.name, [])
-        if answers:
-            sink.take(source, as_collected(source.name, answers))
 
 
 def _wait(host: Host, recorder: Recorder, duration_s: float | None, tick: Tick) -> None:

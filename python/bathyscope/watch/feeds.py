@@ -8,12 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from bathyscope.analysis.see import VIEWS
 from bathyscope.analysis.see.shape import Question
 from bathyscope.host import Host
-from bathyscope.host.ceph import connect
-from bathyscope.recording.collect import as_collected
-from bathyscope.recording.connection import LastingSession
-from bathyscope.recording.look import look_at
 from bathyscope.recording.recorder import Recorder
-from bathyscope.recording.scope import REFRESH_S
 from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.spec import Target
 from bathyscope.spec.collect import CollectSpec
@@ -21,6 +16,7 @@ from bathyscope.store import RunDirectory, duck
 from bathyscope.watch.asking import question_of, view_of
 from bathyscope.watch.jobs import allowed_jobs
 from bathyscope.watch.live import LiveSink
+from bathyscope.watch.opening import keep_start, opened
 
 # A view shows the mean over this many intervals: reports come in stairs of five seconds.
 _INTERVALS = 3
@@ -63,15 +59,9 @@ def live(
     host: Host, spec: CollectSpec, target: Target, *, target_now: Callable[[], Target], note: Callable[[str], None]
 ) -> Iterator[LiveFeed]:
     """Watch a cluster as long as the context lasts; nothing is changed, nothing is stored. Raises BathyscopeError."""
-    session = LastingSession(lambda: connect(host, target))
-    with contextlib.closing(session):
-        keeper = look_at(host, session, target, target_now=target_now)
-        keeper.narrow(asked_osds=None)
-        keeper.refresh_s = REFRESH_S
+    with opened(host, target, target_now) as (session, keeper):
         sink = LiveSink(keeper, _shown_s(spec) + _MARGIN_S)
-        for source in keeper.sources:
-            if answers := keeper.answers.get(source.name):
-                sink.take(source, as_collected(source.name, answers))
+        keep_start(sink, keeper)
         sink.tend()
         with Recorder(host, session, keeper, allowed_jobs(session, spec, keeper.scope, note), sink) as recorder:
             yield LiveFeed(host, sink, recorder, target.name, spec)
