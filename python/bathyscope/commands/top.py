@@ -83,6 +83,8 @@ def top(  # noqa: PLR0917 - one parameter for each option
             raise UsageError(f"run {run.id} is no recording", hint="bathy collect makes one")
         _show(ReplayFeed(run), what, once=once, output=output)
         return
+    if depth == "deep":
+        raise UsageError("bathy top changes nothing on a cluster", hint="bathy collect --depth deep records operations")
     spec = checked(CollectSpec, duration_s=None, interval_s=interval, depth=depth)
     found = with_prefix(find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target), ceph_prefix)
     with contextlib.ExitStack() as stack:
