@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.attachments import attached
 from bathyscope.analysis.see import words
+from bathyscope.analysis.see.attachments import MACHINES, attached, failures, in_force
 from bathyscope.analysis.see.images import IMAGES, Images
 from bathyscope.analysis.see.shape import (
     DATA_OBJECT,
@@ -53,7 +53,9 @@ class Devices:
             f"FROM image_io WHERE {within(question)} GROUP BY pool, namespace, image, image_id",
             "ops": _ops(question),
             "images": IMAGES,
-            "attachments": "SELECT * EXCLUDE (run_id) FROM attachment",
+            "attachments": in_force(question),
+            "machines": MACHINES,
+            "failures": failures(question),
             "users": "SELECT DISTINCT io.pool, io.namespace, io.client_address, "
             "coalesce(io.image, known.image) AS image FROM (SELECT DISTINCT pool, namespace, image, image_id, "
             f"client_address FROM image_io WHERE client_address IS NOT NULL AND {within(question)}) AS io "
@@ -70,7 +72,7 @@ class Devices:
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), known.name(row)))
         names = [known.name(row) for row in rows]
         keys = [known.key(row) for row in rows]
-        hosts = attached(tables["attachments"], tables["users"], {}, keys)
+        hosts = attached(tables["attachments"], tables["users"], tables["machines"], keys)
         ops = [row["read_count"] + row["write_count"] for row in rows]
         total = sum(ops)
         cells = tuple(
@@ -87,6 +89,8 @@ class Devices:
         unseen = [] if rows or was_seen(tables["seen"]) else [_NO_IO]
         if rows and not any(row["clients"] for row in rows):
             unseen.append(_NO_CLIENTS)
+        failed = [f"{row['source']}: {row['problem']}" for row in tables["failures"].to_pylist()]
+        unseen += [f"Who has the images is known in part only. {problem}" for problem in failed]
         sentence = words.standing_out("image", names, ops, seconds)
         return finding_of(self, question, sentence, ActivityTable("images", _COLUMNS, cells), unseen=tuple(unseen))
 
