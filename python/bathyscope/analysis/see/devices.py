@@ -14,9 +14,11 @@ from bathyscope.analysis.see.shape import (
     Question,
     View,
     finding_of,
+    only,
     seconds_of,
     seen,
     sums,
+    trend,
     was_seen,
     within,
 )
@@ -27,6 +29,7 @@ _COLUMNS = (
     ActivityColumn("size", "bytes", "provisioned size", rank=2),
     *words.COUNTS,
     *words.LATENCIES,
+    words.TREND,
     ActivityColumn("attached to", help="host:VM that uses it, as far as it is known", rank=1),
     ActivityColumn("clients", help="addresses of the clients that did it", rank=2),
 )
@@ -46,11 +49,14 @@ class Devices:
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each image, and what the images are."""
+        narrowed = only({"pool": question.pool, "coalesce(client_address, client)": question.client})
+        keys = "pool, namespace, image, image_id"
         return {
             "seen": seen(question, *words.IMAGE_SOURCES),
-            "io": f"SELECT pool, namespace, image, image_id, {sums(question, *words.COUNTED)}, "
+            "io": f"SELECT {keys}, {sums(question, *words.COUNTED)}, "
             "string_agg(DISTINCT client_address, ', ' ORDER BY client_address) AS clients "
-            f"FROM image_io WHERE {within(question)} GROUP BY pool, namespace, image, image_id",
+            f"FROM image_io WHERE {within(question)}{narrowed} GROUP BY {keys}",
+            "trend": trend(question, "image_io", keys, condition=f"true{narrowed}"),
             "ops": _ops(question),
             "images": IMAGES,
             "attachments": in_force(question),
@@ -73,6 +79,7 @@ class Devices:
         names = [known.name(row) for row in rows]
         keys = [known.key(row) for row in rows]
         hosts = attached(tables["attachments"], tables["users"], tables["machines"], keys)
+        trends = {known.key(row): row["trend"] for row in tables["trend"].to_pylist()}
         ops = [row["read_count"] + row["write_count"] for row in rows]
         total = sum(ops)
         cells = tuple(
@@ -81,6 +88,7 @@ class Devices:
                 known.size_bytes(row),
                 *words.counts(row, total, seconds),
                 *words.latencies(row),
+                trends.get(key),
                 hosts.get(key),
                 row["clients"],
             )
