@@ -119,3 +119,22 @@ def test_what_nothing_looked_at_is_not_called_idle(recording: Recording) -> None
     recording.view("devices")
     for view in ("devices", "clients", "osds", "nodes", "pools"):
         assert finding_of_view(recording.run, view).sentence.startswith("Nothing is known of"), view
+
+
+def test_reads_of_a_parent_are_those_of_the_clones_that_their_clients_use(recording: Recording) -> None:
+    recording.seen("mgr_counters")
+    shape = {"size_bytes": 1 << 30, "object_size_bytes": 1 << 22, "stripe_unit_bytes": 1 << 22, "stripe_count": 1}
+    for name, image_id in (("base", "b0"), ("one", "c1"), ("two", "c2"), ("unused", "c3")):
+        parent = None if name == "base" else "rbd/base"
+        recording.add(Image(START_NS, "rbd", "", name, image_id, data_pool=None, parent=parent, **shape))
+    recording.add(
+        io(None, 50, 0, image_id="b0", client="client.7"), io(None, 3, 1, image_id="c1", client="client.7"),
+        io(None, 20, 0, image_id="b0", client="client.8"), io(None, 0, 9, image_id="c2", client="client.8"),
+        io(None, 7, 0, image_id="b0", client="client.9"),
+    )  # fmt: skip
+    words = dict(rows_of(recording.view("devices"), "image", "for clones"))
+    assert words["rbd/base"] == (
+        "reads: 50 for its clone rbd/one, 20 for its clone rbd/two, "
+        "7 its own or for a clone (rbd/one, rbd/two, rbd/unused)"
+    )
+    assert words["rbd/one"] is None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from bathyscope.analysis.attachments import attached
-from bathyscope.analysis.see import words
+from bathyscope.analysis.see import clones, words
 from bathyscope.analysis.see.images import IMAGES, Images
 from bathyscope.analysis.see.shape import (
     DATA_OBJECT,
@@ -29,6 +29,7 @@ _COLUMNS = (
     *words.LATENCIES,
     ActivityColumn("attached to", help="host:VM that uses it, as far as it is known", rank=1),
     ActivityColumn("clients", help="addresses of the clients that did it", rank=2),
+    ActivityColumn("for clones", help="of a parent: for which of its clones it was read", prose=True, rank=2),
 )
 _NO_IO = (
     "Nothing is known of images: the manager's image statistics were not answered. They need the cap mgr 'profile "
@@ -53,6 +54,7 @@ class Devices:
             f"FROM image_io WHERE {within(question)} GROUP BY pool, namespace, image, image_id",
             "ops": _ops(question),
             "images": IMAGES,
+            **clones.queries(question),
             "attachments": "SELECT * EXCLUDE (run_id) FROM attachment",
             "users": "SELECT DISTINCT io.pool, io.namespace, io.client_address, "
             "coalesce(io.image, known.image) AS image FROM (SELECT DISTINCT pool, namespace, image, image_id, "
@@ -73,6 +75,7 @@ class Devices:
         hosts = attached(tables["attachments"], tables["users"], {}, keys)
         ops = [row["read_count"] + row["write_count"] for row in rows]
         total = sum(ops)
+        readers = clones.readers_of(tables, known)
         cells = tuple(
             (
                 name,
@@ -81,6 +84,7 @@ class Devices:
                 *words.latencies(row),
                 hosts.get(key),
                 row["clients"],
+                readers.get(name),
             )
             for name, key, row in zip(names, keys, rows, strict=True)
         )
