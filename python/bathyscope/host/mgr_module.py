@@ -41,9 +41,11 @@ except ImportError:
     CLI = None
 
 # Raised with every change of this file: `bathy mgr status` compares it with that of the installed file.
-VERSION = 1
+VERSION = 2
 
-COUNTERS = ("write_ops", "read_ops", "write_bytes", "read_bytes", "write_latency", "read_latency")
+# "ops" and "latency" are of all operations, each once. "read_ops" counts those that read and write as well: a write to
+# a clone, which first asks whether its object is there, would be a read too.
+COUNTERS = ("write_ops", "ops", "write_bytes", "read_bytes", "write_latency", "latency")
 IMAGE_CLIENT, OSD_POOL, ZONES = "image_client", "osd_pool", "zones"
 OTHER = "other"
 
@@ -104,6 +106,12 @@ def zone_key(parts: List[List[str]]) -> Key:
     """Return (pool id of the header, image id, OSD, first digits of the objects' numbers)."""
     pool, osd, image = parts
     return int(image[0] or pool[0]), image[1], int(osd[0]), image[2]
+
+
+def writes_and_reads(values: List[int]) -> List[int]:
+    """Return writes, reads, their bytes and their latencies of the values of COUNTERS; what is no write is a read."""
+    writes, ops, write_bytes, read_bytes, write_latency, latency = values
+    return [writes, ops - writes, write_bytes, read_bytes, write_latency, latency - write_latency]
 
 
 ALWAYS = {
@@ -303,7 +311,7 @@ class Module(MgrModule):  # type: ignore[misc]
                     key = OTHER_KEY[name]
                     self._keys_dropped += 1
                 key_count += key not in counted.totals
-            counted.add(key, [value[0] for value in row["c"]], self._drained_s)
+            counted.add(key, writes_and_reads([value[0] for value in row["c"]]), self._drained_s)
 
     def _register(self) -> None:
         """Register the queries that are always on, where they are not and may be."""

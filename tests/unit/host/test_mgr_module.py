@@ -68,11 +68,12 @@ class Manager:
 
     def report_image(self, client: int, image: str, writes: int, header: str = "", pool: int = 2) -> None:
         key = [["", str(client)], ["10.0.0.1"], [str(pool)], [""], [header, image]]
-        values = [[writes, 0], [1, 0], [4096 * writes, 0], [512, 0], [10**6 * writes, writes], [10**5, 1]]
+        all_ns = [10**6 * writes + 10**5, writes + 1]
+        values = [[writes, 0], [writes + 1, 0], [4096 * writes, 0], [512, 0], [10**6 * writes, writes], all_ns]
         self.reports.setdefault(self.number_of("client_id", 5), []).append({"k": key, "c": values})
 
     def report_zone(self, osd: int, image: str, digits: str) -> None:
-        row = {"k": [["2"], [str(osd)], ["", image, digits]], "c": [[1, 0]] * 6}
+        row = {"k": [["2"], [str(osd)], ["", image, digits]], "c": [[1, 0], [2, 0], [1, 0], [1, 0], [1, 1], [2, 2]]}
         self.reports.setdefault(self.number_of("osd_id", 3), []).append(row)
 
     def ask(self, command: str, **arguments: Any) -> Any:
@@ -209,7 +210,7 @@ def test_totals_add_up_over_drains_and_say_since_when(module: Any) -> None:
     ]
     CLOCK[0] += 2
     said = module.ask("counters")
-    assert (said["version"], said["at_age_s"], said["dropped"]) == (1, 2.0, 0)
+    assert (said["version"], said["at_age_s"], said["dropped"]) == (2, 2.0, 0)
     assert said["queries"]["image_client"]["registered_age_s"] == 12.0
 
 
@@ -389,3 +390,8 @@ def test_it_drains_while_it_is_served_and_leaves_nothing(load: Load, monkeypatch
     assert module.queries == {}
     module.ask("counters")
     assert module.queries == {}
+
+
+def test_an_operation_that_reads_and_writes_is_a_write(load: Load) -> None:
+    """Five operations, three of them writes, of which the OSD takes two for reads as well."""
+    assert load().writes_and_reads([3, 5, 12288, 8192, 3000, 3400]) == [3, 2, 12288, 8192, 3000, 400]

@@ -161,3 +161,22 @@ def test_an_image_that_nobody_has_open_any_more_has_no_client(recording: Recordi
     recording.add(look(20, "watchers"), look(80, "watchers"), use(80, client_address=None, **watcher))
     # The other image was not asked for again.
     assert rows_of(recording.view("devices"), "image", "attached to") == [("rbd/disk", None), ("rbd/other", "node7:-")]
+
+
+def test_reads_of_a_parent_are_those_of_the_clones_that_their_clients_use(recording: Recording) -> None:
+    recording.seen("mgr_counters")
+    shape = {"size_bytes": 1 << 30, "object_size_bytes": 1 << 22, "stripe_unit_bytes": 1 << 22, "stripe_count": 1}
+    for name, image_id in (("base", "b0"), ("one", "c1"), ("two", "c2"), ("unused", "c3")):
+        parent = None if name == "base" else "rbd/base"
+        recording.add(Image(START_NS, "rbd", "", name, image_id, data_pool=None, parent=parent, **shape))
+    recording.add(
+        io(None, 50, 0, image_id="b0", client="client.7"), io(None, 3, 1, image_id="c1", client="client.7"),
+        io(None, 20, 0, image_id="b0", client="client.8"), io(None, 0, 9, image_id="c2", client="client.8"),
+        io(None, 7, 0, image_id="b0", client="client.9"),
+    )  # fmt: skip
+    words = dict(rows_of(recording.view("devices"), "image", "for clones"))
+    assert words["rbd/base"] == (
+        "reads: 50 for its clone rbd/one, 20 for its clone rbd/two, "
+        "7 its own or for a clone (rbd/one, rbd/two, rbd/unused)"
+    )
+    assert words["rbd/one"] is None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.see import words
+from bathyscope.analysis.see import clones, words
 from bathyscope.analysis.see.attachments import MACHINES, attached, failures, in_force
 from bathyscope.analysis.see.images import IMAGES, Images
 from bathyscope.analysis.see.shape import (
@@ -32,6 +32,7 @@ _COLUMNS = (
     words.TREND,
     ActivityColumn("attached to", help="host:VM that uses it, as far as it is known", rank=1),
     ActivityColumn("clients", help="addresses of the clients that did it", rank=2),
+    ActivityColumn("for clones", help="of a parent: for which of its clones it was read", prose=True, rank=2),
 )
 _NO_IO = (
     "Nothing is known of images: the manager's image statistics were not answered. They need the cap mgr 'profile "
@@ -59,6 +60,7 @@ class Devices:
             "trend": trend(question, "image_io", keys, condition=f"true{narrowed}"),
             "ops": _ops(question),
             "images": IMAGES,
+            **clones.queries(question),
             "attachments": in_force(question),
             "machines": MACHINES,
             "failures": failures(question),
@@ -82,6 +84,7 @@ class Devices:
         trends = {known.key(row): row["trend"] for row in tables["trend"].to_pylist()}
         ops = [row["read_count"] + row["write_count"] for row in rows]
         total = sum(ops)
+        readers = clones.readers_of(tables, known)
         cells = tuple(
             (
                 name,
@@ -91,6 +94,7 @@ class Devices:
                 trends.get(key),
                 hosts.get(key),
                 row["clients"],
+                readers.get(name),
             )
             for name, key, row in zip(names, keys, rows, strict=True)
         )
