@@ -86,6 +86,7 @@ def demo(
 def _recorded(host: Host, workspace: Workspace, target: Target) -> RunDirectory:
     """Record clients that do I/O as virtual machines do, one of them a noisy neighbour, with the manager's module."""
     from bathyscope import lab as labs
+    from bathyscope.bench.session import tidy
     from bathyscope.commands.targets import fresh_target
     from bathyscope.host import mgr_install
     from bathyscope.host.ceph import connect
@@ -105,7 +106,8 @@ def _recorded(host: Host, workspace: Workspace, target: Target) -> RunDirectory:
             with clients.running(state, host, tenants):
                 return collect(
                     host, workspace, CollectSpec(duration_s=_RECORDED_S), target,
-                    target_now=lambda: fresh_target(target), note=say, tick=lambda _seconds: None,
+                    target_now=lambda: fresh_target(target), tidy=lambda session: tidy(host, session, note=say),
+                    note=say, tick=lambda _seconds: None,
                 )  # fmt: skip
         finally:
             mgr_install.remove(host, session, target, mgr_install.look(session, target))
