@@ -24,7 +24,10 @@ DATA_OBJECT = r"'^rbd_data\.(?:[0-9]+\.)?([0-9a-f]+)\.([0-9a-f]{16})$'"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of a view: of which run, of which time (ns since the Unix epoch), of which image."""
+    """What is asked of a view: of which run, of which time (ns since the Unix epoch), of which image.
+
+    `every_object`: of an image also the objects that nothing was done to.
+    """
 
     run_id: str
     target: str
@@ -32,6 +35,7 @@ class Question:
     end_ns: int
     image: str | None = None
     zones: int = 10
+    every_object: bool = False
 
 
 class View(Protocol):

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from bathyscope.analysis.see.held import Held, held, query
 from bathyscope.analysis.see.shape import DATA_OBJECT, Question, literal, within
 from bathyscope.errors import AnalysisError
 from bathyscope.units import format_bytes
@@ -37,10 +38,12 @@ def queries(question: Question) -> Mapping[str, str]:
     namespace = literal(path[1]) if len(path) > 1 else "namespace"
     named = f"image = {literal(image)} AND pool = {pool} AND namespace = {namespace}"
     ids = f"(SELECT image_id FROM image WHERE {named} UNION SELECT {literal(image)})"
+    images = f"FROM image WHERE {named} OR image_id = {literal(image)}"
     return {
         "about": "SELECT pool, namespace, image, image_id, arg_max(size_bytes, at_ns) AS size_bytes, "
         "arg_max(object_size_bytes, at_ns) AS object_size_bytes, arg_max(data_pool, at_ns) AS data_pool, "
-        f"arg_max(parent, at_ns) AS parent FROM image WHERE {named} OR image_id = {literal(image)} GROUP BY ALL",
+        f"arg_max(parent, at_ns) AS parent {images} GROUP BY ALL",
+        "groups": query(question, images),
         "objects": "WITH touched AS ("
         f"SELECT TRY_CAST('0x' || regexp_extract(object_name, {DATA_OBJECT}, 2) AS BIGINT) AS first_object, "
         "1 AS object_count, false AS counted, osd, "
@@ -73,6 +76,7 @@ class Touched:
     object_bytes: int
     rows: tuple[Mapping[str, Any], ...]
     hosts: Mapping[int, str]
+    held: Held | None = None
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -111,7 +115,8 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
         ("Id", first["image_id"]),
         *[(word, str(first[key])) for word, key in (("Data pool", "data_pool"), ("Parent", "parent")) if first[key]],
     ]
-    return Touched(name, tuple(facts), first["size_bytes"], first["object_size_bytes"], tuple(counted or rows), hosts)
+    sizes, where = (first["size_bytes"], first["object_size_bytes"]), held(first, tables["groups"])
+    return Touched(name, tuple(facts), *sizes, tuple(counted or rows), hosts, where)
 
 
 def objects_of(rows: Iterable[Mapping[str, Any]]) -> int | None:
