@@ -24,6 +24,7 @@ from bathyscope.recording.scope import ScopeKeeper
 from bathyscope.records import Attachment, PgPlacement, RawAnswer, from_table
 from bathyscope.sources import SOURCES
 from bathyscope.store import Workspace
+from bathyscope.watch.caps import of_watch
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -228,7 +229,14 @@ def test_machines_of_a_real_libvirt_and_the_disks_that_they_have(lab: Any, libvi
 
 
 def test_a_recording_names_who_has_each_image(lab: Any, libvirt: Libvirt, tmp_path: Path) -> None:
-    """One is a machine's disk; one has only a client, which is asked for as it is busy; another libvirt is away."""
+    """One is a machine's disk; one has only a client, which is asked for as it is busy; another libvirt is away.
+
+    The key may do no more than `bathy caps collect` says.
+    """
+    caps = of_watch(tell=False)
+    words = ("mon", caps.mon, "mgr", caps.mgr, "osd", caps.osd)
+    keyring = Path(lab.target.keyring).with_name("client.watch.keyring")
+    keyring.write_text(ceph(lab, "ceph", "auth", "get-or-create", "client.watch", *words))
     for image in ("of-machine", "of-client"):
         ceph(lab, "rbd", "create", f"rbd/{image}", "--size", "64M")
     libvirt.define(tmp_path, "web", "rbd/of-machine")
@@ -241,7 +249,19 @@ def test_a_recording_names_who_has_each_image(lab: Any, libvirt: Libvirt, tmp_pa
     away = "qemu+unix:///session?socket=/nonexistent"
     try:
         done = lab.bathy(
-            *("collect", "--lab", lab.name, "--libvirt", libvirt.uri, "--libvirt", away, "--duration", "35s"),
+            *(
+                "collect",
+                "--lab",
+                lab.name,
+                "--client",
+                "client.watch",
+                "--libvirt",
+                libvirt.uri,
+                "--libvirt",
+                away,
+                "--duration",
+                "35s",
+            ),
             *("--workspace", str(tmp_path), "--output", "json"),
             timeout_s=200,
         )
@@ -256,6 +276,9 @@ def test_a_recording_names_who_has_each_image(lab: Any, libvirt: Libvirt, tmp_pa
     here = os.uname().nodename
     assert rows == {"rbd/of-machine": f"{here}:web", "rbd/of-client": f"{here}:-"}
     assert any(away in remark for remark in found.unseen), found.unseen
+    spread = finding_of_view(Workspace(tmp_path).open_run("last"), "image", image="rbd/of-client")
+    assert spread.tables[1].title == "all objects"
+    assert sum(row[1] for row in spread.tables[1].rows) == 16
 
 
 def keep(kind: str, answers: Any, name: str, text: str) -> None:
