@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.see import touched
+from bathyscope.analysis.see import held, touched
 from bathyscope.analysis.see.shape import Question, View, finding_of
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 from bathyscope.units import format_percent
@@ -38,7 +38,7 @@ class ImageBrief:
         image = touched.read(tables, question)
         nodes: dict[str, list[Mapping[str, int]]] = {}
         for row in image.rows:
-            nodes.setdefault(image.hosts.get(row["osd"], "") or "(not known)", []).append(row)
+            nodes.setdefault(image.hosts.get(row["osd"], "") or held.NOT_KNOWN, []).append(row)
         whole = image.objects
         reads = sum(row["read_count"] for row in image.rows)
         writes = sum(row["write_count"] for row in image.rows)
@@ -69,9 +69,11 @@ class ImageBrief:
             if image.rows
             else f"Nothing was seen of single objects of {image.name}."
         )
-        return finding_of(
-            self, question, sentence, ActivityTable("nodes", _COLUMNS, tuple(cells)), facts=facts, unseen=image.remarks
-        )
+        found, unseen = [ActivityTable("objects with I/O", _COLUMNS, tuple(cells))], [*image.remarks]
+        if image.held is not None:
+            found.append(image.held.by_node(image.hosts))
+            unseen.append(held.REMARK)
+        return finding_of(self, question, sentence, *found, facts=facts, unseen=unseen)
 
 
 VIEW: View = ImageBrief()
