@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, Literal
 
-Unit = Literal["", "count", "1/s", "bytes", "bytes/s", "ns", "s", "ratio", "times", "time"]
+Unit = Literal["", "count", "1/s", "bytes", "bytes/s", "ns", "s", "ratio", "times", "time", "parts"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ActivityColumn:
     """A column of a view. `unit` says how its values are read; "time" is ns since the Unix epoch, "" is text.
 
-    "times" is a multiple of something. `prose` is text that has a line of its own where there is no room beside others.
+    "times" is a multiple of something, "parts" are (name, share) of a whole, in order. `prose` is text that has a line
+    of its own where there is no room beside others.
 
     `rank`: 0 is always shown; where a terminal is narrow, columns of the highest rank are left out first.
     """

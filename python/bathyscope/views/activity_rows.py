@@ -18,6 +18,9 @@ from bathyscope.units import (
 from bathyscope.views import labels
 from bathyscope.views.figures import NOT_APPLICABLE
 
+# Cells of a terminal that parts of a whole are drawn in.
+_BAR_CELLS = 12
+
 _SUFFIXES: dict[Unit, str] = {
     "1/s": "",
     "bytes": "_bytes",
@@ -27,7 +30,28 @@ _SUFFIXES: dict[Unit, str] = {
     "ratio": "_ratio",
     "times": "_ratio",
     "time": "_ns",
+    "parts": "_ratios",
 }
+
+
+def marks(names: Sequence[str]) -> dict[str, str]:
+    """Return a letter for each name, its first one that no name before it has."""
+    found: dict[str, str] = {}
+    for name in names:
+        found[name] = next((letter for letter in name if letter not in found.values()), "?")
+    return found
+
+
+def _bar(parts: Sequence[tuple[str, float]]) -> str:
+    """Return parts of a whole as letters, each as often as its share is: qqsssssssrrr."""
+    letters = marks([name for name, _ in parts])
+    bar, passed = "", 0.0
+    for name, share in parts:
+        passed += share
+        bar += letters[name] * (round(passed * _BAR_CELLS) - len(bar))
+    return bar
+
+
 _FORMS: dict[Unit, Callable[[Any], str]] = {
     "count": "{:,}".format,
     "1/s": format_rate,
@@ -38,6 +62,7 @@ _FORMS: dict[Unit, Callable[[Any], str]] = {
     "ratio": format_percent,
     "times": lambda value: f"{three_digits(value)}×",
     "time": labels.time_utc,
+    "parts": _bar,
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from bathyscope.analysis.attachments import attached
-from bathyscope.analysis.see import words
+from bathyscope.analysis.see import timed, words
 from bathyscope.analysis.see.images import IMAGES, Images
 from bathyscope.analysis.see.shape import (
     DATA_OBJECT,
@@ -29,6 +29,7 @@ _COLUMNS = (
     *words.LATENCIES,
     ActivityColumn("attached to", help="host:VM that uses it, as far as it is known", rank=1),
     ActivityColumn("clients", help="addresses of the clients that did it", rank=2),
+    *timed.COLUMNS,
 )
 _NO_IO = (
     "Nothing is known of images: the manager's image statistics were not answered. They need the cap mgr 'profile "
@@ -52,6 +53,7 @@ class Devices:
             "string_agg(DISTINCT client_address, ', ' ORDER BY client_address) AS clients "
             f"FROM image_io WHERE {within(question)} GROUP BY pool, namespace, image, image_id",
             "ops": _ops(question),
+            **timed.queries(question),
             "images": IMAGES,
             "attachments": "SELECT * EXCLUDE (run_id) FROM attachment",
             "users": "SELECT DISTINCT io.pool, io.namespace, io.client_address, "
@@ -73,6 +75,8 @@ class Devices:
         hosts = attached(tables["attachments"], tables["users"], {}, keys)
         ops = [row["read_count"] + row["write_count"] for row in rows]
         total = sum(ops)
+        took = timed.read(tables)
+        of_rows = [took.get(known.image_id(row) or "", {}) for row in rows]
         cells = tuple(
             (
                 name,
@@ -81,12 +85,14 @@ class Devices:
                 *words.latencies(row),
                 hosts.get(key),
                 row["clients"],
+                *timed.cells(timed_ops),
             )
-            for name, key, row in zip(names, keys, rows, strict=True)
+            for name, key, row, timed_ops in zip(names, keys, rows, of_rows, strict=True)
         )
         unseen = [] if rows or was_seen(tables["seen"]) else [_NO_IO]
         if rows and not any(row["clients"] for row in rows):
             unseen.append(_NO_CLIENTS)
+        unseen += timed.remarks(of_rows)
         sentence = words.standing_out("image", names, ops, seconds)
         return finding_of(self, question, sentence, ActivityTable("images", _COLUMNS, cells), unseen=tuple(unseen))
 

@@ -19,9 +19,13 @@ from bathyscope.units import format_bytes
 DEFAULT_OBJECT_BYTES = 4 << 20
 NOTHING = (
     "Nothing is known of single objects: a recording has those of the images that it was told "
-    "(`bathy collect --image`), imported OSD logs have all (`bathy import osd-log`)."
+    "(`bathy collect --image`), a deep one a sample of all (`--depth deep`), imported OSD logs have all "
+    "(`bathy import osd-log`)."
 )
-_SAMPLE = "Counts are those of the operations that were recorded one by one: what was logged, or in bursts."
+_SAMPLE = (
+    "Counts are those of the operations that were recorded one by one: what was logged, or what bursts of some seconds "
+    "saw of a few OSDs at a time."
+)
 _COARSE = (
     "Of some objects only zones are counted, as the image has more than the manager counts one by one: how many were "
     "touched is not known there."
@@ -32,15 +36,12 @@ def queries(question: Question) -> Mapping[str, str]:
     """Return what `read` needs. Raises AnalysisError without the name of an image."""
     if question.image is None:
         raise AnalysisError("the view is of one image", hint="name it: bathy analyze RUN --view image POOL/IMAGE")
-    *path, image = question.image.split("/")
-    pool = literal(path[0]) if path else "pool"
-    namespace = literal(path[1]) if len(path) > 1 else "namespace"
-    named = f"image = {literal(image)} AND pool = {pool} AND namespace = {namespace}"
-    ids = f"(SELECT image_id FROM image WHERE {named} UNION SELECT {literal(image)})"
+    ids, named = ids_of(question.image), _named(question.image)
     return {
         "about": "SELECT pool, namespace, image, image_id, arg_max(size_bytes, at_ns) AS size_bytes, "
         "arg_max(object_size_bytes, at_ns) AS object_size_bytes, arg_max(data_pool, at_ns) AS data_pool, "
-        f"arg_max(parent, at_ns) AS parent FROM image WHERE {named} OR image_id = {literal(image)} GROUP BY ALL",
+        f"arg_max(parent, at_ns) AS parent FROM image WHERE {named} OR image_id = {literal(question.image)} "
+        "GROUP BY ALL",
         "objects": "WITH touched AS ("
         f"SELECT TRY_CAST('0x' || regexp_extract(object_name, {DATA_OBJECT}, 2) AS BIGINT) AS first_object, "
         "1 AS object_count, false AS counted, osd, "
@@ -61,6 +62,18 @@ def queries(question: Question) -> Mapping[str, str]:
         "ORDER BY first_object, osd",
         "hosts": "SELECT DISTINCT osd, host FROM placement",
     }
+
+
+def ids_of(image: str) -> str:
+    """Return the SQL of the list of ids of an image, which may be named by its id."""
+    return f"(SELECT image_id FROM image WHERE {_named(image)} UNION SELECT {literal(image)})"
+
+
+def _named(image: str) -> str:
+    *path, name = image.split("/")
+    pool = literal(path[0]) if path else "pool"
+    namespace = literal(path[1]) if len(path) > 1 else "namespace"
+    return f"image = {literal(name)} AND pool = {pool} AND namespace = {namespace}"
 
 
 @dataclasses.dataclass(frozen=True)

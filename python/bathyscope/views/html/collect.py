@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TextIO
 
-from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding
 from bathyscope.records.collect_finding import CollectFinding
 from bathyscope.records.finding import as_plain
 from bathyscope.units import format_percent, format_seconds
@@ -80,7 +80,14 @@ def _view(view: ActivityFinding) -> dict[str, Any]:
         "sentence": view.sentence,
         "unseen": view.unseen,
         "columns": [(column.name, column.help) for _, column in columns],
-        "rows": [[cell(column, row[place]) for place, column in columns] for row in table.rows[:_ROWS_SHOWN]],
+        "rows": [[_cell(column, row[place]) for place, column in columns] for row in table.rows[:_ROWS_SHOWN]],
         "count": len(table.rows),
         "more": max(0, len(table.rows) - _ROWS_SHOWN),
     }
+
+
+def _cell(column: ActivityColumn, value: Any) -> str | list[tuple[str, str]]:
+    """Return a value for reading; parts of a whole as (name, share), which the page draws."""
+    if column.unit == "parts" and value:
+        return [(labels.clean(name), f"{share:.1%}") for name, share in value]
+    return cell(column, value)

@@ -1,0 +1,178 @@
+"""Deep recordings on a real Ceph: exactly the operations that were done, and every option as it was before."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bathyscope.recording.options import overrides
+from bathyscope.sources.op_history import OPTIONS
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+
+POOL = "deep"
+# Primes: writes to the first object, then reads of the second.
+WRITES, READS = 53, 101
+MIB = 1 << 20
+
+
+def ceph(cluster: Any, *words: str) -> str:
+    """Run one of Ceph's programs on the cluster."""
+    target = cluster.target
+    argv = [words[0], "--conf", target.conf, "--keyring", target.keyring, *words[1:]]
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def fio(cluster: Any, pattern: str, *words: str) -> None:
+    """Load the image, one operation at a time: librbd joins neighbours that are in flight together."""
+    subprocess.run(
+        ["env", f"CEPH_CONF={cluster.target.conf}", f"CEPH_ARGS=--keyring={cluster.target.keyring} --rbd_cache=false",
+         "fio", "--name=load", "--ioengine=rbd", "--clientname=admin", f"--pool={POOL}", "--rbdname=image",
+         f"--rw={pattern}", "--iodepth=1", *words],
+        capture_output=True, check=True, timeout=120,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def loaded(private_lab: Any) -> Iterator[Any]:
+    """A lab with an image that is written once, and an override that an operator has set on one OSD."""
+    with private_lab("deep", ["ssd=3"]) as cluster:
+        ceph(cluster, "ceph", "osd", "pool", "create", POOL, "8", "8")
+        ceph(cluster, "ceph", "osd", "pool", "application", "enable", POOL, "rbd")
+        ceph(cluster, "rbd", "create", f"{POOL}/image", "--size", "16M")
+        fio(cluster, "write", "--bs=1M", "--size=16M")
+        ceph(cluster, "ceph", "tell", "osd.1", "config", "set", OPTIONS[0], "77")
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def histories(loaded: Any) -> Iterator[Callable[[], Any]]:
+    """What returns the run-time overrides of every OSD's op history."""
+    with loaded.session() as session:
+        yield lambda: overrides(session, ["osd.0", "osd.1", "osd.2"], OPTIONS)
+
+
+def start(cluster: Any, workspace: Path, *words: str, duration: str) -> subprocess.Popen[bytes]:
+    return cluster.start(
+        "collect", "--lab", cluster.name, "-w", str(workspace), "--depth", "deep", "--interval", "1s",
+        "--duration", duration, *words, stderr=workspace / "said",
+    )  # fmt: skip
+
+
+def in_a_burst(histories: Callable[[], Any], tools: Any, before: Any) -> None:
+    """Wait until all histories are enlarged."""
+
+    def enlarged() -> bool:
+        now = histories()
+        return all(now[osd] != before[osd] and None not in now[osd].values() for osd in before)
+
+    tools.wait_for(enlarged, what="a burst")
+
+
+def view(cluster: Any, workspace: Path, name: str, *words: str) -> dict[str, Any]:
+    found = cluster.bathy("analyze", "last", "-w", str(workspace), "--view", name, "-o", "json", *words)
+    assert found.returncode == 0, found.stderr
+    return dict(json.loads(found.stdout))
+
+
+def test_a_burst_has_every_operation_and_restores_every_option(
+    loaded: Any, histories: Any, tmp_path: Path, tools: Any
+) -> None:
+    before = histories()
+    assert before["osd.1"] == {OPTIONS[0]: "77", OPTIONS[1]: None}
+    for _ in range(4):
+        process = start(loaded, tmp_path, duration="8s")
+        in_a_burst(histories, tools, before)
+        fio(loaded, "write", "--bs=4k", f"--size={WRITES * 4}k")
+        fio(loaded, "read", "--bs=4k", "--offset=4M", f"--size={READS * 4}k")
+        within = histories() != before
+        assert process.wait(60) == 0, (tmp_path / "said").read_text()
+        assert histories() == before
+        assert loaded.journals() == []
+        # On a busy machine a load may take longer than the burst, which then lacks the rest of it.
+        if within:
+            break
+    assert within
+
+    run = tools.newest(tmp_path)
+    image_id = json.loads(ceph(loaded, "rbd", "info", f"{POOL}/image", "--format", "json"))["id"]
+    data = f"rbd_data.{image_id}."
+    ops = [row for row in tools.rows(run, "op") if str(row["object_name"]).startswith(data)]
+    assert all(row["complete_sample"] and row["started_ns"] >= row["complete_since_ns"] for row in ops)
+    counted = Counter((row["op"], int(row["object_name"].removeprefix(data), 16), row["length_bytes"]) for row in ops)
+    assert counted == {("write", 0, 4096): WRITES, ("read", 1, 4096): READS}
+    assert sorted(row["offset_bytes"] for row in ops if row["op"] == "write") == [4096 * at for at in range(WRITES)]
+
+    found = view(loaded, tmp_path, "ops", f"{POOL}/image")
+    assert f"of {WRITES + READS} recorded operations" in found["sentence"]
+    facts = dict(view(loaded, tmp_path, "image", f"{POOL}/image")["facts"])
+    assert facts["Write latency"].endswith(f"p99 cannot tell, of {WRITES} timed writes")
+    slow = view(loaded, tmp_path, "slow")
+    assert slow["tables"][0]["rows"]
+    assert not any("were full" in remark for remark in slow["unseen"])
+
+
+def test_what_a_kill_in_a_burst_leaves_the_next_start_restores(
+    loaded: Any, histories: Any, tmp_path: Path, tools: Any
+) -> None:
+    before = histories()
+    process = start(loaded, tmp_path, duration="60s")
+    in_a_burst(histories, tools, before)
+    time.sleep(1.5)
+    process.kill()
+    process.wait(10)
+    assert histories() != before
+    killed = tools.newest(tmp_path)
+    assert killed.status == "interrupted"
+    # A recording of any depth does it.
+    done = loaded.bathy("collect", "--lab", loaded.name, "-w", str(tmp_path), "--depth", "light", "--duration", "1s")
+    assert done.returncode == 0, done.stderr
+    assert f"restoring {OPTIONS[1]} of 3 daemons, {OPTIONS[0]} of 3 daemons" in done.stderr
+    assert histories() == before
+    assert loaded.journals() == []
+    assert loaded.bathy("analyze", killed.id, "-w", str(tmp_path), "--view", "osds").returncode == 0
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_an_interruption_in_a_burst_restores(
+    loaded: Any, histories: Any, tmp_path: Path, tools: Any, number: str
+) -> None:
+    before = histories()
+    process = start(loaded, tmp_path, duration="60s")
+    in_a_burst(histories, tools, before)
+    process.send_signal(signal.Signals[number])
+    assert process.wait(60) == 0, (tmp_path / "said").read_text()
+    assert histories() == before
+    assert loaded.journals() == []
+    assert tools.newest(tmp_path).status == "done"
+
+
+def test_deep_needs_a_key_that_may_tell_and_the_printed_caps_are_enough(
+    loaded: Any, histories: Any, tmp_path: Path, tools: Any
+) -> None:
+    before = histories()
+    for name, words, code in (("small", (), 2), ("large", ("--tell",), 0)):
+        keyring = tmp_path / f"{name}.keyring"
+        printed = json.loads(loaded.bathy("caps", "collect", *words, "-o", "json").stdout)
+        caps = [word for row in printed for word in (row["daemon"], row["caps"])]
+        keyring.write_text(ceph(loaded, "ceph", "auth", "get-or-create", f"client.{name}", *caps))
+        done = loaded.bathy(
+            "collect", "--conf", loaded.target.conf, "--client", f"client.{name}", "--keyring", str(keyring),
+            "-w", str(tmp_path / name), "--depth", "deep", "--duration", "2s",
+        )  # fmt: skip
+        assert done.returncode == code, done.stderr
+        if code:
+            assert "client.small may not use `ceph tell osd.N`" in done.stderr
+            assert "hint: bathy caps collect --tell" in done.stderr
+            assert not list(tmp_path.glob(f"{name}/runs/*/segments"))
+    assert histories() == before
+    collected = tools.rows(tools.newest(tmp_path / "large"), "collection")
+    assert [row["success"] for row in collected if row["source"] == "op_history"] == [True]
