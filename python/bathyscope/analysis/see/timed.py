@@ -35,6 +35,9 @@ TAIL = (
 )
 """What is said where operations of full histories are shown."""
 
+# What a row is of: a sample that holds every operation, one that keeps the slowest, or the time before a sample.
+_WHOLE, _TAIL, _EARLY = 0, 1, 2
+
 # Since when the history, or the log, holds every operation.
 COMPLETE = "complete_sample AND started_ns >= complete_since_ns"
 # The id of an image in the names of its objects, rbd_data.ID.NUMBER or rbd_data.POOL.ID.NUMBER. A pattern would take
@@ -43,17 +46,28 @@ IMAGE_ID = "CASE WHEN starts_with(object_name, 'rbd_data.') THEN split_part(obje
 
 
 def queries(question: Question, ids: str | None = None) -> Mapping[str, str]:
-    """Return what `read` needs; `ids` is the SQL list of the images' ids, None for all."""
+    """Return what `read` needs; `ids` is the SQL list of the images' ids, None for all.
+
+    Operations are counted in buckets of 1 %, and images told apart by what their objects' names begin with: there may
+    be many millions of operations, and a percentile of an image needs memory for its buckets only.
+    """
+    chosen = "true" if ids is None else f"image_id IN {ids}"
     quantiles = ", ".join(
-        f"approx_quantile(duration_ns, {q}) FILTER (WHERE {COMPLETE}) AS {name}_ns" for name, q in _QUANTILES.items()
+        f"min(most_ns) FILTER (WHERE state = {_WHOLE} AND below >= {q} * whole) AS {name}_ns"
+        for name, q in _QUANTILES.items()
     )
-    chosen = "" if ids is None else f"AND image_id IN {ids} "
+    line = "PARTITION BY image_id, op, state"
     return {
-        "timed": f"SELECT image_id, op, count(*) FILTER (WHERE {COMPLETE}) AS count, "
-        f"count(*) FILTER (WHERE NOT complete_sample) AS tail_count, {quantiles} "
-        f"FROM (SELECT *, {IMAGE_ID} AS image_id FROM op) WHERE image_id IS NOT NULL {chosen}"
-        f"AND op IN ('read', 'write') AND coalesce(result, 0) >= 0 "
-        f"AND started_ns BETWEEN {question.start_ns} AND {question.end_ns} GROUP BY image_id, op"
+        "timed": f"WITH counted AS (SELECT left(object_name, -17) AS start, op, CASE WHEN NOT complete_sample THEN "
+        f"{_TAIL} WHEN {COMPLETE} THEN {_WHOLE} ELSE {_EARLY} END AS state, "
+        "CAST(ceil(ln(greatest(duration_ns, 1)) / ln(1.01)) AS SMALLINT) AS bucket, count(*) AS n, "
+        "max(duration_ns) AS most_ns FROM op WHERE starts_with(object_name, 'rbd_data.') AND op IN ('read', 'write') "
+        f"AND coalesce(result, 0) >= 0 AND started_ns BETWEEN {question.start_ns} AND {question.end_ns} GROUP BY ALL), "
+        "ranked AS (SELECT *, sum(n) OVER (" + line + " ORDER BY bucket) AS below, sum(n) OVER (" + line + ") AS whole "
+        f"FROM (SELECT *, split_part(start, '.', -1) AS image_id FROM counted) WHERE {chosen}) "
+        f"SELECT image_id, op, CAST(coalesce(max(whole) FILTER (WHERE state = {_WHOLE}), 0) AS BIGINT) AS count, "
+        f"CAST(coalesce(max(whole) FILTER (WHERE state = {_TAIL}), 0) AS BIGINT) AS tail_count, {quantiles} "
+        "FROM ranked GROUP BY image_id, op"
     }
 
 
