@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from bathyscope.watch.bursts import SECONDS
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
 POOL = "deep"
-SIZE, BLOCK, OBJECT = 32 << 20, 4096, 4 << 20
+SIZE, BLOCK, OBJECT = 64 << 20, 4096, 4 << 20
 # Slow enough that the image is not at its end before a busy machine has recorded.
 WRITES_A_SECOND = 40
 
@@ -60,11 +60,18 @@ def histories(loaded: Any) -> Iterator[Callable[[], Any]]:
         yield lambda: overrides(session, ["osd.0", "osd.1", "osd.2"], OPTIONS)
 
 
-def start(cluster: Any, workspace: Path, *words: str, duration: str) -> subprocess.Popen[bytes]:
-    return cluster.start(
+@contextlib.contextmanager
+def recording(cluster: Any, workspace: Path, duration: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Record deep in the background; a test that fails leaves no recording to the next one."""
+    process = cluster.start(
         "collect", "--lab", cluster.name, "-w", str(workspace), "--depth", "deep", "--interval", "1s",
-        "--duration", duration, *words, stderr=workspace / "said",
+        "--duration", duration, stderr=workspace / "said",
     )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(10)
 
 
 def in_a_burst(histories: Callable[[], Any], tools: Any, before: Any) -> None:
@@ -74,7 +81,7 @@ def in_a_burst(histories: Callable[[], Any], tools: Any, before: Any) -> None:
         now = histories()
         return all(now[osd] != before[osd] and None not in now[osd].values() for osd in before)
 
-    tools.wait_for(enlarged, what="a burst")
+    tools.wait_for(enlarged, timeout_s=200, what="a burst")
 
 
 def view(cluster: Any, workspace: Path, name: str, *words: str) -> dict[str, Any]:
@@ -91,9 +98,8 @@ def test_a_burst_has_every_operation_and_restores_every_option(
     # One at a time: librbd joins neighbours that are in flight together.
     load = fio(loaded, f"--bs={BLOCK}", "--iodepth=1", f"--rate_iops={WRITES_A_SECOND}")
     try:
-        process = start(loaded, tmp_path, duration="8s")
-        in_a_burst(histories, tools, before)
-        assert process.wait(60) == 0, (tmp_path / "said").read_text()
+        with recording(loaded, tmp_path, "8s") as process:
+            assert process.wait(200) == 0, (tmp_path / "said").read_text()
         assert load.poll() is None
     finally:
         load.terminate()
@@ -131,11 +137,8 @@ def test_what_a_kill_in_a_burst_leaves_the_next_start_restores(
     loaded: Any, histories: Any, tmp_path: Path, tools: Any
 ) -> None:
     before = histories()
-    process = start(loaded, tmp_path, duration="60s")
-    in_a_burst(histories, tools, before)
-    time.sleep(1.5)
-    process.kill()
-    process.wait(10)
+    with recording(loaded, tmp_path, "200s"):
+        in_a_burst(histories, tools, before)
     assert histories() != before
     killed = tools.newest(tmp_path)
     assert killed.status == "interrupted"
@@ -153,10 +156,10 @@ def test_an_interruption_in_a_burst_restores(
     loaded: Any, histories: Any, tmp_path: Path, tools: Any, number: str
 ) -> None:
     before = histories()
-    process = start(loaded, tmp_path, duration="60s")
-    in_a_burst(histories, tools, before)
-    process.send_signal(signal.Signals[number])
-    assert process.wait(60) == 0, (tmp_path / "said").read_text()
+    with recording(loaded, tmp_path, "200s") as process:
+        in_a_burst(histories, tools, before)
+        process.send_signal(signal.Signals[number])
+        assert process.wait(100) == 0, (tmp_path / "said").read_text()
     assert histories() == before
     assert loaded.journals() == []
     assert tools.newest(tmp_path).status == "done"
