@@ -20,9 +20,13 @@ from bathyscope.units import format_bytes
 DEFAULT_OBJECT_BYTES = 4 << 20
 NOTHING = (
     "Nothing is known of single objects: a recording has those of the images that it was told "
-    "(`bathy collect --image`), imported OSD logs have all (`bathy import osd-log`)."
+    "(`bathy collect --image`), a deep one a sample of all (`--depth deep`), imported OSD logs have all "
+    "(`bathy import osd-log`)."
 )
-_SAMPLE = "Counts are those of the operations that were recorded one by one: what was logged, or in bursts."
+_SAMPLE = (
+    "Counts are those of the operations that were recorded one by one: what was logged, or what bursts of some seconds "
+    "saw of a few OSDs at a time."
+)
 _COARSE = (
     "Of some objects only zones are counted, as the image has more than the manager counts one by one: how many were "
     "touched is not known there."
@@ -33,14 +37,8 @@ def queries(question: Question) -> Mapping[str, str]:
     """Return what `read` needs. Raises AnalysisError without the name of an image."""
     if question.image is None:
         raise AnalysisError("the view is of one image", hint="name it: bathy analyze RUN --view image POOL/IMAGE")
-    *path, image = question.image.split("/")
-    # As a view names an image of which only the id is known.
-    image = image.removeprefix("(id ").removesuffix(")") if image.startswith("(id ") else image
-    pool = literal(path[0]) if path else "pool"
-    namespace = literal(path[1]) if len(path) > 1 else "namespace"
-    named = f"image = {literal(image)} AND pool = {pool} AND namespace = {namespace}"
-    ids = f"(SELECT image_id FROM image WHERE {named} UNION SELECT {literal(image)})"
-    images = f"FROM image WHERE {named} OR image_id = {literal(image)}"
+    ids, named = ids_of(question.image), _named(question.image)
+    images = f"FROM image WHERE {named} OR image_id = {literal(_name(question.image))}"
     return {
         "about": "SELECT pool, namespace, image, image_id, arg_max(size_bytes, at_ns) AS size_bytes, "
         "arg_max(object_size_bytes, at_ns) AS object_size_bytes, arg_max(data_pool, at_ns) AS data_pool, "
@@ -67,6 +65,24 @@ def queries(question: Question) -> Mapping[str, str]:
         "ORDER BY first_object, osd",
         "hosts": "SELECT DISTINCT osd, host FROM placement",
     }
+
+
+def ids_of(image: str) -> str:
+    """Return the SQL of the list of ids of an image, which may be named by its id."""
+    return f"(SELECT image_id FROM image WHERE {_named(image)} UNION SELECT {literal(_name(image))})"
+
+
+def _name(image: str) -> str:
+    """Return the name of an image without its pool; its id where a view knows nothing but that."""
+    name = image.rpartition("/")[2]
+    return name.removeprefix("(id ").removesuffix(")") if name.startswith("(id ") else name
+
+
+def _named(image: str) -> str:
+    path, name = image.split("/")[:-1], _name(image)
+    pool = literal(path[0]) if path else "pool"
+    namespace = literal(path[1]) if len(path) > 1 else "namespace"
+    return f"image = {literal(name)} AND pool = {pool} AND namespace = {namespace}"
 
 
 @dataclasses.dataclass(frozen=True)
