@@ -139,8 +139,10 @@ class Touched:
 def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
     """Return what was done to the image of the question."""
     about = tables["about"].to_pylist()
-    size = (about[0]["object_size_bytes"], about[0]["stripe_count"]) if about else (DEFAULT_OBJECT_BYTES, 1)
-    rows = [row for row in tables["objects"].to_pylist() if _is_asked_for(row, *size, question)]
+    object_bytes, stripe_count = DEFAULT_OBJECT_BYTES, 1
+    if about:
+        object_bytes, stripe_count = about[0]["object_size_bytes"], about[0]["stripe_count"]
+    rows = [row for row in tables["objects"].to_pylist() if _is_asked_for(row, object_bytes, stripe_count, question)]
     # Operations that were recorded one by one are among those that the manager's module has counted.
     counted = [row for row in rows if row["counted"]]
     hosts = {row["osd"]: row["host"] for row in tables["hosts"].to_pylist()}
