@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bathyscope.commands.options import (
+    AttachmentsOption,
     ClientOption,
     ConfOption,
     KeyringOption,
+    KubectlOption,
     LabOption,
+    LibvirtOption,
     OutputOption,
     PrefixOption,
     TargetOption,
@@ -31,6 +34,7 @@ _EXAMPLES = """Examples:
   bathy top --lab demo                     images of a lab, every 5 s
   bathy top osds --interval 2s             OSDs of the cluster of /etc/ceph/ceph.conf
   bathy top --once --output json           one sample, for a program
+  bathy top --libvirt qemu+ssh://kvm1/system   with the virtual machines of this host
   bathy top objects --image rbd/vm-1       the objects of an image, counted by the manager's module
   bathy top --replay last                  a recording, with the same keys
 
@@ -72,11 +76,14 @@ def top(  # noqa: PLR0917 - one parameter for each option
     keyring: KeyringOption = None,
     target: TargetOption = None,
     ceph_prefix: PrefixOption = None,
+    libvirt: LibvirtOption = None,
+    kubectl: KubectlOption = None,
+    attachments: AttachmentsOption = None,
     workspace: WorkspaceOption = None,
     output: OutputOption = "table",
 ) -> None:
     """Show who does the I/O of a cluster now: images, clients, OSDs, nodes, pools."""
-    from bathyscope.commands.targets import find_target, fresh_target, with_prefix
+    from bathyscope.commands.targets import find_target, fresh_target, with_prefix, with_resolvers
     from bathyscope.host.local import LocalHost
     from bathyscope.spec.collect import CollectSpec
     from bathyscope.spec.values import checked
@@ -95,8 +102,11 @@ def top(  # noqa: PLR0917 - one parameter for each option
             raise UsageError(f"run {run.id} is no recording", hint="bathy collect makes one")
         _show(ReplayFeed(run), what, image, once=once, output=output)
         return
+    if depth == "deep":
+        raise UsageError("bathy top changes nothing on a cluster", hint="bathy collect --depth deep records operations")
     spec = checked(CollectSpec, duration_s=None, interval_s=interval, depth=depth)
     found = with_prefix(find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target), ceph_prefix)
+    found = with_resolvers(found, libvirt or (), kubectl, attachments)
     with contextlib.ExitStack() as stack:
         with status_line() as status:
             status("connecting")

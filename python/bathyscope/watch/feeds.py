@@ -20,6 +20,7 @@ from bathyscope.spec.collect import CollectSpec
 from bathyscope.store import RunDirectory, duck
 from bathyscope.watch import zooming
 from bathyscope.watch.asking import question_of, view_of
+from bathyscope.watch.busiest import BusiestSink
 from bathyscope.watch.jobs import allowed_jobs
 from bathyscope.watch.live import LiveSink
 from bathyscope.watch.opening import keep_start, opened
@@ -132,7 +133,8 @@ def live(
         sink = LiveSink(keeper, kept_s(spec))
         keep_start(sink, keeper)
         sink.tend()
-        with Recorder(host, session, keeper, allowed_jobs(session, spec, keeper.scope, note), sink) as recorder:
+        asked = allowed_jobs(session, spec, keeper.scope, note)
+        with Recorder(host, session, keeper, asked, BusiestSink(sink, keeper)) as recorder:
             yield LiveFeed(host, sink, keeper, recorder, spec)
 
 

@@ -38,7 +38,7 @@ class LiveSink:
         # Below: guarded by `_parsing`.
         self._last: dict[str, dict[str, RawAnswer]] = {}
         self._rows: dict[tuple[str, type[Record]], list[pa.Table]] = {}
-        self._costs: collections.deque[Collection] = collections.deque()
+        self._costs: list[Collection] = []
         # Source → when it began to fail; source → what is said of its recovery, and when it was.
         self._failing_ns: dict[str, int] = {}
         self._recovered: dict[str, tuple[int, str]] = {}
@@ -68,9 +68,10 @@ class LiveSink:
             cost = collected.failed(error).cost
             found = {}
         self._note(cost, ends_ns)
-        self._costs.append(cost)
-        while self._costs and self._costs[0].at_ns < ends_ns - self._kept_ns:
-            self._costs.popleft()
+        # The last one of each source stays: some are asked every few minutes only.
+        last = {each.source: each for each in self._costs} | {cost.source: cost}
+        kept_ns = ends_ns - self._kept_ns
+        self._costs = [each for each in self._costs if each.at_ns >= kept_ns or last[each.source] is each] + [cost]
         if PerfCounter in found:
             found = {**found, PerfCounter: where(found[PerfCounter], section=SECTIONS)}
         for record, table in found.items():
@@ -105,7 +106,7 @@ class LiveSink:
             for (_, record), kept in self._rows.items():
                 found.setdefault(record, []).extend(kept)
             tables = {record.TABLE: pa.concat_tables(parts) for record, parts in found.items() if parts}
-            return {**tables, Collection.TABLE: to_table(Collection, list(self._costs))}
+            return {**tables, Collection.TABLE: to_table(Collection, self._costs)}
 
     def problems(self) -> Sequence[str]:
         """Return what the latest collection of each source says is wrong, in words: one line for one problem."""

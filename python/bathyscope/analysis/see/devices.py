@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.attachments import attached
-from bathyscope.analysis.see import words
+from bathyscope.analysis.see import clones, words
+from bathyscope.analysis.see.attachments import MACHINES, attached, failures, in_force
 from bathyscope.analysis.see.images import IMAGES, Images
 from bathyscope.analysis.see.shape import (
     DATA_OBJECT,
@@ -32,6 +32,7 @@ _COLUMNS = (
     words.TREND,
     ActivityColumn("attached to", help="host:VM that uses it, as far as it is known", rank=1),
     ActivityColumn("clients", help="addresses of the clients that did it", rank=2),
+    ActivityColumn("for clones", help="of a parent: for which of its clones it was read", prose=True, rank=2),
 )
 _NO_IO = (
     "Nothing is known of images: the manager's image statistics were not answered. They need the cap mgr 'profile "
@@ -59,7 +60,10 @@ class Devices:
             "trend": trend(question, "image_io", keys, condition=f"true{narrowed}"),
             "ops": _ops(question),
             "images": IMAGES,
-            "attachments": "SELECT * EXCLUDE (run_id) FROM attachment",
+            **clones.queries(question),
+            "attachments": in_force(question),
+            "machines": MACHINES,
+            "failures": failures(question),
             "users": "SELECT DISTINCT io.pool, io.namespace, io.client_address, "
             "coalesce(io.image, known.image) AS image FROM (SELECT DISTINCT pool, namespace, image, image_id, "
             f"client_address FROM image_io WHERE client_address IS NOT NULL AND {within(question)}) AS io "
@@ -76,10 +80,11 @@ class Devices:
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), known.name(row)))
         names = [known.name(row) for row in rows]
         keys = [known.key(row) for row in rows]
-        hosts = attached(tables["attachments"], tables["users"], {}, keys)
+        hosts = attached(tables["attachments"], tables["users"], tables["machines"], keys)
         trends = {known.key(row): row["trend"] for row in tables["trend"].to_pylist()}
         ops = [row["read_count"] + row["write_count"] for row in rows]
         total = sum(ops)
+        readers = clones.readers_of(tables, known)
         cells = tuple(
             (
                 name,
@@ -89,12 +94,15 @@ class Devices:
                 trends.get(key),
                 hosts.get(key),
                 row["clients"],
+                readers.get(name),
             )
             for name, key, row in zip(names, keys, rows, strict=True)
         )
         unseen = [] if rows or was_seen(tables["seen"]) else [_NO_IO]
         if rows and not any(row["clients"] for row in rows):
             unseen.append(_NO_CLIENTS)
+        failed = [f"{row['source']}: {row['problem']}" for row in tables["failures"].to_pylist()]
+        unseen += [f"Who has the images is known in part only. {problem}" for problem in failed]
         sentence = words.standing_out("image", names, ops, seconds)
         return finding_of(self, question, sentence, ActivityTable("images", _COLUMNS, cells), unseen=tuple(unseen))
 

@@ -161,15 +161,17 @@ def seconds_of(span: pa.Table) -> float:
     return max(0.0, (row["end_ns"] - row["start_ns"]) / 1e9) or math.inf
 
 
-def seen_bins(span: pa.Table, question: Question, bin_ns: int, count: int) -> npt.NDArray[np.bool_]:
-    """Return of each of `count` bins whether at least half of it lies in what `seen` answered."""
+def seen_bins(span: pa.Table, question: Question, bin_ns: int, count: int) -> npt.NDArray[np.float64]:
+    """Return of each of `count` bins the share of it that lies in what `seen` answered; NaN for less than half.
+
+    What was counted in a bin at the edge is of that share of its time.
+    """
     if not span.num_rows:
-        return np.zeros(count, dtype=bool)
+        return np.full(count, np.nan)
     (row,) = span.to_pylist()
     begins = question.start_ns + np.arange(count) * bin_ns
-    # The last bin may be cut off by the end of the time that is asked for.
-    ends = np.minimum(begins + bin_ns, question.end_ns)
-    return np.asarray((begins >= row["start_ns"] - bin_ns // 2) & (ends <= row["end_ns"] + bin_ns // 2))
+    inside = np.minimum(begins + bin_ns, row["end_ns"]) - np.maximum(begins, row["start_ns"])
+    return np.where(inside >= bin_ns / 2, inside / bin_ns, np.nan)
 
 
 def was_seen(span: pa.Table) -> bool:

@@ -42,6 +42,7 @@ def queries(question: Question) -> Mapping[str, str]:
     return {
         "about": "SELECT pool, namespace, image, image_id, arg_max(size_bytes, at_ns) AS size_bytes, "
         "arg_max(object_size_bytes, at_ns) AS object_size_bytes, arg_max(data_pool, at_ns) AS data_pool, "
+        "arg_max(stripe_unit_bytes, at_ns) AS stripe_unit_bytes, arg_max(stripe_count, at_ns) AS stripe_count, "
         f"arg_max(parent, at_ns) AS parent FROM image WHERE {named} OR image_id = {literal(image)} GROUP BY ALL",
         "objects": "WITH touched AS ("
         f"SELECT TRY_CAST('0x' || regexp_extract(object_name, {DATA_OBJECT}, 2) AS BIGINT) AS first_object, "
@@ -67,7 +68,10 @@ def queries(question: Question) -> Mapping[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Touched:
-    """The objects of one image that something was done to, and what the image is. Sizes as far as they are known."""
+    """The objects of one image that something was done to, and what the image is. Sizes as far as they are known.
+
+    Stripes of `stripe_unit_bytes` go round `stripe_count` objects until these are full, then round the next ones.
+    """
 
     name: str
     facts: tuple[tuple[str, str], ...]
@@ -75,6 +79,8 @@ class Touched:
     object_bytes: int
     rows: tuple[Mapping[str, Any], ...]
     hosts: Mapping[int, str]
+    stripe_unit_bytes: int = DEFAULT_OBJECT_BYTES
+    stripe_count: int = 1
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -82,8 +88,15 @@ class Touched:
         if not self.rows:
             return (NOTHING,)
         if not self.rows[0]["counted"]:
-            return (_SAMPLE,)
-        return (_COARSE,) if any(row["object_count"] > 1 for row in self.rows) else ()
+            return (_SAMPLE, *self._striped)
+        return (*((_COARSE,) if any(row["object_count"] > 1 for row in self.rows) else ()), *self._striped)
+
+    @property
+    def _striped(self) -> tuple[str, ...]:
+        if self.stripe_count == 1:
+            return ()
+        unit, every = (format_bytes(self.stripe_unit_bytes * times) for times in (1, self.stripe_count))
+        return (f"The image is striped: an object holds {unit} of every {every} from its offset on.",)
 
     @property
     def ops(self) -> int:
@@ -93,7 +106,15 @@ class Touched:
     @property
     def objects(self) -> int | None:
         """How many objects the image has when all are written."""
-        return None if self.size_bytes is None else -(-self.size_bytes // self.object_bytes)
+        if self.size_bytes is None:
+            return None
+        sets, rest = divmod(self.size_bytes, self.object_bytes * self.stripe_count)
+        return sets * self.stripe_count + min(self.stripe_count, -(-rest // self.stripe_unit_bytes))
+
+    def offset_of(self, number: int) -> int:
+        """Return where in the image the first byte of an object lies."""
+        of_set, place = divmod(number, self.stripe_count)
+        return of_set * self.stripe_count * self.object_bytes + place * self.stripe_unit_bytes
 
 
 def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
@@ -114,7 +135,16 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
         ("Id", first["image_id"]),
         *[(word, str(first[key])) for word, key in (("Data pool", "data_pool"), ("Parent", "parent")) if first[key]],
     ]
-    return Touched(name, tuple(facts), first["size_bytes"], first["object_size_bytes"], tuple(counted or rows), hosts)
+    return Touched(
+        name,
+        tuple(facts),
+        first["size_bytes"],
+        first["object_size_bytes"],
+        tuple(counted or rows),
+        hosts,
+        first["stripe_unit_bytes"],
+        first["stripe_count"],
+    )
 
 
 def _is_asked_for(row: Mapping[str, Any], object_bytes: int, question: Question) -> bool:
