@@ -156,10 +156,10 @@ class PlainTurns(Watcher):
         self._workspace = Workspace(workspace)
         self._spec: StepSpec | None = None
 
-    def step_begins(self, number: int, total: int, step: StepSpec) -> None:  # noqa: ARG002 - the seam's signature
+    def step_begins(self, number: int, total: int, step: StepSpec) -> None:
         self._spec = step
 
-    def step_ended(self, step: Step, figures: StepFigures) -> None:  # noqa: ARG002 - the seam's signature
+    def step_ended(self, step: Step, figures: StepFigures) -> None:
         assert self._spec is not None
         prefix = prefix_of(self._workspace.runs()[-1].id)
         with tempfile.TemporaryDirectory(prefix="bathy-plain-") as scratch:

@@ -8,6 +8,7 @@ from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.views import Options
 from bathyscope.views.activity_rows import program_name
 from bathyscope.views.csv import write_rows
+from bathyscope.views.figures import NOT_KNOWN
 
 
 def write(finding: ActivityFinding, stream: TextIO, _options: Options) -> None:
@@ -21,7 +22,7 @@ def write(finding: ActivityFinding, stream: TextIO, _options: Options) -> None:
 
 
 def _flat(value: Any) -> Any:
-    """Return a trend as numbers with spaces between them, "-" for what is not known; any other value as it is."""
+    """Return a trend as numbers with spaces between them, "n/a" for what is not known; any other value as it is."""
     if not isinstance(value, list):
         return value
-    return " ".join("-" if rate is None else f"{rate:.6g}" for rate in value)
+    return " ".join(NOT_KNOWN if rate is None else f"{rate:.6g}" for rate in value)
