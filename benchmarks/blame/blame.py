@@ -132,6 +132,8 @@ def prepare(bed: Bed) -> None:
                 "fio", "--name=fill", "--ioengine=rbd", "--clientname=admin", f"--pool={POOL}",
                 f"--rbdname={image}", "--rw=write", "--bs=1M", "--iodepth=8",
             )  # fmt: skip
+    if bed.name.endswith("hdd"):
+        bed.archive()
     bed.settle()
 
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from bathyscope.records.activity import ANY_IMAGE, Attachment, Image, ImageIo, OsdIo, OsdLatencyBucket, PgIo, ZoneIo
+from bathyscope.records.activity import (
+    ANY_IMAGE,
+    Attachment,
+    Image,
+    ImageIo,
+    OsdIo,
+    OsdLatencyBucket,
+    PgIo,
+    Uncounted,
+    ZoneIo,
+)
 from bathyscope.records.base import (
     RECORDS_BY_TABLE,
     Record,
@@ -75,6 +85,7 @@ __all__ = [
     "SimulatedDiskSample",
     "Step",
     "Tables",
+    "Uncounted",
     "ZoneIo",
     "build_table",
     "column",

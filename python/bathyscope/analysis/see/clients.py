@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ class Clients:
         """Return the sums of each client."""
         return {
             "seen": seen(question, "mgr_counters"),
+            "uncounted": words.uncounted(question),
             "io": f"SELECT coalesce(client_address, client) AS client, {sums(question, *words.COUNTED)}, "
             "count(DISTINCT (pool, namespace, image, image_id)) AS images, count(DISTINCT client) AS instances "
             f"FROM image_io WHERE client IS NOT NULL AND {within(question)} GROUP BY ALL",
@@ -42,7 +44,8 @@ class Clients:
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), row["client"]))
         ops = [row["read_count"] + row["write_count"] for row in rows]
         names = [row["client"] for row in rows]
-        total, seconds = sum(ops), seconds_of(tables["seen"])
+        remarks, uncounted_s = words.not_counted(tables["uncounted"], question)
+        total, seconds = sum(ops), max(0.0, seconds_of(tables["seen"]) - uncounted_s) or math.inf
         cells = tuple(
             (
                 row["client"],
@@ -54,7 +57,7 @@ class Clients:
             for row in rows
         )
         sentence = words.standing_out("client", names, ops, seconds)
-        unseen = () if rows or was_seen(tables["seen"]) else (_UNSEEN,)
+        unseen = remarks if rows or was_seen(tables["seen"]) else (_UNSEEN, *remarks)
         return finding_of(self, question, sentence, ActivityTable("clients", _COLUMNS, cells), unseen=unseen)
 
 

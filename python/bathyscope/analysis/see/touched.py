@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from bathyscope.analysis.see import words
 from bathyscope.analysis.see.shape import DATA_OBJECT, Question, literal, within
 from bathyscope.errors import AnalysisError
 from bathyscope.units import format_bytes
@@ -61,6 +62,7 @@ def queries(question: Question) -> Mapping[str, str]:
         "FROM touched WHERE first_object IS NOT NULL GROUP BY first_object, object_count, counted, osd "
         "ORDER BY first_object, osd",
         "hosts": "SELECT DISTINCT osd, host FROM placement",
+        "uncounted": words.uncounted(question),
     }
 
 
@@ -79,6 +81,7 @@ class Touched:
     hosts: Mapping[int, str]
     stripe_unit_bytes: int = DEFAULT_OBJECT_BYTES
     stripe_count: int = 1
+    uncounted: tuple[str, ...] = ()
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -87,7 +90,8 @@ class Touched:
             return (NOTHING,)
         if not self.rows[0]["counted"]:
             return (_SAMPLE, *self._striped)
-        return (*((_COARSE,) if any(row["object_count"] > 1 for row in self.rows) else ()), *self._striped)
+        coarse = (_COARSE,) if any(row["object_count"] > 1 for row in self.rows) else ()
+        return (*coarse, *self.uncounted, *self._striped)
 
     @property
     def _striped(self) -> tuple[str, ...]:
@@ -122,8 +126,10 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
     # Operations that were recorded one by one are among those that the manager's module has counted.
     counted = [row for row in rows if row["counted"]]
     hosts = {row["osd"]: row["host"] for row in tables["hosts"].to_pylist()}
+    remarks, _ = words.not_counted(tables["uncounted"], question)
     if not about:
-        return Touched(str(question.image), (), None, DEFAULT_OBJECT_BYTES, tuple(counted or rows), hosts)
+        name = str(question.image)
+        return Touched(name, (), None, DEFAULT_OBJECT_BYTES, tuple(counted or rows), hosts, uncounted=remarks)
     first = about[0]
     name = "/".join(part for part in (first["pool"], first["namespace"], first["image"]) if part)
     facts = [
@@ -141,6 +147,7 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
         hosts,
         first["stripe_unit_bytes"],
         first["stripe_count"],
+        remarks,
     )
 
 
