@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 from bathyscope import __version__
+from bathyscope.errors import ClusterError
 from bathyscope.host import Host
 from bathyscope.recording.recorder import Recorder
 from bathyscope.recording.sinks import SegmentSink
@@ -63,6 +64,10 @@ def collect(
             try:
                 with sink, recorder:
                     _wait(host, recorder, spec.duration_s, tick)
+                    # Images that were made or renamed meanwhile have their names in every view.
+                    if "images" in recorder.periods_s:
+                        with contextlib.suppress(ClusterError):
+                            recorder.collect_now("images")
             finally:
                 host.leave_nodes()
             run.update(status="done", ended_ns=host.now_ns())

@@ -142,7 +142,7 @@ def test_reads_of_a_parent_are_those_of_the_clones_that_their_clients_use(record
 
 def test_what_could_not_be_counted_is_said_and_is_no_time_of_its_rates(recording: Recording) -> None:
     recording.seen("mgr_counters")
-    recording.add(io(None, 40, 0, image_id="a", client="client.7"))
+    recording.add(io(None, 40, 0, image_id="a", client="client.7", client_address="10.0.0.1"))
     recording.add(Uncounted(START_NS + 35 * S, 20 * S, "mgr_counters", "another manager took over"))
     found = recording.view("devices")
     assert "Not counted from 15 s to 35 s: another manager took over." in found.unseen
