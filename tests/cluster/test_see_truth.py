@@ -85,7 +85,7 @@ cluster.shutdown()
 def client(cluster: Any, *steps: Mapping[str, Any]) -> dict[str, Any]:
     """Have a client do these steps, and return who it was."""
     argv = ["/usr/bin/python3", "-c", _CLIENT, cluster.target.conf, cluster.target.keyring]
-    ended = subprocess.run(argv, input=json.dumps(steps), capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(argv, input=json.dumps(steps), capture_output=True, text=True, timeout=300, check=False)
     assert ended.returncode == 0, ended.stderr
     return dict(json.loads(ended.stdout))
 
@@ -107,7 +107,7 @@ def ceph(cluster: Any, *words: str) -> str:
     """Run one of Ceph's programs on the cluster."""
     target = cluster.target
     argv = [words[0], "--conf", target.conf, "--keyring", target.keyring, *words[1:]]
-    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=180).stdout
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def loaded(private_lab: Any) -> Iterator[Any]:
     with private_lab("truth", ["ssd=3"], ec=ErasureCode(k=2, m=1)) as cluster:
         ceph(cluster, "ceph", "osd", "pool", "create", DATA_POOL, "16", "16")
         ceph(cluster, "ceph", "osd", "pool", "application", "enable", DATA_POOL, "rbd")
-        assert cluster.bathy("mgr", "install", "--lab", cluster.name).returncode == 0
+        assert cluster.bathy("mgr", "install", "--lab", cluster.name, timeout_s=300).returncode == 0
         yield cluster
 
 
@@ -129,14 +129,14 @@ class Watched:
             "collect", "--lab", cluster.name, "-w", str(workspace), "--duration", f"{duration_s:g}s", *words,
             stderr=self._said,
         )  # fmt: skip
-        tools.wait_for(lambda: "recording" in self._said.read_text(), what="the recording")
+        tools.wait_for(lambda: "recording" in self._said.read_text(), timeout_s=180, what="the recording")
         # OSDs need some seconds to begin to count what the module was just asked for.
         time.sleep(8)
 
     def end(self) -> None:
         """Wait for its end: what was done before must have been done some seconds before it."""
         assert self.process.poll() is None, self._said.read_text()
-        assert self.process.wait(120) == 0, self._said.read_text()
+        assert self.process.wait(300) == 0, self._said.read_text()
 
     def view(self, name: str, image: str | None = None, **question: Any) -> ActivityFinding:
         run = Workspace(self._workspace).open_run("last")
