@@ -39,7 +39,8 @@ def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
         # It does not tell the images' clients.
         found.append(Job(SOURCES["watchers"]))
     if may_tell and scope.asked_osds:
-        found.append(Job(SOURCES["perf_counters"], period_s=interval_s))
+        # An OSD that is slow answers slowly, and then its counters matter most.
+        found.append(Job(SOURCES["perf_counters"], period_s=interval_s, budget_ratio=0.5))
         found.append(Job(SOURCES["osd_latency_histograms"], period_s=max(10.0, interval_s)))
     found.append(Job(SOURCES["proc"], period_s=interval_s))
     found.append(Job(SOURCES["cgroups"], period_s=interval_s))

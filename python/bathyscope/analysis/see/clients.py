@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -33,6 +34,7 @@ class Clients:
         client = "coalesce(client_address, client) AS client"
         return {
             "seen": seen(question, "mgr_counters"),
+            "uncounted": words.uncounted(question),
             "trend": trend(question, "image_io", client, condition="client IS NOT NULL"),
             "io": f"SELECT {client}, {sums(question, *words.COUNTED)}, "
             "count(DISTINCT (pool, namespace, image, image_id)) AS images, count(DISTINCT client) AS instances "
@@ -46,7 +48,8 @@ class Clients:
         ops = [row["read_count"] + row["write_count"] for row in rows]
         names = [row["client"] for row in rows]
         trends = {row["client"]: row["trend"] for row in tables["trend"].to_pylist()}
-        total, seconds = sum(ops), seconds_of(tables["seen"])
+        remarks, uncounted_s = words.not_counted(tables["uncounted"], question)
+        total, seconds = sum(ops), max(0.0, seconds_of(tables["seen"]) - uncounted_s) or math.inf
         cells = tuple(
             (
                 row["client"],
@@ -59,7 +62,7 @@ class Clients:
             for row in rows
         )
         sentence = words.standing_out("client", names, ops, seconds)
-        unseen = () if rows or was_seen(tables["seen"]) else (_UNSEEN,)
+        unseen = remarks if rows or was_seen(tables["seen"]) else (_UNSEEN, *remarks)
         return finding_of(self, question, sentence, ActivityTable("clients", _COLUMNS, cells), unseen=unseen)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -55,6 +56,7 @@ class Devices:
         keys = "pool, namespace, image, image_id"
         return {
             "seen": seen(question, *words.IMAGE_SOURCES),
+            "uncounted": words.uncounted(question),
             "io": f"SELECT {keys}, {sums(question, *words.COUNTED)}, "
             "string_agg(DISTINCT client_address, ', ' ORDER BY client_address) AS clients "
             f"FROM image_io WHERE {within(question)}{narrowed} GROUP BY {keys}",
@@ -76,7 +78,8 @@ class Devices:
         """Return a row for each image, the busiest first."""
         known = Images(tables["images"])
         # Of an imported log operations are all there is.
-        rows, seconds = tables["io"].to_pylist(), seconds_of(tables["seen"])
+        remarks, uncounted_s = words.not_counted(tables["uncounted"], question)
+        rows, seconds = tables["io"].to_pylist(), max(0.0, seconds_of(tables["seen"]) - uncounted_s) or math.inf
         if not rows and tables["ops"].num_rows:
             rows, seconds = tables["ops"].to_pylist(), (question.end_ns - question.start_ns) / 1e9
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), known.name(row)))
@@ -109,6 +112,7 @@ class Devices:
         failed = [f"{row['source']}: {row['problem']}" for row in tables["failures"].to_pylist()]
         unseen += [f"Who has the images is known in part only. {problem}" for problem in failed]
         unseen += timed.remarks(of_rows)
+        unseen += remarks
         sentence = words.standing_out("image", names, ops, seconds)
         return finding_of(self, question, sentence, ActivityTable("images", _COLUMNS, cells), unseen=tuple(unseen))
 

@@ -17,7 +17,10 @@ _COLUMNS = (
     ActivityColumn("busy PGs", "count", "placement groups with I/O", rank=3),
     ActivityColumn("primaries", "count", "OSDs that were their primaries", rank=3),
 )
-_STAIRCASE = "Counts come from placement groups' statistics, which the OSDs send every 5 s: they are that much late."
+_STAIRCASE = (
+    "Counts come from placement groups' statistics, which the OSDs send every 5 s: they are that much late. They count "
+    "each operation of a message: one on an image's header has several, and so has a clone's first write to an object."
+)
 
 
 class Pools:

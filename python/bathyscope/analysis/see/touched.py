@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from bathyscope.analysis.see import words
 from bathyscope.analysis.see.held import Held, held, query
 from bathyscope.analysis.see.shape import DATA_OBJECT, Question, literal, within
 from bathyscope.errors import AnalysisError
@@ -64,6 +65,7 @@ def queries(question: Question) -> Mapping[str, str]:
         "FROM touched WHERE first_object IS NOT NULL GROUP BY first_object, object_count, counted, osd "
         "ORDER BY first_object, osd",
         "hosts": "SELECT DISTINCT osd, host FROM placement",
+        "uncounted": words.uncounted(question),
     }
 
 
@@ -101,6 +103,7 @@ class Touched:
     stripe_unit_bytes: int = DEFAULT_OBJECT_BYTES
     stripe_count: int = 1
     held: Held | None = None
+    uncounted: tuple[str, ...] = ()
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -109,7 +112,8 @@ class Touched:
             return (NOTHING,)
         if not self.rows[0]["counted"]:
             return (_SAMPLE, *self._striped)
-        return (*((_COARSE,) if any(row["object_count"] > 1 for row in self.rows) else ()), *self._striped)
+        coarse = (_COARSE,) if any(row["object_count"] > 1 for row in self.rows) else ()
+        return (*coarse, *self.uncounted, *self._striped)
 
     @property
     def _striped(self) -> tuple[str, ...]:
@@ -146,8 +150,10 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
     # Operations that were recorded one by one are among those that the manager's module has counted.
     counted = [row for row in rows if row["counted"]]
     hosts = {row["osd"]: row["host"] for row in tables["hosts"].to_pylist()}
+    remarks, _ = words.not_counted(tables["uncounted"], question)
     if not about:
-        return Touched(str(question.image), (), None, DEFAULT_OBJECT_BYTES, tuple(counted or rows), hosts)
+        name = str(question.image)
+        return Touched(name, (), None, DEFAULT_OBJECT_BYTES, tuple(counted or rows), hosts, uncounted=remarks)
     first = about[0]
     name = "/".join(part for part in (first["pool"], first["namespace"], first["image"]) if part)
     facts = [
@@ -167,6 +173,7 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
         first["stripe_unit_bytes"],
         first["stripe_count"],
         held(first, tables["groups"], _object_count(first["size_bytes"], *shape)),
+        remarks,
     )
 
 

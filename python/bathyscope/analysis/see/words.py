@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from bathyscope.analysis.see.shape import Question, within
 from bathyscope.records.activity_finding import ActivityColumn
-from bathyscope.units import format_percent, format_rate
+from bathyscope.units import format_percent, format_rate, format_seconds
 
 # Who does three times as much as the next one stands out, from a tenth of all on; two or three of whom each is that far
 # ahead of the others, when they do half of all together.
@@ -70,6 +72,26 @@ def latencies(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
 
 def _mean(total: float | None, count: int) -> float | None:
     return total / count if total is not None and count else None
+
+
+def uncounted(question: Question) -> str:
+    """Return the SELECT of the spans in which those who count images could not."""
+    return (
+        f"SELECT greatest(at_ns - duration_ns, {question.start_ns}) AS start_ns, "
+        f"least(at_ns, {question.end_ns}) AS end_ns, reason FROM uncounted WHERE {within(question)} ORDER BY start_ns"
+    )
+
+
+def not_counted(spans: pa.Table, question: Question) -> tuple[tuple[str, ...], float]:
+    """Return what `uncounted` answered as remarks, and how many seconds that is."""
+    remarks: dict[str, None] = {}
+    total_ns = until_ns = 0
+    for span in spans.to_pylist():
+        begins, ends = ((span[name] - question.start_ns) / 1e9 for name in ("start_ns", "end_ns"))
+        total_ns += max(0, span["end_ns"] - max(span["start_ns"], until_ns))
+        until_ns = max(until_ns, span["end_ns"])
+        remarks[f"Not counted from {format_seconds(begins)} to {format_seconds(ends)}: {span['reason']}."] = None
+    return tuple(remarks), total_ns / 1e9
 
 
 def standing_out(what: str, names: Sequence[str], ops: Sequence[float], seconds: float) -> str:
