@@ -9,10 +9,13 @@ from typing import Annotated
 import typer
 
 from bathyscope.commands.options import (
+    AttachmentsOption,
     ClientOption,
     ConfOption,
     KeyringOption,
+    KubectlOption,
     LabOption,
+    LibvirtOption,
     OutputOption,
     PrefixOption,
     SshConfigOption,
@@ -35,6 +38,8 @@ _EXAMPLES = """Examples:
   bathy collect --follow                           until it is ended (ctrl-C, SIGTERM); old samples are joined
   bathy collect --image rbd/vm-101-disk-0          and its objects: bathy analyze last rbd/vm-101-disk-0 --view zones
   bathy collect --ssh @ --sudo                     with devices, processors and networks of all nodes
+  bathy collect --libvirt qemu+ssh://root@kvm1/system   with the virtual machines that have the images
+  bathy collect --kubectl kubectl --attachments who.csv with the pods, and with what you know yourself
   bathy analyze last                               then: who did it
 
 Nothing on the cluster is changed but by --depth deep. Ctrl-C ends a recording; what was recorded until then is kept.
@@ -72,6 +77,9 @@ def collect(  # noqa: PLR0917 - one parameter for each option
     keyring: KeyringOption = None,
     target: TargetOption = None,
     ceph_prefix: PrefixOption = None,
+    libvirt: LibvirtOption = None,
+    kubectl: KubectlOption = None,
+    attachments: AttachmentsOption = None,
     ssh: SshOption = None,
     ssh_config: SshConfigOption = None,
     ssh_host: SshHostOption = None,
@@ -84,7 +92,14 @@ def collect(  # noqa: PLR0917 - one parameter for each option
     from bathyscope import views
     from bathyscope.bench.session import tidy
     from bathyscope.commands.analyze import finding_of_view
-    from bathyscope.commands.targets import find_target, fresh_target, ssh_access, with_nodes, with_prefix
+    from bathyscope.commands.targets import (
+        find_target,
+        fresh_target,
+        ssh_access,
+        with_nodes,
+        with_prefix,
+        with_resolvers,
+    )
     from bathyscope.host.local import LocalHost
     from bathyscope.spec.collect import CollectSpec
     from bathyscope.spec.values import checked
@@ -101,6 +116,7 @@ def collect(  # noqa: PLR0917 - one parameter for each option
         images=image or (),
     )
     found = with_prefix(find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target), ceph_prefix)
+    found = with_resolvers(found, libvirt or (), kubectl, attachments)
     if ssh and lab is not None and ssh_config is None:
         ssh_config = labs.load(lab).ssh_config
     found = with_nodes(found, ssh_access(ssh, config=ssh_config, names=ssh_host or [], sudo=sudo), None)

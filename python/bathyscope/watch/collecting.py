@@ -14,6 +14,7 @@ from bathyscope.spec.collect import CollectSpec
 from bathyscope.store import RunDirectory, Workspace
 from bathyscope.store.roll_up import roll_up
 from bathyscope.watch.bursts import Bursts
+from bathyscope.watch.busiest import BusiestSink
 from bathyscope.watch.clock import Clock, Tick
 from bathyscope.watch.jobs import allowed_jobs
 from bathyscope.watch.opening import keep_start, opened
@@ -58,7 +59,7 @@ def collect(
             is_short = spec.duration_s is not None and spec.duration_s <= _SHORT_S
             segment_s = 2 * spec.interval_s if is_short else _LONG_SEGMENT_S
             sink = SegmentSink(run, keeper, segment_s=segment_s, tidy=lambda now_ns: roll_up(run, now_ns))
-            recorder = Recorder(host, session, keeper, asked, sink)
+            recorder = Recorder(host, session, keeper, asked, BusiestSink(sink, keeper))
             keep_start(sink, keeper)
             run.update(context={"periods_s": recorder.periods_s})
             with contextlib.ExitStack() as stack:

@@ -16,8 +16,8 @@ from bathyscope.spec.scope import Scope
 # The statistics of placement groups are megabytes on a large cluster, and change every 5 s at most.
 _PG_STATS_S = 10.0
 _STATUS_S = 10.0
-# What images are and who has them, as far as the target says where to ask.
-_LOOKED_UP = ("images", "libvirt", "csi", "attachment_file")
+# What images are, where they lie and who has them, as far as the target says where to ask.
+_LOOKED_UP = ("images", "pg_map", "libvirt", "csi", "attachment_file")
 
 
 def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
@@ -34,6 +34,9 @@ def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
     ]
     if spec.depth == "light":
         return found
+    if of_images is SOURCES["image_counters"]:
+        # It does not tell the images' clients.
+        found.append(Job(SOURCES["watchers"]))
     if may_tell and scope.asked_osds:
         found.append(Job(SOURCES["perf_counters"], period_s=interval_s))
         found.append(Job(SOURCES["osd_latency_histograms"], period_s=max(10.0, interval_s)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TextIO
+from typing import Any, TextIO
 
 from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.views import Options
@@ -16,5 +16,12 @@ def write(finding: ActivityFinding, stream: TextIO, _options: Options) -> None:
         # Parts of a whole are figures of other columns.
         places = [place for place, column in enumerate(table.columns) if column.unit != "parts"]
         names = [program_name(table.columns[place]) for place in places]
-        rows = [{name: row[place] for name, place in zip(names, places, strict=True)} for row in table.rows]
+        rows = [{name: _flat(row[place]) for name, place in zip(names, places, strict=True)} for row in table.rows]
         write_rows(rows, stream, names)
+
+
+def _flat(value: Any) -> Any:
+    """Return a trend as numbers with spaces between them, "-" for what is not known; any other value as it is."""
+    if not isinstance(value, list):
+        return value
+    return " ".join("-" if rate is None else f"{rate:.6g}" for rate in value)
