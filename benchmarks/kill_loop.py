@@ -136,9 +136,13 @@ def collect_kill_loop(
 
 
 def options(session: CephSession) -> dict[str, dict[str, str | None]]:
-    """Return the run-time overrides of every OSD's op history."""
+    """Return the run-time overrides of every OSD's op history. Raises RuntimeError when one does not answer."""
     osds = [f"osd.{osd['osd']}" for osd in session.json("mon", "osd dump")["osds"]]
-    return overrides(session, osds, OPTIONS)
+    # On a busy machine an OSD may not answer in time; that says nothing of its options.
+    for _ in range(10):
+        if len(found := overrides(session, osds, OPTIONS)) == len(osds):
+            return found
+    raise RuntimeError(f"only {sorted(found)} answer")
 
 
 def _check_readable(run: RunDirectory, story: Story) -> None:

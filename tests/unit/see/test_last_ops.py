@@ -11,10 +11,12 @@ from tests.unit.see.test_devices import io
 from tests.unit.see.test_image import ID, image, op, placed
 
 from bathyscope import views
+from bathyscope.analysis.see.shape import Question
 from bathyscope.commands.analyze import finding_of_view
 from bathyscope.records import Collection
 from bathyscope.records.activity_finding import ActivityColumn
 from bathyscope.views.activity_rows import cell, marks
+from bathyscope.watch.asking import view_of
 
 OTHER = f"rbd_data.ff.{3:016x}"
 
@@ -28,7 +30,7 @@ def test_the_last_operations_of_an_image_come_first(recording: Recording) -> Non
     recording.add(op(3, at_s=20, offset_bytes=8192), op(7, "write", at_s=30, osd=1), op(3, at_s=25, pool="7."))
     recording.add(op(3, at_s=40, object_name=OTHER), op(3, at_s=41, object_name="rbd_header." + ID))
     found = recording.view("ops", image="rbd/disk")
-    assert rows_of(found, "at", "client", "number", "offset", "length", "took", "op", "OSD") == [
+    assert rows_of(found, "at", "client", "object", "offset", "length", "took", "op", "OSD") == [
         (START_NS + 30 * S, "10.0.0.1", 7, 0, 4096, 1000, "write", "osd.1"),
         (START_NS + 25 * S, "10.0.0.1", 3, 0, 4096, 1000, "read", "osd.0"),
         (START_NS + 20 * S, "10.0.0.1", 3, 8192, 4096, 1000, "read", "osd.0"),
@@ -37,10 +39,30 @@ def test_the_last_operations_of_an_image_come_first(recording: Recording) -> Non
     assert any("under way when its burst ended" in remark for remark in found.unseen)
 
 
+@pytest.mark.parametrize(
+    ("part", "numbers"),
+    [
+        ({"object_number": 3}, [3, 3]),
+        ({"from_bytes": 4 * 4 << 20}, [24, 7]),
+        ({"from_bytes": (7 * 4 << 20) + 1, "to_bytes": 24 * 4 << 20}, [7]),
+        ({"osd": "osd.1"}, [7]),
+        ({"client": "10.0.0.9"}, [24]),
+    ],
+)
+def test_a_part_of_an_image_has_its_own_operations(
+    recording: Recording, part: dict[str, Any], numbers: list[int]
+) -> None:
+    recording.add(image(), op(3, at_s=1), op(3, at_s=2), op(7, at_s=3, osd=1))
+    recording.add(op(24, at_s=4, client_address="10.0.0.9"))
+    recording.view("devices")
+    question = Question(recording.run.id, "t", START_NS, START_NS + 60 * S, image="rbd/disk", **part)
+    assert [number for (number,) in rows_of(view_of(recording.run, "ops", question), "object")] == numbers
+
+
 @pytest.mark.parametrize("name", [OTHER, "a/b/c/d", "it's"])
 def test_an_object_is_named_by_its_name(recording: Recording, name: str) -> None:
     recording.add(op(3, at_s=20), *(op(3, at_s=at_s, object_name=name) for at_s in (5, 6)))
-    assert rows_of(recording.view("ops", image=name), "object") == [(name,), (name,)]
+    assert rows_of(recording.view("ops", image=name), "object name") == [(name,), (name,)]
 
 
 def test_the_view_of_operations_is_bounded(recording: Recording) -> None:

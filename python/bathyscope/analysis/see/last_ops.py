@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from bathyscope.analysis.see import op_rows, timed, touched
-from bathyscope.analysis.see.shape import Question, View, finding_of, literal
+from bathyscope.analysis.see.shape import Question, View, finding_of, literal, only
 from bathyscope.errors import AnalysisError
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 from bathyscope.units import format_duration_ns
@@ -15,8 +15,8 @@ from bathyscope.units import format_duration_ns
 _COLUMNS = (
     ActivityColumn("at", "time", "when it began"),
     ActivityColumn("client", help="address of the client", rank=1),
-    ActivityColumn("object", help="name of the object", rank=3),
-    ActivityColumn("number", "count", "number of the object in the image", rank=1),
+    ActivityColumn("object", "count", "number of the object in the image", rank=1),
+    ActivityColumn("object name", help="its name", rank=4),
     ActivityColumn("offset", "bytes", "offset inside the object", rank=1),
     ActivityColumn("length", "bytes", "length of the operation"),
     *op_rows.COLUMNS,
@@ -35,16 +35,10 @@ class LastOps:
         """Return the last operations. Raises AnalysisError without the name of an image or object."""
         if question.image is None:
             raise AnalysisError("the view is of one image", hint="name it: bathy analyze RUN --view ops POOL/IMAGE")
-        chosen = (
-            f"(object_name = {literal(question.image)} OR {timed.IMAGE_ID} IN {touched.ids_of(question.image)}) "
-            f"AND started_ns BETWEEN {question.start_ns} AND {question.end_ns}"
-        )
-        number = "TRY_CAST('0x' || split_part(object_name, '.', -1) AS BIGINT)"
+        ops = _chosen(question, question.image)
         return {
-            "last": f"SELECT *, CASE WHEN {timed.IMAGE_ID} IS NOT NULL THEN {number} END AS number "
-            f"FROM op WHERE {chosen} ORDER BY started_ns DESC LIMIT {_ROWS}",
-            "all": "SELECT count(*) AS count, count(*) FILTER (WHERE NOT complete_sample) AS tail_count "
-            f"FROM op WHERE {chosen}",
+            "last": f"SELECT * FROM {ops} ORDER BY started_ns DESC LIMIT {_ROWS}",
+            "all": f"SELECT count(*) AS count, count(*) FILTER (WHERE NOT complete_sample) AS tail_count FROM {ops}",
             "bursts": op_rows.ARE_BURSTS,
         }
 
@@ -54,7 +48,7 @@ class LastOps:
         ((whole,), (bursts,)) = (tables[name].to_pylist() for name in ("all", "bursts"))
         cells = tuple(
             (
-                row["started_ns"], row["client_address"], row["object_name"], row["number"], row["offset_bytes"],
+                row["started_ns"], row["client_address"], row["number"], row["object_name"], row["offset_bytes"],
                 row["length_bytes"], *op_rows.cells(row),
             )
             for row in rows
@@ -76,3 +70,24 @@ class LastOps:
 
 
 VIEW: View = LastOps()
+
+
+def _chosen(question: Question, image: str) -> str:
+    """Return what stands after FROM for the operations of an image, or of the part of it that is asked for."""
+    ids = touched.ids_of(image)
+    narrowed = only({"coalesce(client_address, client)": question.client, "'osd.' || osd": question.osd})
+    size = (
+        f"coalesce((SELECT max(object_size_bytes) FROM image WHERE image_id IN {ids}), {touched.DEFAULT_OBJECT_BYTES})"
+    )
+    if question.object_number is not None:
+        narrowed += f" AND number = {question.object_number}"
+    if question.from_bytes is not None:
+        narrowed += f" AND (number + 1) * {size} > {question.from_bytes}"
+    if question.to_bytes is not None:
+        narrowed += f" AND number * {size} < {question.to_bytes}"
+    number = "TRY_CAST('0x' || split_part(object_name, '.', -1) AS BIGINT)"
+    return (
+        f"(SELECT *, CASE WHEN {timed.IMAGE_ID} IS NOT NULL THEN {number} END AS number FROM op "
+        f"WHERE (object_name = {literal(image)} OR {timed.IMAGE_ID} IN {ids}) "
+        f"AND started_ns BETWEEN {question.start_ns} AND {question.end_ns}) WHERE true{narrowed}"
+    )
