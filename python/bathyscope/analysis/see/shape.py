@@ -31,7 +31,8 @@ class Question:
 
     `client`, `osd`, `node` and `pool` narrow views of more than one of them, named as the views name them;
     `from_bytes`, `to_bytes` and `object_number` narrow views of an image. What does not apply to a view changes nothing
-    there. `history_start_ns` is where trends and the cluster's health begin, by default with that time.
+    there. `history_start_ns` is where trends and the cluster's health begin, by default with that time. `every_object`:
+    of an image also the objects that nothing was done to.
     """
 
     run_id: str
@@ -48,6 +49,7 @@ class Question:
     to_bytes: int | None = None
     object_number: int | None = None
     history_start_ns: int | None = None
+    every_object: bool = False
 
 
 class View(Protocol):
