@@ -40,6 +40,8 @@ class LastOps:
             f"AND started_ns BETWEEN {question.start_ns} AND {question.end_ns}"
         )
         number = "TRY_CAST('0x' || split_part(object_name, '.', -1) AS BIGINT)"
+        if question.object_number is not None:
+            chosen += f" AND {timed.IMAGE_ID} IS NOT NULL AND {number} = {question.object_number}"
         return {
             "last": f"SELECT *, CASE WHEN {timed.IMAGE_ID} IS NOT NULL THEN {number} END AS number "
             f"FROM op WHERE {chosen} ORDER BY started_ns DESC LIMIT {_ROWS}",
@@ -64,13 +66,15 @@ class LastOps:
             unseen.append(op_rows.BURSTS)
         if whole["tail_count"]:
             unseen.append(timed.TAIL.format(count=whole["tail_count"]))
-        sentence = f"No operation of {question.image} was recorded."
+        what = f"object {question.object_number} of " if question.object_number is not None else ""
+        sentence = f"No operation of {what}{question.image} was recorded."
         if rows:
             slowest = max(rows, key=lambda row: row["duration_ns"])
             stage, _ = op_rows.longest(slowest)
+            most = f", most of it {stage}" if stage else ""
             sentence = (
-                f"The last {len(rows):,} of {whole['count']:,} recorded operations of {question.image}; the slowest of "
-                f"them took {format_duration_ns(slowest['duration_ns'])}{f', most of it {stage}' if stage else ''}."
+                f"The last {len(rows):,} of {whole['count']:,} recorded operations of {what}{question.image}; "
+                f"the slowest of them took {format_duration_ns(slowest['duration_ns'])}{most}."
             )
         return finding_of(self, question, sentence, ActivityTable("operations", _COLUMNS, cells), unseen=unseen)
 
