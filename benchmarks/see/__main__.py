@@ -17,6 +17,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--groups", type=int, default=32, help="placement groups of each OSD")
     parser.add_argument("--looks", type=int, default=15, help="samples before the screen is measured")
+    parser.add_argument("--repeats", type=int, default=3, help="samples of each view; the median is printed")
     arguments = vars(parser.parse_args())
     print(json.dumps(CHECKS[arguments.pop("check")](**arguments), indent=1))
 

@@ -40,7 +40,6 @@ FIXTURES = Path(__file__).parents[2] / "tests" / "fixtures" / "perf_dump" / "18.
 KINDS = 10
 SIZES = ((80, 24), (200, 50))
 ROOTS = ("devices", "clients", "osds", "nodes", "pools", "balance", "health")
-REPEATS = 5
 
 Times = tuple[float, float]
 """Seconds that passed, and seconds of the processor."""
@@ -204,14 +203,14 @@ def _medians(times: Mapping[str, Sequence[Times]]) -> dict[str, dict[str, float]
     }
 
 
-async def _screens(world: World, size: tuple[int, int]) -> Mapping[str, Sequence[Times]]:
+async def _screens(world: World, size: tuple[int, int], repeats: int) -> Mapping[str, Sequence[Times]]:
     """Return view or key → from the question to the drawn screen."""
     app = Top(world.feed, ROOTS, ROOTS[0], known=VIEWS)
     world.feed.period_s = 3600.0
     found: dict[str, list[Times]] = {}
     async with app.run_test(size=size) as pilot:
         for view in ROOTS:
-            for _ in range(REPEATS):
+            for _ in range(repeats):
                 await app.workers.wait_for_complete()
                 await pilot.pause()
                 began = _now()
@@ -230,7 +229,9 @@ async def _screens(world: World, size: tuple[int, int]) -> Mapping[str, Sequence
     return found
 
 
-def main(osds: int, images: int, groups: int, looks: int) -> dict[str, Any]:
+def main(
+    osds: int, images: int, groups: int, looks: int, repeats: int, sizes: Sequence[tuple[int, int]] = SIZES
+) -> dict[str, Any]:
     """Return seconds of parsing by source, of the screens by view, and the memory."""
     world = World(Cluster(osds, images, groups))
     for _ in range(looks):
@@ -241,7 +242,7 @@ def main(osds: int, images: int, groups: int, looks: int) -> dict[str, Any]:
         "images": images,
         "period_s": PERIOD_S,
         "parse": _medians(world.parsed),
-        "screen": {f"{size[0]}x{size[1]}": _medians(asyncio.run(_screens(world, size))) for size in SIZES},
+        "screen": {f"{size[0]}x{size[1]}": _medians(asyncio.run(_screens(world, size, repeats))) for size in sizes},
         "rows": {name: table.num_rows for name, table in tables.items() if table.num_rows},
         "tables_mib": sum(table.nbytes for table in tables.values()) >> 20,
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.see.conftest import START_NS, Recording, S, rows_of
 from tests.unit.see.test_devices import io as at_thirty
+from tests.unit.see.test_image import image, op, placed
 
 from bathyscope import views
 from bathyscope.analysis.see import VIEWS
@@ -132,3 +133,11 @@ def test_a_trend_is_bars_in_a_table_and_numbers_for_programs(recording: Recordin
     table = json.loads(views.as_text(found, "json"))["tables"][0]
     place = [column["name"] for column in table["columns"]].index("trend")
     assert table["rows"][0][place][-1] == pytest.approx(20.0)
+
+
+def test_the_operations_of_one_object_are_those_of_its_number(recording: Recording) -> None:
+    recording.add(image(), *placed("a"))
+    recording.add(op(3, at_s=20), op(7, "write", at_s=30))
+    found = asked(recording, "ops", image="rbd/disk", object_number=3)
+    assert rows_of(found, "number", "op") == [(3, "read")]
+    assert found.sentence.startswith("The last 1 of 1 recorded operations of object 3 of rbd/disk")

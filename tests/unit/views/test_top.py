@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import importlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Footer, Static
 
+from bathyscope.analysis.see import VIEWS
+from bathyscope.analysis.see.shape import Question
 from bathyscope.errors import DeniedError, UnreachableError
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable, Unit
 from bathyscope.views.tui.help import Help
+from bathyscope.views.tui.places import Place, below
 from bathyscope.views.tui.rows import Rows, fitting
 from bathyscope.views.tui.top import Top
 
@@ -128,7 +132,9 @@ def drive(
 
 
 async def settled(app: Top, pilot: Pilot[None]) -> None:
-    await app.workers.wait_for_complete()
+    # One that was asked for in vain, as a key came after it, is cancelled.
+    while any(worker.is_running for worker in app.workers):
+        await pilot.pause(0.01)
     await pilot.pause()
 
 
@@ -342,6 +348,32 @@ def test_a_level_without_a_view_is_not_entered() -> None:
         assert any("no view" in note.message for note in app._notifications)
 
     drive(feed, steps, known=KNOWN - {"ops"})
+
+
+@pytest.mark.parametrize(
+    ("view", "leads_to"),
+    [
+        ("devices", "zones"), ("clients", "devices"), ("osds", "osd_pools"), ("nodes", "osds"), ("pools", "devices"),
+        ("balance", "osd_pools"), ("zones", "objects"), ("objects", "ops"), ("image", "osds"), ("ops", "devices"),
+        ("slow", "osd_pools"), ("timeline", None), ("health", None),
+    ],
+)  # fmt: skip
+def test_rows_of_the_real_views_lead_somewhere(view: str, leads_to: str | None) -> None:
+    columns = vars(importlib.import_module(type(VIEWS[view]).__module__))["_COLUMNS"]
+    place = Place("", [view], view, {"image": "rbd/a"} if VIEWS[view].of_image else {})
+    found = below(place, ActivityTable("t", columns, ()), [1 if column.unit else "x" for column in columns])
+    assert (None if found is None else found.view) == leads_to
+    if found is not None:
+        assert set(found.only) <= {field.name for field in dataclasses.fields(Question)}
+        assert set(found.views) <= set(VIEWS)
+    unknown = below(place, ActivityTable("t", columns, ()), [None for _ in columns])
+    assert unknown is None
+
+
+def test_every_unit_has_room() -> None:
+    for unit in get_args(Unit):
+        table = ActivityTable("t", (ActivityColumn("x", unit),), ((None,),))
+        assert fitting(table, table.rows, 80)[0][1] >= 1
 
 
 def test_it_can_begin_inside_an_image() -> None:

@@ -58,13 +58,15 @@ class LastOps:
             unseen.append(op_rows.BURSTS)
         if whole["tail_count"]:
             unseen.append(timed.TAIL.format(count=whole["tail_count"]))
-        sentence = f"No operation of {question.image} was recorded."
+        what = f"object {question.object_number} of " if question.object_number is not None else ""
+        sentence = f"No operation of {what}{question.image} was recorded."
         if rows:
             slowest = max(rows, key=lambda row: row["duration_ns"])
             stage, _ = op_rows.longest(slowest)
+            most = f", most of it {stage}" if stage else ""
             sentence = (
-                f"The last {len(rows):,} of {whole['count']:,} recorded operations of {question.image}; the slowest of "
-                f"them took {format_duration_ns(slowest['duration_ns'])}{f', most of it {stage}' if stage else ''}."
+                f"The last {len(rows):,} of {whole['count']:,} recorded operations of {what}{question.image}; "
+                f"the slowest of them took {format_duration_ns(slowest['duration_ns'])}{most}."
             )
         return finding_of(self, question, sentence, ActivityTable("operations", _COLUMNS, cells), unseen=unseen)
 
@@ -76,15 +78,18 @@ def _chosen(question: Question, image: str) -> str:
     """Return what stands after FROM for the operations of an image, or of the part of it that is asked for."""
     ids = touched.ids_of(image)
     narrowed = only({"coalesce(client_address, client)": question.client, "'osd.' || osd": question.osd})
+    # Objects that stripes go round share the bytes of all of them.
+    stripes = f"coalesce((SELECT max(stripe_count) FROM image WHERE image_id IN {ids}), 1)"
     size = (
-        f"coalesce((SELECT max(object_size_bytes) FROM image WHERE image_id IN {ids}), {touched.DEFAULT_OBJECT_BYTES})"
+        f"{stripes} * coalesce((SELECT max(object_size_bytes) FROM image WHERE image_id IN {ids}), "
+        f"{touched.DEFAULT_OBJECT_BYTES})"
     )
     if question.object_number is not None:
         narrowed += f" AND number = {question.object_number}"
     if question.from_bytes is not None:
-        narrowed += f" AND (number + 1) * {size} > {question.from_bytes}"
+        narrowed += f" AND (number // {stripes} + 1) * {size} > {question.from_bytes}"
     if question.to_bytes is not None:
-        narrowed += f" AND number * {size} < {question.to_bytes}"
+        narrowed += f" AND number // {stripes} * {size} < {question.to_bytes}"
     number = "TRY_CAST('0x' || split_part(object_name, '.', -1) AS BIGINT)"
     return (
         f"(SELECT *, CASE WHEN {timed.IMAGE_ID} IS NOT NULL THEN {number} END AS number FROM op "
