@@ -10,6 +10,7 @@ from bathyscope.records.activity import (
     OsdIo,
     OsdLatencyBucket,
     PgIo,
+    PgPlacement,
     Uncounted,
     ZoneIo,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "OsdLatencyBucket",
     "PerfCounter",
     "PgIo",
+    "PgPlacement",
     "Placement",
     "PoolIo",
     "PoolWait",

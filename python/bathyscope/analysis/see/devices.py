@@ -7,17 +7,19 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.attachments import attached
 from bathyscope.analysis.see import clones, words
+from bathyscope.analysis.see.attachments import MACHINES, attached, failures, in_force
 from bathyscope.analysis.see.images import IMAGES, Images
 from bathyscope.analysis.see.shape import (
     DATA_OBJECT,
     Question,
     View,
     finding_of,
+    only,
     seconds_of,
     seen,
     sums,
+    trend,
     was_seen,
     within,
 )
@@ -28,6 +30,7 @@ _COLUMNS = (
     ActivityColumn("size", "bytes", "provisioned size", rank=2),
     *words.COUNTS,
     *words.LATENCIES,
+    words.TREND,
     ActivityColumn("attached to", help="host:VM that uses it, as far as it is known", rank=1),
     ActivityColumn("clients", help="addresses of the clients that did it", rank=2),
     ActivityColumn("for clones", help="of a parent: for which of its clones it was read", prose=True, rank=2),
@@ -48,16 +51,21 @@ class Devices:
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each image, and what the images are."""
+        narrowed = only({"pool": question.pool, "coalesce(client_address, client)": question.client})
+        keys = "pool, namespace, image, image_id"
         return {
             "seen": seen(question, *words.IMAGE_SOURCES),
             "uncounted": words.uncounted(question),
-            "io": f"SELECT pool, namespace, image, image_id, {sums(question, *words.COUNTED)}, "
+            "io": f"SELECT {keys}, {sums(question, *words.COUNTED)}, "
             "string_agg(DISTINCT client_address, ', ' ORDER BY client_address) AS clients "
-            f"FROM image_io WHERE {within(question)} GROUP BY pool, namespace, image, image_id",
+            f"FROM image_io WHERE {within(question)}{narrowed} GROUP BY {keys}",
+            "trend": trend(question, "image_io", keys, condition=f"true{narrowed}"),
             "ops": _ops(question),
             "images": IMAGES,
             **clones.queries(question),
-            "attachments": "SELECT * EXCLUDE (run_id) FROM attachment",
+            "attachments": in_force(question),
+            "machines": MACHINES,
+            "failures": failures(question),
             "users": "SELECT DISTINCT io.pool, io.namespace, io.client_address, "
             "coalesce(io.image, known.image) AS image FROM (SELECT DISTINCT pool, namespace, image, image_id, "
             f"client_address FROM image_io WHERE client_address IS NOT NULL AND {within(question)}) AS io "
@@ -75,7 +83,8 @@ class Devices:
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), known.name(row)))
         names = [known.name(row) for row in rows]
         keys = [known.key(row) for row in rows]
-        hosts = attached(tables["attachments"], tables["users"], {}, keys)
+        hosts = attached(tables["attachments"], tables["users"], tables["machines"], keys)
+        trends = {known.key(row): row["trend"] for row in tables["trend"].to_pylist()}
         ops = [row["read_count"] + row["write_count"] for row in rows]
         total = sum(ops)
         readers = clones.readers_of(tables, known)
@@ -85,6 +94,7 @@ class Devices:
                 known.size_bytes(row),
                 *words.counts(row, total, seconds),
                 *words.latencies(row),
+                trends.get(key),
                 hosts.get(key),
                 row["clients"],
                 readers.get(name),
@@ -95,6 +105,8 @@ class Devices:
         if rows and not any(row["clients"] for row in rows):
             unseen.append(_NO_CLIENTS)
         unseen += remarks
+        failed = [f"{row['source']}: {row['problem']}" for row in tables["failures"].to_pylist()]
+        unseen += [f"Who has the images is known in part only. {problem}" for problem in failed]
         sentence = words.standing_out("image", names, ops, seconds)
         return finding_of(self, question, sentence, ActivityTable("images", _COLUMNS, cells), unseen=tuple(unseen))
 

@@ -18,13 +18,21 @@ import pyarrow as pa
 
 from bathyscope.records.activity_finding import ActivityFinding, ActivityTable
 
+# A trend shows so many rates.
+TREND_PARTS = 8
+
 # Objects of an image: rbd_data.ID.NUMBER, in a data pool of its own rbd_data.POOL.ID.NUMBER; the number has 16 digits.
 DATA_OBJECT = r"'^rbd_data\.(?:[0-9]+\.)?([0-9a-f]+)\.([0-9a-f]{16})$'"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of a view: of which run, of which time (ns since the Unix epoch), of which image."""
+    """What is asked of a view: of which run, of which time (ns since the Unix epoch), of which image.
+
+    `client`, `osd`, `node` and `pool` narrow views of more than one of them, named as the views name them;
+    `from_bytes`, `to_bytes` and `object_number` narrow views of an image. What does not apply to a view changes nothing
+    there. `trend_start_ns` is where trends begin, by default with the time that is asked for.
+    """
 
     run_id: str
     target: str
@@ -32,6 +40,14 @@ class Question:
     end_ns: int
     image: str | None = None
     zones: int = 10
+    client: str | None = None
+    osd: str | None = None
+    node: str | None = None
+    pool: str | None = None
+    from_bytes: int | None = None
+    to_bytes: int | None = None
+    object_number: int | None = None
+    trend_start_ns: int | None = None
 
 
 class View(Protocol):
@@ -66,6 +82,11 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def only(wanted: Mapping[str, str | None]) -> str:
+    """Return the SQL conditions, each after an AND, for columns that must have a value; None is any value."""
+    return "".join(f" AND {column} = {literal(value)}" for column, value in wanted.items() if value is not None)
+
+
 def sums(question: Question, *columns: str) -> str:
     """Return the SQL that adds up each of `columns` under its own name, of an interval at the edge its part.
 
@@ -88,6 +109,30 @@ def spread(question: Question, table: str, bin_ns: int, condition: str = "true")
         f"(SELECT *, (least(at_ns, {ends}) - greatest(at_ns - duration_ns, {begins})) / duration_ns AS weight FROM "
         f"(SELECT *, unnest(range(CAST({first} AS BIGINT), CAST({last} AS BIGINT) + 1)) AS place FROM {table} "
         f"WHERE {within(question)} AND {condition}))"
+    )
+
+
+def trend(
+    question: Question, table: str, keys: str, ops: str = "read_count + write_count", condition: str = "true"
+) -> str:
+    """Return the SELECT of `keys` and `trend`: a rate for each of TREND_PARTS equal parts of the time, the latest last.
+
+    The last part ends with the last row: reports are late, and what is not yet reported would look like a fall. Where
+    nobody counted anything the rate is NULL: maybe nothing looked.
+    """
+    start_ns = question.start_ns if question.trend_start_ns is None else question.trend_start_ns
+    part_ns = max(1, (question.end_ns - start_ns) // TREND_PARTS)
+    rates = []
+    for place in range(TREND_PARTS):
+        begins, ends = (f"(last_ns - {(TREND_PARTS - place - more) * part_ns})" for more in (0, 1))
+        overlap = f"greatest(0, least(at_ns, {ends}) - greatest(at_ns - duration_ns, {begins}))"
+        counted = f"sum(({ops}) * {overlap} / duration_ns)"
+        rates.append(f"CASE WHEN sum({counted}) OVER () > 0 THEN {counted} / {part_ns / 1e9} END")
+    return (
+        f"SELECT {keys}, [{', '.join(rates)}] AS trend FROM {table}, "
+        f"(SELECT max(at_ns) AS last_ns FROM {table} WHERE at_ns <= {question.end_ns} AND {condition}) "
+        f"WHERE at_ns > last_ns - {TREND_PARTS * part_ns} AND at_ns - duration_ns < last_ns AND duration_ns > 0 "
+        f"AND {condition} GROUP BY ALL"
     )
 
 

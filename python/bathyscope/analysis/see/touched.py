@@ -34,6 +34,8 @@ def queries(question: Question) -> Mapping[str, str]:
     if question.image is None:
         raise AnalysisError("the view is of one image", hint="name it: bathy analyze RUN --view image POOL/IMAGE")
     *path, image = question.image.split("/")
+    # As a view names an image of which only the id is known.
+    image = image.removeprefix("(id ").removesuffix(")") if image.startswith("(id ") else image
     pool = literal(path[0]) if path else "pool"
     namespace = literal(path[1]) if len(path) > 1 else "namespace"
     named = f"image = {literal(image)} AND pool = {pool} AND namespace = {namespace}"
@@ -122,7 +124,8 @@ class Touched:
 def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
     """Return what was done to the image of the question."""
     about = tables["about"].to_pylist()
-    rows = tables["objects"].to_pylist()
+    object_bytes = about[0]["object_size_bytes"] if about else DEFAULT_OBJECT_BYTES
+    rows = [row for row in tables["objects"].to_pylist() if _is_asked_for(row, object_bytes, question)]
     # Operations that were recorded one by one are among those that the manager's module has counted.
     counted = [row for row in rows if row["counted"]]
     hosts = {row["osd"]: row["host"] for row in tables["hosts"].to_pylist()}
@@ -149,6 +152,15 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
         first["stripe_count"],
         remarks,
     )
+
+
+def _is_asked_for(row: Mapping[str, Any], object_bytes: int, question: Question) -> bool:
+    """Return whether an object, or a zone of objects, reaches into the part of the image that is asked for."""
+    first, end = row["first_object"], row["first_object"] + row["object_count"]
+    if question.object_number is not None and not first <= question.object_number < end:
+        return False
+    begins = question.from_bytes is None or end * object_bytes > question.from_bytes
+    return begins and (question.to_bytes is None or first * object_bytes < question.to_bytes)
 
 
 def objects_of(rows: Iterable[Mapping[str, Any]]) -> int | None:
