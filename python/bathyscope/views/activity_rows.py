@@ -37,7 +37,7 @@ def _trend(rates: Sequence[float | None]) -> str:
     """Return rates as bars against the greatest of them; what is not known is a space."""
     most = max((rate for rate in rates if rate is not None), default=0.0) or 1.0
     top = len(_BARS) - 1
-    return "".join(" " if rate is None else _BARS[math.ceil(top * rate / most)] for rate in rates)
+    return "".join(" " if rate is None else _BARS[min(top, math.ceil(top * rate / most))] for rate in rates)
 
 
 _FORMS: dict[Unit, Callable[[Any], str]] = {
