@@ -98,4 +98,10 @@ def finding_of_view(
     end_ns = whole.end_ns if until is None else whole.start_ns + round(parse_seconds(until) * 1e9)
     if not begin_ns < end_ns:
         raise UsageError("--since must be before --until and before the end of the recording")
-    return view_of(run, view, dataclasses.replace(whole, start_ns=begin_ns, end_ns=end_ns))
+    found = view_of(run, view, dataclasses.replace(whole, start_ns=begin_ns, end_ns=end_ns))
+    if image is not None and not found.facts and not any(table.rows for table in found.tables):
+        raise UsageError(
+            f"run {run.id} knows nothing of an image '{image}'",
+            hint=f"name it as POOL/[NAMESPACE/]IMAGE; bathy analyze {run.id} lists the images",
+        )
+    return found

@@ -129,7 +129,18 @@ def test_the_images_of_an_imported_log_are_those_of_its_operations(recording: Re
 
 def test_a_name_with_a_quote_is_a_name(recording: Recording) -> None:
     recording.add(op(3))
-    assert recording.view("objects", image="rbd/x' OR '1'='1").tables[0].rows == ()
+    with pytest.raises(UsageError, match="knows nothing of an image 'rbd/x' OR '1'='1'"):
+        recording.view("objects", image="rbd/x' OR '1'='1")
+
+
+@pytest.mark.parametrize("view", ["image", "zones", "objects"])
+def test_where_nothing_looked_at_single_objects_no_zero_is_a_count(recording: Recording, view: str) -> None:
+    recording.add(image())
+    found = recording.view(view, image="rbd/disk")
+    assert found.tables[0].rows == ()
+    assert "collect --image" in found.unseen[0]
+    with pytest.raises(UsageError, match="knows nothing of an image 'rbd/disc'"):
+        finding_of_view(recording.run, view, image="rbd/disc")
 
 
 @pytest.mark.parametrize(("view", "name"), [("zones", None), ("devices", "rbd/disk"), ("nonsense", None)])
