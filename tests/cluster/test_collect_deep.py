@@ -138,6 +138,7 @@ def test_what_a_kill_in_a_burst_leaves_the_next_start_restores(
 ) -> None:
     before = histories()
     with recording(loaded, tmp_path, "200s"):
+        tools.wait_for(lambda: list(tmp_path.glob("runs/*/segments/2*")), timeout_s=200, what="a segment")
         in_a_burst(histories, tools, before)
     assert histories() != before
     killed = tools.newest(tmp_path)
