@@ -230,7 +230,7 @@ async def _screens(world: World, size: tuple[int, int], repeats: int) -> Mapping
 
 
 def main(
-    osds: int, images: int, groups: int, looks: int, repeats: int, sizes: Sequence[tuple[int, int]] = SIZES
+    *, osds: int, images: int, groups: int, looks: int, repeats: int, sizes: Sequence[tuple[int, int]] = SIZES
 ) -> dict[str, Any]:
     """Return seconds of parsing by source, of the screens by view, and the memory."""
     world = World(Cluster(osds, images, groups))
