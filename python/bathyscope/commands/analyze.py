@@ -22,6 +22,7 @@ _EXAMPLES = """Examples:
   bathy analyze last rbd/vm-101-disk-0 --view zones --zones 20
   bathy analyze last rbd/vm-101-disk-0 --view objects --all   which OSDs hold each object
   bathy analyze last --view slow               the slowest operations and whom they waited for
+  bathy analyze last rbd/vm-101-disk-0 --view ops        its last operations, one by one
   bathy analyze last --since 30s --until 60s   a part of the recording, from its start
   bathy analyze --list                         every view
 """
@@ -35,7 +36,7 @@ def register(app: typer.Typer) -> None:
 def analyze(  # noqa: PLR0917 - one parameter for each option
     run: RunArgument = "last",
     image: Annotated[
-        str | None, typer.Argument(metavar="[IMAGE]", help="For image, zones and objects: POOL/[NAMESPACE/]IMAGE.")
+        str | None, typer.Argument(metavar="[IMAGE]", help="For image, zones, objects and ops: POOL/[NAMESPACE/]IMAGE.")
     ] = None,
     view: Annotated[str, typer.Option("--view", "-v", help="What to show; --list has all views.")] = "devices",
     zones: Annotated[int, typer.Option(min=1, max=10_000, help="Zones that an image is cut into.")] = 10,
@@ -97,4 +98,10 @@ def finding_of_view(
     end_ns = whole.end_ns if until is None else whole.start_ns + round(parse_seconds(until) * 1e9)
     if not begin_ns < end_ns:
         raise UsageError("--since must be before --until and before the end of the recording")
-    return view_of(run, view, dataclasses.replace(whole, start_ns=begin_ns, end_ns=end_ns))
+    found = view_of(run, view, dataclasses.replace(whole, start_ns=begin_ns, end_ns=end_ns))
+    if image is not None and not found.facts and not any(table.rows for table in found.tables):
+        raise UsageError(
+            f"run {run.id} knows nothing of an image '{image}'",
+            hint=f"name it as POOL/[NAMESPACE/]IMAGE; bathy analyze {run.id} lists the images",
+        )
+    return found

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.see.conftest import START_NS, Recording, S, rows_of
 
 from bathyscope.commands.analyze import finding_of_view
-from bathyscope.records import Attachment, Collection, Image, ImageIo, Placement
+from bathyscope.records import Attachment, Collection, Image, ImageIo, Placement, Uncounted
 
 
 def io(image: str | None, reads: int, writes: int, *, at_s: int = 30, **more: Any) -> ImageIo:
@@ -161,3 +161,32 @@ def test_an_image_that_nobody_has_open_any_more_has_no_client(recording: Recordi
     recording.add(look(20, "watchers"), look(80, "watchers"), use(80, client_address=None, **watcher))
     # The other image was not asked for again.
     assert rows_of(recording.view("devices"), "image", "attached to") == [("rbd/disk", None), ("rbd/other", "node7:-")]
+
+
+def test_reads_of_a_parent_are_those_of_the_clones_that_their_clients_use(recording: Recording) -> None:
+    recording.seen("mgr_counters")
+    shape = {"size_bytes": 1 << 30, "object_size_bytes": 1 << 22, "stripe_unit_bytes": 1 << 22, "stripe_count": 1}
+    for name, image_id in (("base", "b0"), ("one", "c1"), ("two", "c2"), ("unused", "c3")):
+        parent = None if name == "base" else "rbd/base"
+        recording.add(Image(START_NS, "rbd", "", name, image_id, data_pool=None, parent=parent, **shape))
+    recording.add(
+        io(None, 50, 0, image_id="b0", client="client.7"), io(None, 3, 1, image_id="c1", client="client.7"),
+        io(None, 20, 0, image_id="b0", client="client.8"), io(None, 0, 9, image_id="c2", client="client.8"),
+        io(None, 7, 0, image_id="b0", client="client.9"),
+    )  # fmt: skip
+    words = dict(rows_of(recording.view("devices"), "image", "for clones"))
+    assert words["rbd/base"] == (
+        "reads: 50 for its clone rbd/one, 20 for its clone rbd/two, "
+        "7 its own or for a clone (rbd/one, rbd/two, rbd/unused)"
+    )
+    assert words["rbd/one"] is None
+
+
+def test_what_could_not_be_counted_is_said_and_is_no_time_of_its_rates(recording: Recording) -> None:
+    recording.seen("mgr_counters")
+    recording.add(io(None, 40, 0, image_id="a", client="client.7", client_address="10.0.0.1"))
+    recording.add(Uncounted(START_NS + 35 * S, 20 * S, "mgr_counters", "another manager took over"))
+    found = recording.view("devices")
+    assert "Not counted from 15 s to 35 s: another manager took over." in found.unseen
+    assert rows_of(found, "IOPS") == [(1.0,)]
+    assert finding_of_view(recording.run, "clients").unseen == found.unseen

@@ -129,7 +129,18 @@ def test_the_images_of_an_imported_log_are_those_of_its_operations(recording: Re
 
 def test_a_name_with_a_quote_is_a_name(recording: Recording) -> None:
     recording.add(op(3))
-    assert recording.view("objects", image="rbd/x' OR '1'='1").tables[0].rows == ()
+    with pytest.raises(UsageError, match="knows nothing of an image 'rbd/x' OR '1'='1'"):
+        recording.view("objects", image="rbd/x' OR '1'='1")
+
+
+@pytest.mark.parametrize("view", ["image", "zones", "objects"])
+def test_where_nothing_looked_at_single_objects_no_zero_is_a_count(recording: Recording, view: str) -> None:
+    recording.add(image())
+    found = recording.view(view, image="rbd/disk")
+    assert found.tables[0].rows == ()
+    assert "collect --image" in found.unseen[0]
+    with pytest.raises(UsageError, match="knows nothing of an image 'rbd/disc'"):
+        finding_of_view(recording.run, view, image="rbd/disc")
 
 
 @pytest.mark.parametrize(("view", "name"), [("zones", None), ("devices", "rbd/disk"), ("nonsense", None)])
@@ -162,6 +173,27 @@ def test_slow_operations_that_are_spread_as_the_load_is_name_nobody(recording: R
     recording.add(*(op(number, osd=0, duration_ns=9_000_000, store_ns=8_000_000) for number in range(60)))
     recording.add(*(op(number, osd=0, duration_ns=60_000, store_ns=40_000) for number in range(600)))
     assert recording.view("slow").sentence.startswith("The slowest of 990 operations")
+
+
+def test_objects_and_zones_of_a_striped_image_lie_where_librbd_puts_them(recording: Recording) -> None:
+    """Units of 64 KiB go round four objects of 1 MiB; the image ends in the second unit of its last round."""
+    unit = MIB // 16
+    recording.add(Image(START_NS, "rbd", "", "disk", ID, 9 * MIB + unit + 1, MIB, unit, 4, None, None))
+    recording.add(op(5), op(5), op(6), op(0, "write"), op(9))
+    objects = recording.view("objects", image="rbd/disk")
+    assert dict(rows_of(objects, "object", "offset")) == {
+        5: 4 * MIB + unit,
+        6: 4 * MIB + 2 * unit,
+        0: 0,
+        9: 8 * MIB + unit,
+    }
+    assert any("64.0 KiB of every 256 KiB" in remark for remark in objects.unseen)
+    zones = finding_of_view(recording.run, "zones", image="rbd/disk", zones=10)
+    assert rows_of(zones, "offset", "end", "reads", "writes") == [
+        (0, 4 * MIB, 0, 1), (4 * MIB, 8 * MIB, 3, 0), (8 * MIB, 9 * MIB + unit + 1, 1, 0),
+    ]  # fmt: skip
+    # Of 1 MiB, one unit and a byte in the last round, all four objects have something.
+    assert dict(finding_of_view(recording.run, "image", image="rbd/disk").facts)["Objects"].startswith("12, touched 4")
 
 
 def groups(count: int, *acting: str, pool: str = "rbd", pool_id: int = 2, at_s: float = 1) -> list[PgPlacement]:
@@ -227,12 +259,11 @@ def test_objects_of_a_data_pool_are_mapped_by_its_groups_and_names(recording: Re
             "data_pool": "coded",
             "namespace": "ns",
             "image_id": ID,
-            "size_bytes": 8 * MIB,
-            "object_size_bytes": 4 * MIB,
         },
         to_table(PgPlacement, [*groups(4, "2"), *groups(3, "0", pool="coded")]).sort_by(
             [("pool", "ascending"), ("seed", "ascending")]
         ),
+        2,
     ).groups.tolist() == seeds_of(f"rbd_data.2.{ID}.", 2, 3, "ns")
 
 

@@ -1,8 +1,10 @@
 """Whether the load is spread as the OSDs' weights say, and whether an OSD is slower than its peers: two questions.
 
 Load: the share of clients' operations that an OSD serves as their primary, against its share of the CRUSH weight of the
-OSDs of its device class. Placement groups land on OSDs by chance, so a share may differ by some standard deviations of
-a binomial of the groups that are busy, and nothing is wrong.
+OSDs of its device class. Placement groups land on OSDs by chance, so shares differ though nothing is wrong, the more
+the fewer groups do the work: a load on a few hot groups is as uneven as if there were only these (Kish's effective
+sample size). An OSD stands out when so many groups, dealt out by weight, would hardly ever give one of that many OSDs
+its share (the Chernoff bound of the binomial, which holds for few groups and small shares too).
 
 Latency: what an OSD's own store takes for a write, and what a read takes in it, against the median of its peers, in
 units of their spread (median absolute deviation; Leys et al., *Detecting outliers: Do not use standard deviation around
@@ -21,7 +23,7 @@ import pyarrow as pa
 
 from bathyscope.analysis.see import osd_sums
 from bathyscope.analysis.see.osd_sums import OsdSum
-from bathyscope.analysis.see.shape import Question, View, finding_of
+from bathyscope.analysis.see.shape import Question, View, finding_of, within
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 from bathyscope.units import format_duration_ns, format_percent
 
@@ -41,8 +43,11 @@ _COLUMNS = (
 _WRITES = ("bluestore.txc_commit_lat", "bluestore.commit_lat", "filestore.journal_latency")
 _READS = ("osd.op_r_latency",)
 _THIRDS = 3
-# Fewer samples in a third of the time say nothing about a mean.
+# Peers with fewer samples in a third of the time have no mean. Of an OSD that is far slower fewer do.
 _SAMPLES_LEAST = 20
+_OUTLIER_SAMPLES_LEAST = 4
+# How often latencies whose deviation is as large as their mean may be an outlier in one third by chance.
+_LATENCY_CHANCE = 1e-3
 _PEERS_LEAST = 2
 # An OSD is slow when its mean is twice that of its peers, five of their deviations away, and not by microseconds.
 _SLOW_RATIO = 2.0
@@ -50,7 +55,8 @@ _DEVIATIONS = 5.0
 _APART_NS = 200_000.0
 # MAD × this estimates the standard deviation of a normal distribution.
 _MAD_TO_SIGMA = 1.4826
-_LOAD_DEVIATIONS = 4.0
+# How often chance may give some OSD of a class a share that is called uneven, and what is not worth a word.
+_LOAD_CHANCE = 1e-3
 _LOAD_APART = 0.1
 _OPS_LEAST = 1000
 
@@ -77,27 +83,33 @@ class Balance:
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each OSD, its weight, and its latencies in each third of the time."""
-        third_ns = max(1, (question.end_ns - question.start_ns) // _THIRDS)
         names = ", ".join(f"'{name}'" for name in (*_WRITES, *_READS))
         return {
             **osd_sums.queries(question),
             "weights": "SELECT osd, arg_max(coalesce(crush_weight, 1) * coalesce(reweight, 1), osd) AS weight, "
             "arg_max(primary_affinity, osd) AS primary_affinity FROM placement GROUP BY osd",
-            "latencies": "SELECT daemon, section || '.' || name AS name, "
-            f"least({_THIRDS - 1}, (at_ns - duration_ns // 2 - {question.start_ns}) // {third_ns}) AS third, "
-            "sum(delta) AS delta, CAST(sum(count) AS BIGINT) AS count FROM perf_counter "
+            "group_ops": "SELECT osd, sum(ops) AS ops, sum(ops * ops) AS squares FROM (SELECT osd, pg, "
+            f"CAST(sum(read_count + write_count) AS DOUBLE) AS ops FROM pg_io WHERE {within(question)} "
+            "GROUP BY osd, pg) GROUP BY osd",
+            # Thirds of the time that was seen: an OSD that is slow answers late, and then the end is not known.
+            "latencies": "WITH counted AS (SELECT *, at_ns - duration_ns // 2 AS middle_ns FROM perf_counter "
             f"WHERE section || '.' || name IN ({names}) "
-            f"AND at_ns - duration_ns / 2 BETWEEN {question.start_ns} AND {question.end_ns} GROUP BY ALL",
+            f"AND at_ns - duration_ns / 2 BETWEEN {question.start_ns} AND {question.end_ns}), "
+            "span AS (SELECT min(at_ns - duration_ns) AS start_ns, max(at_ns) AS end_ns FROM counted) "
+            "SELECT daemon, section || '.' || name AS name, "
+            f"least({_THIRDS - 1}, (middle_ns - start_ns) * {_THIRDS} // greatest(end_ns - start_ns, 1)) AS third, "
+            "sum(delta) AS delta, CAST(sum(count) AS BIGINT) AS count FROM counted, span GROUP BY ALL",
         }
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
         """Return a row for each OSD; the first sentence names who stands out, or that nobody does."""
         osds, _, has_counters = osd_sums.read(tables)
         weights = {row["osd"]: row for row in tables["weights"].to_pylist()}
+        groups = {row["osd"]: (row["ops"], row["squares"]) for row in tables["group_ops"].to_pylist()}
         means = _means(tables["latencies"])
         judged = [_Judged(osd) for osd in osds]
         for peers in _by_class(judged):
-            _judge_load(peers, weights)
+            _judge_load(peers, weights, groups)
             for kind, thirds in means.items():
                 _judge_latency(peers, kind, thirds)
         cells = tuple(
@@ -160,22 +172,40 @@ def _by_class(judged: Iterable[_Judged]) -> list[list[_Judged]]:
     return list(classes.values())
 
 
-def _judge_load(peers: Sequence[_Judged], weights: Mapping[int, Mapping[str, float | None]]) -> None:
+def _judge_load(
+    peers: Sequence[_Judged],
+    weights: Mapping[int, Mapping[str, float | None]],
+    groups: Mapping[int, tuple[float, float]],
+) -> None:
+    """Note each OSD's share, and whether it is one that chance would not give.
+
+    `groups` has of each OSD the sum of its placement groups' operations, and that of their squares.
+    """
     ops = sum(one.load.ops for one in peers)
     whole = sum(weights.get(one.load.osd, {}).get("weight") or 0.0 for one in peers)
-    busy = sum(one.load.pg_count or 0 for one in peers)
+    counted, squares = (sum(groups.get(one.load.osd, (0.0, 0.0))[place] for one in peers) for place in (0, 1))
+    # As many groups of equal load would be as uneven as these.
+    group_count = counted**2 / squares if squares else 0.0
     for one in peers:
         about = weights.get(one.load.osd, {})
         if not ops or not whole:
             continue
         one.share, one.by_weight = one.load.ops / ops, (about.get("weight") or 0.0) / whole
-        sigma = math.sqrt(one.by_weight * (1 - one.by_weight) / busy) if busy else math.inf
-        apart = one.share - one.by_weight
-        if ops >= _OPS_LEAST and abs(apart) >= max(_LOAD_APART * one.by_weight, _LOAD_DEVIATIONS * sigma):
+        is_apart = abs(one.share - one.by_weight) >= _LOAD_APART * one.by_weight
+        is_rare = group_count * _divergence(one.share, one.by_weight) > math.log(2 * len(peers) / _LOAD_CHANCE)
+        if ops >= _OPS_LEAST and is_apart and is_rare:
             affinity = about.get("primary_affinity")
             why = f" (primary affinity {affinity:g})" if affinity is not None and affinity < 1 else ""
             share, by_weight = format_percent(one.share), format_percent(one.by_weight)
             one.uneven = f"serves {share} of the operations, {by_weight} by its weight{why}"
+
+
+def _divergence(share: float, expected: float) -> float:
+    """Return the Kullback-Leibler divergence of two binomials: -ln of a chance is at least this for each draw."""
+    parts = ((share, expected), (1 - share, 1 - expected))
+    if any(seen > 0 and wanted <= 0 for seen, wanted in parts):
+        return math.inf
+    return sum(seen * math.log(seen / wanted) for seen, wanted in parts if seen > 0)
 
 
 def _judge_latency(peers: Sequence[_Judged], kind: str, thirds: _Thirds) -> None:
@@ -201,13 +231,15 @@ def _judge_latency(peers: Sequence[_Judged], kind: str, thirds: _Thirds) -> None
 def _ratio(mine: tuple[float, int], others: Sequence[tuple[float, int]]) -> tuple[float, bool] | None:
     """Return the multiple of the others' median and whether that makes an outlier; None for too few samples."""
     peers = np.array([mean for mean, count in others if count >= _SAMPLES_LEAST])
-    if mine[1] < _SAMPLES_LEAST or len(peers) < _PEERS_LEAST:
+    if mine[1] < _OUTLIER_SAMPLES_LEAST or len(peers) < _PEERS_LEAST:
         return None
     median = float(np.median(peers))
     sigma = _MAD_TO_SIGMA * float(np.median(np.abs(peers - median)))
     ratio = mine[0] / median if median > 0 else math.inf
     apart = mine[0] - median
-    return ratio, ratio >= _SLOW_RATIO and apart >= max(_DEVIATIONS * sigma, _APART_NS)
+    # The Chernoff bound of the mean of so many exponential latencies.
+    is_rare = ratio > 1 and mine[1] * (ratio - 1 - math.log(ratio)) > -math.log(_LATENCY_CHANCE)
+    return ratio, is_rare and ratio >= _SLOW_RATIO and apart >= max(_DEVIATIONS * sigma, _APART_NS)
 
 
 def _sentence(judged: Sequence[_Judged]) -> str:

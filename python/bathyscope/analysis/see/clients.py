@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import pyarrow as pa
 
 from bathyscope.analysis.see import words
-from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, was_seen, within
+from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, trend, was_seen, within
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
 _COLUMNS = (
     ActivityColumn("client", help="address of the client, or its instance where the address is not known"),
     *words.COUNTS,
     *words.LATENCIES,
+    words.TREND,
     ActivityColumn("images", "count", "images that it did I/O on", rank=1),
     ActivityColumn("instances", "count", "connections with a number of their own: one for each open client", rank=3),
 )
@@ -29,9 +31,12 @@ class Clients:
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each client."""
+        client = "coalesce(client_address, client) AS client"
         return {
             "seen": seen(question, "mgr_counters"),
-            "io": f"SELECT coalesce(client_address, client) AS client, {sums(question, *words.COUNTED)}, "
+            "uncounted": words.uncounted(question),
+            "trend": trend(question, "image_io", client, condition="client IS NOT NULL"),
+            "io": f"SELECT {client}, {sums(question, *words.COUNTED)}, "
             "count(DISTINCT (pool, namespace, image, image_id)) AS images, count(DISTINCT client) AS instances "
             f"FROM image_io WHERE client IS NOT NULL AND {within(question)} GROUP BY ALL",
         }
@@ -42,19 +47,22 @@ class Clients:
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), row["client"]))
         ops = [row["read_count"] + row["write_count"] for row in rows]
         names = [row["client"] for row in rows]
-        total, seconds = sum(ops), seconds_of(tables["seen"])
+        trends = {row["client"]: row["trend"] for row in tables["trend"].to_pylist()}
+        remarks, uncounted_s = words.not_counted(tables["uncounted"], question)
+        total, seconds = sum(ops), max(0.0, seconds_of(tables["seen"]) - uncounted_s) or math.inf
         cells = tuple(
             (
                 row["client"],
                 *words.counts(row, total, seconds),
                 *words.latencies(row),
+                trends.get(row["client"]),
                 row["images"],
                 row["instances"],
             )
             for row in rows
         )
         sentence = words.standing_out("client", names, ops, seconds)
-        unseen = () if rows or was_seen(tables["seen"]) else (_UNSEEN,)
+        unseen = remarks if rows or was_seen(tables["seen"]) else (_UNSEEN, *remarks)
         return finding_of(self, question, sentence, ActivityTable("clients", _COLUMNS, cells), unseen=unseen)
 
 

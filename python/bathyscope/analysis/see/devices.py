@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.see import words
+from bathyscope.analysis.see import clones, timed, words
 from bathyscope.analysis.see.attachments import MACHINES, attached, failures, in_force
 from bathyscope.analysis.see.images import IMAGES, Images
 from bathyscope.analysis.see.shape import (
@@ -14,9 +15,11 @@ from bathyscope.analysis.see.shape import (
     Question,
     View,
     finding_of,
+    only,
     seconds_of,
     seen,
     sums,
+    trend,
     was_seen,
     within,
 )
@@ -27,8 +30,11 @@ _COLUMNS = (
     ActivityColumn("size", "bytes", "provisioned size", rank=2),
     *words.COUNTS,
     *words.LATENCIES,
+    words.TREND,
     ActivityColumn("attached to", help="host:VM that uses it, as far as it is known", rank=1),
     ActivityColumn("clients", help="addresses of the clients that did it", rank=2),
+    ActivityColumn("for clones", help="of a parent: for which of its clones it was read", prose=True, rank=2),
+    *timed.COLUMNS,
 )
 _NO_IO = (
     "Nothing is known of images: the manager's image statistics were not answered. They need the cap mgr 'profile "
@@ -46,13 +52,19 @@ class Devices:
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each image, and what the images are."""
+        narrowed = only({"pool": question.pool, "coalesce(client_address, client)": question.client})
+        keys = "pool, namespace, image, image_id"
         return {
             "seen": seen(question, *words.IMAGE_SOURCES),
-            "io": f"SELECT pool, namespace, image, image_id, {sums(question, *words.COUNTED)}, "
+            "uncounted": words.uncounted(question),
+            "io": f"SELECT {keys}, {sums(question, *words.COUNTED)}, "
             "string_agg(DISTINCT client_address, ', ' ORDER BY client_address) AS clients "
-            f"FROM image_io WHERE {within(question)} GROUP BY pool, namespace, image, image_id",
+            f"FROM image_io WHERE {within(question)}{narrowed} GROUP BY {keys}",
+            "trend": trend(question, "image_io", keys, condition=f"true{narrowed}"),
             "ops": _ops(question),
+            **timed.queries(question),
             "images": IMAGES,
+            **clones.queries(question),
             "attachments": in_force(question),
             "machines": MACHINES,
             "failures": failures(question),
@@ -66,31 +78,41 @@ class Devices:
         """Return a row for each image, the busiest first."""
         known = Images(tables["images"])
         # Of an imported log operations are all there is.
-        rows, seconds = tables["io"].to_pylist(), seconds_of(tables["seen"])
+        remarks, uncounted_s = words.not_counted(tables["uncounted"], question)
+        rows, seconds = tables["io"].to_pylist(), max(0.0, seconds_of(tables["seen"]) - uncounted_s) or math.inf
         if not rows and tables["ops"].num_rows:
             rows, seconds = tables["ops"].to_pylist(), (question.end_ns - question.start_ns) / 1e9
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), known.name(row)))
         names = [known.name(row) for row in rows]
         keys = [known.key(row) for row in rows]
         hosts = attached(tables["attachments"], tables["users"], tables["machines"], keys)
+        trends = {known.key(row): row["trend"] for row in tables["trend"].to_pylist()}
         ops = [row["read_count"] + row["write_count"] for row in rows]
         total = sum(ops)
+        readers = clones.readers_of(tables, known)
+        took = timed.read(tables)
+        of_rows = [took.get(known.image_id(row) or "", {}) for row in rows]
         cells = tuple(
             (
                 name,
                 known.size_bytes(row),
                 *words.counts(row, total, seconds),
                 *words.latencies(row),
+                trends.get(key),
                 hosts.get(key),
                 row["clients"],
+                readers.get(name),
+                *timed.cells(timed_ops),
             )
-            for name, key, row in zip(names, keys, rows, strict=True)
+            for name, key, row, timed_ops in zip(names, keys, rows, of_rows, strict=True)
         )
         unseen = [] if rows or was_seen(tables["seen"]) else [_NO_IO]
         if rows and not any(row["clients"] for row in rows):
             unseen.append(_NO_CLIENTS)
         failed = [f"{row['source']}: {row['problem']}" for row in tables["failures"].to_pylist()]
         unseen += [f"Who has the images is known in part only. {problem}" for problem in failed]
+        unseen += timed.remarks(of_rows)
+        unseen += remarks
         sentence = words.standing_out("image", names, ops, seconds)
         return finding_of(self, question, sentence, ActivityTable("images", _COLUMNS, cells), unseen=tuple(unseen))
 

@@ -81,12 +81,15 @@ def _heat(
     is_rate = about["name"] != "latency"
     bin_ns = _bin_ns(question)
     bins = max(1, -(-(question.end_ns - question.start_ns) // bin_ns))
-    looked_at = seen_bins(span, question, bin_ns, bins)
+    share = seen_bins(span, question, bin_ns, bins)
+    looked_at = np.isfinite(share)
     rows: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
     for row, place, value in cells:
         if 0 <= place < bins and looked_at[place]:
             line = rows.setdefault(row, np.where(looked_at & is_rate, 0.0, np.nan))
-            line[place] = (0.0 if np.isnan(line[place]) else line[place]) + value / (bin_ns / 1e9 if is_rate else 1.0)
+            line[place] = (0.0 if np.isnan(line[place]) else line[place]) + value / (
+                bin_ns / 1e9 * share[place] if is_rate else 1.0
+            )
     if not rows:
         return None
     names = sorted(rows, key=lambda row: -float(np.nansum(rows[row])))[:most]

@@ -71,10 +71,10 @@ class Held:
         return ActivityTable("all objects", _COLUMNS, rows)
 
 
-def held(about: Mapping[str, Any], groups: pa.Table) -> Held | None:
-    """Return where the objects of an image lie; None when no whole map of their pool is known.
+def held(about: Mapping[str, Any], groups: pa.Table, count: int) -> Held | None:
+    """Return where the `count` objects of an image lie; None when no whole map of their pool is known.
 
-    `about` is the image: pool, data_pool, namespace, image_id, size_bytes and object_size_bytes.
+    `about` is the image: pool, data_pool, namespace and image_id.
     """
     rows = groups.to_pylist()
     mine = [row for row in rows if row["pool"] == (about["data_pool"] or about["pool"])]
@@ -84,7 +84,6 @@ def held(about: Mapping[str, Any], groups: pa.Table) -> Held | None:
         return None
     of_pool = f"{header}." if about["data_pool"] else ""
     prefix = f"rbd_data.{of_pool}{about['image_id']}."
-    count = -(-about["size_bytes"] // about["object_size_bytes"])
     found = [seeds(numbered(prefix, each), about["namespace"], len(mine)) for each in _batches(count)]
     acting = tuple(tuple(map(int, row["acting"].split())) for row in mine)
     return Held(np.concatenate([np.empty(0, dtype=np.int64), *found]), acting)

@@ -53,7 +53,7 @@ class Objects:
         rows = sorted(image.rows, key=lambda row: (-(row["read_count"] + row["write_count"]), row["first_object"]))
         cells: list[tuple[Any, ...]] = [
             (
-                row["first_object"] * image.object_bytes,
+                image.offset_of(row["first_object"]),
                 row["object_count"] * image.object_bytes,
                 row["first_object"],
                 f"osd.{row['osd']}",
@@ -110,4 +110,4 @@ def _others(image: Touched) -> Iterator[tuple[Any, ...]]:
     for number in np.flatnonzero(~seen).tolist():
         osds = image.held.osds(number)
         primary, node = (f"osd.{osds[0]}", image.hosts.get(osds[0], "")) if osds else (None, None)
-        yield (number * size, size, number, primary, node, _names(osds), *counts, None, None)
+        yield (image.offset_of(number), size, number, primary, node, _names(osds), *counts, None, None)

@@ -7,16 +7,20 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from bathyscope.analysis.see import words
-from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, within
+from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, trend, within
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
 _COLUMNS = (
     ActivityColumn("pool"),
     *words.COUNTS,
+    words.TREND,
     ActivityColumn("busy PGs", "count", "placement groups with I/O", rank=3),
     ActivityColumn("primaries", "count", "OSDs that were their primaries", rank=3),
 )
-_STAIRCASE = "Counts come from placement groups' statistics, which the OSDs send every 5 s: they are that much late."
+_STAIRCASE = (
+    "Counts come from placement groups' statistics, which the OSDs send every 5 s: they are that much late. They count "
+    "each operation of a message: one on an image's header has several, and so has a clone's first write to an object."
+)
 
 
 class Pools:
@@ -30,6 +34,7 @@ class Pools:
         """Return the sums of each pool."""
         return {
             "seen": seen(question, "pg_stats"),
+            "trend": trend(question, "pg_io", "pool"),
             "io": "SELECT pool, count(DISTINCT pg) AS pgs, count(DISTINCT osd) AS osds, "
             f"{sums(question, 'read_count', 'write_count', 'read_bytes', 'write_bytes')} "
             f"FROM pg_io WHERE {within(question)} GROUP BY pool",
@@ -41,7 +46,11 @@ class Pools:
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), row["pool"]))
         ops = [row["read_count"] + row["write_count"] for row in rows]
         seconds = seconds_of(tables["seen"])
-        cells = tuple((row["pool"], *words.counts(row, sum(ops), seconds), row["pgs"], row["osds"]) for row in rows)
+        trends = {row["pool"]: row["trend"] for row in tables["trend"].to_pylist()}
+        cells = tuple(
+            (row["pool"], *words.counts(row, sum(ops), seconds), trends.get(row["pool"]), row["pgs"], row["osds"])
+            for row in rows
+        )
         sentence = words.standing_out("pool", [row["pool"] for row in rows], ops, seconds)
         return finding_of(self, question, sentence, ActivityTable("pools", _COLUMNS, cells), unseen=(_STAIRCASE,))
 

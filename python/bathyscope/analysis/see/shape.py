@@ -18,6 +18,9 @@ import pyarrow as pa
 
 from bathyscope.records.activity_finding import ActivityFinding, ActivityTable
 
+# A trend shows so many rates.
+TREND_PARTS = 8
+
 # Objects of an image: rbd_data.ID.NUMBER, in a data pool of its own rbd_data.POOL.ID.NUMBER; the number has 16 digits.
 DATA_OBJECT = r"'^rbd_data\.(?:[0-9]+\.)?([0-9a-f]+)\.([0-9a-f]{16})$'"
 
@@ -26,7 +29,10 @@ DATA_OBJECT = r"'^rbd_data\.(?:[0-9]+\.)?([0-9a-f]+)\.([0-9a-f]{16})$'"
 class Question:
     """What is asked of a view: of which run, of which time (ns since the Unix epoch), of which image.
 
-    `every_object`: of an image also the objects that nothing was done to.
+    `client`, `osd`, `node` and `pool` narrow views of more than one of them, named as the views name them;
+    `from_bytes`, `to_bytes` and `object_number` narrow views of an image. What does not apply to a view changes nothing
+    there. `history_start_ns` is where trends and the cluster's health begin, by default with that time. `every_object`:
+    of an image also the objects that nothing was done to.
     """
 
     run_id: str
@@ -35,6 +41,14 @@ class Question:
     end_ns: int
     image: str | None = None
     zones: int = 10
+    client: str | None = None
+    osd: str | None = None
+    node: str | None = None
+    pool: str | None = None
+    from_bytes: int | None = None
+    to_bytes: int | None = None
+    object_number: int | None = None
+    history_start_ns: int | None = None
     every_object: bool = False
 
 
@@ -54,6 +68,11 @@ class View(Protocol):
         ...
 
 
+def history_start_ns(question: Question) -> int:
+    """Return where what led to the time that is asked for begins."""
+    return question.start_ns if question.history_start_ns is None else question.history_start_ns
+
+
 def within(question: Question) -> str:
     """Return the SQL condition for intervals that reach into the time that is asked for; `part` weighs them."""
     return f"at_ns > {question.start_ns} AND at_ns - duration_ns < {question.end_ns} AND duration_ns > 0"
@@ -68,6 +87,11 @@ def part(question: Question) -> str:
 def literal(text: str) -> str:
     """Return a text as an SQL literal: names of images come from outside."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def only(wanted: Mapping[str, str | None]) -> str:
+    """Return the SQL conditions, each after an AND, for columns that must have a value; None is any value."""
+    return "".join(f" AND {column} = {literal(value)}" for column, value in wanted.items() if value is not None)
 
 
 def sums(question: Question, *columns: str) -> str:
@@ -95,6 +119,29 @@ def spread(question: Question, table: str, bin_ns: int, condition: str = "true")
     )
 
 
+def trend(
+    question: Question, table: str, keys: str, ops: str = "read_count + write_count", condition: str = "true"
+) -> str:
+    """Return the SELECT of `keys` and `trend`: a rate for each of TREND_PARTS equal parts of the time, the latest last.
+
+    The last part ends with the last row: reports are late, and what is not yet reported would look like a fall. Where
+    nobody counted anything the rate is NULL: maybe nothing looked.
+    """
+    part_ns = max(1, (question.end_ns - history_start_ns(question)) // TREND_PARTS)
+    rates = []
+    for place in range(TREND_PARTS):
+        begins, ends = (f"(last_ns - {(TREND_PARTS - place - more) * part_ns})" for more in (0, 1))
+        overlap = f"greatest(0, least(at_ns, {ends}) - greatest(at_ns - duration_ns, {begins}))"
+        counted = f"sum(({ops}) * {overlap} / duration_ns)"
+        rates.append(f"CASE WHEN sum({counted}) OVER () > 0 THEN {counted} / {part_ns / 1e9} END")
+    return (
+        f"SELECT {keys}, [{', '.join(rates)}] AS trend FROM {table}, "
+        f"(SELECT max(at_ns) AS last_ns FROM {table} WHERE at_ns <= {question.end_ns} AND {condition}) "
+        f"WHERE at_ns > last_ns - {TREND_PARTS * part_ns} AND at_ns - duration_ns < last_ns AND duration_ns > 0 "
+        f"AND {condition} GROUP BY ALL"
+    )
+
+
 def seen(question: Question, *sources: str) -> str:
     """Return the SELECT for the time in which one of `sources` was looking, as (start_ns, end_ns); empty for none.
 
@@ -116,15 +163,17 @@ def seconds_of(span: pa.Table) -> float:
     return max(0.0, (row["end_ns"] - row["start_ns"]) / 1e9) or math.inf
 
 
-def seen_bins(span: pa.Table, question: Question, bin_ns: int, count: int) -> npt.NDArray[np.bool_]:
-    """Return of each of `count` bins whether at least half of it lies in what `seen` answered."""
+def seen_bins(span: pa.Table, question: Question, bin_ns: int, count: int) -> npt.NDArray[np.float64]:
+    """Return of each of `count` bins the share of it that lies in what `seen` answered; NaN for less than half.
+
+    What was counted in a bin at the edge is of that share of its time.
+    """
     if not span.num_rows:
-        return np.zeros(count, dtype=bool)
+        return np.full(count, np.nan)
     (row,) = span.to_pylist()
     begins = question.start_ns + np.arange(count) * bin_ns
-    # The last bin may be cut off by the end of the time that is asked for.
-    ends = np.minimum(begins + bin_ns, question.end_ns)
-    return np.asarray((begins >= row["start_ns"] - bin_ns // 2) & (ends <= row["end_ns"] + bin_ns // 2))
+    inside = np.minimum(begins + bin_ns, row["end_ns"]) - np.maximum(begins, row["start_ns"])
+    return np.where(inside >= bin_ns / 2, inside / bin_ns, np.nan)
 
 
 def was_seen(span: pa.Table) -> bool:

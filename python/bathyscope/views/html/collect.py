@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TextIO
 
-from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding
 from bathyscope.records.collect_finding import CollectFinding
 from bathyscope.records.finding import as_plain
 from bathyscope.units import format_percent, format_seconds
@@ -17,45 +17,26 @@ from bathyscope.views.html.frame import render_page
 _ROWS_SHOWN = 200
 # Views whose rows are things that are counted beside the heading.
 _COUNTED = ("devices", "clients", "osds", "nodes")
+# On a page that has more to show, the tables of these are open.
+_LEADING = ("devices", "clients")
 _TITLES = {"devices": "Images", "osds": "OSDs"}
 
 
 def write(finding: CollectFinding, stream: TextIO, _options: Options) -> None:
     """Write the page of a recording."""
-    drawn = {drawing.name: drawing for drawing in drawings(finding, PAGE)}
-    charts = {
-        "templates": {key: drawing.template(PAGE) for key, drawing in drawn.items()},
-        "charts": {
-            key: {"template": key, "rows": list(drawing.rows), "about": drawing.description}
-            for key, drawing in drawn.items()
-        },
-        "layers": {},
-    }
-    content = _content(finding, {key: drawing.title for key, drawing in drawn.items()})
-    stream.write(render_page(finding, "collect.html.j2", content, charts=charts, data=as_plain(finding)))
-
-
-def _content(finding: CollectFinding, charts: dict[str, str]) -> dict[str, Any]:
-    shown = [_view(view) for view in finding.views]
-    return {
+    who = who_did_it(finding)
+    content = {
+        **who,
         "title": f"who did the I/O of {finding.target}",
         "file_stem": f"collect-{finding.run_id}",
         "csv_row": "One row for each image",
         "sections": [
             ("who", "Who"),
-            *[("heat", "Over time")] * bool(charts),
-            *[(view["name"], view["title"]) for view in shown],
+            *[("heat", "Over time")] * bool(who["charts"]),
+            *[(view["name"], view["title"]) for view in who["views"]],
             ("recording", "Recording"),
         ],
         "finding": finding,
-        "facts": [
-            ("Recorded", format_seconds((finding.end_ns - finding.start_ns) / 1e9)),
-            ("From", labels.time_utc(finding.start_ns)),
-            ("Cluster", labels.clean(finding.target)),
-            *[(view["title"], f"{view['count']:,}") for view in shown if view["name"] in _COUNTED and view["count"]],
-        ],
-        "charts": charts,
-        "views": shown,
         "sources": [
             (
                 source.source,
@@ -69,6 +50,36 @@ def _content(finding: CollectFinding, charts: dict[str, str]) -> dict[str, Any]:
             for source in finding.recording.sources
         ],
     }
+    stream.write(render_page(finding, "collect.html.j2", content, charts=chart_data(finding), data=as_plain(finding)))
+
+
+def chart_data(finding: CollectFinding) -> dict[str, Any]:
+    """Return the charts as `render_page` takes them."""
+    drawn = {drawing.name: drawing for drawing in drawings(finding, PAGE)}
+    return {
+        "templates": {key: drawing.template(PAGE) for key, drawing in drawn.items()},
+        "charts": {
+            key: {"template": key, "rows": list(drawing.rows), "about": drawing.description}
+            for key, drawing in drawn.items()
+        },
+        "layers": {},
+    }
+
+
+def who_did_it(finding: CollectFinding) -> dict[str, Any]:
+    """Return what a page says of who did the I/O: the facts, the titles of the charts by name, and the views."""
+    shown = [_view(view) for view in finding.views]
+    return {
+        "facts": [
+            ("Recorded", format_seconds((finding.end_ns - finding.start_ns) / 1e9)),
+            ("From", labels.time_utc(finding.start_ns)),
+            ("Cluster", labels.clean(finding.target)),
+            *[(view["title"], f"{view['count']:,}") for view in shown if view["name"] in _COUNTED and view["count"]],
+        ],
+        "charts": {f"heat-{heat.name}": heat.title for heat in finding.heat_maps},
+        "views": shown,
+        "leading": _LEADING,
+    }
 
 
 def _view(view: ActivityFinding) -> dict[str, Any]:
@@ -79,8 +90,28 @@ def _view(view: ActivityFinding) -> dict[str, Any]:
         "title": _TITLES.get(view.view, view.view.capitalize()),
         "sentence": view.sentence,
         "unseen": view.unseen,
-        "columns": [(column.name, column.help) for _, column in columns],
-        "rows": [[cell(column, row[place]) for place, column in columns] for row in table.rows[:_ROWS_SHOWN]],
+        "columns": [(column.name, column.help, _kind(column)) for _, column in columns],
+        "rows": [
+            [(_cell(column, row[place]), _kind(column), _share(column, row[place])) for place, column in columns]
+            for row in table.rows[:_ROWS_SHOWN]
+        ],
         "count": len(table.rows),
         "more": max(0, len(table.rows) - _ROWS_SHOWN),
     }
+
+
+def _kind(column: ActivityColumn) -> str:
+    """Return the class of a column's cells: words are read from the left, figures from the right."""
+    return "figure" if column.unit else "prose" if column.prose else "words"
+
+
+def _share(column: ActivityColumn, value: Any) -> str:
+    """Return how much of its cell a share fills; nothing for what is no share."""
+    return f"{100 * min(1.0, max(0.0, value)):.1f}%" if column.unit == "ratio" and value is not None else ""
+
+
+def _cell(column: ActivityColumn, value: Any) -> str | list[tuple[str, str]]:
+    """Return a value for reading; parts of a whole as (name, share), which the page draws."""
+    if column.unit == "parts" and value:
+        return [(labels.clean(name), f"{share:.1%}") for name, share in value]
+    return cell(column, value)
