@@ -26,7 +26,7 @@ from bathyscope.sources import SOURCES
 from bathyscope.store import Workspace
 from bathyscope.watch.caps import of_watch
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 EC_POOL = "ec-2-1"
 VOLUME = "volume-00ff159d-a95d-4d7e-877e-7dd69b7ea5c7"

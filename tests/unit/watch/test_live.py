@@ -53,6 +53,11 @@ class Map(Steps):
         return {Placement: to_table(Placement, rows)}
 
 
+class Rare(Steps):
+    name = "rare"
+    differences = False
+
+
 def take(sink: LiveSink, source: Any, at_s: int, text: bytes) -> None:
     answer = RawAnswer("x", ("ceph",), (), 0, text, b"", at_s * S, at_s * S)
     sink.take(source, as_collected(source.name, [answer]))
@@ -87,6 +92,18 @@ def test_what_has_no_time_is_there_once_as_it_was_last() -> None:
     take(sink, source, 10, b"1")
     take(sink, source, 500, b"2")
     assert sink.tables()["placement"]["osd"].to_pylist() == [2]
+
+
+def test_what_a_source_that_is_asked_rarely_says_is_wrong_stays_until_it_is_asked_again() -> None:
+    sink = LiveSink(Keeper(), kept_s=30.0)  # type: ignore[arg-type]
+    steps, rare = Steps(), Rare()
+    take(sink, rare, 10, b"bad")
+    for at_s in range(20, 320, 20):
+        take(sink, steps, at_s, b"1")
+    assert len(sink.problems()) == 1
+    assert [row["source"] for row in sink.tables()["collection"].to_pylist()].count("steps") <= 3
+    take(sink, rare, 320, b"1")
+    assert sink.problems() == []
 
 
 def test_of_the_counters_those_are_kept_that_views_read() -> None:
