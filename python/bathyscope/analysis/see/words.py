@@ -74,7 +74,8 @@ def uncounted(question: Question) -> str:
 
 def not_counted(spans: pa.Table, question: Question) -> tuple[tuple[str, ...], float]:
     """Return what `uncounted` answered as remarks, and how many seconds that is."""
-    remarks, total_ns, until_ns = {}, 0, 0
+    remarks: dict[str, None] = {}
+    total_ns = until_ns = 0
     for span in spans.to_pylist():
         begins, ends = ((span[name] - question.start_ns) / 1e9 for name in ("start_ns", "end_ns"))
         total_ns += max(0, span["end_ns"] - max(span["start_ns"], until_ns))
