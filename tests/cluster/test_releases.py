@@ -1,4 +1,4 @@
-"""The same short plan on every release: what is measured, counted and recorded does not depend on the version.
+"""The same short plan and recording on every release: what is measured and counted does not depend on the version.
 
 Each release gets a lab of two OSDs of each class and one run of the three layers; what the run left in its tables is
 compared with itself: client bytes with the OSDs' counters, I/Os with the OSDs' op history, stages with durations.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import unittest.mock
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 from bathyscope.analysis import ladder
 from bathyscope.bench import session as bench
 from bathyscope.bench.conductor import Watcher
+from bathyscope.host import ProcessRequest
 from bathyscope.host.local import LocalHost
 from bathyscope.lab import requirements
 from bathyscope.layers import traits, views
@@ -58,6 +60,8 @@ ramp: 0s
 runtime: 0.3s
 limits: {prolong: 0, baseline: 1s}
 """
+# Primes, so that no sum is another one's by chance.
+WRITES = {"rbd/a": 211, "rbd/b": 101}
 STAGES = ("queue_ns", "prepare_ns", "store_ns", "replica_wait_ns", "reply_ns")
 Rows = list[dict[str, Any]]
 
@@ -103,27 +107,29 @@ def start(cluster: Any, text: str, workspace: Path) -> RunDirectory:
         pytest.param("pacific", marks=pytest.mark.releases),
     ],
 )
-def measured(
-    request: pytest.FixtureRequest,
-    private_lab: Callable[..., Any],
-    tools: Any,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Measured]:
-    """Run the plan on a lab of the release. Monitors forbid deletion, and one OSD's history is the operator's own."""
+def released(request: pytest.FixtureRequest, private_lab: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """Yield a release and a lab of it."""
     name: str = request.param
     # As if no Ceph were installed: the release comes from a root file system even where it is the machine's own.
     elsewhere = unittest.mock.patch.object(requirements, "installed_major", return_value=None)
     with elsewhere, private_lab(f"release-{name}", DEVICES, replicas=2, release=name) as cluster:
         assert cluster.target.root is not None
-        with cluster.session() as session:
-            session.json("osd.1", "config set", var="osd_op_history_size", val=["77"])
-            session.json("mon.a", "config set", var="mon_allow_pool_delete", val=["false"])
-        before = cluster.snapshot()
-        run = start(cluster, PLAN, tmp_path_factory.mktemp(name) / "ws")
-        after = cluster.snapshot()
-        tables = {table: list(rows.to_pylist()) for table, rows in run.tables().items()}
-        of_step = {step.step_index: rows for step, rows in tools.steps(run)}
-        yield Measured(name, cluster, run, tables, of_step, before, after)
+        yield name, cluster
+
+
+@pytest.fixture(scope="module")
+def measured(released: tuple[str, Any], tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """Run the plan on the lab. Monitors forbid deletion, and one OSD's history is the operator's own."""
+    name, cluster = released
+    with cluster.session() as session:
+        session.json("osd.1", "config set", var="osd_op_history_size", val=["77"])
+        session.json("mon.a", "config set", var="mon_allow_pool_delete", val=["false"])
+    before = cluster.snapshot()
+    run = start(cluster, PLAN, tmp_path_factory.mktemp(name) / "ws")
+    after = cluster.snapshot()
+    tables = {table: list(rows.to_pylist()) for table, rows in run.tables().items()}
+    of_step = {step.step_index: rows for step, rows in tools.steps(run)}
+    return Measured(name, cluster, run, tables, of_step, before, after)
 
 
 def test_every_step_has_a_number_and_the_cluster_is_as_before(measured: Measured) -> None:
@@ -233,3 +239,49 @@ def test_reads_of_an_image_that_was_not_written_are_refused(measured: Measured, 
     answered = sum(row["delta"] for row in tools.rows(run, "perf_counter") if row["name"] == "op_r_out_bytes")
     (result,) = tools.rows(run, "result")
     assert answered < 0.05 * result["io_bytes"]
+
+
+def test_the_module_counts_every_write_for_the_least_key(released: tuple[str, Any], tools: Any, tmp_path: Path) -> None:
+    """`mgr install`, `caps`, `collect`, `top` and `analyze`, as on any other release."""
+    _, cluster = released
+    target, said = cluster.target, tmp_path / "said"
+    keyring = Path(target.conf).with_name("watch.keyring")
+
+    def run(*argv: str) -> bytes:
+        words = (("CEPH_CONF", target.conf), ("CEPH_KEYRING", target.keyring))
+        done = LocalHost().run(ProcessRequest(argv[0], argv, environment=words, timeout_s=120, root=target.root))
+        assert done.exit_code == 0, done.stderr
+        return done.stdout
+
+    def shown(*words: str) -> dict[str, int]:
+        done = cluster.bathy(*words, "-o", "json")
+        assert done.returncode == 0, done.stderr
+        (table,) = json.loads(done.stdout)["tables"]
+        writes = [column["name"] for column in table["columns"]].index("writes")
+        return {str(row[0]): row[writes] for row in table["rows"]}
+
+    for image in WRITES:
+        run("rbd", "create", "--size", "64M", image)
+    installed = cluster.bathy("mgr", "install", "--lab", cluster.name)
+    assert installed.returncode == 0, installed.stderr
+    try:
+        printed = json.loads(cluster.bathy("caps", "collect", "-o", "json").stdout)
+        caps = [word for row in printed for word in (row["daemon"], row["caps"])]
+        keyring.write_bytes(run("ceph", "auth", "get-or-create", "client.watch", *caps))
+        access = ("--lab", cluster.name, "--client", "client.watch", "--keyring", str(keyring))
+        process = cluster.start(
+            "collect", *access, "--depth", "light", "-w", str(tmp_path), "--duration", "40s", stderr=said
+        )
+        tools.wait_for(lambda: "recording" in said.read_text(), 180, what="the recording")
+        # The OSDs begin to count some seconds after they are asked.
+        time.sleep(14)
+        for image, count in WRITES.items():
+            words = ("--io-type", "write", "--io-pattern", "rand", "--io-size", "4096", "--io-threads", "1")
+            run("rbd", "--rbd_cache=false", "bench", image, *words, "--io-total", str(count * 4096))
+        assert set(shown("top", *access, "--once", "--interval", "2s")) <= set(WRITES)
+        assert process.wait(180) == 0, said.read_text()
+        assert shown("analyze", "last", "-w", str(tmp_path)) == WRITES
+        assert sum(shown("analyze", "last", "-w", str(tmp_path), "--view", "clients").values()) == sum(WRITES.values())
+    finally:
+        removed = cluster.bathy("mgr", "remove", "--lab", cluster.name)
+    assert removed.returncode == 0, removed.stderr

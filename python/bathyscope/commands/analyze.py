@@ -20,7 +20,9 @@ _EXAMPLES = """Examples:
   bathy analyze last --view osds               every OSD
   bathy analyze last --view nodes --output json
   bathy analyze last rbd/vm-101-disk-0 --view zones --zones 20
+  bathy analyze last rbd/vm-101-disk-0 --view objects --all   which OSDs hold each object
   bathy analyze last --view slow               the slowest operations and whom they waited for
+  bathy analyze last rbd/vm-101-disk-0 --view ops        its last operations, one by one
   bathy analyze last --since 30s --until 60s   a part of the recording, from its start
   bathy analyze --list                         every view
 """
@@ -34,10 +36,13 @@ def register(app: typer.Typer) -> None:
 def analyze(  # noqa: PLR0917 - one parameter for each option
     run: RunArgument = "last",
     image: Annotated[
-        str | None, typer.Argument(metavar="[IMAGE]", help="For image, zones and objects: POOL/[NAMESPACE/]IMAGE.")
+        str | None, typer.Argument(metavar="[IMAGE]", help="For image, zones, objects and ops: POOL/[NAMESPACE/]IMAGE.")
     ] = None,
     view: Annotated[str, typer.Option("--view", "-v", help="What to show; --list has all views.")] = "devices",
     zones: Annotated[int, typer.Option(min=1, max=10_000, help="Zones that an image is cut into.")] = 10,
+    every_object: Annotated[
+        bool, typer.Option("--all", help="For objects: also those that nothing was done to.")
+    ] = False,
     since: Annotated[str | None, typer.Option(help="Begin this long after the start of the recording: 30s.")] = None,
     until: Annotated[str | None, typer.Option(help="End this long after the start of the recording: 60s.")] = None,
     list_views: Annotated[bool, typer.Option("--list", help="List the views.")] = False,
@@ -53,7 +58,10 @@ def analyze(  # noqa: PLR0917 - one parameter for each option
         views.render([{"view": each.name, "shows": each.help} for each in VIEWS.values()], output)
         return
     found = Workspace(workspace).open_run(run)
-    views.render(finding_of_view(found, view, image=image, zones=zones, since=since, until=until), output)
+    views.render(
+        finding_of_view(found, view, image=image, zones=zones, every_object=every_object, since=since, until=until),
+        output,
+    )
 
 
 def finding_of_view(
@@ -62,6 +70,7 @@ def finding_of_view(
     *,
     image: str | None = None,
     zones: int = 10,
+    every_object: bool = False,
     since: str | None = None,
     until: str | None = None,
 ) -> ActivityFinding:
@@ -82,11 +91,17 @@ def finding_of_view(
         raise UsageError(f"the view {view} is of one image", hint=f"bathy analyze {run.id} POOL/IMAGE --view {view}")
     if image is not None and not VIEWS[view].of_image:
         raise UsageError(f"the view {view} is not of one image", hint=f"bathy analyze {run.id} {image} --view image")
-    whole = dataclasses.replace(question_of(run), image=image, zones=zones)
+    whole = dataclasses.replace(question_of(run), image=image, zones=zones, every_object=every_object)
     if whole.end_ns <= whole.start_ns:
         raise AnalysisError(f"nothing was recorded in run {run.id}", hint=f"bathy runs show {run.id}")
     begin_ns = whole.start_ns + round(parse_seconds(since or 0) * 1e9)
     end_ns = whole.end_ns if until is None else whole.start_ns + round(parse_seconds(until) * 1e9)
     if not begin_ns < end_ns:
         raise UsageError("--since must be before --until and before the end of the recording")
-    return view_of(run, view, dataclasses.replace(whole, start_ns=begin_ns, end_ns=end_ns))
+    found = view_of(run, view, dataclasses.replace(whole, start_ns=begin_ns, end_ns=end_ns))
+    if image is not None and not found.facts and not any(table.rows for table in found.tables):
+        raise UsageError(
+            f"run {run.id} knows nothing of an image '{image}'",
+            hint=f"name it as POOL/[NAMESPACE/]IMAGE; bathy analyze {run.id} lists the images",
+        )
+    return found

@@ -141,8 +141,9 @@ def _ticking(duration_s: float | None) -> Iterator[Callable[[float], None]]:
     whole = "until it is ended" if duration_s is None else f"for {format_seconds(duration_s)}"
     with progress_bar(TextColumn("{task.description}"), BarColumn()) as bar:
         if bar is None:
-            say(f"recording {whole}")
-            yield lambda _seconds: None
+            # With the first tick: before it, it may turn out that there is no cluster to record.
+            words = iter([f"recording {whole}"])
+            yield lambda _seconds: next(map(say, words), None)
             return
         task = bar.add_task("recording", total=duration_s)
 

@@ -107,7 +107,8 @@ def osd_log(  # noqa: PLR0917 - one parameter for each option
     paths = [path.expanduser() for path in files]
     for path in paths:
         if not path.is_file():
-            raise UsageError(f"there is no log file {path}")
+            problem = f"{path} is not a file" if path.exists() else f"there is no log file {path}"
+            raise UsageError(problem, hint="give logs of OSDs: /var/log/ceph/ceph-osd.3.log")
     if len({path.resolve() for path in paths}) < len(paths):
         raise UsageError("a log is given twice", hint="its operations would count twice")
     logs = OsdLogs(paths, osd=osd, since_ns=_moment_ns("--since", since), until_ns=_moment_ns("--until", until))

@@ -11,7 +11,7 @@ mgr_stats_period, whether anybody asks or not, and keeps running totals. A reade
 What it costs is bounded everywhere:
   - an OSD matches two short expressions for each operation of a client (about 1 us), and nothing while nobody has
     asked for ASKED_S;
-  - each get holds the mgr's interpreter: after one that took longer than GET_S the next is later;
+  - each drain holds the mgr's interpreter: after one that took longer than GET_S the next is later;
   - there are at most KEYS_MAX keys. Beyond that the zones are dropped, then new keys are counted in one row.
 
 Every expression ends with an empty group, (?:). OSDs share the state of queries with equal expressions, so that
@@ -272,11 +272,6 @@ class Module(MgrModule):  # type: ignore[misc]
                 (name, self.get_osd_perf_counters(counted.query_id) or {}) for name, counted in self._counted.items()
             ]
             self._drained_s = time.monotonic()
-            self._get_duration_s = self._drained_s - began_s
-            if self._get_duration_s > GET_S:
-                self._slower = min(2 * self._slower, int(PERIOD_MAX_S))
-            elif self._get_duration_s < QUIET_GET_S:
-                self._slower = max(self._slower // 2, 1)
             for name, report in reports:
                 # The zones may have been given up for the keys of another query.
                 if name in self._counted:
@@ -286,6 +281,12 @@ class Module(MgrModule):  # type: ignore[misc]
             if zoom is not None and zoom.is_too_fine(self._counted[ZONES].totals):
                 zoom.digits -= 1
                 self._count_zones(zoom)
+            # With the adding up: at many keys it takes as long as the gets, and holds the same interpreter.
+            self._get_duration_s = time.monotonic() - began_s
+            if self._get_duration_s > GET_S:
+                self._slower = min(2 * self._slower, int(PERIOD_MAX_S))
+            elif self._get_duration_s < QUIET_GET_S:
+                self._slower = max(self._slower // 2, 1)
 
     # --- under the lock
 

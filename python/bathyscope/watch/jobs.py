@@ -30,7 +30,8 @@ def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
         Job(SOURCES["pg_stats"], period_s=max(_PG_STATS_S, interval_s)),
         # Reports of the OSDs come every 5 s.
         Job(of_images, period_s=max(5.0, interval_s), budget_ratio=0.25),
-        *(Job(SOURCES[name]) for name in _LOOKED_UP if SOURCES[name].plan(scope)),
+        # They ask rarely, and mostly wait for other machines.
+        *(Job(SOURCES[name], budget_ratio=0.25) for name in _LOOKED_UP if SOURCES[name].plan(scope)),
     ]
     if spec.depth == "light":
         return found

@@ -293,6 +293,17 @@ def test_slow_gets_become_rare_and_quick_ones_frequent_again(module: Any) -> Non
     assert period_s() == 1.0
 
 
+def test_adding_up_many_keys_makes_drains_rare_too(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def add(*_: Any) -> None:
+        CLOCK[0] += 0.2
+
+    monkeypatch.setattr(module, "_add_report", add)
+    drain(module)
+    status = module.ask("status")
+    assert (status["backed_off"], status["drain_period_s"]) == (True, 10.0)
+    assert status["get_duration_s"] == pytest.approx(0.4)
+
+
 @pytest.mark.parametrize(
     ("version", "osds", "refused"),
     [

@@ -11,9 +11,11 @@ import pytest
 from rich.cells import cell_len
 
 from bathyscope.errors import UsageError
+from bathyscope.records.activity_finding import ActivityColumn
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import LadderFinding
 from bathyscope.views import figures, labels, render
+from bathyscope.views.activity_rows import cell
 from bathyscope.views.table.rows import cell_text
 
 from . import golden, samples
@@ -262,3 +264,10 @@ def test_other_tenants_are_told_of_everywhere_and_have_columns_where_there_is_ro
 def test_without_other_tenants_nothing_is_said_of_them() -> None:
     assert "others" not in next(line for line in text_of(samples.ladder(), width=160).splitlines() if "p99.9" in line)
     assert "Other pools" not in text_of(samples.ladder(), "html")
+
+
+def test_the_greatest_rate_of_a_trend_is_the_highest_bar() -> None:
+    column = ActivityColumn("trend", "trend")
+    # 7 * x / x is more than 7 for these.
+    for most in (507.4408597536824, 99.86550665837746):
+        assert cell(column, (0.0, None, most)) == "▁ █"

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import importlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Footer, Static
 
+from bathyscope.analysis.see import VIEWS
+from bathyscope.analysis.see.shape import Question
 from bathyscope.errors import DeniedError, UnreachableError
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable, Unit
 from bathyscope.views.tui.help import Help
+from bathyscope.views.tui.places import Place, below
 from bathyscope.views.tui.rows import Rows, fitting
 from bathyscope.views.tui.top import Top
 
@@ -95,7 +99,7 @@ class Feed:
     def problems(self) -> Sequence[str]:
         return ("image_counters: denied",)
 
-    def recoveries(self) -> Sequence[str]:
+    def notes(self) -> Sequence[str]:
         return self.recovered
 
     def zoom(self, image: str | None) -> None:
@@ -128,7 +132,9 @@ def drive(
 
 
 async def settled(app: Top, pilot: Pilot[None]) -> None:
-    await app.workers.wait_for_complete()
+    # One that was asked for in vain, as a key came after it, is cancelled.
+    while any(worker.is_running for worker in app.workers):
+        await pilot.pause(0.01)
     await pilot.pause()
 
 
@@ -344,6 +350,32 @@ def test_a_level_without_a_view_is_not_entered() -> None:
     drive(feed, steps, known=KNOWN - {"ops"})
 
 
+@pytest.mark.parametrize(
+    ("view", "leads_to"),
+    [
+        ("devices", "zones"), ("clients", "devices"), ("osds", "osd_pools"), ("nodes", "osds"), ("pools", "devices"),
+        ("balance", "osd_pools"), ("zones", "objects"), ("objects", "ops"), ("image", "osds"), ("ops", "devices"),
+        ("slow", "osd_pools"), ("timeline", None), ("health", None),
+    ],
+)  # fmt: skip
+def test_rows_of_the_real_views_lead_somewhere(view: str, leads_to: str | None) -> None:
+    columns = vars(importlib.import_module(type(VIEWS[view]).__module__))["_COLUMNS"]
+    place = Place("", [view], view, {"image": "rbd/a"} if VIEWS[view].of_image else {})
+    found = below(place, ActivityTable("t", columns, ()), [1 if column.unit else "x" for column in columns])
+    assert (None if found is None else found.view) == leads_to
+    if found is not None:
+        assert set(found.only) <= {field.name for field in dataclasses.fields(Question)}
+        assert set(found.views) <= set(VIEWS)
+    unknown = below(place, ActivityTable("t", columns, ()), [None for _ in columns])
+    assert unknown is None
+
+
+def test_every_unit_has_room() -> None:
+    for unit in get_args(Unit):
+        table = ActivityTable("t", (ActivityColumn("x", unit),), ((None,),))
+        assert fitting(table, table.rows, 80)[0][1] >= 1
+
+
 def test_it_can_begin_inside_an_image() -> None:
     async def steps(app: Top, pilot: Pilot[None]) -> None:
         assert words(app, "#sentence") == "about objects"
@@ -392,7 +424,7 @@ def test_a_fault_is_shown_beside_what_was_known_last_and_the_screen_goes_on(faul
         app.refresh_view()
         await settled(app, pilot)
         assert str(fault) not in words(app, "#problems")
-        assert "answers again" in words(app, "#recoveries")
+        assert "answers again" in words(app, "#notes")
         assert words(app, "#sentence") == "about clients"
 
     drive(feed, steps)

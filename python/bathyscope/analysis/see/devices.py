@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.see import clones, words
+from bathyscope.analysis.see import clones, timed, words
 from bathyscope.analysis.see.attachments import MACHINES, attached, failures, in_force
 from bathyscope.analysis.see.images import IMAGES, Images
 from bathyscope.analysis.see.shape import (
@@ -34,6 +34,7 @@ _COLUMNS = (
     ActivityColumn("attached to", help="host:VM that uses it, as far as it is known", rank=1),
     ActivityColumn("clients", help="addresses of the clients that did it", rank=2),
     ActivityColumn("for clones", help="of a parent: for which of its clones it was read", prose=True, rank=2),
+    *timed.COLUMNS,
 )
 _NO_IO = (
     "Nothing is known of images: the manager's image statistics were not answered. They need the cap mgr 'profile "
@@ -61,6 +62,7 @@ class Devices:
             f"FROM image_io WHERE {within(question)}{narrowed} GROUP BY {keys}",
             "trend": trend(question, "image_io", keys, condition=f"true{narrowed}"),
             "ops": _ops(question),
+            **timed.queries(question),
             "images": IMAGES,
             **clones.queries(question),
             "attachments": in_force(question),
@@ -88,6 +90,8 @@ class Devices:
         ops = [row["read_count"] + row["write_count"] for row in rows]
         total = sum(ops)
         readers = clones.readers_of(tables, known)
+        took = timed.read(tables)
+        of_rows = [took.get(known.image_id(row) or "", {}) for row in rows]
         cells = tuple(
             (
                 name,
@@ -98,15 +102,17 @@ class Devices:
                 hosts.get(key),
                 row["clients"],
                 readers.get(name),
+                *timed.cells(timed_ops),
             )
-            for name, key, row in zip(names, keys, rows, strict=True)
+            for name, key, row, timed_ops in zip(names, keys, rows, of_rows, strict=True)
         )
         unseen = [] if rows or was_seen(tables["seen"]) else [_NO_IO]
         if rows and not any(row["clients"] for row in rows):
             unseen.append(_NO_CLIENTS)
-        unseen += remarks
         failed = [f"{row['source']}: {row['problem']}" for row in tables["failures"].to_pylist()]
         unseen += [f"Who has the images is known in part only. {problem}" for problem in failed]
+        unseen += timed.remarks(of_rows)
+        unseen += remarks
         sentence = words.standing_out("image", names, ops, seconds)
         return finding_of(self, question, sentence, ActivityTable("images", _COLUMNS, cells), unseen=tuple(unseen))
 

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from bathyscope.analysis.see import words
+from bathyscope.analysis.see.held import Held, held, query
 from bathyscope.analysis.see.shape import DATA_OBJECT, Question, literal, within
 from bathyscope.errors import AnalysisError
 from bathyscope.units import format_bytes
@@ -20,9 +21,13 @@ from bathyscope.units import format_bytes
 DEFAULT_OBJECT_BYTES = 4 << 20
 NOTHING = (
     "Nothing is known of single objects: a recording has those of the images that it was told "
-    "(`bathy collect --image`), imported OSD logs have all (`bathy import osd-log`)."
+    "(`bathy collect --image`), a deep one a sample of all (`--depth deep`), imported OSD logs have all "
+    "(`bathy import osd-log`)."
 )
-_SAMPLE = "Counts are those of the operations that were recorded one by one: what was logged, or in bursts."
+_SAMPLE = (
+    "Counts are those of the operations that were recorded one by one: what was logged, or what bursts of some seconds "
+    "saw of a few OSDs at a time."
+)
 _COARSE = (
     "Of some objects only zones are counted, as the image has more than the manager counts one by one: how many were "
     "touched is not known there."
@@ -33,18 +38,14 @@ def queries(question: Question) -> Mapping[str, str]:
     """Return what `read` needs. Raises AnalysisError without the name of an image."""
     if question.image is None:
         raise AnalysisError("the view is of one image", hint="name it: bathy analyze RUN --view image POOL/IMAGE")
-    *path, image = question.image.split("/")
-    # As a view names an image of which only the id is known.
-    image = image.removeprefix("(id ").removesuffix(")") if image.startswith("(id ") else image
-    pool = literal(path[0]) if path else "pool"
-    namespace = literal(path[1]) if len(path) > 1 else "namespace"
-    named = f"image = {literal(image)} AND pool = {pool} AND namespace = {namespace}"
-    ids = f"(SELECT image_id FROM image WHERE {named} UNION SELECT {literal(image)})"
+    ids, named = ids_of(question.image), _named(question.image)
+    images = f"FROM image WHERE {named} OR image_id = {literal(_name(question.image))}"
     return {
         "about": "SELECT pool, namespace, image, image_id, arg_max(size_bytes, at_ns) AS size_bytes, "
         "arg_max(object_size_bytes, at_ns) AS object_size_bytes, arg_max(data_pool, at_ns) AS data_pool, "
         "arg_max(stripe_unit_bytes, at_ns) AS stripe_unit_bytes, arg_max(stripe_count, at_ns) AS stripe_count, "
-        f"arg_max(parent, at_ns) AS parent FROM image WHERE {named} OR image_id = {literal(image)} GROUP BY ALL",
+        f"arg_max(parent, at_ns) AS parent {images} GROUP BY ALL",
+        "groups": query(question, images),
         "objects": "WITH touched AS ("
         f"SELECT TRY_CAST('0x' || regexp_extract(object_name, {DATA_OBJECT}, 2) AS BIGINT) AS first_object, "
         "1 AS object_count, false AS counted, osd, "
@@ -68,6 +69,24 @@ def queries(question: Question) -> Mapping[str, str]:
     }
 
 
+def ids_of(image: str) -> str:
+    """Return the SQL of the list of ids of an image, which may be named by its id."""
+    return f"(SELECT image_id FROM image WHERE {_named(image)} UNION SELECT {literal(_name(image))})"
+
+
+def _name(image: str) -> str:
+    """Return the name of an image without its pool; its id where a view knows nothing but that."""
+    name = image.rpartition("/")[2]
+    return name.removeprefix("(id ").removesuffix(")") if name.startswith("(id ") else name
+
+
+def _named(image: str) -> str:
+    path, name = image.split("/")[:-1], _name(image)
+    pool = literal(path[0]) if path else "pool"
+    namespace = literal(path[1]) if len(path) > 1 else "namespace"
+    return f"image = {literal(name)} AND pool = {pool} AND namespace = {namespace}"
+
+
 @dataclasses.dataclass(frozen=True)
 class Touched:
     """The objects of one image that something was done to, and what the image is. Sizes as far as they are known.
@@ -83,6 +102,7 @@ class Touched:
     hosts: Mapping[int, str]
     stripe_unit_bytes: int = DEFAULT_OBJECT_BYTES
     stripe_count: int = 1
+    held: Held | None = None
     uncounted: tuple[str, ...] = ()
 
     @property
@@ -112,8 +132,7 @@ class Touched:
         """How many objects the image has when all are written."""
         if self.size_bytes is None:
             return None
-        sets, rest = divmod(self.size_bytes, self.object_bytes * self.stripe_count)
-        return sets * self.stripe_count + min(self.stripe_count, -(-rest // self.stripe_unit_bytes))
+        return _object_count(self.size_bytes, self.object_bytes, self.stripe_unit_bytes, self.stripe_count)
 
     def offset_of(self, number: int) -> int:
         """Return where in the image the first byte of an object lies."""
@@ -124,8 +143,10 @@ class Touched:
 def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
     """Return what was done to the image of the question."""
     about = tables["about"].to_pylist()
-    object_bytes = about[0]["object_size_bytes"] if about else DEFAULT_OBJECT_BYTES
-    rows = [row for row in tables["objects"].to_pylist() if _is_asked_for(row, object_bytes, question)]
+    object_bytes, stripe_count = DEFAULT_OBJECT_BYTES, 1
+    if about:
+        object_bytes, stripe_count = about[0]["object_size_bytes"], about[0]["stripe_count"]
+    rows = [row for row in tables["objects"].to_pylist() if _is_asked_for(row, object_bytes, stripe_count, question)]
     # Operations that were recorded one by one are among those that the manager's module has counted.
     counted = [row for row in rows if row["counted"]]
     hosts = {row["osd"]: row["host"] for row in tables["hosts"].to_pylist()}
@@ -141,6 +162,7 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
         ("Id", first["image_id"]),
         *[(word, str(first[key])) for word, key in (("Data pool", "data_pool"), ("Parent", "parent")) if first[key]],
     ]
+    shape = (first["object_size_bytes"], first["stripe_unit_bytes"], first["stripe_count"])
     return Touched(
         name,
         tuple(facts),
@@ -150,17 +172,27 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
         hosts,
         first["stripe_unit_bytes"],
         first["stripe_count"],
+        held(first, tables["groups"], _object_count(first["size_bytes"], *shape)),
         remarks,
     )
 
 
-def _is_asked_for(row: Mapping[str, Any], object_bytes: int, question: Question) -> bool:
+def _object_count(size_bytes: int, object_bytes: int, stripe_unit_bytes: int, stripe_count: int) -> int:
+    """Return how many objects an image has when all are written."""
+    sets, rest = divmod(size_bytes, object_bytes * stripe_count)
+    return sets * stripe_count + min(stripe_count, -(-rest // stripe_unit_bytes))
+
+
+def _is_asked_for(row: Mapping[str, Any], object_bytes: int, stripe_count: int, question: Question) -> bool:
     """Return whether an object, or a zone of objects, reaches into the part of the image that is asked for."""
     first, end = row["first_object"], row["first_object"] + row["object_count"]
     if question.object_number is not None and not first <= question.object_number < end:
         return False
-    begins = question.from_bytes is None or end * object_bytes > question.from_bytes
-    return begins and (question.to_bytes is None or first * object_bytes < question.to_bytes)
+    # Objects that stripes go round share the bytes of all of them.
+    set_bytes = object_bytes * stripe_count
+    begins_bytes, ends_bytes = first // stripe_count * set_bytes, -(-end // stripe_count) * set_bytes
+    begins = question.from_bytes is None or ends_bytes > question.from_bytes
+    return begins and (question.to_bytes is None or begins_bytes < question.to_bytes)
 
 
 def objects_of(rows: Iterable[Mapping[str, Any]]) -> int | None:

@@ -36,8 +36,8 @@ COUNTS = (
     ActivityColumn("written", "bytes", "bytes written", rank=2, live=4),
     ActivityColumn("read IOPS", "1/s", "reads a second", rank=3, live=0),
     ActivityColumn("write IOPS", "1/s", "writes a second", rank=3, live=0),
-    ActivityColumn("read bandwidth", "bytes/s", "bytes read a second", rank=3, live=1),
-    ActivityColumn("write bandwidth", "bytes/s", "bytes written a second", rank=3, live=1),
+    ActivityColumn("read bandwidth", "bytes/s", "bytes read a second", rank=3, live=2),
+    ActivityColumn("write bandwidth", "bytes/s", "bytes written a second", rank=3, live=2),
 )
 LATENCIES = (
     ActivityColumn("read latency", "ns", "mean time of a read in the primary OSD", rank=1),
@@ -47,12 +47,22 @@ TREND = ActivityColumn("trend", "trend", "IOPS of the last equal parts of the ti
 
 
 def counts(row: Mapping[str, Any], total: int, seconds: float) -> tuple[float | None, ...]:
-    """Return the values of COUNTS for a row of COUNTED, of `total` operations in all."""
+    """Return the values of COUNTS for a row of COUNTED, of `total` operations in all.
+
+    `seconds` is infinite where the length of the time is not known; then rates are not.
+    """
     ops = row["read_count"] + row["write_count"]
     share = ops / total if total else None
-    counted = [row[name] for name in ("read_count", "write_count", "read_bytes", "write_bytes")]
-    reads, writes, read_bytes, write_bytes = counted
-    return reads, writes, ops / seconds, share, read_bytes, write_bytes, *(count / seconds for count in counted)
+    reads, writes, read_bytes, write_bytes = (
+        row["read_count"],
+        row["write_count"],
+        row["read_bytes"],
+        row["write_bytes"],
+    )
+    if math.isinf(seconds):
+        return reads, writes, None, share, read_bytes, write_bytes, None, None, None, None
+    rates = reads / seconds, writes / seconds, read_bytes / seconds, write_bytes / seconds
+    return reads, writes, ops / seconds, share, read_bytes, write_bytes, *rates
 
 
 def latencies(row: Mapping[str, Any]) -> tuple[float | None, float | None]:

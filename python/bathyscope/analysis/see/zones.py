@@ -50,7 +50,8 @@ class Zones:
         reads = sum(row["read_count"] for row in image.rows)
         writes = sum(row["write_count"] for row in image.rows)
         cells = []
-        for first in range(0, objects, width):
+        # Where nothing looked at single objects, a row of zeros would be a count.
+        for first in range(0, objects if image.rows else 0, width):
             inside = [row for row in image.rows if first <= row["first_object"] < first + width]
             wide = min(width, objects - first)
             touched_count = touched.objects_of(inside)

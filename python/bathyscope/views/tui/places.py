@@ -24,7 +24,7 @@ _INTO: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = 
     "node": (("node",), ("node",), ("osds",)),
     "OSD": (("OSD",), ("osd",), ("osd_pools",)),
     "pool": (("pool",), ("pool",), ("devices", "osd_pools")),
-    "offset": (("offset", "end"), ("from_bytes", "to_bytes"), ("objects", OPS)),
+    "offset": (("offset", "end"), ("from_bytes", "to_bytes"), ("objects",)),
     "object": (("object",), ("object_number",), (OPS,)),
 }
 # Zones and objects are parts of an image, which stays named; any other thing is looked at for itself.
@@ -66,6 +66,9 @@ def below(place: Place, table: ActivityTable, row: Sequence[Any]) -> Place | Non
         if not wanted or not at.keys() >= set(wanted) or fields[0] in place.only:
             continue
         values = [row[at[each]] for each in wanted]
+        # An object that is a text is named by its name, which nothing is narrowed by.
+        if None in values or (name == "object" and not table.columns[at[name]].unit):
+            continue
         words = "–".join(cell(table.columns[at[each]], value) for each, value in zip(wanted, values, strict=True))
         kept = {"image": place.only["image"]} if fields[0] in _PARTS and "image" in place.only else {}
         facts = (

@@ -31,7 +31,9 @@ _WIDTHS: dict[Unit, int] = {
     "times": 6,
     "time": 23,
     "trend": 8,
+    "parts": 12,
 }
+_DRAWN: tuple[Unit, ...] = ("trend", "parts")
 # Texts get these parts of the screen at most while columns are chosen: the first column, and any other.
 _FIRST_PART, _TEXT_PART = 3, 5
 _TEXT_LEAST = 12
@@ -93,7 +95,7 @@ def _middle_cut(text: str, width: int) -> str:
 
 def _placed(column: ActivityColumn, text: str, width: int) -> str:
     """Return a text in its column: numbers to the right and never cut, words to the left."""
-    if column.unit and column.unit != "trend":
+    if column.unit and column.unit not in _DRAWN:
         return " " + text.rjust(width) + " "
     return " " + set_cell_size(_middle_cut(text, width), width) + " "
 
