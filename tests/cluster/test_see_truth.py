@@ -10,12 +10,10 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster import daemons
 
 from bathyscope.commands.analyze import finding_of_view
 from bathyscope.lab.spec import ErasureCode
@@ -302,40 +300,3 @@ def test_counts_agree_with_fio_and_with_rbd_iostat(loaded: Any, tmp_path: Path, 
                     sums[kind] += row[kind] * IOSTAT_PERIOD_S
     for kind, word in (("read_ops", "read"), ("write_ops", "write")):
         assert sums[kind] == pytest.approx(job[word]["total_ios"], rel=0.03)
-
-
-def test_what_changes_during_a_recording_is_counted_or_said(loaded: Any, tmp_path: Path, tools: Any) -> None:
-    """Another manager, twice as many placement groups, an OSD that goes and comes, and images that change."""
-    pool = "changed"
-    ceph(loaded, "ceph", "osd", "pool", "create", pool, "8", "8")
-    ceph(loaded, "ceph", "osd", "pool", "application", "enable", pool, "rbd")
-    fresh = [create(name, 32 * MIB) | {"data_pool": pool} for name in ("steady", "named", "grown")]
-    client(loaded, *fresh, does("write", "named", blocks(8, 0, 4 * MIB)))
-    watched = Watched(loaded, tmp_path, tools, duration_s=DURATION_S + 35)
-    total = 1709
-    with ThreadPoolExecutor() as threads:
-        steady = threads.submit(client, loaded, does("write", "steady", blocks(total), pause=0.02))
-        client(loaded, does("read", "named", blocks(101)), {"do": "rename", "image": "named", "to": "renamed"})
-        client(loaded, does("read", "renamed", blocks(13)), {"do": "resize", "image": "grown", "size": 64 * MIB})
-        client(loaded, does("write", "grown", blocks(17, 40 * MIB)), create("late", 32 * MIB) | {"data_pool": pool})
-        client(loaded, does("write", "late", blocks(19)))
-        ceph(loaded, "ceph", "osd", "pool", "set", pool, "pg_num", "16")
-        daemons.kill(loaded, "osd.2")
-        time.sleep(4)
-        daemons.start(loaded, "osd.2")
-        # What was done until now is known to the module when its manager goes.
-        steady.result()
-        time.sleep(8)
-        daemons.kill(loaded, "mgr.x")
-        daemons.start(loaded, "mgr.x")
-        time.sleep(12)
-        client(loaded, does("write", "late", blocks(23)))
-    watched.end()
-
-    devices = watched.rows("devices")
-    assert {name: (row["reads"], row["writes"]) for name, row in devices.items()} == {
-        "steady": (0, total), "renamed": (101 + 13, 0), "grown": (0, 17), "late": (0, 19 + 23),
-    }  # fmt: skip
-    assert devices["grown"]["size"] == 64 * MIB
-    assert any("Not counted from" in remark and "took over" in remark for remark in watched.view("devices").unseen)
-    assert watched.counts("pools")[pool] == (101 + 13, total + 17 + 19 + 23)
