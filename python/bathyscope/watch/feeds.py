@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 from bathyscope.analysis.see import VIEWS
@@ -73,15 +74,15 @@ class ReplayFeed:
     def __init__(self, run: RunDirectory, *, shown_s: float = _SHOWN_LEAST_S) -> None:
         self._run = run
         whole = question_of(run)
-        self._name, self._first_ns, self._last_ns = whole.target, whole.start_ns, whole.end_ns
+        self._whole, self._first_ns, self._last_ns = whole, whole.start_ns, whole.end_ns
         self.shown_s = shown_s
         self.period_s = 1.0
         self._at_ns = min(self._last_ns, self._first_ns + round(shown_s * 1e9))
 
     def view(self, name: str) -> ActivityFinding:
         """Return a view of the seconds before the moment. Raises StoreError, AnalysisError."""
-        question = Question(self._run.id, self._name, self._at_ns - round(self.shown_s * 1e9), self._at_ns)
-        return view_of(self._run, name, question)
+        start_ns = self._at_ns - round(self.shown_s * 1e9)
+        return view_of(self._run, name, dataclasses.replace(self._whole, start_ns=start_ns, end_ns=self._at_ns))
 
     def problems(self) -> Sequence[str]:
         """Return nothing: what was wrong then is in `bathy runs show`."""

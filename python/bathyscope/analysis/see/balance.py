@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from bathyscope.analysis.see import osd_sums
+from bathyscope.analysis.see import ops, osd_sums
 from bathyscope.analysis.see.osd_sums import OsdSum
 from bathyscope.analysis.see.shape import Question, View, finding_of
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
@@ -85,7 +85,8 @@ class Balance:
             "arg_max(primary_affinity, osd) AS primary_affinity FROM placement GROUP BY osd",
             "latencies": "SELECT daemon, section || '.' || name AS name, "
             f"least({_THIRDS - 1}, (at_ns - duration_ns // 2 - {question.start_ns}) // {third_ns}) AS third, "
-            "sum(delta) AS delta, CAST(sum(count) AS BIGINT) AS count FROM perf_counter "
+            "sum(delta) AS delta, CAST(sum(count) AS BIGINT) AS count "
+            f"FROM {ops.perf_counter(question, third_ns)} "
             f"WHERE section || '.' || name IN ({names}) "
             f"AND at_ns - duration_ns / 2 BETWEEN {question.start_ns} AND {question.end_ns} GROUP BY ALL",
         }
@@ -231,6 +232,8 @@ def _all_clear(judged: Sequence[_Judged]) -> str:
     """Return that nobody stands out, in what could be judged."""
     by_load = any(one.share is not None for one in judged) and sum(one.load.ops for one in judged) >= _OPS_LEAST
     by_latency = any(one.to_peers is not None for one in judged)
+    if by_latency and not by_load and not any(one.by_weight is not None for one in judged):
+        return "No OSD stands out by its latency; their loads could not be compared, as no map says their weights."
     if by_load and by_latency:
         return "No OSD stands out: neither its load nor its latency is unlike its peers'."
     if by_load:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.see import words
+from bathyscope.analysis.see import ops, words
 from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, was_seen, within
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
@@ -16,6 +16,7 @@ _COLUMNS = (
     *words.LATENCIES,
     ActivityColumn("images", "count", "images that it did I/O on", rank=1),
     ActivityColumn("instances", "count", "connections with a number of their own: one for each open client", rank=3),
+    *ops.DETAILS,
 )
 _UNSEEN = "Nothing is known of clients: the manager module bathyscope tells them apart (`bathy mgr install`)."
 
@@ -31,7 +32,15 @@ class Clients:
         """Return the sums of each client."""
         return {
             "seen": seen(question, "mgr_counters"),
-            "io": f"SELECT coalesce(client_address, client) AS client, {sums(question, *words.COUNTED)}, "
+            "io": ops.sums(
+                question,
+                f"{ops.IMAGE_GROUPS}, client AS instance, client_address",
+                {"client": "coalesce(client_address, instance)"},
+                "count(DISTINCT start) AS images",
+                "count(DISTINCT instance) AS instances",
+            )
+            if question.of_ops
+            else f"SELECT coalesce(client_address, client) AS client, {sums(question, *words.COUNTED)}, "
             "count(DISTINCT (pool, namespace, image, image_id)) AS images, count(DISTINCT client) AS instances "
             f"FROM image_io WHERE client IS NOT NULL AND {within(question)} GROUP BY ALL",
         }
@@ -40,9 +49,9 @@ class Clients:
         """Return a row for each client, the busiest first."""
         rows = tables["io"].to_pylist()
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), row["client"]))
-        ops = [row["read_count"] + row["write_count"] for row in rows]
+        counts = [row["read_count"] + row["write_count"] for row in rows]
         names = [row["client"] for row in rows]
-        total, seconds = sum(ops), seconds_of(tables["seen"])
+        total, seconds = sum(counts), seconds_of(tables["seen"])
         cells = tuple(
             (
                 row["client"],
@@ -50,10 +59,11 @@ class Clients:
                 *words.latencies(row),
                 row["images"],
                 row["instances"],
+                *ops.detail_cells(row),
             )
             for row in rows
         )
-        sentence = words.standing_out("client", names, ops, seconds)
+        sentence = words.standing_out("client", names, counts, seconds)
         unseen = () if rows or was_seen(tables["seen"]) else (_UNSEEN,)
         return finding_of(self, question, sentence, ActivityTable("clients", _COLUMNS, cells), unseen=unseen)
 

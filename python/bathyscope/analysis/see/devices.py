@@ -7,19 +7,9 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from bathyscope.analysis.attachments import attached
-from bathyscope.analysis.see import words
+from bathyscope.analysis.see import ops, words
 from bathyscope.analysis.see.images import IMAGES, Images
-from bathyscope.analysis.see.shape import (
-    DATA_OBJECT,
-    Question,
-    View,
-    finding_of,
-    seconds_of,
-    seen,
-    sums,
-    was_seen,
-    within,
-)
+from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, was_seen, within
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
 _COLUMNS = (
@@ -29,11 +19,13 @@ _COLUMNS = (
     *words.LATENCIES,
     ActivityColumn("attached to", help="host:VM that uses it, as far as it is known", rank=1),
     ActivityColumn("clients", help="addresses of the clients that did it", rank=2),
+    *ops.DETAILS,
 )
 _NO_IO = (
     "Nothing is known of images: the manager's image statistics were not answered. They need the cap mgr 'profile "
     "rbd-read-only' (or 'allow r' with the module bathyscope), and begin some 10 s after the first question."
 )
+_CLIENTS = "string_agg(DISTINCT client_address, ', ' ORDER BY client_address) AS clients"
 _NO_CLIENTS = "Clients are not told apart: the manager module bathyscope would (`bathy mgr install`)."
 
 
@@ -48,10 +40,10 @@ class Devices:
         """Return the sums of each image, and what the images are."""
         return {
             "seen": seen(question, *words.IMAGE_SOURCES),
-            "io": f"SELECT pool, namespace, image, image_id, {sums(question, *words.COUNTED)}, "
-            "string_agg(DISTINCT client_address, ', ' ORDER BY client_address) AS clients "
-            f"FROM image_io WHERE {within(question)} GROUP BY pool, namespace, image, image_id",
-            "ops": _ops(question),
+            "io": ops.sums(question, f"{ops.IMAGE_GROUPS}, client_address", ops.IMAGE_KEYS, _CLIENTS)
+            if question.of_ops
+            else f"SELECT pool, namespace, image, image_id, {sums(question, *words.COUNTED)}, "
+            f"{_CLIENTS} FROM image_io WHERE {within(question)} GROUP BY pool, namespace, image, image_id",
             "images": IMAGES,
             "attachments": "SELECT * EXCLUDE (run_id) FROM attachment",
             "users": "SELECT DISTINCT io.pool, io.namespace, io.client_address, "
@@ -63,16 +55,13 @@ class Devices:
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
         """Return a row for each image, the busiest first."""
         known = Images(tables["images"])
-        # Of an imported log operations are all there is.
         rows, seconds = tables["io"].to_pylist(), seconds_of(tables["seen"])
-        if not rows and tables["ops"].num_rows:
-            rows, seconds = tables["ops"].to_pylist(), (question.end_ns - question.start_ns) / 1e9
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), known.name(row)))
         names = [known.name(row) for row in rows]
         keys = [known.key(row) for row in rows]
         hosts = attached(tables["attachments"], tables["users"], {}, keys)
-        ops = [row["read_count"] + row["write_count"] for row in rows]
-        total = sum(ops)
+        counts = [row["read_count"] + row["write_count"] for row in rows]
+        total = sum(counts)
         cells = tuple(
             (
                 name,
@@ -81,31 +70,15 @@ class Devices:
                 *words.latencies(row),
                 hosts.get(key),
                 row["clients"],
+                *ops.detail_cells(row),
             )
             for name, key, row in zip(names, keys, rows, strict=True)
         )
         unseen = [] if rows or was_seen(tables["seen"]) else [_NO_IO]
         if rows and not any(row["clients"] for row in rows):
             unseen.append(_NO_CLIENTS)
-        sentence = words.standing_out("image", names, ops, seconds)
+        sentence = words.standing_out("image", names, counts, seconds)
         return finding_of(self, question, sentence, ActivityTable("images", _COLUMNS, cells), unseen=tuple(unseen))
 
 
 VIEW: View = Devices()
-
-
-def _ops(question: Question) -> str:
-    """Return the SELECT of the same columns from single operations: those that succeeded, of complete samples."""
-    sums = ", ".join(
-        f"CAST(coalesce(sum({value}) FILTER (WHERE op = '{kind}'), 0) AS BIGINT) AS {kind}_{name}"
-        for kind in ("read", "write")
-        for name, value in (("count", "1"), ("bytes", "length_bytes"), ("latency_ns_sum", "duration_ns"))
-    )
-    return (
-        "WITH named AS (SELECT *, regexp_extract(object_name, " + DATA_OBJECT + ", 1) AS id FROM op) "
-        f"SELECT 'pool ' || pool_id AS pool, '' AS namespace, NULL AS image, id AS image_id, {sums}, "
-        "string_agg(DISTINCT client_address, ', ' ORDER BY client_address) AS clients FROM named "
-        "WHERE id <> '' AND complete_sample AND started_ns >= complete_since_ns AND coalesce(result, 0) >= 0 "
-        f"AND started_ns BETWEEN {question.start_ns} AND {question.end_ns} AND op IN ('read', 'write') "
-        "GROUP BY pool_id, id"
-    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.see import touched
+from bathyscope.analysis.see import image_heat, touched
 from bathyscope.analysis.see.shape import Question, View, finding_of
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 from bathyscope.units import format_percent
@@ -30,8 +30,8 @@ class ImageBrief:
     of_image = True
 
     def queries(self, question: Question) -> Mapping[str, str]:
-        """Return the sums of each object."""
-        return touched.queries(question)
+        """Return the sums of each object, and where they are over time."""
+        return {**touched.queries(question), **image_heat.queries(question)}
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
         """Return a row for each node."""
@@ -70,7 +70,13 @@ class ImageBrief:
             else f"Nothing was seen of single objects of {image.name}."
         )
         return finding_of(
-            self, question, sentence, ActivityTable("nodes", _COLUMNS, tuple(cells)), facts=facts, unseen=image.remarks
+            self,
+            question,
+            sentence,
+            ActivityTable("nodes", _COLUMNS, tuple(cells)),
+            facts=facts,
+            unseen=image.remarks,
+            heat_maps=image_heat.build(tables, question, image),
         )
 
 

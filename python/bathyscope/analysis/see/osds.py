@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from bathyscope.analysis.columns import where
 from bathyscope.analysis.latency_buckets import percentile
-from bathyscope.analysis.see import osd_sums, words
+from bathyscope.analysis.see import ops, osd_sums, words
 from bathyscope.analysis.see.shape import Question, View, finding_of, within
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
@@ -25,6 +25,7 @@ _COLUMNS = (
         rank=2,
     ),
     ActivityColumn("busy PGs", "count", "placement groups with I/O whose primary it is", rank=3),
+    *ops.DETAILS,
 )
 
 
@@ -57,6 +58,7 @@ class Osds:
                 *words.latencies(vars(osd)),
                 _p99_below_ns(where(buckets, osd=osd.osd)),
                 osd.pg_count,
+                *osd.details,
             )
             for osd in osds
         )

@@ -12,8 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from bathyscope.analysis.see.shape import DATA_OBJECT, Question, literal, within
+from bathyscope.analysis.see import ops
+from bathyscope.analysis.see.shape import Question, literal, within
 from bathyscope.errors import AnalysisError
+from bathyscope.rbd_names import NUMBER_SQL, of_images_sql
 from bathyscope.units import format_bytes
 
 DEFAULT_OBJECT_BYTES = 4 << 20
@@ -21,7 +23,7 @@ NOTHING = (
     "Nothing is known of single objects: a recording has those of the images that it was told "
     "(`bathy collect --image`), imported OSD logs have all (`bathy import osd-log`)."
 )
-_SAMPLE = "Counts are those of the operations that were recorded one by one: what was logged, or in bursts."
+_SAMPLE = "Counts are those of the operations that were recorded one by one, in bursts."
 _COARSE = (
     "Of some objects only zones are counted, as the image has more than the manager counts one by one: how many were "
     "touched is not known there."
@@ -32,25 +34,20 @@ def queries(question: Question) -> Mapping[str, str]:
     """Return what `read` needs. Raises AnalysisError without the name of an image."""
     if question.image is None:
         raise AnalysisError("the view is of one image", hint="name it: bathy analyze RUN --view image POOL/IMAGE")
-    *path, image = question.image.split("/")
-    pool = literal(path[0]) if path else "pool"
-    namespace = literal(path[1]) if len(path) > 1 else "namespace"
-    named = f"image = {literal(image)} AND pool = {pool} AND namespace = {namespace}"
-    ids = f"(SELECT image_id FROM image WHERE {named} UNION SELECT {literal(image)})"
+    ids, named = ids_of(question.image), _named(question.image)
     return {
         "about": "SELECT pool, namespace, image, image_id, arg_max(size_bytes, at_ns) AS size_bytes, "
         "arg_max(object_size_bytes, at_ns) AS object_size_bytes, arg_max(data_pool, at_ns) AS data_pool, "
-        f"arg_max(parent, at_ns) AS parent FROM image WHERE {named} OR image_id = {literal(image)} GROUP BY ALL",
-        "objects": "WITH touched AS ("
-        f"SELECT TRY_CAST('0x' || regexp_extract(object_name, {DATA_OBJECT}, 2) AS BIGINT) AS first_object, "
-        "1 AS object_count, false AS counted, osd, "
-        "CAST(op = 'read' AS BIGINT) AS read_count, CAST(op = 'write' AS BIGINT) AS write_count, "
-        "CASE WHEN op = 'read' THEN coalesce(length_bytes, 0) ELSE 0 END AS read_bytes, "
-        "CASE WHEN op = 'write' THEN coalesce(length_bytes, 0) ELSE 0 END AS write_bytes, "
-        "started_ns AS first_ns, started_ns AS last_ns FROM op "
-        f"WHERE regexp_extract(object_name, {DATA_OBJECT}, 1) IN {ids} AND op IN ('read', 'write') "
-        "AND complete_sample AND started_ns >= complete_since_ns AND coalesce(result, 0) >= 0 "
-        f"AND started_ns BETWEEN {question.start_ns} AND {question.end_ns} "
+        f"arg_max(parent, at_ns) AS parent FROM image WHERE {named} OR image_id = {literal(question.image)} "
+        "GROUP BY ALL",
+        "objects": "WITH named AS (SELECT object_name, osd, op, count(*) AS n, "
+        "coalesce(sum(length_bytes), 0) AS size, min(started_ns) AS first_ns, max(started_ns) AS last_ns FROM op "
+        f"WHERE {of_images_sql(ids)} AND {ops.moved(question)} GROUP BY object_name, osd, op), touched AS ("
+        f"SELECT {NUMBER_SQL} AS first_object, 1 AS object_count, false AS counted, osd, "
+        "CASE WHEN op = 'read' THEN n ELSE 0 END AS read_count, "
+        "CASE WHEN op = 'write' THEN n ELSE 0 END AS write_count, "
+        "CASE WHEN op = 'read' THEN size ELSE 0 END AS read_bytes, "
+        "CASE WHEN op = 'write' THEN size ELSE 0 END AS write_bytes, first_ns, last_ns FROM named "
         "UNION ALL SELECT first_object, object_count, true, osd, read_count, write_count, read_bytes, write_bytes, "
         "at_ns - duration_ns, at_ns FROM zone_io "
         f"WHERE image_id IN {ids} AND {within(question)}) "
@@ -63,6 +60,18 @@ def queries(question: Question) -> Mapping[str, str]:
     }
 
 
+def ids_of(image: str) -> str:
+    """Return the SQL of the list of ids of an image, which may be named by its id."""
+    return f"(SELECT image_id FROM image WHERE {_named(image)} UNION SELECT {literal(image)})"
+
+
+def _named(image: str) -> str:
+    *path, name = image.split("/")
+    pool = literal(path[0]) if path else "pool"
+    namespace = literal(path[1]) if len(path) > 1 else "namespace"
+    return f"image = {literal(name)} AND pool = {pool} AND namespace = {namespace}"
+
+
 @dataclasses.dataclass(frozen=True)
 class Touched:
     """The objects of one image that something was done to, and what the image is. Sizes as far as they are known."""
@@ -73,6 +82,7 @@ class Touched:
     object_bytes: int
     rows: tuple[Mapping[str, Any], ...]
     hosts: Mapping[int, str]
+    of_ops: bool = False
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -80,7 +90,7 @@ class Touched:
         if not self.rows:
             return (NOTHING,)
         if not self.rows[0]["counted"]:
-            return (_SAMPLE,)
+            return () if self.of_ops else (_SAMPLE,)
         return (_COARSE,) if any(row["object_count"] > 1 for row in self.rows) else ()
 
     @property
@@ -101,8 +111,9 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
     # Operations that were recorded one by one are among those that the manager's module has counted.
     counted = [row for row in rows if row["counted"]]
     hosts = {row["osd"]: row["host"] for row in tables["hosts"].to_pylist()}
+    shown = tuple(counted or rows)
     if not about:
-        return Touched(str(question.image), (), None, DEFAULT_OBJECT_BYTES, tuple(counted or rows), hosts)
+        return Touched(str(question.image), (), None, DEFAULT_OBJECT_BYTES, shown, hosts, question.of_ops)
     first = about[0]
     name = "/".join(part for part in (first["pool"], first["namespace"], first["image"]) if part)
     facts = [
@@ -111,7 +122,7 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
         ("Id", first["image_id"]),
         *[(word, str(first[key])) for word, key in (("Data pool", "data_pool"), ("Parent", "parent")) if first[key]],
     ]
-    return Touched(name, tuple(facts), first["size_bytes"], first["object_size_bytes"], tuple(counted or rows), hosts)
+    return Touched(name, tuple(facts), first["size_bytes"], first["object_size_bytes"], shown, hosts, question.of_ops)
 
 
 def objects_of(rows: Iterable[Mapping[str, Any]]) -> int | None:

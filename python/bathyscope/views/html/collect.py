@@ -4,39 +4,28 @@ from __future__ import annotations
 
 from typing import Any, TextIO
 
-from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.records.collect_finding import CollectFinding
 from bathyscope.records.finding import as_plain
 from bathyscope.units import format_percent, format_seconds
 from bathyscope.views import Options, labels
-from bathyscope.views.activity_rows import cell, shown_columns
-from bathyscope.views.charts.heat import drawings
 from bathyscope.views.charts.theme import PAGE
+from bathyscope.views.html.activity import chart_data, view_content
 from bathyscope.views.html.frame import render_page
+from bathyscope.views.pictures.collect import drawings
 
-_ROWS_SHOWN = 200
 # Views whose rows are things that are counted beside the heading.
 _COUNTED = ("devices", "clients", "osds", "nodes")
-_TITLES = {"devices": "Images", "osds": "OSDs"}
 
 
 def write(finding: CollectFinding, stream: TextIO, _options: Options) -> None:
     """Write the page of a recording."""
-    drawn = {drawing.name: drawing for drawing in drawings(finding, PAGE)}
-    charts = {
-        "templates": {key: drawing.template(PAGE) for key, drawing in drawn.items()},
-        "charts": {
-            key: {"template": key, "rows": list(drawing.rows), "about": drawing.description}
-            for key, drawing in drawn.items()
-        },
-        "layers": {},
-    }
-    content = _content(finding, {key: drawing.title for key, drawing in drawn.items()})
-    stream.write(render_page(finding, "collect.html.j2", content, charts=charts, data=as_plain(finding)))
+    drawn = drawings(finding, PAGE)
+    content = _content(finding, {drawing.name: drawing.title for drawing in drawn})
+    stream.write(render_page(finding, "collect.html.j2", content, charts=chart_data(drawn), data=as_plain(finding)))
 
 
 def _content(finding: CollectFinding, charts: dict[str, str]) -> dict[str, Any]:
-    shown = [_view(view) for view in finding.views]
+    shown = [view_content(view) for view in finding.views]
     return {
         "title": f"who did the I/O of {finding.target}",
         "file_stem": f"collect-{finding.run_id}",
@@ -68,19 +57,4 @@ def _content(finding: CollectFinding, charts: dict[str, str]) -> dict[str, Any]:
             )
             for source in finding.recording.sources
         ],
-    }
-
-
-def _view(view: ActivityFinding) -> dict[str, Any]:
-    table = view.tables[0]
-    columns = [(place, table.columns[place]) for place in shown_columns(table)]
-    return {
-        "name": view.view,
-        "title": _TITLES.get(view.view, view.view.capitalize()),
-        "sentence": view.sentence,
-        "unseen": view.unseen,
-        "columns": [(column.name, column.help) for _, column in columns],
-        "rows": [[cell(column, row[place]) for place, column in columns] for row in table.rows[:_ROWS_SHOWN]],
-        "count": len(table.rows),
-        "more": max(0, len(table.rows) - _ROWS_SHOWN),
     }
