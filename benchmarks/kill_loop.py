@@ -26,11 +26,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bathyscope import lab
-from bathyscope.bench.journal import journal_directory
 from bathyscope.bench.session import stored_plan
 from bathyscope.host.ceph import connect
 from bathyscope.host.local import LocalHost
 from bathyscope.layers import traits
+from bathyscope.recording.journal import journal_directory
 from bathyscope.records import Step
 from bathyscope.spec.plan import expand
 from bathyscope.store import RunDirectory, Workspace

@@ -13,7 +13,6 @@ import pytest
 
 from bathyscope import lab
 from bathyscope.analysis.windows import Samples
-from bathyscope.bench.journal import Journal
 from bathyscope.bench.preflight import ClusterLook
 from bathyscope.bench.resources import Resources
 from bathyscope.errors import EnvironmentError_
@@ -26,6 +25,7 @@ from bathyscope.layers import LAYERS, LayerContext, LoadTables
 from bathyscope.layers.needs import DiskNeed
 from bathyscope.load import output_paths
 from bathyscope.recording.collect import collect, to_raw
+from bathyscope.recording.journal import Journal
 from bathyscope.recording.look import look_at
 from bathyscope.recording.recorder import Job, Recorder
 from bathyscope.recording.scope import ScopeKeeper

@@ -27,7 +27,6 @@ from typer.testing import CliRunner
 from bathyscope import cli, files, lab
 from bathyscope.bench import session
 from bathyscope.bench.conductor import Watcher
-from bathyscope.bench.journal import Journal, journal_directory, journals
 from bathyscope.bench.resources import made_by
 from bathyscope.errors import BathyscopeError, LabError, StoreError, UntrustedError, UsageError
 from bathyscope.host import ProcessRequest
@@ -39,6 +38,7 @@ from bathyscope.lab.layout import Layout, labs_directory
 from bathyscope.layers.needs import disk_options
 from bathyscope.load.base import Place
 from bathyscope.load.fio_command import command, log_paths
+from bathyscope.recording.journal import Journal, journal_directory, journals
 from bathyscope.records import Caveat
 from bathyscope.spec import DiskTarget, FioClient, Target
 from bathyscope.spec.plan_file import preset_text

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from bathyscope.bench.journal import Journal
 from bathyscope.bench.resources import Resources
 from bathyscope.bench.settings import SETTING_KINDS, Settings
 from bathyscope.errors import BathyscopeError, UnreachableError
 from bathyscope.host import CephSession, Host
 from bathyscope.layers.needs import REMOVALS
-from bathyscope.recording.options import OPTION_KINDS, Change
+from bathyscope.recording.journal import Change, Journal
+from bathyscope.recording.options import OPTION_KINDS
 
 
 def undo_all(

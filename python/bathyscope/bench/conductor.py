@@ -31,7 +31,6 @@ from bathyscope import lab
 from bathyscope.analysis import limits
 from bathyscope.analysis.step_figures import StepFigures
 from bathyscope.bench import caps, checks, cleanup, client_host, prediction, preflight
-from bathyscope.bench.journal import Journal
 from bathyscope.bench.judging import LOAD, StepAnswers, is_unsteady, judge, parse_load
 from bathyscope.bench.load import raise_if_broken, run_load
 from bathyscope.bench.preflight import ClusterLook
@@ -45,6 +44,7 @@ from bathyscope.layers import LAYERS, LayerContext, Need, fill_batches, needs_of
 from bathyscope.layers.needs import REMOVALS
 from bathyscope.load import output_paths
 from bathyscope.recording.collect import collect, to_raw
+from bathyscope.recording.journal import Journal
 from bathyscope.recording.scope import ScopeKeeper
 from bathyscope.records import RawAnswer, Step
 from bathyscope.sources import SOURCES, op_history

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from bathyscope.bench.journal import Journal
 from bathyscope.errors import (
     ClusterError,
     DeniedError,
@@ -29,7 +28,7 @@ from bathyscope.host.ceph import send
 from bathyscope.layers import Action, MakeContext, Need
 from bathyscope.layers.needs import REMOVALS, Removal
 from bathyscope.recording import options
-from bathyscope.recording.options import Change
+from bathyscope.recording.journal import Change, Journal
 from bathyscope.records import ClusterStatus
 from bathyscope.spec.scope import Scope
 

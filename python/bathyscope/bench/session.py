@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from bathyscope import __version__, lab
 from bathyscope.bench import checks, cleanup, prediction, preflight
 from bathyscope.bench.conductor import Conductor, Watcher, context_of, enlarged_history, scratch_path
-from bathyscope.bench.journal import Journal, journal_directory, journal_path, journals
 from bathyscope.bench.preflight import ClusterLook
 from bathyscope.bench.resources import make_context
 from bathyscope.bench.settings import SETTING_KINDS, enlarging, switches
@@ -23,6 +22,7 @@ from bathyscope.host import CephSession, Host
 from bathyscope.host.ceph import connect
 from bathyscope.layers import LAYERS, traits
 from bathyscope.recording.collect import collect
+from bathyscope.recording.journal import Journal, journal_directory, journal_path, journals
 from bathyscope.recording.look import fsid_of, look_at
 from bathyscope.recording.scope import ScopeKeeper
 from bathyscope.records.prediction_finding import PredictionFinding
@@ -294,6 +294,8 @@ def tidy(host: Host, session: CephSession, *, note: Callable[[str], None]) -> No
     abandoned, damaged = _abandoned(host)
     for path in damaged:
         note(f"the journal {path} cannot be read; it lists what may still be on a cluster")
+    if not abandoned:
+        return
     here = fsid_of(session)
     for journal in abandoned:
         if journal.fsid != here:

@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bathyscope.bench.journal import Journal
 from bathyscope.errors import ClusterError, ParseError, UnreachableError
 from bathyscope.host import CephRequest, CephSession
 from bathyscope.host.ceph import send
 from bathyscope.layers import needs
 from bathyscope.recording import options
-from bathyscope.recording.options import OPTION_KINDS, Change
+from bathyscope.recording.journal import Change, Journal
+from bathyscope.recording.options import OPTION_KINDS
 from bathyscope.sources import op_history
 from bathyscope.spec.plan import Quiesce
 

@@ -317,13 +317,17 @@ def cleanup(
         say("nothing to clean up")
 
 
-def show_result(run: RunDirectory, output: Output, report: Path | None) -> None:
-    """Print a run's ladder and write its report, to `report` or into the run."""
+def show_result(
+    run: RunDirectory, output: Output, report: Path | None, *, recording: RunDirectory | None = None
+) -> None:
+    """Print a run's ladder and write its report, to `report` or into the run, with a recording if there is one."""
     from bathyscope import views
     from bathyscope.commands.report import finding_of, write_page
+    from bathyscope.records.report_finding import ReportFinding
 
     finding = finding_of(run)
     views.render(finding, output)
-    written = write_page(finding, report or run.path / "report.html", private=report is None)
+    shown = finding if recording is None else ReportFinding(finding, finding_of(recording))
+    written = write_page(shown, report or run.path / "report.html", private=report is None)
     say(f"run {run.id}: {run.path}")
     say(f"report: {written}")

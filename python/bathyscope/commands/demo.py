@@ -1,4 +1,4 @@
-"""`bathy demo`: a real Ceph, measured layer by layer, a report, and nothing left behind: in one command."""
+"""`bathy demo`: a real Ceph, measured and recorded, a report, and nothing left behind: in one command."""
 
 from __future__ import annotations
 
@@ -16,14 +16,19 @@ from bathyscope.errors import BathyscopeError
 from bathyscope.units import format_seconds
 
 if TYPE_CHECKING:
+    from bathyscope.host import Host
     from bathyscope.lab import LabSpec
+    from bathyscope.lab.clients import Client
     from bathyscope.spec import Target
+    from bathyscope.store import RunDirectory, Workspace
 
 LAB_NAME = "bathy-demo"
+# Before and after the neighbour gets noisy there are three reports of the OSDs at least: less would be no shift.
+_RECORDED_S, _QUIET_S = 38.0, 20.0
 _EXAMPLES = """Examples:
 
 \b
-  bathy demo                              about five minutes; writes report.html
+  bathy demo                              about six minutes; writes report.html
   bathy demo --device ssd=3 --preset smoke
   bathy demo --release tentacle           on Ceph 20.2, from a cached root file system
 """
@@ -43,27 +48,77 @@ def demo(
     release: Annotated[str | None, typer.Option(help="Ceph release: pacific, reef, tentacle.")] = None,
     workspace: WorkspaceOption = None,
 ) -> None:
-    """Start a real Ceph cluster, measure it layer by layer, write a report, and take the cluster down.
+    """Start a real Ceph cluster, measure it layer by layer, record who does its I/O, write a report, take it down.
 
     Needs root and the Ceph packages. The cluster is taken down after an error or an interruption, too.
     """
+    from bathyscope import views
     from bathyscope.bench import session
+    from bathyscope.commands.analyze import finding_of_view
     from bathyscope.commands.bench import show_result
     from bathyscope.commands.bench_progress import watching
     from bathyscope.commands.targets import load_plan
     from bathyscope.host.local import LocalHost
-    from bathyscope.lab import LabSpec, parse_device, parse_release
+    from bathyscope.lab import LabSpec, nodes, parse_device, parse_release
     from bathyscope.store import Workspace
 
     began = time.monotonic()
     plan = load_plan(None, preset, [])
     groups = tuple(parse_device(text) for text in device or ["hdd=3", "ssd=3"])
-    spec = LabSpec(name=LAB_NAME, devices=groups, release=parse_release(release))
-    with _lab(spec) as target, watching() as watcher:
-        say(f"measuring: {plan.description or plan.name}")
-        run = session.begin(LocalHost(), Workspace(workspace), plan, target, watcher)
-    show_result(run, "table", report)
+    # With networks of their own the clients of the recording have different addresses.
+    node_count = min(3, sum(group.count for group in groups)) if nodes.obstacle() is None else None
+    spec = LabSpec(name=LAB_NAME, devices=groups, release=parse_release(release), nodes=node_count)
+    host, runs = LocalHost(), Workspace(workspace)
+    with _lab(spec) as target:
+        with watching() as watcher:
+            say(f"measuring: {plan.description or plan.name}")
+            run = session.begin(host, runs, plan, target, watcher)
+        try:
+            recording = _recorded(host, runs, target)
+        except BathyscopeError:
+            show_result(run, "table", report)
+            raise
+    views.render(finding_of_view(recording, "devices"), "table")
+    show_result(run, "table", report, recording=recording)
     say(f"done after {format_seconds(time.monotonic() - began)}")
+
+
+def _recorded(host: Host, workspace: Workspace, target: Target) -> RunDirectory:
+    """Record clients that do I/O as virtual machines do, one of them a noisy neighbour, with the manager's module."""
+    from bathyscope import lab as labs
+    from bathyscope.bench.session import tidy
+    from bathyscope.commands.targets import fresh_target
+    from bathyscope.host import mgr_install
+    from bathyscope.host.ceph import connect
+    from bathyscope.lab import clients
+    from bathyscope.spec.collect import CollectSpec
+    from bathyscope.watch.collecting import collect
+
+    state, tenants = labs.load(LAB_NAME), _tenants()
+    classes = [group.device_class for group in state.record.spec.devices]
+    say(f"recording {_RECORDED_S:.0f} s of {len(tenants)} clients, one of which becomes a noisy neighbour")
+    with contextlib.closing(connect(host, target)) as session:
+        seen = mgr_install.look(session, target)
+        # The managers start again while the images are filled.
+        with clients.filling(state, host, tenants, "ssd" if "ssd" in classes else classes[0]):
+            mgr_install.install(host, session, target, seen)
+        try:
+            with clients.running(state, host, tenants):
+                return collect(
+                    host, workspace, CollectSpec(duration_s=_RECORDED_S), target,
+                    target_now=lambda: fresh_target(target), tidy=lambda session: tidy(host, session, note=say),
+                    note=say, tick=lambda _seconds: None,
+                )  # fmt: skip
+        finally:
+            mgr_install.remove(host, session, target, mgr_install.look(session, target))
+
+
+def _tenants() -> list[Client]:
+    """Return the clients: quiet ones, named as Proxmox names disks, and one that gets noisy after a while."""
+    from bathyscope.lab.clients import Client
+
+    quiet = [Client(f"vm-{number}-disk-0", 8 + 2 * place, 4 + place) for place, number in enumerate(range(101, 106))]
+    return [*quiet, Client("vm-106-disk-0", 300, 100, delay_s=_QUIET_S)]
 
 
 @contextlib.contextmanager

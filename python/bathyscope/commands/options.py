@@ -59,3 +59,19 @@ SshHostOption = Annotated[
     typer.Option("--ssh-host", metavar="NODE=NAME", help="Name of a node for ssh, if another; repeatable."),
 ]
 SudoOption = Annotated[bool, typer.Option("--sudo", help="Read as root on these machines, by `sudo -n`.")]
+LibvirtOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="URI", help="Ask this host of virtual machines who has which image, as virsh -c does; repeatable."
+    ),
+]
+KubectlOption = Annotated[
+    str | None,
+    typer.Option(metavar="WORDS", help="Ask Kubernetes which pod has which image, by this command: kubectl."),
+]
+AttachmentsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="CSV file of who has which image, with the header image,host,vm or address,host."
+    ),
+]

@@ -12,6 +12,7 @@ from bathyscope.commands.options import RunArgument, WorkspaceOption
 from bathyscope.errors import AnalysisError, UsageError
 
 if TYPE_CHECKING:
+    from bathyscope.records.report_finding import ReportFinding
     from bathyscope.store import RunDirectory
 
 _EXAMPLES = """Examples:
@@ -19,6 +20,7 @@ _EXAMPLES = """Examples:
 \b
   bathy report last --open                      write report.html into the run and show it
   bathy report 20260823 -o /tmp/ladder.html     one file that works offline
+  bathy report 20260823 --recording last        a benchmark, and who did the I/O of a recording, on one page
   bathy report last --format png -o charts      every chart as a picture
   bathy report last --format svg --dark         the same as SVG on a dark background
 """
@@ -39,6 +41,10 @@ def report(
         typer.Option("--output", "-o", help="File (html) or directory (png, svg). Default: inside the run."),
     ] = None,
     workspace: WorkspaceOption = None,
+    recording: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Of a benchmark: also show who did the I/O of this recording."),
+    ] = None,
     *,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     dark: Annotated[bool, typer.Option("--dark", help="Pictures on a dark background; the page has both.")] = False,
@@ -46,8 +52,9 @@ def report(
     """Write the report of a run. Prints the path of what was written."""
     from bathyscope.store import Workspace
 
-    found = Workspace(workspace).open_run(run)
-    finding = finding_of(found)
+    runs = Workspace(workspace)
+    found = runs.open_run(run)
+    finding = finding_of(found) if recording is None else _finding_of_both(found, runs.open_run(recording))
     if file_format == "html":
         written = write_page(finding, output or found.path / "report.html", private=output is None)
     else:
@@ -77,6 +84,19 @@ def finding_of(run: RunDirectory) -> Any:
         if run.status == "interrupted":
             raise AnalysisError(error.message, hint=kind.continue_hint(run.id)) from error
         raise
+
+
+def _finding_of_both(bench: RunDirectory, recording: RunDirectory) -> ReportFinding:
+    """Return what a benchmark and a recording show together. Raises what `finding_of` raises."""
+    from bathyscope.records.report_finding import ReportFinding
+
+    for run, kind, verb in ((bench, "bench", "bathy bench"), (recording, "collect", "bathy collect")):
+        if run.info.kind != kind:
+            raise UsageError(
+                f"run {run.id} is of the kind {run.info.kind}, and a run of `{verb}` is needed in its place",
+                hint="bathy report BENCHMARK --recording RECORDING; `bathy runs` has the kinds of all runs",
+            )
+    return ReportFinding(finding_of(bench), finding_of(recording))
 
 
 def write_page(finding: Any, target: Path, *, private: bool = False) -> Path:

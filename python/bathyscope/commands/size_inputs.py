@@ -69,7 +69,7 @@ def _open_tables(
     nodes: Mapping[str, Sequence[int]] | None,
     *,
     least_object_bytes: int = DEFAULT_OBJECT_BYTES,
-    known: KnownImages | None = None,
+    images: KnownImages | None = None,
 ) -> BlockTrace:
     """Open Parquet tables with the columns of the record `op`. They are read in parts and put in order on disk."""
     import pyarrow as pa
@@ -104,7 +104,7 @@ def _open_tables(
         least_object_bytes=least_object_bytes,
         by=spec.by,
         nodes=nodes,
-        known=known,
+        known=images,
     )
 
 
@@ -146,7 +146,7 @@ def _open_run(spec: SizeSpec, workspace: Path | None) -> BlockTrace:
     if not paths:
         raise UsageError(f"run {run.id} holds no operations", hint=_NO_OPERATIONS[run.info.kind == "collect"])
     return _open_tables(
-        paths, run.id, spec, nodes, least_object_bytes=_object_bytes_of_run(run), known=_images_of_run(run)
+        paths, run.id, spec, nodes, least_object_bytes=_object_bytes_of_run(run), images=_images_of_run(run)
     )
 
 

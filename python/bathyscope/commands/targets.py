@@ -191,14 +191,10 @@ def prometheus_access(url: str | None, *, auth: Path | None, labels: Sequence[st
 
 def with_prefix(target: Target, text: str | None) -> Target:
     """Return a target whose Ceph commands are run by the words of `text`; None: as it is. Raises UsageError."""
-    example = "--ceph-prefix 'cephadm shell --'"
-    words: list[str] | None = None
+    changed = target
     if text is not None:
-        try:
-            words = shlex.split(text)
-        except ValueError as error:
-            raise UsageError(f"--ceph-prefix cannot be split into words: {error}", hint=example) from error
-    changed = target if words is None else target.model_copy(update={"ceph_prefix": tuple(words)})
+        words = _words_of("--ceph-prefix", text, "--ceph-prefix 'cephadm shell --'")
+        changed = target.model_copy(update={"ceph_prefix": tuple(words)})
     if changed.ceph_prefix and changed.root is not None:
         raise UsageError(
             f"{target.name} runs Ceph's programs in the root file system {changed.root}; a prefix cannot be added",
@@ -218,6 +214,47 @@ def with_nodes(target: Target, ssh: SshAccess | None, prometheus: PrometheusAcce
             hint="--ssh is finer and knows each OSD's processor time; --prometheus needs no login",
         )
     return changed
+
+
+def with_resolvers(target: Target, libvirt: Sequence[str], kubectl: str | None, attachments: Path | None) -> Target:
+    """Return a target that says as the options do where to ask who has which image. Raises UsageError, ParseError.
+
+    The file is read once, so that what is wrong in it is said before a recording of hours.
+    """
+    from pydantic import ValidationError
+
+    from bathyscope.sources import attachment_file
+    from bathyscope.spec import Target
+
+    changes: dict[str, object] = {}
+    if libvirt:
+        try:
+            changes["libvirt"] = Target(name="", libvirt=tuple(libvirt)).libvirt
+        except ValidationError as error:
+            raise UsageError(
+                f"--libvirt must be a URI as virsh -c takes it (got '{error.errors()[0]['input']}')",
+                hint="--libvirt qemu:///system, or --libvirt qemu+ssh://root@kvm1/system",
+            ) from error
+    if kubectl is not None:
+        example = "--kubectl 'kubectl --context prod'"
+        changes["kubectl"] = tuple(_words_of("--kubectl", kubectl, example))
+        if not changes["kubectl"]:
+            raise UsageError("--kubectl must be a command (got '')", hint=example)
+    if attachments is not None:
+        try:
+            list(attachment_file.rows(attachments.read_bytes(), str(attachments)))
+        except OSError as error:
+            raise UsageError(f"the file {attachments} cannot be read: {error.strerror}") from error
+        changes["attachments"] = str(attachments.resolve())
+    return target.model_copy(update=changes)
+
+
+def _words_of(option: str, text: str, example: str) -> list[str]:
+    """Return the words of a command that an option gives, not none. Raises UsageError."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{option} cannot be split into words: {error}", hint=example) from error
 
 
 def _target_file(path: Path) -> Target:

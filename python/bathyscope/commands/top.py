@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bathyscope.commands.options import (
+    AttachmentsOption,
     ClientOption,
     ConfOption,
     KeyringOption,
+    KubectlOption,
     LabOption,
+    LibvirtOption,
     OutputOption,
     PrefixOption,
     TargetOption,
@@ -31,16 +34,21 @@ _EXAMPLES = """Examples:
   bathy top --lab demo                     images of a lab, every 5 s
   bathy top osds --interval 2s             OSDs of the cluster of /etc/ceph/ceph.conf
   bathy top --once --output json           one sample, for a program
+  bathy top --libvirt qemu+ssh://kvm1/system   with the virtual machines of this host
+  bathy top objects --image rbd/vm-1       the objects of an image, counted by the manager's module
   bathy top --replay last                  a recording, with the same keys
 
-Keys: tab next view, s sort by the next column, r reverse, / filter, space pause, q quit; in a recording also \
-, and . to go back and on.
+Keys: enter goes into a row (an image, its zones, their objects), escape back, tab next view, s sort by the next \
+column, r reverse, / filter, space pause, ? help, q quit; in a recording also , and . to go back and on.
 """
 # What a person asks for first; `timeline` needs more time than a screen holds.
 _VIEWS = {"images": "devices", "clients": "clients", "osds": "osds", "nodes": "nodes", "pools": "pools"}
-_MORE = ("balance",)
+_MORE = ("balance", "health")
+_OF_IMAGE = ("zones", "objects")
 # The OSDs begin to report on images when the manager has told them to.
 _FIRST_REPORT_S = 8.0
+# And on the objects of an image, when the module has asked them to, which the next question makes it do.
+_FIRST_ZOOM_S = 12.0
 
 
 def register(app: typer.Typer) -> None:
@@ -49,7 +57,13 @@ def register(app: typer.Typer) -> None:
 
 
 def top(  # noqa: PLR0917 - one parameter for each option
-    what: Annotated[str, typer.Argument(metavar="[WHAT]", help="images, clients, osds, nodes or pools.")] = "images",
+    what: Annotated[
+        str,
+        typer.Argument(metavar="[WHAT]", help="images, clients, osds, nodes or pools; zones or objects of --image."),
+    ] = "images",
+    image: Annotated[
+        str | None, typer.Option("--image", metavar="IMAGE", help="Go into this image: POOL/[NAMESPACE/]IMAGE.")
+    ] = None,
     interval: Annotated[str, typer.Option(help="Time between samples: 1s to 60s.")] = "5s",
     depth: Annotated[
         str, typer.Option(help="light: monitors and manager only. normal: also OSDs' counters.")
@@ -62,46 +76,61 @@ def top(  # noqa: PLR0917 - one parameter for each option
     keyring: KeyringOption = None,
     target: TargetOption = None,
     ceph_prefix: PrefixOption = None,
+    libvirt: LibvirtOption = None,
+    kubectl: KubectlOption = None,
+    attachments: AttachmentsOption = None,
     workspace: WorkspaceOption = None,
     output: OutputOption = "table",
 ) -> None:
     """Show who does the I/O of a cluster now: images, clients, OSDs, nodes, pools."""
-    from bathyscope.commands.targets import find_target, fresh_target, with_prefix
+    from bathyscope.commands.targets import find_target, fresh_target, with_prefix, with_resolvers
     from bathyscope.host.local import LocalHost
     from bathyscope.spec.collect import CollectSpec
     from bathyscope.spec.values import checked
     from bathyscope.store import Workspace
     from bathyscope.watch.feeds import ReplayFeed, live
 
-    if what not in _VIEWS:
-        raise UsageError(f"bathy top shows no '{what}'", hint=f"one of {', '.join(_VIEWS)}")
+    if what not in (*_VIEWS, *_OF_IMAGE):
+        raise UsageError(f"bathy top shows no '{what}'", hint=f"one of {', '.join((*_VIEWS, *_OF_IMAGE))}")
+    if what in _OF_IMAGE and image is None:
+        raise UsageError(f"{what} are those of one image", hint=f"bathy top {what} --image POOL/IMAGE")
     if not once and not (sys.stdout.isatty() and sys.stdin.isatty()):
         raise UsageError("a screen needs a terminal", hint="bathy top --once --output json prints one sample")
     if replay is not None:
         run = Workspace(workspace).open_run(replay)
         if run.info.kind != "collect":
             raise UsageError(f"run {run.id} is no recording", hint="bathy collect makes one")
-        _show(ReplayFeed(run), what, once=once, output=output)
+        _show(ReplayFeed(run), what, image, once=once, output=output)
         return
+    if depth == "deep":
+        raise UsageError("bathy top changes nothing on a cluster", hint="bathy collect --depth deep records operations")
     spec = checked(CollectSpec, duration_s=None, interval_s=interval, depth=depth)
     found = with_prefix(find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target), ceph_prefix)
+    found = with_resolvers(found, libvirt or (), kubectl, attachments)
     with contextlib.ExitStack() as stack:
         with status_line() as status:
             status("connecting")
             feed = stack.enter_context(live(LocalHost(), spec, found, target_now=lambda: fresh_target(found), note=say))
             if once:
                 status("waiting for the first reports of the OSDs")
-                time.sleep(feed.shown_s + _FIRST_REPORT_S)
-        _show(feed, what, once=once, output=output)
+                time.sleep(_FIRST_REPORT_S)
+                if image is not None:
+                    feed.zoom(image)
+                    time.sleep(_FIRST_ZOOM_S)
+                time.sleep(feed.shown_s)
+        _show(feed, what, image, once=once, output=output)
 
 
-def _show(feed: LiveFeed | ReplayFeed, what: str, *, once: bool, output: str) -> None:
+def _show(feed: LiveFeed | ReplayFeed, what: str, image: str | None, *, once: bool, output: str) -> None:
     from bathyscope import views
+    from bathyscope.analysis.see import VIEWS
     from bathyscope.watch.feeds import ReplayFeed
 
+    view = _VIEWS.get(what, what) if image is None else what if what in _OF_IMAGE else _OF_IMAGE[0]
     if once:
-        views.render(feed.view(_VIEWS[what]), output)
+        views.render(feed.view(view, {} if image is None else {"image": image}), output)
         return
     from bathyscope.views.tui.top import Top
 
-    Top(feed, [*_VIEWS.values(), *_MORE], _VIEWS[what], replay=isinstance(feed, ReplayFeed)).run()
+    roots = [*_VIEWS.values(), *_MORE]
+    Top(feed, roots, view, known=VIEWS, replay=isinstance(feed, ReplayFeed), image=image).run()

@@ -5,17 +5,19 @@ of some seconds, is asked for once, and is made what it was. That is a change of
 before it is made, and whoever starts next undoes what a killed process left (`bench.session.tidy`).
 
 The history is as long as the burst, so that it claims completeness for no moment before it (`complete_since_ns`). An
-OSD that did more operations than fit keeps the slowest of them; its rows say so (`complete_sample`).
+OSD that did more operations than fit keeps the slowest of them; its rows say so (`complete_sample`). Operations that
+are under way when it is asked are in no history: of those that take long a burst sees fewer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bathyscope.errors import UsageError
 from bathyscope.host import CephSession, Host
 from bathyscope.recording import options
 from bathyscope.recording.collect import measure
+from bathyscope.recording.journal import Journal
 from bathyscope.recording.sinks import Sink
 from bathyscope.sources.op_history import SOURCE
 from bathyscope.spec.scope import Scope
@@ -29,40 +31,39 @@ SECONDS_MAX = 30
 class Burst:
     """Takes bursts of op histories into a recording's sink. `journal` is that of this recording alone."""
 
-    def __init__(self, host: Host, session: CephSession, journal: options.Journal, sink: Sink) -> None:
+    def __init__(self, host: Host, session: CephSession, journal: Journal, sink: Sink) -> None:
         self._host = host
         self._session = session
         self._journal = journal
         self._sink = sink
 
-    def take(self, scope: Scope, osds: Sequence[int], seconds: int, ops: int = OPS_MAX) -> list[str]:
-        """Record `seconds` of the OSDs, at most OSDS_MAX at a time; return what could not be restored, a sentence each.
+    def take(
+        self, scope: Scope, osds: Sequence[int], seconds: int, ops: int = OPS_MAX, *, wait: Callable[[float], bool]
+    ) -> list[str]:
+        """Record `seconds` of at most OSDS_MAX OSDs; return what could not be restored, a sentence each.
 
-        Whatever ends it (an error, an interruption), what it changed is restored first. Raises UsageError beyond the
-        limits, UnreachableError, StoreError from the journal and the sink.
+        `wait` lets that many seconds pass; where it returns False they have not, and nothing is asked. Whatever ends it
+        (an error, an interruption), what it changed is restored first. Raises UsageError beyond the limits, BusyError
+        when another run has enlarged the histories, UnreachableError, StoreError from the journal and the sink.
         """
-        if not 1 <= seconds <= SECONDS_MAX or not 1 <= ops <= OPS_MAX:
-            limits = f"1 to {SECONDS_MAX} s and 1 to {OPS_MAX} operations of each OSD"
-            raise UsageError(f"a burst takes {limits} (got {seconds} s and {ops})")
-        problems = []
-        for first in range(0, len(osds), OSDS_MAX):
-            group = tuple(osds[first : first + OSDS_MAX])
-            problems += self._take(scope.model_copy(update={"asked_osds": group}), seconds, ops)
-        return problems
-
-    def _take(self, scope: Scope, seconds: int, ops: int) -> list[str]:
+        if not 1 <= seconds <= SECONDS_MAX or not 1 <= ops <= OPS_MAX or len(osds) > OSDS_MAX:
+            limits = f"1 to {SECONDS_MAX} s and 1 to {OPS_MAX} operations of each of {OSDS_MAX} OSDs at most"
+            raise UsageError(f"a burst takes {limits} (got {seconds} s and {ops} of {len(osds)})")
         try:
-            options.enlarge_history(self._session, self._journal, scope.asked_osds, ops, duration_s=seconds)
-            self._host.sleep(seconds)
-            collected = measure(self._host, self._session, SOURCE.name, SOURCE.plan(scope), SOURCE.timeout_s)
-            self._sink.take(SOURCE, collected)
+            options.enlarge_history(self._session, self._journal, osds, ops, duration_s=seconds)
+            if wait(seconds):
+                asked = SOURCE.plan(scope.model_copy(update={"asked_osds": tuple(osds)}))
+                self._sink.take(SOURCE, measure(self._host, self._session, SOURCE.name, asked, SOURCE.timeout_s))
         finally:
-            problems = self._restore()
+            problems = self.restore()
         self._sink.tend()
         return problems
 
-    def _restore(self) -> list[str]:
+    def restore(self) -> list[str]:
+        """Put back what is enlarged; return what could not be, a sentence each. Raises UnreachableError."""
         changes = [change for change in self._journal.pending() if change.kind == "osd_option"]
+        if not changes:
+            return []
         failed = options.restore(self._session, changes)
         self._journal.undone(*(change for change in changes if change.number not in failed))
         return list(failed.values())

@@ -7,13 +7,13 @@ alone, and is forgotten at the daemon's next start at the latest.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from bathyscope.errors import ClusterError, ParseError, UnreachableError
+from bathyscope.errors import BusyError, ClusterError, ParseError, UnreachableError
 from bathyscope.host import CephRequest, CephSession, answer_json
+from bathyscope.recording.journal import Change, Journal
 from bathyscope.sources import op_history
 
 OPTION_KINDS = ("mon_option", "osd_option")
@@ -21,31 +21,6 @@ OPTION_KINDS = ("mon_option", "osd_option")
 # What a command to a daemon that is down, or that is not known any more, comes back with.
 _GONE = (-errno.ENXIO, -errno.ENOENT, -errno.ENOTCONN, -errno.ECONNREFUSED)
 _TIMEOUT_S = 30.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Change:
-    """One change to the cluster or to this machine, with what is needed to undo it."""
-
-    number: int
-    kind: str
-    details: Mapping[str, Any]
-
-
-class Journal(Protocol):
-    """Where changes are written down before they are made, so that another process can undo them."""
-
-    def will_change_all(self, kind: str, each: Sequence[Mapping[str, Any]]) -> list[Change]:
-        """Write down changes that are about to be made, and flush them."""
-        ...
-
-    def undone(self, *changes: Change) -> None:
-        """Write down that changes have been undone."""
-        ...
-
-    def pending(self) -> list[Change]:
-        """Return the changes that have not been undone."""
-        ...
 
 
 def overrides(session: CephSession, daemons: Sequence[str], options: Sequence[str]) -> dict[str, dict[str, str | None]]:
@@ -75,7 +50,12 @@ def overrides(session: CephSession, daemons: Sequence[str], options: Sequence[st
 
 
 def enlarge_history(session: CephSession, journal: Journal, osds: Iterable[int], size: int, duration_s: int) -> None:
-    """Let the OSDs keep `size` ops of the last `duration_s`. An OSD that refuses is left as it is."""
+    """Let the OSDs keep `size` ops of the last `duration_s`. An OSD that refuses is left as it is.
+
+    Raises BusyError, and changes nothing, when another run has changed one of them and not put it back yet: what is
+    found there is not what was there before.
+    """
+    taken = _taken(journal)
     old = overrides(session, [f"osd.{osd}" for osd in osds], op_history.OPTIONS)
     # After a kill what is found is what we set ourselves; what was there before stands in the journal already.
     ours = {_place(change) for change in journal.pending() if change.kind in OPTION_KINDS}
@@ -85,8 +65,27 @@ def enlarge_history(session: CephSession, journal: Journal, osds: Iterable[int],
         for option, value in options.items()
         if (daemon, option) not in ours
     ]
-    journal.will_change_all("osd_option", each)
+    changes = journal.will_change_all("osd_option", each)
+    # Of two that begin together each has written down what it changes before it looks for the other.
+    taken |= _taken(journal)
+    if busy := sorted(taken.keys() & old.keys()):
+        journal.undone(*changes)
+        run_id = taken[busy[0]]
+        raise BusyError(
+            f"run {run_id} has enlarged the op history of {busy[0]}",
+            hint=f"wait until it has ended; if it was killed: bathy bench cleanup {run_id}",
+        )
     session.commands(op_history.resize([int(daemon.removeprefix("osd.")) for daemon in old], size, duration_s))
+
+
+def _taken(journal: Journal) -> dict[str, str]:
+    """Return the daemons with options that other runs have changed on this cluster, each with such a run."""
+    return {
+        str(change.details["daemon"]): other.run_id
+        for other in journal.others()
+        for change in other.pending()
+        if change.kind == "osd_option"
+    }
 
 
 def restore(session: CephSession, changes: Sequence[Change]) -> dict[int, str]:

@@ -304,11 +304,10 @@ class Recorder:
         """Make the source free for its next collection."""
         name = job.source.name
         with self._changed:
-            entry = self._entries[name]
+            entry, now_ns = self._entries[name], self._host.monotonic_ns()
             if collected is None:
-                self._entries[name] = entry.drop()
+                self._entries[name] = entry.drop(now_ns)
             else:
-                now_ns = self._host.monotonic_ns()
                 self._entries[name] = entry.end(now_ns, collected.cost.duration_ns, failed=not collected.good)
             self._changed.notify_all()
 

@@ -11,6 +11,8 @@ _SLOWED_MAX = 256
 _DOUBLINGS_MAX = 4
 # Back-off stops here; a source with a longer period is tried again after its period.
 _BACK_OFF_LIMIT_NS = 60_000_000_000
+# How soon a source that had nothing to ask is looked at again; that costs next to nothing.
+_EMPTY_NS = 5_000_000_000
 _COSTS_KEPT = 8
 _COSTS_NEEDED = 3
 # A source is sped up again only when that leaves room to its budget: it must not swing.
@@ -95,9 +97,9 @@ class Entry:
         pause_ns = now_ns - self.slot_ns + after.interval_ns - self.period_ns
         return dataclasses.replace(after, due_ns=self.slot_ns + (pause_ns // self.period_ns + 1) * self.period_ns)
 
-    def drop(self) -> Self:
-        """Return the entry with nothing under way: there was nothing to ask, or it came to no end."""
-        return dataclasses.replace(self, running=False, asked=False)
+    def drop(self, now_ns: int) -> Self:
+        """Return the entry with nothing under way: there was nothing to ask, which may change at any time."""
+        return dataclasses.replace(self, running=False, asked=False).hasten(now_ns + _EMPTY_NS)
 
     def hasten(self, due_ns: int) -> Self:
         """Return the entry with a collection at `due_ns` at the latest, unless it is only asked for."""

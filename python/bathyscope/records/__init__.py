@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from bathyscope.records.activity import ANY_IMAGE, Attachment, Image, ImageIo, OsdIo, OsdLatencyBucket, PgIo, ZoneIo
+from bathyscope.records.activity import (
+    ANY_IMAGE,
+    Attachment,
+    Image,
+    ImageIo,
+    OsdIo,
+    OsdLatencyBucket,
+    PgIo,
+    PgPlacement,
+    ZoneIo,
+)
 from bathyscope.records.base import (
     RECORDS_BY_TABLE,
     Record,
@@ -63,6 +73,7 @@ __all__ = [
     "OsdLatencyBucket",
     "PerfCounter",
     "PgIo",
+    "PgPlacement",
     "Placement",
     "PoolIo",
     "PoolWait",

@@ -100,6 +100,21 @@ class PgIo(Record):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class PgPlacement(Record):
+    """One row per look at the map and placement group: the OSDs that hold it. A look has all groups of a pool."""
+
+    TABLE: ClassVar[str] = "pg_placement"
+    TIME: ClassVar[str | None] = "at_ns"
+
+    at_ns: int = column(_MOMENT, unit="ns")
+    pool: str = column("pool of the group; its number where it has no name")
+    pool_id: int = column("number of the pool")
+    seed: int = column("number of the group in its pool: 31 for 2.1f")
+    osd: int | None = column("primary OSD; empty while the group has none")
+    acting: str = column("OSDs that hold the group, the primary first: 3 7 11")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ZoneIo(Record):
     """One row per interval, OSD and zone of an image that did I/O: objects next to each other, or a single one."""
 

@@ -46,6 +46,8 @@ _COMMANDS = (
     (_MODULES, "mon", "mgr module ls"),
 )
 
+_ADDRESS = re.compile(r"[0-9.]+|[0-9a-fA-F:.]*:[0-9a-fA-F:.]+")
+
 # Applications whose pools hold no images; a pool without an application, or of bathy's own, may.
 _WITHOUT_IMAGES = {"cephfs", "rgw", "mgr", "mgr_devicehealth"}
 
@@ -84,7 +86,7 @@ class ClusterMap:
         # Again, for runs that were recorded when more was kept.
         given = latest(map(redacted, answers))
         with parsing("the cluster's map"):
-            return {EnvironmentFact: fact_table(_facts(given)), Placement: _placement(given, scope.target)}
+            return {EnvironmentFact: fact_table(_facts(given)), Placement: _placement(given, scope)}
 
 
 SOURCE: Source = ClusterMap()
@@ -111,7 +113,7 @@ def scope_of(answers: Sequence[RawAnswer], target: Target) -> Scope:
             pools={str(pool["pool_name"]): as_int(pool["pool"]) for pool in _pools(dump)},
             mgr_modules=tuple(sorted(map(str, as_list(modules.get("enabled_modules", []))))),
             rbd_pools=tuple(_rbd_pools(dump)),
-            machine_names=_machine_names(given),
+            machine_names=_machine_names(given, target),
             counter_kinds=perf_counters.kinds(_json(given, schema) or {}),
         )
     about = {"links": machine.links(answers), "boot_id": machine.boot_id(answers)}
@@ -171,12 +173,20 @@ def _rbd_pools(dump: Mapping[str, Any]) -> Iterator[str]:
             yield str(pool["pool_name"])
 
 
-def _machine_names(given: Given) -> dict[str, str]:
-    """Return address → name of the machines with OSDs, by what these say. Several machines of one address are none."""
+def _machine_names(given: Given, target: Target) -> dict[str, str]:
+    """Return address → name of the machines with OSDs. Several machines of one address are none.
+
+    The OSDs say their networks' addresses, the operator those for ssh.
+    """
     names: dict[str, set[str]] = {}
+    known = {str(about["hostname"]) for about in _metadata(given).values() if about.get("hostname")}
     for about in _metadata(given).values():
-        if about.get("hostname") and about.get("front_addr"):
-            names.setdefault(address_of(str(about["front_addr"])), set()).add(str(about["hostname"]))
+        for address in filter(None, (about.get(key) for key in ("front_addr", "back_addr"))):
+            if about.get("hostname"):
+                names.setdefault(address_of(str(address)), set()).add(str(about["hostname"]))
+    for name, address in target.ssh.names.items() if target.ssh is not None else ():
+        if name in known and _ADDRESS.fullmatch(address):
+            names.setdefault(address, set()).add(name)
     return {address: next(iter(found)) for address, found in sorted(names.items()) if len(found) == 1}
 
 
@@ -263,13 +273,14 @@ def _short_version(text: str) -> str:
 # --- placement
 
 
-def _placement(given: Given, target: Target) -> pa.Table:
+def _placement(given: Given, scope: Scope) -> pa.Table:
     """Return a row for each OSD of the CRUSH tree."""
     columns = Columns(Placement)
     metadata, dumped = _metadata(given), _dumped(given)
-    pids = {daemon.name: daemon.pid for daemon in target.daemons}
+    pids = {daemon.name: daemon.pid for daemon in scope.target.daemons}
     for osd, (host, node) in _nodes(given).items():
         about = metadata.get(osd, {})
+        machine = _text(about.get("hostname"))
         rotational = str(about.get("bluestore_bdev_rotational", about.get("rotational")))
         columns.add(
             osd=osd,
@@ -285,6 +296,8 @@ def _placement(given: Given, target: Target) -> pa.Table:
             reweight=_number(node.get("reweight")),
             crush_weight=_number(node.get("crush_weight")),
             pg_count=as_int(node["pgs"]) if "pgs" in node else None,
+            machine=machine,
+            addresses=_text(" ".join(address for address, name in scope.machine_names.items() if name == machine)),
         )
     return columns.table()
 

@@ -14,9 +14,9 @@ underflow (4294967295.99) because the messenger's stamps are not in order. Event
 A read has no commit. `osd_repop` entries are the replicas' side of a write: they make no rows, but show
 which replica was slow, which the primary's own events do not name when there are several.
 
-Histories that are asked for again and again overlap. An op is one row, however many of them hold it, in the order in
-which they were given: so a segment of a recording, whose first answers are the last of the one before, leaves out what
-these hold (`differences`).
+Histories that are asked for again and again overlap. An op is one row, however many of those that are parsed together
+hold it. Those of a recording are bursts, which do not overlap (`recording.burst`): nothing is carried from one segment
+to the next, which would be a megabyte for each OSD.
 
 A burst of many OSDs is tens of MB of JSON: the Rust core reads it and holds the rules of the stages
 (crates/bathy-trace/src/op_table.rs; benchmarks/op_history).
@@ -61,7 +61,7 @@ class OpHistory:
     records: tuple[type[Record], ...] = (Op,)
     period_s = 10.0
     timeout_s = _TIMEOUT_S
-    differences = True
+    differences = False
 
     def plan(self, scope: Scope) -> Sequence[Request]:
         """Return one request for each OSD."""

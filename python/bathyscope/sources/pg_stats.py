@@ -62,7 +62,7 @@ class PgStats:
             at_ns = answer.ended_ns
             found: dict[str, tuple[_Counted, dict[str, Any]]] = {}
             now_listed = set()
-            for group in _groups(answer):
+            for group in groups(answer):
                 with parsing(_DUMP):
                     now_listed.add(str(group["pgid"]))
                     if "unknown" not in str(group["state"]):
@@ -88,13 +88,18 @@ SOURCE: Source = PgStats()
 
 def _about(group: dict[str, Any], names: dict[int, str]) -> dict[str, Any]:
     pool = as_int(str(group["pgid"]).partition(".")[0])
-    primary = as_int(group["acting_primary"])
-    others = [osd for osd in map(as_int, as_list(group["acting"])) if osd != primary and osd < _NO_OSD]
     return {
         "pool": names.get(pool, str(pool)),
-        "osd": primary,
-        "acting": " ".join(map(str, [primary, *others])),
+        "osd": as_int(group["acting_primary"]),
+        "acting": " ".join(map(str, acting(group))),
     }
+
+
+def acting(group: dict[str, Any]) -> list[int]:
+    """Return the OSDs that hold a group, the primary first. Raises what reading foreign values raises."""
+    primary = as_int(group["acting_primary"])
+    others = [osd for osd in map(as_int, as_list(group["acting"])) if osd != primary and osd < _NO_OSD]
+    return [primary, *others]
 
 
 def _values(grown: _Counted) -> dict[str, int]:
@@ -140,7 +145,7 @@ def _counted(group: dict[str, Any]) -> _Counted:
     return tuple(as_int(stats[name]) for name in _COUNTERS)
 
 
-def _groups(answer: RawAnswer) -> Iterator[dict[str, Any]]:
+def groups(answer: RawAnswer) -> Iterator[dict[str, Any]]:
     """Yield the groups of an answer: a list (14.2), or an object that holds it. Raises ParseError."""
     text = answer.stdout.decode("utf-8", "replace")
     first = _FIRST.search(text)

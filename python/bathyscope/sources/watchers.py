@@ -5,6 +5,7 @@ A client that opened it for reading alone watches nothing. Asking opens the imag
 
 from __future__ import annotations
 
+import errno
 import itertools
 from collections.abc import Sequence
 
@@ -43,15 +44,21 @@ class Watchers:
         ]
 
     def parse(self, answers: Sequence[RawAnswer], scope: Scope) -> Tables:  # noqa: ARG002 - the shape of a source
-        """Return a row for each image and address of a client; an image that could not be opened has none."""
+        """Return a row for each image and address of a client, without an address for an image that nobody has open.
+
+        An image that could not be opened has none, but one that is gone has no clients any more.
+        """
         columns = Columns(Attachment)
         for answer in answers:
             if answer.exit_code != 0:
                 continue
             with parsing(answer.label):
                 for entry in as_list(answer.json()):
-                    namespace, image, _, addresses = as_list(entry)
-                    for address in sorted({address_of(str(one)) for one in as_list(addresses)}):
+                    namespace, image, error, addresses = as_list(entry)
+                    if error not in (0, errno.ENOENT):
+                        continue
+                    found = sorted({address_of(str(one)) for one in as_list(addresses)})
+                    for address in found or (None,):
                         columns.add(
                             at_ns=answer.ended_ns,
                             pool=answer.label.removeprefix(_LABEL),

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from bathyscope.spec import values
 from bathyscope.spec.target import Model
 
-DEPTHS = ("light", "normal")
+DEPTHS = ("light", "normal", "deep")
 LEAST_INTERVAL_S = 1.0
 MOST_INTERVAL_S = 60.0
 MOST_IMAGES = 16
@@ -34,7 +34,7 @@ class CollectSpec(Model):
     `images` are those whose single objects are counted, as POOL/[NAMESPACE/]IMAGE.
 
     `light` asks only the monitors and the manager; `normal` also the OSDs for their counters, and machines for what
-    their devices, processors and networks did.
+    their devices, processors and networks did; `deep` also single operations of some OSDs at a time (`watch.bursts`).
     """
 
     duration_s: Annotated[_Seconds, _between(1.0, values.LONGEST_S)] | None = Field(default=60.0, title="--duration")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,7 +28,18 @@ _SUFFIXES: dict[Unit, str] = {
     "ratio": "_ratio",
     "times": "_ratio",
     "time": "_ns",
+    "trend": "_per_s",
 }
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def _trend(rates: Sequence[float | None]) -> str:
+    """Return rates as bars against the greatest of them; what is not known is a space."""
+    most = max((rate for rate in rates if rate is not None), default=0.0) or 1.0
+    top = len(_BARS) - 1
+    return "".join(" " if rate is None else _BARS[math.ceil(top * rate / most)] for rate in rates)
+
+
 _FORMS: dict[Unit, Callable[[Any], str]] = {
     "count": "{:,}".format,
     "1/s": format_rate,
@@ -38,6 +50,7 @@ _FORMS: dict[Unit, Callable[[Any], str]] = {
     "ratio": format_percent,
     "times": lambda value: f"{three_digits(value)}×",
     "time": labels.time_utc,
+    "trend": _trend,
 }
 
 
@@ -64,7 +77,11 @@ def shown_columns(table: ActivityTable) -> list[int]:
     ]
 
 
-def left_out_first(table: ActivityTable, places: Sequence[int]) -> list[int]:
+def left_out_first(table: ActivityTable, places: Sequence[int], *, live: bool = False) -> list[int]:
     """Return those of `places` that may be left out where there is no room: the highest rank first, the last of it."""
-    ranked = [place for place in places if table.columns[place].rank]
-    return sorted(ranked, key=lambda place: (-table.columns[place].rank, -place))
+    ranks = {place: _rank(table.columns[place], live=live) for place in places}
+    return sorted((place for place in places if ranks[place]), key=lambda place: (-ranks[place], -place))
+
+
+def _rank(column: ActivityColumn, *, live: bool) -> int:
+    return column.live if live and column.live is not None else column.rank

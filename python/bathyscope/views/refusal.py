@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from bathyscope.records.explain_finding import AccountFinding, AccountsFinding
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import LadderFinding, PointFinding
+from bathyscope.records.report_finding import ReportFinding
 
 T = TypeVar("T")
 
@@ -30,6 +31,8 @@ def without_refused(finding: T) -> T:
         return dataclasses.replace(finding, point=_point(finding.point))
     if isinstance(finding, AccountsFinding):
         return dataclasses.replace(finding, points=tuple(map(_point, finding.points)))
+    if isinstance(finding, ReportFinding):
+        return dataclasses.replace(finding, bench=without_refused(finding.bench))
     if not isinstance(finding, LadderFinding):
         return finding
     refused = {p.step_key for g in finding.groups for p in g.points if not is_shown(p)}

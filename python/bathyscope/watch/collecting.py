@@ -6,23 +6,22 @@ import contextlib
 from collections.abc import Callable
 
 from bathyscope import __version__
-from bathyscope.host import Host
+from bathyscope.host import CephSession, Host
 from bathyscope.recording.recorder import Recorder
 from bathyscope.recording.sinks import SegmentSink
 from bathyscope.spec import Target
 from bathyscope.spec.collect import CollectSpec
 from bathyscope.store import RunDirectory, Workspace
 from bathyscope.store.roll_up import roll_up
+from bathyscope.watch.bursts import Bursts
+from bathyscope.watch.busiest import BusiestSink
+from bathyscope.watch.clock import Clock, Tick
 from bathyscope.watch.jobs import allowed_jobs
 from bathyscope.watch.opening import keep_start, opened
 from bathyscope.watch.zooming import zoom
 
-_TICK_S = 0.5
 _SHORT_S = 3600.0
 _LONG_SEGMENT_S = 60.0
-
-Tick = Callable[[float], None]
-"""Called about twice a second with the seconds since the beginning; what it raises ends the recording."""
 
 
 def collect(
@@ -32,15 +31,18 @@ def collect(
     target: Target,
     *,
     target_now: Callable[[], Target],
+    tidy: Callable[[CephSession], None],
     note: Callable[[str], None],
     tick: Tick,
 ) -> RunDirectory:
     """Record `spec` and return the run, closed. An interruption ends the recording as its time does.
 
-    `target_now` finds a lab's daemons again after a restart. Nothing of the cluster is changed. Raises BathyscopeError;
-    what was recorded until then is in the run.
+    `target_now` finds a lab's daemons again after a restart; `tidy` restores what dead runs left on the cluster.
+    Nothing of the cluster is changed but, at the depth `deep`, the length of op histories. Raises BathyscopeError; what
+    was recorded until then is in the run.
     """
     with opened(host, target, target_now) as (session, keeper):
+        tidy(session)
         if spec.images:
             keeper.narrow(**zoom(host, session, keeper.scope, spec.images))
         asked = allowed_jobs(session, spec, keeper.scope, note)
@@ -57,26 +59,22 @@ def collect(
             is_short = spec.duration_s is not None and spec.duration_s <= _SHORT_S
             segment_s = 2 * spec.interval_s if is_short else _LONG_SEGMENT_S
             sink = SegmentSink(run, keeper, segment_s=segment_s, tidy=lambda now_ns: roll_up(run, now_ns))
-            recorder = Recorder(host, session, keeper, asked, sink)
+            recorder = Recorder(host, session, keeper, asked, BusiestSink(sink, keeper))
             keep_start(sink, keeper)
             run.update(context={"periods_s": recorder.periods_s})
-            try:
-                with sink, recorder:
-                    _wait(host, recorder, spec.duration_s, tick)
-            finally:
-                host.leave_nodes()
+            with contextlib.ExitStack() as stack:
+                stack.callback(host.leave_nodes)
+                bursts: Bursts | None = None
+                if spec.depth == "deep":
+                    bursts = Bursts(host, session, keeper, run, sink, is_long=not is_short, note=note)
+                    stack.callback(bursts.close)
+                stack.enter_context(sink)
+                stack.enter_context(recorder)
+                with contextlib.suppress(KeyboardInterrupt):
+                    clock = Clock(host, recorder, spec.duration_s, tick)
+                    if bursts is not None:
+                        bursts.record(clock)
+                    clock.wait()
             run.update(status="done", ended_ns=host.now_ns())
             run.compact()
     return workspace.open_run(str(run.path))
-
-
-def _wait(host: Host, recorder: Recorder, duration_s: float | None, tick: Tick) -> None:
-    """Wait until the time is over, the recording has ended by itself, or somebody interrupts it."""
-    began_ns = host.monotonic_ns()
-    with contextlib.suppress(KeyboardInterrupt):
-        while True:
-            passed_s = (host.monotonic_ns() - began_ns) / 1e9
-            left_s = _TICK_S if duration_s is None else min(_TICK_S, duration_s - passed_s)
-            if left_s <= 0 or recorder.wait(left_s):
-                return
-            tick(passed_s)

@@ -4,55 +4,119 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from bathyscope.analysis.see import VIEWS
-from bathyscope.analysis.see.shape import Question
+from bathyscope.analysis.see import VIEWS, touched
+from bathyscope.analysis.see.shape import TREND_PARTS, Question
 from bathyscope.host import Host
 from bathyscope.recording.recorder import Recorder
+from bathyscope.recording.scope import ScopeKeeper
+from bathyscope.records import Image
 from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.sources import mgr_counters
 from bathyscope.spec import Target
 from bathyscope.spec.collect import CollectSpec
 from bathyscope.store import RunDirectory, duck
+from bathyscope.watch import zooming
 from bathyscope.watch.asking import question_of, view_of
+from bathyscope.watch.busiest import BusiestSink
 from bathyscope.watch.jobs import allowed_jobs
 from bathyscope.watch.live import LiveSink
 from bathyscope.watch.opening import keep_start, opened
 
 # A view shows the mean over this many intervals: reports come in stairs of five seconds.
 _INTERVALS = 3
+_REPORT_S = 5.0
 _SHOWN_LEAST_S = 15.0
 # Rows are kept some longer than they are shown: sources are asked at times of their own.
 _MARGIN_S = 30.0
+
+NO_MODULE = (
+    "Nothing is known of single objects: they are counted by the manager module bathyscope, which is not enabled "
+    "(`bathy mgr install`)."
+)
+NOT_YET = (
+    "The manager's module counts the objects of this image as long as you look at it. The first counts come some 15 s "
+    "after its next I/O."
+)
+NOT_LISTED = (
+    "Objects are counted as soon as the id of the image is known. Images are listed at the start and every 5 minutes, "
+    "which needs the cap osd 'profile rbd-read-only'."
+)
 
 
 def _shown_s(spec: CollectSpec) -> float:
     return max(_SHOWN_LEAST_S, _INTERVALS * spec.interval_s)
 
 
+def _trend_s(spec: CollectSpec) -> float:
+    return TREND_PARTS * max(_REPORT_S, spec.interval_s)
+
+
 class LiveFeed:
     """A cluster as it is now: views over the last seconds."""
 
-    def __init__(self, host: Host, sink: LiveSink, recorder: Recorder, name: str, spec: CollectSpec) -> None:
-        self._host, self._sink, self._recorder, self._name = host, sink, recorder, name
+    def __init__(self, host: Host, sink: LiveSink, keeper: ScopeKeeper, recorder: Recorder, spec: CollectSpec) -> None:
+        self._host, self._sink, self._keeper, self._recorder = host, sink, keeper, recorder
+        self._name = keeper.scope.target.name
+        self._trend_ns = round(_trend_s(spec) * 1e9)
         self.shown_s = _shown_s(spec)
         self.period_s = spec.interval_s
+        self._zoomed: str | None = None
 
-    def view(self, name: str) -> ActivityFinding:
-        """Return a view of the last seconds. Raises what ended the recording, AnalysisError."""
+    def view(self, name: str, only: Mapping[str, Any]) -> ActivityFinding:
+        """Return a view of the last seconds, narrowed to `only`: fields of its question.
+
+        Raises what ended the recording, UsageError, AnalysisError.
+        """
         if (failure := self._recorder.failure) is not None:
             raise failure
         now_ns = self._host.now_ns()
-        question = Question("", self._name, now_ns - round(self.shown_s * 1e9), now_ns)
+        begins_ns = now_ns - round(self.shown_s * 1e9)
+        question = Question("", self._name, begins_ns, now_ns, trend_start_ns=now_ns - self._trend_ns, **only)
         view = VIEWS[name]
-        return view.build(duck.query_tables(self._sink.tables(), view.queries(question)), question)
+        found = view.build(duck.query_tables(self._sink.tables(), view.queries(question)), question)
+        unseen = (self._why_nothing() if remark == touched.NOTHING else remark for remark in found.unseen)
+        return dataclasses.replace(found, unseen=tuple(unseen))
 
     def problems(self) -> Sequence[str]:
         """Return what is wrong with the sources now, in words."""
         return self._sink.problems()
 
+    def recoveries(self) -> Sequence[str]:
+        """Return which sources answer again, in words."""
+        return self._sink.recoveries()
+
+    def zoom(self, image: str | None) -> None:
+        """Have the objects of an image counted from now on, those of no image for None.
+
+        The manager's module does so for a minute after it was last asked to.
+        """
+        if image == self._zoomed:
+            return
+        rows = []
+        if image is not None and mgr_counters.MODULE in self._keeper.scope.mgr_modules:
+            known = self._sink.tables().get(Image.TABLE)
+            rows = [] if known is None else [row for row in known.to_pylist() if _is_called(row, image)]
+        # One that is not listed yet is looked for again.
+        self._zoomed = image if rows else None
+        self._keeper.narrow(**(zooming.fields(rows[-1:]) if rows else {"zoomed_images": ()}))
+
+    def _why_nothing(self) -> str:
+        scope = self._keeper.scope
+        if mgr_counters.MODULE not in scope.mgr_modules:
+            return NO_MODULE
+        return NOT_YET if scope.zoomed_images else NOT_LISTED
+
     def move(self, steps: int) -> None:
         """Only a recording can be moved in."""
+
+
+def _is_called(row: Mapping[str, Any], image: str) -> bool:
+    """Return whether a row of `image` is the one that views call so: by its name, or by its id."""
+    path = "/".join(part for part in (row["pool"], row["namespace"]) if part)
+    return image in (f"{path}/{row['image']}", f"{path}/(id {row['image_id']})")
 
 
 @contextlib.contextmanager
@@ -61,11 +125,12 @@ def live(
 ) -> Iterator[LiveFeed]:
     """Watch a cluster as long as the context lasts; nothing is changed, nothing is stored. Raises BathyscopeError."""
     with opened(host, target, target_now) as (session, keeper):
-        sink = LiveSink(keeper, _shown_s(spec) + _MARGIN_S)
+        sink = LiveSink(keeper, max(_shown_s(spec), _trend_s(spec)) + _MARGIN_S)
         keep_start(sink, keeper)
         sink.tend()
-        with Recorder(host, session, keeper, allowed_jobs(session, spec, keeper.scope, note), sink) as recorder:
-            yield LiveFeed(host, sink, recorder, target.name, spec)
+        asked = allowed_jobs(session, spec, keeper.scope, note)
+        with Recorder(host, session, keeper, asked, BusiestSink(sink, keeper)) as recorder:
+            yield LiveFeed(host, sink, keeper, recorder, spec)
 
 
 class ReplayFeed:
@@ -79,14 +144,25 @@ class ReplayFeed:
         self.period_s = 1.0
         self._at_ns = min(self._last_ns, self._first_ns + round(shown_s * 1e9))
 
-    def view(self, name: str) -> ActivityFinding:
-        """Return a view of the seconds before the moment. Raises StoreError, AnalysisError."""
-        start_ns = self._at_ns - round(self.shown_s * 1e9)
-        return view_of(self._run, name, dataclasses.replace(self._whole, start_ns=start_ns, end_ns=self._at_ns))
+    def view(self, name: str, only: Mapping[str, Any]) -> ActivityFinding:
+        """Return a view of the seconds before the moment, narrowed to `only`. Raises StoreError, AnalysisError."""
+        begins_ns = self._at_ns - round(self.shown_s * 1e9)
+        trend_ns = self._at_ns - round(TREND_PARTS * _REPORT_S * 1e9)
+        shown = dataclasses.replace(
+            self._whole, start_ns=begins_ns, end_ns=self._at_ns, trend_start_ns=trend_ns, **only
+        )
+        return view_of(self._run, name, shown)
 
     def problems(self) -> Sequence[str]:
         """Return nothing: what was wrong then is in `bathy runs show`."""
         return ()
+
+    def recoveries(self) -> Sequence[str]:
+        """Return nothing, as `problems`."""
+        return ()
+
+    def zoom(self, image: str | None) -> None:
+        """A recording has the objects of the images that it was told."""
 
     def move(self, steps: int) -> None:
         """Go on by `steps` of half the time that is shown, or back."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from bathyscope.errors import DeniedError
 from bathyscope.host import CephSession
 from bathyscope.recording.look import may_tell
 from bathyscope.recording.recorder import Job
@@ -15,8 +16,8 @@ from bathyscope.spec.scope import Scope
 # The statistics of placement groups are megabytes on a large cluster, and change every 5 s at most.
 _PG_STATS_S = 10.0
 _STATUS_S = 10.0
-# What images are and who has them, as far as the target says where to ask.
-_LOOKED_UP = ("images", "libvirt", "csi", "attachment_file")
+# What images are, where they lie and who has them, as far as the target says where to ask.
+_LOOKED_UP = ("images", "pg_map", "libvirt", "csi", "attachment_file")
 
 
 def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
@@ -33,6 +34,9 @@ def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
     ]
     if spec.depth == "light":
         return found
+    if of_images is SOURCES["image_counters"]:
+        # It does not tell the images' clients.
+        found.append(Job(SOURCES["watchers"]))
     if may_tell and scope.asked_osds:
         found.append(Job(SOURCES["perf_counters"], period_s=interval_s))
         found.append(Job(SOURCES["osd_latency_histograms"], period_s=max(10.0, interval_s)))
@@ -49,8 +53,16 @@ def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
 
 
 def allowed_jobs(session: CephSession, spec: CollectSpec, scope: Scope, note: Callable[[str], None]) -> list[Job]:
-    """Return the jobs of a watch that its key may carry out; `note` is told what is missing. Raises ClusterError."""
+    """Return the jobs of a watch that its key may carry out; `note` is told what is missing.
+
+    Raises DeniedError for a deep one whose key may not change options of OSDs; ClusterError.
+    """
     refused = None if spec.depth == "light" else may_tell(session)
+    if refused is not None and spec.depth == "deep":
+        raise DeniedError(
+            f"{refused}, and --depth deep enlarges the op histories of OSDs",
+            hint="bathy caps collect --tell prints the caps for it; --depth normal records without",
+        )
     if refused is not None:
         note(f"{refused}: no latencies of OSDs (`bathy caps collect --tell` prints the caps for them)")
     return jobs(spec, scope, may_tell=refused is None)

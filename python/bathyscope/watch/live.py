@@ -14,6 +14,10 @@ from bathyscope.recording.scope import ScopeKeeper
 from bathyscope.records import Collection, RawAnswer, Record, to_table
 from bathyscope.sources.facts import latest
 from bathyscope.sources.shape import Source
+from bathyscope.units import format_seconds
+
+# How long it is said that a source answers again.
+_RECOVERED_SHOWN_NS = 30_000_000_000
 
 
 class LiveSink:
@@ -31,7 +35,10 @@ class LiveSink:
         # Below: guarded by `_parsing`.
         self._last: dict[str, dict[str, RawAnswer]] = {}
         self._rows: dict[tuple[str, type[Record]], list[pa.Table]] = {}
-        self._costs: collections.deque[Collection] = collections.deque()
+        self._costs: list[Collection] = []
+        # Source → when it began to fail; source → what is said of its recovery, and when it was.
+        self._failing_ns: dict[str, int] = {}
+        self._recovered: dict[str, tuple[int, str]] = {}
 
     def take(self, source: Source, collected: Collected) -> None:
         """Keep one collection until it is parsed."""
@@ -57,15 +64,29 @@ class LiveSink:
         except BathyscopeError as error:
             cost = collected.failed(error).cost
             found = {}
-        self._costs.append(cost)
-        while self._costs and self._costs[0].at_ns < ends_ns - self._kept_ns:
-            self._costs.popleft()
+        self._note(cost, ends_ns)
+        # The last one of each source stays: some are asked every few minutes only.
+        last = {each.source: each for each in self._costs} | {cost.source: cost}
+        kept_ns = ends_ns - self._kept_ns
+        self._costs = [each for each in self._costs if each.at_ns >= kept_ns or last[each.source] is each] + [cost]
         for record, table in found.items():
             key = source.name, record
             kept = [table] if record.TIME is None else [*self._rows.get(key, []), table]
             self._rows[key] = [one for each in kept if (one := self._recent(record, each, ends_ns)).num_rows]
         if source.differences:
             self._last[source.name] = self._last.get(source.name, {}) | latest(collected.answers)
+
+    def _note(self, cost: Collection, ends_ns: int) -> None:
+        """Remember since when a source fails, and that it answers again."""
+        if not cost.success:
+            self._failing_ns.setdefault(cost.source, cost.at_ns)
+            self._recovered.pop(cost.source, None)
+        elif (since_ns := self._failing_ns.pop(cost.source, None)) is not None:
+            words = f"answers again after {format_seconds((ends_ns - since_ns) / 1e9)}"
+            self._recovered[cost.source] = ends_ns, words
+        self._recovered = {
+            name: said for name, said in self._recovered.items() if said[0] >= ends_ns - _RECOVERED_SHOWN_NS
+        }
 
     def _recent(self, record: type[Record], table: pa.Table, now_ns: int) -> pa.Table:
         if record.TIME is None or not table.num_rows:
@@ -80,10 +101,23 @@ class LiveSink:
             for (_, record), kept in self._rows.items():
                 found.setdefault(record, []).extend(kept)
             tables = {record.TABLE: pa.concat_tables(parts) for record, parts in found.items() if parts}
-            return {**tables, Collection.TABLE: to_table(Collection, list(self._costs))}
+            return {**tables, Collection.TABLE: to_table(Collection, self._costs)}
 
     def problems(self) -> Sequence[str]:
-        """Return what the latest collection of each source says is wrong, in words."""
+        """Return what the latest collection of each source says is wrong, in words: one line for one problem."""
         with self._parsing:
             last = {cost.source: cost for cost in self._costs}
-        return [f"{name}: {cost.problem}" for name, cost in sorted(last.items()) if cost.problem]
+        return _joined({name: cost.problem for name, cost in last.items() if cost.problem})
+
+    def recoveries(self) -> Sequence[str]:
+        """Return which sources answer again since a short time, in words."""
+        with self._parsing:
+            return _joined({name: words for name, (_, words) in self._recovered.items()})
+
+
+def _joined(said: Mapping[str, str]) -> list[str]:
+    """Return "a, b: WORDS" for all sources of which the same is said."""
+    sources: dict[str, list[str]] = {}
+    for name, words in sorted(said.items()):
+        sources.setdefault(words, []).append(name)
+    return [f"{', '.join(names)}: {words}" for words, names in sources.items()]

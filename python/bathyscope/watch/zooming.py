@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bathyscope.errors import ClusterError, UsageError
@@ -45,9 +45,13 @@ def zoom(host: Host, session: CephSession, scope: Scope, names: Sequence[str]) -
                 )
             hint = did_you_mean(name, known, "name it as POOL/[NAMESPACE/]IMAGE")
             raise UsageError(f"the cluster has no image '{name}'", hint=hint)
-    chosen = [known[name] for name in names]
-    objects = max(-(-row["size_bytes"] // row["object_size_bytes"]) for row in chosen)
+    return fields([known[name] for name in names])
+
+
+def fields(images: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a scope with which these images, rows of `image`, are counted by objects."""
+    objects = max(-(-row["size_bytes"] // row["object_size_bytes"]) for row in images)
     digits = _DIGITS
     while objects > ZONES_MAX * 16 ** (_DIGITS - digits) and digits > _DIGITS_LEAST:
         digits -= 1
-    return {"zoomed_images": tuple(dict.fromkeys(str(row["image_id"]) for row in chosen)), "zoom_digits": digits}
+    return {"zoomed_images": tuple(dict.fromkeys(str(row["image_id"]) for row in images)), "zoom_digits": digits}

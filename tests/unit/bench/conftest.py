@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from bathyscope.bench.journal import Journal
 from bathyscope.errors import UnreachableError
 from bathyscope.host import CephRequest, CephSession
 from bathyscope.host.fake import FakeCephSession, FakeHost
+from bathyscope.recording.journal import Journal
 from bathyscope.spec import Target
 
 RUN = "20260101-000000-abcdef"

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from bathyscope.bench import caps, checks, preflight
-from bathyscope.bench.journal import Journal
 from bathyscope.bench.resources import Resources
 from bathyscope.bench.settings import switches
 from bathyscope.commands.targets import entity_name, pool_name
@@ -17,6 +16,7 @@ from bathyscope.host import CephRequest
 from bathyscope.host.base import denied
 from bathyscope.layers import LAYERS, LayerContext, MakeContext, needs_of, traits
 from bathyscope.layers.needs import REMOVALS, GivenPoolNeed, ImageNeed, ObjectsNeed, PoolNeed
+from bathyscope.recording.journal import Journal
 from bathyscope.recording.look import check_reading
 from bathyscope.spec import StepSpec, Target
 from bathyscope.spec.plan import Plan, Quiesce, expand

@@ -11,14 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bathyscope.bench import cleanup
-from bathyscope.bench.journal import Journal
 from bathyscope.bench.resources import Resources, default_replicas, make_context, prefix_of
 from bathyscope.bench.settings import HISTORY_DURATION_S, Settings
 from bathyscope.errors import ClusterError, DeniedError, UnhealthyError, UnreachableError
 from bathyscope.host import CephRequest
 from bathyscope.host.fake import FakeAnswer, FakeHost
 from bathyscope.layers.needs import ImageNeed, Need, PoolNeed
-from bathyscope.recording.options import Change
+from bathyscope.recording.journal import Change, Journal
 from bathyscope.records import ClusterStatus
 from bathyscope.spec import Target
 from bathyscope.spec.plan import Quiesce

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from bathyscope import cli, views
 from bathyscope.bench import prediction, preflight, session
 from bathyscope.bench.conductor import context_of, enlarged_history
-from bathyscope.bench.journal import Journal
 from bathyscope.bench.resources import Resources, make_context
 from bathyscope.bench.settings import Settings, enlarging, switches
 from bathyscope.commands import bench_progress
@@ -25,6 +24,7 @@ from bathyscope.errors import EnvironmentError_
 from bathyscope.host import ProcessRequest
 from bathyscope.host.fake import FakeAnswer, FakeHost
 from bathyscope.layers import needs_of, traits
+from bathyscope.recording.journal import Journal
 from bathyscope.records import ClusterStatus
 from bathyscope.records.prediction_finding import PredictionFinding
 from bathyscope.spec import DiskTarget, StepSpec, Target

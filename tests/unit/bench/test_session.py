@@ -12,9 +12,9 @@ import pytest
 
 from bathyscope.bench import session
 from bathyscope.bench.conductor import scratch_path
-from bathyscope.bench.journal import Journal, journal_directory
 from bathyscope.errors import UsageError
 from bathyscope.host.fake import FakeHost
+from bathyscope.recording.journal import Journal, journal_directory
 from bathyscope.spec import Target
 
 TARGET = Target(name="c", conf="/etc/ceph/ceph.conf")

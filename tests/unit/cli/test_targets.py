@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bathyscope.commands.targets import find_target, prometheus_access, with_nodes, with_prefix
-from bathyscope.errors import UsageError
+from bathyscope.commands.targets import find_target, prometheus_access, with_nodes, with_prefix, with_resolvers
+from bathyscope.errors import ParseError, UsageError
 from bathyscope.spec import PrometheusAccess, SshAccess, Target
 
 URL = "http://mon1:9095"
@@ -77,3 +77,23 @@ def test_a_target_file_has_both(tmp_path: Path) -> None:
     (tmp_path / "t.yaml").write_text("name: c\nprometheus: {url: 'http://u:p@h'}\n")
     with pytest.raises(UsageError, match=r"prometheus\.url"):
         find_target(file=tmp_path / "t.yaml")
+
+
+def test_who_has_the_images_is_asked_where_the_options_say(tmp_path: Path) -> None:
+    uris = ("qemu:///system", "qemu+ssh://root@kvm1/system")
+    file = tmp_path / "who.csv"
+    file.write_text("image,host,vm\nrbd/a,kvm1,web\n")
+    found = with_resolvers(TARGET, uris, "kubectl --context 'a b'", file)
+    assert (found.libvirt, found.kubectl, found.attachments) == (uris, ("kubectl", "--context", "a b"), str(file))
+    # What the target's file says stays.
+    assert with_resolvers(found, (), None, None) == found
+    with pytest.raises(UsageError, match="got '-oProxyCommand=x'"):
+        with_resolvers(TARGET, (uris[0], "-oProxyCommand=x"), None, None)
+    for words in ("'", ""):
+        with pytest.raises(UsageError, match="--kubectl"):
+            with_resolvers(TARGET, (), words, None)
+    file.write_text("image,host\nrbd/a\n")
+    with pytest.raises(ParseError, match="line 2"):
+        with_resolvers(TARGET, (), None, file)
+    with pytest.raises(UsageError, match=r"none\.csv cannot be read"):
+        with_resolvers(TARGET, (), None, tmp_path / "none.csv")

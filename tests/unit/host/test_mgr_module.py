@@ -67,12 +67,13 @@ class Manager:
         return number
 
     def report_image(self, client: int, image: str, writes: int, header: str = "", pool: int = 2) -> None:
-        key = [[f"client.{client}"], ["10.0.0.1"], [str(pool)], [""], [header, image]]
-        values = [[writes, 0], [1, 0], [4096 * writes, 0], [512, 0], [10**6 * writes, writes], [10**5, 1]]
+        key = [["", str(client)], ["10.0.0.1"], [str(pool)], [""], [header, image]]
+        all_ns = [10**6 * writes + 10**5, writes + 1]
+        values = [[writes, 0], [writes + 1, 0], [4096 * writes, 0], [512, 0], [10**6 * writes, writes], all_ns]
         self.reports.setdefault(self.number_of("client_id", 5), []).append({"k": key, "c": values})
 
     def report_zone(self, osd: int, image: str, digits: str) -> None:
-        row = {"k": [["2"], [str(osd)], ["", image, digits]], "c": [[1, 0]] * 6}
+        row = {"k": [["2"], [str(osd)], ["", image, digits]], "c": [[1, 0], [2, 0], [1, 0], [1, 0], [1, 1], [2, 2]]}
         self.reports.setdefault(self.number_of("osd_id", 3), []).append(row)
 
     def ask(self, command: str, **arguments: Any) -> Any:
@@ -157,14 +158,28 @@ def test_no_query_shares_its_state_with_others(module: Any) -> None:
         ("127.0.0.1:0/2427556676", "127.0.0.1"),
         ("v1:10.0.0.1:0/1", "10.0.0.1"),
         ("v2:10.0.0.1:6800/1", "10.0.0.1"),
-        ("[fd00::1]:0/12", "fd00::1"),
-        ("v1:[fd00:0:0::a1]:0/12", "fd00:0:0::a1"),
+        ("[fd00::1]:0/12", "[fd00::1"),
+        ("v1:[fd00:0:0::a1]:0/12", "[fd00:0:0::a1"),
     ],
 )
 def test_an_address_is_kept_without_port_and_nonce(load: Load, address: str, host: str) -> None:
     found = re.search(load().ADDRESS, address)
     assert found is not None
     assert found.groups() == (host,)
+
+
+@pytest.mark.parametrize(("name", "groups"), [("client.4157", (None, "4157")), ("mgr.4123", ("mgr", "4123"))])
+def test_a_client_is_known_by_its_number(load: Load, name: str, groups: Any) -> None:
+    found = re.search(load().CLIENT, name)
+    assert found is not None
+    assert found.groups() == groups
+
+
+def test_a_key_names_clients_of_all_kinds_and_addresses(load: Load) -> None:
+    key_of = load().image_client_key
+    rest = [["2"], [""], ["", "a1"]]
+    assert key_of([["", "7"], ["[fd00::1"], *rest])[:2] == ("client.7", "fd00::1")
+    assert key_of([["mgr", "8"], ["10.0.0.1"], *rest])[:2] == ("mgr.8", "10.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +210,7 @@ def test_totals_add_up_over_drains_and_say_since_when(module: Any) -> None:
     ]
     CLOCK[0] += 2
     said = module.ask("counters")
-    assert (said["version"], said["at_age_s"], said["dropped"]) == (1, 2.0, 0)
+    assert (said["version"], said["at_age_s"], said["dropped"]) == (2, 2.0, 0)
     assert said["queries"]["image_client"]["registered_age_s"] == 12.0
 
 
@@ -375,3 +390,8 @@ def test_it_drains_while_it_is_served_and_leaves_nothing(load: Load, monkeypatch
     assert module.queries == {}
     module.ask("counters")
     assert module.queries == {}
+
+
+def test_an_operation_that_reads_and_writes_is_a_write(load: Load) -> None:
+    """Five operations, three of them writes, of which the OSD takes two for reads as well."""
+    assert load().writes_and_reads([3, 5, 12288, 8192, 3000, 3400]) == [3, 2, 12288, 8192, 3000, 400]

@@ -12,13 +12,13 @@ from tests.unit.bench.conftest import FakeCluster
 
 from bathyscope import layers
 from bathyscope.bench import cleanup, preflight
-from bathyscope.bench.journal import Journal
 from bathyscope.bench.preflight import ClusterLook
 from bathyscope.bench.resources import Resources
 from bathyscope.errors import EnvironmentError_, PlanError, UnhealthyError, UsageError
 from bathyscope.host.fake import FakeAnswer, FakeHost
 from bathyscope.layers import LAYERS, LayerContext, needs
 from bathyscope.load import output_paths
+from bathyscope.recording.journal import Journal
 from bathyscope.records import ClusterStatus, Histogram, Interval, RawAnswer, Result
 from bathyscope.spec import StepSpec, Target
 from bathyscope.spec.plan import Limits, expand

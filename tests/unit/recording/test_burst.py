@@ -14,10 +14,10 @@ from tests.unit.bench.conftest import RUN, FakeCluster
 from tests.unit.sources.test_op_history import entry
 
 from bathyscope.bench import session
-from bathyscope.bench.journal import Journal, journal_directory
 from bathyscope.errors import BathyscopeError, UnreachableError, UsageError
 from bathyscope.host.fake import FakeHost
 from bathyscope.recording.burst import OPS_MAX, OSDS_MAX, Burst
+from bathyscope.recording.journal import Journal, journal_directory
 from bathyscope.recording.sinks import MemorySink
 from bathyscope.records import Op, from_table
 from bathyscope.sources import op_history
@@ -57,6 +57,13 @@ class Bed:
         self.sink = MemorySink()
         self.burst = Burst(self.host, self.cluster.session(), self.journal, self.sink)
 
+    def take(self, osds: Any, seconds: int, ops: int = OPS_MAX) -> list[str]:
+        def wait(passed_s: float) -> bool:
+            self.host.sleep(passed_s)
+            return True
+
+        return self.burst.take(SCOPE, osds, seconds, ops, wait=wait)
+
     def rows(self) -> list[Op]:
         return from_table(Op, op_history.SOURCE.parse(self.sink.answers("op_history"), SCOPE)[Op])
 
@@ -64,7 +71,7 @@ class Bed:
 def test_every_op_of_the_seconds_is_there_and_the_options_are_what_they_were(tmp_path: Path) -> None:
     bed = Bed(tmp_path / "journal", osds=3, overrides={"osd.1": {"osd_op_history_size": "77"}})
     before, began_ns = bed.cluster.state(), bed.host.now_ns()
-    assert bed.burst.take(SCOPE, [0, 1, 2], seconds=5) == []
+    assert bed.take([0, 1, 2], seconds=5) == []
     assert bed.host.now_ns() - began_ns == 5 * 10**9
     assert bed.cluster.state() == before
     assert Journal.load(bed.journal.path).pending() == []
@@ -76,32 +83,28 @@ def test_every_op_of_the_seconds_is_there_and_the_options_are_what_they_were(tmp
 
 def test_an_osd_that_did_more_than_fits_gives_a_tail_sample(tmp_path: Path) -> None:
     bed = Bed(tmp_path / "journal")
-    bed.burst.take(SCOPE, [0], seconds=1, ops=30)
+    bed.take([0], seconds=1, ops=30)
     assert len(bed.rows()) == 30
     assert not any(row.complete_sample for row in bed.rows())
-
-
-def test_only_a_few_osds_are_enlarged_at_a_time(tmp_path: Path) -> None:
-    bed = Bed(tmp_path / "journal", osds=20)
-    assert bed.burst.take(SCOPE, range(20), seconds=1) == []
-    assert bed.cluster.enlarged_max == OSDS_MAX
-    assert {row.osd for row in bed.rows()} == set(range(20))
 
 
 def test_what_cannot_be_restored_is_said_and_stays_in_the_journal(tmp_path: Path) -> None:
     bed = Bed(tmp_path / "journal")
     bed.cluster.denied = {"config unset"}
-    problems = bed.burst.take(SCOPE, [0], seconds=1)
+    problems = bed.take([0], seconds=1)
     assert len(problems) == 2
     assert all(problem.startswith("osd.0: ") for problem in problems)
     assert len(Journal.load(bed.journal.path).pending()) == 2
 
 
-@pytest.mark.parametrize(("seconds", "ops"), [(0, 100), (31, 100), (5, 0), (5, OPS_MAX + 1)])
-def test_beyond_the_limits_nothing_is_changed(tmp_path: Path, seconds: int, ops: int) -> None:
-    bed = Bed(tmp_path / "journal")
+@pytest.mark.parametrize(
+    ("seconds", "ops", "osds"),
+    [(0, 100, 1), (31, 100, 1), (5, 0, 1), (5, OPS_MAX + 1, 1), (5, 100, OSDS_MAX + 1)],
+)
+def test_beyond_the_limits_nothing_is_changed(tmp_path: Path, seconds: int, ops: int, osds: int) -> None:
+    bed = Bed(tmp_path / "journal", osds=20)
     with pytest.raises(UsageError, match="a burst takes 1 to 30 s"):
-        bed.burst.take(SCOPE, [0], seconds=seconds, ops=ops)
+        bed.take(range(osds), seconds=seconds, ops=ops)
     assert bed.cluster.log == []
 
 
@@ -133,7 +136,7 @@ def test_a_kill_at_any_command_is_made_good_at_once_or_by_the_next_start(
 
     bed.cluster.answer = dying  # type: ignore[method-assign]
     with contextlib.suppress(KeyboardInterrupt, BathyscopeError):
-        bed.burst.take(SCOPE, [0, 1, 2], seconds=1)
+        bed.take([0, 1, 2], seconds=1)
     bed.cluster.answer = answer  # type: ignore[method-assign]
     bed.journal.give_up()
     problems: list[str] = []

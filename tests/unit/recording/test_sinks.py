@@ -109,12 +109,12 @@ def test_no_interval_is_lost_between_segments(run: RunDirectory) -> None:
     assert run.table(ProcessSample).num_rows == 149
 
 
-def test_an_op_that_the_histories_of_several_segments_hold_is_stored_once(run: RunDirectory) -> None:
-    """An op ends every second, and a history holds the last 100; each is asked for every 10 s."""
+def test_histories_are_not_carried_from_one_segment_to_the_next(run: RunDirectory) -> None:
+    """An op ends every second, and a history holds the last 10; each is asked for every 10 s, as bursts are."""
     world = World()
 
     def history(request: CephRequest) -> bytes:
-        begun = range(max(0, round(world.at_s) - 100), round(world.at_s))
+        begun = range(max(0, round(world.at_s) - 10), round(world.at_s))
         return json.dumps({"size": 200, "duration": 600, "ops": [op_entry(second) for second in begun]}).encode()
 
     def op_entry(second: int) -> dict[str, Any]:
@@ -134,6 +134,7 @@ def test_an_op_that_the_histories_of_several_segments_hold_is_stored_once(run: R
     assert sorted((op["osd"], (op["started_ns"] - EPOCH_NS) // S) for op in ops) == [
         (osd, second) for osd in world.osds for second in range(190)
     ]
+    assert sum(map(len, answers_of(run, "op_history"))) == 20 * len(world.osds)
     for segment in run.segments().values():
         again = parse_segment(raw_of(segment), {"op_history": op_history.SOURCE})[Op]
         assert segment.table(Op).select(again.column_names).equals(again)

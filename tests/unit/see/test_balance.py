@@ -113,3 +113,19 @@ def test_classes_are_not_compared_with_each_other(recording: Recording) -> None:
         recording.add(*latencies(row.osd, "write", (40, 40, 40) if kind == "hdd" else (1, 1, 1)))
         recording.add(*operations(row.osd, 100 if kind == "hdd" else 9000))
     assert recording.view("balance").sentence.startswith("No OSD stands out")
+
+
+def test_a_hot_group_is_no_uneven_osd(recording: Recording) -> None:
+    """All of one OSD's surplus is of a single placement group, which some OSD must have."""
+    recording.add(*place(4), *groups(4))
+    recording.add(PgIo(START_NS + 30 * S, 10 * S, "2.999", "rbd", 2, "2", 400, 0, 0, 0))
+    for osd in range(4):
+        recording.add(*operations(osd, 40_000 if osd == 2 else 3200))
+    assert recording.view("balance").sentence.startswith("No OSD stands out by its load")
+
+
+def test_a_share_that_many_groups_would_hardly_give_is_uneven(recording: Recording) -> None:
+    recording.add(*place(4), *groups(4, each=64))
+    for osd in range(4):
+        recording.add(*operations(osd, 6400 if osd == 2 else 3200))
+    assert recording.view("balance").sentence.startswith("The load is uneven: osd.2 serves 40 %")

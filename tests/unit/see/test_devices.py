@@ -8,7 +8,7 @@ import pytest
 from tests.unit.see.conftest import START_NS, Recording, S, rows_of
 
 from bathyscope.commands.analyze import finding_of_view
-from bathyscope.records import Image, ImageIo
+from bathyscope.records import Attachment, Collection, Image, ImageIo, Placement
 
 
 def io(image: str | None, reads: int, writes: int, *, at_s: int = 30, **more: Any) -> ImageIo:
@@ -119,3 +119,64 @@ def test_what_nothing_looked_at_is_not_called_idle(recording: Recording) -> None
     recording.view("devices")
     for view in ("devices", "clients", "osds", "nodes", "pools"):
         assert finding_of_view(recording.run, view).sentence.startswith("Nothing is known of"), view
+
+
+DISK = {"pool": "rbd", "namespace": "", "image": "disk"}
+
+
+def use(at_s: float, resolver: str = "libvirt", **about: Any) -> Attachment:
+    values: dict[str, Any] = {"client_address": None, "host": "kvm1", "vm": "web", "resolver": resolver, **DISK}
+    return Attachment(at_ns=START_NS + round(at_s * S), **{**values, **about})
+
+
+def look(at_s: float, source: str = "libvirt", *, problem: str | None = None) -> Collection:
+    failed = int(problem is not None)
+    return Collection(START_NS + round(at_s * S), source, 0, 2, failed, 1, problem is None, problem)
+
+
+def test_a_disk_that_a_later_complete_look_does_not_have_is_detached(recording: Recording) -> None:
+    recording.seen("image_counters")
+    recording.add(io("disk", 5, 0, at_s=10), use(0.1), look(0), look(20))
+    assert rows_of(recording.view("devices"), "attached to") == [(None,)]
+    assert rows_of(finding_of_view(recording.run, "devices", until="19s"), "attached to") == [("kvm1:web",)]
+
+
+def test_a_look_that_failed_in_part_ends_nothing_and_is_named(recording: Recording) -> None:
+    recording.seen("image_counters")
+    problem = "libvirt-qemu+ssh://kvm1/system: no route to host"
+    recording.add(io("disk", 5, 0), use(0.1), look(0), look(20, problem=problem))
+    found = recording.view("devices")
+    assert rows_of(found, "attached to") == [("kvm1:web",)]
+    assert any(f"libvirt: {problem}" in remark for remark in found.unseen)
+
+
+def test_an_image_that_nobody_has_open_any_more_has_no_client(recording: Recording) -> None:
+    recording.seen("image_counters")
+    watcher = {"resolver": "watcher", "host": None, "vm": None}
+    place = Placement(0, "rack1", "ssd", None, None, None, None, None, None, machine="node7", addresses="10.0.0.7 ::7")
+    recording.add(io("disk", 5, 0), io("other", 5, 0), place)
+    recording.add(use(20, client_address="10.0.0.7", **watcher))
+    recording.add(use(21, client_address="::7", **{**watcher, "image": "other"}))
+    recording.ends_s = 120
+    recording.add(look(20, "watchers"), look(80, "watchers"), use(80, client_address=None, **watcher))
+    # The other image was not asked for again.
+    assert rows_of(recording.view("devices"), "image", "attached to") == [("rbd/disk", None), ("rbd/other", "node7:-")]
+
+
+def test_reads_of_a_parent_are_those_of_the_clones_that_their_clients_use(recording: Recording) -> None:
+    recording.seen("mgr_counters")
+    shape = {"size_bytes": 1 << 30, "object_size_bytes": 1 << 22, "stripe_unit_bytes": 1 << 22, "stripe_count": 1}
+    for name, image_id in (("base", "b0"), ("one", "c1"), ("two", "c2"), ("unused", "c3")):
+        parent = None if name == "base" else "rbd/base"
+        recording.add(Image(START_NS, "rbd", "", name, image_id, data_pool=None, parent=parent, **shape))
+    recording.add(
+        io(None, 50, 0, image_id="b0", client="client.7"), io(None, 3, 1, image_id="c1", client="client.7"),
+        io(None, 20, 0, image_id="b0", client="client.8"), io(None, 0, 9, image_id="c2", client="client.8"),
+        io(None, 7, 0, image_id="b0", client="client.9"),
+    )  # fmt: skip
+    words = dict(rows_of(recording.view("devices"), "image", "for clones"))
+    assert words["rbd/base"] == (
+        "reads: 50 for its clone rbd/one, 20 for its clone rbd/two, "
+        "7 its own or for a clone (rbd/one, rbd/two, rbd/unused)"
+    )
+    assert words["rbd/one"] is None

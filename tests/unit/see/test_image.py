@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.see.conftest import START_NS, Recording, S, rows_of
 
+from bathyscope.commands.analyze import finding_of_view
 from bathyscope.errors import UsageError
 from bathyscope.records import Image, Op, Placement, ZoneIo
 
@@ -158,3 +159,24 @@ def test_slow_operations_that_are_spread_as_the_load_is_name_nobody(recording: R
     recording.add(*(op(number, osd=0, duration_ns=9_000_000, store_ns=8_000_000) for number in range(60)))
     recording.add(*(op(number, osd=0, duration_ns=60_000, store_ns=40_000) for number in range(600)))
     assert recording.view("slow").sentence.startswith("The slowest of 990 operations")
+
+
+def test_objects_and_zones_of_a_striped_image_lie_where_librbd_puts_them(recording: Recording) -> None:
+    """Units of 64 KiB go round four objects of 1 MiB; the image ends in the second unit of its last round."""
+    unit = MIB // 16
+    recording.add(Image(START_NS, "rbd", "", "disk", ID, 9 * MIB + unit + 1, MIB, unit, 4, None, None))
+    recording.add(op(5), op(5), op(6), op(0, "write"), op(9))
+    objects = recording.view("objects", image="rbd/disk")
+    assert dict(rows_of(objects, "object", "offset")) == {
+        5: 4 * MIB + unit,
+        6: 4 * MIB + 2 * unit,
+        0: 0,
+        9: 8 * MIB + unit,
+    }
+    assert any("64.0 KiB of every 256 KiB" in remark for remark in objects.unseen)
+    zones = finding_of_view(recording.run, "zones", image="rbd/disk", zones=10)
+    assert rows_of(zones, "offset", "end", "reads", "writes") == [
+        (0, 4 * MIB, 0, 1), (4 * MIB, 8 * MIB, 3, 0), (8 * MIB, 9 * MIB + unit + 1, 1, 0),
+    ]  # fmt: skip
+    # Of 1 MiB, one unit and a byte in the last round, all four objects have something.
+    assert dict(finding_of_view(recording.run, "image", image="rbd/disk").facts)["Objects"].startswith("12, touched 4")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import numpy as np
 from tests.unit.see.conftest import START_NS, Recording, S, rows_of
 
+from bathyscope.analysis.see import timeline
 from bathyscope.kinds import KINDS
-from bathyscope.records import ImageIo, PerfCounter, PgIo
+from bathyscope.records import ClusterStatus, ImageIo, PerfCounter, PgIo
 
 
 def image(name: str, at_s: float, reads: int, *, client: str = "10.0.0.1") -> ImageIo:
@@ -97,3 +99,40 @@ def test_what_was_not_looked_at_is_not_zero_in_a_heat_map(recording: Recording) 
     recording.view("devices")
     (heat,) = KINDS["collect"].finding(recording.run).heat_maps
     assert heat.values == ((None, None, None, None, 10.0, 10.0, 10.0, 0.0, 0.0, 0.0, 0.0, 0.0),)
+
+
+def test_noise_of_few_and_of_many_bins_is_no_shift() -> None:
+    """Latencies that vary by a third from bin to bin: of 400 series at most two have a shift."""
+    chance = np.random.default_rng(11)
+    found = 0
+    for count in (8, 15, 60, 240):
+        for _ in range(100):
+            found += bool(list(timeline._shifts("reads latency", 1e6 * np.exp(chance.normal(0, 0.3, count)))))
+    assert found <= 2
+
+
+def test_a_scrub_that_begins_with_a_rise_of_latency_is_named(recording: Recording) -> None:
+    fill(recording, lambda _: 500, lambda _: 500)
+    # From the fifth minute on all OSDs are slow, and two placement groups are scrubbed.
+    for at_s in range(305, 605, 5):
+        for osd in range(3):
+            recording.add(*counters(osd, at_s, 1, 2000.0))
+    for at_s in range(5, 605, 10):
+        scrubs = 2 if at_s > 300 else 0
+        recording.add(ClusterStatus(START_NS + at_s * S, "HEALTH_OK", 0, 64, 64, 0, scrubs, None, None, scrubs))
+    found = recording.view("timeline")
+    assert "and with it deep scrubs of up to 2 placement groups at a time" in found.sentence
+
+
+def test_the_end_of_a_recording_in_the_midst_of_a_bin_is_no_shift(recording: Recording) -> None:
+    for step in range(9):
+        length_s = 5 if step < 8 else 3
+        at_s = 5 * step + length_s
+        recording.add(
+            PerfCounter(
+                START_NS + at_s * S, length_s * S, "osd.0", "osd", "op_r", "counter", 100 * length_s, None, None
+            )
+        )
+    recording.ends_s = 45
+    recording.seen("perf_counters", 0, 43)
+    assert recording.view("timeline").tables[0].rows == ()

@@ -13,7 +13,7 @@ from bathyscope.host import CephRequest
 from bathyscope.records import EnvironmentFact, Placement, RawAnswer, from_table
 from bathyscope.sources import cluster_map, facts
 from bathyscope.sources.cluster_map import SOURCE, scope_of
-from bathyscope.spec import Target
+from bathyscope.spec import SshAccess, Target
 from bathyscope.spec.scope import Scope, ScopeOsd
 
 Recorded = Callable[[str], list[RawAnswer]]
@@ -146,10 +146,20 @@ def test_pools_that_may_hold_images_and_machines_by_address() -> None:
         ("two", "[v2:[fd00::2]:6800/1]"), ("three", "10.0.0.3:6800/1"), ("four", "10.0.0.3:6800/1"),
     ]  # fmt: skip
     metadata = [{"id": osd, "hostname": name, "front_addr": at} for osd, (name, at) in enumerate(machines)]
+    metadata[0]["back_addr"] = "[v2:198.51.100.1:6800/1]"
     dump = {"fsid": "f", "flags": "", "pools": pools}
-    scope = scope_of([answered("osd_dump", dump), answered("osd_metadata", [*metadata, {"id": 9}])], TARGET)
+    tree = {"nodes": [{"id": osd, "name": f"osd.{osd}", "type": "osd"} for osd in range(len(machines))]}
+    answers = [answered("osd_dump", dump), answered("osd_metadata", [*metadata, {"id": 9}])]
+    # How ssh knows them: by an address, by another name; and a machine without OSDs.
+    access = SshAccess(names={"three": "192.0.2.3", "four": "node4", "five": "192.0.2.5"})
+    scope = scope_of([*answers, answered("osd_df_tree", tree)], TARGET.model_copy(update={"ssh": access}))
     assert scope.rbd_pools == ("a", "b", "d")
-    assert scope.machine_names == {"10.0.0.1": "one", "fd00::2": "two"}
+    assert scope.machine_names == {"10.0.0.1": "one", "192.0.2.3": "three", "198.51.100.1": "one", "fd00::2": "two"}
+    rows = from_table(Placement, cluster_map.SOURCE.parse([*answers, answered("osd_df_tree", tree)], scope)[Placement])
+    assert [(row.machine, row.addresses) for row in rows] == [
+        ("one", "10.0.0.1 198.51.100.1"), ("one", "10.0.0.1 198.51.100.1"), ("two", "fd00::2"), ("three", "192.0.2.3"),
+        ("four", None),
+    ]  # fmt: skip
 
 
 def test_the_latest_answer_counts(recorded: Recorded) -> None:

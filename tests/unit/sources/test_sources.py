@@ -31,8 +31,8 @@ def test_every_source_is_found_by_its_name() -> None:
     assert list(SOURCES) == [
         *("attachment_file", "cgroups", "cluster_map", "cluster_status", "csi", "exporters", "image_counters"),
         *("image_usage", "images", "libvirt", "machine", "mgr_counters", "node_exporter", "node_proc", "nodes"),
-        *("op_history", "osd_latency_histograms", "perf_counters", "pg_stats", "proc", "simulated_disks", "tenants"),
-        "watchers",
+        *("op_history", "osd_latency_histograms", "perf_counters", "pg_map", "pg_stats", "proc", "simulated_disks"),
+        *("tenants", "watchers"),
     ]
     assert all(name == source.name for name, source in SOURCES.items())
 
@@ -78,6 +78,7 @@ def known_answers(recorded: Recorded, name: str) -> tuple[list[RawAnswer], Scope
         "images": ("images/16.2.15/pools",),
         "op_history": ("op_history/16.2.15/three-replicas",),
         "perf_counters": ("perf_dump/16.2.15/before", "perf_dump/16.2.15/after"),
+        "pg_map": ("pg_map/16.2.15/five-places",),
         "pg_stats": ("pg_stats/16.2.15/two-images",),
         "simulated_disks": ("simulated_disks/0.1/two-disks",),
         "tenants": ("tenants/16.2.15/beside-a-load",),

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from bathyscope.analysis.see import words
 from bathyscope.records.activity_finding import ActivityColumn, ActivityTable
-from bathyscope.views import as_text
+from bathyscope.records.report_finding import ReportFinding
+from bathyscope.views import as_text, view_of
 from bathyscope.views.charts.activity import drawings
+from bathyscope.views.charts.theme import LIGHT
 from bathyscope.views.pictures import draw
 
 from . import samples
@@ -38,6 +40,24 @@ def test_a_heat_map_is_a_picture() -> None:
     ((name, content),) = draw(samples.collected(), "svg")
     assert name == "001-heat-images.svg"
     assert b"I/O of images over time" in content
+
+
+def test_a_page_of_both_is_the_benchmark_s_with_a_section_of_the_recording() -> None:
+    ladder, recorded = samples.ladder(), samples.collected()
+    both = ReportFinding(ladder, recorded)
+    html = as_text(both, "html")
+    sections, alone = (re.findall(r'<section id="([a-z]+)"', page) for page in (html, as_text(ladder, "html")))
+    assert sections == [*alone[: alone.index("caveats")], "who", *alone[alone.index("caveats") :]]
+    section = html[html.index('<section id="who"') :]
+    (first,) = re.findall(r'<p class="lead">([^<]*)</p>', section)
+    assert first.startswith("rbd/vm-1 does 91 % of the I/O")
+    charts = unpacked(html, "charts-data")["charts"]
+    assert {"heat-images", "ladder-0-iops"} <= set(charts)
+    assert 'data-chart="heat-images"' in section
+    assert unpacked(html, "finding-data")["recording"]["run_id"] == recorded.run_id
+    # What is refused stays out of this page, too.
+    assert "4.63k" not in html
+    assert [drawing.name for drawing in view_of(both, "pictures").drawings(both, LIGHT)][-1] == "heat-images"
 
 
 @in_a_browser

@@ -1,8 +1,10 @@
 """Whether the load is spread as the OSDs' weights say, and whether an OSD is slower than its peers: two questions.
 
 Load: the share of clients' operations that an OSD serves as their primary, against its share of the CRUSH weight of the
-OSDs of its device class. Placement groups land on OSDs by chance, so a share may differ by some standard deviations of
-a binomial of the groups that are busy, and nothing is wrong.
+OSDs of its device class. Placement groups land on OSDs by chance, so shares differ though nothing is wrong, the more
+the fewer groups do the work: a load on a few hot groups is as uneven as if there were only these (Kish's effective
+sample size). An OSD stands out when so many groups, dealt out by weight, would hardly ever give one of that many OSDs
+its share (the Chernoff bound of the binomial, which holds for few groups and small shares too).
 
 Latency: what an OSD's own store takes for a write, and what a read takes in it, against the median of its peers, in
 units of their spread (median absolute deviation; Leys et al., *Detecting outliers: Do not use standard deviation around
@@ -21,7 +23,7 @@ import pyarrow as pa
 
 from bathyscope.analysis.see import ops, osd_sums
 from bathyscope.analysis.see.osd_sums import OsdSum
-from bathyscope.analysis.see.shape import Question, View, finding_of
+from bathyscope.analysis.see.shape import Question, View, finding_of, within
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 from bathyscope.units import format_duration_ns, format_percent
 
@@ -50,7 +52,8 @@ _DEVIATIONS = 5.0
 _APART_NS = 200_000.0
 # MAD × this estimates the standard deviation of a normal distribution.
 _MAD_TO_SIGMA = 1.4826
-_LOAD_DEVIATIONS = 4.0
+# How often chance may give some OSD of a class a share that is called uneven, and what is not worth a word.
+_LOAD_CHANCE = 1e-3
 _LOAD_APART = 0.1
 _OPS_LEAST = 1000
 
@@ -83,6 +86,9 @@ class Balance:
             **osd_sums.queries(question),
             "weights": "SELECT osd, arg_max(coalesce(crush_weight, 1) * coalesce(reweight, 1), osd) AS weight, "
             "arg_max(primary_affinity, osd) AS primary_affinity FROM placement GROUP BY osd",
+            "group_ops": "SELECT osd, sum(ops) AS ops, sum(ops * ops) AS squares FROM (SELECT osd, pg, "
+            f"CAST(sum(read_count + write_count) AS DOUBLE) AS ops FROM pg_io WHERE {within(question)} "
+            "GROUP BY osd, pg) GROUP BY osd",
             "latencies": "SELECT daemon, section || '.' || name AS name, "
             f"least({_THIRDS - 1}, (at_ns - duration_ns // 2 - {question.start_ns}) // {third_ns}) AS third, "
             "sum(delta) AS delta, CAST(sum(count) AS BIGINT) AS count "
@@ -95,10 +101,11 @@ class Balance:
         """Return a row for each OSD; the first sentence names who stands out, or that nobody does."""
         osds, _, has_counters = osd_sums.read(tables)
         weights = {row["osd"]: row for row in tables["weights"].to_pylist()}
+        groups = {row["osd"]: (row["ops"], row["squares"]) for row in tables["group_ops"].to_pylist()}
         means = _means(tables["latencies"])
         judged = [_Judged(osd) for osd in osds]
         for peers in _by_class(judged):
-            _judge_load(peers, weights)
+            _judge_load(peers, weights, groups)
             for kind, thirds in means.items():
                 _judge_latency(peers, kind, thirds)
         cells = tuple(
@@ -161,22 +168,40 @@ def _by_class(judged: Iterable[_Judged]) -> list[list[_Judged]]:
     return list(classes.values())
 
 
-def _judge_load(peers: Sequence[_Judged], weights: Mapping[int, Mapping[str, float | None]]) -> None:
+def _judge_load(
+    peers: Sequence[_Judged],
+    weights: Mapping[int, Mapping[str, float | None]],
+    groups: Mapping[int, tuple[float, float]],
+) -> None:
+    """Note each OSD's share, and whether it is one that chance would not give.
+
+    `groups` has of each OSD the sum of its placement groups' operations, and that of their squares.
+    """
     ops = sum(one.load.ops for one in peers)
     whole = sum(weights.get(one.load.osd, {}).get("weight") or 0.0 for one in peers)
-    busy = sum(one.load.pg_count or 0 for one in peers)
+    counted, squares = (sum(groups.get(one.load.osd, (0.0, 0.0))[place] for one in peers) for place in (0, 1))
+    # As many groups of equal load would be as uneven as these.
+    group_count = counted**2 / squares if squares else 0.0
     for one in peers:
         about = weights.get(one.load.osd, {})
         if not ops or not whole:
             continue
         one.share, one.by_weight = one.load.ops / ops, (about.get("weight") or 0.0) / whole
-        sigma = math.sqrt(one.by_weight * (1 - one.by_weight) / busy) if busy else math.inf
-        apart = one.share - one.by_weight
-        if ops >= _OPS_LEAST and abs(apart) >= max(_LOAD_APART * one.by_weight, _LOAD_DEVIATIONS * sigma):
+        is_apart = abs(one.share - one.by_weight) >= _LOAD_APART * one.by_weight
+        is_rare = group_count * _divergence(one.share, one.by_weight) > math.log(2 * len(peers) / _LOAD_CHANCE)
+        if ops >= _OPS_LEAST and is_apart and is_rare:
             affinity = about.get("primary_affinity")
             why = f" (primary affinity {affinity:g})" if affinity is not None and affinity < 1 else ""
             share, by_weight = format_percent(one.share), format_percent(one.by_weight)
             one.uneven = f"serves {share} of the operations, {by_weight} by its weight{why}"
+
+
+def _divergence(share: float, expected: float) -> float:
+    """Return the Kullback-Leibler divergence of two binomials: -ln of a chance is at least this for each draw."""
+    parts = ((share, expected), (1 - share, 1 - expected))
+    if any(seen > 0 and wanted <= 0 for seen, wanted in parts):
+        return math.inf
+    return sum(seen * math.log(seen / wanted) for seen, wanted in parts if seen > 0)
 
 
 def _judge_latency(peers: Sequence[_Judged], kind: str, thirds: _Thirds) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from bathyscope.analysis.see import ops, words
-from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, was_seen, within
+from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, trend, was_seen, within
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
 _COLUMNS = (
     ActivityColumn("client", help="address of the client, or its instance where the address is not known"),
     *words.COUNTS,
     *words.LATENCIES,
+    words.TREND,
     ActivityColumn("images", "count", "images that it did I/O on", rank=1),
     ActivityColumn("instances", "count", "connections with a number of their own: one for each open client", rank=3),
     *ops.DETAILS,
@@ -30,8 +31,10 @@ class Clients:
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each client."""
+        client = "coalesce(client_address, client) AS client"
         return {
             "seen": seen(question, "mgr_counters"),
+            "trend": trend(question, "image_io", client, condition="client IS NOT NULL"),
             "io": ops.sums(
                 question,
                 f"{ops.IMAGE_GROUPS}, client AS instance, client_address",
@@ -40,7 +43,7 @@ class Clients:
                 "count(DISTINCT instance) AS instances",
             )
             if question.of_ops
-            else f"SELECT coalesce(client_address, client) AS client, {sums(question, *words.COUNTED)}, "
+            else f"SELECT {client}, {sums(question, *words.COUNTED)}, "
             "count(DISTINCT (pool, namespace, image, image_id)) AS images, count(DISTINCT client) AS instances "
             f"FROM image_io WHERE client IS NOT NULL AND {within(question)} GROUP BY ALL",
         }
@@ -51,12 +54,14 @@ class Clients:
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), row["client"]))
         counts = [row["read_count"] + row["write_count"] for row in rows]
         names = [row["client"] for row in rows]
+        trends = {row["client"]: row["trend"] for row in tables["trend"].to_pylist()}
         total, seconds = sum(counts), seconds_of(tables["seen"])
         cells = tuple(
             (
                 row["client"],
                 *words.counts(row, total, seconds),
                 *words.latencies(row),
+                trends.get(row["client"]),
                 row["images"],
                 row["instances"],
                 *ops.detail_cells(row),

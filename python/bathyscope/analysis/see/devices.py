@@ -6,10 +6,21 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.attachments import attached
-from bathyscope.analysis.see import ops, words
+from bathyscope.analysis.see import clones, ops, words
+from bathyscope.analysis.see.attachments import MACHINES, attached, failures, in_force
 from bathyscope.analysis.see.images import IMAGES, Images
-from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, was_seen, within
+from bathyscope.analysis.see.shape import (
+    Question,
+    View,
+    finding_of,
+    only,
+    seconds_of,
+    seen,
+    sums,
+    trend,
+    was_seen,
+    within,
+)
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
 _COLUMNS = (
@@ -17,9 +28,11 @@ _COLUMNS = (
     ActivityColumn("size", "bytes", "provisioned size", rank=2),
     *words.COUNTS,
     *words.LATENCIES,
+    words.TREND,
     ActivityColumn("attached to", help="host:VM that uses it, as far as it is known", rank=1),
     ActivityColumn("clients", help="addresses of the clients that did it", rank=2),
     *ops.DETAILS,
+    ActivityColumn("for clones", help="of a parent: for which of its clones it was read", prose=True, rank=2),
 )
 _NO_IO = (
     "Nothing is known of images: the manager's image statistics were not answered. They need the cap mgr 'profile "
@@ -38,14 +51,26 @@ class Devices:
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each image, and what the images are."""
+        narrowed = only({"pool": question.pool, "coalesce(client_address, client)": question.client})
+        keys = "pool, namespace, image, image_id"
         return {
             "seen": seen(question, *words.IMAGE_SOURCES),
-            "io": ops.sums(question, f"{ops.IMAGE_GROUPS}, client_address", ops.IMAGE_KEYS, _CLIENTS)
+            "io": ops.sums(
+                question,
+                f"{ops.IMAGE_GROUPS}, client_address",
+                ops.IMAGE_KEYS,
+                _CLIENTS,
+                condition=f"true{only({'pool': question.pool, 'client_address': question.client})}",
+            )
             if question.of_ops
-            else f"SELECT pool, namespace, image, image_id, {sums(question, *words.COUNTED)}, "
-            f"{_CLIENTS} FROM image_io WHERE {within(question)} GROUP BY pool, namespace, image, image_id",
+            else f"SELECT {keys}, {sums(question, *words.COUNTED)}, {_CLIENTS} "
+            f"FROM image_io WHERE {within(question)}{narrowed} GROUP BY {keys}",
+            "trend": trend(question, "image_io", keys, condition=f"true{narrowed}"),
             "images": IMAGES,
-            "attachments": "SELECT * EXCLUDE (run_id) FROM attachment",
+            **clones.queries(question),
+            "attachments": in_force(question),
+            "machines": MACHINES,
+            "failures": failures(question),
             "users": "SELECT DISTINCT io.pool, io.namespace, io.client_address, "
             "coalesce(io.image, known.image) AS image FROM (SELECT DISTINCT pool, namespace, image, image_id, "
             f"client_address FROM image_io WHERE client_address IS NOT NULL AND {within(question)}) AS io "
@@ -59,24 +84,30 @@ class Devices:
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), known.name(row)))
         names = [known.name(row) for row in rows]
         keys = [known.key(row) for row in rows]
-        hosts = attached(tables["attachments"], tables["users"], {}, keys)
+        hosts = attached(tables["attachments"], tables["users"], tables["machines"], keys)
+        trends = {known.key(row): row["trend"] for row in tables["trend"].to_pylist()}
         counts = [row["read_count"] + row["write_count"] for row in rows]
         total = sum(counts)
+        readers = clones.readers_of(tables, known)
         cells = tuple(
             (
                 name,
                 known.size_bytes(row),
                 *words.counts(row, total, seconds),
                 *words.latencies(row),
+                trends.get(key),
                 hosts.get(key),
                 row["clients"],
                 *ops.detail_cells(row),
+                readers.get(name),
             )
             for name, key, row in zip(names, keys, rows, strict=True)
         )
         unseen = [] if rows or was_seen(tables["seen"]) else [_NO_IO]
         if rows and not any(row["clients"] for row in rows):
             unseen.append(_NO_CLIENTS)
+        failed = [f"{row['source']}: {row['problem']}" for row in tables["failures"].to_pylist()]
+        unseen += [f"Who has the images is known in part only. {problem}" for problem in failed]
         sentence = words.standing_out("image", names, counts, seconds)
         return finding_of(self, question, sentence, ActivityTable("images", _COLUMNS, cells), unseen=tuple(unseen))
 

@@ -92,13 +92,14 @@ def _heat(
     """
     is_rate = about["name"] != "latency"
     bins, length_ns = bin_count(question), bin_ns(question)
-    looked_at = seen_bins(span, question, length_ns, bins)
+    share = seen_bins(span, question, length_ns, bins)
+    looked_at = np.isfinite(share)
     rows: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
     for row, place, value in cells:
         if 0 <= place < bins and looked_at[place]:
             line = rows.setdefault(row, np.where(looked_at & is_rate, 0.0, np.nan))
             line[place] = (0.0 if np.isnan(line[place]) else line[place]) + value / (
-                length_ns / 1e9 if is_rate else 1.0
+                length_ns / 1e9 * share[place] if is_rate else 1.0
             )
     if not rows:
         return None

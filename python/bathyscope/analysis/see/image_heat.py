@@ -68,23 +68,23 @@ def build(tables: Mapping[str, pa.Table], question: Question, image: Touched) ->
     bins = bin_count(question)
     width, objects = cells[0]["width"], cells[0]["objects"]
     if cells[0]["counted"]:
-        looked_at = seen_bins(tables["heat_seen"], question, bin_ns(question), bins)
+        share = seen_bins(tables["heat_seen"], question, bin_ns(question), bins)
     elif question.of_ops:
-        looked_at = np.ones(bins, dtype=bool)
+        share = np.ones(bins)
     else:
         # Between bursts nobody looked.
-        looked_at = np.isin(np.arange(bins), [cell["place"] for cell in cells])
-    values = np.where(looked_at, 0.0, np.full((-(-objects // width), bins), np.nan))
+        share = np.where(np.isin(np.arange(bins), [cell["place"] for cell in cells]), 1.0, np.nan)
+    values = np.where(np.isfinite(share), 0.0, np.full((-(-objects // width), bins), np.nan))
     for cell in cells:
         if 0 <= cell["place"] < bins:
-            values[cell["zone"], cell["place"]] += cell["ops"] / (bin_ns(question) / 1e9)
+            values[cell["zone"], cell["place"]] += cell["ops"] / (bin_ns(question) / 1e9 * share[cell["place"]])
     return (
         HeatMap(
             name="offsets",
             title=f"I/O of {image.name} by offset over time",
             kind="offset",
             unit="1/s",
-            names=tuple(format_bytes(zone * width * image.object_bytes) for zone in range(len(values))),
+            names=tuple(format_bytes(image.offset_of(zone * width)) for zone in range(len(values))),
             start_ns=question.start_ns,
             bin_ns=bin_ns(question),
             values=tuple(tuple(None if np.isnan(value) else float(value) for value in row) for row in values),

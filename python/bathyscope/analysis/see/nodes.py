@@ -16,6 +16,7 @@ _COLUMNS = (
     ActivityColumn("OSDs", "count", "OSDs of the node", rank=1),
     *words.COUNTS,
     *words.LATENCIES,
+    words.TREND,
 )
 
 
@@ -35,7 +36,7 @@ class Nodes:
         osds, seconds, has_latency = osd_sums.read(tables)
         by_node: dict[str, list[OsdSum]] = {}
         for osd in osds:
-            by_node.setdefault(osd.host or "(not known)", []).append(osd)
+            by_node.setdefault(osd.node, []).append(osd)
         nodes = [(name, len(found), _joined(found)) for name, found in sorted(by_node.items())]
         total = sum(osd.ops for osd in osds)
         cells = tuple(
@@ -44,6 +45,7 @@ class Nodes:
                 count,
                 *words.counts(vars(node), total, seconds),
                 *words.latencies(vars(node)),
+                node.trend,
             )
             for name, count, node in nodes
         )
@@ -67,4 +69,6 @@ def _joined(osds: list[OsdSum]) -> OsdSum:
     for name in words.COUNTED:
         values = [getattr(osd, name) for osd in osds]
         setattr(joined, name, None if None in values else sum(values))
+    parts = zip(*(osd.trend for osd in osds if osd.trend is not None), strict=True)
+    joined.trend = [None if None in rates else sum(filter(None, rates)) for rates in parts] or None
     return joined

@@ -43,7 +43,7 @@ class Objects:
         rows = sorted(image.rows, key=lambda row: (-(row["read_count"] + row["write_count"]), row["first_object"]))
         cells = tuple(
             (
-                row["first_object"] * image.object_bytes,
+                image.offset_of(row["first_object"]),
                 row["object_count"] * image.object_bytes,
                 row["first_object"],
                 f"osd.{row['osd']}",

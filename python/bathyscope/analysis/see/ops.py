@@ -58,12 +58,12 @@ def moved(question: Question) -> str:
     return f"{of_time(question)} AND {_GOOD} AND op IN ('read', 'write')"
 
 
-def sums(question: Question, groups: str, keys: Mapping[str, str], *more: str) -> str:
+def sums(question: Question, groups: str, keys: Mapping[str, str], *more: str, condition: str = "true") -> str:
     """Return the SELECT of the sums of all operations of the time, for each value of `keys` (name → SQL).
 
-    The keys, and what `more` adds up, are made of the columns that `groups` lists, which have other names. The columns
-    are those of `words.COUNTED`, and what `detail_cells` shows. Percentiles are of buckets, so that memory holds a
-    bucket and not an operation each.
+    The keys, and what `more` adds up, are made of the columns that `groups` lists, which have other names; a
+    `condition` is of both. The columns are those of `words.COUNTED`, and what `detail_cells` shows. Percentiles are of
+    buckets, so that memory holds a bucket and not an operation each.
     """
     named = ", ".join(f"{value} AS {name}" for name, value in keys.items())
     listed = ", ".join(keys)
@@ -82,7 +82,8 @@ def sums(question: Question, groups: str, keys: Mapping[str, str], *more: str) -
         "sum(length_bytes) AS size, sum(duration_ns) AS took_ns, max(duration_ns) AS greatest_ns "
         f"FROM op WHERE {of_time(question)} GROUP BY ALL), "
         f"named AS (SELECT {named}, * FROM grouped), "
-        "ranked AS (SELECT *, sum(n) OVER (line ORDER BY bucket) AS below, sum(n) OVER line AS whole FROM named "
+        "ranked AS (SELECT *, sum(n) OVER (line ORDER BY bucket) AS below, sum(n) OVER line AS whole "
+        f"FROM named WHERE {condition} "
         f"WINDOW line AS (PARTITION BY {listed}, op, good)) "
         f"SELECT {', '.join((listed, columns, tails, *more))}, "
         "CAST(coalesce(sum(n) FILTER (WHERE good AND op = 'other'), 0) AS BIGINT) AS other_count, "

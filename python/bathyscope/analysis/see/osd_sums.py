@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from bathyscope.analysis.see import ops, words
-from bathyscope.analysis.see.shape import Question, part, seconds_of, seen, sums, within
+from bathyscope.analysis.see.shape import Question, part, seconds_of, seen, sums, trend, within
 
 _COUNTERS = {
     "op_r": "read_count",
@@ -43,7 +43,13 @@ class OsdSum:
     read_latency_ns_sum: float | None = None
     write_latency_ns_sum: float | None = None
     pg_count: int | None = None
+    trend: list[float | None] | None = None
     details: tuple[float | None, ...] = ops.detail_cells(None)
+
+    @property
+    def node(self) -> str:
+        """The node that it is on, in words."""
+        return self.host or "(not known)"
 
     @property
     def ops(self) -> int:
@@ -54,7 +60,10 @@ class OsdSum:
 def queries(question: Question) -> Mapping[str, str]:
     """Return what `read` needs."""
     names = ", ".join(f"'{name}'" for name in _COUNTERS)
+    counted = "section = 'osd' AND daemon LIKE 'osd.%' AND name IN ('op_r', 'op_w', 'op_rw')"
     return {
+        "counters_trend": trend(question, "perf_counter", "daemon", "delta", counted),
+        "groups_trend": trend(question, "pg_io", "'osd.' || osd AS daemon"),
         "counters": f"SELECT daemon, name, sum(delta * {part(question)}) AS delta FROM perf_counter "
         f"WHERE section = 'osd' AND daemon LIKE 'osd.%' AND name IN ({names}) AND {within(question)} GROUP BY ALL",
         "asked": f"SELECT DISTINCT daemon FROM perf_counter WHERE section = 'osd' AND {within(question)}",
@@ -92,6 +101,9 @@ def read(tables: Mapping[str, pa.Table]) -> tuple[list[OsdSum], float, bool]:
         if not counted:
             for name in ("read_count", "write_count", "read_bytes", "write_bytes"):
                 setattr(osds[osd], name, row[name])
+    for row in tables["counters_trend" if counted else "groups_trend"].to_pylist():
+        if (found := osds.get(int(row["daemon"].removeprefix("osd.")))) is not None:
+            found.trend = row["trend"]
     span = tables["counters_seen" if counted else "groups_seen"]
     return [osds[osd] for osd in sorted(osds)], seconds_of(span), counted
 

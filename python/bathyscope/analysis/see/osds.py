@@ -18,6 +18,7 @@ _COLUMNS = (
     ActivityColumn("class", help="CRUSH device class", rank=3),
     *words.COUNTS,
     *words.LATENCIES,
+    words.TREND,
     ActivityColumn(
         "p99 below",
         "ns",
@@ -46,7 +47,8 @@ class Osds:
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
         """Return a row for each OSD, in order of their numbers."""
-        osds, seconds, has_latency = osd_sums.read(tables)
+        every, seconds, has_latency = osd_sums.read(tables)
+        osds = [osd for osd in every if question.node in (None, osd.node)]
         total = sum(osd.ops for osd in osds)
         buckets = tables["buckets"]
         cells = tuple(
@@ -56,6 +58,7 @@ class Osds:
                 osd.device_class,
                 *words.counts(vars(osd), total, seconds),
                 *words.latencies(vars(osd)),
+                osd.trend,
                 _p99_below_ns(where(buckets, osd=osd.osd)),
                 osd.pg_count,
                 *osd.details,

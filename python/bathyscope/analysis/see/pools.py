@@ -7,13 +7,14 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from bathyscope.analysis.see import ops, words
-from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, within
+from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, trend, within
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
 _COLUMNS = (
     ActivityColumn("pool"),
     *words.COUNTS,
     *words.LATENCIES,
+    words.TREND,
     ActivityColumn("busy PGs", "count", "placement groups with I/O", rank=3),
     ActivityColumn("primaries", "count", "OSDs that were their primaries", rank=3),
     *ops.DETAILS,
@@ -32,6 +33,7 @@ class Pools:
         """Return the sums of each pool."""
         return {
             "seen": seen(question, "pg_stats"),
+            "trend": trend(question, "pg_io", "pool"),
             # A placement group's statistics have no latencies.
             "io": ops.sums(question, "pool_id", {"pool": ops.POOL})
             if question.of_ops
@@ -50,11 +52,13 @@ class Pools:
         counts = [row["read_count"] + row["write_count"] for row in rows]
         total, seconds = sum(counts), seconds_of(tables["seen"])
         wide = {row["pool"]: row for row in tables["spread"].to_pylist()}
+        trends = {row["pool"]: row["trend"] for row in tables["trend"].to_pylist()}
         cells = tuple(
             (
                 row["pool"],
                 *words.counts(row, total, seconds),
                 *words.latencies(row),
+                trends.get(row["pool"]),
                 *(wide.get(row["pool"], row).get(name) for name in ("pgs", "osds")),
                 *ops.detail_cells(row),
             )

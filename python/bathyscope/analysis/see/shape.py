@@ -18,6 +18,9 @@ import pyarrow as pa
 
 from bathyscope.records.activity_finding import ActivityFinding, ActivityTable, HeatMap
 
+# A trend shows so many rates.
+TREND_PARTS = 8
+
 _OF_OPS = (
     "Counts are those of the operations in the imported logs: of the OSDs whose logs they are, while they were logged. "
     "Latencies from logs at debug_ms 1 are as coarse as the times in them, 1 to 4 ms."
@@ -28,7 +31,10 @@ _OF_OPS = (
 class Question:
     """What is asked of a view: of which run, of which time (ns since the Unix epoch), of which image.
 
-    `of_ops`: the run has single operations and no counters, so the operations are counted.
+    `client`, `osd`, `node` and `pool` narrow views of more than one of them, named as the views name them;
+    `from_bytes`, `to_bytes` and `object_number` narrow views of an image. What does not apply to a view changes nothing
+    there. `trend_start_ns` is where trends begin, by default with the time that is asked for. `of_ops`: the run has
+    single operations and no counters, so the operations are counted.
     """
 
     run_id: str
@@ -37,6 +43,14 @@ class Question:
     end_ns: int
     image: str | None = None
     zones: int = 10
+    client: str | None = None
+    osd: str | None = None
+    node: str | None = None
+    pool: str | None = None
+    from_bytes: int | None = None
+    to_bytes: int | None = None
+    object_number: int | None = None
+    trend_start_ns: int | None = None
     of_ops: bool = False
 
 
@@ -72,6 +86,11 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def only(wanted: Mapping[str, str | None]) -> str:
+    """Return the SQL conditions, each after an AND, for columns that must have a value; None is any value."""
+    return "".join(f" AND {column} = {literal(value)}" for column, value in wanted.items() if value is not None)
+
+
 def sums(question: Question, *columns: str) -> str:
     """Return the SQL that adds up each of `columns` under its own name, of an interval at the edge its part.
 
@@ -94,6 +113,30 @@ def spread(question: Question, table: str, bin_ns: int, condition: str = "true")
         f"(SELECT *, (least(at_ns, {ends}) - greatest(at_ns - duration_ns, {begins})) / duration_ns AS weight FROM "
         f"(SELECT *, unnest(range(CAST({first} AS BIGINT), CAST({last} AS BIGINT) + 1)) AS place FROM {table} "
         f"WHERE {within(question)} AND {condition}))"
+    )
+
+
+def trend(
+    question: Question, table: str, keys: str, ops: str = "read_count + write_count", condition: str = "true"
+) -> str:
+    """Return the SELECT of `keys` and `trend`: a rate for each of TREND_PARTS equal parts of the time, the latest last.
+
+    The last part ends with the last row: reports are late, and what is not yet reported would look like a fall. Where
+    nobody counted anything the rate is NULL: maybe nothing looked.
+    """
+    start_ns = question.start_ns if question.trend_start_ns is None else question.trend_start_ns
+    part_ns = max(1, (question.end_ns - start_ns) // TREND_PARTS)
+    rates = []
+    for place in range(TREND_PARTS):
+        begins, ends = (f"(last_ns - {(TREND_PARTS - place - more) * part_ns})" for more in (0, 1))
+        overlap = f"greatest(0, least(at_ns, {ends}) - greatest(at_ns - duration_ns, {begins}))"
+        counted = f"sum(({ops}) * {overlap} / duration_ns)"
+        rates.append(f"CASE WHEN sum({counted}) OVER () > 0 THEN {counted} / {part_ns / 1e9} END")
+    return (
+        f"SELECT {keys}, [{', '.join(rates)}] AS trend FROM {table}, "
+        f"(SELECT max(at_ns) AS last_ns FROM {table} WHERE at_ns <= {question.end_ns} AND {condition}) "
+        f"WHERE at_ns > last_ns - {TREND_PARTS * part_ns} AND at_ns - duration_ns < last_ns AND duration_ns > 0 "
+        f"AND {condition} GROUP BY ALL"
     )
 
 
@@ -121,15 +164,17 @@ def seconds_of(span: pa.Table) -> float:
     return max(0.0, (row["end_ns"] - row["start_ns"]) / 1e9) or math.inf
 
 
-def seen_bins(span: pa.Table, question: Question, bin_ns: int, count: int) -> npt.NDArray[np.bool_]:
-    """Return of each of `count` bins whether at least half of it lies in what `seen` answered."""
+def seen_bins(span: pa.Table, question: Question, bin_ns: int, count: int) -> npt.NDArray[np.float64]:
+    """Return of each of `count` bins the share of it that lies in what `seen` answered; NaN for less than half.
+
+    What was counted in a bin at the edge is of that share of its time.
+    """
     if not span.num_rows:
-        return np.zeros(count, dtype=bool)
+        return np.full(count, np.nan)
     (row,) = span.to_pylist()
     begins = question.start_ns + np.arange(count) * bin_ns
-    # The last bin may be cut off by the end of the time that is asked for.
-    ends = np.minimum(begins + bin_ns, question.end_ns)
-    return np.asarray((begins >= row["start_ns"] - bin_ns // 2) & (ends <= row["end_ns"] + bin_ns // 2))
+    inside = np.minimum(begins + bin_ns, row["end_ns"]) - np.maximum(begins, row["start_ns"])
+    return np.where(inside >= bin_ns / 2, inside / bin_ns, np.nan)
 
 
 def was_seen(span: pa.Table) -> bool:

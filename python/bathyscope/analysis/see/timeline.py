@@ -43,6 +43,7 @@ _BIN_LEAST_NS = 5_000_000_000
 # Single operations have their own times, counters those of their collections.
 _BIN_LEAST_OF_OPS_NS = 1_000_000_000
 _STRETCH_BINS = 3
+_FEW_BINS = 4
 _SHIFTS_SHOWN = 10
 # A level that changes by less is the same level to whoever works with it.
 _CHANGE_LEAST = 0.2
@@ -51,6 +52,16 @@ _LOAD_LEAST_PER_S, _LOAD_LEAST_RATIO = 1.0, 0.05
 _SHARE_LEAST = 0.3
 # Reports of images come up to two periods after the operations.
 _LATE_BINS = 2
+
+# What a cluster does by itself, and how many placement groups it does that to at a moment.
+_ACTIVITIES = {
+    "deep scrubs": "coalesce(pg_deep_scrubbing_count, 0) AS deep_scrubs",
+    "scrubs": "pg_scrubbing_count - coalesce(pg_deep_scrubbing_count, 0) AS scrubs",
+    "trimming of deleted snapshots": "coalesce(pg_snap_trim_count, 0) AS trims",
+    "recovery": "greatest(0, pg_count - pg_clean_count - pg_unknown_count) AS not_clean",
+}
+# It moved with a shift when it was seen so much more often on one side of it.
+_OFTEN_RATIO = 0.5
 
 _OPS = {"op_r": "reads", "op_w": "writes", "op_rw": "writes"}
 _LATENCIES = {"op_r_latency": "reads", "op_w_latency": "writes", "op_rw_latency": "writes"}
@@ -108,6 +119,9 @@ class Timeline:
             "counters_seen": seen(question, "perf_counters"),
             "groups_seen": seen(question, "pg_stats"),
             "known": IMAGES,
+            "activities": f"SELECT (at_ns - {question.start_ns}) // {bin_ns} AS place, "
+            f"{', '.join(_ACTIVITIES.values())} FROM cluster_status "
+            f"WHERE at_ns BETWEEN {question.start_ns} AND {question.end_ns} ORDER BY at_ns",
         }
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
@@ -185,12 +199,12 @@ class _Bins:
             for row in tables["groups"].to_pylist():
                 self._add(self._ops, "reads", row["place"], row["reads"])
                 self._add(self._ops, "writes", row["place"], row["writes"])
-        # Outside of what was looked at nothing is known; 0 would be a shift.
-        outside = ~seen_bins(
-            tables["counters_seen" if counted else "groups_seen"], question, _bin_ns(question), self._count
-        )
-        for series in self._ops.values():
-            series[outside] = np.nan
+        # Outside of what was looked at nothing is known; 0 would be a shift, and so would a bin that was seen in part.
+        span = tables["counters_seen" if counted else "groups_seen"]
+        share = seen_bins(span, question, _bin_ns(question), self._count)
+        self._ops = {kind: series / share for kind, series in self._ops.items()}
+        # (bin, placement groups of each activity) of every look at the cluster.
+        self._looks = [tuple(row.values()) for row in tables["activities"].to_pylist()]
         known = Images(tables["known"])
         self._movers: dict[tuple[str, str], Floats] = {}
         for row in tables["images"].to_pylist():
@@ -278,6 +292,7 @@ class _Bins:
             # One that moved as all others did is no more to blame than they are.
             if (ratio > 1.5 * others) if up else (ratio * 1.5 < others):
                 parts.append(f"{osd} ({format_duration_ns(before * 1e9)} to {format_duration_ns(after * 1e9)})")
+        parts += self._activities(shift)
         loads = {
             (name, of): _change(found, shift) / self.seconds
             for (of, name), found in self._movers.items()
@@ -290,6 +305,17 @@ class _Bins:
             if most * sign >= _SHARE_LEAST * whole:
                 parts.append(f"{of} of {name} ({_signed(most)}/s)")
         return ", ".join(parts)
+
+    def _activities(self, shift: _Shift) -> Iterator[str]:
+        """Yield what the cluster itself began to do when a latency rose, or ended when it fell."""
+        sides = [[counts for place, *counts in self._looks if begin <= place < end] for begin, end in _spans(shift)]
+        if shift.after < shift.before:
+            sides.reverse()
+        quiet, busy = sides
+        for number, name in enumerate(_ACTIVITIES) if quiet and busy else ():
+            often = [sum(counts[number] > 0 for counts in side) / len(side) for side in sides]
+            if often[1] - often[0] >= _OFTEN_RATIO:
+                yield f"{name} of up to {max(counts[number] for counts in busy)} placement groups at a time"
 
 
 def _signed(rate: float) -> str:
@@ -316,8 +342,11 @@ def _shifts(series: str, values: Floats) -> Iterator[_Shift]:
     known = np.flatnonzero(np.isfinite(values))
     if len(known) < 2 * _STRETCH_BINS:
         return
-    dense = _without_moments(values[known])
-    cuts = [0, *_cuts(dense), len(dense)]
+    given = values[known]
+    # Latencies vary by factors, counts by amounts.
+    scaled = np.log(np.maximum(given, 1.0)) if "latency" in series else given
+    dense = _without_moments(given)
+    cuts = [0, *_cuts(_without_moments(scaled), _noise(scaled)), len(given)]
     for begin, place, end in zip(cuts, cuts[1:], cuts[2:], strict=False):
         before, after = float(np.mean(dense[begin:place])), float(np.mean(dense[place:end]))
         shift = _Shift(series, int(known[place]), int(known[begin]), int(known[end - 1]) + 1, before, after)
@@ -331,12 +360,19 @@ def _without_moments(values: Floats) -> Floats:
     return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * _STRETCH_BINS - 1), axis=1))
 
 
-def _cuts(values: Floats) -> list[int]:
-    """Return where the level changes, in order."""
-    # Differences of neighbours hold no level: their median is the noise's, whatever shifts there are.
-    noise = 1.4826 * float(np.median(np.abs(np.diff(values)))) / math.sqrt(2)
+def _noise(values: Floats) -> float:
+    """Return the noise of the running medians of a series, as the deviation of independent bins of the same mean."""
+    # Differences of neighbours hold no level: their median is the noise's, whatever shifts there are. It is taken
+    # before the running medians, whose neighbours have nearly all bins in common.
+    deviation = 1.4826 * float(np.median(np.abs(np.diff(values)))) / math.sqrt(2)
+    # A mean of medians scatters by this more than one of values; a deviation of few bins may be far too small.
+    deviation *= math.sqrt(math.pi / 2) * (1 + _FEW_BINS / len(values))
     # A series that does not vary at all (a paced load) has the noise of counting.
-    noise = max(noise, 0.02 * float(np.mean(np.abs(values))), 1e-12)
+    return max(deviation, 0.02 * float(np.mean(np.abs(values))), 1e-12)
+
+
+def _cuts(values: Floats, noise: float) -> list[int]:
+    """Return where the level changes, in order."""
     penalty = 2.0 * noise**2 * math.log(len(values)) * 2.0
     found: list[int] = []
     waiting = [(0, len(values))]

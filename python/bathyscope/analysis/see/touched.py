@@ -34,12 +34,13 @@ def queries(question: Question) -> Mapping[str, str]:
     """Return what `read` needs. Raises AnalysisError without the name of an image."""
     if question.image is None:
         raise AnalysisError("the view is of one image", hint="name it: bathy analyze RUN --view image POOL/IMAGE")
-    ids, named = ids_of(question.image), _named(question.image)
+    ids = ids_of(question.image)
+    about = f"{_named(question.image)} OR image_id = {literal(_last(question.image))}"
     return {
         "about": "SELECT pool, namespace, image, image_id, arg_max(size_bytes, at_ns) AS size_bytes, "
         "arg_max(object_size_bytes, at_ns) AS object_size_bytes, arg_max(data_pool, at_ns) AS data_pool, "
-        f"arg_max(parent, at_ns) AS parent FROM image WHERE {named} OR image_id = {literal(question.image)} "
-        "GROUP BY ALL",
+        "arg_max(stripe_unit_bytes, at_ns) AS stripe_unit_bytes, arg_max(stripe_count, at_ns) AS stripe_count, "
+        f"arg_max(parent, at_ns) AS parent FROM image WHERE {about} GROUP BY ALL",
         "objects": "WITH named AS (SELECT object_name, osd, op, count(*) AS n, "
         "coalesce(sum(length_bytes), 0) AS size, min(started_ns) AS first_ns, max(started_ns) AS last_ns FROM op "
         f"WHERE {of_images_sql(ids)} AND {ops.moved(question)} GROUP BY object_name, osd, op), touched AS ("
@@ -62,19 +63,28 @@ def queries(question: Question) -> Mapping[str, str]:
 
 def ids_of(image: str) -> str:
     """Return the SQL of the list of ids of an image, which may be named by its id."""
-    return f"(SELECT image_id FROM image WHERE {_named(image)} UNION SELECT {literal(image)})"
+    return f"(SELECT image_id FROM image WHERE {_named(image)} UNION SELECT {literal(_last(image))})"
 
 
 def _named(image: str) -> str:
-    *path, name = image.split("/")
+    path = image.split("/")[:-1]
     pool = literal(path[0]) if path else "pool"
     namespace = literal(path[1]) if len(path) > 1 else "namespace"
-    return f"image = {literal(name)} AND pool = {pool} AND namespace = {namespace}"
+    return f"image = {literal(_last(image))} AND pool = {pool} AND namespace = {namespace}"
+
+
+def _last(image: str) -> str:
+    """Return the name without its pool; the id of one that a view names so because only that is known."""
+    name = image.rsplit("/", maxsplit=1)[-1]
+    return name.removeprefix("(id ").removesuffix(")") if name.startswith("(id ") else name
 
 
 @dataclasses.dataclass(frozen=True)
 class Touched:
-    """The objects of one image that something was done to, and what the image is. Sizes as far as they are known."""
+    """The objects of one image that something was done to, and what the image is. Sizes as far as they are known.
+
+    Stripes of `stripe_unit_bytes` go round `stripe_count` objects until these are full, then round the next ones.
+    """
 
     name: str
     facts: tuple[tuple[str, str], ...]
@@ -82,6 +92,8 @@ class Touched:
     object_bytes: int
     rows: tuple[Mapping[str, Any], ...]
     hosts: Mapping[int, str]
+    stripe_unit_bytes: int = DEFAULT_OBJECT_BYTES
+    stripe_count: int = 1
     of_ops: bool = False
 
     @property
@@ -90,8 +102,15 @@ class Touched:
         if not self.rows:
             return (NOTHING,)
         if not self.rows[0]["counted"]:
-            return () if self.of_ops else (_SAMPLE,)
-        return (_COARSE,) if any(row["object_count"] > 1 for row in self.rows) else ()
+            return (*(() if self.of_ops else (_SAMPLE,)), *self._striped)
+        return (*((_COARSE,) if any(row["object_count"] > 1 for row in self.rows) else ()), *self._striped)
+
+    @property
+    def _striped(self) -> tuple[str, ...]:
+        if self.stripe_count == 1:
+            return ()
+        unit, every = (format_bytes(self.stripe_unit_bytes * times) for times in (1, self.stripe_count))
+        return (f"The image is striped: an object holds {unit} of every {every} from its offset on.",)
 
     @property
     def ops(self) -> int:
@@ -101,19 +120,28 @@ class Touched:
     @property
     def objects(self) -> int | None:
         """How many objects the image has when all are written."""
-        return None if self.size_bytes is None else -(-self.size_bytes // self.object_bytes)
+        if self.size_bytes is None:
+            return None
+        sets, rest = divmod(self.size_bytes, self.object_bytes * self.stripe_count)
+        return sets * self.stripe_count + min(self.stripe_count, -(-rest // self.stripe_unit_bytes))
+
+    def offset_of(self, number: int) -> int:
+        """Return where in the image the first byte of an object lies."""
+        of_set, place = divmod(number, self.stripe_count)
+        return of_set * self.stripe_count * self.object_bytes + place * self.stripe_unit_bytes
 
 
 def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
     """Return what was done to the image of the question."""
     about = tables["about"].to_pylist()
-    rows = tables["objects"].to_pylist()
+    object_bytes = about[0]["object_size_bytes"] if about else DEFAULT_OBJECT_BYTES
+    rows = [row for row in tables["objects"].to_pylist() if _is_asked_for(row, object_bytes, question)]
     # Operations that were recorded one by one are among those that the manager's module has counted.
     counted = [row for row in rows if row["counted"]]
     hosts = {row["osd"]: row["host"] for row in tables["hosts"].to_pylist()}
     shown = tuple(counted or rows)
     if not about:
-        return Touched(str(question.image), (), None, DEFAULT_OBJECT_BYTES, shown, hosts, question.of_ops)
+        return Touched(str(question.image), (), None, DEFAULT_OBJECT_BYTES, shown, hosts, of_ops=question.of_ops)
     first = about[0]
     name = "/".join(part for part in (first["pool"], first["namespace"], first["image"]) if part)
     facts = [
@@ -122,7 +150,26 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
         ("Id", first["image_id"]),
         *[(word, str(first[key])) for word, key in (("Data pool", "data_pool"), ("Parent", "parent")) if first[key]],
     ]
-    return Touched(name, tuple(facts), first["size_bytes"], first["object_size_bytes"], shown, hosts, question.of_ops)
+    return Touched(
+        name,
+        tuple(facts),
+        first["size_bytes"],
+        first["object_size_bytes"],
+        shown,
+        hosts,
+        first["stripe_unit_bytes"],
+        first["stripe_count"],
+        question.of_ops,
+    )
+
+
+def _is_asked_for(row: Mapping[str, Any], object_bytes: int, question: Question) -> bool:
+    """Return whether an object, or a zone of objects, reaches into the part of the image that is asked for."""
+    first, end = row["first_object"], row["first_object"] + row["object_count"]
+    if question.object_number is not None and not first <= question.object_number < end:
+        return False
+    begins = question.from_bytes is None or end * object_bytes > question.from_bytes
+    return begins and (question.to_bytes is None or first * object_bytes < question.to_bytes)
 
 
 def objects_of(rows: Iterable[Mapping[str, Any]]) -> int | None:

@@ -26,24 +26,31 @@ COUNTED = (
 IMAGE_SOURCES = ("image_counters", "mgr_counters")
 
 COUNTS = (
-    ActivityColumn("reads", "count", "reads that were done"),
-    ActivityColumn("writes", "count", "writes that were done"),
-    ActivityColumn("IOPS", "1/s", "reads and writes a second over the time shown"),
-    ActivityColumn("share", "ratio", "share of all reads and writes shown", rank=1),
-    ActivityColumn("read", "bytes", "bytes read", rank=2),
-    ActivityColumn("written", "bytes", "bytes written", rank=2),
+    ActivityColumn("reads", "count", "reads that were done", live=4),
+    ActivityColumn("writes", "count", "writes that were done", live=4),
+    ActivityColumn("IOPS", "1/s", "reads and writes a second over the time shown", live=2),
+    ActivityColumn("share", "ratio", "share of all reads and writes shown", rank=1, live=2),
+    ActivityColumn("read", "bytes", "bytes read", rank=2, live=4),
+    ActivityColumn("written", "bytes", "bytes written", rank=2, live=4),
+    ActivityColumn("read IOPS", "1/s", "reads a second", rank=3, live=0),
+    ActivityColumn("write IOPS", "1/s", "writes a second", rank=3, live=0),
+    ActivityColumn("read bandwidth", "bytes/s", "bytes read a second", rank=3, live=1),
+    ActivityColumn("write bandwidth", "bytes/s", "bytes written a second", rank=3, live=1),
 )
 LATENCIES = (
     ActivityColumn("read latency", "ns", "mean time of a read in the primary OSD", rank=1),
     ActivityColumn("write latency", "ns", "mean time of a write in the primary OSD", rank=1),
 )
+TREND = ActivityColumn("trend", "trend", "IOPS of the last equal parts of the time, the latest last", rank=3, live=1)
 
 
 def counts(row: Mapping[str, Any], total: int, seconds: float) -> tuple[float | None, ...]:
     """Return the values of COUNTS for a row of COUNTED, of `total` operations in all."""
     ops = row["read_count"] + row["write_count"]
     share = ops / total if total else None
-    return row["read_count"], row["write_count"], ops / seconds, share, row["read_bytes"], row["write_bytes"]
+    counted = [row[name] for name in ("read_count", "write_count", "read_bytes", "write_bytes")]
+    reads, writes, read_bytes, write_bytes = counted
+    return reads, writes, ops / seconds, share, read_bytes, write_bytes, *(count / seconds for count in counted)
 
 
 def latencies(row: Mapping[str, Any]) -> tuple[float | None, float | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -41,8 +42,9 @@ class Zones:
         image = touched.read(tables, question)
         last = max((row["first_object"] + row["object_count"] for row in image.rows), default=0)
         objects = image.objects or last
-        # Zones are whole objects, and no smaller than what was counted together; an image of few objects has as many.
-        coarsest = max((row["object_count"] for row in image.rows), default=1)
+        # Zones are whole objects, and no smaller than what was counted together, or than the objects that stripes go
+        # round: together these are one piece of the image. An image of few objects has as many zones.
+        coarsest = math.lcm(max((row["object_count"] for row in image.rows), default=1), image.stripe_count)
         width = max(1, -(-objects // question.zones)) if objects else 1
         width = -(-width // coarsest) * coarsest
         reads = sum(row["read_count"] for row in image.rows)
@@ -57,7 +59,7 @@ class Zones:
             cells.append(
                 (
                     first * image.object_bytes,
-                    (first + wide) * image.object_bytes,
+                    min((first + width) * image.object_bytes, image.size_bytes or math.inf),
                     touched_count,
                     None if touched_count is None else touched_count / wide,
                     zone_reads,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TextIO
 
+from bathyscope.records.collect_finding import CollectFinding
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import (
     CommandView,
@@ -14,6 +15,7 @@ from bathyscope.records.finding import (
     NodeFinding,
     PointFinding,
     RungGroup,
+    as_plain,
 )
 from bathyscope.units import format_seconds
 from bathyscope.views import Options, figures, labels
@@ -34,9 +36,12 @@ from bathyscope.views.account_words import (
 )
 from bathyscope.views.charts.rungs import METRICS
 from bathyscope.views.charts.series import measure_title, shown_measures
+from bathyscope.views.charts.theme import PAGE
 from bathyscope.views.footnotes import Footnotes
+from bathyscope.views.html import collect
 from bathyscope.views.html.frame import packed, render_page
 from bathyscope.views.html.ladder_charts import chart_data, finding_data
+from bathyscope.views.pictures import collect as pictures_of_recording
 from bathyscope.views.refusal import is_shown, why_refused
 
 _COLUMNS = (
@@ -61,11 +66,21 @@ _STATUS = {"done": "complete", "running": "still running"}
 
 def write(finding: LadderFinding, stream: TextIO, _options: Options) -> None:
     """Write the page of a run."""
+    stream.write(page(finding))
+
+
+def page(finding: LadderFinding, recording: CollectFinding | None = None) -> str:
+    """Return the page of a run, with a section of who did the I/O of a recording if there is one."""
     charts, data = chart_data(finding), finding_data(finding)
-    stream.write(render_page(finding, "ladder.html.j2", _content(finding, charts["charts"]), charts=charts, data=data))
+    content = _content(finding, charts["charts"], recording)
+    if recording is not None:
+        of_recording = collect.chart_data(pictures_of_recording.drawings(recording, PAGE))
+        charts = {name: {**known, **of_recording[name]} for name, known in charts.items()}
+        data["recording"] = as_plain(recording)
+    return render_page(finding, "ladder.html.j2", content, charts=charts, data=data)
 
 
-def _content(finding: LadderFinding, charts: dict[str, Any]) -> dict[str, Any]:
+def _content(finding: LadderFinding, charts: dict[str, Any], recording: CollectFinding | None) -> dict[str, Any]:
     notes = Footnotes(finding)
     indexed = list(enumerate(finding.groups))
     accounts = {i: _account(finding, pictured(g)) for i, g in indexed if f"ceilings-{i}" in charts}
@@ -83,6 +98,7 @@ def _content(finding: LadderFinding, charts: dict[str, Any]) -> dict[str, Any]:
             ("stages", "OSD stages"),
             *[("nodes", "Nodes")] * bool(nodes := _nodes(finding)),
             *[("time", "Over time")] * bool(finding.series),
+            *[("who", "Who")] * (recording is not None),
             ("caveats", "Caveats"),
             ("environment", "Environment"),
             ("commands", "Commands"),
@@ -111,6 +127,7 @@ def _content(finding: LadderFinding, charts: dict[str, Any]) -> dict[str, Any]:
         "cross_checks": [_row(finding, point, None, notes) for point in finding.cross_checks],
         "accounts": accounts,
         "distribution_groups": distribution_groups,
+        "who": None if recording is None else {**collect.who_did_it(recording), "run_id": recording.run_id},
         "notes": notes.notes,
         "commands": (commands := _commands(finding.commands)),
         # A thousand commands are half a megabyte, and alike: the page writes those of a step when it is opened.

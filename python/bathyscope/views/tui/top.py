@@ -1,31 +1,30 @@
-"""The screen of `bathy top`: one view at a time as a table that is drawn anew with every sample.
+"""The screen of `bathy top`: one view at a time, drawn anew with every sample; rows can be gone into.
 
-It shows what it is fed with and computes nothing but the order of rows. A fault is shown in place of the table, and
-the next sample tries again.
+It shows what it is fed with and computes nothing but the order of rows. A fault is shown in place beside what was known
+last, and the next sample tries again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
-from rich.text import Text
 from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import DataTable, Footer, Input, Static
+from textual.widgets import Footer, Input, Static
 from textual.worker import get_current_worker
 
 from bathyscope.errors import BathyscopeError
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.units import format_seconds
 from bathyscope.views import labels
-from bathyscope.views.activity_rows import cell, left_out_first, shown_columns
+from bathyscope.views.tui.help import Help
+from bathyscope.views.tui.places import Place, below, of_image, title
+from bathyscope.views.tui.rows import Row, Rows
 
-# A table's cell has a space at either side.
-_PADDING = 2
-# More rows than these are found by a filter, not by scrolling, and each costs time to draw.
-ROWS_MOST = 500
+_BRIEF, _HEALTH, _HEALTHY = "image", "health", "HEALTH_OK"
 
 
 class Feed(Protocol):
@@ -34,12 +33,20 @@ class Feed(Protocol):
     period_s: float
     shown_s: float
 
-    def view(self, name: str) -> ActivityFinding:
-        """Return a view as it is now. May take a while; may raise BathyscopeError."""
+    def view(self, name: str, only: Mapping[str, Any]) -> ActivityFinding:
+        """Return a view as it is now, narrowed to `only`. May take a while; may raise BathyscopeError."""
         ...
 
     def problems(self) -> Sequence[str]:
         """Return what is wrong with the sources, in words."""
+        ...
+
+    def recoveries(self) -> Sequence[str]:
+        """Return what is right again since a moment ago, in words."""
+        ...
+
+    def zoom(self, image: str | None) -> None:
+        """Have the objects of this image counted, where that can be done; of no image for None."""
         ...
 
     def move(self, steps: int) -> None:
@@ -47,166 +54,275 @@ class Feed(Protocol):
         ...
 
 
+@dataclasses.dataclass(frozen=True)
+class _Sample:
+    """What was asked for a place, all at one time."""
+
+    place: Place
+    view: str
+    finding: ActivityFinding | None
+    brief: ActivityFinding | None
+    health: str
+    problems: Sequence[str]
+    recoveries: Sequence[str]
+
+
 class Top(App[None]):
-    """The screen. `view` is the one that is shown first, `views` are all of them in order."""
+    """The screen. `view` is shown first, `views` are those of the whole cluster; `known` are all that the feed has.
+
+    With `image` it begins inside of that one.
+    """
 
     CSS = """
     Screen { layout: vertical; }
+    Screen > Static { height: auto; }
     #where { height: 1; color: $text-muted; }
-    #sentence { height: auto; max-height: 3; text-style: bold; }
-    #remarks { height: auto; max-height: 4; color: $text-warning; }
+    #tabs { height: 1; }
+    #health { max-height: 1; color: $text-warning; }
+    #sentence { max-height: 2; text-style: bold; }
+    #facts { max-height: 2; color: $text-muted; }
     #filter { display: none; height: 3; }
     #filter.shown { display: block; }
-    DataTable { height: 1fr; }
+    #problems { max-height: 3; color: $text-error; text-style: bold; }
+    #recoveries { max-height: 2; color: $text-success; }
+    #remarks { max-height: 3; color: $text-muted; }
     """
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "quit", "Quit"),
-        Binding("tab,right_square_bracket", "next_view(1)", "Next view", priority=True),
-        Binding("shift+tab,left_square_bracket", "next_view(-1)", "Previous", show=False, priority=True),
-        Binding("s", "sort(1)", "Sort by"),
-        Binding("S", "sort(-1)", "Sort back", show=False),
-        Binding("r", "reverse", "Reverse"),
-        Binding("slash", "filter", "Filter"),
-        Binding("escape", "unfilter", "No filter", show=False),
-        Binding("space", "pause", "Pause"),
-        Binding("d", "toggle_dark", "Dark/light", show=False),
-    ]
-    REPLAY: ClassVar[list[tuple[str, str, str]]] = [
-        ("left,comma", "move(-1)", "Back"),
-        ("right,full_stop", "move(1)", "On"),
-    ]
+        Binding("q", "quit", "Quit", tooltip="end"),
+        Binding("enter", "into", "Into", key_display="⏎", tooltip="go into the row: image, zone, object; OSD, pool"),
+        Binding("escape,backspace", "out", "Back", key_display="esc", tooltip="go back, or show all rows again"),
+        Binding("tab,right_square_bracket", "next_view(1)", "View", key_display="tab", priority=True,
+                tooltip="next view; shift+tab the one before"),
+        Binding("shift+tab,left_square_bracket", "next_view(-1)", show=False, priority=True),
+        Binding("s", "sort(1)", "Sort", tooltip="sort by the next column; S by the one before"),
+        Binding("S", "sort(-1)", show=False),
+        Binding("r", "reverse", "Turn", tooltip="turn the order round"),
+        Binding("slash", "filter", "Find", key_display="/", tooltip="show only rows with a text"),
+        Binding("space", "pause", "Pause", key_display="␣", tooltip="keep what is shown, or go on"),
+        Binding("left,comma", "move(-1)", "Earlier", key_display=",", tooltip="go back in the recording"),
+        Binding("right,full_stop", "move(1)", "Later", key_display=".", tooltip="go on in the recording"),
+        Binding("d", "toggle_dark", show=False, key_display="d", tooltip="dark or light"),
+        Binding("question_mark", "help", "Help", key_display="?", tooltip="this page"),
+    ]  # fmt: skip
 
-    def __init__(self, feed: Feed, views: Sequence[str], view: str, *, replay: bool = False) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        views: Sequence[str],
+        view: str,
+        *,
+        known: Collection[str],
+        replay: bool = False,
+        image: str | None = None,
+    ) -> None:
         super().__init__()
-        self._feed, self._views, self._view, self._replay = feed, list(views), view, replay
+        self._feed, self._known, self._replay = feed, known, replay
+        self._places = [Place("", list(views), view if view in views else views[0])]
+        if image is not None and self._enter(of_image(image)) and view in self.place.views:
+            self.place.view = view
         self._paused = False
-        self._finding: ActivityFinding | None = None
+        self._sample: _Sample | None = None
         # The column by which each view is sorted, where somebody chose one; and whether the order is turned round.
-        self._sorted_by: dict[str, int] = {}
+        self._sorted_by: dict[str, str] = {}
         self._reversed = False
-        self._left_out = 0
-        if replay:
-            for keys, action, words in self.REPLAY:
-                self.bind(keys, action, description=words)
+
+    @property
+    def _table(self) -> Rows:
+        # Also while the help lies over the screen.
+        return self.screen_stack[0].query_one(Rows)
+
+    @property
+    def _field(self) -> Input:
+        return self.screen_stack[0].query_one(Input)
+
+    @property
+    def place(self) -> Place:
+        """Where one is."""
+        return self._places[-1]
 
     def compose(self) -> ComposeResult:
         """Lay out the screen."""
-        yield Static(id="where", markup=False)
-        yield Static("waiting for the first sample", id="sentence", markup=False)
+        for name in ("where", "tabs", "health", "sentence", "facts"):
+            yield Static(id=name, markup=False)
         yield Input(placeholder="show rows with this text", id="filter")
-        yield DataTable(cursor_type="row", zebra_stripes=True)
-        yield Static(id="remarks", markup=False)
-        yield Footer()
+        yield Rows()
+        for name in ("problems", "recoveries", "remarks"):
+            yield Static(id=name, markup=False)
+        yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
         """Begin to draw."""
-        self.query_one(DataTable).focus()
+        self._table.focus()
+        self._draw()
         self.refresh_view()
         if not self._replay:
             self.set_interval(self._feed.period_s, self._tick)
 
-    def on_resize(self) -> None:
-        """Draw with as many columns as fit."""
-        self._draw()
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 - Textual's
+        """Leave out the keys that mean nothing here."""
+        return not ((action == "move" and not self._replay) or (action == "pause" and self._replay))
 
     def _tick(self) -> None:
-        if not self._paused:
+        # A slow cluster is not asked a second time while it has not answered.
+        if not self._paused and not any(worker.is_running for worker in self.workers):
             self.refresh_view()
 
     @work(thread=True, exclusive=True)
     def refresh_view(self) -> None:
         """Ask for the view in the background; a slow cluster must not freeze the keys."""
         worker = get_current_worker()
-        try:
-            finding, problem = self._feed.view(self._view), None
-        except BathyscopeError as error:
-            finding, problem = None, error.message
-        problems = [problem] if problem else list(self._feed.problems())
+        sample = self._ask(self.place, self.place.view)
         if not worker.is_cancelled:
-            self.call_from_thread(self._show, finding, problems)
+            self.call_from_thread(self._show, sample)
 
-    def _show(self, finding: ActivityFinding | None, problems: Sequence[str]) -> None:
-        remarks = [*problems, *(finding.unseen if finding is not None else ())]
-        self.query_one("#remarks", Static).update(Text("\n".join(f"- {labels.clean(line)}" for line in remarks)))
-        if finding is not None and finding.view == self._view:
-            self._finding = finding
+    def _ask(self, place: Place, view: str) -> _Sample:
+        finding, brief, health, problem = None, None, "", []
+        try:
+            self._feed.zoom(place.only.get("image"))
+            finding = self._feed.view(view, place.only)
+            if "image" in place.only and view != _BRIEF:
+                brief = self._feed.view(_BRIEF, {"image": place.only["image"]})
+            health = self._feed.view(_HEALTH, {}).sentence if _HEALTH in self._known and view != _HEALTH else ""
+        except BathyscopeError as error:
+            problem = [f"{error.message} ({error.hint})" if error.hint else error.message]
+        return _Sample(place, view, finding, brief, health, [*problem, *self._feed.problems()], self._feed.recoveries())
+
+    def _show(self, sample: _Sample) -> None:
+        if sample.place is not self.place or sample.view != self.place.view:
+            return
+        if sample.finding is None and self._finding is not None and self._sample is not None:
+            # What was known last stays beside the fault.
+            sample = dataclasses.replace(sample, finding=self._sample.finding, brief=self._sample.brief)
+        self._sample = sample
         self._draw()
 
+    @property
+    def _finding(self) -> ActivityFinding | None:
+        """The finding of what is to be shown, None before it is there."""
+        sample = self._sample
+        return sample.finding if sample and sample.place is self.place and sample.view == self.place.view else None
+
     def _draw(self) -> None:
-        finding = self._finding
-        if finding is None or finding.view != self._view:
-            self.query_one("#where", Static).update(Text(self._where()))
+        finding, sample = self._finding, self._sample
+        self._say("where", self._where(finding))
+        tabs = (f"[{title(name)}]" if name == self.place.view else title(name) for name in self.place.views)
+        self._say("tabs", " ".join(tabs))
+        current = sample if sample is not None and sample.place is self.place else None
+        health = current.health if current else ""
+        self._say("health", "" if health.startswith(_HEALTHY) else health)
+        self._say("problems", "\n".join(labels.clean(line) for line in current.problems) if current else "")
+        self._say("recoveries", "\n".join(labels.clean(line) for line in current.recoveries) if current else "")
+        self._say("sentence", finding.sentence if finding else "waiting for a sample")
+        self._say("facts", self._facts())
+        self._say("remarks", "\n".join(f"- {labels.clean(line)}" for line in finding.unseen) if finding else "")
+        if finding is None:
             return
-        self.query_one("#sentence", Static).update(Text(labels.clean(finding.sentence)))
-        table = self.query_one(DataTable)
-        row, scroll = table.cursor_row, table.scroll_y
-        table.clear(columns=True)
-        shown = finding.tables[0]
-        rows = self._rows()
-        cells = [
-            [cell(column, value) for column, value in zip(shown.columns, each, strict=True)]
-            for each in rows[:ROWS_MOST]
-        ]
-        self._left_out = max(0, len(rows) - ROWS_MOST)
-        for place in fitting_columns(shown, cells, self.size.width):
-            column = shown.columns[place]
-            mark = ("▲" if self._reversed else "▼") if place == self._sort_place() else ""
-            table.add_column(Text(column.name + mark, justify="right" if column.unit else "left"), key=str(place))
-        for each in cells:
-            table.add_row(*(self._cell(shown.columns, each, int(str(key.value))) for key in table.columns))
-        self.query_one("#where", Static).update(Text(self._where()))
-        table.move_cursor(row=row)
-        table.scroll_to(y=scroll, animate=False)
+        table = finding.tables[0]
+        place = self._sort_place()
+        self._table.show(table, self._rows(), None if place is None else (place, "▲" if self._reversed else "▼"))
 
-    def _cell(self, columns: Sequence[ActivityColumn], cells: Sequence[str], place: int) -> Text:
-        return Text(cells[place], justify="right" if columns[place].unit else "left", no_wrap=True)
+    def _say(self, name: str, words: str) -> None:
+        shown = self.screen_stack[0].query_one(f"#{name}", Static)
+        shown.update(labels.clean_lines(words))
+        shown.display = bool(words)
 
-    def _where(self) -> str:
-        position = self._views.index(self._view)
-        names = " ".join(f"[{name}]" if place == position else name for place, name in enumerate(self._views))
-        finding = self._finding
-        target = labels.clean(finding.target) if finding is not None else ""
+    def _where(self, finding: ActivityFinding | None) -> str:
+        crumbs = [title(self._places[0].view), *(place.title for place in self._places[1:])]
         span = f"last {format_seconds(self._feed.shown_s)}"
         if self._replay and finding is not None:
             span = f"{format_seconds(self._feed.shown_s)} to {labels.time_utc(finding.end_ns)}"
-        more = f"  {self._left_out:,} rows more: filter with /" if self._left_out else ""
-        return f"{target}  {names}  {span}{'  PAUSED' if self._paused else ''}{more}"
+        path = " › ".join(crumbs) if len(crumbs) > 1 else ""
+        target = finding.target if finding is not None else ""
+        return "  ".join(filter(None, (target, path, span, "PAUSED" if self._paused else "", self._filtered)))
 
-    def _rows(self) -> list[tuple[Any, ...]]:
+    @property
+    def _filtered(self) -> str:
+        wanted = self._field.value.strip()
+        return f"rows with '{wanted}'" if wanted else ""
+
+    def _facts(self) -> str:
+        """Return what is known of the thing that is shown: what its row said, and of an image its brief."""
+        brief = self._sample.brief if self._finding is not None and self._sample is not None else None
+        facts = [*self.place.facts, *(brief.facts if brief is not None else ())]
+        words = " · ".join(f"{name} {value}" for name, value in facts)
+        return "  ".join(filter(None, (brief.sentence if brief is not None else "", words)))
+
+    def _rows(self) -> list[Row]:
         """Return the rows of the table that match the filter, in the order that was chosen."""
         assert self._finding is not None  # noqa: S101 - only called when there is one
         shown = self._finding.tables[0]
-        wanted = self.query_one(Input).value.strip().lower()
-        rows = [row for row in shown.rows if not wanted or any(wanted in str(value).lower() for value in row)]
+        wanted = self._field.value.strip().lower()
+        texts = [place for place, column in enumerate(shown.columns) if not column.unit]
+        rows = [row for row in shown.rows if not wanted or any(wanted in str(row[place]).lower() for place in texts)]
         place = self._sort_place()
         if place is not None:
-            number = bool(shown.columns[place].unit)
+            column = shown.columns[place]
             known = [row for row in rows if row[place] is not None]
-            # Numbers begin with the greatest, names with the first; what is not known comes last.
-            known.sort(key=lambda row: row[place], reverse=number != self._reversed)
+            # Numbers begin with the greatest, names with the first; what is not known comes last. A trend counts by
+            # how far it went up.
+            by = (lambda row: _rise(row[place])) if column.unit == "trend" else (lambda row: row[place])
+            known.sort(key=by, reverse=bool(column.unit) != self._reversed)
             rows = known + [row for row in rows if row[place] is None]
         elif self._reversed:
             rows.reverse()
         return rows
 
     def _sort_place(self) -> int | None:
-        return self._sorted_by.get(self._view)
+        wanted = self._sorted_by.get(self.place.view)
+        names = [column.name for column in self._finding.tables[0].columns] if self._finding is not None else []
+        return names.index(wanted) if wanted in names else None
 
     # --- keys
 
-    def action_next_view(self, step: int) -> None:
-        """Show the next view, or the one before."""
-        self._view = self._views[(self._views.index(self._view) + step) % len(self._views)]
+    def _enter(self, place: Place | None) -> bool:
+        """Make a place the one that is shown, as far as the feed has views of it; return whether it has any."""
+        views = [] if place is None else [view for view in place.views if view in self._known]
+        if place is not None and views:
+            self._places.append(dataclasses.replace(place, views=views, view=views[0]))
+        return bool(views)
+
+    def _go(self) -> None:
+        """Show what one has gone to."""
+        self._table.forget()
+        self._unfilter()
         self.refresh_view()
         self._draw()
 
+    def action_into(self) -> None:
+        """Go into the thing that the row is about."""
+        row, finding = self._table.at_cursor, self._finding
+        if row is None or finding is None:
+            return
+        if self._enter(below(self.place, finding.tables[0], row)):
+            self._go()
+        else:
+            self.notify("There is no view of what is below this row.", timeout=3)
+
+    def action_out(self) -> None:
+        """Show all rows again where they are filtered, else go back to where one came from."""
+        if self._field.has_class("shown"):
+            self._unfilter()
+            self._draw()
+        elif len(self._places) > 1:
+            self._places.pop()
+            self._go()
+
+    def action_next_view(self, step: int) -> None:
+        """Show the next view of the place, or the one before."""
+        if isinstance(self.screen, Help):
+            return
+        views = self.place.views
+        self.place.view = views[(views.index(self.place.view) + step) % len(views)]
+        self._go()
+
     def action_sort(self, step: int) -> None:
-        """Sort by the next column, or by the one before."""
+        """Sort by the next column that is shown, or by the one before."""
         if self._finding is not None:
-            count = len(self._finding.tables[0].columns)
-            place = self._sort_place()
-            self._sorted_by[self._view] = (step - 1) // 2 % count if place is None else (place + step) % count
+            places = self._table.places
+            now = self._sort_place()
+            at = places.index(now) + step if now in places else (step - 1) // 2
+            self._sorted_by[self.place.view] = self._finding.tables[0].columns[places[at % len(places)]].name
             self._draw()
 
     def action_reverse(self) -> None:
@@ -216,25 +332,21 @@ class Top(App[None]):
 
     def action_filter(self) -> None:
         """Ask for a text that rows must have."""
-        field = self.query_one(Input)
-        field.add_class("shown")
-        field.focus()
+        self._field.add_class("shown")
+        self._field.focus()
 
-    def action_unfilter(self) -> None:
-        """Show all rows again."""
-        field = self.query_one(Input)
-        field.value = ""
-        field.remove_class("shown")
-        self.query_one(DataTable).focus()
-        self._draw()
+    def _unfilter(self) -> None:
+        self._field.value = ""
+        self._field.remove_class("shown")
+        self._table.focus()
 
     def on_input_changed(self) -> None:
         """Filter while it is typed."""
         self._draw()
 
     def on_input_submitted(self) -> None:
-        """Go back to the table with the filter on."""
-        self.query_one(DataTable).focus()
+        """Go back to the rows with the filter on."""
+        self._table.focus()
 
     def action_pause(self) -> None:
         """Keep what is shown, or go on."""
@@ -245,21 +357,23 @@ class Top(App[None]):
         """Change between a dark and a light screen."""
         self.theme = "textual-light" if self.theme == "textual-dark" else "textual-dark"
 
+    def action_help(self) -> None:
+        """Explain the keys, the columns and the remarks."""
+        keys = [
+            (binding.key_display or binding.key, binding.tooltip)
+            for binding in self.BINDINGS
+            if isinstance(binding, Binding) and binding.tooltip and self.check_action(binding.action.split("(")[0], ())
+        ]
+        remarks = [*(self._sample.problems if self._sample else ()), *(self._finding.unseen if self._finding else ())]
+        self.push_screen(Help(keys, self._finding, remarks))
+
     def action_move(self, steps: int) -> None:
         """Go on in a recording, or back."""
         self._feed.move(steps)
         self.refresh_view()
 
 
-def fitting_columns(table: ActivityTable, rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return which columns fit into `width`."""
-    kept = shown_columns(table)
-    widths = {
-        place: max([len(table.columns[place].name) + 1, *(len(row[place]) for row in rows)]) + _PADDING
-        for place in kept
-    }
-    for place in left_out_first(table, kept):
-        if sum(widths[place] for place in kept) <= width:
-            break
-        kept.remove(place)
-    return kept
+def _rise(rates: Sequence[float | None]) -> float:
+    """Return by how much the last rate that is known is greater than the first."""
+    known = [rate for rate in rates if rate is not None]
+    return known[-1] - known[0] if known else 0.0

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bathyscope.bench.journal import Journal, journal_directory, journals
 from bathyscope.errors import BusyError, StoreError
 from bathyscope.host.fake import FakeHost
+from bathyscope.recording.journal import Journal, journal_directory, journals
 from bathyscope.spec import Target
 
 TARGET = Target(name="lab", conf="/etc/ceph/ceph.conf")

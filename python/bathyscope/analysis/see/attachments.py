@@ -1,4 +1,8 @@
-"""Who has an image: one text "host:vm" for each image, of all that say something of it."""
+"""Who has an image: one text "host:vm" for each image, of all that say something of it.
+
+A use ends when it is not in the next complete look of its resolver. A look of which a part failed ends nothing: what
+it did not see may still be so. Watchers are asked for some images only; of one that has none, a row says so.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bathyscope.analysis.image_names import named_for
+from bathyscope.analysis.see.shape import Question, literal
 from bathyscope.records import ANY_IMAGE
 
-# In the order of trust. What watchers and I/O say is joined with what the name of the image says.
+# Resolver → its source. The first of those that look at everything is trusted most. What watchers and I/O say is
+# joined with what the name of the image says.
+_SOURCES = {"csv": "attachment_file", "libvirt": "libvirt", "csi": "csi", "watcher": "watchers"}
 _TRUSTED = ("csv", "libvirt", "csi")
 _UNKNOWN = "-"
 _ANY_POOL = "*"
@@ -21,11 +28,40 @@ _LOOK_NS = 50_000_000_000
 ImageKey = tuple[str, str, str]
 _Use = tuple[str | None, str | None]
 
+MACHINES = (
+    "SELECT address, min(machine) AS machine FROM (SELECT DISTINCT machine, "
+    "unnest(string_split(addresses, ' ')) AS address FROM placement) GROUP BY address HAVING count(*) = 1"
+)
+"""The SELECT for address → machine, as the cluster knows its own."""
+
+
+def in_force(question: Question) -> str:
+    """Return the SELECT for the attachments that held at the end of the time that is asked for."""
+    ends = " ".join(
+        f"WHEN {literal(resolver)} THEN (SELECT max(at_ns) FROM collection "
+        f"WHERE success AND source = {literal(_SOURCES[resolver])} AND at_ns < {question.end_ns})"
+        for resolver in _TRUSTED
+    )
+    return (
+        f"SELECT * EXCLUDE (run_id) FROM attachment WHERE at_ns <= {question.end_ns} "
+        f"AND at_ns >= coalesce(CASE resolver {ends} END, 0)"
+    )
+
+
+def failures(question: Question) -> str:
+    """Return the SELECT for the resolvers whose last look in that time failed, in whole or in part, and why."""
+    listed = ", ".join(map(literal, _SOURCES.values()))
+    return (
+        "SELECT source, arg_max(problem, at_ns) AS problem FROM collection "
+        f"WHERE source IN ({listed}) AND request_count > 0 AND at_ns < {question.end_ns} "
+        "GROUP BY source HAVING NOT arg_max(success, at_ns) ORDER BY source"
+    )
+
 
 def attached(
     attachments: pa.Table,
     image_io: pa.Table | None,
-    names: Mapping[str, str],
+    machines: pa.Table,
     images: Iterable[ImageKey] = (),
 ) -> dict[ImageKey, str]:
     """Return (pool, namespace, image) → "host:vm" of whoever uses it, several as "a:x, b:y"; "-" for what is not known.
@@ -35,12 +71,12 @@ def attached(
     clients and the name, the host only when there is one. Of each resolver its last look at the image counts. An image
     that nothing is known of is not in the mapping.
 
-    `names` are address → machine, as the cluster's map has them; an address in the operator's file comes before them.
+    `machines` are the answer to MACHINES; an address in the operator's file comes before them.
     A client whose machine is not known stands by its address. `images` are further images that may be asked for: rows
     that name no pool apply to each image of that name, and to none that is not known.
     """
     rows = _last_look(attachments).to_pylist()
-    machines = {**names}
+    names = {row["address"]: row["machine"] for row in machines.to_pylist()}
     said: dict[str, dict[ImageKey, list[_Use]]] = collections.defaultdict(lambda: collections.defaultdict(list))
     clients: dict[ImageKey, set[str]] = collections.defaultdict(set)
     for row in rows:
@@ -48,7 +84,7 @@ def attached(
         key = (row["pool"], "" if anywhere else row["namespace"], row["image"])
         if row["image"] == ANY_IMAGE:
             if row["client_address"] and row["host"]:
-                machines[row["client_address"]] = row["host"]
+                names[row["client_address"]] = row["host"]
             continue
         if row["resolver"] in _TRUSTED and (row["host"] or row["vm"]):
             said[row["resolver"]][key].append((row["host"], row["vm"]))
@@ -59,7 +95,7 @@ def attached(
     known = {*images, *clients, *(key for found in said.values() for key in found if key[0] != _ANY_POOL)}
     texts = {}
     for key in known:
-        hosts = sorted({machines.get(address, address) for address in clients.get(key, ())})
+        hosts = sorted({names.get(address, address) for address in clients.get(key, ())})
         named = named_for(key[2])
         vm = named.vm if named is not None else None
         uses = _first(said, key) or [(host, None) for host in hosts] or [(None, None)]

@@ -33,7 +33,6 @@ from bathyscope.errors import BusyError, StoreError
 from bathyscope.fields import as_int
 from bathyscope.host import Host
 from bathyscope.host.process import NOBODY, ProcessIdentity, identity_of, is_alive
-from bathyscope.recording.options import Change
 from bathyscope.spec import Target
 from bathyscope.store import is_run_id
 
@@ -48,6 +47,15 @@ def journal_directory() -> Path:
 def journal_path(directory: Path, run_id: str) -> Path:
     """Return the file that holds the journal of one run."""
     return directory / f"{run_id}.jsonl"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """One change to the cluster or to this machine, with what is needed to undo it."""
+
+    number: int
+    kind: str
+    details: Mapping[str, Any]
 
 
 class Journal:
@@ -207,6 +215,11 @@ class Journal:
     def pending(self) -> list[Change]:
         """Return the changes that have not been undone, in the order in which they were made."""
         return [change for number, change in sorted(self._changes.items()) if number not in self._undone]
+
+    def others(self) -> list[Journal]:
+        """Return the journals of other runs on the same cluster, also of those that are under way."""
+        found, _ = journals(self.path.parent)
+        return [other for other in found if other.run_id != self.run_id and other.fsid == self.fsid]
 
     def close(self) -> None:
         """Remove the journal when nothing is pending; otherwise it stays for the clean-up."""
