@@ -58,13 +58,16 @@ def moved(question: Question) -> str:
     return f"{of_time(question)} AND {_GOOD} AND op IN ('read', 'write')"
 
 
-def sums(question: Question, groups: str, keys: Mapping[str, str], *more: str, condition: str = "true") -> str:
+def sums(
+    question: Question, groups: str, keys: Mapping[str, str], *more: str, condition: str = "true", tails: bool = True
+) -> str:
     """Return the SELECT of the sums of all operations of the time, for each value of `keys` (name → SQL).
 
     The keys, and what `more` adds up, are made of the columns that `groups` lists, which have other names; a
     `condition` is of both. The columns are those of `words.COUNTED`, and what `detail_cells` shows. Percentiles are of
-    buckets, so that memory holds a bucket and not an operation each.
+    buckets, so that memory holds a bucket and not an operation each; without `tails` there are none, which takes half.
     """
+    bucket = f"ceil(ln(greatest(duration_ns, 1)) / ln({_BUCKET_RATIO}))" if tails else "0"
     named = ", ".join(f"{value} AS {name}" for name, value in keys.items())
     listed = ", ".join(keys)
     columns = ", ".join(
@@ -72,20 +75,22 @@ def sums(question: Question, groups: str, keys: Mapping[str, str], *more: str, c
         for kind in _KINDS
         for name, value in (("count", "n"), ("bytes", "size"), ("latency_ns_sum", "took_ns"))
     )
-    tails = ", ".join(
+    p99s = ", ".join(
         f"min(greatest_ns) FILTER (WHERE good AND op = '{kind}' AND below >= {_QUANTILE} * whole) AS {kind}_p99_ns"
+        if tails
+        else f"NULL AS {kind}_p99_ns"
         for kind in _KINDS
     )
     return (
         f"WITH grouped AS (SELECT {groups}, op, {_GOOD} AS good, "
-        f"CAST(ceil(ln(greatest(duration_ns, 1)) / ln({_BUCKET_RATIO})) AS SMALLINT) AS bucket, count(*) AS n, "
+        f"CAST({bucket} AS SMALLINT) AS bucket, count(*) AS n, "
         "sum(length_bytes) AS size, sum(duration_ns) AS took_ns, max(duration_ns) AS greatest_ns "
         f"FROM op WHERE {of_time(question)} GROUP BY ALL), "
         f"named AS (SELECT {named}, * FROM grouped), "
         "ranked AS (SELECT *, sum(n) OVER (line ORDER BY bucket) AS below, sum(n) OVER line AS whole "
         f"FROM named WHERE {condition} "
         f"WINDOW line AS (PARTITION BY {listed}, op, good)) "
-        f"SELECT {', '.join((listed, columns, tails, *more))}, "
+        f"SELECT {', '.join((listed, columns, p99s, *more))}, "
         "CAST(coalesce(sum(n) FILTER (WHERE good AND op = 'other'), 0) AS BIGINT) AS other_count, "
         "CAST(coalesce(sum(n) FILTER (WHERE NOT good), 0) AS BIGINT) AS failed_count "
         f"FROM ranked GROUP BY {listed}"

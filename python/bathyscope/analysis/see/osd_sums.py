@@ -57,8 +57,8 @@ class OsdSum:
         return self.read_count + self.write_count
 
 
-def queries(question: Question) -> Mapping[str, str]:
-    """Return what `read` needs."""
+def queries(question: Question, *, tails: bool = False) -> Mapping[str, str]:
+    """Return what `read` needs; with `tails` the percentiles of single operations, too."""
     names = ", ".join(f"'{name}'" for name in _COUNTERS)
     counted = "section = 'osd' AND daemon LIKE 'osd.%' AND name IN ('op_r', 'op_w', 'op_rw')"
     return {
@@ -72,7 +72,7 @@ def queries(question: Question) -> Mapping[str, str]:
         f"FROM pg_io WHERE {within(question)} GROUP BY osd",
         "placement": "SELECT DISTINCT osd, host, device_class FROM placement",
         # Of an imported log operations are all there is.
-        "ops": ops.sums(question, "osd AS number", {"osd": "number"})
+        "ops": ops.sums(question, "osd AS number", {"osd": "number"}, tails=tails)
         if question.of_ops
         else "SELECT NULL AS osd WHERE false",
         "ops_groups": "SELECT osd, count(DISTINCT pg) AS pg_count FROM op "

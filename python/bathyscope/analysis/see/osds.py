@@ -40,7 +40,7 @@ class Osds:
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each OSD."""
         return {
-            **osd_sums.queries(question),
+            **osd_sums.queries(question, tails=True),
             "buckets": "SELECT osd, latency_min_ns, latency_max_ns, CAST(sum(op_count) AS BIGINT) AS op_count "
             f"FROM osd_latency_bucket WHERE {within(question)} GROUP BY osd, latency_min_ns, latency_max_ns",
         }
