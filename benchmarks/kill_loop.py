@@ -1,13 +1,18 @@
 """Kills `bathy bench` with -9 at random moments, resumes it each time, and counts the steps of the final tables.
 
-    python benchmarks/kill_loop.py [--lab NAME] [--kills 30] [--seed N]
+    python benchmarks/kill_loop.py [--lab NAME] [--verb bench|collect] [--kills 30] [--seed N]
 
 Without --lab a lab of three ssd OSDs is started for it and taken down afterwards.
 
 Every kill falls at a random moment after a start, preparation and clean-up included. When a run ends before its
 moment, another run is begun, so that all kills hit. At the end of each run its tables must hold every step exactly
 once and steps that were finished before a kill must be the very same afterwards. After the last clean-up the cluster
-must hold nothing of ours, nor this machine. Prints one line for each kill.
+cluster must hold nothing of ours, nor this machine. Prints one line for each kill.
+
+--verb collect kills `bathy collect --depth deep`, one recording after the other, while a load runs. The next start must
+restore every option of every OSD, one that was set before included, and a killed run must be readable to its last
+segment. Prints for each kill how many options were changed at that moment: most of the time that is none, so a half of
+the kills waits for a burst.
 """
 
 from __future__ import annotations
@@ -27,14 +32,18 @@ from pathlib import Path
 
 from bathyscope import lab
 from bathyscope.bench.session import stored_plan
+from bathyscope.host import CephSession
 from bathyscope.host.ceph import connect
 from bathyscope.host.local import LocalHost
 from bathyscope.layers import traits
 from bathyscope.recording.journal import journal_directory
-from bathyscope.records import Step
+from bathyscope.recording.options import overrides
+from bathyscope.records import Op, Step
+from bathyscope.sources.op_history import OPTIONS
 from bathyscope.spec.plan import expand
-from bathyscope.store import RunDirectory, Workspace
+from bathyscope.store import RunDirectory, Workspace, duck
 from bathyscope.store.segment import Segment
+from bathyscope.watch.asking import question_of, view_of
 
 BATHY = (sys.executable, "-m", "bathyscope.cli")
 PLAN = ("--preset", "smoke", "--set", "image_size=32M", "--layer", "rados", "--layer", "rbd", "--repeats", "2")
@@ -42,9 +51,10 @@ PLAN = ("--preset", "smoke", "--set", "image_size=32M", "--layer", "rados", "--l
 
 @dataclasses.dataclass
 class Story:
-    """What happened: kills that hit, runs that were completed, and what was wrong."""
+    """What happened: kills that hit, those that hit while options were changed, complete runs, and what was wrong."""
 
     kills: int = 0
+    hits: int = 0
     runs: int = 0
     problems: list[str] = dataclasses.field(default_factory=list)
 
@@ -78,6 +88,89 @@ def kill_loop(
             story.problems.append(f"run {run.id} ended as {run.status}")
     _start_and_kill(("bench", "cleanup"), environment, None, story)
     return story
+
+
+def collect_kill_loop(
+    name: str, environment: dict[str, str], workspace: Path, *, kills: int, seed: int, longest_s: float = 12.0
+) -> Story:
+    """Kill recordings until `kills` kills have hit; the next start of each has to restore what it left."""
+    generator = random.Random(seed)
+    story = Story()
+    words = ("collect", "--lab", name, "--depth", "deep", "--interval", "1s", "-w", str(workspace), "--duration")
+    with open_lab(name) as session:
+        session.json("osd.1", "config set", var=OPTIONS[0], val=["77"])
+        before = options(session)
+        try:
+            while story.kills < kills:
+                in_burst = story.kills % 2 == 1
+                process = subprocess.Popen(
+                    [*BATHY, *words, "60s"], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
+                began = time.monotonic()
+                while in_burst and options(session) == before and process.poll() is None:
+                    time.sleep(0.02)
+                delay_s = generator.uniform(0.0, 6.0) if in_burst else generator.uniform(0.3, longest_s)
+                time.sleep(delay_s)
+                if process.poll() is not None:
+                    story.problems.append(f"a recording ended by itself with {process.returncode}")
+                process.send_signal(signal.SIGKILL)
+                process.communicate()
+                story.kills += 1
+                left = options(session)
+                changed = sum(left[osd] != before[osd] for osd in before)
+                after_s = time.monotonic() - began
+                print(f"kill {story.kills} after {after_s:.1f} s: {changed} OSDs changed", flush=True)
+                story.hits += changed > 0
+                run = _last(workspace)
+                if run is not None:
+                    _check_readable(run, story)
+                # The next start: a recording of any depth.
+                depth = generator.choice(("light", "normal", "deep"))
+                _start_and_kill((*words, "1s", "--depth", depth), environment, None, story)
+                story.runs += 1
+                if options(session) != before:
+                    story.problems.append(f"kill {story.kills}: {options(session)} instead of {before}")
+        finally:
+            session.json("osd.1", "config unset", var=OPTIONS[0])
+    return story
+
+
+def options(session: CephSession) -> dict[str, dict[str, str | None]]:
+    """Return the run-time overrides of every OSD's op history."""
+    osds = [f"osd.{osd['osd']}" for osd in session.json("mon", "osd dump")["osds"]]
+    return overrides(session, osds, OPTIONS)
+
+
+def _check_readable(run: RunDirectory, story: Story) -> None:
+    """A run that was killed has every segment that stands in it, and its views can be asked."""
+    rows = sum(segment.table(Op).num_rows for segment in run.segments().values())
+    if duck.query([run], "SELECT count(*) AS count FROM op").to_pylist() != [{"count": rows}]:
+        story.problems.append(f"run {run.id}: its operations are not those of its segments")
+    if run.segments():
+        view_of(run, "slow", question_of(run))
+
+
+@contextlib.contextmanager
+def loaded(name: str) -> Iterator[None]:
+    """Write objects into a pool of the lab as long as the context lasts."""
+    target = lab.load(name).target()
+    access = ["--conf", str(target.conf), "--keyring", str(target.keyring)]
+
+    def ceph(*words: str) -> None:
+        subprocess.run([words[0], *access, *words[1:]], check=True, capture_output=True, timeout=120)
+
+    ceph("ceph", "osd", "pool", "create", "kill-load", "16", "16")
+    try:
+        load = ["rados", *access, "-p", "kill-load", "bench", "3600", "write", "-b", "4096", "-t", "4", "--no-cleanup"]
+        process = subprocess.Popen(load, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            yield
+        finally:
+            process.kill()
+            process.wait(10)
+    finally:
+        ceph("ceph", "tell", "mon.*", "config", "set", "mon_allow_pool_delete", "true")
+        ceph("ceph", "osd", "pool", "delete", "kill-load", "kill-load", "--yes-i-really-really-mean-it")
 
 
 def _start_and_kill(words: tuple[str, ...], environment: dict[str, str], delay_s: float | None, story: Story) -> bool:
@@ -122,19 +215,23 @@ def _check_complete(run: RunDirectory, before: dict[int, int], story: Story) -> 
 
 def remains(name: str, workspace: Path) -> list[str]:
     """Return what is left of the workspace's runs on the lab and on this machine."""
-    session = connect(LocalHost(), lab.load(name).target())
-    try:
+    with open_lab(name) as session:
         dump = session.json("mon", "osd dump")
         found = [f"pool {p['pool_name']}" for p in dump["pools"] if str(p["pool_name"]).startswith("bathy-")]
         found += [f"rule {rule}" for rule in session.json("mon", "osd crush rule ls") if rule.startswith("bathy-")]
         for osd in (int(o["osd"]) for o in dump["osds"]):
             changed = session.json(f"osd.{osd}", "config diff")["diff"]
             found += [f"{option} of osd.{osd}" for option in changed if option.startswith("osd_op_history")]
-    finally:
-        session.close()
     found += [f"journal {path}" for path in journal_directory().glob("*")]
     scratch = [Path(tempfile.gettempdir(), f"bathy-{run.id}") for run in Workspace(workspace).runs()]
     return found + [f"scratch {path}" for path in scratch if path.exists()]
+
+
+@contextlib.contextmanager
+def open_lab(name: str) -> Iterator[CephSession]:
+    """Give a connection to a lab."""
+    with contextlib.closing(connect(LocalHost(), lab.load(name).target())) as session:
+        yield session
 
 
 @contextlib.contextmanager
@@ -155,14 +252,22 @@ def lab_for(name: str | None) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lab")
+    parser.add_argument("--verb", choices=("bench", "collect"), default="bench")
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
+    arguments = parser.parse_args()
     began = time.monotonic()
-    with lab_for(options.lab) as name, tempfile.TemporaryDirectory(prefix="bathy-kill-") as directory:
-        story = kill_loop(name, dict(os.environ), Path(directory), kills=options.kills, seed=options.seed)
+    with lab_for(arguments.lab) as name, tempfile.TemporaryDirectory(prefix="bathy-kill-") as directory:
+        how = {"kills": arguments.kills, "seed": arguments.seed}
+        if arguments.verb == "collect":
+            with loaded(name):
+                story = collect_kill_loop(name, dict(os.environ), Path(directory), **how)
+        else:
+            story = kill_loop(name, dict(os.environ), Path(directory), **how)
         story.problems += [f"left behind: {what}" for what in remains(name, Path(directory))]
-    print(f"{story.kills} kills, {story.runs} complete runs, {time.monotonic() - began:.0f} s, seed {options.seed}")
+    took_s = time.monotonic() - began
+    hits = f" ({story.hits} with options changed)" if arguments.verb == "collect" else ""
+    print(f"{story.kills} kills{hits}, {story.runs} complete runs, {took_s:.0f} s, seed {arguments.seed}")
     for problem in story.problems:
         print(f"PROBLEM: {problem}")
     sys.exit(1 if story.problems else 0)

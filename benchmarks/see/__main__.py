@@ -1,29 +1,34 @@
-"""`python -m benchmarks.see --check CHECK`: a recording of a large cluster, made up, and what a view of it takes.
-
-Prints seconds and memory (the greatest resident set of this process so far, VmHWM, the libraries included) as JSON.
-"""
+"""`python -m benchmarks.see --check CHECK`: what a large cluster costs: a live screen, or the views of a recording."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from benchmarks.see import ops
+from benchmarks.see import ops, top
 
-CHECKS: Mapping[str, Callable[[Path, argparse.Namespace], Mapping[str, float]]] = {"ops": ops.measure}
+# Each takes the options that it names.
+CHECKS: Mapping[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "top": (top.main, ("osds", "images", "groups", "looks")),
+    "ops": (ops.main, ("ops", "directory")),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.see", description=__doc__)
-    parser.add_argument("--check", choices=tuple(CHECKS), required=True)
-    parser.add_argument("--directory", type=Path, default=None, help="where runs are made; default: a temporary one")
+    parser.add_argument("--check", choices=tuple(CHECKS), default="top")
+    parser.add_argument("--osds", type=int, default=1000)
+    parser.add_argument("--images", type=int, default=10_000)
+    parser.add_argument("--groups", type=int, default=32, help="placement groups of each OSD")
+    parser.add_argument("--looks", type=int, default=15, help="samples before the screen is measured")
     parser.add_argument("--ops", type=int, default=10_000_000, help="ops: operations in the run")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
-        print(json.dumps(CHECKS[arguments.check](Path(directory), arguments), indent=1))
+    parser.add_argument("--directory", type=Path, default=None, help="ops: where the run is made; default: temporary")
+    arguments = vars(parser.parse_args())
+    check, names = CHECKS[arguments["check"]]
+    print(json.dumps(check(**{name: arguments[name] for name in names}), indent=1))
 
 
 main()

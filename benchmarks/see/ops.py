@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -29,11 +29,16 @@ OBJECTS_PER_IMAGE = 10_240
 OBJECT_BYTES = 4 << 20
 
 
-def measure(directory: Path, arguments: argparse.Namespace) -> Mapping[str, float]:
+def main(ops: int, directory: Path | None) -> Mapping[str, float]:
     """Return the seconds of each view, of the clock and of processors, and the peak of memory after it."""
-    found: dict[str, float] = {"ops": arguments.ops, "imports_mib": peak_mib()}
+    with tempfile.TemporaryDirectory(dir=directory) as made:
+        return measure(Path(made), ops)
+
+
+def measure(directory: Path, count: int) -> Mapping[str, float]:
+    found: dict[str, float] = {"ops": count, "imports_mib": peak_mib()}
     started = time.perf_counter()
-    run = written(directory, arguments.ops)
+    run = written(directory, count)
     found["write_s"], found["write_mib"] = round(time.perf_counter() - started, 2), peak_mib()
     found["run_mib"] = round(sum(path.stat().st_size for path in run.path.rglob("*.parquet")) / 2**20, 1)
     asked(run, found, directory)

@@ -72,7 +72,7 @@ class Injecting(Watcher):
         self._case = case
         self.stack = contextlib.ExitStack()
 
-    def step_begins(self, number: int, total: int, step: StepSpec) -> None:  # noqa: ARG002 - the seam's signature
+    def step_begins(self, number: int, total: int, step: StepSpec) -> None:
         if self._case.begins == "load":
             self.stack.enter_context(self._case.inject(self._bed))
 

@@ -66,9 +66,11 @@ def test_a_load_under_a_recording_is_held_against_the_same_load_alone(
     private_lab: Any, overhead: ModuleType, tmp_path: Path
 ) -> None:
     with private_lab("watched", ["ssd=3"]) as cluster:
-        found = overhead.check_collect(
-            cluster.target, tmp_path, argparse.Namespace(runtime=2.0, **SMALL | {"pairs": 1})
-        )
-    assert len(found["ratios"]) == 1
-    assert found["ratios"][0] > 0
-    assert found["median_loss"] == pytest.approx(1 - found["ratios"][0], abs=1e-4)
+        options = argparse.Namespace(runtime=2.0, **SMALL | {"pairs": 1})
+        before = cluster.snapshot()["osds"]
+        for check in (overhead.check_collect, overhead.check_bursts):
+            found = check(cluster.target, tmp_path, options)
+            assert len(found["ratios"]) == 1
+            assert found["ratios"][0] > 0
+            assert found["median_loss"] == pytest.approx(1 - found["ratios"][0], abs=1e-4)
+        assert cluster.snapshot()["osds"] == before

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 import pytest
+from tests.cluster.daemons import kill, start
 
 from bathyscope.host.ceph import connect
-from bathyscope.host.local import FOREIGN_VARIABLES, LocalHost
-from bathyscope.host.process import ProcessIdentity
+from bathyscope.host.local import LocalHost
 from bathyscope.kinds import KINDS
-from bathyscope.lab import journal, process, state, throttle
 from bathyscope.recording.connection import LastingSession
 from bathyscope.recording.recorder import Job, Recorder
 from bathyscope.recording.scope import ScopeKeeper
@@ -33,31 +32,6 @@ AWAY_S = 10
 S = 1_000_000_000
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(DURATION_S + 240)]
-
-
-def kill(cluster: Any, daemon: str) -> None:
-    """Kill a daemon and wait until it has gone."""
-    (identity,) = [found.identity for found in state.load(cluster.name).daemons() if found.name == daemon]
-    assert process.end_all([identity]) == []
-
-
-def start_osd(cluster: Any, osd: int) -> None:
-    """Start an OSD of a lab again, as the lab did."""
-    lab = state.load(cluster.name)
-    book = journal.Journal(lab.layout.journal)
-
-    def announce(identity: ProcessIdentity) -> None:
-        book.process(f"osd.{osd}", identity)
-        if lab.record.cgroup is not None:
-            throttle.join(Path(lab.record.cgroup), identity.pid)
-
-    process.start(
-        ["ceph-osd", "-f", "-i", str(osd), "-c", str(lab.layout.conf)],
-        log=lab.layout.log / f"osd.{osd}.out",
-        announce=announce,
-        root=lab.layout.root if lab.record.root else None,
-        without=FOREIGN_VARIABLES,
-    )
 
 
 def stood_at(run: RunDirectory, daemon: str, section: str, name: str) -> dict[int, int]:
@@ -93,7 +67,7 @@ def test_an_osd_restarts_during_a_recording(private_lab: Any, tmp_path: Path, to
             kill(cluster, "osd.1")
             killed_ns = host.now_ns()
             assert not recorder.wait(AWAY_S)
-            start_osd(cluster, 1)
+            start(cluster, "osd.1")
             started_ns = host.now_ns()
             tools.wait_for(lambda: 1 in keeper.scope.asked_osds or recorder.failure, what="osd.1 in the scope")
             assert not recorder.wait(max(15.0, DURATION_S - (time.monotonic() - began)))

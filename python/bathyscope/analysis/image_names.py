@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 
 _UUID = r"(?P<id>[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})"
@@ -35,6 +36,8 @@ class NamedFor:
     vm: str | None
 
 
+# A live screen asks for the same ten thousand names every few seconds.
+@functools.lru_cache(maxsize=1 << 16)
 def named_for(image: str) -> NamedFor | None:
     """Return what a name says by the conventions above, also in the trash; None for a name of another kind."""
     name = image.removesuffix(" (trash)")

@@ -7,33 +7,37 @@ is folded onto the pool's number of groups so that, when it grows, groups are sp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 
 _GOLDEN = 0x9E3779B9
 _BLOCK = 12
+# The two digits of each byte.
+_DIGITS = np.array([list(f"{byte:02x}".encode()) for byte in range(256)], dtype=np.uint8)
 # Shifts of the three lines of a round of mixing.
 _SHIFTS = ((13, 8, 13), (12, 16, 5), (3, 10, 15))
 
 _Words = npt.NDArray[np.uint32]
+Names = npt.NDArray[np.uint8]
+"""Names of one length, a row of bytes each."""
 
 
-def seeds(names: Sequence[str], namespace: str, pg_count: int) -> npt.NDArray[np.int64]:
+def numbered(prefix: str, numbers: npt.NDArray[np.int64]) -> Names:
+    """Return the names of an image's objects: a prefix, and the number in 16 hexadecimal digits."""
+    start = np.frombuffer(prefix.encode(), dtype=np.uint8)
+    digits = _DIGITS[numbers.astype(">i8").view(np.uint8)].reshape(-1, 16)
+    return np.hstack([np.broadcast_to(start, (len(numbers), len(start))), digits])
+
+
+def seeds(names: Names, namespace: str, pg_count: int) -> npt.NDArray[np.int64]:
     """Return the number of the placement group of each object in a pool of `pg_count` groups.
 
     `namespace` is the RADOS namespace, empty for the default one.
     """
-    prefix = f"{namespace}\x1f" if namespace else ""
-    encoded = [(prefix + name).encode() for name in names]
-    lengths = np.array([len(name) for name in encoded], dtype=np.int64)
-    hashes = np.zeros(len(encoded), dtype=np.uint32)
-    for length in np.unique(lengths):
-        mine = np.flatnonzero(lengths == length)
-        joined = b"".join(encoded[place] for place in mine)
-        hashes[mine] = _hashes(np.frombuffer(joined, dtype=np.uint8).reshape(len(mine), length))
-    return _folded(hashes.astype(np.int64), pg_count)
+    start = np.frombuffer(f"{namespace}\x1f".encode() if namespace else b"", dtype=np.uint8)
+    return _folded(
+        _hashes(np.hstack([np.broadcast_to(start, (len(names), len(start))), names])).astype(np.int64), pg_count
+    )
 
 
 def _folded(hashes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
@@ -43,8 +47,8 @@ def _folded(hashes: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
     return np.asarray(np.where(low < count, low, hashes & (mask >> 1)))
 
 
-def _hashes(names: npt.NDArray[np.uint8]) -> _Words:
-    """Return the hash of each row: names of one length."""
+def _hashes(names: Names) -> _Words:
+    """Return the hash of each row."""
     count, length = names.shape
     # The last bytes come after the length, which takes the lowest byte of the third word.
     whole = length // _BLOCK * _BLOCK
@@ -52,17 +56,19 @@ def _hashes(names: npt.NDArray[np.uint8]) -> _Words:
     rest = names[:, whole:]
     last[:, : min(rest.shape[1], 8)] = rest[:, :8]
     last[:, 9 : 9 + max(0, rest.shape[1] - 8)] = rest[:, 8:]
-    a = np.full(count, _GOLDEN, dtype=np.uint32)
-    b, c = a.copy(), np.zeros(count, dtype=np.uint32)
+    a = b = np.array([_GOLDEN], dtype=np.uint32)
+    c = np.zeros(1, dtype=np.uint32)
     for begin in range(0, whole, _BLOCK):
-        words = _words(names[:, begin : begin + _BLOCK])
+        block = names[:, begin : begin + _BLOCK]
+        # What all names begin with is mixed once.
+        words = _words(block[:1] if (block == block[:1]).all() else block)
         a, b, c = _mixed(a + words[0], b + words[1], c + words[2])
     words = _words(last)
     _, _, c = _mixed(a + words[0], b + words[1], c + words[2] + np.uint32(length))
     return c
 
 
-def _words(block: npt.NDArray[np.uint8]) -> list[_Words]:
+def _words(block: Names) -> list[_Words]:
     """Return the three words of twelve bytes, of each row."""
     return list(np.ascontiguousarray(block).view("<u4").T.astype(np.uint32))
 

@@ -21,8 +21,10 @@ _EXAMPLES = """Examples:
   bathy analyze last --view osds               every OSD
   bathy analyze last --view nodes --output json
   bathy analyze last rbd/vm-101-disk-0 --view zones --zones 20
+  bathy analyze last rbd/vm-101-disk-0 --view objects --all   which OSDs hold each object
   bathy analyze last rbd/vm-101-disk-0 --view image --report disk.png       where and when, as a picture
   bathy analyze last --view slow               the slowest operations and whom they waited for
+  bathy analyze last rbd/vm-101-disk-0 --view ops        its last operations, one by one
   bathy analyze last --since 30s --until 60s   a part of the recording, from its start
   bathy analyze --list                         every view
 """
@@ -36,10 +38,13 @@ def register(app: typer.Typer) -> None:
 def analyze(  # noqa: PLR0917 - one parameter for each option
     run: RunArgument = "last",
     image: Annotated[
-        str | None, typer.Argument(metavar="[IMAGE]", help="For image, zones and objects: POOL/[NAMESPACE/]IMAGE.")
+        str | None, typer.Argument(metavar="[IMAGE]", help="For image, zones, objects and ops: POOL/[NAMESPACE/]IMAGE.")
     ] = None,
     view: Annotated[str, typer.Option("--view", "-v", help="What to show; --list has all views.")] = "devices",
     zones: Annotated[int, typer.Option(min=1, max=10_000, help="Zones that an image is cut into.")] = 10,
+    every_object: Annotated[
+        bool, typer.Option("--all", help="For objects: also those that nothing was done to.")
+    ] = False,
     since: Annotated[str | None, typer.Option(help="Begin this long after the start of the recording: 30s.")] = None,
     until: Annotated[str | None, typer.Option(help="End this long after the start of the recording: 60s.")] = None,
     list_views: Annotated[bool, typer.Option("--list", help="List the views.")] = False,
@@ -59,7 +64,9 @@ def analyze(  # noqa: PLR0917 - one parameter for each option
         views.render([{"view": each.name, "shows": each.help} for each in VIEWS.values()], output)
         return
     found = Workspace(workspace).open_run(run)
-    finding = finding_of_view(found, view, image=image, zones=zones, since=since, until=until)
+    finding = finding_of_view(
+        found, view, image=image, zones=zones, every_object=every_object, since=since, until=until
+    )
     if report is not None:
         _write_report(finding, report)
     views.render(finding, output)
@@ -96,6 +103,7 @@ def finding_of_view(
     *,
     image: str | None = None,
     zones: int = 10,
+    every_object: bool = False,
     since: str | None = None,
     until: str | None = None,
 ) -> ActivityFinding:
@@ -116,7 +124,7 @@ def finding_of_view(
         raise UsageError(f"the view {view} is of one image", hint=f"bathy analyze {run.id} POOL/IMAGE --view {view}")
     if image is not None and not VIEWS[view].of_image:
         raise UsageError(f"the view {view} is not of one image", hint=f"bathy analyze {run.id} {image} --view image")
-    whole = dataclasses.replace(question_of(run), image=image, zones=zones)
+    whole = dataclasses.replace(question_of(run), image=image, zones=zones, every_object=every_object)
     if whole.end_ns <= whole.start_ns:
         raise AnalysisError(f"nothing was recorded in run {run.id}", hint=f"bathy runs show {run.id}")
     begin_ns = whole.start_ns + round(parse_seconds(since or 0) * 1e9)

@@ -21,12 +21,13 @@ _EXAMPLES = """Examples:
   bathy caps bench --tell                with the OSDs' counters and op stages
   bathy caps bench --set quiesce.scrub=true
   bathy caps bench cleanup               what removes the remains of runs
-  bathy caps collect --tell              a recording with the OSDs' counters
+  bathy caps collect --tell              a recording with the OSDs' counters, or a deep one
 """
 
 _WATCHES = ("collect", "top")
 _WITHOUT_TELL = {
-    **dict.fromkeys(_WATCHES, "no latencies of the OSDs, and their operations from placement groups' statistics"),
+    "collect": "no --depth deep, no latencies of the OSDs, and their operations from placement groups' statistics",
+    "top": "no latencies of the OSDs, and their operations from placement groups' statistics",
     "bench": "no counters and no op stages of the OSDs",
     "bench cleanup": "options of OSDs that a run with --tell has changed are not restored",
 }

@@ -145,7 +145,8 @@ def by_hand_removed(seen: Look) -> list[str]:
 
 def cephadm_spec(seen: Look) -> str:
     """Return a service specification of cephadm that gives the managers the module's files, on their hosts of today."""
-    lines = ["service_type: mgr", "placement:", "  hosts:"]
+    lines = ["# Needs Ceph 17.2. In the form that cephadm documents; not tried on a cluster of cephadm's."]
+    lines += ["service_type: mgr", "placement:", "  hosts:"]
     lines += [f"    - {host}" for host in sorted({manager.host for manager in seen.managers})]
     lines.append("custom_configs:")
     for name, content in contents().items():

@@ -11,9 +11,10 @@ are under way when it is asked are in no history: of those that take long a burs
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 
-from bathyscope.errors import UsageError
+from bathyscope.errors import BathyscopeError, UsageError
 from bathyscope.host import CephSession, Host
 from bathyscope.recording import options
 from bathyscope.recording.collect import measure
@@ -44,7 +45,9 @@ class Burst:
 
         `wait` lets that many seconds pass; where it returns False they have not, and nothing is asked. Whatever ends it
         (an error, an interruption), what it changed is restored first. Raises UsageError beyond the limits, BusyError
-        when another run has enlarged the histories, UnreachableError, StoreError from the journal and the sink.
+        when another run has enlarged the histories, UnreachableError, StoreError from the journal.
+
+        The sink is tended by those who collect by the clock.
         """
         if not 1 <= seconds <= SECONDS_MAX or not 1 <= ops <= OPS_MAX or len(osds) > OSDS_MAX:
             limits = f"1 to {SECONDS_MAX} s and 1 to {OPS_MAX} operations of each of {OSDS_MAX} OSDs at most"
@@ -54,10 +57,12 @@ class Burst:
             if wait(seconds):
                 asked = SOURCE.plan(scope.model_copy(update={"asked_osds": tuple(osds)}))
                 self._sink.take(SOURCE, measure(self._host, self._session, SOURCE.name, asked, SOURCE.timeout_s))
-        finally:
-            problems = self.restore()
-        self._sink.tend()
-        return problems
+        except BaseException:
+            # An interruption stays one where the cluster is lost as well: the journal has what is not restored.
+            with contextlib.suppress(BathyscopeError):
+                self.restore()
+            raise
+        return self.restore()
 
     def restore(self) -> list[str]:
         """Put back what is enlarged; return what could not be, a sentence each. Raises UnreachableError."""

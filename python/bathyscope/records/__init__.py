@@ -11,6 +11,7 @@ from bathyscope.records.activity import (
     OsdLatencyBucket,
     PgIo,
     PgPlacement,
+    Uncounted,
     ZoneIo,
 )
 from bathyscope.records.base import (
@@ -86,6 +87,7 @@ __all__ = [
     "SimulatedDiskSample",
     "Step",
     "Tables",
+    "Uncounted",
     "ZoneIo",
     "build_table",
     "column",

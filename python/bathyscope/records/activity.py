@@ -137,6 +137,19 @@ class ZoneIo(Record):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Uncounted(Record):
+    """One row per span in which a source could not count what was done: its counts are too small by that."""
+
+    TABLE: ClassVar[str] = "uncounted"
+    TIME: ClassVar[str | None] = "at_ns"
+
+    at_ns: int = column("end of the span, since the Unix epoch", unit="ns")
+    duration_ns: int = column("length of the span", unit="ns", roll_up="sum")
+    source: str = column("name of the source")
+    reason: str = column("why it could not count")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Image(Record):
     """One row per look at an image: what it is."""
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar, Literal
 
-Unit = Literal["", "count", "1/s", "bytes", "bytes/s", "ns", "s", "ratio", "times", "time", "trend"]
+Unit = Literal["", "count", "1/s", "bytes", "bytes/s", "ns", "s", "ratio", "times", "time", "trend", "parts"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ActivityColumn:
     """A column of a view. `unit` says how its values are read; "time" is ns since the Unix epoch, "" is text.
 
-    "times" is a multiple of something, "trend" rates a second of equal times, the latest last. `prose` is text that has
-    a line of its own where there is no room beside others.
+    "times" is a multiple of something, "trend" rates a second of equal times, the latest last, "parts" are the parts
+    of a whole in order, each (name, share). `prose` is text that has a line of its own where there is no room beside
+    others.
 
     `rank`: 0 is always shown; where a terminal is narrow, columns of the highest rank are left out first. `live` is the
     rank on a live screen, where it is another one: there rates come first, here counts.

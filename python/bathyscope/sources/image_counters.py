@@ -9,7 +9,9 @@ At most 64 images are named in an answer, the busiest of the last seconds in one
 256 of them, as a weighted sample. So all six orders are asked, and an image that is in none of them has no row until it
 is: that row is as long as it was not named. The manager reads the OSDs' reports once in `mgr_stats_period` and
 drops what comes twice within a second. So counts are those of the busiest images, a few per mille too small, and late
-by two periods. Clients are not told apart. `bathyscope`'s own manager module (`mgr_counters`) has none of these limits.
+by two periods. A write to a clone, which first asks whether its object is there, is a read as well. Clients are not
+told apart. `bathyscope`'s own manager module (`mgr_counters`) has none of these limits. What could not be counted,
+because nobody had asked or another manager took over, is in `uncounted`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections.abc import Iterator, Sequence
 
 from bathyscope.fields import as_dict, as_int, as_list, parsing
 from bathyscope.host import Request
-from bathyscope.records import ImageIo, RawAnswer, Record, Tables
+from bathyscope.records import ImageIo, RawAnswer, Record, Tables, Uncounted
 from bathyscope.sources.shape import Columns, Source, ask
 from bathyscope.spec.scope import Scope
 
@@ -26,6 +28,7 @@ _LABEL = "rbd_perf"
 _ORDERS = ("write_ops", "read_ops", "write_bytes", "read_bytes", "write_latency", "read_latency")
 # Images in one answer at most.
 _NAMED_MAX = 64
+_BEGIN_NS = 10_000_000_000
 
 # (pool, namespace, image)
 _Name = tuple[str, str, str]
@@ -36,7 +39,7 @@ class ImageCounters:
     """`rbd perf image counters` of all pools, in every order."""
 
     name = "image_counters"
-    records: tuple[type[Record], ...] = (ImageIo,)
+    records: tuple[type[Record], ...] = (ImageIo, Uncounted)
     period_s = 5.0
     timeout_s = 15.0
     differences = True
@@ -56,12 +59,19 @@ class ImageCounters:
         An image that no look has named before has counted all of its total since the first look, if that one had room
         for all images: nobody had asked before it, or all that were counted until then were named in it.
         """
-        columns = Columns(ImageIo)
+        columns, uncounted = Columns(ImageIo), Columns(Uncounted)
         # Image → when it was named last, and its totals then.
         known: dict[_Name, tuple[int, _Totals]] = {}
         before_ns: int | None = None
         all_named = False
         for at_ns, totals in _looks(answers):
+            span = None
+            if before_ns is None and not totals:
+                span = _BEGIN_NS, at_ns + _BEGIN_NS, "OSDs begin some 10 s after they are asked to count"
+            elif before_ns is not None and any(min(_less(now, known.get(name))) < 0 for name, now in totals.items()):
+                span = at_ns - before_ns, at_ns, "the manager began to count again: another one took over"
+            if span is not None:
+                uncounted.add(source=self.name, duration_ns=span[0], at_ns=span[1], reason=span[2])
             for name, now in totals.items():
                 named_ns, before = known.get(name, (before_ns, (0,) * len(now) if all_named else now))
                 # The totals begin again after a minute without a question, and after a failover.
@@ -72,10 +82,15 @@ class ImageCounters:
             all_named = all_named if before_ns is not None else len(totals) < _NAMED_MAX
             known |= {name: (at_ns, now) for name, now in totals.items()}
             before_ns = at_ns
-        return {ImageIo: columns.table()}
+        return {ImageIo: columns.table(), Uncounted: uncounted.table()}
 
 
 SOURCE: Source = ImageCounters()
+
+
+def _less(now: _Totals, known: tuple[int, _Totals] | None) -> _Totals:
+    """Return what an image has counted since it was named last."""
+    return now if known is None else tuple(new - old for new, old in zip(now, known[1], strict=True))
 
 
 def _add(columns: Columns, name: _Name, when: tuple[int, int], grown: _Totals) -> None:

@@ -12,7 +12,8 @@ image. A row is what a key counted between two consecutive good looks:
 
 The OSDs report every mgr_stats_period, each at a moment of its own, and the module collects that as often. `at_ns` is
 when it last did so: a row may lack the last period of some OSDs, which the next row has. A module that was not asked
-for two minutes has removed its queries; an interval begins no earlier than they were registered again.
+for two minutes has removed its queries; an interval begins no earlier than they were registered again. From then on the
+OSDs need some seconds to begin, above all with a manager that they have yet to find. `uncounted` has these spans.
 
 Beyond 20,000 keys the module counts new ones together. Of images that is a row of the pool "(other)", without an image
 and a client; of OSDs it is left out.
@@ -25,7 +26,7 @@ from typing import Any
 
 from bathyscope.fields import as_dict, as_float, as_int, as_list, parsing
 from bathyscope.host import Request
-from bathyscope.records import ImageIo, OsdIo, RawAnswer, Record, Tables, ZoneIo
+from bathyscope.records import ImageIo, OsdIo, RawAnswer, Record, Tables, Uncounted, ZoneIo
 from bathyscope.sources.shape import Columns, Source, ask
 from bathyscope.spec.scope import Scope
 
@@ -39,6 +40,8 @@ _TOTALS = (
 # Ages are rounded to milliseconds, on both sides.
 _SAME_S = 0.01
 _OBJECT_DIGITS = 16
+# After they were asked to count.
+_BEGIN_NS = 5_000_000_000
 _NUMBER_MAX = 2**63 - 1
 
 # Key → (when it was made on the module's clock, totals).
@@ -63,6 +66,19 @@ class _Look:
                 *key, age_s = row[: -len(_TOTALS)]
                 self.counted[name][tuple(key)] = clock_s - as_float(age_s), totals
 
+    def uncounted(self, before: _Look | None) -> dict[str, Any] | None:
+        """Return the span before this look in which the OSDs did not count for the module, or None."""
+        asked_ns = min(self.registered_ns.values(), default=self.at_ns)
+        if before is None:
+            began_ns, reason = asked_ns, "OSDs begin some seconds after they are asked to count"
+            is_gap = asked_ns + _BEGIN_NS > self.at_ns
+        elif before.instance != self.instance:
+            began_ns, reason, is_gap = before.at_ns, "another manager took over, or it was started again", True
+        else:
+            began_ns, reason, is_gap = before.at_ns, "nobody had asked for two minutes", asked_ns > before.at_ns
+        ends_ns = asked_ns + _BEGIN_NS
+        return {"at_ns": ends_ns, "duration_ns": ends_ns - began_ns, "reason": reason} if is_gap else None
+
     def since(self, before: _Look, name: str) -> Iterator[tuple[tuple[Any, ...], dict[str, int]]]:
         """Yield (key, what it counted) of a query since an earlier look."""
         known = before.counted.get(name, {}) if before.instance == self.instance else {}
@@ -80,7 +96,7 @@ class MgrCounters:
     """`bathyscope counters` of the manager, where the module is enabled."""
 
     name = "mgr_counters"
-    records: tuple[type[Record], ...] = (ImageIo, OsdIo, ZoneIo)
+    records: tuple[type[Record], ...] = (ImageIo, OsdIo, ZoneIo, Uncounted)
     period_s = 5.0
     timeout_s = 10.0
     differences = True
@@ -106,12 +122,15 @@ class MgrCounters:
         """Return a row for each key that counted anything between two looks."""
         pools = {number: name for name, number in scope.pools.items()}
         tables = {name: Columns(record) for name, (record, _) in _QUERIES.items()}
+        uncounted = Columns(Uncounted)
         before: _Look | None = None
         for answer in answers:
             if answer.label != _COUNTERS or answer.exit_code != 0:
                 continue
             with parsing(_COUNTERS):
                 look = _Look(answer)
+                if span := look.uncounted(before):
+                    uncounted.add(source=self.name, **span)
                 for name, (_, about) in _QUERIES.items():
                     if before is not None and name in look.counted:
                         began_ns = max(before.at_ns, look.registered_ns[name])
@@ -120,7 +139,8 @@ class MgrCounters:
                                 times = {"at_ns": look.at_ns, "duration_ns": look.at_ns - began_ns}
                                 tables[name].add(**times, **place, **counted)
                 before = look
-        return {record: tables[name].table() for name, (record, _) in _QUERIES.items()}
+        found = {record: tables[name].table() for name, (record, _) in _QUERIES.items()}
+        return {**found, Uncounted: uncounted.table()}
 
 
 SOURCE: Source = MgrCounters()

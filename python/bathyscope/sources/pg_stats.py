@@ -2,7 +2,10 @@
 
 The OSDs send the statistics of their placement groups to the manager anyway, every `mgr_stats_period` (5 s): each
 counter is a staircase that is up to as much late. Reads and writes are counted where they were done, also those that an
-erasure-coded pool serves; operations that fail are not. A group's counters are those of its objects, not of a daemon:
+erasure-coded pool serves; operations that fail are not. Of a message that does several things each counts: a write to a
+clone asks first whether its object is there (a read), and when it copies the object before, it is two writes.
+
+A group's counters are those of its objects, not of a daemon:
 they outlive restarts and move with the group. When a group is split, its children get a share of what it has counted:
 of a family only the sum says what is new, and it is put down to the parent; so it is when groups are merged. After a
 failover the manager knows nothing of a group until its primary reports ("unknown"); what it had counted before is not

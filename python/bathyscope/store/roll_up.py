@@ -36,9 +36,9 @@ class Retention:
     """How long what is kept, in seconds of age; infinite for as long as the run lies there.
 
     `raw_s`: raw answers. `recorded_s`, `minute_s`, `hour_s`: samples as recorded, joined to minutes, joined to hours.
-    `event_s`: rows that cannot be joined (ops, cluster status). Collections cannot be joined either, but every gap is
-    stated from them, so they are kept as long as samples. Samples are not joined before their raw answers are gone, so
-    that what a run can be parsed again from fits its tables.
+    `event_s`: rows that cannot be joined (ops, cluster status); those without a time (the map) stay. Collections cannot
+    be joined either, but every gap is stated from them, so they are kept as long as samples. Samples are not joined
+    before their raw answers are gone, so that what a run can be parsed again from fits its tables.
     """
 
     raw_s: float = 6 * _HOUR_S
@@ -155,6 +155,9 @@ def _expire(run: RunDirectory, now_ns: int, retention: Retention) -> list[str]:
 
 def _age(table: str, resolution_s: int, retention: Retention) -> float:
     record = RECORDS_BY_TABLE.get(table)
+    if record is not None and record.TIME is None:
+        # The map is read once, and holds for the whole run.
+        return math.inf
     if record is not Collection and (record is None or not can_be_rolled_up(record)):
         return retention.event_s
     # Samples as recorded and of minutes do not end, they are joined.

@@ -19,6 +19,9 @@ from bathyscope.units import (
 from bathyscope.views import labels
 from bathyscope.views.figures import NOT_APPLICABLE
 
+# Cells of a terminal that parts of a whole are drawn in.
+_BAR_CELLS = 12
+
 _SUFFIXES: dict[Unit, str] = {
     "1/s": "",
     "bytes": "_bytes",
@@ -29,6 +32,7 @@ _SUFFIXES: dict[Unit, str] = {
     "times": "_ratio",
     "time": "_ns",
     "trend": "_per_s",
+    "parts": "_ratios",
 }
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -37,7 +41,25 @@ def _trend(rates: Sequence[float | None]) -> str:
     """Return rates as bars against the greatest of them; what is not known is a space."""
     most = max((rate for rate in rates if rate is not None), default=0.0) or 1.0
     top = len(_BARS) - 1
-    return "".join(" " if rate is None else _BARS[math.ceil(top * rate / most)] for rate in rates)
+    return "".join(" " if rate is None else _BARS[min(top, math.ceil(top * rate / most))] for rate in rates)
+
+
+def marks(names: Sequence[str]) -> dict[str, str]:
+    """Return a letter for each name, its first one that no name before it has."""
+    found: dict[str, str] = {}
+    for name in names:
+        found[name] = next((letter for letter in name if letter not in found.values()), "?")
+    return found
+
+
+def _bar(parts: Sequence[tuple[str, float]]) -> str:
+    """Return parts of a whole as letters, each as often as its share is: qqsssssssrrr."""
+    letters = marks([name for name, _ in parts])
+    bar, passed = "", 0.0
+    for name, share in parts:
+        passed += share
+        bar += letters[name] * (round(passed * _BAR_CELLS) - len(bar))
+    return bar
 
 
 _FORMS: dict[Unit, Callable[[Any], str]] = {
@@ -51,6 +73,7 @@ _FORMS: dict[Unit, Callable[[Any], str]] = {
     "times": lambda value: f"{three_digits(value)}×",
     "time": labels.time_utc,
     "trend": _trend,
+    "parts": _bar,
 }
 
 

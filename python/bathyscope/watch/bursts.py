@@ -1,8 +1,8 @@
 """Bursts of op histories as part of a recording: which OSDs, when, for how long.
 
-A burst asks little of an OSD, and much of whoever takes and keeps the answer: a thousand operations are some 0.7 MB. So
+A burst asks little of an OSD, and more of whoever takes and keeps the answer: a thousand operations are some 0.7 MB. So
 a few OSDs have a burst at a time (`recording.burst`), the busiest first, and every OSD has its turn before one has
-another: of 1,000 OSDs the eighth part of a thousand bursts. In between there is a pause, however long a burst took.
+another: a round of 1,000 OSDs is 125 bursts. In between there is a pause, the longer the longer a burst took.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 from bathyscope import __version__
+from bathyscope.errors import ClusterError
 from bathyscope.host import CephSession, Host
 from bathyscope.recording.recorder import Recorder
 from bathyscope.recording.sinks import SegmentSink
@@ -75,6 +76,10 @@ def collect(
                     if bursts is not None:
                         bursts.record(clock)
                     clock.wait()
+                # Images that were made or renamed meanwhile have their names in every view.
+                if "images" in recorder.periods_s:
+                    with contextlib.suppress(ClusterError):
+                        recorder.collect_now("images")
             run.update(status="done", ended_ns=host.now_ns())
             run.compact()
     return workspace.open_run(str(run.path))

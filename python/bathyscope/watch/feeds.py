@@ -54,6 +54,11 @@ def _trend_s(spec: CollectSpec) -> float:
     return TREND_PARTS * max(_REPORT_S, spec.interval_s)
 
 
+def kept_s(spec: CollectSpec) -> float:
+    """Return how long a live feed needs rows: some longer than it shows them."""
+    return max(_shown_s(spec), _trend_s(spec)) + _MARGIN_S
+
+
 class LiveFeed:
     """A cluster as it is now: views over the last seconds."""
 
@@ -74,7 +79,7 @@ class LiveFeed:
             raise failure
         now_ns = self._host.now_ns()
         begins_ns = now_ns - round(self.shown_s * 1e9)
-        question = Question("", self._name, begins_ns, now_ns, trend_start_ns=now_ns - self._trend_ns, **only)
+        question = Question("", self._name, begins_ns, now_ns, history_start_ns=now_ns - self._trend_ns, **only)
         view = VIEWS[name]
         found = view.build(duck.query_tables(self._sink.tables(), view.queries(question)), question)
         unseen = (self._why_nothing() if remark == touched.NOTHING else remark for remark in found.unseen)
@@ -84,9 +89,9 @@ class LiveFeed:
         """Return what is wrong with the sources now, in words."""
         return self._sink.problems()
 
-    def recoveries(self) -> Sequence[str]:
-        """Return which sources answer again, in words."""
-        return self._sink.recoveries()
+    def notes(self) -> Sequence[str]:
+        """Return which sources answer again, and which are asked less often, in words."""
+        return self._sink.notes()
 
     def zoom(self, image: str | None) -> None:
         """Have the objects of an image counted from now on, those of no image for None.
@@ -125,7 +130,7 @@ def live(
 ) -> Iterator[LiveFeed]:
     """Watch a cluster as long as the context lasts; nothing is changed, nothing is stored. Raises BathyscopeError."""
     with opened(host, target, target_now) as (session, keeper):
-        sink = LiveSink(keeper, max(_shown_s(spec), _trend_s(spec)) + _MARGIN_S)
+        sink = LiveSink(keeper, kept_s(spec))
         keep_start(sink, keeper)
         sink.tend()
         asked = allowed_jobs(session, spec, keeper.scope, note)
@@ -148,16 +153,14 @@ class ReplayFeed:
         """Return a view of the seconds before the moment, narrowed to `only`. Raises StoreError, AnalysisError."""
         begins_ns = self._at_ns - round(self.shown_s * 1e9)
         trend_ns = self._at_ns - round(TREND_PARTS * _REPORT_S * 1e9)
-        shown = dataclasses.replace(
-            self._whole, start_ns=begins_ns, end_ns=self._at_ns, trend_start_ns=trend_ns, **only
-        )
-        return view_of(self._run, name, shown)
+        times = {"start_ns": begins_ns, "end_ns": self._at_ns, "history_start_ns": trend_ns}
+        return view_of(self._run, name, dataclasses.replace(self._whole, **times, **only))
 
     def problems(self) -> Sequence[str]:
         """Return nothing: what was wrong then is in `bathy runs show`."""
         return ()
 
-    def recoveries(self) -> Sequence[str]:
+    def notes(self) -> Sequence[str]:
         """Return nothing, as `problems`."""
         return ()
 

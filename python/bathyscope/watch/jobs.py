@@ -30,7 +30,8 @@ def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
         Job(SOURCES["pg_stats"], period_s=max(_PG_STATS_S, interval_s)),
         # Reports of the OSDs come every 5 s.
         Job(of_images, period_s=max(5.0, interval_s), budget_ratio=0.25),
-        *(Job(SOURCES[name]) for name in _LOOKED_UP if SOURCES[name].plan(scope)),
+        # They ask rarely, and mostly wait for other machines.
+        *(Job(SOURCES[name], budget_ratio=0.25) for name in _LOOKED_UP if SOURCES[name].plan(scope)),
     ]
     if spec.depth == "light":
         return found
@@ -38,7 +39,8 @@ def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
         # It does not tell the images' clients.
         found.append(Job(SOURCES["watchers"]))
     if may_tell and scope.asked_osds:
-        found.append(Job(SOURCES["perf_counters"], period_s=interval_s))
+        # An OSD that is slow answers slowly, and then its counters matter most.
+        found.append(Job(SOURCES["perf_counters"], period_s=interval_s, budget_ratio=0.5))
         found.append(Job(SOURCES["osd_latency_histograms"], period_s=max(10.0, interval_s)))
     found.append(Job(SOURCES["proc"], period_s=interval_s))
     found.append(Job(SOURCES["cgroups"], period_s=interval_s))

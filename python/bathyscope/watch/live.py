@@ -8,16 +8,19 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from bathyscope.analysis.columns import where
 from bathyscope.errors import BathyscopeError
 from bathyscope.recording.collect import Collected
 from bathyscope.recording.scope import ScopeKeeper
-from bathyscope.records import Collection, RawAnswer, Record, to_table
+from bathyscope.records import Collection, PerfCounter, RawAnswer, Record, to_table
 from bathyscope.sources.facts import latest
 from bathyscope.sources.shape import Source
 from bathyscope.units import format_seconds
 
 # How long it is said that a source answers again.
 _RECOVERED_SHOWN_NS = 30_000_000_000
+SECTIONS = ("osd", "bluestore", "filestore")
+"""The sections of perf counters that views read. A thousand OSDs have millions of others each minute."""
 
 
 class LiveSink:
@@ -69,6 +72,8 @@ class LiveSink:
         last = {each.source: each for each in self._costs} | {cost.source: cost}
         kept_ns = ends_ns - self._kept_ns
         self._costs = [each for each in self._costs if each.at_ns >= kept_ns or last[each.source] is each] + [cost]
+        if PerfCounter in found:
+            found = {**found, PerfCounter: where(found[PerfCounter], section=SECTIONS)}
         for record, table in found.items():
             key = source.name, record
             kept = [table] if record.TIME is None else [*self._rows.get(key, []), table]
@@ -107,12 +112,14 @@ class LiveSink:
         """Return what the latest collection of each source says is wrong, in words: one line for one problem."""
         with self._parsing:
             last = {cost.source: cost for cost in self._costs}
-        return _joined({name: cost.problem for name, cost in last.items() if cost.problem})
+        return _joined({name: cost.problem for name, cost in last.items() if cost.problem and not cost.success})
 
-    def recoveries(self) -> Sequence[str]:
-        """Return which sources answer again since a short time, in words."""
+    def notes(self) -> Sequence[str]:
+        """Return which sources answer again since a short time, and which are asked less often, in words."""
         with self._parsing:
-            return _joined({name: words for name, (_, words) in self._recovered.items()})
+            last = {cost.source: cost for cost in self._costs}
+            slowed = {name: cost.problem for name, cost in last.items() if cost.problem and cost.success}
+            return _joined({**slowed, **{name: words for name, (_, words) in self._recovered.items()}})
 
 
 def _joined(said: Mapping[str, str]) -> list[str]:

@@ -17,7 +17,7 @@ from bathyscope.analysis.recording import build
 from bathyscope.host.fake import EPOCH_NS
 from bathyscope.recording.recorder import Job, Recorder
 from bathyscope.recording.sinks import SegmentSink
-from bathyscope.records import Collection, PerfCounter, ProcessSample, Record
+from bathyscope.records import ClusterStatus, Collection, PerfCounter, Placement, ProcessSample, Record, to_table
 from bathyscope.records.recording_finding import DaemonAbsence
 from bathyscope.store import RunDirectory, Workspace
 from bathyscope.store.roll_up import Retention, roll_up
@@ -105,6 +105,35 @@ def test_a_day_at_one_second(world: Any, tmp_path: Path) -> None:
     run.close()
     assert_joined(by_hour, recorded, HOUR_S)
     assert by_hour[ProcessSample].num_rows <= 25
+
+
+def test_days_on_disk_are_joined_while_they_are_recorded_and_the_map_is_kept(tmp_path: Path) -> None:
+    """As `bathy collect --follow` does it: a past day is one segment, of hours, without raw answers and events."""
+    world = World()
+    host = world.host()
+    keeper = keeper_of(host)
+    jobs = [Job(Counters(), period_s=HOUR_S), Job(Status(), period_s=HOUR_S)]
+    run = Workspace(tmp_path).create_run(kind="collect", started_ns=EPOCH_NS)
+    place = Placement(0, "node1", "ssd", None, None, None, None, None, None)
+    with run.begin_segment("20231114T221319.000Z") as writer:
+        writer.table(Placement, to_table(Placement, [place]))
+        writer.commit()
+    kept = Retention(raw_s=HOUR_S, recorded_s=3 * HOUR_S, minute_s=DAY_S / 2, event_s=DAY_S / 4)
+    segment_s = 3.0 * HOUR_S
+    with SegmentSink(run, keeper, segment_s, tidy=lambda now_ns: roll_up(run, now_ns, kept), tidy_s=segment_s) as sink:
+        Recorder(host, host.ceph, keeper, jobs, sink).run(4 * DAY_S)
+    roll_up(run, moment(4 * DAY_S), kept)
+    segments = run.segments()
+    resolutions = [segment.facts.resolution_s for segment in segments.values()]
+    # The run began within a day: it reaches into five.
+    assert resolutions.count(HOUR_S) in (3, 4), resolutions
+    assert len(segments) <= 4 + 2 * DAY_S / segment_s, sorted(segments)
+    old = [segment for segment in segments.values() if segment.facts.resolution_s == HOUR_S]
+    assert not any(segment.raw_sources() for segment in old)
+    assert pc.min(run.table(ClusterStatus)["at_ns"]).as_py() > moment(2 * DAY_S)
+    assert run.table(Placement).to_pylist()[0]["host"] == "node1"
+    assert pc.sum(run.table(PerfCounter)["delta"]).as_py() == 3 * (4 * DAY_S - HOUR_S) * world.rate_per_s
+    run.close()
 
 
 def everything(run: RunDirectory) -> dict[type[Record], pa.Table]:

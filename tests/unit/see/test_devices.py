@@ -8,7 +8,7 @@ import pytest
 from tests.unit.see.conftest import START_NS, Recording, S, rows_of
 
 from bathyscope.commands.analyze import finding_of_view
-from bathyscope.records import Attachment, Collection, Image, ImageIo, Placement
+from bathyscope.records import Attachment, Collection, Image, ImageIo, Placement, Uncounted
 
 
 def io(image: str | None, reads: int, writes: int, *, at_s: int = 30, **more: Any) -> ImageIo:
@@ -180,3 +180,13 @@ def test_reads_of_a_parent_are_those_of_the_clones_that_their_clients_use(record
         "7 its own or for a clone (rbd/one, rbd/two, rbd/unused)"
     )
     assert words["rbd/one"] is None
+
+
+def test_what_could_not_be_counted_is_said_and_is_no_time_of_its_rates(recording: Recording) -> None:
+    recording.seen("mgr_counters")
+    recording.add(io(None, 40, 0, image_id="a", client="client.7", client_address="10.0.0.1"))
+    recording.add(Uncounted(START_NS + 35 * S, 20 * S, "mgr_counters", "another manager took over"))
+    found = recording.view("devices")
+    assert "Not counted from 15 s to 35 s: another manager took over." in found.unseen
+    assert rows_of(found, "IOPS") == [(1.0,)]
+    assert finding_of_view(recording.run, "clients").unseen == found.unseen

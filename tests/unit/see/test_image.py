@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.unit.see.conftest import START_NS, Recording, S, rows_of
 
+from bathyscope.analysis.pg_mapping import numbered, seeds
+from bathyscope.analysis.see.held import held
 from bathyscope.commands.analyze import finding_of_view
 from bathyscope.errors import UsageError
-from bathyscope.records import Image, Op, Placement, ZoneIo
+from bathyscope.records import Image, Op, PgPlacement, Placement, ZoneIo, to_table
 
 MIB = 1 << 20
 ID = "10ab"
@@ -180,3 +183,83 @@ def test_objects_and_zones_of_a_striped_image_lie_where_librbd_puts_them(recordi
     ]  # fmt: skip
     # Of 1 MiB, one unit and a byte in the last round, all four objects have something.
     assert dict(finding_of_view(recording.run, "image", image="rbd/disk").facts)["Objects"].startswith("12, touched 4")
+
+
+def groups(count: int, *acting: str, pool: str = "rbd", pool_id: int = 2, at_s: float = 1) -> list[PgPlacement]:
+    """Return a look at a pool whose groups lie on `acting` in turn."""
+    at_ns = START_NS + round(at_s * S)
+    held = [acting[seed % len(acting)] for seed in range(count)]
+    return [PgPlacement(at_ns, pool, pool_id, seed, int(each.split()[0]), each) for seed, each in enumerate(held)]
+
+
+def seeds_of(prefix: str, count: int, pg_count: int, namespace: str = "") -> list[int]:
+    return list(map(int, seeds(numbered(prefix, np.arange(count)), namespace, pg_count)))
+
+
+def test_every_object_has_the_osds_of_its_group_also_without_io(recording: Recording) -> None:
+    counted = {"read_bytes": 0, "write_bytes": 0, "read_latency_ns_sum": 0, "write_latency_ns_sum": 0}
+    recording.add(image(12 * MIB), *placed("a", "b", "c"), *groups(6, "0 1", "1 2", "2 0"))
+    (first, second, third) = (("0 1", "1 2", "2 0")[seed % 3] for seed in seeds_of(f"rbd_data.{ID}.", 3, 6))
+    recording.add(ZoneIo(START_NS + 9 * S, 5 * S, "rbd", ID, int(second[0]), 1, 1, 7, 0, **counted))
+    names = {text: " ".join(f"osd.{osd}" for osd in text.split()) for text in (first, second, third)}
+    found = recording.view("objects", image="rbd/disk", every_object=True)
+    assert rows_of(found, "object", "held by", "OSD", "node", "reads", "last access") == [
+        (1, names[second], f"osd.{second[0]}", "abc"[int(second[0])], 7, START_NS + 9 * S),
+        (0, names[first], f"osd.{first[0]}", "abc"[int(first[0])], 0, None),
+        (2, names[third], f"osd.{third[0]}", "abc"[int(third[0])], 0, None),
+    ]
+    assert found.unseen == ()
+    # Without being asked for, the others are left out.
+    assert rows_of(finding_of_view(recording.run, "objects", image="rbd/disk"), "object") == [(1,)]
+
+
+def test_of_a_sample_or_of_nothing_other_objects_are_not_known_to_be_idle(recording: Recording) -> None:
+    recording.add(image(8 * MIB), *placed("a"), *groups(2, "0"), op(0))
+    found = recording.view("objects", image="rbd/disk", every_object=True)
+    assert rows_of(found, "object", "reads") == [(0, 1), (1, None)]
+
+
+def test_an_object_that_was_served_elsewhere_has_moved(recording: Recording) -> None:
+    recording.add(image(), *placed("a", "b"), *groups(2, "0"), op(0, osd=1))
+    assert any("moved meanwhile" in remark for remark in recording.view("objects", image="rbd/disk").unseen)
+
+
+def test_the_spread_of_all_objects_over_nodes_is_beside_that_of_those_with_io(recording: Recording) -> None:
+    recording.add(image(), *placed("a", "b", "b"), *groups(8, "0 1", "1 2"), op(0, osd=0))
+    found = recording.view("image", image="rbd/disk")
+    assert [table.title for table in found.tables] == ["objects with I/O", "all objects"]
+    even = sum(seed % 2 == 0 for seed in seeds_of(f"rbd_data.{ID}.", 25, 8))
+    # Node b has a copy of each object, on one OSD or on two.
+    assert found.tables[1].rows == (
+        ("a", even, even / 25, even, even / 25),
+        ("b", 25 - even, (25 - even) / 25, 25, 1.0),
+    )
+    assert any("written or not" in remark for remark in found.unseen)
+
+
+def test_objects_of_a_data_pool_are_mapped_by_its_groups_and_names(recording: Recording) -> None:
+    recording.add(*placed("a", "b", "c"), *groups(4, "2"), *groups(3, "0 1", pool="coded", pool_id=7))
+    recording.add(Image(START_NS, "rbd", "ns", "disk", ID, 8 * MIB, 4 * MIB, 4 * MIB, 1, "coded", None))
+    found = recording.view("objects", image="rbd/ns/disk", every_object=True)
+    assert rows_of(found, "object", "held by") == [(0, "osd.0 osd.1"), (1, "osd.0 osd.1")]
+    assert held(
+        {
+            "pool": "rbd",
+            "data_pool": "coded",
+            "namespace": "ns",
+            "image_id": ID,
+        },
+        to_table(PgPlacement, [*groups(4, "2"), *groups(3, "0", pool="coded")]).sort_by(
+            [("pool", "ascending"), ("seed", "ascending")]
+        ),
+        2,
+    ).groups.tolist() == seeds_of(f"rbd_data.2.{ID}.", 2, 3, "ns")
+
+
+def test_a_map_with_a_gap_is_no_map_and_the_last_one_in_the_time_counts(recording: Recording) -> None:
+    recording.add(image(4 * MIB), *placed("a", "b"), *groups(2, "0"), *groups(3, "1", at_s=40)[1:])
+    found = recording.view("objects", image="rbd/disk", every_object=True)
+    assert rows_of(found, "object") == []
+    assert any("no map of the placement groups" in remark for remark in found.unseen)
+    early = finding_of_view(recording.run, "objects", image="rbd/disk", every_object=True, until="20s")
+    assert rows_of(early, "object", "held by", "reads") == [(0, "osd.0", None)]

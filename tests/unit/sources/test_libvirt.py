@@ -5,6 +5,7 @@ See https://libvirt.org/formatdomain.html.
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from bathyscope.spec import Target
 from bathyscope.spec.scope import Scope
 
 URI = "qemu+ssh://root@kvm1/system"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 Recorded = Callable[[str], list[RawAnswer]]
 SCOPE = Scope(target=Target(name="t", libvirt=(URI,)))
 
@@ -101,6 +103,19 @@ def test_what_virsh_prints_of_a_running_machine_and_of_one_that_is_shut_off(reco
         # It has volumes/vol-1 as well, which the other one is using.
         ("rbd", "", "idle", "vm", "off"),
     ]
+
+
+def test_disks_of_guests_of_a_real_libvirt_are_those_that_virsh_lists(recorded: Recorded) -> None:
+    """Guests with disks in a lab: one runs, one does not and shares a disk with it, both with a key."""
+    place = "libvirt/9.0.0/two-guests"
+    blocks, definition, statistics = json.loads((FIXTURES / place / "virsh.json").read_text())
+    listed = blocks.split()[1::2]
+    found = uses(*recorded(place))
+    assert [f"{pool}/{image}" for pool, _, image, _, machine in found if machine == "instance-00000017"] == listed
+    assert [use[2:] for use in found if use[4] != "instance-00000017"] == [("idle", "vm", "instance-00000018")]
+    assert f"block.count={len(listed)}" in statistics
+    # The definition as virsh prints it, before anything is taken out of it.
+    assert uses(answer(definition, host="vm")) == [use for use in found if use[4] == "instance-00000017"]
 
 
 def test_disks_that_are_images_by_librbd_and_by_the_kernel() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bathyscope.host import CephRequest
-from bathyscope.records import ImageIo, OsdIo, RawAnswer, ZoneIo, from_table
+from bathyscope.records import ImageIo, OsdIo, RawAnswer, Uncounted, ZoneIo, from_table
 from bathyscope.sources.mgr_counters import SOURCE
 from bathyscope.spec import Target
 from bathyscope.spec.scope import Scope
@@ -142,3 +142,18 @@ def test_recorded_answers_hold_the_counts_of_their_loads(recorded: Callable[[str
     assert sum(row.read_count for row in osds if row.pool == "ec-2-1") == 307
     # That of the probe before is not in it.
     assert [row.write_count for row in osds if (row.osd, row.pool) == (0, "rbd")] == [30 - 11]
+
+
+def spans(*answers: RawAnswer) -> list[tuple[float, float]]:
+    """Return (begin, end) of what could not be counted, in seconds."""
+    rows = from_table(Uncounted, SOURCE.parse(answers, SCOPE)[Uncounted])
+    return [((row.at_ns - row.duration_ns - ZERO_NS) / S, (row.at_ns - ZERO_NS) / S) for row in rows]
+
+
+def test_what_could_not_be_counted_is_said() -> None:
+    nothing: dict[str, Any] = {"image_client": []}
+    # A module that was asked long ago, one that was asked a moment ago, another one, one that had not been asked.
+    assert spans(look(100, nothing), look(105, nothing)) == []
+    assert spans(look(10, nothing, registered=9), look(15, nothing, registered=9)) == [(9.0, 14.0)]
+    assert spans(look(100, nothing), look(120, nothing, instance="j", registered=112)) == [(99.5, 117.0)]
+    assert spans(look(100, nothing), look(400, nothing, registered=398)) == [(99.5, 403.0)]

@@ -542,13 +542,15 @@ def activity() -> ActivityFinding:
         ActivityColumn("lasted", "s", rank=3),
         ActivityColumn("last access", "time", rank=3),
         ActivityColumn("never known", rank=1),
+        ActivityColumn("stages", "parts", rank=1),
         ActivityColumn("finding", prose=True),
     )
     at_ns = 1_787_407_385 * 10**9
+    parts = (("queue", 0.25), ("store", 0.5), (HOSTILE_POOL, 0.25))
     rows = (
-        ("rbd/vm-1", 1234567, 20576.1, 0.91, 3.456, 5 << 30, 85e6, 412_000.0, 60.0, at_ns, None, "noisy"),
-        (HOSTILE_ESCAPE, 12, 0.2, 0.00001, None, 0, 0.0, None, 1.5, None, None, ""),
-        (HOSTILE_CSV, 0, 0.0, 0.0, 1.0, 1, 2.0, 3.0, 0.1, at_ns, None, HOSTILE_POOL),
+        ("rbd/vm-1", 1234567, 20576.1, 0.91, 3.456, 5 << 30, 85e6, 412_000.0, 60.0, at_ns, None, parts, "noisy"),
+        (HOSTILE_ESCAPE, 12, 0.2, 0.00001, None, 0, 0.0, None, 1.5, None, None, None, ""),
+        (HOSTILE_CSV, 0, 0.0, 0.0, 1.0, 1, 2.0, 3.0, 0.1, at_ns, None, (("queue", 1.0),), HOSTILE_POOL),
     )
     return ActivityFinding(
         "devices", "20260823-141500-abcdef", HOSTILE_HOST, at_ns, at_ns + 60 * 10**9,

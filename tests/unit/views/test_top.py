@@ -95,7 +95,7 @@ class Feed:
     def problems(self) -> Sequence[str]:
         return ("image_counters: denied",)
 
-    def recoveries(self) -> Sequence[str]:
+    def notes(self) -> Sequence[str]:
         return self.recovered
 
     def zoom(self, image: str | None) -> None:
@@ -392,7 +392,7 @@ def test_a_fault_is_shown_beside_what_was_known_last_and_the_screen_goes_on(faul
         app.refresh_view()
         await settled(app, pilot)
         assert str(fault) not in words(app, "#problems")
-        assert "answers again" in words(app, "#recoveries")
+        assert "answers again" in words(app, "#notes")
         assert words(app, "#sentence") == "about clients"
 
     drive(feed, steps)

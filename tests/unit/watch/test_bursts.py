@@ -230,6 +230,22 @@ def test_an_interruption_in_a_burst_restores(run: RunDirectory) -> None:
     assert not bed.journal.exists()
 
 
+def test_an_interruption_ends_the_recording_also_when_the_cluster_is_lost(run: RunDirectory) -> None:
+    bed = Bed(run)
+    before = bed.cluster.state()
+
+    def interrupt() -> None:
+        bed.cluster.lost = True
+        raise KeyboardInterrupt
+
+    bed.recording.at[2] = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        bed.record(60)
+    bed.cluster.lost = False
+    bed.bursts.close()
+    assert bed.cluster.state() == before
+
+
 def test_a_cluster_that_is_lost_in_a_burst_is_restored_when_it_is_back(run: RunDirectory) -> None:
     bed = Bed(run)
     before = bed.cluster.state()

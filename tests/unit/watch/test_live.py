@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from typing import Any
 
+from bathyscope.analysis.see import VIEWS
+from bathyscope.analysis.see.shape import Question
 from bathyscope.errors import ParseError
 from bathyscope.recording.collect import as_collected
-from bathyscope.records import OsdLatency, Placement, RawAnswer, Record, Tables, to_table
+from bathyscope.records import OsdLatency, PerfCounter, Placement, RawAnswer, Record, Tables, to_table
 from bathyscope.spec import Target
 from bathyscope.spec.scope import Scope
-from bathyscope.watch.live import LiveSink
+from bathyscope.watch.live import SECTIONS, LiveSink
 
 S = 1_000_000_000
 
@@ -84,3 +87,28 @@ def test_what_has_no_time_is_there_once_as_it_was_last() -> None:
     take(sink, source, 10, b"1")
     take(sink, source, 500, b"2")
     assert sink.tables()["placement"]["osd"].to_pylist() == [2]
+
+
+def test_of_the_counters_those_are_kept_that_views_read() -> None:
+    class Counters(Steps):
+        name = "perf_counters"
+        differences = False
+
+        def parse(self, answers: Sequence[RawAnswer], scope: Scope) -> Tables:
+            sections = ("osd", "mempool", "bluestore")
+            rows = [PerfCounter(10 * S, S, "osd.0", name, "x", "counter", 1.0, None, None) for name in sections]
+            return {PerfCounter: to_table(PerfCounter, rows)}
+
+    sink = LiveSink(Keeper(), 120.0)  # type: ignore[arg-type]
+    take(sink, Counters(), 10, b"")
+    assert sink.tables()["perf_counter"]["section"].to_pylist() == ["osd", "bluestore"]
+    question = Question("", "t", 0, S)
+    asked = {
+        section
+        for view in VIEWS.values()
+        if not view.of_image
+        for sql in view.queries(question).values()
+        if "perf_counter" in sql
+        for section in re.findall(r"section = '(\w+)'|'(\w+)\.\w+'", sql)
+    }
+    assert {name for pair in asked for name in pair if name} <= set(SECTIONS)

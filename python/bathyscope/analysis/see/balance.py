@@ -43,8 +43,11 @@ _COLUMNS = (
 _WRITES = ("bluestore.txc_commit_lat", "bluestore.commit_lat", "filestore.journal_latency")
 _READS = ("osd.op_r_latency",)
 _THIRDS = 3
-# Fewer samples in a third of the time say nothing about a mean.
+# Peers with fewer samples in a third of the time have no mean. Of an OSD that is far slower fewer do.
 _SAMPLES_LEAST = 20
+_OUTLIER_SAMPLES_LEAST = 4
+# How often latencies whose deviation is as large as their mean may be an outlier in one third by chance.
+_LATENCY_CHANCE = 1e-3
 _PEERS_LEAST = 2
 # An OSD is slow when its mean is twice that of its peers, five of their deviations away, and not by microseconds.
 _SLOW_RATIO = 2.0
@@ -80,7 +83,6 @@ class Balance:
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each OSD, its weight, and its latencies in each third of the time."""
-        third_ns = max(1, (question.end_ns - question.start_ns) // _THIRDS)
         names = ", ".join(f"'{name}'" for name in (*_WRITES, *_READS))
         return {
             **osd_sums.queries(question),
@@ -89,12 +91,15 @@ class Balance:
             "group_ops": "SELECT osd, sum(ops) AS ops, sum(ops * ops) AS squares FROM (SELECT osd, pg, "
             f"CAST(sum(read_count + write_count) AS DOUBLE) AS ops FROM pg_io WHERE {within(question)} "
             "GROUP BY osd, pg) GROUP BY osd",
-            "latencies": "SELECT daemon, section || '.' || name AS name, "
-            f"least({_THIRDS - 1}, (at_ns - duration_ns // 2 - {question.start_ns}) // {third_ns}) AS third, "
-            "sum(delta) AS delta, CAST(sum(count) AS BIGINT) AS count "
-            f"FROM {ops.perf_counter(question, third_ns)} "
+            # Thirds of the time that was seen: an OSD that is slow answers late, and then the end is not known.
+            "latencies": "WITH counted AS (SELECT *, at_ns - duration_ns // 2 AS middle_ns "
+            f"FROM {ops.perf_counter(question, max(1, (question.end_ns - question.start_ns) // _THIRDS))} "
             f"WHERE section || '.' || name IN ({names}) "
-            f"AND at_ns - duration_ns / 2 BETWEEN {question.start_ns} AND {question.end_ns} GROUP BY ALL",
+            f"AND at_ns - duration_ns / 2 BETWEEN {question.start_ns} AND {question.end_ns}), "
+            "span AS (SELECT min(at_ns - duration_ns) AS start_ns, max(at_ns) AS end_ns FROM counted) "
+            "SELECT daemon, section || '.' || name AS name, "
+            f"least({_THIRDS - 1}, (middle_ns - start_ns) * {_THIRDS} // greatest(end_ns - start_ns, 1)) AS third, "
+            "sum(delta) AS delta, CAST(sum(count) AS BIGINT) AS count FROM counted, span GROUP BY ALL",
         }
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
@@ -227,13 +232,15 @@ def _judge_latency(peers: Sequence[_Judged], kind: str, thirds: _Thirds) -> None
 def _ratio(mine: tuple[float, int], others: Sequence[tuple[float, int]]) -> tuple[float, bool] | None:
     """Return the multiple of the others' median and whether that makes an outlier; None for too few samples."""
     peers = np.array([mean for mean, count in others if count >= _SAMPLES_LEAST])
-    if mine[1] < _SAMPLES_LEAST or len(peers) < _PEERS_LEAST:
+    if mine[1] < _OUTLIER_SAMPLES_LEAST or len(peers) < _PEERS_LEAST:
         return None
     median = float(np.median(peers))
     sigma = _MAD_TO_SIGMA * float(np.median(np.abs(peers - median)))
     ratio = mine[0] / median if median > 0 else math.inf
     apart = mine[0] - median
-    return ratio, ratio >= _SLOW_RATIO and apart >= max(_DEVIATIONS * sigma, _APART_NS)
+    # The Chernoff bound of the mean of so many exponential latencies.
+    is_rare = ratio > 1 and mine[1] * (ratio - 1 - math.log(ratio)) > -math.log(_LATENCY_CHANCE)
+    return ratio, is_rare and ratio >= _SLOW_RATIO and apart >= max(_DEVIATIONS * sigma, _APART_NS)
 
 
 def _sentence(judged: Sequence[_Judged]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ class Clients:
         client = "coalesce(client_address, client) AS client"
         return {
             "seen": seen(question, "mgr_counters"),
+            "uncounted": words.uncounted(question),
             "trend": trend(question, "image_io", client, condition="client IS NOT NULL"),
             "io": ops.sums(
                 question,
@@ -55,7 +57,8 @@ class Clients:
         counts = [row["read_count"] + row["write_count"] for row in rows]
         names = [row["client"] for row in rows]
         trends = {row["client"]: row["trend"] for row in tables["trend"].to_pylist()}
-        total, seconds = sum(counts), seconds_of(tables["seen"])
+        remarks, uncounted_s = words.not_counted(tables["uncounted"], question)
+        total, seconds = sum(counts), max(0.0, seconds_of(tables["seen"]) - uncounted_s) or math.inf
         cells = tuple(
             (
                 row["client"],
@@ -69,7 +72,7 @@ class Clients:
             for row in rows
         )
         sentence = words.standing_out("client", names, counts, seconds)
-        unseen = () if rows or was_seen(tables["seen"]) else (_UNSEEN,)
+        unseen = remarks if rows or was_seen(tables["seen"]) else (_UNSEEN, *remarks)
         return finding_of(self, question, sentence, ActivityTable("clients", _COLUMNS, cells), unseen=unseen)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.see import clones, ops, words
+from bathyscope.analysis.see import clones, ops, timed, words
 from bathyscope.analysis.see.attachments import MACHINES, attached, failures, in_force
 from bathyscope.analysis.see.images import IMAGES, Images
 from bathyscope.analysis.see.shape import (
@@ -31,8 +32,9 @@ _COLUMNS = (
     words.TREND,
     ActivityColumn("attached to", help="host:VM that uses it, as far as it is known", rank=1),
     ActivityColumn("clients", help="addresses of the clients that did it", rank=2),
-    *ops.DETAILS,
+    *ops.DETAILS[2:],
     ActivityColumn("for clones", help="of a parent: for which of its clones it was read", prose=True, rank=2),
+    *timed.COLUMNS,
 )
 _NO_IO = (
     "Nothing is known of images: the manager's image statistics were not answered. They need the cap mgr 'profile "
@@ -55,17 +57,20 @@ class Devices:
         keys = "pool, namespace, image, image_id"
         return {
             "seen": seen(question, *words.IMAGE_SOURCES),
+            "uncounted": words.uncounted(question),
             "io": ops.sums(
                 question,
                 f"{ops.IMAGE_GROUPS}, client_address",
                 ops.IMAGE_KEYS,
                 _CLIENTS,
                 condition=f"true{only({'pool': question.pool, 'client_address': question.client})}",
+                tails=False,
             )
             if question.of_ops
             else f"SELECT {keys}, {sums(question, *words.COUNTED)}, {_CLIENTS} "
             f"FROM image_io WHERE {within(question)}{narrowed} GROUP BY {keys}",
             "trend": trend(question, "image_io", keys, condition=f"true{narrowed}"),
+            **timed.queries(question),
             "images": IMAGES,
             **clones.queries(question),
             "attachments": in_force(question),
@@ -80,7 +85,8 @@ class Devices:
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
         """Return a row for each image, the busiest first."""
         known = Images(tables["images"])
-        rows, seconds = tables["io"].to_pylist(), seconds_of(tables["seen"])
+        remarks, uncounted_s = words.not_counted(tables["uncounted"], question)
+        rows, seconds = tables["io"].to_pylist(), max(0.0, seconds_of(tables["seen"]) - uncounted_s) or math.inf
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), known.name(row)))
         names = [known.name(row) for row in rows]
         keys = [known.key(row) for row in rows]
@@ -89,6 +95,8 @@ class Devices:
         counts = [row["read_count"] + row["write_count"] for row in rows]
         total = sum(counts)
         readers = clones.readers_of(tables, known)
+        took = timed.read(tables)
+        of_rows = [took.get(known.image_id(row) or "", {}) for row in rows]
         cells = tuple(
             (
                 name,
@@ -98,16 +106,19 @@ class Devices:
                 trends.get(key),
                 hosts.get(key),
                 row["clients"],
-                *ops.detail_cells(row),
+                *ops.detail_cells(row)[2:],
                 readers.get(name),
+                *timed.cells(timed_ops),
             )
-            for name, key, row in zip(names, keys, rows, strict=True)
+            for name, key, row, timed_ops in zip(names, keys, rows, of_rows, strict=True)
         )
         unseen = [] if rows or was_seen(tables["seen"]) else [_NO_IO]
         if rows and not any(row["clients"] for row in rows):
             unseen.append(_NO_CLIENTS)
         failed = [f"{row['source']}: {row['problem']}" for row in tables["failures"].to_pylist()]
         unseen += [f"Who has the images is known in part only. {problem}" for problem in failed]
+        unseen += timed.remarks(of_rows)
+        unseen += remarks
         sentence = words.standing_out("image", names, counts, seconds)
         return finding_of(self, question, sentence, ActivityTable("images", _COLUMNS, cells), unseen=tuple(unseen))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.see.shape import Question, View, finding_of
+from bathyscope.analysis.see.shape import Question, View, finding_of, history_start_ns
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
 _COLUMNS = (
@@ -40,7 +40,7 @@ class Health:
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the last state, and when each check was raised."""
-        inside = f"at_ns BETWEEN {question.start_ns} AND {question.end_ns}"
+        inside = f"at_ns BETWEEN {history_start_ns(question)} AND {question.end_ns}"
         return {
             "status": "SELECT max(at_ns) AS at_ns, arg_max(health, at_ns) AS health "
             f"FROM cluster_status WHERE {inside}",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.see import image_heat, touched
+from bathyscope.analysis.see import held, image_heat, timed, touched
 from bathyscope.analysis.see.shape import Question, View, finding_of
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 from bathyscope.units import format_percent
@@ -31,14 +31,18 @@ class ImageBrief:
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each object, and where they are over time."""
-        return {**touched.queries(question), **image_heat.queries(question)}
+        return {
+            **touched.queries(question),
+            **image_heat.queries(question),
+            **timed.queries(question, touched.ids_of(str(question.image))),
+        }
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
         """Return a row for each node."""
         image = touched.read(tables, question)
         nodes: dict[str, list[Mapping[str, int]]] = {}
         for row in image.rows:
-            nodes.setdefault(image.hosts.get(row["osd"], "") or "(not known)", []).append(row)
+            nodes.setdefault(image.hosts.get(row["osd"], "") or held.NOT_KNOWN, []).append(row)
         whole = image.objects
         reads = sum(row["read_count"] for row in image.rows)
         writes = sum(row["write_count"] for row in image.rows)
@@ -62,6 +66,8 @@ class ImageBrief:
         if whole:
             share = "" if seen is None else f", touched {seen:,} ({format_percent(seen / whole)})"
             facts.append(("Objects", f"{whole:,}{share}"))
+        of_image = list(timed.read(tables).values())
+        facts += [fact for one in of_image for fact in timed.facts(one)]
         on_objects = "" if seen is None else f" on {seen:,} objects"
         nodes_word = "node" if len(nodes) == 1 else "nodes"
         sentence = (
@@ -69,13 +75,18 @@ class ImageBrief:
             if image.rows
             else f"Nothing was seen of single objects of {image.name}."
         )
+        found = [ActivityTable("objects with I/O", _COLUMNS, tuple(cells))]
+        unseen = [*image.remarks, *timed.remarks(of_image)]
+        if image.held is not None:
+            found.append(image.held.by_node(image.hosts))
+            unseen.append(held.REMARK)
         return finding_of(
             self,
             question,
             sentence,
-            ActivityTable("nodes", _COLUMNS, tuple(cells)),
+            *found,
             facts=facts,
-            unseen=image.remarks,
+            unseen=unseen,
             heat_maps=image_heat.build(tables, question, image),
         )
 

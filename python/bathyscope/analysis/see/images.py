@@ -38,3 +38,8 @@ class Images:
         found = self._by_id.get((row["pool"], row["image_id"]))
         found = found or self._by_name.get((row["pool"], row["namespace"], row["image"]))
         return None if found is None else int(found["size_bytes"])
+
+    def image_id(self, row: Mapping[str, str | None]) -> str | None:
+        """Return the id of a row's image, None where it is not known."""
+        found = self._by_name.get((row["pool"], row["namespace"], row["image"]), {})
+        return row["image_id"] or found.get("image_id")

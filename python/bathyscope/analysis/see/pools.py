@@ -19,7 +19,10 @@ _COLUMNS = (
     ActivityColumn("primaries", "count", "OSDs that were their primaries", rank=3),
     *ops.DETAILS,
 )
-_STAIRCASE = "Counts come from placement groups' statistics, which the OSDs send every 5 s: they are that much late."
+_STAIRCASE = (
+    "Counts come from placement groups' statistics, which the OSDs send every 5 s: they are that much late. They count "
+    "each operation of a message: one on an image's header has several, and so has a clone's first write to an object."
+)
 
 
 class Pools:

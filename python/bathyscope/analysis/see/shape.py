@@ -33,8 +33,9 @@ class Question:
 
     `client`, `osd`, `node` and `pool` narrow views of more than one of them, named as the views name them;
     `from_bytes`, `to_bytes` and `object_number` narrow views of an image. What does not apply to a view changes nothing
-    there. `trend_start_ns` is where trends begin, by default with the time that is asked for. `of_ops`: the run has
-    single operations and no counters, so the operations are counted.
+    there. `history_start_ns` is where trends and the cluster's health begin, by default with that time. `every_object`:
+    of an image also the objects that nothing was done to. `of_ops`: the run has single operations and no counters, so
+    the operations are counted.
     """
 
     run_id: str
@@ -50,7 +51,8 @@ class Question:
     from_bytes: int | None = None
     to_bytes: int | None = None
     object_number: int | None = None
-    trend_start_ns: int | None = None
+    history_start_ns: int | None = None
+    every_object: bool = False
     of_ops: bool = False
 
 
@@ -68,6 +70,11 @@ class View(Protocol):
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
         """Return the finding. Raises AnalysisError when the run has nothing for this view."""
         ...
+
+
+def history_start_ns(question: Question) -> int:
+    """Return where what led to the time that is asked for begins."""
+    return question.start_ns if question.history_start_ns is None else question.history_start_ns
 
 
 def within(question: Question) -> str:
@@ -124,8 +131,7 @@ def trend(
     The last part ends with the last row: reports are late, and what is not yet reported would look like a fall. Where
     nobody counted anything the rate is NULL: maybe nothing looked.
     """
-    start_ns = question.start_ns if question.trend_start_ns is None else question.trend_start_ns
-    part_ns = max(1, (question.end_ns - start_ns) // TREND_PARTS)
+    part_ns = max(1, (question.end_ns - history_start_ns(question)) // TREND_PARTS)
     rates = []
     for place in range(TREND_PARTS):
         begins, ends = (f"(last_ns - {(TREND_PARTS - place - more) * part_ns})" for more in (0, 1))

@@ -8,20 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from bathyscope.analysis.see import op_rows, timed
 from bathyscope.analysis.see.shape import Question, View, finding_of
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 from bathyscope.units import format_duration_ns, format_percent
 
 _COLUMNS = (
-    ActivityColumn("took", "ns", "from receipt to done in the primary OSD"),
-    ActivityColumn("op", help="read or write"),
-    ActivityColumn("OSD", help="primary OSD"),
-    ActivityColumn("most of it", help="the stage that took longest; of a wait for replicas the one that came last"),
-    ActivityColumn("queue", "ns", "received to taken up by a worker", rank=1),
-    ActivityColumn("prepare", "ns", "taken up to started or sent to replicas", rank=3),
-    ActivityColumn("store", "ns", "in the primary's own store", rank=1),
-    ActivityColumn("replicas", "ns", "waited for replicas beyond that", rank=1),
-    ActivityColumn("reply", "ns", "the rest", rank=3),
+    *op_rows.COLUMNS,
     ActivityColumn("length", "bytes", "length of the operation", rank=2),
     ActivityColumn("client", help="address of the client", rank=2),
     ActivityColumn("object", help="name of the object", rank=2),
@@ -34,14 +27,6 @@ _SLOW_RATIO = 5.0
 _BLAME_RATIO = 0.5
 _BLAME_LEAST = 10
 _MORE_THAN_ITS_SHARE = 1.5
-_STAGES = {
-    "queue": "queue_ns",
-    "prepare": "prepare_ns",
-    "store": "store_ns",
-    "replicas": "replica_wait_ns",
-    "reply": "reply_ns",
-}
-_NOTHING = "No operations were recorded: imported OSD logs have them (`bathy import osd-log`)."
 
 
 class Slow:
@@ -52,26 +37,31 @@ class Slow:
     of_image = False
 
     def queries(self, question: Question) -> Mapping[str, str]:
-        """Return the slowest operations, and how many there are."""
+        """Return the slowest operations, and how many there are.
+
+        Who is behind them is judged from samples that hold every operation: of an OSD that did more than its history
+        holds, only slow ones are there.
+        """
         inside = f"started_ns BETWEEN {question.start_ns} AND {question.end_ns} AND op IN ('read', 'write')"
+        complete = f"{inside} AND {timed.COMPLETE}"
         return {
             "slowest": f"SELECT * FROM op WHERE {inside} ORDER BY duration_ns DESC LIMIT {_ROWS}",
-            "all": f"SELECT count(*) AS count, approx_quantile(duration_ns, 0.5) AS median_ns FROM op WHERE {inside}",
-            "by_osd": f"SELECT 'osd.' || osd AS osd, count(*) AS count FROM op WHERE {inside} GROUP BY osd",
+            "judged": f"SELECT * FROM op WHERE {complete} ORDER BY duration_ns DESC LIMIT {_ROWS}",
+            "all": f"SELECT count(*) AS count, count(*) FILTER (WHERE {timed.COMPLETE}) AS complete_count, "
+            "count(*) FILTER (WHERE NOT complete_sample) AS tail_count, "
+            f"approx_quantile(duration_ns, 0.5) FILTER (WHERE {timed.COMPLETE}) AS median_ns FROM op WHERE {inside}",
+            "by_osd": f"SELECT 'osd.' || osd AS osd, count(*) AS count FROM op WHERE {complete} GROUP BY osd",
+            "bursts": op_rows.ARE_BURSTS,
         }
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
         """Return a row for each, the slowest first."""
         rows = tables["slowest"].to_pylist()
-        (whole,) = tables["all"].to_pylist()
+        ((whole,), (bursts,)) = (tables[name].to_pylist() for name in ("all", "bursts"))
         served = {row["osd"]: row["count"] for row in tables["by_osd"].to_pylist()}
         cells = tuple(
             (
-                row["duration_ns"],
-                row["op"],
-                f"osd.{row['osd']}",
-                _most(row)[0],
-                *(row[name] for name in _STAGES.values()),
+                *op_rows.cells(row),
                 row["length_bytes"],
                 row["client_address"],
                 row["object_name"],
@@ -79,44 +69,44 @@ class Slow:
             )
             for row in rows
         )
+        unseen = [] if rows else [op_rows.NOTHING]
+        if rows and bursts["count"]:
+            unseen.append(op_rows.BURSTS)
+        if whole["tail_count"]:
+            unseen.append(timed.TAIL.format(count=whole["tail_count"]))
         return finding_of(
             self,
             question,
-            _sentence(rows, whole, served),
+            _blame(tables["judged"].to_pylist(), whole, served) + _sentence(rows, whole),
             ActivityTable("operations", _COLUMNS, cells),
-            unseen=() if rows else (_NOTHING,),
+            unseen=unseen,
         )
 
 
 VIEW: View = Slow()
 
 
-def _most(row: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the stage that took longest, in words, and who is to blame for it."""
-    known = {stage: row[name] for stage, name in _STAGES.items() if row[name] is not None}
-    own = f"osd.{row['osd']}"
-    if not known:
-        return "", own
-    stage = max(known, key=lambda name: known[name])
-    if stage == "replicas":
-        peer = row["slowest_peer"]
-        return ("replicas", "") if peer is None else (f"replica osd.{peer}", f"osd.{peer}")
-    return stage, own
-
-
-def _sentence(rows: Sequence[Mapping[str, Any]], whole: Mapping[str, Any], served: Mapping[str, int]) -> str:
+def _sentence(rows: Sequence[Mapping[str, Any]], whole: Mapping[str, Any]) -> str:
     if not rows:
         return "No slow operation was recorded."
-    stage, _ = _most(rows[0])
+    stage, _ = op_rows.longest(rows[0])
     words = f"The slowest of {whole['count']:,} operations took {format_duration_ns(rows[0]['duration_ns'])}"
     words += f", most of it {stage}" if stage else ""
-    words += f"; half of all took less than {format_duration_ns(whole['median_ns'])}."
+    complete = whole["complete_count"]
+    if not complete:
+        return f"{words}."
+    of_all = "all" if complete == whole["count"] else f"the {complete:,} that are a complete sample"
+    return f"{words}; half of {of_all} took less than {format_duration_ns(whole['median_ns'])}."
+
+
+def _blame(rows: Sequence[Mapping[str, Any]], whole: Mapping[str, Any], served: Mapping[str, int]) -> str:
+    """Return the sentence about the OSD that is behind most of the slowest operations, or nothing."""
     slow = [row for row in rows if row["duration_ns"] >= _SLOW_RATIO * whole["median_ns"]]
-    blamed = Counter(who for row in slow if (who := _most(row)[1]))
+    blamed = Counter(who for row in slow if (who := op_rows.longest(row)[1]))
     if not blamed or len(slow) < _BLAME_LEAST:
-        return words
+        return ""
     who, count = blamed.most_common(1)[0]
     share = count / len(slow)
-    if share <= _BLAME_RATIO or share < _MORE_THAN_ITS_SHARE * served.get(who, 0) / whole["count"]:
-        return words
-    return f"{who} is behind {format_percent(share)} of the {len(slow)} slowest operations. {words}"
+    if share <= _BLAME_RATIO or share < _MORE_THAN_ITS_SHARE * served.get(who, 0) / whole["complete_count"]:
+        return ""
+    return f"{who} is behind {format_percent(share)} of the {len(slow)} slowest operations. "

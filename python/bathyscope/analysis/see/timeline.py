@@ -264,7 +264,8 @@ class _Bins:
 
     def _loads(self, shift: _Shift, kind: str) -> str:
         change = shift.after - shift.before
-        parts = []
+        # What waits longer does less.
+        parts = [*self._activities(shift, began=change < 0)]
         for word in ("image ", "client "):
             moved = {
                 name: _change(found, shift) / self.seconds
@@ -278,7 +279,7 @@ class _Bins:
         return ", ".join(parts)
 
     def _slower(self, shift: _Shift, kind: str) -> str:
-        parts = []
+        parts = [*self._activities(shift, began=shift.after > shift.before)]
         ratios = {}
         for (of, osd), total in self._sums.items():
             if of == kind:
@@ -292,7 +293,6 @@ class _Bins:
             # One that moved as all others did is no more to blame than they are.
             if (ratio > 1.5 * others) if up else (ratio * 1.5 < others):
                 parts.append(f"{osd} ({format_duration_ns(before * 1e9)} to {format_duration_ns(after * 1e9)})")
-        parts += self._activities(shift)
         loads = {
             (name, of): _change(found, shift) / self.seconds
             for (of, name), found in self._movers.items()
@@ -306,15 +306,13 @@ class _Bins:
                 parts.append(f"{of} of {name} ({_signed(most)}/s)")
         return ", ".join(parts)
 
-    def _activities(self, shift: _Shift) -> Iterator[str]:
-        """Yield what the cluster itself began to do when a latency rose, or ended when it fell."""
+    def _activities(self, shift: _Shift, *, began: bool) -> Iterator[str]:
+        """Yield what the cluster itself began to do at a shift, or what it ended."""
         sides = [[counts for place, *counts in self._looks if begin <= place < end] for begin, end in _spans(shift)]
-        if shift.after < shift.before:
-            sides.reverse()
-        quiet, busy = sides
+        quiet, busy = sides if began else reversed(sides)
         for number, name in enumerate(_ACTIVITIES) if quiet and busy else ():
-            often = [sum(counts[number] > 0 for counts in side) / len(side) for side in sides]
-            if often[1] - often[0] >= _OFTEN_RATIO:
+            often, before = (sum(counts[number] > 0 for counts in side) / len(side) for side in (busy, quiet))
+            if often - before >= _OFTEN_RATIO:
                 yield f"{name} of up to {max(counts[number] for counts in busy)} placement groups at a time"
 
 

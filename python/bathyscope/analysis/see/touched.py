@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from bathyscope.analysis.see import ops
+from bathyscope.analysis.see import ops, words
+from bathyscope.analysis.see.held import Held, held, query
 from bathyscope.analysis.see.shape import Question, literal, within
 from bathyscope.errors import AnalysisError
 from bathyscope.rbd_names import NUMBER_SQL, of_images_sql
@@ -21,9 +22,13 @@ from bathyscope.units import format_bytes
 DEFAULT_OBJECT_BYTES = 4 << 20
 NOTHING = (
     "Nothing is known of single objects: a recording has those of the images that it was told "
-    "(`bathy collect --image`), imported OSD logs have all (`bathy import osd-log`)."
+    "(`bathy collect --image`), a deep one a sample of all (`--depth deep`), imported OSD logs have all "
+    "(`bathy import osd-log`)."
 )
-_SAMPLE = "Counts are those of the operations that were recorded one by one, in bursts."
+_SAMPLE = (
+    "Counts are those of the operations that were recorded one by one: what was logged, or what bursts of some seconds "
+    "saw of a few OSDs at a time."
+)
 _COARSE = (
     "Of some objects only zones are counted, as the image has more than the manager counts one by one: how many were "
     "touched is not known there."
@@ -34,13 +39,14 @@ def queries(question: Question) -> Mapping[str, str]:
     """Return what `read` needs. Raises AnalysisError without the name of an image."""
     if question.image is None:
         raise AnalysisError("the view is of one image", hint="name it: bathy analyze RUN --view image POOL/IMAGE")
-    ids = ids_of(question.image)
-    about = f"{_named(question.image)} OR image_id = {literal(_last(question.image))}"
+    ids, named = ids_of(question.image), _named(question.image)
+    images = f"FROM image WHERE {named} OR image_id = {literal(_name(question.image))}"
     return {
         "about": "SELECT pool, namespace, image, image_id, arg_max(size_bytes, at_ns) AS size_bytes, "
         "arg_max(object_size_bytes, at_ns) AS object_size_bytes, arg_max(data_pool, at_ns) AS data_pool, "
         "arg_max(stripe_unit_bytes, at_ns) AS stripe_unit_bytes, arg_max(stripe_count, at_ns) AS stripe_count, "
-        f"arg_max(parent, at_ns) AS parent FROM image WHERE {about} GROUP BY ALL",
+        f"arg_max(parent, at_ns) AS parent {images} GROUP BY ALL",
+        "groups": query(question, images),
         "objects": "WITH named AS (SELECT object_name, osd, op, count(*) AS n, "
         "coalesce(sum(length_bytes), 0) AS size, min(started_ns) AS first_ns, max(started_ns) AS last_ns FROM op "
         f"WHERE {of_images_sql(ids)} AND {ops.moved(question)} GROUP BY object_name, osd, op), touched AS ("
@@ -58,25 +64,26 @@ def queries(question: Question) -> Mapping[str, str]:
         "FROM touched WHERE first_object IS NOT NULL GROUP BY first_object, object_count, counted, osd "
         "ORDER BY first_object, osd",
         "hosts": "SELECT DISTINCT osd, host FROM placement",
+        "uncounted": words.uncounted(question),
     }
 
 
 def ids_of(image: str) -> str:
     """Return the SQL of the list of ids of an image, which may be named by its id."""
-    return f"(SELECT image_id FROM image WHERE {_named(image)} UNION SELECT {literal(_last(image))})"
+    return f"(SELECT image_id FROM image WHERE {_named(image)} UNION SELECT {literal(_name(image))})"
+
+
+def _name(image: str) -> str:
+    """Return the name of an image without its pool; its id where a view knows nothing but that."""
+    name = image.rpartition("/")[2]
+    return name.removeprefix("(id ").removesuffix(")") if name.startswith("(id ") else name
 
 
 def _named(image: str) -> str:
-    path = image.split("/")[:-1]
+    path, name = image.split("/")[:-1], _name(image)
     pool = literal(path[0]) if path else "pool"
     namespace = literal(path[1]) if len(path) > 1 else "namespace"
-    return f"image = {literal(_last(image))} AND pool = {pool} AND namespace = {namespace}"
-
-
-def _last(image: str) -> str:
-    """Return the name without its pool; the id of one that a view names so because only that is known."""
-    name = image.rsplit("/", maxsplit=1)[-1]
-    return name.removeprefix("(id ").removesuffix(")") if name.startswith("(id ") else name
+    return f"image = {literal(name)} AND pool = {pool} AND namespace = {namespace}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +101,8 @@ class Touched:
     hosts: Mapping[int, str]
     stripe_unit_bytes: int = DEFAULT_OBJECT_BYTES
     stripe_count: int = 1
+    held: Held | None = None
+    uncounted: tuple[str, ...] = ()
     of_ops: bool = False
 
     @property
@@ -103,7 +112,8 @@ class Touched:
             return (NOTHING,)
         if not self.rows[0]["counted"]:
             return (*(() if self.of_ops else (_SAMPLE,)), *self._striped)
-        return (*((_COARSE,) if any(row["object_count"] > 1 for row in self.rows) else ()), *self._striped)
+        coarse = (_COARSE,) if any(row["object_count"] > 1 for row in self.rows) else ()
+        return (*coarse, *self.uncounted, *self._striped)
 
     @property
     def _striped(self) -> tuple[str, ...]:
@@ -122,8 +132,7 @@ class Touched:
         """How many objects the image has when all are written."""
         if self.size_bytes is None:
             return None
-        sets, rest = divmod(self.size_bytes, self.object_bytes * self.stripe_count)
-        return sets * self.stripe_count + min(self.stripe_count, -(-rest // self.stripe_unit_bytes))
+        return _object_count(self.size_bytes, self.object_bytes, self.stripe_unit_bytes, self.stripe_count)
 
     def offset_of(self, number: int) -> int:
         """Return where in the image the first byte of an object lies."""
@@ -134,14 +143,26 @@ class Touched:
 def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
     """Return what was done to the image of the question."""
     about = tables["about"].to_pylist()
-    object_bytes = about[0]["object_size_bytes"] if about else DEFAULT_OBJECT_BYTES
-    rows = [row for row in tables["objects"].to_pylist() if _is_asked_for(row, object_bytes, question)]
+    object_bytes, stripe_count = DEFAULT_OBJECT_BYTES, 1
+    if about:
+        object_bytes, stripe_count = about[0]["object_size_bytes"], about[0]["stripe_count"]
+    rows = [row for row in tables["objects"].to_pylist() if _is_asked_for(row, object_bytes, stripe_count, question)]
     # Operations that were recorded one by one are among those that the manager's module has counted.
     counted = [row for row in rows if row["counted"]]
     hosts = {row["osd"]: row["host"] for row in tables["hosts"].to_pylist()}
-    shown = tuple(counted or rows)
+    remarks, _ = words.not_counted(tables["uncounted"], question)
     if not about:
-        return Touched(str(question.image), (), None, DEFAULT_OBJECT_BYTES, shown, hosts, of_ops=question.of_ops)
+        name = str(question.image)
+        return Touched(
+            name,
+            (),
+            None,
+            DEFAULT_OBJECT_BYTES,
+            tuple(counted or rows),
+            hosts,
+            uncounted=remarks,
+            of_ops=question.of_ops,
+        )
     first = about[0]
     name = "/".join(part for part in (first["pool"], first["namespace"], first["image"]) if part)
     facts = [
@@ -150,26 +171,38 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
         ("Id", first["image_id"]),
         *[(word, str(first[key])) for word, key in (("Data pool", "data_pool"), ("Parent", "parent")) if first[key]],
     ]
+    shape = (first["object_size_bytes"], first["stripe_unit_bytes"], first["stripe_count"])
     return Touched(
         name,
         tuple(facts),
         first["size_bytes"],
         first["object_size_bytes"],
-        shown,
+        tuple(counted or rows),
         hosts,
         first["stripe_unit_bytes"],
         first["stripe_count"],
+        held(first, tables["groups"], _object_count(first["size_bytes"], *shape)),
+        remarks,
         question.of_ops,
     )
 
 
-def _is_asked_for(row: Mapping[str, Any], object_bytes: int, question: Question) -> bool:
+def _object_count(size_bytes: int, object_bytes: int, stripe_unit_bytes: int, stripe_count: int) -> int:
+    """Return how many objects an image has when all are written."""
+    sets, rest = divmod(size_bytes, object_bytes * stripe_count)
+    return sets * stripe_count + min(stripe_count, -(-rest // stripe_unit_bytes))
+
+
+def _is_asked_for(row: Mapping[str, Any], object_bytes: int, stripe_count: int, question: Question) -> bool:
     """Return whether an object, or a zone of objects, reaches into the part of the image that is asked for."""
     first, end = row["first_object"], row["first_object"] + row["object_count"]
     if question.object_number is not None and not first <= question.object_number < end:
         return False
-    begins = question.from_bytes is None or end * object_bytes > question.from_bytes
-    return begins and (question.to_bytes is None or first * object_bytes < question.to_bytes)
+    # Objects that stripes go round share the bytes of all of them.
+    set_bytes = object_bytes * stripe_count
+    begins_bytes, ends_bytes = first // stripe_count * set_bytes, -(-end // stripe_count) * set_bytes
+    begins = question.from_bytes is None or ends_bytes > question.from_bytes
+    return begins and (question.to_bytes is None or begins_bytes < question.to_bytes)
 
 
 def objects_of(rows: Iterable[Mapping[str, Any]]) -> int | None:

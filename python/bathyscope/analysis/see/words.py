@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from bathyscope.analysis.see.shape import Question, within
 from bathyscope.records.activity_finding import ActivityColumn
-from bathyscope.units import format_percent, format_rate
+from bathyscope.units import format_percent, format_rate, format_seconds
 
 # Who does three times as much as the next one stands out, from a tenth of all on; two or three of whom each is that far
 # ahead of the others, when they do half of all together.
@@ -34,8 +36,8 @@ COUNTS = (
     ActivityColumn("written", "bytes", "bytes written", rank=2, live=4),
     ActivityColumn("read IOPS", "1/s", "reads a second", rank=3, live=0),
     ActivityColumn("write IOPS", "1/s", "writes a second", rank=3, live=0),
-    ActivityColumn("read bandwidth", "bytes/s", "bytes read a second", rank=3, live=1),
-    ActivityColumn("write bandwidth", "bytes/s", "bytes written a second", rank=3, live=1),
+    ActivityColumn("read bandwidth", "bytes/s", "bytes read a second", rank=3, live=2),
+    ActivityColumn("write bandwidth", "bytes/s", "bytes written a second", rank=3, live=2),
 )
 LATENCIES = (
     ActivityColumn("read latency", "ns", "mean time of a read in the primary OSD", rank=1),
@@ -45,12 +47,22 @@ TREND = ActivityColumn("trend", "trend", "IOPS of the last equal parts of the ti
 
 
 def counts(row: Mapping[str, Any], total: int, seconds: float) -> tuple[float | None, ...]:
-    """Return the values of COUNTS for a row of COUNTED, of `total` operations in all."""
+    """Return the values of COUNTS for a row of COUNTED, of `total` operations in all.
+
+    `seconds` is infinite where the length of the time is not known; then rates are not.
+    """
     ops = row["read_count"] + row["write_count"]
     share = ops / total if total else None
-    counted = [row[name] for name in ("read_count", "write_count", "read_bytes", "write_bytes")]
-    reads, writes, read_bytes, write_bytes = counted
-    return reads, writes, ops / seconds, share, read_bytes, write_bytes, *(count / seconds for count in counted)
+    reads, writes, read_bytes, write_bytes = (
+        row["read_count"],
+        row["write_count"],
+        row["read_bytes"],
+        row["write_bytes"],
+    )
+    if math.isinf(seconds):
+        return reads, writes, None, share, read_bytes, write_bytes, None, None, None, None
+    rates = reads / seconds, writes / seconds, read_bytes / seconds, write_bytes / seconds
+    return reads, writes, ops / seconds, share, read_bytes, write_bytes, *rates
 
 
 def latencies(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
@@ -60,6 +72,26 @@ def latencies(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
 
 def _mean(total: float | None, count: int) -> float | None:
     return total / count if total is not None and count else None
+
+
+def uncounted(question: Question) -> str:
+    """Return the SELECT of the spans in which those who count images could not."""
+    return (
+        f"SELECT greatest(at_ns - duration_ns, {question.start_ns}) AS start_ns, "
+        f"least(at_ns, {question.end_ns}) AS end_ns, reason FROM uncounted WHERE {within(question)} ORDER BY start_ns"
+    )
+
+
+def not_counted(spans: pa.Table, question: Question) -> tuple[tuple[str, ...], float]:
+    """Return what `uncounted` answered as remarks, and how many seconds that is."""
+    remarks: dict[str, None] = {}
+    total_ns = until_ns = 0
+    for span in spans.to_pylist():
+        begins, ends = ((span[name] - question.start_ns) / 1e9 for name in ("start_ns", "end_ns"))
+        total_ns += max(0, span["end_ns"] - max(span["start_ns"], until_ns))
+        until_ns = max(until_ns, span["end_ns"])
+        remarks[f"Not counted from {format_seconds(begins)} to {format_seconds(ends)}: {span['reason']}."] = None
+    return tuple(remarks), total_ns / 1e9
 
 
 def standing_out(what: str, names: Sequence[str], ops: Sequence[float], seconds: float) -> str:

@@ -99,7 +99,7 @@ def view_content(view: ActivityFinding) -> dict[str, Any]:
         "unseen": view.unseen,
         "columns": [(column.name, column.help, _kind(column)) for _, column in columns],
         "rows": [
-            [(cell(column, row[place]), _kind(column), _share(column, row[place])) for place, column in columns]
+            [(_cell(column, row[place]), _kind(column), _share(column, row[place])) for place, column in columns]
             for row in table.rows[:_ROWS_SHOWN]
         ],
         "count": len(table.rows),
@@ -115,3 +115,10 @@ def _kind(column: ActivityColumn) -> str:
 def _share(column: ActivityColumn, value: Any) -> str:
     """Return how much of its cell a share fills; nothing for what is no share."""
     return f"{100 * min(1.0, max(0.0, value)):.1f}%" if column.unit == "ratio" and value is not None else ""
+
+
+def _cell(column: ActivityColumn, value: Any) -> str | list[tuple[str, str]]:
+    """Return a value for reading; parts of a whole as (name, share), which the page draws."""
+    if column.unit == "parts" and value:
+        return [(labels.clean(name), f"{share:.1%}") for name, share in value]
+    return cell(column, value)

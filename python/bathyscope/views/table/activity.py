@@ -9,7 +9,7 @@ from rich.console import Console
 from bathyscope.records.activity_finding import ActivityFinding, ActivityTable
 from bathyscope.units import format_seconds
 from bathyscope.views import Options, labels
-from bathyscope.views.activity_rows import cell, left_out_first, shown_columns
+from bathyscope.views.activity_rows import cell, left_out_first, marks, shown_columns
 from bathyscope.views.table.fitting import fitting
 from bathyscope.views.table.terminal import console, print_wrapped, text
 
@@ -51,5 +51,9 @@ def _write_table(table: ActivityTable, out: Console, *, several: bool) -> None:
         for column, value in zip(table.columns, row, strict=True):
             if column.prose and value:
                 print_wrapped(f"{cells[0]}: ", str(value), out, out.width)
+    for column, place in zip(columns, places, strict=True):
+        if column.unit == "parts" and (parts := next((row[place] for row in table.rows if row[place]), None)):
+            letters = ", ".join(f"{letter} {name}" for name, letter in marks([name for name, _ in parts]).items())
+            print_wrapped(f"{column.name}: ", letters, out, out.width, "dim")
     if len(table.rows) > _ROWS_SHOWN:
         out.print(text(f"and {len(table.rows) - _ROWS_SHOWN:,} more; --output csv has them all", "dim"))

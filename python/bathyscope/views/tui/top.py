@@ -41,8 +41,8 @@ class Feed(Protocol):
         """Return what is wrong with the sources, in words."""
         ...
 
-    def recoveries(self) -> Sequence[str]:
-        """Return what is right again since a moment ago, in words."""
+    def notes(self) -> Sequence[str]:
+        """Return what is not wrong and should be known, in words."""
         ...
 
     def zoom(self, image: str | None) -> None:
@@ -64,7 +64,7 @@ class _Sample:
     brief: ActivityFinding | None
     health: str
     problems: Sequence[str]
-    recoveries: Sequence[str]
+    notes: Sequence[str]
 
 
 class Top(App[None]):
@@ -80,11 +80,11 @@ class Top(App[None]):
     #tabs { height: 1; }
     #health { max-height: 1; color: $text-warning; }
     #sentence { max-height: 2; text-style: bold; }
-    #facts { max-height: 2; color: $text-muted; }
+    #facts { max-height: 3; color: $text-muted; }
     #filter { display: none; height: 3; }
     #filter.shown { display: block; }
     #problems { max-height: 3; color: $text-error; text-style: bold; }
-    #recoveries { max-height: 2; color: $text-success; }
+    #notes { max-height: 2; color: $text-success; }
     #remarks { max-height: 3; color: $text-muted; }
     """
     ENABLE_COMMAND_PALETTE = False
@@ -147,7 +147,7 @@ class Top(App[None]):
             yield Static(id=name, markup=False)
         yield Input(placeholder="show rows with this text", id="filter")
         yield Rows()
-        for name in ("problems", "recoveries", "remarks"):
+        for name in ("problems", "notes", "remarks"):
             yield Static(id=name, markup=False)
         yield Footer(show_command_palette=False, compact=True)
 
@@ -186,7 +186,7 @@ class Top(App[None]):
             health = self._feed.view(_HEALTH, {}).sentence if _HEALTH in self._known and view != _HEALTH else ""
         except BathyscopeError as error:
             problem = [f"{error.message} ({error.hint})" if error.hint else error.message]
-        return _Sample(place, view, finding, brief, health, [*problem, *self._feed.problems()], self._feed.recoveries())
+        return _Sample(place, view, finding, brief, health, [*problem, *self._feed.problems()], self._feed.notes())
 
     def _show(self, sample: _Sample) -> None:
         if sample.place is not self.place or sample.view != self.place.view:
@@ -212,7 +212,7 @@ class Top(App[None]):
         health = current.health if current else ""
         self._say("health", "" if health.startswith(_HEALTHY) else health)
         self._say("problems", "\n".join(labels.clean(line) for line in current.problems) if current else "")
-        self._say("recoveries", "\n".join(labels.clean(line) for line in current.recoveries) if current else "")
+        self._say("notes", "\n".join(labels.clean(line) for line in current.notes) if current else "")
         self._say("sentence", finding.sentence if finding else "waiting for a sample")
         self._say("facts", self._facts())
         self._say("remarks", "\n".join(f"- {labels.clean(line)}" for line in finding.unseen) if finding else "")
