@@ -153,8 +153,8 @@ class ReplayFeed:
         """Return a view of the seconds before the moment, narrowed to `only`. Raises StoreError, AnalysisError."""
         begins_ns = self._at_ns - round(self.shown_s * 1e9)
         trend_ns = self._at_ns - round(TREND_PARTS * _REPORT_S * 1e9)
-        times = {"start_ns": begins_ns, "end_ns": self._at_ns, "history_start_ns": trend_ns}
-        return view_of(self._run, name, dataclasses.replace(self._whole, **times, **only))
+        shown = dataclasses.replace(self._whole, start_ns=begins_ns, end_ns=self._at_ns, history_start_ns=trend_ns)
+        return view_of(self._run, name, dataclasses.replace(shown, **only))
 
     def problems(self) -> Sequence[str]:
         """Return nothing: what was wrong then is in `bathy runs show`."""
