@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +22,7 @@ _EXAMPLES = """Examples:
   bathy analyze last --view nodes --output json
   bathy analyze last rbd/vm-101-disk-0 --view zones --zones 20
   bathy analyze last rbd/vm-101-disk-0 --view objects --all   which OSDs hold each object
+  bathy analyze last rbd/vm-101-disk-0 --view image --report disk.png       where and when, as a picture
   bathy analyze last --view slow               the slowest operations and whom they waited for
   bathy analyze last rbd/vm-101-disk-0 --view ops        its last operations, one by one
   bathy analyze last --since 30s --until 60s   a part of the recording, from its start
@@ -48,6 +50,10 @@ def analyze(  # noqa: PLR0917 - one parameter for each option
     list_views: Annotated[bool, typer.Option("--list", help="List the views.")] = False,
     workspace: WorkspaceOption = None,
     output: OutputOption = "table",
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", help="Also write the view to this file: a page (.html) or its picture (.png, .svg)."),
+    ] = None,
 ) -> None:
     """Show who did the I/O of a recording: images, clients, OSDs, nodes, pools."""
     from bathyscope import views
@@ -58,10 +64,37 @@ def analyze(  # noqa: PLR0917 - one parameter for each option
         views.render([{"view": each.name, "shows": each.help} for each in VIEWS.values()], output)
         return
     found = Workspace(workspace).open_run(run)
-    views.render(
-        finding_of_view(found, view, image=image, zones=zones, every_object=every_object, since=since, until=until),
-        output,
+    finding = finding_of_view(
+        found, view, image=image, zones=zones, every_object=every_object, since=since, until=until
     )
+    if report is not None:
+        _write_report(finding, report)
+    views.render(finding, output)
+
+
+def _write_report(finding: ActivityFinding, target: Path) -> None:
+    """Write a view as a page or a picture, as the name of the file says. Raises UsageError, StoreError."""
+    from bathyscope import files
+    from bathyscope.commands.report import write_page
+    from bathyscope.commands.talk import say
+    from bathyscope.store.errors import store_errors
+    from bathyscope.views import pictures
+
+    file_format = target.suffix.removeprefix(".")
+    if file_format == "html":
+        say(f"report: {write_page(finding, target)}")
+        return
+    if file_format not in ("png", "svg"):
+        raise UsageError(f"--report must end in .html, .png or .svg (got {target})")
+    drawn = next(pictures.draw(finding, file_format), None)
+    if drawn is None:
+        raise UsageError(
+            f"the view {finding.view} of this recording has no picture",
+            hint="--report FILE.html has its table; image has a picture where objects were recorded one by one",
+        )
+    with store_errors("write", target):
+        files.write_file(target, drawn[1], mode=files.SHARED_FILE)
+    say(f"picture: {target}")
 
 
 def finding_of_view(

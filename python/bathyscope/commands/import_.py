@@ -15,6 +15,7 @@ import typer
 from bathyscope.commands.options import OutputOption, WorkspaceOption
 from bathyscope.commands.talk import progress_bar, say
 from bathyscope.errors import UsageError
+from bathyscope.rbd_names import IMAGE_ID_SQL, START_SQL
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,21 +50,20 @@ _EXAMPLES = """Examples:
   journalctl -o short-iso-precise -u ceph-osd@3 > osd.3.txt; bathy import osd-log osd.3.txt --output csv
 """
 
-# The image of an object, whose data may lie in a pool of its own: rbd_data.<id of the pool>.<id of the image>.<number>.
-_IMAGE_ID = r"^rbd_data\.(?:[0-9]+\.)?([^.]+)\.[0-9a-f]{16}$"
-
 _COLUMNS = ("osd", "pool", "image_id", "op", "count", "size_bytes", "mean_ns", "p99_ns", "failed")
 
 # Memory holds a bucket and not an operation each, as a log may have hundreds of millions.
 _BUSIEST = f"""
-    WITH named AS (
-        SELECT osd, pool_id, regexp_extract(coalesce(object_name, ''), '{_IMAGE_ID}', 1) AS image_id, op,
+    WITH started AS (
+        SELECT osd, pool_id, {START_SQL} AS start, op,
                coalesce(length_bytes, 0) AS size, duration_ns AS ns, coalesce(result, 0) >= 0 AS good
         FROM op
-    ), buckets AS (
-        SELECT osd, pool_id, image_id, op, good, CASE WHEN good THEN ceil(ln(greatest(ns, 1)) / ln(1.01)) END AS bucket,
+    ), of_starts AS (
+        SELECT osd, pool_id, start, op, good, CASE WHEN good THEN ceil(ln(greatest(ns, 1)) / ln(1.01)) END AS bucket,
                count(*) AS n, sum(size) AS size, sum(ns) AS ns, max(ns) AS greatest_ns
-        FROM named GROUP BY ALL
+        FROM started GROUP BY ALL
+    ), buckets AS (
+        SELECT *, coalesce({IMAGE_ID_SQL}, '') AS image_id FROM of_starts
     ), counted AS (
         SELECT *, sum(CASE WHEN good THEN n END) OVER (line ORDER BY bucket) AS below,
                sum(CASE WHEN good THEN n END) OVER line AS good_n

@@ -12,7 +12,7 @@ import numpy as np
 
 from bathyscope.analysis.sizing.latency import LatencyDistribution
 from bathyscope.errors import UsageError
-from bathyscope.records import Histogram, Op, Placement, Result, Step, from_table
+from bathyscope.records import Histogram, Image, Op, PgIo, Placement, Result, Step, from_table
 from bathyscope.spec.step import DEFAULT_OBJECT_BYTES
 from bathyscope.units import parse_seconds
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
     from bathyscope.records.size import TraceSummary
+    from bathyscope.simulate.op_trace import KnownImages
     from bathyscope.simulate.trace import BlockTrace
     from bathyscope.spec.prices import Backing
     from bathyscope.spec.size import SizeSpec
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE = 1 << 14
 """Operations that are held at a time."""
+
+_NO_OPERATIONS = (
+    "its steps recorded no op history of the OSDs",
+    "operations are in imported OSD logs (`bathy import osd-log`) and in bursts of op histories",
+)
 
 _DURATION = re.compile(r"^\s*[0-9.]+\s*(ns|us|µs|ms|s)\s*$", re.IGNORECASE)
 
@@ -63,11 +69,12 @@ def _open_tables(
     nodes: Mapping[str, Sequence[int]] | None,
     *,
     least_object_bytes: int = DEFAULT_OBJECT_BYTES,
+    images: KnownImages | None = None,
 ) -> BlockTrace:
     """Open Parquet tables with the columns of the record `op`. They are read in parts and put in order on disk."""
     import pyarrow as pa
 
-    from bathyscope.simulate.op_trace import OP_COLUMNS, OpTrace
+    from bathyscope.simulate.op_trace import OP_COLUMNS, OPTIONAL_COLUMNS, OpTrace
     from bathyscope.store.ordered_rows import OrderedRows
 
     rows = 0
@@ -85,7 +92,7 @@ def _open_tables(
     def batches() -> Iterator[pa.RecordBatch]:
         for path in paths:
             with _parquet_errors(path), _parquet(path) as file:
-                columns = [*OP_COLUMNS, *{"complete_sample"}.intersection(file.schema_arrow.names)]
+                columns = [*OP_COLUMNS, *(name for name in OPTIONAL_COLUMNS if name in file.schema_arrow.names)]
                 yield from file.iter_batches(ROWS_AT_ONCE, columns=columns, use_threads=False)
 
     return OpTrace(
@@ -97,6 +104,7 @@ def _open_tables(
         least_object_bytes=least_object_bytes,
         by=spec.by,
         nodes=nodes,
+        known=images,
     )
 
 
@@ -136,14 +144,34 @@ def _open_run(spec: SizeSpec, workspace: Path | None) -> BlockTrace:
         nodes = _nodes_of_run(run)
     paths = run.files().get(Op.TABLE)
     if not paths:
-        raise UsageError(f"run {run.id} holds no operations", hint="its steps recorded no op history of the OSDs")
-    return _open_tables(paths, run.id, spec, nodes, least_object_bytes=_object_bytes_of_run(run))
+        raise UsageError(f"run {run.id} holds no operations", hint=_NO_OPERATIONS[run.info.kind == "collect"])
+    return _open_tables(
+        paths, run.id, spec, nodes, least_object_bytes=_object_bytes_of_run(run), images=_images_of_run(run)
+    )
 
 
 def _object_bytes_of_run(run: RunDirectory) -> int:
     """Return the size of the largest objects behind the images that the run made."""
     sizes = [step.object_size_bytes or DEFAULT_OBJECT_BYTES for step in from_table(Step, run.table(Step))]
     return max(sizes, default=DEFAULT_OBJECT_BYTES)
+
+
+def _images_of_run(run: RunDirectory) -> KnownImages:
+    """Return the sizes of objects and the names that a recording has of its images and pools."""
+    from bathyscope.simulate.op_trace import KnownImages
+
+    rows = sorted(from_table(Image, run.table(Image)), key=lambda row: row.at_ns)
+    # Ids are those of a pool; of two images with one id neither is named.
+    places: dict[str, set[tuple[str, str]]] = {}
+    for row in rows:
+        places.setdefault(row.image_id, set()).add((row.pool, row.namespace))
+    sure = [row for row in rows if len(places[row.image_id]) == 1]
+    pools = run.table(PgIo, columns=["pg", "pool"]).group_by(["pg", "pool"]).aggregate([]).to_pylist()
+    return KnownImages(
+        object_bytes={row.image_id: row.object_size_bytes for row in sure},
+        names={row.image_id: "/".join(filter(None, (row.pool, row.namespace, row.image))) for row in sure},
+        pools={int(row["pg"].partition(".")[0]): row["pool"] for row in pools},
+    )
 
 
 def _nodes_of_run(run: RunDirectory) -> dict[str, list[int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bathyscope.kinds.base import RunKind
@@ -9,13 +11,16 @@ from bathyscope.store import RunDirectory, Segment
 from bathyscope.units import format_seconds
 
 if TYPE_CHECKING:
+    from bathyscope.analysis.see.shape import Question
     from bathyscope.records import RawAnswer
+    from bathyscope.records.activity_finding import HeatMap
     from bathyscope.records.collect_finding import CollectFinding
     from bathyscope.records.recording_finding import RecordingFinding, SourceRecording
 
 
 # What is said first comes first; the page and `bathy analyze` have all of them.
 _FIRST = ("devices", "clients", "osds", "nodes", "pools", "balance", "timeline")
+_IMAGES_PICTURED = 3
 
 
 def _finding(run: RunDirectory) -> CollectFinding:
@@ -34,9 +39,24 @@ def _finding(run: RunDirectory) -> CollectFinding:
         whole.start_ns,
         whole.end_ns,
         tuple(view_of(run, name, whole) for name in names),
-        heat.build({name: duck.query([run], sql) for name, sql in heat.queries(whole).items()}, whole),
+        (
+            *heat.build(duck.query_all([run], heat.queries(whole)), whole),
+            *_inside_images(run, whole),
+        ),
         _recording(run),
     )
+
+
+def _inside_images(run: RunDirectory, whole: Question) -> Iterator[HeatMap]:
+    """Yield the pictures of the busiest images whose objects were seen one by one, by offset and time."""
+    from bathyscope.analysis.see import image_heat
+    from bathyscope.store import duck
+    from bathyscope.watch.asking import view_of
+
+    images = duck.query([run], image_heat.busiest(whole, _IMAGES_PICTURED))["image_id"].to_pylist()
+    for number, image_id in enumerate(images):
+        found = view_of(run, "image", dataclasses.replace(whole, image=image_id))
+        yield from (dataclasses.replace(one, name=f"{one.name}-{number}") for one in found.heat_maps)
 
 
 def _recording(run: RunDirectory) -> RecordingFinding:

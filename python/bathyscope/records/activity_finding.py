@@ -38,6 +38,23 @@ class ActivityTable:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class HeatMap:
+    """Values of several things over time: a row for each of `names`, a column for each `bin_ns` from `start_ns`.
+
+    None where nothing is known. `kind` is what the names are, in the singular.
+    """
+
+    name: str
+    title: str
+    kind: str
+    unit: Unit
+    names: tuple[str, ...]
+    start_ns: int
+    bin_ns: int
+    values: tuple[tuple[float | None, ...], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ActivityFinding:
     """A view of a recording from `start_ns` to `end_ns`, in ns since the Unix epoch.
 
@@ -56,3 +73,4 @@ class ActivityFinding:
     facts: tuple[tuple[str, str], ...] = ()
     tables: tuple[ActivityTable, ...] = ()
     unseen: tuple[str, ...] = ()
+    heat_maps: tuple[HeatMap, ...] = ()

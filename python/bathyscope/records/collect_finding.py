@@ -5,25 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from bathyscope.records.activity_finding import ActivityFinding, Unit
+from bathyscope.records.activity_finding import ActivityFinding, HeatMap
 from bathyscope.records.recording_finding import RecordingFinding
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class HeatMap:
-    """Values of several things over time: a row for each of `names`, a column for each `bin_ns` from `start_ns`.
-
-    None where nothing is known. `kind` is what the names are, in the singular.
-    """
-
-    name: str
-    title: str
-    kind: str
-    unit: Unit
-    names: tuple[str, ...]
-    start_ns: int
-    bin_ns: int
-    values: tuple[tuple[float | None, ...], ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

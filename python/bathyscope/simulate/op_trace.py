@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bathyscope import _core
+from bathyscope.rbd_names import NUMBER_DIGITS, image_id_of
 from bathyscope.records.size import TraceSummary
 from bathyscope.simulate.trace import UNKNOWN, BlockTrace, CorePass, Progress
 from bathyscope.spec.size import MOST_OBJECT_BYTES, By
@@ -20,15 +21,14 @@ from bathyscope.spec.step import DEFAULT_OBJECT_BYTES
 
 BUCKETS_PER_OCTAVE = 64
 OTHER_OBJECTS = "(other objects)"
-# RBD data objects: rbd_data.[pool.]image.number (Ceph, doc/dev/rbd-layering.rst).
-_RBD_DATA = re.compile(rb"^rbd_data\.(?:[0-9]+\.)?([^.]+)\.$")
-_DIGITS = 16
 _NO_DIGIT = 16
 _DIGIT_OF = np.full(256, _NO_DIGIT, np.uint8)
 _DIGIT_OF[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
 
 OP_COLUMNS = ("started_ns", "osd", "pool_id", "object_name", "op", "offset_bytes", "length_bytes", "duration_ns")
 """Columns of `op` rows that an `OpTrace` reads."""
+OPTIONAL_COLUMNS = ("complete_sample", "result")
+"""Columns that it reads where they are."""
 
 
 Ordered = Callable[[Iterable[pa.RecordBatch], pa.Schema, str], Iterable[pa.RecordBatch]]
@@ -47,13 +47,22 @@ _REQUESTS = pa.schema(
 )
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class KnownImages:
+    """What a recording says of images, by their ids, and of pools, by their numbers: sizes of objects, and names."""
+
+    object_bytes: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    pools: Mapping[int, str] = dataclasses.field(default_factory=dict)
+
+
 class OpTrace(BlockTrace):
-    """`op` rows as a trace: `OP_COLUMNS`, and `complete_sample` if there, in `batches()` of any order, read once.
+    """`op` rows as a trace: `OP_COLUMNS` and `OPTIONAL_COLUMNS` if there, in `batches()` of any order, read once.
 
     An op becomes its place in its image: image id from the object's name, object number × object size + offset.
     Objects that are not RBD data get a place by the hash of their name. Ops that move no data are left out.
-    `object_bytes` was given and must hold every op; without it objects are of `least_object_bytes` or, where an op
-    reaches further, of the next power of two.
+    `object_bytes` was given and must hold every op. Without it an image's objects are as `known` says; of other images
+    they are of `least_object_bytes` or, where an op reaches further, of the next power of two.
     """
 
     def __init__(
@@ -67,11 +76,15 @@ class OpTrace(BlockTrace):
         least_object_bytes: int = DEFAULT_OBJECT_BYTES,
         by: By = "all",
         nodes: Mapping[str, Sequence[int]] | None = None,
+        known: KnownImages | None = None,
     ) -> None:
         super().__init__(by, rows, nodes, object_bytes=object_bytes, least_object_bytes=least_object_bytes)
         # The groups are given with the rows; any grouping of the core but "all" keeps them apart.
         self.core_by = "all" if by == "all" else "osd"
         self._source = source
+        self._known = known or KnownImages()
+        # A size that was given holds for all.
+        self._sizes = {} if object_bytes else self._known.object_bytes
         self._batches = batches
         self._ordered = ordered
         self._requests: Iterable[pa.RecordBatch] | None = None
@@ -86,11 +99,14 @@ class OpTrace(BlockTrace):
             self._requests = self._ordered(self._taken(progress), _REQUESTS, "time_ns")
             self.fit_objects(self._object_end_bytes)
         rows = 0
+        size_of = np.array([self._sizes.get(image, self.object_bytes) for image in self._images], np.uint64)
         # An image of more objects than fit in 2^60 bytes would not fit any cluster; the name is hostile or not RBD's.
-        size, most = np.uint64(self.object_bytes), np.uint64((1 << 60) // self.object_bytes - 1)
+        most_of = np.uint64(1 << 60) // size_of - np.uint64(1)
         for batch in self._requests:
             time_ns, number, start, *others = (batch.column(name).to_numpy() for name in _REQUESTS.names)
-            into.add_requests(time_ns, (number & most) * size + start, *others, threads=threads)
+            volume = batch.column("volume").to_numpy()
+            place = (number & most_of[volume]) * size_of[volume] + start
+            into.add_requests(time_ns, place, *others, threads=threads)
             rows += batch.num_rows
             if progress is not None:
                 progress(rows, self.extent * rows // max(1, self._events))
@@ -119,6 +135,9 @@ class OpTrace(BlockTrace):
         start, length = _integers(batch, "offset_bytes"), _integers(batch, "length_bytes")
         named = _where(batch.column("object_name").is_valid())
         moved = is_read | is_write
+        if "result" in batch.schema.names:
+            # What failed has moved nothing.
+            moved &= ~_where(pc.less(batch.column("result"), pa.scalar(0, pa.int64())))
         sound = (start >= 0) & (start < MOST_OBJECT_BYTES) & (length > 0) & (length <= _core.MOST_REQUEST_BYTES)
         usable = moved & named & sound
         self._skipped += int(np.count_nonzero(moved & ~usable))
@@ -126,7 +145,9 @@ class OpTrace(BlockTrace):
         kept = batch.filter(pa.array(usable))
         volume, number, of_images = self._places(kept.column("object_name"))
         start, length = start[usable], length[usable]
-        self._object_end_bytes = max(self._object_end_bytes, int(np.max((start + length)[of_images], initial=0)))
+        sized = np.array([image in self._sizes for image in self._images], np.bool_)
+        guessed = of_images & ~sized[volume]
+        self._object_end_bytes = max(self._object_end_bytes, int(np.max((start + length)[guessed], initial=0)))
         columns = (
             np.maximum(_integers(kept, "started_ns"), 0).astype(np.uint64),
             number,
@@ -157,10 +178,10 @@ class OpTrace(BlockTrace):
         """Return image number and object number of each, and whether it is an object of an image."""
         name = names.cast(pa.binary())
         # All objects of an image begin alike; the last 16 characters are their number.
-        start = pc.binary_slice(name, 0, -_DIGITS).dictionary_encode()
+        start = pc.binary_slice(name, 0, -NUMBER_DIGITS).dictionary_encode()
         images = np.asarray([self._image(text or b"") for text in start.dictionary.to_pylist()], np.int64)
         volume = images[start.indices.to_numpy(zero_copy_only=False)] if len(images) else np.zeros(0, np.int64)
-        number, are_numbers = _hexadecimal(pc.binary_slice(name, -_DIGITS, None))
+        number, are_numbers = _hexadecimal(pc.binary_slice(name, -NUMBER_DIGITS, None))
         of_images = (volume >= 0) & are_numbers
         if not np.all(of_images):
             volume[~of_images] = self._images.setdefault(OTHER_OBJECTS, len(self._images))
@@ -169,8 +190,8 @@ class OpTrace(BlockTrace):
 
     def _image(self, start: bytes) -> int:
         """Return the number of the image whose objects begin so, -1 for other objects."""
-        match = _RBD_DATA.match(start)
-        return -1 if match is None else self._images.setdefault(match[1].decode(errors="replace"), len(self._images))
+        image_id = image_id_of(start[:-1]) if start.endswith(b".") else None
+        return -1 if image_id is None else self._images.setdefault(image_id, len(self._images))
 
     def summary(self, first: _core.ProfilePass) -> TraceSummary:
         """Return what `feed` counted."""
@@ -190,7 +211,10 @@ class OpTrace(BlockTrace):
     def group_name(self, number: int, name: str | None) -> str:
         """Return the name of a group for people."""
         if self.by == "image" and number != UNKNOWN:
-            name = list(self._images)[number]
+            image_id = list(self._images)[number]
+            name = self._known.names.get(image_id, image_id)
+        if self.by == "pool":
+            name = self._known.pools.get(number, name)
         return super().group_name(number, name)
 
 
@@ -201,17 +225,19 @@ def _integers(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.int64]:
 
 
 def _hexadecimal(texts: Any) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-    """Return the numbers that texts of `_DIGITS` digits are, and which texts are such."""
-    are_long = _where(pc.equal(pc.binary_length(texts), pa.scalar(_DIGITS)))
+    """Return the numbers that texts of `NUMBER_DIGITS` digits are, and which texts are such."""
+    are_long = _where(pc.equal(pc.binary_length(texts), pa.scalar(NUMBER_DIGITS)))
     number, are_numbers = np.zeros(len(texts), np.uint64), are_long.copy()
-    fixed = texts.filter(pa.array(are_long)).cast(pa.binary(_DIGITS))
+    fixed = texts.filter(pa.array(are_long)).cast(pa.binary(NUMBER_DIGITS))
     content = fixed.buffers()[1]
     if content is None or not len(fixed):
         return number, are_numbers
-    digits = _DIGIT_OF[np.frombuffer(memoryview(content), np.uint8)[: len(fixed) * _DIGITS]].reshape(-1, _DIGITS)
+    digits = _DIGIT_OF[np.frombuffer(memoryview(content), np.uint8)[: len(fixed) * NUMBER_DIGITS]].reshape(
+        -1, NUMBER_DIGITS
+    )
     are_numbers[are_long] = np.all(digits != _NO_DIGIT, axis=1)
     of_long = np.zeros(len(fixed), np.uint64)
-    for place in range(_DIGITS):
+    for place in range(NUMBER_DIGITS):
         of_long = of_long << np.uint64(4) | digits[:, place]
     number[are_long] = of_long
     return number, are_numbers

@@ -31,21 +31,31 @@ LeftOut = Callable[[RunDirectory, StoreError], None]
 
 
 def query(runs: Iterable[RunDirectory], sql: str, *, left_out: LeftOut | None = None) -> pa.Table:
-    """Return the answer of one SELECT over the views of `runs`.
+    """Return the answer of one SELECT over the views of `runs`; see `query_all`."""
+    return query_all(runs, {"": sql}, left_out=left_out)[""]
 
-    A run with a damaged table that the query names is given to `left_out`, and the others are asked; without it
+
+def query_all(
+    runs: Iterable[RunDirectory], queries: Mapping[str, str], *, left_out: LeftOut | None = None
+) -> dict[str, pa.Table]:
+    """Return the answer of each SELECT over the views of `runs`, over one connection.
+
+    A run with a damaged table that a query names is given to `left_out`, and the others are asked; without it
     StoreError is raised. Raises UsageError for anything but a SELECT.
     """
-    _must_only_read(sql)
-    chosen = _sound(runs, sql, left_out)
+    for sql in queries.values():
+        _must_only_read(sql)
+    named = "\n".join(queries.values())
+    chosen = _sound(runs, named, left_out)
     try:
-        return _answer(chosen, sql)
+        with _spilling(chosen) as spill, contextlib.closing(_connect(chosen, named, spill)) as connection:
+            return {name: connection.sql(sql).to_arrow_table() for name, sql in queries.items()}
     except duckdb.Error as error:
         # What lies behind the footer of a file is looked at only when something failed.
         about_words = isinstance(error, duckdb.ParserException | duckdb.BinderException | duckdb.CatalogException)
-        sound = chosen if about_words else _sound(chosen, sql, left_out, whole=True)
+        sound = chosen if about_words else _sound(chosen, named, left_out, whole=True)
         if len(sound) < len(chosen):
-            return query(sound, sql, left_out=left_out)
+            return query_all(sound, queries, left_out=left_out)
         raise UsageError(f"the query failed: {str(error).splitlines()[0]}", hint=_SCHEMA_HINT) from error
 
 
@@ -111,12 +121,6 @@ def _named(run: RunDirectory, sql: str) -> Mapping[str, list[Path]]:
     """Return the files of the tables whose names stand in `sql`: each costs a look, and a recording has thousands."""
     named = sql.lower()
     return {table: paths for table, paths in run.files().items() if table in named}
-
-
-def _answer(runs: Sequence[RunDirectory], sql: str) -> pa.Table:
-    with _spilling(runs) as spill, contextlib.closing(_connect(runs, sql, spill)) as connection:
-        table: pa.Table = connection.sql(sql).to_arrow_table()
-        return table
 
 
 @contextlib.contextmanager

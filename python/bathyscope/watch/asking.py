@@ -17,7 +17,7 @@ def question_of(run: RunDirectory) -> Question:
     if "imported_from" in run.info.context:
         sql = "SELECT min(started_ns) AS start_ns, max(started_ns + duration_ns) AS end_ns FROM op"
         (span,) = duck.query([run], sql).to_pylist()
-        return Question(run.id, name or run.info.name, span["start_ns"] or 0, span["end_ns"] or 0)
+        return Question(run.id, name or run.info.name, span["start_ns"] or 0, span["end_ns"] or 0, of_ops=True)
     if end_ns is None:
         (row,) = duck.query([run], "SELECT max(at_ns + duration_ns) AS last_ns FROM collection").to_pylist()
         end_ns = int(row["last_ns"] or run.info.started_ns)
@@ -27,4 +27,4 @@ def question_of(run: RunDirectory) -> Question:
 def view_of(run: RunDirectory, name: str, question: Question) -> ActivityFinding:
     """Return a view of a recording. Raises KeyError for none of that name, StoreError, AnalysisError."""
     view = VIEWS[name]
-    return view.build({key: duck.query([run], sql) for key, sql in view.queries(question).items()}, question)
+    return view.build(duck.query_all([run], view.queries(question)), question)

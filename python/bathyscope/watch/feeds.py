@@ -144,7 +144,7 @@ class ReplayFeed:
     def __init__(self, run: RunDirectory, *, shown_s: float = _SHOWN_LEAST_S) -> None:
         self._run = run
         whole = question_of(run)
-        self._name, self._first_ns, self._last_ns = whole.target, whole.start_ns, whole.end_ns
+        self._whole, self._first_ns, self._last_ns = whole, whole.start_ns, whole.end_ns
         self.shown_s = shown_s
         self.period_s = 1.0
         self._at_ns = min(self._last_ns, self._first_ns + round(shown_s * 1e9))
@@ -153,8 +153,8 @@ class ReplayFeed:
         """Return a view of the seconds before the moment, narrowed to `only`. Raises StoreError, AnalysisError."""
         begins_ns = self._at_ns - round(self.shown_s * 1e9)
         trend_ns = self._at_ns - round(TREND_PARTS * _REPORT_S * 1e9)
-        question = Question(self._run.id, self._name, begins_ns, self._at_ns, history_start_ns=trend_ns, **only)
-        return view_of(self._run, name, question)
+        shown = dataclasses.replace(self._whole, start_ns=begins_ns, end_ns=self._at_ns, history_start_ns=trend_ns)
+        return view_of(self._run, name, dataclasses.replace(shown, **only))
 
     def problems(self) -> Sequence[str]:
         """Return nothing: what was wrong then is in `bathy runs show`."""

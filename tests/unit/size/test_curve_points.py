@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +16,11 @@ from hypothesis import strategies as st
 from bathyscope import _core
 from bathyscope.errors import AnalysisError, UsageError
 from bathyscope.records import CurvePoint, Op, schema_of
+from bathyscope.records.size import TraceSummary
 from bathyscope.simulate.grid import size_grid
-from bathyscope.simulate.op_trace import OpTrace
+from bathyscope.simulate.op_trace import KnownImages, OpTrace
 from bathyscope.simulate.trace import CorePass, TraceFiles
-from bathyscope.spec.size import CurveKey
+from bathyscope.spec.size import By, CurveKey
 from bathyscope.store.ordered_rows import OrderedRows
 
 from .curves import curve_points, whole
@@ -200,6 +202,47 @@ def test_operations_of_a_run_give_the_same_curves_as_the_trace_of_them(tmp_path:
     assert report.events == len(rows)
     assert list(report.latency_ns) == [pytest.approx(5e6, rel=0.006)]
     assert list(report.latency_counts) == [len(rows)]
+
+
+def test_a_recording_s_images_have_their_own_sizes_of_objects_and_their_names() -> None:
+    """Two images with objects of 1 and of 8 MiB: only with their own sizes they give what the trace gives."""
+    rows: list[Row] = [
+        (time_us, "read", place * LINE, LINE, volume)
+        for time_us, (volume, place) in enumerate(
+            (volume, place) for _ in range(3) for volume in ("10ab", "10cd") for place in range(0, 4096, 3)
+        )
+    ]
+    small, large = ([row for row in rows if row[4] == volume] for volume in ("10ab", "10cd"))
+    table = pa.concat_tables([ops(small, 1 << 20), ops(large, 8 << 20)])
+    known = KnownImages({"10ab": 1 << 20, "10cd": 8 << 20}, {"10ab": "rbd/small"}, {2: "fast"})
+
+    def figures(trace: OpTrace) -> tuple[dict[tuple[object, ...], float], TraceSummary]:
+        found, report = curve_points(trace, line_bytes=(65_536,))
+        return {(p.group_name, p.size_bytes, p.window): p.working_set_bytes for p in found}, report
+
+    def trace(by: By, **more: Any) -> OpTrace:
+        return OpTrace(table.to_batches, OrderedRows, source="run", rows=table.num_rows, by=by, **more)
+
+    found, report = figures(trace("image", known=known))
+    assert {group for group, *_ in found} == {"all", "rbd/small", "10cd"}
+    # 16 MiB of each image are touched, in lines without a gap.
+    assert {size for (group, *_), size in found.items() if group == "rbd/small"} == {16 << 20}
+    # Nothing is guessed, so there is nothing to say.
+    assert report.object_bytes is None
+    assert {group for group, *_ in figures(trace("pool", known=known))[0]} == {"all", "fast"}
+    # A size that is given holds for all; without one the smallest that holds every operation is taken for the unknown.
+    assert figures(trace("image", known=known, object_bytes=32 << 20))[1].object_bytes == 32 << 20
+    only = KnownImages({"10ab": 1 << 20})
+    assert figures(trace("image", known=only))[1].object_bytes == 8 << 20
+
+
+def test_operations_that_failed_moved_nothing() -> None:
+    table = ops(loop_and_scan(3))
+    rows = [{**row, "result": -2 if place % 5 == 0 else 0} for place, row in enumerate(table.to_pylist())]
+    failed = pa.Table.from_pylist(rows, schema=table.schema)
+    trace = OpTrace(failed.to_batches, OrderedRows, source="run", rows=len(rows))
+    _, report = curve_points(trace, line_bytes=(LINE,))
+    assert (report.events, report.skipped) == (len(rows) - len(rows[::5]), 0)
 
 
 def test_operations_that_cannot_be_placed_are_counted_and_left_out() -> None:

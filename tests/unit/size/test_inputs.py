@@ -8,10 +8,12 @@ import pytest
 
 from bathyscope.commands import size_inputs as inputs
 from bathyscope.errors import UsageError
+from bathyscope.records import Image, PgIo, to_table
 from bathyscope.records.size import TraceSummary
 from bathyscope.simulate.trace import Nodes
 from bathyscope.spec.size import Admission, SizeSpec, load_nodes
 from bathyscope.spec.values import checked
+from bathyscope.store import Workspace
 
 
 def report(latencies: list[float]) -> TraceSummary:
@@ -103,3 +105,27 @@ def test_latencies_that_cannot_be(text: str, tmp_path: Path) -> None:
 def test_a_question_survives_its_json() -> None:
     spec = checked(SizeSpec, line_bytes=["4K", "64K"], budget_bytes="400G", admission="2-hit+budget:50G", window_s="1h")
     assert SizeSpec.model_validate_json(spec.model_dump_json()) == spec
+
+
+def test_what_a_recording_says_of_its_images_and_pools(tmp_path: Path) -> None:
+    def image(at_ns: int, pool: str, name: str, image_id: str, object_bytes: int) -> Image:
+        return Image(at_ns, pool, "", name, image_id, 1 << 30, object_bytes, object_bytes, 1, None, None)
+
+    with Workspace(tmp_path).create_run(kind="collect", started_ns=1) as run:
+        with run.begin_segment("one") as segment:
+            rows = [image(2, "rbd", "new", "a", 1 << 20), image(1, "rbd", "old", "a", 1 << 20)]
+            # Ids are those of a pool: which of two images an operation is of is not known.
+            rows += [image(1, "rbd", "x", "b", 1 << 22), image(1, "other", "y", "b", 1 << 23)]
+            segment.table(Image, to_table(Image, rows))
+            segment.table(PgIo, to_table(PgIo, [PgIo(9, 5, "2.1f", "rbd", 0, "0", 1, 0, 0, 0)]))
+            segment.commit()
+        known = inputs._images_of_run(run)
+    assert (known.object_bytes, known.names, known.pools) == ({"a": 1 << 20}, {"a": "rbd/new"}, {2: "rbd"})
+
+
+def test_a_recording_without_operations_says_where_they_come_from(tmp_path: Path) -> None:
+    run = Workspace(tmp_path).create_run(kind="collect", started_ns=1)
+    run.close()
+    with pytest.raises(UsageError, match="holds no operations") as raised:
+        inputs.open_trace(checked(SizeSpec, traces=[run.id]), tmp_path)
+    assert "bathy import osd-log" in str(raised.value.hint)

@@ -9,8 +9,8 @@ from tests.unit.analysis.builders import LAYERS as LAYER_VIEWS
 
 from bathyscope.records import HERE
 from bathyscope.records.account import Account, Ceiling, ForeignWork, LatencyPart, OsdShare, Prediction
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
-from bathyscope.records.collect_finding import CollectFinding, HeatMap
+from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable, HeatMap
+from bathyscope.records.collect_finding import CollectFinding
 from bathyscope.records.explain_finding import AccountFinding, AccountsFinding
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import (

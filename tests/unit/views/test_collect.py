@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
+from bathyscope.analysis.see import words
+from bathyscope.records.activity_finding import ActivityColumn, ActivityTable
 from bathyscope.records.report_finding import ReportFinding
 from bathyscope.views import as_text, view_of
+from bathyscope.views.charts.activity import drawings
 from bathyscope.views.charts.theme import LIGHT
 from bathyscope.views.pictures import draw
 
@@ -63,3 +67,35 @@ def test_the_page_draws_its_charts_in_a_browser(tmp_path: Path) -> None:
     document, said = loaded(page, tmp_path / "profile")
     assert said == []
     assert 'data-drawn="1"' in document
+
+
+def test_a_view_is_a_page_and_a_picture_of_its_own() -> None:
+    """One with a heat map has that as its picture, one of rows that count has bars, one of neither has none."""
+    view, (heat,) = samples.activity(), samples.collected().heat_maps
+    pictured = dataclasses.replace(view, heat_maps=(dataclasses.replace(heat, name="offsets", kind="offset"),))
+    html = as_text(pictured, "html")
+    assert "<img src=x" not in html
+    assert list(unpacked(html, "charts-data")["charts"]) == ["heat-offsets"]
+    ((name, content),) = draw(pictured, "svg")
+    assert name == "001-heat-offsets.svg"
+    assert b"I/O of images over time" in content
+    assert list(draw(view, "svg")) == []
+    assert re.findall(r'<section id="([a-z]+)"', as_text(view, "html")) == ["top", "devices"]
+
+
+def test_bars_are_reads_and_writes_with_the_share_beside_them() -> None:
+    columns = (ActivityColumn("node"), *words.COUNTS[:6])
+    rows = (("a", 30, 10, 1.0, 0.8, 0, 0), ("<b>", 0, 10, 0.2, 0.2, 0, 0))
+    nodes = dataclasses.replace(samples.activity(), view="nodes", tables=(ActivityTable("nodes", columns, rows),))
+    (drawing,) = drawings(nodes)
+    assert [(row["name"], row["kind"], row["v"], row["total"], row["share"]) for row in drawing.rows] == [
+        ("a", "reads", 30, 40, "80 %"),
+        ("a", "writes", 10, 40, "80 %"),
+        ("<b>", "reads", 0, 10, "20 %"),
+        ("<b>", "writes", 10, 10, "20 %"),
+    ]
+    ((name, content),) = draw(nodes, "svg")
+    assert name == "001-bars-nodes.svg"
+    assert b"80 %" in content
+    recording = dataclasses.replace(samples.collected(), views=(nodes,))
+    assert list(unpacked(as_text(recording, "html"), "charts-data")["charts"]) == ["heat-images", "bars-nodes"]

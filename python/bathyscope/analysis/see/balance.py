@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from bathyscope.analysis.see import osd_sums
+from bathyscope.analysis.see import ops, osd_sums
 from bathyscope.analysis.see.osd_sums import OsdSum
 from bathyscope.analysis.see.shape import Question, View, finding_of, within
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
@@ -92,7 +92,8 @@ class Balance:
             f"CAST(sum(read_count + write_count) AS DOUBLE) AS ops FROM pg_io WHERE {within(question)} "
             "GROUP BY osd, pg) GROUP BY osd",
             # Thirds of the time that was seen: an OSD that is slow answers late, and then the end is not known.
-            "latencies": "WITH counted AS (SELECT *, at_ns - duration_ns // 2 AS middle_ns FROM perf_counter "
+            "latencies": "WITH counted AS (SELECT *, at_ns - duration_ns // 2 AS middle_ns "
+            f"FROM {ops.perf_counter(question, max(1, (question.end_ns - question.start_ns) // _THIRDS))} "
             f"WHERE section || '.' || name IN ({names}) "
             f"AND at_ns - duration_ns / 2 BETWEEN {question.start_ns} AND {question.end_ns}), "
             "span AS (SELECT min(at_ns - duration_ns) AS start_ns, max(at_ns) AS end_ns FROM counted) "
@@ -263,6 +264,8 @@ def _all_clear(judged: Sequence[_Judged]) -> str:
     """Return that nobody stands out, in what could be judged."""
     by_load = any(one.share is not None for one in judged) and sum(one.load.ops for one in judged) >= _OPS_LEAST
     by_latency = any(one.to_peers is not None for one in judged)
+    if by_latency and not by_load and not any(one.by_weight is not None for one in judged):
+        return "No OSD stands out by its latency; their loads could not be compared, as no map says their weights."
     if by_load and by_latency:
         return "No OSD stands out: neither its load nor its latency is unlike its peers'."
     if by_load:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.see import words
+from bathyscope.analysis.see import ops, words
 from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, trend, was_seen, within
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
@@ -18,6 +18,7 @@ _COLUMNS = (
     words.TREND,
     ActivityColumn("images", "count", "images that it did I/O on", rank=1),
     ActivityColumn("instances", "count", "connections with a number of their own: one for each open client", rank=3),
+    *ops.DETAILS,
 )
 _UNSEEN = "Nothing is known of clients: the manager module bathyscope tells them apart (`bathy mgr install`)."
 
@@ -36,7 +37,15 @@ class Clients:
             "seen": seen(question, "mgr_counters"),
             "uncounted": words.uncounted(question),
             "trend": trend(question, "image_io", client, condition="client IS NOT NULL"),
-            "io": f"SELECT {client}, {sums(question, *words.COUNTED)}, "
+            "io": ops.sums(
+                question,
+                f"{ops.IMAGE_GROUPS}, client AS instance, client_address",
+                {"client": "coalesce(client_address, instance)"},
+                "count(DISTINCT start) AS images",
+                "count(DISTINCT instance) AS instances",
+            )
+            if question.of_ops
+            else f"SELECT {client}, {sums(question, *words.COUNTED)}, "
             "count(DISTINCT (pool, namespace, image, image_id)) AS images, count(DISTINCT client) AS instances "
             f"FROM image_io WHERE client IS NOT NULL AND {within(question)} GROUP BY ALL",
         }
@@ -45,11 +54,11 @@ class Clients:
         """Return a row for each client, the busiest first."""
         rows = tables["io"].to_pylist()
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), row["client"]))
-        ops = [row["read_count"] + row["write_count"] for row in rows]
+        counts = [row["read_count"] + row["write_count"] for row in rows]
         names = [row["client"] for row in rows]
         trends = {row["client"]: row["trend"] for row in tables["trend"].to_pylist()}
         remarks, uncounted_s = words.not_counted(tables["uncounted"], question)
-        total, seconds = sum(ops), max(0.0, seconds_of(tables["seen"]) - uncounted_s) or math.inf
+        total, seconds = sum(counts), max(0.0, seconds_of(tables["seen"]) - uncounted_s) or math.inf
         cells = tuple(
             (
                 row["client"],
@@ -58,10 +67,11 @@ class Clients:
                 trends.get(row["client"]),
                 row["images"],
                 row["instances"],
+                *ops.detail_cells(row),
             )
             for row in rows
         )
-        sentence = words.standing_out("client", names, ops, seconds)
+        sentence = words.standing_out("client", names, counts, seconds)
         unseen = remarks if rows or was_seen(tables["seen"]) else (_UNSEEN, *remarks)
         return finding_of(self, question, sentence, ActivityTable("clients", _COLUMNS, cells), unseen=unseen)
 

@@ -7,40 +7,52 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from bathyscope.analysis.see import words
+from bathyscope.analysis.see import ops, words
 from bathyscope.analysis.see.images import IMAGES, Images
 from bathyscope.analysis.see.shape import Question, seen, seen_bins, spread
-from bathyscope.records.activity_finding import Unit
-from bathyscope.records.collect_finding import HeatMap
+from bathyscope.records.activity_finding import HeatMap, Unit
 
 _BINS_MOST = 120
 _BIN_LEAST_NS = 5_000_000_000
+# Single operations have their own times, counters those of their collections.
+_BIN_LEAST_OF_OPS_NS = 250_000_000
 # More rows than these are too thin to be told apart; the busiest are kept.
 _IMAGES_MOST = 30
 _OSDS_MOST = 60
 
 
-def _bin_ns(question: Question) -> int:
-    return max(_BIN_LEAST_NS, -(-(question.end_ns - question.start_ns) // _BINS_MOST))
+def bin_ns(question: Question) -> int:
+    """Return the length of a bin of time in the pictures of a question."""
+    least_ns = _BIN_LEAST_OF_OPS_NS if question.of_ops else _BIN_LEAST_NS
+    return max(least_ns, -(-(question.end_ns - question.start_ns) // _BINS_MOST))
+
+
+def bin_count(question: Question) -> int:
+    """Return how many bins the time has; the last may be cut off."""
+    return max(1, -(-(question.end_ns - question.start_ns) // bin_ns(question)))
 
 
 def queries(question: Question) -> Mapping[str, str]:
     """Return the operations of images, and the operations and latencies of OSDs, bin by bin."""
-    bin_ns = _bin_ns(question)
+    length_ns = bin_ns(question)
     timed = spread(
         question,
-        "perf_counter",
-        bin_ns,
+        ops.perf_counter(question, length_ns),
+        length_ns,
         "section = 'osd' AND name IN ('op_r_latency', 'op_w_latency', 'op_rw_latency')",
     )
     return {
-        "images": "SELECT place, pool, namespace, image, image_id, sum((read_count + write_count) * weight) AS ops "
-        f"FROM {spread(question, 'image_io', bin_ns)} GROUP BY ALL",
+        "images": "SELECT * FROM (SELECT *, sum(ops) OVER (PARTITION BY pool, namespace, image, image_id) AS total "
+        "FROM ("
+        "SELECT place, pool, namespace, image, image_id, sum((read_count + write_count) * weight) AS ops "
+        f"FROM {spread(question, ops.image_io(question, length_ns), length_ns)} GROUP BY ALL)) "
+        # An image may be known by its id at first and by its name then.
+        f"QUALIFY dense_rank() OVER (ORDER BY total DESC) <= {2 * _IMAGES_MOST}",
         "known": IMAGES,
         "osds": "SELECT place, daemon, sum(delta * weight) AS seconds, sum(count * weight) AS ops "
         f"FROM {timed} GROUP BY ALL",
         "groups": "SELECT place, 'osd.' || osd AS daemon, sum((read_count + write_count) * weight) AS ops "
-        f"FROM {spread(question, 'pg_io', bin_ns)} GROUP BY ALL",
+        f"FROM {spread(question, 'pg_io', length_ns)} GROUP BY ALL",
         "images_seen": seen(question, *words.IMAGE_SOURCES),
         "counters_seen": seen(question, "perf_counters"),
         "groups_seen": seen(question, "pg_stats"),
@@ -79,16 +91,15 @@ def _heat(
     Where the source was looking, nothing counted is 0; of the rest nothing is known.
     """
     is_rate = about["name"] != "latency"
-    bin_ns = _bin_ns(question)
-    bins = max(1, -(-(question.end_ns - question.start_ns) // bin_ns))
-    share = seen_bins(span, question, bin_ns, bins)
+    bins, length_ns = bin_count(question), bin_ns(question)
+    share = seen_bins(span, question, length_ns, bins)
     looked_at = np.isfinite(share)
     rows: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
     for row, place, value in cells:
         if 0 <= place < bins and looked_at[place]:
             line = rows.setdefault(row, np.where(looked_at & is_rate, 0.0, np.nan))
             line[place] = (0.0 if np.isnan(line[place]) else line[place]) + value / (
-                bin_ns / 1e9 * share[place] if is_rate else 1.0
+                length_ns / 1e9 * share[place] if is_rate else 1.0
             )
     if not rows:
         return None
@@ -97,4 +108,4 @@ def _heat(
         names.sort(key=lambda row: int(row.removeprefix("osd.")))
     values = tuple(tuple(None if np.isnan(value) else float(value) for value in rows[row]) for row in names)
     unit: Unit = "1/s" if is_rate else "ns"
-    return HeatMap(names=tuple(names), unit=unit, start_ns=question.start_ns, bin_ns=bin_ns, values=values, **about)
+    return HeatMap(names=tuple(names), unit=unit, start_ns=question.start_ns, bin_ns=length_ns, values=values, **about)

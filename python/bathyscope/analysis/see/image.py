@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.see import held, timed, touched
+from bathyscope.analysis.see import held, image_heat, timed, touched
 from bathyscope.analysis.see.shape import Question, View, finding_of
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 from bathyscope.units import format_percent
@@ -30,8 +30,12 @@ class ImageBrief:
     of_image = True
 
     def queries(self, question: Question) -> Mapping[str, str]:
-        """Return the sums of each object."""
-        return {**touched.queries(question), **timed.queries(question, touched.ids_of(str(question.image)))}
+        """Return the sums of each object, and where they are over time."""
+        return {
+            **touched.queries(question),
+            **image_heat.queries(question),
+            **timed.queries(question, touched.ids_of(str(question.image))),
+        }
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
         """Return a row for each node."""
@@ -76,7 +80,15 @@ class ImageBrief:
         if image.held is not None:
             found.append(image.held.by_node(image.hosts))
             unseen.append(held.REMARK)
-        return finding_of(self, question, sentence, *found, facts=facts, unseen=unseen)
+        return finding_of(
+            self,
+            question,
+            sentence,
+            *found,
+            facts=facts,
+            unseen=unseen,
+            heat_maps=image_heat.build(tables, question, image),
+        )
 
 
 VIEW: View = ImageBrief()

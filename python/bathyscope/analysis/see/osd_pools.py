@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.see import words
+from bathyscope.analysis.see import ops, words
 from bathyscope.analysis.see.shape import (
     Question,
     View,
@@ -27,6 +27,7 @@ _COLUMNS = (
     *words.COUNTS,
     *words.LATENCIES,
     words.TREND,
+    *ops.DETAILS,
 )
 _LATE = (
     "Counts come from placement groups' statistics, up to 5 s late and without latencies: the manager module "
@@ -46,10 +47,18 @@ class OsdPools:
         """Return the sums of each pair, from the manager's module and from the placement groups."""
         keys = "'osd.' || osd AS osd, pool"
         narrowed = only({"'osd.' || osd": question.osd, "pool": question.pool})
+        of_ops = only({"'osd.' || number": question.osd, "pool": question.pool})
         counted = ("read_count", "write_count", "read_bytes", "write_bytes")
         return {
             "counters_seen": seen(question, "mgr_counters"),
-            "counters": f"SELECT {keys}, {sums(question, *words.COUNTED)} "
+            "counters": ops.sums(
+                question,
+                "osd AS number, pool_id",
+                {"osd": "'osd.' || number", "pool": ops.POOL},
+                condition=f"true{of_ops}",
+            )
+            if question.of_ops
+            else f"SELECT {keys}, {sums(question, *words.COUNTED)} "
             f"FROM osd_io WHERE {within(question)}{narrowed} GROUP BY ALL",
             "counters_trend": trend(question, "osd_io", keys, condition=f"true{narrowed}"),
             "groups_seen": seen(question, "pg_stats"),
@@ -64,20 +73,21 @@ class OsdPools:
         rows = tables[source].to_pylist()
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), row["osd"], row["pool"]))
         trends = {(row["osd"], row["pool"]): row["trend"] for row in tables[f"{source}_trend"].to_pylist()}
-        ops = [row["read_count"] + row["write_count"] for row in rows]
+        counts = [row["read_count"] + row["write_count"] for row in rows]
         seconds = seconds_of(tables[f"{source}_seen"])
         cells = tuple(
             (
                 row["osd"],
                 row["pool"],
-                *words.counts(row, sum(ops), seconds),
+                *words.counts(row, sum(counts), seconds),
                 *words.latencies(row),
                 trends.get((row["osd"], row["pool"])),
+                *ops.detail_cells(row),
             )
             for row in rows
         )
         names = [f"{row['pool']} on {row['osd']}" for row in rows]
-        sentence = words.standing_out("pool of an OSD", names, ops, seconds)
+        sentence = words.standing_out("pool of an OSD", names, counts, seconds)
         unseen = () if source == "counters" else (_LATE,) if was_seen(tables["groups_seen"]) else (_UNSEEN,)
         return finding_of(self, question, sentence, ActivityTable("OSDs and pools", _COLUMNS, cells), unseen=unseen)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from bathyscope.analysis.see import ops, words
 from bathyscope.analysis.see.shape import Question, part, seconds_of, seen, sums, trend, within
 
 _COUNTERS = {
@@ -43,6 +44,7 @@ class OsdSum:
     write_latency_ns_sum: float | None = None
     pg_count: int | None = None
     trend: list[float | None] | None = None
+    details: tuple[float | None, ...] = ops.detail_cells(None)
 
     @property
     def node(self) -> str:
@@ -55,8 +57,8 @@ class OsdSum:
         return self.read_count + self.write_count
 
 
-def queries(question: Question) -> Mapping[str, str]:
-    """Return what `read` needs."""
+def queries(question: Question, *, tails: bool = False) -> Mapping[str, str]:
+    """Return what `read` needs; with `tails` the percentiles of single operations, too."""
     names = ", ".join(f"'{name}'" for name in _COUNTERS)
     counted = "section = 'osd' AND daemon LIKE 'osd.%' AND name IN ('op_r', 'op_w', 'op_rw')"
     return {
@@ -69,6 +71,12 @@ def queries(question: Question) -> Mapping[str, str]:
         f"{sums(question, 'read_count', 'write_count', 'read_bytes', 'write_bytes')} "
         f"FROM pg_io WHERE {within(question)} GROUP BY osd",
         "placement": "SELECT DISTINCT osd, host, device_class FROM placement",
+        # Of an imported log operations are all there is.
+        "ops": ops.sums(question, "osd AS number", {"osd": "number"}, tails=tails)
+        if question.of_ops
+        else "SELECT NULL AS osd WHERE false",
+        "ops_groups": "SELECT osd, count(DISTINCT pg) AS pg_count FROM op "
+        f"WHERE {ops.moved(question) if question.of_ops else 'false'} GROUP BY osd",
         "counters_seen": seen(question, "perf_counters"),
         "groups_seen": seen(question, "pg_stats"),
     }
@@ -77,6 +85,9 @@ def queries(question: Question) -> Mapping[str, str]:
 def read(tables: Mapping[str, pa.Table]) -> tuple[list[OsdSum], float, bool]:
     """Return every OSD of the map in order, the seconds that were seen, and whether latencies are known."""
     osds = {row["osd"]: OsdSum(row["osd"], row["host"], row["device_class"]) for row in tables["placement"].to_pylist()}
+    if tables["ops"].num_rows:
+        _from_ops(osds, tables)
+        return [osds[osd] for osd in sorted(osds)], seconds_of(tables["counters_seen"]), True
     groups = {row["osd"]: row for row in tables["groups"].to_pylist()}
     asked = {int(row["daemon"].removeprefix("osd.")) for row in tables["asked"].to_pylist()}
     for osd in (*groups, *asked):
@@ -95,6 +106,15 @@ def read(tables: Mapping[str, pa.Table]) -> tuple[list[OsdSum], float, bool]:
             found.trend = row["trend"]
     span = tables["counters_seen" if counted else "groups_seen"]
     return [osds[osd] for osd in sorted(osds)], seconds_of(span), counted
+
+
+def _from_ops(osds: dict[int, OsdSum], tables: Mapping[str, pa.Table]) -> None:
+    groups = {row["osd"]: row["pg_count"] for row in tables["ops_groups"].to_pylist()}
+    for row in tables["ops"].to_pylist():
+        osd = osds.setdefault(row["osd"], OsdSum(row["osd"]))
+        for name in words.COUNTED:
+            setattr(osd, name, row[name])
+        osd.pg_count, osd.details = groups.get(row["osd"]), ops.detail_cells(row)
 
 
 def _from_counters(osds: Mapping[int, OsdSum], rows: Iterable[Mapping[str, Any]]) -> None:

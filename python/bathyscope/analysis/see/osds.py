@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from bathyscope.analysis.columns import where
 from bathyscope.analysis.latency_buckets import percentile
-from bathyscope.analysis.see import osd_sums, words
+from bathyscope.analysis.see import ops, osd_sums, words
 from bathyscope.analysis.see.shape import Question, View, finding_of, within
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
@@ -26,6 +26,7 @@ _COLUMNS = (
         rank=2,
     ),
     ActivityColumn("busy PGs", "count", "placement groups with I/O whose primary it is", rank=3),
+    *ops.DETAILS,
 )
 
 
@@ -39,7 +40,7 @@ class Osds:
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each OSD."""
         return {
-            **osd_sums.queries(question),
+            **osd_sums.queries(question, tails=True),
             "buckets": "SELECT osd, latency_min_ns, latency_max_ns, CAST(sum(op_count) AS BIGINT) AS op_count "
             f"FROM osd_latency_bucket WHERE {within(question)} GROUP BY osd, latency_min_ns, latency_max_ns",
         }
@@ -60,6 +61,7 @@ class Osds:
                 osd.trend,
                 _p99_below_ns(where(buckets, osd=osd.osd)),
                 osd.pg_count,
+                *osd.details,
             )
             for osd in osds
         )

@@ -6,16 +6,18 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.see import words
+from bathyscope.analysis.see import ops, words
 from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, trend, within
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
 _COLUMNS = (
     ActivityColumn("pool"),
     *words.COUNTS,
+    *words.LATENCIES,
     words.TREND,
     ActivityColumn("busy PGs", "count", "placement groups with I/O", rank=3),
     ActivityColumn("primaries", "count", "OSDs that were their primaries", rank=3),
+    *ops.DETAILS,
 )
 _STAIRCASE = (
     "Counts come from placement groups' statistics, which the OSDs send every 5 s: they are that much late. They count "
@@ -35,24 +37,39 @@ class Pools:
         return {
             "seen": seen(question, "pg_stats"),
             "trend": trend(question, "pg_io", "pool"),
-            "io": "SELECT pool, count(DISTINCT pg) AS pgs, count(DISTINCT osd) AS osds, "
+            # A placement group's statistics have no latencies.
+            "io": ops.sums(question, "pool_id", {"pool": ops.POOL})
+            if question.of_ops
+            else "SELECT pool, NULL AS read_latency_ns_sum, NULL AS write_latency_ns_sum, "
+            "count(DISTINCT pg) AS pgs, count(DISTINCT osd) AS osds, "
             f"{sums(question, 'read_count', 'write_count', 'read_bytes', 'write_bytes')} "
             f"FROM pg_io WHERE {within(question)} GROUP BY pool",
+            "spread": f"SELECT {ops.POOL} AS pool, count(DISTINCT pg) AS pgs, count(DISTINCT osd) AS osds "
+            f"FROM op WHERE {ops.moved(question) if question.of_ops else 'false'} GROUP BY pool_id",
         }
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
         """Return a row for each pool, the busiest first."""
         rows = tables["io"].to_pylist()
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), row["pool"]))
-        ops = [row["read_count"] + row["write_count"] for row in rows]
-        seconds = seconds_of(tables["seen"])
+        counts = [row["read_count"] + row["write_count"] for row in rows]
+        total, seconds = sum(counts), seconds_of(tables["seen"])
+        wide = {row["pool"]: row for row in tables["spread"].to_pylist()}
         trends = {row["pool"]: row["trend"] for row in tables["trend"].to_pylist()}
         cells = tuple(
-            (row["pool"], *words.counts(row, sum(ops), seconds), trends.get(row["pool"]), row["pgs"], row["osds"])
+            (
+                row["pool"],
+                *words.counts(row, total, seconds),
+                *words.latencies(row),
+                trends.get(row["pool"]),
+                *(wide.get(row["pool"], row).get(name) for name in ("pgs", "osds")),
+                *ops.detail_cells(row),
+            )
             for row in rows
         )
-        sentence = words.standing_out("pool", [row["pool"] for row in rows], ops, seconds)
-        return finding_of(self, question, sentence, ActivityTable("pools", _COLUMNS, cells), unseen=(_STAIRCASE,))
+        sentence = words.standing_out("pool", [row["pool"] for row in rows], counts, seconds)
+        unseen = () if question.of_ops else (_STAIRCASE,)
+        return finding_of(self, question, sentence, ActivityTable("pools", _COLUMNS, cells), unseen=unseen)
 
 
 VIEW: View = Pools()

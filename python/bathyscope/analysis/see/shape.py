@@ -16,13 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bathyscope.records.activity_finding import ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding, ActivityTable, HeatMap
 
 # A trend shows so many rates.
 TREND_PARTS = 8
 
-# Objects of an image: rbd_data.ID.NUMBER, in a data pool of its own rbd_data.POOL.ID.NUMBER; the number has 16 digits.
-DATA_OBJECT = r"'^rbd_data\.(?:[0-9]+\.)?([0-9a-f]+)\.([0-9a-f]{16})$'"
+_OF_OPS = (
+    "Counts are those of the operations in the imported logs: of the OSDs whose logs they are, while they were logged. "
+    "Latencies from logs at debug_ms 1 are as coarse as the times in them, 1 to 4 ms."
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,7 +34,8 @@ class Question:
     `client`, `osd`, `node` and `pool` narrow views of more than one of them, named as the views name them;
     `from_bytes`, `to_bytes` and `object_number` narrow views of an image. What does not apply to a view changes nothing
     there. `history_start_ns` is where trends and the cluster's health begin, by default with that time. `every_object`:
-    of an image also the objects that nothing was done to.
+    of an image also the objects that nothing was done to. `of_ops`: the run has single operations and no counters, so
+    the operations are counted.
     """
 
     run_id: str
@@ -50,6 +53,7 @@ class Question:
     object_number: int | None = None
     history_start_ns: int | None = None
     every_object: bool = False
+    of_ops: bool = False
 
 
 class View(Protocol):
@@ -146,7 +150,10 @@ def seen(question: Question, *sources: str) -> str:
     """Return the SELECT for the time in which one of `sources` was looking, as (start_ns, end_ns); empty for none.
 
     What was counted lies between the first good look and the last one: a rate over the whole run would be too small.
+    A log holds all of its time.
     """
+    if question.of_ops:
+        return f"SELECT {question.start_ns} AS start_ns, {question.end_ns} AS end_ns"
     listed = ", ".join(map(literal, sources))
     return (
         f"SELECT greatest(min(at_ns + duration_ns), {question.start_ns}) AS start_ns, "
@@ -188,6 +195,7 @@ def finding_of(
     *tables: ActivityTable,
     facts: Sequence[tuple[str, str]] = (),
     unseen: Sequence[str] = (),
+    heat_maps: Sequence[HeatMap] = (),
 ) -> ActivityFinding:
     """Return the finding of a view."""
     return ActivityFinding(
@@ -199,5 +207,6 @@ def finding_of(
         sentence,
         tuple(facts),
         tables,
-        tuple(unseen),
+        (*unseen, _OF_OPS) if question.of_ops else tuple(unseen),
+        tuple(heat_maps),
     )

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bathyscope.analysis.see import ops
 from bathyscope.analysis.see.images import IMAGES, Images
 from bathyscope.analysis.see.shape import Question, View, finding_of, seen, seen_bins, spread
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
@@ -39,6 +40,8 @@ _COLUMNS = (
 )
 _BINS_MOST = 240
 _BIN_LEAST_NS = 5_000_000_000
+# Single operations have their own times, counters those of their collections.
+_BIN_LEAST_OF_OPS_NS = 1_000_000_000
 _STRETCH_BINS = 3
 _FEW_BINS = 4
 _SHIFTS_SHOWN = 10
@@ -91,17 +94,28 @@ class Timeline:
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the operations and latencies of each OSD, and those of images and clients, bin by bin."""
         names = ", ".join(f"'{name}'" for name in (*_OPS, *_LATENCIES))
-        ops = "sum(read_count * weight) AS reads, sum(write_count * weight) AS writes"
-        bin_ns = _bin_ns(question)
-        counters = spread(question, "perf_counter", bin_ns, f"section = 'osd' AND name IN ({names})")
-        clients = spread(question, "image_io", bin_ns, "client IS NOT NULL")
+        counts = "sum(read_count * weight) AS reads, sum(write_count * weight) AS writes"
+        bin_ns, bin_count = _bin_ns(question), _bin_count(question)
+        images, of_clients = (ops.image_io(question, bin_ns, clients=clients) for clients in (False, True))
+        counters = spread(
+            question, ops.perf_counter(question, bin_ns), bin_ns, f"section = 'osd' AND name IN ({names})"
+        )
+        clients = spread(question, of_clients, bin_ns, "client IS NOT NULL")
         return {
             "osds": "SELECT place, daemon, name, sum(delta * weight) AS delta, sum(count * weight) AS count "
             f"FROM {counters} GROUP BY ALL",
-            "groups": f"SELECT place, {ops} FROM {spread(question, 'pg_io', bin_ns)} GROUP BY ALL",
-            "images": f"SELECT place, pool, namespace, image, image_id, {ops} "
-            f"FROM {spread(question, 'image_io', bin_ns)} GROUP BY ALL",
-            "clients": f"SELECT place, coalesce(client_address, client) AS client, {ops} FROM {clients} GROUP BY ALL",
+            "groups": f"SELECT place, {counts} FROM {spread(question, 'pg_io', bin_ns)} GROUP BY ALL",
+            "images": _movers(
+                f"SELECT place, pool, namespace, image, image_id, {counts} "
+                f"FROM {spread(question, images, bin_ns)} GROUP BY ALL",
+                "pool, namespace, image, image_id",
+                bin_count,
+            ),
+            "clients": _movers(
+                f"SELECT place, coalesce(client_address, client) AS client, {counts} FROM {clients} GROUP BY ALL",
+                "client",
+                bin_count,
+            ),
             "counters_seen": seen(question, "perf_counters"),
             "groups_seen": seen(question, "pg_stats"),
             "known": IMAGES,
@@ -147,15 +161,33 @@ _WHAT = {
 }
 
 
+def _movers(sql: str, keys: str, bin_count: int) -> str:
+    """Return the SELECT of the rows of `sql` of those who can make up a shift: of many images few can.
+
+    Who is to be named moves by a share of a shift, and a shift is a share of the mean load; half of both is asked.
+    """
+    least = _SHARE_LEAST * _LOAD_LEAST_RATIO / 2
+    return (
+        f"SELECT * FROM ({sql}) QUALIFY max(reads + writes) OVER (PARTITION BY {keys}) "
+        f">= {least} * (sum(reads + writes) OVER ()) / {bin_count}"
+    )
+
+
+def _bin_count(question: Question) -> int:
+    return max(1, -(-(question.end_ns - question.start_ns) // _bin_ns(question)))
+
+
 def _bin_ns(question: Question) -> int:
-    return max(_BIN_LEAST_NS, (question.end_ns - question.start_ns) // _BINS_MOST)
+    return max(
+        _BIN_LEAST_OF_OPS_NS if question.of_ops else _BIN_LEAST_NS, (question.end_ns - question.start_ns) // _BINS_MOST
+    )
 
 
 class _Bins:
     """All series over the bins of the time."""
 
     def __init__(self, tables: Mapping[str, pa.Table], question: Question) -> None:
-        self._count = max(1, -(-(question.end_ns - question.start_ns) // _bin_ns(question)))
+        self._count = _bin_count(question)
         self.seconds = _bin_ns(question) / 1e9
         self._ops = {kind: np.zeros(self._count) for kind in ("reads", "writes")}
         # (kind, OSD) → sums of latency in seconds, and of operations, in each bin.

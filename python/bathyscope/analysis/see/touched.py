@@ -12,10 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from bathyscope.analysis.see import words
+from bathyscope.analysis.see import ops, words
 from bathyscope.analysis.see.held import Held, held, query
-from bathyscope.analysis.see.shape import DATA_OBJECT, Question, literal, within
+from bathyscope.analysis.see.shape import Question, literal, within
 from bathyscope.errors import AnalysisError
+from bathyscope.rbd_names import NUMBER_SQL, of_images_sql
 from bathyscope.units import format_bytes
 
 DEFAULT_OBJECT_BYTES = 4 << 20
@@ -46,16 +47,14 @@ def queries(question: Question) -> Mapping[str, str]:
         "arg_max(stripe_unit_bytes, at_ns) AS stripe_unit_bytes, arg_max(stripe_count, at_ns) AS stripe_count, "
         f"arg_max(parent, at_ns) AS parent {images} GROUP BY ALL",
         "groups": query(question, images),
-        "objects": "WITH touched AS ("
-        f"SELECT TRY_CAST('0x' || regexp_extract(object_name, {DATA_OBJECT}, 2) AS BIGINT) AS first_object, "
-        "1 AS object_count, false AS counted, osd, "
-        "CAST(op = 'read' AS BIGINT) AS read_count, CAST(op = 'write' AS BIGINT) AS write_count, "
-        "CASE WHEN op = 'read' THEN coalesce(length_bytes, 0) ELSE 0 END AS read_bytes, "
-        "CASE WHEN op = 'write' THEN coalesce(length_bytes, 0) ELSE 0 END AS write_bytes, "
-        "started_ns AS first_ns, started_ns AS last_ns FROM op "
-        f"WHERE regexp_extract(object_name, {DATA_OBJECT}, 1) IN {ids} AND op IN ('read', 'write') "
-        "AND complete_sample AND started_ns >= complete_since_ns AND coalesce(result, 0) >= 0 "
-        f"AND started_ns BETWEEN {question.start_ns} AND {question.end_ns} "
+        "objects": "WITH named AS (SELECT object_name, osd, op, count(*) AS n, "
+        "coalesce(sum(length_bytes), 0) AS size, min(started_ns) AS first_ns, max(started_ns) AS last_ns FROM op "
+        f"WHERE {of_images_sql(ids)} AND {ops.moved(question)} GROUP BY object_name, osd, op), touched AS ("
+        f"SELECT {NUMBER_SQL} AS first_object, 1 AS object_count, false AS counted, osd, "
+        "CASE WHEN op = 'read' THEN n ELSE 0 END AS read_count, "
+        "CASE WHEN op = 'write' THEN n ELSE 0 END AS write_count, "
+        "CASE WHEN op = 'read' THEN size ELSE 0 END AS read_bytes, "
+        "CASE WHEN op = 'write' THEN size ELSE 0 END AS write_bytes, first_ns, last_ns FROM named "
         "UNION ALL SELECT first_object, object_count, true, osd, read_count, write_count, read_bytes, write_bytes, "
         "at_ns - duration_ns, at_ns FROM zone_io "
         f"WHERE image_id IN {ids} AND {within(question)}) "
@@ -104,6 +103,7 @@ class Touched:
     stripe_count: int = 1
     held: Held | None = None
     uncounted: tuple[str, ...] = ()
+    of_ops: bool = False
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ class Touched:
         if not self.rows:
             return (NOTHING,)
         if not self.rows[0]["counted"]:
-            return (_SAMPLE, *self._striped)
+            return (*(() if self.of_ops else (_SAMPLE,)), *self._striped)
         coarse = (_COARSE,) if any(row["object_count"] > 1 for row in self.rows) else ()
         return (*coarse, *self.uncounted, *self._striped)
 
@@ -153,7 +153,16 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
     remarks, _ = words.not_counted(tables["uncounted"], question)
     if not about:
         name = str(question.image)
-        return Touched(name, (), None, DEFAULT_OBJECT_BYTES, tuple(counted or rows), hosts, uncounted=remarks)
+        return Touched(
+            name,
+            (),
+            None,
+            DEFAULT_OBJECT_BYTES,
+            tuple(counted or rows),
+            hosts,
+            uncounted=remarks,
+            of_ops=question.of_ops,
+        )
     first = about[0]
     name = "/".join(part for part in (first["pool"], first["namespace"], first["image"]) if part)
     facts = [
@@ -174,6 +183,7 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
         first["stripe_count"],
         held(first, tables["groups"], _object_count(first["size_bytes"], *shape)),
         remarks,
+        question.of_ops,
     )
 
 

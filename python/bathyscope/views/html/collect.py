@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TextIO
 
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding
@@ -10,9 +11,10 @@ from bathyscope.records.finding import as_plain
 from bathyscope.units import format_percent, format_seconds
 from bathyscope.views import Options, labels
 from bathyscope.views.activity_rows import cell, shown_columns
-from bathyscope.views.charts.heat import drawings
+from bathyscope.views.charts.base import Drawing
 from bathyscope.views.charts.theme import PAGE
 from bathyscope.views.html.frame import render_page
+from bathyscope.views.pictures.collect import drawings
 
 _ROWS_SHOWN = 200
 # Views whose rows are things that are counted beside the heading.
@@ -50,17 +52,21 @@ def write(finding: CollectFinding, stream: TextIO, _options: Options) -> None:
             for source in finding.recording.sources
         ],
     }
-    stream.write(render_page(finding, "collect.html.j2", content, charts=chart_data(finding), data=as_plain(finding)))
+    stream.write(
+        render_page(
+            finding, "collect.html.j2", content, charts=chart_data(drawings(finding, PAGE)), data=as_plain(finding)
+        )
+    )
 
 
-def chart_data(finding: CollectFinding) -> dict[str, Any]:
-    """Return the charts as `render_page` takes them."""
-    drawn = {drawing.name: drawing for drawing in drawings(finding, PAGE)}
+def chart_data(drawn: Iterable[Drawing]) -> dict[str, Any]:
+    """Return the charts as `render_page` takes them, each by a template of its own."""
+    named = {drawing.name: drawing for drawing in drawn}
     return {
-        "templates": {key: drawing.template(PAGE) for key, drawing in drawn.items()},
+        "templates": {key: drawing.template(PAGE) for key, drawing in named.items()},
         "charts": {
             key: {"template": key, "rows": list(drawing.rows), "about": drawing.description}
-            for key, drawing in drawn.items()
+            for key, drawing in named.items()
         },
         "layers": {},
     }
@@ -68,7 +74,7 @@ def chart_data(finding: CollectFinding) -> dict[str, Any]:
 
 def who_did_it(finding: CollectFinding) -> dict[str, Any]:
     """Return what a page says of who did the I/O: the facts, the titles of the charts by name, and the views."""
-    shown = [_view(view) for view in finding.views]
+    shown = [view_content(view) for view in finding.views]
     return {
         "facts": [
             ("Recorded", format_seconds((finding.end_ns - finding.start_ns) / 1e9)),
@@ -76,13 +82,14 @@ def who_did_it(finding: CollectFinding) -> dict[str, Any]:
             ("Cluster", labels.clean(finding.target)),
             *[(view["title"], f"{view['count']:,}") for view in shown if view["name"] in _COUNTED and view["count"]],
         ],
-        "charts": {f"heat-{heat.name}": heat.title for heat in finding.heat_maps},
+        "charts": {drawing.name: drawing.title for drawing in drawings(finding, PAGE)},
         "views": shown,
         "leading": _LEADING,
     }
 
 
-def _view(view: ActivityFinding) -> dict[str, Any]:
+def view_content(view: ActivityFinding) -> dict[str, Any]:
+    """Return what a page shows of a view: its first rows, as text."""
     table = view.tables[0]
     columns = [(place, table.columns[place]) for place in shown_columns(table)]
     return {

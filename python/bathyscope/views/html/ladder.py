@@ -36,10 +36,12 @@ from bathyscope.views.account_words import (
 )
 from bathyscope.views.charts.rungs import METRICS
 from bathyscope.views.charts.series import measure_title, shown_measures
+from bathyscope.views.charts.theme import PAGE
 from bathyscope.views.footnotes import Footnotes
 from bathyscope.views.html import collect
 from bathyscope.views.html.frame import packed, render_page
 from bathyscope.views.html.ladder_charts import chart_data, finding_data
+from bathyscope.views.pictures import collect as pictures_of_recording
 from bathyscope.views.refusal import is_shown, why_refused
 
 _COLUMNS = (
@@ -72,7 +74,8 @@ def page(finding: LadderFinding, recording: CollectFinding | None = None) -> str
     charts, data = chart_data(finding), finding_data(finding)
     content = _content(finding, charts["charts"], recording)
     if recording is not None:
-        charts = {name: {**known, **collect.chart_data(recording)[name]} for name, known in charts.items()}
+        of_recording = collect.chart_data(pictures_of_recording.drawings(recording, PAGE))
+        charts = {name: {**known, **of_recording[name]} for name, known in charts.items()}
         data["recording"] = as_plain(recording)
     return render_page(finding, "ladder.html.j2", content, charts=charts, data=data)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bathyscope.records.report_finding import ReportFinding
-from bathyscope.views.charts import heat
 from bathyscope.views.charts.base import Drawing
 from bathyscope.views.charts.theme import Theme
-from bathyscope.views.pictures import ladder
+from bathyscope.views.pictures import collect, ladder
 
 
 def drawings(finding: ReportFinding, theme: Theme) -> Iterator[Drawing]:
     """Yield the charts of the benchmark, then those of the recording."""
     yield from ladder.drawings(finding.bench, theme)
-    yield from heat.drawings(finding.recording, theme)
+    yield from collect.drawings(finding.recording, theme)
