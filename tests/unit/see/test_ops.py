@@ -110,7 +110,8 @@ def test_percentiles_are_within_a_bucket_and_apart_by_kind(recording: Recording)
         finding = recording.view(view) if not recording.run.segments() else finding_of_view(recording.run, view)
         ((read, write, failed),) = rows_of(finding, "read p99", "write p99", "failed")
         assert 990_000 <= read <= 990_000 * 1.02, view
-        assert (write, failed) == (5_000_000, 90), view
+        # Of ten writes the 99th percentile would be the accident of one.
+        assert (write, failed) == (None, 90), view
 
 
 def test_objects_that_are_no_images_are_one_row_and_a_data_pool_is_that_of_the_header(recording: Recording) -> None:
