@@ -11,6 +11,10 @@ of a family only the sum says what is new, and it is put down to the parent; so 
 failover the manager knows nothing of a group until its primary reports ("unknown"); what it had counted before is not
 new then.
 
+An OSD that fails takes with it what it had not yet stored of the counters: reads above all, which store nothing. Where
+a counter of a group is smaller than before, how far it went on is not known; the others count, and it is said
+(`Uncounted`).
+
 An answer has some 2.5 kB for each group. It is read group by group, so that of a large cluster only one is in memory.
 """
 
@@ -24,7 +28,7 @@ from typing import Any
 from bathyscope.errors import ParseError
 from bathyscope.fields import as_dict, as_int, as_list, parsing
 from bathyscope.host import Request
-from bathyscope.records import PgIo, RawAnswer, Record, Tables
+from bathyscope.records import PgIo, RawAnswer, Record, Tables, Uncounted
 from bathyscope.sources.shape import Columns, Source, ask
 from bathyscope.spec.scope import Scope
 
@@ -41,7 +45,7 @@ class PgStats:
     """`pg dump pgs`: one look at all placement groups."""
 
     name = "pg_stats"
-    records: tuple[type[Record], ...] = (PgIo,)
+    records: tuple[type[Record], ...] = (PgIo, Uncounted)
     period_s = 10.0
     timeout_s = 60.0
     differences = True
@@ -54,7 +58,7 @@ class PgStats:
 
     def parse(self, answers: Sequence[RawAnswer], scope: Scope) -> Tables:
         """Return a row for each group that counted something between two looks."""
-        columns = Columns(PgIo)
+        columns, uncounted = Columns(PgIo), Columns(Uncounted)
         names = {number: name for name, number in scope.pools.items()}
         # Group → its counters when it was last known, and when that was.
         known: dict[str, tuple[int, _Counted]] = {}
@@ -73,17 +77,32 @@ class PgStats:
             # Only what the look before did not list at all is new: one that was unknown then has counted before.
             born = _families(found.keys() - listed, known) if listed else {}
             gone = _families(known.keys() - now_listed, found)
+            # When the groups were looked at before whose counters are smaller now.
+            smaller_ns: list[int] = []
             for pg, (now, about) in found.items():
                 before_ns, before = known.get(pg, (0, now))
                 after = [now, *(found[child][0] for child in born.get(pg, ()))]
                 earlier = [before, *(known[child][1] for child in gone.get(pg, ()))]
                 grown = tuple(a - b for a, b in zip(_sum(after), _sum(earlier), strict=True))
-                if at_ns > before_ns > 0 and any(grown) and min(grown) >= 0:
+                if not at_ns > before_ns > 0:
+                    continue
+                if min(grown) < 0:
+                    smaller_ns.append(before_ns)
+                if max(grown) > 0:
                     columns.add(at_ns=at_ns, duration_ns=at_ns - before_ns, pg=pg, **about, **_values(grown))
+            if smaller_ns:
+                what = "a placement group" if len(smaller_ns) == 1 else f"{len(smaller_ns)} placement groups"
+                uncounted.add(
+                    at_ns=at_ns,
+                    duration_ns=at_ns - min(smaller_ns),
+                    source=self.name,
+                    reason=f"counters of {what} are smaller than before, as after a failure of the OSD; what they lost "
+                    "is not known",
+                )
             known = {pg: entry for pg, entry in known.items() if pg in now_listed}
             known |= {pg: (at_ns, now) for pg, (now, _) in found.items()}
             listed = now_listed
-        return {PgIo: columns.table()}
+        return {PgIo: columns.table(), Uncounted: uncounted.table()}
 
 
 SOURCE: Source = PgStats()
@@ -106,7 +125,7 @@ def acting(group: dict[str, Any]) -> list[int]:
 
 
 def _values(grown: _Counted) -> dict[str, int]:
-    reads, writes, read_kib, write_kib = grown
+    reads, writes, read_kib, write_kib = (max(0, each) for each in grown)
     return {
         "read_count": reads,
         "write_count": writes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.see.conftest import START_NS, Recording, S, rows_of
 
 from bathyscope.commands.analyze import finding_of_view
-from bathyscope.records import Collection, PerfCounter, PgIo, Placement
+from bathyscope.records import Collection, PerfCounter, PgIo, Placement, Uncounted
 from bathyscope.records.activity_finding import ActivityFinding
 
 AT_NS = START_NS + 30 * S
@@ -84,6 +84,15 @@ def test_pools_have_the_sums_of_their_groups(recording: Recording) -> None:
         ("rbd", 60, 6, 2, 2),
         ("other", 0, 60, 1, 1),
     ]
+
+
+def test_what_placement_groups_lost_is_said_where_they_are_what_is_known(recording: Recording) -> None:
+    recording.seen("pg_stats")
+    recording.add(
+        *placed("a"), group("2.0", 0, 30, 0), Uncounted(START_NS + 20 * S, 10 * S, "pg_stats", "they lost some")
+    )
+    for view in ("pools", "osds", "nodes"):
+        assert "Not counted from 10 s to 20 s: they lost some." in recording.view(view).unseen, view
 
 
 def test_a_part_of_the_time_has_the_rate_of_that_time_whatever_the_intervals_are(recording: Recording) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bathyscope.errors import ParseError
-from bathyscope.records import PgIo, RawAnswer, from_table
+from bathyscope.records import PgIo, RawAnswer, Uncounted, from_table
 from bathyscope.sources.pg_stats import SOURCE
 from bathyscope.spec import Target
 from bathyscope.spec.scope import Scope
@@ -118,6 +118,22 @@ def test_groups_that_are_merged_count_nothing_twice() -> None:
         look(30, group("2.1", (94, 0, 376, 0))),
     )
     assert [(row.pg, row.read_count) for row in rows] == [("2.1", 3), ("2.1", 1)]
+
+
+def test_counters_that_a_failed_osd_took_with_it_are_said_and_the_others_count() -> None:
+    """The reads of a group that had stored none of them are fewer than before; its writes went on."""
+    answers = [
+        look(10, group("2.0", (50, 7, 200, 28)), group("2.1", (5, 5, 20, 20))),
+        look(20, group("2.0", (43, 9, 172, 36), (0, 2)), group("2.1", (6, 5, 24, 20))),
+    ]
+    found = SOURCE.parse(answers, SCOPE)
+    rows = from_table(PgIo, found[PgIo])
+    assert [(row.pg, row.read_count, row.write_count, row.read_bytes, row.write_bytes) for row in rows] == [
+        ("2.0", 0, 2, 0, 8 * 1024), ("2.1", 1, 0, 4 * 1024, 0),
+    ]  # fmt: skip
+    (said,) = from_table(Uncounted, found[Uncounted])
+    assert (said.at_ns, said.duration_ns, said.source) == (20 * S, 10 * S, "pg_stats")
+    assert said.reason.startswith("counters of a placement group are smaller")
 
 
 def test_a_failed_look_is_left_out() -> None:

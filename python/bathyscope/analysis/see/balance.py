@@ -132,7 +132,7 @@ class Balance:
             question,
             _sentence(judged),
             ActivityTable("balance", _COLUMNS, cells),
-            unseen=() if has_counters else (osd_sums.COUNTERS_MISSING,),
+            unseen=osd_sums.remarks(tables, question, has_counters=has_counters),
         )
 
 

@@ -35,7 +35,7 @@ class Clients:
         client = "coalesce(client_address, client) AS client"
         return {
             "seen": seen(question, "mgr_counters"),
-            "uncounted": words.uncounted(question),
+            "uncounted": words.uncounted(question, *words.IMAGE_SOURCES),
             "trend": trend(question, "image_io", client, condition="client IS NOT NULL"),
             "io": ops.sums(
                 question,

@@ -57,7 +57,7 @@ class Devices:
         keys = "pool, namespace, image, image_id"
         return {
             "seen": seen(question, *words.IMAGE_SOURCES),
-            "uncounted": words.uncounted(question),
+            "uncounted": words.uncounted(question, *words.IMAGE_SOURCES),
             "io": ops.sums(
                 question,
                 f"{ops.IMAGE_GROUPS}, client_address",

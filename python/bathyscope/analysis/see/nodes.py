@@ -56,7 +56,7 @@ class Nodes:
             question,
             sentence,
             ActivityTable("nodes", _COLUMNS, cells),
-            unseen=() if has_latency else (osd_sums.COUNTERS_MISSING,),
+            unseen=osd_sums.remarks(tables, question, has_counters=has_latency),
         )
 
 

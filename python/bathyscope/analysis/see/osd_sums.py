@@ -23,7 +23,7 @@ _COUNTERS = {
     "op_w_latency": "write_latency_ns_sum",
     "op_rw_latency": "write_latency_ns_sum",
 }
-COUNTERS_MISSING = (
+_COUNTERS_MISSING = (
     "Latencies of the OSDs are not known: their counters were not read, or not those of all. "
     "`ceph tell osd.N perf dump` needs the cap osd 'allow *' (`bathy caps collect --tell`)."
 )
@@ -79,6 +79,7 @@ def queries(question: Question, *, tails: bool = False) -> Mapping[str, str]:
         f"WHERE {ops.moved(question) if question.of_ops else 'false'} GROUP BY osd",
         "counters_seen": seen(question, "perf_counters"),
         "groups_seen": seen(question, "pg_stats"),
+        "uncounted": words.uncounted(question, "pg_stats"),
     }
 
 
@@ -106,6 +107,14 @@ def read(tables: Mapping[str, pa.Table]) -> tuple[list[OsdSum], float, bool]:
             found.trend = row["trend"]
     span = tables["counters_seen" if counted else "groups_seen"]
     return [osds[osd] for osd in sorted(osds)], seconds_of(span), counted
+
+
+def remarks(tables: Mapping[str, pa.Table], question: Question, *, has_counters: bool) -> tuple[str, ...]:
+    """Return what is missing where the OSDs' own counters are not known."""
+    if has_counters:
+        return ()
+    of_groups, _ = words.not_counted(tables["uncounted"], question)
+    return (_COUNTERS_MISSING, *of_groups)
 
 
 def _from_ops(osds: dict[int, OsdSum], tables: Mapping[str, pa.Table]) -> None:

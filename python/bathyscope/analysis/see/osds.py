@@ -72,7 +72,7 @@ class Osds:
             question,
             sentence,
             ActivityTable("OSDs", _COLUMNS, cells),
-            unseen=() if has_latency else (osd_sums.COUNTERS_MISSING,),
+            unseen=osd_sums.remarks(tables, question, has_counters=has_latency),
         )
 
 

@@ -36,6 +36,7 @@ class Pools:
         """Return the sums of each pool."""
         return {
             "seen": seen(question, "pg_stats"),
+            "uncounted": words.uncounted(question, "pg_stats"),
             "trend": trend(question, "pg_io", "pool"),
             # A placement group's statistics have no latencies.
             "io": ops.sums(question, "pool_id", {"pool": ops.POOL})
@@ -68,7 +69,8 @@ class Pools:
             for row in rows
         )
         sentence = words.standing_out("pool", [row["pool"] for row in rows], counts, seconds)
-        unseen = () if question.of_ops else (_STAIRCASE,)
+        remarks, _ = words.not_counted(tables["uncounted"], question)
+        unseen = () if question.of_ops else (_STAIRCASE, *remarks)
         return finding_of(self, question, sentence, ActivityTable("pools", _COLUMNS, cells), unseen=unseen)
 
 

@@ -64,7 +64,7 @@ def queries(question: Question) -> Mapping[str, str]:
         "FROM touched WHERE first_object IS NOT NULL GROUP BY first_object, object_count, counted, osd "
         "ORDER BY first_object, osd",
         "hosts": "SELECT DISTINCT osd, host FROM placement",
-        "uncounted": words.uncounted(question),
+        "uncounted": words.uncounted(question, *words.IMAGE_SOURCES),
     }
 
 

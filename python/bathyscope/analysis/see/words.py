@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bathyscope.analysis.see.shape import Question, within
+from bathyscope.analysis.see.shape import Question, literal, within
 from bathyscope.records.activity_finding import ActivityColumn
 from bathyscope.units import format_percent, format_rate, format_seconds
 
@@ -74,11 +74,13 @@ def _mean(total: float | None, count: int) -> float | None:
     return total / count if total is not None and count else None
 
 
-def uncounted(question: Question) -> str:
-    """Return the SELECT of the spans in which those who count images could not."""
+def uncounted(question: Question, *sources: str) -> str:
+    """Return the SELECT of the spans in which one of `sources` could not count all."""
+    listed = ", ".join(map(literal, sources))
     return (
         f"SELECT greatest(at_ns - duration_ns, {question.start_ns}) AS start_ns, "
-        f"least(at_ns, {question.end_ns}) AS end_ns, reason FROM uncounted WHERE {within(question)} ORDER BY start_ns"
+        f"least(at_ns, {question.end_ns}) AS end_ns, reason FROM uncounted "
+        f"WHERE {within(question)} AND source IN ({listed}) ORDER BY start_ns"
     )
 
 
