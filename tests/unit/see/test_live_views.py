@@ -139,5 +139,5 @@ def test_the_operations_of_one_object_are_those_of_its_number(recording: Recordi
     recording.add(image(), *placed("a"))
     recording.add(op(3, at_s=20), op(7, "write", at_s=30))
     found = asked(recording, "ops", image="rbd/disk", object_number=3)
-    assert rows_of(found, "number", "op") == [(3, "read")]
+    assert rows_of(found, "object", "op") == [(3, "read")]
     assert found.sentence.startswith("The last 1 of 1 recorded operations of object 3 of rbd/disk")
