@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from bathyscope.analysis.see.shape import Question
+from bathyscope.rbd_names import IMAGE_ID_SQL, START_SQL
 from bathyscope.records.activity_finding import ActivityColumn
 from bathyscope.units import format_duration_ns
 
@@ -40,9 +41,6 @@ _WHOLE, _TAIL, _EARLY = 0, 1, 2
 
 # Since when the history, or the log, holds every operation.
 COMPLETE = "complete_sample AND started_ns >= complete_since_ns"
-# The id of an image in the names of its objects, rbd_data.ID.NUMBER or rbd_data.POOL.ID.NUMBER. A pattern would take
-# most of the time.
-IMAGE_ID = "CASE WHEN starts_with(object_name, 'rbd_data.') THEN split_part(object_name, '.', -2) END"
 
 
 def queries(question: Question, ids: str | None = None) -> Mapping[str, str]:
@@ -58,13 +56,13 @@ def queries(question: Question, ids: str | None = None) -> Mapping[str, str]:
     )
     line = "PARTITION BY image_id, op, state"
     return {
-        "timed": f"WITH counted AS (SELECT left(object_name, -17) AS start, op, CASE WHEN NOT complete_sample THEN "
+        "timed": f"WITH counted AS (SELECT {START_SQL} AS start, op, CASE WHEN NOT complete_sample THEN "
         f"{_TAIL} WHEN {COMPLETE} THEN {_WHOLE} ELSE {_EARLY} END AS state, "
         "CAST(ceil(ln(greatest(duration_ns, 1)) / ln(1.01)) AS SMALLINT) AS bucket, count(*) AS n, "
         "max(duration_ns) AS most_ns FROM op WHERE starts_with(object_name, 'rbd_data.') AND op IN ('read', 'write') "
         f"AND coalesce(result, 0) >= 0 AND started_ns BETWEEN {question.start_ns} AND {question.end_ns} GROUP BY ALL), "
         "ranked AS (SELECT *, sum(n) OVER (" + line + " ORDER BY bucket) AS below, sum(n) OVER (" + line + ") AS whole "
-        f"FROM (SELECT *, split_part(start, '.', -1) AS image_id FROM counted) WHERE {chosen}) "
+        f"FROM (SELECT *, {IMAGE_ID_SQL} AS image_id FROM counted) WHERE {chosen}) "
         f"SELECT image_id, op, CAST(coalesce(max(whole) FILTER (WHERE state = {_WHOLE}), 0) AS BIGINT) AS count, "
         f"CAST(coalesce(max(whole) FILTER (WHERE state = {_TAIL}), 0) AS BIGINT) AS tail_count, {quantiles} "
         "FROM ranked GROUP BY image_id, op"
