@@ -207,8 +207,11 @@ def judge_all(cases: Sequence[Case], keep: Path) -> Iterator[Judged]:
                     yield judge(case.name, keep / case.name, entry.id)
 
 
-def result(judged: Iterable[Judged], output: str) -> bool:
-    """Print what was said of each recording, and the counts; return whether the bounds are reached."""
+def result(judged: Iterable[Judged], asked: Sequence[Case], output: str) -> bool:
+    """Print what was said of each recording, and the counts; return whether the bounds are reached.
+
+    A case that was asked for and has no recording that could be judged has not reached them.
+    """
     found: list[Judged] = []
     for one in judged:
         found.append(one)
@@ -221,13 +224,16 @@ def result(judged: Iterable[Judged], output: str) -> bool:
         outcomes = counts.setdefault(one.case, {})
         outcomes[one.outcome] = outcomes.get(one.outcome, 0) + 1
     false_alarms = sum(one.outcome == "wrong" for one in found if not CASES[one.case].view)
-    ok = false_alarms <= 1 and all(one.outcome == "right" for one in found if CASES[one.case].view)
+    missing = [case.name for case in asked if case.name not in counts]
+    ok = not missing and false_alarms <= 1 and all(one.outcome == "right" for one in found if CASES[one.case].view)
     if output == "json":
         rows = [{"case": one.case, "outcome": one.outcome, "sentences": dict(one.sentences)} for one in found]
         print(json.dumps({"recordings": rows, "counts": counts, "ok": ok}, indent=1))
     else:
         for case, outcomes in counts.items():
             print(f"{case:<16}{', '.join(f'{count} {outcome}' for outcome, count in sorted(outcomes.items()))}")
+        for name in missing:
+            print(f"{name:<16}no recording")
     return ok
 
 
@@ -256,5 +262,5 @@ def main() -> None:
                 parser.error("control groups, loop devices and nodes need root")
             keep = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bathy-")))
             judged = run_all(cases, options.repeats, keep)
-        ok = result(judged, options.output)
+        ok = result(judged, cases, options.output)
     sys.exit(0 if ok else 1)

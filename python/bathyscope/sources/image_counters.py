@@ -11,7 +11,7 @@ is: that row is as long as it was not named. The manager reads the OSDs' reports
 drops what comes twice within a second. So counts are those of the busiest images, a few per mille too small, and late
 by two periods. A write to a clone, which first asks whether its object is there, is a read as well. Clients are not
 told apart. `bathyscope`'s own manager module (`mgr_counters`) has none of these limits. What could not be counted,
-because nobody had asked or another manager took over, is in `uncounted`.
+because another manager took over, is in `uncounted`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ _LABEL = "rbd_perf"
 _ORDERS = ("write_ops", "read_ops", "write_bytes", "read_bytes", "write_latency", "read_latency")
 # Images in one answer at most.
 _NAMED_MAX = 64
-_BEGIN_NS = 10_000_000_000
 
 # (pool, namespace, image)
 _Name = tuple[str, str, str]
@@ -65,13 +64,9 @@ class ImageCounters:
         before_ns: int | None = None
         all_named = False
         for at_ns, totals in _looks(answers):
-            span = None
-            if before_ns is None and not totals:
-                span = _BEGIN_NS, at_ns + _BEGIN_NS, "OSDs begin some 10 s after they are asked to count"
-            elif before_ns is not None and any(min(_less(now, known.get(name))) < 0 for name, now in totals.items()):
-                span = at_ns - before_ns, at_ns, "the manager began to count again: another one took over"
-            if span is not None:
-                uncounted.add(source=self.name, duration_ns=span[0], at_ns=span[1], reason=span[2])
+            if before_ns is not None and any(min(_less(now, known.get(name))) < 0 for name, now in totals.items()):
+                reason = "the manager began to count again: another one took over"
+                uncounted.add(source=self.name, at_ns=at_ns, duration_ns=at_ns - before_ns, reason=reason)
             for name, now in totals.items():
                 named_ns, before = known.get(name, (before_ns, (0,) * len(now) if all_named else now))
                 # The totals begin again after a minute without a question, and after a failover.

@@ -22,7 +22,7 @@ def io(image: str | None, reads: int, writes: int, *, at_s: int = 30, **more: An
 
 
 def test_an_image_s_intervals_are_added_up_and_its_means_are_of_sums(recording: Recording) -> None:
-    recording.seen("image_counters", 10, 60)
+    recording.seen("mgr_counters", 10, 60)
     recording.add(io("a", 30, 10), io("a", 10, 0, at_s=40), io("b", 0, 50))
     found = recording.view("devices")
     assert rows_of(found, "image", "reads", "writes", "read", "written") == [
@@ -36,8 +36,17 @@ def test_an_image_s_intervals_are_added_up_and_its_means_are_of_sums(recording: 
     assert any("bathy mgr install" in remark for remark in found.unseen)
 
 
-def test_one_noisy_image_is_named_first_and_equal_ones_are_not(recording: Recording) -> None:
+def test_the_manager_s_own_statistics_begin_some_seconds_after_the_first_question(recording: Recording) -> None:
+    """The first row begins 5 s after the first look: until then nothing was counted."""
     recording.seen("image_counters")
+    recording.add(io("a", 55, 0, at_s=10))
+    found = recording.view("devices")
+    assert "Not counted from 0 s to 5 s: OSDs begin some 10 s after they are asked to count." in found.unseen
+    assert rows_of(found, "IOPS") == [(1.0,)]
+
+
+def test_one_noisy_image_is_named_first_and_equal_ones_are_not(recording: Recording) -> None:
+    recording.seen("mgr_counters")
     recording.add(io("noisy", 900, 0), *(io(f"vm{number}", 20, 5) for number in range(10)))
     found = recording.view("devices")
     assert found.sentence == "rbd/noisy does 78 % of the I/O: 15 of 19.2 IOPS."

@@ -121,7 +121,7 @@ def test_a_scrub_that_begins_with_a_rise_of_latency_is_named(recording: Recordin
         scrubs = 2 if at_s > 300 else 0
         recording.add(ClusterStatus(START_NS + at_s * S, "HEALTH_OK", 0, 64, 64, 0, scrubs, None, None, scrubs))
     found = recording.view("timeline")
-    assert "and with it deep scrubs of up to 2 placement groups at a time" in found.sentence
+    assert "and with it deep scrubs (up to 2 placement groups at a time)" in found.sentence
 
 
 def test_the_end_of_a_recording_in_the_midst_of_a_bin_is_no_shift(recording: Recording) -> None:

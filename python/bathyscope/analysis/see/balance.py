@@ -43,6 +43,8 @@ _COLUMNS = (
 _WRITES = ("bluestore.txc_commit_lat", "bluestore.commit_lat", "filestore.journal_latency")
 _READS = ("osd.op_r_latency",)
 _THIRDS = 3
+# Logs tell times in microseconds: what took less is 0 there.
+_RESOLUTION_NS = 1000.0
 # Peers with fewer samples in a third of the time have no mean. Of an OSD that is far slower fewer do.
 _SAMPLES_LEAST = 20
 _OUTLIER_SAMPLES_LEAST = 4
@@ -72,6 +74,8 @@ class _Judged:
     to_peers: float | None = None
     slow: str = ""
     uneven: str = ""
+    # Whether it is known how many placement groups its load came from.
+    is_comparable: bool = False
 
 
 class Balance:
@@ -191,6 +195,7 @@ def _judge_load(
         about = weights.get(one.load.osd, {})
         if not ops or not whole:
             continue
+        one.is_comparable = group_count > 0
         one.share, one.by_weight = one.load.ops / ops, (about.get("weight") or 0.0) / whole
         is_apart = abs(one.share - one.by_weight) >= _LOAD_APART * one.by_weight
         is_rare = group_count * _divergence(one.share, one.by_weight) > math.log(2 * len(peers) / _LOAD_CHANCE)
@@ -236,7 +241,7 @@ def _ratio(mine: tuple[float, int], others: Sequence[tuple[float, int]]) -> tupl
         return None
     median = float(np.median(peers))
     sigma = _MAD_TO_SIGMA * float(np.median(np.abs(peers - median)))
-    ratio = mine[0] / median if median > 0 else math.inf
+    ratio = mine[0] / max(median, _RESOLUTION_NS)
     apart = mine[0] - median
     # The Chernoff bound of the mean of so many exponential latencies.
     is_rare = ratio > 1 and mine[1] * (ratio - 1 - math.log(ratio)) > -math.log(_LATENCY_CHANCE)
@@ -262,7 +267,7 @@ def _sentence(judged: Sequence[_Judged]) -> str:
 
 def _all_clear(judged: Sequence[_Judged]) -> str:
     """Return that nobody stands out, in what could be judged."""
-    by_load = any(one.share is not None for one in judged) and sum(one.load.ops for one in judged) >= _OPS_LEAST
+    by_load = any(one.is_comparable for one in judged) and sum(one.load.ops for one in judged) >= _OPS_LEAST
     by_latency = any(one.to_peers is not None for one in judged)
     if by_latency and not by_load and not any(one.by_weight is not None for one in judged):
         return "No OSD stands out by its latency; their loads could not be compared, as no map says their weights."
@@ -271,7 +276,7 @@ def _all_clear(judged: Sequence[_Judged]) -> str:
     if by_load:
         return "No OSD stands out by its load; their latencies could not be compared."
     if by_latency:
-        return "No OSD stands out by its latency; too little was done to compare their loads."
+        return "No OSD stands out by its latency; too little is known to compare their loads."
     return "No OSD could be compared with its peers: too little was done, or nothing looked at them."
 
 

@@ -36,12 +36,15 @@ def readers_of(tables: Mapping[str, pa.Table], known: Images) -> Mapping[str, st
     for name, client, _ in rows:
         if name in clones and client is not None:
             used[clones[name], client].add(name)
+    of_parent: dict[str, list[str]] = defaultdict(list)
+    for clone, parent in clones.items():
+        of_parent[parent].append(clone)
     parents: dict[str, Counter[str]] = defaultdict(Counter)
     for name, client, reads in rows:
-        if reads and name in clones.values():
+        if reads and name in of_parent:
             whose = sorted(used.get((name, client), ()))
             parents[name]["its clone " + " or ".join(whose) if len(whose) <= _NAMED_MOST and whose else ""] += reads
-    return {parent: _words(counted, [c for c in clones if clones[c] == parent]) for parent, counted in parents.items()}
+    return {parent: _words(counted, of_parent[parent]) for parent, counted in parents.items()}
 
 
 def _words(counted: Counter[str], clones: list[str]) -> str:

@@ -60,7 +60,7 @@ class Devices:
             "uncounted": words.uncounted(question, *words.IMAGE_SOURCES),
             "io": ops.sums(
                 question,
-                f"{ops.IMAGE_GROUPS}, client_address",
+                f"{ops.IMAGE_GROUPS}, coalesce(client_address, client) AS client_address",
                 ops.IMAGE_KEYS,
                 _CLIENTS,
                 condition=f"true{only({'pool': question.pool, 'client_address': question.client})}",
@@ -113,11 +113,11 @@ class Devices:
             for name, key, row, timed_ops in zip(names, keys, rows, of_rows, strict=True)
         )
         unseen = [] if rows or was_seen(tables["seen"]) else [_NO_IO]
-        if rows and not any(row["clients"] for row in rows):
+        if rows and not question.of_ops and not any(row["clients"] for row in rows):
             unseen.append(_NO_CLIENTS)
         failed = [f"{row['source']}: {row['problem']}" for row in tables["failures"].to_pylist()]
         unseen += [f"Who has the images is known in part only. {problem}" for problem in failed]
-        unseen += timed.remarks(of_rows)
+        unseen += timed.remarks(of_rows, question)
         unseen += remarks
         sentence = words.standing_out("image", names, counts, seconds)
         return finding_of(self, question, sentence, ActivityTable("images", _COLUMNS, cells), unseen=tuple(unseen))

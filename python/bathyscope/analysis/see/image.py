@@ -76,7 +76,7 @@ class ImageBrief:
             else f"Nothing was seen of single objects of {image.name}."
         )
         found = [ActivityTable("objects with I/O", _COLUMNS, tuple(cells))]
-        unseen = [*image.remarks, *timed.remarks(of_image)]
+        unseen = [*image.remarks, *timed.remarks(of_image, question)]
         if image.held is not None:
             found.append(image.held.by_node(image.hosts))
             unseen.append(held.REMARK)

@@ -82,7 +82,7 @@ def sums(
         for name, value in (("count", "n"), ("bytes", "size"), ("latency_ns_sum", "took_ns"))
     )
     p99s = ", ".join(
-        f"min(greatest_ns) FILTER (WHERE good AND op = '{kind}' AND whole >= {_OPS_LEAST} "
+        f"min(bucket_greatest_ns) FILTER (WHERE good AND op = '{kind}' AND whole >= {_OPS_LEAST} "
         f"AND below >= {_QUANTILE} * whole) AS {kind}_p99_ns"
         if tails
         else f"NULL AS {kind}_p99_ns"
@@ -94,7 +94,8 @@ def sums(
         "sum(length_bytes) AS size, sum(duration_ns) AS took_ns, max(duration_ns) AS greatest_ns "
         f"FROM op WHERE {of_time(question)} GROUP BY ALL), "
         f"named AS (SELECT {named}, * FROM grouped), "
-        "ranked AS (SELECT *, sum(n) OVER (line ORDER BY bucket) AS below, sum(n) OVER line AS whole "
+        "ranked AS (SELECT *, sum(n) OVER (line ORDER BY bucket) AS below, sum(n) OVER line AS whole, "
+        f"max(greatest_ns) OVER (PARTITION BY {listed}, op, good, bucket) AS bucket_greatest_ns "
         f"FROM named WHERE {condition} "
         f"WINDOW line AS (PARTITION BY {listed}, op, good)) "
         f"SELECT {', '.join((listed, columns, p99s, *more))}, "

@@ -136,7 +136,8 @@ def trend(
     for place in range(TREND_PARTS):
         begins, ends = (f"(last_ns - {(TREND_PARTS - place - more) * part_ns})" for more in (0, 1))
         overlap = f"greatest(0, least(at_ns, {ends}) - greatest(at_ns - duration_ns, {begins}))"
-        counted = f"sum(({ops}) * {overlap} / duration_ns)"
+        # Divided first: the product of an hour and its operations is beyond 64 bits.
+        counted = f"sum(({ops}) * ({overlap} / duration_ns))"
         rates.append(f"CASE WHEN sum({counted}) OVER () > 0 THEN {counted} / {part_ns / 1e9} END")
     return (
         f"SELECT {keys}, [{', '.join(rates)}] AS trend FROM {table}, "

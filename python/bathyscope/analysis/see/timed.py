@@ -109,14 +109,14 @@ def facts(timed: Timed | None) -> list[tuple[str, str]]:
     return found
 
 
-def remarks(timed: Sequence[Timed]) -> tuple[str, ...]:
+def remarks(timed: Sequence[Timed], question: Question) -> tuple[str, ...]:
     """Return why percentiles are missing where operations of these images were recorded."""
     rows = [row for image in timed for row in image.values()]
     found = []
     if any(row["p99_ns"] is None for row in rows):
         found.append(
             "Percentiles are given where ten operations at least are beyond them: p50 of 20 timed operations, p99 of "
-            "1,000. A longer recording with --depth deep has more."
+            f"1,000.{'' if question.of_ops else ' A longer recording with --depth deep has more.'}"
         )
     if any(row["tail_count"] for row in rows):
         found.append(

@@ -58,7 +58,7 @@ _ACTIVITIES = {
     "deep scrubs": "coalesce(pg_deep_scrubbing_count, 0) AS deep_scrubs",
     "scrubs": "pg_scrubbing_count - coalesce(pg_deep_scrubbing_count, 0) AS scrubs",
     "trimming of deleted snapshots": "coalesce(pg_snap_trim_count, 0) AS trims",
-    "recovery": "greatest(0, pg_count - pg_clean_count - pg_unknown_count) AS not_clean",
+    "unclean groups": "greatest(0, pg_count - pg_clean_count - pg_unknown_count) AS not_clean",
 }
 # It moved with a shift when it was seen so much more often on one side of it.
 _OFTEN_RATIO = 0.5
@@ -313,7 +313,8 @@ class _Bins:
         for number, name in enumerate(_ACTIVITIES) if quiet and busy else ():
             often, before = (sum(counts[number] > 0 for counts in side) / len(side) for side in (busy, quiet))
             if often - before >= _OFTEN_RATIO:
-                yield f"{name} of up to {max(counts[number] for counts in busy)} placement groups at a time"
+                most = max(counts[number] for counts in busy)
+                yield f"{'' if began else 'the end of '}{name} (up to {most} placement groups at a time)"
 
 
 def _signed(rate: float) -> str:

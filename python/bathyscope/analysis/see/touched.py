@@ -14,12 +14,13 @@ import pyarrow as pa
 
 from bathyscope.analysis.see import ops, words
 from bathyscope.analysis.see.held import Held, held, query
-from bathyscope.analysis.see.shape import Question, literal, within
+from bathyscope.analysis.see.shape import Question, literal, part, within
 from bathyscope.errors import AnalysisError
 from bathyscope.rbd_names import NUMBER_SQL, of_images_sql
 from bathyscope.units import format_bytes
 
 DEFAULT_OBJECT_BYTES = 4 << 20
+_COUNTED = ("read_count", "write_count", "read_bytes", "write_bytes")
 NOTHING = (
     "Nothing is known of single objects: a recording has those of the images that it was told "
     "(`bathy collect --image`), a deep one a sample of all (`--depth deep`), imported OSD logs have all "
@@ -55,12 +56,13 @@ def queries(question: Question) -> Mapping[str, str]:
         "CASE WHEN op = 'write' THEN n ELSE 0 END AS write_count, "
         "CASE WHEN op = 'read' THEN size ELSE 0 END AS read_bytes, "
         "CASE WHEN op = 'write' THEN size ELSE 0 END AS write_bytes, first_ns, last_ns FROM named "
-        "UNION ALL SELECT first_object, object_count, true, osd, read_count, write_count, read_bytes, write_bytes, "
+        "UNION ALL SELECT first_object, object_count, true, osd, "
+        f"{', '.join(f'{name} * {part(question)}' for name in _COUNTED)}, "
         "at_ns - duration_ns, at_ns FROM zone_io "
         f"WHERE image_id IN {ids} AND {within(question)}) "
-        "SELECT first_object, object_count, counted, osd, CAST(sum(read_count) AS BIGINT) AS read_count, "
-        "CAST(sum(write_count) AS BIGINT) AS write_count, CAST(sum(read_bytes) AS BIGINT) AS read_bytes, "
-        "CAST(sum(write_bytes) AS BIGINT) AS write_bytes, min(first_ns) AS first_ns, max(last_ns) AS last_ns "
+        "SELECT first_object, object_count, counted, osd, "
+        f"{', '.join(f'CAST(round(sum({name})) AS BIGINT) AS {name}' for name in _COUNTED)}, "
+        "min(first_ns) AS first_ns, max(last_ns) AS last_ns "
         "FROM touched WHERE first_object IS NOT NULL GROUP BY first_object, object_count, counted, osd "
         "ORDER BY first_object, osd",
         "hosts": "SELECT DISTINCT osd, host FROM placement",
@@ -140,8 +142,8 @@ class Touched:
         return of_set * self.stripe_count * self.object_bytes + place * self.stripe_unit_bytes
 
 
-def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
-    """Return what was done to the image of the question."""
+def read(tables: Mapping[str, pa.Table], question: Question, *, where: bool = True) -> Touched:
+    """Return what was done to the image of the question; `where`: and which OSDs hold its objects."""
     about = tables["about"].to_pylist()
     object_bytes, stripe_count = DEFAULT_OBJECT_BYTES, 1
     if about:
@@ -181,7 +183,7 @@ def read(tables: Mapping[str, pa.Table], question: Question) -> Touched:
         hosts,
         first["stripe_unit_bytes"],
         first["stripe_count"],
-        held(first, tables["groups"], _object_count(first["size_bytes"], *shape)),
+        held(first, tables["groups"], _object_count(first["size_bytes"], *shape)) if where else None,
         remarks,
         question.of_ops,
     )

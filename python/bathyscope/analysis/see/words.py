@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bathyscope.analysis.see.shape import Question, literal, within
+from bathyscope.analysis.see.shape import Question, literal
 from bathyscope.records.activity_finding import ActivityColumn
 from bathyscope.units import format_percent, format_rate, format_seconds
 
@@ -26,6 +26,9 @@ COUNTED = (
     *("read_latency_ns_sum", "write_latency_ns_sum"),
 )
 IMAGE_SOURCES = ("image_counters", "mgr_counters")
+# The manager's own image statistics, after the first question.
+_BEGIN_NS = 10_000_000_000
+_BEGINS = "OSDs begin some 10 s after they are asked to count"
 
 COUNTS = (
     ActivityColumn("reads", "count", "reads that were done", live=4),
@@ -77,10 +80,19 @@ def _mean(total: float | None, count: int) -> float | None:
 def uncounted(question: Question, *sources: str) -> str:
     """Return the SELECT of the spans in which one of `sources` could not count all."""
     listed = ", ".join(map(literal, sources))
+    spans = f"SELECT at_ns - duration_ns AS start_ns, at_ns AS end_ns, reason FROM uncounted WHERE source IN ({listed})"
+    if "image_counters" in sources and not question.of_ops:
+        # Where others had asked before, the first rows begin at once.
+        spans += (
+            f" UNION ALL SELECT first_ns, least(first_ns + {_BEGIN_NS}, begins_ns), '{_BEGINS}' FROM "
+            "(SELECT min(at_ns + duration_ns) AS first_ns FROM collection WHERE source = 'image_counters'), "
+            f"(SELECT coalesce(min(at_ns - duration_ns), {question.end_ns}) AS begins_ns FROM image_io)"
+        )
     return (
-        f"SELECT greatest(at_ns - duration_ns, {question.start_ns}) AS start_ns, "
-        f"least(at_ns, {question.end_ns}) AS end_ns, reason FROM uncounted "
-        f"WHERE {within(question)} AND source IN ({listed}) ORDER BY start_ns"
+        f"SELECT greatest(start_ns, {question.start_ns}) AS start_ns, "
+        f"least(end_ns, {question.end_ns}) AS end_ns, reason "
+        f"FROM ({spans}) WHERE end_ns > start_ns AND end_ns > {question.start_ns} AND start_ns < {question.end_ns} "
+        "ORDER BY start_ns"
     )
 
 
@@ -101,13 +113,13 @@ def standing_out(what: str, names: Sequence[str], ops: Sequence[float], seconds:
 
     `what` is the kind of thing in the singular: image, client.
     """
-    if math.isinf(seconds):
-        return f"Nothing is known of any {what}: nothing looked at them in this time."
     total = float(np.sum(ops)) if len(ops) else 0.0
     if total == 0:
+        if math.isinf(seconds):
+            return f"Nothing is known of any {what}: nothing looked at them in this time."
         return f"No {what} did any I/O."
     if len(ops) == 1:
-        return f"One {what} did all of the I/O: {names[0]}, {format_rate(total / seconds)} IOPS."
+        return f"One {what} did all of the I/O: {names[0]}, {_rate(total, seconds)}."
     order = np.argsort(ops)[::-1]
     for count in range(1, min(_SEVERAL_MOST + 1, len(ops))):
         together = float(sum(ops[place] for place in order[:count]))
@@ -115,9 +127,17 @@ def standing_out(what: str, names: Sequence[str], ops: Sequence[float], seconds:
         if ops[order[count - 1]] >= _AHEAD * ops[order[count]] and together >= wanted * total:
             *others, last = (names[place] for place in order[:count])
             who = f"{', '.join(others)} and {last}" if others else last
-            of_all = f"{format_rate(together / seconds)} of {format_rate(total / seconds)} IOPS"
+            of_all = _rate(together, seconds, total)
             return f"{who} {'does' if count == 1 else 'do'} {format_percent(together / total)} of the I/O: {of_all}."
     first = order[0]
-    of_all = f"{format_rate(ops[first] / seconds)} of {format_rate(total / seconds)} IOPS"
+    of_all = _rate(ops[first], seconds, total)
     share = format_percent(ops[first] / total)
     return f"No {what} stands out: of {len(ops)} the busiest, {names[first]}, does {share} ({of_all})."
+
+
+def _rate(ops: float, seconds: float, of_ops: float | None = None) -> str:
+    """Return a rate in words, or how many operations it were where the length of the time is not known."""
+    if math.isinf(seconds):
+        return f"{ops:,.0f} operations" if of_ops is None else f"{ops:,.0f} of {of_ops:,.0f} operations"
+    part = "" if of_ops is None else f" of {format_rate(of_ops / seconds)}"
+    return f"{format_rate(ops / seconds)}{part} IOPS"

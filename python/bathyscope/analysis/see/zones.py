@@ -39,7 +39,7 @@ class Zones:
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
         """Return a row for each zone."""
-        image = touched.read(tables, question)
+        image = touched.read(tables, question, where=False)
         last = max((row["first_object"] + row["object_count"] for row in image.rows), default=0)
         objects = image.objects or last
         # Zones are whole objects, and no smaller than what was counted together, or than the objects that stripes go

@@ -31,10 +31,14 @@ def bars(finding: ActivityFinding, theme: Theme = LIGHT) -> list[Drawing]:
     places = {column.name: place for place, column in enumerate(table.columns)}
     if not places.keys() >= {_READS, _WRITES, _SHARE} or len(table.rows) < 2:
         return []
+    # What a row is of may take several columns: an OSD and a pool.
+    first = next((place for place, each in enumerate(table.columns) if each.unit), len(table.columns))
+    named = [place for place in range(first) if table.columns[place].rank == 0] or [0]
     rows = []
     for row in table.rows[:_ROWS_MOST]:
         share = row[places[_SHARE]]
-        name, total = labels.clean(str(row[0])), row[places[_READS]] + row[places[_WRITES]]
+        name = labels.clean(" ".join(str(row[place]) for place in named if row[place]))
+        total = row[places[_READS]] + row[places[_WRITES]]
         about = {"name": name, "total": total, "share": "" if share is None else format_percent(share)}
         rows += [{**about, "kind": kind, "v": row[places[kind]]} for kind in (_READS, _WRITES)]
     title = f"Reads and writes of {table.title}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding
+from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 from bathyscope.records.collect_finding import CollectFinding
 from bathyscope.records.finding import as_plain
 from bathyscope.units import format_percent, format_seconds
@@ -89,14 +89,17 @@ def who_did_it(finding: CollectFinding) -> dict[str, Any]:
 
 
 def view_content(view: ActivityFinding) -> dict[str, Any]:
-    """Return what a page shows of a view: its first rows, as text."""
-    table = view.tables[0]
+    """Return what a page shows of a view: the first rows of its tables, as text."""
+    first, *others = map(_table, view.tables)
+    title = _TITLES.get(view.view, view.view.capitalize())
+    about = {"name": view.view, "title": title, "sentence": view.sentence, "unseen": view.unseen, "others": others}
+    return {**first, **about}
+
+
+def _table(table: ActivityTable) -> dict[str, Any]:
     columns = [(place, table.columns[place]) for place in shown_columns(table)]
     return {
-        "name": view.view,
-        "title": _TITLES.get(view.view, view.view.capitalize()),
-        "sentence": view.sentence,
-        "unseen": view.unseen,
+        "title": table.title,
         "columns": [(column.name, column.help, _kind(column)) for _, column in columns],
         "rows": [
             [(_cell(column, row[place]), _kind(column), _share(column, row[place])) for place, column in columns]
