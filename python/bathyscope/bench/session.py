@@ -300,10 +300,9 @@ def tidy(host: Host, session: CephSession, *, note: Callable[[str], None]) -> No
     for journal in abandoned:
         if journal.fsid != here:
             if not _is_gone(journal):
-                note(
-                    f"run {journal.run_id} has left changes on {journal.target.name}: "
-                    f"bathy bench resume {journal.run_id}, or bathy bench cleanup"
-                )
+                is_recording = all(change.kind in SETTING_KINDS for change in journal.pending())
+                way = "" if is_recording else f"bathy bench resume {journal.run_id}, or "
+                note(f"run {journal.run_id} has left changes on {journal.target.name}: {way}bathy bench cleanup")
             continue
         try:
             journal.take_over(host)

@@ -12,7 +12,7 @@ import numpy as np
 
 from bathyscope.analysis.sizing.latency import LatencyDistribution
 from bathyscope.errors import UsageError
-from bathyscope.records import Histogram, Image, Op, PgIo, Placement, Result, Step, from_table
+from bathyscope.records import Histogram, Op, Placement, Result, Step, from_table
 from bathyscope.spec.step import DEFAULT_OBJECT_BYTES
 from bathyscope.units import parse_seconds
 
@@ -159,18 +159,20 @@ def _object_bytes_of_run(run: RunDirectory) -> int:
 def _images_of_run(run: RunDirectory) -> KnownImages:
     """Return the sizes of objects and the names that a recording has of its images and pools."""
     from bathyscope.simulate.op_trace import KnownImages
+    from bathyscope.store import duck
 
-    rows = sorted(from_table(Image, run.table(Image)), key=lambda row: row.at_ns)
     # Ids are those of a pool; of two images with one id neither is named.
-    places: dict[str, set[tuple[str, str]]] = {}
-    for row in rows:
-        places.setdefault(row.image_id, set()).add((row.pool, row.namespace))
-    sure = [row for row in rows if len(places[row.image_id]) == 1]
-    pools = run.table(PgIo, columns=["pg", "pool"]).group_by(["pg", "pool"]).aggregate([]).to_pylist()
+    sure = duck.query(
+        [run],
+        "SELECT image_id, arg_max(object_size_bytes, at_ns) AS object_bytes, "
+        "arg_max(concat_ws('/', pool, nullif(namespace, ''), image), at_ns) AS name FROM image "
+        "GROUP BY image_id HAVING count(DISTINCT (pool, namespace)) = 1",
+    ).to_pylist()
+    pools = duck.query([run], "SELECT DISTINCT CAST(split_part(pg, '.', 1) AS BIGINT) AS number, pool FROM pg_io")
     return KnownImages(
-        object_bytes={row.image_id: row.object_size_bytes for row in sure},
-        names={row.image_id: "/".join(filter(None, (row.pool, row.namespace, row.image))) for row in sure},
-        pools={int(row["pg"].partition(".")[0]): row["pool"] for row in pools},
+        object_bytes={row["image_id"]: row["object_bytes"] for row in sure},
+        names={row["image_id"]: row["name"] for row in sure},
+        pools={row["number"]: row["pool"] for row in pools.to_pylist()},
     )
 
 

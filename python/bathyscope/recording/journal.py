@@ -68,9 +68,13 @@ class Journal:
         self.fsid = fsid
         self._changes: dict[int, Change] = {}
         self._undone: set[int] = set()
+        # Numbers are not used again, also where the changes are forgotten.
+        self._number = 0
         self._facts: dict[str, Any] = {}
         self._owner = NOBODY
         self._length = 0
+        # How long it is without changes, where nothing but changes has been written since.
+        self._idle_length: int | None = None
 
     @classmethod
     def create(
@@ -79,18 +83,21 @@ class Journal:
         """Begin the journal of a new run on the cluster `fsid`, owned by this process. Raises StoreError."""
         journal = cls(journal_path(directory, run_id), run_id, target, fsid)
         plain = target.model_dump(mode="json")
-        event = {"event": "run", "run_id": run_id, "run_path": run_path, "target": plain, "fsid": fsid}
-        line = json.dumps(event, separators=(",", ":")).encode() + b"\n"
+        journal._owner = identity_of(host, os.getpid()) or NOBODY
+        # At once with its owner: a journal without one looks like that of a dead run.
+        content = _lines(
+            {"event": "run", "run_id": run_id, "run_path": run_path, "target": plain, "fsid": fsid},
+            journal._owner_event(),
+        )
         try:
             files.own_directory(directory, make=True)
-            files.create_file(journal.path, line)
+            files.create_file(journal.path, content)
         except OSError as error:
             raise StoreError(
                 f"cannot write the journal {journal.path}: {error.strerror}",
                 hint="nothing is changed on a cluster without a journal; set XDG_STATE_HOME to a writable directory",
             ) from error
-        journal._length = len(line)
-        journal.take_over(host)
+        journal._length = journal._idle_length = len(content)
         return journal
 
     @classmethod
@@ -115,6 +122,7 @@ class Journal:
         if journal is None:
             raise StoreError(f"the journal {path} has no beginning", hint=_DAMAGED)
         journal._length = len(complete)
+        journal._idle_length = None if journal.pending() else journal._length
         return journal
 
     def _replay(self, event: Mapping[str, Any]) -> None:
@@ -124,6 +132,7 @@ class Journal:
         elif kind == "change":
             change = Change(as_int(event["number"]), str(event["kind"]), dict(event["details"]))
             self._changes[change.number] = change
+            self._number = max(self._number, change.number)
         elif kind == "undone":
             self._undone.add(as_int(event["number"]))
         elif kind == "fact":
@@ -133,7 +142,14 @@ class Journal:
 
     def _append(self, *events: Mapping[str, Any]) -> None:
         """Add a line for each event and flush them to the device, once, before anything else happens."""
-        line = b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in events)
+        line = _lines(*events)
+        if any(event["event"] not in ("change", "undone") for event in events):
+            self._idle_length = None
+        self._write(line)
+        if self._idle_length is None and not self.pending():
+            self._idle_length = self._length
+
+    def _write(self, line: bytes) -> None:
         try:
             with os.fdopen(files.open_own(self.path, os.O_RDWR), "r+b") as file:
                 # What lies beyond the last complete line was torn off by a kill.
@@ -162,8 +178,11 @@ class Journal:
         self._set_owner(NOBODY)
 
     def _set_owner(self, owner: ProcessIdentity) -> None:
-        self._append({"event": "owner", **dataclasses.asdict(owner)})
         self._owner = owner
+        self._append(self._owner_event())
+
+    def _owner_event(self) -> dict[str, Any]:
+        return {"event": "owner", **dataclasses.asdict(self._owner)}
 
     def owner_alive(self, host: Host) -> bool:
         """Return whether the process that worked on the run still exists."""
@@ -176,7 +195,7 @@ class Journal:
     def will_change_all(self, kind: str, each: Sequence[Mapping[str, Any]]) -> list[Change]:
         """Write down many changes with one flush: a thousand OSDs must not cost a thousand of them."""
         known = {_identity(change.kind, change.details): change for change in self.pending()}
-        number = max(self._changes, default=0)
+        number = self._number
         events: list[dict[str, Any]] = []
         for details in each:
             identity = _identity(kind, details)
@@ -187,14 +206,26 @@ class Journal:
         if events:
             self._append(*events)
         wanted = [known[_identity(kind, details)] for details in each]
+        self._number = number
         self._changes.update({change.number: change for change in wanted})
         return wanted
 
     def undone(self, *changes: Change) -> None:
-        """Write down that changes have been undone."""
-        if changes:
+        """Write down that changes have been undone.
+
+        When nothing is left that could be undone, all of it is cut off again: a recording of months changes options
+        every minute.
+        """
+        if not changes:
+            return
+        self._undone.update(change.number for change in changes)
+        if self._idle_length is None or self.pending():
             self._append(*({"event": "undone", "number": change.number} for change in changes))
-            self._undone.update(change.number for change in changes)
+            return
+        self._length = self._idle_length
+        self._write(b"")
+        self._changes.clear()
+        self._undone.clear()
 
     def remember(self, name: str, value: Any) -> None:
         """Keep a fact about a resource of ours, for a resumed run."""
@@ -216,6 +247,13 @@ class Journal:
         """Return the changes that have not been undone, in the order in which they were made."""
         return [change for number, change in sorted(self._changes.items()) if number not in self._undone]
 
+    def alone(self) -> files.FileLock:
+        """Return the lock of all journals here, to be held from looking at the others until a change is written down.
+
+        It is waited for. Entering raises what `FileLock` raises.
+        """
+        return files.FileLock(self.path.parent / ".lock", "the journals", wait=True)
+
     def others(self) -> list[Journal]:
         """Return the journals of other runs on the same cluster, also of those that are under way."""
         found, _ = journals(self.path.parent)
@@ -230,6 +268,10 @@ class Journal:
         """Remove the journal whatever it says: the cluster that it is about is gone."""
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)
+
+
+def _lines(*events: Mapping[str, Any]) -> bytes:
+    return b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in events)
 
 
 def _own_run(path: Path, run_id: Any) -> str:

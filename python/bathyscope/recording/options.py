@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bathyscope.errors import BusyError, ClusterError, ParseError, UnreachableError
@@ -21,6 +21,8 @@ OPTION_KINDS = ("mon_option", "osd_option")
 # What a command to a daemon that is down, or that is not known any more, comes back with.
 _GONE = (-errno.ENXIO, -errno.ENOENT, -errno.ENOTCONN, -errno.ECONNREFUSED)
 _TIMEOUT_S = 30.0
+# By default an OSD keeps 20 operations of 600 s.
+_RUN_SIZE_LEAST, _RUN_DURATION_S_MOST = 500, 30
 
 
 def overrides(session: CephSession, daemons: Sequence[str], options: Sequence[str]) -> dict[str, dict[str, str | None]]:
@@ -53,29 +55,40 @@ def enlarge_history(session: CephSession, journal: Journal, osds: Iterable[int],
     """Let the OSDs keep `size` ops of the last `duration_s`. An OSD that refuses is left as it is.
 
     Raises BusyError, and changes nothing, when another run has changed one of them and not put it back yet: what is
-    found there is not what was there before.
+    found there is not what was there before. Runs of other machines and users have journals elsewhere; they are known
+    by what they set.
     """
-    taken = _taken(journal)
-    old = overrides(session, [f"osd.{osd}" for osd in osds], op_history.OPTIONS)
-    # After a kill what is found is what we set ourselves; what was there before stands in the journal already.
-    ours = {_place(change) for change in journal.pending() if change.kind in OPTION_KINDS}
-    each = [
-        {"daemon": daemon, "option": option, "value": value}
-        for daemon, options in old.items()
-        for option, value in options.items()
-        if (daemon, option) not in ours
-    ]
-    changes = journal.will_change_all("osd_option", each)
-    # Of two that begin together each has written down what it changes before it looks for the other.
-    taken |= _taken(journal)
-    if busy := sorted(taken.keys() & old.keys()):
-        journal.undone(*changes)
-        run_id = taken[busy[0]]
-        raise BusyError(
-            f"run {run_id} has enlarged the op history of {busy[0]}",
-            hint=f"wait until it has ended; if it was killed: bathy bench cleanup {run_id}",
-        )
+    with journal.alone():
+        taken = _taken(journal)
+        old = overrides(session, [f"osd.{osd}" for osd in osds], op_history.OPTIONS)
+        if busy := sorted(taken.keys() & old.keys()):
+            run_id = taken[busy[0]]
+            raise BusyError(
+                f"run {run_id} has enlarged the op history of {busy[0]}",
+                hint=f"wait until it has ended; if it was killed: bathy bench cleanup {run_id}",
+            )
+        # After a kill what is found is what we set ourselves; what was there before stands in the journal already.
+        ours = {_place(change) for change in journal.pending() if change.kind in OPTION_KINDS}
+        each = []
+        for daemon, options in old.items():
+            new = [option for option in options if (daemon, option) not in ours]
+            if len(new) == len(options) and _is_enlarged(options):
+                found_size, found_s = (options[name] for name in op_history.OPTIONS)
+                raise BusyError(
+                    f"{daemon} keeps {found_size} operations of {found_s} s, as a run sets it; none of here has",
+                    hint="wait until a run of another machine or user has ended; if there is none: "
+                    + "; ".join(f"ceph tell {daemon} config unset {name}" for name in op_history.OPTIONS),
+                )
+            each += [{"daemon": daemon, "option": option, "value": options[option]} for option in new]
+        journal.will_change_all("osd_option", each)
     session.commands(op_history.resize([int(daemon.removeprefix("osd.")) for daemon in old], size, duration_s))
+
+
+def _is_enlarged(options: Mapping[str, str | None]) -> bool:
+    """Return whether overrides look like those of a run: a large history of a few seconds."""
+    size, duration_s = (options[name] or "" for name in op_history.OPTIONS)
+    is_large = size.isdigit() and int(size) >= _RUN_SIZE_LEAST
+    return is_large and duration_s.isdigit() and int(duration_s) <= _RUN_DURATION_S_MOST
 
 
 def _taken(journal: Journal) -> dict[str, str]:

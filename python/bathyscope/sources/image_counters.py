@@ -16,7 +16,7 @@ because another manager took over, is in `uncounted`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from bathyscope.fields import as_dict, as_int, as_list, parsing
 from bathyscope.host import Request
@@ -64,14 +64,15 @@ class ImageCounters:
         before_ns: int | None = None
         all_named = False
         for at_ns, totals in _looks(answers):
-            if before_ns is not None and any(min(_less(now, known.get(name))) < 0 for name, now in totals.items()):
+            is_new = _is_new_manager(totals, known)
+            if before_ns is not None and is_new:
                 reason = "the manager began to count again: another one took over"
                 uncounted.add(source=self.name, at_ns=at_ns, duration_ns=at_ns - before_ns, reason=reason)
             for name, now in totals.items():
                 named_ns, before = known.get(name, (before_ns, (0,) * len(now) if all_named else now))
                 # The totals begin again after a minute without a question, and after a failover.
                 grown = tuple(new - old for new, old in zip(now, before, strict=True))
-                grown = now if min(grown) < 0 else grown
+                grown = now if is_new or min(grown) < 0 else grown
                 if named_ns is not None and at_ns > named_ns and any(grown):
                     _add(columns, name, (at_ns, at_ns - named_ns), grown)
             all_named = all_named if before_ns is not None else len(totals) < _NAMED_MAX
@@ -83,9 +84,11 @@ class ImageCounters:
 SOURCE: Source = ImageCounters()
 
 
-def _less(now: _Totals, known: tuple[int, _Totals] | None) -> _Totals:
-    """Return what an image has counted since it was named last."""
-    return now if known is None else tuple(new - old for new, old in zip(now, known[1], strict=True))
+def _is_new_manager(totals: Mapping[_Name, _Totals], known: Mapping[_Name, tuple[int, _Totals]]) -> bool:
+    """Return whether most totals are smaller than before. A single one is that of an image that was long idle."""
+    both = [name for name in totals if name in known]
+    smaller = sum(any(new < old for new, old in zip(totals[name], known[name][1], strict=True)) for name in both)
+    return 2 * smaller > len(both)
 
 
 def _add(columns: Columns, name: _Name, when: tuple[int, int], grown: _Totals) -> None:

@@ -63,6 +63,8 @@ class PgStats:
         # Group → its counters when it was last known, and when that was.
         known: dict[str, tuple[int, _Counted]] = {}
         listed: set[str] = set()
+        # Children of a split that are listed and not yet known.
+        unborn: set[str] = set()
         for answer in answers:
             if answer.label != _DUMP or answer.exit_code != 0:
                 continue
@@ -75,11 +77,17 @@ class PgStats:
                     if "unknown" not in str(group["state"]):
                         found[str(group["pgid"])] = _counted(group), _about(group, names)
             # Only what the look before did not list at all is new: one that was unknown then has counted before.
-            born = _families(found.keys() - listed, known) if listed else {}
+            unborn = (unborn | (now_listed - listed if listed else set())) & now_listed
+            born = _families(found.keys() & unborn, known)
+            unborn -= found.keys()
+            # Their parents' counters are smaller by theirs: the family waits for them.
+            waiting = _families(unborn, known).keys()
             gone = _families(known.keys() - now_listed, found)
             # When the groups were looked at before whose counters are smaller now.
             smaller_ns: list[int] = []
             for pg, (now, about) in found.items():
+                if pg in waiting:
+                    continue
                 before_ns, before = known.get(pg, (0, now))
                 after = [now, *(found[child][0] for child in born.get(pg, ()))]
                 earlier = [before, *(known[child][1] for child in gone.get(pg, ()))]
@@ -100,7 +108,7 @@ class PgStats:
                     "is not known",
                 )
             known = {pg: entry for pg, entry in known.items() if pg in now_listed}
-            known |= {pg: (at_ns, now) for pg, (now, _) in found.items()}
+            known |= {pg: (at_ns, now) for pg, (now, _) in found.items() if pg not in waiting}
             listed = now_listed
         return {PgIo: columns.table(), Uncounted: uncounted.table()}
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow.compute as pc
 
-from bathyscope.errors import BathyscopeError, StoreError, UnreachableError
+from bathyscope.errors import BathyscopeError, StoreError
 from bathyscope.host import CephSession, Host
 from bathyscope.recording.burst import OPS_MAX, OSDS_MAX, Burst
 from bathyscope.recording.collect import measure
@@ -135,11 +135,13 @@ class Bursts:
 
     def close(self) -> None:
         """Put back what is still enlarged; what cannot be is put back by the next start."""
-        with contextlib.suppress(UnreachableError):
+        with contextlib.suppress(BathyscopeError):
             self._burst.restore()
         self._journal.close()
         if left := self._journal.pending():
-            self._journal.give_up()
+            # Where it cannot be written, this process is the owner, which is dead to the next start.
+            with contextlib.suppress(StoreError):
+                self._journal.give_up()
             osds = sorted({str(change.details["daemon"]) for change in left})
             self._note(
                 f"the op history of {', '.join(osds)} could not be restored: the next `bathy collect` or `bathy bench` "

@@ -14,7 +14,7 @@ from tests.unit.bench.conftest import RUN, FakeCluster
 from tests.unit.sources.test_op_history import entry
 
 from bathyscope.bench import session
-from bathyscope.errors import BathyscopeError, UnreachableError, UsageError
+from bathyscope.errors import BathyscopeError, BusyError, UnreachableError, UsageError
 from bathyscope.host.fake import FakeHost
 from bathyscope.recording.burst import OPS_MAX, OSDS_MAX, Burst
 from bathyscope.recording.journal import Journal, journal_directory
@@ -79,6 +79,22 @@ def test_every_op_of_the_seconds_is_there_and_the_options_are_what_they_were(tmp
     assert {answer.json()["duration"] for answer in bed.sink.answers("op_history")} == {5}
     assert len(bed.rows()) == 150
     assert all(row.complete_sample for row in bed.rows())
+
+
+def test_what_a_run_of_another_machine_has_enlarged_is_not_taken_for_what_was_there(tmp_path: Path) -> None:
+    """Its journal lies elsewhere: restoring what it has set would leave that for good."""
+    theirs = {"osd_op_history_size": "5000", "osd_op_history_duration": "5"}
+    bed = Bed(tmp_path / "journal", osds=3, overrides={"osd.2": theirs})
+    before = bed.cluster.state()
+    with pytest.raises(BusyError, match=r"osd\.2 keeps 5000 operations of 5 s") as raised:
+        bed.take([0, 1, 2], seconds=5)
+    assert "config unset osd_op_history_duration" in str(raised.value.hint)
+    assert (bed.cluster.state(), bed.journal.pending()) == (before, [])
+    # What an operator has set for good is kept, and put back.
+    bed.cluster.overrides["osd.2"] = {"osd_op_history_size": "5000", "osd_op_history_duration": "600"}
+    before = bed.cluster.state()
+    assert bed.take([0, 1, 2], seconds=5) == []
+    assert bed.cluster.state() == before
 
 
 def test_an_osd_that_did_more_than_fits_gives_a_tail_sample(tmp_path: Path) -> None:

@@ -133,3 +133,20 @@ def test_without_a_place_to_write_nothing_may_be_changed(tmp_path: Path) -> None
 def test_where_journals_lie(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/s")
     assert journal_directory() == Path("/s/bathyscope/journal")
+
+
+def test_a_journal_of_months_is_no_longer_than_its_changes_of_now(tmp_path: Path) -> None:
+    journal = made(tmp_path)
+    idle = journal.path.stat().st_size
+    for burst in range(200):
+        changes = journal.will_change_all("osd_option", [{"daemon": f"osd.{osd}", "burst": burst} for osd in range(8)])
+        assert len(Journal.load(journal.path).pending()) == 8
+        journal.undone(*changes)
+        assert journal.path.stat().st_size == idle
+    assert Journal.load(journal.path).pending() == []
+    # What was remembered in between is kept.
+    (change,) = journal.will_change_all("osd_option", [{"daemon": "osd.0"}])
+    journal.remember("prefilled x", value=True)
+    journal.undone(change)
+    again = Journal.load(journal.path)
+    assert (again.pending(), again.recall("prefilled x")) == ([], True)

@@ -41,7 +41,7 @@ def test_the_manager_s_own_statistics_begin_some_seconds_after_the_first_questio
     recording.seen("image_counters")
     recording.add(io("a", 55, 0, at_s=10))
     found = recording.view("devices")
-    assert "Not counted from 0 s to 5 s: OSDs begin some 10 s after they are asked to count." in found.unseen
+    assert "Not counted from 0.0 s to 5.0 s: OSDs begin some 10 s after they are asked to count." in found.unseen
     assert rows_of(found, "IOPS") == [(1.0,)]
 
 

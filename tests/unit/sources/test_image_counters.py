@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from bathyscope.errors import ParseError
-from bathyscope.records import ImageIo, RawAnswer, from_table
+from bathyscope.records import ImageIo, RawAnswer, Uncounted, from_table
 from bathyscope.sources.image_counters import SOURCE
 from bathyscope.spec import Target
 from bathyscope.spec.scope import Scope
@@ -71,6 +71,27 @@ def test_of_more_images_than_an_answer_names_a_newcomer_s_total_is_not_taken_for
 def test_totals_that_begin_again_are_new() -> None:
     rows = parse(look(10, {"rbd/a": (50, 0, 1, 0, 1, 0)}), look(80, {"rbd/a": (3, 0, 1, 0, 1, 0)}))
     assert [row.write_count for row in rows] == [3]
+
+
+def test_another_manager_begins_all_totals_again_and_one_image_does_not_make_another_manager() -> None:
+    def totals(writes: int) -> Totals:
+        return (writes, 0, writes * 4096, 0, writes * 1000, 0)
+
+    def parsed(*looks: Mapping[str, int]) -> tuple[dict[str, int], int]:
+        answers = [
+            one
+            for at, found in enumerate(looks)
+            for one in look(10 + 5 * at, {name: totals(writes) for name, writes in found.items()})
+        ]
+        tables = SOURCE.parse(answers, SCOPE)
+        counted: dict[str, int] = {}
+        for row in from_table(ImageIo, tables[ImageIo]):
+            counted[str(row.image)] = counted.get(str(row.image), 0) + row.write_count
+        return counted, tables[Uncounted].num_rows
+
+    # Of b the total of the new one is beyond that of the old one already.
+    assert parsed({"a": 100, "b": 10, "c": 70}, {"a": 50, "b": 40, "c": 5}) == ({"a": 50, "b": 40, "c": 5}, 1)
+    assert parsed({"a": 100, "b": 10, "c": 70}, {"a": 150, "b": 4, "c": 71}) == ({"a": 50, "b": 4, "c": 1}, 0)
 
 
 def test_an_image_that_is_left_out_for_a_while_goes_on_from_its_last_total() -> None:

@@ -111,6 +111,19 @@ def test_a_group_that_was_unknown_is_no_child_of_a_split() -> None:
     assert [(row.pg, row.read_count) for row in rows] == [("2.1", 1), ("2.5", 2)]
 
 
+def test_a_child_that_is_unknown_at_first_is_waited_for() -> None:
+    """Its parent's counters are smaller by its share, which nobody has taken away."""
+    answers = [
+        look(10, group("2.1", (0, 1000, 0, 4000))),
+        look(20, group("2.1", (0, 505, 0, 2020)), group("2.5", (0, 0, 0, 0), state="unknown")),
+        look(30, group("2.1", (0, 510, 0, 2040)), group("2.5", (0, 500, 0, 2000))),
+    ]
+    found = SOURCE.parse(answers, SCOPE)
+    (row,) = from_table(PgIo, found[PgIo])
+    assert (row.pg, row.write_count, row.at_ns, row.duration_ns) == ("2.1", 10, 30 * S, 20 * S)
+    assert found[Uncounted].num_rows == 0
+
+
 def test_groups_that_are_merged_count_nothing_twice() -> None:
     rows = parse(
         look(10, group("2.1", (50, 0, 200, 0)), group("2.5", (40, 0, 160, 0))),
