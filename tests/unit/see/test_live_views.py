@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from tests.unit.see.conftest import START_NS, Recording, S, rows_of
 from tests.unit.see.test_devices import io as at_thirty
-from tests.unit.see.test_image import image, op, placed
+from tests.unit.see.test_image import ID, image, op, placed
 
 from bathyscope import views
 from bathyscope.analysis.see import VIEWS
 from bathyscope.analysis.see.shape import TREND_PARTS, Question
-from bathyscope.records import ClusterStatus, HealthCheck, ImageIo, OsdIo, PerfCounter, PgIo, Placement
+from bathyscope.commands.analyze import finding_of_view
+from bathyscope.records import ClusterStatus, HealthCheck, ImageIo, OsdIo, PerfCounter, PgIo, Placement, ZoneIo
 from bathyscope.store import duck
+from bathyscope.views.activity_rows import cell
 
 
 def asked(recording: Recording, view: str, **only: Any) -> Any:
@@ -125,7 +127,8 @@ def test_a_trend_is_bars_in_a_table_and_numbers_for_programs(recording: Recordin
     recording.seen("mgr_counters")
     recording.add(io("a", 600, 60, 30))
     found = recording.view("devices")
-    assert "████" in views.as_text(found, "table") or "trend" not in views.as_text(found, "table")
+    trend = [column.name for column in found.tables[0].columns].index("trend")
+    assert cell(found.tables[0].columns[trend], found.tables[0].rows[0][trend]).endswith("███")
     columns, values = (line.split(",") for line in views.as_text(found, "csv").splitlines())
     shown = values[columns.index("trend_per_s")].split()
     assert shown[:2] == ["n/a", "n/a"]
@@ -133,6 +136,27 @@ def test_a_trend_is_bars_in_a_table_and_numbers_for_programs(recording: Recordin
     table = json.loads(views.as_text(found, "json"))["tables"][0]
     place = [column["name"] for column in table["columns"]].index("trend")
     assert table["rows"][0][place][-1] == pytest.approx(20.0)
+
+
+def test_a_trend_over_rows_of_hours_and_many_operations_fits_its_numbers(recording: Recording) -> None:
+    recording.seen("mgr_counters", 0, 3600)
+    recording.ends_s = 3600
+    recording.add(io("a", 40_000_000, 3600, 3600))
+    found = recording.view("devices")
+    trend = [column.name for column in found.tables[0].columns].index("trend")
+    assert found.tables[0].rows[0][trend][-1] == pytest.approx(40_000_000 / 3600)
+
+
+def test_of_a_zone_s_interval_at_the_edge_its_part_counts(recording: Recording) -> None:
+    """A minute that was rolled up, of which the last ten seconds are asked for."""
+    recording.add(
+        image(), *placed("a"), ZoneIo(START_NS + 60 * S, 60 * S, "rbd", ID, 0, 3, 1, 600, 0, 600 * 4096, 0, 9, 0)
+    )
+    recording.ends_s = 60
+    recording.view("devices")
+    for view, column in (("objects", "reads"), ("zones", "reads"), ("image", "reads")):
+        found = finding_of_view(recording.run, view, image="rbd/disk", since="50s")
+        assert sum(row[0] for row in rows_of(found, column)) == 100, view
 
 
 def test_the_operations_of_one_object_are_those_of_its_number(recording: Recording) -> None:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 from tests.unit.see.conftest import START_NS, Recording, S, rows_of
 
 from bathyscope.analysis.see import timeline
@@ -99,6 +100,15 @@ def test_what_was_not_looked_at_is_not_zero_in_a_heat_map(recording: Recording) 
     recording.view("devices")
     (heat,) = KINDS["collect"].finding(recording.run).heat_maps
     assert heat.values == ((None, None, None, None, 10.0, 10.0, 10.0, 0.0, 0.0, 0.0, 0.0, 0.0),)
+
+
+@pytest.mark.parametrize("bins", [20, 24, 60])
+def test_a_step_of_a_steady_latency_is_found_as_one_of_a_load_is(bins: int) -> None:
+    chance = np.random.default_rng(5)
+    level = np.where(np.arange(bins) < bins // 2, 2e6, 3e6) * np.exp(chance.normal(0, 0.005, bins))
+    for series in ("reads latency", "reads"):
+        (shift,) = timeline._shifts(series, level)
+        assert shift.place == bins // 2, series
 
 
 def test_noise_of_few_and_of_many_bins_is_no_shift() -> None:

@@ -345,7 +345,9 @@ def _shifts(series: str, values: Floats) -> Iterator[_Shift]:
     # Latencies vary by factors, counts by amounts.
     scaled = np.log(np.maximum(given, 1.0)) if "latency" in series else given
     dense = _without_moments(given)
-    cuts = [0, *_cuts(_without_moments(scaled), _noise(scaled)), len(given)]
+    # Of a logarithm it is the difference itself that is a ratio.
+    level = 1.0 if "latency" in series else float(np.mean(np.abs(given)))
+    cuts = [0, *_cuts(_without_moments(scaled), _noise(scaled, level)), len(given)]
     for begin, place, end in zip(cuts, cuts[1:], cuts[2:], strict=False):
         before, after = float(np.mean(dense[begin:place])), float(np.mean(dense[place:end]))
         shift = _Shift(series, int(known[place]), int(known[begin]), int(known[end - 1]) + 1, before, after)
@@ -359,15 +361,18 @@ def _without_moments(values: Floats) -> Floats:
     return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * _STRETCH_BINS - 1), axis=1))
 
 
-def _noise(values: Floats) -> float:
-    """Return the noise of the running medians of a series, as the deviation of independent bins of the same mean."""
+def _noise(values: Floats, level: float) -> float:
+    """Return the noise of the running medians of a series, as the deviation of independent bins of the same mean.
+
+    It is 2 % of `level` at least.
+    """
     # Differences of neighbours hold no level: their median is the noise's, whatever shifts there are. It is taken
     # before the running medians, whose neighbours have nearly all bins in common.
     deviation = 1.4826 * float(np.median(np.abs(np.diff(values)))) / math.sqrt(2)
     # A mean of medians scatters by this more than one of values; a deviation of few bins may be far too small.
     deviation *= math.sqrt(math.pi / 2) * (1 + _FEW_BINS / len(values))
     # A series that does not vary at all (a paced load) has the noise of counting.
-    return max(deviation, 0.02 * float(np.mean(np.abs(values))), 1e-12)
+    return max(deviation, 0.02 * level, 1e-12)
 
 
 def _cuts(values: Floats, noise: float) -> list[int]:
