@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from bathyscope.fields import as_dict, as_int, as_list, parsing
 from bathyscope.host import Request
 from bathyscope.records import ImageIo, RawAnswer, Record, Tables, Uncounted
+from bathyscope.sources.mgr_counters import MODULE
 from bathyscope.sources.shape import Columns, Source, ask
 from bathyscope.spec.scope import Scope
 
@@ -44,8 +45,8 @@ class ImageCounters:
     differences = True
 
     def plan(self, scope: Scope) -> Sequence[Request]:
-        """Return one request for each order."""
-        if scope.target.kind == "disk":
+        """Return one request for each order; none where our own module counts."""
+        if scope.target.kind == "disk" or MODULE in scope.mgr_modules:
             return []
         return [
             ask(f"{_LABEL}-{order}", "mgr", "rbd perf image counters", self.timeout_s, sort_by=order)

@@ -9,7 +9,7 @@ from bathyscope.errors import DeniedError
 from bathyscope.host import CephSession
 from bathyscope.recording.look import may_tell
 from bathyscope.recording.recorder import Job
-from bathyscope.sources import SOURCES, mgr_counters
+from bathyscope.sources import SOURCES
 from bathyscope.spec.collect import CollectSpec
 from bathyscope.spec.scope import Scope
 
@@ -17,27 +17,26 @@ from bathyscope.spec.scope import Scope
 _PG_STATS_S = 10.0
 _STATUS_S = 10.0
 # What images are, where they lie and who has them, as far as the target says where to ask.
+_OF_IMAGES = ("mgr_counters", "image_counters")
 _LOOKED_UP = ("images", "pg_map", "libvirt", "csi", "attachment_file")
 
 
 def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
     """Return the jobs of a watch on the cluster of `scope`; `may_tell`: its OSDs answer our commands."""
     interval_s = spec.interval_s
-    # Of the two that count images one: both make rows of the same I/O.
-    of_images = SOURCES["mgr_counters" if mgr_counters.MODULE in scope.mgr_modules else "image_counters"]
     found = [
         Job(SOURCES["cluster_status"], period_s=max(_STATUS_S, interval_s)),
         Job(SOURCES["pg_stats"], period_s=max(_PG_STATS_S, interval_s)),
         # Reports of the OSDs come every 5 s.
-        Job(of_images, period_s=max(5.0, interval_s), budget_ratio=0.25),
-        # They ask rarely, and mostly wait for other machines.
-        *(Job(SOURCES[name], budget_ratio=0.25) for name in _LOOKED_UP if SOURCES[name].plan(scope)),
+        # One of the two asks, also when the manager's module comes or goes meanwhile: both count the same I/O.
+        *(Job(SOURCES[name], period_s=max(5.0, interval_s), budget_ratio=0.25) for name in _OF_IMAGES),
+        # They ask rarely, and mostly wait for other machines. One without anything to ask may have it later.
+        *(Job(SOURCES[name], budget_ratio=0.25) for name in _LOOKED_UP),
     ]
     if spec.depth == "light":
         return found
-    if of_images is SOURCES["image_counters"]:
-        # It does not tell the images' clients.
-        found.append(Job(SOURCES["watchers"]))
+    # The manager's own statistics do not tell the images' clients.
+    found.append(Job(SOURCES["watchers"]))
     if may_tell and scope.asked_osds:
         # An OSD that is slow answers slowly, and then its counters matter most.
         found.append(Job(SOURCES["perf_counters"], period_s=interval_s, budget_ratio=0.5))
