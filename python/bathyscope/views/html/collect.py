@@ -21,7 +21,7 @@ _ROWS_SHOWN = 200
 _COUNTED = ("devices", "clients", "osds", "nodes")
 # On a page that has more to show, the tables of these are open.
 _LEADING = ("devices", "clients")
-_TITLES = {"devices": "Images", "osds": "OSDs"}
+_TITLES = {"devices": "Images", "osds": "OSDs", "osd_pools": "OSDs by pool", "ops": "Operations"}
 
 
 def write(finding: CollectFinding, stream: TextIO, _options: Options) -> None:
