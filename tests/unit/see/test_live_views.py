@@ -15,7 +15,18 @@ from bathyscope import views
 from bathyscope.analysis.see import VIEWS
 from bathyscope.analysis.see.shape import TREND_PARTS, Question
 from bathyscope.commands.analyze import finding_of_view
-from bathyscope.records import ClusterStatus, HealthCheck, ImageIo, OsdIo, PerfCounter, PgIo, Placement, ZoneIo
+from bathyscope.records import (
+    RECORDS_BY_TABLE,
+    ClusterStatus,
+    HealthCheck,
+    ImageIo,
+    OsdIo,
+    PerfCounter,
+    PgIo,
+    Placement,
+    ZoneIo,
+    to_table,
+)
 from bathyscope.store import duck
 from bathyscope.views.activity_rows import cell
 
@@ -157,6 +168,15 @@ def test_of_a_zone_s_interval_at_the_edge_its_part_counts(recording: Recording) 
     for view, column in (("objects", "reads"), ("zones", "reads"), ("image", "reads")):
         found = finding_of_view(recording.run, view, image="rbd/disk", since="50s")
         assert sum(row[0] for row in rows_of(found, column)) == 100, view
+
+
+@pytest.mark.parametrize("view", sorted(VIEWS))
+def test_every_view_asks_rows_of_a_live_screen_which_belong_to_no_run(view: str) -> None:
+    tables = {record.TABLE: to_table(record, []) for record in RECORDS_BY_TABLE.values()}
+    assert "run_id" not in tables["attachment"].column_names
+    question = Question("", "t", START_NS, START_NS + 60 * S, image="rbd/disk" if VIEWS[view].of_image else None)
+    found = VIEWS[view].build(duck.query_tables(tables, VIEWS[view].queries(question)), question)
+    assert found.sentence
 
 
 def test_the_operations_of_one_object_are_those_of_its_number(recording: Recording) -> None:

@@ -43,7 +43,8 @@ def in_force(question: Question) -> str:
         for resolver in _TRUSTED
     )
     return (
-        f"SELECT * EXCLUDE (run_id) FROM attachment WHERE at_ns <= {question.end_ns} "
+        "SELECT at_ns, pool, namespace, image, client_address, host, vm, resolver FROM attachment "
+        f"WHERE at_ns <= {question.end_ns} "
         f"AND at_ns >= coalesce(CASE resolver {ends} END, 0)"
     )
 
