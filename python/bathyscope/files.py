@@ -291,6 +291,18 @@ class FileLock:
         os.close(self._descriptor)
 
 
+@contextmanager
+def directory_lock(directory: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a directory of ours, which leaves no file behind; it is waited for."""
+    own_directory(directory)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def is_held(path: Path) -> bool:
     """Return whether any process holds the lock on `path` now. Raises UntrustedError."""
     try:

@@ -23,6 +23,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -247,12 +248,12 @@ class Journal:
         """Return the changes that have not been undone, in the order in which they were made."""
         return [change for number, change in sorted(self._changes.items()) if number not in self._undone]
 
-    def alone(self) -> files.FileLock:
+    def alone(self) -> AbstractContextManager[None]:
         """Return the lock of all journals here, to be held from looking at the others until a change is written down.
 
-        It is waited for. Entering raises what `FileLock` raises.
+        It is waited for.
         """
-        return files.FileLock(self.path.parent / ".lock", "the journals", wait=True)
+        return files.directory_lock(self.path.parent)
 
     def others(self) -> list[Journal]:
         """Return the journals of other runs on the same cluster, also of those that are under way."""
