@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
 import threading
@@ -85,3 +87,15 @@ def test_directories_follow_the_xdg_specification(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert files.state_directory() == Path("/s/bathyscope")
     assert files.cache_directory() == Path.home() / ".cache/bathyscope"
+
+
+def test_a_directory_is_locked_for_all_others_and_nothing_is_left(tmp_path: Path) -> None:
+    directory = tmp_path / "journal"
+    files.own_directory(directory, make=True)
+    with files.directory_lock(directory):
+        descriptor = os.open(directory, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(descriptor)
+    with files.directory_lock(directory):
+        assert list(directory.iterdir()) == []
