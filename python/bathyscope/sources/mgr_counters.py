@@ -42,6 +42,8 @@ _SAME_S = 0.01
 _OBJECT_DIGITS = 16
 # After they were asked to count.
 _BEGIN_NS = 5_000_000_000
+# The module forgets its queries when nobody has asked for two minutes.
+_LAPSE_NS = 100_000_000_000
 _NUMBER_MAX = 2**63 - 1
 
 # Key → (when it was made on the module's clock, totals).
@@ -69,13 +71,14 @@ class _Look:
     def uncounted(self, before: _Look | None) -> dict[str, Any] | None:
         """Return the span before this look in which the OSDs did not count for the module, or None."""
         asked_ns = min(self.registered_ns.values(), default=self.at_ns)
-        if before is None:
+        lapsed = before is not None and asked_ns - before.at_ns > _LAPSE_NS
+        if before is None or (before.instance == self.instance and not lapsed):
             began_ns, reason = asked_ns, "OSDs begin some seconds after they are asked to count"
             is_gap = asked_ns + _BEGIN_NS > self.at_ns
         elif before.instance != self.instance:
             began_ns, reason, is_gap = before.at_ns, "another manager took over, or it was started again", True
         else:
-            began_ns, reason, is_gap = before.at_ns, "nobody had asked for two minutes", asked_ns > before.at_ns
+            began_ns, reason, is_gap = before.at_ns, "nobody had asked for two minutes", True
         ends_ns = asked_ns + _BEGIN_NS
         return {"at_ns": ends_ns, "duration_ns": ends_ns - began_ns, "reason": reason} if is_gap else None
 
