@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from benchmarks.verdicts.fixtures import write_rows
 
 from bathyscope.records import ClusterStatus, Collection, Image, ImageIo, PerfCounter, PgIo, Placement
 from bathyscope.store import RunDirectory, Workspace, tables
@@ -39,11 +39,7 @@ def write(run: RunDirectory, directory: Path) -> int:
             named = pc.match_substring_regex(rows.column("name"), f"^({_COUNTERS}){_SUFFIXES}$")
             rows = rows.filter(pc.and_(named, pc.is_in(rows.column("section"), pa.array(_SECTIONS))))
         if rows.num_rows:
-            plain = rows.replace_schema_metadata(None).cast(pa.schema([f.remove_metadata() for f in rows.schema]))
-            pq.write_table(
-                plain, directory / f"{record.TABLE}.parquet", compression="zstd", compression_level=19,
-                write_statistics=False, store_schema=False,
-            )  # fmt: skip
+            write_rows(rows, directory / f"{record.TABLE}.parquet")
     return sum(file.stat().st_size for file in directory.iterdir())
 
 

@@ -64,12 +64,16 @@ def write(run: RunDirectory, directory: Path) -> int:
     for name in (record.TABLE for record in READ):
         rows = _CUT[name](found) if name in _CUT else found[name]
         if rows.num_rows:
-            plain = rows.replace_schema_metadata(None).cast(pa.schema([f.remove_metadata() for f in rows.schema]))
-            pq.write_table(
-                plain, directory / f"{name}.parquet", compression="zstd", compression_level=19,
-                write_statistics=False, store_schema=False,
-            )  # fmt: skip
+            write_rows(rows, directory / f"{name}.parquet")
     return sum(file.stat().st_size for file in directory.iterdir())
+
+
+def write_rows(rows: pa.Table, path: Path) -> None:
+    """Write rows as small as they get, without the descriptions of their columns."""
+    plain = rows.replace_schema_metadata(None).cast(pa.schema([f.remove_metadata() for f in rows.schema]))
+    pq.write_table(
+        plain, path, compression="zstd", compression_level=19, write_statistics=False, store_schema=False,
+    )  # fmt: skip
 
 
 def read(directory: Path) -> dict[str, pa.Table]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import pyarrow as pa
 
 from bathyscope.analysis.see import ops, words
-from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, trend, was_seen, within
+from bathyscope.analysis.see.shape import Question, View, finding_of, seen, sums, trend, was_seen, within
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
 _COLUMNS = (
@@ -57,8 +56,8 @@ class Clients:
         counts = [row["read_count"] + row["write_count"] for row in rows]
         names = [row["client"] for row in rows]
         trends = {row["client"]: row["trend"] for row in tables["trend"].to_pylist()}
-        remarks, uncounted_s = words.not_counted(tables["uncounted"], question)
-        total, seconds = sum(counts), max(0.0, seconds_of(tables["seen"]) - uncounted_s) or math.inf
+        remarks, seconds = words.counted(tables, question)
+        total = sum(counts)
         cells = tuple(
             (
                 row["client"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -15,7 +14,6 @@ from bathyscope.analysis.see.shape import (
     View,
     finding_of,
     only,
-    seconds_of,
     seen,
     sums,
     trend,
@@ -85,8 +83,8 @@ class Devices:
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
         """Return a row for each image, the busiest first."""
         known = Images(tables["images"])
-        remarks, uncounted_s = words.not_counted(tables["uncounted"], question)
-        rows, seconds = tables["io"].to_pylist(), max(0.0, seconds_of(tables["seen"]) - uncounted_s) or math.inf
+        remarks, seconds = words.counted(tables, question)
+        rows = tables["io"].to_pylist()
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), known.name(row)))
         names = [known.name(row) for row in rows]
         keys = [known.key(row) for row in rows]

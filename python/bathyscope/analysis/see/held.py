@@ -14,11 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bathyscope.analysis.pg_mapping import numbered, seeds
-from bathyscope.analysis.see.shape import Question
+from bathyscope.analysis.see.shape import NOT_KNOWN, Question
 from bathyscope.records.activity_finding import ActivityColumn, ActivityTable
 
 _AT_ONCE = 1 << 20
-NOT_KNOWN = "(not known)"
 _COLUMNS = (
     ActivityColumn("node", help="CRUSH host bucket"),
     ActivityColumn("primary of", "count", "objects whose primary OSD is there: it serves their reads and writes"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from bathyscope.analysis.see import held, image_heat, timed, touched
-from bathyscope.analysis.see.shape import Question, View, finding_of
+from bathyscope.analysis.see.shape import NOT_KNOWN, Question, View, finding_of
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 from bathyscope.units import format_percent
 
@@ -42,7 +42,7 @@ class ImageBrief:
         image = touched.read(tables, question)
         nodes: dict[str, list[Mapping[str, int]]] = {}
         for row in image.rows:
-            nodes.setdefault(image.hosts.get(row["osd"], "") or held.NOT_KNOWN, []).append(row)
+            nodes.setdefault(image.hosts.get(row["osd"], "") or NOT_KNOWN, []).append(row)
         whole = image.objects
         reads = sum(row["read_count"] for row in image.rows)
         writes = sum(row["write_count"] for row in image.rows)

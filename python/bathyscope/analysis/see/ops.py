@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bathyscope.analysis.see.shape import Question
+from bathyscope.analysis.see.shape import NOT_KNOWN, Question
 from bathyscope.rbd_names import IMAGE_ID_SQL, POOL_ID_SQL, START_SQL
 from bathyscope.records.activity_finding import ActivityColumn
 
@@ -30,17 +30,18 @@ DETAILS = (
     ActivityColumn("failed", "count", "operations that failed, counted nowhere else", rank=3),
 )
 
-# An operation that failed early is logged without its pool.
-_NO_POOL = "(not known)"
+COMPLETE = "complete_sample AND started_ns >= complete_since_ns"
+"""Since when a history, or a log, holds every operation."""
+
 # A recording has many millions of operations, and few images: what is made of texts is made of groups of operations.
 IMAGE_GROUPS = f"pool_id, {START_SQL} AS start"
 IMAGE_KEYS: Mapping[str, str] = {
-    "pool": f"coalesce('pool ' || {POOL_ID_SQL}, '{_NO_POOL}')",
+    "pool": f"coalesce('pool ' || {POOL_ID_SQL}, '{NOT_KNOWN}')",
     "namespace": "''",
     "image": f"CASE WHEN {IMAGE_ID_SQL} IS NULL THEN '{OTHER_OBJECTS}' END",
     "image_id": IMAGE_ID_SQL,
 }
-POOL = f"coalesce('pool ' || pool_id, '{_NO_POOL}')"
+POOL = f"coalesce('pool ' || pool_id, '{NOT_KNOWN}')"
 
 # What a failed operation returned is below zero; what a log_op_stats line tells has succeeded.
 _GOOD = "coalesce(result, 0) >= 0"
@@ -53,10 +54,7 @@ _BUCKET_RATIO = 1.02
 
 def of_time(question: Question) -> str:
     """Return the SQL condition for operations that began in the time, of samples that hold every operation."""
-    return (
-        "complete_sample AND started_ns >= complete_since_ns "
-        f"AND started_ns BETWEEN {question.start_ns} AND {question.end_ns}"
-    )
+    return f"{COMPLETE} AND started_ns BETWEEN {question.start_ns} AND {question.end_ns}"
 
 
 def moved(question: Question) -> str:

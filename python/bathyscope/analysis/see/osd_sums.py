@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from bathyscope.analysis.see import ops, words
-from bathyscope.analysis.see.shape import Question, part, seconds_of, seen, sums, trend, within
+from bathyscope.analysis.see.shape import NOT_KNOWN, Question, part, seconds_of, seen, sums, trend, within
 
 _COUNTERS = {
     "op_r": "read_count",
@@ -49,7 +49,7 @@ class OsdSum:
     @property
     def node(self) -> str:
         """The node that it is on, in words."""
-        return self.host or "(not known)"
+        return self.host or NOT_KNOWN
 
     @property
     def ops(self) -> int:

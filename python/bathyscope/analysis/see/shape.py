@@ -27,6 +27,10 @@ _OF_OPS = (
 )
 
 
+NOT_KNOWN = "(not known)"
+"""In place of the name of a node or pool."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
     """What is asked of a view: of which run, of which time (ns since the Unix epoch), of which image.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bathyscope.analysis.see import op_rows, timed
+from bathyscope.analysis.see import op_rows, ops, timed
 from bathyscope.analysis.see.shape import Question, View, finding_of
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 from bathyscope.units import format_duration_ns, format_percent
@@ -43,13 +43,13 @@ class Slow:
         holds, only slow ones are there.
         """
         inside = f"started_ns BETWEEN {question.start_ns} AND {question.end_ns} AND op IN ('read', 'write')"
-        complete = f"{inside} AND {timed.COMPLETE}"
+        complete = f"{inside} AND {ops.COMPLETE}"
         return {
             "slowest": f"SELECT * FROM op WHERE {inside} ORDER BY duration_ns DESC LIMIT {_ROWS}",
             "judged": f"SELECT * FROM op WHERE {complete} ORDER BY duration_ns DESC LIMIT {_ROWS}",
-            "all": f"SELECT count(*) AS count, count(*) FILTER (WHERE {timed.COMPLETE}) AS complete_count, "
+            "all": f"SELECT count(*) AS count, count(*) FILTER (WHERE {ops.COMPLETE}) AS complete_count, "
             "count(*) FILTER (WHERE NOT complete_sample) AS tail_count, "
-            f"approx_quantile(duration_ns, 0.5) FILTER (WHERE {timed.COMPLETE}) AS median_ns FROM op WHERE {inside}",
+            f"approx_quantile(duration_ns, 0.5) FILTER (WHERE {ops.COMPLETE}) AS median_ns FROM op WHERE {inside}",
             "by_osd": f"SELECT 'osd.' || osd AS osd, count(*) AS count FROM op WHERE {complete} GROUP BY osd",
             "bursts": op_rows.ARE_BURSTS,
         }

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from bathyscope.analysis.see import ops
 from bathyscope.analysis.see.shape import Question
 from bathyscope.rbd_names import IMAGE_ID_SQL, START_SQL
 from bathyscope.records.activity_finding import ActivityColumn
@@ -39,9 +40,6 @@ TAIL = (
 # What a row is of: a sample that holds every operation, one that keeps the slowest, or the time before a sample.
 _WHOLE, _TAIL, _EARLY = 0, 1, 2
 
-# Since when the history, or the log, holds every operation.
-COMPLETE = "complete_sample AND started_ns >= complete_since_ns"
-
 
 def queries(question: Question, ids: str | None = None) -> Mapping[str, str]:
     """Return what `read` needs; `ids` is the SQL list of the images' ids, None for all.
@@ -57,7 +55,7 @@ def queries(question: Question, ids: str | None = None) -> Mapping[str, str]:
     line = "PARTITION BY image_id, op, state"
     return {
         "timed": f"WITH counted AS (SELECT {START_SQL} AS start, op, CASE WHEN NOT complete_sample THEN "
-        f"{_TAIL} WHEN {COMPLETE} THEN {_WHOLE} ELSE {_EARLY} END AS state, "
+        f"{_TAIL} WHEN {ops.COMPLETE} THEN {_WHOLE} ELSE {_EARLY} END AS state, "
         "CAST(ceil(ln(greatest(duration_ns, 1)) / ln(1.01)) AS SMALLINT) AS bucket, count(*) AS n, "
         "max(duration_ns) AS most_ns FROM op WHERE starts_with(object_name, 'rbd_data.') AND op IN ('read', 'write') "
         f"AND coalesce(result, 0) >= 0 AND started_ns BETWEEN {question.start_ns} AND {question.end_ns} GROUP BY ALL), "
@@ -70,7 +68,7 @@ def queries(question: Question, ids: str | None = None) -> Mapping[str, str]:
 
 
 Timed = Mapping[str, Mapping[str, Any]]
-"""read and write → count, tail_count, p50_ns, p99_ns of one image; percentiles None where they cannot be told."""
+"""read and write → count, tail_count, p50_ns, p99_ns of one image; percentiles None for too few operations."""
 
 
 def read(tables: Mapping[str, pa.Table]) -> dict[str, Timed]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bathyscope.analysis.see.shape import Question, literal
+from bathyscope.analysis.see.shape import Question, literal, seconds_of
 from bathyscope.records.activity_finding import ActivityColumn
 from bathyscope.units import format_percent, format_rate, format_seconds
 
@@ -106,6 +106,12 @@ def not_counted(spans: pa.Table, question: Question) -> tuple[tuple[str, ...], f
         until_ns = max(until_ns, span["end_ns"])
         remarks[f"Not counted from {format_seconds(begins)} to {format_seconds(ends)}: {span['reason']}."] = None
     return tuple(remarks), total_ns / 1e9
+
+
+def counted(tables: Mapping[str, pa.Table], question: Question) -> tuple[tuple[str, ...], float]:
+    """Return what is said of "uncounted", and the seconds of "seen" without it; infinite for none."""
+    remarks, uncounted_s = not_counted(tables["uncounted"], question)
+    return remarks, max(0.0, seconds_of(tables["seen"]) - uncounted_s) or math.inf
 
 
 def standing_out(what: str, names: Sequence[str], ops: Sequence[float], seconds: float) -> str:
