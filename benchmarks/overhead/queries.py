@@ -1,4 +1,4 @@
-"""What the queries of the manager module cost an OSD, in processor time of an operation.
+"""What the queries of the manager module cost an OSD, in processor time of an operation and in IOPS.
 
     python -m benchmarks.overhead.queries [--pairs 15] [--dose 20] [--runtime 8]
 
@@ -61,19 +61,20 @@ def main() -> None:
         seen = mgr_install.look(session, target)
         mgr_install.install(HOST, session, target, seen)
         try:
-            with_us, without_us = pairs(target, session, options)
+            asked, unasked = pairs(target, session, options)
         finally:
             mgr_install.remove(HOST, session, target, mgr_install.look(session, target))
-    costs_us = [(a - b) / options.dose for a, b in zip(with_us, without_us, strict=True)]
-    picks = np.random.default_rng(1).integers(0, len(costs_us), size=(20_000, len(costs_us)))
-    medians = np.median(np.array(costs_us)[picks], axis=1)
+    costs_us = [(a[1] - b[1]) / options.dose for a, b in zip(asked, unasked, strict=True)]
+    losses = [(1 - a[0] / b[0]) / options.dose for a, b in zip(asked, unasked, strict=True)]
     cost_us = statistics.median(costs_us)
     found = {
         "check": "queries",
         "dose": options.dose,
         "osd_cpu_us_of_an_op": round(cost_us, 2),
-        "interval_95": [round(float(np.quantile(medians, q)), 2) for q in (0.025, 0.975)],
-        "osd_cpu_us_of_an_op_without": round(statistics.median(without_us), 1),
+        "interval_95": interval_of_median(costs_us, digits=2),
+        "osd_cpu_us_of_an_op_without": round(statistics.median(cpu_us for _iops, cpu_us in unasked), 1),
+        "loss_of_iops": round(statistics.median(losses), 4),
+        "loss_interval_95": interval_of_median(losses, digits=4),
         "osd_cpu_ms_of_a_command": commands,
         "limit": COLLECT_CPU_LIMIT_US,
         "ok": cost_us <= COLLECT_CPU_LIMIT_US,
@@ -83,16 +84,27 @@ def main() -> None:
     sys.exit(0 if found["ok"] else 1)
 
 
-def pairs(target: Target, session: CephSession, options: argparse.Namespace) -> tuple[list[float], list[float]]:
-    """Return the OSDs' processor time of an operation with the queries and without them, in µs, pair by pair."""
-    found: dict[str, list[float]] = {"on": [], "off": []}
+def interval_of_median(values: list[float], *, digits: int) -> list[float]:
+    """Return the 95 % bootstrap interval of the median."""
+    picks = np.random.default_rng(1).integers(0, len(values), size=(20_000, len(values)))
+    medians = np.median(np.array(values)[picks], axis=1)
+    return [round(float(np.quantile(medians, q)), digits) for q in (0.025, 0.975)]
+
+
+Loads = list[tuple[float, float]]
+
+
+def pairs(target: Target, session: CephSession, options: argparse.Namespace) -> tuple[Loads, Loads]:
+    """Return IOPS and the OSDs' processor time of an operation in µs, with the queries and without, pair by pair."""
+    found: dict[str, Loads] = {"on": [], "off": []}
     with loaded_image(target, options.image_size) as fio:
         for pair in range(options.pairs):
             for name in ("on", "off") if pair % 2 == 0 else ("off", "on"):
                 with asking(session) if name == "on" else contextlib.nullcontext():
                     time.sleep(_SETTLE_S)
-                    found[name].append(load(target, fio, options)[1])
-            print(f"  {found['on'][-1]:.1f} and {found['off'][-1]:.1f} µs without", file=sys.stderr)
+                    found[name].append(load(target, fio, options))
+            on, off = found["on"][-1], found["off"][-1]
+            print(f"  {on[1]:.1f} and {off[1]:.1f} µs without, {on[0]:.0f} of {off[0]:.0f} IOPS", file=sys.stderr)
     return found["on"], found["off"]
 
 
