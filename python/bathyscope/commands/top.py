@@ -36,15 +36,17 @@ _EXAMPLES = """Examples:
   bathy top --once --output json           one sample, for a program
   bathy top --libvirt qemu+ssh://kvm1/system   with the virtual machines of this host
   bathy top objects --image rbd/vm-1       the objects of an image, counted by the manager's module
+  bathy top slow                           the slowest operations that the OSDs keep: stages, who was waited for
   bathy top --replay last                  a recording, with the same keys
 
 Keys: enter goes into a row (an image, its zones, their objects), escape back, tab next view, s sort by the next \
 column, r reverse, / filter, space pause, ? help, q quit; in a recording also , and . to go back and on.
 """
 # What a person asks for first; `timeline` needs more time than a screen holds.
-_VIEWS = {"images": "devices", "clients": "clients", "osds": "osds", "nodes": "nodes", "pools": "pools"}
+_VIEWS = {"images": "devices", "clients": "clients", "osds": "osds", "nodes": "nodes", "pools": "pools",
+          "slow": "slow"}  # fmt: skip
 _MORE = ("balance", "health")
-_OF_IMAGE = ("zones", "objects")
+_OF_IMAGE = ("zones", "objects", "ops")
 # The OSDs begin to report on images when the manager has told them to.
 _FIRST_REPORT_S = 8.0
 # And on the objects of an image, when the module has asked them to, which the next question makes it do.
@@ -59,7 +61,10 @@ def register(app: typer.Typer) -> None:
 def top(  # noqa: PLR0917 - one parameter for each option
     what: Annotated[
         str,
-        typer.Argument(metavar="[WHAT]", help="images, clients, osds, nodes or pools; zones or objects of --image."),
+        typer.Argument(
+            metavar="[WHAT]",
+            help="images, clients, osds, nodes, pools or slow (operations); zones, objects or ops of --image.",
+        ),
     ] = "images",
     image: Annotated[
         str | None, typer.Option("--image", metavar="IMAGE", help="Go into this image: POOL/[NAMESPACE/]IMAGE.")

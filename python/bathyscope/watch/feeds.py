@@ -7,14 +7,17 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bathyscope.analysis.see import VIEWS, touched
+import pyarrow as pa
+
+from bathyscope.analysis.see import VIEWS, last_ops, op_rows, slow, touched
 from bathyscope.analysis.see.shape import TREND_PARTS, Question
-from bathyscope.host import Host
+from bathyscope.host import CephSession, Host
+from bathyscope.recording.collect import measure
 from bathyscope.recording.recorder import Recorder
 from bathyscope.recording.scope import ScopeKeeper
-from bathyscope.records import Image
+from bathyscope.records import Image, Op
 from bathyscope.records.activity_finding import ActivityFinding
-from bathyscope.sources import mgr_counters
+from bathyscope.sources import mgr_counters, op_history, perf_counters
 from bathyscope.spec import Target
 from bathyscope.spec.collect import CollectSpec
 from bathyscope.store import RunDirectory, duck
@@ -31,6 +34,9 @@ _REPORT_S = 5.0
 _SHOWN_LEAST_S = 15.0
 # Rows are kept some longer than they are shown: sources are asked at times of their own.
 _MARGIN_S = 30.0
+# What OSDs keep by default (`osd_op_history_duration`). They are asked for it only while one of these views is shown.
+_HISTORY_S = 600.0
+_OF_HISTORIES = (last_ops.VIEW.name, slow.VIEW.name)
 
 NO_MODULE = (
     "Nothing is known of single objects: they are counted by the manager module bathyscope, which is not enabled "
@@ -44,6 +50,15 @@ NOT_LISTED = (
     "Objects are counted as soon as the id of the image is known. Images are listed at the start and every 5 minutes, "
     "which needs the cap osd 'profile rbd-read-only'."
 )
+NO_HISTORIES = (
+    "Nothing is known of single operations: OSDs are not asked by --depth light, or by a key without the cap for it "
+    "(`bathy caps collect --tell`)."
+)
+HISTORIES = (
+    "Operations are what the OSDs keep of the last 10 minutes without being told to: by Ceph's default each the 20 "
+    "slowest. `bathy collect --depth deep` records all of some seconds."
+)
+SOME_OSDS = "{asked} of {all} OSDs were asked."
 
 
 def _shown_s(spec: CollectSpec) -> float:
@@ -60,9 +75,22 @@ def kept_s(spec: CollectSpec) -> float:
 
 
 class LiveFeed:
-    """A cluster as it is now: views over the last seconds."""
+    """A cluster as it is now: views over the last seconds, and over the operations that OSDs keep.
 
-    def __init__(self, host: Host, sink: LiveSink, keeper: ScopeKeeper, recorder: Recorder, spec: CollectSpec) -> None:
+    `session` is for the commands to OSDs, None where they may not be asked.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        sink: LiveSink,
+        keeper: ScopeKeeper,
+        recorder: Recorder,
+        spec: CollectSpec,
+        *,
+        session: CephSession | None,
+    ) -> None:
+        self._session = session
         self._host, self._sink, self._keeper, self._recorder = host, sink, keeper, recorder
         self._name = keeper.scope.target.name
         self._trend_ns = round(_trend_s(spec) * 1e9)
@@ -77,13 +105,39 @@ class LiveFeed:
         """
         if (failure := self._recorder.failure) is not None:
             raise failure
+        tables, shown_s = self._sink.tables(), self.shown_s
+        remarks: list[str] = []
+        if name in _OF_HISTORIES:
+            histories, remarks = self._histories()
+            tables, shown_s = {**tables, **histories}, _HISTORY_S
         now_ns = self._host.now_ns()
-        begins_ns = now_ns - round(self.shown_s * 1e9)
+        begins_ns = now_ns - round(shown_s * 1e9)
         question = Question("", self._name, begins_ns, now_ns, history_start_ns=now_ns - self._trend_ns, **only)
         view = VIEWS[name]
-        found = view.build(duck.query_tables(self._sink.tables(), view.queries(question)), question)
-        unseen = (self._why_nothing() if remark == touched.NOTHING else remark for remark in found.unseen)
+        found = view.build(duck.query_tables(tables, view.queries(question)), question)
+        unseen = [self._why_nothing() if remark == touched.NOTHING else remark for remark in found.unseen]
+        unseen = remarks + [remark for remark in unseen if remark != op_rows.NOTHING]
         return dataclasses.replace(found, unseen=tuple(unseen))
+
+    def _histories(self) -> tuple[Mapping[str, pa.Table], list[str]]:
+        """Return the operations that OSDs keep now, and what they are not.
+
+        They are asked here and not by the recorder: nobody else needs the answer, and as each has what the one
+        before had, no older one is kept. Raises UnreachableError, ParseError.
+        """
+        if self._session is None:
+            return {}, [NO_HISTORIES]
+        scope, source = self._keeper.scope, op_history.SOURCE
+        requests = source.plan(scope)
+        collected = measure(self._host, self._session, source.name, requests, source.timeout_s)
+        if collected.error is not None:
+            raise collected.error
+        remarks = [HISTORIES]
+        if len(requests) < len(scope.osds):
+            remarks.append(SOME_OSDS.format(asked=len(requests), all=len(scope.osds)))
+        if collected.cost.problem is not None:
+            remarks.append(collected.cost.problem)
+        return {Op.TABLE: source.parse(collected.answers, scope)[Op]}, remarks
 
     def problems(self) -> Sequence[str]:
         """Return what is wrong with the sources now, in words."""
@@ -135,7 +189,9 @@ def live(
         sink.tend()
         asked = allowed_jobs(session, spec, keeper.scope, note)
         with Recorder(host, session, keeper, asked, BusiestSink(sink, keeper)) as recorder:
-            yield LiveFeed(host, sink, keeper, recorder, spec)
+            # Who may be asked for counters may be asked for operations.
+            asks_osds = any(job.source.name == perf_counters.SOURCE.name for job in asked)
+            yield LiveFeed(host, sink, keeper, recorder, spec, session=session if asks_osds else None)
 
 
 class ReplayFeed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,15 +12,25 @@ import pytest
 from tests.unit.see.conftest import rows_of
 
 from bathyscope.errors import UnreachableError
-from bathyscope.host.fake import EPOCH_NS, FakeHost
+from bathyscope.host.fake import EPOCH_NS, FakeCephSession, FakeHost
 from bathyscope.recording.collect import as_collected
 from bathyscope.recording.recorder import Recorder
 from bathyscope.recording.scope import ScopeKeeper
 from bathyscope.records import Collection, Image, ImageIo, RawAnswer, Record, ZoneIo, to_table
 from bathyscope.spec import Target
 from bathyscope.spec.collect import CollectSpec
+from bathyscope.spec.scope import ScopeOsd
 from bathyscope.store import Workspace
-from bathyscope.watch.feeds import NO_MODULE, NOT_LISTED, NOT_YET, LiveFeed, ReplayFeed
+from bathyscope.watch.feeds import (
+    HISTORIES,
+    NO_HISTORIES,
+    NO_MODULE,
+    NOT_LISTED,
+    NOT_YET,
+    SOME_OSDS,
+    LiveFeed,
+    ReplayFeed,
+)
 from bathyscope.watch.live import LiveSink
 
 S = 1_000_000_000
@@ -49,14 +61,14 @@ class Rows:
 class World:
     """A live feed whose rows the test gives it. `failure` is what ended its recorder."""
 
-    def __init__(self, *, module: bool = True) -> None:
+    def __init__(self, *, module: bool = True, session: Any = None) -> None:
         self.host = FakeHost()
         self.keeper = ScopeKeeper(self.host, None, Target(name="lab"))
         self.keeper.narrow(mgr_modules=("bathyscope",) if module else ())
         self.sink = LiveSink(self.keeper, 70.0)
         self.recorder = SimpleNamespace(failure=None)
         spec = CollectSpec(duration_s=None, interval_s=5.0)
-        self.feed = LiveFeed(self.host, self.sink, self.keeper, cast("Recorder", self.recorder), spec)
+        self.feed = LiveFeed(self.host, self.sink, self.keeper, cast("Recorder", self.recorder), spec, session=session)
 
     def add(self, name: str, *rows: Any) -> None:
         now_ns = self.host.now_ns()
@@ -171,3 +183,51 @@ def test_a_recording_is_narrowed_as_what_is_live(tmp_path: Path) -> None:
         feed.move(9)
         assert feed.view("devices", {}).tables[0].rows == ()
         assert (feed.problems(), feed.notes()) == ((), ())
+
+
+def history(*objects: str) -> dict[str, Any]:
+    """A history that holds all of its ops: one read of each of `objects`, a second long."""
+    times = [datetime.fromtimestamp(EPOCH_NS / S - ago_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f%z") for ago_s in (9, 8)]
+    events = [{"event": "initiated", "time": times[0]}, {"event": "done", "time": times[1]}]
+    ops = [
+        {
+            "description": f"osd_op(client.4.0:{number} 2.0 2:0:::{name}:head [read 0~4096] snapc 0=[] e9)",
+            "initiated_at": times[0],
+            "age": 9.0,
+            "duration": 1.0,
+            "type_data": {"events": events},
+        }
+        for number, name in enumerate(objects)
+    ]
+    return {"size": 20, "duration": 600, "ops": ops}
+
+
+def test_operations_are_those_that_the_osds_keep_anyway_and_are_asked_for_only_where_they_are_shown() -> None:
+    name = "rbd_data.10ab.0000000000000003"
+    session = FakeCephSession({("osd.1", "dump_historic_ops"): json.dumps(history(name, name, "else")).encode()})
+    world = World(session=session)
+    world.keeper.narrow(osds=tuple(ScopeOsd(osd=osd, up=True) for osd in (1, 2)), asked_osds=[1])
+    world.add("images", IMAGE)
+    world.feed.view("devices", {})
+    assert session.requests == []
+    slow = world.feed.view("slow", {})
+    assert [dict(request.command)["prefix"] for request in session.requests] == ["dump_historic_ops"]
+    assert rows_of(slow, "object") == [(name,), (name,), ("else",)]
+    assert slow.unseen[:2] == (HISTORIES, SOME_OSDS.format(asked=1, all=2))
+    assert slow.end_ns - slow.start_ns == 600 * S
+    ops = world.feed.view("ops", {"image": "rbd/a", "object_number": 3})
+    assert rows_of(ops, "object", "took") == [(3, S), (3, S)]
+    assert world.feed.view("ops", {"image": "rbd/a", "object_number": 4}).tables[0].rows == ()
+
+
+def test_osds_that_may_not_be_asked_for_operations_are_not() -> None:
+    world = World()
+    assert world.feed.view("slow", {}).unseen == (NO_HISTORIES,)
+
+
+def test_osds_that_do_not_answer_are_a_fault_of_the_view_alone() -> None:
+    world = World(session=FakeCephSession({("osd.1", "dump_historic_ops"): UnreachableError("gone")}))
+    world.keeper.narrow(asked_osds=[1])
+    with pytest.raises(UnreachableError, match="gone"):
+        world.feed.view("slow", {})
+    assert world.feed.view("devices", {}).tables[0].rows == ()

@@ -229,7 +229,8 @@ class Top(App[None]):
 
     def _where(self, finding: ActivityFinding | None) -> str:
         crumbs = [title(self._places[0].view), *(place.title for place in self._places[1:])]
-        span = f"last {format_seconds(self._feed.shown_s)}"
+        shown_s = self._feed.shown_s if finding is None else (finding.end_ns - finding.start_ns) / 1e9
+        span = f"last {format_seconds(shown_s)}"
         if self._replay and finding is not None:
             span = f"{format_seconds(self._feed.shown_s)} to {labels.time_utc(finding.end_ns)}"
         path = " › ".join(crumbs) if len(crumbs) > 1 else ""
