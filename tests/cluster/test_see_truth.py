@@ -292,11 +292,11 @@ def test_counts_agree_with_fio(loaded: Any, tmp_path: Path, tools: Any) -> None:
     assert watched.counts("devices")["paced"] == tuple(job[kind]["total_ios"] for kind in ("read", "write"))
 
 
-# Image → fio's pattern and options; more operations a second than 100 of each kind: iostat prints whole numbers.
+# Image → fio's pattern and options. Little enough that a busy machine does it steadily.
 STEADY = {
-    "reading": ("randread", "--bs=4k", "--rate_iops=200"),
-    "writing": ("randwrite", "--bs=4k", "--rate_iops=100", "--iodepth=4"),
-    "both": ("randrw", "--bs=16k", "--rate_iops=100,100", "--iodepth=4"),
+    "reading": ("randread", "--bs=4k", "--rate_iops=150"),
+    "writing": ("randwrite", "--bs=4k", "--rate_iops=50", "--iodepth=4"),
+    "both": ("randrw", "--bs=16k", "--rate_iops=50,50", "--iodepth=4"),
 }
 # OSDs report every 5 s, and the manager looks at that as often; it is asked twice in that time, over a minute.
 REPORT_S, ASK_S, ASKED = 5.0, 2.5, 25
@@ -339,14 +339,12 @@ def test_rates_agree_with_rbd_perf_image_iostat(loaded: Any, tmp_path: Path, too
     }  # fmt: skip
     for image, (pattern, *_) in STEADY.items():
         for theirs, ours in columns.items():
-            # Fractions are cut off: half of one is added.
-            mean = sum(rates[image][theirs] + 0.5 for _, rates in answers) / len(answers)
-            print(f"{image} {ours}: iostat {mean:.1f}, recorded {devices[image][ours]:.1f}")
-            if pattern != {"r": "randwrite", "w": "randread"}[theirs[0]]:
-                assert devices[image][ours] == pytest.approx(mean, rel=IOSTAT_OFF), (image, ours)
-                assert mean > 100
-            else:
-                assert devices[image][ours] == 0
+            mean = sum(rates[image][theirs] for _, rates in answers) / len(answers)
+            found = devices[image][ours]
+            print(f"{image} {ours}: iostat {mean:.1f}, recorded {found:.1f}")
+            # iostat prints whole numbers and cuts off fractions.
+            assert (1 - IOSTAT_OFF) * mean <= found <= (1 + IOSTAT_OFF) * (mean + 1), (image, ours)
+            assert bool(mean) == (pattern != {"r": "randwrite", "w": "randread"}[theirs[0]])
 
 
 def test_what_changes_during_a_recording_is_counted_or_said(loaded: Any, tmp_path: Path, tools: Any) -> None:
