@@ -46,8 +46,8 @@ from bathyscope.store.segment import Segment
 from bathyscope.watch.asking import question_of, view_of
 
 BATHY = (sys.executable, "-m", "bathyscope.cli")
-# Of a recording with samples of every second: segments of two intervals, and some seconds on a busy machine until one is
-# written.
+# Of a recording with samples of every second: a segment has two intervals, and is written within seconds on a busy
+# machine.
 LOST_S = 8.0
 PLAN = ("--preset", "smoke", "--set", "image_size=32M", "--layer", "rados", "--layer", "rbd", "--repeats", "2")
 
