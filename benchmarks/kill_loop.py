@@ -11,8 +11,8 @@ cluster must hold nothing of ours, nor this machine. Prints one line for each ki
 
 --verb collect kills `bathy collect --depth deep`, one recording after the other, while a load runs. The next start must
 restore every option of every OSD, one that was set before included, and a killed run must be readable to its last
-segment. Prints for each kill how many options were changed at that moment: most of the time that is none, so a half of
-the kills waits for a burst.
+segment, which ends at most LOST_S before the kill. Prints for each kill how many options were changed at that moment:
+most of the time that is none, so a half of the kills waits for a burst.
 """
 
 from __future__ import annotations
@@ -46,16 +46,23 @@ from bathyscope.store.segment import Segment
 from bathyscope.watch.asking import question_of, view_of
 
 BATHY = (sys.executable, "-m", "bathyscope.cli")
+# Of a recording with samples of every second: a segment has two intervals, and is written within seconds on a busy
+# machine.
+LOST_S = 8.0
 PLAN = ("--preset", "smoke", "--set", "image_size=32M", "--layer", "rados", "--layer", "rbd", "--repeats", "2")
 
 
 @dataclasses.dataclass
 class Story:
-    """What happened: kills that hit, those that hit while options were changed, complete runs, and what was wrong."""
+    """What happened: kills that hit, those that hit while options were changed, complete runs, and what was wrong.
+
+    `lost_s_max` is the longest time before a kill that a killed recording does not have.
+    """
 
     kills: int = 0
     hits: int = 0
     runs: int = 0
+    lost_s_max: float = 0.0
     problems: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -113,6 +120,7 @@ def collect_kill_loop(
                 time.sleep(delay_s)
                 if process.poll() is not None:
                     story.problems.append(f"a recording ended by itself with {process.returncode}")
+                killed_ns = time.time_ns()
                 process.send_signal(signal.SIGKILL)
                 process.communicate()
                 story.kills += 1
@@ -123,7 +131,7 @@ def collect_kill_loop(
                 story.hits += changed > 0
                 run = _last(workspace)
                 if run is not None:
-                    _check_readable(run, story)
+                    _check_readable(run, killed_ns, story)
                 # The next start: a recording of any depth.
                 depth = generator.choice(("light", "normal", "deep"))
                 _start_and_kill((*words, "1s", "--depth", depth), environment, None, story)
@@ -145,13 +153,18 @@ def options(session: CephSession) -> dict[str, dict[str, str | None]]:
     raise RuntimeError(f"only {sorted(found)} answer")
 
 
-def _check_readable(run: RunDirectory, story: Story) -> None:
-    """A run that was killed has every segment that stands in it, and its views can be asked."""
+def _check_readable(run: RunDirectory, killed_ns: int, story: Story) -> None:
+    """A run that was killed has every segment that stands in it, up to the kill, and its views can be asked."""
     rows = sum(segment.table(Op).num_rows for segment in run.segments().values())
     if duck.query([run], "SELECT count(*) AS count FROM op").to_pylist() != [{"count": rows}]:
         story.problems.append(f"run {run.id}: its operations are not those of its segments")
     if run.segments():
-        view_of(run, "slow", question_of(run))
+        question = question_of(run)
+        view_of(run, "slow", question)
+        lost_s = (killed_ns - question.end_ns) / 1e9
+        story.lost_s_max = max(story.lost_s_max, lost_s)
+        if lost_s > LOST_S:
+            story.problems.append(f"run {run.id} ends {lost_s:.1f} s before it was killed")
 
 
 @contextlib.contextmanager
@@ -270,8 +283,10 @@ def main() -> None:
             story = kill_loop(name, dict(os.environ), Path(directory), **how)
         story.problems += [f"left behind: {what}" for what in remains(name, Path(directory))]
     took_s = time.monotonic() - began
-    hits = f" ({story.hits} with options changed)" if arguments.verb == "collect" else ""
-    print(f"{story.kills} kills{hits}, {story.runs} complete runs, {took_s:.0f} s, seed {arguments.seed}")
+    hits = lost = ""
+    if arguments.verb == "collect":
+        hits, lost = f" ({story.hits} with options changed)", f", at most {story.lost_s_max:.1f} s of each lost"
+    print(f"{story.kills} kills{hits}, {story.runs} complete runs{lost}, {took_s:.0f} s, seed {arguments.seed}")
     for problem in story.problems:
         print(f"PROBLEM: {problem}")
     sys.exit(1 if story.problems else 0)

@@ -159,7 +159,8 @@ class World:
         keeper = cast("ScopeKeeper", SimpleNamespace(scope=scope, narrow=lambda **_: None))
         spec = CollectSpec(duration_s=None, interval_s=PERIOD_S)
         self.sink = LiveSink(keeper, kept_s(spec))
-        self.feed = LiveFeed(self.host, self.sink, keeper, cast("Recorder", SimpleNamespace(failure=None)), spec)
+        recorder = cast("Recorder", SimpleNamespace(failure=None))
+        self.feed = LiveFeed(self.host, self.sink, keeper, recorder, spec, session=None)
         self.parsed: dict[str, list[Times]] = {}
         self._take(cast("Source", Known("map", cluster.known())), [("map", b"")])
         self._looks = 0

@@ -326,7 +326,7 @@ class Conductor:
         if self._plan.capture.op_history:
             osds, size = enlarged_history(self._keeper.scope, self._steps, self._plan.capture.op_history_ops)
             if osds:
-                settings.enlarge_history(osds, size)
+                settings.enlarge_history(self._host, osds, size)
 
     # --- steps
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bathyscope.errors import ClusterError, ParseError, UnreachableError
-from bathyscope.host import CephRequest, CephSession
+from bathyscope.errors import BusyError, ClusterError, ParseError, UnreachableError
+from bathyscope.host import CephRequest, CephSession, Host
 from bathyscope.host.ceph import send
 from bathyscope.layers import needs
 from bathyscope.recording import options
@@ -24,6 +24,8 @@ from bathyscope.spec.plan import Quiesce
 # Longer than what is wanted of a step (`analysis.windows.OP_WINDOW_NS`) by the time until the question reaches the
 # OSDs, on a busy machine too.
 HISTORY_DURATION_S = 4
+# A burst of `bathy collect --depth deep` holds histories for 5 s, and for its commands and answers on a busy machine.
+_BURST_S, _RETRY_S = 15.0, 0.5
 SETTING_KINDS = ("mon_option", "osd_flag", "balancer", "osd_option")
 _FLAGS = ("noscrub", "nodeep-scrub")
 _BALANCER_OPTION = "mgr/balancer/active"
@@ -100,9 +102,19 @@ class Settings:
             done.append(switch.words)
         return done
 
-    def enlarge_history(self, osds: Iterable[int], size: int) -> None:
-        """Let the OSDs keep more of their op history, for a shorter time. An OSD that refuses is left as it is."""
-        options.enlarge_history(self._session, self._journal, osds, size, HISTORY_DURATION_S)
+    def enlarge_history(self, host: Host, osds: Iterable[int], size: int) -> None:
+        """Let the OSDs keep more of their op history, for a shorter time. An OSD that refuses is left as it is.
+
+        One that another run has enlarged is waited for as long as a recording's burst may last. Raises BusyError when
+        it is not put back by then.
+        """
+        ends_ns = host.monotonic_ns() + round(_BURST_S * 1e9)
+        while busy := options.enlarge_history(self._session, self._journal, osds, size, HISTORY_DURATION_S):
+            if host.monotonic_ns() >= ends_ns:
+                error = next(iter(busy.values()))
+                raise BusyError(f"{error.message}, and has not put it back in {_BURST_S:g} s", hint=error.hint)
+            host.sleep(_RETRY_S)
+            osds = list(busy)
 
     def undo(self, changes: Sequence[Change]) -> dict[int, str]:
         """Undo changes of SETTING_KINDS, side by side where they are many.

@@ -111,8 +111,9 @@ def finding_of_view(
     import dataclasses
 
     from bathyscope.analysis.see import VIEWS
+    from bathyscope.spec.values import did_you_mean
     from bathyscope.units import parse_seconds
-    from bathyscope.watch.asking import question_of, view_of
+    from bathyscope.watch.asking import images_of, question_of, view_of
 
     if view not in VIEWS:
         raise UsageError(f"there is no view '{view}'", hint=f"--view is one of {', '.join(VIEWS)}")
@@ -133,8 +134,10 @@ def finding_of_view(
         raise UsageError("--since must be before --until and before the end of the recording")
     found = view_of(run, view, dataclasses.replace(whole, start_ns=begin_ns, end_ns=end_ns))
     if image is not None and not found.facts and not any(table.rows for table in found.tables):
-        raise UsageError(
-            f"run {run.id} knows nothing of an image '{image}'",
-            hint=f"name it as POOL/[NAMESPACE/]IMAGE; bathy analyze {run.id} lists the images",
-        )
+        known = images_of(run)
+        if image not in known:
+            otherwise = f"name it as POOL/[NAMESPACE/]IMAGE; bathy analyze {run.id} lists the images"
+            raise UsageError(
+                f"run {run.id} knows nothing of an image '{image}'", hint=did_you_mean(image, known, otherwise)
+            )
     return found

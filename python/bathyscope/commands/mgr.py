@@ -65,7 +65,6 @@ def status(  # noqa: PLR0917 - one parameter for each option
 ) -> None:
     """Show whether the module is there, what it counts, and what that costs."""
     from bathyscope import views
-    from bathyscope.host import mgr_install
 
     with _seen(lab, conf, client, keyring, prefix, target) as (_, _, _, seen):
         pass
@@ -74,7 +73,7 @@ def status(  # noqa: PLR0917 - one parameter for each option
         document = {"enabled": seen.enabled, "module_path": seen.path, "managers": managers, "status": seen.status}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
         return
-    rows = [{"subject": subject, "value": value} for subject, value in _described(seen, mgr_install.source_version())]
+    rows = [{"subject": subject, "value": value} for subject, value in _described(seen)]
     views.render(rows, output)
 
 
@@ -149,8 +148,10 @@ def _print_commands(title: str, commands: list[str]) -> None:
     sys.stdout.write("\n".join([f"# {title}", *commands]) + "\n")
 
 
-def _described(seen: Look, version: int) -> Iterator[tuple[str, str]]:
+def _described(seen: Look) -> Iterator[tuple[str, str]]:
     """Yield (subject, text)."""
+    from bathyscope.host import mgr_install
+
     answer: dict[str, Any] | None = seen.status
     for manager in seen.managers:
         yield f"mgr.{manager.name}", f"{'active' if manager.active else 'standby'} on {manager.host}"
@@ -160,8 +161,9 @@ def _described(seen: Look, version: int) -> Iterator[tuple[str, str]]:
     if answer is None:
         yield "module", "enabled, but it does not answer; the log of the active manager says why"
         return
-    newer = "" if answer["version"] == version else f"; this program has version {version}: bathy mgr install"
-    yield "module", f"enabled, version {answer['version']}{newer}"
+    yield "module", f"enabled, version {answer['version']}"
+    if (difference := mgr_install.difference(answer)) is not None:
+        yield "version", difference
     if answer["refused"]:
         yield "refused", str(answer["refused"])
     for name, query in answer["queries"].items():

@@ -120,6 +120,7 @@ def top(  # noqa: PLR0917 - one parameter for each option
                 status("waiting for the first reports of the OSDs")
                 time.sleep(_FIRST_REPORT_S)
                 if image is not None:
+                    _check_image(feed, image)
                     feed.zoom(image)
                     time.sleep(_FIRST_ZOOM_S)
                 time.sleep(feed.shown_s)
@@ -133,9 +134,19 @@ def _show(feed: LiveFeed | ReplayFeed, what: str, image: str | None, *, once: bo
 
     view = _VIEWS.get(what, what) if image is None else what if what in _OF_IMAGE else _OF_IMAGE[0]
     if once:
+        if image is not None:
+            _check_image(feed, image)
         views.render(feed.view(view, {} if image is None else {"image": image}), output)
         return
     from bathyscope.views.tui.top import Top
 
     roots = [*_VIEWS.values(), *_MORE]
     Top(feed, roots, view, known=VIEWS, replay=isinstance(feed, ReplayFeed), image=image).run()
+
+
+def _check_image(feed: LiveFeed | ReplayFeed, image: str) -> None:
+    """Raise UsageError for an image that is not there; nothing where it is not known which are."""
+    from bathyscope.watch import zooming
+
+    if (known := feed.images()) and image not in known:
+        raise zooming.unknown(image, known)

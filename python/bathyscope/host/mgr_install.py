@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import textwrap
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,18 @@ def source_version() -> int:
     return int(found[1])
 
 
+def difference(answer: Mapping[str, Any]) -> str | None:
+    """Return how the version of a module that answered differs from this program's, in words; None where it does not.
+
+    What an older module counts may be less, or otherwise, than what is said of it here.
+    """
+    version, own = answer["version"], source_version()
+    if version == own:
+        return None
+    advice = "`bathy mgr install` replaces it" if version < own else "upgrade bathyscope"
+    return f"the manager's module bathyscope has version {version}, this program's is version {own}: {advice}"
+
+
 def contents() -> dict[str, bytes]:
     """Return name → content of the module's files."""
     return {"__init__.py": _INIT, "module.py": module_source()}
@@ -81,7 +94,7 @@ def look(session: CephSession, target: Target) -> Look:
         contained = bool(target.ceph_prefix) or "container_image" in row
         host = str(row.get("hostname", ""))
         managers.append(Manager(name, host, active=name == active, here=not contained and host == machine))
-    return Look(tuple(managers), _module_path(session, active), enabled, _status(session) if enabled else None)
+    return Look(tuple(managers), _module_path(session, active), enabled, status(session) if enabled else None)
 
 
 def install(host: Host, session: CephSession, target: Target, seen: Look) -> dict[str, Any]:
@@ -189,7 +202,7 @@ def _switch(session: CephSession, *, on: bool) -> None:
     answer_json(session.command(CephRequest(prefix, "mon", (("prefix", prefix), ("module", MODULE), *force), 30.0)))
 
 
-def _status(session: CephSession) -> dict[str, Any] | None:
+def status(session: CephSession) -> dict[str, Any] | None:
     """Return the module's own answer; None when there is none."""
     try:
         return as_dict(session.json("mgr", f"{MODULE} status"))
@@ -206,13 +219,13 @@ def _disable(host: Host, session: CephSession) -> None:
 def _awaited(host: Host, session: CephSession, *, there: bool) -> dict[str, Any]:
     """Return the module's answer when it answers; or nothing, when it answers no longer. Raises ClusterError."""
     ends_ns = host.monotonic_ns() + round(_RESTART_S * 1e9)
-    while ((status := _status(session)) is not None) != there:
+    while ((answer := status(session)) is not None) != there:
         if host.monotonic_ns() > ends_ns:
             raise ClusterError(
-                f"the module {MODULE} still answers" if status else f"the module {MODULE} does not answer",
+                f"the module {MODULE} still answers" if answer else f"the module {MODULE} does not answer",
                 hint=f"{_RESTART_S:.0f} s were not enough for the managers; the log of the active one says why",
             )
         host.sleep(0.5)
-    if status is not None and status["refused"]:
-        raise ClusterError(f"the module refuses to work: {status['refused']}")
-    return status or {}
+    if answer is not None and answer["refused"]:
+        raise ClusterError(f"the module refuses to work: {answer['refused']}")
+    return answer or {}

@@ -41,11 +41,11 @@ class Burst:
     def take(
         self, scope: Scope, osds: Sequence[int], seconds: int, ops: int = OPS_MAX, *, wait: Callable[[float], bool]
     ) -> list[str]:
-        """Record `seconds` of at most OSDS_MAX OSDs; return what could not be restored, a sentence each.
+        """Record `seconds` of at most OSDS_MAX OSDs; return what was missed or could not be restored, a sentence each.
 
-        `wait` lets that many seconds pass; where it returns False they have not, and nothing is asked. Whatever ends it
-        (an error, an interruption), what it changed is restored first. Raises UsageError beyond the limits, BusyError
-        when another run has enlarged the histories, UnreachableError, StoreError from the journal.
+        An OSD whose history another run has enlarged is left out. `wait` lets that many seconds pass; where it returns
+        False they have not, and nothing is asked. Whatever ends it (an error, an interruption), what it changed is
+        restored first. Raises UsageError beyond the limits, UnreachableError, StoreError from the journal.
 
         The sink is tended by those who collect by the clock.
         """
@@ -53,16 +53,19 @@ class Burst:
             limits = f"1 to {SECONDS_MAX} s and 1 to {OPS_MAX} operations of each of {OSDS_MAX} OSDs at most"
             raise UsageError(f"a burst takes {limits} (got {seconds} s and {ops} of {len(osds)})")
         try:
-            options.enlarge_history(self._session, self._journal, osds, ops, duration_s=seconds)
-            if wait(seconds):
-                asked = SOURCE.plan(scope.model_copy(update={"asked_osds": tuple(osds)}))
+            busy = options.enlarge_history(self._session, self._journal, osds, ops, duration_s=seconds)
+            free = tuple(osd for osd in osds if osd not in busy)
+            for error in busy.values():
+                self._sink.take(SOURCE, measure(self._host, self._session, SOURCE.name, ()).failed(error))
+            if free and wait(seconds):
+                asked = SOURCE.plan(scope.model_copy(update={"asked_osds": free}))
                 self._sink.take(SOURCE, measure(self._host, self._session, SOURCE.name, asked, SOURCE.timeout_s))
         except BaseException:
             # An interruption stays one where the cluster is lost as well: the journal has what is not restored.
             with contextlib.suppress(BathyscopeError):
                 self.restore()
             raise
-        return self.restore()
+        return [*(error.message for error in busy.values()), *self.restore()]
 
     def restore(self) -> list[str]:
         """Put back what is enlarged; return what could not be, a sentence each. Raises UnreachableError."""

@@ -51,37 +51,53 @@ def overrides(session: CephSession, daemons: Sequence[str], options: Sequence[st
     return {daemon: values for daemon, values in found.items() if len(values) == len(options)}
 
 
-def enlarge_history(session: CephSession, journal: Journal, osds: Iterable[int], size: int, duration_s: int) -> None:
+def enlarge_history(
+    session: CephSession, journal: Journal, osds: Iterable[int], size: int, duration_s: int
+) -> dict[int, BusyError]:
     """Let the OSDs keep `size` ops of the last `duration_s`. An OSD that refuses is left as it is.
 
-    Raises BusyError, and changes nothing, when another run has changed one of them and not put it back yet: what is
-    found there is not what was there before. Runs of other machines and users have journals elsewhere; they are known
+    So is one that another run has changed and not put back yet: what is found there is not what was there before.
+    These are returned, each with the reason. Runs of other machines and users have journals elsewhere; they are known
     by what they set.
     """
     with journal.alone():
         taken = _taken(journal)
         old = overrides(session, [f"osd.{osd}" for osd in osds], op_history.OPTIONS)
-        if busy := sorted(taken.keys() & old.keys()):
-            run_id = taken[busy[0]]
-            raise BusyError(
-                f"run {run_id} has enlarged the op history of {busy[0]}",
-                hint=f"wait until it has ended; if it was killed: bathy bench cleanup {run_id}",
-            )
         # After a kill what is found is what we set ourselves; what was there before stands in the journal already.
         ours = {_place(change) for change in journal.pending() if change.kind in OPTION_KINDS}
+        busy: dict[str, BusyError] = {}
         each = []
         for daemon, options in old.items():
             new = [option for option in options if (daemon, option) not in ours]
-            if len(new) == len(options) and _is_enlarged(options):
-                found_size, found_s = (options[name] for name in op_history.OPTIONS)
-                raise BusyError(
-                    f"{daemon} keeps {found_size} operations of {found_s} s, as a run sets it; none of here has",
-                    hint="wait until a run of another machine or user has ended; if there is none: "
-                    + "; ".join(f"ceph tell {daemon} config unset {name}" for name in op_history.OPTIONS),
-                )
-            each += [{"daemon": daemon, "option": option, "value": options[option]} for option in new]
+            if (run_id := taken.get(daemon)) is not None:
+                busy[daemon] = _taken_by(daemon, run_id)
+            elif len(new) == len(options) and _is_enlarged(options):
+                busy[daemon] = _taken_elsewhere(daemon, options)
+            else:
+                each += [{"daemon": daemon, "option": option, "value": options[option]} for option in new]
         journal.will_change_all("osd_option", each)
-    session.commands(op_history.resize([int(daemon.removeprefix("osd.")) for daemon in old], size, duration_s))
+    session.commands(op_history.resize([_number(daemon) for daemon in old if daemon not in busy], size, duration_s))
+    return {_number(daemon): error for daemon, error in busy.items()}
+
+
+def _number(daemon: str) -> int:
+    return int(daemon.removeprefix("osd."))
+
+
+def _taken_by(daemon: str, run_id: str) -> BusyError:
+    return BusyError(
+        f"run {run_id} has enlarged the op history of {daemon}",
+        hint=f"wait until it has ended; if it was killed: bathy bench cleanup {run_id}",
+    )
+
+
+def _taken_elsewhere(daemon: str, options: Mapping[str, str | None]) -> BusyError:
+    size, duration_s = (options[name] for name in op_history.OPTIONS)
+    return BusyError(
+        f"{daemon} keeps {size} operations of {duration_s} s, as a run sets it; none of here has",
+        hint="wait until a run of another machine or user has ended; if there is none: "
+        + "; ".join(f"ceph tell {daemon} config unset {name}" for name in op_history.OPTIONS),
+    )
 
 
 def _is_enlarged(options: Mapping[str, str | None]) -> bool:

@@ -1,4 +1,8 @@
-"""The cluster's health, its placement groups and its OSDs' latencies, look by look: three small commands."""
+"""The cluster's health, its placement groups and its OSDs' latencies, look by look: three small commands.
+
+An OSD that goes down takes with it what it counted since its last report, whoever asked for the counts. The status says
+when an OSD went down or came up for the last time (from 15 on), and the health which ones are down: `uncounted` has it.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,26 @@ from typing import Any
 
 from bathyscope.fields import as_dict, as_float, as_int, as_list, parsing
 from bathyscope.host import Request
-from bathyscope.records import ClusterStatus, HealthCheck, OsdLatency, RawAnswer, Record, Tables
+from bathyscope.records import ClusterStatus, HealthCheck, OsdLatency, RawAnswer, Record, Tables, Uncounted
 from bathyscope.sources.shape import Columns, Source, ask
 from bathyscope.spec.scope import Scope
 
 STATUS, HEALTH, PERF = "status", "health", "osd_perf"
 _NOT_CLEAN = ("degraded", "recover", "backfill", "undersized", "remapped", "peering", "stale", "down", "incomplete")
 _OSD = re.compile(r"osd\.(\d+) ")
+# OSDs report every 5 s. The map changes seconds after an OSD failed, and has whole seconds.
+_LOST_NS, _WHOLE_NS = 10_000_000_000, 1_000_000_000
+# One that is up again by the next look may have been down since the one before.
+_UNSEEN_NS = 10_000_000_000
+# The look after a change comes that late at most.
+_NEWS_NS = 65_000_000_000
 
 
 class StatusOfCluster:
     """`status`, `health detail` and `osd perf`, asked side by side: one look at the cluster."""
 
     name = "cluster_status"
-    records: tuple[type[Record], ...] = (ClusterStatus, HealthCheck, OsdLatency)
+    records: tuple[type[Record], ...] = (ClusterStatus, HealthCheck, OsdLatency, Uncounted)
     period_s = 2.0
     timeout_s = 10.0
     differences = False
@@ -42,17 +52,27 @@ class StatusOfCluster:
         A look whose status or health was not answered has no row in the table of the status.
         """
         status_rows, checks, latencies = Columns(ClusterStatus), Columns(HealthCheck), Columns(OsdLatency)
+        uncounted = Columns(Uncounted)
+        changed_ns = 0
         for at_ns, values in _looks(answers):
             with parsing("the cluster's status"):
                 raised = as_dict(values[HEALTH].get("checks", {})) if HEALTH in values else {}
                 if STATUS in values and HEALTH in values:
                     status_rows.add(at_ns=at_ns, **_status(values[STATUS], values[HEALTH], raised))
+                    before_ns, changed_ns = changed_ns, _changed_ns(values[STATUS])
+                    if changed_ns > max(before_ns, at_ns - _NEWS_NS):
+                        uncounted.add(source=self.name, **_lost(changed_ns, _osds_down(raised)))
                 for code, check in raised.items():
                     severity = str(as_dict(check).get("severity", ""))
                     checks.add(at_ns=at_ns, code=code, severity=severity, message=_message(check))
                 for osd, commit_ms, apply_ms in latency_rows(values.get(PERF, {})):
                     latencies.add(at_ns=at_ns, osd=osd, commit_latency_ms=commit_ms, apply_latency_ms=apply_ms)
-        return {ClusterStatus: status_rows.table(), HealthCheck: checks.table(), OsdLatency: latencies.table()}
+        return {
+            ClusterStatus: status_rows.table(),
+            HealthCheck: checks.table(),
+            OsdLatency: latencies.table(),
+            Uncounted: uncounted.table(),
+        }
 
 
 SOURCE: Source = StatusOfCluster()
@@ -112,6 +132,19 @@ def _status(status: Mapping[str, Any], health: Mapping[str, Any], checks: Mappin
         "pg_not_clean": _not_clean(states),
         "osds_down": _osds_down(checks),
     }
+
+
+def _changed_ns(status: Mapping[str, Any]) -> int:
+    """Return when an OSD went down or came up for the last time; 0 where it is not said."""
+    return as_int(as_dict(status.get("osdmap", {})).get("osd_up_since", 0)) * 10**9
+
+
+def _lost(changed_ns: int, down: str | None) -> dict[str, Any]:
+    """Return the span in which an OSD may have counted what it never reported."""
+    who = " and ".join(f"osd.{osd}" for osd in down.split()) if down else "an OSD that came up again, or is new,"
+    began_ns = changed_ns - _LOST_NS - (0 if down else _UNSEEN_NS)
+    reason = f"{who} {'went' if down else 'may have gone'} down, and what an OSD counts after its last report is lost"
+    return {"at_ns": changed_ns + _WHOLE_NS, "duration_ns": changed_ns + _WHOLE_NS - began_ns, "reason": reason}
 
 
 def _slow_ops(checks: Mapping[str, Any]) -> int:

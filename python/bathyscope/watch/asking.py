@@ -6,6 +6,7 @@ from bathyscope.analysis.see import VIEWS
 from bathyscope.analysis.see.shape import Question
 from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.store import RunDirectory, duck
+from bathyscope.watch import zooming
 
 
 def question_of(run: RunDirectory) -> Question:
@@ -22,6 +23,12 @@ def question_of(run: RunDirectory) -> Question:
         (row,) = duck.query([run], "SELECT max(at_ns + duration_ns) AS last_ns FROM collection").to_pylist()
         end_ns = int(row["last_ns"] or run.info.started_ns)
     return Question(run.id, name, run.info.started_ns, end_ns)
+
+
+def images_of(run: RunDirectory) -> list[str]:
+    """Return the names of all images that a recording knows. Raises StoreError."""
+    columns = "SELECT DISTINCT pool, namespace, image, image_id"
+    return zooming.names(duck.query([run], f"{columns} FROM image UNION {columns} FROM image_io").to_pylist())
 
 
 def view_of(run: RunDirectory, name: str, question: Question) -> ActivityFinding:

@@ -9,23 +9,24 @@ from typing import Any
 
 import pyarrow as pa
 
+from bathyscope.analysis.columns import table_of, where
 from bathyscope.analysis.see import VIEWS, last_ops, op_rows, slow, touched
 from bathyscope.analysis.see.shape import TREND_PARTS, Question
 from bathyscope.host import CephSession, Host
 from bathyscope.recording.collect import measure
 from bathyscope.recording.recorder import Recorder
 from bathyscope.recording.scope import ScopeKeeper
-from bathyscope.records import Image, Op
+from bathyscope.records import Collection, Image, Op
 from bathyscope.records.activity_finding import ActivityFinding
-from bathyscope.sources import mgr_counters, op_history, perf_counters
+from bathyscope.sources import images, mgr_counters, op_history, perf_counters
 from bathyscope.spec import Target
 from bathyscope.spec.collect import CollectSpec
 from bathyscope.store import RunDirectory, duck
 from bathyscope.watch import zooming
-from bathyscope.watch.asking import question_of, view_of
+from bathyscope.watch.asking import images_of, question_of, view_of
 from bathyscope.watch.busiest import BusiestSink
 from bathyscope.watch.jobs import allowed_jobs
-from bathyscope.watch.live import LiveSink
+from bathyscope.watch.live import NOTE_SHOWN_NS, LiveSink
 from bathyscope.watch.opening import keep_start, opened
 
 # A view shows the mean over this many intervals: reports come in stairs of five seconds.
@@ -77,7 +78,7 @@ def kept_s(spec: CollectSpec) -> float:
 class LiveFeed:
     """A cluster as it is now: views over the last seconds, and over the operations that OSDs keep.
 
-    `session` is for the commands to OSDs, None where they may not be asked.
+    `session` is for the commands to OSDs, None where they may not be asked; `said` is what was said at the start.
     """
 
     def __init__(
@@ -89,9 +90,12 @@ class LiveFeed:
         spec: CollectSpec,
         *,
         session: CephSession | None,
+        said: Sequence[str] = (),
     ) -> None:
         self._session = session
         self._host, self._sink, self._keeper, self._recorder = host, sink, keeper, recorder
+        # What was said at the start would be covered by a screen.
+        self._said, self._said_until_ns = said, host.now_ns() + NOTE_SHOWN_NS
         self._name = keeper.scope.target.name
         self._trend_ns = round(_trend_s(spec) * 1e9)
         self.shown_s = _shown_s(spec)
@@ -144,8 +148,9 @@ class LiveFeed:
         return self._sink.problems()
 
     def notes(self) -> Sequence[str]:
-        """Return which sources answer again, and which are asked less often, in words."""
-        return self._sink.notes()
+        """Return which sources answer again, and which are asked less often, in words; first what was said before."""
+        said = self._said if self._host.now_ns() < self._said_until_ns else ()
+        return [*said, *self._sink.notes()]
 
     def zoom(self, image: str | None) -> None:
         """Have the objects of an image counted from now on, those of no image for None.
@@ -157,10 +162,18 @@ class LiveFeed:
         rows = []
         if image is not None and mgr_counters.MODULE in self._keeper.scope.mgr_modules:
             known = self._sink.tables().get(Image.TABLE)
-            rows = [] if known is None else [row for row in known.to_pylist() if _is_called(row, image)]
+            rows = [] if known is None else [row for row in known.to_pylist() if image in zooming.names([row])]
         # One that is not listed yet is looked for again.
         self._zoomed = image if rows else None
         self._keeper.narrow(**(zooming.fields(rows[-1:]) if rows else {"zoomed_images": ()}))
+
+    def images(self) -> list[str]:
+        """Return the names of all images; none while it is not known which there are."""
+        tables = self._sink.tables()
+        listings = where(tables[Collection.TABLE], source=images.SOURCE.name).to_pylist()
+        if not listings or not max(listings, key=lambda row: row["at_ns"])["success"]:
+            return []
+        return zooming.names(table_of(tables, Image.TABLE).to_pylist())
 
     def _why_nothing(self) -> str:
         scope = self._keeper.scope
@@ -172,12 +185,6 @@ class LiveFeed:
         """Only a recording can be moved in."""
 
 
-def _is_called(row: Mapping[str, Any], image: str) -> bool:
-    """Return whether a row of `image` is the one that views call so: by its name, or by its id."""
-    path = "/".join(part for part in (row["pool"], row["namespace"]) if part)
-    return image in (f"{path}/{row['image']}", f"{path}/(id {row['image_id']})")
-
-
 @contextlib.contextmanager
 def live(
     host: Host, spec: CollectSpec, target: Target, *, target_now: Callable[[], Target], note: Callable[[str], None]
@@ -187,11 +194,14 @@ def live(
         sink = LiveSink(keeper, kept_s(spec))
         keep_start(sink, keeper)
         sink.tend()
-        asked = allowed_jobs(session, spec, keeper.scope, note)
+        said: list[str] = []
+        asked = allowed_jobs(session, spec, keeper.scope, said.append)
+        for words in said:
+            note(words)
         with Recorder(host, session, keeper, asked, BusiestSink(sink, keeper)) as recorder:
             # Who may be asked for counters may be asked for operations.
             asks_osds = any(job.source.name == perf_counters.SOURCE.name for job in asked)
-            yield LiveFeed(host, sink, keeper, recorder, spec, session=session if asks_osds else None)
+            yield LiveFeed(host, sink, keeper, recorder, spec, session=session if asks_osds else None, said=said)
 
 
 class ReplayFeed:
@@ -211,6 +221,10 @@ class ReplayFeed:
         trend_ns = self._at_ns - round(TREND_PARTS * _REPORT_S * 1e9)
         shown = dataclasses.replace(self._whole, start_ns=begins_ns, end_ns=self._at_ns, history_start_ns=trend_ns)
         return view_of(self._run, name, dataclasses.replace(shown, **only))
+
+    def images(self) -> list[str]:
+        """Return the names of the images that the recording knows. Raises StoreError."""
+        return images_of(self._run)
 
     def problems(self) -> Sequence[str]:
         """Return nothing: what was wrong then is in `bathy runs show`."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from bathyscope.errors import DeniedError
-from bathyscope.host import CephSession
+from bathyscope.host import CephSession, mgr_install
 from bathyscope.recording.look import may_tell
 from bathyscope.recording.recorder import Job
 from bathyscope.sources import SOURCES
@@ -54,7 +54,7 @@ def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
 
 
 def allowed_jobs(session: CephSession, spec: CollectSpec, scope: Scope, note: Callable[[str], None]) -> list[Job]:
-    """Return the jobs of a watch that its key may carry out; `note` is told what is missing.
+    """Return the jobs of a watch that its key may carry out; `note` is told what is missing or out of date.
 
     Raises DeniedError for a deep one whose key may not change options of OSDs; ClusterError.
     """
@@ -66,4 +66,7 @@ def allowed_jobs(session: CephSession, spec: CollectSpec, scope: Scope, note: Ca
         )
     if refused is not None:
         note(f"{refused}: no latencies of OSDs (`bathy caps collect --tell` prints the caps for them)")
+    answer = mgr_install.status(session) if mgr_install.MODULE in scope.mgr_modules else None
+    if answer is not None and (difference := mgr_install.difference(answer)) is not None:
+        note(difference)
     return jobs(spec, scope, may_tell=refused is None)

@@ -17,8 +17,8 @@ from bathyscope.sources.facts import latest
 from bathyscope.sources.shape import Source
 from bathyscope.units import format_seconds
 
-# How long it is said that a source answers again.
-_RECOVERED_SHOWN_NS = 30_000_000_000
+NOTE_SHOWN_NS = 30_000_000_000
+"""How long a live view shows what is said once: that a source answers again, or what was said at the start."""
 SECTIONS = ("osd", "bluestore", "filestore")
 """The sections of perf counters that views read. A thousand OSDs have millions of others each minute."""
 
@@ -89,9 +89,7 @@ class LiveSink:
         elif (since_ns := self._failing_ns.pop(cost.source, None)) is not None:
             words = f"answers again after {format_seconds((ends_ns - since_ns) / 1e9)}"
             self._recovered[cost.source] = ends_ns, words
-        self._recovered = {
-            name: said for name, said in self._recovered.items() if said[0] >= ends_ns - _RECOVERED_SHOWN_NS
-        }
+        self._recovered = {name: said for name, said in self._recovered.items() if said[0] >= ends_ns - NOTE_SHOWN_NS}
 
     def _recent(self, record: type[Record], table: pa.Table, now_ns: int) -> pa.Table:
         if record.TIME is None or not table.num_rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bathyscope.errors import ClusterError, UsageError
@@ -18,7 +18,7 @@ ZONES_MAX = 256
 _DIGITS, _DIGITS_LEAST = 16, 12
 
 
-def zoom(host: Host, session: CephSession, scope: Scope, names: Sequence[str]) -> dict[str, Any]:
+def zoom(host: Host, session: CephSession, scope: Scope, wanted: Sequence[str]) -> dict[str, Any]:
     """Return the fields of a scope with which images are counted by objects, named as POOL/[NAMESPACE/]IMAGE.
 
     An image that may have more objects than are counted one by one begins with zones: to find the right size step by
@@ -33,8 +33,8 @@ def zoom(host: Host, session: CephSession, scope: Scope, names: Sequence[str]) -
     source = SOURCES["images"]
     answers = collect(host, session, source.plan(scope))
     rows = source.parse(answers, scope)[Image].to_pylist()
-    known = {"/".join(part for part in (row["pool"], row["namespace"], row["image"]) if part): row for row in rows}
-    for name in names:
+    known = {called(row): row for row in rows}
+    for name in wanted:
         if name not in known:
             failed = next((answer for answer in answers if answer.exit_code != 0), None)
             if failed is not None:
@@ -43,9 +43,26 @@ def zoom(host: Host, session: CephSession, scope: Scope, names: Sequence[str]) -
                     f"the images of {failed.label.rpartition('-')[2]} cannot be listed: {problem}",
                     hint="reading them needs osd 'profile rbd-read-only': bathy caps collect",
                 )
-            hint = did_you_mean(name, known, "name it as POOL/[NAMESPACE/]IMAGE")
-            raise UsageError(f"the cluster has no image '{name}'", hint=hint)
-    return fields([known[name] for name in names])
+            raise unknown(name, known)
+    return fields([known[name] for name in wanted])
+
+
+def called(row: Mapping[str, Any]) -> str:
+    """Return what a person calls an image of these columns: POOL/[NAMESPACE/]IMAGE; its id where it has no name."""
+    name = row["image"] or f"(id {row['image_id']})"
+    return "/".join(part for part in (row["pool"], row["namespace"], name) if part)
+
+
+def names(images: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what views call these images: each by its name, and by its id."""
+    return sorted({called(row) for image in images for row in (image, {**image, "image": None})})
+
+
+def unknown(name: str, known: Iterable[str]) -> UsageError:
+    """Return the error for an image that is not among those that are known."""
+    return UsageError(
+        f"no image '{name}' is known", hint=did_you_mean(name, known, "name it as POOL/[NAMESPACE/]IMAGE")
+    )
 
 
 def fields(images: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bathyscope.bench import cleanup
 from bathyscope.bench.resources import Resources, default_replicas, make_context, prefix_of
 from bathyscope.bench.settings import HISTORY_DURATION_S, Settings
-from bathyscope.errors import ClusterError, DeniedError, UnhealthyError, UnreachableError
+from bathyscope.errors import BusyError, ClusterError, DeniedError, UnhealthyError, UnreachableError
 from bathyscope.host import CephRequest
 from bathyscope.host.fake import FakeAnswer, FakeHost
 from bathyscope.layers.needs import ImageNeed, Need, PoolNeed
@@ -175,7 +175,7 @@ def do_everything(fake_host: Any, session: Any, journal: Journal, osds: int = 3)
     make(fake_host, session, journal, count=osds)
     switch = Settings(session, journal)
     switch.quiesce(Quiesce(scrub=True, balancer=True))
-    switch.enlarge_history(range(osds), 1000)
+    switch.enlarge_history(fake_host, range(osds), 1000)
 
 
 @pytest.mark.parametrize("deletable", [True, False])
@@ -269,7 +269,7 @@ def test_an_option_that_was_never_set_counts_as_undone_also_by_a_key_that_may_no
 ) -> None:
     fake_cluster.overrides = {"osd.1": {"osd_op_history_size": "77"}}
     fake_cluster.denied = {"config set", "config unset"}
-    Settings(fake_session, journal).enlarge_history([0, 1], 1000)
+    Settings(fake_session, journal).enlarge_history(fake_host, [0, 1], 1000)
     assert len(journal.pending()) == 4
     # One of them is another one than it was: that is not undone.
     fake_cluster.overrides["osd.0"] = {"osd_op_history_size": "1000"}
@@ -300,6 +300,40 @@ def test_a_switch_that_is_still_off_or_cannot_be_looked_at_stays_in_the_journal(
     fake_cluster.denied.clear()
     assert cleanup.undo_all(fake_host, fake_session, journal) == []
     assert fake_cluster.config == {}
+
+
+@pytest.mark.parametrize("lasts_s", [7, 100])
+def test_a_burst_of_a_recording_is_waited_for(
+    fake_cluster: Any, fake_session: Any, journal: Journal, monkeypatch: pytest.MonkeyPatch, lasts_s: float
+) -> None:
+    """A burst ends by itself; what is held for longer is another bench."""
+    host = FakeHost()
+    run = "20260101-000000-fedcba"
+    other = Journal.create(journal.path.parent, run, "/x", Target(name="c"), host, fsid=journal.fsid)
+    other.will_change("osd_option", daemon="osd.1", option="osd_op_history_size", value=None)
+    fake_cluster.overrides = {"osd.1": {"osd_op_history_size": "5000"}}
+    began_ns, sleep = host.monotonic_ns(), host.sleep
+
+    def sleeping(seconds: float) -> None:
+        sleep(seconds)
+        if host.monotonic_ns() - began_ns >= lasts_s * 1e9 and other.pending():
+            fake_cluster.overrides["osd.1"].clear()
+            other.undone(*other.pending())
+
+    monkeypatch.setattr(host, "sleep", sleeping)
+    settings_ = Settings(fake_session, journal)
+    if lasts_s > 15:
+        with pytest.raises(BusyError, match=rf"run {run} .* osd\.1, and has not put it back in 15 s") as caught:
+            settings_.enlarge_history(host, range(3), 1000)
+        assert f"bathy bench cleanup {run}" in str(caught.value.hint)
+        assert {str(change.details["daemon"]) for change in journal.pending()} == {"osd.0", "osd.2"}
+    else:
+        settings_.enlarge_history(host, range(3), 1000)
+        assert {values["osd_op_history_size"] for values in fake_cluster.overrides.values()} == {"1000"}
+        assert host.monotonic_ns() - began_ns < 8e9
+        # What is put back is what was there before the burst.
+        assert {change.details["value"] for change in journal.pending()} == {None}
+    assert (host.monotonic_ns() - began_ns) / 1e9 >= min(lasts_s, 15)
 
 
 def test_of_two_entries_for_one_option_the_older_tells_what_was_there(
@@ -347,7 +381,7 @@ def test_an_osd_that_hangs_keeps_its_override_pending_until_it_is_down(  # noqa:
 ) -> None:
     """No answer is not the same as no process: a daemon that hangs still has the option that was set."""
     settings_ = Settings(fake_session, journal)
-    settings_.enlarge_history([1], 1000)
+    settings_.enlarge_history(FakeHost(), [1], 1000)
     real = fake_session.commands
 
     def hangs(requests: Any) -> Any:
@@ -360,10 +394,10 @@ def test_an_osd_that_hangs_keeps_its_override_pending_until_it_is_down(  # noqa:
 
 
 def test_an_osd_that_does_not_answer_is_not_switched_and_not_restored(
-    fake_cluster: Any, fake_session: Any, journal: Journal
+    fake_cluster: Any, fake_host: Any, fake_session: Any, journal: Journal
 ) -> None:
     fake_cluster.down = {"osd.0"}
-    Settings(fake_session, journal).enlarge_history(range(3), 1000)
+    Settings(fake_session, journal).enlarge_history(fake_host, range(3), 1000)
     assert {str(change.details["daemon"]) for change in journal.pending()} == {"osd.1", "osd.2"}
 
 

@@ -88,7 +88,7 @@ def test_every_change_that_a_run_makes_is_predicted(fake_cluster: Any, fake_sess
     clean = ClusterStatus(1, "HEALTH_OK", 0, 64, 64, 0, 0, None, None)
     Resources(host, fake_session, journal).make(needs, SCOPE, status=lambda: clean)
     settings.quiesce(wanted.quiesce)
-    settings.enlarge_history(*enlarged_history(SCOPE, steps_of(wanted), wanted.capture.op_history_ops))
+    settings.enlarge_history(host, *enlarged_history(SCOPE, steps_of(wanted), wanted.capture.op_history_ops))
     reads = ("osd tree", "osd dump", "mon dump", "config get", "config diff get", "config dump", "balancer status")
     made = {prefix for _, prefix in fake_cluster.log[asked_before:] if prefix not in reads}
     on_cluster = [change for change in promised.changes if change.where.startswith(("mon", "mgr", "osd."))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from tests.unit.see.conftest import START_NS, Recording, S, rows_of
 
 from bathyscope.commands.analyze import finding_of_view
 from bathyscope.records import Attachment, Collection, Image, ImageIo, Placement, Uncounted
+from bathyscope.watch.asking import question_of, view_of
 
 
 def io(image: str | None, reads: int, writes: int, *, at_s: int = 30, **more: Any) -> ImageIo:
@@ -199,3 +201,24 @@ def test_what_could_not_be_counted_is_said_and_is_no_time_of_its_rates(recording
     assert "Not counted from 15 s to 35 s: another manager took over." in found.unseen
     assert rows_of(found, "IOPS") == [(1.0,)]
     assert finding_of_view(recording.run, "clients").unseen == found.unseen
+
+
+@pytest.mark.parametrize("pool", ["rbd", "coded", "other"])
+def test_images_are_found_by_the_pool_of_their_header_and_by_that_of_their_data(
+    recording: Recording, pool: str
+) -> None:
+    recording.seen("mgr_counters")
+    shape = {"size_bytes": 1 << 30, "object_size_bytes": 1 << 22, "stripe_unit_bytes": 1 << 22, "stripe_count": 1}
+    for name, data_pool in (("a", "coded"), ("b", "coded"), ("c", None)):
+        recording.add(Image(START_NS, "rbd", "", name, f"1{name}", data_pool=data_pool, parent=None, **shape))
+    # The manager's own statistics name images, the module has their ids; another pool may have the same id.
+    recording.add(
+        io("a", 1, 0), io(None, 2, 0, image_id="1b"), io("c", 3, 0), io(None, 4, 0, image_id="1b", pool="other")
+    )
+    expected = {"rbd": ["rbd/a", "rbd/b", "rbd/c"], "coded": ["rbd/a", "rbd/b"], "other": ["other/(id 1b)"]}
+    recording.view("devices")
+    narrowed = dataclasses.replace(question_of(recording.run), pool=pool)
+    found = view_of(recording.run, "devices", narrowed)
+    assert sorted(name for (name,) in rows_of(found, "image")) == expected[pool]
+    trends = [trend for (trend,) in rows_of(found, "trend")]
+    assert all(trend is not None for trend in trends)

@@ -133,12 +133,18 @@ def test_a_name_with_a_quote_is_a_name(recording: Recording) -> None:
         recording.view("objects", image="rbd/x' OR '1'='1")
 
 
-@pytest.mark.parametrize("view", ["image", "zones", "objects"])
-def test_where_nothing_looked_at_single_objects_no_zero_is_a_count(recording: Recording, view: str) -> None:
+@pytest.mark.parametrize(
+    ("view", "shown_by"),
+    [("image", "--image"), ("zones", "--image"), ("objects", "--image"), ("ops", "--depth deep")],
+)
+def test_where_nothing_looked_at_single_objects_no_zero_is_a_count(
+    recording: Recording, view: str, shown_by: str
+) -> None:
     recording.add(image())
     found = recording.view(view, image="rbd/disk")
     assert found.tables[0].rows == ()
-    assert "collect --image" in found.unseen[0]
+    assert "touched" not in dict(found.facts).get("Objects", "")
+    assert f"collect {shown_by}" in found.unseen[0]
     with pytest.raises(UsageError, match="knows nothing of an image 'rbd/disc'"):
         finding_of_view(recording.run, view, image="rbd/disc")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.unit.see.conftest import START_NS, Recording, S, rows_of
 
 from bathyscope.commands.analyze import finding_of_view
-from bathyscope.records import Collection, PerfCounter, PgIo, Placement, Uncounted
+from bathyscope.records import Collection, ImageIo, OsdIo, PerfCounter, PgIo, Placement, Uncounted
 from bathyscope.records.activity_finding import ActivityFinding
 
 AT_NS = START_NS + 30 * S
@@ -95,6 +95,42 @@ def test_what_placement_groups_lost_is_said_where_they_are_what_is_known(recordi
     assert said in recording.view("pools").unseen
     for view in ("osds", "nodes"):
         assert said in finding_of_view(recording.run, view).unseen, view
+
+
+def test_what_an_osd_lost_when_it_went_is_said_in_every_view_of_counts_and_is_no_time_without_any(
+    recording: Recording,
+) -> None:
+    for source in ("pg_stats", "perf_counters", "mgr_counters"):
+        recording.seen(source)
+    about = {"pool": "rbd", "read_bytes": 0, "write_bytes": 0, "read_latency_ns_sum": 0, "write_latency_ns_sum": 0}
+    recording.add(
+        *placed("a"),
+        group("2.0", 0, 60, 0),
+        *counted(0, op_r=60),
+        ImageIo(START_NS + 30 * S, 5 * S, namespace="", image="a", image_id=None, client="client.7",
+                client_address="10.0.0.1", read_count=60, write_count=0, **about),
+        OsdIo(START_NS + 30 * S, 5 * S, osd=0, read_count=60, write_count=0, **about),
+        Uncounted(START_NS + 20 * S, 10 * S, "cluster_status", "osd.2 went down"),
+    )  # fmt: skip
+    recording.view("pools")
+    for view in ("devices", "clients", "pools", "osds", "nodes", "balance", "osd_pools"):
+        found = finding_of_view(recording.run, view)
+        assert "Not all is counted from 10 s to 20 s: osd.2 went down." in found.unseen, view
+        if view != "balance":
+            assert rows_of(found, "IOPS")[0] == (1.0,), view
+
+
+def test_a_pool_of_an_osd_has_no_rate_of_the_time_in_which_nothing_was_counted(recording: Recording) -> None:
+    recording.seen("mgr_counters")
+    recording.seen("pg_stats")
+    recording.add(
+        OsdIo(START_NS + 30 * S, 5 * S, 0, "rbd", 40, 0, 0, 0, 0, 0),
+        Uncounted(START_NS + 35 * S, 20 * S, "mgr_counters", "another manager took over"),
+        Uncounted(START_NS + 50 * S, 10 * S, "pg_stats", "groups lost some"),
+    )
+    found = recording.view("osd_pools")
+    assert rows_of(found, "IOPS") == [(1.0,)]
+    assert found.unseen == ("Not counted from 15 s to 35 s: another manager took over.",)
 
 
 def test_a_part_of_the_time_has_the_rate_of_that_time_whatever_the_intervals_are(recording: Recording) -> None:

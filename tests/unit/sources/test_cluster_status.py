@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from bathyscope.records import ClusterStatus, HealthCheck, OsdLatency, RawAnswer, from_table
+from bathyscope.records import ClusterStatus, HealthCheck, OsdLatency, RawAnswer, Uncounted, from_table
 from bathyscope.sources.cluster_status import SOURCE
 from bathyscope.spec import Target
 from bathyscope.spec.scope import Scope
 
 Recorded = Callable[[str], list[RawAnswer]]
 VERSIONS = ["16.2.15", "18.2.7", "20.2.4"]
+S = 1_000_000_000
 SCOPE = Scope(target=Target(name="t"))
 LABELS = ("status", "health", "osd_perf")
 
@@ -49,11 +51,16 @@ def test_a_recorded_cluster_is_clean_and_its_osds_have_latencies(recorded: Recor
 
 
 def look_at(
-    at_ns: int, states: dict[str, int], checks: dict[str, Any] | None = None, *, refused: tuple[str, ...] = ()
+    at_ns: int,
+    states: dict[str, int],
+    checks: dict[str, Any] | None = None,
+    *,
+    refused: tuple[str, ...] = (),
+    osdmap: dict[str, Any] | None = None,
 ) -> list[RawAnswer]:
     pgs = [{"state_name": state, "count": count} for state, count in states.items()]
     values = {
-        "status": {"pgmap": {"pgs_by_state": pgs}},
+        "status": {"pgmap": {"pgs_by_state": pgs}, "osdmap": osdmap or {}},
         "health": {"status": "HEALTH_WARN" if checks else "HEALTH_OK", "checks": checks or {}},
         "osd_perf": {"osd_perf_infos": [{"id": 4, "perf_stats": {"commit_latency_ms": 3, "apply_latency_ms": 5}}]},
     }
@@ -139,3 +146,30 @@ def test_each_look_has_its_time_and_one_that_failed_in_part_its_rest() -> None:
 def test_a_disk_is_no_cluster() -> None:
     assert [request.label for request in SOURCE.plan(SCOPE)] == list(LABELS)
     assert list(SOURCE.plan(Scope(target=Target(name="t", kind="disk")))) == []
+
+
+def test_what_an_osd_may_have_lost_when_it_went_is_said_once() -> None:
+    down = {"OSD_DOWN": check("1 osds down", "osd.2 (root=default,host=a) is down")}
+
+    def look(at_s: int, changed_s: int, checks: dict[str, Any] | None = None) -> list[RawAnswer]:
+        return look_at(at_s * S, {"active+clean": 8}, checks, osdmap={"osd_up_since": changed_s})
+
+    # Up since long; down between two looks; the same; up again; and the same much later.
+    looks = [look(1000, 900), look(1010, 1003, down), look(1020, 1003, down), look(1030, 1025), look(1200, 1025)]
+    rows = from_table(Uncounted, SOURCE.parse([answer for each in looks for answer in each], SCOPE)[Uncounted])
+    assert [row.at_ns for row in rows] == [1004 * S, 1026 * S]
+    # It may have been gone, and not reported, for some seconds before the map says so.
+    assert [row.at_ns - row.duration_ns for row in rows] == [993 * S, 1005 * S]
+    assert rows[0].reason.startswith("osd.2 went down")
+    assert "may have gone down" in rows[1].reason
+    # 14.2 does not say when.
+    assert SOURCE.parse(look_at(S, {}, down), SCOPE)[Uncounted].num_rows == 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_recorded_statuses_say_when_an_osd_came_up(recorded: Recorded, version: str) -> None:
+    look = recorded_look(recorded, version)
+    changed_s = look[0].json()["osdmap"]["osd_up_since"]
+    soon = [dataclasses.replace(answer, ended_ns=(changed_s + 5) * S) for answer in look]
+    (row,) = from_table(Uncounted, SOURCE.parse(soon, SCOPE)[Uncounted])
+    assert row.at_ns == (changed_s + 1) * S

@@ -15,7 +15,8 @@ from tests.unit.recording.test_burst import Histories
 
 from bathyscope.bench import session
 from bathyscope.errors import DeniedError, UnreachableError
-from bathyscope.host.fake import FakeHost
+from bathyscope.host.fake import FakeCephSession, FakeHost
+from bathyscope.host.mgr_install import source_version
 from bathyscope.recording.burst import OPS_MAX, OSDS_MAX
 from bathyscope.recording.journal import Journal, journal_directory
 from bathyscope.recording.recorder import Recorder
@@ -284,14 +285,18 @@ def test_what_another_run_has_enlarged_is_left_alone(run: RunDirectory) -> None:
     other = Journal.create(journal_directory(), OTHER, "/x", TARGET, bed.host, fsid="f-s-i-d")
     other.will_change("osd_option", daemon="osd.1", option="osd_op_history_size", value=None)
     bed.record(50)
-    assert bed.asked == []
+    # It alone has no turn, which stands in the run.
+    assert [osds for osds in bed.asked if osds] == [[0, 2], [0, 2], [0, 2]]
+    missed = [cost.problem for cost in bed.sink.costs if not cost.success]
+    assert missed == 3 * [f"run {OTHER} has enlarged the op history of osd.1"]
     assert bed.cluster.state() == before
     assert bed.said == [f"bursts of op histories: run {OTHER} has enlarged the op history of osd.1"]
     # Put back by the other run, which ends meanwhile.
     other.undone(*other.pending())
     del bed.cluster.overrides["osd.1"]
     bed.record(10)
-    assert len(bed.asked) == 1
+    assert bed.asked[-1] == [0, 1, 2]
+    assert len([cost for cost in bed.sink.costs if not cost.success]) == 3
     assert not any(bed.cluster.overrides.values())
 
 
@@ -316,3 +321,23 @@ def test_a_key_that_may_not_change_options_is_refused_what_needs_it() -> None:
     said: list[str] = []
     allowed_jobs(cluster.session(), CollectSpec(depth="normal"), Keeper(3).scope, said.append)
     assert "no latencies of OSDs" in said[0]
+
+
+@pytest.mark.parametrize(("apart", "advice"), [(-1, "`bathy mgr install` replaces it"), (1, "upgrade bathyscope")])
+def test_a_module_of_another_version_is_said_once_at_the_start(apart: int, advice: str) -> None:
+    status = {"version": source_version()}
+    session = FakeCephSession({"bathyscope status": lambda _: status, "osd dump": {"osds": []}})
+    said: list[str] = []
+
+    def jobs_of(*modules: str) -> None:
+        scope = Keeper(1).scope.model_copy(update={"mgr_modules": modules})
+        allowed_jobs(session, CollectSpec(depth="light"), scope, said.append)
+
+    jobs_of("bathyscope")
+    status["version"] += apart
+    jobs_of()
+    assert said == []
+    jobs_of("bathyscope")
+    (words,) = said
+    assert f"bathyscope has version {status['version']}, this program's is version {source_version()}" in words
+    assert advice in words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any, cast
 import pytest
 from tests.unit.see.conftest import rows_of
 
-from bathyscope.errors import UnreachableError
+from bathyscope.commands.top import top
+from bathyscope.errors import UnreachableError, UsageError
 from bathyscope.host.fake import EPOCH_NS, FakeCephSession, FakeHost
 from bathyscope.recording.collect import as_collected
 from bathyscope.recording.recorder import Recorder
@@ -21,6 +23,7 @@ from bathyscope.spec import Target
 from bathyscope.spec.collect import CollectSpec
 from bathyscope.spec.scope import ScopeOsd
 from bathyscope.store import Workspace
+from bathyscope.watch import zooming
 from bathyscope.watch.feeds import (
     HISTORIES,
     NO_HISTORIES,
@@ -110,6 +113,51 @@ def test_an_image_is_zoomed_while_one_looks_at_it() -> None:
         assert world.keeper.scope.zoomed_images == ()
     world.feed.zoom("rbd/gone")
     assert world.keeper.scope.zoomed_images == ()
+
+
+def test_which_images_there_are_is_known_when_all_were_listed() -> None:
+    world = World()
+    assert world.feed.images() == []
+    world.add("images")
+    assert world.feed.images() == []
+    world.add("images", IMAGE, dataclasses.replace(IMAGE, namespace="tenant", image="b", image_id="20cd"))
+    known = ["rbd/(id 10ab)", "rbd/a", "rbd/tenant/(id 20cd)", "rbd/tenant/b"]
+    assert world.feed.images() == known
+    hint = zooming.unknown("rbd/tenantt/b", known).hint
+    assert hint == "did you mean 'rbd/tenant/b'?"
+    # Another pool was not listed the next time.
+    world.host.clock.advance(300)
+    world.fail("images", "no answer")
+    assert world.feed.images() == []
+
+
+def test_a_recording_knows_the_images_that_were_listed_and_those_that_did_something(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Workspace(tmp_path).create_run(kind="collect", started_ns=EPOCH_NS, target={"name": "t"}) as run:
+        with run.begin_segment("20260923T000000.000Z") as writer:
+            writer.table(Image, to_table(Image, [IMAGE]))
+            writer.table(ImageIo, to_table(ImageIo, [io("a", "c", 1), io("c", "c", 1)]))
+            writer.commit()
+        run.update(status="done", ended_ns=EPOCH_NS + S)
+        assert {"rbd/(id 10ab)", "rbd/a", "rbd/c"} <= set(ReplayFeed(run).images())
+    once = {"once": True, "replay": "last", "workspace": tmp_path, "output": "json"}
+    top("zones", image="rbd/c", **once)
+    assert json.loads(capsys.readouterr().out)["view"] == "zones"
+    with pytest.raises(UsageError, match="no image 'rbd/cc' is known") as caught:
+        top(image="rbd/cc", **once)
+    assert caught.value.hint == "did you mean 'rbd/c'?"
+    assert capsys.readouterr().out == ""
+
+
+def test_what_was_said_at_the_start_is_shown_on_the_screen_for_a_while() -> None:
+    world = World()
+    spec = CollectSpec(duration_s=None, interval_s=5.0)
+    recorder = cast("Recorder", world.recorder)
+    feed = LiveFeed(world.host, world.sink, world.keeper, recorder, spec, session=None, said=["an old module"])
+    assert feed.notes() == ["an old module"]
+    world.host.clock.advance(31)
+    assert feed.notes() == []
 
 
 def test_a_large_image_begins_with_zones_of_several_objects() -> None:

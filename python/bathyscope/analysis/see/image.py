@@ -61,7 +61,8 @@ class ImageBrief:
                     node_writes / writes if writes else None,
                 )
             )
-        seen = touched.objects_of(image.rows)
+        # Where nothing looked at single objects, none touched would be a count.
+        seen = touched.objects_of(image.rows) if image.rows else None
         facts = [*image.facts]
         if whole:
             share = "" if seen is None else f", touched {seen:,} ({format_percent(seen / whole)})"

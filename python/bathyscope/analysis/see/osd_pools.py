@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from bathyscope.analysis.columns import where
 from bathyscope.analysis.see import ops, words
 from bathyscope.analysis.see.shape import (
     Question,
@@ -33,6 +34,7 @@ _LATE = (
     "Counts come from placement groups' statistics, up to 5 s late and without latencies: the manager module "
     "bathyscope counts OSDs and pools completely (`bathy mgr install`)."
 )
+_SOURCES = {"counters": "mgr_counters", "groups": "pg_stats"}
 _UNSEEN = "Nothing is known of OSDs and pools: neither the manager's module nor placement groups' statistics were read."
 
 
@@ -60,6 +62,7 @@ class OsdPools:
             if question.of_ops
             else f"SELECT {keys}, {sums(question, *words.COUNTED)} "
             f"FROM osd_io WHERE {within(question)}{narrowed} GROUP BY ALL",
+            "uncounted": words.uncounted(question, "mgr_counters", "pg_stats"),
             "counters_trend": trend(question, "osd_io", keys, condition=f"true{narrowed}"),
             "groups_seen": seen(question, "pg_stats"),
             "groups": f"SELECT {keys}, {sums(question, *counted)}, NULL AS read_latency_ns_sum, "
@@ -74,7 +77,10 @@ class OsdPools:
         rows.sort(key=lambda row: (-(row["read_count"] + row["write_count"]), row["osd"], row["pool"]))
         trends = {(row["osd"], row["pool"]): row["trend"] for row in tables[f"{source}_trend"].to_pylist()}
         counts = [row["read_count"] + row["write_count"] for row in rows]
-        seconds = seconds_of(tables[f"{source}_seen"])
+        spans = where(tables["uncounted"], source=(_SOURCES[source], words.OSD_LOST))
+        remarks, counted_s = words.counted({"seen": tables["counters_seen"], "uncounted": spans}, question)
+        # What placement groups lose is a part of what some of them counted.
+        seconds = counted_s if source == "counters" else seconds_of(tables["groups_seen"])
         cells = tuple(
             (
                 row["osd"],
@@ -88,7 +94,8 @@ class OsdPools:
         )
         names = [f"{row['pool']} on {row['osd']}" for row in rows]
         sentence = words.standing_out("pool of an OSD", names, counts, seconds)
-        unseen = () if source == "counters" else (_LATE,) if was_seen(tables["groups_seen"]) else (_UNSEEN,)
+        late = () if source == "counters" else (_LATE,) if was_seen(tables["groups_seen"]) else (_UNSEEN,)
+        unseen = (*late, *remarks)
         return finding_of(self, question, sentence, ActivityTable("OSDs and pools", _COLUMNS, cells), unseen=unseen)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from bathyscope.analysis.columns import where
 from bathyscope.analysis.see import ops, words
 from bathyscope.analysis.see.shape import NOT_KNOWN, Question, part, seconds_of, seen, sums, trend, within
 
@@ -110,11 +111,11 @@ def read(tables: Mapping[str, pa.Table]) -> tuple[list[OsdSum], float, bool]:
 
 
 def remarks(tables: Mapping[str, pa.Table], question: Question, *, has_counters: bool) -> tuple[str, ...]:
-    """Return what is missing where the OSDs' own counters are not known."""
-    if has_counters:
-        return ()
-    of_groups, _ = words.not_counted(tables["uncounted"], question)
-    return (_COUNTERS_MISSING, *of_groups)
+    """Return what is missing: above all where the OSDs' own counters are not known."""
+    # A placement group's counters may be lost where those of its OSD are not.
+    spans = where(tables["uncounted"], source=words.OSD_LOST) if has_counters else tables["uncounted"]
+    lost, _ = words.not_counted(spans, question)
+    return lost if has_counters else (_COUNTERS_MISSING, *lost)
 
 
 def _from_ops(osds: dict[int, OsdSum], tables: Mapping[str, pa.Table]) -> None:

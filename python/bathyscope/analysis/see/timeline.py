@@ -38,6 +38,11 @@ _COLUMNS = (
     ActivityColumn("then", help="level after it"),
     ActivityColumn("moved with it", help="what changed most in the same direction at the same time", prose=True),
 )
+_NO_LATENCIES = "Latencies are not known: the OSDs' counters were not read."
+_NO_CLIENTS = (
+    "Which client moved with a shift is not known: the manager module bathyscope tells them apart "
+    "(`bathy mgr install`)."
+)
 _BINS_MOST = 240
 _BIN_LEAST_NS = 5_000_000_000
 # Single operations have their own times, counters those of their collections.
@@ -147,7 +152,9 @@ class Timeline:
             first = cells[found.index(largest[0])]
             with_it = f", and with it {first[5]}" if first[5] else ""
             sentence = f"After {first[0]} {first[2]} went from {first[3]} to {first[4]}{with_it}."
-        unseen = () if tables["osds"].num_rows else ("Latencies are not known: the OSDs' counters were not read.",)
+        unseen = [] if tables["osds"].num_rows else [_NO_LATENCIES]
+        if tables["images"].num_rows and not tables["clients"].num_rows:
+            unseen.append(_NO_CLIENTS)
         return finding_of(self, question, sentence, ActivityTable("shifts", _COLUMNS, cells), unseen=unseen)
 
 

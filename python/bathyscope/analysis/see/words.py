@@ -26,6 +26,8 @@ COUNTED = (
     *("read_latency_ns_sum", "write_latency_ns_sum"),
 )
 IMAGE_SOURCES = ("image_counters", "mgr_counters")
+OSD_LOST = "cluster_status"
+"""The source that says when OSDs went down."""
 # The manager's own image statistics, after the first question.
 _BEGIN_NS = 10_000_000_000
 _BEGINS = "OSDs begin some 10 s after they are asked to count"
@@ -78,33 +80,42 @@ def _mean(total: float | None, count: int) -> float | None:
 
 
 def uncounted(question: Question, *sources: str) -> str:
-    """Return the SELECT of the spans in which one of `sources` could not count all."""
-    listed = ", ".join(map(literal, sources))
-    spans = f"SELECT at_ns - duration_ns AS start_ns, at_ns AS end_ns, reason FROM uncounted WHERE source IN ({listed})"
+    """Return the SELECT of the spans in which one of `sources` could not count, or an OSD that went down lost some."""
+    listed = ", ".join(map(literal, (*sources, OSD_LOST)))
+    spans = (
+        "SELECT at_ns - duration_ns AS start_ns, at_ns AS end_ns, reason, source "
+        f"FROM uncounted WHERE source IN ({listed})"
+    )
     if "image_counters" in sources and not question.of_ops:
         # Where others had asked before, the first rows begin at once.
         spans += (
-            f" UNION ALL SELECT first_ns, least(first_ns + {_BEGIN_NS}, begins_ns), '{_BEGINS}' FROM "
+            f" UNION ALL SELECT first_ns, least(first_ns + {_BEGIN_NS}, begins_ns), '{_BEGINS}', 'image_counters' FROM "
             "(SELECT min(at_ns + duration_ns) AS first_ns FROM collection WHERE source = 'image_counters'), "
             f"(SELECT coalesce(min(at_ns - duration_ns), {question.end_ns}) AS begins_ns FROM image_io)"
         )
     return (
         f"SELECT greatest(start_ns, {question.start_ns}) AS start_ns, "
-        f"least(end_ns, {question.end_ns}) AS end_ns, reason "
+        f"least(end_ns, {question.end_ns}) AS end_ns, reason, source "
         f"FROM ({spans}) WHERE end_ns > start_ns AND end_ns > {question.start_ns} AND start_ns < {question.end_ns} "
         "ORDER BY start_ns"
     )
 
 
 def not_counted(spans: pa.Table, question: Question) -> tuple[tuple[str, ...], float]:
-    """Return what `uncounted` answered as remarks, and how many seconds that is."""
+    """Return what `uncounted` answered as remarks, and how many seconds nothing was counted in.
+
+    What one OSD lost does not count among these: the others went on.
+    """
     remarks: dict[str, None] = {}
     total_ns = until_ns = 0
     for span in spans.to_pylist():
         begins, ends = ((span[name] - question.start_ns) / 1e9 for name in ("start_ns", "end_ns"))
-        total_ns += max(0, span["end_ns"] - max(span["start_ns"], until_ns))
-        until_ns = max(until_ns, span["end_ns"])
-        remarks[f"Not counted from {format_seconds(begins)} to {format_seconds(ends)}: {span['reason']}."] = None
+        is_part = span["source"] == OSD_LOST
+        if not is_part:
+            total_ns += max(0, span["end_ns"] - max(span["start_ns"], until_ns))
+            until_ns = max(until_ns, span["end_ns"])
+        what = "Not all is counted" if is_part else "Not counted"
+        remarks[f"{what} from {format_seconds(begins)} to {format_seconds(ends)}: {span['reason']}."] = None
     return tuple(remarks), total_ns / 1e9
 
 
