@@ -32,6 +32,8 @@ pub struct Counts {
     pub refused: u64,
     /// Lines whose copy did not match its record, or could not be read. They were read from the backing.
     pub mismatches: u64,
+    /// Files that were changed without the cache: their lines were dropped.
+    pub changed_files: u64,
     /// Errors of the SSD.
     pub ssd_errors: u64,
 }
@@ -51,6 +53,7 @@ impl Counts {
         self.evictions += other.evictions;
         self.refused += other.refused;
         self.mismatches += other.mismatches;
+        self.changed_files += other.changed_files;
         self.ssd_errors += other.ssd_errors;
     }
 }

@@ -83,8 +83,7 @@ fn compare(
         policy,
         ..create_options(shards)
     };
-    bathy_cache::create(world.ssd.clone(), &*world.backing, &*world.witness, &options)
-        .expect("there is room");
+    bathy_cache::create(world.ssd.clone(), &*world.witness, &options).expect("there is room");
     let requests = requests(20_000, several_lines);
     let mut engine = world.open().engine;
     let mut sweep = EngineSweep::new(

@@ -1,0 +1,264 @@
+//! Several files in one cache that are written, grow, are cut, punched, removed and made anew with the same handle: against
+//! arrays of bytes, and with power cuts.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bathy_cache::{CachedFile, Engine, Recovery, open};
+
+use crate::common::{Event, Fault, LINE, MemoryStore, MemoryWitness, Random, SSD, UNIT, World, identity};
+use crate::power_cut::Replayed;
+
+/// A file and who has it open.
+struct File {
+    store: Arc<MemoryStore>,
+    open: Option<CachedFile>,
+    handle: u8,
+}
+
+impl File {
+    fn attach(&mut self, engine: &Arc<Engine>) -> &CachedFile {
+        let store = self.store.clone();
+        let attach = || {
+            engine
+                .attach(identity(self.handle), store)
+                .expect("the backing works")
+        };
+        self.open.get_or_insert_with(attach)
+    }
+
+    fn assert_served(&mut self, engine: &Arc<Engine>, step: usize, context: &str) {
+        let (bytes, handle) = (self.store.bytes(), self.handle);
+        let file = self.attach(engine);
+        assert_eq!(file.size_bytes(), bytes.len() as u64, "{context}: file {handle}");
+        let mut out = vec![0xee; step];
+        for (number, expected) in bytes.chunks(step).enumerate() {
+            let offset = number * step;
+            let read = file.read(&mut out, offset as u64, 0).expect("the backing works");
+            let is_right = out[..read] == *expected;
+            assert!(
+                is_right,
+                "{context}: file {handle} from {offset} is not what the backing has"
+            );
+        }
+    }
+}
+
+const SIZE_MAX: u64 = 20 * LINE;
+
+/// One request, or what a daemon does besides.
+fn step(engine: &Arc<Engine>, files: &mut [File], random: &mut Random) {
+    let number = random.below(files.len() as u64) as usize;
+    // Some files are used more than others.
+    let file = &mut files[if random.chance(0.5) { number % 2 } else { number }];
+    let store = file.store.clone();
+    let size = store.bytes().len() as u64;
+    let offset = random.below(SIZE_MAX) / 512 * 512;
+    let len = (1 + random.below(3 * LINE)).min(SIZE_MAX - offset);
+    match random.below(100) {
+        0..40 => {
+            let expected = store.bytes();
+            let mut out = vec![0xee; len as usize];
+            let read = file
+                .attach(engine)
+                .read(&mut out, offset, 0)
+                .expect("the backing works");
+            let start = offset.min(size) as usize;
+            assert!(out[..read] == expected[start..(start + len as usize).min(expected.len())]);
+        }
+        40..75 => {
+            let mut data = vec![0; len as usize];
+            random.fill(&mut data);
+            // Beyond the end now and then.
+            let offset = if random.chance(0.7) {
+                offset.min(size)
+            } else {
+                offset
+            };
+            file.attach(engine)
+                .write(&data, offset, 0)
+                .expect("the backing works");
+        }
+        75..80 => {
+            let to_nothing = random.chance(0.3);
+            let new = random.below(if to_nothing { 1 } else { SIZE_MAX });
+            let resize = || {
+                store.resize(new as usize);
+                Ok(())
+            };
+            file.attach(engine)
+                .resize(new, resize)
+                .expect("the backing works");
+        }
+        80..83 => {
+            let end = (offset + len).min(size);
+            let range = offset.min(end)..end;
+            let zeros = vec![0; (range.end - range.start) as usize];
+            let punch = || bathy_cache::BlockStore::write(&*store, &zeros, range.start);
+            file.attach(engine)
+                .discard(range.clone(), punch)
+                .expect("the backing works");
+        }
+        83..86 => {
+            // Removed, open or not, and made anew with the same handle.
+            let remove = || {
+                store.resize(0);
+                Ok(())
+            };
+            engine
+                .forget(&identity(file.handle), remove)
+                .expect("the backing works");
+            file.open = None;
+        }
+        86..88 => {
+            let error = engine
+                .forget(&identity(file.handle), || {
+                    Err::<(), _>(io::Error::from_raw_os_error(16))
+                })
+                .expect_err("it cannot be removed");
+            assert_eq!(error.raw_os_error(), Some(16));
+        }
+        88..92 => file.open = None,
+        92..95 => file.attach(engine).flush().expect("the backing works"),
+        _ => {
+            engine.tidy();
+        }
+    }
+}
+
+fn new_files(count: u8) -> Vec<File> {
+    let file = |handle: u8| {
+        let mut bytes = vec![0; (u64::from(handle) * 7919 % SIZE_MAX) as usize];
+        Random(u64::from(handle)).fill(&mut bytes);
+        File {
+            store: MemoryStore::new(bytes),
+            open: None,
+            handle,
+        }
+    };
+    (1..=count).map(file).collect()
+}
+
+fn open_engine(world: &World) -> (Arc<Engine>, Recovery) {
+    let opened = open(world.ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
+    (opened.engine, opened.recovery)
+}
+
+#[test]
+fn files_come_and_go_and_each_is_what_it_is() {
+    // The second time there are more files than the file table has room for.
+    for (count, shards) in [(5, 2), (120, 1)] {
+        let world = World::new(4096, 60, shards);
+        let mut files = new_files(count);
+        let mut random = Random(u64::from(count));
+        let (mut engine, _) = open_engine(&world);
+        let (mut hits, mut stops, mut kills) = (0, 0, 0);
+        for number in 0..20_000 {
+            step(&engine, &mut files, &mut random);
+            if number % 500 == 499 {
+                let counts = engine.counts();
+                hits += counts.reads.requests_hit;
+                assert_eq!(
+                    (counts.mismatches, counts.ssd_errors, counts.changed_files),
+                    (0, 0, 0)
+                );
+                let is_clean = random.chance(0.5);
+                if is_clean {
+                    assert!(engine.stop().expect("the backing works"));
+                    stops += 1;
+                } else {
+                    kills += 1;
+                }
+                files.iter_mut().for_each(|file| file.open = None);
+                let recovery;
+                (engine, recovery) = open_engine(&world);
+                assert_eq!(recovery == Recovery::Clean, is_clean, "{recovery:?}");
+            }
+        }
+        for file in &mut files {
+            file.assert_served(&engine, 3 * LINE as usize, "in the end");
+        }
+        assert!(hits > 300 && stops > 10 && kills > 10, "{hits} {stops} {kills}");
+    }
+}
+
+#[test]
+fn after_each_power_cut_each_file_is_what_the_backing_has() {
+    let points = crate::power_cut::crash_points();
+    let (mut cuts, mut hits, mut dropped, mut seed) = (0, 0, 0, 0);
+    while cuts < points {
+        let mut random = Random(1000 + seed);
+        let world = World::new(4096, 40, 1 + (seed % 2) as u32);
+        seed += 1;
+        let mut files = new_files(4);
+        let mut stores = vec![Replayed::new(&world.ssd)];
+        stores.extend(files.iter().map(|file| Replayed::new(&file.store)));
+        let mut generation = world.witness.generation.load(Ordering::SeqCst);
+        let log = world.record();
+        files.iter().for_each(|file| file.store.record(file.handle, &log));
+        let (mut engine, _) = open_engine(&world);
+        let dies_at = if random.chance(0.2) {
+            random.below(80)
+        } else {
+            u64::MAX
+        };
+        for number in 0..80 {
+            if number == dies_at {
+                world.ssd.set_fault(Fault::From(random.below(4)));
+            }
+            step(&engine, &mut files, &mut random);
+            if random.chance(0.03) {
+                engine.stop().expect("the backing works");
+                files.iter_mut().for_each(|file| file.open = None);
+                world.ssd.set_fault(Fault::None);
+                (engine, _) = open_engine(&world);
+            }
+        }
+        files.iter_mut().for_each(|file| file.open = None);
+        drop(engine);
+        let events: Vec<Event> = std::mem::take(&mut *log.lock().expect("no panic"));
+        for (number, event) in events.iter().enumerate() {
+            match event.store() {
+                Ok(store) => stores[usize::from(store)].on(event),
+                Err(new) => generation = new,
+            }
+            if !random.chance(0.2) {
+                continue;
+            }
+            cuts += 1;
+            let mode = random.below(4);
+            let after = World {
+                ssd: MemoryStore::device(stores[usize::from(SSD)].cut(mode, &mut random).bytes()),
+                backing: world.backing.clone(),
+                witness: Arc::new(MemoryWitness {
+                    generation: generation.into(),
+                    ..MemoryWitness::default()
+                }),
+                options: world.options,
+            };
+            let (engine, recovery) = open_engine(&after);
+            if let Recovery::Unclean { dropped_lines, .. } = recovery {
+                dropped += dropped_lines;
+            }
+            let mut files = new_files(4);
+            for (file, store) in files.iter_mut().zip(&stores[1..]) {
+                file.store = store.cut(mode, &mut random);
+                let context = format!("seed {seed} event {number} mode {mode}, {recovery:?}");
+                let before = engine.counts().reads.requests_hit;
+                file.assert_served(&engine, LINE as usize, &context);
+                hits += engine.counts().reads.requests_hit - before;
+                // What grows now has nothing old beyond the end.
+                let size = file.store.bytes().len() as u64;
+                let grow = file.attach(&engine).write(&[7; 10], size + UNIT + 5, 0);
+                grow.expect("the backing works");
+                file.assert_served(&engine, UNIT as usize, &context);
+            }
+            // What the comparison with the backing finds must not be needed.
+            let changed = engine.counts().changed_files;
+            assert_eq!(changed, 0, "seed {seed} event {number} mode {mode}");
+        }
+    }
+    eprintln!("{cuts} power cuts, {hits} lines found after them, {dropped} lines dropped");
+    assert!(hits > cuts && dropped > cuts, "{cuts} {hits} {dropped}");
+}
