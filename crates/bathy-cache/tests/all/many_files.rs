@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bathy_cache::{CachedFile, Engine, Recovery, open};
 
@@ -127,6 +127,12 @@ fn step(engine: &Arc<Engine>, files: &mut [File], random: &mut Random) {
     }
 }
 
+fn close(files: &mut [File]) {
+    for file in files {
+        file.open = None;
+    }
+}
+
 fn new_files(count: u8) -> Vec<File> {
     let file = |handle: u8| {
         let mut bytes = vec![0; (u64::from(handle) * 7919 % SIZE_MAX) as usize];
@@ -170,7 +176,7 @@ fn files_come_and_go_and_each_is_what_it_is() {
                 } else {
                     kills += 1;
                 }
-                files.iter_mut().for_each(|file| file.open = None);
+                close(&mut files);
                 let recovery;
                 (engine, recovery) = open_engine(&world);
                 assert_eq!(recovery == Recovery::Clean, is_clean, "{recovery:?}");
@@ -196,7 +202,9 @@ fn after_each_power_cut_each_file_is_what_the_backing_has() {
         stores.extend(files.iter().map(|file| Replayed::new(&file.store)));
         let mut generation = world.witness.generation.load(Ordering::SeqCst);
         let log = world.record();
-        files.iter().for_each(|file| file.store.record(file.handle, &log));
+        for file in &files {
+            file.store.record(file.handle, &log);
+        }
         let (mut engine, _) = open_engine(&world);
         let dies_at = if random.chance(0.2) {
             random.below(80)
@@ -210,12 +218,12 @@ fn after_each_power_cut_each_file_is_what_the_backing_has() {
             step(&engine, &mut files, &mut random);
             if random.chance(0.03) {
                 engine.stop().expect("the backing works");
-                files.iter_mut().for_each(|file| file.open = None);
+                close(&mut files);
                 world.ssd.set_fault(Fault::None);
                 (engine, _) = open_engine(&world);
             }
         }
-        files.iter_mut().for_each(|file| file.open = None);
+        close(&mut files);
         drop(engine);
         let events: Vec<Event> = std::mem::take(&mut *log.lock().expect("no panic"));
         for (number, event) in events.iter().enumerate() {
@@ -261,4 +269,111 @@ fn after_each_power_cut_each_file_is_what_the_backing_has() {
     }
     eprintln!("{cuts} power cuts, {hits} lines found after them, {dropped} lines dropped");
     assert!(hits > cuts && dropped > cuts, "{cuts} {hits} {dropped}");
+}
+
+#[test]
+fn no_error_of_the_ssd_reaches_who_cuts_removes_and_attaches() {
+    let (mut sessions, mut void) = (0, 0);
+    for is_lasting in [false, true] {
+        for errors_max in [0.0, 1000.0] {
+            for number in (0..400).step_by(if is_lasting { 9 } else { 3 }) {
+                let mut world = World::new(4096, 30, 1);
+                world.options.error_budget.errors_max = errors_max;
+                let mut files = new_files(3);
+                let mut random = Random(number);
+                let (mut engine, _) = open_engine(&world);
+                let fault = if is_lasting {
+                    Fault::From(number)
+                } else {
+                    Fault::Nth(number)
+                };
+                world.ssd.set_fault(fault);
+                for _ in 0..100 {
+                    step(&engine, &mut files, &mut random);
+                }
+                if random.chance(0.5) {
+                    engine.stop().expect("no error reaches the caller");
+                }
+                close(&mut files);
+                drop(engine);
+                // The SSD comes back with whatever it had.
+                world.ssd.set_fault(Fault::None);
+                let recovery;
+                (engine, recovery) = open_engine(&world);
+                void += u64::from(matches!(recovery, Recovery::Cold(_)));
+                for file in &mut files {
+                    file.assert_served(&engine, LINE as usize, &format!("{fault:?}, {recovery:?}"));
+                }
+                assert_eq!(engine.counts().changed_files, 0, "{fault:?}");
+                sessions += 1;
+            }
+        }
+    }
+    eprintln!("{sessions} sessions, {void} void after it");
+    assert!(void > sessions / 20 && void < sessions, "{sessions} {void}");
+}
+
+/// What a file has at each place, whoever wrote it: never zero, as which a gap would be read.
+fn pattern(offset: usize) -> u8 {
+    (offset / 7 % 251) as u8 + 1
+}
+
+#[test]
+fn who_reads_a_file_that_grows_and_is_cut_meanwhile_reads_what_was_written() {
+    let world = World::new(4096, 40, 2);
+    let store = MemoryStore::new(Vec::new());
+    store.set_yields();
+    let (engine, _) = open_engine(&world);
+    let file = engine
+        .attach(identity(1), store.clone())
+        .expect("the backing works");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..3)
+            .map(|reader| {
+                let (file, is_over) = (&file, &is_over);
+                scope.spawn(move || {
+                    let mut random = Random(reader);
+                    let mut out = vec![0; 2 * LINE as usize];
+                    while !is_over.load(Ordering::Relaxed) {
+                        let size = file.size_bytes();
+                        // Mostly near the end.
+                        let offset = size.saturating_sub(random.below(3 * UNIT)) as usize;
+                        let len = 1 + random.below(3 * UNIT) as usize;
+                        let read = file
+                            .read(&mut out[..len], offset as u64, 0)
+                            .expect("the backing works");
+                        for (at, &byte) in (offset..).zip(&out[..read]) {
+                            assert_eq!(byte, pattern(at), "byte {at} of {size}");
+                        }
+                    }
+                })
+            })
+            .collect();
+        let mut random = Random(9);
+        let mut size = 0;
+        for number in 0..1500 {
+            if number % 100 == 99 {
+                size = random.below(size as u64) as usize;
+                let resize = || {
+                    store.resize(size);
+                    Ok(())
+                };
+                file.resize(size as u64, resize).expect("the backing works");
+            } else {
+                let data: Vec<u8> = (size..size + 1 + random.below(2500) as usize)
+                    .map(pattern)
+                    .collect();
+                file.write(&data, size as u64, 0).expect("the backing works");
+                size += data.len();
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        for reader in readers {
+            reader.join().expect("no thread read a wrong byte");
+        }
+    });
+    let expected: Vec<u8> = (0..file.size_bytes() as usize).map(pattern).collect();
+    assert!(store.bytes() == expected);
+    assert!(engine.counts().reads.requests_hit > 100, "{:?}", engine.counts());
 }
