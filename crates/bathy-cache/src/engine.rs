@@ -392,14 +392,12 @@ impl Engine {
         true
     }
 
-    /// Notes what a file is that was flushed, if nobody uses it now and nobody wrote to it since.
+    /// Notes what a file is, if no request to it is under way.
     fn settle(&self, file: &Arc<FileState>) {
         let Ok(_gate) = file.gate.try_write() else {
             return;
         };
-        if file.is_recent.load(Ordering::Acquire) {
-            return;
-        }
+        // A write that came since is durable with the stamp.
         self.note_stamp(file);
         file.is_unflushed.store(false, Ordering::Release);
         lock(&self.unflushed).remove(&file.number);

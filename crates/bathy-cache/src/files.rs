@@ -141,22 +141,19 @@ impl Files {
             in_use: HashMap::new(),
             changed: 0,
         };
-        (0..files_max).rev().for_each(|slot| files.put_free(slot));
+        files.find_free();
         files
     }
 
     /// Takes over what the SSD has. Of two records of one file the one with the higher number is newer.
     pub(crate) fn load(&mut self, ssd: &Ssd) -> io::Result<()> {
-        self.free = NOBODY;
         let files_max = self.entries.len() as u32;
         let mut block = Aligned::new(BLOCK_BYTES as usize);
         for number in 0..self.layout.file_blocks() {
             ssd.read(&mut block, self.layout.files(number))?;
             let first = number as u32 * FILES_PER_BLOCK as u32;
             for (slot, bytes) in (first..files_max).zip(block.chunks_exact(FILE_RECORD_BYTES)) {
-                let record = self.decode(slot, bytes);
-                let Some(record) = record else {
-                    self.put_free(slot);
+                let Some(record) = self.decode(slot, bytes) else {
                     continue;
                 };
                 self.next_number = self.next_number.max(record.number.saturating_add(1));
@@ -165,17 +162,26 @@ impl Files {
                     .as_ref()
                     .is_some_and(|other| other.record.number >= record.number)
                 {
-                    self.put_free(slot);
                     continue;
                 }
                 if let Some(other) = other {
                     self.unlink(other.slot);
-                    self.put_free(other.slot);
+                    self.entries[other.slot as usize].number = 0;
                 }
                 self.link(slot, record.number, record.identity.hash());
             }
         }
+        self.find_free();
         Ok(())
+    }
+
+    fn find_free(&mut self) {
+        self.free = NOBODY;
+        for slot in (0..self.entries.len() as u32).rev() {
+            if self.entries[slot as usize].number == 0 {
+                self.put_free(slot);
+            }
+        }
     }
 
     fn decode(&self, slot: u32, bytes: &[u8]) -> Option<FileRecord> {

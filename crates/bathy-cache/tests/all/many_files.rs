@@ -5,7 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bathy_cache::{CachedFile, Engine, Recovery, open};
+use bathy_cache::format::{FILE_RECORD_BYTES, FileRecord, Superblock};
+use bathy_cache::{BlockStore, CachedFile, Engine, Recovery, open};
 
 use crate::common::{Event, Fault, LINE, MemoryStore, MemoryWitness, Random, SSD, UNIT, World, identity};
 use crate::power_cut::Replayed;
@@ -95,7 +96,7 @@ fn step(engine: &Arc<Engine>, files: &mut [File], random: &mut Random) {
             let end = (offset + len).min(size);
             let range = offset.min(end)..end;
             let zeros = vec![0; (range.end - range.start) as usize];
-            let punch = || bathy_cache::BlockStore::write(&*store, &zeros, range.start);
+            let punch = || BlockStore::write(&*store, &zeros, range.start);
             file.attach(engine)
                 .discard(range.clone(), punch)
                 .expect("the backing works");
@@ -376,4 +377,92 @@ fn who_reads_a_file_that_grows_and_is_cut_meanwhile_reads_what_was_written() {
     let expected: Vec<u8> = (0..file.size_bytes() as usize).map(pattern).collect();
     assert!(store.bytes() == expected);
     assert!(engine.counts().reads.requests_hit > 100, "{:?}", engine.counts());
+}
+
+fn attach(engine: &Arc<Engine>, handle: u8, store: &Arc<MemoryStore>) -> CachedFile {
+    engine
+        .attach(identity(handle), store.clone())
+        .expect("the backing works")
+}
+
+fn read_all(file: &CachedFile) -> Vec<u8> {
+    let mut out = vec![0; file.size_bytes() as usize];
+    assert_eq!(file.read(&mut out, 0, 0).expect("the backing works"), out.len());
+    out
+}
+
+fn lines(engine: &Engine) -> usize {
+    let mut lines = 0;
+    engine.for_each_line(&mut |_| lines += 1);
+    lines
+}
+
+#[test]
+fn the_number_of_a_removed_file_is_not_given_again_while_records_of_its_lines_are_there() {
+    let world = World::new(4096, 30, 1);
+    let removed = MemoryStore::new(vec![1; 4 * LINE as usize]);
+    let (engine, _) = open_engine(&world);
+    let file = attach(&engine, 1, &removed);
+    read_all(&file);
+    assert!(engine.tidy() && lines(&engine) == 4);
+    file.forget(|| Ok(())).expect("it is removed");
+    drop((file, engine));
+    let other = MemoryStore::new(vec![2; 4 * LINE as usize]);
+    for _ in 0..2 {
+        let (engine, _) = open_engine(&world);
+        assert_eq!(lines(&engine), 0);
+        assert!(read_all(&attach(&engine, 2, &other)) == other.bytes());
+    }
+}
+
+#[test]
+fn a_cut_of_many_regions_is_marked_too() {
+    let world = World::new(4096, 30, 1);
+    let size = 20 << 20;
+    let store = MemoryStore::new(vec![1; size]);
+    let (engine, _) = open_engine(&world);
+    let file = attach(&engine, 1, &store);
+    let mut out = vec![0; 4 * LINE as usize];
+    file.read(&mut out, 0, 0).expect("the backing works");
+    assert!(engine.tidy() && lines(&engine) == 4);
+    for size in [0, size] {
+        let resize = || {
+            store.resize(size);
+            Ok(())
+        };
+        file.resize(size as u64, resize).expect("it has another size");
+    }
+    assert_eq!(engine.marked_regions(), 1, "the whole file");
+    drop((file, engine));
+    let (engine, _) = open_engine(&world);
+    let file = attach(&engine, 1, &store);
+    // It is not the comparison that finds them.
+    assert_eq!((engine.counts().changed_files, lines(&engine)), (0, 0));
+    file.read(&mut out, 0, 0).expect("the backing works");
+    assert!(out.iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn of_two_records_of_a_file_the_newer_counts() {
+    let world = World::new(4096, 30, 1);
+    let store = MemoryStore::new(vec![1; 100]);
+    let (engine, _) = open_engine(&world);
+    let number = attach(&engine, 1, &store).number();
+    drop(engine);
+    let ssd = world.ssd.bytes();
+    let superblock = Superblock::decode(&ssd[..4096]).expect("it is there");
+    let place = |slot: usize| superblock.geometry.layout().files(0) as usize + slot * FILE_RECORD_BYTES;
+    let record = FileRecord::decode(&superblock.uuid, 0, &ssd[place(0)..place(1)]).expect("the first");
+    assert_eq!(record.number, number);
+    for (slot, number) in [(3, 7), (5, 6)] {
+        let record = FileRecord {
+            number,
+            ..record.clone()
+        };
+        let bytes = FileRecord::encode(Some(&record), &superblock.uuid, slot);
+        BlockStore::write(&*world.ssd, &bytes, place(slot as usize) as u64).expect("it works");
+    }
+    let (engine, _) = open_engine(&world);
+    assert_eq!(attach(&engine, 1, &store).number(), 7);
+    assert_eq!(attach(&engine, 2, &MemoryStore::new(vec![1; 100])).number(), 8);
 }
