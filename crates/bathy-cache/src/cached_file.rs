@@ -11,6 +11,7 @@ use crate::engine::{Engine, lock, stopped};
 use crate::files::{FileState, first_key};
 use crate::format::UNIT_BYTES;
 use crate::shard::{Fetch, copy_units, runs};
+use crate::stats::RequestCounts;
 
 /// A file that is cached. The file is used until all of these are dropped; its lines stay.
 pub struct CachedFile {
@@ -58,12 +59,10 @@ impl CachedFile {
             return Ok(0);
         }
         self.engine.ssd.set_time(time_ns);
-        if !self.is_cached() || self.engine.ssd.is_given_up() {
+        let is_cached = self.is_cached() && !self.engine.ssd.is_given_up();
+        let Some(parts) = self.split(offset, len).filter(|_| is_cached) else {
             self.file.store.read(out, offset)?;
-            return Ok(len);
-        }
-        let Some(parts) = self.split(offset, len) else {
-            self.file.store.read(out, offset)?;
+            self.file.count(false, len as u64, 0, time_ns);
             return Ok(len);
         };
         let mut bytes_hit = 0;
@@ -73,7 +72,7 @@ impl CachedFile {
             rest = others;
             bytes_hit += self.read_part(part, time_ns, out)?;
         }
-        self.engine.count(0, len as u64, bytes_hit);
+        self.file.count(false, len as u64, bytes_hit, time_ns);
         Ok(len)
     }
 
@@ -164,6 +163,7 @@ impl CachedFile {
         let Some(bits) = self.begin_change(&(offset..end))? else {
             let written = self.file.store.write(data, offset);
             self.after_write(end, &written);
+            self.file.count(true, data.len() as u64, 0, time_ns);
             return written;
         };
         let plan = |part: &Part| lock(self.engine.shard(part.key)).begin_write(part, time_ns);
@@ -180,7 +180,7 @@ impl CachedFile {
             bytes_hit += u64::from(part.bytes()) * u64::from(plan.was_cached);
         }
         self.end_change(&bits);
-        self.engine.count(1, data.len() as u64, bytes_hit);
+        self.file.count(true, data.len() as u64, bytes_hit, time_ns);
         written
     }
 
@@ -290,6 +290,11 @@ impl CachedFile {
     /// Those of `change`. An error of the SSD only if the witness fails as well.
     pub fn forget<T>(&self, change: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         self.engine.forget(&self.file.identity, change)
+    }
+
+    /// What was counted of it since the start, or since it was last forgotten for busier files.
+    pub fn counts(&self) -> RequestCounts {
+        self.file.counts()
     }
 
     /// Whether the next start would drop the line of this byte if the power failed now.

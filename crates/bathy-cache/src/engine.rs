@@ -17,12 +17,13 @@ use bathy_policy::Policy;
 
 use crate::aligned::Aligned;
 use crate::cached_file::CachedFile;
-use crate::counters::{Counts, OpCounts};
+use crate::counters::Counts;
 use crate::files::{FileIdentity, FileState, Files, Found, first_key, number_of};
-use crate::format::{Superblock, UNIT_BYTES};
+use crate::format::{Superblock, UNIT_BYTES, Uuid};
 use crate::health::{ErrorBudget, Ssd};
 use crate::intent::Intent;
 use crate::shard::Shard;
+use crate::stats::{FileStatus, RequestCounts, SourceStatus};
 use crate::store::{BlockStore, Stamp};
 use crate::witness::Witness;
 
@@ -80,8 +81,6 @@ pub struct Engine {
     pub(crate) files: Mutex<Files>,
     /// Files written to that are to be flushed, by number.
     pub(crate) unflushed: Mutex<HashMap<u32, Arc<FileState>>>,
-    /// Requests and bytes of reads and of writes.
-    totals: Mutex<[OpCounts; 2]>,
     /// The cache is used no more, and the witness has made the SSD void. Locked while that happens.
     bypass: Mutex<()>,
     is_bypassed: AtomicBool,
@@ -137,7 +136,6 @@ impl Engine {
             intent: Mutex::new(intent),
             files: Mutex::new(files),
             unflushed: Mutex::default(),
-            totals: Mutex::default(),
             bypass: Mutex::new(()),
             is_bypassed: AtomicBool::new(false),
             has_lost_writes: AtomicBool::new(false),
@@ -338,11 +336,11 @@ impl Engine {
             }
         }
         let result = change();
+        if result.is_ok() {
+            files.end_use(identity);
+        }
         match (&result, file, removed) {
-            (Ok(_), Some(file), _) => {
-                file.is_forgotten.store(true, Ordering::Release);
-                files.end_use(identity);
-            }
+            (Ok(_), Some(file), _) => file.is_forgotten.store(true, Ordering::Release),
             (Ok(_), None, Some(found)) => self.drop_lines(found.record.number, 0..u64::MAX),
             (Err(_), Some(file), Some(_)) => files.restore(file, &self.ssd),
             // There is nothing to take back, or nobody uses what is void now.
@@ -476,16 +474,39 @@ impl Engine {
         self.shards
             .iter()
             .for_each(|shard| counts.add(&lock(shard).counts));
-        [counts.reads, counts.writes] = *lock(&self.totals);
+        for source in self.sources() {
+            counts.reads.add(&source.counts.reads);
+            counts.writes.add(&source.counts.writes);
+        }
         counts
     }
 
-    pub(crate) fn count(&self, op: usize, bytes: u64, bytes_hit: u64) {
-        let counts = &mut lock(&self.totals)[op];
-        counts.requests += 1;
-        counts.requests_hit += u64::from(bytes_hit == bytes);
-        counts.bytes += bytes;
-        counts.bytes_hit += bytes_hit;
+    /// The sources of which files were used since the start.
+    pub fn sources(&self) -> Vec<SourceStatus> {
+        let sources = lock(&self.files).sources();
+        let status = |(source, counts): (Uuid, Arc<Mutex<RequestCounts>>)| SourceStatus {
+            source,
+            counts: *lock(&counts),
+        };
+        sources.into_iter().map(status).collect()
+    }
+
+    /// The files with the most requests since the start, at most so many; of closed ones only those that are remembered. It
+    /// looks at each cached line.
+    pub fn busiest_files(&self, most: usize) -> Vec<FileStatus> {
+        let mut files = lock(&self.files).all_counted();
+        files.sort_by_key(|(_, status)| std::cmp::Reverse(status.counts.requests()));
+        files.truncate(most);
+        let numbers = files.iter().map(|(number, _)| *number);
+        let places: HashMap<u32, usize> = numbers.zip(0..).filter(|&(number, _)| number != 0).collect();
+        self.for_each_line(&mut |line| {
+            if let Some(&place) = places.get(&line.file) {
+                let (_, status) = &mut files[place];
+                status.cached_lines += 1;
+                status.cached_bytes += u64::from(line.valid_units.count_ones()) * UNIT_BYTES;
+            }
+        });
+        files.into_iter().map(|(_, status)| status).collect()
     }
 
     /// Calls `visit` with each cached line.

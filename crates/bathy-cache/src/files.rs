@@ -13,10 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use crate::aligned::Aligned;
+use crate::engine::lock;
 use crate::format::{
     BLOCK_BYTES, FILE_RECORD_BYTES, FILES_PER_BLOCK, FileRecord, HANDLE_BYTES_MAX, Layout, Uuid,
 };
 use crate::health::Ssd;
+use crate::stats::{Closed, FileStatus, RequestCounts};
 use crate::store::{BlockStore, Stamp};
 
 /// By what a file is known for as long as it lives: its source and a handle there, such as `name_to_handle_at` gives it.
@@ -80,6 +82,9 @@ pub(crate) struct FileState {
     pub(crate) is_forgotten: AtomicBool,
     /// An error of a flush that no caller asked for, for the next caller that does: the kernel reports it once.
     pub(crate) flush_error: Mutex<Option<io::Error>>,
+    counts: Mutex<RequestCounts>,
+    of_source: Arc<Mutex<RequestCounts>>,
+    closed: Arc<Mutex<Closed>>,
 }
 
 #[derive(Clone, Copy)]
@@ -109,6 +114,8 @@ pub(crate) struct Files {
     in_use: HashMap<FileIdentity, Weak<FileState>>,
     /// Files that were changed without the cache.
     pub(crate) changed: u64,
+    sources: HashMap<Uuid, Arc<Mutex<RequestCounts>>>,
+    closed: Arc<Mutex<Closed>>,
 }
 
 /// A record that was found.
@@ -140,6 +147,8 @@ impl Files {
             next_number: next_number.max(1),
             in_use: HashMap::new(),
             changed: 0,
+            sources: HashMap::new(),
+            closed: Arc::default(),
         };
         files.find_free();
         files
@@ -358,9 +367,10 @@ impl Files {
         self.in_use.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// The file has another identity, or none, from now on.
+    /// The file was removed: who has this identity from now on is another one.
     pub(crate) fn end_use(&mut self, identity: &FileIdentity) {
         self.in_use.remove(identity);
+        lock(&self.closed).take(identity);
     }
 
     /// A file is used from now on: with its number if it was `found` and is as it was, else with a new one; without any if
@@ -393,6 +403,9 @@ impl Files {
             is_unflushed: AtomicBool::new(false),
             is_forgotten: AtomicBool::new(false),
             flush_error: Mutex::new(None),
+            counts: Mutex::new(lock(&self.closed).take(&identity)),
+            of_source: Arc::clone(self.sources.entry(identity.source).or_default()),
+            closed: Arc::clone(&self.closed),
             identity: identity.clone(),
         });
         if number != 0 {
@@ -407,6 +420,34 @@ impl Files {
         }
         self.in_use.insert(identity, Arc::downgrade(&file));
         file
+    }
+
+    /// The sources with their counts.
+    pub(crate) fn sources(&self) -> Vec<(Uuid, Arc<Mutex<RequestCounts>>)> {
+        let sources = self.sources.iter();
+        sources
+            .map(|(&source, counts)| (source, Arc::clone(counts)))
+            .collect()
+    }
+
+    /// The files of which counts are known, by number and without what is cached of them.
+    pub(crate) fn all_counted(&self) -> Vec<(u32, FileStatus)> {
+        let status = |identity: &FileIdentity, is_in_use, counts| FileStatus {
+            identity: identity.clone(),
+            is_in_use,
+            counts,
+            cached_lines: 0,
+            cached_bytes: 0,
+        };
+        let in_use = self.all_in_use();
+        let closed = lock(&self.closed);
+        let of_closed = closed
+            .all()
+            .map(|(identity, number, counts)| (number, status(identity, false, counts)));
+        let of_open = in_use
+            .iter()
+            .map(|file| (file.number, status(&file.identity, true, file.counts())));
+        of_open.chain(of_closed).collect()
     }
 
     /// Slots of files that nobody uses and of which `is_free` says so, by their number.
@@ -438,11 +479,32 @@ impl Files {
             + self.buckets.capacity() * 4
             + self.in_use.capacity() * (size_of::<(FileIdentity, Weak<FileState>)>() + 1)
             + self.in_use.len() * size_of::<FileState>()
+            + lock(&self.closed).memory_bytes()
     }
 }
 
 impl FileState {
     pub(crate) fn len_bytes(&self) -> u64 {
         self.len_bytes.load(Ordering::Acquire)
+    }
+
+    /// Counts a request.
+    pub(crate) fn count(&self, is_write: bool, bytes: u64, bytes_hit: u64, time_ns: u64) {
+        for counts in [&self.counts, &*self.of_source] {
+            lock(counts).count(is_write, bytes, bytes_hit, time_ns);
+        }
+    }
+
+    pub(crate) fn counts(&self) -> RequestCounts {
+        *lock(&self.counts)
+    }
+}
+
+impl Drop for FileState {
+    fn drop(&mut self) {
+        let counts = self.counts();
+        if counts.requests() > 0 && !self.is_forgotten.load(Ordering::Acquire) {
+            lock(&self.closed).remember(self.identity.clone(), self.number, counts);
+        }
     }
 }

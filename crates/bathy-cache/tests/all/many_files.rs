@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bathy_cache::format::{FILE_RECORD_BYTES, FileRecord, Superblock};
-use bathy_cache::{BlockStore, CachedFile, Engine, Recovery, open};
+use bathy_cache::{BlockStore, CachedFile, Engine, FileIdentity, Recovery, open};
 
 use crate::common::{Event, Fault, LINE, MemoryStore, MemoryWitness, Random, SSD, UNIT, World, identity};
 use crate::power_cut::Replayed;
@@ -465,4 +465,52 @@ fn of_two_records_of_a_file_the_newer_counts() {
     let (engine, _) = open_engine(&world);
     assert_eq!(attach(&engine, 1, &store).number(), 7);
     assert_eq!(attach(&engine, 2, &MemoryStore::new(vec![1; 100])).number(), 8);
+}
+
+#[test]
+fn what_is_counted_of_files_and_sources() {
+    let world = World::new(4096, 60, 1);
+    let (engine, _) = open_engine(&world);
+    let stores = [1, 2].map(|byte| MemoryStore::new(vec![byte; 4 * LINE as usize]));
+    let [busy, idle] = [1, 2].map(|handle| attach(&engine, handle, &stores[usize::from(handle) - 1]));
+    let elsewhere = FileIdentity::new(*b"another source..", &[1]).expect("it is short enough");
+    let elsewhere = engine
+        .attach(elsewhere, stores[0].clone())
+        .expect("the backing works");
+    let mut out = vec![0; UNIT as usize];
+    for time_ns in [5, 9, 7] {
+        busy.read(&mut out, 0, time_ns).expect("the backing works");
+    }
+    let mut two = vec![0; 2 * UNIT as usize];
+    busy.read(&mut two, 0, 8).expect("the backing works");
+    idle.write(&two, 0, 11).expect("the backing works");
+    elsewhere.read(&mut out, 0, 3).expect("the backing works");
+    let reads = busy.counts().reads;
+    assert_eq!(
+        (reads.requests, reads.requests_hit, reads.requests_partial),
+        (4, 2, 1)
+    );
+    assert_eq!((reads.bytes, reads.bytes_hit), (5 * UNIT, 3 * UNIT));
+    assert_eq!(busy.counts().last_access_ns, 9);
+    let mut sources = engine.sources();
+    sources.sort_by_key(|source| source.counts.requests());
+    let requests = sources.iter().map(|source| source.counts.requests());
+    assert_eq!(requests.collect::<Vec<_>>(), [1, 5]);
+    assert_eq!(engine.counts().reads.requests, 5);
+    // Closed files are remembered, and go on when they are opened again.
+    let expected = busy.counts();
+    drop(busy);
+    let files = engine.busiest_files(2);
+    assert_eq!(
+        (files.len(), &files[0].identity, files[0].is_in_use),
+        (2, &identity(1), false)
+    );
+    assert_eq!(
+        (files[0].counts, files[0].cached_lines, files[0].cached_bytes),
+        (expected, 1, 2 * UNIT)
+    );
+    assert_eq!(attach(&engine, 1, &stores[0]).counts(), expected);
+    // Removed ones are not.
+    engine.forget(&identity(1), || Ok(())).expect("it is removed");
+    assert_eq!(attach(&engine, 1, &stores[0]).counts().requests(), 0);
 }
