@@ -276,6 +276,7 @@ impl CachedFile {
     /// # Errors
     /// Those of the backing, unchanged; one of an earlier [`Engine::tidy`] too.
     pub fn flush(&self) -> io::Result<()> {
+        self.check_running()?;
         let earlier = lock(&self.file.flush_error).take();
         let flushed = self.file.store.flush();
         if flushed.is_err() {
@@ -321,7 +322,8 @@ impl CachedFile {
 impl Drop for CachedFile {
     fn drop(&mut self) {
         // The last of a removed file takes its lines along. Tidying may hold the file too; then they leave by and by.
-        if self.file.is_forgotten.load(Ordering::Acquire) && Arc::strong_count(&self.file) == 1 {
+        let is_last = Arc::strong_count(&self.file) == 1 && self.check_running().is_ok();
+        if is_last && self.file.is_forgotten.load(Ordering::Acquire) {
             self.engine.drop_lines(self.file.number, 0..u64::MAX);
         }
     }

@@ -354,6 +354,9 @@ impl Engine {
     /// cache, and how many files that were closed are kept open. Whether all records are on the SSD.
     pub fn tidy(&self) -> bool {
         let _alone = lock(&self.tidying);
+        if self.is_stopped.load(Ordering::Acquire) {
+            return false;
+        }
         if self.is_bypassed() || self.has_lost_writes() {
             // There is nothing to keep files open for.
             lock(&self.unflushed).retain(|_, file| {
@@ -370,8 +373,7 @@ impl Engine {
                 continue;
             }
             if let Err(error) = file.store.flush() {
-                *lock(&file.flush_error) = Some(error);
-                self.on_lost_writes();
+                self.on_flush_error(&file, error);
                 return false;
             }
             if is_at_rest {
@@ -395,25 +397,37 @@ impl Engine {
         let Ok(_gate) = file.gate.try_write() else {
             return;
         };
-        // A write that came since is durable with the stamp.
-        self.note_stamp(file);
-        file.is_unflushed.store(false, Ordering::Release);
-        lock(&self.unflushed).remove(&file.number);
+        // A write that came since the flush is durable with the stamp.
+        match self.note_stamp(file) {
+            Ok(true) => {
+                file.is_unflushed.store(false, Ordering::Release);
+                lock(&self.unflushed).remove(&file.number);
+            }
+            Ok(false) => {}
+            Err(error) => self.on_flush_error(file, error),
+        }
     }
 
-    /// Stores the stamp of a file that is at rest. Whether that went well; else it counts as in use.
-    pub(crate) fn note_stamp(&self, file: &FileState) -> bool {
+    /// A flush failed that no caller asked for.
+    fn on_flush_error(&self, file: &FileState, error: io::Error) {
+        *lock(&file.flush_error) = Some(error);
+        self.on_lost_writes();
+    }
+
+    /// Stores the stamp of a file that is at rest, whose writes are durable then. Whether it could be stored; else the file
+    /// counts as in use.
+    ///
+    /// # Errors
+    /// If writes to the file may be lost.
+    pub(crate) fn note_stamp(&self, file: &FileState) -> io::Result<bool> {
         let files = lock(&self.files);
         if file.number == 0 || file.is_forgotten.load(Ordering::Acquire) {
-            return true;
+            return Ok(true);
         }
-        let stored = file
-            .store
-            .stamp()
-            .and_then(|stamp| files.put(file, Some(stamp), &self.ssd));
+        let stamp = file.store.stamp()?;
         // Even a record that failed may be on the SSD.
         file.is_in_use.store(false, Ordering::Release);
-        stored.is_ok()
+        Ok(files.put(file, Some(stamp), &self.ssd).is_ok())
     }
 
     /// Makes durable that a file is in use, before the first write to it since it was at rest.

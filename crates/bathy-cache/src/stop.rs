@@ -31,8 +31,10 @@ impl Engine {
         }
         let is_sound = !self.is_bypassed() && !self.ssd.is_given_up() && !self.has_lost_writes();
         // After the last write, and before anybody else's.
-        let mut of_all = in_use.iter().chain(unflushed.values());
-        let is_trusted = is_sound && of_all.all(|file| self.note_stamp(file));
+        let mut is_trusted = is_sound;
+        for file in in_use.iter().chain(unflushed.values()).filter(|_| is_sound) {
+            is_trusted &= self.note_stamp(file)?;
+        }
         Ok(is_trusted && self.store_state().is_some())
     }
 

@@ -248,4 +248,45 @@ fn a_flush_that_fails_in_the_background_is_reported_and_its_lines_are_forgotten(
     assert!(!engine.stop().expect("flushed"), "not a clean stop");
 }
 
+#[test]
+fn a_file_that_cannot_be_made_durable_when_it_is_at_rest_has_lost_writes_too() {
+    let world = World::new(1 << 20, 60, 1);
+    let engine = world.open().engine;
+    engine.write(&[1; 4096], 0, 0).expect("written");
+    engine.tidy();
+    // The flush succeeds, and what comes after it fails.
+    world.backing.set_fault(Fault::Nth(1));
+    assert!(!engine.tidy());
+    world.backing.set_fault(Fault::None);
+    assert_eq!(engine.marked_regions(), 1);
+    assert!(engine.flush().is_err() && engine.flush().is_ok());
+    assert!(!engine.stop().expect("flushed"), "not a clean stop");
+}
+
+#[test]
+fn after_the_stop_nothing_is_written() {
+    let world = World::new(1 << 20, 60, 1);
+    let engine = world.open().engine;
+    // Many lines, so that what forgets them would write.
+    assert_serves_backing(&engine, &world.backing.bytes(), 65_536, "first");
+    engine.write(&[1; 4096], 0, 0).expect("written");
+    engine.tidy();
+    engine.file.forget(|| Ok(())).expect("it is removed");
+    assert!(engine.stop().expect("the backing works"));
+    let (ssd, backing) = (world.ssd.bytes(), world.backing.bytes());
+    let stopped = std::io::ErrorKind::NotConnected;
+    let mut out = [0; 10];
+    let kind = |result: std::io::Result<()>| result.expect_err("it was stopped").kind();
+    assert_eq!(kind(engine.read(&mut out, 0, 0)), stopped);
+    assert_eq!(kind(engine.write(&out, 0, 0)), stopped);
+    assert_eq!(kind(engine.flush()), stopped);
+    assert_eq!(kind(engine.file.discard(0..10, || Ok(()))), stopped);
+    assert_eq!(kind(engine.engine.forget(&identity(1), || Ok(()))), stopped);
+    let attached = engine.engine.attach(identity(5), world.backing.clone());
+    assert_eq!(kind(attached.map(drop)), stopped);
+    assert!(!engine.tidy() && !engine.stop().expect("it does nothing"));
+    drop(engine);
+    assert!(world.ssd.bytes() == ssd && world.backing.bytes() == backing);
+}
+
 const REGION_BYTES: u64 = crate::common::REGION;
