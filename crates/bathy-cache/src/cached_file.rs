@@ -4,6 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
+use std::time::Instant;
 
 use bathy_cache_model::Part;
 
@@ -11,7 +12,7 @@ use crate::engine::{Engine, lock, stopped};
 use crate::files::{FileState, first_key};
 use crate::format::UNIT_BYTES;
 use crate::shard::{Fetch, copy_units, runs};
-use crate::stats::RequestCounts;
+use crate::stats::{RequestCounts, Served};
 
 /// A file that is cached. The file is used until all of these are dropped; its lines stay.
 pub struct CachedFile {
@@ -50,6 +51,7 @@ impl CachedFile {
     /// # Errors
     /// Those of the backing, unchanged. No error of the SSD.
     pub fn read(&self, out: &mut [u8], offset: u64, time_ns: u64) -> io::Result<usize> {
+        let begun = Instant::now();
         let _gate = self.file.gate.read().unwrap_or_else(PoisonError::into_inner);
         self.check_running()?;
         let rest = self.file.len_bytes().saturating_sub(offset);
@@ -62,7 +64,7 @@ impl CachedFile {
         let is_cached = self.is_cached() && !self.engine.ssd.is_given_up();
         let Some(parts) = self.split(offset, len).filter(|_| is_cached) else {
             self.file.store.read(out, offset)?;
-            self.file.count(false, len as u64, 0, time_ns);
+            self.count(begun, false, (len, 0), time_ns);
             return Ok(len);
         };
         let mut bytes_hit = 0;
@@ -72,7 +74,7 @@ impl CachedFile {
             rest = others;
             bytes_hit += self.read_part(part, time_ns, out)?;
         }
-        self.file.count(false, len as u64, bytes_hit, time_ns);
+        self.count(begun, false, (len, bytes_hit), time_ns);
         Ok(len)
     }
 
@@ -150,6 +152,7 @@ impl CachedFile {
         if data.is_empty() {
             return Ok(());
         }
+        let begun = Instant::now();
         self.engine.ssd.set_time(time_ns);
         let gate = self.file.gate.read().unwrap_or_else(PoisonError::into_inner);
         self.check_running()?;
@@ -163,8 +166,9 @@ impl CachedFile {
         let Some(bits) = self.begin_change(&(offset..end))? else {
             let written = self.file.store.write(data, offset);
             self.after_write(end, &written);
-            self.file.count(true, data.len() as u64, 0, time_ns);
-            return written;
+            written?;
+            self.count(begun, true, (data.len(), 0), time_ns);
+            return Ok(());
         };
         let plan = |part: &Part| lock(self.engine.shard(part.key)).begin_write(part, time_ns);
         let plans: Vec<_> = parts.iter().map(plan).collect();
@@ -180,8 +184,20 @@ impl CachedFile {
             bytes_hit += u64::from(part.bytes()) * u64::from(plan.was_cached);
         }
         self.end_change(&bits);
-        self.file.count(true, data.len() as u64, bytes_hit, time_ns);
-        written
+        written?;
+        self.count(begun, true, (data.len(), bytes_hit), time_ns);
+        Ok(())
+    }
+
+    /// Counts a request that was served, with its bytes and those that the cache served.
+    fn count(&self, begun: Instant, is_write: bool, (bytes, bytes_hit): (usize, u64), time_ns: u64) {
+        self.file.count(&Served {
+            is_write,
+            bytes: bytes as u64,
+            bytes_hit,
+            time_ns,
+            latency_ns: begun.elapsed().as_nanos() as u64,
+        });
     }
 
     fn after_write(&self, end: u64, written: &io::Result<()>) {

@@ -19,11 +19,11 @@ use crate::aligned::Aligned;
 use crate::cached_file::CachedFile;
 use crate::counters::Counts;
 use crate::files::{FileIdentity, FileState, Files, Found, first_key, number_of};
-use crate::format::{Superblock, UNIT_BYTES, Uuid};
+use crate::format::{Superblock, UNIT_BYTES};
 use crate::health::{ErrorBudget, Ssd};
 use crate::intent::Intent;
 use crate::shard::Shard;
-use crate::stats::{FileStatus, RequestCounts, SourceStatus};
+use crate::stats::{FileStatus, SourceStatus};
 use crate::store::{BlockStore, Stamp};
 use crate::witness::Witness;
 
@@ -488,9 +488,10 @@ impl Engine {
         self.shards
             .iter()
             .for_each(|shard| counts.add(&lock(shard).counts));
-        for source in self.sources() {
-            counts.reads.add(&source.counts.reads);
-            counts.writes.add(&source.counts.writes);
+        for (_, source) in lock(&self.files).sources() {
+            let of_source = lock(&source).counts;
+            counts.reads.add(&of_source.reads);
+            counts.writes.add(&of_source.writes);
         }
         counts
     }
@@ -498,11 +499,10 @@ impl Engine {
     /// The sources of which files were used since the start.
     pub fn sources(&self) -> Vec<SourceStatus> {
         let sources = lock(&self.files).sources();
-        let status = |(source, counts): (Uuid, Arc<Mutex<RequestCounts>>)| SourceStatus {
-            source,
-            counts: *lock(&counts),
-        };
-        sources.into_iter().map(status).collect()
+        let sources = sources.into_iter();
+        sources
+            .map(|(source, counts)| lock(&counts).status(source))
+            .collect()
     }
 
     /// The files with the most requests since the start, at most so many; of closed ones only those that are remembered. It

@@ -18,7 +18,7 @@ use crate::format::{
     BLOCK_BYTES, FILE_RECORD_BYTES, FILES_PER_BLOCK, FileRecord, HANDLE_BYTES_MAX, Layout, Uuid,
 };
 use crate::health::Ssd;
-use crate::stats::{Closed, FileStatus, RequestCounts};
+use crate::stats::{Closed, FileStatus, RequestCounts, Served, SourceCounts};
 use crate::store::{BlockStore, Stamp};
 
 /// By what a file is known for as long as it lives: its source and a handle there, such as `name_to_handle_at` gives it.
@@ -83,7 +83,7 @@ pub(crate) struct FileState {
     /// An error of a flush that no caller asked for, for the next caller that does: the kernel reports it once.
     pub(crate) flush_error: Mutex<Option<io::Error>>,
     counts: Mutex<RequestCounts>,
-    of_source: Arc<Mutex<RequestCounts>>,
+    of_source: Arc<Mutex<SourceCounts>>,
     closed: Arc<Mutex<Closed>>,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Files {
     in_use: HashMap<FileIdentity, Weak<FileState>>,
     /// Files that were changed without the cache.
     pub(crate) changed: u64,
-    sources: HashMap<Uuid, Arc<Mutex<RequestCounts>>>,
+    sources: HashMap<Uuid, Arc<Mutex<SourceCounts>>>,
     closed: Arc<Mutex<Closed>>,
 }
 
@@ -423,7 +423,7 @@ impl Files {
     }
 
     /// The sources with their counts.
-    pub(crate) fn sources(&self) -> Vec<(Uuid, Arc<Mutex<RequestCounts>>)> {
+    pub(crate) fn sources(&self) -> Vec<(Uuid, Arc<Mutex<SourceCounts>>)> {
         let sources = self.sources.iter();
         sources
             .map(|(&source, counts)| (source, Arc::clone(counts)))
@@ -480,6 +480,11 @@ impl Files {
             + self.in_use.capacity() * (size_of::<(FileIdentity, Weak<FileState>)>() + 1)
             + self.in_use.len() * size_of::<FileState>()
             + lock(&self.closed).memory_bytes()
+            + self
+                .sources
+                .values()
+                .map(|source| lock(source).memory_bytes())
+                .sum::<usize>()
     }
 }
 
@@ -489,10 +494,9 @@ impl FileState {
     }
 
     /// Counts a request.
-    pub(crate) fn count(&self, is_write: bool, bytes: u64, bytes_hit: u64, time_ns: u64) {
-        for counts in [&self.counts, &*self.of_source] {
-            lock(counts).count(is_write, bytes, bytes_hit, time_ns);
-        }
+    pub(crate) fn count(&self, served: &Served) {
+        lock(&self.counts).count(served);
+        lock(&self.of_source).count(served);
     }
 
     pub(crate) fn counts(&self) -> RequestCounts {

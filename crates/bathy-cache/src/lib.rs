@@ -36,6 +36,6 @@ pub use file_store::FileStore;
 pub use files::FileIdentity;
 pub use health::ErrorBudget;
 pub use open::{ColdReason, CreateError, CreateOptions, OpenError, Opened, Recovery, create, open};
-pub use stats::{FileStatus, RequestCounts, SourceStatus};
+pub use stats::{FileStatus, Latencies, RequestCounts, SourceStatus};
 pub use store::{BlockStore, Stamp};
 pub use witness::{FileWitness, Witness};

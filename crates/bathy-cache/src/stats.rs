@@ -5,6 +5,8 @@
 
 use std::collections::HashMap;
 
+use hdrhistogram::Histogram;
+
 use crate::counters::OpCounts;
 use crate::files::FileIdentity;
 use crate::format::Uuid;
@@ -24,7 +26,14 @@ pub struct RequestCounts {
 }
 
 impl RequestCounts {
-    pub(crate) fn count(&mut self, is_write: bool, bytes: u64, bytes_hit: u64, time_ns: u64) {
+    pub(crate) fn count(&mut self, served: &Served) {
+        let &Served {
+            is_write,
+            bytes,
+            bytes_hit,
+            time_ns,
+            ..
+        } = served;
         let counts = if is_write {
             &mut self.writes
         } else {
@@ -60,12 +69,111 @@ pub struct FileStatus {
 }
 
 /// A source that was used since the start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SourceStatus {
     /// Names it.
     pub source: Uuid,
     /// Since the start, all of its files.
     pub counts: RequestCounts,
+    /// Of reads that were served from the cache alone.
+    pub read_hits: Latencies,
+    /// Of other reads.
+    pub read_misses: Latencies,
+    /// Of writes, hits and misses.
+    pub writes: Latencies,
+}
+
+/// How long the requests of a kind took in the engine since the start, waiting for other requests included. Percentiles
+/// are exact to 1 %. Requests that failed are not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Latencies {
+    /// Requests. If there are few the high percentiles are those of single requests.
+    pub requests: u64,
+    /// Mean.
+    pub latency_ns_mean: f64,
+    /// Median.
+    pub latency_ns_p50: u64,
+    /// 99th percentile.
+    pub latency_ns_p99: u64,
+    /// 99.9th percentile.
+    pub latency_ns_p999: u64,
+    /// Greatest.
+    pub latency_ns_max: u64,
+}
+
+impl Latencies {
+    fn new(histogram: &Histogram<u64>) -> Self {
+        Self {
+            requests: histogram.len(),
+            latency_ns_mean: histogram.mean(),
+            latency_ns_p50: histogram.value_at_quantile(0.5),
+            latency_ns_p99: histogram.value_at_quantile(0.99),
+            latency_ns_p999: histogram.value_at_quantile(0.999),
+            latency_ns_max: histogram.max(),
+        }
+    }
+}
+
+/// A request that was served.
+#[derive(Clone, Copy)]
+pub(crate) struct Served {
+    pub(crate) is_write: bool,
+    pub(crate) bytes: u64,
+    pub(crate) bytes_hit: u64,
+    /// The time that it came with.
+    pub(crate) time_ns: u64,
+    pub(crate) latency_ns: u64,
+}
+
+/// What is counted of a source.
+pub(crate) struct SourceCounts {
+    pub(crate) counts: RequestCounts,
+    read_hits: Histogram<u64>,
+    read_misses: Histogram<u64>,
+    writes: Histogram<u64>,
+}
+
+/// Longer latencies count as this: an hour.
+const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+
+impl Default for SourceCounts {
+    fn default() -> Self {
+        let histogram = || Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("the bounds are in order");
+        Self {
+            counts: RequestCounts::default(),
+            read_hits: histogram(),
+            read_misses: histogram(),
+            writes: histogram(),
+        }
+    }
+}
+
+impl SourceCounts {
+    pub(crate) fn count(&mut self, served: &Served) {
+        self.counts.count(served);
+        let histogram = match (served.is_write, served.bytes_hit == served.bytes) {
+            (true, _) => &mut self.writes,
+            (false, true) => &mut self.read_hits,
+            (false, false) => &mut self.read_misses,
+        };
+        histogram.saturating_record(served.latency_ns);
+    }
+
+    pub(crate) fn status(&self, source: Uuid) -> SourceStatus {
+        SourceStatus {
+            source,
+            counts: self.counts,
+            read_hits: Latencies::new(&self.read_hits),
+            read_misses: Latencies::new(&self.read_misses),
+            writes: Latencies::new(&self.writes),
+        }
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let histograms = [&self.read_hits, &self.read_misses, &self.writes];
+        let buckets: usize = histograms.map(Histogram::distinct_values).iter().sum();
+        size_of::<Self>() + buckets * size_of::<u64>()
+    }
 }
 
 /// What is remembered of closed files, with their numbers.

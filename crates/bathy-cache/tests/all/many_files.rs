@@ -496,6 +496,9 @@ fn what_is_counted_of_files_and_sources() {
     sources.sort_by_key(|source| source.counts.requests());
     let requests = sources.iter().map(|source| source.counts.requests());
     assert_eq!(requests.collect::<Vec<_>>(), [1, 5]);
+    let [hits, misses, writes] = [sources[1].read_hits, sources[1].read_misses, sources[1].writes];
+    assert_eq!([hits.requests, misses.requests, writes.requests], [2, 2, 1]);
+    assert!(misses.latency_ns_p50 > 0 && misses.latency_ns_p50 <= misses.latency_ns_max);
     assert_eq!(engine.counts().reads.requests, 5);
     // Closed files are remembered, and go on when they are opened again.
     let expected = busy.counts();
