@@ -46,17 +46,21 @@ impl LineSize {
     /// The lines of a request with the bytes of each that the request covers.
     #[inline]
     pub fn pieces(self, io: Io) -> Pieces {
-        let last_byte = io
-            .offset_bytes
-            .saturating_add(u64::from(io.length_bytes.max(1)) - 1);
         // Volumes beyond 2^24 would meet others' lines only at offsets of 2^40 lines: no disk is that large.
         let volume = u64::from(io.volume.wrapping_add(1)).wrapping_shl(VOLUME_SHIFT);
+        self.pieces_from(volume, io.offset_bytes, io.length_bytes)
+    }
+
+    /// The lines of a byte range, with keys that count from `first_key`, which is that of byte 0.
+    #[inline]
+    pub fn pieces_from(self, first_key: u64, offset_bytes: u64, length_bytes: u32) -> Pieces {
+        let last_byte = offset_bytes.saturating_add(u64::from(length_bytes.max(1)) - 1);
         Pieces {
-            volume,
+            first_key,
             shift: self.shift,
-            next: io.offset_bytes >> self.shift,
+            next: offset_bytes >> self.shift,
             last: last_byte >> self.shift,
-            offset: io.offset_bytes,
+            offset: offset_bytes,
             last_byte,
             done: false,
         }
@@ -66,7 +70,7 @@ impl LineSize {
 /// Iterator over (key, bytes) of the lines of a request.
 #[derive(Clone, Debug)]
 pub struct Pieces {
-    volume: u64,
+    first_key: u64,
     shift: u32,
     next: u64,
     last: u64,
@@ -110,7 +114,7 @@ impl Iterator for Pieces {
             return None;
         }
         let (start, end) = self.peek_range();
-        let key = self.volume.wrapping_add(self.next);
+        let key = self.first_key.wrapping_add(self.next);
         self.done = self.next == self.last;
         self.next = self.next.wrapping_add(u64::from(!self.done));
         Some((key, end - start))

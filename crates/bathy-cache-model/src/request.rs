@@ -91,6 +91,15 @@ impl RequestSplitter {
         }
     }
 
+    /// The parts of a byte range of a file whose first line has the key `first_key`; else as [`Self::split`].
+    #[inline]
+    pub fn split_from(&mut self, first_key: u64, offset_bytes: u64, length_bytes: u32) -> Parts<'_> {
+        Parts {
+            lines: self.line.pieces_from(first_key, offset_bytes, length_bytes),
+            streams: self.streams.as_mut(),
+        }
+    }
+
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
         self.streams.as_ref().map_or(0, StreamBypass::memory_bytes)

@@ -7,10 +7,22 @@ pub struct OpCounts {
     pub requests: u64,
     /// Requests served from the cache alone; of writes, those whose lines were all cached.
     pub requests_hit: u64,
+    /// Requests of which the cache served a part; of writes, those of which a part of the lines was cached.
+    pub requests_partial: u64,
     /// Bytes.
     pub bytes: u64,
     /// Bytes served from the cache; of a write, bytes whose line was cached.
     pub bytes_hit: u64,
+}
+
+impl OpCounts {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.requests_hit += other.requests_hit;
+        self.requests_partial += other.requests_partial;
+        self.bytes += other.bytes;
+        self.bytes_hit += other.bytes_hit;
+    }
 }
 
 /// Counts since the start.
@@ -32,6 +44,8 @@ pub struct Counts {
     pub refused: u64,
     /// Lines whose copy did not match its record, or could not be read. They were read from the backing.
     pub mismatches: u64,
+    /// Files that were changed without the cache: their lines were dropped.
+    pub changed_files: u64,
     /// Errors of the SSD.
     pub ssd_errors: u64,
 }
@@ -39,18 +53,15 @@ pub struct Counts {
 impl Counts {
     /// Adds the counts of another part.
     pub(crate) fn add(&mut self, other: &Self) {
-        for (into, from) in [(&mut self.reads, &other.reads), (&mut self.writes, &other.writes)] {
-            into.requests += from.requests;
-            into.requests_hit += from.requests_hit;
-            into.bytes += from.bytes;
-            into.bytes_hit += from.bytes_hit;
-        }
+        self.reads.add(&other.reads);
+        self.writes.add(&other.writes);
         self.backing_read_bytes += other.backing_read_bytes;
         self.flash_write_bytes += other.flash_write_bytes;
         self.flash_update_bytes += other.flash_update_bytes;
         self.evictions += other.evictions;
         self.refused += other.refused;
         self.mismatches += other.mismatches;
+        self.changed_files += other.changed_files;
         self.ssd_errors += other.ssd_errors;
     }
 }

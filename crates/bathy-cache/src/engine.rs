@@ -1,23 +1,30 @@
-//! Requests: which locks are taken, and in which order backing and SSD are written.
+//! The cache: its shards, and what concerns all of its files.
 //!
 //! The threads of the callers do the I/O. A shard is locked while it plans and while it uses the SSD, never while the backing
 //! is used; what happens on a line meanwhile the model's tickets settle. Workers with a ring each can own the shards later:
-//! [`Shard`] knows no lock, and all that touches several shards is in this file.
+//! [`Shard`] knows no lock, and all that touches several shards is here and in `cached_file.rs`.
+//!
+//! Locks are taken in this order: a file's gate, the file table, a shard, the intent.
 
+use std::collections::{HashMap, HashSet};
 use std::io;
-use std::ops::RangeInclusive;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bathy_cache_model::{AdmissionOptions, Io, Part, RequestSplitter, WriteMode};
+use bathy_cache_model::{AdmissionOptions, RequestSplitter, WriteMode};
 use bathy_policy::Policy;
 
-use crate::counters::{Counts, OpCounts};
+use crate::aligned::Aligned;
+use crate::cached_file::CachedFile;
+use crate::counters::Counts;
+use crate::files::{FileIdentity, FileState, Files, Found, first_key, number_of};
 use crate::format::{Superblock, UNIT_BYTES};
 use crate::health::{ErrorBudget, Ssd};
 use crate::intent::Intent;
-use crate::shard::{Fetch, Shard, copy_units, runs};
-use crate::store::BlockStore;
+use crate::shard::Shard;
+use crate::stats::{FileStatus, SourceStatus};
+use crate::store::{BlockStore, Stamp};
 use crate::witness::Witness;
 
 /// How a cache is run. Nothing of it is stored.
@@ -47,7 +54,9 @@ impl Default for Options {
 /// A line that is cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CachedLine {
-    /// Its first byte in the backing.
+    /// The number of its file.
+    pub file: u32,
+    /// Its first byte in the file.
     pub offset_bytes: u64,
     /// Its valid units of 4 KiB, one bit each.
     pub valid_units: u64,
@@ -57,29 +66,32 @@ pub struct CachedLine {
     pub is_in_memory: bool,
 }
 
-/// A cache over a backing. See the [crate](crate).
+/// A cache for the files of one or more sources. See the [crate](crate).
 pub struct Engine {
     pub(crate) ssd: Arc<Ssd>,
-    pub(crate) backing: Arc<dyn BlockStore>,
     witness: Arc<dyn Witness>,
-    pub(crate) superblock: Superblock,
-    backing_bytes: u64,
-    splitter: Mutex<RequestSplitter>,
+    pub(crate) superblock: Mutex<Superblock>,
+    generation: u64,
+    shards_count: u32,
+    pub(crate) line_bytes: u64,
+    pub(crate) capacity_lines: u64,
+    pub(crate) splitter: Mutex<RequestSplitter>,
     pub(crate) shards: Vec<Mutex<Shard>>,
     pub(crate) intent: Mutex<Intent>,
-    /// Requests and bytes of reads and of writes.
-    totals: Mutex<[OpCounts; 2]>,
+    pub(crate) files: Mutex<Files>,
+    /// Files written to that are to be flushed, by number.
+    pub(crate) unflushed: Mutex<HashMap<u32, Arc<FileState>>>,
     /// The cache is used no more, and the witness has made the SSD void. Locked while that happens.
     bypass: Mutex<()>,
     is_bypassed: AtomicBool,
-    /// A flush of the backing failed: what it lost is not known.
+    /// A flush of a file failed: what it lost is not known.
     has_lost_writes: AtomicBool,
-    /// An error of a flush that no caller asked for, for the next caller that does: the kernel reports it once.
-    flush_error: Mutex<Option<io::Error>>,
+    pub(crate) is_stopped: AtomicBool,
+    pub(crate) tidying: Mutex<()>,
 }
 
 /// What a panic of another thread left behind is still consistent enough to be read; lines are verified when served.
-fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -90,37 +102,46 @@ pub(crate) fn shard_of(key: u64, shards: u32) -> u32 {
     (((mixed >> 32) * u64::from(shards)) >> 32) as u32
 }
 
+/// The error of a request after the stop.
+pub(crate) fn stopped() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the cache was stopped")
+}
+
+/// Lines of a file that are compared with it where its times do not say that it is unchanged.
+const SAMPLED_LINES: usize = 16;
+/// Lines that are looked for to find these.
+const PROBED_LINES: u64 = 4096;
+
 impl Engine {
     pub(crate) fn new(
         ssd: Arc<Ssd>,
-        backing: Arc<dyn BlockStore>,
         witness: Arc<dyn Witness>,
         superblock: Superblock,
         options: &Options,
         shards: Vec<Shard>,
         intent: Intent,
+        files: Files,
     ) -> Self {
         let line = superblock.geometry.line();
         Self {
             ssd,
-            backing,
             witness,
-            backing_bytes: superblock.backing.size_bytes,
+            generation: superblock.generation,
+            shards_count: superblock.geometry.shards,
+            line_bytes: line.bytes(),
+            capacity_lines: superblock.geometry.slots_total(),
+            superblock: Mutex::new(superblock),
             splitter: Mutex::new(RequestSplitter::new(line, options.admission.stream_cutoff_bytes)),
-            superblock,
             shards: shards.into_iter().map(Mutex::new).collect(),
             intent: Mutex::new(intent),
-            totals: Mutex::default(),
+            files: Mutex::new(files),
+            unflushed: Mutex::default(),
             bypass: Mutex::new(()),
             is_bypassed: AtomicBool::new(false),
             has_lost_writes: AtomicBool::new(false),
-            flush_error: Mutex::new(None),
+            is_stopped: AtomicBool::new(false),
+            tidying: Mutex::new(()),
         }
-    }
-
-    /// The size of the backing.
-    pub fn size_bytes(&self) -> u64 {
-        self.backing_bytes
     }
 
     /// Whether the SSD was given up: all requests go to the backing alone.
@@ -128,160 +149,242 @@ impl Engine {
         self.is_bypassed.load(Ordering::Acquire)
     }
 
-    /// Reads `out.len()` bytes. `time_ns` does not go back by much.
+    /// Begins the use of a file that is kept in `store`. Who attaches a file that is in use gets the same, with the store of
+    /// the first. The file must change through the cache alone until the engine stops, also while it is not attached.
     ///
     /// # Errors
-    /// Those of the backing, unchanged, and `InvalidInput` beyond its end. No error of the SSD.
-    pub fn read(&self, out: &mut [u8], offset: u64, time_ns: u64) -> io::Result<()> {
-        let Some(parts) = self.split(offset, out.len(), false)? else {
-            return Ok(());
+    /// Those of the store, and `NotConnected` after the stop.
+    pub fn attach(
+        self: &Arc<Self>,
+        identity: FileIdentity,
+        store: Arc<dyn BlockStore>,
+    ) -> io::Result<CachedFile> {
+        let mut files = lock(&self.files);
+        if self.is_stopped.load(Ordering::Acquire) {
+            return Err(stopped());
+        }
+        let file = match files.in_use(&identity) {
+            Some(file) => file,
+            None => self.begin_use(&mut files, identity, store)?,
         };
-        self.ssd.set_time(time_ns);
-        if self.is_bypassed() || self.ssd.is_given_up() {
-            return self.backing.read(out, offset);
-        }
-        let (bytes, mut bytes_hit) = (out.len() as u64, 0);
-        let mut rest = out;
-        for part in &parts {
-            let (out, others) = rest.split_at_mut(part.bytes() as usize);
-            rest = others;
-            bytes_hit += self.read_part(part, time_ns, out)?;
-        }
-        self.count(0, bytes, bytes_hit, bytes_hit == bytes);
-        Ok(())
+        Ok(CachedFile::new(Arc::clone(self), file))
     }
 
-    /// The bytes that the cache served.
-    fn read_part(&self, part: &Part, time_ns: u64, out: &mut [u8]) -> io::Result<u64> {
-        let shard = self.shard(part.key);
-        let fetch = lock(shard).read(part, time_ns, out);
-        let Some(Fetch { units, fill }) = fetch else {
-            return Ok(u64::from(part.bytes()));
-        };
-        let Some(fill) = fill else {
-            let read = self.read_units(part, units, None, out)?;
-            lock(shard).counts.backing_read_bytes += read;
-            return Ok(u64::from(part.bytes()) - read);
-        };
-        let mut line = vec![0; self.superblock.geometry.line_bytes as usize];
-        let read = self.read_units(part, units, Some(&mut line), out);
-        let mut shard = lock(shard);
-        shard.fill(part.key, fill, read.is_ok().then_some(&line));
-        let Ok(read) = read else {
-            drop(shard);
-            // The error may lie in what was read besides.
-            self.read_units(part, units, None, out)?;
-            return Ok(0);
-        };
-        shard.counts.backing_read_bytes += read;
-        // A unit that the request covers in part counts as if it were covered whole, as in the simulator.
-        Ok(u64::from(part.bytes()).saturating_sub(read))
-    }
-
-    /// Reads units from the backing: whole ones into `line`, or without one just what the part touches. The bytes read.
-    fn read_units(
+    fn begin_use(
         &self,
-        part: &Part,
-        units: u64,
-        line: Option<&mut Vec<u8>>,
-        out: &mut [u8],
-    ) -> io::Result<u64> {
-        let line_start = part.key * u64::from(self.superblock.geometry.line_bytes);
-        let unit = UNIT_BYTES as usize;
-        let mut bytes = 0;
-        let Some(line) = line else {
-            for run in runs(units) {
-                let start = (run.start * unit).max(part.start as usize);
-                let end = (run.end * unit).min(part.end as usize);
-                let out = &mut out[start - part.start as usize..end - part.start as usize];
-                self.backing.read(out, line_start + start as u64)?;
-                bytes += (end - start) as u64;
+        files: &mut Files,
+        identity: FileIdentity,
+        store: Arc<dyn BlockStore>,
+    ) -> io::Result<Arc<FileState>> {
+        let stamp = store.stamp()?;
+        let mut found = None;
+        if !self.is_bypassed() {
+            // An error that passes is not worth the cache.
+            let result = files
+                .find(&identity, &self.ssd)
+                .or_else(|_| files.find(&identity, &self.ssd));
+            match result {
+                Ok(record) => found = record,
+                // Lines that cannot be told from those of another file must not come back.
+                Err(_) => self.enter_bypass()?,
             }
-            return Ok(bytes);
-        };
-        for run in runs(units) {
-            let start = line_start + run.start as u64 * UNIT_BYTES;
-            // What lies beyond the end stays zero.
-            let len = (self.backing_bytes - start).min((run.len() * unit) as u64) as usize;
-            let data = &mut line[run.start * unit..run.end * unit];
-            self.backing.read(&mut data[..len], start)?;
-            copy_units(part, run.clone(), data, out);
-            bytes += (run.len() * unit) as u64;
         }
-        Ok(bytes)
+        let is_changed = found
+            .as_ref()
+            .is_some_and(|found| !found.is_checked && self.is_changed(found, &stamp, &*store));
+        if let Some(found) = found.as_ref().filter(|_| is_changed) {
+            self.drop_lines(found.record.number, 0..u64::MAX);
+        }
+        if found.is_none() && files.is_full() && !self.is_bypassed() {
+            self.make_room(files);
+        }
+        let ssd = Some(&*self.ssd).filter(|_| !self.is_bypassed());
+        Ok(files.begin_use(identity, store, stamp, found.as_ref(), is_changed, ssd))
     }
 
-    /// Writes `data`. When this returns the backing has them; durable they are after [`Engine::flush`].
+    /// Whether a file of an earlier session was changed without the cache.
+    fn is_changed(&self, found: &Found, stamp: &Stamp, store: &dyn BlockStore) -> bool {
+        match found.record.stamp {
+            Some(at_rest) if at_rest != *stamp => return true,
+            Some(_) if stamp.has_times() => return false,
+            Some(_) => {}
+            None => {
+                // What was beyond the end when it was cut without the cache must not be there when the file grows again.
+                let first = stamp.size_bytes / self.line_bytes;
+                self.drop_lines(found.record.number, first..u64::MAX);
+            }
+        }
+        self.is_another(found.record.number, stamp.size_bytes, store)
+    }
+
+    /// Whether lines, spread over the file, are whole and not what the backing has: somebody else wrote to it.
+    fn is_another(&self, number: u32, len_bytes: u64, store: &dyn BlockStore) -> bool {
+        let lines = len_bytes.div_ceil(self.line_bytes);
+        let step = (lines / PROBED_LINES).max(1);
+        let copy_of = |line: u64| {
+            let key = first_key(number) + line;
+            let mut shard = lock(self.shard(key));
+            let slot = shard.model.policy().find(key)?;
+            let unit = shard.model.valid_units(slot).trailing_zeros();
+            let copy = shard.copy_of(key, slot, unit as usize)?;
+            Some((line * self.line_bytes + u64::from(unit) * UNIT_BYTES, copy))
+        };
+        let copies = (0..lines).step_by(step as usize).filter_map(copy_of);
+        copies.take(SAMPLED_LINES).any(|(start, copy)| {
+            let mut bytes = Aligned::new(len_bytes.saturating_sub(start).min(UNIT_BYTES) as usize);
+            // What cannot be read is no evidence, and what is damaged is found when it is served.
+            store.read(&mut bytes, start).is_ok() && copy[..bytes.len()] != bytes[..]
+        })
+    }
+
+    /// Takes files without lines out of the file table, or else some that nobody uses with their lines.
+    fn make_room(&self, files: &mut Files) {
+        let mut with_lines = HashSet::new();
+        for shard in &self.shards {
+            let shard = lock(shard);
+            shard.model.policy().for_each_resident(&mut |key, _| {
+                with_lines.insert(number_of(key));
+            });
+        }
+        let mut slots = files.unused(|number| !with_lines.contains(&number));
+        if slots.is_empty() {
+            let (dropped, numbers) = files.next_to_drop();
+            self.drop_matching(&|key| numbers.contains(&number_of(key)));
+            slots = dropped;
+        }
+        // An error leaves the table full: the file is not cached.
+        let _ = files.remove(&slots, &self.ssd);
+    }
+
+    /// Forgets the lines of a file in a range of them.
+    pub(crate) fn drop_lines(&self, number: u32, lines: Range<u64>) {
+        let first = first_key(number);
+        let lines = lines.start..lines.end.min(1 << 32);
+        if lines.end.saturating_sub(lines.start) < self.capacity_lines {
+            for line in lines {
+                let key = first + line;
+                lock(self.shard(key)).forget(key);
+            }
+            return;
+        }
+        self.drop_matching(&|key| number_of(key) == number && lines.contains(&(key - first)));
+    }
+
+    /// Forgets the lines whose keys match.
+    pub(crate) fn drop_matching(&self, matches: &dyn Fn(u64) -> bool) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let mut keys = Vec::new();
+            shard.model.policy().for_each_resident(&mut |key, _| {
+                if matches(key) {
+                    keys.push(key);
+                }
+            });
+            for key in keys {
+                shard.forget(key);
+            }
+        }
+    }
+
+    /// A file is about to be removed: `change` does that. Nothing that is cached of it is served to a file that has its
+    /// handle later. Who has it open goes on.
     ///
     /// # Errors
-    /// Those of the backing, unchanged, and `InvalidInput` beyond its end. An error of the SSD only if the witness fails as
-    /// well: then nothing could keep a stale SSD from being believed later.
-    pub fn write(&self, data: &[u8], offset: u64, time_ns: u64) -> io::Result<()> {
-        let Some(parts) = self.split(offset, data.len(), true)? else {
-            return Ok(());
-        };
-        self.ssd.set_time(time_ns);
-        if self.ssd.is_given_up() {
-            self.enter_bypass()?;
+    /// Those of `change`. An error of the SSD only if the witness fails as well.
+    pub fn forget<T>(
+        &self,
+        identity: &FileIdentity,
+        change: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let in_use = lock(&self.files).in_use(identity);
+        if let Some(file) = in_use {
+            let _gate = file.gate.write().unwrap_or_else(PoisonError::into_inner);
+            let mut files = lock(&self.files);
+            return self.forget_in(&mut files, Some(&file), identity, change);
         }
-        if self.is_bypassed() {
-            return self.backing.write(data, offset);
+        let mut files = lock(&self.files);
+        if files.in_use(identity).is_some() {
+            drop(files);
+            return self.forget(identity, change);
         }
-        let regions = self.regions(offset, data.len() as u64);
-        let marked = lock(&self.intent).begin(regions.clone(), &self.ssd);
-        if marked.is_err() {
-            self.enter_bypass()?;
-            return self.backing.write(data, offset);
-        }
-        let plan = |part: &Part| lock(self.shard(part.key)).begin_write(part, time_ns);
-        let plans: Vec<_> = parts.iter().map(plan).collect();
-        let written = self.backing.write(data, offset);
-        let (mut rest, mut bytes_hit) = (data, 0);
-        for (part, plan) in parts.iter().zip(&plans) {
-            let (of_part, others) = rest.split_at(part.bytes() as usize);
-            rest = others;
-            let of_part = written.is_ok().then_some(of_part);
-            lock(self.shard(part.key)).finish_write(part, plan, of_part);
-            bytes_hit += u64::from(part.bytes()) * u64::from(plan.was_cached);
-        }
-        lock(&self.intent).end(regions);
-        self.count(1, data.len() as u64, bytes_hit, bytes_hit == data.len() as u64);
-        written
+        self.forget_in(&mut files, None, identity, change)
     }
 
-    /// Makes all writes durable that were acknowledged before.
-    ///
-    /// # Errors
-    /// Those of the backing, unchanged; one of an earlier [`Engine::tidy`] too.
-    pub fn flush(&self) -> io::Result<()> {
-        let earlier = lock(&self.flush_error).take();
-        let flushed = self.backing.flush();
-        if flushed.is_err() {
-            self.on_lost_writes();
+    /// The file table is locked until the file is gone, so that nobody attaches it meanwhile.
+    fn forget_in<T>(
+        &self,
+        files: &mut Files,
+        file: Option<&FileState>,
+        identity: &FileIdentity,
+        change: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        if self.is_stopped.load(Ordering::Acquire) {
+            return Err(stopped());
         }
-        earlier.map_or(flushed, Err)
+        let mut removed = None;
+        if !self.is_bypassed() {
+            let result = files.find(identity, &self.ssd).and_then(|found| {
+                if let Some(found) = &found {
+                    files.remove(&[found.slot], &self.ssd)?;
+                    self.ssd.flush()?;
+                }
+                Ok(found)
+            });
+            match result {
+                Ok(found) => removed = found,
+                Err(_) => self.enter_bypass()?,
+            }
+        }
+        let result = change();
+        if result.is_ok() {
+            files.end_use(identity);
+        }
+        match (&result, file, removed) {
+            (Ok(_), Some(file), _) => file.is_forgotten.store(true, Ordering::Release),
+            (Ok(_), None, Some(found)) => self.drop_lines(found.record.number, 0..u64::MAX),
+            (Err(_), Some(file), Some(_)) => files.restore(file, &self.ssd),
+            // There is nothing to take back, or nobody uses what is void now.
+            _ => {}
+        }
+        result
     }
 
-    /// Takes back the intent of regions that nobody wrote to since the last call, and writes the records that wait. To be
-    /// called now and then, such as every few seconds: it bounds what a power cut takes from the cache. Whether all records
-    /// are on the SSD.
+    /// Takes back the intent of regions that nobody wrote to since the last call, notes which files are at rest, and writes
+    /// the records that wait. To be called now and then, such as every few seconds: it bounds what a power cut takes from the
+    /// cache, and how many files that were closed are kept open. Whether all records are on the SSD.
     pub fn tidy(&self) -> bool {
-        if self.is_bypassed() || self.has_lost_writes.load(Ordering::Acquire) {
+        let _alone = lock(&self.tidying);
+        if self.is_stopped.load(Ordering::Acquire) {
+            return false;
+        }
+        if self.is_bypassed() || self.has_lost_writes() {
+            // There is nothing to keep files open for.
+            lock(&self.unflushed).retain(|_, file| {
+                file.is_unflushed.store(false, Ordering::Release);
+                false
+            });
             return false;
         }
         let idle = lock(&self.intent).idle();
-        if !idle.is_empty() {
-            if let Err(error) = self.backing.flush() {
-                *lock(&self.flush_error) = Some(error);
-                self.on_lost_writes();
+        let written: Vec<Arc<FileState>> = lock(&self.unflushed).values().cloned().collect();
+        for file in written {
+            let is_at_rest = !file.is_recent.swap(false, Ordering::AcqRel);
+            if idle.is_empty() && !is_at_rest {
+                continue;
+            }
+            if let Err(error) = file.store.flush() {
+                self.on_flush_error(&file, error);
                 return false;
+            }
+            if is_at_rest {
+                self.settle(&file);
             }
         }
         // The records of lines that a write changed or drove out must be on the SSD before the bit that covers them goes.
         let write_out = |shard: &Mutex<Shard>| lock(shard).table.write_out(&self.ssd);
         let written_out = self.shards.iter().try_for_each(write_out);
         let is_durable = written_out.and_then(|()| self.ssd.flush()).is_ok();
-        if !is_durable || self.has_lost_writes.load(Ordering::Acquire) {
+        if !is_durable || self.has_lost_writes() {
             return false;
         }
         // Bits that stay on the SSD by an error cost lines, not truth.
@@ -289,31 +392,78 @@ impl Engine {
         true
     }
 
-    /// The backing lost writes, nobody knows which: lines that are newer than it are forgotten. The intent of their regions
-    /// stays, so that the next start drops them as well.
-    fn on_lost_writes(&self) {
-        self.has_lost_writes.store(true, Ordering::Release);
-        for shard in &self.shards {
-            let mut keys = Vec::new();
-            let mut shard = lock(shard);
-            let intent = lock(&self.intent);
-            shard.model.policy().for_each_resident(&mut |key, _| {
-                if intent.is_marked(self.region_of(key)) {
-                    keys.push(key);
-                }
-            });
-            drop(intent);
-            for key in keys {
-                shard.forget(key);
+    /// Notes what a file is, if no request to it is under way.
+    fn settle(&self, file: &Arc<FileState>) {
+        let Ok(_gate) = file.gate.try_write() else {
+            return;
+        };
+        // A write that came since the flush is durable with the stamp.
+        match self.note_stamp(file) {
+            Ok(true) => {
+                file.is_unflushed.store(false, Ordering::Release);
+                lock(&self.unflushed).remove(&file.number);
             }
+            Ok(false) => {}
+            Err(error) => self.on_flush_error(file, error),
         }
     }
 
-    /// From now on the SSD is not used. Its content is void for every later start, before the backing gets another write.
-    fn enter_bypass(&self) -> io::Result<()> {
+    /// A flush failed that no caller asked for.
+    fn on_flush_error(&self, file: &FileState, error: io::Error) {
+        *lock(&file.flush_error) = Some(error);
+        self.on_lost_writes();
+    }
+
+    /// Stores the stamp of a file that is at rest, whose writes are durable then. Whether it could be stored; else the file
+    /// counts as in use.
+    ///
+    /// # Errors
+    /// If writes to the file may be lost.
+    pub(crate) fn note_stamp(&self, file: &FileState) -> io::Result<bool> {
+        let files = lock(&self.files);
+        if file.number == 0 || file.is_forgotten.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        let stamp = file.store.stamp()?;
+        // Even a record that failed may be on the SSD.
+        file.is_in_use.store(false, Ordering::Release);
+        Ok(files.put(file, Some(stamp), &self.ssd).is_ok())
+    }
+
+    /// Makes durable that a file is in use, before the first write to it since it was at rest.
+    pub(crate) fn note_use(&self, file: &FileState) -> io::Result<()> {
+        if file.is_in_use.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let files = lock(&self.files);
+        if file.is_in_use.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if !file.is_forgotten.load(Ordering::Acquire) {
+            files.put(file, None, &self.ssd)?;
+            self.ssd.flush()?;
+        }
+        file.is_in_use.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// The backing lost writes, nobody knows which: lines that are newer than it are forgotten. The intent of their regions
+    /// stays, so that the next start drops them as well.
+    pub(crate) fn on_lost_writes(&self) {
+        self.has_lost_writes.store(true, Ordering::Release);
+        self.drop_matching(&|key| lock(&self.intent).is_line_marked(key));
+    }
+
+    /// Whether a flush of a file failed since the start.
+    pub(crate) fn has_lost_writes(&self) -> bool {
+        self.has_lost_writes.load(Ordering::Acquire)
+    }
+
+    /// From now on the SSD is not used. Its content is void for every later start, before a file gets another write.
+    pub(crate) fn enter_bypass(&self) -> io::Result<()> {
         let entering = lock(&self.bypass);
         if !self.is_bypassed() {
-            self.witness.store(self.superblock.generation + 1)?;
+            self.witness.store(self.generation + 1)?;
             self.is_bypassed.store(true, Ordering::Release);
         }
         drop(entering);
@@ -328,32 +478,59 @@ impl Engine {
         self.enter_bypass()
     }
 
-    /// Whether a flush of the backing failed since the start.
-    pub(crate) fn has_lost_writes(&self) -> bool {
-        self.has_lost_writes.load(Ordering::Acquire) || lock(&self.flush_error).is_some()
-    }
-
     /// What was counted since the start.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts {
             ssd_errors: self.ssd.errors(),
+            changed_files: lock(&self.files).changed,
             ..Counts::default()
         };
         self.shards
             .iter()
             .for_each(|shard| counts.add(&lock(shard).counts));
-        [counts.reads, counts.writes] = *lock(&self.totals);
+        for (_, source) in lock(&self.files).sources() {
+            let of_source = lock(&source).counts;
+            counts.reads.add(&of_source.reads);
+            counts.writes.add(&of_source.writes);
+        }
         counts
+    }
+
+    /// The sources of which files were used since the start.
+    pub fn sources(&self) -> Vec<SourceStatus> {
+        let sources = lock(&self.files).sources();
+        let sources = sources.into_iter();
+        sources
+            .map(|(source, counts)| lock(&counts).status(source))
+            .collect()
+    }
+
+    /// The files with the most requests since the start, at most so many; of closed ones only those that are remembered. It
+    /// looks at each cached line.
+    pub fn busiest_files(&self, most: usize) -> Vec<FileStatus> {
+        let mut files = lock(&self.files).all_counted();
+        files.sort_by_key(|(_, status)| std::cmp::Reverse(status.counts.requests()));
+        files.truncate(most);
+        let numbers = files.iter().map(|(number, _)| *number);
+        let places: HashMap<u32, usize> = numbers.zip(0..).filter(|&(number, _)| number != 0).collect();
+        self.for_each_line(&mut |line| {
+            if let Some(&place) = places.get(&line.file) {
+                let (_, status) = &mut files[place];
+                status.cached_lines += 1;
+                status.cached_bytes += u64::from(line.valid_units.count_ones()) * UNIT_BYTES;
+            }
+        });
+        files.into_iter().map(|(_, status)| status).collect()
     }
 
     /// Calls `visit` with each cached line.
     pub fn for_each_line(&self, visit: &mut dyn FnMut(CachedLine)) {
-        let line = u64::from(self.superblock.geometry.line_bytes);
         for (number, shard) in (0..).zip(&self.shards) {
             let shard = lock(shard);
             shard.model.policy().for_each_resident(&mut |key, slot| {
                 visit(CachedLine {
-                    offset_bytes: key * line,
+                    file: number_of(key),
+                    offset_bytes: (key & u64::from(u32::MAX)) * self.line_bytes,
                     valid_units: shard.model.valid_units(slot),
                     place: (number, slot),
                     is_in_memory: slot >= shard.stage_start,
@@ -362,25 +539,20 @@ impl Engine {
         }
     }
 
-    /// Regions whose lines the next start would drop if the power failed now.
+    /// Bits of intent that are set: the next start would drop the lines of their regions if the power failed now.
     pub fn marked_regions(&self) -> u64 {
         lock(&self.intent).marked()
     }
 
-    /// Whether the next start would drop the line of this byte if the power failed now.
-    pub fn is_marked(&self, offset: u64) -> bool {
-        lock(&self.intent).is_marked(offset / self.superblock.geometry.region_bytes)
-    }
-
     /// Lines that the cache has room for.
     pub fn capacity_lines(&self) -> u64 {
-        self.superblock.geometry.slots_total()
+        self.capacity_lines
     }
 
     /// Bytes of memory held, apart from [`Engine::stage_bytes`].
     pub fn memory_bytes(&self) -> usize {
         let shards: usize = self.shards.iter().map(|shard| lock(shard).memory_bytes()).sum();
-        size_of::<Self>() + shards + lock(&self.intent).memory_bytes()
+        size_of::<Self>() + shards + lock(&self.intent).memory_bytes() + lock(&self.files).memory_bytes()
     }
 
     /// Bytes of the lines in memory.
@@ -388,40 +560,7 @@ impl Engine {
         self.shards.iter().map(|shard| lock(shard).stage_bytes()).sum()
     }
 
-    pub(crate) fn region_of(&self, key: u64) -> u64 {
-        key * u64::from(self.superblock.geometry.line_bytes) / self.superblock.geometry.region_bytes
-    }
-
-    fn regions(&self, offset: u64, bytes: u64) -> RangeInclusive<u64> {
-        let region = self.superblock.geometry.region_bytes;
-        offset / region..=(offset + bytes - 1) / region
-    }
-
-    fn shard(&self, key: u64) -> &Mutex<Shard> {
-        &self.shards[shard_of(key, self.superblock.geometry.shards) as usize]
-    }
-
-    fn count(&self, op: usize, bytes: u64, bytes_hit: u64, hit: bool) {
-        let counts = &mut lock(&self.totals)[op];
-        counts.requests += 1;
-        counts.requests_hit += u64::from(hit);
-        counts.bytes += bytes;
-        counts.bytes_hit += bytes_hit;
-    }
-
-    /// The parts of a request, or `None` of an empty one.
-    fn split(&self, offset: u64, len: usize, write: bool) -> io::Result<Option<Vec<Part>>> {
-        let end = offset.checked_add(len as u64);
-        if end.is_none_or(|end| end > self.backing_bytes) || len > u32::MAX as usize {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let io = Io {
-            offset_bytes: offset,
-            length_bytes: len as u32,
-            write,
-            // There is one address space: keys are line numbers.
-            volume: u32::MAX,
-        };
-        Ok((len > 0).then(|| lock(&self.splitter).split(io).collect()))
+    pub(crate) fn shard(&self, key: u64) -> &Mutex<Shard> {
+        &self.shards[shard_of(key, self.shards_count) as usize]
     }
 }

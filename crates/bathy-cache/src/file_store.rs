@@ -8,7 +8,7 @@ use std::path::Path;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use crate::aligned::{ALIGNMENT, Aligned, is_aligned};
-use crate::store::{BlockStore, Identity};
+use crate::store::{BlockStore, Stamp};
 
 /// A [`BlockStore`] over a file or block device, with direct I/O where the file system and the request allow it.
 pub struct FileStore {
@@ -87,21 +87,28 @@ impl BlockStore for FileStore {
         self.direct.as_ref().map_or(Ok(()), File::sync_data)
     }
 
-    fn identity(&self) -> io::Result<Identity> {
+    fn size_bytes(&self) -> io::Result<u64> {
+        if self.is_device {
+            return (&*self.buffered).seek(SeekFrom::End(0));
+        }
+        Ok(self.buffered.metadata()?.len())
+    }
+
+    fn stamp(&self) -> io::Result<Stamp> {
         // A flush leaves the times in memory.
         self.buffered.sync_all()?;
         let metadata = self.buffered.metadata()?;
         if self.is_device {
             // The inode is that of the device node, and its times say nothing of the bytes.
-            return Ok(Identity {
-                size_bytes: (&*self.buffered).seek(SeekFrom::End(0))?,
+            return Ok(Stamp {
+                size_bytes: self.size_bytes()?,
                 id: metadata.rdev(),
-                ..Identity::default()
+                ..Stamp::default()
             });
         }
         let nanoseconds =
             |seconds: i64, rest: i64| (seconds as u64).wrapping_mul(1_000_000_000) + rest as u64;
-        Ok(Identity {
+        Ok(Stamp {
             size_bytes: metadata.len(),
             id: metadata.ino(),
             modified_ns: nanoseconds(metadata.mtime(), metadata.mtime_nsec()),

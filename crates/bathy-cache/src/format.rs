@@ -4,7 +4,8 @@
 //! |---|---|
 //! | blocks 0 and 1 | the two superblocks; the one with the higher sequence number counts |
 //! | blocks 2 to 15 | reserved |
-//! | intent bitmap | sectors of 512 bytes, one bit for each region of the backing |
+//! | intent bitmap | sectors of 512 bytes, bits that the regions of files share by a hash |
+//! | file table | records of 256 bytes: which file has which number |
 //! | state | what the policy knows, written at a clean stop |
 //! | line table | records of 128 bytes, one for each slot |
 //! | journal | reserved for write-back; no blocks in this version |
@@ -14,6 +15,7 @@
 //! a structure that was written to another place, or left by another cache, is as bad as a damaged one. Each sealed
 //! structure lies within one sector or is read as a whole, because a power cut tears writes at sectors of 512 bytes.
 
+mod file_record;
 mod intent_sector;
 mod layout;
 mod record;
@@ -22,6 +24,7 @@ mod superblock;
 #[cfg(test)]
 mod tests;
 
+pub use file_record::{FILE_RECORD_BYTES, FILES_PER_BLOCK, FileRecord, HANDLE_BYTES_MAX};
 pub use intent_sector::{REGIONS_PER_SECTOR, SECTOR_BYTES, decode_intent, encode_intent};
 pub use layout::{BLOCK_BYTES, Geometry, GeometryError, Layout};
 pub use record::{RECORD_BYTES, RECORDS_PER_BLOCK, Record, UNIT_BYTES, UNITS_MAX, UnitSeed};
@@ -40,6 +43,7 @@ enum Kind {
     Record = 3,
     State = 4,
     Unit = 5,
+    File = 6,
 }
 
 /// The words before the bytes of a structure of `kind` with number `index`.

@@ -1,19 +1,25 @@
-//! Which regions of the backing may differ from what the SSD holds of them after a power cut.
+//! Which regions of files may differ from what the SSD holds of them after a power cut.
+//!
+//! The bitmap has one size. Regions share bits by a hash of the file, so neighbours have neighbouring bits; regions that are
+//! marked for another one's sake cost lines after a power cut, never truth.
 
 use std::collections::HashMap;
 use std::io;
-use std::ops::RangeInclusive;
+use std::ops::Range;
 
 use crate::aligned::Aligned;
+use crate::files::number_of;
 use crate::format::{
-    BLOCK_BYTES, Layout, REGIONS_PER_SECTOR, SECTOR_BYTES, Uuid, decode_intent, encode_intent,
+    BLOCK_BYTES, Geometry, Layout, REGIONS_PER_SECTOR, SECTOR_BYTES, Uuid, decode_intent, encode_intent,
 };
 use crate::health::Ssd;
 
 const SECTORS_PER_BLOCK: u64 = BLOCK_BYTES / SECTOR_BYTES as u64;
 const REGIONS_PER_BLOCK: u64 = SECTORS_PER_BLOCK * REGIONS_PER_SECTOR;
 
-/// A bit for each region.
+/// A change of more regions marks the whole file.
+const REGIONS_AT_ONCE: u64 = 256;
+
 struct Bits(Vec<u64>);
 
 impl Bits {
@@ -38,29 +44,66 @@ impl Bits {
     }
 }
 
-/// The intent bitmap. A bit is set durably before the first write to its region goes to the backing, and stays set while
-/// writes come.
+/// The intent bitmap. A bit is set durably before the first write to one of its regions goes to the backing, and stays set
+/// while writes come.
 pub(crate) struct Intent {
     uuid: Uuid,
     layout: Layout,
+    bits: u64,
+    line_bytes: u64,
+    region_bytes: u64,
     /// What the SSD has for certain, or more after a bit was taken back.
     marked: Bits,
-    /// Regions with a write that began since the last [`Intent::idle`].
+    /// Bits with a write that began since the last [`Intent::idle`].
     recent: Bits,
-    /// Writes under way by region.
+    /// Writes under way by bit.
     writers: HashMap<u64, u32>,
 }
 
 impl Intent {
     /// With no region marked.
-    pub(crate) fn new(uuid: Uuid, layout: Layout, regions: u64) -> Self {
+    pub(crate) fn new(uuid: Uuid, geometry: &Geometry) -> Self {
         Self {
             uuid,
-            layout,
-            marked: Bits::new(regions),
-            recent: Bits::new(regions),
+            layout: geometry.layout(),
+            bits: geometry.intent_bits,
+            line_bytes: u64::from(geometry.line_bytes),
+            region_bytes: geometry.region_bytes,
+            marked: Bits::new(geometry.intent_bits),
+            recent: Bits::new(geometry.intent_bits),
             writers: HashMap::new(),
         }
+    }
+
+    /// The bit of a region of a file, or of all of it.
+    fn bit(&self, number: u32, region: Option<u64>) -> u64 {
+        let seed = u64::from(number) << 1 | u64::from(region.is_none());
+        let hash = (seed ^ 0x2545_f491).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (hash >> 32).wrapping_add(region.unwrap_or(0)) % self.bits
+    }
+
+    /// The bits of a byte range of a file.
+    pub(crate) fn bits_of(&self, number: u32, range: &Range<u64>) -> Vec<u64> {
+        if range.is_empty() {
+            return Vec::new();
+        }
+        let (first, last) = (
+            range.start / self.region_bytes,
+            (range.end - 1) / self.region_bytes,
+        );
+        if last - first >= REGIONS_AT_ONCE {
+            return vec![self.bit(number, None)];
+        }
+        (first..=last)
+            .map(|region| self.bit(number, Some(region)))
+            .collect()
+    }
+
+    /// Whether the line may differ from the SSD after a power cut.
+    pub(crate) fn is_line_marked(&self, key: u64) -> bool {
+        let (number, line) = (number_of(key), key & u64::from(u32::MAX));
+        let region = line * self.line_bytes / self.region_bytes;
+        self.marked.get(self.bit(number, Some(region))) || self.marked.get(self.bit(number, None))
     }
 
     /// The bitmap that the SSD holds: of a damaged sector all regions are marked.
@@ -100,11 +143,7 @@ impl Intent {
         ssd.write(&block, self.layout.intent() + number * BLOCK_BYTES)
     }
 
-    pub(crate) fn is_marked(&self, region: u64) -> bool {
-        self.marked.get(region)
-    }
-
-    /// Regions that are marked.
+    /// Bits that are set.
     pub(crate) fn marked(&self) -> u64 {
         self.marked
             .0
@@ -113,65 +152,66 @@ impl Intent {
             .sum()
     }
 
-    /// A write to `regions` is about to go to the backing: their bits are durable when this returns. After an error they
-    /// are not, and the write must not go to the backing before the SSD is void.
-    pub(crate) fn begin(&mut self, regions: RangeInclusive<u64>, ssd: &Ssd) -> io::Result<()> {
-        let new: Vec<u64> = regions
-            .clone()
-            .filter(|&region| !self.is_marked(region))
+    /// A write to regions with these bits is about to go to the backing: they are durable when this returns. After an error
+    /// they are not, and the write must not go to the backing before the SSD is void.
+    pub(crate) fn begin(&mut self, bits: &[u64], ssd: &Ssd) -> io::Result<()> {
+        let new: Vec<u64> = bits
+            .iter()
+            .copied()
+            .filter(|&bit| !self.marked.get(bit))
             .collect();
         if !new.is_empty() {
-            for &region in &new {
-                self.marked.set(region, true);
+            for &bit in &new {
+                self.marked.set(bit, true);
             }
-            let mut blocks: Vec<u64> = new.iter().map(|region| region / REGIONS_PER_BLOCK).collect();
+            let mut blocks: Vec<u64> = new.iter().map(|bit| bit / REGIONS_PER_BLOCK).collect();
             blocks.dedup();
             let stored = blocks
                 .iter()
                 .try_for_each(|&block| self.store_block(block, ssd))
                 .and_then(|()| ssd.flush());
             if let Err(error) = stored {
-                for &region in &new {
-                    self.marked.set(region, false);
+                for &bit in &new {
+                    self.marked.set(bit, false);
                 }
                 return Err(error);
             }
         }
-        for region in regions {
-            self.recent.set(region, true);
-            *self.writers.entry(region).or_insert(0) += 1;
+        for &bit in bits {
+            self.recent.set(bit, true);
+            *self.writers.entry(bit).or_insert(0) += 1;
         }
         Ok(())
     }
 
     /// The write is done, on the backing and in the cache, or failed.
-    pub(crate) fn end(&mut self, regions: RangeInclusive<u64>) {
-        for region in regions {
-            if let Some(writers) = self.writers.get_mut(&region) {
+    pub(crate) fn end(&mut self, bits: &[u64]) {
+        for bit in bits {
+            if let Some(writers) = self.writers.get_mut(bit) {
                 *writers -= 1;
                 if *writers == 0 {
-                    self.writers.remove(&region);
+                    self.writers.remove(bit);
                 }
             }
         }
     }
 
-    /// The marked regions with no write under way and none since the last call.
+    /// The marked bits with no write under way and none since the last call.
     pub(crate) fn idle(&mut self) -> Vec<u64> {
-        let is_idle = |region: &u64| !self.recent.get(*region) && !self.writers.contains_key(region);
+        let is_idle = |bit: &u64| !self.recent.get(*bit) && !self.writers.contains_key(bit);
         let idle = self.marked.ones().filter(is_idle).collect();
         self.recent.0.fill(0);
         idle
     }
 
-    /// Takes back the bits of those that [`Intent::idle`] found and that nobody wrote to since. Between the two calls the
+    /// Takes back the bits that [`Intent::idle`] found and that nobody wrote to since. Between the two calls the
     /// backing was flushed, and then the records of the SSD were. Not flushed: a bit that stays costs lines, not truth.
     pub(crate) fn clear(&mut self, idle: &[u64], ssd: &Ssd) -> io::Result<()> {
         let mut blocks = Vec::new();
-        for &region in idle {
-            if !self.recent.get(region) && !self.writers.contains_key(&region) {
-                self.marked.set(region, false);
-                blocks.push(region / REGIONS_PER_BLOCK);
+        for &bit in idle {
+            if !self.recent.get(bit) && !self.writers.contains_key(&bit) {
+                self.marked.set(bit, false);
+                blocks.push(bit / REGIONS_PER_BLOCK);
             }
         }
         blocks.dedup();

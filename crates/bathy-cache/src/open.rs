@@ -1,5 +1,6 @@
 //! How a cache begins: made, found clean, found after a power cut, or found to be of no use.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
@@ -8,13 +9,14 @@ use bathy_policy::{Policy, PolicyKind, StateRecord};
 
 use crate::aligned::Aligned;
 use crate::engine::{Engine, Options};
+use crate::files::{Files, number_of};
 use crate::format::{
     BLOCK_BYTES, Geometry, GeometryError, Record, StateBlock, Superblock, SuperblockError, UNIT_BYTES, Uuid,
 };
 use crate::health::Ssd;
 use crate::intent::Intent;
 use crate::shard::{Model, Shard, new_model};
-use crate::store::{BlockStore, Identity};
+use crate::store::BlockStore;
 use crate::table::Table;
 use crate::witness::Witness;
 
@@ -27,14 +29,16 @@ pub struct CreateOptions {
     pub line: LineSize,
     /// Parts with a lock each.
     pub shards: u32,
-    /// Bytes of the backing that one bit of intent stands for.
+    /// Bytes of a file that one bit of intent stands for.
     pub region_bytes: u64,
+    /// Bits of intent: a quarter of a byte of memory each.
+    pub intent_bits: u64,
     /// [`PolicyKind::S3Fifo`] or [`PolicyKind::Clock2QPlus`].
     pub policy: PolicyKind,
 }
 
 impl CreateOptions {
-    /// Lines of 64 KiB, 16 shards, regions of 4 MiB, S3-FIFO.
+    /// Lines of 64 KiB, 16 shards, a million bits for regions of 4 MiB, S3-FIFO.
     ///
     /// # Panics
     /// Never.
@@ -44,6 +48,7 @@ impl CreateOptions {
             line: LineSize::new(65_536).expect("a power of two"),
             shards: 16,
             region_bytes: 4 << 20,
+            intent_bits: 1 << 20,
             policy: PolicyKind::S3Fifo,
         }
     }
@@ -61,7 +66,7 @@ pub enum CreateError {
     /// A size is not supported.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
-    /// The SSD, the backing or the witness failed.
+    /// The SSD or the witness failed.
     #[error("the cache cannot be written: {0}")]
     Io(#[from] io::Error),
 }
@@ -80,10 +85,7 @@ pub enum OpenError {
         /// Bytes of the SSD.
         ssd_bytes: u64,
     },
-    /// The bitmap of the cache is too small for the backing.
-    #[error("the cache was made for a backing of at most {0} bytes")]
-    BackingTooLarge(u64),
-    /// No superblock could be read, or the backing or the witness failed.
+    /// No superblock could be read, or the witness failed.
     #[error("the cache cannot be opened: {0}")]
     Io(#[from] io::Error),
 }
@@ -93,10 +95,8 @@ pub enum OpenError {
 pub enum ColdReason {
     /// The witness has no generation, or another one: the SSD was given up, or it comes from elsewhere.
     Witness,
-    /// It is a cache of another backing.
-    OtherBacking,
-    /// The backing was changed without the cache after its clean stop.
-    BackingChanged,
+    /// It has had so many files that numbers for new ones run out.
+    Numbers,
 }
 
 /// How a cache was found.
@@ -104,7 +104,8 @@ pub enum ColdReason {
 pub enum Recovery {
     /// After a clean stop: every line.
     Clean,
-    /// After another: every line whose record is there, apart from those in marked regions.
+    /// After another: every line whose record is there, apart from those in marked regions. Files that changed since are
+    /// found when they are attached.
     Unclean {
         /// Regions that were marked.
         marked_regions: u64,
@@ -113,43 +114,37 @@ pub enum Recovery {
     },
     /// With nothing.
     Cold(ColdReason),
-    /// The SSD cannot be written: the backing is used alone.
+    /// The SSD cannot be written: files are used without it.
     Bypassed,
 }
 
 /// A cache in use.
 pub struct Opened {
     /// The cache.
-    pub engine: Engine,
+    pub engine: Arc<Engine>,
     /// How it was found.
     pub recovery: Recovery,
 }
 
-/// Makes an SSD a cache of a backing. What it held is lost. The cache is to be opened then.
+/// Makes an SSD a cache. What it held is lost. The cache is to be opened then.
 ///
 /// # Errors
-/// If the SSD is too small, the options are not supported, or one of the three cannot be written.
+/// If the SSD is too small, the options are not supported, or one of both cannot be written.
 pub fn create(
     ssd: Arc<dyn BlockStore>,
-    backing: &dyn BlockStore,
     witness: &dyn Witness,
     options: &CreateOptions,
 ) -> Result<(), CreateError> {
     if !matches!(options.policy, PolicyKind::S3Fifo | PolicyKind::Clock2QPlus) {
         return Err(CreateError::Policy(options.policy));
     }
-    let (ssd_bytes, backing) = (ssd.size_bytes()?, backing.identity()?);
+    let ssd_bytes = ssd.size_bytes()?;
     let geometry = Geometry {
         line_bytes: options.line.bytes().min(u64::from(u32::MAX)) as u32,
         shards: options.shards,
         slots: 1,
         region_bytes: options.region_bytes,
-        // A backing may grow to four times its size.
-        regions_max: backing
-            .size_bytes
-            .saturating_mul(4)
-            .div_ceil(options.region_bytes.max(1))
-            .max(1),
+        intent_bits: options.intent_bits,
     };
     geometry.check()?;
     let geometry = geometry
@@ -162,10 +157,10 @@ pub fn create(
         is_clean: false,
         geometry,
         policy: options.policy,
-        backing,
+        next_file: 1,
     };
     let ssd = Ssd::new(ssd, crate::ErrorBudget::default());
-    Intent::new(options.uuid, geometry.layout(), geometry.regions_max).store(&ssd)?;
+    Intent::new(options.uuid, &geometry).store(&ssd)?;
     ssd.flush()?;
     store_superblocks(superblock, &ssd)?;
     witness.store(superblock.generation)?;
@@ -199,25 +194,24 @@ fn load_superblock(ssd: &Ssd) -> Result<Superblock, OpenError> {
     }
 }
 
-/// Whether the content of the cache is of this backing as it is.
-fn cold_reason(superblock: &Superblock, backing: &Identity, witness: Option<u64>) -> Option<ColdReason> {
+/// A cold start comes before numbers run out within a session.
+const NEXT_FILE_MAX: u32 = 1 << 31;
+
+/// Whether the content of the cache is of no use.
+fn cold_reason(superblock: &Superblock, witness: Option<u64>) -> Option<ColdReason> {
     if witness != Some(superblock.generation) {
         return Some(ColdReason::Witness);
     }
-    if !superblock.backing.is_same_store(backing) {
-        return Some(ColdReason::OtherBacking);
-    }
-    (superblock.is_clean && superblock.backing != *backing).then_some(ColdReason::BackingChanged)
+    (superblock.next_file > NEXT_FILE_MAX).then_some(ColdReason::Numbers)
 }
 
-/// Opens a cache over its backing.
+/// Opens a cache.
 ///
 /// # Errors
-/// If the SSD holds no cache of this version, the cache does not suit the backing, or the backing or the witness fails. An
-/// SSD that can be read but not written is no error: the backing is used alone.
+/// If the SSD holds no cache of this version, or the witness fails. An SSD that can be read but not written is no error: files
+/// are used without it.
 pub fn open(
     ssd: Arc<dyn BlockStore>,
-    backing: Arc<dyn BlockStore>,
     witness: Arc<dyn Witness>,
     options: &Options,
 ) -> Result<Opened, OpenError> {
@@ -231,25 +225,17 @@ pub fn open(
             ssd_bytes,
         });
     }
-    let identity = backing.identity()?;
-    let geometry = found.geometry;
-    let backing_max = geometry.regions_max.saturating_mul(geometry.region_bytes);
-    if identity.size_bytes > backing_max {
-        return Err(OpenError::BackingTooLarge(backing_max));
-    }
     let known = witness.load();
-    let cold = cold_reason(&found, &identity, known);
-    let generation = match cold {
-        None => found.generation,
-        Some(_) => found.generation.max(known.unwrap_or(0)) + 1,
-    };
-    let superblock = Superblock {
+    let cold = cold_reason(&found, known);
+    let mut superblock = Superblock {
         is_clean: false,
-        generation,
-        backing: identity,
         ..found
     };
-    let mut opening = Opening {
+    if cold.is_some() {
+        superblock.generation = found.generation.max(known.unwrap_or(0)) + 1;
+        superblock.next_file = 1;
+    }
+    let opening = Opening {
         ssd: &ssd,
         superblock,
         options,
@@ -259,70 +245,33 @@ pub fn open(
         None if found.is_clean => opening.clean(&found),
         None => opening.unclean(),
     };
-    let prepared = prepared.and_then(|mut prepared| {
-        // The times of the backing say all, but not after a power cut, and those of a device say nothing.
-        let knows_times = found.is_clean && identity.modified_ns != 0;
-        if cold.is_some() || knows_times || !is_another(&mut prepared.shards, superblock, &*backing) {
-            return Ok(prepared);
-        }
-        opening.superblock.generation += 1;
-        opening.cold(ColdReason::BackingChanged)
+    // From here on the SSD says that it is in use; nothing went to a file before.
+    let stored = prepared.and_then(|prepared| {
+        let superblock = Superblock {
+            next_file: prepared.files.next_number,
+            ..superblock
+        };
+        Ok((prepared, store_superblocks(superblock, &ssd)?))
     });
-    let superblock = opening.superblock;
-    // From here on the SSD says that it is in use; nothing went to the backing before.
-    let stored = prepared.and_then(|prepared| Ok((prepared, store_superblocks(superblock, &ssd)?)));
-    let Ok((
-        Prepared {
-            shards,
-            intent,
-            recovery,
-        },
-        superblock,
-    )) = stored
-    else {
-        let Prepared { shards, intent, .. } = opening.empty();
-        let engine = Engine::new(ssd.clone(), backing, witness, superblock, options, shards, intent);
-        engine.bypass()?;
-        return Ok(Opened {
-            engine,
-            recovery: Recovery::Bypassed,
-        });
-    };
-    if known != Some(superblock.generation) {
+    let is_stored = stored.is_ok();
+    let (prepared, superblock) = stored.unwrap_or_else(|_| (opening.empty(), superblock));
+    let Prepared {
+        shards,
+        intent,
+        files,
+        recovery,
+    } = prepared;
+    if is_stored && known != Some(superblock.generation) {
         // Last, so that a cache that is half made stays cold.
         witness.store(superblock.generation)?;
     }
-    let engine = Engine::new(ssd, backing, witness, superblock, options, shards, intent);
-    Ok(Opened { engine, recovery })
-}
-
-/// Lines that are compared with the backing where its times do not say that it is unchanged.
-const SAMPLED_LINES: usize = 64;
-
-/// Whether lines, spread over the cache, are whole and not what the backing has: somebody else wrote to it.
-fn is_another(shards: &mut [Shard], superblock: Superblock, backing: &dyn BlockStore) -> bool {
-    let line_bytes = u64::from(superblock.geometry.line_bytes);
-    let of_shard = SAMPLED_LINES.div_ceil(shards.len());
-    shards.iter_mut().any(|shard| {
-        let mut lines = Vec::new();
-        let policy = shard.model.policy();
-        policy.for_each_resident(&mut |key, slot| lines.push((key, slot)));
-        let step = (lines.len() / of_shard).max(1);
-        lines.into_iter().step_by(step).any(|(key, slot)| {
-            let unit = shard.model.valid_units(slot).trailing_zeros() as usize;
-            let start = key * line_bytes + unit as u64 * UNIT_BYTES;
-            let len = superblock
-                .backing
-                .size_bytes
-                .saturating_sub(start)
-                .min(UNIT_BYTES);
-            let mut bytes = Aligned::new(len as usize);
-            // What cannot be read is no evidence, and what is damaged is found when it is served.
-            let copy = shard.copy_of(key, slot, unit);
-            copy.is_some_and(|copy| {
-                backing.read(&mut bytes, start).is_ok() && copy[..len as usize] != bytes[..]
-            })
-        })
+    let engine = Engine::new(ssd, witness, superblock, options, shards, intent, files);
+    if !is_stored {
+        engine.bypass()?;
+    }
+    Ok(Opened {
+        engine: Arc::new(engine),
+        recovery,
     })
 }
 
@@ -330,7 +279,16 @@ fn is_another(shards: &mut [Shard], superblock: Superblock, backing: &dyn BlockS
 struct Prepared {
     shards: Vec<Shard>,
     intent: Intent,
+    files: Files,
     recovery: Recovery,
+}
+
+/// What the records of a shard say.
+struct Scanned {
+    shard: Shard,
+    dropped_lines: u64,
+    /// The highest number of a file.
+    number_max: u32,
 }
 
 struct Opening<'a> {
@@ -370,8 +328,30 @@ impl Opening<'_> {
     }
 
     fn new_intent(&self) -> Intent {
-        let geometry = &self.superblock.geometry;
-        Intent::new(self.superblock.uuid, geometry.layout(), geometry.regions_max)
+        Intent::new(self.superblock.uuid, &self.superblock.geometry)
+    }
+
+    fn new_files(&self) -> Files {
+        let Superblock {
+            uuid,
+            generation,
+            geometry,
+            next_file,
+            ..
+        } = self.superblock;
+        Files::new(
+            uuid,
+            generation,
+            geometry.layout(),
+            geometry.files_max(),
+            next_file,
+        )
+    }
+
+    fn files(&self) -> io::Result<Files> {
+        let mut files = self.new_files();
+        files.load(self.ssd)?;
+        Ok(files)
     }
 
     fn empty(&self) -> Prepared {
@@ -380,12 +360,13 @@ impl Opening<'_> {
                 .map(|number| self.new_shard(number))
                 .collect(),
             intent: self.new_intent(),
+            files: self.new_files(),
             recovery: Recovery::Bypassed,
         }
     }
 
     /// Records of the old generation are void, so the line table need not be touched.
-    fn cold(&mut self, reason: ColdReason) -> io::Result<Prepared> {
+    fn cold(&self, reason: ColdReason) -> io::Result<Prepared> {
         let empty = self.empty();
         empty.intent.store(self.ssd)?;
         self.ssd.flush()?;
@@ -395,12 +376,15 @@ impl Opening<'_> {
         })
     }
 
-    fn clean(&mut self, found: &Superblock) -> io::Result<Prepared> {
+    fn clean(&self, found: &Superblock) -> io::Result<Prepared> {
+        let files = self.files()?;
+        let numbers = files.numbers();
         let prepared = Prepared {
             shards: (0..found.geometry.shards)
-                .map(|number| self.clean_shard(number, found.sequence))
+                .map(|number| self.clean_shard(number, found.sequence, &numbers))
                 .collect::<io::Result<_>>()?,
             intent: self.new_intent(),
+            files,
             recovery: Recovery::Clean,
         };
         // A clean stop leaves bits behind that say nothing any more.
@@ -409,17 +393,17 @@ impl Opening<'_> {
         Ok(prepared)
     }
 
-    fn clean_shard(&self, number: u32, sequence: u64) -> io::Result<Shard> {
+    fn clean_shard(&self, number: u32, sequence: u64, numbers: &HashSet<u32>) -> io::Result<Shard> {
         if let Some(entries) = self.state(number, sequence)? {
             let mut shard = self.new_shard(number);
-            let lines = self.unparked(&mut shard, entries);
+            let lines = self.unparked(&mut shard, entries, numbers);
             if shard.model.import(lines.into_iter()).is_ok() {
                 return Ok(shard);
             }
         }
         // Without the state the lines are known by their records.
-        let (shard, _) = self.scan(number, true, &|_| false)?;
-        Ok(shard)
+        let drops = |key| !numbers.contains(&number_of(key));
+        Ok(self.scan(number, true, &drops)?.shard)
     }
 
     /// The state of a shard, if all of it is there.
@@ -441,10 +425,16 @@ impl Opening<'_> {
         Ok(None)
     }
 
-    /// The state without the lines in memory that cannot be read back.
-    fn unparked(&self, shard: &mut Shard, entries: Vec<(StateRecord, u64)>) -> Vec<(StateRecord, u64)> {
+    /// The state without the lines of unknown files, and those in memory that cannot be read back.
+    fn unparked(
+        &self,
+        shard: &mut Shard,
+        entries: Vec<(StateRecord, u64)>,
+        numbers: &HashSet<u32>,
+    ) -> Vec<(StateRecord, u64)> {
         let slots = self.superblock.geometry.slots;
         let mut keep = |entry: &(StateRecord, u64)| match *entry {
+            (StateRecord::Line { key, .. }, _) if !numbers.contains(&number_of(key)) => false,
             (StateRecord::Line { slot, key, .. }, units) if (shard.stage_start..slots).contains(&slot) => {
                 shard.unpark(key, slot, units)
             }
@@ -453,39 +443,39 @@ impl Opening<'_> {
         entries.into_iter().filter(|entry| keep(entry)).collect()
     }
 
-    fn unclean(&mut self) -> io::Result<Prepared> {
+    fn unclean(&self) -> io::Result<Prepared> {
         let mut intent = self.new_intent();
         intent.load(self.ssd)?;
-        let Geometry {
-            line_bytes,
-            region_bytes,
-            shards,
-            ..
-        } = self.superblock.geometry;
-        let is_marked = |key: u64| intent.is_marked(key.saturating_mul(u64::from(line_bytes)) / region_bytes);
-        let mut prepared = Vec::new();
+        let mut files = self.files()?;
+        let numbers = files.numbers();
+        let mut shards = Vec::new();
         let mut dropped_lines = 0;
-        for number in 0..shards {
-            let (shard, dropped) = self.scan(number, false, &is_marked)?;
-            prepared.push(shard);
-            dropped_lines += dropped;
+        let drops = |key: u64| intent.is_line_marked(key) || !numbers.contains(&number_of(key));
+        for number in 0..self.superblock.geometry.shards {
+            let scanned = self.scan(number, false, &drops)?;
+            dropped_lines += scanned.dropped_lines;
+            // No number that a line has is given again.
+            files.next_number = files.next_number.max(scanned.number_max.saturating_add(1));
+            shards.push(scanned.shard);
         }
         Ok(Prepared {
-            shards: prepared,
+            shards,
             recovery: Recovery::Unclean {
                 marked_regions: intent.marked(),
                 dropped_lines,
             },
             intent,
+            files,
         })
     }
 
     /// Takes the lines of a shard from its records, apart from those that are to be dropped: how many those are.
-    fn scan(&self, number: u32, with_memory: bool, drops: &dyn Fn(u64) -> bool) -> io::Result<(Shard, u64)> {
+    fn scan(&self, number: u32, with_memory: bool, drops: &dyn Fn(u64) -> bool) -> io::Result<Scanned> {
         let mut shard = self.new_shard(number);
         let slots = self.superblock.geometry.slots;
         let (mut lines, mut dropped) = (Vec::new(), Vec::new());
         let stage_start = shard.stage_start;
+        let mut number_max = 0;
         shard.table.scan(slots, self.ssd, &mut |slot, record| {
             let Record {
                 key: Some(key),
@@ -496,6 +486,7 @@ impl Opening<'_> {
             else {
                 return;
             };
+            number_max = number_max.max(number_of(key));
             // What is in memory lies on the SSD after a clean stop only.
             if slot >= stage_start && !with_memory {
                 return;
@@ -527,7 +518,11 @@ impl Opening<'_> {
             shard.table.put(slot, Record::default(), self.ssd);
         }
         import_lines(&mut shard.model, &lines);
-        Ok((shard, dropped_lines))
+        Ok(Scanned {
+            shard,
+            dropped_lines,
+            number_max,
+        })
     }
 }
 

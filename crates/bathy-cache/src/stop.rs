@@ -2,35 +2,56 @@
 
 use std::io;
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, lock};
 use crate::format::{ENTRIES_PER_BLOCK, StateBlock, Superblock};
 use crate::shard::Shard;
 
 impl Engine {
-    /// Stops. Whether the stop is a clean one; if not, because of the SSD, the next start drops what it cannot trust.
+    /// Stops: later requests fail. Whether the stop is a clean one; if not, because of the SSD, the next start drops what it
+    /// cannot trust.
     ///
     /// # Errors
-    /// Those of the backing's flush, unchanged.
-    pub fn stop(mut self) -> io::Result<bool> {
-        self.flush()?;
-        let is_trusted = !self.is_bypassed() && !self.ssd.is_given_up() && !self.has_lost_writes();
+    /// Those of a file's flush, unchanged; the stop is not a clean one then.
+    pub fn stop(&self) -> io::Result<bool> {
+        let _alone = lock(&self.tidying);
+        if self.is_stopped.swap(true, Ordering::AcqRel) {
+            return Ok(false);
+        }
+        // Nobody attaches a file from here on. What is under way ends.
+        let in_use = lock(&self.files).all_in_use();
+        for file in &in_use {
+            drop(file.gate.write().unwrap_or_else(PoisonError::into_inner));
+        }
+        let unflushed = std::mem::take(&mut *lock(&self.unflushed));
+        for file in unflushed.values() {
+            let earlier = lock(&file.flush_error).take();
+            earlier.map_or_else(|| file.store.flush(), Err)?;
+        }
+        let is_sound = !self.is_bypassed() && !self.ssd.is_given_up() && !self.has_lost_writes();
+        // After the last write, and before anybody else's.
+        let mut is_trusted = is_sound;
+        for file in in_use.iter().chain(unflushed.values()).filter(|_| is_sound) {
+            is_trusted &= self.note_stamp(file)?;
+        }
         Ok(is_trusted && self.store_state().is_some())
     }
 
-    fn store_state(&mut self) -> Option<()> {
+    fn store_state(&self) -> Option<()> {
+        let mut current = lock(&self.superblock);
         let superblock = Superblock {
-            sequence: self.superblock.sequence + 1,
+            sequence: current.sequence + 1,
             is_clean: true,
-            // After the last write, and before anybody else's.
-            backing: self.backing.identity().ok()?,
-            ..self.superblock
+            next_file: lock(&self.files).next_number,
+            ..*current
         };
+        *current = superblock;
         let layout = superblock.geometry.layout();
-        for (number, shard) in (0..).zip(&mut self.shards) {
-            let shard = shard.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (number, shard) in (0..).zip(&self.shards) {
+            let mut shard = lock(shard);
             shard.park()?;
-            let blocks = state_blocks(shard);
+            let blocks = state_blocks(&shard);
             // A state that is larger than its place is left out: the next start reads the line table instead.
             let fits = blocks.len() as u64 <= layout.state_blocks();
             for (index, block) in (0..).zip(blocks.iter().filter(|_| fits)) {

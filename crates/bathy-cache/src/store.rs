@@ -1,13 +1,15 @@
 //! What lies below a cache: a range of bytes that keeps what was flushed.
+//!
+//! An SSD has one size. A file grows by writes beyond its end, whose gap reads as zeros.
 
 use std::io;
 
-/// By what a backing is known again.
+/// By what an unchanged file is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
+pub struct Stamp {
     /// Size.
     pub size_bytes: u64,
-    /// The file: its inode number.
+    /// Inode number of a file, number of a device.
     pub id: u64,
     /// When its bytes last changed.
     pub modified_ns: u64,
@@ -15,10 +17,10 @@ pub struct Identity {
     pub changed_ns: u64,
 }
 
-impl Identity {
-    /// Whether it is the same file or device, changed or not.
-    pub fn is_same_store(&self, other: &Self) -> bool {
-        self.size_bytes == other.size_bytes && self.id == other.id
+impl Stamp {
+    /// Whether times say if it was changed. Those of a device do not.
+    pub fn has_times(&self) -> bool {
+        self.modified_ns != 0
     }
 }
 
@@ -45,17 +47,15 @@ pub trait BlockStore: Send + Sync {
     /// If any of them may be lost.
     fn flush(&self) -> io::Result<()>;
 
-    /// What it is now, durably: nobody's power cut sets its times back.
+    /// What it is now, durably, with all of its bytes: nobody's power cut sets them or its times back.
     ///
     /// # Errors
     /// If it cannot be asked, or made durable.
-    fn identity(&self) -> io::Result<Identity>;
+    fn stamp(&self) -> io::Result<Stamp>;
 
-    /// Its size.
+    /// Its size. It need not be durable.
     ///
     /// # Errors
     /// If it cannot be asked.
-    fn size_bytes(&self) -> io::Result<u64> {
-        Ok(self.identity()?.size_bytes)
-    }
+    fn size_bytes(&self) -> io::Result<u64>;
 }

@@ -2,6 +2,7 @@
 
 use bathy_cache_model::{LineSize, stage_lines};
 
+use super::file_record::FILES_PER_BLOCK;
 use super::intent_sector::{REGIONS_PER_SECTOR, SECTOR_BYTES};
 use super::record::{RECORDS_PER_BLOCK, UNIT_BYTES, UNITS_MAX};
 use super::state::ENTRIES_PER_BLOCK;
@@ -12,6 +13,9 @@ pub const BLOCK_BYTES: u64 = 4096;
 const INTENT_START_BLOCK: u64 = 16;
 /// The data begin at a multiple of this.
 const DATA_ALIGNMENT_BLOCKS: u64 = 256;
+/// Slots of the cache for each file of the file table: 2.5 bytes of memory and 32 bytes of SSD a slot.
+const SLOTS_PER_FILE: u64 = 8;
+const FILES_MIN: u64 = 64;
 const SECTORS_PER_BLOCK: u64 = BLOCK_BYTES / SECTOR_BYTES as u64;
 
 /// The sizes that all else follows from.
@@ -23,10 +27,10 @@ pub struct Geometry {
     pub shards: u32,
     /// Slots of each shard, those in memory included: their place on the SSD is used at a clean stop.
     pub slots: u32,
-    /// Bytes of backing that one bit of intent stands for: a power of two, at least a line.
+    /// Bytes of a file that one bit of intent stands for: a power of two, at least a line.
     pub region_bytes: u64,
-    /// The most regions that a backing can have.
-    pub regions_max: u64,
+    /// Bits of intent. Regions of files share them by a hash.
+    pub intent_bits: u64,
 }
 
 /// A geometry that cannot be.
@@ -42,8 +46,8 @@ pub enum GeometryError {
     #[error("a cache must have 1 to 1024 shards (got {0}) of 1 to 2^30 slots (got {1})")]
     Slots(u32, u32),
     /// A bitmap that no SSD holds.
-    #[error("a cache must have 1 to 2^40 regions (got {0})")]
-    Regions(u64),
+    #[error("a cache must have 1 to 2^32 bits of intent (got {0})")]
+    IntentBits(u64),
 }
 
 impl Geometry {
@@ -60,8 +64,8 @@ impl Geometry {
         if !(1..=1024).contains(&self.shards) || !(1..=1 << 30).contains(&self.slots) {
             return Err(GeometryError::Slots(self.shards, self.slots));
         }
-        if !(1..=1 << 40).contains(&self.regions_max) {
-            return Err(GeometryError::Regions(self.regions_max));
+        if !(1..=1 << 32).contains(&self.intent_bits) {
+            return Err(GeometryError::IntentBits(self.intent_bits));
         }
         Ok(())
     }
@@ -101,12 +105,19 @@ impl Geometry {
         u64::from(self.slots) * u64::from(self.shards)
     }
 
+    /// Files that can have lines at once: one for eight slots.
+    pub fn files_max(&self) -> u32 {
+        (self.slots_total() / SLOTS_PER_FILE).clamp(FILES_MIN, u64::from(u32::MAX)) as u32
+    }
+
     /// Where the areas are.
     pub fn layout(&self) -> Layout {
         let shards = u64::from(self.shards);
         let slots = u64::from(self.slots);
-        let intent_sectors = self.regions_max.div_ceil(REGIONS_PER_SECTOR);
-        let state_start = INTENT_START_BLOCK + intent_sectors.div_ceil(SECTORS_PER_BLOCK);
+        let intent_sectors = self.intent_bits.div_ceil(REGIONS_PER_SECTOR);
+        let files_start = INTENT_START_BLOCK + intent_sectors.div_ceil(SECTORS_PER_BLOCK);
+        let file_blocks = u64::from(self.files_max()).div_ceil(FILES_PER_BLOCK as u64);
+        let state_start = files_start + file_blocks;
         // A line or hole for each slot, as many ghosts, and the hands.
         let state_blocks = (2 * slots + 1).div_ceil(ENTRIES_PER_BLOCK as u64);
         let table_start = state_start + shards * state_blocks;
@@ -115,6 +126,8 @@ impl Geometry {
         Layout {
             geometry: *self,
             intent_sectors,
+            files_start,
+            file_blocks,
             state_start,
             state_blocks,
             table_start,
@@ -129,6 +142,8 @@ impl Geometry {
 pub struct Layout {
     geometry: Geometry,
     intent_sectors: u64,
+    files_start: u64,
+    file_blocks: u64,
     state_start: u64,
     state_blocks: u64,
     table_start: u64,
@@ -150,6 +165,16 @@ impl Layout {
     /// The offset of the intent bitmap.
     pub fn intent(&self) -> u64 {
         INTENT_START_BLOCK * BLOCK_BYTES
+    }
+
+    /// Blocks of the file table.
+    pub fn file_blocks(&self) -> u64 {
+        self.file_blocks
+    }
+
+    /// The offset of a block of the file table.
+    pub fn files(&self, block: u64) -> u64 {
+        (self.files_start + block) * BLOCK_BYTES
     }
 
     /// Blocks of state of each shard at most.
@@ -197,9 +222,9 @@ mod tests {
     proptest! {
         #[test]
         fn areas_lie_one_after_the_other_and_the_largest_that_fits_is_found(
-            shards in 1u32..9, line_log in 12u32..17, ssd_bytes in 1u64 << 20..1 << 36, regions_max in 1u64..1 << 20,
+            shards in 1u32..9, line_log in 12u32..17, ssd_bytes in 1u64 << 20..1 << 36, intent_bits in 1u64..1 << 20,
         ) {
-            let geometry = Geometry { line_bytes: 1 << line_log, shards, slots: 1, region_bytes: 1 << 22, regions_max };
+            let geometry = Geometry { line_bytes: 1 << line_log, shards, slots: 1, region_bytes: 1 << 22, intent_bits };
             let Some(geometry) = geometry.that_fits(ssd_bytes) else {
                 return Ok(());
             };
@@ -209,7 +234,8 @@ mod tests {
             let next = Geometry { slots: geometry.slots + 1, ..geometry };
             prop_assert!(next.layout().end() > ssd_bytes);
             let intent_end = layout.intent() + layout.intent_sectors() * SECTOR_BYTES as u64;
-            prop_assert!(intent_end <= layout.state(0, 0));
+            prop_assert!(intent_end <= layout.files(0));
+            prop_assert_eq!(layout.files(layout.file_blocks()), layout.state(0, 0));
             prop_assert_eq!(layout.state(shards, 0), layout.table(0, 0));
             prop_assert!(layout.table(shards, 0) <= layout.data(0, 0));
             prop_assert_eq!(layout.data(0, geometry.slots), layout.data(1, 0));

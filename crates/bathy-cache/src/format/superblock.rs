@@ -12,8 +12,9 @@
 //! | 48..56 | generation |
 //! | 56..60, 60..64, 64..68 | line bytes, shards, slots of a shard |
 //! | 68..72 | policy: 1 S3-FIFO, 2 Clock2Q+ |
-//! | 72..80, 80..88 | region bytes, most regions |
-//! | 88..120 | the backing: size, id, time of the last modification and of the last change |
+//! | 72..80, 80..88 | region bytes, bits of intent |
+//! | 88..92 | the number of the next new file, at least |
+//! | 92..120 | reserved, zero |
 //! | 120..128 | blocks of the journal, 0 |
 //! | 128.. | reserved, zero |
 
@@ -21,10 +22,9 @@ use bathy_policy::PolicyKind;
 
 use super::layout::{BLOCK_BYTES, Geometry};
 use super::{Kind, Uuid, get_u32, get_u64, is_sealed, put_u32, put_u64, seal, words};
-use crate::store::Identity;
 
 /// The version of the format. Any change of bytes on the SSD is another version.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Three for each session, so that none comes so far.
 const SEQUENCE_MAX: u64 = 1 << 24;
 const MAGIC: u64 = u64::from_le_bytes(*b"BathyCch");
@@ -44,8 +44,8 @@ pub struct Superblock {
     pub geometry: Geometry,
     /// [`PolicyKind::S3Fifo`] or [`PolicyKind::Clock2QPlus`].
     pub policy: PolicyKind,
-    /// The backing, as it was when this was written.
-    pub backing: Identity,
+    /// A number that no file had and no lower one will: at a clean stop the next one.
+    pub next_file: u32,
 }
 
 /// Why a block is not a superblock.
@@ -81,11 +81,8 @@ impl Superblock {
             if self.policy == PolicyKind::S3Fifo { 1 } else { 2 },
         );
         put_u64(&mut bytes, 72, self.geometry.region_bytes);
-        put_u64(&mut bytes, 80, self.geometry.regions_max);
-        put_u64(&mut bytes, 88, self.backing.size_bytes);
-        put_u64(&mut bytes, 96, self.backing.id);
-        put_u64(&mut bytes, 104, self.backing.modified_ns);
-        put_u64(&mut bytes, 112, self.backing.changed_ns);
+        put_u64(&mut bytes, 80, self.geometry.intent_bits);
+        put_u32(&mut bytes, 88, self.next_file);
         seal(&mut bytes, &words(Kind::Superblock, &self.uuid, 0));
         bytes
     }
@@ -115,7 +112,7 @@ impl Superblock {
             shards: get_u32(bytes, 60),
             slots: get_u32(bytes, 64),
             region_bytes: get_u64(bytes, 72),
-            regions_max: get_u64(bytes, 80),
+            intent_bits: get_u64(bytes, 80),
         };
         let policy = match get_u32(bytes, 68) {
             1 => PolicyKind::S3Fifo,
@@ -133,12 +130,7 @@ impl Superblock {
             is_clean: get_u32(bytes, 20) == 1,
             geometry,
             policy,
-            backing: Identity {
-                size_bytes: get_u64(bytes, 88),
-                id: get_u64(bytes, 96),
-                modified_ns: get_u64(bytes, 104),
-                changed_ns: get_u64(bytes, 112),
-            },
+            next_file: get_u32(bytes, 88),
         })
     }
 }

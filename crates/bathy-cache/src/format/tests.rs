@@ -1,4 +1,4 @@
-//! Round trips, hostile bytes, and the bytes of version 1.
+//! Round trips, hostile bytes, and the bytes of version 2.
 
 use std::fmt::Write;
 
@@ -6,50 +6,56 @@ use bathy_policy::{PolicyKind, StateRecord};
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::Identity;
+use crate::files::FileIdentity;
+use crate::store::Stamp;
 
 const UUID: Uuid = *b"0123456789abcdef";
 
 fn geometry() -> impl Strategy<Value = Geometry> {
-    (12u32..17, 1u32..1025, 1u32..1 << 30, 16u32..41, 1u64..1 << 40).prop_map(
-        |(line, shards, slots, region, regions_max)| Geometry {
+    (12u32..17, 1u32..1025, 1u32..1 << 30, 16u32..41, 1u64..1 << 32).prop_map(
+        |(line, shards, slots, region, intent_bits)| Geometry {
             line_bytes: 1 << line,
             shards,
             slots,
             region_bytes: 1 << region,
-            regions_max,
+            intent_bits,
         },
     )
 }
 
 fn superblock() -> impl Strategy<Value = Superblock> {
-    let numbers = any::<[u64; 6]>();
+    let numbers = any::<[u64; 3]>();
     (any::<Uuid>(), numbers, any::<bool>(), any::<bool>(), geometry()).prop_map(
-        |(
+        |(uuid, [sequence, generation, next_file], is_clean, s3_fifo, geometry)| Superblock {
             uuid,
-            [sequence, generation, size_bytes, id, modified_ns, changed_ns],
+            sequence: sequence >> 40,
+            generation,
             is_clean,
-            s3_fifo,
             geometry,
-        )| {
-            Superblock {
-                uuid,
-                sequence: sequence >> 40,
-                generation,
-                is_clean,
-                geometry,
-                policy: if s3_fifo {
-                    PolicyKind::S3Fifo
-                } else {
-                    PolicyKind::Clock2QPlus
-                },
-                backing: Identity {
-                    size_bytes,
-                    id,
-                    modified_ns,
-                    changed_ns,
-                },
-            }
+            policy: if s3_fifo {
+                PolicyKind::S3Fifo
+            } else {
+                PolicyKind::Clock2QPlus
+            },
+            next_file: next_file as u32,
+        },
+    )
+}
+
+fn file_record() -> impl Strategy<Value = FileRecord> {
+    let handle = prop::collection::vec(any::<u8>(), 0..=HANDLE_BYTES_MAX);
+    let stamp = prop::option::of(any::<[u64; 4]>());
+    (any::<Uuid>(), handle, 1u32.., any::<u64>(), stamp).prop_map(
+        |(source, handle, number, generation, stamp)| FileRecord {
+            identity: FileIdentity::new(source, &handle).expect("it is short enough"),
+            number,
+            generation,
+            stamp: stamp.map(|[size_bytes, id, modified_ns, changed_ns]| Stamp {
+                size_bytes,
+                id,
+                modified_ns,
+                changed_ns,
+            }),
         },
     )
 }
@@ -97,7 +103,7 @@ fn sealed(mut bytes: Vec<u8>, words: &[u64]) -> Vec<u8> {
 proptest! {
     #[test]
     fn what_is_encoded_is_decoded_and_no_flipped_bit_is_overlooked(
-        superblock in superblock(), record in record(), entries in prop::collection::vec(state_record(), 0..255),
+        superblock in superblock(), record in record(), file in file_record(), slot: u32, entries in prop::collection::vec(state_record(), 0..255),
         is_last: bool, regions in prop::collection::btree_set(0..REGIONS_PER_SECTOR, 0..50), number: u64, bit: usize,
     ) {
         let flipped = |bytes: &[u8]| {
@@ -115,6 +121,12 @@ proptest! {
         prop_assert_eq!(Record::decode(&UUID, number, &flipped(&bytes)), None);
         prop_assert_eq!(Record::decode(&UUID, number ^ 1, &bytes), None, "of another slot");
         prop_assert_eq!(Record::decode(b"another cache...", number, &bytes), None);
+
+        let bytes = FileRecord::encode(Some(&file), &UUID, slot);
+        prop_assert_eq!(FileRecord::decode(&UUID, slot, &bytes), Some(file));
+        prop_assert_eq!(FileRecord::decode(&UUID, slot, &flipped(&bytes)), None);
+        prop_assert_eq!(FileRecord::decode(&UUID, slot ^ 1, &bytes), None, "of another slot");
+        prop_assert_eq!(FileRecord::decode(&UUID, slot, &FileRecord::encode(None, &UUID, slot)), None);
 
         let state = StateBlock { entries, is_last };
         let bytes = state.encode(&UUID, 5, 1, 2);
@@ -146,12 +158,19 @@ proptest! {
             prop_assert!(superblock.geometry.layout().end() > 0);
         }
         let _ = Record::decode(&UUID, 3, &sealed(noise[..128].to_vec(), &words(Kind::Record, &UUID, 3)));
+        let _ = FileRecord::decode(&UUID, 3, &sealed(noise[..256].to_vec(), &words(Kind::File, &UUID, 3)));
+        let mut empty_or_not = noise[..256].to_vec();
+        put_u16(&mut empty_or_not, 4, 1);
+        put_u16(&mut empty_or_not, 6, u16::from(noise[300]));
+        let file = FileRecord::decode(&UUID, 3, &sealed(empty_or_not, &words(Kind::File, &UUID, 3)));
+        prop_assert!(file.is_none_or(|file| file.number != 0 && file.identity.handle().len() <= HANDLE_BYTES_MAX));
         let _ = decode_intent(&UUID, 3, &sealed(noise[..512].to_vec(), &words(Kind::Intent, &UUID, 3)));
         let [kind, high, low, shard] = words(Kind::State, &UUID, 1);
         let _ = StateBlock::decode(&UUID, 5, 1, 2, &sealed(noise.clone(), &[kind, high, low, shard, 2, 5]));
         for len in [0, 1, 127, 4095] {
             let _ = Superblock::decode(&noise[..len]);
             let _ = Record::decode(&UUID, 3, &noise[..len]);
+            let _ = FileRecord::decode(&UUID, 3, &noise[..len]);
             let _ = decode_intent(&UUID, 3, &noise[..len]);
             let _ = StateBlock::decode(&UUID, 5, 1, 2, &noise[..len]);
         }
@@ -172,13 +191,13 @@ fn dump(name: &str, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_bytes_of_version_1_stay_what_they_are() {
+fn the_bytes_of_version_2_stay_what_they_are() {
     let geometry = Geometry {
         line_bytes: 65_536,
         shards: 16,
         slots: 1000,
         region_bytes: 4 << 20,
-        regions_max: 5000,
+        intent_bits: 5000,
     };
     let superblock = Superblock {
         uuid: UUID,
@@ -187,12 +206,7 @@ fn the_bytes_of_version_1_stay_what_they_are() {
         is_clean: true,
         geometry,
         policy: PolicyKind::Clock2QPlus,
-        backing: Identity {
-            size_bytes: 5 << 30,
-            id: 11,
-            modified_ns: 12,
-            changed_ns: 13,
-        },
+        next_file: 14,
     };
     let record = Record {
         key: Some(0x0102_0304),
@@ -200,6 +214,17 @@ fn the_bytes_of_version_1_stay_what_they_are() {
         generation: 3,
         sequence: 0x0800_0000_0009,
         crcs: std::array::from_fn(|unit| unit as u32 + 100),
+    };
+    let file = FileRecord {
+        identity: FileIdentity::new(*b"a source's uuid.", &[7; 12]).expect("it is short enough"),
+        number: 14,
+        generation: 3,
+        stamp: Some(Stamp {
+            size_bytes: 5 << 30,
+            id: 11,
+            modified_ns: 12,
+            changed_ns: 13,
+        }),
     };
     let line = StateRecord::Line {
         slot: 5,
@@ -226,8 +251,9 @@ fn the_bytes_of_version_1_stay_what_they_are() {
     };
     let layout = geometry.layout();
     let places = format!(
-        "layout intent {:#x} state {:#x} table {:#x} data {:#x} end {:#x} record {:#x}\nunit crc {:#x}\n",
+        "layout intent {:#x} files {:#x} state {:#x} table {:#x} data {:#x} end {:#x} record {:#x}\nunit crc {:#x}\n",
         layout.intent(),
+        layout.files(2),
         layout.state(1, 2),
         layout.table(1, 2),
         layout.data(1, 2),
@@ -239,12 +265,14 @@ fn the_bytes_of_version_1_stay_what_they_are() {
         dump("superblock", &superblock.encode()),
         dump("record", &record.encode(&UUID, layout.record_number(1, 2))),
         dump("empty", &Record::default().encode(&UUID, 0)),
+        dump("file", &FileRecord::encode(Some(&file), &UUID, 5)),
+        dump("no file", &FileRecord::encode(None, &UUID, 0)),
         dump("intent", &encode_intent(&UUID, 1, |region| region % 1000 == 3)),
         dump("state", &state.encode(&UUID, 7, 1, 2)),
         places,
     ]
     .concat();
-    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-1.txt");
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-2.txt");
     if std::env::var_os("BATHY_UPDATE_GOLDEN").is_some() {
         std::fs::write(golden, &bytes).expect("the golden file can be written");
     }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bathy_cache::format::{SECTOR_BYTES, Superblock};
-use bathy_cache::{Engine, OpenError, Recovery};
+use bathy_cache::{OpenError, Recovery};
 
-use crate::common::{LINE, MemoryStore, MemoryWitness, Random, UNIT, World, assert_serves_backing};
+use crate::common::{Cache, LINE, MemoryStore, MemoryWitness, Random, UNIT, World, assert_serves_backing};
 
 const BYTES: u64 = 512 << 10;
 
@@ -17,7 +17,7 @@ fn images() -> u64 {
 }
 
 /// Requests to a cache that is opened for them.
-fn session(world: &World, seed: u64) -> Engine {
+fn session(world: &World, seed: u64) -> Cache {
     let engine = world.open().engine;
     let mut random = Random(seed);
     for _ in 0..400 {
@@ -68,6 +68,7 @@ fn flipped_bits_never_make_a_wrong_byte() {
             4096..8192,
             0..8192,
             layout.intent()..layout.intent() + layout.intent_sectors() * SECTOR_BYTES as u64,
+            layout.files(0)..layout.files(layout.file_blocks()),
             layout.state(0, 0)..layout.state(shards, 0),
             layout.table(0, 0)..layout.table(shards, 0),
             layout.data(0, 0)..layout.end(),

@@ -1,10 +1,14 @@
 //! Stores in memory that do what devices do: lose, reorder and tear what was not flushed, flip bits, and fail.
 
 use std::io;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bathy_cache::{BlockStore, CreateOptions, Engine, Identity, Opened, Options, Witness, create, open};
+use bathy_cache::{
+    BlockStore, CachedFile, CreateOptions, Engine, FileIdentity, OpenError, Options, Recovery, Stamp,
+    Witness, create, open,
+};
 use bathy_cache_model::LineSize;
 
 pub(crate) const SECTOR: usize = 512;
@@ -47,11 +51,26 @@ pub(crate) enum Event {
         offset: u64,
         data: Vec<u8>,
     },
+    /// The store got another size: what is new reads as zeros.
+    Resize {
+        store: u8,
+        size: usize,
+    },
     Flush {
         store: u8,
     },
     /// The witness has this generation, at once and durably.
     Witness(u64),
+}
+
+impl Event {
+    /// The number of the store that it happened to, or the new generation of the witness.
+    pub(crate) fn store(&self) -> Result<u8, u64> {
+        match *self {
+            Self::Write { store, .. } | Self::Resize { store, .. } | Self::Flush { store } => Ok(store),
+            Self::Witness(generation) => Err(generation),
+        }
+    }
 }
 
 /// The events of all stores of a test.
@@ -77,6 +96,8 @@ struct Inner {
     operations: u64,
     fault: Fault,
     yields: bool,
+    /// It has one size.
+    is_device: bool,
     /// Its bytes at the last flush, if they are kept.
     flushed: Option<Vec<u8>>,
     log: Option<(u8, Log)>,
@@ -103,6 +124,24 @@ impl MemoryStore {
 
     pub(crate) fn modified(&self) -> u64 {
         self.inner().modified
+    }
+
+    /// One that cannot grow.
+    pub(crate) fn device(bytes: Vec<u8>) -> Arc<Self> {
+        let store = Self::new(bytes);
+        store.inner().is_device = true;
+        store
+    }
+
+    /// Cut or made longer.
+    pub(crate) fn resize(&self, size: usize) {
+        let mut inner = self.inner();
+        inner.bytes.resize(size, 0);
+        inner.modified += 1;
+        if let Some((store, log)) = &inner.log {
+            let store = *store;
+            log.lock().expect("no panic").push(Event::Resize { store, size });
+        }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -197,7 +236,7 @@ impl MemoryStore {
         let mut inner = self.inner();
         let fails = inner.fails();
         let start = offset as usize;
-        if start + data.len() > inner.bytes.len() {
+        if inner.is_device && start + data.len() > inner.bytes.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let written = if fails {
@@ -205,6 +244,8 @@ impl MemoryStore {
         } else {
             data.len()
         };
+        let end = inner.bytes.len().max(start + written);
+        inner.bytes.resize(end, 0);
         inner.bytes[start..start + written].copy_from_slice(&data[..written]);
         inner.modified += 1;
         if let Some((store, log)) = &inner.log {
@@ -246,13 +287,19 @@ impl BlockStore for MemoryStore {
         Ok(())
     }
 
-    fn identity(&self) -> io::Result<Identity> {
+    fn size_bytes(&self) -> io::Result<u64> {
+        Ok(self.inner().bytes.len() as u64)
+    }
+
+    fn stamp(&self) -> io::Result<Stamp> {
+        self.flush()?;
         let inner = self.inner();
-        Ok(Identity {
+        Ok(Stamp {
             size_bytes: inner.bytes.len() as u64,
             id: 77,
-            modified_ns: inner.modified,
-            changed_ns: inner.modified,
+            // 0 is the time of a device.
+            modified_ns: inner.modified + 1,
+            changed_ns: inner.modified + 1,
         })
     }
 }
@@ -299,6 +346,8 @@ pub(crate) fn create_options(shards: u32) -> CreateOptions {
         line: LineSize::new(LINE).expect("a power of two"),
         shards,
         region_bytes: REGION,
+        // Few, so that regions of several files share some.
+        intent_bits: 64,
         ..CreateOptions::new(*b"uuid of a test..")
     }
 }
@@ -310,7 +359,7 @@ impl World {
         Random(backing_bytes).fill(&mut backing);
         // Data begin at a MiB, when the areas before are as small as here.
         let world = Self {
-            ssd: MemoryStore::new(vec![0xa5; ((1 << 20) + lines * LINE) as usize]),
+            ssd: MemoryStore::device(vec![0xa5; ((1 << 20) + lines * LINE) as usize]),
             backing: MemoryStore::new(backing),
             witness: Arc::default(),
             options: Options {
@@ -319,8 +368,7 @@ impl World {
             },
         };
         let ssd: Arc<dyn BlockStore> = world.ssd.clone();
-        create(ssd, &*world.backing, &*world.witness, &create_options(shards))
-            .expect("there is room for a cache");
+        create(ssd, &*world.witness, &create_options(shards)).expect("there is room for a cache");
         world
     }
 
@@ -337,18 +385,68 @@ impl World {
         self.try_open().expect("it is a cache")
     }
 
-    pub(crate) fn try_open(&self) -> Result<Opened, bathy_cache::OpenError> {
-        open(
-            self.ssd.clone(),
-            self.backing.clone(),
-            self.witness.clone(),
-            &self.options,
-        )
+    pub(crate) fn try_open(&self) -> Result<Opened, OpenError> {
+        let opened = open(self.ssd.clone(), self.witness.clone(), &self.options)?;
+        Ok(Opened {
+            engine: Cache::new(opened.engine, self.backing.clone()),
+            recovery: opened.recovery,
+        })
+    }
+}
+
+/// The file with this handle.
+pub(crate) fn identity(handle: u8) -> FileIdentity {
+    FileIdentity::new(*b"uuid of a source", &[handle]).expect("it is short enough")
+}
+
+/// A cache with one file in use.
+pub(crate) struct Cache {
+    pub(crate) file: CachedFile,
+    pub(crate) engine: Arc<Engine>,
+}
+
+pub(crate) struct Opened {
+    pub(crate) engine: Cache,
+    pub(crate) recovery: Recovery,
+}
+
+impl Cache {
+    pub(crate) fn new(engine: Arc<Engine>, backing: Arc<dyn BlockStore>) -> Self {
+        let file = engine
+            .attach(identity(BACKING), backing)
+            .expect("the backing works");
+        Self { file, engine }
+    }
+
+    pub(crate) fn read(&self, out: &mut [u8], offset: u64, time_ns: u64) -> io::Result<()> {
+        let read = self.file.read(out, offset, time_ns)?;
+        assert_eq!(read, out.len(), "the file does not end there");
+        Ok(())
+    }
+
+    pub(crate) fn write(&self, data: &[u8], offset: u64, time_ns: u64) -> io::Result<()> {
+        self.file.write(data, offset, time_ns)
+    }
+
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        self.file.flush()
+    }
+
+    pub(crate) fn is_marked(&self, offset: u64) -> bool {
+        self.file.is_marked(offset)
+    }
+}
+
+impl Deref for Cache {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
     }
 }
 
 /// Reads all through the cache and compares it with the backing, in requests of `step` bytes.
-pub(crate) fn assert_serves_backing(engine: &Engine, backing: &[u8], step: usize, context: &str) {
+pub(crate) fn assert_serves_backing(engine: &Cache, backing: &[u8], step: usize, context: &str) {
     let mut out = vec![0; step];
     for (number, expected) in backing.chunks(step).enumerate() {
         let out = &mut out[..expected.len()];

@@ -3,6 +3,7 @@
 mod bit_flips;
 mod common;
 mod files;
+mod many_files;
 mod oracle;
 mod power_cut;
 mod prediction;

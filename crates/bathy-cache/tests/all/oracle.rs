@@ -1,6 +1,6 @@
 //! Random requests, restarts and kills against an array of bytes.
 
-use crate::common::{Fault, LINE, Random, World, assert_serves_backing};
+use crate::common::{Cache, Fault, LINE, MemoryStore, Random, World, assert_serves_backing, identity};
 use bathy_cache::{ColdReason, Recovery};
 
 /// Requests of the short form; `BATHY_TORTURE_OPS` makes it longer.
@@ -80,26 +80,61 @@ fn requests_restarts_and_kills_against_an_array_of_bytes() {
     }
 }
 
-#[test]
-fn what_was_changed_without_the_cache_makes_it_cold() {
-    let world = World::new(1 << 20, 40, 2);
-    let engine = world.open().engine;
-    assert_serves_backing(&engine, &world.backing.bytes(), 65_536, "first");
-    assert!(engine.stop().expect("the backing works"));
-    world.backing.change_offline(300_000, 9);
-    let opened = world.open();
-    assert_eq!(opened.recovery, Recovery::Cold(ColdReason::BackingChanged));
+fn lines(engine: &Cache) -> usize {
     let mut lines = 0;
-    opened.engine.for_each_line(&mut |_| lines += 1);
-    assert_eq!(lines, 0);
-    assert_serves_backing(&opened.engine, &world.backing.bytes(), 65_536, "changed");
+    engine.for_each_line(&mut |_| lines += 1);
+    lines
 }
 
 #[test]
-fn what_was_changed_without_the_cache_after_a_kill_is_seen_in_the_lines() {
+fn a_file_that_was_changed_without_the_cache_is_dropped_and_others_are_not() {
+    for is_clean in [true, false] {
+        let world = World::new(1 << 20, 80, 2);
+        let engine = world.open().engine;
+        let other = MemoryStore::new(vec![5; 1 << 18]);
+        let file = engine
+            .engine
+            .attach(identity(9), other.clone())
+            .expect("the backing works");
+        assert_serves_backing(&engine, &world.backing.bytes(), 65_536, "first");
+        let mut out = vec![0; 1 << 18];
+        assert_eq!(file.read(&mut out, 0, 0).expect("the backing works"), 1 << 18);
+        engine.write(&[1; 4096], 0, 0).expect("the backing works");
+        // The second time it is seen that the file is at rest.
+        assert!(engine.tidy() && engine.tidy());
+        if is_clean {
+            assert!(engine.stop().expect("the backing works"));
+        }
+        drop((file, engine));
+        world.backing.change_offline(300_000, 9);
+        let opened = world.open();
+        assert_eq!(
+            opened.recovery == Recovery::Clean,
+            is_clean,
+            "{:?}",
+            opened.recovery
+        );
+        assert_eq!(opened.engine.counts().changed_files, 1);
+        let of_other = lines(&opened.engine);
+        assert!(of_other > 10, "{of_other}");
+        let file = opened
+            .engine
+            .engine
+            .attach(identity(9), other)
+            .expect("the backing works");
+        assert_eq!(opened.engine.counts().changed_files, 1);
+        assert_eq!(file.read(&mut out, 0, 0).expect("the backing works"), 1 << 18);
+        assert!(opened.engine.counts().reads.bytes_hit >= of_other as u64 * LINE - LINE);
+        assert_serves_backing(&opened.engine, &world.backing.bytes(), 65_536, "changed");
+    }
+}
+
+#[test]
+fn a_file_in_use_that_was_changed_without_the_cache_after_a_kill_is_seen_in_the_lines() {
     let world = World::new(1 << 20, 80, 2);
     let engine = world.open().engine;
     assert_serves_backing(&engine, &world.backing.bytes(), 65_536, "first");
+    engine.write(&[1; 4096], 0, 0).expect("the backing works");
     assert!(engine.tidy());
     drop(engine);
     // Not in one place: a few lines are compared.
@@ -107,33 +142,54 @@ fn what_was_changed_without_the_cache_after_a_kill_is_seen_in_the_lines() {
         world.backing.change_offline(offset + 77, 9);
     }
     let opened = world.open();
-    assert_eq!(opened.recovery, Recovery::Cold(ColdReason::BackingChanged));
+    assert_eq!(opened.engine.counts().changed_files, 1);
+    assert_eq!(lines(&opened.engine), 0);
     drop(opened);
-    // The lines from before the change are still on the SSD, with records of an older generation.
+    // The lines from before the change may still be on the SSD, with the number that the file had.
     let opened = world.open();
-    assert!(
-        matches!(opened.recovery, Recovery::Unclean { .. }),
-        "{:?}",
-        opened.recovery
-    );
+    assert_eq!(opened.engine.counts().changed_files, 0);
     assert_serves_backing(&opened.engine, &world.backing.bytes(), 65_536, "changed");
 }
 
 #[test]
-fn another_backing_and_another_witness_make_it_cold() {
+fn a_file_in_use_that_was_cut_without_the_cache_has_nothing_beyond_its_end() {
+    let world = World::new(1 << 20, 80, 2);
+    let engine = world.open().engine;
+    assert_serves_backing(&engine, &world.backing.bytes(), 65_536, "first");
+    engine.write(&[1; 4096], 0, 0).expect("the backing works");
+    assert!(engine.tidy());
+    drop(engine);
+    world.backing.resize(500_000);
+    let opened = world.open();
+    assert_eq!(
+        opened.engine.counts().changed_files,
+        0,
+        "what is left is as it was"
+    );
+    let store = world.backing.clone();
+    opened.engine.write(&[3; 10], 900_000, 0).expect("it grows");
+    assert_serves_backing(&opened.engine, &world.backing.bytes(), 4096, "grown");
+    opened
+        .engine
+        .file
+        .resize(1 << 20, || {
+            store.resize(1 << 20);
+            Ok(())
+        })
+        .expect("it grows");
+    assert_serves_backing(&opened.engine, &world.backing.bytes(), 4096, "grown");
+}
+
+#[test]
+fn another_witness_makes_it_cold() {
     let mut world = World::new(1 << 20, 40, 2);
     let engine = world.open().engine;
     assert_serves_backing(&engine, &world.backing.bytes(), 65_536, "first");
     drop(engine);
-    world.backing = crate::common::MemoryStore::new(vec![3; 1 << 19]);
-    let opened = world.open();
-    assert_eq!(opened.recovery, Recovery::Cold(ColdReason::OtherBacking));
-    assert_serves_backing(&opened.engine, &world.backing.bytes(), 65_536, "other");
-    drop(opened);
     world.witness = std::sync::Arc::default();
-    assert_eq!(world.open().recovery, Recovery::Cold(ColdReason::Witness));
-    world.backing = crate::common::MemoryStore::new(vec![3; 5 << 20]);
-    assert!(world.try_open().is_err(), "more regions than the bitmap has");
+    let opened = world.open();
+    assert_eq!(opened.recovery, Recovery::Cold(ColdReason::Witness));
+    assert_eq!(lines(&opened.engine), 0);
 }
 
 #[test]
@@ -159,12 +215,12 @@ fn errors_of_the_backing_reach_the_caller_unchanged_and_are_not_cached() {
     // A write that failed may have changed some sectors; what is served is what is there.
     assert_serves_backing(&engine, &world.backing.bytes(), 8192, "healed");
     assert_eq!(engine.counts().ssd_errors, 0);
-    for (offset, len) in [(1 << 20, 1), (u64::MAX, 1), ((1 << 20) - 1, 2)] {
-        let error = engine
-            .read(&mut out[..len], offset, 0)
-            .expect_err("beyond the end");
-        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    for (offset, len, expected) in [(1 << 20, 1, 0), (u64::MAX, 1, 0), ((1 << 20) - 1, 2, 1)] {
+        let read = engine.file.read(&mut out[..len], offset, 0);
+        assert_eq!(read.expect("the backing works"), expected, "up to the end");
     }
+    let error = engine.write(&[0; 2], u64::MAX, 0).expect_err("beyond all ends");
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
 }
 
 #[test]
@@ -190,6 +246,47 @@ fn a_flush_that_fails_in_the_background_is_reported_and_its_lines_are_forgotten(
     engine.tidy();
     assert_eq!(engine.marked_regions(), 1, "what was lost is not known");
     assert!(!engine.stop().expect("flushed"), "not a clean stop");
+}
+
+#[test]
+fn a_file_that_cannot_be_made_durable_when_it_is_at_rest_has_lost_writes_too() {
+    let world = World::new(1 << 20, 60, 1);
+    let engine = world.open().engine;
+    engine.write(&[1; 4096], 0, 0).expect("written");
+    engine.tidy();
+    // The flush succeeds, and what comes after it fails.
+    world.backing.set_fault(Fault::Nth(1));
+    assert!(!engine.tidy());
+    world.backing.set_fault(Fault::None);
+    assert_eq!(engine.marked_regions(), 1);
+    assert!(engine.flush().is_err() && engine.flush().is_ok());
+    assert!(!engine.stop().expect("flushed"), "not a clean stop");
+}
+
+#[test]
+fn after_the_stop_nothing_is_written() {
+    let world = World::new(1 << 20, 60, 1);
+    let engine = world.open().engine;
+    // Many lines, so that what forgets them would write.
+    assert_serves_backing(&engine, &world.backing.bytes(), 65_536, "first");
+    engine.write(&[1; 4096], 0, 0).expect("written");
+    engine.tidy();
+    engine.file.forget(|| Ok(())).expect("it is removed");
+    assert!(engine.stop().expect("the backing works"));
+    let (ssd, backing) = (world.ssd.bytes(), world.backing.bytes());
+    let stopped = std::io::ErrorKind::NotConnected;
+    let mut out = [0; 10];
+    let kind = |result: std::io::Result<()>| result.expect_err("it was stopped").kind();
+    assert_eq!(kind(engine.read(&mut out, 0, 0)), stopped);
+    assert_eq!(kind(engine.write(&out, 0, 0)), stopped);
+    assert_eq!(kind(engine.flush()), stopped);
+    assert_eq!(kind(engine.file.discard(0..10, || Ok(()))), stopped);
+    assert_eq!(kind(engine.engine.forget(&identity(1), || Ok(()))), stopped);
+    let attached = engine.engine.attach(identity(5), world.backing.clone());
+    assert_eq!(kind(attached.map(drop)), stopped);
+    assert!(!engine.tidy() && !engine.stop().expect("it does nothing"));
+    drop(engine);
+    assert!(world.ssd.bytes() == ssd && world.backing.bytes() == backing);
 }
 
 const REGION_BYTES: u64 = crate::common::REGION;

@@ -9,10 +9,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bathy_cache::{CachedLine, ColdReason, Engine, Recovery};
+use bathy_cache::{CachedLine, ColdReason, Recovery};
 
 use crate::common::{
-    BACKING, Event, Fault, LINE, MemoryStore, MemoryWitness, REGION, Random, SECTOR, SSD, UNIT, World,
+    BACKING, Cache, Event, Fault, LINE, MemoryStore, MemoryWitness, REGION, Random, SECTOR, SSD, UNIT, World,
     assert_serves_backing,
 };
 
@@ -20,7 +20,7 @@ const BYTES: u64 = 512 << 10;
 const SECTORS: usize = BYTES as usize / SECTOR;
 
 /// Crash points of the short form; `BATHY_TORTURE_CRASHES` makes it longer.
-fn crash_points() -> u64 {
+pub(crate) fn crash_points() -> u64 {
     let asked = std::env::var("BATHY_TORTURE_CRASHES").ok();
     asked.map_or(1500, |text| text.parse().expect("a number of crash points"))
 }
@@ -57,7 +57,7 @@ impl Known {
         self.written = Rc::new(vec![false; SECTORS]);
     }
 
-    fn on_lines(&mut self, engine: &Engine, all_are_written: bool) {
+    fn on_lines(&mut self, engine: &Cache, all_are_written: bool) {
         let mut lines = Vec::new();
         engine.for_each_line(&mut |line| lines.push(line));
         if all_are_written {
@@ -78,14 +78,14 @@ impl Known {
 
 /// Opens a cache after a power cut, and finds the lines whose data went with it: where the record of a slot was still that
 /// of its last line. They are no hits.
-fn verified(world: &World) -> Engine {
+fn verified(world: &World) -> Cache {
     let engine = world.open().engine;
     assert_serves_backing(&engine, &world.backing.bytes(), LINE as usize, "opened");
     engine
 }
 
 /// One request of the caller, or what a daemon does besides.
-fn step(world: &World, engine: Engine, random: &mut Random, known: &mut Known) -> Engine {
+fn step(world: &World, engine: Cache, random: &mut Random, known: &mut Known) -> Cache {
     // Writes stay in a few regions for a while, so that others lose their marks.
     let near = known.events as u64 / 256 * 3 * REGION % BYTES;
     let unit = random.below(BYTES / UNIT);
@@ -135,47 +135,82 @@ fn step(world: &World, engine: Engine, random: &mut Random, known: &mut Known) -
     engine
 }
 
-/// The bytes of a store that a power cut leaves.
-fn cut(durable: &[u8], unflushed: &[(u64, Vec<u8>)], mode: u64, random: &mut Random) -> Vec<u8> {
-    let mut bytes = durable.to_vec();
-    for (offset, data) in unflushed {
-        let mut keep = |place: usize, data: &[u8]| {
-            bytes[place..place + data.len()].copy_from_slice(data);
-        };
-        match mode {
-            1 => keep(*offset as usize, data),
-            2 if random.chance(0.5) => keep(*offset as usize, data),
-            3 => {
-                // Torn where a sector ends.
-                let mut start = 0;
-                while start < data.len() {
-                    let place = *offset as usize + start;
-                    let len = (SECTOR - place % SECTOR).min(data.len() - start);
-                    if random.chance(0.5) {
-                        keep(place, &data[start..start + len]);
-                    }
-                    start += len;
-                }
-            }
-            _ => {}
-        }
-    }
-    bytes
+/// A change of a store that was not flushed.
+enum Change {
+    Write(u64, Vec<u8>),
+    Resize(usize),
 }
 
-/// A store as a log makes it: what is durable, and the writes since.
-struct Replayed {
+/// A store as a log makes it: what is durable, and the changes since.
+pub(crate) struct Replayed {
     durable: Vec<u8>,
-    unflushed: Vec<(u64, Vec<u8>)>,
+    unflushed: Vec<Change>,
     /// Its time.
     modified: u64,
 }
 
+/// Puts data into a store, which grows if it must.
+fn put(bytes: &mut Vec<u8>, offset: usize, data: &[u8]) {
+    bytes.resize(bytes.len().max(offset + data.len()), 0);
+    bytes[offset..offset + data.len()].copy_from_slice(data);
+}
+
 impl Replayed {
-    fn on_flush(&mut self) {
-        for (offset, data) in self.unflushed.drain(..) {
-            self.durable[offset as usize..offset as usize + data.len()].copy_from_slice(&data);
+    pub(crate) fn new(store: &MemoryStore) -> Self {
+        Self {
+            durable: store.bytes(),
+            unflushed: Vec::new(),
+            modified: store.modified(),
         }
+    }
+
+    /// What an event of the store did to it.
+    pub(crate) fn on(&mut self, event: &Event) {
+        match event {
+            Event::Write { offset, data, .. } => self.unflushed.push(Change::Write(*offset, data.clone())),
+            Event::Resize { size, .. } => self.unflushed.push(Change::Resize(*size)),
+            Event::Flush { .. } => {
+                for change in self.unflushed.drain(..) {
+                    match change {
+                        Change::Write(offset, data) => put(&mut self.durable, offset as usize, &data),
+                        Change::Resize(size) => self.durable.resize(size, 0),
+                    }
+                }
+                return;
+            }
+            Event::Witness(_) => return,
+        }
+        self.modified += 1;
+    }
+
+    /// The store that a power cut leaves: it takes all that was not flushed, nothing, some changes, or some sectors.
+    pub(crate) fn cut(&self, mode: u64, random: &mut Random) -> Arc<MemoryStore> {
+        let mut bytes = self.durable.clone();
+        for change in &self.unflushed {
+            let is_kept = match mode {
+                0 => false,
+                1 => true,
+                _ => random.chance(0.5),
+            };
+            match change {
+                Change::Resize(size) if is_kept => bytes.resize(*size, 0),
+                Change::Write(offset, data) if mode == 3 => {
+                    // Torn where a sector ends.
+                    let mut start = 0;
+                    while start < data.len() {
+                        let place = *offset as usize + start;
+                        let len = (SECTOR - place % SECTOR).min(data.len() - start);
+                        if random.chance(0.5) {
+                            put(&mut bytes, place, &data[start..start + len]);
+                        }
+                        start += len;
+                    }
+                }
+                Change::Write(offset, data) if is_kept => put(&mut bytes, *offset as usize, data),
+                _ => {}
+            }
+        }
+        MemoryStore::with_modified(bytes, self.modified)
     }
 }
 
@@ -192,11 +227,7 @@ struct Seen {
 
 /// Runs requests and cuts the power after each event. `depth` cuts more follow each other at some of the points.
 fn torture(world: &World, random: &mut Random, steps: u64, depth: u32, seen: &mut Seen) {
-    let mut stores = [&world.ssd, &world.backing].map(|store| Replayed {
-        durable: store.bytes(),
-        unflushed: Vec::new(),
-        modified: store.modified(),
-    });
+    let mut stores = [&world.ssd, &world.backing].map(|store| Replayed::new(store));
     let mut generation = world.witness.generation.load(Ordering::SeqCst);
     let mut known = Known::new(world);
     let log = world.record();
@@ -221,27 +252,18 @@ fn torture(world: &World, random: &mut Random, steps: u64, depth: u32, seen: &mu
     known.events = events.len();
     history.push(known);
     for (number, event) in events.iter().enumerate() {
-        match event {
-            Event::Write { store, offset, data } => {
-                let store = &mut stores[usize::from(*store)];
-                store.unflushed.push((*offset, data.clone()));
-                store.modified += 1;
-            }
-            Event::Flush { store } => stores[usize::from(*store)].on_flush(),
-            Event::Witness(new) => generation = *new,
+        match event.store() {
+            Ok(store) => stores[usize::from(store)].on(event),
+            Err(new) => generation = new,
         }
         // Nested cuts would be too many if each point had its own.
         if depth == 0 && !random.chance(0.2) {
             continue;
         }
         let mode = random.below(4);
-        let [ssd, backing] = [SSD, BACKING].map(|store| {
-            let store = &stores[usize::from(store)];
-            let bytes = cut(&store.durable, &store.unflushed, mode, random);
-            MemoryStore::with_modified(bytes, store.modified)
-        });
+        let [ssd, backing] = [SSD, BACKING].map(|store| stores[usize::from(store)].cut(mode, random));
         let after = World {
-            ssd,
+            ssd: MemoryStore::device(ssd.bytes()),
             backing,
             witness: Arc::new(MemoryWitness {
                 generation: generation.into(),
@@ -283,10 +305,11 @@ fn check(after: &World, over: &Known, under_way: &Known, seen: &mut Seen, contex
             seen.dropped_lines += dropped_lines;
         }
         Recovery::Cold(ColdReason::Witness) => seen.cold += 1,
-        // The comparison with the backing at the start must not hide what this test looks for.
         other => panic!("{context}: {other:?}"),
     }
     let engine = opened.engine;
+    // The comparison with the backing must not hide what this test looks for.
+    assert_eq!(engine.counts().changed_files, 0, "{context}");
     let is_cold = matches!(opened.recovery, Recovery::Cold(_));
     let mut lines = Vec::new();
     engine.for_each_line(&mut |line| lines.push(line));

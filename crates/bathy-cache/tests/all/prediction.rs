@@ -1,16 +1,19 @@
 //! The engine counts what the simulator counts, exactly: both drive the same model.
 
+use std::sync::Arc;
+
 use bathy_cache::{Counts, Recovery};
 use bathy_cache_model::{AdmissionOptions, Io, LineSize, WriteMode};
 use bathy_mrc::engine::{EngineCounts, EngineOptions, EngineSweep, TimedIo};
 use bathy_mrc::simulate::Fidelity;
 use bathy_policy::{PolicyKind, PolicyOptions};
 
-use crate::common::{LINE, Random, UNIT, World, create_options};
+use crate::common::{LINE, MemoryStore, Random, UNIT, World, create_options, identity};
 
 const BYTES: u64 = 8 << 20;
+const FILES: u32 = 3;
 
-/// Requests like those of a virtual disk: hot places, scans, a few of several lines.
+/// Requests like those of virtual disks: hot places, scans, a few of several lines.
 fn requests(count: u64, several_lines: bool) -> Vec<TimedIo> {
     let mut random = Random(11);
     let mut scan = 0;
@@ -37,7 +40,8 @@ fn requests(count: u64, several_lines: bool) -> Vec<TimedIo> {
                 offset_bytes: offset,
                 length_bytes: len.min(BYTES - offset) as u32,
                 write: random.chance(0.35),
-                volume: u32::MAX,
+                // Files are hot at different places.
+                volume: (offset >> 19) as u32 % FILES,
             },
         }
     };
@@ -76,16 +80,18 @@ fn compare(
     restarts: usize,
 ) -> [EngineCounts; 2] {
     let mut world = World::new(BYTES, 1, 1);
-    world.ssd = crate::common::MemoryStore::new(vec![0; (1 << 20) + 130 * LINE as usize]);
+    world.ssd = MemoryStore::device(vec![0; (1 << 20) + 130 * LINE as usize]);
     world.options.write_mode = write_mode;
     world.options.admission = admission;
     let options = bathy_cache::CreateOptions {
         policy,
         ..create_options(shards)
     };
-    bathy_cache::create(world.ssd.clone(), &*world.backing, &*world.witness, &options)
-        .expect("there is room");
+    bathy_cache::create(world.ssd.clone(), &*world.witness, &options).expect("there is room");
     let requests = requests(20_000, several_lines);
+    let stores: Vec<_> = (0..FILES)
+        .map(|_| MemoryStore::new(vec![0; BYTES as usize]))
+        .collect();
     let mut engine = world.open().engine;
     let mut sweep = EngineSweep::new(
         EngineOptions {
@@ -106,16 +112,22 @@ fn compare(
     let mut total = EngineCounts::default();
     let mut out = vec![0; BYTES as usize];
     for session in requests.chunks(requests.len().div_ceil(restarts + 1)) {
+        let attach = |(handle, store): (u8, &Arc<MemoryStore>)| {
+            engine
+                .engine
+                .attach(identity(handle + 100), store.clone())
+                .expect("the backing works")
+        };
+        let files: Vec<_> = (0..).zip(&stores).map(attach).collect();
         for request in session {
+            let file = &files[request.io.volume as usize];
             let (offset, len) = (request.io.offset_bytes, request.io.length_bytes as usize);
             if request.io.write {
-                engine
-                    .write(&out[..len], offset, request.time_ns)
+                file.write(&out[..len], offset, request.time_ns)
                     .expect("the backing works");
             } else {
-                engine
-                    .read(&mut out[..len], offset, request.time_ns)
-                    .expect("the backing works");
+                let read = file.read(&mut out[..len], offset, request.time_ns);
+                assert_eq!(read.expect("the backing works"), len);
             }
         }
         total.add_scaled(&as_simulated(&engine.counts()), 1.0);

@@ -4,17 +4,17 @@ use std::io;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use bathy_cache::{BlockStore, Engine, Identity, Recovery, open};
+use bathy_cache::{BlockStore, Recovery, Stamp, open};
 use bathy_cache_model::WriteMode;
 
-use crate::common::{LINE, MemoryStore, UNIT, World, assert_serves_backing};
+use crate::common::{Cache, LINE, MemoryStore, UNIT, World, assert_serves_backing};
 
-type Hook = Box<dyn Fn(&Engine) + Send>;
+type Hook = Box<dyn Fn(&Cache) + Send>;
 
 /// A backing during whose next read, write or flush something else happens.
 struct Hooked {
     store: Arc<MemoryStore>,
-    engine: OnceLock<Arc<Engine>>,
+    engine: OnceLock<Arc<Cache>>,
     in_read: Mutex<Option<Hook>>,
     in_write: Mutex<Option<Hook>>,
     in_flush: Mutex<Option<Hook>>,
@@ -47,12 +47,16 @@ impl BlockStore for Hooked {
         Ok(())
     }
 
-    fn identity(&self) -> io::Result<Identity> {
-        self.store.identity()
+    fn size_bytes(&self) -> io::Result<u64> {
+        self.store.size_bytes()
+    }
+
+    fn stamp(&self) -> io::Result<Stamp> {
+        self.store.stamp()
     }
 }
 
-fn hooked(world: &World) -> (Arc<Hooked>, Arc<Engine>) {
+fn hooked(world: &World) -> (Arc<Hooked>, Arc<Cache>) {
     let backing = Arc::new(Hooked {
         store: world.backing.clone(),
         engine: OnceLock::new(),
@@ -61,8 +65,8 @@ fn hooked(world: &World) -> (Arc<Hooked>, Arc<Engine>) {
         in_flush: Mutex::new(None),
     });
     let witness = world.witness.clone();
-    let opened = open(world.ssd.clone(), backing.clone(), witness, &world.options).expect("it is a cache");
-    let engine = Arc::new(opened.engine);
+    let opened = open(world.ssd.clone(), witness, &world.options).expect("it is a cache");
+    let engine = Arc::new(Cache::new(opened.engine, backing.clone()));
     assert!(backing.engine.set(engine.clone()).is_ok());
     (backing, engine)
 }
@@ -132,7 +136,7 @@ fn a_line_that_left_does_not_come_back_while_its_slot_waits_for_the_next_one() {
         let (images, before) = (images.clone(), world.backing.clone());
         let (ssd, has_seen_all) = (world.ssd.clone(), engine.counts().evictions > 20);
         // The newcomer has its slot, and its data are on the way. Meanwhile all others are written and all marks taken back.
-        let hook = move |engine: &Engine| {
+        let hook = move |engine: &Cache| {
             for number in (0..lines).filter(|&other| other != number) {
                 engine
                     .write(&[fill; UNIT as usize], number * LINE, 0)

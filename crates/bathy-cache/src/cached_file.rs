@@ -1,0 +1,346 @@
+//! Requests to a file: which locks are taken, and in which order backing and SSD are written.
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use bathy_cache_model::Part;
+
+use crate::engine::{Engine, lock, stopped};
+use crate::files::{FileState, first_key};
+use crate::format::UNIT_BYTES;
+use crate::shard::{Fetch, copy_units, runs};
+use crate::stats::{RequestCounts, Served};
+
+/// A file that is cached. The file is used until all of these are dropped; its lines stay.
+pub struct CachedFile {
+    engine: Arc<Engine>,
+    file: Arc<FileState>,
+}
+
+impl CachedFile {
+    pub(crate) fn new(engine: Arc<Engine>, file: Arc<FileState>) -> Self {
+        Self { engine, file }
+    }
+
+    /// Its size.
+    pub fn size_bytes(&self) -> u64 {
+        self.file.len_bytes()
+    }
+
+    /// The number of its lines in [`Engine::for_each_line`]; 0 if it is not cached.
+    pub fn number(&self) -> u32 {
+        self.file.number
+    }
+
+    fn is_cached(&self) -> bool {
+        self.file.number != 0 && !self.engine.is_bypassed()
+    }
+
+    fn check_running(&self) -> io::Result<()> {
+        if self.engine.is_stopped.load(Ordering::Acquire) {
+            return Err(stopped());
+        }
+        Ok(())
+    }
+
+    /// Reads up to the end of the file: how many bytes. `time_ns` does not go back by much.
+    ///
+    /// # Errors
+    /// Those of the backing, unchanged. No error of the SSD.
+    pub fn read(&self, out: &mut [u8], offset: u64, time_ns: u64) -> io::Result<usize> {
+        let begun = Instant::now();
+        let _gate = self.file.gate.read().unwrap_or_else(PoisonError::into_inner);
+        self.check_running()?;
+        let rest = self.file.len_bytes().saturating_sub(offset);
+        let len = rest.min(out.len() as u64).min(u64::from(u32::MAX)) as usize;
+        let out = &mut out[..len];
+        if len == 0 {
+            return Ok(0);
+        }
+        self.engine.ssd.set_time(time_ns);
+        let is_cached = self.is_cached() && !self.engine.ssd.is_given_up();
+        let Some(parts) = self.split(offset, len).filter(|_| is_cached) else {
+            self.file.store.read(out, offset)?;
+            self.count(begun, false, (len, 0), time_ns);
+            return Ok(len);
+        };
+        let mut bytes_hit = 0;
+        let mut rest = out;
+        for part in &parts {
+            let (out, others) = rest.split_at_mut(part.bytes() as usize);
+            rest = others;
+            bytes_hit += self.read_part(part, time_ns, out)?;
+        }
+        self.count(begun, false, (len, bytes_hit), time_ns);
+        Ok(len)
+    }
+
+    /// The bytes that the cache served.
+    fn read_part(&self, part: &Part, time_ns: u64, out: &mut [u8]) -> io::Result<u64> {
+        let shard = self.engine.shard(part.key);
+        let fetch = lock(shard).read(part, time_ns, out);
+        let Some(Fetch { units, fill }) = fetch else {
+            return Ok(u64::from(part.bytes()));
+        };
+        let Some(fill) = fill else {
+            let read = self.read_units(part, units, None, out)?;
+            lock(shard).counts.backing_read_bytes += read;
+            return Ok(u64::from(part.bytes()) - read);
+        };
+        let mut line = vec![0; self.engine.line_bytes as usize];
+        let read = self.read_units(part, units, Some(&mut line), out);
+        let mut shard = lock(shard);
+        shard.fill(part.key, fill, read.is_ok().then_some(&line));
+        let Ok(read) = read else {
+            drop(shard);
+            // The error may lie in what was read besides.
+            self.read_units(part, units, None, out)?;
+            return Ok(0);
+        };
+        shard.counts.backing_read_bytes += read;
+        // A unit that the request covers in part counts as if it were covered whole, as in the simulator.
+        Ok(u64::from(part.bytes()).saturating_sub(read))
+    }
+
+    /// Reads units from the backing: whole ones into `line`, or without one just what the part touches. The bytes read.
+    fn read_units(
+        &self,
+        part: &Part,
+        units: u64,
+        line: Option<&mut Vec<u8>>,
+        out: &mut [u8],
+    ) -> io::Result<u64> {
+        let line_start = (part.key - first_key(self.file.number)) * self.engine.line_bytes;
+        let unit = UNIT_BYTES as usize;
+        let mut bytes = 0;
+        let Some(line) = line else {
+            for run in runs(units) {
+                let start = (run.start * unit).max(part.start as usize);
+                let end = (run.end * unit).min(part.end as usize);
+                let out = &mut out[start - part.start as usize..end - part.start as usize];
+                self.file.store.read(out, line_start + start as u64)?;
+                bytes += (end - start) as u64;
+            }
+            return Ok(bytes);
+        };
+        // Asked after the fill was planned: a write that made the file longer is over, or takes its units from the fill.
+        let len_bytes = self.file.len_bytes();
+        for run in runs(units) {
+            let start = line_start + run.start as u64 * UNIT_BYTES;
+            // What lies beyond the end stays zero, as which it would be read if the file grew.
+            let len = len_bytes.saturating_sub(start).min((run.len() * unit) as u64) as usize;
+            let data = &mut line[run.start * unit..run.end * unit];
+            self.file.store.read(&mut data[..len], start)?;
+            copy_units(part, run.clone(), data, out);
+            bytes += (run.len() * unit) as u64;
+        }
+        Ok(bytes)
+    }
+
+    /// Writes `data`; beyond the end the file grows. When this returns the backing has them; durable they are after
+    /// [`CachedFile::flush`].
+    ///
+    /// # Errors
+    /// Those of the backing, unchanged, and `InvalidInput` at the end of the address space. An error of the SSD only if the
+    /// witness fails as well: then nothing could keep a stale SSD from being believed later.
+    pub fn write(&self, data: &[u8], offset: u64, time_ns: u64) -> io::Result<()> {
+        let end = offset.checked_add(data.len() as u64);
+        let end = end.ok_or(io::ErrorKind::InvalidInput)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        self.engine.ssd.set_time(time_ns);
+        let gate = self.file.gate.read().unwrap_or_else(PoisonError::into_inner);
+        self.check_running()?;
+        let Some(parts) = self.split(offset, data.len()) else {
+            drop(gate);
+            // Keys end here. No real file comes so far.
+            return self.change(offset..end, Some(end.max(self.size_bytes())), || {
+                self.file.store.write(data, offset)
+            });
+        };
+        let Some(bits) = self.begin_change(&(offset..end))? else {
+            let written = self.file.store.write(data, offset);
+            self.after_write(end, &written);
+            written?;
+            self.count(begun, true, (data.len(), 0), time_ns);
+            return Ok(());
+        };
+        let plan = |part: &Part| lock(self.engine.shard(part.key)).begin_write(part, time_ns);
+        let plans: Vec<_> = parts.iter().map(plan).collect();
+        let written = self.file.store.write(data, offset);
+        // Before the lines have it: see `read_units`.
+        self.after_write(end, &written);
+        let (mut rest, mut bytes_hit) = (data, 0);
+        for (part, plan) in parts.iter().zip(&plans) {
+            let (of_part, others) = rest.split_at(part.bytes() as usize);
+            rest = others;
+            let of_part = written.is_ok().then_some(of_part);
+            lock(self.engine.shard(part.key)).finish_write(part, plan, of_part);
+            bytes_hit += u64::from(part.bytes()) * u64::from(plan.was_cached);
+        }
+        self.end_change(&bits);
+        written?;
+        self.count(begun, true, (data.len(), bytes_hit), time_ns);
+        Ok(())
+    }
+
+    /// Counts a request that was served, with its bytes and those that the cache served.
+    fn count(&self, begun: Instant, is_write: bool, (bytes, bytes_hit): (usize, u64), time_ns: u64) {
+        self.file.count(&Served {
+            is_write,
+            bytes: bytes as u64,
+            bytes_hit,
+            time_ns,
+            latency_ns: begun.elapsed().as_nanos() as u64,
+        });
+    }
+
+    fn after_write(&self, end: u64, written: &io::Result<()>) {
+        let end = match written {
+            Ok(()) => end,
+            // It may have grown.
+            Err(_) => self.file.store.size_bytes().unwrap_or(0),
+        };
+        self.file.len_bytes.fetch_max(end, Ordering::AcqRel);
+    }
+
+    /// The file is about to change in a range: the bits of intent that are durable now. `None` if it is not cached.
+    fn begin_change(&self, range: &Range<u64>) -> io::Result<Option<Vec<u64>>> {
+        if self.engine.ssd.is_given_up() {
+            self.engine.enter_bypass()?;
+        }
+        if !self.is_cached() {
+            return Ok(None);
+        }
+        let marked = self.engine.note_use(&self.file).and_then(|()| {
+            let mut intent = lock(&self.engine.intent);
+            let bits = intent.bits_of(self.file.number, range);
+            intent.begin(&bits, &self.engine.ssd).map(|()| bits)
+        });
+        if marked.is_err() {
+            self.engine.enter_bypass()?;
+        }
+        Ok(marked.ok())
+    }
+
+    /// The change is over, on the backing and in the cache, or failed.
+    fn end_change(&self, bits: &[u64]) {
+        // Before the bits are idle, so that the flush that they are taken back after is one of this file.
+        self.file.is_recent.store(true, Ordering::Release);
+        if !self.file.is_unflushed.swap(true, Ordering::AcqRel) {
+            lock(&self.engine.unflushed).insert(self.file.number, Arc::clone(&self.file));
+        }
+        lock(&self.engine.intent).end(bits);
+    }
+
+    /// A range of the file is about to be changed by other means than a write, such as a punched hole or a clone: `change`
+    /// does that. The file may grow to the end of the range. No other request to the file is under way meanwhile.
+    ///
+    /// # Errors
+    /// Those of `change`. An error of the SSD only if the witness fails as well.
+    pub fn discard<T>(&self, range: Range<u64>, change: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        self.change(range, None, change)
+    }
+
+    /// The file is about to get another size: `change` does that.
+    ///
+    /// # Errors
+    /// Those of `change`. An error of the SSD only if the witness fails as well.
+    pub fn resize<T>(&self, size_bytes: u64, change: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        // All that lies beyond the smaller size: what is cut off, or what is new and was perhaps cut off before.
+        self.change(size_bytes..u64::MAX, Some(size_bytes), change)
+    }
+
+    fn change<T>(
+        &self,
+        range: Range<u64>,
+        size_bytes: Option<u64>,
+        change: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let _gate = self.file.gate.write().unwrap_or_else(PoisonError::into_inner);
+        self.check_running()?;
+        let (start, end) = match size_bytes {
+            Some(size_bytes) => {
+                let (one, other) = (size_bytes, self.size_bytes());
+                (range.start.min(one.min(other)), one.max(other))
+            }
+            None => (range.start, range.end),
+        };
+        // Times change even if no byte does.
+        let bits = self.begin_change(&(start..end))?;
+        if bits.is_some() {
+            let lines = start / self.engine.line_bytes..end.div_ceil(self.engine.line_bytes);
+            self.engine.drop_lines(self.file.number, lines);
+        }
+        let result = change();
+        let asked = || self.file.store.size_bytes().unwrap_or_else(|_| self.size_bytes());
+        let size_bytes = size_bytes.filter(|_| result.is_ok()).unwrap_or_else(asked);
+        self.file.len_bytes.store(size_bytes, Ordering::Release);
+        if let Some(bits) = bits {
+            self.end_change(&bits);
+        }
+        result
+    }
+
+    /// Makes all writes to this file durable that were acknowledged before.
+    ///
+    /// # Errors
+    /// Those of the backing, unchanged; one of an earlier [`Engine::tidy`] too.
+    pub fn flush(&self) -> io::Result<()> {
+        self.check_running()?;
+        let earlier = lock(&self.file.flush_error).take();
+        let flushed = self.file.store.flush();
+        if flushed.is_err() {
+            self.engine.on_lost_writes();
+        }
+        earlier.map_or(flushed, Err)
+    }
+
+    /// The file is about to be removed: [`Engine::forget`].
+    ///
+    /// # Errors
+    /// Those of `change`. An error of the SSD only if the witness fails as well.
+    pub fn forget<T>(&self, change: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        self.engine.forget(&self.file.identity, change)
+    }
+
+    /// What was counted of it since the start, or since it was last forgotten for busier files.
+    pub fn counts(&self) -> RequestCounts {
+        self.file.counts()
+    }
+
+    /// Whether the next start would drop the line of this byte if the power failed now.
+    pub fn is_marked(&self, offset: u64) -> bool {
+        let key = first_key(self.file.number) + offset / self.engine.line_bytes;
+        lock(&self.engine.intent).is_line_marked(key)
+    }
+
+    /// The parts of a request, which is not empty. `None` if it goes beyond the last key of a file.
+    fn split(&self, offset: u64, len: usize) -> Option<Vec<Part>> {
+        let last = (offset + len as u64 - 1) / self.engine.line_bytes;
+        if last > u64::from(u32::MAX) || len > u32::MAX as usize {
+            return None;
+        }
+        let first = first_key(self.file.number);
+        Some(
+            lock(&self.engine.splitter)
+                .split_from(first, offset, len as u32)
+                .collect(),
+        )
+    }
+}
+
+impl Drop for CachedFile {
+    fn drop(&mut self) {
+        // The last of a removed file takes its lines along. Tidying may hold the file too; then they leave by and by.
+        let is_last = Arc::strong_count(&self.file) == 1 && self.check_running().is_ok();
+        if is_last && self.file.is_forgotten.load(Ordering::Acquire) {
+            self.engine.drop_lines(self.file.number, 0..u64::MAX);
+        }
+    }
+}

@@ -1,0 +1,519 @@
+//! Several files in one cache that are written, grow, are cut, punched, removed and made anew with the same handle: against
+//! arrays of bytes, and with power cuts.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bathy_cache::format::{FILE_RECORD_BYTES, FileRecord, Superblock};
+use bathy_cache::{BlockStore, CachedFile, Engine, FileIdentity, Recovery, open};
+
+use crate::common::{Event, Fault, LINE, MemoryStore, MemoryWitness, Random, SSD, UNIT, World, identity};
+use crate::power_cut::Replayed;
+
+/// A file and who has it open.
+struct File {
+    store: Arc<MemoryStore>,
+    open: Option<CachedFile>,
+    handle: u8,
+}
+
+impl File {
+    fn attach(&mut self, engine: &Arc<Engine>) -> &CachedFile {
+        let store = self.store.clone();
+        let attach = || {
+            engine
+                .attach(identity(self.handle), store)
+                .expect("the backing works")
+        };
+        self.open.get_or_insert_with(attach)
+    }
+
+    fn assert_served(&mut self, engine: &Arc<Engine>, step: usize, context: &str) {
+        let (bytes, handle) = (self.store.bytes(), self.handle);
+        let file = self.attach(engine);
+        assert_eq!(file.size_bytes(), bytes.len() as u64, "{context}: file {handle}");
+        let mut out = vec![0xee; step];
+        for (number, expected) in bytes.chunks(step).enumerate() {
+            let offset = number * step;
+            let read = file.read(&mut out, offset as u64, 0).expect("the backing works");
+            let is_right = out[..read] == *expected;
+            assert!(
+                is_right,
+                "{context}: file {handle} from {offset} is not what the backing has"
+            );
+        }
+    }
+}
+
+const SIZE_MAX: u64 = 20 * LINE;
+
+/// One request, or what a daemon does besides.
+fn step(engine: &Arc<Engine>, files: &mut [File], random: &mut Random) {
+    let number = random.below(files.len() as u64) as usize;
+    // Some files are used more than others.
+    let file = &mut files[if random.chance(0.5) { number % 2 } else { number }];
+    let store = file.store.clone();
+    let size = store.bytes().len() as u64;
+    let offset = random.below(SIZE_MAX) / 512 * 512;
+    let len = (1 + random.below(3 * LINE)).min(SIZE_MAX - offset);
+    match random.below(100) {
+        0..40 => {
+            let expected = store.bytes();
+            let mut out = vec![0xee; len as usize];
+            let read = file
+                .attach(engine)
+                .read(&mut out, offset, 0)
+                .expect("the backing works");
+            let start = offset.min(size) as usize;
+            assert!(out[..read] == expected[start..(start + len as usize).min(expected.len())]);
+        }
+        40..75 => {
+            let mut data = vec![0; len as usize];
+            random.fill(&mut data);
+            // Beyond the end now and then.
+            let offset = if random.chance(0.7) {
+                offset.min(size)
+            } else {
+                offset
+            };
+            file.attach(engine)
+                .write(&data, offset, 0)
+                .expect("the backing works");
+        }
+        75..80 => {
+            let to_nothing = random.chance(0.3);
+            let new = random.below(if to_nothing { 1 } else { SIZE_MAX });
+            let resize = || {
+                store.resize(new as usize);
+                Ok(())
+            };
+            file.attach(engine)
+                .resize(new, resize)
+                .expect("the backing works");
+        }
+        80..83 => {
+            let end = (offset + len).min(size);
+            let range = offset.min(end)..end;
+            let zeros = vec![0; (range.end - range.start) as usize];
+            let punch = || BlockStore::write(&*store, &zeros, range.start);
+            file.attach(engine)
+                .discard(range.clone(), punch)
+                .expect("the backing works");
+        }
+        83..86 => {
+            // Removed, open or not, and made anew with the same handle.
+            let remove = || {
+                store.resize(0);
+                Ok(())
+            };
+            engine
+                .forget(&identity(file.handle), remove)
+                .expect("the backing works");
+            file.open = None;
+        }
+        86..88 => {
+            let error = engine
+                .forget(&identity(file.handle), || {
+                    Err::<(), _>(io::Error::from_raw_os_error(16))
+                })
+                .expect_err("it cannot be removed");
+            assert_eq!(error.raw_os_error(), Some(16));
+        }
+        88..92 => file.open = None,
+        92..95 => file.attach(engine).flush().expect("the backing works"),
+        _ => {
+            engine.tidy();
+        }
+    }
+}
+
+fn close(files: &mut [File]) {
+    for file in files {
+        file.open = None;
+    }
+}
+
+fn new_files(count: u8) -> Vec<File> {
+    let file = |handle: u8| {
+        let mut bytes = vec![0; (u64::from(handle) * 7919 % SIZE_MAX) as usize];
+        Random(u64::from(handle)).fill(&mut bytes);
+        File {
+            store: MemoryStore::new(bytes),
+            open: None,
+            handle,
+        }
+    };
+    (1..=count).map(file).collect()
+}
+
+fn open_engine(world: &World) -> (Arc<Engine>, Recovery) {
+    let opened = open(world.ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
+    (opened.engine, opened.recovery)
+}
+
+#[test]
+fn files_come_and_go_and_each_is_what_it_is() {
+    // The second time there are more files than the file table has room for.
+    for (count, shards) in [(5, 2), (120, 1)] {
+        let world = World::new(4096, 60, shards);
+        let mut files = new_files(count);
+        let mut random = Random(u64::from(count));
+        let (mut engine, _) = open_engine(&world);
+        let (mut hits, mut stops, mut kills) = (0, 0, 0);
+        for number in 0..20_000 {
+            step(&engine, &mut files, &mut random);
+            if number % 500 == 499 {
+                let counts = engine.counts();
+                hits += counts.reads.requests_hit;
+                assert_eq!(
+                    (counts.mismatches, counts.ssd_errors, counts.changed_files),
+                    (0, 0, 0)
+                );
+                let is_clean = random.chance(0.5);
+                if is_clean {
+                    assert!(engine.stop().expect("the backing works"));
+                    stops += 1;
+                } else {
+                    kills += 1;
+                }
+                close(&mut files);
+                let recovery;
+                (engine, recovery) = open_engine(&world);
+                assert_eq!(recovery == Recovery::Clean, is_clean, "{recovery:?}");
+            }
+        }
+        for file in &mut files {
+            file.assert_served(&engine, 3 * LINE as usize, "in the end");
+        }
+        assert!(hits > 300 && stops > 10 && kills > 10, "{hits} {stops} {kills}");
+    }
+}
+
+#[test]
+fn after_each_power_cut_each_file_is_what_the_backing_has() {
+    let points = crate::power_cut::crash_points();
+    let (mut cuts, mut hits, mut dropped, mut seed) = (0, 0, 0, 0);
+    while cuts < points {
+        let mut random = Random(1000 + seed);
+        let world = World::new(4096, 40, 1 + (seed % 2) as u32);
+        seed += 1;
+        let mut files = new_files(4);
+        let mut stores = vec![Replayed::new(&world.ssd)];
+        stores.extend(files.iter().map(|file| Replayed::new(&file.store)));
+        let mut generation = world.witness.generation.load(Ordering::SeqCst);
+        let log = world.record();
+        for file in &files {
+            file.store.record(file.handle, &log);
+        }
+        let (mut engine, _) = open_engine(&world);
+        let dies_at = if random.chance(0.2) {
+            random.below(80)
+        } else {
+            u64::MAX
+        };
+        for number in 0..80 {
+            if number == dies_at {
+                world.ssd.set_fault(Fault::From(random.below(4)));
+            }
+            step(&engine, &mut files, &mut random);
+            if random.chance(0.03) {
+                engine.stop().expect("the backing works");
+                close(&mut files);
+                world.ssd.set_fault(Fault::None);
+                (engine, _) = open_engine(&world);
+            }
+        }
+        close(&mut files);
+        drop(engine);
+        let events: Vec<Event> = std::mem::take(&mut *log.lock().expect("no panic"));
+        for (number, event) in events.iter().enumerate() {
+            match event.store() {
+                Ok(store) => stores[usize::from(store)].on(event),
+                Err(new) => generation = new,
+            }
+            if !random.chance(0.2) {
+                continue;
+            }
+            cuts += 1;
+            let mode = random.below(4);
+            let after = World {
+                ssd: MemoryStore::device(stores[usize::from(SSD)].cut(mode, &mut random).bytes()),
+                backing: world.backing.clone(),
+                witness: Arc::new(MemoryWitness {
+                    generation: generation.into(),
+                    ..MemoryWitness::default()
+                }),
+                options: world.options,
+            };
+            let (engine, recovery) = open_engine(&after);
+            if let Recovery::Unclean { dropped_lines, .. } = recovery {
+                dropped += dropped_lines;
+            }
+            let mut files = new_files(4);
+            for (file, store) in files.iter_mut().zip(&stores[1..]) {
+                file.store = store.cut(mode, &mut random);
+                let context = format!("seed {seed} event {number} mode {mode}, {recovery:?}");
+                let before = engine.counts().reads.requests_hit;
+                file.assert_served(&engine, LINE as usize, &context);
+                hits += engine.counts().reads.requests_hit - before;
+                // What grows now has nothing old beyond the end.
+                let size = file.store.bytes().len() as u64;
+                let grow = file.attach(&engine).write(&[7; 10], size + UNIT + 5, 0);
+                grow.expect("the backing works");
+                file.assert_served(&engine, UNIT as usize, &context);
+            }
+            // What the comparison with the backing finds must not be needed.
+            let changed = engine.counts().changed_files;
+            assert_eq!(changed, 0, "seed {seed} event {number} mode {mode}");
+        }
+    }
+    eprintln!("{cuts} power cuts, {hits} lines found after them, {dropped} lines dropped");
+    assert!(hits > cuts && dropped > cuts, "{cuts} {hits} {dropped}");
+}
+
+#[test]
+fn no_error_of_the_ssd_reaches_who_cuts_removes_and_attaches() {
+    let (mut sessions, mut void) = (0, 0);
+    for is_lasting in [false, true] {
+        for errors_max in [0.0, 1000.0] {
+            for number in (0..400).step_by(if is_lasting { 9 } else { 3 }) {
+                let mut world = World::new(4096, 30, 1);
+                world.options.error_budget.errors_max = errors_max;
+                let mut files = new_files(3);
+                let mut random = Random(number);
+                let (mut engine, _) = open_engine(&world);
+                let fault = if is_lasting {
+                    Fault::From(number)
+                } else {
+                    Fault::Nth(number)
+                };
+                world.ssd.set_fault(fault);
+                for _ in 0..100 {
+                    step(&engine, &mut files, &mut random);
+                }
+                if random.chance(0.5) {
+                    engine.stop().expect("no error reaches the caller");
+                }
+                close(&mut files);
+                drop(engine);
+                // The SSD comes back with whatever it had.
+                world.ssd.set_fault(Fault::None);
+                let recovery;
+                (engine, recovery) = open_engine(&world);
+                void += u64::from(matches!(recovery, Recovery::Cold(_)));
+                for file in &mut files {
+                    file.assert_served(&engine, LINE as usize, &format!("{fault:?}, {recovery:?}"));
+                }
+                assert_eq!(engine.counts().changed_files, 0, "{fault:?}");
+                sessions += 1;
+            }
+        }
+    }
+    eprintln!("{sessions} sessions, {void} void after it");
+    assert!(void > sessions / 20 && void < sessions, "{sessions} {void}");
+}
+
+/// What a file has at each place, whoever wrote it: never zero, as which a gap would be read.
+fn pattern(offset: usize) -> u8 {
+    (offset / 7 % 251) as u8 + 1
+}
+
+#[test]
+fn who_reads_a_file_that_grows_and_is_cut_meanwhile_reads_what_was_written() {
+    let world = World::new(4096, 40, 2);
+    let store = MemoryStore::new(Vec::new());
+    store.set_yields();
+    let (engine, _) = open_engine(&world);
+    let file = engine
+        .attach(identity(1), store.clone())
+        .expect("the backing works");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..3)
+            .map(|reader| {
+                let (file, is_over) = (&file, &is_over);
+                scope.spawn(move || {
+                    let mut random = Random(reader);
+                    let mut out = vec![0; 2 * LINE as usize];
+                    while !is_over.load(Ordering::Relaxed) {
+                        let size = file.size_bytes();
+                        // Mostly near the end.
+                        let offset = size.saturating_sub(random.below(3 * UNIT)) as usize;
+                        let len = 1 + random.below(3 * UNIT) as usize;
+                        let read = file
+                            .read(&mut out[..len], offset as u64, 0)
+                            .expect("the backing works");
+                        for (at, &byte) in (offset..).zip(&out[..read]) {
+                            assert_eq!(byte, pattern(at), "byte {at} of {size}");
+                        }
+                    }
+                })
+            })
+            .collect();
+        let mut random = Random(9);
+        let mut size = 0;
+        for number in 0..1500 {
+            if number % 100 == 99 {
+                size = random.below(size as u64) as usize;
+                let resize = || {
+                    store.resize(size);
+                    Ok(())
+                };
+                file.resize(size as u64, resize).expect("the backing works");
+            } else {
+                let data: Vec<u8> = (size..size + 1 + random.below(2500) as usize)
+                    .map(pattern)
+                    .collect();
+                file.write(&data, size as u64, 0).expect("the backing works");
+                size += data.len();
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        for reader in readers {
+            reader.join().expect("no thread read a wrong byte");
+        }
+    });
+    let expected: Vec<u8> = (0..file.size_bytes() as usize).map(pattern).collect();
+    assert!(store.bytes() == expected);
+    assert!(engine.counts().reads.requests_hit > 100, "{:?}", engine.counts());
+}
+
+fn attach(engine: &Arc<Engine>, handle: u8, store: &Arc<MemoryStore>) -> CachedFile {
+    engine
+        .attach(identity(handle), store.clone())
+        .expect("the backing works")
+}
+
+fn read_all(file: &CachedFile) -> Vec<u8> {
+    let mut out = vec![0; file.size_bytes() as usize];
+    assert_eq!(file.read(&mut out, 0, 0).expect("the backing works"), out.len());
+    out
+}
+
+fn lines(engine: &Engine) -> usize {
+    let mut lines = 0;
+    engine.for_each_line(&mut |_| lines += 1);
+    lines
+}
+
+#[test]
+fn the_number_of_a_removed_file_is_not_given_again_while_records_of_its_lines_are_there() {
+    let world = World::new(4096, 30, 1);
+    let removed = MemoryStore::new(vec![1; 4 * LINE as usize]);
+    let (engine, _) = open_engine(&world);
+    let file = attach(&engine, 1, &removed);
+    read_all(&file);
+    assert!(engine.tidy() && lines(&engine) == 4);
+    file.forget(|| Ok(())).expect("it is removed");
+    drop((file, engine));
+    let other = MemoryStore::new(vec![2; 4 * LINE as usize]);
+    for _ in 0..2 {
+        let (engine, _) = open_engine(&world);
+        assert_eq!(lines(&engine), 0);
+        assert!(read_all(&attach(&engine, 2, &other)) == other.bytes());
+    }
+}
+
+#[test]
+fn a_cut_of_many_regions_is_marked_too() {
+    let world = World::new(4096, 30, 1);
+    let size = 20 << 20;
+    let store = MemoryStore::new(vec![1; size]);
+    let (engine, _) = open_engine(&world);
+    let file = attach(&engine, 1, &store);
+    let mut out = vec![0; 4 * LINE as usize];
+    file.read(&mut out, 0, 0).expect("the backing works");
+    assert!(engine.tidy() && lines(&engine) == 4);
+    for size in [0, size] {
+        let resize = || {
+            store.resize(size);
+            Ok(())
+        };
+        file.resize(size as u64, resize).expect("it has another size");
+    }
+    assert_eq!(engine.marked_regions(), 1, "the whole file");
+    drop((file, engine));
+    let (engine, _) = open_engine(&world);
+    let file = attach(&engine, 1, &store);
+    // It is not the comparison that finds them.
+    assert_eq!((engine.counts().changed_files, lines(&engine)), (0, 0));
+    file.read(&mut out, 0, 0).expect("the backing works");
+    assert!(out.iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn of_two_records_of_a_file_the_newer_counts() {
+    let world = World::new(4096, 30, 1);
+    let store = MemoryStore::new(vec![1; 100]);
+    let (engine, _) = open_engine(&world);
+    let number = attach(&engine, 1, &store).number();
+    drop(engine);
+    let ssd = world.ssd.bytes();
+    let superblock = Superblock::decode(&ssd[..4096]).expect("it is there");
+    let place = |slot: usize| superblock.geometry.layout().files(0) as usize + slot * FILE_RECORD_BYTES;
+    let record = FileRecord::decode(&superblock.uuid, 0, &ssd[place(0)..place(1)]).expect("the first");
+    assert_eq!(record.number, number);
+    for (slot, number) in [(3, 7), (5, 6)] {
+        let record = FileRecord {
+            number,
+            ..record.clone()
+        };
+        let bytes = FileRecord::encode(Some(&record), &superblock.uuid, slot);
+        BlockStore::write(&*world.ssd, &bytes, place(slot as usize) as u64).expect("it works");
+    }
+    let (engine, _) = open_engine(&world);
+    assert_eq!(attach(&engine, 1, &store).number(), 7);
+    assert_eq!(attach(&engine, 2, &MemoryStore::new(vec![1; 100])).number(), 8);
+}
+
+#[test]
+fn what_is_counted_of_files_and_sources() {
+    let world = World::new(4096, 60, 1);
+    let (engine, _) = open_engine(&world);
+    let stores = [1, 2].map(|byte| MemoryStore::new(vec![byte; 4 * LINE as usize]));
+    let [busy, idle] = [1, 2].map(|handle| attach(&engine, handle, &stores[usize::from(handle) - 1]));
+    let elsewhere = FileIdentity::new(*b"another source..", &[1]).expect("it is short enough");
+    let elsewhere = engine
+        .attach(elsewhere, stores[0].clone())
+        .expect("the backing works");
+    let mut out = vec![0; UNIT as usize];
+    for time_ns in [5, 9, 7] {
+        busy.read(&mut out, 0, time_ns).expect("the backing works");
+    }
+    let mut two = vec![0; 2 * UNIT as usize];
+    busy.read(&mut two, 0, 8).expect("the backing works");
+    idle.write(&two, 0, 11).expect("the backing works");
+    elsewhere.read(&mut out, 0, 3).expect("the backing works");
+    let reads = busy.counts().reads;
+    assert_eq!(
+        (reads.requests, reads.requests_hit, reads.requests_partial),
+        (4, 2, 1)
+    );
+    assert_eq!((reads.bytes, reads.bytes_hit), (5 * UNIT, 3 * UNIT));
+    assert_eq!(busy.counts().last_access_ns, 9);
+    let mut sources = engine.sources();
+    sources.sort_by_key(|source| source.counts.requests());
+    let requests = sources.iter().map(|source| source.counts.requests());
+    assert_eq!(requests.collect::<Vec<_>>(), [1, 5]);
+    let [hits, misses, writes] = [sources[1].read_hits, sources[1].read_misses, sources[1].writes];
+    assert_eq!([hits.requests, misses.requests, writes.requests], [2, 2, 1]);
+    assert!(misses.latency_ns_p50 > 0 && misses.latency_ns_p50 <= misses.latency_ns_max);
+    assert_eq!(engine.counts().reads.requests, 5);
+    // Closed files are remembered, and go on when they are opened again.
+    let expected = busy.counts();
+    drop(busy);
+    let files = engine.busiest_files(2);
+    assert_eq!(
+        (files.len(), &files[0].identity, files[0].is_in_use),
+        (2, &identity(1), false)
+    );
+    assert_eq!(
+        (files[0].counts, files[0].cached_lines, files[0].cached_bytes),
+        (expected, 1, 2 * UNIT)
+    );
+    assert_eq!(attach(&engine, 1, &stores[0]).counts(), expected);
+    // Removed ones are not.
+    engine.forget(&identity(1), || Ok(())).expect("it is removed");
+    assert_eq!(attach(&engine, 1, &stores[0]).counts().requests(), 0);
+}
