@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bathyscope.analysis.see import VIEWS
 from bathyscope.analysis.see.shape import Question
 from bathyscope.errors import StoreError
@@ -42,5 +44,15 @@ def images_of(run: RunDirectory) -> list[str]:
 
 def view_of(run: RunDirectory, name: str, question: Question) -> ActivityFinding:
     """Return a view of a recording. Raises KeyError for none of that name, StoreError, AnalysisError."""
-    view = VIEWS[name]
-    return view.build(duck.query_all([run], view.queries(question)), question)
+    (found,) = views_of(run, (name,), question)
+    return found
+
+
+def views_of(run: RunDirectory, names: Sequence[str], question: Question) -> tuple[ActivityFinding, ...]:
+    """Return several views of a recording: what more than one of them needs is asked once. Raises as `view_of`."""
+    queries = {name: VIEWS[name].queries(question) for name in names}
+    answers = duck.query_all([run], {sql: sql for needed in queries.values() for sql in needed.values()})
+    return tuple(
+        VIEWS[name].build({key: answers[sql] for key, sql in needed.items()}, question)
+        for name, needed in queries.items()
+    )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from bathyscope.analysis.see import op_rows, timed, touched
-from bathyscope.analysis.see.shape import Question, View, finding_of, literal, only
+from bathyscope.analysis.see.shape import Question, View, finding_of, greatest, literal, only
 from bathyscope.errors import AnalysisError
 from bathyscope.rbd_names import NUMBER_SQL
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
@@ -38,7 +38,7 @@ class LastOps:
             raise AnalysisError("the view is of one image", hint="name it: bathy analyze RUN --view ops POOL/IMAGE")
         ops = _chosen(question, question.image)
         return {
-            "last": f"SELECT * FROM {ops} ORDER BY started_ns DESC LIMIT {_ROWS}",
+            "last": greatest(ops, "started_ns", _ROWS),
             "all": f"SELECT count(*) AS count, count(*) FILTER (WHERE NOT complete_sample) AS tail_count FROM {ops}",
             "bursts": op_rows.ARE_BURSTS,
         }
