@@ -17,6 +17,7 @@ from bathyscope.analysis.see import VIEWS
 from bathyscope.commands.analyze import finding_of_view
 from bathyscope.commands.import_ import SEGMENT_OPS
 from bathyscope.commands.report import finding_of, write_page
+from bathyscope.rbd_names import image_columns
 from bathyscope.records import Image, Op, Placement, build_table, to_table
 from bathyscope.store import RunDirectory, Workspace
 
@@ -111,7 +112,7 @@ def ops(random: np.random.Generator, first: int, count: int) -> pa.Table:
     within = np.where(hot, random.integers(0, OBJECTS_PER_IMAGE // 10, count), random.integers(0, 1 << 40, count))
     number = (image * 977 + drift + within) % OBJECTS_PER_IMAGE
     pg = (image * 31 + number * 7) % PGS
-    client = image % CLIENTS
+    client, object_name = image % CLIENTS, object_names(image, number)
     return build_table(
         Op,
         {
@@ -120,7 +121,7 @@ def ops(random: np.random.Generator, first: int, count: int) -> pa.Table:
             "client_address": names("10.0.0.", client),
             "pool_id": 2,
             "pg": names("2.", pg),
-            "object_name": object_names(image, number),
+            "object_name": object_name,
             "op": pa.array(["read", "write", "other"]).take(pa.array(random.choice(3, count, p=(0.6, 0.38, 0.02)))),
             "offset_bytes": random.integers(0, 1024, count) * 4096,
             "length_bytes": random.choice((4096, 16384, 65536), count),
@@ -128,6 +129,7 @@ def ops(random: np.random.Generator, first: int, count: int) -> pa.Table:
             "duration_ns": random.lognormal(13, 1, count).astype(np.int64),
             "complete_sample": True,
             "complete_since_ns": START_NS,
+            **image_columns(object_name),
         },
     )
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bathyscope import _core
+from bathyscope import _core, rbd_names
 from bathyscope.errors import ParseError, UsageError
 from bathyscope.records import Op, build_table
 
@@ -98,7 +98,7 @@ class OsdLogs:
                     ("result", batch["result"]),
                 )
             }
-            address = _texts(batch["client_address"])
+            address, object_name = _texts(batch["client_address"]), _texts(batch["object_name"])
             yield build_table(
                 Op,
                 {
@@ -108,10 +108,11 @@ class OsdLogs:
                         pc.equal(address, pa.scalar("")), pa.scalar(None, pa.string()), address
                     ),
                     "pg": _texts(batch["pg"]),
-                    "object_name": _texts(batch["object_name"]),
+                    "object_name": object_name,
                     "op": pa.DictionaryArray.from_arrays(batch["op"], list(_OPS)),
                     "complete_sample": True,
                     "complete_since_ns": self._complete_since_ns(osd, started_ns),
+                    **rbd_names.image_columns(object_name),
                 },
             )
 

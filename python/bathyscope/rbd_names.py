@@ -1,35 +1,35 @@
 """Names of the objects that hold an image's data: rbd_data.IMAGE.NUMBER, and rbd_data.POOL.IMAGE.NUMBER where the data
 has a pool of its own (POOL is the pool of the image's header). The number has 16 hexadecimal digits.
 
-A recording has many millions of names and few images. So the start of a name, without its number, is cut off by its
-place, and the pattern looks at each start once.
+A recording has many millions of names and few images. So what a name says of its image is read once, when the operation
+becomes a row (`image_columns`), from the start of the name, without its number: the pattern looks at each start once.
 """
 
 from __future__ import annotations
 
 import re
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 NUMBER_DIGITS = 16
 
-_START = r"^rbd_data\.(?:([0-9]+)\.)?([^.]+)$"
-_OF_START = re.compile(_START.encode())
-
-START_SQL = f"CASE WHEN starts_with(object_name, 'rbd_data.') THEN left(object_name, -{NUMBER_DIGITS + 1}) END"
-"""What an `object_name` of an image begins with: all but the dot and the number; null for other objects."""
-
-IMAGE_ID_SQL = f"nullif(regexp_extract(start, '{_START}', 2), '')"
-"""The id of the image whose objects begin with `start`; null for none."""
-
-POOL_ID_SQL = f"coalesce(nullif(regexp_extract(start, '{_START}', 1), ''), CAST(pool_id AS VARCHAR))"
-"""The number, as text, of the pool of the image's header; of other objects that of their own pool."""
+_OF_START = re.compile(rb"^rbd_data\.(?:([0-9]{1,18})\.)?([^.]+)$")
 
 NUMBER_SQL = f"TRY_CAST('0x' || right(object_name, {NUMBER_DIGITS}) AS BIGINT)"
 """The number of an image's object; null for what is no number."""
 
 
-def of_images_sql(ids: str) -> str:
-    """Return the SQL condition for objects of the images whose ids the SQL list `ids` has."""
-    return f"split_part({START_SQL}, '.', -1) IN {ids}"
+def image_columns(object_names: pa.Array[Any]) -> dict[str, pa.Array[Any]]:
+    """Return the columns `image_id` and `image_pool_id` of operations on these objects."""
+    names, end = pc.fill_null(object_names.cast(pa.binary()), pa.scalar(b"")), -NUMBER_DIGITS
+    has_dot = pc.equal(pc.binary_slice(names, end - 1, end), pa.scalar(b"."))
+    starts = pc.if_else(has_dot, pc.binary_slice(names, 0, end - 1), b"").dictionary_encode()
+    matches = [_OF_START.fullmatch(start) for start in starts.dictionary.to_pylist()]
+    ids = pa.array(["" if match is None else match[2].decode(errors="replace") for match in matches], pa.string())
+    pools = pa.array([None if match is None or not match[1] else int(match[1]) for match in matches], pa.int64())
+    return {"image_id": ids.take(starts.indices), "image_pool_id": pools.take(starts.indices)}
 
 
 def image_id_of(start: bytes) -> str | None:

@@ -28,7 +28,7 @@ def _finding(run: RunDirectory) -> CollectFinding:
     from bathyscope.analysis.see import VIEWS, heat
     from bathyscope.records.collect_finding import CollectFinding
     from bathyscope.store import duck
-    from bathyscope.watch.asking import question_of, view_of
+    from bathyscope.watch.asking import question_of, views_of
 
     whole = question_of(run)
     names = [name for name, view in VIEWS.items() if not view.of_image]
@@ -38,7 +38,7 @@ def _finding(run: RunDirectory) -> CollectFinding:
         whole.target,
         whole.start_ns,
         whole.end_ns,
-        tuple(view_of(run, name, whole) for name in names),
+        views_of(run, names, whole),
         (
             *heat.build(duck.query_all([run], heat.queries(whole)), whole),
             *_inside_images(run, whole),

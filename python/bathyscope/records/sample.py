@@ -64,6 +64,13 @@ class Op(Record):
     result: int | None = column(
         "result of the reply in the log, below 0 the number of an error; empty where it is not said", optional=True
     )
+    image_id: str | None = column(
+        "id of the image whose data the object holds; a text of no length for an object that is no data of an image",
+        optional=True,
+    )
+    image_pool_id: int | None = column(
+        "pool of the header of that image, where its data lies in another pool", optional=True
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

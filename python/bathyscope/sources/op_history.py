@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bathyscope import _core  # noqa: TID251 - a burst is tens of MB of JSON
+from bathyscope import _core, rbd_names  # noqa: TID251 - a burst is tens of MB of JSON
 from bathyscope.fields import as_int, parsing
 from bathyscope.host import CephRequest, Request
 from bathyscope.records import Op, RawAnswer, Record, Tables, build_table
@@ -120,4 +120,4 @@ def _table(columns: Mapping[str, npt.NDArray[np.int64]], names: Mapping[str, lis
     for name, values in columns.items():
         numbers = pa.array(values, pa.int64(), mask=values == _core.NOT_KNOWN)
         arrays[name] = pa.array(names[name], pa.string()).take(numbers) if name in names else numbers
-    return build_table(Op, arrays)
+    return build_table(Op, {**arrays, **rbd_names.image_columns(arrays["object_name"])})

@@ -59,7 +59,8 @@ class PerfCounters:
         for daemon, (start_ns, old), (at_ns, new) in intervals(answers, _DUMP):
             if not _went_back(old, new):
                 with parsing(f"perf dump of {daemon}"):
-                    _add(columns, kinds, old, new, daemon=daemon, at_ns=at_ns, duration_ns=at_ns - start_ns)
+                    chosen = {name: new[name] for name in scope.counter_sections or new if name in new}
+                    _add(columns, kinds, old, chosen, daemon=daemon, at_ns=at_ns, duration_ns=at_ns - start_ns)
         return {PerfCounter: columns.table()}
 
 
@@ -103,6 +104,10 @@ def _add(columns: Columns, kinds: _Kinds, old: Dump, new: Dump, **about: Any) ->
     for section, entries in new.items():
         earlier = as_dict(old.get(section, {}))
         for name, value in as_dict(entries).items():
+            before = earlier.get(name)
+            # Most counters of a thousand OSDs rest, and gauges that are zero.
+            if before is not None and value == before and (not value or kinds.of(section, name, value) != "gauge"):
+                continue
             kind = kinds.of(section, name, value)
             if kind == "histogram" or (kind == "average") != isinstance(value, dict):
                 continue

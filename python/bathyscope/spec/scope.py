@@ -78,6 +78,9 @@ class Scope(Model):
     counter_kinds: dict[str, dict[str, str]] = Field(
         default_factory=dict, description="perf schema: section → counter → counter, gauge, average or histogram"
     )
+    counter_sections: tuple[str, ...] | None = Field(
+        default=None, description="only perf counters of these sections make rows; none: all sections"
+    )
     op_history_ops: int | None = Field(default=None, description="size of the op histories that was set")
     processes: tuple[tuple[str, int], ...] = Field(
         default=(), description="(role, pid) on this machine beside the target's daemons: client, bathy"

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from bathyscope.analysis.columns import where
 from bathyscope.errors import BathyscopeError
 from bathyscope.recording.collect import Collected
 from bathyscope.recording.scope import ScopeKeeper
-from bathyscope.records import Collection, PerfCounter, RawAnswer, Record, to_table
+from bathyscope.records import Collection, RawAnswer, Record, to_table
 from bathyscope.sources.facts import latest
 from bathyscope.sources.shape import Source
 from bathyscope.units import format_seconds
@@ -63,7 +62,8 @@ class LiveSink:
         ends_ns = cost.at_ns + cost.duration_ns
         before = list(self._last.get(source.name, {}).values()) if source.differences else []
         try:
-            found = source.parse([*before, *collected.answers], self._keeper.scope) if collected.answers else {}
+            scope = self._keeper.scope.model_copy(update={"counter_sections": SECTIONS})
+            found = source.parse([*before, *collected.answers], scope) if collected.answers else {}
         except BathyscopeError as error:
             cost = collected.failed(error).cost
             found = {}
@@ -72,8 +72,6 @@ class LiveSink:
         last = {each.source: each for each in self._costs} | {cost.source: cost}
         kept_ns = ends_ns - self._kept_ns
         self._costs = [each for each in self._costs if each.at_ns >= kept_ns or last[each.source] is each] + [cost]
-        if PerfCounter in found:
-            found = {**found, PerfCounter: where(found[PerfCounter], section=SECTIONS)}
         for record, table in found.items():
             key = source.name, record
             kept = [table] if record.TIME is None else [*self._rows.get(key, []), table]

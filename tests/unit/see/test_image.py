@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from tests.unit.see.conftest import START_NS, Recording, S, rows_of
 
@@ -12,6 +13,7 @@ from bathyscope.analysis.pg_mapping import numbered, seeds
 from bathyscope.analysis.see.held import held
 from bathyscope.commands.analyze import finding_of_view
 from bathyscope.errors import UsageError
+from bathyscope.rbd_names import image_columns
 from bathyscope.records import Image, Op, PgPlacement, Placement, ZoneIo, to_table
 
 MIB = 1 << 20
@@ -24,9 +26,11 @@ def op(number: int, kind: str = "read", *, osd: int = 0, at_s: float = 10, pool:
         "complete_sample": True, "complete_since_ns": START_NS, "duration_ns": 1000, "client_address": "10.0.0.1",
         "object_name": f"rbd_data.{pool}{ID}.{number:016x}", "length_bytes": 4096, "offset_bytes": 0,
     }  # fmt: skip
+    values |= more
+    of_image = image_columns(pa.array([values["object_name"]], pa.string()))
     return Op(
         osd=osd, client="client.7", pool_id=2, pg="2.0", op=kind, started_ns=START_NS + round(at_s * S),
-        **{**values, **more},
+        **values, **{name: column[0].as_py() for name, column in of_image.items()},
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from pathlib import Path
@@ -13,7 +14,7 @@ from tests.unit.see.test_image import op
 
 from bathyscope.analysis.see import VIEWS
 from bathyscope.commands.analyze import analyze, finding_of_view
-from bathyscope.errors import UsageError
+from bathyscope.errors import StoreError, UsageError
 from bathyscope.kinds import KINDS
 from bathyscope.osd_log import OsdLogs
 from bathyscope.records import Image, ImageIo, Op, PerfCounter, Placement, ZoneIo
@@ -228,3 +229,10 @@ def test_a_view_is_written_as_a_page_or_a_picture(recording: Recording, tmp_path
     for view, name, said in (("slow", "slow.png", "has no picture"), ("devices", "devices.pdf", "must end in .html")):
         with pytest.raises(UsageError, match=said):
             analyze(str(recording.run.path), view=view, report=tmp_path / name)
+
+
+def test_logs_that_were_imported_without_images_are_refused_with_a_hint(recording: Recording) -> None:
+    recording.run.update(context={"imported_from": ["ceph-osd.3.log"]})
+    recording.add(op(0), dataclasses.replace(op(1), image_id=None))
+    with pytest.raises(StoreError, match="imported by an earlier bathyscope"):
+        recording.view("devices")

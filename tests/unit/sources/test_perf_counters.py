@@ -185,3 +185,17 @@ def test_requests_name_their_daemons() -> None:
         ("perf_dump-osd.7", "osd.7"),
     ]
     assert list(SOURCE.plan(SCOPE)) == []
+
+
+def test_of_a_scope_with_sections_only_their_counters_make_rows(recorded: Recorded) -> None:
+    answers = recorded("perf_dump/18.2.7/before") + recorded("perf_dump/18.2.7/after")
+    chosen = parse(answers, SCOPE.model_copy(update={"counter_sections": ("osd", "filestore")}))
+    assert chosen == [row for row in parse(answers) if row.section == "osd"]
+    assert chosen
+
+
+def test_what_rests_makes_no_row_but_a_gauge_that_is_not_zero(recorded: Recorded) -> None:
+    before, after = recorded("perf_dump/18.2.7/before")[0], recorded("perf_dump/18.2.7/after")[0]
+    rows = parse([before, dataclasses.replace(before, started_ns=after.started_ns, ended_ns=after.ended_ns)])
+    assert {row.kind for row in rows} == {"gauge"}
+    assert all(row.value for row in rows)

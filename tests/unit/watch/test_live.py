@@ -112,13 +112,13 @@ def test_of_the_counters_those_are_kept_that_views_read() -> None:
         differences = False
 
         def parse(self, answers: Sequence[RawAnswer], scope: Scope) -> Tables:
-            sections = ("osd", "mempool", "bluestore")
-            rows = [PerfCounter(10 * S, S, "osd.0", name, "x", "counter", 1.0, None, None) for name in sections]
+            asked = scope.counter_sections or ()
+            rows = [PerfCounter(10 * S, S, "osd.0", name, "x", "counter", 1.0, None, None) for name in asked]
             return {PerfCounter: to_table(PerfCounter, rows)}
 
     sink = LiveSink(Keeper(), 120.0)  # type: ignore[arg-type]
     take(sink, Counters(), 10, b"")
-    assert sink.tables()["perf_counter"]["section"].to_pylist() == ["osd", "bluestore"]
+    assert sink.tables()["perf_counter"]["section"].to_pylist() == list(SECTIONS)
     question = Question("", "t", 0, S)
     asked = {
         section

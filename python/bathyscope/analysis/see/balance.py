@@ -19,6 +19,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from bathyscope.analysis.see import ops, osd_sums
@@ -216,17 +217,21 @@ def _divergence(share: float, expected: float) -> float:
 
 def _judge_latency(peers: Sequence[_Judged], kind: str, thirds: _Thirds) -> None:
     """Note an OSD's mean, its multiple of its peers' median, and whether it is an outlier in every third."""
-    for one in peers:
-        mine = thirds.get(one.load.osd)
-        if mine is None or not mine[-1][1]:
+    timed = [one for one in peers if one.load.osd in thirds]
+    means = np.array(
+        [[mean if count >= _SAMPLES_LEAST else np.nan for mean, count in thirds[one.load.osd]] for one in timed]
+    )
+    for row, one in enumerate(timed):
+        mine = thirds[one.load.osd]
+        if not mine[-1][1]:
             continue
         one.latency_ns[kind] = mine[-1][0]
-        others = [thirds[peer.load.osd] for peer in peers if peer is not one and peer.load.osd in thirds]
-        ratios = [_ratio(mine[place], [other[place] for other in others]) for place in range(_THIRDS + 1)]
-        whole = ratios[-1]
+        others = np.delete(means, row, axis=0)
+        whole = _ratio(mine[-1], others[:, -1])
         if whole is not None:
             one.to_peers = max(one.to_peers or 0.0, whole[0])
-            if all(ratio is not None and ratio[1] for ratio in ratios):
+            ratios = (_ratio(mine[place], others[:, place]) for place in range(_THIRDS))
+            if whole[1] and all(ratio is not None and ratio[1] for ratio in ratios):
                 median = mine[-1][0] / whole[0]
                 words = "commit in its store" if kind == "write" else "read"
                 one.slow = one.slow or (
@@ -234,9 +239,12 @@ def _judge_latency(peers: Sequence[_Judged], kind: str, thirds: _Thirds) -> None
                 )
 
 
-def _ratio(mine: tuple[float, int], others: Sequence[tuple[float, int]]) -> tuple[float, bool] | None:
-    """Return the multiple of the others' median and whether that makes an outlier; None for too few samples."""
-    peers = np.array([mean for mean, count in others if count >= _SAMPLES_LEAST])
+def _ratio(mine: tuple[float, int], others: npt.NDArray[np.float64]) -> tuple[float, bool] | None:
+    """Return the multiple of the others' median and whether that makes an outlier; None for too few samples.
+
+    The mean of one of the others is NaN where it has too few.
+    """
+    peers = others[~np.isnan(others)]
     if mine[1] < _OUTLIER_SAMPLES_LEAST or len(peers) < _PEERS_LEAST:
         return None
     median = float(np.median(peers))

@@ -38,15 +38,17 @@ class Clients:
             "trend": trend(question, "image_io", client, condition="client IS NOT NULL"),
             "io": ops.sums(
                 question,
-                f"{ops.IMAGE_GROUPS}, client AS instance, client_address",
+                "client AS instance, client_address",
                 {"client": "coalesce(client_address, instance)"},
-                "count(DISTINCT start) AS images",
                 "count(DISTINCT instance) AS instances",
             )
             if question.of_ops
             else f"SELECT {client}, {sums(question, *words.COUNTED)}, "
             "count(DISTINCT (pool, namespace, image, image_id)) AS images, count(DISTINCT client) AS instances "
             f"FROM image_io WHERE client IS NOT NULL AND {within(question)} GROUP BY ALL",
+            "images": "SELECT client, count(*) AS images FROM (SELECT DISTINCT "
+            f"{client}, pool_id, image_pool_id, image_id FROM op WHERE image_id <> '' AND "
+            f"{ops.of_time(question) if question.of_ops else 'false'}) GROUP BY client",
         }
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
@@ -58,13 +60,14 @@ class Clients:
         trends = {row["client"]: row["trend"] for row in tables["trend"].to_pylist()}
         remarks, seconds = words.counted(tables, question)
         total = sum(counts)
+        used = {row["client"]: row["images"] for row in tables["images"].to_pylist()}
         cells = tuple(
             (
                 row["client"],
                 *words.counts(row, total, seconds),
                 *words.latencies(row),
                 trends.get(row["client"]),
-                row["images"],
+                used.get(row["client"], 0) if question.of_ops else row["images"],
                 row["instances"],
                 *ops.detail_cells(row),
             )

@@ -67,13 +67,12 @@ class Devices:
                 ops.IMAGE_KEYS,
                 _CLIENTS,
                 condition=f"true{_in_pool(question.pool, ops.POOL)}{only({'client_address': question.client})}",
-                tails=False,
             )
             if question.of_ops
             else f"SELECT {keys}, {sums(question, *words.COUNTED)}, {_CLIENTS} "
             f"FROM image_io WHERE {within(question)}{narrowed} GROUP BY {keys}",
             "trend": trend(question, "image_io", keys, condition=f"true{narrowed}"),
-            **timed.queries(question),
+            **({} if question.of_ops else timed.queries(question)),
             "images": IMAGES,
             **clones.queries(question),
             "attachments": in_force(question),
@@ -98,8 +97,8 @@ class Devices:
         counts = [row["read_count"] + row["write_count"] for row in rows]
         total = sum(counts)
         readers = clones.readers_of(tables, known)
-        took = timed.read(tables)
-        of_rows = [took.get(known.image_id(row) or "", {}) for row in rows]
+        took = {} if question.of_ops else timed.read(tables["timed"])
+        of_rows = [timed.of_row(row) if question.of_ops else took.get(known.image_id(row) or "", {}) for row in rows]
         cells = tuple(
             (
                 name,

@@ -67,7 +67,7 @@ class ImageBrief:
         if whole:
             share = "" if seen is None else f", touched {seen:,} ({format_percent(seen / whole)})"
             facts.append(("Objects", f"{whole:,}{share}"))
-        of_image = list(timed.read(tables).values())
+        of_image = list(timed.read(tables["timed"]).values())
         facts += [fact for one in of_image for fact in timed.facts(one)]
         on_objects = "" if seen is None else f" on {seen:,} objects"
         nodes_word = "node" if len(nodes) == 1 else "nodes"

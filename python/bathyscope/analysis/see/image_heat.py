@@ -11,7 +11,7 @@ from bathyscope.analysis.see import ops
 from bathyscope.analysis.see.heat import bin_count, bin_ns
 from bathyscope.analysis.see.shape import Question, seen, seen_bins, spread, within
 from bathyscope.analysis.see.touched import Touched, ids_of
-from bathyscope.rbd_names import IMAGE_ID_SQL, NUMBER_SQL, of_images_sql
+from bathyscope.rbd_names import NUMBER_SQL
 from bathyscope.records.activity_finding import HeatMap
 from bathyscope.units import format_bytes
 
@@ -31,7 +31,7 @@ def queries(question: Question) -> Mapping[str, str]:
     return {
         "heat": "WITH objects AS ("
         f"SELECT {NUMBER_SQL} AS first_object, 1 AS object_count, false AS counted, {place} AS place, "
-        f"CAST(count(*) AS DOUBLE) AS ops FROM op WHERE {of_images_sql(ids)} AND {ops.moved(question)} GROUP BY ALL "
+        f"CAST(count(*) AS DOUBLE) AS ops FROM op WHERE image_id IN {ids} AND {ops.moved(question)} GROUP BY ALL "
         "UNION ALL SELECT first_object, object_count, true, place, sum((read_count + write_count) * weight) "
         f"FROM {zones} GROUP BY ALL), "
         f"best AS (SELECT * FROM objects WHERE first_object < {_OBJECTS_MOST} "
@@ -50,8 +50,7 @@ def queries(question: Question) -> Mapping[str, str]:
 def busiest(question: Question, most: int) -> str:
     """Return the SELECT of the ids of the busiest images of which single objects or zones are counted."""
     operations = (
-        f"SELECT {IMAGE_ID_SQL} AS image_id, n FROM (SELECT {ops.IMAGE_GROUPS}, count(*) AS n FROM op "
-        f"WHERE {ops.moved(question)} GROUP BY ALL)"
+        f"SELECT nullif(image_id, '') AS image_id, count(*) AS n FROM op WHERE {ops.moved(question)} GROUP BY ALL"
     )
     zones = f"SELECT image_id, read_count + write_count AS n FROM zone_io WHERE {within(question)}"
     return (

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from bathyscope.analysis.see import op_rows, timed, touched
-from bathyscope.analysis.see.shape import Question, View, finding_of, literal, only
+from bathyscope.analysis.see.shape import Question, View, finding_of, greatest, literal, only
 from bathyscope.errors import AnalysisError
-from bathyscope.rbd_names import NUMBER_SQL, START_SQL, of_images_sql
+from bathyscope.rbd_names import NUMBER_SQL
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 from bathyscope.units import format_duration_ns
 
@@ -38,7 +38,7 @@ class LastOps:
             raise AnalysisError("the view is of one image", hint="name it: bathy analyze RUN --view ops POOL/IMAGE")
         ops = _chosen(question, question.image)
         return {
-            "last": f"SELECT * FROM {ops} ORDER BY started_ns DESC LIMIT {_ROWS}",
+            "last": greatest(ops, "started_ns", _ROWS),
             "all": f"SELECT count(*) AS count, count(*) FILTER (WHERE NOT complete_sample) AS tail_count FROM {ops}",
             "bursts": op_rows.ARE_BURSTS,
         }
@@ -91,8 +91,8 @@ def _chosen(question: Question, image: str) -> str:
         narrowed += f" AND (number // {stripes} + 1) * {size} > {question.from_bytes}"
     if question.to_bytes is not None:
         narrowed += f" AND number // {stripes} * {size} < {question.to_bytes}"
-    number = f"CASE WHEN {START_SQL} IS NOT NULL THEN {NUMBER_SQL} END"
+    number = f"CASE WHEN image_id <> '' THEN {NUMBER_SQL} END"
     return (
-        f"(SELECT *, {number} AS number FROM op WHERE (object_name = {literal(image)} OR {of_images_sql(ids)}) "
+        f"(SELECT *, {number} AS number FROM op WHERE (object_name = {literal(image)} OR image_id IN {ids}) "
         f"AND started_ns BETWEEN {question.start_ns} AND {question.end_ns}) WHERE true{narrowed}"
     )

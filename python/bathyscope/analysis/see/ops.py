@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from bathyscope.analysis.see.shape import NOT_KNOWN, Question
-from bathyscope.rbd_names import IMAGE_ID_SQL, POOL_ID_SQL, START_SQL
 from bathyscope.records.activity_finding import ActivityColumn
 
 OTHER_OBJECTS = "(other objects)"
@@ -19,10 +18,10 @@ OTHER_OBJECTS = "(other objects)"
 
 DETAILS = (
     ActivityColumn(
-        "read p99", "ns", "99 % of the reads took no longer; of 1,000 at least, at most 2 % above the truth", rank=2
+        "read p99", "ns", "99 % of the reads took no longer; of 1,000 at least, at most 1 % above the truth", rank=2
     ),
     ActivityColumn(
-        "write p99", "ns", "99 % of the writes took no longer; of 1,000 at least, at most 2 % above the truth", rank=2
+        "write p99", "ns", "99 % of the writes took no longer; of 1,000 at least, at most 1 % above the truth", rank=2
     ),
     ActivityColumn(
         "attribute ops", "count", "operations that move no data: stat, attributes, omap, calls of classes", rank=2
@@ -34,27 +33,36 @@ COMPLETE = "complete_sample AND started_ns >= complete_since_ns"
 """Since when a history, or a log, holds every operation."""
 
 # A recording has many millions of operations, and few images: what is made of texts is made of groups of operations.
-IMAGE_GROUPS = f"pool_id, {START_SQL} AS start"
+IMAGE_GROUPS = "pool_id, image_pool_id, image_id AS of_image"
 IMAGE_KEYS: Mapping[str, str] = {
-    "pool": f"coalesce('pool ' || {POOL_ID_SQL}, '{NOT_KNOWN}')",
+    "pool": f"coalesce('pool ' || coalesce(image_pool_id, pool_id), '{NOT_KNOWN}')",
     "namespace": "''",
-    "image": f"CASE WHEN {IMAGE_ID_SQL} IS NULL THEN '{OTHER_OBJECTS}' END",
-    "image_id": IMAGE_ID_SQL,
+    "image": f"CASE WHEN of_image = '' THEN '{OTHER_OBJECTS}' END",
+    "image_id": "nullif(of_image, '')",
 }
 POOL = f"coalesce('pool ' || pool_id, '{NOT_KNOWN}')"
 
 # What a failed operation returned is below zero; what a log_op_stats line tells has succeeded.
 _GOOD = "coalesce(result, 0) >= 0"
-_KINDS = ("read", "write")
-_QUANTILE = 0.99
-# Ten lie beyond it, as `timed` asks.
-_OPS_LEAST = 1000
-_BUCKET_RATIO = 1.02
+KINDS = ("read", "write")
+# A percentile needs ten operations beyond it; with fewer it would be the accident of a few (as in `analysis.latency`).
+QUANTILES = {"p50": (0.5, 20), "p99": (0.99, 1000)}
+_BUCKET_RATIO = 1.01
+# What an operation is: counted, failed, the slowest of a full history, or older than a sample of all.
+_COUNTED, _FAILED, _TAIL, _EARLY = range(4)
+_STATE = (
+    f"CASE WHEN {COMPLETE} AND {_GOOD} THEN {_COUNTED} WHEN NOT {_GOOD} THEN {_FAILED} "
+    f"WHEN NOT complete_sample THEN {_TAIL} ELSE {_EARLY} END"
+)
 
 
 def of_time(question: Question) -> str:
     """Return the SQL condition for operations that began in the time, of samples that hold every operation."""
-    return f"{COMPLETE} AND started_ns BETWEEN {question.start_ns} AND {question.end_ns}"
+    return f"{COMPLETE} AND {_inside(question)}"
+
+
+def _inside(question: Question) -> str:
+    return f"started_ns BETWEEN {question.start_ns} AND {question.end_ns}"
 
 
 def moved(question: Question) -> str:
@@ -63,43 +71,58 @@ def moved(question: Question) -> str:
 
 
 def sums(
-    question: Question, groups: str, keys: Mapping[str, str], *more: str, condition: str = "true", tails: bool = True
+    question: Question,
+    groups: str,
+    keys: Mapping[str, str],
+    *more: str,
+    of_rows: str = "true",
+    condition: str = "true",
+    tails: bool = True,
 ) -> str:
     """Return the SELECT of the sums of all operations of the time, for each value of `keys` (name → SQL).
 
     The keys, and what `more` adds up, are made of the columns that `groups` lists, which have other names; a
-    `condition` is of both. The columns are those of `words.COUNTED`, and what `detail_cells` shows. Percentiles are of
-    buckets, so that memory holds a bucket and not an operation each; without `tails` there are none, which takes half.
+    `condition` is of both, one `of_rows` of the columns of an operation. The columns are those of `words.COUNTED`, and
+    what `detail_cells` and `timed` show.
+
+    Percentiles are of buckets of 1 %, so that memory holds a bucket and not an operation each; without `tails` there
+    are none, which takes half. They are of samples that hold every operation: a history that was full has kept the
+    slowest, which are `read_tail_count` and `write_tail_count`.
     """
     bucket = f"ceil(ln(greatest(duration_ns, 1)) / ln({_BUCKET_RATIO}))" if tails else "0"
-    named = ", ".join(f"{value} AS {name}" for name, value in keys.items())
     listed = ", ".join(keys)
-    columns = ", ".join(
-        f"CAST(coalesce(sum({value}) FILTER (WHERE good AND op = '{kind}'), 0) AS BIGINT) AS {kind}_{name}"
-        for kind in _KINDS
-        for name, value in (("count", "n"), ("bytes", "size"), ("latency_ns_sum", "took_ns"))
-    )
-    p99s = ", ".join(
-        f"min(bucket_greatest_ns) FILTER (WHERE good AND op = '{kind}' AND whole >= {_OPS_LEAST} "
-        f"AND below >= {_QUANTILE} * whole) AS {kind}_p99_ns"
-        if tails
-        else f"NULL AS {kind}_p99_ns"
-        for kind in _KINDS
-    )
+    counted = {
+        **{
+            f"{kind}_{name}": (value, f"state = {state} AND op = '{kind}'")
+            for kind in KINDS
+            for name, value, state in (
+                ("count", "n", _COUNTED), ("bytes", "size", _COUNTED), ("latency_ns_sum", "took_ns", _COUNTED),
+                ("tail_count", "n", _TAIL),
+            )
+        },
+        "other_count": ("n", f"state = {_COUNTED} AND op = 'other'"),
+        "failed_count": ("n", f"state = {_FAILED}"),
+    }  # fmt: skip
+    columns = [
+        f"CAST(coalesce(sum({value}) FILTER (WHERE {which}), 0) AS BIGINT) AS {name}"
+        for name, (value, which) in counted.items()
+    ]
+    columns += [
+        # The greatest of the first bucket that holds so many: other groups may have a part of that bucket, too.
+        f"-(min((bucket, -greatest_ns)) FILTER (WHERE state = {_COUNTED} AND op = '{kind}' AND whole >= {least} "
+        f"AND below >= {quantile} * whole))[2] AS {kind}_{name}_ns"
+        for kind in KINDS if tails
+        for name, (quantile, least) in QUANTILES.items()
+    ]  # fmt: skip
+    line = f"PARTITION BY {listed}, op, state"
     return (
-        f"WITH grouped AS (SELECT {groups}, op, {_GOOD} AS good, "
-        f"CAST({bucket} AS SMALLINT) AS bucket, count(*) AS n, "
-        "sum(length_bytes) AS size, sum(duration_ns) AS took_ns, max(duration_ns) AS greatest_ns "
-        f"FROM op WHERE {of_time(question)} GROUP BY ALL), "
-        f"named AS (SELECT {named}, * FROM grouped), "
-        "ranked AS (SELECT *, sum(n) OVER (line ORDER BY bucket) AS below, sum(n) OVER line AS whole, "
-        f"max(greatest_ns) OVER (PARTITION BY {listed}, op, good, bucket) AS bucket_greatest_ns "
-        f"FROM named WHERE {condition} "
-        f"WINDOW line AS (PARTITION BY {listed}, op, good)) "
-        f"SELECT {', '.join((listed, columns, p99s, *more))}, "
-        "CAST(coalesce(sum(n) FILTER (WHERE good AND op = 'other'), 0) AS BIGINT) AS other_count, "
-        "CAST(coalesce(sum(n) FILTER (WHERE NOT good), 0) AS BIGINT) AS failed_count "
-        f"FROM ranked GROUP BY {listed}"
+        f"WITH grouped AS (SELECT {groups}, op, {_STATE} AS state, CAST({bucket} AS SMALLINT) AS bucket, "
+        "count(*) AS n, sum(length_bytes) AS size, sum(duration_ns) AS took_ns, max(duration_ns) AS greatest_ns "
+        f"FROM op WHERE {of_time(question) if question.of_ops else _inside(question)} AND {of_rows} GROUP BY ALL), "
+        f"named AS (SELECT {', '.join(f'{value} AS {name}' for name, value in keys.items())}, * FROM grouped), "
+        f"ranked AS (SELECT *, sum(n) OVER ({line} ORDER BY bucket) AS below, sum(n) OVER ({line}) AS whole "
+        f"FROM named WHERE {condition}) "
+        f"SELECT {', '.join((listed, *columns, *more))} FROM ranked GROUP BY {listed}"
     )
 
 
@@ -124,7 +147,7 @@ def perf_counter(question: Question, bin_ns: int) -> str:
     # Ceph's averages are seconds.
     counters = {
         f"op_{kind[0]}{name}": f"CAST({kind}_{value} AS DOUBLE){scale}"
-        for kind in _KINDS
+        for kind in KINDS
         for name, value, scale in (("", "count", ""), ("_latency", "latency_ns_sum", " / 1e9"))
     }
     listed = ", ".join(f"{value} AS {name}" for name, value in counters.items())
@@ -144,7 +167,7 @@ def _intervals(question: Question, bin_ns: int, groups: str, named: str) -> str:
     place = f"(least(started_ns, {end - 1}) - {start}) // {bin_ns}"
     counts = ", ".join(
         f"CAST(coalesce(sum({value}) FILTER (WHERE op = '{kind}'), 0) AS BIGINT) AS {kind}_{name}"
-        for kind in _KINDS
+        for kind in KINDS
         for name, value in (("count", "1"), ("latency_ns_sum", "duration_ns"))
     )
     return (

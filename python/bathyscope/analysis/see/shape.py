@@ -102,6 +102,15 @@ def only(wanted: Mapping[str, str | None]) -> str:
     return "".join(f" AND {column} = {literal(value)}" for column, value in wanted.items() if value is not None)
 
 
+def greatest(rows: str, column: str, count: int) -> str:
+    """Return the SELECT of the `count` rows with the greatest `column`, these first; `rows` is FROM what WHERE which.
+
+    The column alone says first how great they are: all columns of many millions of rows take far more memory and time.
+    """
+    least = f"SELECT min({column}) FROM (SELECT {column} FROM {rows} ORDER BY {column} DESC LIMIT {count})"
+    return f"SELECT * FROM {rows} AND {column} >= ({least}) ORDER BY {column} DESC LIMIT {count}"
+
+
 def sums(question: Question, *columns: str) -> str:
     """Return the SQL that adds up each of `columns` under its own name, of an interval at the edge its part.
 

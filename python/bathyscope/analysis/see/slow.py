@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from bathyscope.analysis.see import op_rows, ops, timed
-from bathyscope.analysis.see.shape import Question, View, finding_of
+from bathyscope.analysis.see.shape import Question, View, finding_of, greatest
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 from bathyscope.units import format_duration_ns, format_percent
 
@@ -45,8 +45,8 @@ class Slow:
         inside = f"started_ns BETWEEN {question.start_ns} AND {question.end_ns} AND op IN ('read', 'write')"
         complete = f"{inside} AND {ops.COMPLETE}"
         return {
-            "slowest": f"SELECT * FROM op WHERE {inside} ORDER BY duration_ns DESC LIMIT {_ROWS}",
-            "judged": f"SELECT * FROM op WHERE {complete} ORDER BY duration_ns DESC LIMIT {_ROWS}",
+            "slowest": greatest(f"op WHERE {inside}", "duration_ns", _ROWS),
+            "judged": greatest(f"op WHERE {complete}", "duration_ns", _ROWS),
             "all": f"SELECT count(*) AS count, count(*) FILTER (WHERE {ops.COMPLETE}) AS complete_count, "
             "count(*) FILTER (WHERE NOT complete_sample) AS tail_count, "
             f"approx_quantile(duration_ns, 0.5) FILTER (WHERE {ops.COMPLETE}) AS median_ns FROM op WHERE {inside}",

@@ -68,8 +68,7 @@ _ACTIVITIES = {
 # It moved with a shift when it was seen so much more often on one side of it.
 _OFTEN_RATIO = 0.5
 
-_OPS = {"op_r": "reads", "op_w": "writes", "op_rw": "writes"}
-_LATENCIES = {"op_r_latency": "reads", "op_w_latency": "writes", "op_rw_latency": "writes"}
+_COUNTERS = {"reads": ("op_r",), "writes": ("op_w", "op_rw")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,17 +97,12 @@ class Timeline:
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the operations and latencies of each OSD, and those of images and clients, bin by bin."""
-        names = ", ".join(f"'{name}'" for name in (*_OPS, *_LATENCIES))
         counts = "sum(read_count * weight) AS reads, sum(write_count * weight) AS writes"
         bin_ns, bin_count = _bin_ns(question), _bin_count(question)
         images, of_clients = (ops.image_io(question, bin_ns, clients=clients) for clients in (False, True))
-        counters = spread(
-            question, ops.perf_counter(question, bin_ns), bin_ns, f"section = 'osd' AND name IN ({names})"
-        )
         clients = spread(question, of_clients, bin_ns, "client IS NOT NULL")
         return {
-            "osds": "SELECT place, daemon, name, sum(delta * weight) AS delta, sum(count * weight) AS count "
-            f"FROM {counters} GROUP BY ALL",
+            "osds": _osds(question, bin_ns),
             "groups": f"SELECT place, {counts} FROM {spread(question, 'pg_io', bin_ns)} GROUP BY ALL",
             "images": _movers(
                 f"SELECT place, pool, namespace, image, image_id, {counts} "
@@ -168,6 +162,23 @@ _WHAT = {
 }
 
 
+def _osds(question: Question, bin_ns: int) -> str:
+    """Return the SELECT of the operations of each OSD, the seconds that they took, and how many of them were timed."""
+    sums = ", ".join(
+        f"coalesce(sum({value} * weight) FILTER (WHERE name IN ({listed})), 0) AS {name}"
+        for kind, names in _COUNTERS.items()
+        for value, name, suffix in (
+            ("delta", kind, ""),
+            ("delta", f"{kind}_s", "_latency"),
+            ("count", f"{kind}_timed", "_latency"),
+        )
+        for listed in [", ".join(f"'{each}{suffix}'" for each in names)]
+    )
+    names = ", ".join(f"'{name}', '{name}_latency'" for names in _COUNTERS.values() for name in names)
+    counters = spread(question, ops.perf_counter(question, bin_ns), bin_ns, f"section = 'osd' AND name IN ({names})")
+    return f"SELECT place, daemon, {sums} FROM {counters} GROUP BY ALL"
+
+
 def _movers(sql: str, keys: str, bin_count: int) -> str:
     """Return the SELECT of the rows of `sql` of those who can make up a shift: of many images few can.
 
@@ -201,8 +212,9 @@ class _Bins:
         self._sums: dict[tuple[str, str], Floats] = {}
         self._timed: dict[tuple[str, str], Floats] = {}
         counted = bool(tables["osds"].num_rows)
-        self._of_osds(tables["osds"])
-        if not counted:
+        if counted:
+            self._of_osds(tables["osds"])
+        else:
             for row in tables["groups"].to_pylist():
                 self._add(self._ops, "reads", row["place"], row["reads"])
                 self._add(self._ops, "writes", row["place"], row["writes"])
@@ -220,13 +232,20 @@ class _Bins:
             self._of_mover(f"client {row['client']}", row)
 
     def _of_osds(self, osds: pa.Table) -> None:
-        for row in osds.to_pylist():
-            if row["name"] in _OPS:
-                self._add(self._ops, _OPS[row["name"]], row["place"], row["delta"])
-            else:
-                key = _LATENCIES[row["name"]], row["daemon"]
-                self._add(self._sums, key, row["place"], row["delta"])
-                self._add(self._timed, key, row["place"], row["count"])
+        places = osds["place"].to_numpy()
+        found = osds.filter(pa.array((places >= 0) & (places < self._count)))
+        daemons = found["daemon"].combine_chunks().dictionary_encode()
+        cells = daemons.indices.to_numpy(), found["place"].to_numpy()
+
+        def grid(column: str) -> Floats:
+            values = np.zeros((len(daemons.dictionary), self._count))
+            values[cells] = found[column].to_numpy()
+            return values
+
+        for kind in _COUNTERS:
+            self._ops[kind] += grid(kind).sum(axis=0)
+            for series, column in ((self._sums, f"{kind}_s"), (self._timed, f"{kind}_timed")):
+                series.update(zip(((kind, str(name)) for name in daemons.dictionary), grid(column), strict=True))
 
     def _of_mover(self, name: str, row: Mapping[str, Any]) -> None:
         for kind in ("reads", "writes"):

@@ -16,7 +16,7 @@ from bathyscope.analysis.see import ops, words
 from bathyscope.analysis.see.held import Held, held, query
 from bathyscope.analysis.see.shape import Question, literal, part, within
 from bathyscope.errors import AnalysisError
-from bathyscope.rbd_names import NUMBER_SQL, of_images_sql
+from bathyscope.rbd_names import NUMBER_SQL
 from bathyscope.units import format_bytes
 
 DEFAULT_OBJECT_BYTES = 4 << 20
@@ -50,7 +50,7 @@ def queries(question: Question) -> Mapping[str, str]:
         "groups": query(question, images),
         "objects": "WITH named AS (SELECT object_name, osd, op, count(*) AS n, "
         "coalesce(sum(length_bytes), 0) AS size, min(started_ns) AS first_ns, max(started_ns) AS last_ns FROM op "
-        f"WHERE {of_images_sql(ids)} AND {ops.moved(question)} GROUP BY object_name, osd, op), touched AS ("
+        f"WHERE image_id IN {ids} AND {ops.moved(question)} GROUP BY object_name, osd, op), touched AS ("
         f"SELECT {NUMBER_SQL} AS first_object, 1 AS object_count, false AS counted, osd, "
         "CASE WHEN op = 'read' THEN n ELSE 0 END AS read_count, "
         "CASE WHEN op = 'write' THEN n ELSE 0 END AS write_count, "
