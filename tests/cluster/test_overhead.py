@@ -66,7 +66,7 @@ def test_a_load_under_a_recording_is_held_against_the_same_load_alone(
     private_lab: Any, overhead: ModuleType, tmp_path: Path
 ) -> None:
     with private_lab("watched", ["ssd=3"]) as cluster:
-        options = argparse.Namespace(runtime=2.0, **SMALL | {"pairs": 1})
+        options = argparse.Namespace(runtime=2.0, recordings=2, **SMALL | {"pairs": 1})
         before = cluster.snapshot()["osds"]
         for check in (overhead.check_collect, overhead.check_bursts):
             found = check(cluster.target, tmp_path, options)
