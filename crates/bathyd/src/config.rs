@@ -58,6 +58,16 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WriteThrough => "write-through",
+            Self::WriteAround => "write-around",
+            Self::ReadOnly => "read-only",
+            Self::PassThrough => "pass-through",
+        }
+    }
+
     /// The mode of the engine, or `None` without one.
     pub fn write_mode(self) -> Option<WriteMode> {
         match self {

@@ -34,7 +34,7 @@ const FILES_MAX: u64 = 1 << 20;
 /// A directory that is served.
 struct Served {
     dir: String,
-    mode: String,
+    mode: &'static str,
     cache: Arc<dyn FileCache>,
     in_use: Arc<dyn Fn() -> Value + Send + Sync>,
     mounted: Mounted,
@@ -110,7 +110,7 @@ fn run(path: &Path) -> Result<(), Failure> {
         .map(|one| {
             (
                 one.dir.clone(),
-                one.mode.clone(),
+                one.mode,
                 Arc::clone(&one.cache),
                 Arc::clone(&one.in_use),
             )
@@ -128,7 +128,9 @@ fn run(path: &Path) -> Result<(), Failure> {
     status::start(listener, Arc::new(report)).map_err(|error| system("status socket", error))?;
     let tidy = move || loop {
         thread::sleep(TIDY_PERIOD);
-        caches.iter().for_each(|cache| cache.tidy());
+        for cache in &caches {
+            cache.tidy();
+        }
     };
     thread::Builder::new()
         .name("tidy".to_owned())
@@ -232,7 +234,7 @@ fn serve(source: &Source, config: &Config) -> Result<Served, Failure> {
     let mounted = mount(directory, &options, &flags);
     let mounted = mounted.map_err(|error| failed(&error, "FUSE must be available: modprobe fuse"))?;
     Ok(Served {
-        mode: format!("{:?}", source.mode),
+        mode: source.mode.name(),
         dir,
         cache,
         in_use,
@@ -299,7 +301,7 @@ fn raise_file_limit() {
     }
 }
 
-/// Tells systemd, if it asked to be told (sd_notify(3)).
+/// Tells systemd, if it asked to be told (`sd_notify(3)`).
 fn notify(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
         return;

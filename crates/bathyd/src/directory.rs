@@ -40,6 +40,8 @@ const TTL: Duration = Duration::from_secs(1);
 const GENERATION: Generation = Generation(0);
 const DIRECTORY_BUFFER_BYTES: usize = 16 << 10;
 const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+/// A copy takes one of few threads; the kernel goes on with the rest.
+const COPY_BYTES_MAX: u64 = 16 << 20;
 /// Asynchronous direct I/O is made of background requests; the kernel's default of 12 would limit the queue depth.
 const BACKGROUND_REQUESTS_MAX: u16 = 4096;
 
@@ -74,7 +76,7 @@ impl Directory {
         move || json!({"inodes": inodes.len(), "open_files": files.len()})
     }
 
-    /// An entry that was just made, as it is and not as BlueStore's devices are shown.
+    /// An entry that was just made, as it is and not as devices of an OSD are shown.
     fn made(&self, parent: &Inode, name: &OsStr) -> io::Result<FileAttr> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = openat(&parent.fd, name, flags, Mode::empty())?;
@@ -236,7 +238,7 @@ impl Directory {
             return Err(rustix::io::Errno::OPNOTSUPP.into());
         }
         let (mut from, mut to) = (from.1, to.1);
-        let length = length.min(u64::from(u32::MAX & !4095)) as usize;
+        let length = length.min(COPY_BYTES_MAX) as usize;
         let copied = copy_file_range(&input.file, Some(&mut from), &output.file, Some(&mut to), length)?;
         Ok(copied as u32)
     }
@@ -668,9 +670,8 @@ impl Filesystem for Directory {
                 let (name, next) = (name_of(entry), entry.next_entry_cookie());
                 if name == "." || name == ".." {
                     // The kernel takes no more than number and kind of these two.
-                    let mut attributes = match parent.attributes() {
-                        Ok(attributes) => attributes,
-                        Err(_) => return true,
+                    let Ok(mut attributes) = parent.attributes() else {
+                        return true;
                     };
                     attributes.ino = INodeNo(entry.ino());
                     return reply.add(INodeNo(entry.ino()), next, name, &TTL, &attributes, GENERATION);

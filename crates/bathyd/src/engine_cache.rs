@@ -51,7 +51,7 @@ pub struct EngineCache {
 #[derive(Default)]
 struct State {
     file: Option<(FileIdentity, Arc<EngineFile>)>,
-    found: Option<Recovery>,
+    found: Option<String>,
     /// Why nothing is cached.
     problem: Option<String>,
 }
@@ -77,7 +77,7 @@ impl EngineCache {
         FileIdentity::of(&fd).ok()
     }
 
-    fn open_engine(&self, file: &Arc<File>) -> Result<(Engine, Recovery), String> {
+    fn open_engine(&self, file: &Arc<File>) -> Result<(Engine, String), String> {
         let ssd_name = self.options.ssd.display();
         let failed = |error: &dyn std::fmt::Display| format!("{ssd_name}: {error}");
         let ssd: Arc<dyn BlockStore> =
@@ -101,6 +101,7 @@ impl EngineCache {
             Err(OpenError::BackingTooLarge(_)) => None,
             opened => Some(opened),
         };
+        let is_new = opened.is_none();
         let opened = if let Some(opened) = opened {
             opened
         } else {
@@ -109,7 +110,12 @@ impl EngineCache {
             open_it()
         };
         let opened = opened.map_err(|error| failed(&error))?;
-        Ok((opened.engine, opened.recovery))
+        let found = if is_new {
+            "new: nothing is cached yet".to_owned()
+        } else {
+            describe(opened.recovery)
+        };
+        Ok((opened.engine, found))
     }
 }
 
@@ -149,7 +155,7 @@ impl FileCache for EngineCache {
         }
         match self.open_engine(file) {
             Ok((engine, found)) => {
-                eprintln!("bathyd: {}: {}", self.options.ssd.display(), describe(found));
+                eprintln!("bathyd: {}: {}", self.options.ssd.display(), found);
                 let cached = Arc::new(EngineFile {
                     engine: RwLock::new(Some(engine)),
                     file: Arc::clone(file),
@@ -198,7 +204,7 @@ impl FileCache for EngineCache {
             "ssd": ssd,
             "file": self.options.file.to_string_lossy(),
             "problem": state.problem,
-            "found": state.found.map(describe),
+            "found": state.found,
         });
         if let Some((_, file)) = &state.file {
             let engine = file.engine.read().unwrap_or_else(PoisonError::into_inner);

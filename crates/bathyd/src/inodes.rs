@@ -17,7 +17,7 @@ use crate::attributes;
 use crate::cache::{CachedFile, FileCache};
 use crate::identity::FileIdentity;
 
-/// Names under which a BlueStore OSD has links to its devices.
+/// Names under which an OSD (`BlueStore`) has links to its devices.
 const DEVICE_NAMES: [&str; 3] = ["block", "block.db", "block.wal"];
 /// Numbers of inodes that cannot be shown by their own: those of other file systems below, and a number 1.
 const FIRST_OWN_NUMBER: u64 = 1 << 62;
@@ -161,7 +161,7 @@ impl Inodes {
         self.know(fd, false)
     }
 
-    /// The block device to which a link in the root with one of the names of BlueStore leads.
+    /// The block device to which a link in the root with one of the names of [`DEVICE_NAMES`] leads.
     pub(crate) fn device_behind(&self, parent: &Inode, name: &OsStr) -> Option<OwnedFd> {
         if !parent.is_root() || !DEVICE_NAMES.iter().any(|device| name == *device) {
             return None;
@@ -178,30 +178,28 @@ impl Inodes {
         let key = (stat.st_dev ^ (u64::from(is_device) << 63), stat.st_ino);
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let number = known.by_key.get(&key).copied();
-        let inode = match number.and_then(|number| known.by_number.get_mut(&number)) {
-            Some((inode, times)) => {
-                *times += 1;
-                Arc::clone(inode)
-            }
-            None => {
-                let is_own = key.0 != self.root.key.0 || stat.st_ino <= 1 || stat.st_ino >= FIRST_OWN_NUMBER;
-                let number = if is_own {
-                    known.next_own_number += 1;
-                    known.next_own_number
-                } else {
-                    stat.st_ino
-                };
-                let inode = Arc::new(Inode {
-                    number,
-                    fd,
-                    key,
-                    is_device,
-                    attached: Mutex::default(),
-                });
-                known.by_key.insert(key, number);
-                known.by_number.insert(number, (Arc::clone(&inode), 1));
-                inode
-            }
+        let found = number.and_then(|number| known.by_number.get_mut(&number));
+        let inode = if let Some((inode, times)) = found {
+            *times += 1;
+            Arc::clone(inode)
+        } else {
+            let is_own = key.0 != self.root.key.0 || stat.st_ino <= 1 || stat.st_ino >= FIRST_OWN_NUMBER;
+            let number = if is_own {
+                known.next_own_number += 1;
+                known.next_own_number
+            } else {
+                stat.st_ino
+            };
+            let inode = Arc::new(Inode {
+                number,
+                fd,
+                key,
+                is_device,
+                attached: Mutex::default(),
+            });
+            known.by_key.insert(key, number);
+            known.by_number.insert(number, (Arc::clone(&inode), 1));
+            inode
         };
         drop(known);
         match inode.attributes() {

@@ -16,6 +16,9 @@ const CONNECTIONS_MAX: usize = 16;
 /// A client that says nothing does not keep its connection.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Answers the query of a name, if it knows it.
+pub(crate) type Answer = dyn Fn(&str) -> Option<Value> + Send + Sync;
+
 /// Bind the socket, for its owner alone. A socket that a killed process left is replaced, a living one is refused.
 pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     if fs::symlink_metadata(path).is_ok() {
@@ -32,12 +35,8 @@ pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     bound
 }
 
-/// Answer connections, each in a thread of its own, for as long as the process lives. `answer` is given the name of a query
-/// and knows it or not.
-pub(crate) fn start(
-    listener: UnixListener,
-    answer: Arc<dyn Fn(&str) -> Option<Value> + Send + Sync>,
-) -> io::Result<()> {
+/// Answer connections, each in a thread of its own, for as long as the process lives.
+pub(crate) fn start(listener: UnixListener, answer: Arc<Answer>) -> io::Result<()> {
     let connections = Arc::new(AtomicUsize::new(0));
     let accept = move || {
         for stream in listener.incoming() {
@@ -64,7 +63,7 @@ pub(crate) fn start(
     Ok(())
 }
 
-fn converse(stream: &UnixStream, answer: &dyn Fn(&str) -> Option<Value>) -> io::Result<()> {
+fn converse(stream: &UnixStream, answer: &Answer) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut writer = stream;
@@ -86,7 +85,7 @@ fn converse(stream: &UnixStream, answer: &dyn Fn(&str) -> Option<Value>) -> io::
     }
 }
 
-fn reply(line: &[u8], answer: &dyn Fn(&str) -> Option<Value>) -> Value {
+fn reply(line: &[u8], answer: &Answer) -> Value {
     let query: Option<Value> = serde_json::from_slice(line).ok();
     let found = query
         .as_ref()

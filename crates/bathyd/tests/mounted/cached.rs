@@ -1,0 +1,157 @@
+//! A cached file against a model of its bytes, through the mount, across clean stops and kills.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+
+use rustix::fs::{FallocateFlags, fallocate};
+
+use crate::daemon::{Place, Random, is_skipped, operations};
+
+const FILE_BYTES: u64 = 32 << 20;
+const ALIGNMENT: u64 = 4096;
+
+/// The file with and without direct I/O.
+fn open(place: &Place) -> [File; 2] {
+    [0, libc::O_DIRECT].map(|flags| {
+        let mut options = File::options();
+        options.read(true).write(true).custom_flags(flags);
+        options.open(place.dir().join("block")).expect("the file")
+    })
+}
+
+#[test]
+fn reads_return_what_was_written_last() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let mut model = vec![0_u8; FILE_BYTES as usize];
+    let made = File::create(place.dir().join("block")).expect("a file");
+    made.set_len(FILE_BYTES).expect("a size");
+    let ssd = File::create(place.path("ssd")).expect("an SSD");
+    ssd.set_len(12 << 20).expect("a size");
+    let config = place.config("write-through");
+    let total = operations(6_000);
+    let mut random = Random::new(3);
+    let (mut hits, mut kills) = (0, 0);
+    let mut done = 0;
+    while done < total {
+        let daemon = place.start(&config);
+        let files = open(&place);
+        for _ in 0..total.div_ceil(8) {
+            done += 1;
+            let direct = random.below(2) == 1;
+            // Half of the requests in a sixteenth of the file, so that there are hits.
+            let reach = if random.below(2) == 0 {
+                FILE_BYTES / 16
+            } else {
+                FILE_BYTES
+            };
+            let (mut offset, mut length) = (random.below(reach - (200 << 10)), 1 + random.below(200 << 10));
+            if direct {
+                offset -= offset % ALIGNMENT;
+                length = length.next_multiple_of(ALIGNMENT);
+            }
+            let file = &files[usize::from(direct)];
+            let range = offset as usize..(offset + length) as usize;
+            // Aligned in memory as well.
+            let mut buffer = vec![0; (length + ALIGNMENT) as usize];
+            let start = buffer.as_ptr().align_offset(ALIGNMENT as usize);
+            let buffer = &mut buffer[start..start + length as usize];
+            match random.below(10) {
+                0..=5 => {
+                    file.read_exact_at(buffer, offset).expect("read");
+                    assert!(
+                        *buffer == model[range],
+                        "operation {done} at {offset}, {length} bytes"
+                    );
+                }
+                6..=8 => {
+                    buffer.copy_from_slice(&random.bytes(length as usize));
+                    file.write_all_at(buffer, offset).expect("written");
+                    model[range].copy_from_slice(buffer);
+                }
+                _ => {
+                    let mode = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE;
+                    fallocate(file, mode, offset, length).expect("punched");
+                    model[range].fill(0);
+                }
+            }
+        }
+        let engine = daemon.status()["cache"]["engine"].clone();
+        hits += engine["reads"]["requests_hit"].as_u64().expect("a count");
+        assert_eq!(
+            (&engine["mismatches"], &engine["is_bypassed"]),
+            (&0.into(), &false.into())
+        );
+        drop(files);
+        if kills < 4 && random.below(2) == 0 {
+            kills += 1;
+            daemon.kill();
+        } else {
+            daemon.stop();
+            // What is below is what was shown.
+            assert!(std::fs::read(place.dir().join("block")).expect("read") == model);
+        }
+    }
+    assert!(hits > total / 20 && kills > 0, "{hits} hits, {kills} kills");
+}
+
+#[test]
+fn what_is_cached_before_a_clean_stop_is_cached_after_it() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    std::fs::write(place.dir().join("block"), Random::new(1).bytes(8 << 20)).expect("written");
+    let ssd = File::create(place.path("ssd")).expect("an SSD");
+    ssd.set_len(64 << 20).expect("a size");
+    let config = place.config("write-through");
+    let mut source_read_bytes = Vec::new();
+    for _ in 0..3 {
+        let daemon = place.start(&config);
+        for _ in 0..2 {
+            let [file, _] = open(&place);
+            let mut block = [0; 4096];
+            for offset in (0..8 << 20).step_by(4096) {
+                file.read_exact_at(&mut block, offset).expect("read");
+            }
+        }
+        let engine = daemon.status()["cache"]["engine"].clone();
+        source_read_bytes.push(engine["source_read_bytes"].as_u64().expect("a count"));
+        daemon.stop();
+    }
+    assert_eq!(source_read_bytes, [8 << 20, 0, 0]);
+}
+
+#[test]
+fn a_file_that_grows_is_cached_anew_when_it_is_opened_again() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let ssd = File::create(place.path("ssd")).expect("an SSD");
+    ssd.set_len(16 << 20).expect("a size");
+    let daemon = place.start(&place.config("write-through"));
+    // As an OSD that is made does: the file is new, gets its size, and is opened again.
+    let file = File::create_new(place.dir().join("block")).expect("a file");
+    assert!(daemon.status()["cache"]["engine"].is_null());
+    file.set_len(4 << 20).expect("a size");
+    drop(file);
+    let [file, _] = open(&place);
+    file.write_all_at(&[7; 8192], 0).expect("written");
+    assert_eq!(daemon.status()["cache"]["engine"]["writes"]["requests"], 1);
+    file.set_len(6 << 20).expect("a size");
+    file.write_all_at(&[8; 8192], 5 << 20).expect("written");
+    assert!(daemon.status()["cache"]["engine"].is_null());
+    drop(file);
+    let [file, _] = open(&place);
+    let mut block = [0; 8192];
+    for (offset, byte) in [(0, 7), (5 << 20, 8), (4 << 20, 0)] {
+        file.read_exact_at(&mut block, offset).expect("read");
+        assert_eq!(block, [byte; 8192]);
+    }
+    assert_eq!(daemon.status()["cache"]["engine"]["reads"]["requests"], 3);
+    drop(file);
+    daemon.stop();
+}
