@@ -96,11 +96,11 @@ pub struct Mounted {
 }
 
 /// Make sure that `options.directory` is a directory that nothing is mounted on, and detach what a killed process of the
-/// same program left there.
+/// same program left there. Returns whether there was such a mount: nobody has used the directory by its path since.
 ///
 /// # Errors
 /// Returns an error if it is not a directory, or another mount is there.
-pub fn claim(options: &MountOptions) -> Result<(), MountError> {
+pub fn claim(options: &MountOptions) -> Result<bool, MountError> {
     detach_stale(&options.directory, options.program)
 }
 
@@ -222,7 +222,7 @@ pub fn prefer_real_time() -> bool {
 }
 
 /// Remove a mount of `program` on `directory` whose process is gone; refuse any other mount.
-fn detach_stale(directory: &Path, program: &str) -> Result<(), MountError> {
+fn detach_stale(directory: &Path, program: &str) -> Result<bool, MountError> {
     let shown = directory.display();
     if !directory.is_absolute() {
         return Err(MountError::MountPoint(format!(
@@ -236,6 +236,7 @@ fn detach_stale(directory: &Path, program: &str) -> Result<(), MountError> {
     };
     let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(MountError::Io)?;
     let own_type = format!("fuse.{program}");
+    let mut has_detached = false;
     for (point, kind) in mounts.lines().filter_map(mount_of_line) {
         if Path::new(&point) != canonical {
             continue;
@@ -249,9 +250,10 @@ fn detach_stale(directory: &Path, program: &str) -> Result<(), MountError> {
             )));
         }
         umount2(directory, MntFlags::MNT_DETACH).map_err(|error| MountError::Io(error.into()))?;
+        has_detached = true;
     }
     match fs::metadata(directory) {
-        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(metadata) if metadata.is_dir() => Ok(has_detached),
         Ok(_) => Err(MountError::MountPoint(format!("{shown} is not a directory"))),
         Err(error) => Err(MountError::MountPoint(format!("{shown}: {error}"))),
     }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::cache::{FileCache, NoCache};
 use crate::config::{Config, Failure, Mode, Source};
 use crate::directory::Directory;
-use crate::engine_cache::{EngineCache, EngineCacheOptions, make_void};
+use crate::engine_cache::{EngineCache, EngineCacheOptions, boot_id, make_void};
 use crate::status;
 
 const PROGRAM: &str = "bathyd";
@@ -90,9 +90,10 @@ fn run(path: &Path) -> Result<(), Failure> {
         make_void(&config.state.join(GENERATION_FILE))
             .map_err(|error| system("the state directory", error))?;
     }
+    let was_restarted = begin_session(&config.state).map_err(|error| system("the state directory", error))?;
     let mut served = Vec::new();
     for source in &config.sources {
-        match serve(source, &config) {
+        match serve(source, &config, was_restarted) {
             Ok(one) => served.push(one),
             Err(failure) => {
                 for one in served {
@@ -181,7 +182,8 @@ fn wait(signals: &StopSignals, served: &[Served]) -> io::Result<bool> {
     }
 }
 
-fn serve(source: &Source, config: &Config) -> Result<Served, Failure> {
+/// `was_restarted` says that the machine was started since the last session.
+fn serve(source: &Source, config: &Config, was_restarted: bool) -> Result<Served, Failure> {
     let dir = source.dir.display().to_string();
     let failed = |error: &dyn std::fmt::Display, hint: &str| Failure::new(format!("{dir}: {error}"), hint);
     let options = MountOptions {
@@ -190,7 +192,7 @@ fn serve(source: &Source, config: &Config) -> Result<Served, Failure> {
         threads: config.threads,
         real_time: false,
     };
-    claim(&options).map_err(|error| {
+    let had_dead_mount = claim(&options).map_err(|error| {
         failed(
             &error,
             "a source is a directory that nothing is mounted on; unmount it, or name another",
@@ -208,7 +210,6 @@ fn serve(source: &Source, config: &Config) -> Result<Served, Failure> {
         )
     })?;
     let flags = mount_flags(&root).map_err(|error| failed(&error, "the directory must be readable"))?;
-    let witness = config.state.join(GENERATION_FILE);
     let cache: Arc<dyn FileCache> = match source.mode.write_mode() {
         Some(write_mode) => {
             let root = open().map_err(|error| failed(&error, "the directory must be readable"))?;
@@ -216,7 +217,9 @@ fn serve(source: &Source, config: &Config) -> Result<Served, Failure> {
                 root,
                 EngineCacheOptions {
                     ssd: config.cache.ssd.clone(),
-                    witness,
+                    witness: config.state.join(GENERATION_FILE),
+                    stamp: config.state.join("device-written"),
+                    was_fenced: had_dead_mount || was_restarted,
                     directory: source.dir.clone(),
                     file: source.file.clone().into(),
                     engine: Options {
@@ -289,6 +292,15 @@ fn lock_state(state: &Path) -> Result<Flock<File>, Failure> {
     let file = File::create(&path).map_err(|error| Failure::new(format!("{shown}: {error}"), hint))?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock)
         .map_err(|(_, error)| Failure::new(format!("{shown}: another bathyd uses it ({error})"), hint))
+}
+
+/// Notes that a session begins. Returns whether the machine was started since the last one began.
+fn begin_session(state: &Path) -> io::Result<bool> {
+    let path = state.join("boot");
+    let boot = boot_id();
+    let was_restarted = boot.is_some() && std::fs::read_to_string(&path).ok() != boot;
+    std::fs::write(path, boot.unwrap_or_default())?;
+    Ok(was_restarted)
 }
 
 /// Each inode that the kernel knows takes a descriptor.

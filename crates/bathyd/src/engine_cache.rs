@@ -37,6 +37,10 @@ pub struct EngineCacheOptions {
     pub directory: PathBuf,
     /// The name in it of the file, or of the link to the device, that is cached.
     pub file: OsString,
+    /// A file apart from the SSD, for what a device had been written to at a clean stop.
+    pub stamp: PathBuf,
+    /// Whether nobody can have used the directory since the last session ended, if that did not end cleanly.
+    pub was_fenced: bool,
     /// How the cache is run.
     pub engine: Options,
 }
@@ -110,12 +114,27 @@ impl EngineCache {
             open_it()
         };
         let opened = opened.map_err(|error| failed(&error))?;
-        let found = if is_new {
-            "new: nothing is cached yet".to_owned()
-        } else {
-            describe(opened.recovery)
+        if is_new {
+            return Ok((opened.engine, "new: nothing is cached yet".to_owned()));
+        }
+        let stamp = std::fs::read_to_string(&self.options.stamp).ok();
+        // It is of one stop and one start.
+        drop(std::fs::remove_file(&self.options.stamp));
+        let is_plausible = match opened.recovery {
+            Recovery::Clean => !is_device(file) || (stamp.is_some() && stamp == device_stamp(file)),
+            Recovery::Unclean { .. } => self.options.was_fenced,
+            Recovery::Cold(_) | Recovery::Bypassed => true,
         };
-        Ok((opened.engine, found))
+        if is_plausible {
+            return Ok((opened.engine, describe(opened.recovery)));
+        }
+        drop(opened);
+        make_void(&self.options.witness).map_err(|error| failed(&error))?;
+        let opened = open_it().map_err(|error| failed(&error))?;
+        Ok((
+            opened.engine,
+            "cold, nothing is cached: the directory may have been used without the cache".to_owned(),
+        ))
     }
 }
 
@@ -123,6 +142,32 @@ impl EngineCache {
 pub(crate) fn make_void(witness: &Path) -> io::Result<()> {
     let witness = FileWitness::new(witness.to_owned());
     witness.store(witness.load().unwrap_or(0) + 1)
+}
+
+fn is_device(file: &File) -> bool {
+    fstat(file).is_ok_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::BlockDevice)
+}
+
+/// How much was written to a device and discarded since the machine was started, and which start that was: who uses the device
+/// without the cache changes it. A file has its times for that.
+fn device_stamp(file: &File) -> Option<String> {
+    const WRITTEN_SECTORS: usize = 6;
+    const DISCARDED_SECTORS: usize = 13;
+    let number = fstat(file).ok()?.st_rdev;
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let counters = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+    let counters: Vec<&str> = counters.split_whitespace().collect();
+    let written = counters.get(WRITTEN_SECTORS)?;
+    // Older kernels do not count discards.
+    let discarded = counters.get(DISCARDED_SECTORS).unwrap_or(&"0");
+    let boot = boot_id()?;
+    Some(format!("{boot} {major}:{minor} {written} {discarded}"))
+}
+
+/// Names the time since the machine was started.
+pub(crate) fn boot_id() -> Option<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned())
 }
 
 fn is_blank(ssd: &dyn BlockStore) -> bool {
@@ -194,7 +239,11 @@ impl FileCache for EngineCache {
             return true;
         };
         let engine = file.engine.write().unwrap_or_else(PoisonError::into_inner).take();
-        engine.is_none_or(|engine| engine.stop().unwrap_or(false))
+        let is_clean = engine.is_none_or(|engine| engine.stop().unwrap_or(false));
+        if let Some(stamp) = device_stamp(&file.file).filter(|_| is_clean && is_device(&file.file)) {
+            return std::fs::write(&self.options.stamp, stamp).is_ok();
+        }
+        is_clean
     }
 
     fn status(&self) -> Value {

@@ -2,10 +2,13 @@
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::process::Command;
 
+use nix::mount::{MntFlags, umount2};
 use rustix::fs::{FallocateFlags, fallocate};
 
-use crate::daemon::{Place, Random, is_skipped, operations};
+use crate::daemon::{Daemon, Place, Random, is_skipped, operations};
 
 const FILE_BYTES: u64 = 32 << 20;
 const ALIGNMENT: u64 = 4096;
@@ -122,6 +125,104 @@ fn what_is_cached_before_a_clean_stop_is_cached_after_it() {
         daemon.stop();
     }
     assert_eq!(source_read_bytes, [8 << 20, 0, 0]);
+}
+
+/// Starts a daemon, reads the first block, which is all `byte`, and returns how the cache was found.
+fn found(place: &Place, byte: u8) -> (Daemon, String) {
+    let daemon = place.start(&place.config("write-through"));
+    let [file, _] = open(place);
+    let mut block = [0; 4096];
+    file.read_exact_at(&mut block, 0).expect("read");
+    assert_eq!(block, [byte; 4096]);
+    let found = daemon.status()["cache"]["found"].to_string();
+    (daemon, found)
+}
+
+#[test]
+fn a_directory_that_was_used_after_a_kill_is_cached_anew() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let block = place.dir().join("block");
+    std::fs::write(&block, vec![1; 4 << 20]).expect("written");
+    File::create(place.path("ssd"))
+        .and_then(|ssd| ssd.set_len(16 << 20))
+        .expect("an SSD");
+    found(&place, 1).0.kill();
+    // The dead mount has kept everybody out.
+    let (daemon, how) = found(&place, 1);
+    assert!(how.contains("not stopped cleanly"), "{how}");
+    daemon.kill();
+    umount2(&place.dir(), MntFlags::MNT_DETACH).expect("unmounted");
+    std::fs::write(&block, vec![2; 4 << 20]).expect("written");
+    let (daemon, how) = found(&place, 2);
+    assert!(how.contains("cold"), "{how}");
+    daemon.stop();
+}
+
+/// A loop device over a file, for as long as it exists.
+struct Loop(String);
+
+impl Loop {
+    fn new(file: &Path) -> Option<Self> {
+        let made = Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(file)
+            .output()
+            .ok()?;
+        let name = String::from_utf8(made.stdout).ok()?.trim().to_owned();
+        (made.status.success() && !name.is_empty()).then_some(Self(name))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _detached = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_device_is_shown_as_a_file_and_cached_anew_when_it_was_written_to_without_the_cache() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    std::fs::write(place.path("disk"), vec![1; 4 << 20]).expect("written");
+    let Some(device) = Loop::new(&place.path("disk")) else {
+        eprintln!("SKIPPED: this test needs a loop device");
+        return;
+    };
+    let link = place.dir().join("block");
+    std::os::unix::fs::symlink(&device.0, &link).expect("a link");
+    std::os::unix::fs::symlink(&device.0, place.dir().join("other")).expect("a link");
+    File::create(place.path("ssd"))
+        .and_then(|ssd| ssd.set_len(16 << 20))
+        .expect("an SSD");
+    found(&place, 1).0.stop();
+    let (daemon, how) = found(&place, 1);
+    assert!(how.contains("clean: all"), "{how}");
+    let is = std::fs::symlink_metadata(&link).expect("attributes");
+    assert!(is.is_file() && is.len() == 4 << 20);
+    assert!(
+        std::fs::symlink_metadata(place.dir().join("other"))
+            .expect("attributes")
+            .is_symlink()
+    );
+    let mut listed: Vec<_> = std::fs::read_dir(place.dir())
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry").file_type().expect("a kind").is_file())
+        .collect();
+    listed.sort_unstable();
+    assert_eq!(listed, [false, true]);
+    daemon.stop();
+
+    let bare = File::options().write(true).open(&link).expect("the device");
+    bare.write_all_at(&[2; 4096], 0).expect("written");
+    bare.sync_all().expect("synced");
+    let (daemon, how) = found(&place, 2);
+    assert!(how.contains("cold"), "{how}");
+    daemon.stop();
 }
 
 #[test]
