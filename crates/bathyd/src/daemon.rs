@@ -165,7 +165,15 @@ fn wait(signals: &StopSignals, served: &[Served]) -> io::Result<bool> {
             return Ok(true);
         }
         match signals.wait()? {
-            Wakeup::MountEnded => thread::sleep(Duration::from_millis(5)),
+            // The signal comes right before the end, and one may stand for several.
+            Wakeup::MountEnded => {
+                for _ in 0..100 {
+                    if served.iter().all(|one| one.mounted.has_ended()) {
+                        break;
+                    }
+                    thread::sleep(Duration::from_millis(10));
+                }
+            }
             Wakeup::Stop if is_stopping => return Ok(false),
             Wakeup::Stop => {
                 is_stopping = true;
