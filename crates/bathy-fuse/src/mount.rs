@@ -10,6 +10,7 @@ use std::time::Duration;
 use fuser::{Config, Filesystem, MountOption, Session, SessionACL};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::statvfs::statvfs;
 use nix::unistd::{getegid, geteuid};
 
 use crate::front_end::FrontEnd;
@@ -241,9 +242,9 @@ fn detach_stale(directory: &Path, program: &str) -> Result<bool, MountError> {
         if Path::new(&point) != canonical {
             continue;
         }
-        // Only our own kind is asked: a file system that hangs would hang this process, too.
-        let dead = kind == own_type
-            && fs::metadata(directory).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+        // Only our own kind is asked: a file system that hangs would hang this process, too. Attributes could come from the
+        // kernel's cache for a while; the size of a file system never does.
+        let dead = kind == own_type && statvfs(directory) == Err(nix::errno::Errno::ENOTCONN);
         if !dead {
             return Err(MountError::MountPoint(format!(
                 "{shown} is already a mount point (type {kind})"

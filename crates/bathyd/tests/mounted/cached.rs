@@ -167,6 +167,41 @@ fn a_directory_that_was_used_after_a_kill_is_cached_anew() {
     daemon.stop();
 }
 
+#[test]
+fn one_block_that_was_written_without_the_cache_is_not_found_in_it() {
+    if is_skipped() {
+        return;
+    }
+    let changed = 20 << 20;
+    let place = Place::new();
+    std::fs::write(place.dir().join("block"), vec![1; FILE_BYTES as usize]).expect("written");
+    File::create(place.path("ssd"))
+        .and_then(|ssd| ssd.set_len(80 << 20))
+        .expect("an SSD");
+    let daemon = place.start(&place.config("write-through"));
+    for _ in 0..2 {
+        assert!(
+            std::fs::read(place.dir().join("block"))
+                .expect("read")
+                .iter()
+                .all(|&byte| byte == 1)
+        );
+    }
+    daemon.kill();
+    let daemon = place.start(&place.config("pass-through"));
+    let [file, _] = open(&place);
+    file.write_all_at(&[2; 4096], changed).expect("written");
+    drop(file);
+    daemon.kill();
+    let daemon = place.start(&place.config("write-through"));
+    let [file, _] = open(&place);
+    let mut block = [0; 4096];
+    file.read_exact_at(&mut block, changed).expect("read");
+    assert_eq!(block, [2; 4096]);
+    drop(file);
+    daemon.stop();
+}
+
 /// A loop device over a file, for as long as it exists.
 struct Loop(String);
 
