@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid, XattrFlags,
@@ -271,4 +273,35 @@ fn the_mount_does_what_the_bare_directory_does() {
     let seen = describe(&mounted.root);
     daemon.stop();
     assert_eq!(describe(&mounted.root), seen, "what is below is what was shown");
+}
+
+#[test]
+fn a_change_by_somebody_else_clears_the_set_id_bits() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let daemon = place.start(&place.config("pass-through"));
+    for (program, arguments) in [
+        ("dd", &["if=/dev/zero", "bs=1", "count=1", "conv=notrunc"][..]),
+        ("truncate", &["--size=5"][..]),
+    ] {
+        let modes = [place.dir(), place.path("bare")].map(|root| {
+            let path = root.join(program);
+            fs::write(&path, "bytes and more").expect("written");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).expect("a mode");
+            let prefix = if program == "dd" { "of=" } else { "" };
+            let changed = Command::new(program)
+                .args(arguments)
+                .arg(format!("{prefix}{}", path.display()))
+                .stderr(Stdio::null())
+                .uid(65534)
+                .gid(65534)
+                .status();
+            assert!(changed.expect("it runs").success());
+            fs::metadata(&path).expect("attributes").mode() & 0o7777
+        });
+        assert_eq!(modes, [0o777, 0o777], "{program}");
+    }
+    daemon.stop();
 }
