@@ -227,6 +227,7 @@ fn serve(source: &Source, config: &Config, was_restarted: bool) -> Result<Served
                     ssd: config.cache.ssd.clone(),
                     witness: config.state.join(GENERATION_FILE),
                     stamp: config.state.join("device-written"),
+                    source: config.state.join("source"),
                     was_fenced: had_dead_mount || was_restarted,
                     directory: source.dir.clone(),
                     file: source.file.clone().into(),

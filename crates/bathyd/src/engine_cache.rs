@@ -1,23 +1,23 @@
-//! `bathy-cache` behind the front end. Today's engine has one backing of a fixed size: one file of one directory is cached.
+//! `bathy-cache` behind the front end: one file of one directory is cached.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bathy_cache::{
-    BlockStore, CreateOptions, Engine, FileStore, FileWitness, OpenError, Options, Recovery, Witness, create,
-    format::SuperblockError, open,
+    BlockStore, CreateOptions, Engine, FileStore, FileWitness, Latencies, OpenError, Opened, Options,
+    Recovery, Witness, create,
+    format::{SuperblockError, Uuid},
+    open,
 };
-use rustix::fs::{FileType, Mode, OFlags, fstat, ftruncate, openat};
+use rustix::fs::{FallocateFlags, FileType, Mode, OFlags, fallocate, fstat, ftruncate, openat};
 use serde_json::{Value, json};
 
 use crate::cache::{CachedFile, FileCache};
-use crate::handles::read_full;
 use crate::identity::FileIdentity;
 use crate::inodes::follow;
 
@@ -39,6 +39,8 @@ pub struct EngineCacheOptions {
     pub file: OsString,
     /// A file apart from the SSD, for what a device had been written to at a clean stop.
     pub stamp: PathBuf,
+    /// A file apart from the SSD, for the name that the directory has in the cache.
+    pub source: PathBuf,
     /// Whether nobody can have used the directory since the last session ended, if that did not end cleanly.
     pub was_fenced: bool,
     /// How the cache is run.
@@ -54,6 +56,7 @@ pub struct EngineCache {
 
 #[derive(Default)]
 struct State {
+    engine: Option<Arc<Engine>>,
     file: Option<(FileIdentity, Arc<EngineFile>)>,
     found: Option<String>,
     /// Why nothing is cached.
@@ -70,6 +73,10 @@ impl EngineCache {
         }
     }
 
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The file that is to be cached, if it is there.
     fn chosen(&self) -> Option<FileIdentity> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -81,28 +88,16 @@ impl EngineCache {
         FileIdentity::of(&fd).ok()
     }
 
-    fn open_engine(&self, file: &Arc<File>) -> Result<(Engine, String), String> {
+    /// `file` is the one that will be cached. Returns how the cache was found, too.
+    fn open_engine(&self, file: &File) -> Result<(Arc<Engine>, String), String> {
         let ssd_name = self.options.ssd.display();
         let failed = |error: &dyn std::fmt::Display| format!("{ssd_name}: {error}");
         let ssd: Arc<dyn BlockStore> =
             Arc::new(FileStore::open(&self.options.ssd).map_err(|it| failed(&it))?);
-        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let backing = FileStore::open(Path::new(&path));
-        let backing: Arc<dyn BlockStore> =
-            Arc::new(backing.map_err(|error| format!("the file cannot be locked: {error}"))?);
         let witness: Arc<dyn Witness> = Arc::new(FileWitness::new(self.options.witness.clone()));
-        let open_it = || {
-            open(
-                Arc::clone(&ssd),
-                Arc::clone(&backing),
-                Arc::clone(&witness),
-                &self.options.engine,
-            )
-        };
+        let open_it = || open(Arc::clone(&ssd), Arc::clone(&witness), &self.options.engine);
         let opened = match open_it() {
             Err(OpenError::Superblock(SuperblockError::NotACache)) if is_blank(&*ssd) => None,
-            // It is a cache, and too small a one for what is cached now.
-            Err(OpenError::BackingTooLarge(_)) => None,
             opened => Some(opened),
         };
         let is_new = opened.is_none();
@@ -110,32 +105,78 @@ impl EngineCache {
             opened
         } else {
             let options = CreateOptions::new(random().map_err(|error| failed(&error))?);
-            create(Arc::clone(&ssd), &*backing, &*witness, &options).map_err(|error| failed(&error))?;
+            create(Arc::clone(&ssd), &*witness, &options).map_err(|error| failed(&error))?;
             open_it()
         };
-        let opened = opened.map_err(|error| failed(&error))?;
+        let Opened { engine, recovery } = opened.map_err(|error| failed(&error))?;
         if is_new {
-            return Ok((opened.engine, "new: nothing is cached yet".to_owned()));
+            return Ok((engine, "new: nothing is cached yet".to_owned()));
         }
         let stamp = std::fs::read_to_string(&self.options.stamp).ok();
         // It is of one stop and one start.
         drop(std::fs::remove_file(&self.options.stamp));
-        let is_plausible = match opened.recovery {
+        let is_plausible = match recovery {
             Recovery::Clean => !is_device(file) || (stamp.is_some() && stamp == device_stamp(file)),
             Recovery::Unclean { .. } => self.options.was_fenced,
             Recovery::Cold(_) | Recovery::Bypassed => true,
         };
         if is_plausible {
-            return Ok((opened.engine, describe(opened.recovery)));
+            return Ok((engine, describe(recovery)));
         }
-        drop(opened);
+        drop(engine);
         make_void(&self.options.witness).map_err(|error| failed(&error))?;
-        let opened = open_it().map_err(|error| failed(&error))?;
+        let Opened { engine, .. } = open_it().map_err(|error| failed(&error))?;
         Ok((
-            opened.engine,
+            engine,
             "cold, nothing is cached: the directory may have been used without the cache".to_owned(),
         ))
     }
+
+    /// Makes `file` the one that is cached.
+    fn begin(
+        &self,
+        state: &mut State,
+        identity: &FileIdentity,
+        file: &Arc<File>,
+    ) -> Result<Arc<EngineFile>, String> {
+        let engine = if let Some(engine) = &state.engine {
+            Arc::clone(engine)
+        } else {
+            let (engine, found) = self.open_engine(file)?;
+            eprintln!("bathyd: {}: {found}", self.options.ssd.display());
+            state.found = Some(found);
+            state.engine = Some(Arc::clone(&engine));
+            engine
+        };
+        let source = source_uuid(&self.options.source, &self.options.directory);
+        let source = source.map_err(|error| format!("{}: {error}", self.options.source.display()))?;
+        let known_as = bathy_cache::FileIdentity::new(source, &identity.durable())
+            .ok_or("the handles of this file system are too long")?;
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let store = FileStore::open(Path::new(&path));
+        let store = store.map_err(|error| format!("the file cannot be locked: {error}"))?;
+        let cached = engine.attach(known_as, Arc::new(store));
+        let cached = cached.map_err(|error| format!("the file cannot be cached: {error}"))?;
+        Ok(Arc::new(EngineFile {
+            cached,
+            file: Arc::clone(file),
+            began: Instant::now(),
+        }))
+    }
+}
+
+/// The name that a directory has in the cache: another directory with files of the same handles has another one.
+fn source_uuid(path: &Path, directory: &Path) -> io::Result<Uuid> {
+    let kept = std::fs::read(path).unwrap_or_default();
+    let named = directory.as_os_str().as_encoded_bytes();
+    if let Some((uuid, rest)) = kept.split_first_chunk() {
+        if rest == named {
+            return Ok(*uuid);
+        }
+    }
+    let uuid: Uuid = random()?;
+    std::fs::write(path, [&uuid, named].concat())?;
+    Ok(uuid)
 }
 
 /// Files are used without their cache from now on: what the SSD has of them is void for every later start.
@@ -184,37 +225,32 @@ fn random<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
 
 impl FileCache for EngineCache {
     fn attach(&self, identity: &FileIdentity, file: &Arc<File>) -> io::Result<Option<Arc<dyn CachedFile>>> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         if let Some((known, cached)) = &state.file {
-            if known == identity && cached.is_cached() {
+            if known == identity {
                 return Ok(Some(Arc::clone(cached) as Arc<dyn CachedFile>));
             }
         }
-        let size = rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?;
-        if size == 0 || self.chosen().as_ref() != Some(identity) {
+        if self.chosen().as_ref() != Some(identity) {
             return Ok(None);
         }
-        // Another file has the name now, or the size is another one.
+        // Another file has the name now. Who has this one open goes on; later users find it under other names, uncached.
         if let Some((_, before)) = state.file.take() {
-            before.leave()?;
+            before.cached.forget(|| Ok(()))?;
         }
-        match self.open_engine(file) {
-            Ok((engine, found)) => {
-                eprintln!("bathyd: {}: {}", self.options.ssd.display(), found);
-                let cached = Arc::new(EngineFile {
-                    engine: RwLock::new(Some(engine)),
-                    file: Arc::clone(file),
-                    size_bytes: size,
-                    began: Instant::now(),
-                });
+        match self.begin(&mut state, identity, file) {
+            Ok(cached) => {
                 state.file = Some((identity.clone(), Arc::clone(&cached)));
-                state.found = Some(found);
                 state.problem = None;
                 Ok(Some(cached))
             }
             Err(problem) => {
                 eprintln!("bathyd: NOT CACHED: {problem}; the directory is served as it is");
                 state.problem = Some(problem);
+                // What the SSD has of it is stale from now on.
+                if let Some(engine) = state.engine.take() {
+                    engine.bypass()?;
+                }
                 make_void(&self.options.witness)?;
                 Ok(None)
             }
@@ -222,46 +258,35 @@ impl FileCache for EngineCache {
     }
 
     fn tidy(&self) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = state.file.as_ref().map(|(_, file)| Arc::clone(file));
-        drop(state);
-        if let Some(file) = file {
-            let engine = file.engine.read().unwrap_or_else(PoisonError::into_inner);
-            if let Some(engine) = &*engine {
-                let _written = engine.tidy();
-            }
+        let engine = self.state().engine.clone();
+        if let Some(engine) = engine {
+            let _written = engine.tidy();
         }
     }
 
     fn stop(&self) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((_, file)) = state.file.take() else {
+        let mut state = self.state();
+        let Some(engine) = state.engine.take() else {
             return true;
         };
-        let engine = file.engine.write().unwrap_or_else(PoisonError::into_inner).take();
-        let is_clean = engine.is_none_or(|engine| engine.stop().unwrap_or(false));
-        if let Some(stamp) = device_stamp(&file.file).filter(|_| is_clean && is_device(&file.file)) {
-            return std::fs::write(&self.options.stamp, stamp).is_ok();
+        let is_clean = engine.stop().unwrap_or(false);
+        let device = state.file.take().filter(|(_, file)| is_device(&file.file));
+        match device.and_then(|(_, file)| device_stamp(&file.file)) {
+            Some(stamp) if is_clean => std::fs::write(&self.options.stamp, stamp).is_ok(),
+            _ => is_clean,
         }
-        is_clean
     }
 
     fn status(&self) -> Value {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state();
         let ssd = self.options.ssd.to_string_lossy();
-        let mut status = json!({
+        json!({
             "ssd": ssd,
             "file": self.options.file.to_string_lossy(),
             "problem": state.problem,
             "found": state.found,
-        });
-        if let Some((_, file)) = &state.file {
-            let engine = file.engine.read().unwrap_or_else(PoisonError::into_inner);
-            if let Some(engine) = &*engine {
-                status["engine"] = counts(engine);
-            }
-        }
-        status
+            "engine": state.engine.as_deref().map(counts),
+        })
     }
 }
 
@@ -283,14 +308,20 @@ fn describe(found: Recovery) -> String {
 /// The counters of an engine.
 fn counts(engine: &Engine) -> Value {
     let counts = engine.counts();
-    let direction = |it: &bathy_cache::OpCounts| json!({"requests": it.requests, "requests_hit": it.requests_hit, "bytes": it.bytes, "bytes_hit": it.bytes_hit});
+    let direction = |it: &bathy_cache::OpCounts| json!({"requests": it.requests, "requests_hit": it.requests_hit, "requests_partial": it.requests_partial, "bytes": it.bytes, "bytes_hit": it.bytes_hit});
     let (mut lines, mut lines_in_memory, mut valid_bytes) = (0_u64, 0_u64, 0_u64);
     engine.for_each_line(&mut |line| {
         lines += 1;
         lines_in_memory += u64::from(line.is_in_memory);
         valid_bytes += u64::from(line.valid_units.count_ones()) * bathy_cache::format::UNIT_BYTES;
     });
+    let sources = engine.sources();
+    let latencies: Vec<_> = sources
+        .iter()
+        .map(|it| json!({"read_hits": latency(&it.read_hits), "read_misses": latency(&it.read_misses), "writes": latency(&it.writes)}))
+        .collect();
     json!({
+        "latencies": latencies.first(),
         "reads": direction(&counts.reads),
         "writes": direction(&counts.writes),
         "source_read_bytes": counts.backing_read_bytes,
@@ -298,6 +329,7 @@ fn counts(engine: &Engine) -> Value {
         "ssd_update_bytes": counts.flash_update_bytes,
         "ssd_errors": counts.ssd_errors,
         "mismatches": counts.mismatches,
+        "changed_files": counts.changed_files,
         "evictions": counts.evictions,
         "refused": counts.refused,
         "capacity_lines": engine.capacity_lines(),
@@ -311,73 +343,56 @@ fn counts(engine: &Engine) -> Value {
     })
 }
 
-/// The file that is cached. Without an engine it is a plain file: after its size was changed, and after a stop.
+fn latency(of: &Latencies) -> Value {
+    json!({
+        "requests": of.requests,
+        "latency_ns_mean": of.latency_ns_mean,
+        "latency_ns_p50": of.latency_ns_p50,
+        "latency_ns_p99": of.latency_ns_p99,
+        "latency_ns_p999": of.latency_ns_p999,
+        "latency_ns_max": of.latency_ns_max,
+    })
+}
+
+/// The file that is cached.
 struct EngineFile {
-    engine: RwLock<Option<Engine>>,
+    cached: bathy_cache::CachedFile,
     file: Arc<File>,
-    size_bytes: u64,
     began: Instant,
 }
 
 impl EngineFile {
-    fn is_cached(&self) -> bool {
-        let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
-        engine.is_some()
-    }
-
     fn now_ns(&self) -> u64 {
         self.began.elapsed().as_nanos() as u64
-    }
-
-    /// Goes on without the cache, whose content is void first. When nobody has the file open any more, it is cached anew.
-    fn leave(&self) -> io::Result<()> {
-        let mut engine = self.engine.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(left) = &*engine {
-            left.bypass()?;
-            left.flush()?;
-        }
-        *engine = None;
-        Ok(())
     }
 }
 
 impl CachedFile for EngineFile {
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(engine) = &*engine else {
-            return read_full(&self.file, buffer, offset);
-        };
-        let left = self.size_bytes.saturating_sub(offset);
-        let length = (buffer.len() as u64).min(left) as usize;
-        engine.read(&mut buffer[..length], offset, self.now_ns())?;
-        Ok(length)
+        self.cached.read(buffer, offset, self.now_ns())
     }
 
     fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        let fits = offset
-            .checked_add(data.len() as u64)
-            .is_some_and(|end| end <= self.size_bytes);
-        if !fits {
-            self.leave()?;
-        }
-        let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
-        match &*engine {
-            Some(engine) => engine.write(data, offset, self.now_ns()),
-            None => self.file.write_all_at(data, offset),
-        }
+        self.cached.write(data, offset, self.now_ns())
     }
 
     fn flush(&self) -> io::Result<()> {
-        let engine = self.engine.read().unwrap_or_else(PoisonError::into_inner);
-        match &*engine {
-            Some(engine) => engine.flush(),
-            None => self.file.sync_data(),
-        }
+        self.cached.flush()
     }
 
     fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
-        let size = rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))?;
-        let end = offset.saturating_add(length).min(size);
+        let end = offset.saturating_add(length).min(self.cached.size_bytes());
+        if offset >= end {
+            return Ok(());
+        }
+        let punch = || {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            Ok(fallocate(&self.file, flags, offset, end - offset)?)
+        };
+        match self.cached.discard(offset..end, punch) {
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+            punched => return punched,
+        }
         let mut at = offset;
         while at < end {
             let length = (end - at).min(ZEROES.len() as u64) as usize;
@@ -388,9 +403,6 @@ impl CachedFile for EngineFile {
     }
 
     fn resize(&self, length: u64) -> io::Result<()> {
-        if length != self.size_bytes {
-            self.leave()?;
-        }
-        Ok(ftruncate(&self.file, length)?)
+        self.cached.resize(length, || Ok(ftruncate(&self.file, length)?))
     }
 }

@@ -33,6 +33,15 @@ impl FileIdentity {
             None => Self::Inode(stat.st_dev, stat.st_ino),
         })
     }
+
+    /// What of it is the same after a restart: the number of the device of a file system is not.
+    pub(crate) fn durable(&self) -> Vec<u8> {
+        match self {
+            Self::Handle(_, handle) => [b"h", handle.as_slice()].concat(),
+            Self::Inode(_, number) => [b"i", number.to_le_bytes().as_slice()].concat(),
+            Self::Device(number) => [b"d", number.to_le_bytes().as_slice()].concat(),
+        }
+    }
 }
 
 /// Type and bytes of the file handle.
