@@ -392,7 +392,7 @@ def test_what_changes_during_a_recording_is_counted_or_said(loaded: Any, tmp_pat
     print(f"{total - writes} of {total} writes were lost with the OSD")
     for view in ("devices", "clients", "osds", "nodes", "osd_pools", "pools"):
         unseen = watched.view(view).unseen
-        assert any("Not all is counted from" in remark and "osd.2 went down" in remark for remark in unseen), view
+        assert any("Not all is counted from" in remark and "down then: osd.2" in remark for remark in unseen), view
         of_module = any("Not counted from" in remark and "took over" in remark for remark in unseen)
         assert of_module == (view in ("devices", "clients", "osd_pools")), view
     # A group that loses its OSD, or is moved after a split, may lose what it counted; how much is not known.

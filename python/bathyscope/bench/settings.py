@@ -108,13 +108,17 @@ class Settings:
         One that another run has enlarged is waited for as long as a recording's burst may last. Raises BusyError when
         it is not put back by then.
         """
+        osds = list(osds)
         ends_ns = host.monotonic_ns() + round(_BURST_S * 1e9)
         while busy := options.enlarge_history(self._session, self._journal, osds, size, HISTORY_DURATION_S):
             if host.monotonic_ns() >= ends_ns:
                 error = next(iter(busy.values()))
                 raise BusyError(f"{error.message}, and has not put it back in {_BURST_S:g} s", hint=error.hint)
+            # Two runs of which each holds a part would wait for each other.
+            ours = [c for c in self._journal.pending() if c.details.get("option") in op_history.OPTIONS]
+            failed = self.undo(ours)
+            self._journal.undone(*(change for change in ours if change.number not in failed))
             host.sleep(_RETRY_S)
-            osds = list(busy)
 
     def undo(self, changes: Sequence[Change]) -> dict[int, str]:
         """Undo changes of SETTING_KINDS, side by side where they are many.

@@ -1,7 +1,8 @@
 """The cluster's health, its placement groups and its OSDs' latencies, look by look: three small commands.
 
 An OSD that goes down takes with it what it counted since its last report, whoever asked for the counts. The status says
-when an OSD went down or came up for the last time (from 15 on), and the health which ones are down: `uncounted` has it.
+when an OSD went down or came up for the last time (from 15 on), and not which: `uncounted` has it with those that are
+down then, as far as the health, which is asked beside the status, knows them already.
 """
 
 from __future__ import annotations
@@ -19,10 +20,9 @@ from bathyscope.spec.scope import Scope
 STATUS, HEALTH, PERF = "status", "health", "osd_perf"
 _NOT_CLEAN = ("degraded", "recover", "backfill", "undersized", "remapped", "peering", "stale", "down", "incomplete")
 _OSD = re.compile(r"osd\.(\d+) ")
-# OSDs report every 5 s. The map changes seconds after an OSD failed, and has whole seconds.
-_LOST_NS, _WHOLE_NS = 10_000_000_000, 1_000_000_000
-# One that is up again by the next look may have been down since the one before.
-_UNSEEN_NS = 10_000_000_000
+# OSDs report every 5 s. One whose machine is gone is marked down when others have missed it for 20 s by default
+# (`osd_heartbeat_grace`), one that was killed within a second or two. The map has whole seconds.
+_LOST_NS, _WHOLE_NS = 30_000_000_000, 1_000_000_000
 # The look after a change comes that late at most.
 _NEWS_NS = 65_000_000_000
 
@@ -141,10 +141,9 @@ def _changed_ns(status: Mapping[str, Any]) -> int:
 
 def _lost(changed_ns: int, down: str | None) -> dict[str, Any]:
     """Return the span in which an OSD may have counted what it never reported."""
-    who = " and ".join(f"osd.{osd}" for osd in down.split()) if down else "an OSD that came up again, or is new,"
-    began_ns = changed_ns - _LOST_NS - (0 if down else _UNSEEN_NS)
-    reason = f"{who} {'went' if down else 'may have gone'} down, and what an OSD counts after its last report is lost"
-    return {"at_ns": changed_ns + _WHOLE_NS, "duration_ns": changed_ns + _WHOLE_NS - began_ns, "reason": reason}
+    then = f" (down then: {', '.join(f'osd.{osd}' for osd in down.split())})" if down else ""
+    reason = f"an OSD went down or came up{then}, and what an OSD counts after its last report is lost when it goes"
+    return {"at_ns": changed_ns + _WHOLE_NS, "duration_ns": _LOST_NS + _WHOLE_NS, "reason": reason}
 
 
 def _slow_ops(checks: Mapping[str, Any]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bathyscope.analysis.see import VIEWS
+from bathyscope.analysis.see import VIEWS, ops
 from bathyscope.analysis.see.shape import Question
 from bathyscope.errors import StoreError
 from bathyscope.records.activity_finding import ActivityFinding
@@ -18,17 +18,17 @@ def question_of(run: RunDirectory) -> Question:
     What was imported is about another time than that of its import: that of its operations. Raises StoreError.
     """
     name, end_ns = str(run.info.target.get("name", "")), run.info.ended_ns
-    if "imported_from" in run.info.context:
-        sql = (
-            "SELECT min(started_ns) AS start_ns, max(started_ns + duration_ns) AS end_ns, "
-            "EXISTS (SELECT 1 FROM op WHERE image_id IS NULL) AS is_old FROM op"
+    is_imported = "imported_from" in run.info.context
+    (found,) = duck.query([run], "SELECT EXISTS (SELECT 1 FROM op WHERE image_id IS NULL) AS are_old").to_pylist()
+    if found["are_old"]:
+        hint = "`bathy import osd-log FILE…` imports the logs again" if is_imported else f"bathy runs reparse {run.id}"
+        raise StoreError(
+            f"run {run.id} was made by an earlier bathyscope, which did not keep the images of operations",
+            hint=hint,
         )
+    if is_imported:
+        sql = "SELECT min(started_ns) AS start_ns, max(started_ns + duration_ns) AS end_ns FROM op"
         (span,) = duck.query([run], sql).to_pylist()
-        if span["is_old"]:
-            raise StoreError(
-                f"run {run.id} was imported by an earlier bathyscope, which did not keep what image an operation is of",
-                hint="`bathy import osd-log FILE…` imports the logs again",
-            )
         return Question(run.id, name or run.info.name, span["start_ns"] or 0, span["end_ns"] or 0, of_ops=True)
     if end_ns is None:
         (row,) = duck.query([run], "SELECT max(at_ns + duration_ns) AS last_ns FROM collection").to_pylist()
@@ -38,8 +38,12 @@ def question_of(run: RunDirectory) -> Question:
 
 def images_of(run: RunDirectory) -> list[str]:
     """Return the names of all images that a recording knows. Raises StoreError."""
-    columns = "SELECT DISTINCT pool, namespace, image, image_id"
-    return zooming.names(duck.query([run], f"{columns} FROM image UNION {columns} FROM image_io").to_pylist())
+    columns = "SELECT DISTINCT pool, namespace, image, image_id FROM"
+    named = ", ".join(f"{value} AS {name}" for name, value in ops.IMAGE_KEYS.items() if name != "image")
+    groups = f"(SELECT DISTINCT {ops.IMAGE_GROUPS} FROM op WHERE image_id <> '')"  # noqa: S608 - columns of ours
+    of_ops = f"(SELECT {named}, NULL AS image FROM {groups})"  # noqa: S608 - columns of ours
+    sql = " UNION ".join(f"{columns} {table}" for table in ("image", "image_io", of_ops))
+    return zooming.names(duck.query([run], sql).to_pylist())
 
 
 def view_of(run: RunDirectory, name: str, question: Question) -> ActivityFinding:

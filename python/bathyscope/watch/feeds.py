@@ -37,6 +37,8 @@ _SHOWN_LEAST_S = 15.0
 _MARGIN_S = 30.0
 # What OSDs keep by default (`osd_op_history_duration`). They are asked for it only while one of these views is shown.
 _HISTORY_S = 600.0
+# They change slowly, and answers are large while a run has enlarged them.
+_HISTORY_EVERY_S = 5.0
 _OF_HISTORIES = (last_ops.VIEW.name, slow.VIEW.name)
 
 NO_MODULE = (
@@ -56,8 +58,8 @@ NO_HISTORIES = (
     "(`bathy caps collect --tell`)."
 )
 HISTORIES = (
-    "Operations are what the OSDs keep of the last 10 minutes without being told to: by Ceph's default each the 20 "
-    "slowest. `bathy collect --depth deep` records all of some seconds."
+    "Operations are what the histories of the OSDs hold: by Ceph's default the 20 slowest of 10 minutes, more while a "
+    "run has enlarged them. `bathy collect --depth deep` records all of some seconds."
 )
 SOME_OSDS = "{asked} of {all} OSDs were asked."
 
@@ -93,6 +95,8 @@ class LiveFeed:
         said: Sequence[str] = (),
     ) -> None:
         self._session = session
+        # When the OSDs were asked for their histories last, the operations, and what these are not.
+        self._asked: tuple[int, Mapping[str, pa.Table], list[str]] | None = None
         self._host, self._sink, self._keeper, self._recorder = host, sink, keeper, recorder
         # What was said at the start would be covered by a screen.
         self._said, self._said_until_ns = said, host.now_ns() + NOTE_SHOWN_NS
@@ -131,6 +135,9 @@ class LiveFeed:
         """
         if self._session is None:
             return {}, [NO_HISTORIES]
+        now_ns = self._host.monotonic_ns()
+        if self._asked is not None and now_ns - self._asked[0] < _HISTORY_EVERY_S * 1e9:
+            return self._asked[1:]
         scope, source = self._keeper.scope, op_history.SOURCE
         requests = source.plan(scope)
         collected = measure(self._host, self._session, source.name, requests, source.timeout_s)
@@ -141,7 +148,8 @@ class LiveFeed:
             remarks.append(SOME_OSDS.format(asked=len(requests), all=len(scope.osds)))
         if collected.cost.problem is not None:
             remarks.append(collected.cost.problem)
-        return {Op.TABLE: source.parse(collected.answers, scope)[Op]}, remarks
+        self._asked = now_ns, {Op.TABLE: source.parse(collected.answers, scope)[Op]}, remarks
+        return self._asked[1:]
 
     def problems(self) -> Sequence[str]:
         """Return what is wrong with the sources now, in words."""

@@ -55,7 +55,8 @@ def called(row: Mapping[str, Any]) -> str:
 
 def names(images: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return what views call these images: each by its name, and by its id."""
-    return sorted({called(row) for image in images for row in (image, {**image, "image": None})})
+    both = (row for image in images for row in (image, {**image, "image": None}))
+    return sorted({called(row) for row in both if row["image"] or row["image_id"]})
 
 
 def unknown(name: str, known: Iterable[str]) -> UsageError:

@@ -231,8 +231,14 @@ def test_a_view_is_written_as_a_page_or_a_picture(recording: Recording, tmp_path
             analyze(str(recording.run.path), view=view, report=tmp_path / name)
 
 
-def test_logs_that_were_imported_without_images_are_refused_with_a_hint(recording: Recording) -> None:
-    recording.run.update(context={"imported_from": ["ceph-osd.3.log"]})
+@pytest.mark.parametrize(
+    ("context", "hint"), [({"imported_from": ["ceph-osd.3.log"]}, "import osd-log"), ({}, "bathy runs reparse")]
+)
+def test_operations_without_images_are_refused_with_a_hint(
+    recording: Recording, context: dict[str, list[str]], hint: str
+) -> None:
+    recording.run.update(context=context)
     recording.add(op(0), dataclasses.replace(op(1), image_id=None))
-    with pytest.raises(StoreError, match="imported by an earlier bathyscope"):
+    with pytest.raises(StoreError, match="made by an earlier bathyscope") as caught:
         recording.view("devices")
+    assert hint in str(caught.value.hint)

@@ -91,7 +91,7 @@ def test_what_placement_groups_lost_is_said_where_they_are_what_is_known(recordi
     recording.add(
         *placed("a"), group("2.0", 0, 30, 0), Uncounted(START_NS + 20 * S, 10 * S, "pg_stats", "they lost some")
     )
-    said = "Not counted from 10 s to 20 s: they lost some."
+    said = "Not all is counted from 10 s to 20 s: they lost some."
     assert said in recording.view("pools").unseen
     for view in ("osds", "nodes"):
         assert said in finding_of_view(recording.run, view).unseen, view

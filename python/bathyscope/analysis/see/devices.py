@@ -40,6 +40,8 @@ _NO_IO = (
     "rbd-read-only' (or 'allow r' with the module bathyscope), and begin some 10 s after the first question."
 )
 _CLIENTS = "string_agg(DISTINCT client_address, ', ' ORDER BY client_address) AS clients"
+# The module names the client of all that it counts, also one whose address is not known; the manager itself none.
+_TOLD = "count(client) AS told_count"
 _OWN_STATISTICS = (
     "Counts are the manager's own image statistics: of the 64 images that are busiest by each of six measures, up to "
     "3 % too small, and without what was done in the last 10 s. Clients are not told apart. The manager module "
@@ -69,7 +71,7 @@ class Devices:
                 condition=f"true{_in_pool(question.pool, ops.POOL)}{only({'client_address': question.client})}",
             )
             if question.of_ops
-            else f"SELECT {keys}, {sums(question, *words.COUNTED)}, {_CLIENTS} "
+            else f"SELECT {keys}, {sums(question, *words.COUNTED)}, {_CLIENTS}, {_TOLD} "
             f"FROM image_io WHERE {within(question)}{narrowed} GROUP BY {keys}",
             "trend": trend(question, "image_io", keys, condition=f"true{narrowed}"),
             **({} if question.of_ops else timed.queries(question)),
@@ -115,7 +117,7 @@ class Devices:
             for name, key, row, timed_ops in zip(names, keys, rows, of_rows, strict=True)
         )
         unseen = [] if rows or was_seen(tables["seen"]) else [_NO_IO]
-        if rows and not question.of_ops and not any(row["clients"] for row in rows):
+        if rows and not question.of_ops and not any(row["told_count"] for row in rows):
             unseen.append(_OWN_STATISTICS)
         failed = [f"{row['source']}: {row['problem']}" for row in tables["failures"].to_pylist()]
         unseen += [f"Who has the images is known in part only. {problem}" for problem in failed]

@@ -51,8 +51,8 @@ _BUCKET_RATIO = 1.01
 # What an operation is: counted, failed, the slowest of a full history, or older than a sample of all.
 _COUNTED, _FAILED, _TAIL, _EARLY = range(4)
 _STATE = (
-    f"CASE WHEN {COMPLETE} AND {_GOOD} THEN {_COUNTED} WHEN NOT {_GOOD} THEN {_FAILED} "
-    f"WHEN NOT complete_sample THEN {_TAIL} ELSE {_EARLY} END"
+    f"CASE WHEN {COMPLETE} THEN CASE WHEN {_GOOD} THEN {_COUNTED} ELSE {_FAILED} END "
+    f"WHEN NOT complete_sample AND {_GOOD} THEN {_TAIL} ELSE {_EARLY} END"
 )
 
 

@@ -28,6 +28,8 @@ COUNTED = (
 IMAGE_SOURCES = ("image_counters", "mgr_counters")
 OSD_LOST = "cluster_status"
 """The source that says when OSDs went down."""
+# What one OSD or some placement groups lost: the others went on.
+_IN_PART = (OSD_LOST, "pg_stats")
 # The manager's own image statistics, after the first question.
 _BEGIN_NS = 10_000_000_000
 _BEGINS = "OSDs begin some 10 s after they are asked to count"
@@ -104,13 +106,13 @@ def uncounted(question: Question, *sources: str) -> str:
 def not_counted(spans: pa.Table, question: Question) -> tuple[tuple[str, ...], float]:
     """Return what `uncounted` answered as remarks, and how many seconds nothing was counted in.
 
-    What one OSD lost does not count among these: the others went on.
+    That in which just a part was not counted is not among these.
     """
     remarks: dict[str, None] = {}
     total_ns = until_ns = 0
     for span in spans.to_pylist():
         begins, ends = ((span[name] - question.start_ns) / 1e9 for name in ("start_ns", "end_ns"))
-        is_part = span["source"] == OSD_LOST
+        is_part = span["source"] in _IN_PART
         if not is_part:
             total_ns += max(0, span["end_ns"] - max(span["start_ns"], until_ns))
             until_ns = max(until_ns, span["end_ns"])
