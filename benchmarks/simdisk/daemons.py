@@ -33,7 +33,7 @@ def example(name: str) -> Path:
 
 
 @contextlib.contextmanager
-def _serving(arguments: Sequence[object], mount: Path) -> Iterator[int]:
+def serving(arguments: Sequence[object], mount: Path) -> Iterator[int]:
     """Run a daemon until the end of the block and give its process id; it says a line when it is ready."""
     process = subprocess.Popen([str(it) for it in arguments], stderr=subprocess.PIPE, text=True)
     try:
@@ -75,7 +75,7 @@ def simulated_disks(*disks: str, threads: int = 2) -> Iterator[SimulatedDisks]:
         arguments += ["--mount", directory / "mnt", "--control", directory / "control"]
         for disk in disks:
             arguments += ["--disk", disk]
-        with _serving(arguments, directory / "mnt") as pid:
+        with serving(arguments, directory / "mnt") as pid:
             yield SimulatedDisks(directory, pid)
 
 
@@ -88,7 +88,7 @@ def passthrough(size_bytes: int, threads: int = 2) -> Iterator[tuple[Path, int]]
         with (directory / "data").open("wb") as file:
             file.truncate(size_bytes)
         arguments = [example("passthrough"), directory / "mnt", directory / "data", str(threads)]
-        with _serving(arguments, directory / "mnt") as pid:
+        with serving(arguments, directory / "mnt") as pid:
             yield directory / "mnt" / "disk", pid
 
 

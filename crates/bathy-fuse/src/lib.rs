@@ -5,6 +5,8 @@
 //! the service sees each request as the application made it, and nothing is kept in the page cache. Files have fixed
 //! names and sizes, like devices: they cannot be created, removed or resized.
 //!
+//! [`mount`] and its neighbours serve any `fuser::Filesystem`.
+//!
 //! [`serve`] mounts, waits for SIGTERM, SIGINT or an unmount from outside, and unmounts. A service is tested without a
 //! mount through replies that carry a callback ([`Reply::callback`]).
 //!
@@ -15,8 +17,10 @@ mod mount;
 mod reply;
 mod service;
 
-pub use fuser::Errno;
-pub use mount::{MountError, MountOptions, StopSignals, prefer_real_time, serve};
+pub use fuser::{Errno, MountOption};
+pub use mount::{
+    MountError, MountOptions, Mounted, StopSignals, Wakeup, claim, mount, prefer_real_time, serve,
+};
 pub use reply::Reply;
 pub use service::{FileEntry, FileService};
 

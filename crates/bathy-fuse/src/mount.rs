@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use fuser::{Config, MountOption, Session, SessionACL};
+use fuser::{Config, Filesystem, MountOption, Session, SessionACL};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::statvfs::statvfs;
 use nix::unistd::{getegid, geteuid};
 
 use crate::front_end::FrontEnd;
@@ -48,12 +49,21 @@ impl std::fmt::Display for MountError {
 
 impl std::error::Error for MountError {}
 
-/// The signals that end [`serve`], blocked in this thread and in all threads started after it.
+/// The signals that end a program that serves mounts, blocked in this thread and in all threads started after it.
 #[derive(Debug)]
 pub struct StopSignals(SigSet);
 
+/// Why a program that serves mounts should look what to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wakeup {
+    /// SIGTERM or SIGINT.
+    Stop,
+    /// A mount ended, for example because somebody unmounted it.
+    MountEnded,
+}
+
 impl StopSignals {
-    /// Block SIGTERM and SIGINT, to be waited for by [`serve`]. Call it before any thread is started.
+    /// Block SIGTERM and SIGINT, to be waited for. Call it before any thread is started.
     ///
     /// # Errors
     /// Returns the error of the system call.
@@ -61,10 +71,117 @@ impl StopSignals {
         let mut signals = SigSet::empty();
         signals.add(Signal::SIGTERM);
         signals.add(Signal::SIGINT);
-        // SIGUSR1 tells the waiting thread that the mount ended by itself.
+        // SIGUSR1 tells the waiting thread that a mount ended by itself.
         signals.add(Signal::SIGUSR1);
         signals.thread_block()?;
         Ok(Self(signals))
+    }
+
+    /// Wait for the next signal.
+    ///
+    /// # Errors
+    /// Returns the error of the system call.
+    pub fn wait(&self) -> io::Result<Wakeup> {
+        Ok(match self.0.wait()? {
+            Signal::SIGUSR1 => Wakeup::MountEnded,
+            _ => Wakeup::Stop,
+        })
+    }
+}
+
+/// A file system that is mounted and served by threads of its own.
+#[derive(Debug)]
+pub struct Mounted {
+    directory: PathBuf,
+    thread: thread::JoinHandle<io::Result<()>>,
+}
+
+/// Make sure that `options.directory` is a directory that nothing is mounted on, and detach what a killed process of the
+/// same program left there. Returns whether there was such a mount: nobody has used the directory by its path since.
+///
+/// # Errors
+/// Returns an error if it is not a directory, or another mount is there.
+pub fn claim(options: &MountOptions) -> Result<bool, MountError> {
+    detach_stale(&options.directory, options.program)
+}
+
+/// Mount `filesystem` on a claimed directory and serve it. The kernel checks permissions by the attributes that it is given.
+///
+/// # Errors
+/// Returns an error if the kernel refuses or there cannot be another thread.
+pub fn mount<F: Filesystem>(
+    filesystem: F,
+    options: &MountOptions,
+    flags: &[MountOption],
+) -> Result<Mounted, MountError> {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(options.program.to_owned()),
+        MountOption::CUSTOM(format!("subtype={}", options.program)),
+        MountOption::DefaultPermissions,
+    ];
+    config.mount_options.extend_from_slice(flags);
+    // OSDs run as another user than the program that serves their disks.
+    config.acl = SessionACL::All;
+    config.n_threads = Some(options.threads.max(1));
+    config.clone_fd = options.threads > 1;
+    let session = Session::new(filesystem, &options.directory, &config).map_err(MountError::Io)?;
+    let real_time = options.real_time;
+    let thread = thread::Builder::new()
+        .name("fuse-session".to_owned())
+        .spawn(move || {
+            // The session's threads inherit it.
+            let _allowed = real_time && prefer_real_time();
+            let ended = session.run();
+            let _unsent = nix::sys::signal::kill(nix::unistd::getpid(), Signal::SIGUSR1);
+            ended
+        })
+        .map_err(MountError::Io)?;
+    Ok(Mounted {
+        directory: options.directory.clone(),
+        thread,
+    })
+}
+
+impl Mounted {
+    /// Whether no request will come any more.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Unmount. If files are open the mount is detached, so that at least no new user can come; requests for the open ones
+    /// go on to be answered. Returns whether none was open.
+    ///
+    /// # Errors
+    /// Returns the error of the system call.
+    pub fn unmount(&self) -> io::Result<bool> {
+        match umount2(&self.directory, MntFlags::empty()) {
+            Ok(()) | Err(nix::errno::Errno::EINVAL) => Ok(true),
+            Err(nix::errno::Errno::EBUSY) => {
+                umount2(&self.directory, MntFlags::MNT_DETACH)?;
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Wait for the end, at most for `patience`; a detached mount with open files does not end.
+    ///
+    /// # Errors
+    /// Returns the error that ended the session.
+    pub fn join_for(self, patience: Duration) -> io::Result<()> {
+        const STEP: Duration = Duration::from_millis(5);
+        let mut waited = Duration::ZERO;
+        while !self.has_ended() {
+            if waited >= patience {
+                return Ok(());
+            }
+            thread::sleep(STEP);
+            waited += STEP;
+        }
+        self.thread
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("a session thread panicked")))
     }
 }
 
@@ -83,38 +200,14 @@ pub fn serve<S: FileService>(
     ready: impl FnOnce(),
     stopped: impl FnOnce(),
 ) -> Result<(), MountError> {
-    detach_stale(&options.directory, options.program)?;
+    claim(options)?;
     let front_end = FrontEnd::new(service, geteuid().as_raw(), getegid().as_raw());
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(options.program.to_owned()),
-        MountOption::CUSTOM(format!("subtype={}", options.program)),
-        MountOption::DefaultPermissions,
-        MountOption::NoAtime,
-    ];
-    // OSDs run as another user than the program that serves their disks.
-    config.acl = SessionACL::All;
-    config.n_threads = Some(options.threads.max(1));
-    config.clone_fd = options.threads > 1;
-    let session = Session::new(front_end, &options.directory, &config).map_err(MountError::Io)?;
-
-    let real_time = options.real_time;
-    let session_thread = thread::Builder::new()
-        .name("fuse-session".to_owned())
-        .spawn(move || {
-            // The session's threads inherit it.
-            let _allowed = real_time && prefer_real_time();
-            let ended = session.run();
-            let _unsent = nix::sys::signal::kill(nix::unistd::getpid(), Signal::SIGUSR1);
-            ended
-        })
-        .map_err(MountError::Io)?;
+    let mounted = mount(front_end, options, &[MountOption::NoAtime])?;
     ready();
-    let signal = signals.0.wait().map_err(|error| MountError::Io(error.into()))?;
-    if signal != Signal::SIGUSR1 {
-        unmount(&options.directory).map_err(MountError::Io)?;
+    if signals.wait().map_err(MountError::Io)? == Wakeup::Stop {
+        mounted.unmount().map_err(MountError::Io)?;
     }
-    let ended = join_for(session_thread, Duration::from_secs(2));
+    let ended = mounted.join_for(Duration::from_secs(2));
     stopped();
     ended.map_err(MountError::Io)
 }
@@ -129,33 +222,8 @@ pub fn prefer_real_time() -> bool {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const parameters) == 0 }
 }
 
-/// Unmount; if files are open, detach, so that at least no new user can come.
-fn unmount(directory: &Path) -> io::Result<()> {
-    match umount2(directory, MntFlags::empty()) {
-        Ok(()) | Err(nix::errno::Errno::EINVAL) => Ok(()),
-        Err(nix::errno::Errno::EBUSY) => umount2(directory, MntFlags::MNT_DETACH).map_err(Into::into),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Join the thread if it ends within `patience`; a detached mount with open files does not end.
-fn join_for(thread: thread::JoinHandle<io::Result<()>>, patience: Duration) -> io::Result<()> {
-    const STEP: Duration = Duration::from_millis(5);
-    let mut waited = Duration::ZERO;
-    while !thread.is_finished() {
-        if waited >= patience {
-            return Ok(());
-        }
-        thread::sleep(STEP);
-        waited += STEP;
-    }
-    thread
-        .join()
-        .unwrap_or_else(|_| Err(io::Error::other("a session thread panicked")))
-}
-
 /// Remove a mount of `program` on `directory` whose process is gone; refuse any other mount.
-fn detach_stale(directory: &Path, program: &str) -> Result<(), MountError> {
+fn detach_stale(directory: &Path, program: &str) -> Result<bool, MountError> {
     let shown = directory.display();
     if !directory.is_absolute() {
         return Err(MountError::MountPoint(format!(
@@ -169,22 +237,24 @@ fn detach_stale(directory: &Path, program: &str) -> Result<(), MountError> {
     };
     let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(MountError::Io)?;
     let own_type = format!("fuse.{program}");
+    let mut has_detached = false;
     for (point, kind) in mounts.lines().filter_map(mount_of_line) {
         if Path::new(&point) != canonical {
             continue;
         }
-        // Only our own kind is asked: a file system that hangs would hang this process, too.
-        let dead = kind == own_type
-            && fs::metadata(directory).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+        // Only our own kind is asked: a file system that hangs would hang this process, too. Attributes could come from the
+        // kernel's cache for a while; the size of a file system never does.
+        let dead = kind == own_type && statvfs(directory) == Err(nix::errno::Errno::ENOTCONN);
         if !dead {
             return Err(MountError::MountPoint(format!(
                 "{shown} is already a mount point (type {kind})"
             )));
         }
         umount2(directory, MntFlags::MNT_DETACH).map_err(|error| MountError::Io(error.into()))?;
+        has_detached = true;
     }
     match fs::metadata(directory) {
-        Ok(metadata) if metadata.is_dir() => Ok(()),
+        Ok(metadata) if metadata.is_dir() => Ok(has_detached),
         Ok(_) => Err(MountError::MountPoint(format!("{shown} is not a directory"))),
         Err(error) => Err(MountError::MountPoint(format!("{shown}: {error}"))),
     }

@@ -1,0 +1,341 @@
+//! From the configuration to mounts, and back.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bathy_cache::Options;
+use bathy_fuse::{MountOption, MountOptions, Mounted, StopSignals, Wakeup, claim, mount};
+use nix::fcntl::{FcntlArg, Flock, FlockArg, fcntl};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rustix::fs::{Mode as FileMode, OFlags, StatVfsMountFlags, fstatvfs, openat};
+use serde_json::{Value, json};
+
+use crate::cache::{FileCache, NoCache};
+use crate::config::{Config, Failure, Mode, Source};
+use crate::directory::Directory;
+use crate::engine_cache::{EngineCache, EngineCacheOptions, boot_id, make_void};
+use crate::status;
+
+const PROGRAM: &str = "bathyd";
+/// In the state directory: the generation of the content of the SSD.
+const GENERATION_FILE: &str = "generation";
+/// A power cut costs the lines of regions that were written since the round before the last.
+const TIDY_PERIOD: Duration = Duration::from_secs(5);
+/// Files of an OSD that it locks while it runs, on which whoever serves its directory has a lock as well.
+const LOCKED_NAMES: [&str; 4] = ["fsid", "block", "block.db", "block.wal"];
+const FILES_MAX: u64 = 1 << 20;
+
+/// A directory that is served.
+struct Served {
+    dir: String,
+    mode: &'static str,
+    cache: Arc<dyn FileCache>,
+    in_use: Arc<dyn Fn() -> Value + Send + Sync>,
+    mounted: Mounted,
+    /// Held for as long as the directory is served.
+    _locks: Vec<File>,
+}
+
+/// Carry out the program with its arguments, without its name, and return the exit code: 0 done, 2 error.
+pub fn main(arguments: &[String]) -> u8 {
+    let result = match arguments {
+        [path] if !path.starts_with('-') => run(Path::new(path)),
+        _ => Err(Failure::new(
+            "bathyd needs the path of its configuration, and nothing else",
+            "bathyd /etc/bathyscope/NAME.json",
+        )),
+    };
+    match result {
+        Ok(()) => 0,
+        Err(failure) => {
+            eprintln!("bathyd: {}\nhint: {}", failure.message, failure.hint);
+            2
+        }
+    }
+}
+
+fn run(path: &Path) -> Result<(), Failure> {
+    let config = Config::load(path)?;
+    if !rustix::process::geteuid().is_root() {
+        return Err(Failure::new(
+            "bathyd must run as root",
+            "it acts for all users of a directory; start it with systemd or sudo",
+        ));
+    }
+    let system = |what: &str, error: io::Error| {
+        Failure::new(format!("{what}: {error}"), "the system refuses what bathyd needs")
+    };
+    let signals = StopSignals::block().map_err(|error| system("signals", error))?;
+    raise_file_limit();
+    let _lock = lock_state(&config.state)?;
+    let listener = status::bind(&config.socket).map_err(|error| {
+        let message = format!("{}: {error}", config.socket.display());
+        Failure::new(
+            message,
+            "name a path in a directory that exists, for this cache alone",
+        )
+    })?;
+    if config
+        .sources
+        .iter()
+        .all(|source| source.mode == Mode::PassThrough)
+    {
+        // What the SSD may have of them is stale from now on.
+        make_void(&config.state.join(GENERATION_FILE))
+            .map_err(|error| system("the state directory", error))?;
+    }
+    let was_restarted = begin_session(&config.state).map_err(|error| system("the state directory", error))?;
+    let mut served = Vec::new();
+    for source in &config.sources {
+        match serve(source, &config, was_restarted) {
+            Ok(one) => served.push(one),
+            Err(failure) => {
+                for one in served {
+                    drop(one.mounted.unmount());
+                    one.cache.stop();
+                }
+                drop(std::fs::remove_file(&config.socket));
+                return Err(failure);
+            }
+        }
+    }
+    let began = Instant::now();
+    let reports: Vec<_> = served
+        .iter()
+        .map(|one| {
+            (
+                one.dir.clone(),
+                one.mode,
+                Arc::clone(&one.cache),
+                Arc::clone(&one.in_use),
+            )
+        })
+        .collect();
+    let caches: Vec<_> = served.iter().map(|one| Arc::clone(&one.cache)).collect();
+    let report = move |query: &str| -> Option<Value> {
+        (query == "status").then(|| {
+            let sources = reports.iter().map(|(dir, mode, cache, in_use)| {
+                json!({"dir": dir, "mode": mode, "in_use": in_use(), "cache": cache.status()})
+            });
+            json!({"uptime_s": began.elapsed().as_secs_f64(), "sources": sources.collect::<Value>()})
+        })
+    };
+    status::start(listener, Arc::new(report)).map_err(|error| system("status socket", error))?;
+    let tidy = move || loop {
+        thread::sleep(TIDY_PERIOD);
+        for cache in &caches {
+            cache.tidy();
+        }
+    };
+    thread::Builder::new()
+        .name("tidy".to_owned())
+        .spawn(tidy)
+        .map_err(|error| system("threads", error))?;
+    notify("READY=1");
+    eprintln!("bathyd: serving {} directories", served.len());
+    let is_clean = wait(&signals, &served).map_err(|error| system("signals", error))?;
+    notify("STOPPING=1");
+    if is_clean {
+        for one in served {
+            // Its threads are done, or it was never mounted again.
+            if let Err(error) = one.mounted.join_for(Duration::from_secs(2)) {
+                eprintln!("bathyd: {}: {error}", one.dir);
+            }
+            if !one.cache.stop() {
+                eprintln!("bathyd: {}: the cache was not stopped cleanly", one.dir);
+            }
+        }
+    }
+    drop(std::fs::remove_file(&config.socket));
+    Ok(())
+}
+
+/// Wait until all mounts have ended: by a signal, or because somebody unmounts. Returns whether that is so; if files stay open
+/// and another signal comes, it is not, and the process ends as if it was killed, which costs the cache some lines.
+fn wait(signals: &StopSignals, served: &[Served]) -> io::Result<bool> {
+    let mut is_stopping = false;
+    loop {
+        if served.iter().all(|one| one.mounted.has_ended()) {
+            return Ok(true);
+        }
+        match signals.wait()? {
+            // The signal comes right before the end, and one may stand for several.
+            Wakeup::MountEnded => {
+                for _ in 0..100 {
+                    if served.iter().all(|one| one.mounted.has_ended()) {
+                        break;
+                    }
+                    thread::sleep(Duration::from_millis(10));
+                }
+            }
+            Wakeup::Stop if is_stopping => return Ok(false),
+            Wakeup::Stop => {
+                is_stopping = true;
+                for one in served.iter().filter(|one| !one.mounted.has_ended()) {
+                    if !one.mounted.unmount()? {
+                        eprintln!(
+                            "bathyd: {}: files are open; they are served until they are closed, or until a second signal",
+                            one.dir
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `was_restarted` says that the machine was started since the last session.
+fn serve(source: &Source, config: &Config, was_restarted: bool) -> Result<Served, Failure> {
+    let dir = source.dir.display().to_string();
+    let failed = |error: &dyn std::fmt::Display, hint: &str| Failure::new(format!("{dir}: {error}"), hint);
+    let options = MountOptions {
+        directory: source.dir.clone(),
+        program: PROGRAM,
+        threads: config.threads,
+        real_time: false,
+    };
+    let had_dead_mount = claim(&options).map_err(|error| {
+        failed(
+            &error,
+            "a source is a directory that nothing is mounted on; unmount it, or name another",
+        )
+    })?;
+    let open = || {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(&source.dir, flags, FileMode::empty())
+    };
+    let root = open().map_err(|error| failed(&error, "the directory must be readable"))?;
+    let locks = lock_below(&root).map_err(|(name, error)| {
+        failed(
+            &format!("{name} is in use by another process ({error})"),
+            "stop the OSD first",
+        )
+    })?;
+    let flags = mount_flags(&root).map_err(|error| failed(&error, "the directory must be readable"))?;
+    let cache: Arc<dyn FileCache> = match source.mode.write_mode() {
+        Some(write_mode) => {
+            let root = open().map_err(|error| failed(&error, "the directory must be readable"))?;
+            Arc::new(EngineCache::new(
+                root,
+                EngineCacheOptions {
+                    ssd: config.cache.ssd.clone(),
+                    witness: config.state.join(GENERATION_FILE),
+                    stamp: config.state.join("device-written"),
+                    was_fenced: had_dead_mount || was_restarted,
+                    directory: source.dir.clone(),
+                    file: source.file.clone().into(),
+                    engine: Options {
+                        write_mode,
+                        ..Options::default()
+                    },
+                },
+            ))
+        }
+        None => Arc::new(NoCache),
+    };
+    let directory = Directory::new(root, source.dir.clone(), Arc::clone(&cache));
+    let directory = directory.map_err(|error| failed(&error, "the directory must be readable"))?;
+    let in_use = Arc::new(directory.status());
+    let mounted = mount(directory, &options, &flags);
+    let mounted = mounted.map_err(|error| failed(&error, "FUSE must be available: modprobe fuse"))?;
+    Ok(Served {
+        mode: source.mode.name(),
+        dir,
+        cache,
+        in_use,
+        mounted,
+        _locks: locks,
+    })
+}
+
+/// What holds for mounts of the file system below holds for the one over it.
+fn mount_flags(root: &OwnedFd) -> rustix::io::Result<Vec<MountOption>> {
+    let below = fstatvfs(root)?.f_flag;
+    let choose = |flag, yes: MountOption, no: MountOption| if below.contains(flag) { yes } else { no };
+    Ok(vec![
+        choose(StatVfsMountFlags::NODEV, MountOption::NoDev, MountOption::Dev),
+        choose(StatVfsMountFlags::NOSUID, MountOption::NoSuid, MountOption::Suid),
+        choose(StatVfsMountFlags::NOEXEC, MountOption::NoExec, MountOption::Exec),
+        choose(StatVfsMountFlags::RDONLY, MountOption::RO, MountOption::RW),
+    ])
+}
+
+/// Locks what an OSD locks while it runs: none runs below, and none is started past the mount.
+fn lock_below(root: &OwnedFd) -> Result<Vec<File>, (&'static str, io::Error)> {
+    let mut locks = Vec::new();
+    for name in LOCKED_NAMES {
+        let opened = openat(root, name, OFlags::RDWR | OFlags::CLOEXEC, FileMode::empty());
+        // What is not there, or no file, is locked by nobody.
+        let Ok(file) = opened.map(File::from) else {
+            continue;
+        };
+        let lock = libc::flock {
+            l_type: libc::F_WRLCK as i16,
+            l_whence: libc::SEEK_SET as i16,
+            l_start: 0,
+            l_len: 0,
+            l_pid: 0,
+        };
+        match fcntl(&file, FcntlArg::F_OFD_SETLK(&lock)) {
+            Err(error @ (nix::errno::Errno::EAGAIN | nix::errno::Errno::EACCES)) => {
+                return Err((name, error.into()));
+            }
+            // A file system without locks cannot be asked.
+            _ => locks.push(file),
+        }
+    }
+    Ok(locks)
+}
+
+fn lock_state(state: &Path) -> Result<Flock<File>, Failure> {
+    let path = state.join("lock");
+    let shown = path.display().to_string();
+    let hint = "'state' is a directory that exists, for one bathyd alone";
+    let file = File::create(&path).map_err(|error| Failure::new(format!("{shown}: {error}"), hint))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock)
+        .map_err(|(_, error)| Failure::new(format!("{shown}: another bathyd uses it ({error})"), hint))
+}
+
+/// Notes that a session begins. Returns whether the machine was started since the last one began.
+fn begin_session(state: &Path) -> io::Result<bool> {
+    let path = state.join("boot");
+    let boot = boot_id();
+    let was_restarted = boot.is_some() && std::fs::read_to_string(&path).ok() != boot;
+    std::fs::write(path, boot.unwrap_or_default())?;
+    Ok(was_restarted)
+}
+
+/// Each inode that the kernel knows takes a descriptor.
+fn raise_file_limit() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let wanted = FILES_MAX.max(hard);
+        if setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted).is_err() {
+            let _refused = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+        }
+    }
+}
+
+/// Tells systemd, if it asked to be told (`sd_notify(3)`).
+fn notify(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let sent = UnixDatagram::unbound().and_then(|socket| {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::ffi::OsStrExt;
+        let address = match path.as_bytes().strip_prefix(b"@") {
+            Some(name) => std::os::unix::net::SocketAddr::from_abstract_name(name)?,
+            None => std::os::unix::net::SocketAddr::from_pathname(&path)?,
+        };
+        socket.send_to_addr(state.as_bytes(), &address)
+    });
+    if let Err(error) = sent {
+        eprintln!("bathyd: systemd cannot be told: {error}");
+    }
+}

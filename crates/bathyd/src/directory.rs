@@ -1,0 +1,847 @@
+//! The front end: a directory, served over itself.
+//!
+//! All that is below is reached through descriptors, never by a path through the mount. The kernel checks permissions
+//! (`default_permissions`) and keeps locks: everybody who uses the directory comes through this one mount, so locks that the
+//! kernel keeps for it hold for all of them, be they of processes, of open files or `flock`, and waiting for one takes no
+//! thread here. Who passes by the mount is kept out by the daemon's own locks below.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use rustix::fs::{
+    AtFlags, FallocateFlags, Gid, Mode, OFlags, RawDir, RawDirEntry, SeekFrom, Timestamps, Uid, XattrFlags,
+    chmodat, chownat, copy_file_range, fallocate, fstatvfs, fsync, ftruncate, linkat, mkdirat, mknodat,
+    openat, readlinkat, renameat_with, seek, symlinkat, unlinkat, utimensat,
+};
+use serde_json::{Value, json};
+
+use crate::attributes::{self, timespec};
+use crate::cache::FileCache;
+use crate::credentials::ActingAs;
+use crate::handles::{Handles, OpenDirectory, OpenFile, flags_below};
+use crate::inodes::{ITSELF, Inode, Inodes};
+
+/// How long the kernel may answer from what it was told. Its own operations keep that right; the limit is for links of files
+/// that are reached by another way.
+const TTL: Duration = Duration::from_secs(1);
+/// Numbers of inodes are used again only when the kernel has forgotten them.
+const GENERATION: Generation = Generation(0);
+const DIRECTORY_BUFFER_BYTES: usize = 16 << 10;
+const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+/// A copy takes one of few threads; the kernel goes on with the rest.
+const COPY_BYTES_MAX: u64 = 16 << 20;
+/// Asynchronous direct I/O is made of background requests; the kernel's default of 12 would limit the queue depth.
+const BACKGROUND_REQUESTS_MAX: u16 = 4096;
+
+/// A directory, served over itself.
+pub struct Directory {
+    inodes: Arc<Inodes>,
+    files: Arc<Handles<OpenFile>>,
+    directories: Handles<OpenDirectory>,
+    cache: Arc<dyn FileCache>,
+}
+
+impl Directory {
+    /// `root` is the directory, open with `O_PATH` before anything is mounted over it; `path` is its absolute path, and
+    /// `cache` has the bytes of its files.
+    ///
+    /// # Errors
+    /// If the directory cannot be asked.
+    pub fn new(root: OwnedFd, path: PathBuf, cache: Arc<dyn FileCache>) -> io::Result<Self> {
+        // The kernel sends modes with the caller's mask applied. Threads of a process share one mask.
+        rustix::process::umask(Mode::empty());
+        Ok(Self {
+            inodes: Arc::new(Inodes::new(root, path)?),
+            files: Arc::default(),
+            directories: Handles::default(),
+            cache,
+        })
+    }
+
+    /// Says what is in use, also when the front end is mounted.
+    pub fn status(&self) -> impl Fn() -> Value + Send + Sync + 'static {
+        let (inodes, files) = (Arc::clone(&self.inodes), Arc::clone(&self.files));
+        move || json!({"inodes": inodes.len(), "open_files": files.len()})
+    }
+
+    /// An entry that was just made, as it is and not as devices of an OSD are shown.
+    fn made(&self, parent: &Inode, name: &OsStr) -> io::Result<FileAttr> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = openat(&parent.fd, name, flags, Mode::empty())?;
+        Ok(self.inodes.know(fd, false)?.1)
+    }
+
+    fn change(&self, caller: u32, number: INodeNo, changes: &Changes) -> io::Result<FileAttr> {
+        let inode = self.inodes.get(number)?;
+        if changes.user.is_some() || changes.group.is_some() {
+            let (user, group) = (changes.user.map(Uid::from_raw), changes.group.map(Gid::from_raw));
+            chownat(&inode.fd, "", user, group, ITSELF)?;
+        }
+        if let Some(mode) = changes.mode {
+            let path = inode.path();
+            chmodat(
+                rustix::fs::CWD,
+                path,
+                Mode::from_raw_mode(mode & 0o7777),
+                AtFlags::empty(),
+            )?;
+        }
+        if let Some(size) = changes.size {
+            self.resize(&inode, size, changes.handle)?;
+            if caller != 0 {
+                clear_set_id(&inode)?;
+            }
+        }
+        if changes.atime.is_some() || changes.mtime.is_some() {
+            let times = Timestamps {
+                last_access: timespec(changes.atime),
+                last_modification: timespec(changes.mtime),
+            };
+            utimensat(&inode.fd, "", &times, ITSELF)?;
+        }
+        Ok(inode.attributes()?)
+    }
+
+    fn resize(&self, inode: &Inode, size: u64, handle: Option<FileHandle>) -> io::Result<()> {
+        if inode.is_device {
+            let is_size = inode.attributes()?.size == size;
+            return if is_size {
+                Ok(())
+            } else {
+                Err(rustix::io::Errno::INVAL.into())
+            };
+        }
+        let cached = inode.attach(&*self.cache)?;
+        let resized = match (&cached, handle) {
+            (Some(cached), _) => cached.resize(size),
+            (None, Some(handle)) => self
+                .files
+                .get(handle)
+                .and_then(|open| ftruncate(&open.file, size))
+                .map_err(Into::into),
+            (None, None) => inode
+                .open(OFlags::WRONLY)
+                .and_then(|file| ftruncate(file, size))
+                .map_err(Into::into),
+        };
+        drop(cached);
+        inode.detach();
+        resized
+    }
+
+    fn open_file(&self, number: INodeNo, flags: OFlags) -> io::Result<FileHandle> {
+        let inode = self.inodes.get(number)?;
+        let file = inode.open(flags_below(flags))?;
+        Ok(self
+            .files
+            .insert(OpenFile::new(inode, file, flags, &*self.cache)?))
+    }
+
+    fn create_file(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        flags: OFlags,
+    ) -> io::Result<(FileAttr, FileHandle)> {
+        let parent = self.inodes.get(parent)?;
+        let create =
+            OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | flags & (OFlags::EXCL | OFlags::TRUNC);
+        let made = {
+            let _acting = ActingAs::caller(request);
+            openat(
+                &parent.fd,
+                name,
+                create | flags_below(flags),
+                Mode::from_raw_mode(mode & 0o7777),
+            )?
+        };
+        let file = File::from(made);
+        // By the descriptor: the name may lead elsewhere by now.
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+        let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let (inode, attributes) = self.inodes.know(fd, false)?;
+        Ok((
+            attributes,
+            self.files
+                .insert(OpenFile::new(inode, file, flags, &*self.cache)?),
+        ))
+    }
+
+    fn write_file(&self, handle: FileHandle, offset: u64, data: &[u8], flags: WriteFlags) -> io::Result<()> {
+        let open = self.files.get(handle)?;
+        open.write(data, offset)?;
+        if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+            clear_set_id(&open.inode)?;
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, handle: FileHandle, offset: u64, length: u64, mode: FallocateFlags) -> io::Result<()> {
+        let open = self.files.get(handle)?;
+        let Some(cached) = &open.cached else {
+            return Ok(fallocate(&open.file, mode, offset, length)?);
+        };
+        let end = offset.checked_add(length).ok_or(rustix::io::Errno::FBIG)?;
+        let size = open.inode.attributes()?.size;
+        if end > size && !mode.contains(FallocateFlags::KEEP_SIZE) {
+            if open.inode.is_device {
+                return Err(rustix::io::Errno::NOSPC.into());
+            }
+            cached.resize(end)?;
+        }
+        if mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE) {
+            return cached.discard(offset, length);
+        }
+        // All space of a device exists; that of a file is taken without a change of its bytes.
+        if open.inode.is_device {
+            return Ok(());
+        }
+        Ok(fallocate(&open.file, mode, offset, length)?)
+    }
+
+    fn seek_data(&self, handle: FileHandle, offset: u64, whence: i32) -> io::Result<u64> {
+        let open = self.files.get(handle)?;
+        let to = match whence {
+            libc::SEEK_DATA => SeekFrom::Data(offset),
+            libc::SEEK_HOLE => SeekFrom::Hole(offset),
+            _ => return Err(rustix::io::Errno::INVAL.into()),
+        };
+        if !open.inode.is_device {
+            return Ok(seek(&open.file, to)?);
+        }
+        // A device is data from begin to end.
+        let size = open.inode.attributes()?.size;
+        if offset >= size {
+            return Err(rustix::io::Errno::NXIO.into());
+        }
+        Ok(if whence == libc::SEEK_DATA { offset } else { size })
+    }
+
+    fn copy(&self, from: (FileHandle, u64), to: (FileHandle, u64), length: u64) -> io::Result<u32> {
+        let (input, output) = (self.files.get(from.0)?, self.files.get(to.0)?);
+        if output.cached.is_some() || output.inode.is_device || input.inode.is_device {
+            // The kernel reads and writes instead, which passes through the cache.
+            return Err(rustix::io::Errno::OPNOTSUPP.into());
+        }
+        let (mut from, mut to) = (from.1, to.1);
+        let length = length.min(COPY_BYTES_MAX) as usize;
+        let copied = copy_file_range(&input.file, Some(&mut from), &output.file, Some(&mut to), length)?;
+        Ok(copied as u32)
+    }
+
+    /// Calls `take` with the entries of a directory from `offset` on, until it says that there is enough.
+    fn each_entry(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        take: &mut dyn FnMut(&RawDirEntry<'_>) -> bool,
+    ) -> io::Result<()> {
+        let directory = self.directories.get(handle)?;
+        let directory = directory.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seek(&*directory, SeekFrom::Start(offset))?;
+        let mut buffer = [MaybeUninit::<u8>::uninit(); DIRECTORY_BUFFER_BYTES];
+        let mut entries = RawDir::new(&*directory, &mut buffer);
+        while let Some(entry) = entries.next() {
+            if take(&entry?) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is to be changed of an inode.
+struct Changes {
+    mode: Option<u32>,
+    user: Option<u32>,
+    group: Option<u32>,
+    size: Option<u64>,
+    atime: Option<TimeOrNow>,
+    mtime: Option<TimeOrNow>,
+    handle: Option<FileHandle>,
+}
+
+/// Clears the set-user-id bit, and the set-group-id bit of what its group may execute: the file was changed by somebody who
+/// may not keep them.
+fn clear_set_id(inode: &Inode) -> io::Result<()> {
+    const SET_USER: u16 = 0o4000;
+    const SET_GROUP: u16 = 0o2000;
+    const GROUP_EXECUTES: u16 = 0o0010;
+    let attributes = inode.attributes()?;
+    let mut kept = attributes.perm & !SET_USER;
+    if kept & GROUP_EXECUTES != 0 {
+        kept &= !SET_GROUP;
+    }
+    if attributes.kind == FileType::RegularFile && kept != attributes.perm {
+        let mode = Mode::from_raw_mode(kept.into());
+        chmodat(rustix::fs::CWD, inode.path(), mode, AtFlags::empty())?;
+    }
+    Ok(())
+}
+
+fn errno(error: impl Into<io::Error>) -> Errno {
+    error.into().into()
+}
+
+fn done(reply: ReplyEmpty, result: Result<(), impl Into<io::Error>>) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+fn entry(reply: ReplyEntry, ttl: Duration, result: Result<FileAttr, impl Into<io::Error>>) {
+    match result {
+        Ok(attributes) => reply.entry(&ttl, &attributes, GENERATION),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+fn value(reply: ReplyXattr, size: u32, ask: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) {
+    // Of an empty buffer the kernel is asked for the size.
+    let mut buffer = vec![0; size as usize];
+    match ask(&mut buffer) {
+        Ok(length) if size == 0 => reply.size(length as u32),
+        Ok(length) => reply.data(&buffer[..length]),
+        Err(error) => reply.error(errno(error)),
+    }
+}
+
+fn open_flags(flags: i32) -> OFlags {
+    OFlags::from_bits_retain(flags as u32)
+}
+
+impl Filesystem for Directory {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        for flag in [
+            InitFlags::FUSE_ASYNC_DIO,
+            // Mappings of files that are read and written directly; since Linux 6.6.
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            // Else the kernel would ask for security.capability before each write.
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            InitFlags::FUSE_POSIX_ACL,
+        ] {
+            let _unsupported = config.add_capabilities(flag);
+        }
+        let _limited = config.set_max_write(TRANSFER_BYTES_MAX);
+        let _accepted = config.set_max_background(BACKGROUND_REQUESTS_MAX);
+        let _accepted = config.set_congestion_threshold(BACKGROUND_REQUESTS_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.inodes.get(parent);
+        let found = found.and_then(|parent| self.inodes.look_up(&parent, name));
+        entry(reply, TTL, found.map(|(_, attributes)| attributes));
+    }
+
+    fn forget(&self, _request: &Request, inode: INodeNo, times: u64) {
+        self.inodes.forget(inode.0, times);
+    }
+
+    fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        match self.inodes.get(inode).and_then(|inode| inode.attributes()) {
+            Ok(attributes) => reply.attr(&TTL, &attributes),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        mode: Option<u32>,
+        user: Option<u32>,
+        group: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let changes = Changes {
+            mode,
+            user,
+            group,
+            size,
+            atime,
+            mtime,
+            handle,
+        };
+        match self.change(request.uid(), inode, &changes) {
+            Ok(attributes) => reply.attr(&TTL, &attributes),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
+        let target = self.inodes.get(inode);
+        match target.and_then(|inode| readlinkat(&inode.fd, "", Vec::new())) {
+            Ok(target) => reply.data(target.as_bytes()),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let make = || -> io::Result<FileAttr> {
+            let parent = self.inodes.get(parent)?;
+            let kind = rustix::fs::FileType::from_raw_mode(mode);
+            let acting = ActingAs::caller(request);
+            // Whether the caller may make a device the kernel has checked, and the thread as the caller may not.
+            let is_device = matches!(
+                attributes::kind_of(kind),
+                FileType::BlockDevice | FileType::CharDevice
+            );
+            let acting = acting.filter(|_| !is_device);
+            mknodat(
+                &parent.fd,
+                name,
+                kind,
+                Mode::from_raw_mode(mode & 0o7777),
+                device.into(),
+            )?;
+            if is_device {
+                let (user, group) = (Uid::from_raw(request.uid()), Gid::from_raw(request.gid()));
+                chownat(
+                    &parent.fd,
+                    name,
+                    Some(user),
+                    Some(group),
+                    AtFlags::SYMLINK_NOFOLLOW,
+                )?;
+            }
+            drop(acting);
+            self.made(&parent, name)
+        };
+        entry(reply, TTL, make());
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let make = || -> io::Result<FileAttr> {
+            let parent = self.inodes.get(parent)?;
+            let acting = ActingAs::caller(request);
+            mkdirat(&parent.fd, name, Mode::from_raw_mode(mode & 0o7777))?;
+            drop(acting);
+            self.made(&parent, name)
+        };
+        entry(reply, TTL, make());
+    }
+
+    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let parent = self.inodes.get(parent);
+        done(
+            reply,
+            parent.and_then(|parent| unlinkat(&parent.fd, name, AtFlags::empty())),
+        );
+    }
+
+    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let parent = self.inodes.get(parent);
+        done(
+            reply,
+            parent.and_then(|parent| unlinkat(&parent.fd, name, AtFlags::REMOVEDIR)),
+        );
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let make = || -> io::Result<FileAttr> {
+            let parent = self.inodes.get(parent)?;
+            let acting = ActingAs::caller(request);
+            symlinkat(target, &parent.fd, name)?;
+            drop(acting);
+            self.made(&parent, name)
+        };
+        // The next look may show it as a device: see `Inodes::device_behind`.
+        entry(reply, Duration::ZERO, make());
+    }
+
+    fn rename(
+        &self,
+        _request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let rename = || {
+            let (from, to) = (self.inodes.get(parent)?, self.inodes.get(new_parent)?);
+            let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
+            renameat_with(&from.fd, name, &to.fd, new_name, flags)
+        };
+        done(reply, rename());
+    }
+
+    fn link(&self, _request: &Request, inode: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let make = || -> io::Result<FileAttr> {
+            let (inode, parent) = (self.inodes.get(inode)?, self.inodes.get(parent)?);
+            if inode.is_device {
+                return Err(rustix::io::Errno::PERM.into());
+            }
+            linkat(&inode.fd, "", &parent.fd, name, ITSELF)?;
+            self.made(&parent, name)
+        };
+        entry(reply, TTL, make());
+    }
+
+    fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        match self.open_file(inode, open_flags(flags.0)) {
+            Ok(handle) => reply.opened(handle, OPENED),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        match self.create_file(request, parent, name, mode, open_flags(flags)) {
+            Ok((attributes, handle)) => reply.created(&TTL, &attributes, GENERATION, handle, OPENED),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn read(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let mut reply = Some(reply);
+        let read = self.files.get(handle).map_err(io::Error::from);
+        let read = read.and_then(|open| {
+            open.read(offset, size as usize, |bytes| {
+                if let Some(reply) = reply.take() {
+                    reply.data(bytes);
+                }
+            })
+        });
+        if let (Err(error), Some(reply)) = (read, reply) {
+            reply.error(errno(error));
+        }
+    }
+
+    fn write(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match self.write_file(handle, offset, data, write_flags) {
+            Ok(()) => reply.written(data.len() as u32),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.files.remove(handle);
+        reply.ok();
+    }
+
+    fn fsync(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        let open = self.files.get(handle).map_err(io::Error::from);
+        done(reply, open.and_then(|open| open.sync(data_only)));
+    }
+
+    fn opendir(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let opened = self.inodes.get(inode);
+        let opened = opened.and_then(|inode| inode.open(OFlags::RDONLY | OFlags::DIRECTORY));
+        match opened {
+            Ok(file) => {
+                let handle = self.directories.insert(OpenDirectory(Mutex::new(file)));
+                reply.opened(handle, FopenFlags::empty());
+            }
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let parent = self.inodes.get(inode);
+        let read = parent.map_err(io::Error::from).and_then(|parent| {
+            self.each_entry(handle, offset, &mut |entry| {
+                let name = name_of(entry);
+                let is_device = entry.file_type() == rustix::fs::FileType::Symlink
+                    && self.inodes.device_behind(&parent, name).is_some();
+                let kind = if is_device {
+                    FileType::RegularFile
+                } else {
+                    attributes::kind_of(entry.file_type())
+                };
+                reply.add(INodeNo(entry.ino()), entry.next_entry_cookie(), kind, name)
+            })
+        });
+        match read {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let parent = self.inodes.get(inode);
+        let read = parent.map_err(io::Error::from).and_then(|parent| {
+            self.each_entry(handle, offset, &mut |entry| {
+                let (name, next) = (name_of(entry), entry.next_entry_cookie());
+                if name == "." || name == ".." {
+                    // The kernel takes no more than number and kind of these two.
+                    let Ok(mut attributes) = parent.attributes() else {
+                        return true;
+                    };
+                    attributes.ino = INodeNo(entry.ino());
+                    return reply.add(INodeNo(entry.ino()), next, name, &TTL, &attributes, GENERATION);
+                }
+                let Ok((found, attributes)) = self.inodes.look_up(&parent, name) else {
+                    // It was removed meanwhile.
+                    return false;
+                };
+                let is_full = reply.add(attributes.ino, next, name, &TTL, &attributes, GENERATION);
+                if is_full {
+                    self.inodes.forget(found.number, 1);
+                }
+                is_full
+            })
+        });
+        match read {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.directories.remove(handle);
+        reply.ok();
+    }
+
+    fn fsyncdir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        let synced = self.directories.get(handle).and_then(|directory| {
+            let file = directory.0.lock().unwrap_or_else(PoisonError::into_inner);
+            fsync(&*file)
+        });
+        done(reply, synced);
+    }
+
+    fn statfs(&self, _request: &Request, inode: INodeNo, reply: ReplyStatfs) {
+        let inode = self
+            .inodes
+            .get(inode)
+            .unwrap_or_else(|_| Arc::clone(self.inodes.root()));
+        match fstatvfs(&inode.fd) {
+            Ok(it) => reply.statfs(
+                it.f_blocks,
+                it.f_bfree,
+                it.f_bavail,
+                it.f_files,
+                it.f_ffree,
+                it.f_bsize as u32,
+                it.f_namemax as u32,
+                it.f_frsize as u32,
+            ),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        _request: &Request,
+        inode: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let flags = XattrFlags::from_bits_retain(flags as u32);
+        let inode = self.inodes.get(inode);
+        done(
+            reply,
+            inode.and_then(|inode| rustix::fs::setxattr(inode.path(), name, value, flags)),
+        );
+    }
+
+    fn getxattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let inode = self.inodes.get(inode);
+        value(reply, size, |buffer| {
+            let path = inode.as_ref().map_err(|error| *error)?.path();
+            match buffer {
+                [] => rustix::fs::getxattr_query(path, name),
+                _ => rustix::fs::getxattr(path, name, buffer),
+            }
+        });
+    }
+
+    fn listxattr(&self, _request: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        let inode = self.inodes.get(inode);
+        value(reply, size, |buffer| {
+            let path = inode.as_ref().map_err(|error| *error)?.path();
+            match buffer {
+                [] => rustix::fs::listxattr_query(path),
+                _ => rustix::fs::listxattr(path, buffer),
+            }
+        });
+    }
+
+    fn removexattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let inode = self.inodes.get(inode);
+        done(
+            reply,
+            inode.and_then(|inode| rustix::fs::removexattr(inode.path(), name)),
+        );
+    }
+
+    fn fallocate(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let mode = FallocateFlags::from_bits_retain(mode as u32);
+        done(reply, self.allocate(handle, offset, length, mode));
+    }
+
+    fn lseek(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        match self.seek_data(handle, offset as u64, whence) {
+            Ok(found) => reply.offset(found as i64),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        _request: &Request,
+        _inode_in: INodeNo,
+        handle_in: FileHandle,
+        offset_in: u64,
+        _inode_out: INodeNo,
+        handle_out: FileHandle,
+        offset_out: u64,
+        length: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        match self.copy((handle_in, offset_in), (handle_out, offset_out), length) {
+            Ok(copied) => reply.written(copied),
+            Err(error) => reply.error(errno(error)),
+        }
+    }
+}
+
+/// How files are opened: every read and write is seen, writes of one file go side by side, and closing one says nothing.
+const OPENED: FopenFlags = FopenFlags::FOPEN_DIRECT_IO
+    .union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES)
+    .union(FopenFlags::FOPEN_NOFLUSH);
+
+fn name_of<'a>(entry: &'a RawDirEntry<'_>) -> &'a OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(entry.file_name().to_bytes())
+}

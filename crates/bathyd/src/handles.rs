@@ -1,0 +1,201 @@
+//! What applications have open.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use fuser::FileHandle;
+use rustix::fs::{OFlags, fdatasync, fsync};
+
+use crate::cache::{CachedFile, FileCache};
+use crate::inodes::Inode;
+
+/// Alignment of direct I/O that every device takes.
+const ALIGNMENT: usize = 4096;
+/// Alignment below which direct I/O is not tried.
+const SECTOR: usize = 512;
+
+/// An open file. It has a descriptor of its own below: each reports an error of written-back data once, as on the plain
+/// directory.
+pub(crate) struct OpenFile {
+    pub(crate) inode: Arc<Inode>,
+    pub(crate) file: File,
+    /// For an application that opened it with `O_DIRECT`.
+    direct: Option<File>,
+    pub(crate) cached: Option<Arc<dyn CachedFile>>,
+    is_durable: bool,
+}
+
+impl OpenFile {
+    /// `file` was opened with `flags`, those of the application.
+    pub(crate) fn new(
+        inode: Arc<Inode>,
+        file: File,
+        flags: OFlags,
+        cache: &dyn FileCache,
+    ) -> io::Result<Self> {
+        let cached = inode.attach(cache)?;
+        let direct = (cached.is_none() && flags.contains(OFlags::DIRECT))
+            .then(|| inode.open(flags_below(flags) | OFlags::DIRECT).ok())
+            .flatten();
+        Ok(Self {
+            inode,
+            file,
+            direct,
+            cached,
+            is_durable: flags.contains(OFlags::DSYNC),
+        })
+    }
+
+    /// Calls `take` with the bytes read: fewer than `length` only at the end of the file.
+    pub(crate) fn read<R>(&self, offset: u64, length: usize, take: impl FnOnce(&[u8]) -> R) -> io::Result<R> {
+        with_buffer(length, |buffer| {
+            let read = match (&self.cached, &self.direct) {
+                (Some(cached), _) => cached.read(buffer, offset)?,
+                (None, Some(direct)) if is_aligned(offset, length) => read_full(direct, buffer, offset)
+                    .or_else(|error| unaligned(error, || read_full(&self.file, buffer, offset)))?,
+                (None, _) => read_full(&self.file, buffer, offset)?,
+            };
+            Ok(take(&buffer[..read]))
+        })
+    }
+
+    pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        match (&self.cached, &self.direct) {
+            (Some(cached), _) => {
+                cached.write(data, offset)?;
+                if self.is_durable {
+                    cached.flush()?;
+                }
+                Ok(())
+            }
+            (None, Some(direct)) if is_aligned(offset, data.len()) => with_buffer(data.len(), |buffer| {
+                buffer.copy_from_slice(data);
+                direct
+                    .write_all_at(buffer, offset)
+                    .or_else(|error| unaligned(error, || self.file.write_all_at(data, offset)))
+            }),
+            (None, _) => self.file.write_all_at(data, offset),
+        }
+    }
+
+    pub(crate) fn sync(&self, data_only: bool) -> io::Result<()> {
+        if let Some(cached) = &self.cached {
+            cached.flush()?;
+            if data_only {
+                return Ok(());
+            }
+        }
+        let synced = if data_only {
+            fdatasync(&self.file)
+        } else {
+            fsync(&self.file)
+        };
+        Ok(synced?)
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.cached = None;
+        self.inode.detach();
+    }
+}
+
+/// Flags for the descriptor below: the kernel has truncated, and it gives the offset of what is appended.
+pub(crate) fn flags_below(flags: OFlags) -> OFlags {
+    flags & (OFlags::RDONLY | OFlags::WRONLY | OFlags::RDWR | OFlags::SYNC | OFlags::DSYNC | OFlags::NOATIME)
+}
+
+fn is_aligned(offset: u64, length: usize) -> bool {
+    offset % SECTOR as u64 == 0 && length % SECTOR == 0
+}
+
+/// What direct I/O refuses by its alignment goes through the page cache, such as pages of mappings that are written back.
+fn unaligned<T>(error: io::Error, otherwise: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    if error.raw_os_error() == Some(libc::EINVAL) {
+        otherwise()
+    } else {
+        Err(error)
+    }
+}
+
+pub(crate) fn read_full(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut read = 0;
+    while read < buffer.len() {
+        match file.read_at(&mut buffer[read..], offset + read as u64) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // The bytes before the error are good; who reads on gets the error.
+            Err(_) if read > 0 => break,
+            Err(error) => return Err(error),
+        }
+        // The rest of a direct read that ended inside a sector is not aligned, and is the end.
+        if read % SECTOR != 0 {
+            break;
+        }
+    }
+    Ok(read)
+}
+
+/// Calls `use_it` with this thread's aligned buffer.
+fn with_buffer<R>(length: usize, use_it: impl FnOnce(&mut [u8]) -> R) -> R {
+    thread_local! {
+        static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    BUFFER.with_borrow_mut(|buffer| {
+        if buffer.len() < length + ALIGNMENT {
+            buffer.resize(length + ALIGNMENT, 0);
+        }
+        let start = buffer.as_ptr().align_offset(ALIGNMENT);
+        use_it(&mut buffer[start..start + length])
+    })
+}
+
+/// An open directory: where reading goes on is a property of the descriptor, so one reads at a time.
+pub(crate) struct OpenDirectory(pub(crate) Mutex<File>);
+
+/// Values by the numbers that the kernel knows them by.
+pub(crate) struct Handles<T> {
+    open: RwLock<HashMap<u64, Arc<T>>>,
+    next: AtomicU64,
+}
+
+impl<T> Default for Handles<T> {
+    fn default() -> Self {
+        Self {
+            open: RwLock::default(),
+            next: AtomicU64::new(1),
+        }
+    }
+}
+
+impl<T> Handles<T> {
+    pub(crate) fn insert(&self, value: T) -> FileHandle {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        open.insert(number, Arc::new(value));
+        FileHandle(number)
+    }
+
+    pub(crate) fn get(&self, handle: FileHandle) -> rustix::io::Result<Arc<T>> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.get(&handle.0).cloned().ok_or(rustix::io::Errno::BADF)
+    }
+
+    pub(crate) fn remove(&self, handle: FileHandle) {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let removed = open.remove(&handle.0);
+        drop(open);
+        drop(removed);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}

@@ -1,0 +1,116 @@
+//! What is refused, with what message; and what is served in spite of a fault.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+
+use serde_json::{Value, json};
+
+use crate::daemon::{Place, is_mounted, is_skipped};
+
+fn refused(place: &Place, config: &Value, problem: &str) {
+    let output = place.refused(config);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains(problem) && said.contains("\nhint: "), "{said}");
+}
+
+#[test]
+fn bad_sources_are_refused() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let with_dir = |dir: &str| {
+        let mut config = place.config("pass-through");
+        config["sources"][0]["dir"] = json!(place.path(dir));
+        config
+    };
+    refused(&place, &with_dir("missing"), "No such file");
+    fs::write(place.path("file"), "").expect("a file");
+    refused(&place, &with_dir("file"), "not a directory");
+    refused(&place, &json!({"sources": []}), "missing field");
+    assert!(!is_mounted(&place.dir()));
+
+    let daemon = place.start(&place.config("pass-through"));
+    let mut second = place.config("pass-through");
+    refused(&place, &second, "another bathyd uses it");
+    fs::create_dir(place.path("state2")).expect("a directory");
+    second["state"] = json!(place.path("state2"));
+    refused(&place, &second, "another process listens");
+    second["socket"] = json!(place.path("socket2"));
+    refused(&place, &second, "is already a mount point");
+    daemon.stop();
+}
+
+#[test]
+fn a_directory_whose_osd_runs_is_refused() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let fsid = File::create(place.dir().join("fsid")).expect("a file");
+    let lock = libc::flock {
+        l_type: libc::F_WRLCK as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open, and the structure is valid for the time of the call, which only reads it.
+    let locked = unsafe { libc::fcntl(fsid.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    assert_eq!(locked, 0);
+    refused(
+        &place,
+        &place.config("pass-through"),
+        "fsid is in use by another process",
+    );
+    drop(fsid);
+    place.start(&place.config("pass-through")).stop();
+}
+
+#[test]
+fn without_its_ssd_a_directory_is_served_as_it_is_and_what_the_ssd_has_is_void() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let block = place.dir().join("block");
+    fs::write(&block, vec![1; 4 << 20]).expect("written");
+    let ssd = File::create(place.path("ssd")).expect("an SSD");
+    ssd.set_len(16 << 20).expect("a size");
+    let config = place.config("write-through");
+    let daemon = place.start(&config);
+    assert_eq!(fs::read(&block).expect("read")[0], 1);
+    daemon.stop();
+
+    fs::rename(place.path("ssd"), place.path("away")).expect("taken away");
+    let daemon = place.start(&config);
+    fs::write(&block, vec![2; 4 << 20]).expect("written");
+    assert!(place.log().contains("NOT CACHED"), "{}", place.log());
+    assert!(daemon.status()["cache"]["problem"].is_string());
+    daemon.stop();
+
+    fs::rename(place.path("away"), place.path("ssd")).expect("brought back");
+    let daemon = place.start(&config);
+    assert!(fs::read(&block).expect("read").iter().all(|&byte| byte == 2));
+    let found = daemon.status()["cache"]["found"].to_string();
+    assert!(found.contains("cold"), "{found}");
+    daemon.stop();
+}
+
+#[test]
+fn an_ssd_that_holds_something_else_is_left_alone() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    fs::write(place.dir().join("block"), vec![1; 4 << 20]).expect("written");
+    let mut other = vec![0; 16 << 20];
+    other[1080] = 0x53;
+    fs::write(place.path("ssd"), &other).expect("written");
+    let daemon = place.start(&place.config("write-through"));
+    assert_eq!(fs::read(place.dir().join("block")).expect("read")[0], 1);
+    assert!(place.log().contains("NOT CACHED"), "{}", place.log());
+    daemon.stop();
+    assert!(fs::read(place.path("ssd")).expect("read") == other);
+}

@@ -1,0 +1,299 @@
+//! A cached file against a model of its bytes, through the mount, across clean stops and kills.
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::process::Command;
+
+use nix::mount::{MntFlags, umount2};
+use rustix::fs::{FallocateFlags, fallocate};
+
+use crate::daemon::{Daemon, Place, Random, is_skipped, operations};
+
+const FILE_BYTES: u64 = 32 << 20;
+const ALIGNMENT: u64 = 4096;
+/// Each start takes the next one: what was written without the cache must not be found in it later.
+const MODES: [&str; 4] = ["write-through", "write-around", "pass-through", "read-only"];
+
+/// The file with and without direct I/O.
+fn open(place: &Place) -> [File; 2] {
+    [0, libc::O_DIRECT].map(|flags| {
+        let mut options = File::options();
+        options.read(true).write(true).custom_flags(flags);
+        options.open(place.dir().join("block")).expect("the file")
+    })
+}
+
+#[test]
+fn reads_return_what_was_written_last() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let mut model = vec![0_u8; FILE_BYTES as usize];
+    let made = File::create(place.dir().join("block")).expect("a file");
+    made.set_len(FILE_BYTES).expect("a size");
+    let ssd = File::create(place.path("ssd")).expect("an SSD");
+    ssd.set_len(12 << 20).expect("a size");
+    let total = operations(6_000);
+    let mut random = Random::new(3);
+    let (mut hits, mut kills) = (0, 0);
+    let mut done = 0;
+    for mode in MODES.into_iter().cycle() {
+        if done >= total {
+            break;
+        }
+        let daemon = place.start(&place.config(mode));
+        let files = open(&place);
+        for _ in 0..total.div_ceil(16) {
+            done += 1;
+            let direct = random.below(2) == 1;
+            // Half of the requests in a sixteenth of the file, so that there are hits.
+            let reach = if random.below(2) == 0 {
+                FILE_BYTES / 16
+            } else {
+                FILE_BYTES
+            };
+            let (mut offset, mut length) = (random.below(reach - (200 << 10)), 1 + random.below(200 << 10));
+            if direct {
+                offset -= offset % ALIGNMENT;
+                length = length.next_multiple_of(ALIGNMENT);
+            }
+            let file = &files[usize::from(direct)];
+            let range = offset as usize..(offset + length) as usize;
+            // Aligned in memory as well.
+            let mut buffer = vec![0; (length + ALIGNMENT) as usize];
+            let start = buffer.as_ptr().align_offset(ALIGNMENT as usize);
+            let buffer = &mut buffer[start..start + length as usize];
+            match random.below(10) {
+                0..=5 => {
+                    file.read_exact_at(buffer, offset).expect("read");
+                    assert!(
+                        *buffer == model[range],
+                        "operation {done} at {offset}, {length} bytes"
+                    );
+                }
+                6..=8 => {
+                    buffer.copy_from_slice(&random.bytes(length as usize));
+                    file.write_all_at(buffer, offset).expect("written");
+                    model[range].copy_from_slice(buffer);
+                }
+                _ => {
+                    let mode = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE;
+                    fallocate(file, mode, offset, length).expect("punched");
+                    model[range].fill(0);
+                }
+            }
+        }
+        let engine = daemon.status()["cache"]["engine"].clone();
+        if mode != "pass-through" {
+            hits += engine["reads"]["requests_hit"].as_u64().expect("a count");
+            assert_eq!(
+                (&engine["mismatches"], &engine["is_bypassed"]),
+                (&0.into(), &false.into())
+            );
+        }
+        drop(files);
+        if random.below(2) == 0 {
+            kills += 1;
+            daemon.kill();
+        } else {
+            daemon.stop();
+            // What is below is what was shown.
+            assert!(std::fs::read(place.dir().join("block")).expect("read") == model);
+        }
+    }
+    assert!(hits > total / 40 && kills > 0, "{hits} hits, {kills} kills");
+}
+
+#[test]
+fn what_is_cached_before_a_clean_stop_is_cached_after_it() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    std::fs::write(place.dir().join("block"), Random::new(1).bytes(8 << 20)).expect("written");
+    let ssd = File::create(place.path("ssd")).expect("an SSD");
+    ssd.set_len(64 << 20).expect("a size");
+    let config = place.config("write-through");
+    let mut source_read_bytes = Vec::new();
+    for _ in 0..3 {
+        let daemon = place.start(&config);
+        for _ in 0..2 {
+            let [file, _] = open(&place);
+            let mut block = [0; 4096];
+            for offset in (0..8 << 20).step_by(4096) {
+                file.read_exact_at(&mut block, offset).expect("read");
+            }
+        }
+        let engine = daemon.status()["cache"]["engine"].clone();
+        source_read_bytes.push(engine["source_read_bytes"].as_u64().expect("a count"));
+        daemon.stop();
+    }
+    assert_eq!(source_read_bytes, [8 << 20, 0, 0]);
+}
+
+/// Starts a daemon, reads the first block, which is all `byte`, and returns how the cache was found.
+fn found(place: &Place, byte: u8) -> (Daemon, String) {
+    let daemon = place.start(&place.config("write-through"));
+    let [file, _] = open(place);
+    let mut block = [0; 4096];
+    file.read_exact_at(&mut block, 0).expect("read");
+    assert_eq!(block, [byte; 4096]);
+    let found = daemon.status()["cache"]["found"].to_string();
+    (daemon, found)
+}
+
+#[test]
+fn a_directory_that_was_used_after_a_kill_is_cached_anew() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let block = place.dir().join("block");
+    std::fs::write(&block, vec![1; 4 << 20]).expect("written");
+    File::create(place.path("ssd"))
+        .and_then(|ssd| ssd.set_len(16 << 20))
+        .expect("an SSD");
+    found(&place, 1).0.kill();
+    // The dead mount has kept everybody out.
+    let (daemon, how) = found(&place, 1);
+    assert!(how.contains("not stopped cleanly"), "{how}");
+    daemon.kill();
+    umount2(&place.dir(), MntFlags::MNT_DETACH).expect("unmounted");
+    std::fs::write(&block, vec![2; 4 << 20]).expect("written");
+    let (daemon, how) = found(&place, 2);
+    assert!(how.contains("cold"), "{how}");
+    daemon.stop();
+}
+
+#[test]
+fn one_block_that_was_written_without_the_cache_is_not_found_in_it() {
+    if is_skipped() {
+        return;
+    }
+    let changed = 20 << 20;
+    let place = Place::new();
+    std::fs::write(place.dir().join("block"), vec![1; FILE_BYTES as usize]).expect("written");
+    File::create(place.path("ssd"))
+        .and_then(|ssd| ssd.set_len(80 << 20))
+        .expect("an SSD");
+    let daemon = place.start(&place.config("write-through"));
+    for _ in 0..2 {
+        assert!(
+            std::fs::read(place.dir().join("block"))
+                .expect("read")
+                .iter()
+                .all(|&byte| byte == 1)
+        );
+    }
+    daemon.kill();
+    let daemon = place.start(&place.config("pass-through"));
+    let [file, _] = open(&place);
+    file.write_all_at(&[2; 4096], changed).expect("written");
+    drop(file);
+    daemon.kill();
+    let daemon = place.start(&place.config("write-through"));
+    let [file, _] = open(&place);
+    let mut block = [0; 4096];
+    file.read_exact_at(&mut block, changed).expect("read");
+    assert_eq!(block, [2; 4096]);
+    drop(file);
+    daemon.stop();
+}
+
+/// A loop device over a file, for as long as it exists.
+struct Loop(String);
+
+impl Loop {
+    fn new(file: &Path) -> Option<Self> {
+        let made = Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(file)
+            .output()
+            .ok()?;
+        let name = String::from_utf8(made.stdout).ok()?.trim().to_owned();
+        (made.status.success() && !name.is_empty()).then_some(Self(name))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _detached = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_device_is_shown_as_a_file_and_cached_anew_when_it_was_written_to_without_the_cache() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    std::fs::write(place.path("disk"), vec![1; 4 << 20]).expect("written");
+    let Some(device) = Loop::new(&place.path("disk")) else {
+        eprintln!("SKIPPED: this test needs a loop device");
+        return;
+    };
+    let link = place.dir().join("block");
+    std::os::unix::fs::symlink(&device.0, &link).expect("a link");
+    std::os::unix::fs::symlink(&device.0, place.dir().join("other")).expect("a link");
+    File::create(place.path("ssd"))
+        .and_then(|ssd| ssd.set_len(16 << 20))
+        .expect("an SSD");
+    found(&place, 1).0.stop();
+    let (daemon, how) = found(&place, 1);
+    assert!(how.contains("clean: all"), "{how}");
+    let is = std::fs::symlink_metadata(&link).expect("attributes");
+    assert!(is.is_file() && is.len() == 4 << 20);
+    assert!(
+        std::fs::symlink_metadata(place.dir().join("other"))
+            .expect("attributes")
+            .is_symlink()
+    );
+    let mut listed: Vec<_> = std::fs::read_dir(place.dir())
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry").file_type().expect("a kind").is_file())
+        .collect();
+    listed.sort_unstable();
+    assert_eq!(listed, [false, true]);
+    daemon.stop();
+
+    let bare = File::options().write(true).open(&link).expect("the device");
+    bare.write_all_at(&[2; 4096], 0).expect("written");
+    bare.sync_all().expect("synced");
+    let (daemon, how) = found(&place, 2);
+    assert!(how.contains("cold"), "{how}");
+    daemon.stop();
+}
+
+#[test]
+fn a_file_that_grows_is_cached_anew_when_it_is_opened_again() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let ssd = File::create(place.path("ssd")).expect("an SSD");
+    ssd.set_len(16 << 20).expect("a size");
+    let daemon = place.start(&place.config("write-through"));
+    // As an OSD that is made does: the file is new, gets its size, and is opened again.
+    let file = File::create_new(place.dir().join("block")).expect("a file");
+    assert!(daemon.status()["cache"]["engine"].is_null());
+    file.set_len(4 << 20).expect("a size");
+    drop(file);
+    let [file, _] = open(&place);
+    file.write_all_at(&[7; 8192], 0).expect("written");
+    assert_eq!(daemon.status()["cache"]["engine"]["writes"]["requests"], 1);
+    file.set_len(6 << 20).expect("a size");
+    file.write_all_at(&[8; 8192], 5 << 20).expect("written");
+    assert!(daemon.status()["cache"]["engine"].is_null());
+    drop(file);
+    let [file, _] = open(&place);
+    let mut block = [0; 8192];
+    for (offset, byte) in [(0, 7), (5 << 20, 8), (4 << 20, 0)] {
+        file.read_exact_at(&mut block, offset).expect("read");
+        assert_eq!(block, [byte; 8192]);
+    }
+    assert_eq!(daemon.status()["cache"]["engine"]["reads"]["requests"], 3);
+    drop(file);
+    daemon.stop();
+}
