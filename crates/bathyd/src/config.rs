@@ -154,7 +154,10 @@ impl Config {
         for (number, source) in self.sources.iter().enumerate() {
             if self.sources[..number].iter().any(|it| it.dir == source.dir) {
                 let dir = source.dir.display();
-                return Err(Failure::new(format!("{dir} is named twice"), "name each directory once"));
+                return Err(Failure::new(
+                    format!("{dir} is named twice"),
+                    "name each directory once",
+                ));
             }
         }
         Ok(())
@@ -180,7 +183,10 @@ mod tests {
         };
         let source = r#"{"dir": "/d", "mode": "write-through"}"#;
         let config = with(source).expect("a configuration");
-        assert_eq!((config.threads, config.cache.after_unclean), (2, AfterUnclean::Cold));
+        assert_eq!(
+            (config.threads, config.cache.after_unclean),
+            (2, AfterUnclean::Cold)
+        );
         let other = r#"{"dir": "/e", "mode": "read-only"}"#;
         for (sources, problem) in [
             ("", "there is no source"),

@@ -22,8 +22,8 @@ use fuser::{
 };
 use rustix::fs::{
     AtFlags, FallocateFlags, Gid, Mode, OFlags, RawDir, RawDirEntry, SeekFrom, Timestamps, Uid, XattrFlags,
-    chmodat, chownat, copy_file_range, fallocate, fstat, fstatvfs, fsync, ftruncate, linkat, mkdirat, mknodat,
-    openat, readlinkat, renameat_with, seek, symlinkat, unlinkat, utimensat,
+    chmodat, chownat, copy_file_range, fallocate, fstat, fstatvfs, fsync, ftruncate, linkat, mkdirat,
+    mknodat, openat, readlinkat, renameat_with, seek, symlinkat, unlinkat, utimensat,
 };
 use serde_json::{Value, json};
 
@@ -131,9 +131,7 @@ impl Directory {
                     .files
                     .get(handle)
                     .and_then(|open| ftruncate(&open.file, size)),
-                None => inode
-                    .open(OFlags::WRONLY)
-                    .and_then(|file| ftruncate(file, size)),
+                None => inode.open(OFlags::WRONLY).and_then(|file| ftruncate(file, size)),
             };
             Ok(changed?)
         };
@@ -163,8 +161,7 @@ impl Directory {
         flags: OFlags,
     ) -> io::Result<(FileAttr, FileHandle)> {
         let parent = self.inodes.get(parent)?;
-        let create =
-            OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | flags & OFlags::EXCL;
+        let create = OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | flags & OFlags::EXCL;
         let made = {
             let _acting = ActingAs::caller(request);
             openat(

@@ -93,8 +93,7 @@ impl EngineCache {
 
     /// Stops, when no file is used any more. Whether the next start finds everything as it was.
     pub(crate) fn stop(&self) -> bool {
-        self.engine()
-            .is_none_or(|engine| engine.stop().unwrap_or(false))
+        self.engine().is_none_or(|engine| engine.stop().unwrap_or(false))
     }
 
     /// What is known of the SSD and all directories together. It looks at each cached line.

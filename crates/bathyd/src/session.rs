@@ -30,13 +30,19 @@ impl Session {
     /// Notes durably that a session begins. What cannot be read counts as a session that was killed, of unknown sources.
     pub(crate) fn begin(state: &Path) -> io::Result<Self> {
         let path = state.join(FILE);
-        let kept = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Kept>(&text).ok());
+        let kept = fs::read(&path)
+            .ok()
+            .and_then(|text| serde_json::from_slice::<Kept>(&text).ok());
         let was_clean = kept.as_ref().is_some_and(|kept| !kept.is_in_use);
         let kept = Kept {
             is_in_use: true,
             ..kept.unwrap_or_default()
         };
-        let session = Self { path, was_clean, kept };
+        let session = Self {
+            path,
+            was_clean,
+            kept,
+        };
         session.store()?;
         Ok(session)
     }

@@ -308,7 +308,14 @@ impl Model {
         let random = &mut self.random;
         let name = format!("f{}", random.below(24));
         let path = dir.join(&name);
-        let open = || File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        let open = || {
+            File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path)
+        };
         let file = open().expect("a file");
         let bytes = self.files.entry(name.clone()).or_default();
         let (offset, length) = (random.below(300_000), 1 + random.below(100_000));
@@ -318,7 +325,10 @@ impl Model {
                 let mut read = vec![0; length as usize];
                 let got = file.read_at(&mut read, offset).expect("read");
                 let start = bytes.len().min(offset as usize);
-                assert!(read[..got] == bytes[start..bytes.len().min(end)], "{name} at {offset}");
+                assert!(
+                    read[..got] == bytes[start..bytes.len().min(end)],
+                    "{name} at {offset}"
+                );
             }
             4..=6 => {
                 let data = random.bytes(length as usize);
