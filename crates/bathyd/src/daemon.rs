@@ -90,29 +90,26 @@ fn run(path: &Path) -> Result<(), Failure> {
         session.forget_source(&source.dir).map_err(cannot_note)?;
     }
     let mode = config.sources.iter().find_map(|source| source.mode.write_mode());
-    let cache = match mode {
-        Some(write_mode) => {
-            let is_strict = config.cache.after_unclean == AfterUnclean::Cold;
-            let was_fenced = claimed
-                .iter()
-                .all(|one| one.had_dead_mount || one.source.mode == Mode::PassThrough);
-            let options = EngineCacheOptions {
-                ssd: config.cache.ssd.clone(),
-                witness,
-                was_clean: session.was_clean(),
-                has_device_stamps: is_strict,
-                engine: Options {
-                    write_mode,
-                    was_fenced: was_fenced || !is_strict,
-                    ..Options::default()
-                },
-            };
-            Some(Arc::new(EngineCache::open(options).map_err(cannot_note)?))
-        }
-        None => {
-            make_void(&witness).map_err(cannot_note)?;
-            None
-        }
+    let cache = if let Some(write_mode) = mode {
+        let is_strict = config.cache.after_unclean == AfterUnclean::Cold;
+        let was_fenced = claimed
+            .iter()
+            .all(|one| one.had_dead_mount || one.source.mode == Mode::PassThrough);
+        let options = EngineCacheOptions {
+            ssd: config.cache.ssd.clone(),
+            witness,
+            was_clean: session.was_clean(),
+            has_device_stamps: is_strict,
+            engine: Options {
+                write_mode,
+                was_fenced: was_fenced || !is_strict,
+                ..Options::default()
+            },
+        };
+        Some(Arc::new(EngineCache::open(options).map_err(cannot_note)?))
+    } else {
+        make_void(&witness).map_err(cannot_note)?;
+        None
     };
     let mut served = Vec::new();
     for one in claimed {
