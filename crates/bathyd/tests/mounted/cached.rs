@@ -267,7 +267,7 @@ fn a_device_is_shown_as_a_file_and_cached_anew_when_it_was_written_to_without_th
 }
 
 #[test]
-fn a_file_that_grows_is_cached() {
+fn a_file_that_grows_is_cut_and_punched_stays_cached_and_right() {
     if is_skipped() {
         return;
     }
@@ -275,24 +275,39 @@ fn a_file_that_grows_is_cached() {
     let ssd = File::create(place.path("ssd")).expect("an SSD");
     ssd.set_len(16 << 20).expect("a size");
     let daemon = place.start(&place.config("write-through"));
+    let counted = |kind: &str, what: &str| daemon.status()["cache"]["engine"][kind][what].clone();
     // As an OSD that is made does: the file is new, gets its size, and is opened again.
     let file = File::create_new(place.dir().join("block")).expect("a file");
     file.set_len(4 << 20).expect("a size");
     drop(file);
     let [file, _] = open(&place);
-    file.write_all_at(&[7; 8192], 0).expect("written");
-    assert_eq!(daemon.status()["cache"]["engine"]["writes"]["requests"], 1);
+    for offset in [0, 1 << 20] {
+        file.write_all_at(&[7; 16384], offset).expect("written");
+    }
     file.set_len(6 << 20).expect("a size");
     file.write_all_at(&[8; 8192], 5 << 20).expect("written");
-    assert_eq!(daemon.status()["cache"]["engine"]["writes"]["requests"], 2);
+    assert_eq!(counted("writes", "requests"), 3);
+    file.set_len(4 << 20).expect("a size");
+    file.set_len(6 << 20).expect("a size");
+    let punched = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&file, punched, 4096, 8192).expect("a hole");
     drop(file);
     let [file, _] = open(&place);
-    let mut block = [0; 8192];
-    for (offset, byte) in [(0, 7), (5 << 20, 8), (4 << 20, 0)] {
+    let mut block = [0; 4096];
+    for (offset, byte) in [
+        (0, 7),
+        (4096, 0),
+        (8192, 0),
+        (12288, 7),
+        (1 << 20, 7),
+        (5 << 20, 0),
+    ] {
         file.read_exact_at(&mut block, offset).expect("read");
-        assert_eq!(block, [byte; 8192]);
+        assert_eq!(block, [byte; 4096], "at {offset}");
     }
-    assert_eq!(daemon.status()["cache"]["engine"]["reads"]["requests"], 3);
+    assert_eq!(counted("reads", "requests"), 6);
+    // A line with a hole leaves the cache, and so does what is cut off; the other one is served from it.
+    assert_eq!(counted("reads", "requests_hit"), 1);
     drop(file);
     daemon.stop();
 }
