@@ -38,6 +38,9 @@ pub struct Options {
     pub error_budget: ErrorBudget,
     /// Changed records that each shard keeps before it writes them to the line table.
     pub pending_records: usize,
+    /// Whether nobody can have written to a file between the sessions. If not, the lines of a file that was being written to
+    /// when a session was killed are dropped: it has no stamp by which a later change is known.
+    pub was_fenced: bool,
 }
 
 impl Default for Options {
@@ -47,6 +50,7 @@ impl Default for Options {
             admission: AdmissionOptions::default(),
             error_budget: ErrorBudget::default(),
             pending_records: 1024,
+            was_fenced: true,
         }
     }
 }
@@ -74,6 +78,7 @@ pub struct Engine {
     generation: u64,
     shards_count: u32,
     pub(crate) line_bytes: u64,
+    was_fenced: bool,
     pub(crate) capacity_lines: u64,
     pub(crate) splitter: Mutex<RequestSplitter>,
     pub(crate) shards: Vec<Mutex<Shard>>,
@@ -129,6 +134,7 @@ impl Engine {
             generation: superblock.generation,
             shards_count: superblock.geometry.shards,
             line_bytes: line.bytes(),
+            was_fenced: options.was_fenced,
             capacity_lines: superblock.geometry.slots_total(),
             superblock: Mutex::new(superblock),
             splitter: Mutex::new(RequestSplitter::new(line, options.admission.stream_cutoff_bytes)),
@@ -208,6 +214,7 @@ impl Engine {
             Some(at_rest) if at_rest != *stamp => return true,
             Some(_) if stamp.has_times() => return false,
             Some(_) => {}
+            None if !self.was_fenced => return true,
             None => {
                 // What was beyond the end when it was cut without the cache must not be there when the file grows again.
                 let first = stamp.size_bytes / self.line_bytes;

@@ -13,9 +13,11 @@ use crate::store::{BlockStore, Stamp};
 /// A [`BlockStore`] over a file or block device, with direct I/O where the file system and the request allow it.
 pub struct FileStore {
     /// For what is not aligned, and where direct I/O is not supported.
-    buffered: Flock<File>,
+    buffered: File,
     direct: Option<File>,
     is_device: bool,
+    /// Held for as long as the store exists.
+    _lock: Option<Flock<File>>,
 }
 
 impl FileStore {
@@ -24,6 +26,20 @@ impl FileStore {
     /// # Errors
     /// If it cannot be opened, or another user has locked it (`WouldBlock`).
     pub fn open(path: &Path) -> io::Result<Self> {
+        let store = Self::open_unlocked(path)?;
+        let lock = Flock::lock(store.buffered.try_clone()?, FlockArg::LockExclusiveNonblock)
+            .map_err(|(_, error)| io::Error::from(error))?;
+        Ok(Self {
+            _lock: Some(lock),
+            ..store
+        })
+    }
+
+    /// Opens a file or device that exists. For a front end that keeps other users away by its own means.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open_unlocked(path: &Path) -> io::Result<Self> {
         let open = |flags: OFlag| {
             OpenOptions::new()
                 .read(true)
@@ -31,16 +47,15 @@ impl FileStore {
                 .custom_flags(flags.bits())
                 .open(path)
         };
-        let file = open(OFlag::O_CLOEXEC)?;
-        let is_device = file.metadata()?.file_type().is_block_device();
-        let buffered = Flock::lock(file, FlockArg::LockExclusiveNonblock)
-            .map_err(|(_, error)| io::Error::from(error))?;
+        let buffered = open(OFlag::O_CLOEXEC)?;
+        let is_device = buffered.metadata()?.file_type().is_block_device();
         // Some file systems do not support it.
         let direct = open(OFlag::O_CLOEXEC | OFlag::O_DIRECT).ok();
         Ok(Self {
             buffered,
             direct,
             is_device,
+            _lock: None,
         })
     }
 
@@ -89,7 +104,7 @@ impl BlockStore for FileStore {
 
     fn size_bytes(&self) -> io::Result<u64> {
         if self.is_device {
-            return (&*self.buffered).seek(SeekFrom::End(0));
+            return (&self.buffered).seek(SeekFrom::End(0));
         }
         Ok(self.buffered.metadata()?.len())
     }

@@ -28,6 +28,20 @@ pub struct Config {
 pub struct Cache {
     /// A device or file; it holds a cache or only zeroes.
     pub ssd: PathBuf,
+    /// What becomes of what was being written when a session was killed.
+    #[serde(default)]
+    pub after_unclean: AfterUnclean,
+}
+
+/// What becomes of the lines of files and devices of which it cannot be shown that nobody changed them without the cache.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum AfterUnclean {
+    /// They are dropped.
+    #[default]
+    Cold,
+    /// Some are compared with the file: another file is found, a single changed block is not.
+    Verify,
 }
 
 /// A directory.
@@ -38,9 +52,6 @@ pub struct Source {
     pub dir: PathBuf,
     /// What becomes of writes.
     pub mode: Mode,
-    /// The file in it, or the link to a device, that is cached.
-    #[serde(default = "default_file")]
-    pub file: String,
 }
 
 /// What is done with requests.
@@ -81,10 +92,6 @@ impl Mode {
 
 fn default_threads() -> usize {
     2
-}
-
-fn default_file() -> String {
-    "block".to_owned()
 }
 
 /// An error that ends the program, and what to do about it.
@@ -136,25 +143,22 @@ impl Config {
         if self.sources.is_empty() {
             return Err(Failure::new("there is no source", "name at least one directory"));
         }
-        if let Some(source) = self
-            .sources
-            .iter()
-            .find(|it| it.file.is_empty() || it.file.contains('/'))
-        {
+        let mut modes = self.sources.iter().filter_map(|source| source.mode.write_mode());
+        let first = modes.next();
+        if modes.any(|mode| Some(mode) != first) {
             return Err(Failure::new(
-                format!("'file' must be a name in the directory (got '{}')", source.file),
-                "'block' for a BlueStore OSD",
+                "cached sources of one cache have one mode in this version",
+                "set the same mode, or pass-through, or give each a cache of its own",
             ));
         }
-        let cached = self
-            .sources
-            .iter()
-            .filter(|source| source.mode != Mode::PassThrough);
-        if cached.count() > 1 {
-            return Err(Failure::new(
-                "a cache has one cached source in this version",
-                "set the mode of the others to pass-through, or give each a cache of its own",
-            ));
+        for (number, source) in self.sources.iter().enumerate() {
+            if self.sources[..number].iter().any(|it| it.dir == source.dir) {
+                let dir = source.dir.display();
+                return Err(Failure::new(
+                    format!("{dir} is named twice"),
+                    "name each directory once",
+                ));
+            }
         }
         Ok(())
     }
@@ -179,19 +183,20 @@ mod tests {
         };
         let source = r#"{"dir": "/d", "mode": "write-through"}"#;
         let config = with(source).expect("a configuration");
-        assert_eq!((config.threads, config.sources[0].file.as_str()), (2, "block"));
+        assert_eq!(
+            (config.threads, config.cache.after_unclean),
+            (2, AfterUnclean::Cold)
+        );
+        let other = r#"{"dir": "/e", "mode": "read-only"}"#;
         for (sources, problem) in [
             ("", "there is no source"),
-            (&*format!("{source}, {source}"), "one cached source"),
+            (&*format!("{source}, {source}"), "named twice"),
+            (&*format!("{source}, {other}"), "one mode"),
             (r#"{"dir": "d", "mode": "pass-through"}"#, "absolute"),
             (r#"{"dir": "/d", "mode": "write-back"}"#, "unknown variant"),
             (
                 r#"{"dir": "/d", "mode": "read-only", "size": 1}"#,
                 "unknown field",
-            ),
-            (
-                r#"{"dir": "/d", "mode": "read-only", "file": "a/b"}"#,
-                "a name in the directory",
             ),
         ] {
             let refused = with(sources).err().unwrap_or_default();

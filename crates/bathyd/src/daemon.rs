@@ -17,9 +17,10 @@ use rustix::fs::{Mode as FileMode, OFlags, StatVfsMountFlags, fstatvfs, openat};
 use serde_json::{Value, json};
 
 use crate::cache::{FileCache, NoCache};
-use crate::config::{Config, Failure, Mode, Source};
+use crate::config::{self, AfterUnclean, Config, Failure, Mode};
 use crate::directory::Directory;
-use crate::engine_cache::{EngineCache, EngineCacheOptions, boot_id, make_void};
+use crate::engine_cache::{EngineCache, EngineCacheOptions, Source, make_void};
+use crate::session::Session;
 use crate::status;
 
 const PROGRAM: &str = "bathyd";
@@ -81,24 +82,45 @@ fn run(path: &Path) -> Result<(), Failure> {
             "name a path in a directory that exists, for this cache alone",
         )
     })?;
-    if config
-        .sources
-        .iter()
-        .all(|source| source.mode == Mode::PassThrough)
-    {
-        // What the SSD may have of them is stale from now on.
-        make_void(&config.state.join(GENERATION_FILE))
-            .map_err(|error| system("the state directory", error))?;
+    let cannot_note = |error| system("the state directory", error);
+    let witness = config.state.join(GENERATION_FILE);
+    let claimed = claim_all(&config)?;
+    let mut session = Session::begin(&config.state).map_err(cannot_note)?;
+    for source in config.sources.iter().filter(|it| it.mode == Mode::PassThrough) {
+        session.forget_source(&source.dir).map_err(cannot_note)?;
     }
-    let was_restarted = begin_session(&config.state).map_err(|error| system("the state directory", error))?;
+    let mode = config.sources.iter().find_map(|source| source.mode.write_mode());
+    let cache = if let Some(write_mode) = mode {
+        let is_strict = config.cache.after_unclean == AfterUnclean::Cold;
+        let was_fenced = claimed
+            .iter()
+            .all(|one| one.had_dead_mount || one.source.mode == Mode::PassThrough);
+        let options = EngineCacheOptions {
+            ssd: config.cache.ssd.clone(),
+            witness,
+            was_clean: session.was_clean(),
+            has_device_stamps: is_strict,
+            engine: Options {
+                write_mode,
+                was_fenced: was_fenced || !is_strict,
+                ..Options::default()
+            },
+        };
+        Some(Arc::new(EngineCache::open(options).map_err(cannot_note)?))
+    } else {
+        make_void(&witness).map_err(cannot_note)?;
+        None
+    };
     let mut served = Vec::new();
-    for source in &config.sources {
-        match serve(source, &config, was_restarted) {
+    for one in claimed {
+        match serve(one, cache.as_ref(), &mut session) {
             Ok(one) => served.push(one),
             Err(failure) => {
                 for one in served {
                     drop(one.mounted.unmount());
-                    one.cache.stop();
+                }
+                if cache.is_none_or(|cache| cache.stop()) {
+                    session.end().map_err(cannot_note)?;
                 }
                 drop(std::fs::remove_file(&config.socket));
                 return Err(failure);
@@ -117,29 +139,40 @@ fn run(path: &Path) -> Result<(), Failure> {
             )
         })
         .collect();
-    let caches: Vec<_> = served.iter().map(|one| Arc::clone(&one.cache)).collect();
+    let reported = cache.clone();
     let report = move |query: &str| -> Option<Value> {
-        (query == "status").then(|| {
+        let of_each = |ask: &dyn Fn(&dyn FileCache) -> Value| -> Value {
             let sources = reports.iter().map(|(dir, mode, cache, in_use)| {
-                json!({"dir": dir, "mode": mode, "in_use": in_use(), "cache": cache.status()})
+                let mut of_one = json!({"dir": dir, "mode": mode, "in_use": in_use()});
+                of_one[query] = ask(&**cache);
+                of_one
             });
-            json!({"uptime_s": began.elapsed().as_secs_f64(), "sources": sources.collect::<Value>()})
-        })
-    };
-    status::start(listener, Arc::new(report)).map_err(|error| system("status socket", error))?;
-    let tidy = move || loop {
-        thread::sleep(TIDY_PERIOD);
-        for cache in &caches {
-            cache.tidy();
+            sources.collect()
+        };
+        match query {
+            "status" => Some(json!({
+                "uptime_s": began.elapsed().as_secs_f64(),
+                "cache": reported.as_ref().map(|cache| cache.status()),
+                "sources": of_each(&|cache| cache.status()),
+            })),
+            "files" => Some(json!({"sources": of_each(&|cache| cache.busiest_files())})),
+            _ => None,
         }
     };
-    thread::Builder::new()
-        .name("tidy".to_owned())
-        .spawn(tidy)
-        .map_err(|error| system("threads", error))?;
+    status::start(listener, Arc::new(report)).map_err(|error| system("status socket", error))?;
+    if let Some(cache) = cache.clone() {
+        let tidy = move || loop {
+            thread::sleep(TIDY_PERIOD);
+            cache.tidy();
+        };
+        thread::Builder::new()
+            .name("tidy".to_owned())
+            .spawn(tidy)
+            .map_err(|error| system("threads", error))?;
+    }
     notify("READY=1");
     eprintln!("bathyd: serving {} directories", served.len());
-    let is_clean = wait(&signals, &served).map_err(|error| system("signals", error))?;
+    let is_clean = wait(&signals, &served, cache.as_deref()).map_err(|error| system("signals", error))?;
     notify("STOPPING=1");
     if is_clean {
         for one in served {
@@ -147,9 +180,11 @@ fn run(path: &Path) -> Result<(), Failure> {
             if let Err(error) = one.mounted.join_for(Duration::from_secs(2)) {
                 eprintln!("bathyd: {}: {error}", one.dir);
             }
-            if !one.cache.stop() {
-                eprintln!("bathyd: {}: the cache was not stopped cleanly", one.dir);
-            }
+        }
+        if cache.is_none_or(|cache| cache.stop()) {
+            session.end().map_err(cannot_note)?;
+        } else {
+            eprintln!("bathyd: the cache was not stopped cleanly");
         }
     }
     drop(std::fs::remove_file(&config.socket));
@@ -158,7 +193,7 @@ fn run(path: &Path) -> Result<(), Failure> {
 
 /// Wait until all mounts have ended: by a signal, or because somebody unmounts. Returns whether that is so; if files stay open
 /// and another signal comes, it is not, and the process ends as if it was killed, which costs the cache some lines.
-fn wait(signals: &StopSignals, served: &[Served]) -> io::Result<bool> {
+fn wait(signals: &StopSignals, served: &[Served], cache: Option<&EngineCache>) -> io::Result<bool> {
     let mut is_stopping = false;
     loop {
         if served.iter().all(|one| one.mounted.has_ended()) {
@@ -183,6 +218,8 @@ fn wait(signals: &StopSignals, served: &[Served]) -> io::Result<bool> {
                             "bathyd: {}: files are open; they are served until they are closed, or until a second signal",
                             one.dir
                         );
+                        // New users find the directory itself.
+                        cache.map_or(Ok(()), EngineCache::leave)?;
                     }
                 }
             }
@@ -190,27 +227,49 @@ fn wait(signals: &StopSignals, served: &[Served]) -> io::Result<bool> {
     }
 }
 
-/// `was_restarted` says that the machine was started since the last session.
-fn serve(source: &Source, config: &Config, was_restarted: bool) -> Result<Served, Failure> {
+/// A directory that nothing is mounted on.
+struct Claimed<'a> {
+    source: &'a config::Source,
+    options: MountOptions,
+    /// The mount of a killed session was there until now, so nobody has used the directory by its path since.
+    had_dead_mount: bool,
+}
+
+fn claim_all<'a>(config: &'a Config) -> Result<Vec<Claimed<'a>>, Failure> {
+    let claim_one = |source: &'a config::Source| {
+        let dir = &source.dir;
+        let options = MountOptions {
+            directory: dir.clone(),
+            program: PROGRAM,
+            threads: config.threads,
+            real_time: false,
+        };
+        let had_dead_mount = claim(&options).map_err(|error| {
+            Failure::new(
+                format!("{}: {error}", dir.display()),
+                "a source is a directory that nothing is mounted on; unmount it, or name another",
+            )
+        })?;
+        Ok(Claimed {
+            source,
+            options,
+            had_dead_mount,
+        })
+    };
+    config.sources.iter().map(claim_one).collect()
+}
+
+fn serve(
+    claimed: Claimed<'_>,
+    cache: Option<&Arc<EngineCache>>,
+    session: &mut Session,
+) -> Result<Served, Failure> {
+    let Claimed { source, options, .. } = claimed;
     let dir = source.dir.display().to_string();
     let failed = |error: &dyn std::fmt::Display, hint: &str| Failure::new(format!("{dir}: {error}"), hint);
-    let options = MountOptions {
-        directory: source.dir.clone(),
-        program: PROGRAM,
-        threads: config.threads,
-        real_time: false,
-    };
-    let had_dead_mount = claim(&options).map_err(|error| {
-        failed(
-            &error,
-            "a source is a directory that nothing is mounted on; unmount it, or name another",
-        )
-    })?;
-    let open = || {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::open(&source.dir, flags, FileMode::empty())
-    };
-    let root = open().map_err(|error| failed(&error, "the directory must be readable"))?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(&source.dir, flags, FileMode::empty());
+    let root = root.map_err(|error| failed(&error, "the directory must be readable"))?;
     let locks = lock_below(&root).map_err(|(name, error)| {
         failed(
             &format!("{name} is in use by another process ({error})"),
@@ -218,25 +277,12 @@ fn serve(source: &Source, config: &Config, was_restarted: bool) -> Result<Served
         )
     })?;
     let flags = mount_flags(&root).map_err(|error| failed(&error, "the directory must be readable"))?;
-    let cache: Arc<dyn FileCache> = match source.mode.write_mode() {
-        Some(write_mode) => {
-            let root = open().map_err(|error| failed(&error, "the directory must be readable"))?;
-            Arc::new(EngineCache::new(
-                root,
-                EngineCacheOptions {
-                    ssd: config.cache.ssd.clone(),
-                    witness: config.state.join(GENERATION_FILE),
-                    stamp: config.state.join("device-written"),
-                    source: config.state.join("source"),
-                    was_fenced: had_dead_mount || was_restarted,
-                    directory: source.dir.clone(),
-                    file: source.file.clone().into(),
-                    engine: Options {
-                        write_mode,
-                        ..Options::default()
-                    },
-                },
-            ))
+    let cache: Arc<dyn FileCache> = match cache.filter(|_| source.mode != Mode::PassThrough) {
+        Some(cache) => {
+            let uuid = session.source(&source.dir);
+            let uuid = uuid.map_err(|error| failed(&error, "the state directory must be writable"))?;
+            let source = Source::new(Arc::clone(cache), uuid, &root);
+            Arc::new(source.map_err(|error| failed(&error, "the directory must be readable"))?)
         }
         None => Arc::new(NoCache),
     };
@@ -301,15 +347,6 @@ fn lock_state(state: &Path) -> Result<Flock<File>, Failure> {
     let file = File::create(&path).map_err(|error| Failure::new(format!("{shown}: {error}"), hint))?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock)
         .map_err(|(_, error)| Failure::new(format!("{shown}: another bathyd uses it ({error})"), hint))
-}
-
-/// Notes that a session begins. Returns whether the machine was started since the last one began.
-fn begin_session(state: &Path) -> io::Result<bool> {
-    let path = state.join("boot");
-    let boot = boot_id();
-    let was_restarted = boot.is_some() && std::fs::read_to_string(&path).ok() != boot;
-    std::fs::write(path, boot.unwrap_or_default())?;
-    Ok(was_restarted)
 }
 
 /// Each inode that the kernel knows takes a descriptor.

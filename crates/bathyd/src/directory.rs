@@ -22,15 +22,16 @@ use fuser::{
 };
 use rustix::fs::{
     AtFlags, FallocateFlags, Gid, Mode, OFlags, RawDir, RawDirEntry, SeekFrom, Timestamps, Uid, XattrFlags,
-    chmodat, chownat, copy_file_range, fallocate, fstatvfs, fsync, ftruncate, linkat, mkdirat, mknodat,
-    openat, readlinkat, renameat_with, seek, symlinkat, unlinkat, utimensat,
+    chmodat, chownat, copy_file_range, fallocate, fstat, fstatvfs, fsync, ftruncate, linkat, mkdirat,
+    mknodat, openat, readlinkat, renameat_with, seek, symlinkat, unlinkat, utimensat,
 };
 use serde_json::{Value, json};
 
 use crate::attributes::{self, timespec};
-use crate::cache::FileCache;
+use crate::cache::{Change, FileCache};
 use crate::credentials::ActingAs;
 use crate::handles::{Handles, OpenDirectory, OpenFile, flags_below};
+use crate::identity::FileIdentity;
 use crate::inodes::{ITSELF, Inode, Inodes};
 
 /// How long the kernel may answer from what it was told. Its own operations keep that right; the limit is for links of files
@@ -46,7 +47,7 @@ const COPY_BYTES_MAX: u64 = 16 << 20;
 const BACKGROUND_REQUESTS_MAX: u16 = 4096;
 
 /// A directory, served over itself.
-pub struct Directory {
+pub(crate) struct Directory {
     inodes: Arc<Inodes>,
     files: Arc<Handles<OpenFile>>,
     directories: Handles<OpenDirectory>,
@@ -59,7 +60,7 @@ impl Directory {
     ///
     /// # Errors
     /// If the directory cannot be asked.
-    pub fn new(root: OwnedFd, path: PathBuf, cache: Arc<dyn FileCache>) -> io::Result<Self> {
+    pub(crate) fn new(root: OwnedFd, path: PathBuf, cache: Arc<dyn FileCache>) -> io::Result<Self> {
         // The kernel sends modes with the caller's mask applied. Threads of a process share one mask.
         rustix::process::umask(Mode::empty());
         Ok(Self {
@@ -71,7 +72,7 @@ impl Directory {
     }
 
     /// Says what is in use, also when the front end is mounted.
-    pub fn status(&self) -> impl Fn() -> Value + Send + Sync + 'static {
+    pub(crate) fn status(&self) -> impl Fn() -> Value + Send + Sync + 'static {
         let (inodes, files) = (Arc::clone(&self.inodes), Arc::clone(&self.files));
         move || json!({"inodes": inodes.len(), "open_files": files.len()})
     }
@@ -124,17 +125,19 @@ impl Directory {
             };
         }
         let cached = inode.attach(&*self.cache)?;
-        let resized = match (&cached, handle) {
-            (Some(cached), _) => cached.resize(size),
-            (None, Some(handle)) => self
-                .files
-                .get(handle)
-                .and_then(|open| ftruncate(&open.file, size))
-                .map_err(Into::into),
-            (None, None) => inode
-                .open(OFlags::WRONLY)
-                .and_then(|file| ftruncate(file, size))
-                .map_err(Into::into),
+        let mut change = || {
+            let changed = match handle {
+                Some(handle) => self
+                    .files
+                    .get(handle)
+                    .and_then(|open| ftruncate(&open.file, size)),
+                None => inode.open(OFlags::WRONLY).and_then(|file| ftruncate(file, size)),
+            };
+            Ok(changed?)
+        };
+        let resized = match &cached {
+            Some(cached) => cached.resize(size, &mut change),
+            None => change(),
         };
         drop(cached);
         inode.detach();
@@ -158,8 +161,7 @@ impl Directory {
         flags: OFlags,
     ) -> io::Result<(FileAttr, FileHandle)> {
         let parent = self.inodes.get(parent)?;
-        let create =
-            OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | flags & (OFlags::EXCL | OFlags::TRUNC);
+        let create = OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | flags & OFlags::EXCL;
         let made = {
             let _acting = ActingAs::caller(request);
             openat(
@@ -173,7 +175,12 @@ impl Directory {
         // By the descriptor: the name may lead elsewhere by now.
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
         let fd = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        let (inode, attributes) = self.inodes.know(fd, false)?;
+        let (inode, mut attributes) = self.inodes.know(fd, false)?;
+        // It was there already, which the kernel did not know; its cache must know that it is cut.
+        if flags.contains(OFlags::TRUNC) && attributes.size > 0 {
+            self.resize(&inode, 0, None)?;
+            attributes = inode.attributes()?;
+        }
         Ok((
             attributes,
             self.files
@@ -191,26 +198,35 @@ impl Directory {
     }
 
     fn allocate(&self, handle: FileHandle, offset: u64, length: u64, mode: FallocateFlags) -> io::Result<()> {
+        let known = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE;
+        if !known.contains(mode) {
+            // What moves bytes the kernel does not pass on.
+            return Err(rustix::io::Errno::OPNOTSUPP.into());
+        }
         let open = self.files.get(handle)?;
-        let Some(cached) = &open.cached else {
-            return Ok(fallocate(&open.file, mode, offset, length)?);
-        };
-        let end = offset.checked_add(length).ok_or(rustix::io::Errno::FBIG)?;
-        let size = open.inode.attributes()?.size;
-        if end > size && !mode.contains(FallocateFlags::KEEP_SIZE) {
-            if open.inode.is_device {
-                return Err(rustix::io::Errno::NOSPC.into());
-            }
-            cached.resize(end)?;
-        }
-        if mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE) {
-            return cached.discard(offset, length);
-        }
-        // All space of a device exists; that of a file is taken without a change of its bytes.
         if open.inode.is_device {
-            return Ok(());
+            return allocate_on_device(&open, offset, length, mode);
         }
-        Ok(fallocate(&open.file, mode, offset, length)?)
+        let mut change = || Ok(fallocate(&open.file, mode, offset, length)?);
+        match &open.cached {
+            Some(cached) => cached.discard(offset, length, &mut change),
+            None => change(),
+        }
+    }
+
+    /// Removes what `name` in `parent` is by `change`. If that is the last link of a file, the cache forgets the file first.
+    fn remove(&self, parent: &Inode, name: &OsStr, change: Change<'_>) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // What cannot be opened is not there, which `change` reports.
+        let Ok(fd) = openat(&parent.fd, name, flags, Mode::empty()) else {
+            return change();
+        };
+        // The kernel has locked the directory and the file: neither name nor links change meanwhile.
+        let stat = fstat(&fd)?;
+        if attributes::kind(stat.st_mode) != FileType::RegularFile || stat.st_nlink > 1 {
+            return change();
+        }
+        self.cache.forget(&FileIdentity::of(&fd)?, change)
     }
 
     fn seek_data(&self, handle: FileHandle, offset: u64, whence: i32) -> io::Result<u64> {
@@ -289,6 +305,25 @@ fn clear_set_id(inode: &Inode) -> io::Result<()> {
     if attributes.kind == FileType::RegularFile && kept != attributes.perm {
         let mode = Mode::from_raw_mode(kept.into());
         chmodat(rustix::fs::CWD, inode.path(), mode, AtFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// All space of a device exists. Its holes are zeroes, and end where it ends.
+fn allocate_on_device(open: &OpenFile, offset: u64, length: u64, mode: FallocateFlags) -> io::Result<()> {
+    const ZEROES: &[u8] = &[0; 256 << 10];
+    let size = open.inode.attributes()?.size;
+    let end = offset.checked_add(length).ok_or(rustix::io::Errno::FBIG)?;
+    if end > size && !mode.contains(FallocateFlags::KEEP_SIZE) {
+        return Err(rustix::io::Errno::NOSPC.into());
+    }
+    if mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE) {
+        let mut at = offset;
+        while at < end.min(size) {
+            let length = (end.min(size) - at).min(ZEROES.len() as u64);
+            open.write(&ZEROES[..length as usize], at)?;
+            at += length;
+        }
     }
     Ok(())
 }
@@ -470,7 +505,11 @@ impl Filesystem for Directory {
         let parent = self.inodes.get(parent);
         done(
             reply,
-            parent.and_then(|parent| unlinkat(&parent.fd, name, AtFlags::empty())),
+            parent.map_err(io::Error::from).and_then(|parent| {
+                self.remove(&parent, name, &mut || {
+                    Ok(unlinkat(&parent.fd, name, AtFlags::empty())?)
+                })
+            }),
         );
     }
 
@@ -507,7 +546,12 @@ impl Filesystem for Directory {
         let rename = || {
             let (from, to) = (self.inodes.get(parent)?, self.inodes.get(new_parent)?);
             let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
-            renameat_with(&from.fd, name, &to.fd, new_name, flags)
+            let mut change = || Ok(renameat_with(&from.fd, name, &to.fd, new_name, flags)?);
+            // What has the new name loses it, unless it gets the old one.
+            if flags.contains(rustix::fs::RenameFlags::EXCHANGE) {
+                return change();
+            }
+            self.remove(&to, new_name, &mut change)
         };
         done(reply, rename());
     }

@@ -124,7 +124,7 @@ fn unaligned<T>(error: io::Error, otherwise: impl FnOnce() -> io::Result<T>) -> 
     }
 }
 
-pub(crate) fn read_full(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+fn read_full(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut read = 0;
     while read < buffer.len() {
         match file.read_at(&mut buffer[read..], offset + read as u64) {

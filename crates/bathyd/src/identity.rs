@@ -9,7 +9,7 @@ const HANDLE_BYTES_MAX: usize = 128;
 /// A file or device. A file that is removed and another that gets its inode number differ, where the file system has file
 /// handles; elsewhere they are told apart by the inode number alone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum FileIdentity {
+pub(crate) enum FileIdentity {
     /// Device of the file system, and the file handle: inode number and generation in the form of the file system.
     Handle(u64, Vec<u8>),
     /// Device of the file system, and inode number.
@@ -23,7 +23,7 @@ impl FileIdentity {
     ///
     /// # Errors
     /// If it cannot be asked.
-    pub fn of(fd: impl AsFd) -> rustix::io::Result<Self> {
+    pub(crate) fn of(fd: impl AsFd) -> rustix::io::Result<Self> {
         let stat: Stat = fstat(&fd)?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice {
             return Ok(Self::Device(stat.st_rdev));
@@ -33,13 +33,17 @@ impl FileIdentity {
             None => Self::Inode(stat.st_dev, stat.st_ino),
         })
     }
+}
 
-    /// What of it is the same after a restart: the number of the device of a file system is not.
-    pub(crate) fn durable(&self) -> Vec<u8> {
+impl FileIdentity {
+    /// The bytes by which a file of the file system on `device`, or a device, is known after a restart, when file systems
+    /// may have other numbers. `None` for a file of another file system.
+    pub(crate) fn handle_in(&self, device: u64) -> Option<Vec<u8>> {
+        let named = |kind: u8, bytes: &[u8]| [&[kind][..], bytes].concat();
         match self {
-            Self::Handle(_, handle) => [b"h", handle.as_slice()].concat(),
-            Self::Inode(_, number) => [b"i", number.to_le_bytes().as_slice()].concat(),
-            Self::Device(number) => [b"d", number.to_le_bytes().as_slice()].concat(),
+            Self::Handle(on, handle) => (*on == device).then(|| named(0, handle)),
+            Self::Inode(on, inode) => (*on == device).then(|| named(1, &inode.to_le_bytes())),
+            Self::Device(number) => Some(named(2, &number.to_le_bytes())),
         }
     }
 }

@@ -15,7 +15,6 @@ use rustix::io::{Errno, Result};
 
 use crate::attributes;
 use crate::cache::{CachedFile, FileCache};
-use crate::identity::FileIdentity;
 
 /// Names under which an OSD (`BlueStore`) has links to its devices.
 const DEVICE_NAMES: [&str; 3] = ["block", "block.db", "block.wal"];
@@ -72,12 +71,9 @@ impl Inode {
     /// The file's cache, if it has one, for a user who has to [`Inode::detach`] later unless this fails.
     pub(crate) fn attach(&self, cache: &dyn FileCache) -> io::Result<Option<Arc<dyn CachedFile>>> {
         let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
-        if attached.users == 0 {
-            // What cannot be written or identified is left alone.
-            let found = FileIdentity::of(&self.fd).and_then(|it| Ok((it, self.open(OFlags::RDWR)?)));
-            if let Ok((identity, file)) = found {
-                attached.file = cache.attach(&identity, &Arc::new(file))?;
-            }
+        // Also for a later user: a program that ran can be written to when it has ended.
+        if attached.file.is_none() {
+            attached.file = cache.attach(self)?;
         }
         attached.users += 1;
         Ok(attached.file.clone())

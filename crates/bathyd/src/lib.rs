@@ -1,7 +1,7 @@
 //! The daemon of the cache: a directory is cached in place.
 //!
-//! * [`Directory`] is the front end: a FUSE file system that serves the directory over which it is mounted.
-//! * [`FileCache`] is what it asks for the bytes of files; [`EngineCache`] is the one over `bathy-cache`.
+//! * `Directory` is the front end: a FUSE file system that serves the directory over which it is mounted.
+//! * `FileCache` is what it asks for the bytes of files; `EngineCache` is the one over `bathy-cache`.
 //! * [`daemon`] mounts, tidies, answers questions on a socket, and stops.
 //!
 //! `README.md` of this crate says how it is run, and argues what is not obvious.
@@ -16,9 +16,5 @@ mod engine_cache;
 mod handles;
 mod identity;
 mod inodes;
+mod session;
 mod status;
-
-pub use cache::{CachedFile, FileCache, NoCache};
-pub use directory::Directory;
-pub use engine_cache::EngineCache;
-pub use identity::FileIdentity;

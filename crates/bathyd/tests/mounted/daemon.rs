@@ -152,14 +152,23 @@ impl Daemon {
         assert!(is_mounted(&self.dir));
     }
 
-    /// The answer to the query `status` for the only source.
+    /// The answer to the query `status` for the only source, with that for the cache.
     pub(crate) fn status(&self) -> Value {
+        let answer = self.ask("status");
+        let mut source = answer["sources"][0].clone();
+        source["cache"] = answer["cache"].clone();
+        source
+    }
+
+    /// The answer to a query.
+    pub(crate) fn ask(&self, query: &str) -> Value {
         let mut stream = UnixStream::connect(&self.socket).expect("a socket");
-        stream.write_all(b"{\"query\":\"status\"}\n").expect("asked");
+        let question = format!("{}\n", json!({"query": query}));
+        stream.write_all(question.as_bytes()).expect("asked");
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).expect("answered");
         let answer: Value = serde_json::from_str(&line).expect("JSON");
-        answer["answer"]["sources"][0].clone()
+        answer["answer"].clone()
     }
 }
 
