@@ -54,7 +54,7 @@ def missed_requests(path: Path) -> int:
         connection.connect(str(path.parents[1] / "socket"))
         connection.sendall(b'{"query":"status"}\n')
         answer = json.loads(connection.makefile().readline())["answer"]
-    reads = answer["sources"][0]["cache"]["engine"]["reads"]
+    reads = answer["cache"]["engine"]["reads"]
     return int(reads["requests"] - reads["requests_hit"])
 
 
