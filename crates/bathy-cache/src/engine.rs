@@ -4,7 +4,7 @@
 //! is used; what happens on a line meanwhile the model's tickets settle. Workers with a ring each can own the shards later:
 //! [`Shard`] knows no lock, and all that touches several shards is here and in `cached_file.rs`.
 //!
-//! Locks are taken in this order: a file's gate, the file table, a shard, the intent.
+//! Locks are taken in this order: a file's gate, its flush error, the file table, a shard, the intent.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -365,10 +365,11 @@ impl Engine {
             return false;
         }
         if self.is_bypassed() || self.has_lost_writes() {
-            // There is nothing to keep files open for.
+            // There is nothing to keep files open for but an error that the next caller is to get, perhaps of a flush now.
             lock(&self.unflushed).retain(|_, file| {
-                file.is_unflushed.store(false, Ordering::Release);
-                false
+                let keeps = file.flush_error.try_lock().map_or(true, |kept| kept.is_some());
+                file.is_unflushed.store(keeps, Ordering::Release);
+                keeps
             });
             return false;
         }
@@ -379,8 +380,7 @@ impl Engine {
             if idle.is_empty() && !is_at_rest {
                 continue;
             }
-            if let Err(error) = file.store.flush() {
-                self.on_flush_error(&file, error);
+            if self.make_durable(&file, || file.store.flush()).is_none() {
                 return false;
             }
             if is_at_rest {
@@ -405,36 +405,56 @@ impl Engine {
             return;
         };
         // A write that came since the flush is durable with the stamp.
-        match self.note_stamp(file) {
-            Ok(true) => {
-                file.is_unflushed.store(false, Ordering::Release);
-                lock(&self.unflushed).remove(&file.number);
-            }
-            Ok(false) => {}
-            Err(error) => self.on_flush_error(file, error),
+        if self.note_stamp(file) {
+            file.is_unflushed.store(false, Ordering::Release);
+            lock(&self.unflushed).remove(&file.number);
         }
     }
 
-    /// A flush failed that no caller asked for.
-    fn on_flush_error(&self, file: &FileState, error: io::Error) {
-        *lock(&file.flush_error) = Some(error);
-        self.on_lost_writes();
+    /// Makes the writes to a file durable for a caller, who gets an error that nobody got before, too.
+    ///
+    /// Who flushes a file has it alone until an error is noted, here and in [`Engine::make_durable`]: the kernel reports a lost
+    /// write once, so the flush of another succeeds then and must not be believed before it is known that writes were lost.
+    pub(crate) fn flush(&self, file: &FileState) -> io::Result<()> {
+        let mut kept = lock(&file.flush_error);
+        let earlier = kept.take();
+        let flushed = file.store.flush();
+        if flushed.is_err() {
+            self.on_lost_writes();
+        }
+        earlier.map_or(flushed, Err)
+    }
+
+    /// Makes the writes to a file durable by `flush`, for no caller: an error is kept for the next one who asks.
+    fn make_durable<T>(&self, file: &FileState, flush: impl FnOnce() -> io::Result<T>) -> Option<T> {
+        let mut kept = lock(&file.flush_error);
+        match flush() {
+            Ok(flushed) => Some(flushed),
+            Err(error) => {
+                *kept = Some(error);
+                self.on_lost_writes();
+                None
+            }
+        }
     }
 
     /// Stores the stamp of a file that is at rest, whose writes are durable then. Whether it could be stored; else the file
     /// counts as in use.
-    ///
-    /// # Errors
-    /// If writes to the file may be lost.
-    pub(crate) fn note_stamp(&self, file: &FileState) -> io::Result<bool> {
-        let files = lock(&self.files);
+    pub(crate) fn note_stamp(&self, file: &FileState) -> bool {
         if file.number == 0 || file.is_forgotten.load(Ordering::Acquire) {
-            return Ok(true);
+            return true;
         }
-        let stamp = file.store.stamp()?;
+        let Some(stamp) = self.make_durable(file, || file.store.stamp()) else {
+            return false;
+        };
+        let files = lock(&self.files);
+        // Else its slot may be another file's by now.
+        if file.is_forgotten.load(Ordering::Acquire) {
+            return true;
+        }
         // Even a record that failed may be on the SSD.
         file.is_in_use.store(false, Ordering::Release);
-        Ok(files.put(file, Some(stamp), &self.ssd).is_ok())
+        files.put(file, Some(stamp), &self.ssd).is_ok()
     }
 
     /// Makes durable that a file is in use, before the first write to it since it was at rest.

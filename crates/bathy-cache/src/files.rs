@@ -80,7 +80,8 @@ pub(crate) struct FileState {
     pub(crate) is_unflushed: AtomicBool,
     /// It has no record any more.
     pub(crate) is_forgotten: AtomicBool,
-    /// An error of a flush that no caller asked for, for the next caller that does: the kernel reports it once.
+    /// An error of a flush that no caller asked for, for the next caller that does: the kernel reports it once. Locked by who
+    /// flushes until it is noted.
     pub(crate) flush_error: Mutex<Option<io::Error>>,
     counts: Mutex<RequestCounts>,
     of_source: Arc<Mutex<SourceCounts>>,

@@ -25,16 +25,19 @@ impl Engine {
             drop(file.gate.write().unwrap_or_else(PoisonError::into_inner));
         }
         let unflushed = std::mem::take(&mut *lock(&self.unflushed));
-        for file in unflushed.values() {
-            let earlier = lock(&file.flush_error).take();
-            earlier.map_or_else(|| file.store.flush(), Err)?;
-        }
+        // All of them, whatever happens to one.
+        let flushed = unflushed
+            .values()
+            .fold(Ok(()), |before, file| before.and(self.flush(file)));
         let is_sound = !self.is_bypassed() && !self.ssd.is_given_up() && !self.has_lost_writes();
         // After the last write, and before anybody else's.
         let mut is_trusted = is_sound;
         for file in in_use.iter().chain(unflushed.values()).filter(|_| is_sound) {
-            is_trusted &= self.note_stamp(file)?;
+            is_trusted &= self.note_stamp(file);
         }
+        let mut kept = in_use.iter().chain(unflushed.values());
+        let kept = kept.find_map(|file| lock(&file.flush_error).take());
+        flushed.and(kept.map_or(Ok(()), Err))?;
         Ok(is_trusted && self.store_state().is_some())
     }
 

@@ -87,6 +87,8 @@ pub(crate) enum Fault {
     From(u64),
     /// The flushes.
     Flushes,
+    /// The next flush alone: who asks again hears nothing of it.
+    NextFlush,
 }
 
 #[derive(Default)]
@@ -205,7 +207,7 @@ impl Inner {
         let number = self.operations;
         self.operations += 1;
         match self.fault {
-            Fault::None | Fault::Flushes => false,
+            Fault::None | Fault::Flushes | Fault::NextFlush => false,
             Fault::Nth(failing) => number == failing,
             Fault::From(first) => number >= first,
         }
@@ -276,6 +278,10 @@ impl BlockStore for MemoryStore {
     fn flush(&self) -> io::Result<()> {
         let mut inner = self.inner();
         if inner.fails() || inner.fault == Fault::Flushes {
+            return Err(eio());
+        }
+        if inner.fault == Fault::NextFlush {
+            inner.fault = Fault::None;
             return Err(eio());
         }
         if inner.flushed.is_some() {

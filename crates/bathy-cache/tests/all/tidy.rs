@@ -3,11 +3,12 @@
 use std::io;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use bathy_cache::{BlockStore, Recovery, Stamp, open};
 use bathy_cache_model::WriteMode;
 
-use crate::common::{Cache, LINE, MemoryStore, UNIT, World, assert_serves_backing};
+use crate::common::{BACKING, Cache, Fault, LINE, MemoryStore, UNIT, World, assert_serves_backing, identity};
 
 type Hook = Box<dyn Fn(&Cache) + Send>;
 
@@ -42,9 +43,9 @@ impl BlockStore for Hooked {
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.store.flush()?;
+        let flushed = self.store.flush();
         self.run(&self.in_flush);
-        Ok(())
+        flushed
     }
 
     fn size_bytes(&self) -> io::Result<u64> {
@@ -121,6 +122,85 @@ fn a_write_that_ends_during_the_flush_is_not_covered_by_it() {
     });
     backing.in_flush.lock().expect("no panic").take();
     assert!(engine.tidy() && !engine.is_marked(0));
+}
+
+/// How long a hook waits for another thread that must wait for the hook: if it does not, it is done by then.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// `first` flushes the file and hears that writes are lost; before it can note this, `second` comes, which hears nothing.
+/// What `second` returned.
+fn meet<T: Send>(world: &World, first: fn(&Cache), second: fn(&Cache) -> T) -> (Arc<Cache>, T) {
+    let (backing, engine) = hooked(world);
+    engine.write(&[1; 4096], 0, 0).expect("written");
+    assert!(engine.tidy() && engine.is_marked(0));
+    let (has_failed, failed) = channel();
+    let (has_ended, ended) = channel();
+    *backing.in_flush.lock().expect("no panic") = Some(Box::new(move |_| {
+        has_failed.send(()).expect("somebody waits");
+        let _ = ended.recv_timeout(PATIENCE);
+    }));
+    world.backing.set_fault(Fault::NextFlush);
+    let result = std::thread::scope(|scope| {
+        let engine = &engine;
+        let second = scope.spawn(move || {
+            failed.recv().expect("the flush fails");
+            let result = second(engine);
+            let _ = has_ended.send(());
+            result
+        });
+        first(engine);
+        second.join().expect("no panic")
+    });
+    (engine, result)
+}
+
+#[test]
+fn a_lost_write_that_tidying_hears_of_fails_the_flush_of_a_caller_at_the_same_time() {
+    let world = World::new(1 << 20, 40, 1);
+    let tidy = |engine: &Cache| assert!(!engine.tidy());
+    let (_, flushed) = meet(&world, tidy, |engine| engine.flush());
+    assert!(flushed.is_err());
+}
+
+#[test]
+fn a_lost_write_that_a_caller_hears_of_keeps_its_mark_from_tidying_at_the_same_time() {
+    let world = World::new(1 << 20, 40, 1);
+    let flush = |engine: &Cache| assert!(engine.flush().is_err());
+    let (engine, was_tidied) = meet(&world, flush, |engine| engine.tidy());
+    assert!(!was_tidied && engine.is_marked(0));
+}
+
+#[test]
+fn a_lost_write_of_a_closed_file_fails_the_flush_of_who_opens_it_next() {
+    let world = World::new(1 << 20, 40, 1);
+    let Cache { file, engine } = world.open().engine;
+    file.write(&[1; 4096], 0, 0).expect("written");
+    drop(file);
+    assert!(engine.tidy());
+    world.backing.set_fault(Fault::NextFlush);
+    assert!((0..3).all(|_| !engine.tidy()));
+    let file = engine
+        .attach(identity(BACKING), world.backing.clone())
+        .expect("the backing works");
+    assert!(file.flush().is_err());
+    assert!(file.flush().is_ok(), "it is told once");
+}
+
+#[test]
+fn a_stop_flushes_all_files_also_after_one_failed() {
+    let world = World::new(1 << 20, 40, 1);
+    let Cache { file, engine } = world.open().engine;
+    let other = MemoryStore::new(vec![0; 4096]);
+    let other_file = engine
+        .attach(identity(BACKING + 1), other.clone())
+        .expect("attached");
+    file.write(&[1; 4096], 0, 0).expect("written");
+    other_file.write(&[1; 4096], 0, 0).expect("written");
+    for store in [&world.backing, &other] {
+        store.set_fault(Fault::Flushes);
+    }
+    assert!(engine.stop().is_err());
+    assert!(world.backing.operations() > 0 && other.operations() > 0);
 }
 
 #[test]
