@@ -364,6 +364,10 @@ impl Engine {
         if self.is_stopped.load(Ordering::Acquire) {
             return false;
         }
+        if self.ssd.is_given_up() {
+            // If the witness fails, the next write tries again, or is refused.
+            let _ = self.enter_bypass();
+        }
         if self.is_bypassed() || self.has_lost_writes() {
             // There is nothing to keep files open for but an error that the next caller is to get, perhaps of a flush now.
             lock(&self.unflushed).retain(|_, file| {

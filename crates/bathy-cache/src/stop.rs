@@ -26,9 +26,10 @@ impl Engine {
         }
         let unflushed = std::mem::take(&mut *lock(&self.unflushed));
         // All of them, whatever happens to one.
-        let flushed = unflushed
-            .values()
-            .fold(Ok(()), |before, file| before.and(self.flush(file)));
+        let mut flushed = Ok(());
+        for file in unflushed.values() {
+            flushed = flushed.and(self.flush(file));
+        }
         let is_sound = !self.is_bypassed() && !self.ssd.is_given_up() && !self.has_lost_writes();
         // After the last write, and before anybody else's.
         let mut is_trusted = is_sound;

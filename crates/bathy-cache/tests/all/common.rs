@@ -59,6 +59,10 @@ pub(crate) enum Event {
     Flush {
         store: u8,
     },
+    /// What was not flushed is lost.
+    Loss {
+        store: u8,
+    },
     /// The witness has this generation, at once and durably.
     Witness(u64),
 }
@@ -67,7 +71,10 @@ impl Event {
     /// The number of the store that it happened to, or the new generation of the witness.
     pub(crate) fn store(&self) -> Result<u8, u64> {
         match *self {
-            Self::Write { store, .. } | Self::Resize { store, .. } | Self::Flush { store } => Ok(store),
+            Self::Write { store, .. }
+            | Self::Resize { store, .. }
+            | Self::Flush { store }
+            | Self::Loss { store } => Ok(store),
             Self::Witness(generation) => Err(generation),
         }
     }
@@ -89,6 +96,9 @@ pub(crate) enum Fault {
     Flushes,
     /// The next flush alone: who asks again hears nothing of it.
     NextFlush,
+    /// The n-th flush alone, and what was written since the one before it is lost, as by a device that lost its volatile
+    /// cache. Flushes are to be kept: [`MemoryStore::flushed`].
+    LosingFlush(u64),
 }
 
 #[derive(Default)]
@@ -207,7 +217,7 @@ impl Inner {
         let number = self.operations;
         self.operations += 1;
         match self.fault {
-            Fault::None | Fault::Flushes | Fault::NextFlush => false,
+            Fault::None | Fault::Flushes | Fault::NextFlush | Fault::LosingFlush(_) => false,
             Fault::Nth(failing) => number == failing,
             Fault::From(first) => number >= first,
         }
@@ -283,6 +293,16 @@ impl BlockStore for MemoryStore {
         if inner.fault == Fault::NextFlush {
             inner.fault = Fault::None;
             return Err(eio());
+        }
+        if let Fault::LosingFlush(left) = inner.fault {
+            inner.fault = left.checked_sub(1).map_or(Fault::None, Fault::LosingFlush);
+            if left == 0 {
+                inner.bytes = inner.flushed.clone().expect("flushes are kept");
+                if let Some((store, log)) = &inner.log {
+                    log.lock().expect("no panic").push(Event::Loss { store: *store });
+                }
+                return Err(eio());
+            }
         }
         if inner.flushed.is_some() {
             inner.flushed = Some(inner.bytes.clone());

@@ -203,6 +203,7 @@ fn after_each_power_cut_each_file_is_what_the_backing_has() {
         stores.extend(files.iter().map(|file| Replayed::new(&file.store)));
         let mut generation = world.witness.generation.load(Ordering::SeqCst);
         let log = world.record();
+        world.ssd.flushed();
         for file in &files {
             file.store.record(file.handle, &log);
         }
@@ -214,7 +215,11 @@ fn after_each_power_cut_each_file_is_what_the_backing_has() {
         };
         for number in 0..80 {
             if number == dies_at {
-                world.ssd.set_fault(Fault::From(random.below(4)));
+                world.ssd.set_fault(if random.chance(0.5) {
+                    Fault::LosingFlush(random.below(4))
+                } else {
+                    Fault::From(random.below(4))
+                });
             }
             step(&engine, &mut files, &mut random);
             if random.chance(0.03) {
@@ -236,6 +241,7 @@ fn after_each_power_cut_each_file_is_what_the_backing_has() {
                 continue;
             }
             cuts += 1;
+            // Each store loses what it loses.
             let mode = random.below(4);
             let after = World {
                 ssd: MemoryStore::device(stores[usize::from(SSD)].cut(mode, &mut random).bytes()),
@@ -252,8 +258,10 @@ fn after_each_power_cut_each_file_is_what_the_backing_has() {
             }
             let mut files = new_files(4);
             for (file, store) in files.iter_mut().zip(&stores[1..]) {
-                file.store = store.cut(mode, &mut random);
-                let context = format!("seed {seed} event {number} mode {mode}, {recovery:?}");
+                let mode_of_file = random.below(4);
+                file.store = store.cut(mode_of_file, &mut random);
+                let context =
+                    format!("seed {seed} event {number} modes {mode} and {mode_of_file}, {recovery:?}");
                 let before = engine.counts().reads.requests_hit;
                 file.assert_served(&engine, LINE as usize, &context);
                 hits += engine.counts().reads.requests_hit - before;
