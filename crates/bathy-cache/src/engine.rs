@@ -198,14 +198,30 @@ impl Engine {
         let is_changed = found
             .as_ref()
             .is_some_and(|found| !found.is_checked && self.is_changed(found, &stamp, &*store));
-        if let Some(found) = found.as_ref().filter(|_| is_changed) {
-            self.drop_lines(found.record.number, 0..u64::MAX);
-        }
         if found.is_none() && files.is_full() && !self.is_bypassed() {
             self.make_room(files);
         }
         let ssd = Some(&*self.ssd).filter(|_| !self.is_bypassed());
-        Ok(files.begin_use(identity, store, stamp, found.as_ref(), is_changed, ssd))
+        let file = files.begin_use(identity, store, stamp, found.as_ref(), is_changed, ssd.is_some());
+        match (found, ssd) {
+            (Some(found), Some(ssd)) if is_changed => {
+                // The record that makes the old lines void comes first: they are the evidence by which a start after a power
+                // cut finds again that the file was changed.
+                let is_void = file.number != 0
+                    && files
+                        .put(&file, Some(stamp), ssd)
+                        .and_then(|()| ssd.flush())
+                        .is_ok();
+                if !is_void {
+                    self.enter_bypass()?;
+                }
+                self.drop_lines(found.record.number, 0..u64::MAX);
+            }
+            // If this fails its lines are void after a power cut, and before the first write it is tried again.
+            (None, Some(ssd)) if file.number != 0 => drop(files.put(&file, Some(stamp), ssd)),
+            _ => {}
+        }
+        Ok(file)
     }
 
     /// Whether a file of an earlier session was changed without the cache.
@@ -303,18 +319,16 @@ impl Engine {
         identity: &FileIdentity,
         change: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
-        let in_use = lock(&self.files).in_use(identity);
-        if let Some(file) = in_use {
-            let _gate = file.gate.write().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let file = lock(&self.files).in_use(identity);
+            let gate = file.as_ref().map(|file| file.gate.write());
+            let _gate = gate.map(|gate| gate.unwrap_or_else(PoisonError::into_inner));
             let mut files = lock(&self.files);
-            return self.forget_in(&mut files, Some(&file), identity, change);
+            // While this waited for the gate another one may have removed the file, and a new one has its handle.
+            if files.in_use(identity).as_ref().map(Arc::as_ptr) == file.as_ref().map(Arc::as_ptr) {
+                return self.forget_in(&mut files, file.as_deref(), identity, change);
+            }
         }
-        let mut files = lock(&self.files);
-        if files.in_use(identity).is_some() {
-            drop(files);
-            return self.forget(identity, change);
-        }
-        self.forget_in(&mut files, None, identity, change)
     }
 
     /// The file table is locked until the file is gone, so that nobody attaches it meanwhile.

@@ -158,7 +158,7 @@ fn meet<T: Send>(world: &World, first: fn(&Cache), second: fn(&Cache) -> T) -> (
 fn a_lost_write_that_tidying_hears_of_fails_the_flush_of_a_caller_at_the_same_time() {
     let world = World::new(1 << 20, 40, 1);
     let tidy = |engine: &Cache| assert!(!engine.tidy());
-    let (_, flushed) = meet(&world, tidy, |engine| engine.flush());
+    let (_, flushed) = meet(&world, tidy, Cache::flush);
     assert!(flushed.is_err());
 }
 
@@ -184,6 +184,27 @@ fn a_lost_write_of_a_closed_file_fails_the_flush_of_who_opens_it_next() {
         .expect("the backing works");
     assert!(file.flush().is_err());
     assert!(file.flush().is_ok(), "it is told once");
+}
+
+#[test]
+fn a_stop_waits_for_a_write_to_a_removed_file_that_is_open() {
+    let world = World::new(1 << 20, 40, 1);
+    let (backing, engine) = hooked(&world);
+    engine.file.forget(|| Ok(())).expect("it is removed");
+    let (has_begun, begun) = channel();
+    let (has_stopped, stopped) = channel();
+    *backing.in_write.lock().expect("no panic") = Some(Box::new(move |_| {
+        has_begun.send(()).expect("somebody waits");
+        assert!(stopped.recv_timeout(PATIENCE).is_err(), "a write is under way");
+    }));
+    std::thread::scope(|scope| {
+        let engine = &engine;
+        scope.spawn(move || {
+            begun.recv().expect("the write begins");
+            let _ = has_stopped.send(engine.stop());
+        });
+        engine.write(&[1; 4096], 0, 0).expect("written");
+    });
 }
 
 #[test]
