@@ -156,7 +156,8 @@ impl Engine {
     }
 
     /// Begins the use of a file that is kept in `store`. Who attaches a file that is in use gets the same, with the store of
-    /// the first. The file must change through the cache alone until the engine stops, also while it is not attached.
+    /// the first. The file must change through the cache alone until the engine stops, also while it is not attached. What is
+    /// cached of a device since an earlier session is dropped: nothing says that nobody else used it.
     ///
     /// # Errors
     /// Those of the store, and `NotConnected` after the stop.
@@ -165,13 +166,35 @@ impl Engine {
         identity: FileIdentity,
         store: Arc<dyn BlockStore>,
     ) -> io::Result<CachedFile> {
+        self.attach_if(identity, store, false)
+    }
+
+    /// [`Engine::attach`] for a caller who can prove that nobody else changed the file since the last session: what is cached
+    /// of a device is kept.
+    ///
+    /// # Errors
+    /// Those of [`Engine::attach`].
+    pub fn attach_unchanged(
+        self: &Arc<Self>,
+        identity: FileIdentity,
+        store: Arc<dyn BlockStore>,
+    ) -> io::Result<CachedFile> {
+        self.attach_if(identity, store, true)
+    }
+
+    fn attach_if(
+        self: &Arc<Self>,
+        identity: FileIdentity,
+        store: Arc<dyn BlockStore>,
+        is_proven: bool,
+    ) -> io::Result<CachedFile> {
         let mut files = lock(&self.files);
         if self.is_stopped.load(Ordering::Acquire) {
             return Err(stopped());
         }
         let file = match files.in_use(&identity) {
             Some(file) => file,
-            None => self.begin_use(&mut files, identity, store)?,
+            None => self.begin_use(&mut files, identity, store, is_proven)?,
         };
         Ok(CachedFile::new(Arc::clone(self), file))
     }
@@ -181,6 +204,7 @@ impl Engine {
         files: &mut Files,
         identity: FileIdentity,
         store: Arc<dyn BlockStore>,
+        is_proven: bool,
     ) -> io::Result<Arc<FileState>> {
         let stamp = store.stamp()?;
         let mut found = None;
@@ -197,7 +221,7 @@ impl Engine {
         }
         let is_changed = found
             .as_ref()
-            .is_some_and(|found| !found.is_checked && self.is_changed(found, &stamp, &*store));
+            .is_some_and(|found| !found.is_checked && self.is_changed(found, &stamp, &*store, is_proven));
         if found.is_none() && files.is_full() && !self.is_bypassed() {
             self.make_room(files);
         }
@@ -224,11 +248,12 @@ impl Engine {
         Ok(file)
     }
 
-    /// Whether a file of an earlier session was changed without the cache.
-    fn is_changed(&self, found: &Found, stamp: &Stamp, store: &dyn BlockStore) -> bool {
+    /// Whether a file of an earlier session was changed without the cache, or may have been and has no times to tell.
+    fn is_changed(&self, found: &Found, stamp: &Stamp, store: &dyn BlockStore, is_proven: bool) -> bool {
         match found.record.stamp {
             Some(at_rest) if at_rest != *stamp => return true,
             Some(_) if stamp.has_times() => return false,
+            _ if !stamp.has_times() && !is_proven => return true,
             Some(_) => {}
             None if !self.was_fenced => return true,
             None => {

@@ -108,7 +108,7 @@ struct Inner {
     operations: u64,
     fault: Fault,
     yields: bool,
-    /// It has one size.
+    /// It has one size, and no times.
     is_device: bool,
     /// Its bytes at the last flush, if they are kept.
     flushed: Option<Vec<u8>>,
@@ -138,7 +138,7 @@ impl MemoryStore {
         self.inner().modified
     }
 
-    /// One that cannot grow.
+    /// One that cannot grow and has no times.
     pub(crate) fn device(bytes: Vec<u8>) -> Arc<Self> {
         let store = Self::new(bytes);
         store.inner().is_device = true;
@@ -320,12 +320,13 @@ impl BlockStore for MemoryStore {
     fn stamp(&self) -> io::Result<Stamp> {
         self.flush()?;
         let inner = self.inner();
+        // 0 is the time of a device.
+        let time_ns = if inner.is_device { 0 } else { inner.modified + 1 };
         Ok(Stamp {
             size_bytes: inner.bytes.len() as u64,
             id: 77,
-            // 0 is the time of a device.
-            modified_ns: inner.modified + 1,
-            changed_ns: inner.modified + 1,
+            modified_ns: time_ns,
+            changed_ns: time_ns,
         })
     }
 }

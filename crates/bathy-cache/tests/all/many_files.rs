@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bathy_cache::format::{FILE_RECORD_BYTES, FileRecord, Superblock};
-use bathy_cache::{BlockStore, CachedFile, Engine, FileIdentity, Recovery, open};
+use bathy_cache::{BlockStore, CachedFile, ColdReason, Engine, FileIdentity, Recovery, open, void};
 
 use crate::common::{Event, Fault, LINE, MemoryStore, MemoryWitness, Random, SSD, UNIT, World, identity};
 use crate::power_cut::Replayed;
@@ -536,6 +536,59 @@ fn a_file_that_was_found_changed_is_found_changed_again_after_a_power_cut() {
     };
     let (engine, _) = open_engine(&after);
     assert!(read_all(&attach(&engine, 1, &store)) == store.bytes());
+}
+
+#[test]
+fn a_device_is_warm_only_for_who_can_prove_that_nobody_else_used_it() {
+    let world = World::new(4096, 40, 1);
+    let store = MemoryStore::device(vec![1; 12 * LINE as usize]);
+    for (is_killed, is_proven) in [(false, true), (false, false), (true, true), (true, false)] {
+        let (engine, _) = open_engine(&world);
+        let file = attach(&engine, 1, &store);
+        for _ in 0..3 {
+            read_all(&file);
+        }
+        assert!(engine.tidy());
+        let cached = lines(&engine);
+        assert!(cached > 4);
+        if !is_killed {
+            assert!(engine.stop().expect("the backing works"));
+        }
+        drop((file, engine));
+        if !is_proven {
+            // In none of the units that are compared.
+            (0..12).for_each(|line| store.change_offline((line * LINE + UNIT) as usize, 2));
+        }
+        let (engine, _) = open_engine(&world);
+        let file = if is_proven {
+            let attached = engine.attach_unchanged(identity(1), store.clone());
+            attached.expect("the backing works")
+        } else {
+            attach(&engine, 1, &store)
+        };
+        assert_eq!(engine.counts().changed_files, u64::from(!is_proven));
+        assert!(read_all(&file) == store.bytes());
+        let hits = engine.counts().reads.bytes_hit;
+        assert_eq!(hits > 0, is_proven);
+        drop((file, engine));
+    }
+}
+
+#[test]
+fn what_is_void_stays_void_whatever_the_witness_had() {
+    let world = World::new(4096, 40, 1);
+    for lost in [false, false, true, true, false] {
+        let (engine, _) = open_engine(&world);
+        assert!(engine.stop().expect("the backing works"));
+        assert_eq!(open_engine(&world).1, Recovery::Clean);
+        let kept = world.witness.generation.load(Ordering::SeqCst);
+        if lost {
+            world.witness.generation.store(0, Ordering::SeqCst);
+        }
+        void(&*world.witness).expect("the witness works");
+        assert_ne!(world.witness.generation.load(Ordering::SeqCst), kept);
+        assert_eq!(open_engine(&world).1, Recovery::Cold(ColdReason::Witness));
+    }
 }
 
 #[test]
