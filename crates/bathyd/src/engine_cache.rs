@@ -243,7 +243,7 @@ impl FileCache for Source {
         let file = if self.cache.options.has_device_stamps {
             engine.attach(identity, store)?
         } else {
-            // The owner of the devices vouches for them.
+            // As was asked for: lines of a device are compared with it.
             engine.attach_unchanged(identity, store)?
         };
         let began = self.cache.began;

@@ -272,3 +272,45 @@ fn a_line_that_left_does_not_come_back_while_its_slot_waits_for_the_next_one() {
         assert_serves_backing(&opened.engine, &bytes, LINE as usize, "after the kill");
     }
 }
+
+#[test]
+fn a_removal_that_waited_for_another_one_removes_the_file_that_has_the_handle_then() {
+    // Who comes when is left to the scheduler: in some rounds the file is there anew before the second removal.
+    for round in 0..20 {
+        let world = World::new(1 << 20, 40, 1);
+        let (backing, engine) = hooked(&world);
+        let (has_begun, begun) = channel();
+        *backing.in_write.lock().expect("no panic") = Some(Box::new(move |_| {
+            // Both removals find this file, and wait until the write is over.
+            has_begun.send(()).expect("somebody waits");
+            std::thread::sleep(PATIENCE / 20);
+        }));
+        let remove = || {
+            engine
+                .forget(&identity(BACKING), || Ok(()))
+                .expect("it is removed");
+            let store = MemoryStore::new(vec![2; 4096]);
+            let file = engine.engine.attach(identity(BACKING), store.clone());
+            (file.expect("the backing works"), store)
+        };
+        let mut files = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| engine.write(&[1; 4096], 0, 0));
+            begun.recv().expect("the write begins");
+            let removals = [0; 2].map(|_| scope.spawn(remove));
+            writer.join().expect("no panic").expect("written");
+            removals.map(|removal| removal.join().expect("no panic"))
+        });
+        files.sort_by_key(|(file, _)| file.number());
+        let [(first, _), (last, store)] = &files;
+        if first.number() == last.number() {
+            continue;
+        }
+        last.write(&[4; 4096], 0, 0).expect("the backing works");
+        // A removed file has no record, and writes none over that of the file that has its place now.
+        first.write(&[3; 4096], 0, 0).expect("the backing works");
+        let after = open(world.ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
+        let found = after.engine.attach(identity(BACKING), store.clone());
+        let number = found.expect("the backing works").number();
+        assert_eq!(number, last.number(), "round {round}");
+    }
+}
