@@ -170,7 +170,7 @@ impl Engine {
     }
 
     /// [`Engine::attach`] for a caller who can prove that nobody else changed the file since the last session: what is cached
-    /// of a device is kept.
+    /// of a device is kept, if some lines of it that are compared are the same.
     ///
     /// # Errors
     /// Those of [`Engine::attach`].
