@@ -119,9 +119,9 @@ fn step(world: &World, engine: Cache, random: &mut Random, known: &mut Known) ->
         _ => {
             let is_clean = engine.stop().expect("the backing works");
             known.on_flush(world);
+            // An SSD that died comes back with what it had; one that is to fail later does not in the start.
+            world.ssd.set_fault(Fault::None);
             if !is_clean {
-                // An SSD that died comes back with what it had.
-                world.ssd.set_fault(Fault::None);
                 known.settled = Rc::default();
                 return verified(world);
             }
