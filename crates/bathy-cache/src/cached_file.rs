@@ -293,12 +293,7 @@ impl CachedFile {
     /// Those of the backing, unchanged; one of an earlier [`Engine::tidy`] too.
     pub fn flush(&self) -> io::Result<()> {
         self.check_running()?;
-        let earlier = lock(&self.file.flush_error).take();
-        let flushed = self.file.store.flush();
-        if flushed.is_err() {
-            self.engine.on_lost_writes();
-        }
-        earlier.map_or(flushed, Err)
+        self.engine.flush(&self.file)
     }
 
     /// The file is about to be removed: [`Engine::forget`].

@@ -4,7 +4,7 @@
 //! is used; what happens on a line meanwhile the model's tickets settle. Workers with a ring each can own the shards later:
 //! [`Shard`] knows no lock, and all that touches several shards is here and in `cached_file.rs`.
 //!
-//! Locks are taken in this order: a file's gate, the file table, a shard, the intent.
+//! Locks are taken in this order: a file's gate, its flush error, the file table, a shard, the intent.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -156,7 +156,8 @@ impl Engine {
     }
 
     /// Begins the use of a file that is kept in `store`. Who attaches a file that is in use gets the same, with the store of
-    /// the first. The file must change through the cache alone until the engine stops, also while it is not attached.
+    /// the first. The file must change through the cache alone until the engine stops, also while it is not attached. What is
+    /// cached of a device since an earlier session is dropped: nothing says that nobody else used it.
     ///
     /// # Errors
     /// Those of the store, and `NotConnected` after the stop.
@@ -165,13 +166,35 @@ impl Engine {
         identity: FileIdentity,
         store: Arc<dyn BlockStore>,
     ) -> io::Result<CachedFile> {
+        self.attach_if(identity, store, false)
+    }
+
+    /// [`Engine::attach`] for a caller who can prove that nobody else changed the file since the last session: what is cached
+    /// of a device is kept, if some lines of it that are compared are the same.
+    ///
+    /// # Errors
+    /// Those of [`Engine::attach`].
+    pub fn attach_unchanged(
+        self: &Arc<Self>,
+        identity: FileIdentity,
+        store: Arc<dyn BlockStore>,
+    ) -> io::Result<CachedFile> {
+        self.attach_if(identity, store, true)
+    }
+
+    fn attach_if(
+        self: &Arc<Self>,
+        identity: FileIdentity,
+        store: Arc<dyn BlockStore>,
+        is_proven: bool,
+    ) -> io::Result<CachedFile> {
         let mut files = lock(&self.files);
         if self.is_stopped.load(Ordering::Acquire) {
             return Err(stopped());
         }
         let file = match files.in_use(&identity) {
             Some(file) => file,
-            None => self.begin_use(&mut files, identity, store)?,
+            None => self.begin_use(&mut files, identity, store, is_proven)?,
         };
         Ok(CachedFile::new(Arc::clone(self), file))
     }
@@ -181,6 +204,7 @@ impl Engine {
         files: &mut Files,
         identity: FileIdentity,
         store: Arc<dyn BlockStore>,
+        is_proven: bool,
     ) -> io::Result<Arc<FileState>> {
         let stamp = store.stamp()?;
         let mut found = None;
@@ -197,22 +221,39 @@ impl Engine {
         }
         let is_changed = found
             .as_ref()
-            .is_some_and(|found| !found.is_checked && self.is_changed(found, &stamp, &*store));
-        if let Some(found) = found.as_ref().filter(|_| is_changed) {
-            self.drop_lines(found.record.number, 0..u64::MAX);
-        }
+            .is_some_and(|found| !found.is_checked && self.is_changed(found, &stamp, &*store, is_proven));
         if found.is_none() && files.is_full() && !self.is_bypassed() {
             self.make_room(files);
         }
         let ssd = Some(&*self.ssd).filter(|_| !self.is_bypassed());
-        Ok(files.begin_use(identity, store, stamp, found.as_ref(), is_changed, ssd))
+        let file = files.begin_use(identity, store, stamp, found.as_ref(), is_changed, ssd.is_some());
+        match (found, ssd) {
+            (Some(found), Some(ssd)) if is_changed => {
+                // The record that makes the old lines void comes first: they are the evidence by which a start after a power
+                // cut finds again that the file was changed.
+                let is_void = file.number != 0
+                    && files
+                        .put(&file, Some(stamp), ssd)
+                        .and_then(|()| ssd.flush())
+                        .is_ok();
+                if !is_void {
+                    self.enter_bypass()?;
+                }
+                self.drop_lines(found.record.number, 0..u64::MAX);
+            }
+            // If this fails its lines are void after a power cut, and before the first write it is tried again.
+            (None, Some(ssd)) if file.number != 0 => drop(files.put(&file, Some(stamp), ssd)),
+            _ => {}
+        }
+        Ok(file)
     }
 
-    /// Whether a file of an earlier session was changed without the cache.
-    fn is_changed(&self, found: &Found, stamp: &Stamp, store: &dyn BlockStore) -> bool {
+    /// Whether a file of an earlier session was changed without the cache, or may have been and has no times to tell.
+    fn is_changed(&self, found: &Found, stamp: &Stamp, store: &dyn BlockStore, is_proven: bool) -> bool {
         match found.record.stamp {
             Some(at_rest) if at_rest != *stamp => return true,
             Some(_) if stamp.has_times() => return false,
+            _ if !stamp.has_times() && !is_proven => return true,
             Some(_) => {}
             None if !self.was_fenced => return true,
             None => {
@@ -303,18 +344,16 @@ impl Engine {
         identity: &FileIdentity,
         change: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
-        let in_use = lock(&self.files).in_use(identity);
-        if let Some(file) = in_use {
-            let _gate = file.gate.write().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let file = lock(&self.files).in_use(identity);
+            let gate = file.as_ref().map(|file| file.gate.write());
+            let _gate = gate.map(|gate| gate.unwrap_or_else(PoisonError::into_inner));
             let mut files = lock(&self.files);
-            return self.forget_in(&mut files, Some(&file), identity, change);
+            // While this waited for the gate another one may have removed the file, and a new one has its handle.
+            if files.in_use(identity).as_ref().map(Arc::as_ptr) == file.as_ref().map(Arc::as_ptr) {
+                return self.forget_in(&mut files, file.as_deref(), identity, change);
+            }
         }
-        let mut files = lock(&self.files);
-        if files.in_use(identity).is_some() {
-            drop(files);
-            return self.forget(identity, change);
-        }
-        self.forget_in(&mut files, None, identity, change)
     }
 
     /// The file table is locked until the file is gone, so that nobody attaches it meanwhile.
@@ -364,11 +403,16 @@ impl Engine {
         if self.is_stopped.load(Ordering::Acquire) {
             return false;
         }
+        if self.ssd.is_given_up() {
+            // If the witness fails, the next write tries again, or is refused.
+            let _ = self.enter_bypass();
+        }
         if self.is_bypassed() || self.has_lost_writes() {
-            // There is nothing to keep files open for.
+            // There is nothing to keep files open for but an error that the next caller is to get, perhaps of a flush now.
             lock(&self.unflushed).retain(|_, file| {
-                file.is_unflushed.store(false, Ordering::Release);
-                false
+                let keeps = file.flush_error.try_lock().map_or(true, |kept| kept.is_some());
+                file.is_unflushed.store(keeps, Ordering::Release);
+                keeps
             });
             return false;
         }
@@ -379,8 +423,7 @@ impl Engine {
             if idle.is_empty() && !is_at_rest {
                 continue;
             }
-            if let Err(error) = file.store.flush() {
-                self.on_flush_error(&file, error);
+            if self.make_durable(&file, || file.store.flush()).is_none() {
                 return false;
             }
             if is_at_rest {
@@ -405,36 +448,56 @@ impl Engine {
             return;
         };
         // A write that came since the flush is durable with the stamp.
-        match self.note_stamp(file) {
-            Ok(true) => {
-                file.is_unflushed.store(false, Ordering::Release);
-                lock(&self.unflushed).remove(&file.number);
-            }
-            Ok(false) => {}
-            Err(error) => self.on_flush_error(file, error),
+        if self.note_stamp(file) {
+            file.is_unflushed.store(false, Ordering::Release);
+            lock(&self.unflushed).remove(&file.number);
         }
     }
 
-    /// A flush failed that no caller asked for.
-    fn on_flush_error(&self, file: &FileState, error: io::Error) {
-        *lock(&file.flush_error) = Some(error);
-        self.on_lost_writes();
+    /// Makes the writes to a file durable for a caller, who gets an error that nobody got before, too.
+    ///
+    /// Who flushes a file has it alone until an error is noted, here and in [`Engine::make_durable`]: the kernel reports a lost
+    /// write once, so the flush of another succeeds then and must not be believed before it is known that writes were lost.
+    pub(crate) fn flush(&self, file: &FileState) -> io::Result<()> {
+        let mut kept = lock(&file.flush_error);
+        let earlier = kept.take();
+        let flushed = file.store.flush();
+        if flushed.is_err() {
+            self.on_lost_writes();
+        }
+        earlier.map_or(flushed, Err)
+    }
+
+    /// Makes the writes to a file durable by `flush`, for no caller: an error is kept for the next one who asks.
+    fn make_durable<T>(&self, file: &FileState, flush: impl FnOnce() -> io::Result<T>) -> Option<T> {
+        let mut kept = lock(&file.flush_error);
+        match flush() {
+            Ok(flushed) => Some(flushed),
+            Err(error) => {
+                *kept = Some(error);
+                self.on_lost_writes();
+                None
+            }
+        }
     }
 
     /// Stores the stamp of a file that is at rest, whose writes are durable then. Whether it could be stored; else the file
     /// counts as in use.
-    ///
-    /// # Errors
-    /// If writes to the file may be lost.
-    pub(crate) fn note_stamp(&self, file: &FileState) -> io::Result<bool> {
-        let files = lock(&self.files);
+    pub(crate) fn note_stamp(&self, file: &FileState) -> bool {
         if file.number == 0 || file.is_forgotten.load(Ordering::Acquire) {
-            return Ok(true);
+            return true;
         }
-        let stamp = file.store.stamp()?;
+        let Some(stamp) = self.make_durable(file, || file.store.stamp()) else {
+            return false;
+        };
+        let files = lock(&self.files);
+        // Else its slot may be another file's by now.
+        if file.is_forgotten.load(Ordering::Acquire) {
+            return true;
+        }
         // Even a record that failed may be on the SSD.
         file.is_in_use.store(false, Ordering::Release);
-        Ok(files.put(file, Some(stamp), &self.ssd).is_ok())
+        files.put(file, Some(stamp), &self.ssd).is_ok()
     }
 
     /// Makes durable that a file is in use, before the first write to it since it was at rest.

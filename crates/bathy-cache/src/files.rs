@@ -80,7 +80,8 @@ pub(crate) struct FileState {
     pub(crate) is_unflushed: AtomicBool,
     /// It has no record any more.
     pub(crate) is_forgotten: AtomicBool,
-    /// An error of a flush that no caller asked for, for the next caller that does: the kernel reports it once.
+    /// An error of a flush that no caller asked for, for the next caller that does: the kernel reports it once. Locked by who
+    /// flushes until it is noted.
     pub(crate) flush_error: Mutex<Option<io::Error>>,
     counts: Mutex<RequestCounts>,
     of_source: Arc<Mutex<SourceCounts>>,
@@ -112,6 +113,8 @@ pub(crate) struct Files {
     hand: u32,
     pub(crate) next_number: u32,
     in_use: HashMap<FileIdentity, Weak<FileState>>,
+    /// Files that were removed while they were in use.
+    removed: Vec<Weak<FileState>>,
     /// Files that were changed without the cache.
     pub(crate) changed: u64,
     sources: HashMap<Uuid, Arc<Mutex<SourceCounts>>>,
@@ -146,6 +149,7 @@ impl Files {
             hand: 0,
             next_number: next_number.max(1),
             in_use: HashMap::new(),
+            removed: Vec::new(),
             changed: 0,
             sources: HashMap::new(),
             closed: Arc::default(),
@@ -154,10 +158,12 @@ impl Files {
         files
     }
 
-    /// Takes over what the SSD has. Of two records of one file the one with the higher number is newer.
+    /// Takes over what the SSD has. Of two records of one file the one with the higher number is newer; the other is taken
+    /// away, durable after a flush, because it would count when the newer one is gone.
     pub(crate) fn load(&mut self, ssd: &Ssd) -> io::Result<()> {
         let files_max = self.entries.len() as u32;
         let mut block = Aligned::new(BLOCK_BYTES as usize);
+        let mut older = Vec::new();
         for number in 0..self.layout.file_blocks() {
             ssd.read(&mut block, self.layout.files(number))?;
             let first = number as u32 * FILES_PER_BLOCK as u32;
@@ -171,9 +177,11 @@ impl Files {
                     .as_ref()
                     .is_some_and(|other| other.record.number >= record.number)
                 {
+                    older.push(slot);
                     continue;
                 }
                 if let Some(other) = other {
+                    older.push(other.slot);
                     self.unlink(other.slot);
                     self.entries[other.slot as usize].number = 0;
                 }
@@ -181,7 +189,8 @@ impl Files {
             }
         }
         self.find_free();
-        Ok(())
+        older.sort_unstable();
+        self.store(&older, None, ssd)
     }
 
     fn find_free(&mut self) {
@@ -367,14 +376,21 @@ impl Files {
         self.in_use.values().filter_map(Weak::upgrade).collect()
     }
 
+    /// The files that requests may be under way to: those in use, and removed ones that somebody has open.
+    pub(crate) fn all_open(&self) -> Vec<Arc<FileState>> {
+        let removed = self.removed.iter().filter_map(Weak::upgrade);
+        self.all_in_use().into_iter().chain(removed).collect()
+    }
+
     /// The file was removed: who has this identity from now on is another one.
     pub(crate) fn end_use(&mut self, identity: &FileIdentity) {
-        self.in_use.remove(identity);
+        self.removed.retain(|file| file.strong_count() > 0);
+        self.removed.extend(self.in_use.remove(identity));
         lock(&self.closed).take(identity);
     }
 
     /// A file is used from now on: with its number if it was `found` and is as it was, else with a new one; without any if
-    /// there is no SSD for it.
+    /// there is no SSD for it. The caller puts the record of a new number.
     pub(crate) fn begin_use(
         &mut self,
         identity: FileIdentity,
@@ -382,14 +398,14 @@ impl Files {
         stamp: Stamp,
         found: Option<&Found>,
         is_changed: bool,
-        ssd: Option<&Ssd>,
+        has_ssd: bool,
     ) -> Arc<FileState> {
         let known = found.filter(|_| !is_changed);
         self.changed += u64::from(is_changed);
-        let taken = match (known, ssd) {
-            (Some(known), _) => Some((known.slot, known.record.number)),
-            (None, Some(_)) => self.take(&identity, found.map(|found| found.slot)),
-            (None, None) => None,
+        let taken = match known {
+            Some(known) => Some((known.slot, known.record.number)),
+            None if has_ssd => self.take(&identity, found.map(|found| found.slot)),
+            None => None,
         };
         let (slot, number) = taken.unwrap_or((NOBODY, 0));
         let file = Arc::new(FileState {
@@ -410,10 +426,6 @@ impl Files {
         });
         if number != 0 {
             self.entries[slot as usize].is_checked = true;
-        }
-        if let (None, Some(ssd), true) = (known, ssd, number != 0) {
-            // If this fails its lines are void after a power cut, and before the first write it is tried again.
-            let _ = self.put(&file, Some(stamp), ssd);
         }
         if self.in_use.len() >= 2 * self.in_use.capacity() / 3 {
             self.in_use.retain(|_, file| file.strong_count() > 0);

@@ -49,6 +49,8 @@ pub(crate) struct Ssd {
     budget: ErrorBudget,
     health: Mutex<Health>,
     is_given_up: AtomicBool,
+    /// Locked by who flushes until a failure is noted.
+    flushing: Mutex<()>,
     now_ns: AtomicU64,
 }
 
@@ -59,6 +61,7 @@ impl Ssd {
             budget,
             health: Mutex::default(),
             is_given_up: AtomicBool::new(false),
+            flushing: Mutex::new(()),
             now_ns: AtomicU64::new(0),
         }
     }
@@ -68,7 +71,7 @@ impl Ssd {
         self.now_ns.fetch_max(time_ns, Ordering::Relaxed);
     }
 
-    /// Whether its errors have spent the budget.
+    /// Whether its errors have spent the budget, or a flush failed.
     pub(crate) fn is_given_up(&self) -> bool {
         self.is_given_up.load(Ordering::Relaxed)
     }
@@ -95,8 +98,18 @@ impl Ssd {
         self.counted(self.store.write(data, offset))
     }
 
+    /// A flush that fails is not forgiven: nobody knows which earlier writes it lost, and the next one would succeed. So none
+    /// succeeds after it.
     pub(crate) fn flush(&self) -> io::Result<()> {
-        self.counted(self.store.flush())
+        let _alone = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_given_up() {
+            return Err(io::Error::other("the SSD was given up"));
+        }
+        let flushed = self.counted(self.store.flush());
+        if flushed.is_err() {
+            self.is_given_up.store(true, Ordering::Relaxed);
+        }
+        flushed
     }
 }
 

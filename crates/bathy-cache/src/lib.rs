@@ -38,4 +38,4 @@ pub use health::ErrorBudget;
 pub use open::{ColdReason, CreateError, CreateOptions, OpenError, Opened, Recovery, create, open};
 pub use stats::{FileStatus, Latencies, RequestCounts, SourceStatus};
 pub use store::{BlockStore, Stamp};
-pub use witness::{FileWitness, Witness};
+pub use witness::{FileWitness, Witness, void};

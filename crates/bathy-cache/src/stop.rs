@@ -20,21 +20,25 @@ impl Engine {
             return Ok(false);
         }
         // Nobody attaches a file from here on. What is under way ends.
-        let in_use = lock(&self.files).all_in_use();
-        for file in &in_use {
+        let open = lock(&self.files).all_open();
+        for file in &open {
             drop(file.gate.write().unwrap_or_else(PoisonError::into_inner));
         }
         let unflushed = std::mem::take(&mut *lock(&self.unflushed));
+        // All of them, whatever happens to one.
+        let mut flushed = Ok(());
         for file in unflushed.values() {
-            let earlier = lock(&file.flush_error).take();
-            earlier.map_or_else(|| file.store.flush(), Err)?;
+            flushed = flushed.and(self.flush(file));
         }
         let is_sound = !self.is_bypassed() && !self.ssd.is_given_up() && !self.has_lost_writes();
         // After the last write, and before anybody else's.
         let mut is_trusted = is_sound;
-        for file in in_use.iter().chain(unflushed.values()).filter(|_| is_sound) {
-            is_trusted &= self.note_stamp(file)?;
+        for file in open.iter().chain(unflushed.values()).filter(|_| is_sound) {
+            is_trusted &= self.note_stamp(file);
         }
+        let mut kept = open.iter().chain(unflushed.values());
+        let kept = kept.find_map(|file| lock(&file.flush_error).take());
+        flushed.and(kept.map_or(Ok(()), Err))?;
         Ok(is_trusted && self.store_state().is_some())
     }
 

@@ -22,6 +22,19 @@ pub trait Witness: Send + Sync {
     fn store(&self, generation: u64) -> io::Result<()>;
 }
 
+/// Where no witness is to be read: a generation that no content has, because content has at least the next one after it.
+const UNKNOWN: u64 = 1 << 63;
+
+/// Files are used without their cache from now on: what an SSD has of them is void for every later start. To be called before,
+/// by whoever serves a source without its engine, such as after a start that failed.
+///
+/// # Errors
+/// Those of the witness: the SSD may be believed later then, and its files must not be changed.
+pub fn void(witness: &dyn Witness) -> io::Result<()> {
+    // One that cannot be read now may be readable later.
+    witness.store(witness.load().map_or(UNKNOWN, |generation| generation + 1))
+}
+
 /// A [`Witness`] in a small file, replaced whole.
 pub struct FileWitness {
     path: PathBuf,

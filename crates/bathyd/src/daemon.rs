@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bathy_cache::Options;
+use bathy_cache::{FileWitness, Options, void};
 use bathy_fuse::{MountOption, MountOptions, Mounted, StopSignals, Wakeup, claim, mount};
 use nix::fcntl::{FcntlArg, Flock, FlockArg, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::cache::{FileCache, NoCache};
 use crate::config::{self, AfterUnclean, Config, Failure, Mode};
 use crate::directory::Directory;
-use crate::engine_cache::{EngineCache, EngineCacheOptions, Source, make_void};
+use crate::engine_cache::{EngineCache, EngineCacheOptions, Source};
 use crate::session::Session;
 use crate::status;
 
@@ -108,7 +108,7 @@ fn run(path: &Path) -> Result<(), Failure> {
         };
         Some(Arc::new(EngineCache::open(options).map_err(cannot_note)?))
     } else {
-        make_void(&witness).map_err(cannot_note)?;
+        void(&FileWitness::new(witness)).map_err(cannot_note)?;
         None
     };
     let mut served = Vec::new();

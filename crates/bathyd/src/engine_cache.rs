@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use bathy_cache::{
     BlockStore, CreateOptions, Engine, FileIdentity as EngineIdentity, FileStore, FileWitness, Latencies,
     OpCounts, OpenError, Options, Recovery, SourceStatus, Stamp, Witness, create,
     format::{SuperblockError, UNIT_BYTES, Uuid},
-    open,
+    open, void,
 };
 use rustix::fs::fstat;
 use rustix::io::Errno;
@@ -59,7 +59,7 @@ impl EngineCache {
             Ok((_, found)) => eprintln!("bathyd: {ssd}: {found}"),
             Err(problem) => {
                 eprintln!("bathyd: NOT CACHED: {problem}; directories are served as they are");
-                make_void(&options.witness)?;
+                void(&FileWitness::new(options.witness.clone()))?;
             }
         }
         Ok(Self {
@@ -126,15 +126,9 @@ fn open_engine(options: &EngineCacheOptions) -> Result<(Arc<Engine>, String), St
     }
     // The SSD has a clean stop, and the state directory a session after it: the SSD lost what was written to it since.
     drop(opened);
-    make_void(&options.witness).map_err(|error| failed(&error))?;
+    void(&*witness).map_err(|error| failed(&error))?;
     let opened = open_it().map_err(|error| failed(&error))?;
     Ok((opened.engine, describe(opened.recovery)))
-}
-
-/// Files are used without their cache from now on: what the SSD has of them is void for every later start.
-pub(crate) fn make_void(witness: &Path) -> io::Result<()> {
-    let witness = FileWitness::new(witness.to_owned());
-    witness.store(witness.load().unwrap_or(0) + 1)
 }
 
 fn is_blank(ssd: &dyn BlockStore) -> bool {
@@ -246,7 +240,12 @@ impl FileCache for Source {
         } else {
             Arc::new(store)
         };
-        let file = engine.attach(identity, store)?;
+        let file = if self.cache.options.has_device_stamps {
+            engine.attach(identity, store)?
+        } else {
+            // As was asked for: lines of a device are compared with it.
+            engine.attach_unchanged(identity, store)?
+        };
         let began = self.cache.began;
         Ok(Some(Arc::new(EngineFile { file, began })))
     }

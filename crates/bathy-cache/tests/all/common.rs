@@ -59,6 +59,10 @@ pub(crate) enum Event {
     Flush {
         store: u8,
     },
+    /// What was not flushed is lost.
+    Loss {
+        store: u8,
+    },
     /// The witness has this generation, at once and durably.
     Witness(u64),
 }
@@ -67,7 +71,10 @@ impl Event {
     /// The number of the store that it happened to, or the new generation of the witness.
     pub(crate) fn store(&self) -> Result<u8, u64> {
         match *self {
-            Self::Write { store, .. } | Self::Resize { store, .. } | Self::Flush { store } => Ok(store),
+            Self::Write { store, .. }
+            | Self::Resize { store, .. }
+            | Self::Flush { store }
+            | Self::Loss { store } => Ok(store),
             Self::Witness(generation) => Err(generation),
         }
     }
@@ -87,6 +94,11 @@ pub(crate) enum Fault {
     From(u64),
     /// The flushes.
     Flushes,
+    /// The next flush alone: who asks again hears nothing of it.
+    NextFlush,
+    /// The n-th flush alone, and what was written since the one before it is lost, as by a device that lost its volatile
+    /// cache. Flushes are to be kept: [`MemoryStore::flushed`].
+    LosingFlush(u64),
 }
 
 #[derive(Default)]
@@ -96,7 +108,7 @@ struct Inner {
     operations: u64,
     fault: Fault,
     yields: bool,
-    /// It has one size.
+    /// It has one size, and no times.
     is_device: bool,
     /// Its bytes at the last flush, if they are kept.
     flushed: Option<Vec<u8>>,
@@ -126,7 +138,7 @@ impl MemoryStore {
         self.inner().modified
     }
 
-    /// One that cannot grow.
+    /// One that cannot grow and has no times.
     pub(crate) fn device(bytes: Vec<u8>) -> Arc<Self> {
         let store = Self::new(bytes);
         store.inner().is_device = true;
@@ -205,7 +217,7 @@ impl Inner {
         let number = self.operations;
         self.operations += 1;
         match self.fault {
-            Fault::None | Fault::Flushes => false,
+            Fault::None | Fault::Flushes | Fault::NextFlush | Fault::LosingFlush(_) => false,
             Fault::Nth(failing) => number == failing,
             Fault::From(first) => number >= first,
         }
@@ -278,6 +290,20 @@ impl BlockStore for MemoryStore {
         if inner.fails() || inner.fault == Fault::Flushes {
             return Err(eio());
         }
+        if inner.fault == Fault::NextFlush {
+            inner.fault = Fault::None;
+            return Err(eio());
+        }
+        if let Fault::LosingFlush(left) = inner.fault {
+            inner.fault = left.checked_sub(1).map_or(Fault::None, Fault::LosingFlush);
+            if left == 0 {
+                inner.bytes = inner.flushed.clone().expect("flushes are kept");
+                if let Some((store, log)) = &inner.log {
+                    log.lock().expect("no panic").push(Event::Loss { store: *store });
+                }
+                return Err(eio());
+            }
+        }
         if inner.flushed.is_some() {
             inner.flushed = Some(inner.bytes.clone());
         }
@@ -294,12 +320,13 @@ impl BlockStore for MemoryStore {
     fn stamp(&self) -> io::Result<Stamp> {
         self.flush()?;
         let inner = self.inner();
+        // 0 is the time of a device.
+        let time_ns = if inner.is_device { 0 } else { inner.modified + 1 };
         Ok(Stamp {
             size_bytes: inner.bytes.len() as u64,
             id: 77,
-            // 0 is the time of a device.
-            modified_ns: inner.modified + 1,
-            changed_ns: inner.modified + 1,
+            modified_ns: time_ns,
+            changed_ns: time_ns,
         })
     }
 }

@@ -119,9 +119,9 @@ fn step(world: &World, engine: Cache, random: &mut Random, known: &mut Known) ->
         _ => {
             let is_clean = engine.stop().expect("the backing works");
             known.on_flush(world);
+            // An SSD that died comes back with what it had; one that is to fail later does not in the start.
+            world.ssd.set_fault(Fault::None);
             if !is_clean {
-                // An SSD that died comes back with what it had.
-                world.ssd.set_fault(Fault::None);
                 known.settled = Rc::default();
                 return verified(world);
             }
@@ -178,6 +178,10 @@ impl Replayed {
                 }
                 return;
             }
+            Event::Loss { .. } => {
+                self.unflushed.clear();
+                return;
+            }
             Event::Witness(_) => return,
         }
         self.modified += 1;
@@ -231,6 +235,7 @@ fn torture(world: &World, random: &mut Random, steps: u64, depth: u32, seen: &mu
     let mut generation = world.witness.generation.load(Ordering::SeqCst);
     let mut known = Known::new(world);
     let log = world.record();
+    world.ssd.flushed();
     let mut history = vec![known.clone()];
     let mut engine = verified(world);
     // Some SSDs die on the way.
@@ -243,7 +248,11 @@ fn torture(world: &World, random: &mut Random, steps: u64, depth: u32, seen: &mu
         known.events = log.lock().expect("no panic").len();
         history.push(known.clone());
         if number == dies_at {
-            world.ssd.set_fault(Fault::From(random.below(4)));
+            world.ssd.set_fault(if random.chance(0.5) {
+                Fault::LosingFlush(random.below(4))
+            } else {
+                Fault::From(random.below(4))
+            });
         }
         engine = step(world, engine, random, &mut known);
     }
@@ -260,8 +269,10 @@ fn torture(world: &World, random: &mut Random, steps: u64, depth: u32, seen: &mu
         if depth == 0 && !random.chance(0.2) {
             continue;
         }
-        let mode = random.below(4);
-        let [ssd, backing] = [SSD, BACKING].map(|store| stores[usize::from(store)].cut(mode, random));
+        // Each store loses what it loses.
+        let modes = [SSD, BACKING].map(|_| random.below(4));
+        let [ssd, backing] =
+            [SSD, BACKING].map(|store| stores[usize::from(store)].cut(modes[usize::from(store)], random));
         let after = World {
             ssd: MemoryStore::device(ssd.bytes()),
             backing,
@@ -279,7 +290,7 @@ fn torture(world: &World, random: &mut Random, steps: u64, depth: u32, seen: &mu
             &history[over],
             under_way,
             seen,
-            &format!("event {number} mode {mode}"),
+            &format!("event {number} modes {modes:?}"),
         );
         if depth > 0 && random.chance(0.05) {
             torture(&after, random, 12, depth - 1, seen);
@@ -361,4 +372,26 @@ fn after_each_power_cut_the_cache_serves_what_the_backing_has() {
         seen.clean > 0 && seen.unclean > 0 && seen.cold > 0 && seen.mismatches > 0,
         "{seen:?}"
     );
+}
+
+#[test]
+fn a_flush_of_the_ssd_that_failed_is_not_made_good_by_the_next_one() {
+    let world = World::new(BYTES, 40, 1);
+    let engine = verified(&world);
+    assert!(engine.tidy(), "the records of the old bytes are on the SSD");
+    world.ssd.flushed();
+    engine.write(&[1; 4096], 0, 0).expect("the backing works");
+    assert!(engine.tidy() && engine.is_marked(0));
+    world.ssd.set_fault(Fault::LosingFlush(0));
+    assert!((0..3).all(|_| !engine.tidy()));
+    assert!(engine.is_bypassed());
+    let after = World {
+        ssd: MemoryStore::device(world.ssd.flushed()),
+        backing: MemoryStore::with_modified(world.backing.bytes(), world.backing.modified()),
+        witness: Arc::clone(&world.witness),
+        options: world.options,
+    };
+    let opened = after.open();
+    assert_serves_backing(&opened.engine, &after.backing.bytes(), 4096, "after the cut");
+    assert_eq!(opened.recovery, Recovery::Cold(ColdReason::Witness));
 }

@@ -3,11 +3,12 @@
 use std::io;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use bathy_cache::{BlockStore, Recovery, Stamp, open};
 use bathy_cache_model::WriteMode;
 
-use crate::common::{Cache, LINE, MemoryStore, UNIT, World, assert_serves_backing};
+use crate::common::{BACKING, Cache, Fault, LINE, MemoryStore, UNIT, World, assert_serves_backing, identity};
 
 type Hook = Box<dyn Fn(&Cache) + Send>;
 
@@ -42,9 +43,9 @@ impl BlockStore for Hooked {
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.store.flush()?;
+        let flushed = self.store.flush();
         self.run(&self.in_flush);
-        Ok(())
+        flushed
     }
 
     fn size_bytes(&self) -> io::Result<u64> {
@@ -123,6 +124,106 @@ fn a_write_that_ends_during_the_flush_is_not_covered_by_it() {
     assert!(engine.tidy() && !engine.is_marked(0));
 }
 
+/// How long a hook waits for another thread that must wait for the hook: if it does not, it is done by then.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// `first` flushes the file and hears that writes are lost; before it can note this, `second` comes, which hears nothing.
+/// What `second` returned.
+fn meet<T: Send>(world: &World, first: fn(&Cache), second: fn(&Cache) -> T) -> (Arc<Cache>, T) {
+    let (backing, engine) = hooked(world);
+    engine.write(&[1; 4096], 0, 0).expect("written");
+    assert!(engine.tidy() && engine.is_marked(0));
+    let (has_failed, failed) = channel();
+    let (has_ended, ended) = channel();
+    *backing.in_flush.lock().expect("no panic") = Some(Box::new(move |_| {
+        has_failed.send(()).expect("somebody waits");
+        let _ = ended.recv_timeout(PATIENCE);
+    }));
+    world.backing.set_fault(Fault::NextFlush);
+    let result = std::thread::scope(|scope| {
+        let engine = &engine;
+        let second = scope.spawn(move || {
+            failed.recv().expect("the flush fails");
+            let result = second(engine);
+            let _ = has_ended.send(());
+            result
+        });
+        first(engine);
+        second.join().expect("no panic")
+    });
+    (engine, result)
+}
+
+#[test]
+fn a_lost_write_that_tidying_hears_of_fails_the_flush_of_a_caller_at_the_same_time() {
+    let world = World::new(1 << 20, 40, 1);
+    let tidy = |engine: &Cache| assert!(!engine.tidy());
+    let (_, flushed) = meet(&world, tidy, Cache::flush);
+    assert!(flushed.is_err());
+}
+
+#[test]
+fn a_lost_write_that_a_caller_hears_of_keeps_its_mark_from_tidying_at_the_same_time() {
+    let world = World::new(1 << 20, 40, 1);
+    let flush = |engine: &Cache| assert!(engine.flush().is_err());
+    let (engine, was_tidied) = meet(&world, flush, |engine| engine.tidy());
+    assert!(!was_tidied && engine.is_marked(0));
+}
+
+#[test]
+fn a_lost_write_of_a_closed_file_fails_the_flush_of_who_opens_it_next() {
+    let world = World::new(1 << 20, 40, 1);
+    let Cache { file, engine } = world.open().engine;
+    file.write(&[1; 4096], 0, 0).expect("written");
+    drop(file);
+    assert!(engine.tidy());
+    world.backing.set_fault(Fault::NextFlush);
+    assert!((0..3).all(|_| !engine.tidy()));
+    let file = engine
+        .attach(identity(BACKING), world.backing.clone())
+        .expect("the backing works");
+    assert!(file.flush().is_err());
+    assert!(file.flush().is_ok(), "it is told once");
+}
+
+#[test]
+fn a_stop_waits_for_a_write_to_a_removed_file_that_is_open() {
+    let world = World::new(1 << 20, 40, 1);
+    let (backing, engine) = hooked(&world);
+    engine.file.forget(|| Ok(())).expect("it is removed");
+    let (has_begun, begun) = channel();
+    let (has_stopped, stopped) = channel();
+    *backing.in_write.lock().expect("no panic") = Some(Box::new(move |_| {
+        has_begun.send(()).expect("somebody waits");
+        assert!(stopped.recv_timeout(PATIENCE).is_err(), "a write is under way");
+    }));
+    std::thread::scope(|scope| {
+        let engine = &engine;
+        scope.spawn(move || {
+            begun.recv().expect("the write begins");
+            let _ = has_stopped.send(engine.stop());
+        });
+        engine.write(&[1; 4096], 0, 0).expect("written");
+    });
+}
+
+#[test]
+fn a_stop_flushes_all_files_also_after_one_failed() {
+    let world = World::new(1 << 20, 40, 1);
+    let Cache { file, engine } = world.open().engine;
+    let other = MemoryStore::new(vec![0; 4096]);
+    let other_file = engine
+        .attach(identity(BACKING + 1), other.clone())
+        .expect("attached");
+    file.write(&[1; 4096], 0, 0).expect("written");
+    other_file.write(&[1; 4096], 0, 0).expect("written");
+    for store in [&world.backing, &other] {
+        store.set_fault(Fault::Flushes);
+    }
+    assert!(engine.stop().is_err());
+    assert!(world.backing.operations() > 0 && other.operations() > 0);
+}
+
 #[test]
 fn a_line_that_left_does_not_come_back_while_its_slot_waits_for_the_next_one() {
     let mut world = World::new(1 << 20, 20, 1);
@@ -169,5 +270,47 @@ fn a_line_that_left_does_not_come_back_while_its_slot_waits_for_the_next_one() {
             opened.recovery
         );
         assert_serves_backing(&opened.engine, &bytes, LINE as usize, "after the kill");
+    }
+}
+
+#[test]
+fn a_removal_that_waited_for_another_one_removes_the_file_that_has_the_handle_then() {
+    // Who comes when is left to the scheduler: in some rounds the file is there anew before the second removal.
+    for round in 0..20 {
+        let world = World::new(1 << 20, 40, 1);
+        let (backing, engine) = hooked(&world);
+        let (has_begun, begun) = channel();
+        *backing.in_write.lock().expect("no panic") = Some(Box::new(move |_| {
+            // Both removals find this file, and wait until the write is over.
+            has_begun.send(()).expect("somebody waits");
+            std::thread::sleep(PATIENCE / 20);
+        }));
+        let remove = || {
+            engine
+                .forget(&identity(BACKING), || Ok(()))
+                .expect("it is removed");
+            let store = MemoryStore::new(vec![2; 4096]);
+            let file = engine.engine.attach(identity(BACKING), store.clone());
+            (file.expect("the backing works"), store)
+        };
+        let mut files = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| engine.write(&[1; 4096], 0, 0));
+            begun.recv().expect("the write begins");
+            let removals = [0; 2].map(|_| scope.spawn(remove));
+            writer.join().expect("no panic").expect("written");
+            removals.map(|removal| removal.join().expect("no panic"))
+        });
+        files.sort_by_key(|(file, _)| file.number());
+        let [(first, _), (last, store)] = &files;
+        if first.number() == last.number() {
+            continue;
+        }
+        last.write(&[4; 4096], 0, 0).expect("the backing works");
+        // A removed file has no record, and writes none over that of the file that has its place now.
+        first.write(&[3; 4096], 0, 0).expect("the backing works");
+        let after = open(world.ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
+        let found = after.engine.attach(identity(BACKING), store.clone());
+        let number = found.expect("the backing works").number();
+        assert_eq!(number, last.number(), "round {round}");
     }
 }
