@@ -8,7 +8,7 @@
 //!
 //! `README.md` of this crate has the invariants with their arguments and tests.
 //!
-//! Limits: begun. Threads of the callers do the I/O; there is no front end.
+//! Limits: begun. Threads of the callers do the I/O. `bathyd` is its front end.
 
 #![forbid(unsafe_code)]
 
