@@ -34,13 +34,16 @@ def example(name: str) -> Path:
 
 @contextlib.contextmanager
 def serving(arguments: Sequence[object], mount: Path) -> Iterator[int]:
-    """Run a daemon until the end of the block and give its process id; it says a line when it is ready."""
+    """Run a daemon until the end of the block and give its process id; it says something when it is ready."""
     process = subprocess.Popen([str(it) for it in arguments], stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
-        line = process.stderr.readline()
-        if not os.path.ismount(mount):
-            raise RuntimeError(f"{arguments[0]} did not start: {line}{process.stderr.read()}")
+        said = ""
+        while not os.path.ismount(mount):
+            line = process.stderr.readline()
+            said += line
+            if not line:
+                raise RuntimeError(f"{arguments[0]} did not start: {said}")
         yield process.pid
     finally:
         process.send_signal(signal.SIGTERM)
