@@ -16,6 +16,7 @@ mod front_end;
 mod mount;
 mod reply;
 mod service;
+mod socket;
 
 pub use fuser::{Errno, MountOption};
 pub use mount::{
@@ -23,6 +24,7 @@ pub use mount::{
 };
 pub use reply::Reply;
 pub use service::{FileEntry, FileService};
+pub use socket::{answer_connections, bind_socket};
 
 /// The greatest length of one read or write that reaches a service, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 1 << 20;

@@ -3,16 +3,12 @@
 //! The protocol is described in README.md of this crate. Whoever may connect may do everything; the socket's mode is
 //! 0600.
 
-use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use nix::sys::stat::{Mode, umask};
+use bathy_fuse::answer_connections;
 use serde_json::{Value, json};
 
 use crate::disk::{Clock, Disk};
@@ -22,25 +18,6 @@ use crate::store::PowerCut;
 const LINE_BYTES_MAX: u64 = 64 << 10;
 const DISCARDED_BYTES_MAX: u64 = 16 << 20;
 const CONNECTIONS_MAX: usize = 32;
-
-/// Bind the socket. A socket that a killed process left is replaced, a living one is refused.
-///
-/// # Errors
-/// Returns an error if the path is in use or cannot be bound.
-pub fn bind(path: &Path) -> io::Result<UnixListener> {
-    if fs::symlink_metadata(path).is_ok() {
-        match UnixStream::connect(path) {
-            Ok(_) => return Err(io::Error::other("another process listens on it")),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)?,
-            Err(error) => return Err(error),
-        }
-    }
-    // The mode must be right from the start; nobody else creates files at this time.
-    let before = umask(Mode::from_bits_truncate(0o177));
-    let bound = UnixListener::bind(path);
-    umask(before);
-    bound
-}
 
 /// What the control commands act on.
 #[derive(Debug)]
@@ -74,30 +51,9 @@ impl Control {
     /// # Errors
     /// Returns an error if there cannot be another thread.
     pub fn start(self: Arc<Self>, listener: UnixListener) -> io::Result<()> {
-        let connections = Arc::new(AtomicUsize::new(0));
-        let accept = move || {
-            for stream in listener.incoming() {
-                let Ok(stream) = stream else {
-                    // Out of file descriptors, most likely; a busy loop would not give any back.
-                    thread::sleep(Duration::from_millis(100));
-                    continue;
-                };
-                if connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-                    connections.fetch_sub(1, Ordering::Relaxed);
-                    continue;
-                }
-                let (control, counted) = (Arc::clone(&self), Arc::clone(&connections));
-                let answering = thread::Builder::new().name("control".to_owned()).spawn(move || {
-                    let _broken = control.converse(stream);
-                    counted.fetch_sub(1, Ordering::Relaxed);
-                });
-                if answering.is_err() {
-                    connections.fetch_sub(1, Ordering::Relaxed);
-                }
-            }
-        };
-        thread::Builder::new().name("control".to_owned()).spawn(accept)?;
-        Ok(())
+        answer_connections(listener, "control", CONNECTIONS_MAX, move |stream| {
+            self.converse(stream)
+        })
     }
 
     fn converse(&self, stream: UnixStream) -> io::Result<()> {

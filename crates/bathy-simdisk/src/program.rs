@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use bathy_fuse::{MountOptions, StopSignals, serve};
+use bathy_fuse::{MountOptions, StopSignals, bind_socket, serve};
 
-use crate::control::{Control, bind};
+use crate::control::Control;
 use crate::disk::{Clock, Disk, Disks};
 use crate::lead;
 use crate::model::Settings;
@@ -56,7 +56,7 @@ fn run(options: &Options) -> Result<(), UsageError> {
     let made: Result<Vec<Arc<Disk>>, UsageError> =
         options.disks.iter().map(|spec| disk(spec, clock)).collect();
     let disks = made?;
-    let listener = bind(&options.control).map_err(|error| {
+    let listener = bind_socket(&options.control).map_err(|error| {
         let message = format!(
             "the control socket {} cannot be made: {error}",
             options.control.display()

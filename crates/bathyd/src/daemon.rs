@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bathy_cache::{FileWitness, Options, void};
-use bathy_fuse::{MountOption, MountOptions, Mounted, StopSignals, Wakeup, claim, mount};
+use bathy_fuse::{MountOption, MountOptions, Mounted, StopSignals, Wakeup, bind_socket, claim, mount};
 use nix::fcntl::{FcntlArg, Flock, FlockArg, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rustix::fs::{Mode as FileMode, OFlags, StatVfsMountFlags, fstatvfs, openat};
@@ -75,7 +75,7 @@ fn run(path: &Path) -> Result<(), Failure> {
     let signals = StopSignals::block().map_err(|error| system("signals", error))?;
     raise_file_limit();
     let _lock = lock_state(&config.state)?;
-    let listener = status::bind(&config.socket).map_err(|error| {
+    let listener = bind_socket(&config.socket).map_err(|error| {
         let message = format!("{}: {error}", config.socket.display());
         Failure::new(
             message,

@@ -1,14 +1,11 @@
 //! The status socket: one JSON object a line in, one a line out.
 
-use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::Duration;
 
+use bathy_fuse::answer_connections;
 use serde_json::{Value, json};
 
 const LINE_BYTES_MAX: u64 = 4 << 10;
@@ -19,48 +16,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Answers the query of a name, if it knows it.
 pub(crate) type Answer = dyn Fn(&str) -> Option<Value> + Send + Sync;
 
-/// Bind the socket, for its owner alone. A socket that a killed process left is replaced, a living one is refused.
-pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
-    if fs::symlink_metadata(path).is_ok() {
-        match UnixStream::connect(path) {
-            Ok(_) => return Err(io::Error::other("another process listens on it")),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path)?,
-            Err(error) => return Err(error),
-        }
-    }
-    // The mode must be right from the start; there are no other threads yet.
-    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
-    let bound = UnixListener::bind(path);
-    rustix::process::umask(before);
-    bound
-}
-
-/// Answer connections, each in a thread of its own, for as long as the process lives.
+/// Answer connections for as long as the process lives.
 pub(crate) fn start(listener: UnixListener, answer: Arc<Answer>) -> io::Result<()> {
-    let connections = Arc::new(AtomicUsize::new(0));
-    let accept = move || {
-        for stream in listener.incoming() {
-            let Ok(stream) = stream else {
-                // Out of file descriptors, most likely; a busy loop would not give any back.
-                thread::sleep(Duration::from_millis(100));
-                continue;
-            };
-            if connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-                connections.fetch_sub(1, Ordering::Relaxed);
-                continue;
-            }
-            let (answer, counted) = (Arc::clone(&answer), Arc::clone(&connections));
-            let talking = thread::Builder::new().name("status".to_owned()).spawn(move || {
-                let _broken = converse(&stream, &*answer);
-                counted.fetch_sub(1, Ordering::Relaxed);
-            });
-            if talking.is_err() {
-                connections.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
-    };
-    thread::Builder::new().name("status".to_owned()).spawn(accept)?;
-    Ok(())
+    answer_connections(listener, "status", CONNECTIONS_MAX, move |stream| {
+        converse(&stream, &*answer)
+    })
 }
 
 fn converse(stream: &UnixStream, answer: &Answer) -> io::Result<()> {
