@@ -46,9 +46,7 @@ class Clients:
             else f"SELECT {client}, {sums(question, *words.COUNTED)}, "
             "count(DISTINCT (pool, namespace, image, image_id)) AS images, count(DISTINCT client) AS instances "
             f"FROM image_io WHERE client IS NOT NULL AND {within(question)} GROUP BY ALL",
-            "images": "SELECT client, count(*) AS images FROM (SELECT DISTINCT "
-            f"{client}, pool_id, image_pool_id, image_id FROM op WHERE image_id <> '' AND "
-            f"{ops.of_time(question) if question.of_ops else 'false'}) GROUP BY client",
+            **({"images": _images_of_ops(question, client)} if question.of_ops else {}),
         }
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:
@@ -60,7 +58,7 @@ class Clients:
         trends = {row["client"]: row["trend"] for row in tables["trend"].to_pylist()}
         remarks, seconds = words.counted(tables, question)
         total = sum(counts)
-        used = {row["client"]: row["images"] for row in tables["images"].to_pylist()}
+        used = {row["client"]: row["images"] for row in tables["images"].to_pylist()} if question.of_ops else {}
         cells = tuple(
             (
                 row["client"],
@@ -76,6 +74,13 @@ class Clients:
         sentence = words.standing_out("client", names, counts, seconds)
         unseen = remarks if rows or was_seen(tables["seen"]) else (_UNSEEN, *remarks)
         return finding_of(self, question, sentence, ActivityTable("clients", _COLUMNS, cells), unseen=unseen)
+
+
+def _images_of_ops(question: Question, client: str) -> str:
+    """Return the SELECT of how many images the operations of each client were on."""
+    touched = f"SELECT DISTINCT {client}, pool_id, image_pool_id, image_id FROM op"
+    chosen = f"{touched} WHERE image_id <> '' AND {ops.of_time(question)}"
+    return f"SELECT client, count(*) AS images FROM ({chosen}) GROUP BY client"
 
 
 VIEW: View = Clients()

@@ -13,7 +13,6 @@ from bathyscope.analysis.see.shape import (
     View,
     finding_of,
     only,
-    seconds_of,
     seen,
     sums,
     trend,
@@ -78,9 +77,7 @@ class OsdPools:
         trends = {(row["osd"], row["pool"]): row["trend"] for row in tables[f"{source}_trend"].to_pylist()}
         counts = [row["read_count"] + row["write_count"] for row in rows]
         spans = where(tables["uncounted"], source=(_SOURCES[source], words.OSD_LOST))
-        remarks, counted_s = words.counted({"seen": tables["counters_seen"], "uncounted": spans}, question)
-        # What placement groups lose is a part of what some of them counted.
-        seconds = counted_s if source == "counters" else seconds_of(tables["groups_seen"])
+        remarks, seconds = words.counted({"seen": tables[f"{source}_seen"], "uncounted": spans}, question)
         cells = tuple(
             (
                 row["osd"],
