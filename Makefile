@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test check unit cluster rust search setup test-releases bench-overhead bench-startup bench-verdicts docs lock clean
+.PHONY: help demo test check unit cluster rust torture search setup test-releases bench-overhead bench-startup bench-verdicts docs lock clean
 
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
@@ -29,6 +29,15 @@ check: setup $(STAMPS)/dev  ## Formatters, linters, types and import layers.
 
 rust: $(STAMPS)/system  ## Tests of the Rust crates.
 	PROPTEST_RNG_SEED=1 cargo test --locked --workspace
+
+torture: export BATHY_TORTURE_OPS = 1000000
+torture: export BATHY_TORTURE_CRASHES = 10000
+torture: export BATHY_TORTURE_FLIPS = 10000
+torture: export BATHY_TORTURE_KILLS = 300
+torture: export BATHY_TORTURE_FAULTS = 1000
+torture: $(STAMPS)/system  ## The cache's tests in their long forms, as root: hours. TMPDIR is where; fsx, pjdfstest, fio if installed.
+	@echo "a million operations each, 10,000 power cuts, 10,000 images with flipped bits, 300 kills: some hours"
+	cargo test --locked -p bathy-cache -p bathyd -- --nocapture
 
 unit: setup $(STAMPS)/dev  ## Python tests that need no Ceph.
 	$(BIN)/pytest -m "not cluster and not releases" -n $(JOBS)

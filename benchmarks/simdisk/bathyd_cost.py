@@ -26,7 +26,7 @@ DEPTHS = (1, 16)
 
 
 @contextlib.contextmanager
-def bathyd(mode: str) -> Iterator[Path]:
+def bathyd(mode: str, transport: str = "dev", *, real_time: bool = True) -> Iterator[Path]:
     """Serve a directory with one file in memory and give the file's path."""
     with tempfile.TemporaryDirectory(prefix="bathyd-", dir="/dev/shm") as place:
         directory = Path(place)
@@ -41,10 +41,12 @@ def bathyd(mode: str) -> Iterator[Path]:
             "state": str(directory / "state"),
             "cache": {"ssd": str(directory / "ssd")},
             "sources": [{"dir": str(source), "mode": mode}],
+            "transport": transport,
         }
         (directory / "config.json").write_text(json.dumps(config))
         program = example("passthrough").parents[1] / "bathyd"
-        with serving(["chrt", "--rr", "1", program, directory / "config.json"], source):
+        priority = ["chrt", "--rr", "1"] if real_time else []
+        with serving([*priority, program, directory / "config.json"], source):
             yield source / "block"
 
 

@@ -83,7 +83,7 @@ def simulated_disks(*disks: str, threads: int = 2) -> Iterator[SimulatedDisks]:
 
 
 @contextlib.contextmanager
-def passthrough(size_bytes: int, threads: int = 2) -> Iterator[tuple[Path, int]]:
+def passthrough(size_bytes: int, threads: int = 2, *, real_time: bool = True) -> Iterator[tuple[Path, int]]:
     """Serve a file in memory with the least daemon; give the file's path and the process id."""
     with tempfile.TemporaryDirectory(prefix="bathy-", dir="/dev/shm") as place:
         directory = Path(place)
@@ -91,6 +91,7 @@ def passthrough(size_bytes: int, threads: int = 2) -> Iterator[tuple[Path, int]]
         with (directory / "data").open("wb") as file:
             file.truncate(size_bytes)
         arguments = [example("passthrough"), directory / "mnt", directory / "data", str(threads)]
+        arguments += [] if real_time else ["normal"]
         with serving(arguments, directory / "mnt") as pid:
             yield directory / "mnt" / "disk", pid
 

@@ -11,6 +11,8 @@
     │   ├── PolicyError       the cluster's settings forbid it, whoever asks
     │   └── UnhealthyError    not fit for a load, or a limit of the plan stopped it
     ├── LabError            the disposable cluster could not be built or taken down
+    ├── CacheError          a cache or a source of one cannot be made, started, stopped or asked
+    │   └── CacheDownError    no daemon serves the cache
     ├── StoreError          a workspace, run directory or journal cannot be used
     │   ├── FormatVersionError  written by another version
     │   └── UntrustedError      another user owns it or can write it
@@ -79,6 +81,14 @@ class UnhealthyError(ClusterError):
 
 class LabError(BathyscopeError):
     """The disposable cluster could not be built, found or taken down."""
+
+
+class CacheError(BathyscopeError):
+    """A cache or a source of one cannot be made, started, stopped or asked."""
+
+
+class CacheDownError(CacheError):
+    """No daemon serves the cache."""
 
 
 class StoreError(BathyscopeError):

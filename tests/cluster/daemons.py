@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
+from bathyscope.host import outliving
 from bathyscope.host.process import ProcessIdentity
-from bathyscope.lab import daemons, journal, process, state, throttle
+from bathyscope.lab import daemons, journal, state, throttle
 
 
-def kill(cluster: Any, daemon: str) -> None:
-    """Kill a daemon and wait until it has gone."""
+def kill(cluster: Any, daemon: str, signal_number: int = signal.SIGKILL) -> None:
+    """Signal a daemon and wait until it has gone."""
     (identity,) = [found.identity for found in state.load(cluster.name).daemons() if found.name == daemon]
-    assert process.end_all([identity]) == []
+    # What ends in good order writes out what it has, and the disk may be busy.
+    assert outliving.end_all([identity], timeout_s=60, signal_number=signal_number) == []
 
 
 def start(cluster: Any, daemon: str) -> None:

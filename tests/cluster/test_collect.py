@@ -147,6 +147,7 @@ def test_every_view_shows_the_operations_that_were_done(loaded: Any, tmp_path: P
         "objects": ("Nothing is known of single objects", "`bathy collect --image`"),
         "slow": ("No operations were recorded", "`bathy collect --depth deep`"),
         "ops": ("No operations were recorded", "`bathy collect --depth deep`"),
+        "caches": ("No cache over an OSD of this machine was asked",),
         # What the OSDs and the monitors count and say themselves is complete.
         "osds": (), "nodes": (), "balance": (), "health": (),
     }  # fmt: skip

@@ -32,6 +32,7 @@ from bathyscope.errors import BathyscopeError, LabError, StoreError, UntrustedEr
 from bathyscope.host import ProcessRequest
 from bathyscope.host.fake import FakeCephSession, FakeHost
 from bathyscope.host.local import LocalHost
+from bathyscope.host.process import identity_of
 from bathyscope.lab import journal as lab_journal
 from bathyscope.lab import teardown
 from bathyscope.lab.layout import Layout, labs_directory
@@ -202,7 +203,7 @@ def test_a_directory_that_is_no_lab_keeps_everything(tmp_path: Path) -> None:
             (victim / name).mkdir(parents=True)
             (victim / name / "thesis").write_text("mine")
         book = lab_journal.Journal(victim / "journal.jsonl")
-        own = lab.process.identity_of(LocalHost(), child.pid)
+        own = identity_of(LocalHost(), child.pid)
         assert own is not None
         book.process("osd.0", own)
         (labs_directory() / "l").symlink_to(victim)

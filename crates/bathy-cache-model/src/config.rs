@@ -22,7 +22,8 @@ pub struct AdmissionOptions {
     pub n_hit: Option<u8>,
     /// Runs longer than this many bytes go past. It takes effect in [`RequestSplitter`](crate::RequestSplitter).
     pub stream_cutoff_bytes: Option<u64>,
-    /// Bytes a day that may be written to flash, new lines and changes together; a day's worth can be saved up.
+    /// Bytes a day that may be written to flash, new lines and changes together; a day's worth can be saved up. What leaves the
+    /// stage in memory for the SSD is thinned so that the budget lasts.
     pub write_budget_bytes_per_day: Option<u64>,
 }
 

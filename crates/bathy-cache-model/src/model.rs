@@ -28,8 +28,12 @@ pub struct Promoted {
 /// How room was made for a newcomer: the victim left, then a line was promoted, then the newcomer took its slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
+    /// Whether there is a newcomer.
+    pub is_needed: bool,
     /// Who left.
     pub victim: Option<Victim>,
+    /// The valid units of who left.
+    pub victim_units: u64,
     /// Who moved.
     pub promoted: Option<Promoted>,
 }
@@ -97,6 +101,7 @@ pub enum Evicted {
 pub struct CacheModel<P> {
     policy: P,
     admission: AdmissionChain,
+    budget: Option<WriteBudget>,
     write_mode: WriteMode,
     unit_shift: u32,
     /// Valid units by slot.
@@ -121,6 +126,7 @@ impl<P: Policy> CacheModel<P> {
         }
         Self {
             admission: admission(&config, policy.capacity()),
+            budget: config.admission.write_budget_bytes_per_day.map(WriteBudget::new),
             policy,
             write_mode: config.write_mode,
             unit_shift: config.unit_bytes.trailing_zeros(),
@@ -157,6 +163,14 @@ impl<P: Policy> CacheModel<P> {
             + self.valid.memory_bytes()
             + self.operations.memory_bytes()
             + (self.more_pins.capacity() + self.emptied.capacity()) * entry
+    }
+
+    /// Whether a read of a part would be a hit. Counts as nothing.
+    #[inline]
+    pub fn holds(&self, part: &Part) -> bool {
+        let touched = part.touched(self.unit_shift);
+        let slot = self.policy.find(part.key);
+        slot.is_some_and(|slot| touched & !self.valid.get(slot) == 0)
     }
 
     /// Plans a read of a part.
@@ -199,7 +213,7 @@ impl<P: Policy> CacheModel<P> {
         }
         let bytes = self.bytes_of(miss.fetch);
         let kept_at = match slot {
-            Some(_) if !self.admission.admit_update(time_ns, bytes) => None,
+            Some(slot) if !self.admits_change(slot, time_ns, bytes) => None,
             Some(slot) => Some(slot),
             None => {
                 let inserted = self.insert(part, time_ns, bytes);
@@ -233,7 +247,13 @@ impl<P: Policy> CacheModel<P> {
     /// Plans a write of a part. It is called before the backing gets the write.
     #[inline]
     pub fn write(&mut self, part: &Part, time_ns: u64) -> WritePlan {
-        if self.write_mode == WriteMode::Invalidate {
+        self.write_in(self.write_mode, part, time_ns)
+    }
+
+    /// [`CacheModel::write`] in another mode than that of the configuration.
+    #[inline]
+    pub fn write_in(&mut self, mode: WriteMode, part: &Part, time_ns: u64) -> WritePlan {
+        if mode == WriteMode::Invalidate {
             return self.invalidate(part);
         }
         let touched = part.touched(self.unit_shift);
@@ -243,7 +263,7 @@ impl<P: Policy> CacheModel<P> {
             // A unit that is written in part stays as valid as it was: the write is applied to the copy.
             let keep = covered | (touched & self.valid.get(slot));
             let bytes = part.bytes_in(keep, self.unit_shift);
-            if self.admission.admit_update(time_ns, u64::from(bytes)) {
+            if self.admits_change(slot, time_ns, u64::from(bytes)) {
                 let keep = keep & !self.overtake(part.key, touched);
                 self.valid.remove(slot, touched);
                 return self.begin_write(part, touched, Some(slot), keep);
@@ -256,7 +276,7 @@ impl<P: Policy> CacheModel<P> {
         }
         let bytes = part.bytes_in(covered, self.unit_shift);
         let contested = self.overtake(part.key, touched);
-        let allocates = self.write_mode == WriteMode::Allocate;
+        let allocates = mode == WriteMode::Allocate;
         let inserted = if allocates {
             self.insert(part, time_ns, u64::from(bytes))
         } else {
@@ -400,6 +420,15 @@ impl<P: Policy> CacheModel<P> {
         units
     }
 
+    /// Whether the budget lets so many bytes be written to a slot that has a line.
+    #[inline]
+    fn admits_change(&mut self, slot: u32, time_ns: u64, bytes: u64) -> bool {
+        match &mut self.budget {
+            Some(budget) if !self.policy.is_in_memory(slot) => budget.admit_change(time_ns, bytes),
+            _ => true,
+        }
+    }
+
     /// Inserts the line of a part if admission and pinned lines let it: its slot, and how room was made.
     #[inline]
     fn insert(&mut self, part: &Part, time_ns: u64, bytes: u64) -> Option<(u32, Room)> {
@@ -408,8 +437,15 @@ impl<P: Policy> CacheModel<P> {
         if part.bypasses || !self.admission.admit(part.key, time_ns, bytes) {
             return None;
         }
-        let inserted = self.policy.insert(part.key)?;
+        let writes = self.budget.as_mut().is_none_or(|budget| budget.draw(time_ns));
+        let inserted = if writes {
+            self.policy.insert(part.key)?
+        } else {
+            self.policy.insert_in_memory(part.key)?
+        };
+        let mut victim_units = 0;
         if let Some(victim) = inserted.victim {
+            victim_units = self.valid.get(victim.slot);
             self.valid.clear(victim.slot);
         }
         let promoted = inserted.promotion.map(|promotion| {
@@ -424,8 +460,15 @@ impl<P: Policy> CacheModel<P> {
             }
         });
         self.valid.cover(inserted.slot);
+        if let Some(budget) = &mut self.budget {
+            let is_in_memory = self.policy.is_in_memory(inserted.slot);
+            let promoted = promoted.map_or(0, |line| u64::from(line.units.count_ones()) << self.unit_shift);
+            budget.on_newcomer(promoted + if is_in_memory { 0 } else { bytes });
+        }
         let room = Room {
+            is_needed: true,
             victim: inserted.victim,
+            victim_units,
             promoted,
         };
         Some((inserted.slot, room))
@@ -463,8 +506,7 @@ impl<P: Durable> CacheModel<P> {
     }
 }
 
-/// The filters behind the detector of streams, which has marked the parts; the budget, which is spent by admitting, comes
-/// last.
+/// The filters behind the detector of streams, which has marked the parts.
 fn admission(config: &CacheConfig, capacity: usize) -> AdmissionChain {
     let options = config.admission;
     let mut parts: Vec<Box<dyn Admission + Send>> = Vec::new();
@@ -473,9 +515,6 @@ fn admission(config: &CacheConfig, capacity: usize) -> AdmissionChain {
             threshold,
             ..NHitOptions::for_capacity(capacity)
         })));
-    }
-    if let Some(bytes) = options.write_budget_bytes_per_day {
-        parts.push(Box::new(WriteBudget::new(bytes, bytes)));
     }
     AdmissionChain::new(parts)
 }

@@ -100,6 +100,15 @@ impl RequestSplitter {
         }
     }
 
+    /// As [`Self::split_from`], for a request that the streams do not see.
+    #[inline]
+    pub fn look_from(&self, first_key: u64, offset_bytes: u64, length_bytes: u32) -> Parts<'static> {
+        Parts {
+            lines: self.line.pieces_from(first_key, offset_bytes, length_bytes),
+            streams: None,
+        }
+    }
+
     /// Bytes held.
     pub fn memory_bytes(&self) -> usize {
         self.streams.as_ref().map_or(0, StreamBypass::memory_bytes)

@@ -5,15 +5,16 @@ use std::ops::{Deref, DerefMut};
 /// The alignment of offsets, lengths and memory that every device takes.
 pub(crate) const ALIGNMENT: usize = 4096;
 
-/// Zeroed bytes whose address is a multiple of [`ALIGNMENT`]: the aligned part of a longer vector, which needs no `unsafe`.
-pub(crate) struct Aligned {
+/// Bytes, zero at first, whose address is a multiple of 4096, as every device takes it: the aligned part of a longer vector, which needs no `unsafe`.
+pub struct Aligned {
     bytes: Vec<u8>,
     start: usize,
     len: usize,
 }
 
 impl Aligned {
-    pub(crate) fn new(len: usize) -> Self {
+    /// So many of them.
+    pub fn new(len: usize) -> Self {
         let bytes = vec![0; len + ALIGNMENT];
         let start = bytes.as_ptr().align_offset(ALIGNMENT);
         Self { bytes, start, len }

@@ -4,15 +4,15 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use bathy_cache_model::Part;
+use bathy_cache_model::{Part, WriteMode};
 
 use crate::engine::{Engine, lock, stopped};
 use crate::files::{FileState, first_key};
 use crate::format::UNIT_BYTES;
 use crate::shard::{Fetch, copy_units, runs};
-use crate::stats::{RequestCounts, Served};
+use crate::stats::{RequestCounts, Served, SourceCounts};
 
 /// A file that is cached. The file is used until all of these are dropped; its lines stay.
 pub struct CachedFile {
@@ -23,6 +23,10 @@ pub struct CachedFile {
 impl CachedFile {
     pub(crate) fn new(engine: Arc<Engine>, file: Arc<FileState>) -> Self {
         Self { engine, file }
+    }
+
+    pub(crate) fn state(&self) -> &Arc<FileState> {
+        &self.file
     }
 
     /// Its size.
@@ -36,7 +40,12 @@ impl CachedFile {
     }
 
     fn is_cached(&self) -> bool {
-        self.file.number != 0 && !self.engine.is_bypassed()
+        self.file.number != 0 && !self.engine.is_bypassed() && !self.file.source.is_abandoned()
+    }
+
+    /// Whether a read asks the cache.
+    fn is_read_cached(&self) -> bool {
+        self.is_cached() && !self.engine.ssd.is_given_up() && self.file.source.is_read_cached()
     }
 
     fn check_running(&self) -> io::Result<()> {
@@ -44,6 +53,15 @@ impl CachedFile {
             return Err(stopped());
         }
         Ok(())
+    }
+
+    /// Whether a read, if it came now, would be served by the cache alone. It counts as nothing, and may be untrue at once.
+    pub fn holds(&self, offset: u64, len: usize) -> bool {
+        let rest = self.file.len_bytes().saturating_sub(offset);
+        let len = rest.min(len as u64).min(u64::from(u32::MAX)) as u32;
+        let first = first_key(self.file.number);
+        let mut parts = lock(&self.engine.splitter).look_from(first, offset, len);
+        len == 0 || self.is_read_cached() && parts.all(|part| lock(self.engine.shard(part.key)).holds(&part))
     }
 
     /// Reads up to the end of the file: how many bytes. `time_ns` does not go back by much.
@@ -61,10 +79,10 @@ impl CachedFile {
             return Ok(0);
         }
         self.engine.ssd.set_time(time_ns);
-        let is_cached = self.is_cached() && !self.engine.ssd.is_given_up();
-        let Some(parts) = self.split(offset, len).filter(|_| is_cached) else {
+        let Some(parts) = self.split(offset, len).filter(|_| self.is_read_cached()) else {
             self.file.store.read(out, offset)?;
             self.count(begun, false, (len, 0), time_ns);
+            self.count_unused();
             return Ok(len);
         };
         let mut bytes_hit = 0;
@@ -75,11 +93,15 @@ impl CachedFile {
             bytes_hit += self.read_part(part, time_ns, out)?;
         }
         self.count(begun, false, (len, bytes_hit), time_ns);
+        if bytes_hit < len as u64 && parts.iter().any(|part| part.bypasses) {
+            self.count_in(|counts| counts.bypassed_by_stream += 1);
+        }
         Ok(len)
     }
 
     /// The bytes that the cache served.
     fn read_part(&self, part: &Part, time_ns: u64, out: &mut [u8]) -> io::Result<u64> {
+        self.engine.curve.read(part.key, units_of(part));
         let shard = self.engine.shard(part.key);
         let fetch = lock(shard).read(part, time_ns, out);
         let Some(Fetch { units, fill }) = fetch else {
@@ -92,15 +114,17 @@ impl CachedFile {
         };
         let mut line = vec![0; self.engine.line_bytes as usize];
         let read = self.read_units(part, units, Some(&mut line), out);
+        let begun = Instant::now();
         let mut shard = lock(shard);
-        shard.fill(part.key, fill, read.is_ok().then_some(&line));
+        let copied = shard.fill(part.key, fill, read.is_ok().then_some(&line));
+        shard.counts.backing_read_bytes += *read.as_ref().unwrap_or(&0);
+        drop(shard);
+        self.count_copy(begun, copied);
         let Ok(read) = read else {
-            drop(shard);
             // The error may lie in what was read besides.
             self.read_units(part, units, None, out)?;
             return Ok(0);
         };
-        shard.counts.backing_read_bytes += read;
         // A unit that the request covers in part counts as if it were covered whole, as in the simulator.
         Ok(u64::from(part.bytes()).saturating_sub(read))
     }
@@ -152,7 +176,6 @@ impl CachedFile {
         if data.is_empty() {
             return Ok(());
         }
-        let begun = Instant::now();
         self.engine.ssd.set_time(time_ns);
         let gate = self.file.gate.read().unwrap_or_else(PoisonError::into_inner);
         self.check_running()?;
@@ -164,15 +187,30 @@ impl CachedFile {
             });
         };
         let Some(bits) = self.begin_change(&(offset..end))? else {
+            let begun = Instant::now();
             let written = self.file.store.write(data, offset);
             self.after_write(end, &written);
             written?;
             self.count(begun, true, (data.len(), 0), time_ns);
+            self.count_unused();
             return Ok(());
         };
-        let plan = |part: &Part| lock(self.engine.shard(part.key)).begin_write(part, time_ns);
+        let mode = self.file.source.write_mode();
+        let plan = |part: &Part| {
+            let plan = lock(self.engine.shard(part.key)).begin_write(part, mode, time_ns);
+            match mode {
+                WriteMode::Invalidate => self.engine.curve.forget(part.key),
+                _ => self
+                    .engine
+                    .curve
+                    .write(part.key, whole_units_of(part), mode == WriteMode::Allocate),
+            }
+            plan
+        };
         let plans: Vec<_> = parts.iter().map(plan).collect();
+        let begun = Instant::now();
         let written = self.file.store.write(data, offset);
+        let below = begun.elapsed();
         // Before the lines have it: see `read_units`.
         self.after_write(end, &written);
         let (mut rest, mut bytes_hit) = (data, 0);
@@ -180,24 +218,55 @@ impl CachedFile {
             let (of_part, others) = rest.split_at(part.bytes() as usize);
             rest = others;
             let of_part = written.is_ok().then_some(of_part);
-            lock(self.engine.shard(part.key)).finish_write(part, plan, of_part);
+            let begun = Instant::now();
+            let copied = lock(self.engine.shard(part.key)).finish_write(part, plan, of_part);
+            self.count_copy(begun, copied);
             bytes_hit += u64::from(part.bytes()) * u64::from(plan.was_cached);
         }
         self.end_change(&bits);
         written?;
-        self.count(begun, true, (data.len(), bytes_hit), time_ns);
+        self.count_for(below, true, (data.len(), bytes_hit), time_ns);
+        if parts
+            .iter()
+            .zip(&plans)
+            .any(|(part, plan)| part.bypasses && plan.slot.is_none())
+        {
+            self.count_in(|counts| counts.bypassed_by_stream += 1);
+        }
         Ok(())
     }
 
     /// Counts a request that was served, with its bytes and those that the cache served.
-    fn count(&self, begun: Instant, is_write: bool, (bytes, bytes_hit): (usize, u64), time_ns: u64) {
+    fn count(&self, begun: Instant, is_write: bool, bytes: (usize, u64), time_ns: u64) {
+        self.count_for(begun.elapsed(), is_write, bytes, time_ns);
+    }
+
+    fn count_for(&self, latency: Duration, is_write: bool, (bytes, bytes_hit): (usize, u64), time_ns: u64) {
         self.file.count(&Served {
             is_write,
             bytes: bytes as u64,
             bytes_hit,
             time_ns,
-            latency_ns: begun.elapsed().as_nanos() as u64,
+            latency_ns: latency.as_nanos() as u64,
         });
+    }
+
+    fn count_in(&self, count: impl FnOnce(&mut SourceCounts)) {
+        count(&mut lock(&self.file.source.counts));
+    }
+
+    /// Counts a copy to the cache, if there was one.
+    fn count_copy(&self, begun: Instant, bytes: u64) {
+        if bytes > 0 {
+            self.count_in(|counts| counts.count_copy(bytes, begun.elapsed().as_nanos() as u64));
+        }
+    }
+
+    /// Counts a request that could not use the cache, if that is because of the SSD.
+    fn count_unused(&self) {
+        if self.engine.is_bypassed() || self.engine.ssd.is_given_up() {
+            self.count_in(|counts| counts.bypassed_by_error += 1);
+        }
     }
 
     fn after_write(&self, end: u64, written: &io::Result<()>) {
@@ -328,6 +397,22 @@ impl CachedFile {
                 .collect(),
         )
     }
+}
+
+/// The units that a part touches.
+fn units_of(part: &Part) -> u64 {
+    let unit = UNIT_BYTES as u32;
+    below(part.end.div_ceil(unit)) & !below(part.start / unit)
+}
+
+/// The units that a part covers.
+fn whole_units_of(part: &Part) -> u64 {
+    let unit = UNIT_BYTES as u32;
+    below(part.end / unit) & !below(part.start.div_ceil(unit))
+}
+
+fn below(units: u32) -> u64 {
+    1_u64.checked_shl(units).map_or(u64::MAX, |bit| bit - 1)
 }
 
 impl Drop for CachedFile {

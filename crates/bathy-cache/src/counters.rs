@@ -34,6 +34,8 @@ pub struct Counts {
     pub writes: OpCounts,
     /// Bytes read from the backing.
     pub backing_read_bytes: u64,
+    /// Bytes of lines read from the SSD to serve requests.
+    pub flash_read_bytes: u64,
     /// Bytes of lines written to the SSD.
     pub flash_write_bytes: u64,
     /// Of these, bytes that writes changed or added in lines on the SSD.
@@ -56,6 +58,7 @@ impl Counts {
         self.reads.add(&other.reads);
         self.writes.add(&other.writes);
         self.backing_read_bytes += other.backing_read_bytes;
+        self.flash_read_bytes += other.flash_read_bytes;
         self.flash_write_bytes += other.flash_write_bytes;
         self.flash_update_bytes += other.flash_update_bytes;
         self.evictions += other.evictions;

@@ -11,31 +11,37 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bathy_cache_model::{AdmissionOptions, RequestSplitter, WriteMode};
-use bathy_policy::Policy;
+use bathy_policy::{Policy, PolicyKind};
 
 use crate::aligned::Aligned;
 use crate::cached_file::CachedFile;
 use crate::counters::Counts;
+use crate::curve::{MissRatioCurve, OnlineCurve};
 use crate::files::{FileIdentity, FileState, Files, Found, first_key, number_of};
 use crate::format::{Superblock, UNIT_BYTES};
 use crate::health::{ErrorBudget, Ssd};
 use crate::intent::Intent;
+use crate::residency::Residency;
 use crate::shard::Shard;
-use crate::stats::{FileStatus, SourceStatus};
+use crate::stats::FileStatus;
 use crate::store::{BlockStore, Stamp};
 use crate::witness::Witness;
 
 /// How a cache is run. Nothing of it is stored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Writes to what is not cached.
+    /// Writes to what is not cached, of sources for which [`Engine::set_mode`] says nothing else.
     pub write_mode: WriteMode,
     /// Filters.
     pub admission: AdmissionOptions,
     /// Errors of the SSD that are forgiven.
     pub error_budget: ErrorBudget,
+    /// After this time an operation of the SSD is not waited for any more, and the SSD is given up. `None`: callers wait as
+    /// long as it takes.
+    pub ssd_deadline: Option<Duration>,
     /// Changed records that each shard keeps before it writes them to the line table.
     pub pending_records: usize,
     /// Whether nobody can have written to a file between the sessions. If not, the lines of a file that was being written to
@@ -49,6 +55,7 @@ impl Default for Options {
             write_mode: WriteMode::Allocate,
             admission: AdmissionOptions::default(),
             error_budget: ErrorBudget::default(),
+            ssd_deadline: Some(Duration::from_secs(2)),
             pending_records: 1024,
             was_fenced: true,
         }
@@ -78,12 +85,14 @@ pub struct Engine {
     generation: u64,
     shards_count: u32,
     pub(crate) line_bytes: u64,
-    was_fenced: bool,
+    pub(crate) was_fenced: AtomicBool,
     pub(crate) capacity_lines: u64,
     pub(crate) splitter: Mutex<RequestSplitter>,
     pub(crate) shards: Vec<Mutex<Shard>>,
     pub(crate) intent: Mutex<Intent>,
     pub(crate) files: Mutex<Files>,
+    pub(crate) residency: Arc<Residency>,
+    pub(crate) curve: OnlineCurve,
     /// Files written to that are to be flushed, by number.
     pub(crate) unflushed: Mutex<HashMap<u32, Arc<FileState>>>,
     /// The cache is used no more, and the witness has made the SSD void. Locked while that happens.
@@ -123,10 +132,14 @@ impl Engine {
         witness: Arc<dyn Witness>,
         superblock: Superblock,
         options: &Options,
-        shards: Vec<Shard>,
+        mut shards: Vec<Shard>,
         intent: Intent,
         files: Files,
     ) -> Self {
+        let residency = Arc::clone(&files.residency);
+        for shard in &mut shards {
+            shard.count_in(&residency);
+        }
         let line = superblock.geometry.line();
         Self {
             ssd,
@@ -134,13 +147,15 @@ impl Engine {
             generation: superblock.generation,
             shards_count: superblock.geometry.shards,
             line_bytes: line.bytes(),
-            was_fenced: options.was_fenced,
+            was_fenced: AtomicBool::new(options.was_fenced),
             capacity_lines: superblock.geometry.slots_total(),
             superblock: Mutex::new(superblock),
             splitter: Mutex::new(RequestSplitter::new(line, options.admission.stream_cutoff_bytes)),
             shards: shards.into_iter().map(Mutex::new).collect(),
             intent: Mutex::new(intent),
             files: Mutex::new(files),
+            residency,
+            curve: OnlineCurve::new(),
             unflushed: Mutex::default(),
             bypass: Mutex::new(()),
             is_bypassed: AtomicBool::new(false),
@@ -182,7 +197,7 @@ impl Engine {
         self.attach_if(identity, store, true)
     }
 
-    fn attach_if(
+    pub(crate) fn attach_if(
         self: &Arc<Self>,
         identity: FileIdentity,
         store: Arc<dyn BlockStore>,
@@ -255,7 +270,7 @@ impl Engine {
             Some(_) if stamp.has_times() => return false,
             _ if !stamp.has_times() && !is_proven => return true,
             Some(_) => {}
-            None if !self.was_fenced => return true,
+            None if !self.was_fenced.load(Ordering::Acquire) => return true,
             None => {
                 // What was beyond the end when it was cut without the cache must not be there when the file grows again.
                 let first = stamp.size_bytes / self.line_bytes;
@@ -443,7 +458,7 @@ impl Engine {
     }
 
     /// Notes what a file is, if no request to it is under way.
-    fn settle(&self, file: &Arc<FileState>) {
+    pub(crate) fn settle(&self, file: &Arc<FileState>) {
         let Ok(_gate) = file.gate.try_write() else {
             return;
         };
@@ -451,6 +466,10 @@ impl Engine {
         if self.note_stamp(file) {
             file.is_unflushed.store(false, Ordering::Release);
             lock(&self.unflushed).remove(&file.number);
+            if file.is_forgotten.load(Ordering::Acquire) {
+                // Nobody else may be there to do it.
+                self.drop_lines(file.number, 0..u64::MAX);
+            }
         }
     }
 
@@ -469,7 +488,11 @@ impl Engine {
     }
 
     /// Makes the writes to a file durable by `flush`, for no caller: an error is kept for the next one who asks.
-    fn make_durable<T>(&self, file: &FileState, flush: impl FnOnce() -> io::Result<T>) -> Option<T> {
+    pub(crate) fn make_durable<T>(
+        &self,
+        file: &FileState,
+        flush: impl FnOnce() -> io::Result<T>,
+    ) -> Option<T> {
         let mut kept = lock(&file.flush_error);
         match flush() {
             Ok(flushed) => Some(flushed),
@@ -540,6 +563,11 @@ impl Engine {
         Ok(())
     }
 
+    /// There is no SSD that would have to be void.
+    pub(crate) fn begin_bypassed(&self) {
+        self.is_bypassed.store(true, Ordering::Release);
+    }
+
     /// Gives the SSD up, as its errors would.
     ///
     /// # Errors
@@ -558,21 +586,38 @@ impl Engine {
         self.shards
             .iter()
             .for_each(|shard| counts.add(&lock(shard).counts));
-        for (_, source) in lock(&self.files).sources() {
-            let of_source = lock(&source).counts;
+        for source in lock(&self.files).sources() {
+            let of_source = lock(&source.counts).counts;
             counts.reads.add(&of_source.reads);
             counts.writes.add(&of_source.writes);
         }
         counts
     }
 
-    /// The sources of which files were used since the start.
-    pub fn sources(&self) -> Vec<SourceStatus> {
-        let sources = lock(&self.files).sources();
-        let sources = sources.into_iter();
-        sources
-            .map(|(source, counts)| lock(&counts).status(source))
-            .collect()
+    /// Lines that are cached, and how many of them are in memory.
+    pub fn lines(&self) -> (u64, u64) {
+        let of_shard = |shard: &Mutex<Shard>| {
+            let shard = lock(shard);
+            let policy = shard.model.policy();
+            (policy.len() as u64, policy.lines_in_memory() as u64)
+        };
+        let of_shards = self.shards.iter().map(of_shard);
+        of_shards.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+    }
+
+    /// Bytes of the valid units of all lines.
+    pub fn cached_bytes(&self) -> u64 {
+        self.residency.cached_bytes()
+    }
+
+    /// Bytes of a line.
+    pub fn line_bytes(&self) -> u64 {
+        self.line_bytes
+    }
+
+    /// Who decides what stays.
+    pub fn policy(&self) -> PolicyKind {
+        lock(&self.superblock).policy
     }
 
     /// The files with the most requests since the start, at most so many; of closed ones only those that are remembered. It
@@ -614,6 +659,11 @@ impl Engine {
         lock(&self.intent).marked()
     }
 
+    /// What LRU caches of other sizes would have served since the start. `None` before the first reads.
+    pub fn curve(&self, sizes_lines: &[u64]) -> Option<MissRatioCurve> {
+        self.curve.at(sizes_lines)
+    }
+
     /// Lines that the cache has room for.
     pub fn capacity_lines(&self) -> u64 {
         self.capacity_lines
@@ -622,7 +672,10 @@ impl Engine {
     /// Bytes of memory held, apart from [`Engine::stage_bytes`].
     pub fn memory_bytes(&self) -> usize {
         let shards: usize = self.shards.iter().map(|shard| lock(shard).memory_bytes()).sum();
-        size_of::<Self>() + shards + lock(&self.intent).memory_bytes() + lock(&self.files).memory_bytes()
+        // One after the other: in one expression the intent would be held while the file table is waited for.
+        let intent = lock(&self.intent).memory_bytes();
+        let files = lock(&self.files).memory_bytes();
+        size_of::<Self>() + shards + self.curve.memory_bytes() + intent + files
     }
 
     /// Bytes of the lines in memory.

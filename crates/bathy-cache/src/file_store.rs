@@ -4,11 +4,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use crate::aligned::{ALIGNMENT, Aligned, is_aligned};
 use crate::store::{BlockStore, Stamp};
+use crate::timed_read;
 
 /// A [`BlockStore`] over a file or block device, with direct I/O where the file system and the request allow it.
 pub struct FileStore {
@@ -16,6 +19,8 @@ pub struct FileStore {
     buffered: File,
     direct: Option<File>,
     is_device: bool,
+    /// Its file system has no device that could keep a read waiting.
+    is_in_memory: bool,
     /// Held for as long as the store exists.
     _lock: Option<Flock<File>>,
 }
@@ -51,10 +56,12 @@ impl FileStore {
         let is_device = buffered.metadata()?.file_type().is_block_device();
         // Some file systems do not support it.
         let direct = open(OFlag::O_CLOEXEC | OFlag::O_DIRECT).ok();
+        let is_in_memory = fstatfs(&buffered).is_ok_and(|it| it.filesystem_type() == TMPFS_MAGIC);
         Ok(Self {
             buffered,
             direct,
             is_device,
+            is_in_memory: is_in_memory && !is_device,
             _lock: None,
         })
     }
@@ -82,6 +89,14 @@ impl BlockStore for FileStore {
         direct.read_exact_at(&mut aligned, offset)?;
         buffer.copy_from_slice(&aligned);
         Ok(())
+    }
+
+    fn read_within(&self, len: usize, offset: u64, deadline: Duration) -> Option<io::Result<Aligned>> {
+        let mut bytes = Aligned::new(len);
+        if self.is_in_memory {
+            return Some(self.read(&mut bytes, offset).map(|()| bytes));
+        }
+        timed_read::read(self.direct_for(len, offset)?, bytes, offset, deadline)
     }
 
     fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {

@@ -12,13 +12,16 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
-use crate::aligned::Aligned;
+use bathy_cache_model::WriteMode;
+
 use crate::engine::lock;
 use crate::format::{
     BLOCK_BYTES, FILE_RECORD_BYTES, FILES_PER_BLOCK, FileRecord, HANDLE_BYTES_MAX, Layout, Uuid,
 };
 use crate::health::Ssd;
-use crate::stats::{Closed, FileStatus, RequestCounts, Served, SourceCounts};
+use crate::residency::Residency;
+use crate::sources::Source;
+use crate::stats::{Closed, FileStatus, RequestCounts, Served};
 use crate::store::{BlockStore, Stamp};
 
 /// By what a file is known for as long as it lives: its source and a handle there, such as `name_to_handle_at` gives it.
@@ -35,6 +38,16 @@ impl FileIdentity {
             source,
             handle: handle.into(),
         })
+    }
+
+    /// One that no file has, for a file of the source that has none any more. It cannot be stored.
+    pub(crate) fn unnamed(source: Uuid, number: u64) -> Self {
+        let mut handle = vec![0; HANDLE_BYTES_MAX + 1];
+        handle[..8].copy_from_slice(&number.to_le_bytes());
+        Self {
+            source,
+            handle: handle.into(),
+        }
     }
 
     /// Names the source.
@@ -84,7 +97,7 @@ pub(crate) struct FileState {
     /// flushes until it is noted.
     pub(crate) flush_error: Mutex<Option<io::Error>>,
     counts: Mutex<RequestCounts>,
-    of_source: Arc<Mutex<SourceCounts>>,
+    pub(crate) source: Arc<Source>,
     closed: Arc<Mutex<Closed>>,
 }
 
@@ -95,18 +108,18 @@ struct Entry {
     hash: u32,
     /// The next slot with the same bucket, or the next free one.
     next: u32,
-    /// It was attached in this session, so what happens to the file is known.
-    is_checked: bool,
 }
 
 const NOBODY: u32 = u32::MAX;
 
-/// The file table, and an index of it that takes 20 bytes a file: what a record says is read from the SSD.
+/// The file table, and an index of it that takes 17 bytes a file: what a record says is read from the SSD.
 pub(crate) struct Files {
     uuid: Uuid,
     generation: u64,
     layout: Layout,
     entries: Vec<Entry>,
+    /// Of each slot: its file was attached in this session, so what happens to the file is known.
+    is_checked: Vec<bool>,
     buckets: Vec<u32>,
     free: u32,
     /// Where the search for a file to drop goes on.
@@ -117,7 +130,10 @@ pub(crate) struct Files {
     removed: Vec<Weak<FileState>>,
     /// Files that were changed without the cache.
     pub(crate) changed: u64,
-    sources: HashMap<Uuid, Arc<Mutex<SourceCounts>>>,
+    sources: HashMap<Uuid, Arc<Source>>,
+    pub(crate) residency: Arc<Residency>,
+    /// That of new sources.
+    write_mode: WriteMode,
     closed: Arc<Mutex<Closed>>,
 }
 
@@ -130,7 +146,14 @@ pub(crate) struct Found {
 
 impl Files {
     /// Without a file.
-    pub(crate) fn new(uuid: Uuid, generation: u64, layout: Layout, files_max: u32, next_number: u32) -> Self {
+    pub(crate) fn new(
+        uuid: Uuid,
+        generation: u64,
+        layout: Layout,
+        files_max: u32,
+        next_number: u32,
+        write_mode: WriteMode,
+    ) -> Self {
         let mut files = Self {
             uuid,
             generation,
@@ -140,10 +163,10 @@ impl Files {
                     number: 0,
                     hash: 0,
                     next: NOBODY,
-                    is_checked: false
                 };
                 files_max as usize
             ],
+            is_checked: vec![false; files_max as usize],
             buckets: vec![NOBODY; files_max as usize],
             free: NOBODY,
             hand: 0,
@@ -152,6 +175,8 @@ impl Files {
             removed: Vec::new(),
             changed: 0,
             sources: HashMap::new(),
+            residency: Arc::new(Residency::new(files_max)),
+            write_mode,
             closed: Arc::default(),
         };
         files.find_free();
@@ -159,19 +184,17 @@ impl Files {
     }
 
     /// Takes over what the SSD has. Of two records of one file the one with the higher number is newer; the other is taken
-    /// away, durable after a flush, because it would count when the newer one is gone.
-    pub(crate) fn load(&mut self, ssd: &Ssd) -> io::Result<()> {
-        let files_max = self.entries.len() as u32;
-        let mut block = Aligned::new(BLOCK_BYTES as usize);
-        let mut older = Vec::new();
+    /// away, durable after a flush, because it would count when the newer one is gone. So is a record without a stamp if it is
+    /// not known that nobody used the file: it would be believed at a later start, which knows of its own past only.
+    pub(crate) fn load(&mut self, was_fenced: bool, ssd: &Ssd) -> io::Result<()> {
+        let (mut older, mut found) = (Vec::new(), Vec::new());
         for number in 0..self.layout.file_blocks() {
-            ssd.read(&mut block, self.layout.files(number))?;
-            let first = number as u32 * FILES_PER_BLOCK as u32;
-            for (slot, bytes) in (first..files_max).zip(block.chunks_exact(FILE_RECORD_BYTES)) {
-                let Some(record) = self.decode(slot, bytes) else {
-                    continue;
-                };
+            for (slot, record) in self.records(number, ssd)? {
                 self.next_number = self.next_number.max(record.number.saturating_add(1));
+                if record.stamp.is_none() && !was_fenced {
+                    older.push(slot);
+                    continue;
+                }
                 let other = self.find(&record.identity, ssd)?;
                 if other
                     .as_ref()
@@ -186,11 +209,35 @@ impl Files {
                     self.entries[other.slot as usize].number = 0;
                 }
                 self.link(slot, record.number, record.identity.hash());
+                found.push((record.number, self.source(&record.identity.source).number));
             }
         }
+        self.residency.found_files(found.into_iter());
         self.find_free();
         older.sort_unstable();
         self.store(&older, None, ssd)
+    }
+
+    /// The records of a block of the table, with their slots.
+    fn records(&self, block: u64, ssd: &Ssd) -> io::Result<Vec<(u32, FileRecord)>> {
+        let bytes = ssd.read(BLOCK_BYTES as usize, self.layout.files(block))?;
+        let first = block as u32 * FILES_PER_BLOCK as u32;
+        let slots = (first..self.entries.len() as u32).zip(bytes.chunks_exact(FILE_RECORD_BYTES));
+        let records = slots.filter_map(|(slot, bytes)| Some((slot, self.decode(slot, bytes)?)));
+        Ok(records.collect())
+    }
+
+    /// Slots of files that were not attached in this session and have no stamp, in order.
+    pub(crate) fn unstamped(&self, ssd: &Ssd) -> io::Result<Vec<u32>> {
+        let mut without = HashSet::new();
+        for block in 0..self.layout.file_blocks() {
+            let mut records = self.records(block, ssd)?;
+            records.retain(|(_, record)| record.stamp.is_none());
+            without.extend(records.iter().map(|&(slot, _)| slot));
+        }
+        let mut unstamped = self.unused(|_| true);
+        unstamped.retain(|slot| !self.is_checked[*slot as usize] && without.contains(slot));
+        Ok(unstamped)
     }
 
     fn find_free(&mut self) {
@@ -218,8 +265,8 @@ impl Files {
             number: 0,
             hash: 0,
             next: self.free,
-            is_checked: false,
         };
+        self.is_checked[slot as usize] = false;
         self.free = slot;
     }
 
@@ -233,8 +280,8 @@ impl Files {
             number,
             hash,
             next: self.buckets[bucket],
-            is_checked: false,
         };
+        self.is_checked[slot as usize] = false;
         self.buckets[bucket] = slot;
     }
 
@@ -263,12 +310,11 @@ impl Files {
     pub(crate) fn find(&self, identity: &FileIdentity, ssd: &Ssd) -> io::Result<Option<Found>> {
         let hash = identity.hash();
         let mut slot = self.buckets[self.bucket(hash)];
-        let mut block = Aligned::new(BLOCK_BYTES as usize);
         while slot != NOBODY {
             let entry = self.entries[slot as usize];
             if entry.hash == hash {
                 let (offset, index) = self.place(slot);
-                ssd.read(&mut block, offset)?;
+                let block = ssd.read(BLOCK_BYTES as usize, offset)?;
                 let record = self.decode(slot, &block[index..index + FILE_RECORD_BYTES]);
                 // The number is that which was loaded, or what lies there is none of ours.
                 let is_it =
@@ -277,7 +323,7 @@ impl Files {
                     return Ok(Some(Found {
                         slot,
                         record,
-                        is_checked: entry.is_checked,
+                        is_checked: self.is_checked[slot as usize],
                     }));
                 }
             }
@@ -297,11 +343,10 @@ impl Files {
 
     /// Writes records of slots, which are in order; durable after a flush.
     fn store(&self, slots: &[u32], record: Option<&FileRecord>, ssd: &Ssd) -> io::Result<()> {
-        let mut block = Aligned::new(BLOCK_BYTES as usize);
         let per_block = FILES_PER_BLOCK as u32;
         for slots in slots.chunk_by(|one, other| one / per_block == other / per_block) {
             let (offset, _) = self.place(slots[0]);
-            ssd.read(&mut block, offset)?;
+            let mut block = ssd.read(BLOCK_BYTES as usize, offset)?;
             for &slot in slots {
                 let (_, index) = self.place(slot);
                 block[index..index + FILE_RECORD_BYTES]
@@ -327,6 +372,7 @@ impl Files {
     pub(crate) fn remove(&mut self, slots: &[u32], ssd: &Ssd) -> io::Result<()> {
         self.store(slots, None, ssd)?;
         for &slot in slots {
+            self.residency.set_gone(self.entries[slot as usize].number, true);
             self.unlink(slot);
             self.put_free(slot);
         }
@@ -340,7 +386,8 @@ impl Files {
         }
         self.free = self.entries[file.slot as usize].next;
         self.link(file.slot, file.number, file.identity.hash());
-        self.entries[file.slot as usize].is_checked = true;
+        self.is_checked[file.slot as usize] = true;
+        self.residency.set_gone(file.number, false);
         // Before the next write it is made durable, or its failure noticed.
         let _ = self.put(file, None, ssd);
         file.is_in_use.store(false, Ordering::Release);
@@ -351,8 +398,12 @@ impl Files {
         let number = self.next_number;
         let free = Some(self.free).filter(|&free| free != NOBODY);
         let slot_or_free = slot.or(free).filter(|_| number != u32::MAX)?;
+        let source = self.source(&identity.source).number;
+        self.residency.add_file(number, source);
         if slot.is_some() {
-            self.entries[slot_or_free as usize].number = number;
+            let entry = &mut self.entries[slot_or_free as usize];
+            self.residency.set_gone(entry.number, true);
+            entry.number = number;
         } else {
             self.free = self.entries[slot_or_free as usize].next;
             self.link(slot_or_free, number, identity.hash());
@@ -408,6 +459,7 @@ impl Files {
             None => None,
         };
         let (slot, number) = taken.unwrap_or((NOBODY, 0));
+        let source = self.source(&identity.source);
         let file = Arc::new(FileState {
             number,
             slot,
@@ -420,12 +472,12 @@ impl Files {
             is_forgotten: AtomicBool::new(false),
             flush_error: Mutex::new(None),
             counts: Mutex::new(lock(&self.closed).take(&identity)),
-            of_source: Arc::clone(self.sources.entry(identity.source).or_default()),
+            source,
             closed: Arc::clone(&self.closed),
             identity: identity.clone(),
         });
         if number != 0 {
-            self.entries[slot as usize].is_checked = true;
+            self.is_checked[slot as usize] = true;
         }
         if self.in_use.len() >= 2 * self.in_use.capacity() / 3 {
             self.in_use.retain(|_, file| file.strong_count() > 0);
@@ -434,12 +486,15 @@ impl Files {
         file
     }
 
-    /// The sources with their counts.
-    pub(crate) fn sources(&self) -> Vec<(Uuid, Arc<Mutex<SourceCounts>>)> {
-        let sources = self.sources.iter();
-        sources
-            .map(|(&source, counts)| (source, Arc::clone(counts)))
-            .collect()
+    /// A source, which may be new.
+    pub(crate) fn source(&mut self, uuid: &Uuid) -> Arc<Source> {
+        let new = || Arc::new(Source::new(self.residency.add_source(), self.write_mode));
+        Arc::clone(self.sources.entry(*uuid).or_insert_with(new))
+    }
+
+    /// The sources.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = &Arc<Source>> {
+        self.sources.values()
     }
 
     /// The files of which counts are known, by number and without what is cached of them.
@@ -460,6 +515,18 @@ impl Files {
             .iter()
             .map(|file| (file.number, status(&file.identity, true, file.counts())));
         of_open.chain(of_closed).collect()
+    }
+
+    /// What happens to the files of a source is not known any more.
+    pub(crate) fn uncheck(&mut self, source: u16) {
+        for (is_checked, entry) in self.is_checked.iter_mut().zip(&self.entries) {
+            *is_checked &= self.residency.source_of(entry.number) != Some(source);
+        }
+    }
+
+    /// The number of the file with this slot.
+    pub(crate) fn number_in(&self, slot: u32) -> u32 {
+        self.entries[slot as usize].number
     }
 
     /// Slots of files that nobody uses and of which `is_free` says so, by their number.
@@ -487,7 +554,8 @@ impl Files {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>()
+        self.entries.capacity() * (size_of::<Entry>() + size_of::<bool>())
+            + self.residency.memory_bytes()
             + self.buckets.capacity() * 4
             + self.in_use.capacity() * (size_of::<(FileIdentity, Weak<FileState>)>() + 1)
             + self.in_use.len() * size_of::<FileState>()
@@ -495,7 +563,7 @@ impl Files {
             + self
                 .sources
                 .values()
-                .map(|source| lock(source).memory_bytes())
+                .map(|source| lock(&source.counts).memory_bytes())
                 .sum::<usize>()
     }
 }
@@ -508,7 +576,7 @@ impl FileState {
     /// Counts a request.
     pub(crate) fn count(&self, served: &Served) {
         lock(&self.counts).count(served);
-        lock(&self.of_source).count(served);
+        lock(&self.source.counts).count(served);
     }
 
     pub(crate) fn counts(&self) -> RequestCounts {

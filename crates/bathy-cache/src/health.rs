@@ -4,6 +4,9 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::aligned::Aligned;
+use crate::engine::Options;
+use crate::guard::Guard;
 use crate::store::BlockStore;
 
 /// The faults that are forgiven.
@@ -45,7 +48,7 @@ impl Health {
 
 /// The SSD. Its errors are counted, and end where they are found.
 pub(crate) struct Ssd {
-    store: Arc<dyn BlockStore>,
+    store: Guard,
     budget: ErrorBudget,
     health: Mutex<Health>,
     is_given_up: AtomicBool,
@@ -55,10 +58,10 @@ pub(crate) struct Ssd {
 }
 
 impl Ssd {
-    pub(crate) fn new(store: Arc<dyn BlockStore>, budget: ErrorBudget) -> Self {
+    pub(crate) fn new(store: Arc<dyn BlockStore>, options: &Options) -> Self {
         Self {
-            store,
-            budget,
+            store: Guard::new(store, options.ssd_deadline),
+            budget: options.error_budget,
             health: Mutex::default(),
             is_given_up: AtomicBool::new(false),
             flushing: Mutex::new(()),
@@ -71,9 +74,14 @@ impl Ssd {
         self.now_ns.fetch_max(time_ns, Ordering::Relaxed);
     }
 
-    /// Whether its errors have spent the budget, or a flush failed.
+    /// Whether its errors have spent the budget, a flush failed, or it does not answer.
     pub(crate) fn is_given_up(&self) -> bool {
-        self.is_given_up.load(Ordering::Relaxed)
+        self.is_given_up.load(Ordering::Relaxed) || self.store.is_closed()
+    }
+
+    /// Nothing reaches the SSD from now on.
+    pub(crate) fn close(&self) {
+        self.store.close();
     }
 
     pub(crate) fn errors(&self) -> u64 {
@@ -90,8 +98,12 @@ impl Ssd {
         result
     }
 
-    pub(crate) fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.counted(self.store.read(buffer, offset))
+    pub(crate) fn size_bytes(&self) -> io::Result<u64> {
+        self.counted(self.store.size_bytes())
+    }
+
+    pub(crate) fn read(&self, len: usize, offset: u64) -> io::Result<Aligned> {
+        self.counted(self.store.read(len, offset))
     }
 
     pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {

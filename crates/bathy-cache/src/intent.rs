@@ -108,9 +108,9 @@ impl Intent {
 
     /// The bitmap that the SSD holds: of a damaged sector all regions are marked.
     pub(crate) fn load(&mut self, ssd: &Ssd) -> io::Result<()> {
-        let mut block = Aligned::new(BLOCK_BYTES as usize);
         for first in (0..self.layout.intent_sectors()).step_by(SECTORS_PER_BLOCK as usize) {
-            ssd.read(&mut block, self.layout.intent() + first * SECTOR_BYTES as u64)?;
+            let offset = self.layout.intent() + first * SECTOR_BYTES as u64;
+            let block = ssd.read(BLOCK_BYTES as usize, offset)?;
             for (number, sector) in (first..).zip(block.chunks_exact(SECTOR_BYTES)) {
                 let start = number * REGIONS_PER_SECTOR;
                 match decode_intent(&self.uuid, number, sector) {

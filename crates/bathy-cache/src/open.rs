@@ -4,10 +4,9 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
-use bathy_cache_model::{CacheConfig, LineSize};
-use bathy_policy::{Policy, PolicyKind, StateRecord};
+use bathy_cache_model::{AdmissionOptions, CacheConfig, LineSize};
+use bathy_policy::{CachePolicy, Policy, PolicyKind, StateRecord};
 
-use crate::aligned::Aligned;
 use crate::engine::{Engine, Options};
 use crate::files::{Files, number_of};
 use crate::format::{
@@ -16,7 +15,7 @@ use crate::format::{
 use crate::health::Ssd;
 use crate::intent::Intent;
 use crate::shard::{Model, Shard, new_model};
-use crate::store::BlockStore;
+use crate::store::{BlockStore, Stamp};
 use crate::table::Table;
 use crate::witness::Witness;
 
@@ -25,6 +24,8 @@ use crate::witness::Witness;
 pub struct CreateOptions {
     /// Names the cache: random bytes.
     pub uuid: Uuid,
+    /// Bytes of the SSD that the cache takes at most; `None`: all of them.
+    pub size_bytes: Option<u64>,
     /// Line size: 4 KiB to 64 KiB.
     pub line: LineSize,
     /// Parts with a lock each.
@@ -33,7 +34,7 @@ pub struct CreateOptions {
     pub region_bytes: u64,
     /// Bits of intent: a quarter of a byte of memory each.
     pub intent_bits: u64,
-    /// [`PolicyKind::S3Fifo`] or [`PolicyKind::Clock2QPlus`].
+    /// One of [`CachePolicy::KINDS`].
     pub policy: PolicyKind,
 }
 
@@ -45,12 +46,42 @@ impl CreateOptions {
     pub fn new(uuid: Uuid) -> Self {
         Self {
             uuid,
+            size_bytes: None,
             line: LineSize::new(65_536).expect("a power of two"),
             shards: 16,
             region_bytes: 4 << 20,
             intent_bits: 1 << 20,
             policy: PolicyKind::S3Fifo,
         }
+    }
+}
+
+impl CreateOptions {
+    /// What a cache is on an SSD of `ssd_bytes`.
+    pub(crate) fn geometry(&self, ssd_bytes: u64) -> Result<Geometry, CreateError> {
+        if !CachePolicy::KINDS.contains(&self.policy) {
+            return Err(CreateError::Policy(self.policy));
+        }
+        let geometry = Geometry {
+            line_bytes: self.line.bytes().min(u64::from(u32::MAX)) as u32,
+            shards: self.shards,
+            slots: 1,
+            region_bytes: self.region_bytes,
+            intent_bits: self.intent_bits,
+        };
+        geometry.check()?;
+        let size_bytes = self.size_bytes.unwrap_or(u64::MAX).min(ssd_bytes);
+        geometry
+            .that_fits(size_bytes)
+            .ok_or(CreateError::TooSmall(size_bytes))
+    }
+
+    /// Whether a cache can be made on an SSD of `ssd_bytes`.
+    ///
+    /// # Errors
+    /// If it is too small, or the options are not supported.
+    pub fn check(&self, ssd_bytes: u64) -> Result<(), CreateError> {
+        self.geometry(ssd_bytes).map(|_| ())
     }
 }
 
@@ -61,7 +92,7 @@ pub enum CreateError {
     #[error("the SSD is too small for a cache: it has {0} bytes")]
     TooSmall(u64),
     /// The policy is not one that a cache runs.
-    #[error("a cache runs s3-fifo or clock2q+ (got {0})")]
+    #[error("a cache runs s3-fifo, clock2q+ or lru (got {0})")]
     Policy(PolicyKind),
     /// A size is not supported.
     #[error(transparent)]
@@ -135,21 +166,8 @@ pub fn create(
     witness: &dyn Witness,
     options: &CreateOptions,
 ) -> Result<(), CreateError> {
-    if !matches!(options.policy, PolicyKind::S3Fifo | PolicyKind::Clock2QPlus) {
-        return Err(CreateError::Policy(options.policy));
-    }
-    let ssd_bytes = ssd.size_bytes()?;
-    let geometry = Geometry {
-        line_bytes: options.line.bytes().min(u64::from(u32::MAX)) as u32,
-        shards: options.shards,
-        slots: 1,
-        region_bytes: options.region_bytes,
-        intent_bits: options.intent_bits,
-    };
-    geometry.check()?;
-    let geometry = geometry
-        .that_fits(ssd_bytes)
-        .ok_or(CreateError::TooSmall(ssd_bytes))?;
+    let ssd = Ssd::new(ssd, &Options::default());
+    let geometry = options.geometry(ssd.size_bytes()?)?;
     let superblock = Superblock {
         uuid: options.uuid,
         sequence: 0,
@@ -159,7 +177,6 @@ pub fn create(
         policy: options.policy,
         next_file: 1,
     };
-    let ssd = Ssd::new(ssd, crate::ErrorBudget::default());
     Intent::new(options.uuid, &geometry).store(&ssd)?;
     ssd.flush()?;
     store_superblocks(superblock, &ssd)?;
@@ -181,8 +198,7 @@ fn store_superblocks(mut superblock: Superblock, ssd: &Ssd) -> io::Result<Superb
 /// The superblock that counts.
 fn load_superblock(ssd: &Ssd) -> Result<Superblock, OpenError> {
     let load = |number: u64| -> Result<Superblock, OpenError> {
-        let mut bytes = Aligned::new(BLOCK_BYTES as usize);
-        ssd.read(&mut bytes, number * BLOCK_BYTES)?;
+        let bytes = ssd.read(BLOCK_BYTES as usize, number * BLOCK_BYTES)?;
         Ok(Superblock::decode(&bytes)?)
     };
     match (load(0), load(1)) {
@@ -192,6 +208,14 @@ fn load_superblock(ssd: &Ssd) -> Result<Superblock, OpenError> {
             Err(error)
         }
     }
+}
+
+/// What an SSD says of the cache that it holds. Nothing is written.
+///
+/// # Errors
+/// If it holds no cache of this version, or cannot be read.
+pub fn inspect(ssd: Arc<dyn BlockStore>) -> Result<Superblock, OpenError> {
+    load_superblock(&Ssd::new(ssd, &Options::default()))
 }
 
 /// A cold start comes before numbers run out within a session.
@@ -215,8 +239,8 @@ pub fn open(
     witness: Arc<dyn Witness>,
     options: &Options,
 ) -> Result<Opened, OpenError> {
+    let ssd = Arc::new(Ssd::new(ssd, options));
     let ssd_bytes = ssd.size_bytes()?;
-    let ssd = Arc::new(Ssd::new(ssd, options.error_budget));
     let found = load_superblock(&ssd)?;
     let needed_bytes = found.geometry.layout().end();
     if needed_bytes > ssd_bytes {
@@ -275,6 +299,72 @@ pub fn open(
     })
 }
 
+/// An engine that caches nothing.
+pub(crate) fn without_ssd(witness: Arc<dyn Witness>, options: &Options) -> Engine {
+    let ssd = Arc::new(Ssd::new(Arc::new(NoSsd), options));
+    ssd.close();
+    let superblock = Superblock {
+        uuid: Uuid::default(),
+        sequence: 0,
+        generation: 0,
+        is_clean: false,
+        geometry: Geometry {
+            line_bytes: UNIT_BYTES as u32,
+            shards: 1,
+            slots: 1,
+            region_bytes: 1 << 40,
+            intent_bits: 1,
+        },
+        policy: PolicyKind::S3Fifo,
+        next_file: 1,
+    };
+    let opening = Opening {
+        ssd: &ssd,
+        superblock,
+        options,
+    };
+    let empty = opening.empty();
+    let ssd = Arc::clone(&ssd);
+    let Prepared {
+        shards,
+        intent,
+        files,
+        ..
+    } = empty;
+    let engine = Engine::new(ssd, witness, superblock, options, shards, intent, files);
+    engine.begin_bypassed();
+    engine
+}
+
+/// Where there is no SSD.
+struct NoSsd;
+
+fn no_ssd<T>() -> io::Result<T> {
+    Err(io::ErrorKind::NotFound.into())
+}
+
+impl BlockStore for NoSsd {
+    fn read(&self, _buffer: &mut [u8], _offset: u64) -> io::Result<()> {
+        no_ssd()
+    }
+
+    fn write(&self, _data: &[u8], _offset: u64) -> io::Result<()> {
+        no_ssd()
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        no_ssd()
+    }
+
+    fn stamp(&self) -> io::Result<Stamp> {
+        no_ssd()
+    }
+
+    fn size_bytes(&self) -> io::Result<u64> {
+        no_ssd()
+    }
+}
+
 /// What an engine is made of.
 struct Prepared {
     shards: Vec<Shard>,
@@ -308,11 +398,16 @@ impl Opening<'_> {
             ..
         } = self.superblock;
         let layout = geometry.layout();
+        let budget = self.options.admission.write_budget_bytes_per_day;
         let config = CacheConfig {
             line: geometry.line(),
             unit_bytes: UNIT_BYTES,
             write_mode: self.options.write_mode,
-            admission: self.options.admission,
+            admission: AdmissionOptions {
+                // Keys are dealt out evenly.
+                write_budget_bytes_per_day: budget.map(|bytes| bytes / u64::from(geometry.shards)),
+                ..self.options.admission
+            },
         };
         // In small caches no more than about two bytes a line.
         let pending = self
@@ -345,12 +440,13 @@ impl Opening<'_> {
             geometry.layout(),
             geometry.files_max(),
             next_file,
+            self.options.write_mode,
         )
     }
 
     fn files(&self) -> io::Result<Files> {
         let mut files = self.new_files();
-        files.load(self.ssd)?;
+        files.load(self.options.was_fenced, self.ssd)?;
         Ok(files)
     }
 
@@ -410,9 +506,8 @@ impl Opening<'_> {
     fn state(&self, shard: u32, sequence: u64) -> io::Result<Option<Vec<(StateRecord, u64)>>> {
         let layout = self.superblock.geometry.layout();
         let mut entries = Vec::new();
-        let mut bytes = Aligned::new(BLOCK_BYTES as usize);
         for number in 0..layout.state_blocks() {
-            self.ssd.read(&mut bytes, layout.state(shard, number))?;
+            let bytes = self.ssd.read(BLOCK_BYTES as usize, layout.state(shard, number))?;
             let Some(block) = StateBlock::decode(&self.superblock.uuid, sequence, shard, number, &bytes)
             else {
                 return Ok(None);

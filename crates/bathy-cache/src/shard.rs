@@ -4,34 +4,29 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bathy_cache_model::{CacheConfig, CacheModel, Miss, Part, Room, Ticket, WritePlan, stage_lines};
-use bathy_policy::{
-    Clock2QPlusOptions, HashPlaces, HashSeed, Policy, PolicyKind, S3FifoOptions, StagedFifo, StagedOptions,
+use bathy_cache_model::{
+    CacheConfig, CacheModel, Miss, Part, Room, Ticket, WriteMode, WritePlan, stage_lines,
 };
+use bathy_policy::{CachePolicy, Policy, PolicyKind};
 
 use crate::aligned::Aligned;
 use crate::counters::Counts;
 use crate::format::{Layout, Record, UNIT_BYTES, UNITS_MAX, UnitSeed, Uuid};
 use crate::health::Ssd;
+use crate::residency::{Line, Residency};
 use crate::table::Table;
 
-/// The policies that a cache runs: S3-FIFO and `Clock2Q+`, both with a stage in memory.
-pub(crate) type Model = CacheModel<StagedFifo<HashPlaces>>;
+pub(crate) type Model = CacheModel<CachePolicy>;
 
 const UNIT: usize = UNIT_BYTES as usize;
 
 type Crcs = [u32; UNITS_MAX];
 
-/// The model of one shard.
+/// The model of one shard. Its policy is one that a cache runs: a superblock has no other.
 pub(crate) fn new_model(config: CacheConfig, kind: PolicyKind, slots: u32) -> Model {
-    let capacity = slots as usize;
     let stage = stage_lines(u64::from(slots), config.line) as usize;
-    let options = if kind == PolicyKind::S3Fifo {
-        StagedOptions::s3_fifo(capacity, stage, &S3FifoOptions::default())
-    } else {
-        StagedOptions::clock2q_plus(capacity, stage, &Clock2QPlusOptions::default())
-    };
-    CacheModel::new(config, StagedFifo::new(capacity, HashSeed::default(), options))
+    let policy = CachePolicy::new(kind, slots as usize, stage);
+    CacheModel::new(config, policy.expect("a policy that a cache runs"))
 }
 
 /// What of a read the backing is needed for.
@@ -55,6 +50,9 @@ pub(crate) struct Shard {
     /// The lines in memory.
     stage: Vec<u8>,
     pub(crate) counts: Counts,
+    residency: Arc<Residency>,
+    /// Where the search for a line of a source that has too many goes on.
+    hand: u32,
 }
 
 impl Shard {
@@ -79,7 +77,31 @@ impl Shard {
             model,
             table,
             counts: Counts::default(),
+            residency: Arc::default(),
+            hand: 0,
         }
+    }
+
+    /// From now on changes of lines are counted in `residency`, to which those that are there are added.
+    pub(crate) fn count_in(&mut self, residency: &Arc<Residency>) {
+        let (model, mut lines) = (&self.model, Vec::with_capacity(self.model.policy().len()));
+        let mut add = |key, slot| lines.push((key, model.valid_units(slot).count_ones()));
+        model.policy().for_each_resident(&mut add);
+        residency.found_lines(&mut lines.into_iter());
+        self.residency = Arc::clone(residency);
+    }
+
+    fn line(&self, key: u64) -> Line {
+        let slot = self.model.policy().find(key)?;
+        Some(self.model.valid_units(slot).count_ones())
+    }
+
+    /// Counts what `change` does to a line.
+    fn changing<R>(&mut self, key: u64, change: impl FnOnce(&mut Self) -> R) -> R {
+        let before = self.line(key);
+        let result = change(self);
+        self.residency.change(key, before, self.line(key));
+        result
     }
 
     /// The place of a line in memory, if its slot is there.
@@ -102,6 +124,11 @@ impl Shard {
         }
     }
 
+    /// Whether a read of the part would be a hit. Counts as nothing.
+    pub(crate) fn holds(&self, part: &Part) -> bool {
+        self.model.holds(part)
+    }
+
     /// Plans a read and copies what is cached to `out`, which has the length of the part: what is to be read from the
     /// backing, if anything. A copy that cannot be read or does not match its record is forgotten and planned anew.
     pub(crate) fn read(&mut self, part: &Part, time_ns: u64, out: &mut [u8]) -> Option<Fetch> {
@@ -110,6 +137,10 @@ impl Shard {
             if let Some(miss) = &plan.miss {
                 self.counts.refused += u64::from(miss.refused);
                 self.make_room(&miss.room);
+                if miss.room.is_needed {
+                    self.residency.change(part.key, None, Some(0));
+                    self.keep_limit(part.key);
+                }
             }
             let Miss {
                 awaited,
@@ -130,7 +161,7 @@ impl Shard {
             }
             self.counts.mismatches += 1;
             if let Some(fill) = fill {
-                self.model.fill_done(fill, false);
+                self.changing(part.key, |it| it.model.fill_done(fill, false));
             }
             self.forget(part.key);
         }
@@ -152,6 +183,7 @@ impl Shard {
         let record = self.record(slot, part.key, units)?;
         for run in runs(units) {
             let data = self.load(slot, part.key, &record, run.clone())?;
+            self.counts.flash_read_bytes += data.len() as u64;
             copy_units(part, run, &data, out);
         }
         Some(())
@@ -174,8 +206,10 @@ impl Shard {
 
     /// Reads units of a slot and compares them with their record.
     fn load(&self, slot: u32, key: u64, record: &Record, run: Range<usize>) -> Option<Aligned> {
-        let mut data = Aligned::new(run.len() * UNIT);
-        self.ssd.read(&mut data, self.offset(slot, run.start)).ok()?;
+        let data = self
+            .ssd
+            .read(run.len() * UNIT, self.offset(slot, run.start))
+            .ok()?;
         let seed = self.seed(key);
         run.zip(data.chunks_exact(UNIT))
             .all(|(unit, data)| seed.crc(unit, data) == record.crcs[unit])
@@ -183,43 +217,55 @@ impl Shard {
     }
 
     /// The fetch of [`Shard::read`] is done: `data` is the line, of which the fetched units are filled; `None` after an
-    /// error of the backing.
-    pub(crate) fn fill(&mut self, key: u64, (fill, slot): (Ticket, u32), data: Option<&[u8]>) {
+    /// error of the backing. The bytes that were copied.
+    pub(crate) fn fill(&mut self, key: u64, (fill, slot): (Ticket, u32), data: Option<&[u8]>) -> u64 {
         let keep = self.model.units_to_keep(fill);
         let stored = data.and_then(|line| self.store(slot, key, keep, line));
-        if stored.is_some() && slot < self.stage_start {
-            self.counts.flash_write_bytes += self.model.bytes_of(keep);
+        let copied = stored.map_or(0, |_| self.model.bytes_of(keep));
+        if slot < self.stage_start {
+            self.counts.flash_write_bytes += copied;
         }
-        self.model.fill_done(fill, stored.is_some());
+        self.changing(key, |it| it.model.fill_done(fill, stored.is_some()));
         self.settle(key, slot, keep, stored);
+        copied
     }
 
     /// Plans a write, before the backing gets it.
-    pub(crate) fn begin_write(&mut self, part: &Part, time_ns: u64) -> WritePlan {
+    pub(crate) fn begin_write(&mut self, part: &Part, mode: WriteMode, time_ns: u64) -> WritePlan {
         let before = self.model.policy().find(part.key);
-        let plan = self.model.write(part, time_ns);
+        let plan = self.changing(part.key, |it| {
+            let plan = it.model.write_in(mode, part, time_ns);
+            // Before the newcomer counts: there are never more lines than there is room for.
+            it.make_room(&plan.room);
+            plan
+        });
         self.counts.refused += u64::from(plan.refused);
-        self.make_room(&plan.room);
+        if plan.room.is_needed {
+            self.keep_limit(part.key);
+        }
         if let (Some(slot), None) = (before, plan.slot) {
             self.put_record(slot, Record::default());
         }
         plan
     }
 
-    /// The backing has the write, or failed: what is kept of `data`, which are those of the part, goes to the slot.
-    pub(crate) fn finish_write(&mut self, part: &Part, plan: &WritePlan, data: Option<&[u8]>) {
+    /// The backing has the write, or failed: what is kept of `data`, which are those of the part, goes to the slot. The bytes
+    /// that were copied.
+    pub(crate) fn finish_write(&mut self, part: &Part, plan: &WritePlan, data: Option<&[u8]>) -> u64 {
         let Some(slot) = plan.slot else {
-            self.model.write_done(plan.ticket, data.is_some());
-            return;
+            self.changing(part.key, |it| it.model.write_done(plan.ticket, data.is_some()));
+            return 0;
         };
         let keep = self.model.units_to_keep(plan.ticket);
         let stored = data.and_then(|data| self.apply(slot, part, keep, data));
-        if stored.is_some() && slot < self.stage_start {
-            self.counts.flash_write_bytes += u64::from(plan.keep_bytes);
-            self.counts.flash_update_bytes += u64::from(plan.keep_bytes);
+        let copied = stored.map_or(0, |_| u64::from(plan.keep_bytes));
+        if slot < self.stage_start {
+            self.counts.flash_write_bytes += copied;
+            self.counts.flash_update_bytes += copied;
         }
-        self.model.write_done(plan.ticket, stored.is_some());
+        self.changing(part.key, |it| it.model.write_done(plan.ticket, stored.is_some()));
         self.settle(part.key, slot, keep, stored);
+        copied
     }
 
     /// Applies a write to units of a slot; a unit that is covered in part was valid before.
@@ -311,6 +357,8 @@ impl Shard {
     fn make_room(&mut self, room: &Room) {
         if let Some(victim) = room.victim {
             self.counts.evictions += 1;
+            let units = room.victim_units.count_ones();
+            self.residency.change(victim.key, Some(units), None);
             self.put_record(victim.slot, Record::default());
         }
         if let (Some(promoted), Some(place)) = (
@@ -328,10 +376,40 @@ impl Shard {
         }
     }
 
+    /// After a newcomer: its source may have had all the lines that it may. Two leave at most, one more than came: one request
+    /// does not pay for all that other shards have too much.
+    fn keep_limit(&mut self, key: u64) {
+        for _ in 0..2 {
+            let over = self.residency.source_over_limit(key);
+            if !over.is_some_and(|source| self.make_room_in(source, Some(key))) {
+                break;
+            }
+        }
+    }
+
+    /// Forgets the next line of a source in the order of slots, but the one that is to be kept. Whether there is one.
+    pub(crate) fn make_room_in(&mut self, source: u16, kept: Option<u64>) -> bool {
+        let slots = self.model.policy().capacity() as u32;
+        for _ in 0..slots {
+            let slot = self.hand;
+            self.hand = if slot + 1 == slots { 0 } else { slot + 1 };
+            let policy = self.model.policy();
+            let key = policy
+                .key_at(slot)
+                .filter(|&key| Some(key) != kept && !policy.is_pinned(slot));
+            if let Some(key) = key.filter(|&key| self.residency.is_of_source(key, source)) {
+                self.counts.evictions += 1;
+                self.forget(key);
+                return true;
+            }
+        }
+        false
+    }
+
     /// Forgets a line.
     pub(crate) fn forget(&mut self, key: u64) {
         let slot = self.model.policy().find(key);
-        self.model.evict(key);
+        self.changing(key, |it| it.model.evict(key));
         if let Some(slot) = slot {
             self.put_record(slot, Record::default());
         }

@@ -9,7 +9,6 @@ use hdrhistogram::Histogram;
 
 use crate::counters::OpCounts;
 use crate::files::FileIdentity;
-use crate::format::Uuid;
 
 /// Closed files that are remembered at most.
 const REMEMBERED_MAX: usize = 1024;
@@ -68,27 +67,37 @@ pub struct FileStatus {
     pub cached_bytes: u64,
 }
 
-/// A source that was used since the start.
+/// A source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SourceStatus {
-    /// Names it.
-    pub source: Uuid,
     /// Since the start, all of its files.
     pub counts: RequestCounts,
     /// Of reads that were served from the cache alone.
-    pub read_hits: Latencies,
-    /// Of other reads.
-    pub read_misses: Latencies,
-    /// Of writes, hits and misses.
-    pub writes: Latencies,
+    pub cache_reads: Latencies,
+    /// Of copies of what was read or written to the cache, be it to the SSD or to memory.
+    pub cache_writes: Latencies,
+    /// Of other reads: of the whole request, of which the cache may have served a part.
+    pub source_reads: Latencies,
+    /// Of writes to the file below, without what the cache does with them.
+    pub source_writes: Latencies,
+    /// Requests that went past the cache because of a sequential stream.
+    pub bypassed_by_stream: u64,
+    /// Requests that went past the cache because the SSD was given up.
+    pub bypassed_by_error: u64,
 }
 
-/// How long the requests of a kind took in the engine since the start, waiting for other requests included. Percentiles
-/// are exact to 1 %. Requests that failed are not counted.
+/// The upper bounds of [`Latencies::buckets`]: powers of two from 1,024 ns to 2^34 ns, 17 s.
+pub const LATENCY_BOUNDS: usize = 25;
+const FIRST_BOUND_LOG2: u32 = 10;
+
+/// How long something took, since the start, waiting for other requests included. Percentiles are exact to 1 %. What failed is
+/// not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Latencies {
     /// Requests. If there are few the high percentiles are those of single requests.
     pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
     /// Mean.
     pub latency_ns_mean: f64,
     /// Median.
@@ -99,80 +108,128 @@ pub struct Latencies {
     pub latency_ns_p999: u64,
     /// Greatest.
     pub latency_ns_max: u64,
+    /// Requests that took at most `1024 << n` ns, exactly. Those that took longer than the last bound are in none.
+    pub buckets: [u64; LATENCY_BOUNDS],
 }
 
-impl Latencies {
-    fn new(histogram: &Histogram<u64>) -> Self {
-        Self {
+/// What [`Latencies`] are made of. Before the first request it takes no memory to speak of.
+#[derive(Default)]
+struct LatencyCounts {
+    histogram: Option<Histogram<u64>>,
+    bytes: u64,
+    sum_ns: u64,
+    /// Requests by the first bound that they are not above.
+    buckets: [u64; LATENCY_BOUNDS],
+}
+
+/// For the percentiles longer latencies count as this: 137 s.
+const LATENCY_NS_MAX: u64 = 1 << 37;
+
+impl LatencyCounts {
+    fn count(&mut self, bytes: u64, latency_ns: u64) {
+        let new = || Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("the bounds are in order");
+        self.histogram
+            .get_or_insert_with(new)
+            .saturating_record(latency_ns);
+        self.bytes += bytes;
+        self.sum_ns = self.sum_ns.saturating_add(latency_ns);
+        let log2 = u64::BITS - latency_ns.saturating_sub(1).leading_zeros();
+        let bucket = log2.saturating_sub(FIRST_BOUND_LOG2) as usize;
+        if let Some(requests) = self.buckets.get_mut(bucket) {
+            *requests += 1;
+        }
+    }
+
+    fn latencies(&self) -> Latencies {
+        let Some(histogram) = &self.histogram else {
+            return Latencies::default();
+        };
+        let mut buckets = self.buckets;
+        for bound in 1..buckets.len() {
+            buckets[bound] += buckets[bound - 1];
+        }
+        Latencies {
             requests: histogram.len(),
-            latency_ns_mean: histogram.mean(),
+            bytes: self.bytes,
+            latency_ns_mean: self.sum_ns as f64 / histogram.len() as f64,
             latency_ns_p50: histogram.value_at_quantile(0.5),
             latency_ns_p99: histogram.value_at_quantile(0.99),
             latency_ns_p999: histogram.value_at_quantile(0.999),
             latency_ns_max: histogram.max(),
+            buckets,
         }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.histogram.as_ref().map_or(0, Histogram::distinct_values) * size_of::<u64>()
     }
 }
 
 /// A request that was served.
-#[derive(Clone, Copy)]
-pub(crate) struct Served {
-    pub(crate) is_write: bool,
-    pub(crate) bytes: u64,
-    pub(crate) bytes_hit: u64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Whether it was a write.
+    pub is_write: bool,
+    /// Bytes.
+    pub bytes: u64,
+    /// Bytes served from the cache; of a write, bytes whose line was cached.
+    pub bytes_hit: u64,
     /// The time that it came with.
-    pub(crate) time_ns: u64,
-    pub(crate) latency_ns: u64,
+    pub time_ns: u64,
+    /// Of a read how long it took, of a write how long the file below took.
+    pub latency_ns: u64,
 }
 
 /// What is counted of a source.
-pub(crate) struct SourceCounts {
+#[derive(Default)]
+pub struct SourceCounts {
     pub(crate) counts: RequestCounts,
-    read_hits: Histogram<u64>,
-    read_misses: Histogram<u64>,
-    writes: Histogram<u64>,
-}
-
-/// Longer latencies count as this: an hour.
-const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
-
-impl Default for SourceCounts {
-    fn default() -> Self {
-        let histogram = || Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("the bounds are in order");
-        Self {
-            counts: RequestCounts::default(),
-            read_hits: histogram(),
-            read_misses: histogram(),
-            writes: histogram(),
-        }
-    }
+    cache_reads: LatencyCounts,
+    cache_writes: LatencyCounts,
+    source_reads: LatencyCounts,
+    source_writes: LatencyCounts,
+    pub(crate) bypassed_by_stream: u64,
+    pub(crate) bypassed_by_error: u64,
 }
 
 impl SourceCounts {
-    pub(crate) fn count(&mut self, served: &Served) {
+    /// Counts a request.
+    pub fn count(&mut self, served: &Served) {
         self.counts.count(served);
-        let histogram = match (served.is_write, served.bytes_hit == served.bytes) {
-            (true, _) => &mut self.writes,
-            (false, true) => &mut self.read_hits,
-            (false, false) => &mut self.read_misses,
+        let latencies = match (served.is_write, served.bytes_hit == served.bytes) {
+            (true, _) => &mut self.source_writes,
+            (false, true) => &mut self.cache_reads,
+            (false, false) => &mut self.source_reads,
         };
-        histogram.saturating_record(served.latency_ns);
+        latencies.count(served.bytes, served.latency_ns);
     }
 
-    pub(crate) fn status(&self, source: Uuid) -> SourceStatus {
+    /// Counts a copy to the cache.
+    pub(crate) fn count_copy(&mut self, bytes: u64, latency_ns: u64) {
+        self.cache_writes.count(bytes, latency_ns);
+    }
+
+    /// What was counted.
+    pub fn status(&self) -> SourceStatus {
         SourceStatus {
-            source,
             counts: self.counts,
-            read_hits: Latencies::new(&self.read_hits),
-            read_misses: Latencies::new(&self.read_misses),
-            writes: Latencies::new(&self.writes),
+            cache_reads: self.cache_reads.latencies(),
+            cache_writes: self.cache_writes.latencies(),
+            source_reads: self.source_reads.latencies(),
+            source_writes: self.source_writes.latencies(),
+            bypassed_by_stream: self.bypassed_by_stream,
+            bypassed_by_error: self.bypassed_by_error,
         }
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        let histograms = [&self.read_hits, &self.read_misses, &self.writes];
-        let buckets: usize = histograms.map(Histogram::distinct_values).iter().sum();
-        size_of::<Self>() + buckets * size_of::<u64>()
+        let latencies = [
+            &self.cache_reads,
+            &self.cache_writes,
+            &self.source_reads,
+            &self.source_writes,
+        ];
+        size_of::<Self>() + latencies.map(LatencyCounts::memory_bytes).iter().sum::<usize>()
     }
 }
 
@@ -218,6 +275,21 @@ impl Closed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_latency_is_in_the_buckets_of_all_bounds_that_it_is_not_above() {
+        let mut counts = LatencyCounts::default();
+        assert_eq!(counts.latencies(), Latencies::default());
+        for latency_ns in [0, 1024, 1025, 2048, 1 << 34, (1 << 34) + 1] {
+            counts.count(4096, latency_ns);
+        }
+        let latencies = counts.latencies();
+        assert_eq!((latencies.requests, latencies.bytes), (6, 6 * 4096));
+        assert_eq!(latencies.buckets[..3], [2, 4, 4]);
+        assert_eq!(latencies.buckets[LATENCY_BOUNDS - 2..], [4, 5]);
+        let sum = 1024 + 1025 + 2048 + (2_u64 << 34) + 1;
+        assert!((latencies.latency_ns_mean - sum as f64 / 6.0).abs() < 1.0);
+    }
 
     #[test]
     fn the_busiest_are_remembered_and_no_more_than_there_is_room_for() {

@@ -38,8 +38,13 @@ impl Engine {
         }
         let mut kept = open.iter().chain(unflushed.values());
         let kept = kept.find_map(|file| lock(&file.flush_error).take());
-        flushed.and(kept.map_or(Ok(()), Err))?;
-        Ok(is_trusted && self.store_state().is_some())
+        let flushed = flushed.and(kept.map_or(Ok(()), Err));
+        let is_clean = is_trusted && flushed.is_ok() && self.store_state().is_some();
+        if self.ssd.is_given_up() {
+            // What it was sent may still reach it. If the witness fails the stop is no clean one all the same.
+            let _ = self.enter_bypass();
+        }
+        flushed.map(|()| is_clean && !self.is_bypassed())
     }
 
     fn store_state(&self) -> Option<()> {

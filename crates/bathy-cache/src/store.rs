@@ -3,6 +3,9 @@
 //! An SSD has one size. A file grows by writes beyond its end, whose gap reads as zeros.
 
 use std::io;
+use std::time::Duration;
+
+use crate::aligned::Aligned;
 
 /// By what an unchanged file is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +37,13 @@ pub trait BlockStore: Send + Sync {
     /// # Errors
     /// If any byte cannot be read, also beyond the end.
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// [`BlockStore::read`] of a part, of sizes and offsets that a device takes, which ends by a deadline, with `TimedOut` if
+    /// it did not answer. `None`: the store cannot do this, and a thread is needed for it.
+    fn read_within(&self, len: usize, offset: u64, deadline: Duration) -> Option<io::Result<Aligned>> {
+        let _ = (len, offset, deadline);
+        None
+    }
 
     /// Writes `data` at `offset`. After an error each sector may have its old or its new bytes.
     ///

@@ -67,8 +67,7 @@ impl Table {
         let place = slot as usize % self.cached.len();
         if self.cached[place].0 != slot {
             let (block, index) = split(slot);
-            let mut bytes = Aligned::new(BLOCK_BYTES as usize);
-            ssd.read(&mut bytes, self.layout.table(self.shard, block))?;
+            let bytes = ssd.read(BLOCK_BYTES as usize, self.layout.table(self.shard, block))?;
             let record = self.decode(slot, &bytes[index * RECORD_BYTES..][..RECORD_BYTES]);
             self.cached[place] = (slot, record);
         }
@@ -96,7 +95,6 @@ impl Table {
 
     /// Writes what is pending. Flushed by the caller, if at all.
     pub(crate) fn write_out(&mut self, ssd: &Ssd) -> io::Result<()> {
-        let mut bytes = Aligned::new(BLOCK_BYTES as usize);
         while let Some((&slot, _)) = self.pending.first_key_value() {
             let (block, _) = split(slot);
             let first = block as u32 * RECORDS_PER_BLOCK as u32;
@@ -106,9 +104,11 @@ impl Table {
                 .map(|(&slot, &record)| (slot, record))
                 .collect();
             let offset = self.layout.table(self.shard, block);
-            if of_block.len() < RECORDS_PER_BLOCK {
-                ssd.read(&mut bytes, offset)?;
-            }
+            let mut bytes = if of_block.len() < RECORDS_PER_BLOCK {
+                ssd.read(BLOCK_BYTES as usize, offset)?
+            } else {
+                Aligned::new(BLOCK_BYTES as usize)
+            };
             for &(slot, record) in &of_block {
                 let number = self.layout.record_number(self.shard, slot);
                 let (_, index) = split(slot);
@@ -129,11 +129,12 @@ impl Table {
     pub(crate) fn scan(&self, slots: u32, ssd: &Ssd, visit: &mut dyn FnMut(u32, Record)) -> io::Result<()> {
         const BLOCKS_AT_ONCE: u64 = 256;
         let blocks = self.layout.table_blocks();
-        let mut bytes = Aligned::new((BLOCKS_AT_ONCE.min(blocks) * BLOCK_BYTES) as usize);
         for first in (0..blocks).step_by(BLOCKS_AT_ONCE as usize) {
             let count = BLOCKS_AT_ONCE.min(blocks - first);
-            let bytes = &mut bytes[..(count * BLOCK_BYTES) as usize];
-            ssd.read(bytes, self.layout.table(self.shard, first))?;
+            let bytes = ssd.read(
+                (count * BLOCK_BYTES) as usize,
+                self.layout.table(self.shard, first),
+            )?;
             let first_slot = first as u32 * RECORDS_PER_BLOCK as u32;
             for (slot, bytes) in (first_slot..slots).zip(bytes.chunks_exact(RECORD_BYTES)) {
                 let record = self.decode(slot, bytes);

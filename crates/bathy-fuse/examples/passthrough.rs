@@ -1,6 +1,8 @@
 //! The least that a FUSE daemon can do: one file, served from another one. The yardstick of `benchmarks/simdisk`.
 //!
-//!     passthrough DIRECTORY FILE [THREADS]
+//!     passthrough DIRECTORY FILE [THREADS [normal]]
+//!
+//! Its threads have real-time priority, as those of the programs that it is compared with, or the normal one.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -56,7 +58,7 @@ impl FileService for Passthrough {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, directory, path, rest @ ..] = arguments.as_slice() else {
-        eprintln!("usage: passthrough DIRECTORY FILE [THREADS]");
+        eprintln!("usage: passthrough DIRECTORY FILE [THREADS [normal]]");
         return ExitCode::from(2);
     };
     let threads = rest.first().and_then(|text| text.parse().ok()).unwrap_or(2);
@@ -67,8 +69,7 @@ fn main() -> ExitCode {
             directory: directory.into(),
             program: "bathy-passthrough",
             threads,
-            // As in the programs that it is compared with.
-            real_time: true,
+            real_time: rest.get(1).is_none_or(|text| text != "normal"),
         };
         let signals = StopSignals::block()?;
         let service = Arc::new(Passthrough { file, size_bytes });

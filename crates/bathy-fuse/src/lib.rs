@@ -5,7 +5,7 @@
 //! the service sees each request as the application made it, and nothing is kept in the page cache. Files have fixed
 //! names and sizes, like devices: they cannot be created, removed or resized.
 //!
-//! [`mount`] and its neighbours serve any `fuser::Filesystem`. [`bind_socket`] and [`answer_connections`] are for the socket by
+//! [`mount`] and its neighbours serve any `fuser::Filesystem`, through the device or over `io_uring` ([`mount_over_ring`]). [`bind_socket`] and [`answer_connections`] are for the socket by
 //! which a daemon is asked.
 //!
 //! [`serve`] mounts, waits for SIGTERM, SIGINT or an unmount from outside, and unmounts. A service is tested without a
@@ -15,15 +15,19 @@
 
 mod front_end;
 mod mount;
+mod mount_point;
 mod reply;
+mod ring;
 mod service;
 mod socket;
 
-pub use fuser::{Errno, MountOption};
+pub use fuser::{Errno, MountOption, WriteFlags};
 pub use mount::{
-    MountError, MountOptions, Mounted, StopSignals, Wakeup, claim, mount, prefer_real_time, serve,
+    MountError, MountOptions, Mounted, StopSignals, Wakeup, mount, mount_over_ring, prefer_real_time, serve,
 };
+pub use mount_point::{Claim, claim};
 pub use reply::Reply;
+pub use ring::{DataPath, is_ring_offered};
 pub use service::{FileEntry, FileService};
 pub use socket::{answer_connections, bind_socket};
 

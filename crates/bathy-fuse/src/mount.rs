@@ -1,19 +1,19 @@
-//! Mounting, serving until told to stop, and unmounting; also what a killed predecessor left behind.
+//! Mounting, serving until told to stop, and unmounting.
 
-use std::fs;
+use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use fuser::{Config, Filesystem, MountOption, Session, SessionACL};
-use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{SigSet, Signal};
-use nix::sys::statvfs::statvfs;
 use nix::unistd::{getegid, geteuid};
 
 use crate::front_end::FrontEnd;
+use crate::mount_point::{self, Attached, Claim, Unattached, claim};
+use crate::ring::{self, DataPath};
 use crate::service::FileService;
 
 /// How a mount is made.
@@ -32,7 +32,7 @@ pub struct MountOptions {
 /// Why files cannot be served.
 #[derive(Debug)]
 pub enum MountError {
-    /// The mount point is not an absolute path of a directory, or something else is mounted there.
+    /// The mount point is not an absolute path of a directory, or another program serves it.
     MountPoint(String),
     /// The kernel refused, or the connection to it broke.
     Io(io::Error),
@@ -92,32 +92,67 @@ impl StopSignals {
 /// A file system that is mounted and served by threads of its own.
 #[derive(Debug)]
 pub struct Mounted {
-    directory: PathBuf,
+    attached: Attached,
     thread: thread::JoinHandle<io::Result<()>>,
-}
-
-/// Make sure that `options.directory` is a directory that nothing is mounted on, and detach what a killed process of the
-/// same program left there. Returns whether there was such a mount: nobody has used the directory by its path since.
-///
-/// # Errors
-/// Returns an error if it is not a directory, or another mount is there.
-pub fn claim(options: &MountOptions) -> Result<bool, MountError> {
-    detach_stale(&options.directory, options.program)
 }
 
 /// Mount `filesystem` on a claimed directory and serve it. The kernel checks permissions by the attributes that it is given.
 ///
 /// # Errors
-/// Returns an error if the kernel refuses or there cannot be another thread.
+/// Returns an error if the kernel refuses or there cannot be another thread. Nothing is mounted then.
 pub fn mount<F: Filesystem>(
     filesystem: F,
+    claim: &Claim,
     options: &MountOptions,
     flags: &[MountOption],
 ) -> Result<Mounted, MountError> {
+    let config = session_config(options, flags);
+    mount_with(claim, options, &config, |device| {
+        // The session knows no mount, so it unmounts none.
+        let session = Session::from_fd(filesystem, device.into(), config.acl, config.clone())?;
+        Ok(move || session.run())
+    })
+}
+
+/// As [`mount`], over `io_uring` (see [`crate::DataPath`]), for root.
+///
+/// # Errors
+/// Returns an error if the kernel does not offer it, refuses, or there cannot be another thread. Nothing is mounted then.
+pub fn mount_over_ring<F: Filesystem + Clone>(
+    filesystem: &F,
+    data: &Arc<dyn DataPath>,
+    claim: &Claim,
+    options: &MountOptions,
+    flags: &[MountOption],
+) -> Result<Mounted, MountError> {
+    let config = session_config(options, flags);
+    mount_with(claim, options, &config, |device| {
+        ring::begin(filesystem, data, device, &config)
+    })
+}
+
+/// Mounts what `begin` makes ready to be served. A directory is mounted over when requests are answered and not before: a
+/// program that is killed in its start leaves the directory as it was.
+fn mount_with<R: FnOnce() -> io::Result<()> + Send + 'static>(
+    claim: &Claim,
+    options: &MountOptions,
+    config: &Config,
+    begin: impl FnOnce(File) -> io::Result<R>,
+) -> Result<Mounted, MountError> {
+    let start = || {
+        let unattached = Unattached::new(claim, &config.mount_options)?;
+        let run = begin(unattached.device()?)?;
+        let (attached, connection) = unattached.attach(claim)?;
+        serve_until_end(options, attached, connection, run)
+    };
+    start().map_err(MountError::Io)
+}
+
+fn session_config(options: &MountOptions, flags: &[MountOption]) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(options.program.to_owned()),
-        MountOption::CUSTOM(format!("subtype={}", options.program)),
+        MountOption::Subtype(options.program.to_owned()),
         MountOption::DefaultPermissions,
     ];
     config.mount_options.extend_from_slice(flags);
@@ -125,22 +160,30 @@ pub fn mount<F: Filesystem>(
     config.acl = SessionACL::All;
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = options.threads > 1;
-    let session = Session::new(filesystem, &options.directory, &config).map_err(MountError::Io)?;
-    let real_time = options.real_time;
+    config
+}
+
+fn serve_until_end(
+    options: &MountOptions,
+    attached: Attached,
+    connection: Arc<File>,
+    run: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> io::Result<Mounted> {
+    let (real_time, program) = (options.real_time, options.program);
+    let directory = attached.directory().to_owned();
     let thread = thread::Builder::new()
         .name("fuse-session".to_owned())
         .spawn(move || {
             // The session's threads inherit it.
             let _allowed = real_time && prefer_real_time();
-            let ended = session.run();
+            let ended = run();
+            // Unless it was unmounted, the end was a failure or an abort: the mount is dead now.
+            drop(connection);
+            let _plain = mount_point::detach_dead(&directory, program);
             let _unsent = nix::sys::signal::kill(nix::unistd::getpid(), Signal::SIGUSR1);
             ended
-        })
-        .map_err(MountError::Io)?;
-    Ok(Mounted {
-        directory: options.directory.clone(),
-        thread,
-    })
+        })?;
+    Ok(Mounted { attached, thread })
 }
 
 impl Mounted {
@@ -153,16 +196,21 @@ impl Mounted {
     /// go on to be answered. Returns whether none was open.
     ///
     /// # Errors
-    /// Returns the error of the system call.
+    /// Returns the error of the system call, or one that says that another file system is mounted on this one.
     pub fn unmount(&self) -> io::Result<bool> {
-        match umount2(&self.directory, MntFlags::empty()) {
-            Ok(()) | Err(nix::errno::Errno::EINVAL) => Ok(true),
-            Err(nix::errno::Errno::EBUSY) => {
-                umount2(&self.directory, MntFlags::MNT_DETACH)?;
-                Ok(false)
-            }
-            Err(error) => Err(error.into()),
+        let is_unused = self.unmount_unused()?;
+        if !is_unused {
+            self.attached.detach()?;
         }
+        Ok(is_unused)
+    }
+
+    /// Unmount if no file is open. Returns whether that is so; else nothing happens.
+    ///
+    /// # Errors
+    /// As of [`Self::unmount`].
+    pub fn unmount_unused(&self) -> io::Result<bool> {
+        self.attached.unmount_unused()
     }
 
     /// Wait for the end, at most for `patience`; a detached mount with open files does not end.
@@ -200,9 +248,9 @@ pub fn serve<S: FileService>(
     ready: impl FnOnce(),
     stopped: impl FnOnce(),
 ) -> Result<(), MountError> {
-    claim(options)?;
+    let claim = claim(options)?;
     let front_end = FrontEnd::new(service, geteuid().as_raw(), getegid().as_raw());
-    let mounted = mount(front_end, options, &[MountOption::NoAtime])?;
+    let mounted = mount(front_end, &claim, options, &[MountOption::NoAtime])?;
     ready();
     if signals.wait().map_err(MountError::Io)? == Wakeup::Stop {
         mounted.unmount().map_err(MountError::Io)?;
@@ -220,84 +268,4 @@ pub fn prefer_real_time() -> bool {
     let parameters = libc::sched_param { sched_priority: 1 };
     // SAFETY: the pointer is to a valid structure that the call only reads; 0 is the calling thread.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const parameters) == 0 }
-}
-
-/// Remove a mount of `program` on `directory` whose process is gone; refuse any other mount.
-fn detach_stale(directory: &Path, program: &str) -> Result<bool, MountError> {
-    let shown = directory.display();
-    if !directory.is_absolute() {
-        return Err(MountError::MountPoint(format!(
-            "the mount point must be an absolute path (got {shown})"
-        )));
-    }
-    // The directory itself may be dead; the ones above it are not.
-    let canonical = match (directory.parent().map(fs::canonicalize), directory.file_name()) {
-        (Some(Ok(parent)), Some(name)) => parent.join(name),
-        _ => directory.to_owned(),
-    };
-    let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(MountError::Io)?;
-    let own_type = format!("fuse.{program}");
-    let mut has_detached = false;
-    for (point, kind) in mounts.lines().filter_map(mount_of_line) {
-        if Path::new(&point) != canonical {
-            continue;
-        }
-        // Only our own kind is asked: a file system that hangs would hang this process, too. Attributes could come from the
-        // kernel's cache for a while; the size of a file system never does.
-        let dead = kind == own_type && statvfs(directory) == Err(nix::errno::Errno::ENOTCONN);
-        if !dead {
-            return Err(MountError::MountPoint(format!(
-                "{shown} is already a mount point (type {kind})"
-            )));
-        }
-        umount2(directory, MntFlags::MNT_DETACH).map_err(|error| MountError::Io(error.into()))?;
-        has_detached = true;
-    }
-    match fs::metadata(directory) {
-        Ok(metadata) if metadata.is_dir() => Ok(has_detached),
-        Ok(_) => Err(MountError::MountPoint(format!("{shown} is not a directory"))),
-        Err(error) => Err(MountError::MountPoint(format!("{shown}: {error}"))),
-    }
-}
-
-/// Mount point and file system type of a line of `/proc/self/mountinfo` (proc(5)).
-fn mount_of_line(line: &str) -> Option<(String, &str)> {
-    let (before, after) = line.split_once(" - ")?;
-    Some((unescape(before.split(' ').nth(4)?), after.split(' ').next()?))
-}
-
-/// Undo the octal escapes of space, tab, newline and backslash.
-fn unescape(text: &str) -> String {
-    let mut rest = text;
-    let mut plain = String::with_capacity(text.len());
-    while let Some(at) = rest.find('\\') {
-        plain.push_str(&rest[..at]);
-        let code = rest
-            .get(at + 1..at + 4)
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        if let Some(code) = code {
-            plain.push(char::from(code));
-            rest = &rest[at + 4..];
-        } else {
-            plain.push('\\');
-            rest = &rest[at + 1..];
-        }
-    }
-    plain.push_str(rest);
-    plain
-}
-
-#[cfg(test)]
-mod tests {
-    use super::mount_of_line;
-
-    #[test]
-    fn mount_points_with_spaces_are_read() {
-        let line = r"98 29 0:53 / /mnt/a\040b\134c rw,nosuid shared:3 - fuse.bathy-simdisk bathy-simdisk rw,user_id=0";
-        assert_eq!(
-            mount_of_line(line),
-            Some((r"/mnt/a b\c".to_owned(), "fuse.bathy-simdisk"))
-        );
-        assert_eq!(mount_of_line("nonsense"), None);
-    }
 }

@@ -3,7 +3,8 @@
 //! * [`Policy`] is the interface of a policy: a look-up gives a slot, an insertion a slot and who left; a pinned line stays.
 //! * [`PolicyKind`] names the policies; [`build`] makes one in a `Box`, [`visit_policy`] makes one for a loop that is
 //!   compiled for that policy alone.
-//! * [`Durable`] is a policy whose state can be stored: one that a cache can run, with at most 24 bytes a line.
+//! * [`Durable`] is a policy whose state can be stored, and [`CachePolicy`] one of those that a cache runs, with at most
+//!   24 bytes a line.
 //! * [`Admission`] decides whether a block that missed may enter.
 //! * A driver chooses the [`KeyIndex`]: [`HashIndex`] takes any `u64`, [`DenseIndex`] takes keys that were renumbered
 //!   from 0 and is one array read. The policy decides the same with either.
@@ -15,6 +16,7 @@
 pub mod admission;
 mod arc;
 mod belady;
+mod cache_policy;
 mod clock;
 mod clock2q_plus;
 mod durable;
@@ -39,6 +41,7 @@ mod walk;
 pub use admission::{Admission, AdmissionChain, NHit, StreamBypass, WriteBudget};
 pub use arc::Arc;
 pub use belady::{Insertion, belady_misses};
+pub use cache_policy::CachePolicy;
 pub use clock::Clock;
 pub use clock2q_plus::{Clock2QPlus, Clock2QPlusOptions};
 pub use durable::{Durable, ImportError, StateRecord};

@@ -66,6 +66,13 @@ pub trait Policy {
     /// Makes room and inserts `key`, which must not be resident. `None` if it would need the place of a pinned line.
     fn insert(&mut self, key: u64) -> Option<Inserted>;
 
+    /// [`Policy::insert`] without a write to the SSD: the newcomer enters the memory, and who leaves it is not promoted. `None`
+    /// where that cannot be.
+    fn insert_in_memory(&mut self, key: u64) -> Option<Inserted> {
+        let _ = key;
+        None
+    }
+
     /// References `key`, inserting it on a miss.
     fn access(&mut self, key: u64) -> Access {
         if self.reference(key).is_some() {
@@ -110,6 +117,11 @@ pub trait Policy {
         0
     }
 
+    /// Lines that are in memory now.
+    fn lines_in_memory(&self) -> usize {
+        0
+    }
+
     /// Whether a line in this slot is in memory, not on the SSD.
     fn is_in_memory(&self, slot: u32) -> bool {
         let _ = slot;
@@ -118,6 +130,9 @@ pub trait Policy {
 
     /// Bytes held.
     fn memory_bytes(&self) -> usize;
+
+    /// The key of the line in a slot, if there is one.
+    fn key_at(&self, slot: u32) -> Option<u64>;
 
     /// Calls `visit` with the key and the slot of each resident line.
     fn for_each_resident(&self, visit: &mut dyn FnMut(u64, u32));
@@ -307,6 +322,15 @@ impl<R: Replacement, I: KeyIndex> Policy for SlabPolicy<R, I> {
 
     fn memory_bytes(&self) -> usize {
         self.slab.memory_bytes() + self.rules.memory_bytes()
+    }
+
+    fn key_at(&self, slot: u32) -> Option<u64> {
+        if slot as usize >= self.slots_end() {
+            return None;
+        }
+        // What a free slot had last is found elsewhere, or not at all.
+        let key = self.slab.key(slot + FIRST_SLOT);
+        (self.find(key) == Some(slot)).then_some(key)
     }
 
     fn for_each_resident(&self, visit: &mut dyn FnMut(u64, u32)) {

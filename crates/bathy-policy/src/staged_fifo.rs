@@ -317,6 +317,30 @@ impl<P: PlaceIndex> Policy for StagedFifo<P> {
         self.insert_absent(key, place)
     }
 
+    fn insert_in_memory(&mut self, key: u64) -> Option<Inserted> {
+        let (slot, victim) = if let Some(slot) = self.small.take_free(&self.index) {
+            (slot, None)
+        } else {
+            let mut turns = (0..self.small.places).map(|_| self.small.turn());
+            let slot = turns.find(|&slot| self.tags[slot as usize] & PINNED == 0)?;
+            (slot, Some(self.retire(slot)))
+        };
+        // Looked for now: who left may have driven it out.
+        let ghost = self.index.find(key);
+        debug_assert!(!self.is_line(ghost), "{key} is resident");
+        if ghost == NIL {
+            self.index.insert(key, slot);
+        } else {
+            self.index.revive(key, ghost, slot);
+        }
+        self.tags[slot as usize] = OCCUPIED;
+        Some(Inserted {
+            slot,
+            victim,
+            promotion: None,
+        })
+    }
+
     #[inline]
     fn access(&mut self, key: u64) -> Access {
         let place = self.index.find(key);
@@ -379,6 +403,10 @@ impl<P: PlaceIndex> Policy for StagedFifo<P> {
         self.small.places as usize
     }
 
+    fn lines_in_memory(&self) -> usize {
+        self.small.len as usize
+    }
+
     #[inline]
     fn is_in_memory(&self, slot: u32) -> bool {
         slot >= self.small.start
@@ -386,6 +414,10 @@ impl<P: PlaceIndex> Policy for StagedFifo<P> {
 
     fn memory_bytes(&self) -> usize {
         self.index.memory_bytes() + self.tags.capacity()
+    }
+
+    fn key_at(&self, slot: u32) -> Option<u64> {
+        (self.tags[slot as usize] & OCCUPIED != 0).then(|| self.index.key(slot))
     }
 
     fn for_each_resident(&self, visit: &mut dyn FnMut(u64, u32)) {
@@ -568,6 +600,29 @@ mod tests {
         assert_eq!(walk(&mut policy, &[2]), "2/4");
         policy.unpin(3);
         assert_eq!(walk(&mut policy, &[7]), "7/1");
+    }
+
+    #[test]
+    fn without_a_write_nobody_is_promoted_and_a_ghost_enters_memory() {
+        let mut policy = five_lines();
+        // 1 has the references to be promoted, and leaves.
+        walk(&mut policy, &[1, 2, 3, 4, 5, 1, 1]);
+        let into_memory = |policy: &mut StagedFifo<HashPlaces>, key| {
+            let inserted = policy.insert_in_memory(key).expect("nothing is pinned");
+            assert_eq!(
+                (inserted.promotion, policy.is_in_memory(inserted.slot)),
+                (None, true)
+            );
+            inserted.victim.map(|victim| victim.key)
+        };
+        assert_eq!(
+            [6, 1, 7].map(|key| into_memory(&mut policy, key)),
+            [Some(1), Some(2), Some(6)]
+        );
+        assert_eq!([3, 4, 5].map(|key| policy.find(key)), [Some(0), Some(1), Some(2)]);
+        policy.pin(3);
+        policy.pin(4);
+        assert_eq!(policy.insert_in_memory(8), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod options;
 mod osd_log;
 mod passes;
 mod profile;
-mod simdisk;
+mod programs;
 mod simulate;
 mod stream;
 
@@ -29,7 +29,7 @@ mod _core {
     #[pymodule_export]
     use crate::profile::{Profile, profile_keys, profile_requests};
     #[pymodule_export]
-    use crate::simdisk::{disk_profiles, serve_disks};
+    use crate::programs::{disk_profiles, serve_cache, serve_disks};
     #[pymodule_export]
     use crate::simulate::{policy_names, simulate_keys, stage_lines};
     #[pymodule_export]

@@ -13,7 +13,8 @@
 //! | `flip` or `flip=3` | reads return blocks of 4 KiB with one bit (three bits) flipped |
 //!
 //! Restrictions: `op=read` (`write`, `flush`, `discard`, `any`), `probability=0.01`, `range=0-4M` (bytes of the disk,
-//! the end excluded), `count=5` (that many requests, or blocks), `seed=1`. `slow`, `read-only` and `full` take none.
+//! the end excluded), `after=7` (so many such requests pass first), `count=5` (that many requests, or blocks), `seed=1`.
+//! `slow`, `read-only` and `full` take none, `flip` no `after`.
 //!
 //! Flipped bits are decided by the seed and the block, so a block reads the same each time until it is written, and all
 //! is well again when the fault is cleared: the stored data was never touched. A `probability` of flips is the share of
@@ -80,7 +81,7 @@ impl fmt::Display for FaultError {
 impl std::error::Error for FaultError {}
 
 const HINT: &str = "slow=10x | spike=50ms | eio[=read] | hang[=write] | read-only | full | flip[=1], \
-                    with op=, probability=, range=0-4M, count=, seed=";
+                    with op=, probability=, range=0-4M, after=, count=, seed=";
 
 fn wrong(message: impl Into<String>) -> FaultError {
     FaultError {
@@ -106,6 +107,8 @@ struct Fault {
     ops: Vec<OpKind>,
     probability: f64,
     range: Option<Range<u64>>,
+    /// Requests that pass before the first one that does not.
+    passing: u64,
     left: Option<u64>,
     hits: u64,
     seed: u64,
@@ -244,10 +247,15 @@ impl Fault {
     }
 
     fn strikes(&mut self, kind: OpKind, offset: u64, length: u64) -> bool {
-        let strikes = self.ops.contains(&kind)
-            && self.covers(offset, length)
-            && self.left != Some(0)
-            && (self.probability >= 1.0 || self.random.happens(self.probability));
+        if !self.ops.contains(&kind) || !self.covers(offset, length) {
+            return false;
+        }
+        if self.passing > 0 {
+            self.passing -= 1;
+            return false;
+        }
+        let strikes =
+            self.left != Some(0) && (self.probability >= 1.0 || self.random.happens(self.probability));
         if strikes {
             self.hits += 1;
             self.left = self.left.map(|left| left - 1);
@@ -324,6 +332,7 @@ fn parse(text: &str) -> Result<Fault, FaultError> {
         ops,
         probability: 1.0,
         range: None,
+        passing: 0,
         left: None,
         hits: 0,
         seed: 1,
@@ -356,6 +365,9 @@ fn restrict(fault: &mut Fault, word: &str) -> Result<(), FaultError> {
                 .ok()
                 .filter(|it| (0.0..=1.0).contains(it));
             fault.probability = probability.ok_or_else(refused)?;
+        }
+        "after" if !matches!(fault.effect, Effect::Flip(_)) => {
+            fault.passing = value.trim().parse().map_err(|_| refused())?;
         }
         "count" => fault.left = Some(value.trim().parse().map_err(|_| refused())?),
         "seed" => fault.seed = value.trim().parse().map_err(|_| refused())?,
@@ -439,6 +451,14 @@ mod tests {
             faults.to_json(),
             json!([{"id": 1, "fault": "eio=read,range=1M-2M,count=2", "hits": 2, "left": 0}])
         );
+    }
+
+    #[test]
+    fn requests_pass_before_the_first_one_that_fails() {
+        let mut faults = with("eio=write,after=2,count=1");
+        let mut fails = |kind| faults.decide(kind, 0, 4096).error.is_some();
+        assert!(!fails(OpKind::Write) && !fails(OpKind::Read) && !fails(OpKind::Write));
+        assert!(!fails(OpKind::Read) && fails(OpKind::Write) && !fails(OpKind::Write));
     }
 
     #[test]
@@ -526,6 +546,8 @@ mod tests {
             "bang",
             "eio,,",
             "eio,count=-1",
+            "eio,after=-1",
+            "flip,after=1",
             "power-cut",
         ] {
             assert!(Faults::default().add(text).is_err(), "{text}");

@@ -3,8 +3,6 @@
 use std::io;
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use crate::identity::FileIdentity;
 use crate::inodes::Inode;
 
@@ -25,16 +23,13 @@ pub(crate) trait FileCache: Send + Sync + 'static {
     /// # Errors
     /// Those of `change`, and if the cache could serve the removed bytes to a file that gets the same handle later.
     fn forget(&self, identity: &FileIdentity, change: Change<'_>) -> io::Result<()>;
-
-    /// The reports of this directory that are cheap.
-    fn status(&self) -> Value;
-
-    /// The busiest files of this directory, which takes a look at each cached line.
-    fn busiest_files(&self) -> Value;
 }
 
 /// A file whose bytes may be cached. Errors are those of the file, unchanged.
 pub(crate) trait CachedFile: Send + Sync {
+    /// Whether a read, if it came now, would not have to wait for the file.
+    fn holds(&self, offset: u64, length: usize) -> bool;
+
     /// Reads from `offset` on, and returns the bytes read: fewer than asked for only at the end of the file.
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
@@ -61,13 +56,5 @@ impl FileCache for NoCache {
 
     fn forget(&self, _identity: &FileIdentity, change: Change<'_>) -> io::Result<()> {
         change()
-    }
-
-    fn status(&self) -> Value {
-        Value::Null
-    }
-
-    fn busiest_files(&self) -> Value {
-        Value::Null
     }
 }

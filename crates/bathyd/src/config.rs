@@ -2,8 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use bathy_cache::SourceMode;
 use bathy_cache_model::WriteMode;
-use serde::Deserialize;
+use bathy_policy::{CachePolicy, PolicyKind};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 
 /// What is cached, and where.
 #[derive(Debug, Deserialize)]
@@ -15,22 +18,58 @@ pub struct Config {
     pub state: PathBuf,
     /// The cache.
     pub cache: Cache,
-    /// Directories that are served.
+    /// Directories that are served from the start; others can follow.
+    #[serde(default)]
     pub sources: Vec<Source>,
-    /// Threads for each source.
+    /// Threads for each source: so many of its requests wait for a disk at a time.
     #[serde(default = "default_threads")]
     pub threads: usize,
+    /// How requests come from the kernel.
+    #[serde(default)]
+    pub transport: Transport,
+}
+
+/// How requests come from the kernel.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// Through `/dev/fuse`.
+    #[default]
+    Dev,
+    /// Over `io_uring` where the kernel offers it.
+    Auto,
+    /// Over `io_uring`, or not at all.
+    Ring,
 }
 
 /// The SSD.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cache {
+    /// What it is called in reports.
+    #[serde(default)]
+    pub name: Option<String>,
     /// A device or file; it holds a cache or only zeroes.
     pub ssd: PathBuf,
     /// What becomes of what was being written when a session was killed.
     #[serde(default)]
     pub after_unclean: AfterUnclean,
+    /// Which lines stay, of a cache that is made anew; one that exists keeps its own.
+    #[serde(default = "default_policy", deserialize_with = "policy")]
+    pub policy: PolicyKind,
+    /// Bytes that may be written to the SSD in a day; absent: no limit.
+    pub write_budget_bytes_per_day: Option<u64>,
+}
+
+fn default_policy() -> PolicyKind {
+    CachePolicy::KINDS[0]
+}
+
+fn policy<'a, D: Deserializer<'a>>(deserializer: D) -> Result<PolicyKind, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let found = CachePolicy::KINDS.into_iter().find(|kind| kind.name() == name);
+    let names = CachePolicy::KINDS.map(PolicyKind::name).join(", ");
+    found.ok_or_else(|| Error::custom(format!("policy must be one of {names} (got {name:?})")))
 }
 
 /// What becomes of the lines of files and devices of which it cannot be shown that nobody changed them without the cache.
@@ -45,13 +84,74 @@ pub enum AfterUnclean {
 }
 
 /// A directory.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
+    /// What it is called; without one, the last component of its path.
+    #[serde(default)]
+    pub name: Option<String>,
     /// Its absolute path.
     pub dir: PathBuf,
     /// What becomes of writes.
     pub mode: Mode,
+    /// Its share of the cache; without one, it has no limit of its own.
+    #[serde(default)]
+    pub size_bytes: Option<u64>,
+}
+
+impl Source {
+    /// What it is called.
+    pub fn name(&self) -> String {
+        let last = || Some(self.dir.file_name()?.to_string_lossy().into_owned());
+        self.name.clone().or_else(last).unwrap_or_default()
+    }
+
+    /// Whether it can be served beside others.
+    ///
+    /// # Errors
+    /// If its name or path is not a good one, or another has it.
+    pub fn check<'a>(&self, mut others: impl Iterator<Item = &'a Self>) -> Result<(), Failure> {
+        check_path(&self.dir)?;
+        let name = self.name();
+        check_name(&name)?;
+        let taken = others.find(|other| other.dir == self.dir || other.name() == name);
+        taken.map_or(Ok(()), |other| {
+            let what = if other.dir == self.dir {
+                format!("the directory {}", self.dir.display())
+            } else {
+                format!("the name {name}")
+            };
+            Err(Failure::new(
+                format!("{what} is that of two sources"),
+                "each source has a directory and a \"name\" of its own",
+            ))
+        })
+    }
+}
+
+fn check_path(path: &Path) -> Result<(), Failure> {
+    if path.is_absolute() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        format!("a path must be absolute (got {})", path.display()),
+        "write it with a leading /",
+    ))
+}
+
+fn check_name(name: &str) -> Result<(), Failure> {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+    let bytes = name.as_bytes();
+    if bytes.len() <= 64 && bytes.iter().all(is_plain) && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+    {
+        return Ok(());
+    }
+    Err(Failure::new(
+        format!(
+            "a name has 1 to 64 letters, digits, '.', '_' and '-', of which the first is a letter or digit (got {name:?})"
+        ),
+        "give the source or cache a \"name\"",
+    ))
 }
 
 /// What is done with requests.
@@ -79,19 +179,20 @@ impl Mode {
         }
     }
 
-    /// The mode of the engine, or `None` without one.
-    pub fn write_mode(self) -> Option<WriteMode> {
+    /// The mode of the engine.
+    pub fn in_engine(self) -> SourceMode {
         match self {
-            Self::WriteThrough => Some(WriteMode::Allocate),
-            Self::WriteAround => Some(WriteMode::Update),
-            Self::ReadOnly => Some(WriteMode::Invalidate),
-            Self::PassThrough => None,
+            Self::WriteThrough => SourceMode::Cached(WriteMode::Allocate),
+            Self::WriteAround => SourceMode::Cached(WriteMode::Update),
+            Self::ReadOnly => SourceMode::Cached(WriteMode::Invalidate),
+            Self::PassThrough => SourceMode::PassThrough,
         }
     }
 }
 
+/// A thread waits for the disk, so that a disk has at most as many requests to put in order as there are threads.
 fn default_threads() -> usize {
-    2
+    32
 }
 
 /// An error that ends the program, and what to do about it.
@@ -132,33 +233,12 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), Failure> {
-        let paths = [&self.socket, &self.state, &self.cache.ssd];
-        let dirs = self.sources.iter().map(|source| &source.dir);
-        if let Some(path) = paths.into_iter().chain(dirs).find(|path| !path.is_absolute()) {
-            return Err(Failure::new(
-                format!("a path must be absolute (got {})", path.display()),
-                "write it with a leading /",
-            ));
+        for path in [&self.socket, &self.state, &self.cache.ssd] {
+            check_path(path)?;
         }
-        if self.sources.is_empty() {
-            return Err(Failure::new("there is no source", "name at least one directory"));
-        }
-        let mut modes = self.sources.iter().filter_map(|source| source.mode.write_mode());
-        let first = modes.next();
-        if modes.any(|mode| Some(mode) != first) {
-            return Err(Failure::new(
-                "cached sources of one cache have one mode in this version",
-                "set the same mode, or pass-through, or give each a cache of its own",
-            ));
-        }
+        self.cache.name.as_deref().map_or(Ok(()), check_name)?;
         for (number, source) in self.sources.iter().enumerate() {
-            if self.sources[..number].iter().any(|it| it.dir == source.dir) {
-                let dir = source.dir.display();
-                return Err(Failure::new(
-                    format!("{dir} is named twice"),
-                    "name each directory once",
-                ));
-            }
+            source.check(self.sources[..number].iter())?;
         }
         Ok(())
     }
@@ -175,6 +255,28 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_is_one_that_a_cache_runs() {
+        let with = |policy: &str| {
+            parse(&format!(
+                r#"{{"socket": "/s", "state": "/t",
+                    "cache": {{"ssd": "/u", "policy": "{policy}", "write_budget_bytes_per_day": 7}},
+                    "sources": [{{"dir": "/d", "mode": "write-through"}}]}}"#
+            ))
+            .map(|config| {
+                assert_eq!(config.cache.write_budget_bytes_per_day, Some(7));
+                config.cache.policy
+            })
+        };
+        assert_eq!(with("lru"), Ok(PolicyKind::Lru));
+        assert_eq!(with("s3-fifo"), Ok(default_policy()));
+        let refused = with("arc").err().unwrap_or_default();
+        assert!(
+            refused.contains("one of s3-fifo, clock2q+, lru (got \"arc\")"),
+            "{refused}"
+        );
+    }
+
+    #[test]
     fn what_is_not_understood_is_refused() {
         let with = |sources: &str| {
             parse(&format!(
@@ -184,14 +286,25 @@ mod tests {
         let source = r#"{"dir": "/d", "mode": "write-through"}"#;
         let config = with(source).expect("a configuration");
         assert_eq!(
-            (config.threads, config.cache.after_unclean),
-            (2, AfterUnclean::Cold)
+            (config.threads, config.cache.after_unclean, config.transport),
+            (32, AfterUnclean::Cold, Transport::Dev)
         );
+        assert!(with(r#"{"dir": "/d", "mode": "read-only", "name": "a.b-c_1", "size_bytes": 5}"#).is_ok());
         let other = r#"{"dir": "/e", "mode": "read-only"}"#;
+        assert!(with("").expect("a configuration").sources.is_empty());
+        let both = with(&format!("{source}, {other}")).expect("a configuration");
+        assert_eq!([both.sources[0].name(), both.sources[1].name()], ["d", "e"]);
         for (sources, problem) in [
-            ("", "there is no source"),
-            (&*format!("{source}, {source}"), "named twice"),
-            (&*format!("{source}, {other}"), "one mode"),
+            (&*format!("{source}, {source}"), "the directory /d is that of two"),
+            (
+                &*format!("{source}, {}", other.replace("/e", "/e/d")),
+                "the name d is that of two",
+            ),
+            (r#"{"dir": "/", "mode": "read-only"}"#, "a name has 1 to 64"),
+            (
+                r#"{"dir": "/d", "mode": "read-only", "name": ".."}"#,
+                "a name has 1 to 64",
+            ),
             (r#"{"dir": "d", "mode": "pass-through"}"#, "absolute"),
             (r#"{"dir": "/d", "mode": "write-back"}"#, "unknown variant"),
             (

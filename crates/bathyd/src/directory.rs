@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use bathy_fuse::DataPath;
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
@@ -29,6 +30,7 @@ use serde_json::{Value, json};
 
 use crate::attributes::{self, timespec};
 use crate::cache::{Change, FileCache};
+use crate::counts::FrontCounts;
 use crate::credentials::ActingAs;
 use crate::handles::{Handles, OpenDirectory, OpenFile, flags_below};
 use crate::identity::FileIdentity;
@@ -46,35 +48,53 @@ const COPY_BYTES_MAX: u64 = 16 << 20;
 /// Asynchronous direct I/O is made of background requests; the kernel's default of 12 would limit the queue depth.
 const BACKGROUND_REQUESTS_MAX: u16 = 4096;
 
-/// A directory, served over itself.
+/// A directory, served over itself. Clones serve the same one.
+#[derive(Clone)]
 pub(crate) struct Directory {
     inodes: Arc<Inodes>,
     files: Arc<Handles<OpenFile>>,
-    directories: Handles<OpenDirectory>,
+    directories: Arc<Handles<OpenDirectory>>,
     cache: Arc<dyn FileCache>,
+    counts: Arc<FrontCounts>,
 }
 
 impl Directory {
     /// `root` is the directory, open with `O_PATH` before anything is mounted over it; `path` is its absolute path, and
-    /// `cache` has the bytes of its files.
+    /// `cache` has the bytes of its files; requests are counted in `counts`.
     ///
     /// # Errors
     /// If the directory cannot be asked.
-    pub(crate) fn new(root: OwnedFd, path: PathBuf, cache: Arc<dyn FileCache>) -> io::Result<Self> {
+    pub(crate) fn new(
+        root: OwnedFd,
+        path: PathBuf,
+        cache: Arc<dyn FileCache>,
+        counts: Arc<FrontCounts>,
+    ) -> io::Result<Self> {
         // The kernel sends modes with the caller's mask applied. Threads of a process share one mask.
         rustix::process::umask(Mode::empty());
         Ok(Self {
             inodes: Arc::new(Inodes::new(root, path)?),
             files: Arc::default(),
-            directories: Handles::default(),
+            directories: Arc::default(),
             cache,
+            counts,
         })
     }
 
-    /// Says what is in use, also when the front end is mounted.
+    /// Says what is in use, for as long as the front end is mounted.
     pub(crate) fn status(&self) -> impl Fn() -> Value + Send + Sync + 'static {
-        let (inodes, files) = (Arc::clone(&self.inodes), Arc::clone(&self.files));
-        move || json!({"inodes": inodes.len(), "open_files": files.len()})
+        // Weak: files are used until the mount ends, not until nobody asks any more.
+        let (inodes, files) = (Arc::downgrade(&self.inodes), Arc::downgrade(&self.files));
+        move || {
+            let inodes = inodes.upgrade().map_or(0, |inodes| inodes.len());
+            let files = files.upgrade().map_or(0, |files| files.len());
+            json!({"inodes": inodes, "open_files": files})
+        }
+    }
+
+    fn opened(&self, inode: Arc<Inode>, file: File, flags: OFlags) -> io::Result<FileHandle> {
+        let opened = OpenFile::new(inode, file, flags, &*self.cache, Arc::clone(&self.counts))?;
+        Ok(self.files.insert(opened))
     }
 
     /// An entry that was just made, as it is and not as devices of an OSD are shown.
@@ -147,9 +167,7 @@ impl Directory {
     fn open_file(&self, number: INodeNo, flags: OFlags) -> io::Result<FileHandle> {
         let inode = self.inodes.get(number)?;
         let file = inode.open(flags_below(flags))?;
-        Ok(self
-            .files
-            .insert(OpenFile::new(inode, file, flags, &*self.cache)?))
+        self.opened(inode, file, flags)
     }
 
     fn create_file(
@@ -181,11 +199,7 @@ impl Directory {
             self.resize(&inode, 0, None)?;
             attributes = inode.attributes()?;
         }
-        Ok((
-            attributes,
-            self.files
-                .insert(OpenFile::new(inode, file, flags, &*self.cache)?),
-        ))
+        Ok((attributes, self.opened(inode, file, flags)?))
     }
 
     fn write_file(&self, handle: FileHandle, offset: u64, data: &[u8], flags: WriteFlags) -> io::Result<()> {
@@ -360,6 +374,26 @@ fn open_flags(flags: i32) -> OFlags {
     OFlags::from_bits_retain(flags as u32)
 }
 
+impl DataPath for Directory {
+    fn is_at_hand(&self, handle: u64, offset: u64, length: usize) -> bool {
+        let open = self.files.get(FileHandle(handle));
+        open.is_ok_and(|open| open.is_at_hand(offset, length))
+    }
+
+    fn is_written_through(&self, handle: u64) -> bool {
+        let open = self.files.get(FileHandle(handle));
+        open.is_ok_and(|open| open.is_written_through())
+    }
+
+    fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.files.get(FileHandle(handle))?.read_into(offset, buffer)
+    }
+
+    fn write(&self, handle: u64, offset: u64, data: &[u8], flags: WriteFlags) -> io::Result<()> {
+        self.write_file(FileHandle(handle), offset, data, flags)
+    }
+}
+
 impl Filesystem for Directory {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         for flag in [
@@ -382,6 +416,7 @@ impl Filesystem for Directory {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.counts.attribute_reads.one();
         let found = self.inodes.get(parent);
         let found = found.and_then(|parent| self.inodes.look_up(&parent, name));
         entry(reply, TTL, found.map(|(_, attributes)| attributes));
@@ -392,6 +427,7 @@ impl Filesystem for Directory {
     }
 
     fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        self.counts.attribute_reads.one();
         match self.inodes.get(inode).and_then(|inode| inode.attributes()) {
             Ok(attributes) => reply.attr(&TTL, &attributes),
             Err(error) => reply.error(errno(error)),
@@ -416,6 +452,7 @@ impl Filesystem for Directory {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        self.counts.attribute_writes.one();
         let changes = Changes {
             mode,
             user,
@@ -432,6 +469,7 @@ impl Filesystem for Directory {
     }
 
     fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
+        self.counts.link_reads.one();
         let target = self.inodes.get(inode);
         match target.and_then(|inode| readlinkat(&inode.fd, "", Vec::new())) {
             Ok(target) => reply.data(target.as_bytes()),
@@ -794,6 +832,7 @@ impl Filesystem for Directory {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        self.counts.attribute_writes.one();
         let flags = XattrFlags::from_bits_retain(flags as u32);
         let inode = self.inodes.get(inode);
         done(
@@ -803,6 +842,7 @@ impl Filesystem for Directory {
     }
 
     fn getxattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        self.counts.attribute_reads.one();
         let inode = self.inodes.get(inode);
         value(reply, size, |buffer| {
             let path = inode.as_ref().map_err(|error| *error)?.path();
@@ -814,6 +854,7 @@ impl Filesystem for Directory {
     }
 
     fn listxattr(&self, _request: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        self.counts.attribute_reads.one();
         let inode = self.inodes.get(inode);
         value(reply, size, |buffer| {
             let path = inode.as_ref().map_err(|error| *error)?.path();
@@ -825,6 +866,7 @@ impl Filesystem for Directory {
     }
 
     fn removexattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.counts.attribute_writes.one();
         let inode = self.inodes.get(inode);
         done(
             reply,

@@ -3,16 +3,17 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bathy_cache::{
-    BlockStore, CreateOptions, Engine, FileIdentity as EngineIdentity, FileStore, FileWitness, Latencies,
-    OpCounts, OpenError, Options, Recovery, SourceStatus, Stamp, Witness, create,
-    format::{SuperblockError, UNIT_BYTES, Uuid},
-    open, void,
+    BlockStore, CreateOptions, Engine, FileIdentity as EngineIdentity, FileStore, FileWitness, OpenError,
+    Opened, Options, Recovery, Stamp, Usage, Witness, create,
+    format::{SuperblockError, Uuid},
+    inspect, open, void,
 };
+use bathy_policy::PolicyKind;
 use rustix::fs::fstat;
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -20,11 +21,11 @@ use serde_json::{Value, json};
 use crate::cache::{CachedFile, Change, FileCache};
 use crate::identity::FileIdentity;
 use crate::inodes::Inode;
+use crate::paths::Paths;
+use crate::reports;
 
 /// Where a device holds something else, its first MiB says so.
-const BLANK_BYTES: usize = 1 << 20;
-/// The answer to a question has room for so many files.
-const FILES_SHOWN: usize = 100;
+pub(crate) const BLANK_BYTES: usize = 1 << 20;
 
 /// Where a cache is, and how it is run.
 pub(crate) struct EngineCacheOptions {
@@ -36,6 +37,8 @@ pub(crate) struct EngineCacheOptions {
     pub(crate) was_clean: bool,
     /// Whether devices are known by what the kernel counts of their writes, and not by a comparison of lines alone.
     pub(crate) has_device_stamps: bool,
+    /// The policy of a new cache.
+    pub(crate) policy: PolicyKind,
     /// How the engine is run.
     pub(crate) engine: Options,
 }
@@ -59,7 +62,10 @@ impl EngineCache {
             Ok((_, found)) => eprintln!("bathyd: {ssd}: {found}"),
             Err(problem) => {
                 eprintln!("bathyd: NOT CACHED: {problem}; directories are served as they are");
-                void(&FileWitness::new(options.witness.clone()))?;
+                // Without one the next start believes no SSD either.
+                if has_witness(&options.witness) {
+                    void(&FileWitness::new(options.witness.clone()))?;
+                }
             }
         }
         Ok(Self {
@@ -69,7 +75,7 @@ impl EngineCache {
         })
     }
 
-    fn engine(&self) -> Option<&Arc<Engine>> {
+    pub(crate) fn engine(&self) -> Option<&Arc<Engine>> {
         self.opened.as_ref().ok().map(|(engine, _)| engine)
     }
 
@@ -96,42 +102,63 @@ impl EngineCache {
         self.engine().is_none_or(|engine| engine.stop().unwrap_or(false))
     }
 
-    /// What is known of the SSD and all directories together. It looks at each cached line.
-    pub(crate) fn status(&self) -> Value {
-        json!({
-            "ssd": self.options.ssd.to_string_lossy(),
-            "problem": self.opened.as_ref().err(),
-            "found": self.opened.as_ref().ok().map(|(_, found)| found),
-            "engine": self.engine().map(|engine| counts(engine)),
-        })
+    /// What is known of the SSD and all directories together, put into `report`.
+    pub(crate) fn report(&self, report: &mut Value) {
+        report["problem"] = json!(self.opened.as_ref().err());
+        report["found"] = json!(self.opened.as_ref().ok().map(|(_, found)| found));
+        report["engine"] = self
+            .engine()
+            .map_or(Value::Null, |engine| reports::engine(engine));
     }
+
+    /// Seconds since a time that a request came with.
+    fn seconds_since(&self, time_ns: u64) -> f64 {
+        self.began.elapsed().as_secs_f64() - Duration::from_nanos(time_ns).as_secs_f64()
+    }
+}
+
+/// Whether this state directory ever had a cache. One that cannot be read counts.
+fn has_witness(path: &Path) -> bool {
+    std::fs::symlink_metadata(path)
+        .err()
+        .is_none_or(|error| error.kind() != io::ErrorKind::NotFound)
 }
 
 fn open_engine(options: &EngineCacheOptions) -> Result<(Arc<Engine>, String), String> {
     let failed = |error: &dyn std::fmt::Display| error.to_string();
     let ssd: Arc<dyn BlockStore> = Arc::new(FileStore::open(&options.ssd).map_err(|it| failed(&it))?);
+    if !has_witness(&options.witness) && inspect(Arc::clone(&ssd)).is_ok() {
+        return Err(
+            "it is the cache of another state directory; `bathyd create --force` takes it".to_owned(),
+        );
+    }
     let witness: Arc<dyn Witness> = Arc::new(FileWitness::new(options.witness.clone()));
     let open_it = || open(Arc::clone(&ssd), Arc::clone(&witness), &options.engine);
     let opened = match open_it() {
         Err(OpenError::Superblock(SuperblockError::NotACache)) if is_blank(&*ssd) => {
-            let new = CreateOptions::new(random().map_err(|error| failed(&error))?);
+            let new = CreateOptions {
+                policy: options.policy,
+                ..CreateOptions::new(random().map_err(|error| failed(&error))?)
+            };
             create(Arc::clone(&ssd), &*witness, &new).map_err(|error| failed(&error))?;
             let opened = open_it().map_err(|error| failed(&error))?;
-            return Ok((opened.engine, "new: nothing is cached yet".to_owned()));
+            return Ok((opened.engine, NEW.to_owned()));
         }
         opened => opened.map_err(|error| failed(&error))?,
     };
     if options.was_clean || opened.recovery != Recovery::Clean {
-        return Ok((opened.engine, describe(opened.recovery)));
+        let found = describe(&opened);
+        return Ok((opened.engine, found));
     }
     // The SSD has a clean stop, and the state directory a session after it: the SSD lost what was written to it since.
     drop(opened);
     void(&*witness).map_err(|error| failed(&error))?;
     let opened = open_it().map_err(|error| failed(&error))?;
-    Ok((opened.engine, describe(opened.recovery)))
+    let found = describe(&opened);
+    Ok((opened.engine, found))
 }
 
-fn is_blank(ssd: &dyn BlockStore) -> bool {
+pub(crate) fn is_blank(ssd: &dyn BlockStore) -> bool {
     let bytes = ssd.size_bytes().unwrap_or(0).min(BLANK_BYTES as u64) as usize;
     let mut head = vec![0; bytes];
     ssd.read(&mut head, 0).is_ok() && head.iter().all(|&byte| byte == 0)
@@ -218,6 +245,50 @@ impl Source {
         Ok(Self { cache, uuid, device })
     }
 
+    /// The engine and what names the source there, if the cache can be used.
+    pub(crate) fn in_engine(&self) -> Option<(&Arc<Engine>, &Uuid)> {
+        Some((self.cache.engine()?, &self.uuid))
+    }
+
+    /// What the cache has of the directory, the bytes that it may take, and those of a line.
+    pub(crate) fn usage(&self, size_bytes: Option<u64>) -> Option<(Usage, u64, u64)> {
+        let (engine, uuid) = self.in_engine()?;
+        let all_bytes = engine.capacity_lines() * engine.line_bytes();
+        let capacity_bytes = size_bytes.map_or(all_bytes, |bytes| bytes.min(all_bytes));
+        Some((engine.usage(uuid), capacity_bytes, engine.line_bytes()))
+    }
+
+    /// The busiest files, at most so many, which takes a look at each cached line.
+    pub(crate) fn busiest_files(&self, most: usize, paths: &Paths) -> Vec<Value> {
+        let Some((engine, uuid)) = self.in_engine() else {
+            return Vec::new();
+        };
+        let mut files = engine.busiest_files(usize::MAX);
+        files.retain(|file| file.identity.source() == uuid);
+        files.truncate(most);
+        let named = paths.named(files.iter().map(|file| file.identity.handle()));
+        let shown = files.iter().zip(named).map(|(file, named)| {
+            let handle = file.identity.handle().iter();
+            let handle: Vec<String> = handle.map(|byte| format!("{byte:02x}")).collect();
+            let last_access_ns = Some(file.counts.last_access_ns).filter(|_| file.counts.requests() > 0);
+            json!({
+                "path": named.path,
+                "handle": handle.concat(),
+                "is_in_use": file.is_in_use,
+                "is_device": named.is_device,
+                "size_bytes": named.size_bytes,
+                "reads": reports::direction(&file.counts.reads),
+                "writes": reports::direction(&file.counts.writes),
+                "last_access_s_ago": last_access_ns.map(|time_ns| self.cache.seconds_since(time_ns)),
+                // The engine does not know when a line came.
+                "residence_s_mean": null,
+                "cached_lines": file.cached_lines,
+                "cached_bytes": file.cached_bytes,
+            })
+        });
+        shown.collect()
+    }
+
     fn identity(&self, identity: &FileIdentity) -> Option<EngineIdentity> {
         EngineIdentity::new(self.uuid, &identity.handle_in(self.device)?)
     }
@@ -256,35 +327,6 @@ impl FileCache for Source {
             _ => change(),
         }
     }
-
-    fn status(&self) -> Value {
-        let sources = self.cache.engine().map(|engine| engine.sources());
-        let status = sources.and_then(|all| all.into_iter().find(|it| it.source == self.uuid));
-        // A directory of which no file was used yet has no counts.
-        status.map_or(Value::Null, |status| reports(&status))
-    }
-
-    fn busiest_files(&self) -> Value {
-        let Some(engine) = self.cache.engine() else {
-            return Value::Null;
-        };
-        let files = engine.busiest_files(usize::MAX).into_iter();
-        let files = files.filter(|file| *file.identity.source() == self.uuid);
-        let shown = files.take(FILES_SHOWN).map(|file| {
-            let handle = file.identity.handle().iter();
-            let handle: Vec<String> = handle.map(|byte| format!("{byte:02x}")).collect();
-            json!({
-                "handle": handle.concat(),
-                "is_in_use": file.is_in_use,
-                "reads": direction(&file.counts.reads),
-                "writes": direction(&file.counts.writes),
-                "last_access_ns": file.counts.last_access_ns,
-                "cached_lines": file.cached_lines,
-                "cached_bytes": file.cached_bytes,
-            })
-        });
-        shown.collect()
-    }
 }
 
 /// Whether nobody can open the file for writing, so that what is cached of it stays true.
@@ -295,8 +337,12 @@ fn is_refused_to_all(error: &io::Error) -> bool {
         .any(|it| error.raw_os_error() == Some(it.raw_os_error()))
 }
 
-fn describe(found: Recovery) -> String {
-    match found {
+const NEW: &str = "new: nothing is cached yet";
+
+fn describe(opened: &Opened) -> String {
+    match opened.recovery {
+        // It was never written to, or all of it is gone: which of both is no difference.
+        Recovery::Unclean { dropped_lines: 0, .. } if opened.engine.lines().0 == 0 => NEW.to_owned(),
         Recovery::Clean => "clean: all that was cached is cached".to_owned(),
         Recovery::Unclean {
             marked_regions,
@@ -308,80 +354,6 @@ fn describe(found: Recovery) -> String {
         Recovery::Cold(reason) => format!("cold, nothing is cached ({reason:?})"),
         Recovery::Bypassed => "the SSD cannot be written: the cache is bypassed".to_owned(),
     }
-}
-
-fn direction(it: &OpCounts) -> Value {
-    json!({
-        "requests": it.requests,
-        "requests_hit": it.requests_hit,
-        "requests_partial": it.requests_partial,
-        "bytes": it.bytes,
-        "bytes_hit": it.bytes_hit,
-    })
-}
-
-fn latencies(it: &Latencies) -> Value {
-    // Of no request there is no latency.
-    if it.requests == 0 {
-        return json!({"requests": 0});
-    }
-    json!({
-        "requests": it.requests,
-        "latency_ns_mean": it.latency_ns_mean,
-        "latency_ns_p50": it.latency_ns_p50,
-        "latency_ns_p99": it.latency_ns_p99,
-        "latency_ns_p999": it.latency_ns_p999,
-        "latency_ns_max": it.latency_ns_max,
-    })
-}
-
-/// What is counted of a directory since the start.
-fn reports(status: &SourceStatus) -> Value {
-    let (reads, writes) = (&status.counts.reads, &status.counts.writes);
-    json!({
-        "io": {
-            "cache_read_bytes": reads.bytes_hit,
-            "source_read_bytes": reads.bytes - reads.bytes_hit,
-            "source_write_bytes": writes.bytes,
-        },
-        "iops": {
-            "read_hits": latencies(&status.read_hits),
-            "read_misses": latencies(&status.read_misses),
-            "writes": latencies(&status.writes),
-        },
-        "stats": {"reads": direction(reads), "writes": direction(writes)},
-    })
-}
-
-/// The counters of an engine.
-fn counts(engine: &Engine) -> Value {
-    let counts = engine.counts();
-    let (mut lines, mut lines_in_memory, mut valid_bytes) = (0_u64, 0_u64, 0_u64);
-    engine.for_each_line(&mut |line| {
-        lines += 1;
-        lines_in_memory += u64::from(line.is_in_memory);
-        valid_bytes += u64::from(line.valid_units.count_ones()) * UNIT_BYTES;
-    });
-    json!({
-        "reads": direction(&counts.reads),
-        "writes": direction(&counts.writes),
-        "source_read_bytes": counts.backing_read_bytes,
-        "ssd_write_bytes": counts.flash_write_bytes,
-        "ssd_update_bytes": counts.flash_update_bytes,
-        "ssd_errors": counts.ssd_errors,
-        "mismatches": counts.mismatches,
-        "evictions": counts.evictions,
-        "refused": counts.refused,
-        "changed_files": counts.changed_files,
-        "capacity_lines": engine.capacity_lines(),
-        "lines": lines,
-        "lines_in_memory": lines_in_memory,
-        "valid_bytes": valid_bytes,
-        "marked_regions": engine.marked_regions(),
-        "memory_bytes": engine.memory_bytes(),
-        "stage_bytes": engine.stage_bytes(),
-        "is_bypassed": engine.is_bypassed(),
-    })
 }
 
 struct EngineFile {
@@ -396,6 +368,10 @@ impl EngineFile {
 }
 
 impl CachedFile for EngineFile {
+    fn holds(&self, offset: u64, length: usize) -> bool {
+        self.file.holds(offset, length)
+    }
+
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         self.file.read(buffer, offset, self.now_ns())
     }

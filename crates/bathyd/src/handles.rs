@@ -12,6 +12,7 @@ use fuser::FileHandle;
 use rustix::fs::{OFlags, fdatasync, fsync};
 
 use crate::cache::{CachedFile, FileCache};
+use crate::counts::FrontCounts;
 use crate::inodes::Inode;
 
 /// Alignment of direct I/O that every device takes.
@@ -28,6 +29,7 @@ pub(crate) struct OpenFile {
     direct: Option<File>,
     pub(crate) cached: Option<Arc<dyn CachedFile>>,
     is_durable: bool,
+    counts: Arc<FrontCounts>,
 }
 
 impl OpenFile {
@@ -37,6 +39,7 @@ impl OpenFile {
         file: File,
         flags: OFlags,
         cache: &dyn FileCache,
+        counts: Arc<FrontCounts>,
     ) -> io::Result<Self> {
         let cached = inode.attach(cache)?;
         let direct = (cached.is_none() && flags.contains(OFlags::DIRECT))
@@ -48,38 +51,70 @@ impl OpenFile {
             direct,
             cached,
             is_durable: flags.contains(OFlags::DSYNC),
+            counts,
         })
+    }
+
+    /// Whether a read, as far as is known, would not have to wait for a device below.
+    pub(crate) fn is_at_hand(&self, offset: u64, length: usize) -> bool {
+        match &self.cached {
+            Some(cached) => cached.holds(offset, length),
+            None => self.direct.is_none(),
+        }
+    }
+
+    /// Whether a write has to wait for a device below.
+    pub(crate) fn is_written_through(&self) -> bool {
+        self.is_durable || self.direct.is_some()
     }
 
     /// Calls `take` with the bytes read: fewer than `length` only at the end of the file.
     pub(crate) fn read<R>(&self, offset: u64, length: usize, take: impl FnOnce(&[u8]) -> R) -> io::Result<R> {
         with_buffer(length, |buffer| {
-            let read = match (&self.cached, &self.direct) {
-                (Some(cached), _) => cached.read(buffer, offset)?,
-                (None, Some(direct)) if is_aligned(offset, length) => read_full(direct, buffer, offset)
-                    .or_else(|error| unaligned(error, || read_full(&self.file, buffer, offset)))?,
-                (None, _) => read_full(&self.file, buffer, offset)?,
-            };
+            let read = self.read_into(offset, buffer)?;
             Ok(take(&buffer[..read]))
         })
     }
 
+    /// Reads into `buffer`, which is aligned for direct I/O, and returns the bytes read: fewer only at the end of the file.
+    pub(crate) fn read_into(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.counts.pending(|| match &self.cached {
+            Some(cached) => cached.read(buffer, offset),
+            None => self.counts.uncached(false, || self.read_below(buffer, offset)),
+        })
+    }
+
+    fn read_below(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        match &self.direct {
+            Some(direct) if is_aligned(offset, buffer.len()) => read_full(direct, buffer, offset)
+                .or_else(|error| unaligned(error, || read_full(&self.file, buffer, offset))),
+            _ => read_full(&self.file, buffer, offset),
+        }
+    }
+
     pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        match (&self.cached, &self.direct) {
-            (Some(cached), _) => {
-                cached.write(data, offset)?;
-                if self.is_durable {
-                    cached.flush()?;
-                }
-                Ok(())
+        self.counts.pending(|| {
+            let Some(cached) = &self.cached else {
+                let write = || self.write_below(data, offset).map(|()| data.len());
+                return self.counts.uncached(true, write).map(|_| ());
+            };
+            cached.write(data, offset)?;
+            if self.is_durable {
+                cached.flush()?;
             }
-            (None, Some(direct)) if is_aligned(offset, data.len()) => with_buffer(data.len(), |buffer| {
+            Ok(())
+        })
+    }
+
+    fn write_below(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        match &self.direct {
+            Some(direct) if is_aligned(offset, data.len()) => with_buffer(data.len(), |buffer| {
                 buffer.copy_from_slice(data);
                 direct
                     .write_all_at(buffer, offset)
                     .or_else(|error| unaligned(error, || self.file.write_all_at(data, offset)))
             }),
-            (None, _) => self.file.write_all_at(data, offset),
+            _ => self.file.write_all_at(data, offset),
         }
     }
 

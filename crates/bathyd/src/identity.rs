@@ -1,6 +1,8 @@
 //! By what a file is known again after a restart.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use rustix::fs::{FileType, Stat, fstat};
 
@@ -41,20 +43,83 @@ impl FileIdentity {
     pub(crate) fn handle_in(&self, device: u64) -> Option<Vec<u8>> {
         let named = |kind: u8, bytes: &[u8]| [&[kind][..], bytes].concat();
         match self {
-            Self::Handle(on, handle) => (*on == device).then(|| named(0, handle)),
-            Self::Inode(on, inode) => (*on == device).then(|| named(1, &inode.to_le_bytes())),
-            Self::Device(number) => Some(named(2, &number.to_le_bytes())),
+            Self::Handle(on, handle) => (*on == device).then(|| named(HANDLE, handle)),
+            Self::Inode(on, inode) => (*on == device).then(|| named(INODE, &inode.to_le_bytes())),
+            Self::Device(number) => Some(named(DEVICE, &number.to_le_bytes())),
         }
     }
 }
 
+const HANDLE: u8 = 0;
+const INODE: u8 = 1;
+const DEVICE: u8 = 2;
+
+/// What the bytes of [`FileIdentity::handle_in`] say.
+pub(crate) enum KnownBy<'a> {
+    /// Type and bytes of a file handle.
+    Handle(&'a [u8]),
+    Inode(u64),
+    /// A block device with this number.
+    Device(u64),
+}
+
+impl<'a> KnownBy<'a> {
+    pub(crate) fn of(bytes: &'a [u8]) -> Option<Self> {
+        let (&kind, rest) = bytes.split_first()?;
+        let number = || Some(u64::from_le_bytes(rest.try_into().ok()?));
+        match kind {
+            HANDLE => Some(Self::Handle(rest)),
+            INODE => number().map(Self::Inode),
+            DEVICE => number().map(Self::Device),
+            _ => None,
+        }
+    }
+}
+
+/// A file handle with room for its bytes.
+#[repr(C)]
+struct Handle {
+    head: libc::file_handle,
+    bytes: [u8; HANDLE_BYTES_MAX],
+}
+
+/// Opens the file of a handle, as a path, in the file system of `root`.
+///
+/// # Errors
+/// If there is no such file any more.
+pub(crate) fn open_handle(root: &File, named: &[u8]) -> io::Result<OwnedFd> {
+    let (kind, bytes) = named.split_at_checked(4).ok_or(io::ErrorKind::InvalidInput)?;
+    let mut handle = Handle {
+        head: libc::file_handle {
+            handle_bytes: bytes.len() as u32,
+            handle_type: i32::from_le_bytes(kind.try_into().map_err(io::Error::other)?),
+            f_handle: [],
+        },
+        bytes: [0; HANDLE_BYTES_MAX],
+    };
+    let room = handle
+        .bytes
+        .get_mut(..bytes.len())
+        .ok_or(io::ErrorKind::InvalidInput)?;
+    room.copy_from_slice(bytes);
+    // SAFETY: `root` is open. The kernel reads the head and `handle_bytes` bytes from `f_handle` on, which has no size and
+    // alignment 1 or 4: `bytes` begins there and has room for all of them. The pointer is to a value of this function.
+    let fd = unsafe {
+        libc::open_by_handle_at(
+            root.as_raw_fd(),
+            (&raw mut handle).cast(),
+            libc::O_PATH | libc::O_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has just opened the descriptor, which nobody else knows.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Type and bytes of the file handle.
 fn file_handle(fd: impl AsFd) -> Option<Vec<u8>> {
-    #[repr(C)]
-    struct Handle {
-        head: libc::file_handle,
-        bytes: [u8; HANDLE_BYTES_MAX],
-    }
     let mut handle = Handle {
         head: libc::file_handle {
             handle_bytes: HANDLE_BYTES_MAX as u32,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -227,13 +227,21 @@ impl Inodes {
 }
 
 /// Where the symbolic link `name` in `root` leads, unless that is `path`: this process would wait for itself there.
-pub(crate) fn follow(root: &OwnedFd, name: &OsStr, path: &Path) -> Option<OwnedFd> {
+fn follow(root: impl AsFd, name: &OsStr, path: &Path) -> Option<OwnedFd> {
+    let root = root.as_fd();
     let target = readlinkat(root, name, Vec::new()).ok()?;
     let target = Path::new(OsStr::from_bytes(target.as_bytes()));
     if target.starts_with(path) {
         return None;
     }
     openat(root, target, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+/// The devices to which links in `root` lead that are shown as files; `path` is where it is mounted over.
+pub(crate) fn device_links(root: impl AsFd, path: &Path) -> impl Iterator<Item = (&'static str, OwnedFd)> {
+    DEVICE_NAMES
+        .into_iter()
+        .filter_map(move |name| Some((name, follow(&root, OsStr::new(name), path)?)))
 }
 
 /// Flags for calls on the descriptor itself.

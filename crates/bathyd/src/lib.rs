@@ -9,12 +9,17 @@
 mod attributes;
 mod cache;
 pub mod config;
+mod counts;
 mod credentials;
 pub mod daemon;
+mod device;
 mod directory;
 mod engine_cache;
 mod handles;
 mod identity;
 mod inodes;
+mod paths;
+mod reports;
+mod service;
 mod session;
 mod status;

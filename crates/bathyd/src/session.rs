@@ -72,7 +72,7 @@ impl Session {
     }
 
     /// The cache was stopped cleanly.
-    pub(crate) fn end(mut self) -> io::Result<()> {
+    pub(crate) fn end(&mut self) -> io::Result<()> {
         self.kept.is_in_use = false;
         self.store()
     }

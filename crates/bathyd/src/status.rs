@@ -8,13 +8,16 @@ use std::time::Duration;
 use bathy_fuse::answer_connections;
 use serde_json::{Value, json};
 
-const LINE_BYTES_MAX: u64 = 4 << 10;
+use crate::config::Failure;
+
+/// A command has a path, whose length may be 4 KiB.
+const LINE_BYTES_MAX: u64 = 16 << 10;
 const CONNECTIONS_MAX: usize = 16;
 /// A client that says nothing does not keep its connection.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Answers the query of a name, if it knows it.
-pub(crate) type Answer = dyn Fn(&str) -> Option<Value> + Send + Sync;
+/// Answers a question, if it knows it.
+pub(crate) type Answer = dyn Fn(&Value) -> Option<Result<Value, Failure>> + Send + Sync;
 
 /// Answer connections for as long as the process lives.
 pub(crate) fn start(listener: UnixListener, answer: Arc<Answer>) -> io::Result<()> {
@@ -46,15 +49,20 @@ fn converse(stream: &UnixStream, answer: &Answer) -> io::Result<()> {
 }
 
 fn reply(line: &[u8], answer: &Answer) -> Value {
-    let query: Option<Value> = serde_json::from_slice(line).ok();
-    let found = query
-        .as_ref()
-        .and_then(|it| it["query"].as_str())
-        .and_then(answer);
-    found.map_or_else(
-        || json!({"ok": false, "error": "'query' is missing or not known", "hint": r#"for example {"query":"status"}"#}),
-        |found| json!({"ok": true, "answer": found}),
-    )
+    let question: Option<Value> = serde_json::from_slice(line).ok();
+    let unknown = || {
+        Err(Failure::new(
+            "'query' or 'command' is missing or not known",
+            r#"for example {"query":"status"}"#,
+        ))
+    };
+    match question
+        .and_then(|question| answer(&question))
+        .unwrap_or_else(unknown)
+    {
+        Ok(answer) => json!({"ok": true, "answer": answer}),
+        Err(Failure { message, hint }) => json!({"ok": false, "error": message, "hint": hint}),
+    }
 }
 
 #[cfg(test)]
@@ -63,8 +71,16 @@ mod tests {
 
     #[test]
     fn questions_are_answered_and_others_refused() {
-        let answer = |query: &str| (query == "status").then(|| json!({"up": 1}));
+        let answer = |question: &Value| match question["query"].as_str()? {
+            "status" => Some(Ok(json!({"up": 1}))),
+            "broken" => Some(Err(Failure::new("it is broken", "mend it"))),
+            _ => None,
+        };
         assert_eq!(reply(br#"{"query":"status"}"#, &answer)["answer"]["up"], 1);
+        assert_eq!(
+            reply(br#"{"query":"broken"}"#, &answer),
+            json!({"ok": false, "error": "it is broken", "hint": "mend it"})
+        );
         for line in [
             &b"nonsense"[..],
             b"{}",

@@ -18,12 +18,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -32,18 +30,17 @@ from bathyscope.analysis import limits
 from bathyscope.analysis.step_figures import StepFigures
 from bathyscope.bench import caps, checks, cleanup, client_host, prediction, preflight
 from bathyscope.bench.judging import LOAD, StepAnswers, is_unsteady, judge, parse_load
-from bathyscope.bench.load import raise_if_broken, run_load
+from bathyscope.bench.load import answer_of, raise_if_broken, run_load
 from bathyscope.bench.preflight import ClusterLook
 from bathyscope.bench.resources import Resources, existing, prefix_of
 from bathyscope.bench.run_records import write_end, write_run_row, write_start, write_step
 from bathyscope.bench.settings import SETTING_KINDS, Settings, switches
 from bathyscope.bench.step_recording import StepRecording
 from bathyscope.errors import BathyscopeError, ClusterError, ParseError, StoreError, ToolError
-from bathyscope.host import CephRequest, CephSession, Completed, Host, ProcessRequest
+from bathyscope.host import CephRequest, CephSession, Host
 from bathyscope.layers import LAYERS, LayerContext, Need, fill_batches, needs_of, traits
 from bathyscope.layers.needs import REMOVALS
-from bathyscope.load import output_paths
-from bathyscope.recording.collect import collect, to_raw
+from bathyscope.recording.collect import collect
 from bathyscope.recording.journal import Journal
 from bathyscope.recording.scope import ScopeKeeper
 from bathyscope.records import RawAnswer, Step
@@ -284,7 +281,7 @@ class Conductor:
                 # The first to end is the one that failed; the others were stopped because of it.
                 ended = sorted(zip(batch, answers, strict=True), key=lambda pair: pair[1].ended_ns)
                 for (need, _), completed in ended:
-                    need.check_fill(self._answer(completed))
+                    need.check_fill(answer_of(self._host, completed))
                     self._journal.remember(f"filled {need.key}", value=True)
 
     def _unthrottled(self) -> contextlib.AbstractContextManager[None]:
@@ -385,23 +382,11 @@ class Conductor:
             recording.finish()
             # What happened in the last seconds of the load is seen by the look after it.
             raise_if_broken(recording.violation())
-        answers = {LOAD: [self._answer(completed) for completed in load], **recording.answers}
+        answers = {LOAD: [answer_of(self._host, completed) for completed in load], **recording.answers}
         if usage:
             answers["image_usage"] = list(usage)
         share = self._plan.limits.max_tenant_share
         return StepAnswers(index, step, self._keeper.scope, prolonged, answers, share), recording
-
-    def _answer(self, completed: Completed) -> RawAnswer:
-        """Return what a load process answered, with every file that it wrote. Files that are not there are left out."""
-        request = completed.request
-        files = []
-        for path in output_paths(request) if isinstance(request, ProcessRequest) else ():
-            # A client that obeyed a hostile server may have left a link or a pipe in its own directory.
-            if os.path.lexists(path) and not stat.S_ISREG(Path(path).lstat().st_mode):
-                continue
-            with contextlib.suppress(OSError):
-                files.append((PurePosixPath(path).name, self._host.read(path)))
-        return to_raw(completed, files)
 
     def _images(self, step: StepSpec) -> tuple[tuple[str, str], ...]:
         """Return the images that the step reads."""

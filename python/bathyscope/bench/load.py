@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
 
 from bathyscope.errors import UnhealthyError
 from bathyscope.host import Completed, Host, ProcessRequest, Running
+from bathyscope.load import output_paths
+from bathyscope.recording.collect import to_raw
+from bathyscope.records import RawAnswer
 
 _POLL_S = 0.05
 
@@ -51,6 +58,19 @@ def run_load(
     finally:
         _stop_all(running, ends)
     return [ends[i] for i in range(len(running))]
+
+
+def answer_of(host: Host, completed: Completed) -> RawAnswer:
+    """Return what a load process answered, with every file that it wrote. Files that are not there are left out."""
+    request = completed.request
+    files = []
+    for path in output_paths(request) if isinstance(request, ProcessRequest) else ():
+        # A client that obeyed a hostile server may have left a link or a pipe in its own directory.
+        if os.path.lexists(path) and not stat.S_ISREG(Path(path).lstat().st_mode):
+            continue
+        with contextlib.suppress(OSError):
+            files.append((PurePosixPath(path).name, host.read(path)))
+    return to_raw(completed, files)
 
 
 def raise_if_broken(violation: str | None) -> None:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bathyscope.commands.options import WorkspaceOption
+from bathyscope.commands.own_lab import own_lab
 from bathyscope.commands.talk import say
 from bathyscope.errors import BathyscopeError
 from bathyscope.units import format_seconds
 
 if TYPE_CHECKING:
     from bathyscope.host import Host
-    from bathyscope.lab import LabSpec
     from bathyscope.lab.clients import Client
     from bathyscope.spec import Target
     from bathyscope.store import RunDirectory, Workspace
@@ -28,7 +27,7 @@ _RECORDED_S, _QUIET_S = 38.0, 20.0
 _EXAMPLES = """Examples:
 
 \b
-  bathy demo                              about six minutes; writes report.html
+  bathy demo                              about seven minutes; writes report.html
   bathy demo --device ssd=3 --preset smoke
   bathy demo --release tentacle           on Ceph 20.2, from a cached root file system
 """
@@ -57,6 +56,7 @@ def demo(
     from bathyscope.commands.analyze import finding_of_view
     from bathyscope.commands.bench import show_result
     from bathyscope.commands.bench_progress import watching
+    from bathyscope.commands.report import finding_of
     from bathyscope.commands.targets import load_plan
     from bathyscope.host.local import LocalHost
     from bathyscope.lab import LabSpec, nodes, parse_device, parse_release
@@ -69,16 +69,21 @@ def demo(
     node_count = min(3, sum(group.count for group in groups)) if nodes.obstacle() is None else None
     spec = LabSpec(name=LAB_NAME, devices=groups, release=parse_release(release), nodes=node_count)
     host, runs = LocalHost(), Workspace(workspace)
-    with _lab(spec) as target:
+    with own_lab(spec) as state:
+        target = state.target()
         with watching() as watcher:
             say(f"measuring: {plan.description or plan.name}")
             run = session.begin(host, runs, plan, target, watcher)
+        recording = None
         try:
             recording = _recorded(host, runs, target)
+            study = _studied(workspace)
         except BathyscopeError:
-            show_result(run, "table", report)
+            show_result(run, "table", report, recording=recording)
             raise
     views.render(finding_of_view(recording, "devices"), "table")
+    if study is not None:
+        views.render(finding_of(study), "table")
     show_result(run, "table", report, recording=recording)
     say(f"done after {format_seconds(time.monotonic() - began)}")
 
@@ -113,33 +118,30 @@ def _recorded(host: Host, workspace: Workspace, target: Target) -> RunDirectory:
             mgr_install.remove(host, session, target, mgr_install.look(session, target))
 
 
+def _studied(workspace: Path | None) -> RunDirectory | None:
+    """Show in seconds what a cache over the hard disks brings for random reads; None where they cannot have one."""
+    from bathyscope import lab as labs
+    from bathyscope.commands.study import measured
+    from bathyscope.lab import caches
+    from bathyscope.studies import vm_fleet
+
+    state = labs.load(LAB_NAME)
+    try:
+        caches.check(state)
+    except BathyscopeError as error:
+        say(f"without the study of a cache: {error.message}")
+        return None
+    if not any(device.simulated and device.osd_id is not None for device in state.record.devices):
+        say("without the study of a cache: no OSD has a simulated disk")
+        return None
+    short = {"patterns": ("randread-4K-qd8",), "phases": ("no-cache", "repeated"), "runtime": 1.5, "ramp": 0.3}
+    given = vm_fleet.Parameters.model_validate({"images": 4, "part_size": "32M", **short})
+    return measured(vm_fleet.STUDY, given, state, workspace)
+
+
 def _tenants() -> list[Client]:
     """Return the clients: quiet ones, named as Proxmox names disks, and one that gets noisy after a while."""
     from bathyscope.lab.clients import Client
 
     quiet = [Client(f"vm-{number}-disk-0", 8 + 2 * place, 4 + place) for place, number in enumerate(range(101, 106))]
     return [*quiet, Client("vm-106-disk-0", 300, 100, delay_s=_QUIET_S)]
-
-
-@contextlib.contextmanager
-def _lab(spec: LabSpec) -> Iterator[Target]:
-    """A lab for the time of the demo. The lab of a demo that was killed is taken down first."""
-    from bathyscope import lab as labs
-
-    if LAB_NAME in labs.list_labs():
-        say("taking down the lab of an earlier demo")
-        labs.down(LAB_NAME)
-    began = time.monotonic()
-    say(f"starting a real Ceph: {', '.join(f'{g.count} {g.device_class}' for g in spec.devices)} OSDs")
-    try:
-        state = labs.up(spec, lambda text: say(f"  {text}"))
-        say(f"the cluster is up after {format_seconds(time.monotonic() - began)}")
-        yield state.target()
-    finally:
-        # `up` takes an unfinished lab down itself.
-        if LAB_NAME in labs.list_labs():
-            say("taking the cluster down")
-            try:
-                labs.down(LAB_NAME)
-            except BathyscopeError as error:
-                say(f"the lab could not be taken down: {error.message}; try: bathy lab down --name {LAB_NAME}")

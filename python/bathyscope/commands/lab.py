@@ -86,7 +86,8 @@ disk of that class, or a node. FAULT of a disk is one of:
   power-cut[=lose|reorder|tear]   no power: unflushed writes are lost, kept in any order, or torn
   power-on        power again
 
-with restrictions after commas: op=read, probability=0.01, range=0-4M, count=5, seed=1. FAULT of a node is one of:
+with restrictions after commas: op=read, probability=0.01, range=0-4M, after=7, count=5, seed=1.
+FAULT of a node is one of:
 
 \b
   down            all its processes are killed; undone by up

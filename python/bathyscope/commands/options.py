@@ -75,3 +75,13 @@ AttachmentsOption = Annotated[
         metavar="FILE", help="CSV file of who has which image, with the header image,host,vm or address,host."
     ),
 ]
+CacheArgument = Annotated[str, typer.Argument(metavar="CACHE", help="The cache's name.")]
+CacheOption = Annotated[
+    str | None, typer.Option("--cache", metavar="CACHE", help="The cache, if several have the name.")
+]
+CacheRootOption = Annotated[
+    Path,
+    typer.Option(
+        "--root", envvar="BATHY_CACHE_ROOT", hidden=True, help="Configurations, state and sockets lie below DIR."
+    ),
+]

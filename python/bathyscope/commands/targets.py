@@ -45,6 +45,7 @@ def find_target(
 ) -> Target:
     """Return the cluster or disk that the options name; it is not asked. Raises UsageError, LabError."""
     from bathyscope import lab as labs
+    from bathyscope.cache.config import Places
     from bathyscope.host.ceph import DEFAULT_CONF
     from bathyscope.spec import Target
 
@@ -59,7 +60,8 @@ def find_target(
     elif conf is None and extra and not Path(DEFAULT_CONF).exists():
         found = Target(name="disk", kind="disk")
     else:
-        found = Target(name=conf or DEFAULT_CONF, conf=conf, client=DEFAULT_CLIENT)
+        sockets = tuple(sorted(map(str, Places().sockets.glob("*.sock"))))
+        found = Target(name=conf or DEFAULT_CONF, conf=conf, client=DEFAULT_CLIENT, cache_sockets=sockets)
     return with_key(found.model_copy(update={"disks": {**found.disks, **extra}}), client, keyring)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,6 +40,11 @@ class ProcessIdentity:
 
 # Identifies no process: the owner of what nobody owns.
 NOBODY = ProcessIdentity(0, 0, "")
+
+
+def own_program(module: str, *words: str) -> tuple[str, ...]:
+    """Return the command of a program of ours. It may be root's: nothing is imported from the working directory."""
+    return (sys.executable, "-P", "-m", module, *words)
 
 
 def identity_of(host: Host, pid: int) -> ProcessIdentity | None:

@@ -12,6 +12,7 @@ Not for data that anyone wants to keep, and not a simulation: every daemon is th
     unthrottle          quick devices for a while, to fill images
     faults, node_faults what goes wrong with simulated disks and with nodes on demand
     clients             what does I/O on it as virtual machines do, without being any
+    caches              a cache over the data directory of each OSD, put on and taken off
     guests, guest_image, guest_agent    virtual machines: QEMU, what they boot, and how they are commanded
     process, daemons, network, loop, simdisk, throttle, mount, ports, keys, conf, releases   one kind of resource each
 """

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bathyscope.errors import LabError
-from bathyscope.host import CephRequest, CephSession, Host
+from bathyscope.host import CephRequest, CephSession, Host, outliving
 from bathyscope.host.process import ProcessIdentity, identity_of
-from bathyscope.lab import daemons, journal, nodes, process
+from bathyscope.lab import daemons, journal, nodes
 from bathyscope.lab.guests import Machine
 from bathyscope.lab.layout import Layout
 from bathyscope.lab.releases import Root
@@ -51,7 +51,7 @@ class Bringup:
         self.progress = progress
         self.journal = journal.Journal(layout.journal)
         self.tools = Tools(host, record.root, self._announce_helper)
-        self.children: dict[str, process.Started] = {}
+        self.children: dict[str, outliving.Started] = {}
         self.loops = False
         self.deadline = deadline
         self._timeout_s = UP_TIMEOUT_S

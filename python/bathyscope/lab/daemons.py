@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from bathyscope.host import outliving
 from bathyscope.host.local import FOREIGN_VARIABLES
 from bathyscope.host.process import ProcessIdentity
-from bathyscope.lab import journal, nodes, process
+from bathyscope.lab import journal, nodes
 from bathyscope.lab.layout import Layout
 
 
@@ -19,7 +20,7 @@ def start(
     root: str | None,
     node: ProcessIdentity | None = None,
     before: Callable[[ProcessIdentity], None] = lambda _: None,
-) -> process.Started:
+) -> outliving.Started:
     """Start a daemon ("osd.3") in the foreground of a session of its own; journaled, then `before`, then it runs.
 
     `node` is the first process of its node, None for one that runs on this machine itself.
@@ -34,7 +35,7 @@ def start(
     environment = ["env", "CEPH_USE_RANDOM_NONCE=1"] if node is not None else []
     # The gateway is a client of the cluster.
     program = ["radosgw", "-f", "-n", f"client.{name}"] if kind == "rgw" else [f"ceph-{kind}", "-f", "-i", daemon_id]
-    return process.start(
+    return outliving.start(
         [*environment, *program, "-c", str(layout.conf)],
         log=layout.log / f"{name}.out",
         announce=announce,

@@ -7,9 +7,10 @@ import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from bathyscope.host import outliving
 from bathyscope.host.local import FOREIGN_VARIABLES
 from bathyscope.host.process import ProcessIdentity
-from bathyscope.lab import loop, process, requirements, simdisk, throttle
+from bathyscope.lab import loop, requirements, simdisk, throttle
 from bathyscope.lab.bringup import Bringup
 from bathyscope.lab.layout import Layout
 from bathyscope.lab.profile import SIMULATED_SENTENCE, THROTTLE_SENTENCE
@@ -73,7 +74,7 @@ def _serve_disks(bringup: Bringup) -> None:
         return
     bringup.progress(f"starting {len(disks)} simulated disks")
     bringup.journal.mount(layout.disks)
-    started = process.start(
+    started = outliving.start(
         simdisk.command(layout.disks, layout.disk_control, disks),
         log=layout.log / f"{simdisk.PROCESS}.out",
         announce=lambda identity: bringup.journal.process(simdisk.PROCESS, identity),

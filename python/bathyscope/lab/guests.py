@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from bathyscope.errors import EnvironmentError_
+from bathyscope.host import outliving
 from bathyscope.host.local import FOREIGN_VARIABLES
-from bathyscope.lab import guest_agent, guest_image, journal, process, requirements
+from bathyscope.lab import guest_agent, guest_image, journal, requirements
 from bathyscope.lab.guest_image import GuestImage
 from bathyscope.lab.layout import Layout
 from bathyscope.lab.run import Tools, system
@@ -126,10 +127,10 @@ def make_image(guest: str, size_bytes: int, tools: Tools, layout: Layout) -> Non
     tools.run("rbd", "-c", str(layout.conf), "create", "--size", f"{size_bytes}B", f"{RBD_POOL}/{guest}")
 
 
-def start(guest: str, machine: Machine, layout: Layout, book: journal.Journal) -> process.Started:
+def start(guest: str, machine: Machine, layout: Layout, book: journal.Journal) -> outliving.Started:
     """Start a guest, whose image exists; journaled. It boots for some seconds before its agent answers."""
     name = f"{PROCESS}.{guest}"
-    return process.start(
+    return outliving.start(
         command(guest, machine, layout),
         log=layout.log / f"{name}.out",
         announce=lambda identity: book.process(name, identity),

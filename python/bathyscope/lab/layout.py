@@ -54,6 +54,7 @@ class Layout:
     keyrings = _Inside("keyrings")  # a keyring for each entity
     devices = _Inside("devices")  # files with the devices' data
     disks = _Inside("disks")  # mount of the simulated disks, a file for each
+    caches = _Inside("caches")  # a directory for the cache of each OSD that has one
     scratch = _Inside("tmp")  # needed only while the lab comes up
     crash = _Inside("crash")  # crash reports of the daemons
     bin = _Inside("bin")  # wrappers of client programs, for a lab of another release
@@ -64,6 +65,14 @@ class Layout:
     def mark(self, name: str) -> Path:
         """Empty file by whose name the directory is known as the lab `name`: made first, removed last."""
         return self.directory / f".bathyscope-lab-{name}"
+
+    def cache(self, daemon: str) -> Path:
+        """Directory of the cache of an OSD ("osd.3"): its SSD, its configuration, what it keeps apart from the SSD."""
+        return self.caches / daemon
+
+    def cache_socket(self, daemon: str) -> Path:
+        """Socket on which the cache of an OSD answers."""
+        return self.run / f"cache-{daemon}.sock"
 
     @property
     def disk_control(self) -> Path:
@@ -101,6 +110,7 @@ class Layout:
             self.keyrings,
             self.devices,
             self.disks,
+            self.caches,
             self.scratch,
             self.crash,
             self.bin,

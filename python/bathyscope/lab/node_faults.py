@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from bathyscope.errors import LabError, UsageError
-from bathyscope.lab import daemons, journal, network, nodes, process, throttle
+from bathyscope.host import outliving
+from bathyscope.lab import daemons, journal, network, nodes, throttle
 from bathyscope.lab.state import DaemonState, LabState, load, locked
 
 KINDS = ("down", "up", "partition", "heal")
@@ -27,7 +28,7 @@ def apply(state: LabState, node: str, kind: str) -> str:
         cable = network.cable_name(state.record.fsid, node)
         if kind == "down":
             # The kernel ends the others with the first one; they are named to be waited for.
-            if process.end_all([daemon.identity for daemon in (first, *osds)]):
+            if outliving.end_all([daemon.identity for daemon in (first, *osds)]):
                 raise LabError(f"{node} does not end", hint="bathy lab status shows what runs")
             return f"{node} is down; back with: up"
         if kind == "up":

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from bathyscope.errors import LabError
 from bathyscope.fields import last_line
+from bathyscope.host import outliving
 from bathyscope.host.local import DEFAULT_PATH, FOREIGN_VARIABLES, find_program
-from bathyscope.lab import journal, network, process, requirements
+from bathyscope.lab import journal, network, requirements
 from bathyscope.lab.layout import Layout
 from bathyscope.lab.run import system
 
@@ -78,14 +79,14 @@ def make(bringup: Bringup) -> None:
             bringup.tick(f"{node} has no sshd")
 
 
-def start(node: str, subnet: IPv4Network, fsid: str, layout: Layout, book: journal.Journal) -> process.Started:
+def start(node: str, subnet: IPv4Network, fsid: str, layout: Layout, book: journal.Journal) -> outliving.Started:
     """Start the first process of a node and plug its cable into the lab's bridge. Raises LabError."""
     cable = network.cable_name(fsid, node)
     # That of a node which has just ended can still be there.
     if not network.remove(cable):
         raise LabError(f"the network link {cable} cannot be removed")
     name = f"{PROCESS}.{node}"
-    started = process.start(
+    started = outliving.start(
         _first_process(node, subnet, layout),
         log=layout.log / f"{name}.out",
         announce=lambda identity: book.process(name, identity),

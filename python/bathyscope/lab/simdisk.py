@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import json
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from bathyscope.errors import LabError
 from bathyscope.host import SocketRequest
 from bathyscope.host.local import LocalHost
+from bathyscope.host.process import own_program
 
 PROCESS = "simdisk"
 
@@ -45,7 +45,7 @@ class Disk:
 
 def command(mount: Path, control: Path, disks: Sequence[Disk]) -> list[str]:
     """Return the program that serves `disks`, each as a file of its name in the mount."""
-    words = [sys.executable, "-m", "bathyscope.simdisk", "--mount", str(mount), "--control", str(control)]
+    words = [*own_program("bathyscope.simdisk", "--mount", str(mount), "--control", str(control))]
     for seed, disk in enumerate(disks, 1):
         words += ["--disk", disk.spec(seed)]
     return words

@@ -203,6 +203,11 @@ class LabState:
             disks={device.device_class: self._disk(device) for device in record.devices if device.osd_id is None},
             daemons=tuple(daemons),
             disk_control=str(self.disk_control) if self.disk_control else None,
+            cache_sockets=tuple(
+                str(self.layout.cache_socket(f"osd.{daemon.name.partition('.')[2]}"))
+                for daemon in self.daemons()
+                if daemon.kind == "bathyd" and daemon.alive
+            ),
             caveats=self.caveats(),
         )
 
@@ -252,7 +257,7 @@ class LabState:
 def _order(name: str) -> tuple[int, int, str]:
     kind, _, rest = name.partition(".")
     return (
-        (simdisk.PROCESS, nodes.PROCESS, "mon", "mgr", "osd", "mds", "rgw", guests.PROCESS).index(kind),
+        (simdisk.PROCESS, nodes.PROCESS, "mon", "mgr", "bathyd", "osd", "mds", "rgw", guests.PROCESS).index(kind),
         int(rest) if rest.isdecimal() else 0,
         rest,
     )

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from bathyscope import files
 from bathyscope.errors import BathyscopeError, LabError
-from bathyscope.lab import journal, loop, mount, network, process, throttle
+from bathyscope.host import outliving
+from bathyscope.lab import journal, loop, mount, network, throttle
 from bathyscope.lab.layout import Layout, labs_directory, roots_directory
 from bathyscope.lab.state import directory_of, list_labs, locked, must_be_lab, read_record
 
@@ -77,10 +78,10 @@ def release(layout: Layout, name: str, progress: Progress = _quiet) -> None:
         throttle.clear(Path(group))
     progress("ending processes")
     started = [*(identity for _, identity in resources.processes), *resources.helpers]
-    left = process.end_all(started, timeout_s=_WAIT_S)
+    left = outliving.end_all(started, timeout_s=_WAIT_S)
     if left and layout.disks in mount.below(layout.directory):
         mount.abort(layout.disks)
-    left = left and process.end_all(left)
+    left = left and outliving.end_all(left)
     if left:
         raise LabError(f"processes that do not end: {', '.join(str(identity.pid) for identity in left)}")
     for link in resources.links:

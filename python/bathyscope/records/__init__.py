@@ -31,6 +31,7 @@ from bathyscope.records.raw import RawAnswer
 from bathyscope.records.run import Histogram, Interval, Result, Run, Step
 from bathyscope.records.sample import (
     HERE,
+    CacheSample,
     CgroupSample,
     ClusterStatus,
     Collection,
@@ -47,6 +48,7 @@ from bathyscope.records.sample import (
     SimulatedDiskSample,
 )
 from bathyscope.records.size import CurvePoint
+from bathyscope.records.study import StudyStep
 
 __all__ = [
     "ANY_IMAGE",
@@ -54,6 +56,7 @@ __all__ = [
     "RECORDS_BY_TABLE",
     "SAME_MACHINE",
     "Attachment",
+    "CacheSample",
     "Caveat",
     "CgroupSample",
     "ClusterStatus",
@@ -86,6 +89,7 @@ __all__ = [
     "Run",
     "SimulatedDiskSample",
     "Step",
+    "StudyStep",
     "Tables",
     "Uncounted",
     "ZoneIo",

@@ -47,6 +47,7 @@ class Placement(Record):
     crush_weight: float | None = column("CRUSH weight, usually the capacity in TiB", optional=True)
     pg_count: int | None = column("placement groups of all pools that it holds, replicas included", optional=True)
     machine: str | None = column("name of its machine, as the OSD reports it", optional=True)
+    data_path: str | None = column("its data directory, as the OSD reports it", optional=True)
     addresses: str | None = column(
         "addresses that are this machine's alone, by which a client on it is known: 10.0.0.1 fd00::1", optional=True
     )

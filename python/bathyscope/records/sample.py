@@ -158,6 +158,35 @@ class SimulatedDiskSample(Record):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class CacheSample(Record):
+    """One row per interval and directory that a cache serves: what the cache says that it did, and how full it is.
+
+    A read is a hit when all of it came from the cache.
+    """
+
+    TABLE: ClassVar[str] = "cache_sample"
+    TIME: ClassVar[str | None] = "at_ns"
+
+    at_ns: int = column(_AT, unit="ns")
+    duration_ns: int = column("length of the interval", unit="ns", roll_up="sum")
+    host: str = column("machine of the cache")
+    cache: str = column("name of the cache, else the path of its SSD")
+    source: str = column("name of the directory that it serves")
+    directory: str = column("the directory")
+    osd: int | None = column("OSD whose data directory it is, by the directory's name")
+    capacity_bytes: int | None = column("its share of the cache", unit="bytes", roll_up="last")
+    used_bytes: int | None = column("bytes of it in the cache at the end of the interval", unit="bytes", roll_up="last")
+    file_count: int | None = column("files with something in the cache, a device counts as one", roll_up="last")
+    read_count: int = column("reads", roll_up="sum")
+    read_hit_count: int = column("reads of which all came from the cache", roll_up="sum")
+    read_bytes: int = column("bytes read", unit="bytes", roll_up="sum")
+    read_hit_bytes: int = column("bytes read that came from the cache", unit="bytes", roll_up="sum")
+    write_count: int = column("writes", roll_up="sum")
+    write_hit_count: int = column("writes to what was cached", roll_up="sum")
+    write_bytes: int = column("bytes written", unit="bytes", roll_up="sum")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ProcessSample(Record):
     """One row per interval and process: processor time and memory."""
 

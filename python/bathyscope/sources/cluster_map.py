@@ -297,6 +297,7 @@ def _placement(given: Given, scope: Scope) -> pa.Table:
             crush_weight=_number(node.get("crush_weight")),
             pg_count=as_int(node["pgs"]) if "pgs" in node else None,
             machine=machine,
+            data_path=_text(about.get("osd_data")),
             addresses=_text(" ".join(address for address, name in scope.machine_names.items() if name == machine)),
         )
     return columns.table()

@@ -137,6 +137,9 @@ class Target(Model):
     disks: dict[str, DiskTarget] = Field(default_factory=dict, description="device class → disk for the disk layer")
     daemons: tuple[DaemonTarget, ...] = ()
     disk_control: str | None = Field(default=None, description="socket that tells what a lab's simulated disks did")
+    cache_sockets: tuple[str, ...] = Field(
+        default=(), description="sockets on this machine that tell what the caches over OSDs did"
+    )
     ssh: SshAccess | None = Field(default=None, description="sample the nodes of OSDs that are not on this machine")
     prometheus: PrometheusAccess | None = Field(
         default=None, description="the same from the cluster's own Prometheus, without a login; not together with ssh"

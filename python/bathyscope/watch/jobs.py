@@ -45,6 +45,8 @@ def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
     found.append(Job(SOURCES["cgroups"], period_s=interval_s))
     if scope.target.disk_control:
         found.append(Job(SOURCES["simulated_disks"], period_s=interval_s))
+    if scope.target.cache_sockets:
+        found.append(Job(SOURCES["caches"], period_s=interval_s))
     if scope.nodes:
         # A reading waits for the network; that costs nobody anything.
         found.append(Job(SOURCES["node_proc"], period_s=interval_s, budget_ratio=math.inf))

@@ -29,7 +29,16 @@ SCOPE = Scope(target=Target(name="t"))
 
 def test_every_source_is_found_by_its_name() -> None:
     assert list(SOURCES) == [
-        *("attachment_file", "cgroups", "cluster_map", "cluster_status", "csi", "exporters", "image_counters"),
+        *(
+            "attachment_file",
+            "caches",
+            "cgroups",
+            "cluster_map",
+            "cluster_status",
+            "csi",
+            "exporters",
+            "image_counters",
+        ),
         *("image_usage", "images", "libvirt", "machine", "mgr_counters", "node_exporter", "node_proc", "nodes"),
         *("op_history", "osd_latency_histograms", "perf_counters", "pg_map", "pg_stats", "proc", "simulated_disks"),
         *("tenants", "watchers"),
@@ -70,6 +79,7 @@ def known_answers(recorded: Recorded, name: str) -> tuple[list[RawAnswer], Scope
     if name in ("exporters", "node_exporter"):
         return recorded_series(recorded)
     paths = {
+        "caches": ("caches/0.1/an-osd-and-a-directory",),
         "cluster_map": ("environment/20.2.4/answers", "perf_dump/20.2.4/schema"),
         "cluster_status": ("environment/16.2.15/answers",),
         "image_usage": ("rbd_usage/16.2.15/full",),

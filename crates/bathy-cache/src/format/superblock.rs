@@ -11,14 +11,14 @@
 //! | 40..48 | sequence |
 //! | 48..56 | generation |
 //! | 56..60, 60..64, 64..68 | line bytes, shards, slots of a shard |
-//! | 68..72 | policy: 1 S3-FIFO, 2 Clock2Q+ |
+//! | 68..72 | policy: 1 S3-FIFO, 2 Clock2Q+, 3 LRU: the place in [`CachePolicy::KINDS`], counted from 1 |
 //! | 72..80, 80..88 | region bytes, bits of intent |
 //! | 88..92 | the number of the next new file, at least |
 //! | 92..120 | reserved, zero |
 //! | 120..128 | blocks of the journal, 0 |
 //! | 128.. | reserved, zero |
 
-use bathy_policy::PolicyKind;
+use bathy_policy::{CachePolicy, PolicyKind};
 
 use super::layout::{BLOCK_BYTES, Geometry};
 use super::{Kind, Uuid, get_u32, get_u64, is_sealed, put_u32, put_u64, seal, words};
@@ -42,7 +42,7 @@ pub struct Superblock {
     pub is_clean: bool,
     /// Sizes.
     pub geometry: Geometry,
-    /// [`PolicyKind::S3Fifo`] or [`PolicyKind::Clock2QPlus`].
+    /// One of [`CachePolicy::KINDS`].
     pub policy: PolicyKind,
     /// A number that no file had and no lower one will: at a clean stop the next one.
     pub next_file: u32,
@@ -75,11 +75,8 @@ impl Superblock {
         put_u32(&mut bytes, 56, self.geometry.line_bytes);
         put_u32(&mut bytes, 60, self.geometry.shards);
         put_u32(&mut bytes, 64, self.geometry.slots);
-        put_u32(
-            &mut bytes,
-            68,
-            if self.policy == PolicyKind::S3Fifo { 1 } else { 2 },
-        );
+        let policy = CachePolicy::KINDS.iter().position(|kind| *kind == self.policy);
+        put_u32(&mut bytes, 68, policy.map_or(0, |place| place as u32 + 1));
         put_u64(&mut bytes, 72, self.geometry.region_bytes);
         put_u64(&mut bytes, 80, self.geometry.intent_bits);
         put_u32(&mut bytes, 88, self.next_file);
@@ -114,11 +111,8 @@ impl Superblock {
             region_bytes: get_u64(bytes, 72),
             intent_bits: get_u64(bytes, 80),
         };
-        let policy = match get_u32(bytes, 68) {
-            1 => PolicyKind::S3Fifo,
-            2 => PolicyKind::Clock2QPlus,
-            _ => return Err(SuperblockError::Damaged),
-        };
+        let place = (get_u32(bytes, 68) as usize).wrapping_sub(1);
+        let policy = *CachePolicy::KINDS.get(place).ok_or(SuperblockError::Damaged)?;
         let has_next = get_u64(bytes, 40) < SEQUENCE_MAX && get_u64(bytes, 48) < u64::MAX - 1;
         if !has_next || geometry.check().is_err() || get_u32(bytes, 20) > 1 || get_u64(bytes, 120) != 0 {
             return Err(SuperblockError::Damaged);

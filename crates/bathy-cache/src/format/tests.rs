@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bathy_policy::{PolicyKind, StateRecord};
+use bathy_policy::{CachePolicy, PolicyKind, StateRecord};
 use proptest::prelude::*;
 
 use super::*;
@@ -25,21 +25,24 @@ fn geometry() -> impl Strategy<Value = Geometry> {
 
 fn superblock() -> impl Strategy<Value = Superblock> {
     let numbers = any::<[u64; 3]>();
-    (any::<Uuid>(), numbers, any::<bool>(), any::<bool>(), geometry()).prop_map(
-        |(uuid, [sequence, generation, next_file], is_clean, s3_fifo, geometry)| Superblock {
-            uuid,
-            sequence: sequence >> 40,
-            generation,
-            is_clean,
-            geometry,
-            policy: if s3_fifo {
-                PolicyKind::S3Fifo
-            } else {
-                PolicyKind::Clock2QPlus
-            },
-            next_file: next_file as u32,
-        },
+    (
+        any::<Uuid>(),
+        numbers,
+        any::<bool>(),
+        0..CachePolicy::KINDS.len(),
+        geometry(),
     )
+        .prop_map(
+            |(uuid, [sequence, generation, next_file], is_clean, policy, geometry)| Superblock {
+                uuid,
+                sequence: sequence >> 40,
+                generation,
+                is_clean,
+                geometry,
+                policy: CachePolicy::KINDS[policy],
+                next_file: next_file as u32,
+            },
+        )
 }
 
 fn file_record() -> impl Strategy<Value = FileRecord> {

@@ -1,15 +1,17 @@
 //! Stores in memory that do what devices do: lose, reorder and tear what was not flushed, flip bits, and fail.
 
+use std::collections::HashSet;
 use std::io;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use bathy_cache::{
-    BlockStore, CachedFile, CreateOptions, Engine, FileIdentity, OpenError, Options, Recovery, Stamp,
+    BlockStore, CachedFile, CreateOptions, Engine, FileIdentity, OpenError, Options, Recovery, Stamp, Usage,
     Witness, create, open,
 };
 use bathy_cache_model::LineSize;
+use bathy_policy::{CachePolicy, PolicyKind};
 
 pub(crate) const SECTOR: usize = 512;
 pub(crate) const SSD: u8 = 0;
@@ -92,6 +94,8 @@ pub(crate) enum Fault {
     Nth(u64),
     /// The n-th and all after it.
     From(u64),
+    /// The n-th does not end, and no one after it, until [`MemoryStore::release`]; then all do what they were to do.
+    Hang(u64),
     /// The flushes.
     Flushes,
     /// The next flush alone: who asks again hears nothing of it.
@@ -117,14 +121,23 @@ struct Inner {
 
 /// A store in memory.
 #[derive(Default)]
-pub(crate) struct MemoryStore(Mutex<Inner>);
+pub(crate) struct MemoryStore(Mutex<Inner>, Hang);
+
+/// Operations that do not end until they are let go.
+#[derive(Default)]
+struct Hang {
+    /// How many are under way, the hanging ones included.
+    under_way: Mutex<u64>,
+    ended: Condvar,
+}
 
 impl MemoryStore {
     pub(crate) fn new(bytes: Vec<u8>) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Inner {
+        let inner = Inner {
             bytes,
             ..Inner::default()
-        })))
+        };
+        Arc::new(Self(Mutex::new(inner), Hang::default()))
     }
 
     /// A copy of a store that was written to so often.
@@ -192,6 +205,38 @@ impl MemoryStore {
         self.inner().yields = true;
     }
 
+    /// Ends a hang, and waits until what hung is done.
+    pub(crate) fn release(&self) {
+        self.set_fault(Fault::None);
+        self.1.ended.notify_all();
+        let under_way = self.1.under_way.lock().expect("no panic");
+        drop(self.1.ended.wait_while(under_way, |count| *count > 0));
+    }
+
+    fn hangs_now(&self) -> bool {
+        let mut inner = self.inner();
+        let Fault::Hang(first) = inner.fault else {
+            return false;
+        };
+        inner.operations += 1;
+        inner.operations > first
+    }
+
+    /// Does an operation, perhaps not before it is let go.
+    fn when_let_go<T>(&self, operation: impl FnOnce() -> T) -> T {
+        let mut under_way = self.1.under_way.lock().expect("no panic");
+        *under_way += 1;
+        if self.hangs_now() {
+            let hangs = |_: &mut u64| matches!(self.inner().fault, Fault::Hang(_));
+            under_way = self.1.ended.wait_while(under_way, hangs).expect("no panic");
+        }
+        drop(under_way);
+        let result = operation();
+        *self.1.under_way.lock().expect("no panic") -= 1;
+        self.1.ended.notify_all();
+        result
+    }
+
     fn give_way(&self) {
         let yields = self.inner().yields;
         if yields {
@@ -217,7 +262,7 @@ impl Inner {
         let number = self.operations;
         self.operations += 1;
         match self.fault {
-            Fault::None | Fault::Flushes | Fault::NextFlush | Fault::LosingFlush(_) => false,
+            Fault::None | Fault::Hang(_) | Fault::Flushes | Fault::NextFlush | Fault::LosingFlush(_) => false,
             Fault::Nth(failing) => number == failing,
             Fault::From(first) => number >= first,
         }
@@ -273,19 +318,42 @@ impl MemoryStore {
 
 impl BlockStore for MemoryStore {
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.read_now(buffer, offset)?;
+        self.when_let_go(|| self.read_now(buffer, offset))?;
         self.give_way();
         Ok(())
     }
 
     fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
         self.give_way();
-        self.write_now(data, offset)?;
+        self.when_let_go(|| self.write_now(data, offset))?;
         self.give_way();
         Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
+        self.when_let_go(|| self.flush_now())
+    }
+
+    fn size_bytes(&self) -> io::Result<u64> {
+        Ok(self.inner().bytes.len() as u64)
+    }
+
+    fn stamp(&self) -> io::Result<Stamp> {
+        self.flush()?;
+        let inner = self.inner();
+        // 0 is the time of a device.
+        let time_ns = if inner.is_device { 0 } else { inner.modified + 1 };
+        Ok(Stamp {
+            size_bytes: inner.bytes.len() as u64,
+            id: 77,
+            modified_ns: time_ns,
+            changed_ns: time_ns,
+        })
+    }
+}
+
+impl MemoryStore {
+    fn flush_now(&self) -> io::Result<()> {
         let mut inner = self.inner();
         if inner.fails() || inner.fault == Fault::Flushes {
             return Err(eio());
@@ -311,23 +379,6 @@ impl BlockStore for MemoryStore {
             log.lock().expect("no panic").push(Event::Flush { store: *store });
         }
         Ok(())
-    }
-
-    fn size_bytes(&self) -> io::Result<u64> {
-        Ok(self.inner().bytes.len() as u64)
-    }
-
-    fn stamp(&self) -> io::Result<Stamp> {
-        self.flush()?;
-        let inner = self.inner();
-        // 0 is the time of a device.
-        let time_ns = if inner.is_device { 0 } else { inner.modified + 1 };
-        Ok(Stamp {
-            size_bytes: inner.bytes.len() as u64,
-            id: 77,
-            modified_ns: time_ns,
-            changed_ns: time_ns,
-        })
     }
 }
 
@@ -382,6 +433,11 @@ pub(crate) fn create_options(shards: u32) -> CreateOptions {
 impl World {
     /// A backing of random bytes and a new cache for about `lines` lines of it.
     pub(crate) fn new(backing_bytes: u64, lines: u64, shards: u32) -> Self {
+        Self::running(CachePolicy::KINDS[0], backing_bytes, lines, shards)
+    }
+
+    /// One with a cache of this policy.
+    pub(crate) fn running(policy: PolicyKind, backing_bytes: u64, lines: u64, shards: u32) -> Self {
         let mut backing = vec![0; backing_bytes as usize];
         Random(backing_bytes).fill(&mut backing);
         // Data begin at a MiB, when the areas before are as small as here.
@@ -391,11 +447,17 @@ impl World {
             witness: Arc::default(),
             options: Options {
                 pending_records: 8,
+                // Threads between a request and its store would take most of the time of the tests.
+                ssd_deadline: None,
                 ..Options::default()
             },
         };
         let ssd: Arc<dyn BlockStore> = world.ssd.clone();
-        create(ssd, &*world.witness, &create_options(shards)).expect("there is room for a cache");
+        let options = CreateOptions {
+            policy,
+            ..create_options(shards)
+        };
+        create(ssd, &*world.witness, &options).expect("there is room for a cache");
         world
     }
 
@@ -490,4 +552,31 @@ pub(crate) fn assert_serves_backing(engine: &Cache, backing: &[u8], step: usize,
             panic!("{context}: byte {at} is not what the backing has");
         }
     }
+}
+
+/// What is counted of the lines as they come and go is what a look at each of them finds. All have the source of [`identity`].
+pub(crate) fn assert_usage(engine: &Engine, context: &str) -> Usage {
+    let (mut lines, mut in_memory, mut bytes, mut files) = (0, 0, 0, HashSet::new());
+    engine.for_each_line(&mut |line| {
+        lines += 1;
+        in_memory += u64::from(line.is_in_memory);
+        bytes += u64::from(line.valid_units.count_ones()) * UNIT;
+        files.insert(line.file);
+    });
+    let usage = engine.usage(identity(0).source());
+    assert_eq!(
+        (usage.lines, usage.cached_bytes, usage.files),
+        (lines, bytes, files.len() as u64),
+        "{context}"
+    );
+    assert_eq!(
+        (engine.lines(), engine.cached_bytes()),
+        ((lines, in_memory), bytes),
+        "{context}"
+    );
+    assert!(
+        usage.lines <= usage.lines_max && usage.lines_max <= engine.capacity_lines(),
+        "{context}"
+    );
+    usage
 }

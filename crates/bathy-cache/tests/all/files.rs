@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bathy_cache::{BlockStore, CreateOptions, FileStore, FileWitness, Options, Recovery, create, open};
+use bathy_cache::{
+    BlockStore, CreateOptions, FileStore, FileWitness, OpCounts, Options, Recovery, create, open,
+};
 
 use crate::common::{Cache, Opened, Random, assert_serves_backing};
 
@@ -83,7 +85,12 @@ fn a_cache_over_files_is_warm_after_a_stop_and_cold_after_a_change() {
             engine.write(&bytes[range], offset, 0).expect("written");
         } else {
             let mut out = vec![0; range.len()];
+            let is_held = engine.file.holds(offset, range.len());
+            let hits = |reads: OpCounts| (reads.requests, reads.requests_hit);
+            let before = hits(engine.counts().reads);
             engine.read(&mut out, offset, 0).expect("read");
+            let after = hits(engine.counts().reads);
+            assert_eq!(is_held, after.0 - before.0 == after.1 - before.1, "foretold");
             assert!(out == bytes[range]);
         }
     }

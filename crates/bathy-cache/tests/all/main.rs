@@ -1,8 +1,13 @@
-//! The engine against an oracle, the simulator, power cuts, bit flips, failing SSDs and several threads.
+//! The engine against an oracle, the simulator, power cuts, bit flips, failing SSDs and several threads, whose histories are
+//! searched for an order.
 
 mod bit_flips;
 mod common;
 mod files;
+mod hang;
+mod history;
+mod linearizable;
+mod live;
 mod many_files;
 mod oracle;
 mod power_cut;

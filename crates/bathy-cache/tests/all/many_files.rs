@@ -6,9 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bathy_cache::format::{FILE_RECORD_BYTES, FileRecord, Superblock};
-use bathy_cache::{BlockStore, CachedFile, ColdReason, Engine, FileIdentity, Recovery, open, void};
+use bathy_cache::{
+    BlockStore, CachedFile, ColdReason, Engine, FileIdentity, Recovery, SourceMode, open, void,
+};
+use bathy_cache_model::WriteMode;
 
-use crate::common::{Event, Fault, LINE, MemoryStore, MemoryWitness, Random, SSD, UNIT, World, identity};
+use crate::common::{
+    Event, Fault, LINE, MemoryStore, MemoryWitness, Random, SSD, UNIT, World, assert_usage, identity,
+};
 use crate::power_cut::Replayed;
 
 /// A file and who has it open.
@@ -161,16 +166,21 @@ fn files_come_and_go_and_each_is_what_it_is() {
         let mut random = Random(u64::from(count));
         let (mut engine, _) = open_engine(&world);
         let (mut hits, mut stops, mut kills) = (0, 0, 0);
+        let (mut found, mut was_killed) = (0, false);
         for number in 0..20_000 {
             step(&engine, &mut files, &mut random);
+            if number % 10 == 0 {
+                let usage = assert_usage(&engine, &format!("step {number}"));
+                assert_eq!(usage.lines + usage.lines_left, found + usage.lines_entered);
+            }
             if number % 500 == 499 {
                 let counts = engine.counts();
                 hits += counts.reads.requests_hit;
-                assert_eq!(
-                    (counts.mismatches, counts.ssd_errors, counts.changed_files),
-                    (0, 0, 0)
-                );
+                assert_eq!((counts.ssd_errors, counts.changed_files), (0, 0));
+                // A kill may leave the old record of a slot that has another line by then.
+                assert!(counts.mismatches == 0 || was_killed, "{counts:?}");
                 let is_clean = random.chance(0.5);
+                was_killed = !is_clean;
                 if is_clean {
                     assert!(engine.stop().expect("the backing works"));
                     stops += 1;
@@ -181,6 +191,7 @@ fn files_come_and_go_and_each_is_what_it_is() {
                 let recovery;
                 (engine, recovery) = open_engine(&world);
                 assert_eq!(recovery == Recovery::Clean, is_clean, "{recovery:?}");
+                found = assert_usage(&engine, "found").lines;
             }
         }
         for file in &mut files {
@@ -256,6 +267,7 @@ fn after_each_power_cut_each_file_is_what_the_backing_has() {
             if let Recovery::Unclean { dropped_lines, .. } = recovery {
                 dropped += dropped_lines;
             }
+            assert_usage(&engine, "after a power cut");
             let mut files = new_files(4);
             for (file, store) in files.iter_mut().zip(&stores[1..]) {
                 let mode_of_file = random.below(4);
@@ -539,6 +551,41 @@ fn a_file_that_was_found_changed_is_found_changed_again_after_a_power_cut() {
 }
 
 #[test]
+fn a_file_without_a_stamp_is_not_believed_two_starts_after_a_gap_in_which_somebody_may_have_used_it() {
+    const LINES: u64 = 40;
+    type Gap = fn(&mut World);
+    let gaps: [Gap; 3] = [
+        |world| {
+            world.options.was_fenced = false;
+            drop(open_engine(world));
+            world.options.was_fenced = true;
+        },
+        |world| open_engine(world).0.set_unfenced().expect("the witness works"),
+        |world| {
+            let left = open_engine(world).0.leave_source(b"another source..");
+            left.expect("the witness works");
+        },
+    ];
+    for (number, gap) in gaps.iter().enumerate() {
+        let mut world = World::new(4096, 60, 1);
+        let store = MemoryStore::new(vec![1; LINES as usize * LINE as usize]);
+        let (engine, _) = open_engine(&world);
+        let file = attach(&engine, 1, &store);
+        read_all(&file);
+        file.write(&[1], 0, 0).expect("the backing works");
+        // Killed, when the file has lines and no stamp. All but the first region are not marked.
+        assert!(engine.tidy());
+        drop((file, engine));
+        // More of its lines than these are compared come before it.
+        store.change_offline(30 * LINE as usize, 2);
+        gap(&mut world);
+        let (engine, _) = open_engine(&world);
+        let file = attach(&engine, 1, &store);
+        assert!(read_all(&file) == store.bytes(), "gap {number}");
+    }
+}
+
+#[test]
 fn a_device_is_warm_only_for_who_can_prove_that_nobody_else_used_it() {
     let world = World::new(4096, 40, 1);
     let store = MemoryStore::device(vec![1; 12 * LINE as usize]);
@@ -597,9 +644,9 @@ fn what_is_counted_of_files_and_sources() {
     let (engine, _) = open_engine(&world);
     let stores = [1, 2].map(|byte| MemoryStore::new(vec![byte; 4 * LINE as usize]));
     let [busy, idle] = [1, 2].map(|handle| attach(&engine, handle, &stores[usize::from(handle) - 1]));
-    let elsewhere = FileIdentity::new(*b"another source..", &[1]).expect("it is short enough");
+    let other = FileIdentity::new(*b"another source..", &[1]).expect("it is short enough");
     let elsewhere = engine
-        .attach(elsewhere, stores[0].clone())
+        .attach(other.clone(), stores[0].clone())
         .expect("the backing works");
     let mut out = vec![0; UNIT as usize];
     for time_ns in [5, 9, 7] {
@@ -616,13 +663,29 @@ fn what_is_counted_of_files_and_sources() {
     );
     assert_eq!((reads.bytes, reads.bytes_hit), (5 * UNIT, 3 * UNIT));
     assert_eq!(busy.counts().last_access_ns, 9);
-    let mut sources = engine.sources();
-    sources.sort_by_key(|source| source.counts.requests());
-    let requests = sources.iter().map(|source| source.counts.requests());
-    assert_eq!(requests.collect::<Vec<_>>(), [1, 5]);
-    let [hits, misses, writes] = [sources[1].read_hits, sources[1].read_misses, sources[1].writes];
-    assert_eq!([hits.requests, misses.requests, writes.requests], [2, 2, 1]);
-    assert!(misses.latency_ns_p50 > 0 && misses.latency_ns_p50 <= misses.latency_ns_max);
+    let of = |identity: &FileIdentity| {
+        let counts = engine.source_counts(identity.source());
+        let counts = counts.lock().expect("no thread panicked");
+        counts.status()
+    };
+    let source = of(&identity(1));
+    assert_eq!((of(&other).counts.requests(), source.counts.requests()), (1, 5));
+    let kinds = [
+        source.cache_reads,
+        source.source_reads,
+        source.cache_writes,
+        source.source_writes,
+    ];
+    // Copied were the two fetches, a unit each, and the write.
+    assert_eq!(kinds.map(|kind| kind.requests), [2, 2, 3, 1]);
+    assert_eq!(
+        kinds.map(|kind| kind.bytes),
+        [2 * UNIT, 3 * UNIT, 4 * UNIT, 2 * UNIT]
+    );
+    for kind in kinds {
+        assert!(kind.latency_ns_p50 > 0 && kind.latency_ns_p50 <= kind.latency_ns_max);
+        assert_eq!(kind.buckets.last(), Some(&kind.requests));
+    }
     assert_eq!(engine.counts().reads.requests, 5);
     // Closed files are remembered, and go on when they are opened again.
     let expected = busy.counts();
@@ -640,4 +703,155 @@ fn what_is_counted_of_files_and_sources() {
     // Removed ones are not.
     engine.forget(&identity(1), || Ok(())).expect("it is removed");
     assert_eq!(attach(&engine, 1, &stores[0]).counts().requests(), 0);
+}
+
+#[test]
+fn the_lines_of_a_file_that_was_written_to_and_removed_leave_when_it_is_at_rest() {
+    let world = World::new(4096, 60, 1);
+    let (engine, _) = open_engine(&world);
+    let store = MemoryStore::new(vec![0; 4 * LINE as usize]);
+    let file = attach(&engine, 1, &store);
+    file.write(&vec![1; 3 * LINE as usize], 0, 0)
+        .expect("the backing works");
+    file.forget(|| Ok(())).expect("it is removed");
+    drop(file);
+    assert_eq!(assert_usage(&engine, "removed").lines, 3);
+    assert!(engine.tidy() && engine.tidy());
+    assert_eq!(assert_usage(&engine, "at rest").lines, 0);
+}
+
+#[test]
+fn a_source_that_is_left_is_warm_if_nobody_changed_it_and_what_was_not_settled_is_dropped() {
+    let world = World::new(4096, 60, 2);
+    let (engine, _) = open_engine(&world);
+    let stores = [1, 2, 3].map(|byte| MemoryStore::new(vec![byte; 4 * LINE as usize]));
+    let mut out = vec![0; LINE as usize];
+    let files = [1, 2, 3].map(|handle| attach(&engine, handle, &stores[usize::from(handle) - 1]));
+    for file in &files {
+        file.write(&[9; UNIT as usize], 0, 0).expect("the backing works");
+        file.read(&mut out, 0, 0).expect("the backing works");
+    }
+    engine.settle_source(identity(1).source());
+    // The third is written to when the others are at rest.
+    files[2]
+        .write(&[8; UNIT as usize], 0, 0)
+        .expect("the backing works");
+    drop(files);
+    engine
+        .leave_source(identity(1).source())
+        .expect("the witness works");
+    // The second is changed without the cache, the first is not.
+    BlockStore::write(&*stores[1], &[7; UNIT as usize], 0).expect("changed");
+    let hits = [1, 2, 3].map(|handle: u8| {
+        let file = attach(&engine, handle, &stores[usize::from(handle) - 1]);
+        let before = file.counts().reads.requests_hit;
+        file.read(&mut out, 0, 0).expect("the backing works");
+        assert!(out == stores[usize::from(handle) - 1].bytes()[..LINE as usize]);
+        file.counts().reads.requests_hit - before
+    });
+    assert_eq!((hits, engine.counts().changed_files), ([1, 0, 0], 1));
+    assert_usage(&engine, "served again");
+}
+
+#[test]
+fn a_source_that_is_abandoned_is_not_cached_any_more() {
+    let world = World::new(4096, 60, 2);
+    let (engine, _) = open_engine(&world);
+    let store = MemoryStore::new(vec![1; 4 * LINE as usize]);
+    let file = attach(&engine, 1, &store);
+    let mut out = vec![0; LINE as usize];
+    file.read(&mut out, 0, 0).expect("the backing works");
+    engine.abandon_source(identity(1).source());
+    assert_eq!(assert_usage(&engine, "abandoned").lines, 0);
+    BlockStore::write(&*store, &[7; UNIT as usize], 0).expect("changed");
+    for _ in 0..2 {
+        file.read(&mut out, 0, 0).expect("the backing works");
+        assert!(out == store.bytes()[..LINE as usize]);
+        file.write(&[5; UNIT as usize], LINE, 0)
+            .expect("the backing works");
+    }
+    assert_eq!(assert_usage(&engine, "abandoned").lines, 0);
+}
+
+#[test]
+fn each_source_has_a_mode_of_its_own_and_it_can_change() {
+    let world = World::new(4096, 60, 1);
+    let (engine, _) = open_engine(&world);
+    let source = |byte: u8| [byte; 16];
+    let modes = [
+        SourceMode::Cached(WriteMode::Allocate),
+        SourceMode::Cached(WriteMode::Update),
+        SourceMode::Cached(WriteMode::Invalidate),
+        SourceMode::PassThrough,
+    ];
+    let store = MemoryStore::new(vec![1; 4 * LINE as usize]);
+    let mut out = vec![0; UNIT as usize];
+    // Every mode, and then every other one after it.
+    for (number, order) in (1..).zip([[0, 1, 2, 3], [1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]]) {
+        let uuid = source(number);
+        let identity = FileIdentity::new(uuid, &[1]).expect("it is short enough");
+        let file = engine.attach(identity, store.clone()).expect("the backing works");
+        for mode in order {
+            engine.set_mode(&uuid, modes[mode]);
+            let lines = || engine.usage(&uuid).lines;
+            let mut seen = Vec::new();
+            file.discard(0..4 * LINE, || Ok(())).expect("the backing works");
+            assert_eq!(lines(), 0);
+            file.write(&[2; UNIT as usize], 0, 0).expect("the backing works");
+            seen.push(lines());
+            file.read(&mut out, LINE, 0).expect("the backing works");
+            seen.push(lines());
+            file.write(&[3; UNIT as usize], LINE, 0)
+                .expect("the backing works");
+            seen.push(lines());
+            let expected = [[1, 2, 2], [0, 1, 1], [0, 1, 0], [0, 0, 0]];
+            assert_eq!(seen, expected[mode], "{:?}", modes[mode]);
+        }
+        // What is foretold of a read is what it does, also where lines of another mode are left.
+        let unit = UNIT as usize;
+        engine.set_mode(&uuid, modes[0]);
+        file.write(&[4; UNIT as usize], 0, 0).expect("the backing works");
+        assert!(file.holds(0, unit));
+        engine.set_mode(&uuid, modes[3]);
+        assert!(!file.holds(0, unit));
+    }
+}
+
+#[test]
+fn a_source_with_a_size_takes_room_from_itself_and_others_keep_theirs() {
+    let world = World::new(4096, 120, 2);
+    let (engine, _) = open_engine(&world);
+    let attach = |byte: u8| {
+        let identity = FileIdentity::new([byte; 16], &[1]).expect("it is short enough");
+        let store = MemoryStore::new(vec![byte; 400 * LINE as usize]);
+        engine.attach(identity, store).expect("the backing works")
+    };
+    let (limited, other) = (attach(1), attach(2));
+    let lines = |byte: u8| engine.usage(&[byte; 16]).lines;
+    engine.set_size(&[1; 16], Some(20 * LINE + 1));
+    let mut out = vec![0; UNIT as usize];
+    for line in 0..60 {
+        other.read(&mut out, line * LINE, 0).expect("the backing works");
+    }
+    let others = lines(2);
+    assert!(others > 50);
+    for line in 0..400 {
+        limited.read(&mut out, line * LINE, 0).expect("the backing works");
+        limited
+            .write(&out, (line * 7 % 400) * LINE, 0)
+            .expect("the backing works");
+        // One more in each of the two shards.
+        assert!(lines(1) <= 22, "{}", lines(1));
+    }
+    assert!(lines(1) >= 19);
+    assert!(lines(2) > 40, "{} of {others}", lines(2));
+    engine.set_size(&[1; 16], Some(5 * LINE));
+    assert_eq!(lines(1), 5);
+    engine.set_size(&[1; 16], None);
+    for line in 0..60 {
+        limited.read(&mut out, line * LINE, 0).expect("the backing works");
+    }
+    assert!(lines(1) > 30);
+    engine.set_size(&[1; 16], Some(0));
+    assert_eq!(lines(1), 0);
 }

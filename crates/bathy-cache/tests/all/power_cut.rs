@@ -11,6 +11,8 @@ use std::sync::atomic::Ordering;
 
 use bathy_cache::{CachedLine, ColdReason, Recovery};
 
+use bathy_policy::CachePolicy;
+
 use crate::common::{
     BACKING, Cache, Event, Fault, LINE, MemoryStore, MemoryWitness, REGION, Random, SECTOR, SSD, UNIT, World,
     assert_serves_backing,
@@ -361,7 +363,8 @@ fn after_each_power_cut_the_cache_serves_what_the_backing_has() {
     let mut seen = Seen::default();
     let mut seed = 0;
     while seen.cuts < crash_points() {
-        let world = World::new(BYTES, 20, 1 + seed % 2);
+        let policy = CachePolicy::KINDS[seed as usize % 3];
+        let world = World::running(policy, BYTES, 20, 1 + seed % 2);
         torture(&world, &mut Random(u64::from(seed)), 60, 1, &mut seen);
         seed += 1;
     }

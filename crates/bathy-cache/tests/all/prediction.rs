@@ -1,12 +1,13 @@
 //! The engine counts what the simulator counts, exactly: both drive the same model.
 
+use std::io;
 use std::sync::Arc;
 
-use bathy_cache::{Counts, Recovery};
+use bathy_cache::{BlockStore, Counts, Recovery, Stamp};
 use bathy_cache_model::{AdmissionOptions, Io, LineSize, WriteMode};
 use bathy_mrc::engine::{EngineCounts, EngineOptions, EngineSweep, TimedIo};
 use bathy_mrc::simulate::Fidelity;
-use bathy_policy::{PolicyKind, PolicyOptions};
+use bathy_policy::{CachePolicy, PolicyKind, PolicyOptions};
 
 use crate::common::{LINE, MemoryStore, Random, UNIT, World, create_options, identity};
 
@@ -35,7 +36,8 @@ fn requests(count: u64, several_lines: bool) -> Vec<TimedIo> {
             len.min(LINE - offset % LINE)
         };
         TimedIo {
-            time_ns: number * 1_000_000,
+            // Two days in all.
+            time_ns: number * 8_640_000_000,
             io: Io {
                 offset_bytes: offset,
                 length_bytes: len.min(BYTES - offset) as u32,
@@ -155,7 +157,7 @@ fn assert_equal(policy: PolicyKind, write_mode: WriteMode, admission: AdmissionO
 #[test]
 fn engine_and_simulator_count_the_same() {
     let none = AdmissionOptions::default();
-    for policy in [PolicyKind::S3Fifo, PolicyKind::Clock2QPlus] {
+    for policy in CachePolicy::KINDS {
         for write_mode in [WriteMode::Allocate, WriteMode::Update, WriteMode::Invalidate] {
             assert_equal(policy, write_mode, none, 0);
         }
@@ -172,11 +174,146 @@ fn engine_and_simulator_count_the_same() {
     assert_equal(PolicyKind::S3Fifo, WriteMode::Allocate, streams, 0);
 }
 
+/// The requests take two days: what is written to the SSD is the budget, and what hits is what was simulated.
+#[test]
+fn a_write_budget_is_held_and_its_hits_are_predicted() {
+    const DAYS: u64 = 2;
+    for policy in CachePolicy::KINDS {
+        let run = |budget| {
+            let admission = AdmissionOptions {
+                write_budget_bytes_per_day: budget,
+                ..AdmissionOptions::default()
+            };
+            let [engine, simulated] = compare(policy, WriteMode::Update, admission, false, 1, 0);
+            assert_eq!(engine, simulated, "{policy} {budget:?}");
+            engine
+        };
+        let free = run(None);
+        let half = (free.flash_write_bytes / 2.0) as u64 / DAYS;
+        let held = run(Some(half));
+        let share = held.flash_write_bytes / (half * DAYS) as f64;
+        let ratio = |counts: &EngineCounts| counts.reads.requests_hit / counts.reads.requests;
+        eprintln!(
+            "{policy}: {share:.3} of a budget of half of what it would write; {:.4} of the reads hit instead of {:.4}",
+            ratio(&held),
+            ratio(&free)
+        );
+        assert!((0.95..=1.05).contains(&share), "{policy}: {share}");
+        assert!(
+            run(Some(1 << 40)) == free,
+            "a budget that is not needed changes nothing"
+        );
+    }
+}
+
 #[test]
 fn after_clean_stops_it_counts_as_if_it_had_never_stopped() {
-    for policy in [PolicyKind::S3Fifo, PolicyKind::Clock2QPlus] {
+    for policy in CachePolicy::KINDS {
         assert_equal(policy, WriteMode::Allocate, AdmissionOptions::default(), 9);
     }
+}
+
+/// A large file whose bytes do not matter.
+struct Zeros(u64);
+
+impl BlockStore for Zeros {
+    fn read(&self, buffer: &mut [u8], _offset: u64) -> io::Result<()> {
+        buffer.fill(0);
+        Ok(())
+    }
+
+    fn write(&self, _data: &[u8], _offset: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn stamp(&self) -> io::Result<Stamp> {
+        Ok(Stamp {
+            size_bytes: self.0,
+            id: 1,
+            modified_ns: 1,
+            changed_ns: 1,
+        })
+    }
+
+    fn size_bytes(&self) -> io::Result<u64> {
+        Ok(self.0)
+    }
+}
+
+/// Reads of lines with hot ones and scans, of which the curve is compared with simulated LRU caches of each size.
+#[test]
+fn the_curve_of_the_running_cache_is_that_of_simulated_lru_caches() {
+    const LINES: u64 = 40_000;
+    let mut world = World::new(4096, 1, 1);
+    world.ssd = MemoryStore::device(vec![0; (8 << 20) + 2000 * LINE as usize]);
+    bathy_cache::create(world.ssd.clone(), &*world.witness, &create_options(4)).expect("there is room");
+    let opened = world.open();
+    let engine = opened.engine.engine.clone();
+    let attach = |handle: u8| {
+        engine
+            .attach(identity(handle), Arc::new(Zeros(LINES * LINE)))
+            .expect("the backing works")
+    };
+    let files = [attach(101), attach(102)];
+    let sizes = [500, 1000, 2000, 4000, 8000, 16_000];
+    let mut sweep = EngineSweep::new(
+        EngineOptions {
+            policy: PolicyKind::Lru,
+            policy_options: PolicyOptions::default(),
+            staged: false,
+            line: LineSize::new(LINE).expect("a power of two"),
+            fetch_bytes: UNIT,
+            write_mode: WriteMode::Allocate,
+            admission: AdmissionOptions::default(),
+            windows: None,
+            sample_region_bytes: 0,
+        },
+        &sizes,
+        Fidelity::Full,
+    );
+    let mut random = Random(17);
+    let mut out = vec![0; UNIT as usize];
+    for number in 0..300_000_u64 {
+        let below = LINES * 3 / 4;
+        let line = match random.below(10) {
+            0..7 => random.below(below) * random.below(below) / below * random.below(below) / below,
+            _ => number % 10_000 + below,
+        };
+        let io = Io {
+            // Two units of a line, one of them now and then.
+            offset_bytes: line * LINE + u64::from(random.chance(0.2)) * UNIT,
+            length_bytes: UNIT as u32,
+            write: random.chance(0.2),
+            volume: (line % 2) as u32,
+        };
+        sweep.access(std::iter::once(TimedIo { time_ns: number, io }));
+        let file = &files[io.volume as usize];
+        if io.write {
+            file.write(&out, io.offset_bytes, number)
+                .expect("the backing works");
+        } else {
+            file.read(&mut out, io.offset_bytes, number)
+                .expect("the backing works");
+        }
+    }
+    let curve = engine.curve(&sizes).expect("it was read");
+    assert_eq!(curve.reads, engine.counts().reads.requests);
+    assert!(curve.sampling_rate < 0.6, "{curve:?}");
+    let mut off = Vec::new();
+    for (result, hit_ratio) in sweep.results().iter().zip(&curve.hit_ratios) {
+        let simulated = result.counts.reads.requests_hit / result.counts.reads.requests;
+        eprintln!("simulated {simulated:.4}, by the curve {hit_ratio:.4}");
+        off.push((simulated - hit_ratio).abs());
+    }
+    assert!(off.iter().all(|&off| off < 0.015), "{off:.4?}");
+    assert!(
+        curve.hit_ratios.is_sorted() && curve.hit_ratios[5] - curve.hit_ratios[0] > 0.1,
+        "{curve:?}"
+    );
 }
 
 /// A write of several lines goes to the backing once, so all its lines are pinned while room is made for one of them; the

@@ -3,7 +3,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{Random, UNIT, World, assert_serves_backing};
+use bathy_policy::{CachePolicy, PolicyKind};
+
+use crate::common::{Random, UNIT, World, assert_serves_backing, assert_usage};
 
 const THREADS: u64 = 4;
 const BYTES: u64 = 1 << 20;
@@ -12,7 +14,13 @@ const SHARED: u64 = BYTES - (32 << 10);
 
 #[test]
 fn what_a_thread_wrote_it_reads_whatever_others_do_to_the_same_lines() {
-    let world = World::new(BYTES, 24, 2);
+    for policy in CachePolicy::KINDS {
+        all_write(policy);
+    }
+}
+
+fn all_write(policy: PolicyKind) {
+    let world = World::running(policy, BYTES, 24, 2);
     world.backing.set_yields();
     let engine = world.open().engine;
     let is_over = AtomicBool::new(false);
@@ -89,6 +97,7 @@ fn what_a_thread_wrote_it_reads_whatever_others_do_to_the_same_lines() {
         "{counts:?}"
     );
     assert_eq!((counts.mismatches, counts.ssd_errors), (0, 0));
+    assert_usage(&engine, "after the threads");
     assert_serves_backing(&engine, &world.backing.bytes(), 4096, "what all wrote");
     // A power cut now: what is in memory is gone.
     drop(engine);

@@ -1,64 +1,109 @@
-//! A write budget: at most so many bytes a day are written to the SSD.
+//! A write budget: so many bytes a day are written to the SSD, and evenly.
 //!
-//! A token bucket (Turner: New directions in communications, IEEE Communications Magazine 24(10), 1986). The need for
-//! one, as "dynamic random admission" with a daily budget: Berg and others: The `CacheLib` caching engine, OSDI 2020.
-//! Theirs admits at random, so that the budget is spent evenly; this one is first come, first served, which is
-//! deterministic.
+//! As "dynamic random admission" in Berg and others: The `CacheLib` caching engine, OSDI 2020: newcomers of the SSD are thinned
+//! by a probability that follows what they would write, so that what is written reaches the budget and does not exceed it. The
+//! random numbers are a sequence of their own, so a simulation draws what a cache draws.
 //!
-//! Limits: it should not be the only filter. A scan that begins with a full bucket spends all of it; put n-hit or the
-//! stream bypass in front.
+//! Changes of lines on the SSD come first: they are thinned only when the budget is overdrawn, as a line whose change is not
+//! written must leave. Limits: what was written before a restart is not known after it.
 
-use crate::admission::Admission;
-
-const NS_PER_DAY: u128 = 86_400_000_000_000;
+const DAY_S: f64 = 86_400.0;
+/// The probability is set anew this often.
+const PERIOD_S: f64 = 60.0;
+/// The rate of what newcomers would write is that of about this time.
+const SMOOTHING_S: f64 = 900.0;
+/// What the budget is ahead or behind is made good in this time, and it is overdrawn by what this time has at most.
+const HORIZON_S: f64 = 3600.0;
+const SHARE_MIN: f64 = 1.0 / 4096.0;
 
 /// See the [module](self).
 #[derive(Debug, Clone)]
 pub struct WriteBudget {
-    bytes_per_day: u64,
-    /// Tokens in units of a byte divided by the nanoseconds of a day, so that no fraction is lost however often the
-    /// bucket is filled.
-    tokens: u128,
-    burst: u128,
-    filled_at_ns: Option<u64>,
+    bytes_per_s: f64,
+    began_ns: Option<u64>,
+    /// Seconds from the first request to the last.
+    elapsed_s: f64,
+    written_bytes: f64,
+    /// The part of the newcomers that is admitted.
+    share: f64,
+    /// Since `elapsed_s` was this: what newcomers would have written, and what changes wrote.
+    window: (f64, f64, f64),
+    newcomers_bytes_per_s: f64,
+    changes_bytes_per_s: f64,
+    random: u64,
 }
 
 impl WriteBudget {
-    /// A budget of `bytes_per_day`, of which at most `burst_bytes` can be saved up; the bucket starts full.
-    /// Over any span of `d` days at most `bytes_per_day * d + burst_bytes` are admitted, new lines and changes together.
-    pub fn new(bytes_per_day: u64, burst_bytes: u64) -> Self {
-        let burst = u128::from(burst_bytes) * NS_PER_DAY;
+    /// A budget of `bytes_per_day`, of which at most a day's can be saved up. At any time at most what the time since the first
+    /// request has, and that of an hour more, was written, and the last line.
+    pub fn new(bytes_per_day: u64) -> Self {
         Self {
-            bytes_per_day,
-            tokens: burst,
-            burst,
-            filled_at_ns: None,
+            bytes_per_s: bytes_per_day as f64 / DAY_S,
+            began_ns: None,
+            elapsed_s: 0.0,
+            written_bytes: 0.0,
+            share: 1.0,
+            window: (0.0, 0.0, 0.0),
+            newcomers_bytes_per_s: 0.0,
+            changes_bytes_per_s: 0.0,
+            random: 0,
         }
     }
 
-    fn pay(&mut self, time_ns: u64, bytes: u64) -> bool {
-        // Time that goes back, as it does between merged traces, adds nothing and is not counted twice.
-        let filled_at_ns = self.filled_at_ns.unwrap_or(time_ns);
-        let elapsed_ns = time_ns.saturating_sub(filled_at_ns);
-        self.filled_at_ns = Some(filled_at_ns.max(time_ns));
-        let income = u128::from(elapsed_ns) * u128::from(self.bytes_per_day);
-        self.tokens = self.tokens.saturating_add(income).min(self.burst);
-        let price = u128::from(bytes) * NS_PER_DAY;
-        let affordable = price <= self.tokens;
-        if affordable {
-            self.tokens -= price;
+    /// Bytes that may be written until the horizon.
+    fn rest_bytes(&self) -> f64 {
+        self.bytes_per_s * (self.elapsed_s + HORIZON_S) - self.written_bytes
+    }
+
+    /// Time does not go back by much; if it does it stands still.
+    fn advance(&mut self, time_ns: u64) {
+        let began_ns = *self.began_ns.get_or_insert(time_ns);
+        let elapsed_s = time_ns.saturating_sub(began_ns) as f64 / 1e9;
+        self.elapsed_s = self.elapsed_s.max(elapsed_s);
+        let (since_s, newcomers, changes) = self.window;
+        let span_s = self.elapsed_s - since_s;
+        if span_s < PERIOD_S {
+            return;
         }
-        affordable
+        let weight = span_s / (span_s + SMOOTHING_S);
+        self.newcomers_bytes_per_s += weight * (newcomers / span_s - self.newcomers_bytes_per_s);
+        self.changes_bytes_per_s += weight * (changes / span_s - self.changes_bytes_per_s);
+        let unsaved = self.bytes_per_s * (self.elapsed_s - DAY_S);
+        self.written_bytes = self.written_bytes.max(unsaved);
+        let rest = self.rest_bytes() / HORIZON_S - self.changes_bytes_per_s;
+        self.share = if rest < self.newcomers_bytes_per_s {
+            (rest / self.newcomers_bytes_per_s).max(SHARE_MIN)
+        } else {
+            1.0
+        };
+        self.window = (self.elapsed_s, 0.0, 0.0);
     }
-}
 
-impl Admission for WriteBudget {
-    fn admit(&mut self, _key: u64, time_ns: u64, bytes: u64) -> bool {
-        self.pay(time_ns, bytes)
+    /// Whether a newcomer may cause writes. Its bytes are reported to [`WriteBudget::on_newcomer`].
+    pub fn draw(&mut self, time_ns: u64) -> bool {
+        self.advance(time_ns);
+        // A sequence of Weyl, mixed as in `SplitMix64`.
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let drawn = (crate::index::mix(self.random) >> 11) as f64 / (1u64 << 53) as f64;
+        drawn < self.share && self.rest_bytes() > 0.0
     }
 
-    fn admit_update(&mut self, time_ns: u64, bytes: u64) -> bool {
-        self.pay(time_ns, bytes)
+    /// So many bytes are written for a newcomer that was drawn.
+    pub fn on_newcomer(&mut self, bytes: u64) {
+        self.written_bytes += bytes as f64;
+        self.window.1 += bytes as f64 / self.share;
+    }
+
+    /// Whether so many bytes of a line on the SSD may be written, which then they are.
+    pub fn admit_change(&mut self, time_ns: u64, bytes: u64) -> bool {
+        self.advance(time_ns);
+        let admits = self.rest_bytes() > 0.0;
+        // A change that is refused writes nothing: it takes no part of the budget from newcomers.
+        if admits {
+            self.written_bytes += bytes as f64;
+            self.window.2 += bytes as f64;
+        }
+        admits
     }
 }
 
@@ -66,40 +111,70 @@ impl Admission for WriteBudget {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_day_admits_its_budget_and_the_burst_and_no_byte_more() {
-        // 4 KiB every 10 ms for a day against 1 GiB a day with 64 MiB saved up.
-        let mut budget = WriteBudget::new(1 << 30, 64 << 20);
-        let admitted: u64 = (0..8_640_000u64)
-            .map(|i| u64::from(budget.admit(i, i * 10_000_000, 4096)) * 4096)
-            .sum();
-        let limit = (1u64 << 30) + (64 << 20);
-        assert!(
-            admitted <= limit && admitted > limit - 2 * 4096,
-            "{admitted} of {limit}"
-        );
+    /// Newcomers of 64 KiB every second for so long, and changes of `change` bytes: what was written of each.
+    fn written(budget: &mut WriteBudget, seconds: std::ops::Range<u64>, change: u64) -> (u64, u64) {
+        let (mut newcomers, mut changes) = (0, 0);
+        for second in seconds {
+            let time_ns = second * 1_000_000_000;
+            if change > 0 && budget.admit_change(time_ns, change) {
+                changes += change;
+            }
+            if budget.draw(time_ns) {
+                budget.on_newcomer(65_536);
+                newcomers += 65_536;
+            }
+        }
+        (newcomers, changes)
     }
 
     #[test]
-    fn idle_time_saves_up_to_the_burst_and_time_going_back_earns_nothing() {
-        let mut budget = WriteBudget::new(86_400, 10);
-        assert!(budget.admit(0, 1_000_000_000_000, 10));
+    fn each_part_of_a_day_gets_its_share_of_the_budget() {
+        let mut budget = WriteBudget::new(1 << 30);
+        for part in 0..8 {
+            let (newcomers, _) = written(&mut budget, part * 10_800..(part + 1) * 10_800, 0);
+            let share = newcomers as f64 / (1u64 << 27) as f64;
+            // The first one has the horizon's as well.
+            let most = if part == 0 { 1.35 } else { 1.1 };
+            assert!((0.9..most).contains(&share), "part {part}: {share}");
+        }
+    }
+
+    #[test]
+    fn changes_come_first_and_what_is_left_goes_to_newcomers() {
+        let day = 0..86_400;
+        let (newcomers, changes) = written(&mut WriteBudget::new(1 << 30), day.clone(), 8192);
+        assert_eq!(changes, 86_400 * 8192);
+        let sum = (newcomers + changes) as f64 / (1u64 << 30) as f64;
+        assert!((0.95..1.05).contains(&sum), "{sum}");
+        // Changes alone are more than there is.
+        let (newcomers, changes) = written(&mut WriteBudget::new(1 << 28), day, 8192);
+        let sum = (newcomers + changes) as f64 / (1u64 << 28) as f64;
+        assert!((0.95..1.05).contains(&sum), "{sum}");
+        assert!(newcomers < changes / 10);
+    }
+
+    #[test]
+    fn changes_that_are_refused_take_nothing_from_newcomers() {
+        // Twelve times what newcomers would write, and for an hour changes of 84 times as much as that.
+        let mut budget = WriteBudget::new(1 << 36);
+        written(&mut budget, 0..3600, 64 << 20);
+        let (newcomers, _) = written(&mut budget, 3600..2 * 3600, 0);
+        let share = newcomers as f64 / (3600.0 * 65_536.0);
+        assert!(share > 0.5, "{share}");
+    }
+
+    #[test]
+    fn what_is_not_used_is_saved_for_a_day_and_time_that_goes_back_stands_still() {
+        let mut budget = WriteBudget::new(86_400);
+        assert!(budget.admit_change(0, 3600));
+        assert!(!budget.admit_change(0, 1), "all of the horizon");
+        assert!(budget.admit_change(1_000_000_000, 1), "a byte a second");
+        let later_ns = 10 * 86_400_000_000_000;
         assert!(
-            !budget.admit(0, 1_000_500_000_000, 1),
-            "half a second is half a byte"
+            budget.admit_change(later_ns, 86_400 + 3599),
+            "a day and the horizon"
         );
-        assert!(
-            budget.admit(0, 1_001_000_000_000, 1),
-            "and a second is one, nothing was rounded away"
-        );
-        assert!(
-            budget.admit(0, 2_000_000_000_000, 10),
-            "1,000 s would be 1,000 bytes; the burst caps it"
-        );
-        assert!(!budget.admit(0, 1_000_000_000_000, 1));
-        assert!(
-            !budget.admit(0, 2_000_000_000_000, 1),
-            "the way back to where time had been is not paid again"
-        );
+        assert!(budget.admit_change(later_ns - 1_000_000_000, 1));
+        assert!(!budget.admit_change(later_ns, 1));
     }
 }

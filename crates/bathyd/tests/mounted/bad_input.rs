@@ -29,6 +29,9 @@ fn bad_sources_are_refused() {
     fs::write(place.path("file"), "").expect("a file");
     refused(&place, &with_dir("file"), "not a directory");
     refused(&place, &json!({"sources": []}), "missing field");
+    let mut twice = place.config("pass-through");
+    twice["sources"] = json!([twice["sources"][0], twice["sources"][0]]);
+    refused(&place, &twice, "is that of two sources");
     assert!(!is_mounted(&place.dir()));
 
     let daemon = place.start(&place.config("pass-through"));
@@ -113,4 +116,105 @@ fn an_ssd_that_holds_something_else_is_left_alone() {
     assert!(place.log().contains("NOT CACHED"), "{}", place.log());
     daemon.stop();
     assert!(fs::read(place.path("ssd")).expect("read") == other);
+}
+
+/// `bathyd create` with a configuration, and what the SSD has before and after it.
+fn create(place: &Place, config: &Value, options: &[&str]) -> (Result<Value, String>, bool) {
+    let ssd = place.path("ssd");
+    let before = fs::read(&ssd).unwrap_or_default();
+    let written = place.written(config);
+    let said = Place::run(&[&["create", &written], options].concat());
+    (said, fs::read(&ssd).unwrap_or_default() == before)
+}
+
+#[test]
+fn only_an_empty_ssd_becomes_a_cache_without_force() {
+    let place = Place::new();
+    let mut config = place.config("write-through");
+    config["cache"]["policy"] = json!("lru");
+    let refused = |options: &[&str], problem: &str| {
+        let (said, is_untouched) = create(&place, &config, options);
+        let said = said.expect_err(problem);
+        assert!(
+            is_untouched && said.contains(problem) && said.contains("\nhint: "),
+            "{said}"
+        );
+    };
+    refused(&[], "No such file");
+    let ssd = File::create(place.path("ssd")).expect("an SSD");
+    ssd.set_len(1 << 20).expect("a size");
+    refused(&[], "too small");
+    ssd.set_len(32 << 20).expect("a size");
+    refused(&["--size", "much"], "--size takes a number");
+    refused(&["--size", "99999999999"], "fewer than --size");
+    refused(&["--size", "100000"], "too small");
+    refused(&["--fast"], "--fast is not known");
+    let ssd_path = place.path("ssd").to_string_lossy().into_owned();
+    let blank = Place::run(&["inspect", &ssd_path]).expect("it can be read");
+    assert_eq!(
+        blank,
+        json!({"is_cache": false, "uuid": null, "format": null, "size_bytes": 32 << 20, "capacity_bytes": null,
+               "is_clean": null, "generation": null, "is_blank": true, "holds": null})
+    );
+
+    // Something unknown, and a file system where there are the programs that make and find one.
+    std::os::unix::fs::FileExt::write_all_at(&ssd, b"x", 5000).expect("written");
+    refused(&[], "it holds something that is not known");
+    let made = std::process::Command::new("mkfs.ext4")
+        .args(["-q", "-F", &ssd_path])
+        .status();
+    if made.is_ok_and(|status| status.success()) {
+        refused(&[], "it holds ext4");
+        assert_eq!(
+            Place::run(&["inspect", &ssd_path]).expect("it can be read")["holds"],
+            "ext4"
+        );
+    } else {
+        eprintln!("SKIPPED: the part that needs mkfs.ext4");
+    }
+    let (made, _) = create(&place, &config, &["--force", "--size", "16777216"]);
+    let made = made.expect("by force");
+    assert_eq!(
+        (&made["is_cache"], &made["holds"], &made["is_blank"]),
+        (&json!(true), &Value::Null, &json!(false))
+    );
+    let capacity = made["capacity_bytes"].as_u64().expect("bytes");
+    assert!((8 << 20..16 << 20).contains(&capacity), "{capacity}");
+    refused(&[], "it is this cache already");
+
+    // Of another state directory it is not taken, neither by `create` nor by a daemon.
+    fs::create_dir(place.path("state2")).expect("a directory");
+    let mut other = config.clone();
+    other["state"] = json!(place.path("state2"));
+    let (said, is_untouched) = create(&place, &other, &[]);
+    assert!(
+        is_untouched
+            && said
+                .expect_err("another's")
+                .contains("cache of another state directory")
+    );
+    if is_skipped() {
+        return;
+    }
+    for _ in 0..2 {
+        let daemon = place.start(&other);
+        let problem = daemon.status()["cache"]["problem"].to_string();
+        assert!(problem.contains("cache of another state directory"), "{problem}");
+        daemon.stop();
+    }
+    let daemon = place.start(&config);
+    assert!(daemon.status()["cache"]["problem"].is_null());
+    let engine = daemon.status()["cache"]["engine"].clone();
+    assert_eq!(
+        (&engine["capacity_bytes"], &engine["policy"]),
+        (&json!(capacity), &json!("lru"))
+    );
+    refused(&[], "another bathyd uses it");
+    let used = Place::run(&["inspect", &ssd_path]).expect_err("it is in use");
+    assert!(used.contains("in use by another process"), "{used}");
+    daemon.stop();
+    assert_eq!(
+        Place::run(&["inspect", &ssd_path]).expect("it can be read")["is_clean"],
+        true
+    );
 }

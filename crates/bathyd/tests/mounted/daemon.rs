@@ -27,10 +27,20 @@ pub(crate) fn is_skipped() -> bool {
     true
 }
 
+/// How the kernel is asked for requests: `BATHYD_TRANSPORT`, or the default of the daemon.
+fn transport() -> String {
+    std::env::var("BATHYD_TRANSPORT").unwrap_or("dev".to_owned())
+}
+
 /// The number of operations of a model test.
 pub(crate) fn operations(default: u64) -> u64 {
-    let asked = std::env::var("BATHY_TORTURE_OPS").ok();
-    asked.and_then(|text| text.parse().ok()).unwrap_or(default)
+    asked("BATHY_TORTURE_OPS", default)
+}
+
+/// The number in an environment variable that makes a test longer.
+pub(crate) fn asked(variable: &str, default: u64) -> u64 {
+    let asked = std::env::var(variable).ok();
+    asked.map_or(default, |text| text.parse().expect("a number"))
 }
 
 /// A directory for a test, with the parts of a daemon.
@@ -65,14 +75,13 @@ impl Place {
             "state": self.path("state"),
             "cache": {"ssd": self.path("ssd")},
             "sources": [{"dir": self.dir(), "mode": mode}],
+            "transport": transport(),
         })
     }
 
     fn command(&self, config: &Value) -> Command {
-        let path = self.path("config.json");
-        fs::write(&path, config.to_string()).expect("a configuration");
         let mut command = Command::new(env!("CARGO_BIN_EXE_bathyd"));
-        command.arg(path).stdin(Stdio::null());
+        command.arg(self.written(config)).stdin(Stdio::null());
         command
     }
 
@@ -81,18 +90,43 @@ impl Place {
         self.command(config).output().expect("the program runs")
     }
 
-    /// A daemon that serves.
-    pub(crate) fn start(&self, config: &Value) -> Daemon {
+    /// The program with other arguments than a configuration: what it says on stdout, or on stderr with the exit code 2.
+    pub(crate) fn run(arguments: &[&str]) -> Result<Value, String> {
+        let output = Command::new(env!("CARGO_BIN_EXE_bathyd"))
+            .args(arguments)
+            .output();
+        let output = output.expect("the program runs");
+        if output.status.success() {
+            return Ok(serde_json::from_slice(&output.stdout).expect("JSON"));
+        }
+        assert_eq!(output.status.code(), Some(2));
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// A configuration, in a file.
+    pub(crate) fn written(&self, config: &Value) -> String {
+        let path = self.path("config.json");
+        fs::write(&path, config.to_string()).expect("a configuration");
+        path.to_string_lossy().into_owned()
+    }
+
+    /// A daemon that may not serve yet.
+    pub(crate) fn spawn(&self, config: &Value) -> Daemon {
         let child = self
             .command(config)
             .stderr(File::create(self.path("log")).expect("a log"))
             .spawn()
             .expect("the program starts");
-        let mut daemon = Daemon {
+        Daemon {
             child,
             socket: self.path("socket"),
             dir: self.dir(),
-        };
+        }
+    }
+
+    /// A daemon that serves.
+    pub(crate) fn start(&self, config: &Value) -> Daemon {
+        let mut daemon = self.spawn(config);
         // A dead mount and a socket of a daemon that was killed are there already.
         while !self.log().contains("bathyd: serving") {
             let ended = daemon.child.try_wait().expect("a child");
@@ -116,9 +150,21 @@ impl Drop for Place {
     }
 }
 
+/// Whether a daemon serves the directory, or was killed while it did.
 pub(crate) fn is_mounted(dir: &Path) -> bool {
+    mounts_on(dir).iter().any(|kind| kind == "fuse.bathyd")
+}
+
+/// The types of the file systems that are mounted on a directory, the lowest one first.
+pub(crate) fn mounts_on(dir: &Path) -> Vec<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
-    mounts.lines().any(|line| line.split(' ').nth(4) == dir.to_str())
+    let on_it = mounts
+        .lines()
+        .filter(|line| line.split(' ').nth(4) == dir.to_str());
+    let kinds = on_it.map(|line| line.split_once(" - ").expect("a mount").1);
+    kinds
+        .map(|kind| kind.split(' ').next().expect("a type").to_owned())
+        .collect()
 }
 
 /// A daemon that serves a directory.
@@ -134,6 +180,10 @@ impl Daemon {
         kill(pid, signal).expect("the daemon lives");
     }
 
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_some()
+    }
+
     pub(crate) fn wait(&mut self) -> Option<i32> {
         self.child.wait().expect("a child").code()
     }
@@ -146,10 +196,16 @@ impl Daemon {
     }
 
     /// Kills it. The mount is dead, and stays.
-    pub(crate) fn kill(mut self) {
+    pub(crate) fn kill(self) {
+        let dir = self.dir.clone();
+        self.end();
+        assert!(is_mounted(&dir));
+    }
+
+    /// Kills it wherever it is in its start.
+    pub(crate) fn end(mut self) {
         self.signal(Signal::SIGKILL);
         self.wait();
-        assert!(is_mounted(&self.dir));
     }
 
     /// The answer to the query `status` for the only source, with that for the cache.
@@ -162,13 +218,22 @@ impl Daemon {
 
     /// The answer to a query.
     pub(crate) fn ask(&self, query: &str) -> Value {
+        self.tell(&json!({"query": query})).expect("it is known")
+    }
+
+    /// The answer to a question or command, or the error with its hint.
+    pub(crate) fn tell(&self, question: &Value) -> Result<Value, String> {
         let mut stream = UnixStream::connect(&self.socket).expect("a socket");
-        let question = format!("{}\n", json!({"query": query}));
-        stream.write_all(question.as_bytes()).expect("asked");
+        stream
+            .write_all(format!("{question}\n").as_bytes())
+            .expect("asked");
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line).expect("answered");
         let answer: Value = serde_json::from_str(&line).expect("JSON");
-        answer["answer"].clone()
+        if answer["ok"] == true {
+            return Ok(answer["answer"].clone());
+        }
+        Err(format!("{}\nhint: {}", answer["error"], answer["hint"]))
     }
 }
 
@@ -176,6 +241,31 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ended = self.child.kill();
         let _waited = self.child.wait();
+    }
+}
+
+/// A loop device over a file, for as long as it exists.
+pub(crate) struct Loop(pub(crate) String);
+
+impl Loop {
+    pub(crate) fn new(file: &Path) -> Option<Self> {
+        let made = Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(file)
+            .output()
+            .ok()?;
+        let name = String::from_utf8(made.stdout).ok()?.trim().to_owned();
+        let device = (made.status.success() && !name.is_empty()).then_some(Self(name));
+        if device.is_none() {
+            eprintln!("SKIPPED: this test needs a loop device");
+        }
+        device
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _detached = Command::new("losetup").args(["--detach", &self.0]).status();
     }
 }
 

@@ -18,12 +18,12 @@ from bathyscope.analysis.sizing.latency import mixed_mean_ns, mixed_quantile_ns
 from bathyscope.analysis.sizing.question import SizeQuestion
 from bathyscope.analysis.sizing.sample_caveats import caveats_of_sample
 from bathyscope.analysis.sizing.sentences import cost_sentence, demand_sentences, latency_sentence
-from bathyscope.analysis.sizing.split import Demand, even_hits, split
+from bathyscope.analysis.sizing.shares import split_of
 from bathyscope.analysis.sizing.stability import judge_windows
-from bathyscope.analysis.sizing.wear import DAY_S, Wear, wear_of
+from bathyscope.analysis.sizing.wear import Wear, wear_of
 from bathyscope.records import CurvePoint, from_table
 from bathyscope.records.figure import Figure
-from bathyscope.records.size_finding import SizeCurve, SizeFinding, SizePoint, Split, SplitShare
+from bathyscope.records.size_finding import SizeCurve, SizeFinding, SizePoint, Split
 from bathyscope.units import format_bytes, format_duration_ns
 
 Key = tuple[object, ...]
@@ -165,19 +165,6 @@ def _was_asked_for(curve: SizeCurve, question: SizeQuestion) -> bool:
     return curve.fetch_bytes == fetch_bytes and curve.policy in spec.policies and curve.admission == spec.admission.name
 
 
-def _demand(curve: SizeCurve) -> Demand:
-    """Return the hits over flash. Where two sizes need the same flash, the larger one has more DRAM for it."""
-    hits = {p.flash_bytes: (p.read_hit.value or 0.0) * curve.read_requests for p in curve.points}
-    sizes, hit_counts = np.asarray(list(hits), float), np.asarray(list(hits.values()), float)
-    return Demand(sizes, hit_counts)
-
-
-def _dram_bytes(curve: SizeCurve, flash_bytes: int) -> int:
-    """Return the DRAM that goes with some flash, straight between the curve's points."""
-    flash, dram = [0, *(p.flash_bytes for p in curve.points)], [0, *(p.dram_bytes for p in curve.points)]
-    return int(np.interp(flash_bytes, flash, dram))
-
-
 def _splits(curves: Iterable[SizeCurve], question: SizeQuestion) -> tuple[Split, ...]:
     """Return the best split of the budget over the groups, one for each line size and policy."""
     if question.spec.budget_bytes is None or question.spec.by == "all":
@@ -186,34 +173,8 @@ def _splits(curves: Iterable[SizeCurve], question: SizeQuestion) -> tuple[Split,
     for curve in curves:
         if curve.group_kind == question.spec.by:
             grouped.setdefault((curve.line_bytes, curve.policy), []).append(curve)
-    days = question.trace.duration_s / DAY_S
-    splits = []
-    for (line_bytes, policy), members in sorted(grouped.items()):
-        demands = [_demand(c) for c in members]
-        sizes = split(demands, question.spec.budget_bytes)
-        reads = max(1, sum(c.read_requests for c in members))
-        shares = [
-            SplitShare(
-                group_name=curve.group_name,
-                flash_bytes=size,
-                dram_bytes=_dram_bytes(curve, size),
-                read_hit_ratio=demand.hits_at(size) / max(1, curve.read_requests),
-                hits_per_day=demand.hits_at(size) / days if days > 0 else None,
-                marginal_hit_ratio_per_gib=demand.marginal_hits_per_gib(size) / reads,
-            )
-            for curve, demand, size in zip(members, demands, sizes, strict=True)
-        ]
-        splits.append(
-            Split(
-                line_bytes=line_bytes,
-                policy=policy,
-                budget_bytes=question.spec.budget_bytes,
-                shares=tuple(sorted(shares, key=lambda share: (-share.flash_bytes, share.group_name))),
-                hits=sum(demand.hits_at(size) for demand, size in zip(demands, sizes, strict=True)),
-                hits_even=even_hits(demands, question.spec.budget_bytes),
-            )
-        )
-    return tuple(splits)
+    budget, seconds = question.spec.budget_bytes, question.trace.duration_s
+    return tuple(split_of(members, budget, seconds) for _, members in sorted(grouped.items()))
 
 
 def build(points: pa.Table, question: SizeQuestion) -> SizeFinding:

@@ -46,9 +46,11 @@ def kill(identity: ProcessIdentity, signal_number: int = signal.SIGKILL, host: H
     return True
 
 
-def end_all(identities: Iterable[ProcessIdentity], timeout_s: float = 10.0) -> list[ProcessIdentity]:
-    """Kill the given processes and wait until they are gone; return those that are not after `timeout_s`."""
-    left = [identity for identity in identities if kill(identity)]
+def end_all(
+    identities: Iterable[ProcessIdentity], timeout_s: float = 10.0, signal_number: int = signal.SIGKILL
+) -> list[ProcessIdentity]:
+    """Signal the given processes and wait until they are gone; return those that are not after `timeout_s`."""
+    left = [identity for identity in identities if kill(identity, signal_number)]
     deadline = time.monotonic() + timeout_s
     while left and time.monotonic() < deadline:
         for identity in left:

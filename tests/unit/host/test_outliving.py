@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from bathyscope.host import outliving
 from bathyscope.host.fake import FakeHost
 from bathyscope.host.local import LocalHost
 from bathyscope.host.process import ProcessIdentity, identity_of, is_alive
-from bathyscope.lab import process
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_a_process_with_a_reused_pid_is_never_signalled(
             "/proc/sys/kernel/random/boot_id": f"{boot_id}\n".encode(),
         }
     )
-    assert not process.kill(ProcessIdentity(bystander.pid, 777, "boot-a"), host=host)
+    assert not outliving.kill(ProcessIdentity(bystander.pid, 777, "boot-a"), host=host)
     time.sleep(0.05)
     assert bystander.poll() is None
 
@@ -45,10 +45,10 @@ def test_a_process_with_a_reused_pid_is_never_signalled(
 def test_the_very_process_is_signalled(bystander: subprocess.Popen[bytes]) -> None:
     identity = identity_of(LocalHost(), bystander.pid)
     assert identity is not None
-    assert process.kill(identity)
+    assert outliving.kill(identity)
     assert bystander.wait(5) == -9
     assert not is_alive(LocalHost(), identity)
-    assert not process.kill(identity)
+    assert not outliving.kill(identity)
 
 
 def test_program_runs_only_after_its_identity_is_written_down(tmp_path: Path) -> None:
@@ -59,27 +59,27 @@ def test_program_runs_only_after_its_identity_is_written_down(tmp_path: Path) ->
         time.sleep(0.2)
         seen.append((identity, proof.exists()))
 
-    started = process.start(["touch", str(proof)], log=tmp_path / "log", announce=announce)
+    started = outliving.start(["touch", str(proof)], log=tmp_path / "log", announce=announce)
     assert started.child.wait(10) == 0
     assert seen == [(started.identity, False)]
     assert proof.exists()
 
 
 def test_exec_keeps_pid_and_start_time(tmp_path: Path) -> None:
-    started = process.start(["sleep", "60"], log=tmp_path / "log", announce=lambda _: None)
+    started = outliving.start(["sleep", "60"], log=tmp_path / "log", announce=lambda _: None)
     deadline = time.monotonic() + 10
     while Path(f"/proc/{started.identity.pid}/comm").read_text(encoding="ascii") != "sleep\n":
         assert time.monotonic() < deadline
     assert is_alive(LocalHost(), started.identity)
-    assert process.end_all([started.identity]) == []
+    assert outliving.end_all([started.identity]) == []
     assert started.child.poll() == -9
 
 
 def test_when_the_tool_dies_before_writing_it_down_nothing_runs(tmp_path: Path) -> None:
     proof = tmp_path / "ran"
     script = (
-        "import os, sys\nfrom pathlib import Path\nfrom bathyscope.lab import process\n"
-        "process.start(['touch', sys.argv[1]], log=Path(sys.argv[2]), announce=lambda _: os.kill(os.getpid(), 9))\n"
+        "import os, sys\nfrom pathlib import Path\nfrom bathyscope.host import outliving\n"
+        "outliving.start(['touch', sys.argv[1]], log=Path(sys.argv[2]), announce=lambda _: os.kill(os.getpid(), 9))\n"
     )
     tool = subprocess.run([sys.executable, "-c", script, str(proof), str(tmp_path / "log")], check=False, timeout=30)
     assert tool.returncode == -9
@@ -89,7 +89,7 @@ def test_when_the_tool_dies_before_writing_it_down_nothing_runs(tmp_path: Path) 
 
 def test_with_a_wrapper_its_only_child_is_the_process(tmp_path: Path) -> None:
     announced: list[ProcessIdentity] = []
-    started = process.start(
+    started = outliving.start(
         ["sh", "-c", "echo $$; exit 7"],
         log=tmp_path / "log",
         announce=announced.append,
@@ -104,13 +104,13 @@ def test_with_a_wrapper_its_only_child_is_the_process(tmp_path: Path) -> None:
 
 def test_a_wrapper_that_fails_is_no_start(tmp_path: Path) -> None:
     with pytest.raises(ProcessLookupError, match="ended before"):
-        process.start(["true"], log=tmp_path / "log", announce=lambda _: None, wrapper=["sh", "-c", "exit 1"])
+        outliving.start(["true"], log=tmp_path / "log", announce=lambda _: None, wrapper=["sh", "-c", "exit 1"])
 
 
 def test_variables_of_another_cluster_are_not_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CEPH_ARGS", "--cluster other")
     log = tmp_path / "log"
-    started = process.start(["env"], log=log, announce=lambda _: None, without=("CEPH_ARGS",))
+    started = outliving.start(["env"], log=log, announce=lambda _: None, without=("CEPH_ARGS",))
     assert started.child.wait(10) == 0
     assert "CEPH_ARGS" not in log.read_text(encoding="utf-8")
     assert "PATH=" in log.read_text(encoding="utf-8")
@@ -119,7 +119,7 @@ def test_variables_of_another_cluster_are_not_inherited(tmp_path: Path, monkeypa
 def test_processes_that_are_gone_already_do_not_delay() -> None:
     began = time.monotonic()
     gone = ProcessIdentity(os.getpid(), 1, "another boot")
-    assert process.end_all([gone] * 10) == []
+    assert outliving.end_all([gone] * 10) == []
     assert time.monotonic() - began < 1
 
 
@@ -129,7 +129,7 @@ def test_a_number_that_now_belongs_to_a_thread_is_not_signalled() -> None:
     thread.start()
     try:
         assert thread.native_id is not None
-        assert not process.kill(ProcessIdentity(thread.native_id, 1, "boot"))
+        assert not outliving.kill(ProcessIdentity(thread.native_id, 1, "boot"))
     finally:
         ended.set()
         thread.join()

@@ -1,4 +1,4 @@
-//! The simulated disks' program, so that an installed package has it without a program of its own.
+//! Programs of other crates, so that an installed package has them without files of their own.
 
 use pyo3::prelude::*;
 
@@ -7,6 +7,13 @@ use pyo3::prelude::*;
 #[pyfunction]
 pub(crate) fn serve_disks(py: Python<'_>, arguments: Vec<String>) -> u8 {
     py.detach(|| bathy_simdisk::program::main(arguments))
+}
+
+/// Carry out a command line of `bathyd` and return its exit code; while it serves, that is when it is told to end. For a
+/// process that does nothing else: signals of the calling thread are blocked.
+#[pyfunction]
+pub(crate) fn serve_cache(py: Python<'_>, arguments: Vec<String>) -> u8 {
+    py.detach(|| bathyd::daemon::main(&arguments))
 }
 
 /// Names and titles of the disks that can be simulated.

@@ -1,0 +1,342 @@
+//! The directory that is mounted over, and of all mounts there the one that is ours.
+//!
+//! The directory may be a mount point itself, such as that of an OSD. So a path does not say which mount goes when it is
+//! unmounted: if somebody else has unmounted ours, it is the one below. Three things keep that one where it is:
+//!
+//! - Before each call the path has to lead to a mount of our file system, which is known by its device number. The number is
+//!   not given to another one as long as our connection to the kernel lives, which is looked at after the number.
+//! - Between look and call ours may still go. A plain unmount then finds the mount below in use, as [`Claim`] has a file
+//!   open on it, and is refused. A detaching one is told the mount by a descriptor of its root and not by the path.
+//! - What is dead is detached by a descriptor as well, and only if its type is that of our program.
+//!
+//! One race remains: what somebody mounts on top of ours between look and call goes in its place. Nothing that was there
+//! before us ever does.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use fuser::MountOption;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::mount::{MntFlags, umount2};
+use nix::sys::statvfs::fstatvfs;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, statx};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create, fsconfig_set_flag,
+    fsconfig_set_string, fsmount, fsopen, move_mount,
+};
+
+use crate::mount::{MountError, MountOptions};
+
+/// A directory to be mounted over, for this process alone as long as this or the mount exists.
+#[derive(Debug)]
+pub struct Claim {
+    /// Without symbolic links.
+    directory: PathBuf,
+    below: Arc<Flock<File>>,
+    had_dead_mount: bool,
+}
+
+impl Claim {
+    /// The directory, by which it is reached when it is mounted over.
+    pub fn below(&self) -> &File {
+        &self.below
+    }
+
+    /// Whether the mount of a killed process was there until now: nobody has used the directory by its path since.
+    pub fn had_dead_mount(&self) -> bool {
+        self.had_dead_mount
+    }
+}
+
+/// Make sure that `options.directory` is a directory that no other program serves, and detach what a killed process of the
+/// same program left there.
+///
+/// # Errors
+/// Returns an error if it is not a directory, or another process or a FUSE file system serves it.
+pub fn claim(options: &MountOptions) -> Result<Claim, MountError> {
+    let shown = options.directory.display();
+    let refused = |problem: String| MountError::MountPoint(problem);
+    if !options.directory.is_absolute() {
+        let problem = format!("the mount point must be an absolute path (got {shown})");
+        return Err(refused(problem));
+    }
+    let (top, had_dead_mount) =
+        detach_dead(&options.directory, options.program).map_err(|error| match error.kind() {
+            io::ErrorKind::NotADirectory => refused(format!("{shown} is not a directory")),
+            _ => refused(format!("{shown}: {error}")),
+        })?;
+    if let Some(kind) = top.kind.filter(|kind| is_fuse(kind)) {
+        let problem = format!("{shown} is already a mount point (type {kind})");
+        return Err(refused(problem));
+    }
+    let below = File::open(link(&top.root)).map_err(|error| refused(format!("{shown}: {error}")))?;
+    // Of two processes that come at once one is refused.
+    let below = Flock::lock(below, FlockArg::LockExclusiveNonblock)
+        .map_err(|(_, error)| refused(format!("{shown}: another process serves it ({error})")))?;
+    Ok(Claim {
+        directory: top.directory,
+        below: Arc::new(below),
+        had_dead_mount,
+    })
+}
+
+/// A file system that is mounted nowhere yet.
+pub(crate) struct Unattached {
+    connection: File,
+    /// The root of its mount, which goes with this descriptor until it is attached.
+    root: OwnedFd,
+}
+
+impl Unattached {
+    pub(crate) fn new(claim: &Claim, options: &[MountOption]) -> io::Result<Self> {
+        let connection = File::options().read(true).write(true).open("/dev/fuse")?;
+        let mode = claim.below.metadata()?.permissions().mode();
+        let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        let set = |key: &str, value: &str| fsconfig_set_string(&context, key, value);
+        set("fd", &connection.as_raw_fd().to_string())?;
+        set("rootmode", &format!("{mode:o}"))?;
+        set("user_id", &nix::unistd::getuid().to_string())?;
+        set("group_id", &nix::unistd::getgid().to_string())?;
+        fsconfig_set_flag(&context, "allow_other")?;
+        let mut flags = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOSUID;
+        for option in options {
+            match option {
+                MountOption::FSName(name) => set("source", name)?,
+                MountOption::Subtype(name) => set("subtype", name)?,
+                MountOption::DefaultPermissions => fsconfig_set_flag(&context, "default_permissions")?,
+                MountOption::Dev => flags.remove(MountAttrFlags::MOUNT_ATTR_NODEV),
+                MountOption::Suid => flags.remove(MountAttrFlags::MOUNT_ATTR_NOSUID),
+                MountOption::NoExec => flags.insert(MountAttrFlags::MOUNT_ATTR_NOEXEC),
+                MountOption::NoAtime => flags.insert(MountAttrFlags::MOUNT_ATTR_NOATIME),
+                MountOption::RO => {
+                    fsconfig_set_flag(&context, "ro")?;
+                    flags.insert(MountAttrFlags::MOUNT_ATTR_RDONLY);
+                }
+                MountOption::NoDev | MountOption::NoSuid | MountOption::Exec | MountOption::RW => {}
+                other => return Err(io::Error::other(format!("mount option {other:?}"))),
+            }
+        }
+        fsconfig_create(&context)?;
+        let root = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags)?;
+        Ok(Self { connection, root })
+    }
+
+    /// The connection to the kernel, for whoever answers its requests.
+    pub(crate) fn device(&self) -> io::Result<File> {
+        self.connection.try_clone()
+    }
+
+    /// Mounts it over what is claimed. The connection is to be kept until no request is answered any more.
+    pub(crate) fn attach(self, claim: &Claim) -> io::Result<(Attached, Arc<File>)> {
+        let number = device_number(&self.root)?;
+        let by_descriptors =
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        move_mount(&self.root, "", claim.below(), "", by_descriptors)?;
+        let connection = Arc::new(self.connection);
+        let attached = Attached {
+            directory: claim.directory.clone(),
+            number,
+            connection: Arc::downgrade(&connection),
+            _below: Arc::clone(&claim.below),
+        };
+        Ok((attached, connection))
+    }
+}
+
+/// Our mount on a directory.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    directory: PathBuf,
+    number: DeviceNumber,
+    /// Weak: when the session has ended, the kernel must see the connection closed.
+    connection: Weak<File>,
+    /// Keeps the mount below in use.
+    _below: Arc<Flock<File>>,
+}
+
+impl Attached {
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Unmounts unless it is in use. Returns whether it is no more mounted.
+    pub(crate) fn unmount_unused(&self) -> io::Result<bool> {
+        // The descriptor of the root is closed: it would be a use.
+        if self.root()?.is_none() {
+            return self.must_be_gone().map(|()| true);
+        }
+        match umount2(&self.directory, MntFlags::UMOUNT_NOFOLLOW) {
+            Ok(()) | Err(Errno::EINVAL) => Ok(true),
+            // If ours is gone by now, what is in use is below.
+            Err(Errno::EBUSY) => Ok(self.root()?.is_none()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Detaches it, whoever uses it.
+    pub(crate) fn detach(&self) -> io::Result<()> {
+        self.root()?.map_or(Ok(()), |root| detach(&root))
+    }
+
+    /// The root of our mount, if the path leads there.
+    fn root(&self) -> io::Result<Option<OwnedFd>> {
+        let root = open(&self.directory, AS_PATH | OFlags::NOFOLLOW, Mode::empty())?;
+        let is_numbered = device_number(&root)? == self.number;
+        Ok((is_numbered && self.is_connected()).then_some(root))
+    }
+
+    fn is_connected(&self) -> bool {
+        self.connection.upgrade().is_some_and(|connection| {
+            let mut asked = [PollFd::new(&connection, PollFlags::empty())];
+            let at_once = Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            let answered = poll(&mut asked, Some(&at_once));
+            answered.is_ok() && !asked[0].revents().contains(PollFlags::ERR)
+        })
+    }
+
+    /// The path leads elsewhere. If our file system is mounted all the same, something is mounted on it, which must not go.
+    fn must_be_gone(&self) -> io::Result<()> {
+        let (major, minor) = self.number;
+        let number = format!("{major}:{minor}");
+        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        let is_listed = mounts.lines().any(|line| line.split(' ').nth(2) == Some(&number));
+        if is_listed && self.is_connected() {
+            let shown = self.directory.display();
+            return Err(io::Error::other(format!(
+                "another file system is mounted over {shown}: unmount that first"
+            )));
+        }
+        Ok(())
+    }
+}
+
+const AS_PATH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+type DeviceNumber = (u32, u32);
+
+/// The number of the file system, for which the file system itself is not asked: it may be ours, or dead.
+fn device_number(fd: impl AsFd) -> io::Result<DeviceNumber> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(fd, "", flags, StatxFlags::empty())?;
+    Ok((stat.stx_dev_major, stat.stx_dev_minor))
+}
+
+/// What is open, as a path that leads nowhere else.
+fn link(fd: &OwnedFd) -> PathBuf {
+    format!("/proc/self/fd/{}", fd.as_raw_fd()).into()
+}
+
+/// Detaches the mount that has this root; what is below it stays. It may be gone already.
+fn detach(root: &OwnedFd) -> io::Result<()> {
+    match umount2(&link(root), MntFlags::MNT_DETACH) {
+        Ok(()) | Err(Errno::EINVAL) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What the path of a directory leads to.
+pub(crate) struct Top {
+    root: OwnedFd,
+    directory: PathBuf,
+    /// The type of the file system that is mounted there, if one is.
+    kind: Option<String>,
+}
+
+impl Top {
+    fn of(directory: &Path) -> io::Result<Self> {
+        let root = open(directory, AS_PATH, Mode::empty())?;
+        let directory = fs::read_link(link(&root))?;
+        let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", root.as_raw_fd()))?;
+        let id = about.lines().find_map(|line| line.strip_prefix("mnt_id:"));
+        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        let mount = mounts.lines().filter_map(mount_of_line);
+        let kind = mount
+            .filter(|(of, point, _)| Some(*of) == id.map(str::trim) && Path::new(point) == directory)
+            .map(|(_, _, kind)| kind.to_owned())
+            .next();
+        Ok(Self {
+            root,
+            directory,
+            kind,
+        })
+    }
+}
+
+/// What the kernel says of a mount without a process. While it takes a ring down, which ends a moment after its process, it
+/// breaks off or cancels what is asked.
+const DEAD: [Errno; 3] = [Errno::ENOTCONN, Errno::ECONNABORTED, Errno::ECANCELED];
+
+/// Detaches mounts of `program` on `directory` whose processes are gone. Returns what is there then, and whether there was
+/// one.
+pub(crate) fn detach_dead(directory: &Path, program: &str) -> io::Result<(Top, bool)> {
+    let own_kind = format!("fuse.{program}");
+    let mut has_detached = false;
+    loop {
+        let top = Top::of(directory)?;
+        // Only our own kind is asked: a file system that hangs would hang this process, too. Attributes could come from the
+        // kernel's cache for a while; the size of a file system never does.
+        let is_dead = top.kind.as_ref() == Some(&own_kind)
+            && fstatvfs(&top.root).is_err_and(|error| DEAD.contains(&error));
+        if !is_dead {
+            return Ok((top, has_detached));
+        }
+        umount2(&link(&top.root), MntFlags::MNT_DETACH)?;
+        has_detached = true;
+    }
+}
+
+fn is_fuse(kind: &str) -> bool {
+    kind == "fuse" || kind.starts_with("fuse.")
+}
+
+/// Number, mount point and file system type of a line of `/proc/self/mountinfo` (proc(5)).
+fn mount_of_line(line: &str) -> Option<(&str, String, &str)> {
+    let (before, after) = line.split_once(" - ")?;
+    let mut fields = before.split(' ');
+    Some((fields.next()?, unescape(fields.nth(3)?), after.split(' ').next()?))
+}
+
+/// Undo the octal escapes of space, tab, newline and backslash.
+fn unescape(text: &str) -> String {
+    let mut rest = text;
+    let mut plain = String::with_capacity(text.len());
+    while let Some(at) = rest.find('\\') {
+        plain.push_str(&rest[..at]);
+        let code = rest
+            .get(at + 1..at + 4)
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        if let Some(code) = code {
+            plain.push(char::from(code));
+            rest = &rest[at + 4..];
+        } else {
+            plain.push('\\');
+            rest = &rest[at + 1..];
+        }
+    }
+    plain.push_str(rest);
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mount_of_line;
+
+    #[test]
+    fn mount_points_with_spaces_are_read() {
+        let line = r"98 29 0:53 / /mnt/a\040b\134c rw,nosuid shared:3 - fuse.bathy-simdisk bathy-simdisk rw,user_id=0";
+        assert_eq!(
+            mount_of_line(line),
+            Some(("98", r"/mnt/a b\c".to_owned(), "fuse.bathy-simdisk"))
+        );
+        assert_eq!(mount_of_line("nonsense"), None);
+    }
+}

@@ -1,0 +1,267 @@
+//! FUSE over `io_uring`: requests are taken from the kernel and answered without a system call for each, in a thread on the
+//! processor of the application.
+//!
+//! Reads and writes that are quick are answered where they arrive, by a [`DataPath`]. All other requests go to an ordinary
+//! `fuser::Filesystem`: for each queue there is a session of it, at the other end of a socket that stands in for the device.
+//! What the kernel still sends through the device (INIT, FORGET, INTERRUPT) goes to one more such session.
+//!
+//! The kernel decides for each connection when it begins: it offers the ring in INIT, and once that is accepted it holds
+//! requests back until each processor's queue has an entry. So everything that can fail is made before INIT is answered.
+
+mod buffers;
+mod protocol;
+mod queue;
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use fuser::{Config, Filesystem, Session, WriteFlags};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt::SndBufForce};
+use nix::unistd::Pid;
+
+use protocol::{BATCH_FORGET, FORGET, InHeader};
+use queue::Queue;
+
+/// Reads and writes of open files that need not pass through the `Filesystem`: those that are quick, in the thread that takes
+/// all requests of a processor. The `Filesystem` gets the others, in threads that may wait.
+pub trait DataPath: Send + Sync + 'static {
+    /// Whether a read, as far as is known, would not have to wait for a slow device.
+    fn is_at_hand(&self, handle: u64, offset: u64, length: usize) -> bool;
+
+    /// Whether writes have to wait for a device.
+    fn is_written_through(&self, handle: u64) -> bool;
+
+    /// Reads into `buffer`, which is aligned to pages, and returns the bytes read: fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// The application gets the error.
+    fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes all of `data`.
+    ///
+    /// # Errors
+    /// The application gets the error.
+    fn write(&self, handle: u64, offset: u64, data: &[u8], flags: WriteFlags) -> io::Result<()>;
+}
+
+/// The greatest message that passes between queue and session, in bytes, with room for what the kernel adds.
+const MESSAGES_BYTES: usize = 4 << 20;
+
+/// Threads of the session of a queue, at least: so many of its requests wait for a disk at a time.
+const QUEUE_THREADS_MIN: usize = 4;
+
+/// Whether the kernel offers rings to connections that begin now.
+pub fn is_ring_offered() -> bool {
+    fs::read("/sys/module/fuse/parameters/enable_uring").is_ok_and(|text| text.starts_with(b"Y"))
+}
+
+/// A session of a file system, and our end of its socket.
+struct Peer<F: Filesystem> {
+    socket: File,
+    session: Session<F>,
+}
+
+impl<F: Filesystem> Peer<F> {
+    /// Makes a session and returns its reply to `init`.
+    fn new(filesystem: F, init: &[u8], config: &Config) -> io::Result<(Self, Vec<u8>)> {
+        let kind = (AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC);
+        let (ours, theirs) = socketpair(kind.0, kind.1, None, kind.2)?;
+        for end in [&ours, &theirs] {
+            setsockopt(end, SndBufForce, &MESSAGES_BYTES)?;
+        }
+        let mut socket = File::from(ours);
+        socket.write_all(init)?;
+        let session = Session::from_fd(filesystem, theirs, config.acl, config.clone())?;
+        let mut reply = vec![0; 4096];
+        let length = socket.read(&mut reply)?;
+        reply.truncate(length);
+        Ok((Self { socket, session }, reply))
+    }
+}
+
+/// Accepts the connection of `device` and returns what serves it until the end.
+pub(crate) fn begin<F: Filesystem + Clone>(
+    filesystem: &F,
+    data: &Arc<dyn DataPath>,
+    mut device: File,
+    config: &Config,
+) -> io::Result<impl FnOnce() -> io::Result<()> + Send + 'static> {
+    if !is_ring_offered() {
+        return Err(io::Error::other(
+            "the kernel does not offer it (fuse.enable_uring)",
+        ));
+    }
+    let mut init = vec![0; 8192];
+    let length = retrying(|| device.read(&mut init))?;
+    init.truncate(length);
+    if !protocol::offers_ring(&init) {
+        return Err(io::Error::other(
+            "the kernel does not offer it to this connection",
+        ));
+    }
+    // The threads of a session share its end of the socket.
+    let mut shared = config.clone();
+    shared.clone_fd = false;
+    // Little comes through the device.
+    let mut single = shared.clone();
+    single.n_threads = Some(1);
+    // The queues share the threads; each has some, as it cannot use those of others.
+    let session_threads = config
+        .n_threads
+        .unwrap_or(1)
+        .div_ceil(usize::from(processors()?))
+        .max(QUEUE_THREADS_MIN);
+    shared.n_threads = Some(session_threads);
+    let (first, mut reply) = Peer::new(filesystem.clone(), &init, &single)?;
+    let payload_bytes = protocol::accept_ring(&mut reply)?;
+
+    let mut workers = Vec::new();
+    let mut gates = Vec::new();
+    for number in 0..processors()? {
+        let (Peer { socket, session }, _reply) = Peer::new(filesystem.clone(), &init, &shared)?;
+        workers.push(spawn(format!("fuse-meta-{number}"), move || session.run())?);
+        let (device, data) = (device.try_clone()?, Arc::clone(data));
+        let (made, is_made) = mpsc::channel();
+        let (open, gate) = mpsc::channel::<()>();
+        workers.push(spawn(format!("fuse-ring-{number}"), move || {
+            stay_on(number);
+            let queue = Queue::new(
+                number,
+                device.as_fd(),
+                socket,
+                session_threads,
+                payload_bytes,
+                data,
+            );
+            drop(device);
+            let (queue, result) = match queue {
+                Ok(queue) => (Some(queue), Ok(())),
+                Err(error) => (None, Err(error)),
+            };
+            let _nobody_waits = made.send(result);
+            match (queue, gate.recv()) {
+                (Some(queue), Ok(())) => queue.serve(),
+                _ => Ok(()),
+            }
+        })?);
+        is_made.recv().map_err(io::Error::other)??;
+        gates.push(open);
+    }
+    device.write_all(&reply)?;
+    for gate in gates {
+        gate.send(()).map_err(io::Error::other)?;
+    }
+    Ok(move || {
+        let Peer { socket, session } = first;
+        let session = spawn("fuse-device".to_owned(), move || session.run())?;
+        let ended = pump(&mut device, socket);
+        workers.push(session);
+        let results = workers.into_iter().map(|worker| {
+            let result = worker.join();
+            result.unwrap_or_else(|_| Err(io::Error::other("a session thread panicked")))
+        });
+        // Each is waited for.
+        let results: Vec<_> = results.collect();
+        results.into_iter().fold(ended, Result::and)
+    })
+}
+
+/// Passes on what still comes through the device, until the connection ends.
+fn pump(device: &mut File, mut session: File) -> io::Result<()> {
+    let mut buffer = vec![0; MESSAGES_BYTES];
+    let ended = loop {
+        let length = match retrying(|| device.read(&mut buffer)) {
+            Ok(length) => length,
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => break Ok(()),
+            Err(error) => break Err(error),
+        };
+        session.write_all(&buffer[..length])?;
+        if ![FORGET, BATCH_FORGET].contains(&InHeader::of(&buffer).opcode) {
+            let length = session.read(&mut buffer)?;
+            // The reply to an interrupt finds no request here.
+            let _unknown = device.write(&buffer[..length]);
+        }
+    };
+    session.write_all(&protocol::destroy())?;
+    ended
+}
+
+/// What the kernel says when a request was withdrawn before it was read is no end.
+fn retrying(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match read() {
+            Err(error)
+                if [libc::ENOENT, libc::EINTR, libc::EAGAIN]
+                    .map(Some)
+                    .contains(&error.raw_os_error()) => {}
+            result => return result,
+        }
+    }
+}
+
+fn spawn(
+    name: String,
+    work: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> io::Result<thread::JoinHandle<io::Result<()>>> {
+    thread::Builder::new().name(name).spawn(work)
+}
+
+/// The kernel puts a request into the queue of the application's processor.
+fn stay_on(processor: u16) {
+    let mut set = CpuSet::new();
+    // One that is off takes no requests either.
+    let _off = set
+        .set(processor.into())
+        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set));
+}
+
+/// How many processors there can be: the kernel wants a queue for each.
+fn processors() -> io::Result<u16> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    let count = count_of_ranges(text.trim());
+    count.ok_or_else(|| io::Error::other(format!("processors {text:?}")))
+}
+
+/// The numbers in a list such as `0-3,8`.
+fn count_of_ranges(text: &str) -> Option<u16> {
+    let counts = text.split(',').map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        (last.parse::<u16>().ok()? + 1).checked_sub(first.parse().ok()?)
+    });
+    counts.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_counted() {
+        for (text, count) in [
+            ("0", Some(1)),
+            ("0-127", Some(128)),
+            ("0-3,8", Some(5)),
+            ("", None),
+            ("3-1", None),
+        ] {
+            assert_eq!(count_of_ranges(text), count, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_ring_is_accepted_with_room_for_the_longest_request() {
+        let mut reply = vec![0; 80];
+        reply[16 + 20..16 + 24].copy_from_slice(&(1_u32 << 20).to_ne_bytes());
+        reply[16 + 28..16 + 30].copy_from_slice(&300_u16.to_ne_bytes());
+        assert_eq!(protocol::accept_ring(&mut reply).expect("accepted"), 300 * 4096);
+        let flags = |at: usize| protocol::u32_at(&reply, 16 + at);
+        assert_eq!((flags(12), flags(32)), (1 << 30, 1 << 9));
+        reply[4..8].copy_from_slice(&(-5_i32).to_ne_bytes());
+        assert!(protocol::accept_ring(&mut reply).is_err());
+        assert!(protocol::accept_ring(&mut [0; 24]).is_err());
+    }
+}

@@ -1,0 +1,135 @@
+//! The answers to queries: what is counted, in JSON. What cannot be counted is null, never 0.
+
+use bathy_cache::{Engine, Latencies, OpCounts, SourceStatus, Usage};
+use serde_json::{Value, json};
+
+use crate::counts::FrontCounts;
+
+/// The version of the protocol of the socket.
+pub(crate) const PROTOCOL: u64 = 1;
+
+pub(crate) fn direction(it: &OpCounts) -> Value {
+    json!({
+        "requests": it.requests,
+        "requests_hit": it.requests_hit,
+        "requests_partial": it.requests_partial,
+        "bytes": it.bytes,
+        "bytes_hit": it.bytes_hit,
+    })
+}
+
+fn latencies(it: &Latencies) -> Value {
+    let bounds = (0..).zip(it.buckets);
+    let buckets: Value = bounds
+        .map(|(bound, requests)| json!([1024_u64 << bound, requests]))
+        .collect();
+    let mut report = json!({"requests": it.requests, "bytes": it.bytes, "buckets": buckets});
+    // Of no request there is no latency.
+    if it.requests > 0 {
+        for (name, value) in [
+            ("latency_ns_mean", json!(it.latency_ns_mean)),
+            ("latency_ns_p50", json!(it.latency_ns_p50)),
+            ("latency_ns_p99", json!(it.latency_ns_p99)),
+            ("latency_ns_p999", json!(it.latency_ns_p999)),
+            ("latency_ns_max", json!(it.latency_ns_max)),
+        ] {
+            report[name] = value;
+        }
+    }
+    report
+}
+
+/// What is counted of a source since the start, put into `report`. `cached` is what the cache has of it, with the bytes that
+/// it may take and those of a line; `None` of a source that is not cached.
+pub(crate) fn source(report: &mut Value, counts: &FrontCounts, cached: Option<(Usage, u64, u64)>) {
+    let requests: SourceStatus = counts.requests();
+    let (reads, writes) = (&requests.counts.reads, &requests.counts.writes);
+    report["io"] = json!({
+        "cache_read_bytes": reads.bytes_hit,
+        "cache_write_bytes": requests.cache_writes.bytes,
+        "source_read_bytes": reads.bytes - reads.bytes_hit,
+        "source_write_bytes": writes.bytes,
+    });
+    report["usage"] = cached.map_or(Value::Null, |(usage, capacity_bytes, line_bytes)| {
+        json!({
+            "capacity_bytes": capacity_bytes,
+            "used_bytes": usage.lines * line_bytes,
+            "used_bytes_max": usage.lines_max * line_bytes,
+            "cached_bytes": usage.cached_bytes,
+            "files": usage.files,
+        })
+    });
+    report["iops"] = json!({
+        "cache": {"reads": latencies(&requests.cache_reads), "writes": latencies(&requests.cache_writes)},
+        "source": {"reads": latencies(&requests.source_reads), "writes": latencies(&requests.source_writes)},
+    });
+    let of_usage = |of: fn(&Usage) -> u64| cached.as_ref().map(|(usage, ..)| of(usage));
+    // Attributes and links are not cached here, but by the kernel, which does not count: all that come are misses.
+    report["stats"] = json!({
+        "files": of_usage(|usage| usage.files),
+        "segments_cached": of_usage(|usage| usage.lines_entered),
+        "segments_present": of_usage(|usage| usage.lines),
+        "segments_uncached": of_usage(|usage| usage.lines_left),
+        "reads": direction(reads),
+        "writes": direction(writes),
+        "attribute_reads": {"hits": null, "misses": counts.attribute_reads.get()},
+        "attribute_writes": {"hits": null, "misses": counts.attribute_writes.get()},
+        "links": {"cached": null, "hits": null, "misses": counts.link_reads.get()},
+        "pending": counts.requests_pending(),
+        "bypassed": {"stream": requests.bypassed_by_stream, "error": requests.bypassed_by_error},
+    });
+}
+
+/// The counters of an engine.
+pub(crate) fn engine(engine: &Engine) -> Value {
+    let counts = engine.counts();
+    let (lines, lines_in_memory) = engine.lines();
+    json!({
+        "capacity_bytes": engine.capacity_lines() * engine.line_bytes(),
+        "used_bytes": lines * engine.line_bytes(),
+        "cached_bytes": engine.cached_bytes(),
+        "capacity_lines": engine.capacity_lines(),
+        "lines": lines,
+        "lines_in_memory": lines_in_memory,
+        "line_bytes": engine.line_bytes(),
+        "policy": engine.policy().name(),
+        "stage_bytes": engine.stage_bytes(),
+        "memory_bytes": engine.memory_bytes(),
+        "marked_regions": engine.marked_regions(),
+        "is_bypassed": engine.is_bypassed(),
+        "reads": direction(&counts.reads),
+        "writes": direction(&counts.writes),
+        "source_read_bytes": counts.backing_read_bytes,
+        "ssd_read_bytes": counts.flash_read_bytes,
+        "ssd_write_bytes": counts.flash_write_bytes,
+        "ssd_update_bytes": counts.flash_update_bytes,
+        "ssd_errors": counts.ssd_errors,
+        "mismatches": counts.mismatches,
+        "evictions": counts.evictions,
+        "refused": counts.refused,
+        "changed_files": counts.changed_files,
+    })
+}
+
+/// What other sizes of the cache would give.
+pub(crate) fn curve(engine: &Engine) -> Value {
+    /// In quarters of the present size.
+    const SIZES: [u64; 9] = [1, 2, 3, 4, 6, 8, 12, 16, 32];
+    let sizes = SIZES.map(|quarters| (engine.capacity_lines() * quarters / 4).max(1));
+    let Some(curve) = engine.curve(&sizes) else {
+        return json!({"curve": null, "reason": "nothing was read since the start"});
+    };
+    let points = sizes.iter().zip(SIZES).zip(&curve.hit_ratios);
+    let points = points.map(|((size, quarters), hit_ratio)| {
+        json!({"size_bytes": size * engine.line_bytes(), "hit_ratio": hit_ratio, "is_current": quarters == 4})
+    });
+    json!({"curve": {
+        "requests": curve.reads,
+        "sampled": curve.reads_sampled,
+        "sampling_rate": curve.sampling_rate,
+        "policy": "lru",
+        "points": points.collect::<Value>(),
+        // A bound would need several samples.
+        "error_bound": null,
+    }})
+}

@@ -1,0 +1,214 @@
+"""The daemon of a cache: asking it, starting it and stopping what was started, with systemd or without."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bathyscope import files
+from bathyscope.cache.config import Places
+from bathyscope.errors import CacheDownError, CacheError, ParseError
+from bathyscope.fields import as_dict, last_line, parsing
+from bathyscope.host import Completed, Host, ProcessRequest, SocketRequest, outliving
+from bathyscope.host.process import NOBODY, ProcessIdentity, is_alive, own_program
+
+_LOG, _PROCESS = "bathyd.log", "process.json"
+_POLL_S = 0.05
+# A large cache reads its table first.
+START_LIMIT_S = 300.0
+STOP_LIMIT_S = 60.0
+# Unmounting lazily and stopping lets what is open finish first. A query is answered at once, or its daemon hangs.
+_COMMAND_TIMEOUT_S = 120.0
+QUERY_TIMEOUT_S = 5.0
+
+
+UNIT_TEMPLATE = "bathyd@.service"
+
+
+def unit(cache: str) -> str:
+    """Return the unit of systemd that serves a cache."""
+    return UNIT_TEMPLATE.replace("@", f"@{cache}")
+
+
+def command(config: Path) -> tuple[str, ...]:
+    """Return the program that serves a cache in the foreground."""
+    return own_program("bathyscope.bathyd", str(config))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Daemon:
+    """The daemon of the cache `name`, running or not."""
+
+    host: Host
+    places: Places
+    name: str
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """Return the answer to a query or a command. Raises CacheDownError, CacheError with the daemon's own hint."""
+        path = str(self.places.socket(self.name))
+        timeout_s = QUERY_TIMEOUT_S if "query" in request else _COMMAND_TIMEOUT_S
+        line = SocketRequest("bathyd", path, json.dumps(request), timeout_s=timeout_s)
+        try:
+            said = self.host.exchange(line)
+        except (FileNotFoundError, ConnectionError):
+            raise self.down() from None
+        except PermissionError as error:
+            raise CacheError(f"{path}: permission denied", hint="the daemon answers root: use sudo") from error
+        except OSError as error:
+            hint = f"look at its log: {self.log_hint()}"
+            raise CacheError(f"the daemon of the cache '{self.name}' does not answer ({error})", hint=hint) from error
+        if not said:
+            raise self.down()
+        with parsing(f"the answer of the daemon of the cache '{self.name}'"):
+            answer = as_dict(json.loads(said))
+            if answer["ok"]:
+                return as_dict(answer.get("answer") or {})
+            raise CacheError(f"cache '{self.name}': {answer['error']}", hint=answer.get("hint"))
+
+    def status(self) -> dict[str, Any]:
+        """Return what it says of itself. Raises CacheDownError, CacheError."""
+        return self.ask(query="status")
+
+    def is_up(self) -> bool:
+        """Return whether it answers. Raises CacheError when it cannot be known."""
+        try:
+            self.status()
+        except CacheDownError:
+            return False
+        return True
+
+    def _is_served_by(self, identity: ProcessIdentity) -> bool:
+        try:
+            return self.status().get("pid") == identity.pid
+        except CacheError:
+            # Not yet.
+            return False
+
+    def down(self) -> CacheDownError:
+        """Return the error that nobody serves the cache."""
+        hint = f"start it: bathy cache start {self.name}"
+        return CacheDownError(f"the cache '{self.name}' is not running", hint=hint)
+
+    def is_supervised(self) -> bool:
+        """Return whether systemd runs here and knows the unit; it is not asked for caches below another root."""
+        if not (self.places.is_system and Path("/run/systemd/system").is_dir()):
+            return False
+        return self._systemctl("cat").exit_code == 0
+
+    def start(self, note: Callable[[str], None]) -> None:
+        """Start it and wait until it serves. Raises CacheError with what it said."""
+        self.places.make_directories(self.name)
+        # Who starts it at the same time waits here, and then finds it running.
+        with files.directory_lock(self.places.state(self.name)):
+            self._start(note)
+
+    def _start(self, note: Callable[[str], None]) -> None:
+        if self.is_up():
+            raise CacheError(f"the cache '{self.name}' is running already", hint=f"bathy cache status {self.name}")
+        if is_alive(self.host, earlier := self.started()):
+            problem = f"process {earlier.pid} of the cache '{self.name}' still serves files that are open"
+            raise CacheError(problem, hint=f"bathy cache stop {self.name} --force")
+        note("starting")
+        if self.is_supervised():
+            if (done := self._systemctl("start")).exit_code != 0:
+                raise CacheError(f"systemd cannot start {unit(self.name)}: {last_line(done.stderr)}",
+                                 hint=self.log_hint())  # fmt: skip
+            return
+        log = self.places.state(self.name) / _LOG
+        before = log.stat().st_size if log.exists() else 0
+        started = outliving.start(
+            command(self.places.config(self.name)), log=log, announce=self._remember, without=("NOTIFY_SOCKET",)
+        )
+        deadline_ns = self.host.monotonic_ns() + START_LIMIT_S * 1e9
+        while not self._is_served_by(started.identity):
+            if started.child.poll() is not None:
+                raise _said(log.read_bytes()[before:], self.name, str(log))
+            if self.host.monotonic_ns() > deadline_ns:
+                outliving.end_all([started.identity])
+                raise CacheError(f"the cache '{self.name}' did not serve within {START_LIMIT_S:.0f} s", hint=str(log))
+            self.host.sleep(_POLL_S)
+
+    def stop(self, note: Callable[[str], None], *, force: bool = False) -> None:
+        """Stop what `start` started, and wait until it has ended. Raises CacheDownError, CacheError."""
+        if self.is_supervised() and self._systemctl("is-active").exit_code == 0:
+            note("stopping")
+            if (done := self._systemctl("stop")).exit_code != 0:
+                raise CacheError(f"systemd cannot stop {unit(self.name)}: {last_line(done.stderr)}",
+                                 hint=self.log_hint())  # fmt: skip
+            return
+        identity = self.started()
+        try:
+            pid = self.status().get("pid", "not known")
+        except CacheError:
+            # It may serve what is open, or hang: the signal ends both.
+            if not is_alive(self.host, identity):
+                raise
+        else:
+            if pid != identity.pid:
+                hint = "stop it where it was started"
+                raise CacheError(f"the cache '{self.name}' was not started by bathy (process {pid})", hint=hint)
+        note("stopping")
+        outliving.kill(identity, signal.SIGTERM)
+        if self._has_ended(identity, STOP_LIMIT_S / 10 if force else STOP_LIMIT_S):
+            return
+        if not force:
+            raise CacheError(
+                f"the cache '{self.name}' is unmounted, and still serves files that are open or a container's view",
+                hint=f"it ends with the last of them; or: bathy cache stop {self.name} --force",
+            )
+        # The second signal ends it; lines that were being written are lost, the files are complete.
+        outliving.kill(identity, signal.SIGTERM)
+        if not self._has_ended(identity, STOP_LIMIT_S):
+            raise CacheError(f"process {identity.pid} does not end", hint=self.log_hint())
+
+    def log_hint(self) -> str:
+        """Return where it logs."""
+        if self.is_supervised():
+            return f"journalctl -u {unit(self.name)} -n 20"
+        return str(self.places.state(self.name) / _LOG)
+
+    def _has_ended(self, identity: ProcessIdentity, limit_s: float) -> bool:
+        deadline_ns = self.host.monotonic_ns() + limit_s * 1e9
+        while is_alive(self.host, identity):
+            if self.host.monotonic_ns() > deadline_ns:
+                return False
+            self.host.sleep(_POLL_S)
+        return True
+
+    def _remember(self, identity: ProcessIdentity) -> None:
+        content = json.dumps(dataclasses.asdict(identity)).encode()
+        files.write_file(self.places.state(self.name) / _PROCESS, content)
+
+    def started(self) -> ProcessIdentity:
+        """Return the process that `start` started last in the background, running or not; NOBODY if there was none."""
+        try:
+            with parsing("process.json"):
+                return ProcessIdentity.of(json.loads(files.read_own(self.places.state(self.name) / _PROCESS)))
+        except (OSError, ParseError):
+            return NOBODY
+
+    def _systemctl(self, verb: str) -> Completed:
+        return self.host.run(ProcessRequest(f"systemctl {verb}", ("systemctl", verb, unit(self.name))))
+
+
+def bathyd(host: Host, *words: str) -> bytes:
+    """Run a verb of bathyd to its end and return what it printed. Raises CacheError with what it said."""
+    request = ProcessRequest(f"bathyd {words[0]}", own_program("bathyscope.bathyd", *words))
+    done = host.run(request)
+    if done.exit_code != 0:
+        raise _said(done.stderr, "", "bathyd")
+    return done.stdout
+
+
+def _said(log: bytes, cache: str, where: str) -> CacheError:
+    """Return the error that bathyd ended with, which it writes as a line and a `hint:` line."""
+    text = log.decode("utf-8", "replace")
+    found = re.search(r"^bathyd: (.*)\nhint: (.*)", text, re.MULTILINE)
+    if found is None:
+        return CacheError(f"bathyd ended: {last_line(log)}", hint=where)
+    return CacheError(f"cache '{cache}': {found[1]}" if cache else found[1], hint=found[2])

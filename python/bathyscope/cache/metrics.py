@@ -1,0 +1,103 @@
+"""Counters of caches as Prometheus text (exposition format 0.0.4): base units, totals, histograms of latencies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bathyscope.cache.looks import Look, Span, latency_buckets, latency_total_ns, spans
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_Labels = tuple[tuple[str, str], ...]
+
+# Name without its beginning, type, help, and (path in the daemon's status, labels) of each series.
+_OF_SOURCES: tuple[tuple[str, str, str, tuple[tuple[str, _Labels], ...]], ...] = (
+    ("read_bytes_total", "counter", "Bytes read, by where they came from.",
+     (("io.cache_read_bytes", (("device", "cache"),)), ("io.source_read_bytes", (("device", "source"),)))),
+    ("write_bytes_total", "counter", "Bytes written, by where they went.",
+     (("io.cache_write_bytes", (("device", "cache"),)), ("io.source_write_bytes", (("device", "source"),)))),
+    ("requests_total", "counter", "Requests of applications.",
+     (("stats.reads.requests", (("op", "read"),)), ("stats.writes.requests", (("op", "write"),)))),
+    ("request_hits_total", "counter", "Requests that were in the cache as a whole.",
+     (("stats.reads.requests_hit", (("op", "read"),)), ("stats.writes.requests_hit", (("op", "write"),)))),
+    ("request_partial_hits_total", "counter", "Requests that were in the cache in part.",
+     (("stats.reads.requests_partial", (("op", "read"),)), ("stats.writes.requests_partial", (("op", "write"),)))),
+    ("bypassed_requests_total", "counter", "Requests that went past the cache.",
+     (("stats.bypassed.stream", (("reason", "stream"),)), ("stats.bypassed.error", (("reason", "error"),)))),
+    ("pending_requests", "gauge", "Requests under way.", (("stats.pending", ()),)),
+    ("source_used_bytes", "gauge", "Bytes of the source in the cache.", (("usage.used_bytes", ()),)),
+    ("source_used_bytes_max", "gauge", "The most that the source has used.", (("usage.used_bytes_max", ()),)),
+    ("source_capacity_bytes", "gauge", "What the source may use.", (("usage.capacity_bytes", ()),)),
+    ("source_files", "gauge", "Files of which something is cached.", (("usage.files", ()),)),
+)  # fmt: skip
+_OF_CACHES: tuple[tuple[str, str, str, str], ...] = (
+    ("uptime_seconds", "gauge", "Time since the start of the daemon.", "uptime_s"),
+    ("capacity_bytes", "gauge", "Room on the SSD.", "cache.engine.capacity_bytes"),
+    ("used_bytes", "gauge", "Bytes in use on the SSD.", "cache.engine.used_bytes"),
+    ("memory_bytes", "gauge", "Memory of the engine.", "cache.engine.memory_bytes"),
+    ("ssd_read_bytes_total", "counter", "Bytes read from the SSD.", "cache.engine.ssd_read_bytes"),
+    ("ssd_write_bytes_total", "counter", "Bytes written to the SSD.", "cache.engine.ssd_write_bytes"),
+    ("evictions_total", "counter", "Lines that gave way to others.", "cache.engine.evictions"),
+    ("ssd_errors_total", "counter", "Requests that the SSD failed.", "cache.engine.ssd_errors"),
+    ("checksum_mismatches_total", "counter", "Units of the SSD with a wrong checksum.", "cache.engine.mismatches"),
+)
+_DURATION = "request_duration_seconds"
+
+
+def exposition(looks: Sequence[Look], names: Sequence[str]) -> str:
+    """Return the metrics of the caches `names`, of which those in `looks` answer. What is not known has no series."""
+    caches, sources = spans([(look, None) for look in looks])
+    return "".join(f"{line}\n" for line in _lines(caches, sources, names))
+
+
+def _lines(caches: Sequence[Span], sources: Sequence[Span], names: Sequence[str]) -> Iterator[str]:
+    up = {span.name for span in caches}
+    yield from _head("up", "gauge", "Whether the daemon of the cache answers.")
+    for name in names:
+        yield _sample("up", (("cache", name),), 1 if name in up else 0)
+    for name, kind, text, path in _OF_CACHES:
+        yield from _head(name, kind, text)
+        for span in caches:
+            if (value := span.gauge(path)) is not None:
+                yield _sample(name, (("cache", span.name),), value)
+    for name, kind, text, series in _OF_SOURCES:
+        yield from _head(name, kind, text)
+        for span in sources:
+            for path, labels in series:
+                if (value := span.gauge(path)) is not None:
+                    yield _sample(name, (*_own(span), *labels), value)
+    yield from _head(_DURATION, "histogram", "Latency of requests as applications wait for them, in seconds.")
+    for span in sources:
+        for device in ("cache", "source"):
+            for op in ("read", "write"):
+                yield from _histogram(span, f"iops.{device}.{op}s", (*_own(span), ("device", device), ("op", op)))
+
+
+def _own(span: Span) -> _Labels:
+    return (("cache", span.cache), ("source", span.name))
+
+
+def _histogram(span: Span, path: str, labels: _Labels) -> Iterator[str]:
+    """Yield a histogram; none where the daemon does not measure these latencies."""
+    requests, total_ns = span.gauge(f"{path}.requests"), latency_total_ns(span.now, path)
+    if requests is None or total_ns is None:
+        return
+    for upper_ns, count in latency_buckets(span.now, path):
+        yield _sample(f"{_DURATION}_bucket", (*labels, ("le", f"{upper_ns / 1e9:.12g}")), count)
+    yield _sample(f"{_DURATION}_bucket", (*labels, ("le", "+Inf")), requests)
+    yield _sample(f"{_DURATION}_sum", labels, total_ns / 1e9)
+    yield _sample(f"{_DURATION}_count", labels, requests)
+
+
+def _head(name: str, kind: str, text: str) -> Iterator[str]:
+    yield f"# HELP bathy_cache_{name} {text}"
+    yield f"# TYPE bathy_cache_{name} {kind}"
+
+
+def _sample(name: str, labels: _Labels, value: float) -> str:
+    inside = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
+    return f"bathy_cache_{name}{{{inside}}} {int(value) if float(value).is_integer() else repr(float(value))}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

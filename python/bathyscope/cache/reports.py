@@ -1,0 +1,422 @@
+"""The reports of caches: answers of their daemons in, findings out. No clock, no socket, no file.
+
+A report is a set of tables, and a column says how its value is taken from what was counted between two answers. Without
+an earlier answer that is everything since the daemon's start; with one, counts become rates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from bathyscope.cache.looks import BUCKET_FACTOR, Look, Span, is_continued, is_served, spans
+from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable, Unit
+from bathyscope.units import format_bytes, format_percent, format_seconds
+
+Name = Literal["status", "io", "usage", "iops", "stats"]
+
+_Take = Callable[[Span], Any]
+_RATES: dict[Unit, Unit] = {"bytes": "bytes/s", "count": "1/s"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Value:
+    """A column of a report. A counter becomes a rate when an interval is shown."""
+
+    name: str
+    unit: Unit
+    take: _Take
+    rank: int = 0
+    is_counter: bool = False
+
+    def column(self, *, is_interval: bool) -> ActivityColumn:
+        unit = _RATES.get(self.unit, self.unit) if is_interval and self.is_counter else self.unit
+        return ActivityColumn(self.name, unit, rank=self.rank)
+
+    def of(self, span: Span, *, is_interval: bool) -> Any:
+        value = self.take(span)
+        if value is None or not self.is_counter:
+            return _whole(value) if self.unit == "count" else value
+        if is_interval:
+            return value / span.seconds if span.seconds > 0 else None
+        return _whole(value)
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _gauge(name: str, unit: Unit, path: str, rank: int = 0) -> _Value:
+    return _Value(name, unit, lambda span: span.gauge(path), rank)
+
+
+def _text(name: str, path: str, rank: int = 0) -> _Value:
+    return _Value(name, "", lambda span: span.text(path), rank)
+
+
+def _counter(name: str, unit: Unit, path: str, rank: int = 0) -> _Value:
+    return _Value(name, unit, lambda span: span.count(path), rank, is_counter=True)
+
+
+def _less(name: str, unit: Unit, path: str, *others: str, rank: int = 0) -> _Value:
+    """Return the column of a counter without what other counters have of it."""
+
+    def take(span: Span) -> float | None:
+        values = [span.count(one) for one in (path, *others)]
+        known = [value for value in values if value is not None]
+        return known[0] - sum(known[1:]) if len(known) == len(values) else None
+
+    return _Value(name, unit, take, rank, is_counter=True)
+
+
+def _share(name: str, part: str, whole: str, rank: int = 0) -> _Value:
+    def take(span: Span) -> float | None:
+        return _ratio(span.count(part), span.count(whole))
+
+    return _Value(name, "ratio", take, rank)
+
+
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else part / whole
+
+
+def _hit_bytes(span: Span) -> float | None:
+    cache, source = span.count("io.cache_read_bytes"), span.count("io.source_read_bytes")
+    return None if cache is None or source is None else _ratio(cache, cache + source)
+
+
+def _ops(kind: str) -> tuple[_Value, ...]:
+    """Return the columns of reads or of writes: a request that was in the cache in part is no hit and no miss."""
+    path, name = f"stats.{kind}s", kind.capitalize()
+    return (
+        _counter(f"{name} requests", "count", f"{path}.requests", rank=1),
+        _counter(f"{name} hits", "count", f"{path}.requests_hit"),
+        _counter(f"{name} partial", "count", f"{path}.requests_partial"),
+        _less(f"{name} misses", "count", f"{path}.requests", f"{path}.requests_hit", f"{path}.requests_partial"),
+        _counter(f"{name} bytes", "bytes", f"{path}.bytes", rank=2),
+        _share(f"{name} byte hit %", f"{path}.bytes_hit", f"{path}.bytes"),
+    )
+
+
+def _latencies(op: str) -> tuple[_Value, ...]:
+    def path(span: Span) -> str:
+        return f"{span.name}.{op}s"
+
+    def mean(span: Span) -> float | None:
+        return span.mean_ns(path(span))
+
+    def percentile(name: str, share: float) -> _Take:
+        return lambda span: span.percentile_ns(path(span), name, share)
+
+    return (
+        _Value(f"{op} mean", "ns", mean, rank=2 if op == "write" else 0),
+        _Value(f"{op} p50", "ns", percentile("p50", 0.5), rank=5),
+        _Value(f"{op} p99", "ns", percentile("p99", 0.99), rank=3 if op == "write" else 0),
+        _Value(f"{op} p99.9", "ns", percentile("p999", 0.999), rank=6),
+        _Value(f"{op} max", "ns", lambda s: None if s.before else s.gauge(f"{path(s)}.latency_ns_max"), rank=7),
+    )
+
+
+def _of_device(name: str, unit: Unit, path: str, rank: int = 0) -> _Value:
+    return _Value(name, unit, lambda span: span.count(f"{span.name}.{path}"), rank, is_counter=True)
+
+
+def _throughput(name: str, path: str) -> _Value:
+    # Of an interval the bytes themselves are the throughput.
+    return _Value(name, "bytes/s", lambda s: None if s.before else s.rate(f"{s.name}.{path}"), rank=4)
+
+
+_DIRECTORY = _text("Directory", "dir", rank=8)
+
+_IO = (
+    _counter("Cache read", "bytes", "io.cache_read_bytes"),
+    _counter("Cache write", "bytes", "io.cache_write_bytes"),
+    _counter("Source read", "bytes", "io.source_read_bytes"),
+    _counter("Source write", "bytes", "io.source_write_bytes"),
+    _Value("Byte hit %", "ratio", _hit_bytes, rank=1),
+    _DIRECTORY,
+)
+_USAGE = (
+    _gauge("Capacity", "bytes", "usage.capacity_bytes"),
+    _gauge("Usage", "bytes", "usage.used_bytes"),
+    _Value("Use %", "ratio", lambda s: _ratio(s.gauge("usage.used_bytes"), s.gauge("usage.capacity_bytes"))),
+    _gauge("Max usage", "bytes", "usage.used_bytes_max"),
+    _gauge("Files", "count", "usage.files"),
+    _DIRECTORY,
+)
+_IOPS = (
+    _of_device("Reads", "count", "reads.requests"),
+    _of_device("Writes", "count", "writes.requests"),
+    _of_device("Read data", "bytes", "reads.bytes", rank=1),
+    _of_device("Write data", "bytes", "writes.bytes", rank=1),
+    _throughput("Read rate", "reads.bytes"),
+    _throughput("Write rate", "writes.bytes"),
+    *_latencies("read"),
+    *_latencies("write"),
+)
+_STATS: tuple[tuple[str, tuple[_Value, ...]], ...] = (
+    (
+        "Files and segments (cache lines)",
+        (
+            _gauge("Files in cache", "count", "stats.files"),
+            _gauge("Segments cached", "count", "stats.segments_cached"),
+            _gauge("Segments present", "count", "stats.segments_present"),
+            _gauge("Segments uncached", "count", "stats.segments_uncached"),
+        ),
+    ),
+    ("Room", _USAGE[:4]),
+    ("Reads", _ops("read")),
+    ("Writes", _ops("write")),
+    (
+        "Attributes and links",
+        (
+            _counter("Attr read hits", "count", "stats.attribute_reads.hits"),
+            _counter("Attr read misses", "count", "stats.attribute_reads.misses"),
+            _counter("Attr write hits", "count", "stats.attribute_writes.hits"),
+            _counter("Attr write misses", "count", "stats.attribute_writes.misses"),
+            _gauge("Links cached", "count", "stats.links.cached", rank=1),
+            _counter("Link hits", "count", "stats.links.hits", rank=1),
+            _counter("Link misses", "count", "stats.links.misses", rank=1),
+        ),
+    ),
+    (
+        "Requests under way and past the cache",
+        (
+            _gauge("Pending", "count", "stats.pending"),
+            _counter("Bypassed stream", "count", "stats.bypassed.stream"),
+            _counter("Bypassed error", "count", "stats.bypassed.error"),
+            _Value("Uptime", "s", lambda span: span.uptime_s),
+        ),
+    ),
+)
+_STATUS = (
+    _text("Mode", "mode"),
+    _gauge("Share", "bytes", "size_bytes", rank=2),
+    *_USAGE[1:3],
+    _Value("Byte hit %", "ratio", _hit_bytes),
+    _Value("Served", "", lambda span: "yes" if is_served(span.now) else "no"),
+    _gauge("Open files", "count", "in_use.open_files", rank=3),
+    _DIRECTORY,
+)
+_CACHES = (
+    _gauge("Capacity", "bytes", "cache.engine.capacity_bytes"),
+    _gauge("Usage", "bytes", "cache.engine.used_bytes"),
+    _gauge("Memory", "bytes", "cache.engine.memory_bytes"),
+    _counter("SSD read", "bytes", "cache.engine.ssd_read_bytes"),
+    _counter("SSD write", "bytes", "cache.engine.ssd_write_bytes"),
+    _counter("Evictions", "count", "cache.engine.evictions", rank=1),
+    _counter("SSD errors", "count", "cache.engine.ssd_errors", rank=2),
+    _counter("Mismatches", "count", "cache.engine.mismatches", rank=3),
+    _text("Policy", "cache.engine.policy", rank=4),
+    _gauge("Line", "bytes", "cache.engine.line_bytes", rank=5),
+    _gauge("In-memory stage", "bytes", "cache.engine.stage_bytes", rank=6),
+    _text("SSD", "cache.ssd", rank=7),
+)
+
+_NO_FIGURES = "The daemon reports no figures of its sources."
+_UNSEEN: dict[Name, tuple[str, ...]] = {
+    "status": (),
+    "io": ("Cache write counts copies to the SSD and memory; it is no part of what applications wait for.",),
+    "usage": (
+        "A source without a share of its own has the capacity of the whole cache, which all such sources share.",
+    ),
+    "iops": (
+        "Cache: reads that the cache answered alone, and copies to it where they are measured.",
+        "Source: all other reads, and writes, as the application waits for them.",
+    ),
+    "stats": ("A request that was in the cache in part is counted as partial, not as hit or miss.",),
+}
+
+
+def report(
+    name: Name,
+    looks: Sequence[tuple[Look, Look | None]],
+    *,
+    source: str | None = None,
+    remarks: Sequence[str] = (),
+    as_one_table: bool = False,
+) -> ActivityFinding:
+    """Return a report of (later, earlier answer) of several caches; the earlier one is None for all since the start.
+
+    An earlier answer of another run of the daemon is not used, and a remark says so. `as_one_table` puts all columns
+    into one table, with the cache's name in each row, for CSV.
+    """
+    said = [*remarks]
+    usable: list[tuple[Look, Look | None]] = []
+    is_interval = any(before is not None for _, before in looks)
+    for now, before in looks:
+        if before is not None and not is_continued(now, before):
+            said.append(
+                f"The daemon of '{now.cache}' was started anew {format_seconds(now.uptime_s)} ago: "
+                "its counters began at 0 then, and are shown from there."
+            )
+            before = None  # noqa: PLW2901 - not of this run of the daemon
+        usable.append((now, before))
+    caches, sources = spans(usable)
+    stopped = [
+        Span(look.cache, of, look.uptime_s, look.uptime_s, entry) for look, _ in usable for of, entry in look.stopped()
+    ]
+    if name == "status":
+        sources += stopped
+    elif stopped:
+        said.append(f"Not shown: {len(stopped)} sources that were stopped while files were open: bathy cache status.")
+    sources = [span for span in sources if source in (None, span.name)]
+    tables = _tables(name, caches, sources, is_interval=is_interval, is_named=as_one_table)
+    if as_one_table and len(tables) > 1 and name == "stats":
+        tables = (_joined(tables),)
+    if is_interval and name == "iops":
+        said.append(
+            f"Percentiles of an interval are upper bounds: the true ones are at most {BUCKET_FACTOR} times lower."
+        )
+    end_ns = max(now.at_ns for now, _ in usable)
+    seconds = max(span.seconds for span in caches)
+    return ActivityFinding(
+        view=f"cache {name}",
+        run_id="",
+        target=_target(caches),
+        start_ns=end_ns - round(seconds * 1e9),
+        end_ns=end_ns,
+        sentence=_SENTENCES[name](caches, sources),
+        facts=_facts(caches) if name == "status" else (),
+        tables=tables,
+        unseen=(*said, *_UNSEEN[name]),
+    )
+
+
+def _target(caches: Sequence[Span]) -> str:
+    names = ", ".join(span.name for span in caches)
+    return f"cache {names}" if len(caches) == 1 else f"caches {names}"
+
+
+def _tables(
+    name: Name, caches: Sequence[Span], sources: Sequence[Span], *, is_interval: bool, is_named: bool
+) -> tuple[ActivityTable, ...]:
+    def made(title: str, first: Sequence[_Value], values: Sequence[_Value], rows: Sequence[Span]) -> ActivityTable:
+        every = (*first, *values)
+        columns = tuple(value.column(is_interval=is_interval) for value in every)
+        cells = tuple(tuple(value.of(span, is_interval=is_interval) for value in every) for span in rows)
+        return ActivityTable(title, columns, cells)
+
+    own = _Value("Source", "", lambda span: span.name)
+    # With one cache its name stands above the table, if the table has one.
+    cache = [_Value("Cache", "", lambda span: span.cache, rank=1)] if is_named or len(caches) > 1 else []
+    match name:
+        case "status":
+            first = [_Value("Cache", "", lambda span: span.name)]
+            return made("Caches", first, _CACHES, caches), made("Sources", [own, *cache], _STATUS, sources)
+        case "io":
+            return (made("Bytes by where they came from and went to", [own, *cache], _IO, sources),)
+        case "usage":
+            return (made("Usage", [own, *cache], _USAGE, sources),)
+        case "iops":
+            return (_by_device(sources, cache, is_interval=is_interval),)
+        case "stats":
+            return tuple(made(title, [own, *cache], values, sources) for title, values in _STATS)
+
+
+def _by_device(sources: Sequence[Span], cache: Sequence[_Value], *, is_interval: bool) -> ActivityTable:
+    """Return the table of two rows for each source: what its cache did, and what the directory below did."""
+    first = [
+        ActivityColumn("Source"),
+        *(value.column(is_interval=is_interval) for value in cache),
+        ActivityColumn("Device"),
+    ]
+    columns = [value.column(is_interval=is_interval) for value in (*_IOPS, _DIRECTORY)]
+    rows = []
+    for span in sources:
+        before = None if span.before is None else span.before.get("iops") or {}
+        device = Span(span.cache, "", span.seconds, span.uptime_s, span.now.get("iops") or {}, before)
+        for place in ("cache", "source"):
+            one = dataclasses.replace(device, name=place)
+            values = [value.of(one, is_interval=is_interval) for value in _IOPS]
+            rows.append((span.name, *(value.take(span) for value in cache), place, *values, span.text("dir")))
+    return ActivityTable("Operations by device", (*first, *columns), tuple(rows))
+
+
+def _joined(tables: Sequence[ActivityTable]) -> ActivityTable:
+    """Return one table of several that have the same rows: the first table, then what others have besides it."""
+    columns, rows = list(tables[0].columns), [list(row) for row in tables[0].rows]
+    for table in tables[1:]:
+        places = [place for place, column in enumerate(table.columns) if column not in columns]
+        columns += [table.columns[place] for place in places]
+        for row, more in zip(rows, table.rows, strict=True):
+            row += [more[place] for place in places]
+    return ActivityTable("Statistics", tuple(columns), tuple(tuple(row) for row in rows))
+
+
+def _facts(caches: Sequence[Span]) -> tuple[tuple[str, str], ...]:
+    facts = []
+    for span in caches:
+        facts.append((f"{span.name} on", span.text("cache.ssd") or "no SSD"))
+        facts += [
+            (f"{span.name} {word}", text) for word in ("found", "problem") if (text := span.text(f"cache.{word}"))
+        ]
+        if span.now.get("cache", {}) and (span.now["cache"].get("engine") or {}).get("is_bypassed"):
+            facts.append((f"{span.name} is bypassed", "requests go past it to the sources"))
+    return tuple(facts)
+
+
+def _total(sources: Sequence[Span], path: str) -> float | None:
+    """Return the sum over all sources that know it; None where none does."""
+    known = [value for span in sources if (value := span.count(path)) is not None]
+    return sum(known) if known else None
+
+
+def _io_sentence(_caches: Sequence[Span], sources: Sequence[Span]) -> str:
+    cache, source = _total(sources, "io.cache_read_bytes"), _total(sources, "io.source_read_bytes")
+    if cache is None or source is None:
+        return _NO_FIGURES
+    if cache + source == 0:
+        return "Nothing was read."
+    return f"{format_percent(cache / (cache + source))} of {format_bytes(cache + source)} read came from the cache."
+
+
+def _usage_sentence(_caches: Sequence[Span], sources: Sequence[Span]) -> str:
+    # Of the later answer alone.
+    now = [dataclasses.replace(span, before=None) for span in sources]
+    files, used = _total(now, "usage.files"), _total(now, "usage.used_bytes")
+    return _NO_FIGURES if files is None or used is None else f"Cached: {format_bytes(used)} of {files:,.0f} files."
+
+
+def _iops_sentence(_caches: Sequence[Span], sources: Sequence[Span]) -> str:
+    cache, source = _total(sources, "iops.cache.reads.requests"), _total(sources, "iops.source.reads.requests")
+    return _hits(cache, None if cache is None or source is None else cache + source)
+
+
+def _stats_sentence(_caches: Sequence[Span], sources: Sequence[Span]) -> str:
+    return _hits(_total(sources, "stats.reads.requests_hit"), _total(sources, "stats.reads.requests"))
+
+
+def _hits(hits: float | None, every: float | None) -> str:
+    if hits is None or every is None:
+        return _NO_FIGURES
+    return (
+        f"The cache answered {format_percent(hits / every)} of {every:,.0f} reads." if every else "There were no reads."
+    )
+
+
+def _status_sentence(caches: Sequence[Span], sources: Sequence[Span]) -> str:
+    bad = [span.name for span in caches if span.text("cache.problem") or span.text("cache.engine") is None]
+    trouble = f" Nothing is cached by: {', '.join(bad)}." if bad else ""
+    served = sum(is_served(span.now) for span in sources)
+    return f"Sources: {len(sources)}, served: {served}.{trouble}"
+
+
+_SENTENCES: dict[Name, Callable[[Sequence[Span], Sequence[Span]], str]] = {
+    "status": _status_sentence,
+    "io": _io_sentence,
+    "usage": _usage_sentence,
+    "iops": _iops_sentence,
+    "stats": _stats_sentence,
+}
+
+
+def with_time(finding: ActivityFinding) -> ActivityFinding:
+    """Return a report whose rows begin with the end of the interval, for rows of many intervals in one file."""
+    time = ActivityColumn("Ended", "time")
+    tables = tuple(
+        ActivityTable(one.title, (time, *one.columns), tuple((finding.end_ns, *row) for row in one.rows))
+        for one in finding.tables
+    )
+    return dataclasses.replace(finding, tables=tables)

@@ -1,0 +1,93 @@
+"""`bathy cache plan`: which OSDs get how much of an SSD, from a run's operations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bathyscope.commands.options import OutputOption, RunArgument, WorkspaceOption
+from bathyscope.errors import UsageError
+
+if TYPE_CHECKING:
+    from bathyscope.records import Placement
+    from bathyscope.records.cache_plan_finding import CachePlan
+    from bathyscope.spec.size import SizeSpec
+    from bathyscope.store import RunDirectory
+
+PLAN_HELP = """Say which OSDs of each node get how much of its SSD, and what to expect, from a run with operations.
+
+The cache is simulated as it runs: S3-FIFO, lines of 64K fetched by 4K, write-through. Sizes are flash; the small queue
+is in DRAM beside it. `bathy size RUN --by osd` shows the curves behind the plan, other line sizes and prices.
+"""
+PLAN_EXAMPLES = """Examples:
+
+\b
+  bathy cache plan last --flash 400G                   each node has 400 GiB
+  bathy cache plan last --flash 400G --node node2
+  bathy cache plan last --flash 400G -o json > plan.json
+  bathy cache source create --from-plan plan.json --cache fast
+"""
+LINE_BYTES = 64 << 10
+FETCH_BYTES = 4 << 10
+
+
+def plan(
+    run: RunArgument,
+    flash: Annotated[str, typer.Option(help="Flash of each node: 400G.")],
+    node: Annotated[
+        list[str] | None, typer.Option(metavar="NODE", help="Plan for this node alone; repeatable.")
+    ] = None,
+    workspace: WorkspaceOption = None,
+    output: OutputOption = "table",
+) -> None:
+    """See PLAN_HELP."""
+    from bathyscope.spec.size import MOST_THREADS, SizeSpec
+    from bathyscope.spec.values import checked
+    from bathyscope.store import Workspace
+    from bathyscope.units import parse_bytes
+    from bathyscope.views import render
+
+    opened = Workspace(workspace).open_run(run)
+    spec = checked(
+        SizeSpec, traces=[str(opened.path)], by="osd", line_bytes=[LINE_BYTES], fetch_bytes=FETCH_BYTES,
+        budget_bytes=parse_bytes(flash), threads=min(os.cpu_count() or 1, MOST_THREADS),
+    )  # fmt: skip
+    render(_planned(opened, spec, _nodes(opened, node or ()), workspace), output)
+
+
+def _planned(run: RunDirectory, spec: SizeSpec, nodes: dict[str, list[Placement]], workspace: Path | None) -> CachePlan:
+    from bathyscope import simulate
+    from bathyscope.analysis.sizing import SizeQuestion
+    from bathyscope.analysis.sizing.cache_plan import cache_plan
+    from bathyscope.commands import size_inputs, size_outputs
+    from bathyscope.spec.size import GRID
+
+    trace = size_inputs.open_trace(spec, workspace)
+    with size_outputs.progress(trace.extent) as bar_of:
+        workload = simulate.profile(trace, spec, bar_of("profile"))
+        rows = simulate.run(GRID, workload, bar_of(GRID.name))
+    question = SizeQuestion(spec, workload.summary)
+    return cache_plan(rows, question, nodes, run_id=run.id)
+
+
+def _nodes(run: RunDirectory, wanted: Sequence[str]) -> dict[str, list[Placement]]:
+    """Return the OSDs of each node that is wanted, of all when none is named. Raises UsageError."""
+    from bathyscope.records import Placement, from_table
+
+    # A recording looks at the cluster's map again and again; the last look counts, of an OSD that moved, too.
+    placed = {row.osd: row for row in from_table(Placement, run.table(Placement))}
+    nodes: dict[str, list[Placement]] = {}
+    for row in placed.values():
+        nodes.setdefault(row.host, []).append(row)
+    if not nodes:
+        raise UsageError(
+            f"run {run.id} does not say which OSDs stand on which node", hint="`bathy size --by osd` splits one SSD"
+        )
+    unknown = next((name for name in wanted if name not in nodes), None)
+    if unknown is not None:
+        raise UsageError(f"--node: run {run.id} has no node '{unknown}'", hint="it has: " + ", ".join(sorted(nodes)))
+    return {name: osds for name, osds in nodes.items() if not wanted or name in wanted}

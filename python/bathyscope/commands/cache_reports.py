@@ -1,0 +1,244 @@
+"""`bathy cache status|io|usage|iops|stats|files|objects|curve|metrics`: what the daemons of caches report."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bathyscope.commands.options import CacheRootOption, Output, OutputOption
+from bathyscope.commands.talk import say
+from bathyscope.errors import BathyscopeError, CacheDownError, UsageError
+from bathyscope.units import parse_seconds
+
+if TYPE_CHECKING:
+    from bathyscope.cache.config import Places
+    from bathyscope.cache.daemon import Daemon
+    from bathyscope.cache.looks import Look
+    from bathyscope.cache.reports import Name
+    from bathyscope.records.activity_finding import ActivityFinding
+
+_METRICS_EXAMPLES = """Examples:
+
+\b
+  bathy cache metrics                          once, to stdout: for node_exporter's textfile collector
+  bathy cache metrics --listen 127.0.0.1:9780  serve http://127.0.0.1:9780/metrics until interrupted
+"""
+Cache = Annotated[str | None, typer.Argument(metavar="[CACHE]", help="A cache; default: all.")]
+SourceOption = Annotated[str | None, typer.Option("--source", metavar="NAME", help="This source only.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Print the rates of each interval until interrupted.")]
+Interval = Annotated[str, typer.Option(help="Time between the lines of --watch: 1s to 60s.")]
+Limit = Annotated[int, typer.Option(min=1, max=10_000, help="So many of each source.")]
+_CLEAR = "\x1b[H\x1b[2J"
+
+_REPORTS: dict[Name, str] = {
+    "status": "Show caches and their sources: what is served, how full, how often reads are hits.",
+    "io": "Show bytes read from and written to the cache and the directory below, by source.",
+    "usage": "Show how much of the cache each source uses, and the files that are cached.",
+    "iops": "Show operations, bytes and latencies of the cache and of the directory below, by source.",
+    "stats": "Show files, segments (cache lines), hits and misses of reads, writes, attributes and links.",
+}
+
+
+def add_to(group: typer.Typer) -> None:
+    """Attach the verbs."""
+    for name, words in _REPORTS.items():
+        group.command(name, help=words, epilog=f"Example: bathy cache {name} --watch --interval 5s")(_verb(name))
+    group.command("files", epilog="Example: bathy cache files fast --source ceph0 --limit 20")(files)
+    group.command("objects", epilog="Example: bathy cache objects fast --source ceph0")(objects)
+    group.command("curve", epilog="Example: bathy cache curve fast --output csv")(curve)
+    group.command("metrics", epilog=_METRICS_EXAMPLES)(metrics)
+
+
+def _verb(name: Name) -> Callable[..., None]:
+    def report(  # noqa: PLR0917 - one parameter for each option
+        cache: Cache = None,
+        source: SourceOption = None,
+        watch: Watch = False,
+        interval: Interval = "2s",
+        root: CacheRootOption = Path("/"),
+        output: OutputOption = "table",
+    ) -> None:
+        _report(name, cache, source, parse_seconds(interval) if watch else None, root, output)
+
+    return report
+
+
+def _report(  # noqa: PLR0917 - what the options say
+    name: Name, cache: str | None, source: str | None, interval_s: float | None, root: Path, output: Output
+) -> None:
+    from bathyscope import views
+    from bathyscope.cache.reports import report
+
+    if interval_s is not None and not 1 <= interval_s <= 60:
+        raise UsageError(f"--interval must be from 1s to 60s (got {interval_s:g} s)", hint="--interval 5s")
+    daemons = _daemons(root, cache)
+    earlier: dict[str, Look] = {}
+    is_first = True
+    for turn in itertools.count():
+        # Who watches sees a daemon go and come again.
+        looks, remarks = _looks(daemons, may_be_down=cache is None or turn > 0, may_all_be_down=turn > 0)
+        if not looks:
+            say("\n".join(remarks))
+            daemons[0].host.sleep(interval_s or 0)
+            continue
+        if turn == 0:
+            _check_source(source, looks)
+        pairs = [(look, earlier.get(look.cache)) for look in looks]
+        # The first look of a watch is where its first interval begins.
+        if interval_s is None or turn > 0:
+            finding = report(name, pairs, source=source, remarks=remarks, as_one_table=output == "csv")
+            if interval_s is None:
+                views.render(finding, output)
+                return
+            _show_interval(finding, output, is_first=is_first)
+            is_first = False
+        earlier |= {look.cache: look for look in looks}
+        daemons[0].host.sleep(interval_s)
+
+
+def _show_interval(finding: ActivityFinding, output: Output, *, is_first: bool) -> None:
+    """Print an interval of a watch: a terminal shows the last one, CSV has one heading and the time of each row."""
+    from bathyscope import views
+    from bathyscope.cache.reports import with_time
+
+    if output == "csv":
+        text = views.as_text(with_time(finding), "csv")
+        sys.stdout.write(text if is_first else text.partition("\n")[2])
+    else:
+        if output == "table" and sys.stdout.isatty():
+            sys.stdout.write(_CLEAR)
+        views.render(finding, output)
+    sys.stdout.flush()
+
+
+def files(
+    cache: Cache = None,
+    source: SourceOption = None,
+    limit: Limit = 20,
+    root: CacheRootOption = Path("/"),
+    output: OutputOption = "table",
+) -> None:
+    """Show the files with the most requests: reads, hits, what is cached of them, when they were used last."""
+    _hottest(cache, source, limit, root, output, as_objects=False)
+
+
+def objects(
+    cache: Cache = None,
+    source: SourceOption = None,
+    limit: Limit = 20,
+    root: CacheRootOption = Path("/"),
+    output: OutputOption = "table",
+) -> None:
+    """Show the Ceph objects with the most requests, and their RBD images, on FileStore OSDs: a file is an object.
+
+    On BlueStore OSDs the map from offsets of the block device to objects is not known.
+    """
+    _hottest(cache, source, limit, root, output, as_objects=True)
+
+
+def _hottest(
+    cache: str | None, source: str | None, limit: int, root: Path, output: Output, *, as_objects: bool
+) -> None:
+    from bathyscope import views
+    from bathyscope.cache import hottest
+
+    daemons = _daemons(root, cache)
+    looks, remarks = _looks(daemons, may_be_down=cache is None)
+    _check_source(source, looks)
+    only = {} if source is None else {"source": source}
+    up = {look.cache for look in looks}
+    answers = {one.name: one.ask(query="files", limit=limit, **only) for one in daemons if one.name in up}
+    make = hottest.objects if as_objects else hottest.files
+    views.render(make(looks, answers, source=source, limit=limit, remarks=remarks), output)
+
+
+def curve(cache: Cache = None, root: CacheRootOption = Path("/"), output: OutputOption = "table") -> None:
+    """Show what hit ratio other sizes of a cache would give, from its own requests since its start."""
+    from bathyscope import views
+    from bathyscope.cache.curves import curve as curve_of
+
+    daemons = _daemons(root, cache)
+    looks, remarks = _looks(daemons, may_be_down=cache is None)
+    up = {look.cache for look in looks}
+    answers = {one.name: one.ask(query="curve") for one in daemons if one.name in up}
+    views.render(curve_of(looks, answers, remarks=remarks), output)
+
+
+def metrics(
+    cache: Cache = None,
+    listen: Annotated[
+        str | None, typer.Option("--listen", metavar="ADDRESS:PORT", help="Serve it over HTTP, without a password.")
+    ] = None,
+    root: CacheRootOption = Path("/"),
+) -> None:
+    """Print all counters as Prometheus text, or serve them."""
+    from bathyscope.cache.metrics import CONTENT_TYPE, exposition
+
+    daemons = _daemons(root, cache)
+
+    def text() -> str:
+        looks, remarks = _looks(daemons, may_be_down=True, may_all_be_down=True)
+        if remarks and listen is None:
+            say("\n".join(remarks))
+        return exposition(looks, [daemon.name for daemon in daemons])
+
+    if listen is None:
+        sys.stdout.write(text())
+        return
+    from bathyscope.host.http_server import serve_text
+
+    serve_text(listen, "/metrics", CONTENT_TYPE, text, note=say)
+
+
+def _daemons(root: Path, cache: str | None) -> list[Daemon]:
+    from bathyscope.cache.config import Places
+    from bathyscope.cache.daemon import Daemon
+    from bathyscope.host.local import LocalHost
+
+    places = Places(root)
+    host = LocalHost()
+    found = [Daemon(host, places, name) for name in _names(places, cache)]
+    if not found:
+        raise UsageError("there is no cache on this machine", hint="make one: bathy cache create NAME DEVICE")
+    return found
+
+
+def _names(places: Places, cache: str | None) -> list[str]:
+    if cache is None:
+        return places.names()
+    # An unknown name is an error of its own, and not a daemon that is down.
+    return [places.load(cache).name]
+
+
+def _looks(daemons: list[Daemon], *, may_be_down: bool, may_all_be_down: bool = False) -> tuple[list[Look], list[str]]:
+    """Ask all daemons; return what they said, and a remark for each that is not there."""
+    from bathyscope.cache import directory as directories
+    from bathyscope.cache.looks import Look
+
+    looks: list[Look] = []
+    problems: list[BathyscopeError] = []
+    for daemon in daemons:
+        try:
+            looks.append(Look(daemon.name, daemon.host.now_ns(), daemon.status()))
+        except CacheDownError as error:
+            problems.append(directories.problem_of(daemon) or error)
+        except BathyscopeError as error:
+            problems.append(error)
+    if (problems and not may_be_down) or (not looks and not may_all_be_down):
+        raise problems[0]
+    return looks, [_sentence(problem) for problem in problems]
+
+
+def _sentence(error: BathyscopeError) -> str:
+    return f"{error.message[:1].upper()}{error.message[1:]}; {error.hint or 'look at its log'}."
+
+
+def _check_source(source: str | None, looks: list[Look]) -> None:
+    known = sorted({name for look in looks for name in look.sources()})
+    if source is not None and source not in known:
+        raise UsageError(f"no source '{source}' is served", hint=f"one of {', '.join(known)}" if known else None)

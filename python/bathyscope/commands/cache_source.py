@@ -1,0 +1,318 @@
+"""`bathy cache source`: the directories that a cache accelerates."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bathyscope.commands.cache_plan import LINE_BYTES
+from bathyscope.commands.options import CacheOption, CacheRootOption, OutputOption
+from bathyscope.commands.talk import say
+from bathyscope.errors import CacheDownError, CacheError, UsageError
+from bathyscope.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from bathyscope.cache.config import CacheConfig, Places, Source
+    from bathyscope.cache.daemon import Daemon
+
+_CREATE_HELP = """Accelerate a directory in place. If its cache is running, this takes effect at once.
+
+Stop the OSD of the directory first, and start it afterwards: nobody may have a file of the directory open, since what \
+was opened before goes past the cache. For /var/lib/ceph/osd/ceph-N a file is written that \
+makes systemd start the cache before the OSD, if the unit bathyd@.service is installed; its path is printed, and \
+`source delete` removes it. Stopping the cache's unit then stops its OSDs: start them again afterwards.
+"""
+_CREATE_EXAMPLES = """Examples:
+
+\b
+  systemctl stop ceph-osd@0
+  bathy cache source create ceph0 /var/lib/ceph/osd/ceph-0 --cache fast --size 95G
+  systemctl start ceph-osd@0
+  bathy cache source create --from-plan plan.json --cache fast
+
+\b
+Modes:
+  write-through  what is read or written enters the cache (default)
+  write-around   what is read enters it; a write updates what is cached
+  read-only      what is read enters it; what is written leaves it
+  pass-through   nothing is cached
+"""
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The source's name.")]
+Size = Annotated[str | None, typer.Option("--size", help="Its share of the cache, as an upper limit; default: none.")]
+ModeOption = Annotated[
+    str | None, typer.Option("--mode", help="write-through, write-around, read-only or pass-through.")
+]
+
+
+def add_to(group: typer.Typer) -> None:
+    """Attach the verbs."""
+    sources = typer.Typer(no_args_is_help=True, help="Directories that a cache accelerates.")
+    sources.command("create", help=_CREATE_HELP, epilog=_CREATE_EXAMPLES)(create)
+    sources.command("list", epilog="Example: bathy cache source list --output csv")(list_)
+    sources.command("start", epilog="Example: bathy cache source start ceph0")(start)
+    sources.command("stop", epilog="Example: bathy cache source stop ceph0")(stop)
+    sources.command("set", epilog="Example: bathy cache source set ceph0 --mode write-around --size 120G")(set_)
+    sources.command("delete", epilog="Example: bathy cache source delete ceph0")(delete)
+    group.add_typer(sources, name="source")
+
+
+def create(  # noqa: PLR0917 - one parameter for each option
+    cache: Annotated[str, typer.Option("--cache", metavar="CACHE", help="The cache.")],
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The source's name.")] = None,
+    directory: Annotated[Path | None, typer.Argument(metavar="DIR", help="The directory.")] = None,
+    size: Size = None,
+    mode: ModeOption = None,
+    from_plan: Annotated[
+        Path | None, typer.Option("--from-plan", metavar="FILE", help="The OSDs of a plan: bathy cache plan -o json.")
+    ] = None,
+    node: Annotated[
+        str | None,
+        typer.Option("--node", metavar="NODE", help="The plan's node; default: this machine, or its only one."),
+    ] = None,
+    root: CacheRootOption = Path("/"),
+) -> None:
+    """See _CREATE_HELP."""
+    from bathyscope.cache import directory as directories
+    from bathyscope.cache.config import Places
+
+    if from_plan is not None and (name, directory, size) != (None, None, None):
+        raise UsageError("a plan names sources, directories and sizes", hint="leave out NAME, DIR and --size")
+    wanted = _wanted(name, directory, size, mode) if from_plan is None else _planned(from_plan, node, mode)
+    places = Places(root)
+    with places.changing():
+        daemon, known = _daemon(places, cache), places.load_all(say) | {cache: places.load(cache)}
+        config, sources = known[cache], []
+        # All are looked at before the first is served.
+        for one in wanted:
+            if one.name in {other.name for other in known[cache].sources}:
+                hint = "bathy cache source list"
+                raise UsageError(f"the cache '{cache}' has a source '{one.name}' already", hint=hint)
+            place = directories.checked_directory(one.directory, [*known.values()], daemon.host)
+            sources.append(dataclasses.replace(one, directory=place))
+            known[cache] = known[cache].with_source(sources[-1])
+        for source in sources:
+            _say_if_above(source, config)
+            config = _add(places, daemon, config, source)
+    if not daemon.is_up():
+        say(f"served when the cache runs: bathy cache start {cache}")
+
+
+def _wanted(name: str | None, directory: Path | None, size: str | None, mode: str | None) -> list[Source]:
+    from bathyscope.cache.config import DEFAULT_MODE, Source, check_mode, check_name
+
+    if name is None or directory is None:
+        raise UsageError("NAME and DIR are needed, or --from-plan", hint="bathy cache source create --help")
+    return [Source(check_name(name, "source"), str(directory), check_mode(mode or DEFAULT_MODE), _size_bytes(size))]
+
+
+def _planned(path: Path, node: str | None, mode: str | None) -> list[Source]:
+    import socket
+
+    from bathyscope.cache.config import Source, check_mode, check_name
+    from bathyscope.spec.cache_plan import load_cache_plan
+
+    plan = load_cache_plan(path)
+    here = socket.gethostname()
+    if node is None and here in {one.node for one in plan.caches}:
+        node = here
+    mode = check_mode(mode or plan.mode)
+    return [
+        Source(
+            check_name(one.name, "source"), one.directory or f"/var/lib/ceph/osd/ceph-{one.osd}", mode, one.flash_bytes
+        )
+        for one in plan.sources_of(node)
+    ]
+
+
+def _add(places: Places, daemon: Daemon, config: CacheConfig, source: Source) -> CacheConfig:
+    """Write a source down, serve it if its cache runs, and return the new configuration. On error nothing is left."""
+    from bathyscope.cache import directory as directories
+    from bathyscope.cache.daemon import UNIT_TEMPLATE
+
+    added = config.with_source(source)
+    places.save(added)
+    try:
+        waits = directories.write_drop_in(places, daemon.host, config.name, source.directory)
+        is_served = _tell(daemon, command="start_source", source=source.document())
+    except BaseException:
+        directories.remove_drop_in(places, daemon.host, source.directory)
+        places.save(config)
+        raise
+    say(
+        f"the source '{source.name}' of the cache '{config.name}' is {source.directory}"
+        + (", and is served" if is_served else "")
+    )
+    if waits is not None:
+        say(f"written: {waits} (the OSD starts after its cache, and stops with it)")
+    elif (osd := directories.osd_of(source.directory)) is not None:
+        say(
+            f"systemd does not know {UNIT_TEMPLATE}: start the cache before the OSD {osd} yourself; "
+            "or install the unit, then delete the source and create it again"
+        )
+    return added
+
+
+def list_(
+    cache: Annotated[str | None, typer.Option("--cache", metavar="CACHE", help="Of this cache only.")] = None,
+    root: CacheRootOption = Path("/"),
+    output: OutputOption = "table",
+) -> None:
+    """List the sources of all caches."""
+    from bathyscope import views
+    from bathyscope.cache.config import Places
+
+    places = Places(root)
+    rows: list[dict[str, object]] = []
+    for name, config in (places.load_all(say) if cache is None else {cache: places.load(cache)}).items():
+        served: set[str] | None = None
+        try:
+            served = _served(_daemon(places, name))
+        except CacheError as error:
+            say(error.message)
+        rows += [
+            {
+                "source": source.name,
+                "cache": name,
+                "served": None if served is None else source.name in served,
+                "mode": source.mode,
+                "size_bytes": source.size_bytes,
+                "directory": source.directory,
+            }
+            for source in config.sources
+        ]
+    views.render(rows, output, empty="no sources; make one: bathy cache source create NAME DIR --cache CACHE")
+
+
+def start(name: Name, cache: CacheOption = None, root: CacheRootOption = Path("/")) -> None:
+    """Serve a source that was stopped. Nobody may have a file of its directory open."""
+    from bathyscope.cache import directory as directories
+
+    config, source, daemon = _found(root, name, cache)
+    if name not in _served(daemon):
+        directories.must_not_be_open(source.directory)
+    daemon.ask(command="start_source", source=source.document())
+    say(f"the source '{name}' of the cache '{config.name}' is served")
+
+
+def stop(
+    name: Name,
+    cache: CacheOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Even while files are open: they are served on.")] = False,
+    root: CacheRootOption = Path("/"),
+) -> None:
+    """Serve a source no longer: its directory is the plain one again, until the source or the cache is started."""
+    config, _, daemon = _found(root, name, cache)
+    daemon.ask(command="stop_source", name=name, **({"force": True} if force else {}))
+    say(f"the source '{name}' of the cache '{config.name}' is stopped: its directory is the plain one")
+
+
+def set_(
+    name: Name,
+    mode: ModeOption = None,
+    size: Annotated[str | None, typer.Option("--size", help='Its share of the cache; "none" for no limit.')] = None,
+    cache: CacheOption = None,
+    root: CacheRootOption = Path("/"),
+) -> None:
+    """Change the mode or the share of a source; if it is served, at once, else from its next start on."""
+    from bathyscope.cache.config import Places, check_mode
+
+    if mode is None and size is None:
+        raise UsageError("nothing is to be changed", hint="say --mode or --size")
+    places = Places(root)
+    with places.changing():
+        config, source, daemon = _found(root, name, cache)
+        is_served = name in _served(daemon)
+        if mode is not None:
+            source = dataclasses.replace(source, mode=check_mode(mode))
+        if size is not None:
+            source = dataclasses.replace(source, size_bytes=None if size == "none" else _size_bytes(size))
+            _say_if_above(source, config)
+        if mode is not None and is_served:
+            daemon.ask(command="set_mode", name=name, mode=mode)
+        if size is not None and is_served:
+            daemon.ask(command="set_size", name=name, size_bytes=source.size_bytes)
+        places.save(config.with_source(source))
+    say(f"the source '{name}' of the cache '{config.name}' is changed")
+
+
+def delete(
+    name: Name,
+    cache: CacheOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Even while files are open: they are served on.")] = False,
+    root: CacheRootOption = Path("/"),
+) -> None:
+    """Accelerate a directory no longer. Nothing in it changes."""
+    from bathyscope.cache import directory as directories
+    from bathyscope.cache.config import Places
+
+    places = Places(root)
+    with places.changing():
+        config, source, daemon = _found(root, name, cache)
+        if name in _served(daemon):
+            daemon.ask(command="stop_source", name=name, **({"force": True} if force else {}))
+        if not daemon.is_up():
+            directories.must_not_be_dead(source.directory, config.name, daemon.host)
+        places.save(config.without_source(name))
+        say_removed(directories.remove_drop_in(places, daemon.host, source.directory))
+    say(f"the source '{name}' of the cache '{config.name}' is deleted: {source.directory} is a plain directory")
+
+
+def say_removed(path: Path | None) -> None:
+    """Say which file is gone, if one is."""
+    if path is not None:
+        say(f"removed: {path}")
+
+
+def _size_bytes(text: str | None) -> int | None:
+    size_bytes = None if text is None else parse_bytes(text)
+    if size_bytes is not None and size_bytes < LINE_BYTES:
+        problem = f"--size must be at least {format_bytes(LINE_BYTES)}, one line of the cache (got {text})"
+        raise UsageError(problem, hint="95G; or leave it out for no limit")
+    return size_bytes
+
+
+def _say_if_above(source: Source, config: CacheConfig) -> None:
+    from bathyscope.cache.ssd import size_of
+
+    ssd_bytes = size_of(Path(config.ssd))
+    if source.size_bytes is not None and ssd_bytes is not None and source.size_bytes > ssd_bytes:
+        say(
+            f"--size {format_bytes(source.size_bytes)} is more than {config.ssd} has ({format_bytes(ssd_bytes)}): "
+            f"the source '{source.name}' has no limit of its own"
+        )
+
+
+def _found(root: Path, name: str, cache: str | None) -> tuple[CacheConfig, Source, Daemon]:
+    from bathyscope.cache.config import Places
+
+    places = Places(root)
+    config, source = places.find_source(name, cache, say)
+    return config, source, _daemon(places, config.name)
+
+
+def _daemon(places: Places, cache: str) -> Daemon:
+    from bathyscope.cache.daemon import Daemon
+    from bathyscope.host.local import LocalHost
+
+    return Daemon(LocalHost(), places, cache)
+
+
+def _tell(daemon: Daemon, **request: object) -> bool:
+    """Give a command to a daemon that runs; return whether one does. Raises CacheError when it refuses."""
+    try:
+        daemon.ask(**request)
+    except CacheDownError:
+        return False
+    return True
+
+
+def _served(daemon: Daemon) -> set[str]:
+    from bathyscope.cache.looks import Look
+
+    try:
+        return set(Look(daemon.name, daemon.host.now_ns(), daemon.status()).sources())
+    except CacheDownError:
+        return set()

@@ -1,0 +1,65 @@
+"""A plan of `bathy cache plan --output json`, read again: what `bathy cache source create --from-plan` needs of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from bathyscope.errors import UsageError
+
+_HINT = "make it by `bathy cache plan RUN --flash 400G --output json`"
+
+
+class _Part(BaseModel):
+    # The rest of the finding is for people.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class PlannedSource(_Part):
+    """A directory to cache and its share of the SSD."""
+
+    name: str
+    osd: Annotated[int, Field(ge=0)]
+    directory: str
+    flash_bytes: Annotated[int, Field(gt=0)]
+
+
+class PlannedNode(_Part):
+    """The sources of one node."""
+
+    node: str
+    sources: tuple[PlannedSource, ...]
+
+
+class CachePlanFile(_Part):
+    """A plan. `mode` is the write mode that was simulated."""
+
+    mode: str
+    caches: tuple[PlannedNode, ...]
+
+    def sources_of(self, node: str | None) -> tuple[PlannedSource, ...]:
+        """Return the sources of a node, of the only one when `node` is None. Raises UsageError."""
+        names = [cache.node for cache in self.caches]
+        if node is None and len(names) != 1:
+            raise UsageError(f"the plan is for {len(names)} nodes", hint="--node NAME: " + ", ".join(names))
+        found = [cache for cache in self.caches if node in (None, cache.node)]
+        if not found:
+            raise UsageError(f"the plan has no node '{node}'", hint="it has: " + ", ".join(names))
+        if not found[0].sources:
+            hint = "none of its OSDs is worth a cache by this plan; `bathy cache plan` with more --flash may differ"
+            raise UsageError(f"the plan has no sources for the node '{found[0].node}'", hint=hint)
+        return found[0].sources
+
+
+def load_cache_plan(path: Path) -> CachePlanFile:
+    """Return the plan in a file. Raises UsageError."""
+    try:
+        return CachePlanFile.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}", hint=_HINT) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "its content"
+        raise UsageError(f"{path} is no cache plan: {place}: {first['msg']}", hint=_HINT) from error

@@ -1,0 +1,134 @@
+"""What a study declares, and how its steps are measured and kept.
+
+To add one, add a file with a `STUDY` to this package: `bathy study` carries it out and shows its runs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bathyscope.bench.judging import LOAD
+from bathyscope.bench.load import answer_of, run_load
+from bathyscope.errors import ParseError, ToolError
+from bathyscope.fields import last_line, parsing
+from bathyscope.host import Completed, Host, ProcessRequest, SocketRequest
+from bathyscope.lab import LabSpec, LabState, caches
+from bathyscope.layers.common import fio_tables
+from bathyscope.recording.collect import collect
+from bathyscope.records import RawAnswer, StudyStep, Tables, to_table
+from bathyscope.spec import Model, StepSpec
+from bathyscope.spec.study import StudyDesign
+from bathyscope.store import RunDirectory, Segment, step_name
+
+# Raw answers of the caches, beside those of the load: before it, then after it, in the same order.
+CACHES = "caches"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Study:
+    """A study: what it is, its parameters, the lab that it needs, and how it is carried out there.
+
+    `check` raises what stands against it on this machine, before anything is made.
+    """
+
+    design: StudyDesign
+    help: str
+    parameters: type[Model]
+    lab: Callable[[Any], LabSpec]
+    check: Callable[[], None]
+    measure: Callable[[Measurement, Any], None]
+
+    @property
+    def name(self) -> str:
+        """The name by which it is asked for."""
+        return self.design.name
+
+
+@dataclasses.dataclass(slots=True)
+class Measurement:
+    """A study under way: where it runs, and the run that keeps what it measures. `lab` is replaced when it changes."""
+
+    host: Host
+    lab: LabState
+    run: RunDirectory
+    note: Callable[[str], None]
+
+    def load(self, requests: Sequence[ProcessRequest]) -> list[Completed]:
+        """Run processes side by side to their end. Raises ToolError when one fails."""
+        ends = run_load(self.host, requests)
+        for end in ends:
+            if end.exit_code != 0:
+                text = last_line(end.stderr or end.stdout)
+                raise ToolError(f"{end.request.label} ended with exit code {end.exit_code}: {text}")
+        return ends
+
+    def step(self, phase: str, spec: StepSpec, requests: Sequence[ProcessRequest]) -> None:
+        """Measure one access pattern in one phase and keep it. Raises ToolError, ParseError, StoreError."""
+        before = self._caches()
+        answers = {LOAD: [answer_of(self.host, end) for end in self.load(requests)], CACHES: [*before, *self._caches()]}
+        index = len(self.run.step_segments())
+        about = {"phase": phase, "spec": spec.model_dump(mode="json")}
+        with self.run.begin_segment(step_name(index)) as segment:
+            for source, given in answers.items():
+                segment.raw(source, given)
+            segment.context(about)
+            for record, table in step_tables(index, about, answers[LOAD], answers[CACHES]).items():
+                segment.table(record, table)
+            segment.commit()
+
+    def _caches(self) -> list[RawAnswer]:
+        line = json.dumps({"query": "status"})
+        sockets = [str(self.lab.layout.cache_socket(osd)) for osd in caches.cached(self.lab)]
+        return collect(self.host, None, [SocketRequest("cache", socket, line) for socket in sockets])
+
+
+def parse_step(segment: Segment, index: int) -> Tables:
+    """Return the tables of a step from its raw answers. Raises ParseError, ToolError, StoreError."""
+    return step_tables(index, segment.context(), segment.raw(LOAD), segment.raw(CACHES))
+
+
+def step_tables(index: int, about: dict[str, Any], load: Sequence[RawAnswer], status: Sequence[RawAnswer]) -> Tables:
+    """Return the rows of the load, and the step's own. Raises ParseError, ToolError."""
+    spec = StepSpec.model_validate(about["spec"])
+    rows = fio_tables(index, spec, load)
+    if rows.measured_start_ns is None or rows.measured_end_ns is None:
+        raise ParseError(f"the load of step {index} has no measured window")
+    half = len(status) // 2
+    counts = [_reads(after) - before for after, before in zip(status[half:], map(_reads, status[:half]), strict=True)]
+    known = [sum(count.values[place] for count in counts) if counts else None for place in range(4)]
+    step = StudyStep(
+        index,
+        str(about["phase"]),
+        spec.pattern.name,
+        spec.pattern.block_size_bytes,
+        rows.measured_start_ns,
+        rows.measured_end_ns,
+        *known,
+    )
+    return {**rows.tables, StudyStep: to_table(StudyStep, [step])}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Reads:
+    """Requests, requests that hit, bytes, bytes that hit."""
+
+    values: tuple[int, int, int, int]
+
+    def __sub__(self, other: _Reads) -> _Reads:
+        a, b = self.values, other.values
+        return _Reads((a[0] - b[0], a[1] - b[1], a[2] - b[2], a[3] - b[3]))
+
+
+def _reads(answer: RawAnswer) -> _Reads:
+    """Return what a cache has counted of all directories that it serves since its start."""
+    with parsing("the status of a cache"):
+        sources = [one for one in answer.json()["answer"]["sources"] if one.get("is_served", True)]
+        # What a directory counts was once below "status".
+        reads = [(source.get("stats") or source["status"]["stats"])["reads"] for source in sources]
+        requests, hits, size, hit_size = (
+            sum(one[name] for one in reads) for name in ("requests", "requests_hit", "bytes", "bytes_hit")
+        )
+        return _Reads((requests, hits, size, hit_size))

@@ -1,0 +1,176 @@
+"""The verbs with a real bathyd: what is counted is what a test did, and the directory is plain before and after."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from bathyscope.cache.config import Places
+from bathyscope.cache.daemon import Daemon
+from bathyscope.errors import CacheError
+from bathyscope.host import outliving
+from bathyscope.host.local import LocalHost
+from bathyscope.lab import simdisk
+
+pytestmark = pytest.mark.skipif(not simdisk.possible(), reason="FUSE needs root and /dev/fuse")
+
+MIB = 1 << 20
+Bathy = Callable[..., Result]
+
+
+@pytest.fixture
+def fast(places: Places, bathy: Bathy, tmp_path: Path) -> Iterator[Places]:
+    """Yield places with a running cache `fast` in a file, and a source `data` with a file of 4 MiB."""
+    done(bathy("create", "fast", str(tmp_path / "ssd.img"), "--size", "256M"))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/file").write_bytes(os.urandom(4 * MIB))
+    daemon = Daemon(LocalHost(), places, "fast")
+    try:
+        done(bathy("start", "fast"))
+        done(bathy("source", "create", "data", str(tmp_path / "data"), "--cache", "fast", "--size", "64M"))
+        yield places
+    finally:
+        with contextlib.suppress(CacheError):
+            daemon.stop(lambda _: None, force=True)
+        # A test that failed must not leave its mount.
+        subprocess.run(["umount", "-l", str(tmp_path / "data")], capture_output=True, check=False)
+
+
+def done(result: Result) -> str:
+    assert result.exit_code == 0, (result.exception, result.output)
+    return result.stdout
+
+
+def row(bathy: Bathy, report: str, table: int = 0) -> dict[str, Any]:
+    found = json.loads(done(bathy(report, "fast", "-o", "json")))["tables"][table]
+    return dict(zip([column["name"] for column in found["columns"]], found["rows"][0], strict=True))
+
+
+def is_mounted(directory: Path) -> bool:
+    return f" {directory} fuse.bathyd " in Path("/proc/mounts").read_text()
+
+
+def test_reports_are_what_was_read_and_written(fast: Places, bathy: Bathy, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    assert is_mounted(data)
+    # A buffer that begins with a page: the kernel splits requests for others within a unit of 4 KiB.
+    buffer = mmap.mmap(-1, 4 * MIB)
+    with (data / "file").open("rb", buffering=0) as file:
+        assert [os.preadv(file.fileno(), [buffer], 0) for _ in range(2)] == [4 * MIB, 4 * MIB]
+    with (data / "new").open("wb", buffering=0) as new:
+        assert os.pwritev(new.fileno(), [memoryview(buffer)[:MIB]], 0) == MIB
+    io = row(bathy, "io")
+    assert (io["Source"], io["Directory"]) == ("data", str(data))
+    assert (io["Cache read"], io["Source read"], io["Source write"]) == (4 * MIB, 4 * MIB, MIB)
+    assert io["Byte hit %"] == 0.5
+    usage = row(bathy, "usage")
+    assert (usage["Capacity"], usage["Usage"], usage["Max usage"], usage["Files"]) == (64 * MIB, 5 * MIB, 5 * MIB, 2)
+    reads = row(bathy, "stats", 2)
+    assert reads["Read hits"] == reads["Read misses"] > 0
+    iops = row(bathy, "iops")
+    assert iops["Reads"] == reads["Read hits"]
+    assert 0 < iops["read p50"] <= iops["read p99"] <= iops["read max"]
+    files = {line[0]: line for line in json.loads(done(bathy("files", "-o", "json")))["tables"][0]["rows"]}
+    assert set(files) == {"file", "new"}
+    metrics = done(bathy("metrics"))
+    assert f'bathy_cache_read_bytes_total{{cache="fast",source="data",device="cache"}} {4 * MIB}\n' in metrics
+
+
+def test_a_stop_leaves_a_plain_directory_and_a_start_is_warm(fast: Places, bathy: Bathy, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    content = (data / "file").read_bytes()
+    (data / "new").write_bytes(content)
+    done(bathy("stop", "fast"))
+    assert not is_mounted(data)
+    assert (data / "new").read_bytes() == (data / "file").read_bytes() == content
+    done(bathy("start", "fast"))
+    assert (data / "file").read_bytes() == content
+    assert row(bathy, "io")["Byte hit %"] == 1.0
+
+
+def test_a_source_in_use_is_not_stopped_unless_forced(fast: Places, bathy: Bathy, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with (data / "file").open("rb") as file:
+        refused = bathy("source", "delete", "data")
+        assert isinstance(refused.exception, CacheError)
+        assert len(fast.load("fast").sources) == 1
+        assert is_mounted(data)
+        done(bathy("source", "delete", "data", "--force"))
+        assert not is_mounted(data)
+        assert len(file.read()) == 4 * MIB
+    assert fast.load("fast").sources == ()
+    assert (data / "file").stat().st_size == 4 * MIB
+
+
+def test_a_cache_that_was_killed_is_started_again(fast: Places, bathy: Bathy, tmp_path: Path) -> None:
+    daemon = Daemon(LocalHost(), fast, "fast")
+    content = (tmp_path / "data/file").read_bytes()
+    outliving.end_all([daemon.started()])
+    assert not daemon.is_up()
+    assert (
+        "still has the mount of a daemon that was killed" in json.loads(done(bathy("list", "-o", "json")))[0]["state"]
+    )
+    for words in (("status",), ("stop", "fast")):
+        assert "a daemon that was killed" in str(bathy(*words).exception)
+    # Without its configuration nobody would take the dead mount away.
+    for words in (("source", "delete", "data"), ("delete", "fast", "--yes")):
+        refused = bathy(*words)
+        assert isinstance(refused.exception, CacheError)
+        assert "a daemon that was killed" in refused.exception.message
+    done(bathy("start", "fast"))
+    assert (tmp_path / "data/file").read_bytes() == content
+
+
+def test_an_ssd_that_holds_something_is_taken_by_force_alone(places: Places, bathy: Bathy, tmp_path: Path) -> None:
+    ssd = tmp_path / "ssd.img"
+    ssd.write_bytes(b"thesis" + bytes(16 * MIB))
+    before = ssd.read_bytes()
+    refused = bathy("create", "fast", str(ssd))
+    assert isinstance(refused.exception, CacheError)
+    assert "--force" in str(refused.exception.hint)
+    assert (ssd.read_bytes(), places.names()) == (before, [])
+    done(bathy("create", "fast", str(ssd), "--force"))
+    assert ssd.read_bytes() != before
+    small = bathy("create", "small", str(tmp_path / "small.img"), "--size", "64K")
+    assert isinstance(small.exception, CacheError)
+    assert "too small" in small.exception.message
+    assert not (tmp_path / "small.img").exists()
+
+
+def test_the_curve_of_a_load_that_fits_says_how_much_it_saw(fast: Places, bathy: Bathy, tmp_path: Path) -> None:
+    for _ in range(2):
+        (tmp_path / "data/file").read_bytes()
+    finding = json.loads(done(bathy("curve", "fast", "-o", "json")))
+    sizes = {line[3]: line[2] for line in finding["tables"][0]["rows"]}
+    # All but the first read of each line are hits, at any of these sizes.
+    assert sizes.keys() >= {0.25, 0.5, 1.0, 2.0, 4.0}
+    assert 0.4 < sizes[1.0] < 1
+    assert any("sampled of" in remark for remark in finding["unseen"])
+
+
+def test_run_serves_in_the_foreground_until_it_is_told_to_end(fast: Places, bathy: Bathy, tmp_path: Path) -> None:
+    done(bathy("stop", "fast"))
+    with subprocess.Popen(
+        [sys.executable, "-m", "bathyscope.cli", "cache", "run", "fast", "--root", str(tmp_path)],
+        stderr=subprocess.PIPE, text=True,
+    ) as run:  # fmt: skip
+        assert run.stderr is not None
+        assert any("serving 1 directories" in line for line in run.stderr)
+        assert is_mounted(tmp_path / "data")
+        refused = bathy("stop", "fast")
+        assert isinstance(refused.exception, CacheError)
+        assert "not started by bathy" in refused.exception.message
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(30) == 0
+    assert not is_mounted(tmp_path / "data")

@@ -1,0 +1,680 @@
+"""The verbs: what they write and tell the daemon, and that nothing is left after an error."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import Result
+
+from bathyscope.cache import daemon as daemons
+from bathyscope.cache.config import Places, Source
+from bathyscope.cache.directory import checked_directory, drop_in, not_activated, write_drop_in
+from bathyscope.errors import BathyscopeError, BusyError, CacheDownError, CacheError, ParseError, UsageError
+from bathyscope.host import ProcessRequest
+from bathyscope.host.fake import FakeAnswer, FakeHost
+from bathyscope.host.local import LocalHost
+
+from .daemons import FakeDaemon, serving, source, status
+
+Bathy = Callable[..., Result]
+
+
+def refused(result: Result, kind: type[BathyscopeError], words: str) -> BathyscopeError:
+    assert isinstance(result.exception, kind), result.output
+    assert words in result.exception.message
+    assert result.exception.hint
+    return result.exception
+
+
+@pytest.fixture
+def fast(places: Places) -> Places:
+    """Return places with a cache `fast` without sources."""
+    places.add(places.new("fast", "/dev/sdz"))
+    return places
+
+
+@pytest.fixture
+def daemon(fast: Places) -> Iterator[FakeDaemon]:
+    """Yield a daemon of `fast` that carries out every command."""
+    done: dict[str, Any] = {key: {} for key in ("start_source", "stop_source", "set_mode", "set_size")}
+    with serving(fast.socket("fast"), **done) as serving_:
+        yield serving_
+
+
+@pytest.fixture
+def bathyd(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """Return the calls of a bathyd that makes every cache and says that it has 1 GiB."""
+    calls: list[tuple[str, ...]] = []
+
+    def call(_host: object, *words: str) -> bytes:
+        calls.append(words)
+        return json.dumps({"is_cache": True, "capacity_bytes": 1 << 30}).encode()
+
+    monkeypatch.setattr("bathyscope.cache.ssd.bathyd", call)
+    return calls
+
+
+def test_a_cache_in_a_new_file_reserves_its_space(
+    bathy: Bathy, places: Places, tmp_path: Path, bathyd: list[tuple[str, ...]]
+) -> None:
+    result = bathy("create", "fast", tmp_path / "ssd.img", "--size", "4M")
+    assert result.exit_code == 0, result.exception
+    found = (tmp_path / "ssd.img").stat()
+    assert (found.st_size, stat.S_IMODE(found.st_mode)) == (4 << 20, 0o600)
+    assert found.st_blocks * 512 >= 4 << 20
+    assert bathyd == [("create", str(places.config("fast")))]
+    assert "the cache 'fast' of 1.00 GiB is on" in result.stderr
+    assert places.load("fast").ssd == str(tmp_path / "ssd.img")
+
+
+def test_force_and_size_are_bathyds_to_judge(
+    bathy: Bathy, places: Places, tmp_path: Path, bathyd: list[tuple[str, ...]]
+) -> None:
+    (tmp_path / "ssd.img").write_bytes(b"data")
+    assert bathy("create", "fast", tmp_path / "ssd.img", "--force", "--size", "8M").exit_code == 0
+    assert bathyd[0] == ("create", str(places.config("fast")), "--force", "--size", str(8 << 20))
+    assert (tmp_path / "ssd.img").read_bytes() == b"data"
+
+
+def test_a_cache_that_bathyd_refuses_leaves_nothing(
+    bathy: Bathy, places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> bytes:
+        raise CacheError("it is too small", hint="at least 64 MiB")
+
+    monkeypatch.setattr("bathyscope.cache.ssd.bathyd", refuse)
+    refused(bathy("create", "fast", tmp_path / "ssd.img", "--size", "4M"), CacheError, "too small")
+    assert not (tmp_path / "ssd.img").exists()
+    assert places.names() == []
+    assert not places.state("fast").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("fast", "missing.img"), "does not exist"),
+        (("fast", "no/dir.img", "--size", "4M"), "does not exist"),
+        (("fast", "."), "no block device and no file"),
+        (("a/b", "ssd.img", "--size", "4M"), "no name of a cache"),
+        (("fast", "/dev/nothing", "--size", "4M"), "the device /dev/nothing does not exist"),
+    ],
+)
+def test_what_cannot_be_a_cache_is_refused(
+    bathy: Bathy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], problem: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused(bathy("create", *words), UsageError, problem)
+    assert json.loads(bathy("list", "-o", "json").stdout) == []
+
+
+def test_an_ssd_serves_one_cache(bathy: Bathy, tmp_path: Path, bathyd: list[tuple[str, ...]]) -> None:
+    assert bathy("create", "one", tmp_path / "ssd.img", "--size", "4M").exit_code == 0
+    (tmp_path / "link").symlink_to("ssd.img")
+    refused(bathy("create", "two", tmp_path / "link"), UsageError, "the SSD of the cache 'one'")
+    assert (tmp_path / "ssd.img").exists()
+
+
+def test_a_source_is_written_down_and_served_at_once(
+    bathy: Bathy, daemon: FakeDaemon, fast: Places, tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    result = bathy("source", "create", "data", tmp_path / "data", "--cache", "fast", "--size", "95G")
+    assert result.exit_code == 0, result.exception
+    made = Source("data", str(tmp_path / "data"), "write-through", 95 << 30)
+    assert fast.load("fast").sources == (made,)
+    assert daemon.commands == [{"command": "start_source", "source": made.document()}]
+
+
+def test_a_source_that_the_daemon_refuses_is_not_kept(
+    bathy: Bathy, daemon: FakeDaemon, fast: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    install_unit(fast)
+    daemon.answers["start_source"] = ("fsid is in use by another process", "stop the OSD first")
+    monkeypatch.setattr("bathyscope.cache.directory.osd_of", lambda _: 7)
+    result = bathy("source", "create", "data", tmp_path / "data", "--cache", "fast")
+    assert refused(result, CacheError, "fsid is in use").hint == "stop the OSD first"
+    assert len(daemon.commands) == 1
+    assert fast.load("fast").sources == ()
+    assert not (tmp_path / "etc/systemd/system/ceph-osd@7.service.d").exists()
+
+
+def test_a_source_of_a_cache_that_is_stopped_waits(bathy: Bathy, fast: Places, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    result = bathy("source", "create", "data", tmp_path / "data", "--cache", "fast")
+    assert result.exit_code == 0
+    assert "bathy cache start fast" in result.stderr
+    assert len(fast.load("fast").sources) == 1
+
+
+def test_the_sources_of_a_plan_are_made_with_their_shares(
+    bathy: Bathy, daemon: FakeDaemon, fast: Places, tmp_path: Path
+) -> None:
+    for name in ("ceph-1", "ceph-2"):
+        (tmp_path / name).mkdir()
+    planned = [
+        {"name": f"osd.{osd}", "osd": osd, "directory": str(tmp_path / f"ceph-{osd}"), "flash_bytes": osd << 30}
+        for osd in (1, 2)
+    ]
+    plan = {"mode": "write-through", "caches": [{"node": "n1", "sources": planned}, {"node": "n2", "sources": []}]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    words = ("source", "create", "--from-plan", tmp_path / "plan.json", "--cache", "fast")
+    refused(bathy(*words), UsageError, "the plan is for 2 nodes")
+    refused(bathy(*words, "--size", "5G"), UsageError, "a plan names sources")
+    twice = [planned[0], planned[1] | {"directory": planned[0]["directory"]}]
+    (tmp_path / "twice.json").write_text(json.dumps({"mode": "read-only", "caches": [{"node": "n", "sources": twice}]}))
+    result = bathy("source", "create", "--from-plan", tmp_path / "twice.json", "--cache", "fast")
+    refused(result, UsageError, "is the source 'osd.1'")
+    assert fast.load("fast").sources == ()
+    assert bathy(*words, "--node", "n1").exit_code == 0
+    made = fast.load("fast").sources
+    assert [(one.name, one.size_bytes, one.mode) for one in made] == [
+        ("osd.1", 1 << 30, "write-through"), ("osd.2", 2 << 30, "write-through"),
+    ]  # fmt: skip
+    assert [one["source"]["name"] for one in daemon.commands] == ["osd.1", "osd.2"]
+
+
+def test_a_plan_with_a_directory_that_is_not_there_makes_no_source(bathy: Bathy, fast: Places, tmp_path: Path) -> None:
+    (tmp_path / "ceph-1").mkdir()
+    planned = [
+        {"name": f"osd.{osd}", "osd": osd, "directory": str(tmp_path / f"ceph-{osd}"), "flash_bytes": 1}
+        for osd in (1, 2)
+    ]
+    plan = {"mode": "write-through", "caches": [{"node": "n1", "sources": planned}]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    result = bathy("source", "create", "--from-plan", tmp_path / "plan.json", "--cache", "fast")
+    refused(result, UsageError, "does not exist")
+    assert fast.load("fast").sources == ()
+
+
+def test_directories_that_cannot_be_a_source_are_refused(bathy: Bathy, fast: Places, tmp_path: Path) -> None:
+    for name in ("data/inner", "other"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("other")
+    assert bathy("source", "create", "data", tmp_path / "data", "--cache", "fast").exit_code == 0
+    for name, directory, problem in (
+        ("data", "other", "has a source 'data' already"),
+        ("more", "data", "is the source 'data'"),
+        ("more", "data/inner", "overlaps"),
+        ("more", ".", "overlaps"),
+        ("more", "missing", "does not exist"),
+        ("more", "missing/too", "No such file"),
+        ("more", "file", "is no directory"),
+        ("more", "link", "is a symbolic link"),
+        ("a/b", "other", "no name of a source"),
+    ):
+        refused(bathy("source", "create", name, tmp_path / directory, "--cache", "fast"), UsageError, problem)
+    refused(bathy("source", "create", "x", tmp_path / "other", "--cache", "none"), UsageError, "no cache 'none'")
+    wrong = bathy("source", "create", "x", tmp_path / "other", "--cache", "fast", "--mode", "write-back")
+    refused(wrong, UsageError, "--mode must be one of write-through")
+    small = bathy("source", "create", "x", tmp_path / "other", "--cache", "fast", "--size", "63K")
+    refused(small, UsageError, "at least 64.0 KiB")
+    assert [one.name for one in fast.load("fast").sources] == ["data"]
+
+
+def test_the_directory_of_the_cache_itself_is_no_source(fast: Places, tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    config = fast.new("own", str(tmp_path / "disk/ssd.img"))
+    with pytest.raises(UsageError, match=r"ssd.img of the cache 'own' lies in"):
+        checked_directory(str(tmp_path / "disk"), [config], LocalHost())
+
+
+def test_a_running_osd_is_named_with_the_command_that_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fsid").write_text("x")
+    holder = (
+        "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); print(1, flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(tmp_path / "fsid")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as osd:
+        assert osd.stdout is not None
+        osd.stdout.readline()
+        monkeypatch.setattr("bathyscope.cache.directory.osd_of", lambda _: 3)
+        with pytest.raises(BusyError, match="fsid is in use by another process") as caught:
+            checked_directory(str(tmp_path), [], LocalHost())
+        osd.communicate(b"\n")
+    assert caught.value.hint == "stop the OSD first: systemctl stop ceph-osd@3"
+    assert checked_directory(str(tmp_path), [], LocalHost()) == str(tmp_path)
+
+
+@pytest.mark.parametrize("how", ["opened", "mapped", "worked in"])
+def test_a_directory_that_a_process_is_in_is_no_source_and_is_not_started(
+    bathy: Bathy, daemon: FakeDaemon, fast: Places, tmp_path: Path, how: str
+) -> None:
+    data = tmp_path / "data"
+    (data / "inner").mkdir(parents=True)
+    (data / "inner/file").write_bytes(b"x" * 4096)
+    fast.save(fast.load("fast").with_source(Source("old", str(data))))
+    holder = {
+        "opened": "f = open('file')",
+        "mapped": "import mmap; f = open('file'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); f.close()",
+        "worked in": "",
+    }[how] + "\nimport os\nif 'WORKED' not in os.environ: os.chdir('/')\nprint(1, flush=True); input()"
+    environment = os.environ | ({"WORKED": "1"} if how == "worked in" else {})
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", holder], cwd=data / "inner", env=environment,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.readline()
+        started = bathy("source", "start", "old")
+        refused(started, BusyError, f"process {process.pid} (python")
+        with pytest.raises(BusyError, match=f"has {data}/inner"):
+            checked_directory(str(data), [], LocalHost())
+        process.communicate(b"\n")
+    assert daemon.commands == []
+    assert bathy("source", "start", "old").exit_code == 0
+    assert checked_directory(str(data), [], LocalHost()) == str(data)
+
+
+def test_a_directory_that_another_bathyd_serves_is_busy(tmp_path: Path) -> None:
+    (tmp_path / "a b").mkdir()
+    mounts = f"36 35 0:44 / {tmp_path}/a\\040b rw shared:1 - fuse.bathyd bathyd rw\n"
+    host = FakeHost(files={"/proc/self/mountinfo": mounts.encode()})
+    with pytest.raises(BusyError, match="served by another bathyd"):
+        checked_directory(str(tmp_path / "a b"), [], host)
+    (tmp_path / "a").mkdir()
+    assert checked_directory(str(tmp_path / "a"), [], host) == str(tmp_path / "a")
+
+
+def test_a_mount_point_can_be_a_source_unless_it_is_of_fuse(tmp_path: Path) -> None:
+    def host(*kinds: str) -> FakeHost:
+        mounts = [f"36 35 0:44 / {tmp_path} rw shared:1 - {kind} none rw\n" for kind in kinds]
+        return FakeHost(files={"/proc/self/mountinfo": "".join(mounts).encode()})
+
+    for kind in ("tmpfs", "xfs", "fusectl"):
+        assert checked_directory(str(tmp_path), [], host(kind)) == str(tmp_path)
+    for kind in ("fuse", "fuse.sshfs"):
+        with pytest.raises(UsageError, match=rf"FUSE file system \({kind}\)"):
+            checked_directory(str(tmp_path), [], host("tmpfs", kind))
+    with pytest.raises(BusyError, match="served by another bathyd"):
+        checked_directory(str(tmp_path), [], host("tmpfs", "fuse.bathyd"))
+
+
+def install_unit(places: Places) -> None:
+    units = places.root / "etc/systemd/system"
+    units.mkdir(parents=True)
+    (units / "bathyd@.service").touch()
+
+
+def test_an_osd_does_not_wait_for_a_unit_that_is_not_there(
+    bathy: Bathy, daemon: FakeDaemon, fast: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bathyscope.cache.directory.osd_of", lambda _: 12)
+    (tmp_path / "data").mkdir()
+    result = bathy("source", "create", "data", tmp_path / "data", "--cache", "fast")
+    assert result.exit_code == 0, result.exception
+    assert "systemd does not know bathyd@.service" in result.stderr
+    assert not (tmp_path / "etc/systemd").exists()
+
+
+def test_an_osd_starts_after_its_cache(places: Places, tmp_path: Path) -> None:
+    install_unit(places)
+    path = write_drop_in(places, FakeHost(), "fast", "/var/lib/ceph/osd/ceph-12")
+    assert path == tmp_path / "etc/systemd/system/ceph-osd@12.service.d/bathyscope-cache.conf"
+    lines = path.read_text().splitlines()
+    assert lines[1:] == ["[Unit]", "Requires=bathyd@fast.service", "After=bathyd@fast.service"]
+    assert drop_in(places, "/srv/data") is None
+    assert drop_in(places, "/var/lib/ceph/osd/ceph-12/current") is None
+
+
+def test_a_source_that_goes_takes_its_drop_in_with_it(bathy: Bathy, daemon: FakeDaemon, fast: Places) -> None:
+    install_unit(fast)
+    directory = "/var/lib/ceph/osd/ceph-12"
+    fast.save(fast.load("fast").with_source(Source("ceph12", directory)))
+    path = write_drop_in(fast, FakeHost(), "fast", directory)
+    assert path is not None
+    daemon.answers["status"] = status(source("ceph12"))
+    result = bathy("source", "delete", "ceph12")
+    assert result.exit_code == 0, result.exception
+    assert f"removed: {path}" in result.stderr
+    assert not path.parent.exists()
+    assert fast.load("fast").sources == ()
+    assert daemon.commands == [{"command": "stop_source", "name": "ceph12"}]
+
+
+def test_a_source_with_open_files_is_kept_unless_forced(bathy: Bathy, daemon: FakeDaemon, fast: Places) -> None:
+    fast.save(fast.load("fast").with_source(Source("a", "/srv/a")))
+    daemon.answers["status"] = status(source("a"))
+
+    def stop_source(request: dict[str, Any]) -> Any:
+        return {} if request.get("force") else ("files are open", "close them")
+
+    daemon.answers["stop_source"] = stop_source
+    refused(bathy("source", "delete", "a"), CacheError, "files are open")
+    assert len(fast.load("fast").sources) == 1
+    assert bathy("source", "delete", "a", "--force").exit_code == 0
+    assert fast.load("fast").sources == ()
+
+
+def test_mode_and_share_are_changed_in_the_file_and_in_the_daemon(
+    bathy: Bathy, daemon: FakeDaemon, fast: Places
+) -> None:
+    fast.save(fast.load("fast").with_source(Source("a", "/srv/a", size_bytes=5)))
+    daemon.answers["status"] = status(source("a"))
+    assert bathy("source", "set", "a", "--mode", "read-only", "--size", "none").exit_code == 0
+    assert fast.load("fast").sources == (Source("a", "/srv/a", "read-only", None),)
+    assert daemon.commands == [
+        {"command": "set_mode", "name": "a", "mode": "read-only"},
+        {"command": "set_size", "name": "a", "size_bytes": None},
+    ]
+    refused(bathy("source", "set", "a"), UsageError, "nothing is to be changed")
+
+
+def test_a_source_that_is_stopped_is_changed_in_the_file_alone(bathy: Bathy, daemon: FakeDaemon, fast: Places) -> None:
+    fast.save(fast.load("fast").with_source(Source("a", "/srv/a")))
+    assert bathy("source", "set", "a", "--mode", "read-only").exit_code == 0
+    assert fast.load("fast").sources == (Source("a", "/srv/a", "read-only"),)
+    assert daemon.commands == []
+
+
+def test_a_share_above_the_ssd_is_said(bathy: Bathy, places: Places, tmp_path: Path) -> None:
+    (tmp_path / "ssd.img").write_bytes(bytes(1 << 20))
+    places.add(places.new("fast", str(tmp_path / "ssd.img")))
+    (tmp_path / "data").mkdir()
+    words = ("source", "create", "data", tmp_path / "data", "--cache", "fast")
+    assert "--size 2.00 MiB is more than" in bathy(*words, "--size", "2M").stderr
+    assert "is more than" not in bathy("source", "set", "data", "--size", "1M").stderr
+
+
+def test_a_broken_configuration_of_another_cache_is_no_hindrance(
+    bathy: Bathy, fast: Places, tmp_path: Path, bathyd: list[tuple[str, ...]]
+) -> None:
+    fast.add(fast.new("broken", "/dev/sdy"))
+    fast.config("broken").write_text("{")
+    (tmp_path / "data").mkdir()
+    for words in (
+        ("create", "more", tmp_path / "ssd.img", "--size", "4M"),
+        ("source", "create", "data", tmp_path / "data", "--cache", "fast"),
+        ("source", "set", "data", "--mode", "read-only"),
+        ("source", "list"),
+        ("source", "delete", "data"),
+    ):
+        result = bathy(*words)
+        assert result.exit_code == 0, result.exception
+        assert "the cache 'broken' is left out" in result.stderr
+    own = bathy("source", "create", "data", tmp_path / "data", "--cache", "broken")
+    assert isinstance(own.exception, ParseError)
+
+
+def test_lists_show_what_runs(bathy: Bathy, daemon: FakeDaemon, fast: Places) -> None:
+    fast.add(fast.new("other", "/dev/sdy"))
+    fast.save(fast.load("fast").with_source(Source("a", "/srv/a")).with_source(Source("b", "/srv/b")))
+    daemon.answers["status"] = status(source("a"))
+    caches = json.loads(bathy("list", "-o", "json").stdout)
+    assert [(row["name"], row["state"], row["sources"]) for row in caches] == [
+        ("fast", "running", 2),
+        ("other", "stopped", 0),
+    ]
+    sources = json.loads(bathy("source", "list", "-o", "json").stdout)
+    assert [(row["source"], row["served"]) for row in sources] == [("a", True), ("b", False)]
+
+
+def test_a_configuration_that_is_broken_does_not_hide_the_others(bathy: Bathy, fast: Places) -> None:
+    fast.add(fast.new("broken", "/dev/sdy"))
+    fast.config("broken").write_text("{")
+    rows = {row["name"]: row["state"] for row in json.loads(bathy("list", "-o", "json").stdout)}
+    assert rows["fast"] == "stopped"
+    assert rows["broken"].startswith("unusable: the configuration of the cache 'broken'")
+
+
+def test_a_cache_that_runs_is_not_deleted(bathy: Bathy, daemon: FakeDaemon, fast: Places) -> None:
+    refused(bathy("delete", "fast", "--yes"), CacheError, "is running")
+    assert fast.names() == ["fast"]
+
+
+def test_a_cache_is_deleted_when_that_is_confirmed(bathy: Bathy, fast: Places) -> None:
+    refused(bathy("delete", "fast"), UsageError, "nobody can be asked")
+    assert fast.names() == ["fast"]
+    assert bathy("delete", "fast", "--yes").exit_code == 0
+    assert fast.names() == []
+    assert not fast.state("fast").exists()
+
+
+@pytest.mark.parametrize("report", ["status", "io", "usage", "iops", "stats", "files", "objects", "curve"])
+def test_a_report_of_a_cache_that_does_not_run_says_what_starts_it(bathy: Bathy, fast: Places, report: str) -> None:
+    for words in ((report, "fast"), (report,)):
+        error = refused(bathy(*words), CacheDownError, "'fast' is not running")
+        assert error.hint == "start it: bathy cache start fast"
+    refused(bathy(report, "other"), UsageError, "no cache 'other'")
+
+
+@pytest.mark.parametrize("report", ["status", "io", "usage", "iops", "stats"])
+def test_reports_of_all_caches_name_the_ones_that_are_down(
+    bathy: Bathy, daemon: FakeDaemon, fast: Places, report: str
+) -> None:
+    fast.add(fast.new("other", "/dev/sdy"))
+    result = bathy(report, "-o", "json")
+    assert "The cache 'other' is not running; start it: bathy cache start other." in json.loads(result.stdout)["unseen"]
+    refused(bathy(report, "--source", "none"), UsageError, "no source 'none' is served")
+
+
+def test_a_watch_shows_intervals_and_survives_a_restart_of_the_daemon(
+    bathy: Bathy, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([(100.0, 7), (102.0, 7), (1.0, 8)])
+
+    def turn(*_: object) -> None:
+        try:
+            uptime_s, pid = next(answers)
+        except StopIteration:
+            # As a user ends it.
+            raise KeyboardInterrupt from None
+        daemon.answers["status"] = status(uptime_s=uptime_s, pid=pid)
+
+    turn()
+    monkeypatch.setattr(LocalHost, "sleep", turn)
+    result = bathy("io", "--watch", "-o", "csv")
+    assert result.exit_code == 130, result.exception
+    heading, first, second = result.stdout.splitlines()
+    assert heading.startswith("ended_ns,source,cache,cache_read_bytes_per_s")
+    assert first.split(",")[3] == "0"
+    assert float(second.split(",")[3]) == 30 * (1 << 20)
+
+
+@pytest.mark.parametrize("interval", ["0s", "500ms", "2m", "x"])
+def test_an_interval_out_of_bounds_is_refused(bathy: Bathy, daemon: FakeDaemon, interval: str) -> None:
+    assert isinstance(bathy("io", "--watch", "--interval", interval).exception, UsageError)
+
+
+def test_an_osd_that_is_not_activated_yet_is_waited_for(places: Places, tmp_path: Path, monkeypatch: Any) -> None:
+    config = places.new("fast", "/u").with_source(Source("a", str(tmp_path / "ceph-1"))).with_source(Source("b", "/b"))
+    monkeypatch.setattr("bathyscope.cache.directory.osd_of", lambda path: 1 if "ceph-1" in path else None)
+    mounts = f"36 35 0:44 / {tmp_path}/ceph-1 rw - tmpfs tmpfs rw\n"
+    host = FakeHost(files={"/proc/self/mountinfo": mounts.encode()})
+    assert not_activated(config, host) == [str(tmp_path / "ceph-1")]
+    # The mount of a daemon that was killed, in which nothing can be looked up.
+    mounts += f"37 36 0:45 / {tmp_path}/ceph-1 rw - fuse.bathyd bathyd rw\n"
+    host.files["/proc/self/mountinfo"] = mounts.encode()
+    assert not_activated(config, host) == []
+    host.files["/proc/self/mountinfo"] = b""
+    (tmp_path / "ceph-1").mkdir()
+    (tmp_path / "ceph-1/whoami").write_text("1\n")
+    assert not_activated(config, host) == []
+
+
+def test_run_becomes_the_daemon(bathy: Bathy, fast: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    became: list[tuple[str, tuple[str, ...]]] = []
+    monkeypatch.setattr(os, "execv", lambda path, argv: became.append((path, argv)))
+    assert bathy("run", "fast").exit_code == 0
+    assert became == [(sys.executable, daemons.command(fast.config("fast")))]
+
+
+def test_bathyd_imports_nothing_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bathyscope").mkdir()
+    (tmp_path / "bathyscope/__init__.py").write_text("print('planted')")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CacheError) as caught:
+        daemons.bathyd(LocalHost(), "create", "missing.json")
+    assert "planted" not in caught.value.message
+    assert "missing.json" in caught.value.message
+
+
+def test_two_changes_do_not_meet(fast: Places) -> None:
+    with fast.changing():
+        descriptor = os.open(fast.configs, os.O_RDONLY | os.O_DIRECTORY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(descriptor)
+
+
+_STAND_IN = """
+import json, os, pathlib, signal, socketserver, sys
+socket, mode = pathlib.Path(sys.argv[1]), sys.argv[2]
+if mode == "refuses":
+    print("bathyd: /srv/a: fsid is in use by another process", file=sys.stderr)
+    print("hint: stop the OSD first", file=sys.stderr)
+    sys.exit(2)
+class Handler(socketserver.StreamRequestHandler):
+    def handle(self):
+        for _ in self.rfile:
+            answer = {"uptime_s": 1, "sources": [], "pid": os.getpid()}
+            self.wfile.write(json.dumps({"ok": True, "answer": answer}).encode() + b"\\n")
+server = socketserver.ThreadingUnixStreamServer(str(socket), Handler)
+left = 2 if mode == "slow" else 1
+def stop(*_):
+    global left
+    left -= 1
+    if left == 0:
+        socket.unlink()
+        sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+server.serve_forever()
+"""
+
+
+@pytest.fixture
+def stand_in(fast: Places, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], daemons.Daemon]:
+    """Return a function that gives `fast` a program in bathyd's place."""
+
+    def make(mode: str) -> daemons.Daemon:
+        argv = (sys.executable, "-c", _STAND_IN, str(fast.socket("fast")), mode)
+        monkeypatch.setattr(daemons, "command", lambda _config: argv)
+        return daemons.Daemon(LocalHost(), fast, "fast")
+
+    return make
+
+
+def test_a_daemon_is_started_in_the_background_and_only_it_is_stopped(stand_in: Any) -> None:
+    daemon, notes = stand_in("serves"), []
+    daemon.start(notes.append)
+    assert daemon.is_up()
+    with pytest.raises(CacheError, match="running already"):
+        daemon.start(notes.append)
+    daemon.stop(notes.append)
+    assert not daemon.is_up()
+    assert notes == ["starting", "stopping"]
+    with pytest.raises(CacheDownError):
+        daemon.stop(notes.append)
+
+
+def test_of_two_starts_at_once_one_serves_and_is_remembered(stand_in: Any) -> None:
+    daemon, said = stand_in("serves"), []
+
+    def start() -> None:
+        try:
+            daemon.start(lambda _: None)
+        except CacheError as error:
+            said.append(error.message)
+
+    threads = [threading.Thread(target=start) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    try:
+        assert said == ["the cache 'fast' is running already"]
+        assert daemon.started().pid == daemon.status()["pid"]
+    finally:
+        daemon.stop(lambda _: None)
+
+
+def test_a_daemon_that_hangs_delays_no_other_and_is_named(
+    bathy: Bathy, daemon: FakeDaemon, fast: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemons, "QUERY_TIMEOUT_S", 0.2)
+    fast.add(fast.new("hung", "/dev/sdy"))
+    with socket.socket(socket.AF_UNIX) as hung:
+        hung.bind(str(fast.socket("hung")))
+        hung.listen()
+        report = json.loads(bathy("io", "-o", "json").stdout)
+        assert any("the cache 'hung' does not answer" in remark for remark in report["unseen"])
+        assert len(report["tables"][0]["rows"]) == 1
+        metrics = bathy("metrics").stdout
+        assert 'bathy_cache_up{cache="fast"} 1' in metrics
+        assert 'bathy_cache_up{cache="hung"} 0' in metrics
+        rows = {row["name"]: row["state"] for row in json.loads(bathy("list", "-o", "json").stdout)}
+        assert rows["fast"] == "running"
+        assert "does not answer" in rows["hung"]
+
+
+def test_what_the_daemon_says_when_it_refuses_is_the_error(stand_in: Any) -> None:
+    with pytest.raises(CacheError, match="fsid is in use by another process") as caught:
+        stand_in("refuses").start(lambda _: None)
+    assert caught.value.hint == "stop the OSD first"
+
+
+def test_open_files_are_waited_for_unless_forced(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemons, "STOP_LIMIT_S", 0.3)
+    daemon = stand_in("slow")
+    daemon.start(lambda _: None)
+    with pytest.raises(CacheError, match="still serves files that are open") as caught:
+        daemon.stop(lambda _: None)
+    assert "--force" in str(caught.value.hint)
+    assert daemon.is_up()
+    monkeypatch.setattr(daemons, "STOP_LIMIT_S", 10.0)
+    daemon.stop(lambda _: None, force=True)
+    assert not daemon.is_up()
+
+
+def test_a_daemon_that_bathy_did_not_start_is_not_stopped(daemon: FakeDaemon, fast: Places) -> None:
+    with pytest.raises(CacheError, match=r"was not started by bathy \(process 7\)"):
+        daemons.Daemon(LocalHost(), fast, "fast").stop(lambda _: None)
+
+
+def test_systemd_starts_and_stops_where_it_knows_the_unit(fast: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemons.Daemon, "is_supervised", lambda _self: True)
+    fails: set[str] = set()
+
+    def systemctl(request: ProcessRequest) -> FakeAnswer:
+        return FakeAnswer(exit_code=1, stderr=b"Job failed.\n") if request.argv[1] in fails else FakeAnswer()
+
+    host = FakeHost(programs={"systemctl": systemctl})
+    daemon = daemons.Daemon(host, fast, "fast")
+    daemon.start(lambda _: None)
+    daemon.stop(lambda _: None)
+    asked = [request.argv[1:] for request in host.requests]
+    assert asked == [(verb, "bathyd@fast.service") for verb in ("start", "is-active", "stop")]
+    fails = {"start"}
+    with pytest.raises(CacheError, match=r"cannot start bathyd@fast.service: Job failed\.") as caught:
+        daemon.start(lambda _: None)
+    assert caught.value.hint == "journalctl -u bathyd@fast.service -n 20"
+    # A cache that was started without systemd is not systemd's to stop.
+    fails = {"is-active"}
+    with pytest.raises(CacheDownError):
+        daemon.stop(lambda _: None)
+
+
+def test_caches_below_another_root_are_not_systemds(fast: Places) -> None:
+    host = FakeHost(programs={"systemctl": FakeAnswer()})
+    assert not daemons.Daemon(host, fast, "fast").is_supervised()
+    assert host.requests == []
+
+
+@pytest.mark.parametrize("said", [b"", b"nonsense\n", b"[]\n", b'{"ok": 1\n', b'{"ok": true, "answer": 3}\n', b"{}\n"])
+def test_an_answer_that_is_none_is_an_error_of_ours(fast: Places, said: bytes) -> None:
+    host = FakeHost(sockets={str(fast.socket("fast")): lambda _line: said})
+    with pytest.raises(BathyscopeError):
+        daemons.Daemon(host, fast, "fast").status()

@@ -1,0 +1,187 @@
+"""Reports: figures as the daemon answers them, rates and percentiles of intervals, what is not known."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+
+from bathyscope.cache.looks import Look
+from bathyscope.cache.reports import report, with_time
+from bathyscope.errors import ParseError
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.views import as_text, render
+
+from .daemons import MIB, latencies, source, status
+
+NAMES = ("status", "io", "usage", "iops", "stats")
+
+
+def look(answer: dict[str, Any], at_s: float = 1000.0, cache: str = "fast") -> Look:
+    return Look(cache, round(at_s * 1e9), answer)
+
+
+def rows(finding: ActivityFinding, table: int = 0) -> list[dict[str, Any]]:
+    found = finding.tables[table]
+    return [dict(zip([column.name for column in found.columns], row, strict=True)) for row in found.rows]
+
+
+def test_io_and_usage_are_what_the_daemon_answers() -> None:
+    finding = report("io", [(look(status()), None)])
+    (row,) = rows(finding)
+    assert row == {"Source": "ceph0", "Cache read": 30 * MIB, "Cache write": 2 * MIB, "Source read": 10 * MIB,
+                   "Source write": MIB, "Byte hit %": 0.75, "Directory": "/var/lib/ceph/osd/ceph0"}  # fmt: skip
+    assert finding.sentence == "75 % of 40.0 MiB read came from the cache."
+    assert finding.end_ns - finding.start_ns == 100 * 10**9
+    (row,) = rows(report("usage", [(look(status()), None)]))
+    assert (row["Capacity"], row["Usage"], row["Use %"], row["Max usage"], row["Files"]) == (
+        95 * MIB, 19 * MIB, 0.2, 38 * MIB, 7,
+    )  # fmt: skip
+
+
+def test_iops_has_a_row_for_the_cache_and_one_for_the_directory_below() -> None:
+    cache, below = rows(report("iops", [(look(status()), None)]))
+    assert (cache["Device"], cache["Reads"], cache["read mean"], cache["read p99"]) == ("cache", 300, 30_000, 60_000)
+    assert cache["Read rate"] == 300 * 4096 / 100
+    assert (below["Device"], below["Reads"], below["Writes"], below["write mean"]) == ("source", 100, 50, 4_000_000)
+    # The daemon gave no median of these: the bound of the bucket stands for it.
+    assert below["read p50"] == 8388608
+    assert cache["write mean"] is None
+
+
+def test_misses_are_what_is_neither_hit_nor_partial() -> None:
+    finding = report("stats", [(look(status()), None)])
+    reads = next(rows(finding, place)[0] for place, table in enumerate(finding.tables) if table.title == "Reads")
+    assert (reads["Read hits"], reads["Read partial"], reads["Read misses"]) == (300, 20, 80)
+
+
+def test_what_the_daemon_does_not_know_is_not_zero() -> None:
+    finding = report("stats", [(look(status()), None)], as_one_table=True)
+    (row,) = csv.DictReader(io.StringIO(as_text(finding, "csv")))
+    assert (row["attr_read_hits"], row["attr_read_misses"]) == ("", "12")
+    assert row["source"] == "ceph0"
+    assert row["segments_cached"] == "304"
+    empty = report("io", [(look(status(source(io=None))), None)])
+    assert rows(empty)[0]["Cache read"] is None
+    assert empty.sentence == "The daemon reports no figures of its sources."
+
+
+def later() -> dict[str, Any]:
+    """Return the status of 10 s later: 600 reads of the cache more, each of 60 µs."""
+    io = {"cache_read_bytes": 50 * MIB, "cache_write_bytes": 2 * MIB, "source_read_bytes": 10 * MIB,
+          "source_write_bytes": MIB}  # fmt: skip
+    iops = source()["iops"]
+    iops["cache"]["reads"] = latencies(900, 50_000, [[32768, 290], [65536, 900]], latency_ns_p99=64_000)
+    return status(source(io=io, iops=iops), uptime_s=110.0)
+
+
+def test_an_interval_has_rates_and_percentiles_of_its_own() -> None:
+    pair = (look(later(), 1010.0), look(status()))
+    finding = report("io", [pair])
+    assert finding.tables[0].columns[1].unit == "bytes/s"
+    assert rows(finding)[0]["Cache read"] == 2 * MIB
+    assert rows(finding)[0]["Source read"] == 0
+    assert finding.end_ns - finding.start_ns == 10 * 10**9
+    cache, below = rows(report("iops", [pair]))
+    assert cache["Reads"] == 60
+    assert cache["read mean"] == pytest.approx(60_000)
+    # 290 of the 900 were quick, but none of the interval's 600.
+    assert cache["read p50"] == cache["read p99"] == 65536
+    # No reads, no latency.
+    assert (below["Reads"], below["read mean"], below["read p99"]) == (0, None, None)
+    assert any("upper bounds" in remark for remark in report("iops", [pair]).unseen)
+
+
+@pytest.mark.parametrize("change", [{"pid": 8}, {"uptime_s": 3.0}, {"pid": 8, "uptime_s": 3.0}])
+def test_counters_of_a_daemon_that_was_started_anew_are_not_subtracted(change: dict[str, Any]) -> None:
+    now = later() | change
+    finding = report("io", [(look(now, 1010.0), look(status()))])
+    seconds = now["uptime_s"]
+    assert rows(finding)[0]["Cache read"] == pytest.approx(50 * MIB / seconds)
+    assert "started anew" in finding.unseen[0]
+
+
+def test_a_source_that_was_stopped_with_open_files_is_no_other_s_figures() -> None:
+    stopped = source(is_served=False, io={"cache_read_bytes": 5, "source_read_bytes": 5})
+    before, now = look(status(source())), look(status(source(), stopped, uptime_s=102.0), 1002.0)
+    finding = report("io", [(now, before)])
+    assert [row["Cache read"] for row in rows(finding)] == [0]
+    assert any("Not shown: 1 sources" in remark for remark in finding.unseen)
+    shown = rows(report("status", [(now, before)]), 1)
+    assert [row["Served"] for row in shown] == ["yes", "no"]
+    assert shown[1]["Byte hit %"] == 0.5
+
+
+def test_a_counter_that_began_anew_is_not_known_and_the_uptime_is_the_daemon_s() -> None:
+    anew = source(io={"cache_read_bytes": 5, "source_read_bytes": 20 * MIB})
+    pair = look(status(anew, uptime_s=102.0), 1002.0), look(status())
+    (row,) = rows(report("io", [pair]))
+    assert (row["Cache read"], row["Source read"]) == (None, 5 * MIB)
+    assert rows(report("stats", [pair]), 5)[0]["Uptime"] == 102.0
+
+
+def test_a_source_that_came_in_the_interval_counts_from_its_start() -> None:
+    now = status(source(), source("ceph1"), uptime_s=110.0)
+    first, second = rows(report("io", [(look(now), look(status()))]))
+    assert first["Cache read"] == 0
+    assert second["Cache read"] == 3 * MIB
+
+
+def test_several_caches_have_a_column_and_one_source_can_be_chosen() -> None:
+    looks = [(look(status()), None), (look(status(source("ceph9")), cache="slow"), None)]
+    assert [(row["Cache"], row["Source"]) for row in rows(report("io", looks))] == [
+        ("fast", "ceph0"), ("slow", "ceph9"),
+    ]  # fmt: skip
+    assert [row["Source"] for row in rows(report("io", looks, source="ceph9"))] == ["ceph9"]
+
+
+def test_a_cache_without_its_ssd_says_so() -> None:
+    finding = report("status", [(look(status(engine=None, problem="/dev/sdz: No such file")), None)])
+    assert finding.sentence == "Sources: 1, served: 1. Nothing is cached by: fast."
+    assert ("fast problem", "/dev/sdz: No such file") in finding.facts
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_report_fits_80_columns_without_cutting_a_number(name: Any) -> None:
+    answer = status(*(source(f"ceph{number}") for number in range(12)))
+    stream = io.StringIO()
+    render(report(name, [(look(answer), None)]), "table", stream, width=80, colour=False)
+    lines = stream.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "…" not in stream.getvalue()
+    assert any(line.startswith("ceph11") for line in lines)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_json_and_csv_have_every_source(name: Any) -> None:
+    answer = status(source("a"), source("b"))
+    finding = report(name, [(look(answer), None)], as_one_table=True)
+    document = json.loads(as_text(finding, "json"))
+    assert document["view"] == f"cache {name}"
+    assert "b" in str(document["tables"][-1]["rows"])
+
+
+def test_rows_of_a_watch_carry_their_time() -> None:
+    finding = with_time(report("io", [(look(later(), 1010.0), look(status()))]))
+    (row,) = csv.DictReader(io.StringIO(as_text(finding, "csv")))
+    assert row["ended_ns"] == str(1010 * 10**9)
+    assert row["cache_read_bytes_per_s"] == str(2 * MIB)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("answer", [{}, {"uptime_s": "x"}, {"uptime_s": 1, "sources": [7]},
+                                    {"uptime_s": 1, "sources": [{"dir": "/d", "io": {"cache_read_bytes": "NaN"},
+                                                                 "usage": {"used_bytes": []}, "iops": 3,
+                                                                 "stats": {"files": {}}, "size_bytes": {}}],
+                                     "cache": 3}])  # fmt: skip
+def test_a_broken_answer_is_a_parse_error_or_nothing_known(name: Any, answer: dict[str, Any]) -> None:
+    try:
+        finding = report(name, [(look(answer), None)])
+    except ParseError:
+        return
+    assert all(
+        value in (None, "/d", "d", 1, 1.0, "cache", "source") for row in finding.tables[-1].rows for value in row
+    )

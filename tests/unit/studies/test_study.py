@@ -1,0 +1,233 @@
+"""A study: what its recorded steps come to, how expectations are judged, and that one more is one more file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.views import golden
+
+from bathyscope import cli, studies
+from bathyscope.analysis.study import build
+from bathyscope.commands.report import finding_of
+from bathyscope.discovery import members
+from bathyscope.errors import UsageError
+from bathyscope.kinds import kind_of
+from bathyscope.records import Result, StudyStep, to_table
+from bathyscope.records.study_finding import StudyFinding
+from bathyscope.spec.study import Expectation, StudyDesign
+from bathyscope.store import Workspace
+from bathyscope.studies import STUDIES
+from bathyscope.views import as_text, pictures
+
+RECORDED = Path(__file__).parents[2] / "fixtures" / "study" / "vm-fleet"
+RUN = "20261123-160940-c882d1"
+SECOND_NS = 10**9
+READ, WRITE = "randread-4K-qd8", "randwrite-4K-qd8"
+DESIGN = StudyDesign(
+    name="x",
+    title="X",
+    phases=("no-cache", "repeated"),
+    expectations=(
+        Expectation(pattern=READ, phase="repeated", ratio_min=8),
+        Expectation(pattern=WRITE, phase="repeated", ratio_min=0.9),
+    ),
+)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    """A workspace with the recorded run, whose tables are made of its raw answers."""
+    runs = Workspace(tmp_path)
+    shutil.copytree(RECORDED, runs.runs_directory / RUN)
+    tmp_path.chmod(0o700)
+    with runs.open_run(RUN, exclusive=True) as run:
+        reparse = kind_of(run).reparse
+        assert reparse is not None
+        assert reparse(run) == "12 steps were parsed again"
+    return runs
+
+
+def recorded(workspace: Workspace) -> StudyFinding:
+    found = finding_of(workspace.open_run(RUN))
+    assert isinstance(found, StudyFinding)
+    return found
+
+
+@pytest.mark.parametrize("output", ["table", "json", "csv"])
+def test_a_recorded_run(workspace: Workspace, output: str) -> None:
+    golden.check(f"study.{'txt' if output == 'table' else output}", as_text(recorded(workspace), output))
+
+
+def test_what_fio_and_the_caches_said_is_what_is_shown(workspace: Workspace) -> None:
+    """Counted from the raw answers by other means than the product's."""
+    run = workspace.open_run(RUN)
+    cells = {(row.pattern, cell.phase): cell for row in recorded(workspace).rows for cell in row.cells}
+    assert len(cells) == 12
+    for segment in run.step_segments().values():
+        about = segment.context()
+        pattern = about["spec"]["pattern"]
+        size = f"{pattern['block_size_bytes'] >> 10}K"
+        cell = cells[f"{pattern['op']}-{size}-qd{pattern['queue_depth']}", about["phase"]]
+        side = "read" if "read" in pattern["op"] else "write"
+        jobs = [json.loads(answer.stdout)["jobs"][0][side] for answer in segment.raw("load")]
+        longest_s = max(job["runtime"] for job in jobs) / 1000
+        assert cell.iops.value == pytest.approx(sum(job["total_ios"] for job in jobs) / longest_s)
+        looks = [json.loads(answer.stdout)["answer"]["cache"]["engine"]["reads"] for answer in segment.raw("caches")]
+        assert len(looks) == (0 if about["phase"] == "no-cache" else 6)
+        if looks and side == "read":
+            read, hit = (
+                sum(one[name] for one in looks[3:]) - sum(one[name] for one in looks[:3])
+                for name in ("bytes", "bytes_hit")
+            )
+            assert cell.read_hit_ratio == pytest.approx(hit / read, abs=0.01)
+        else:
+            assert cell.read_hit_ratio is None
+
+
+def test_the_page_and_the_picture(workspace: Workspace) -> None:
+    found = recorded(workspace)
+    page = as_text(found, "html")
+    assert all(expectation.sentence in page for expectation in found.expectations)
+    ((name, content),) = pictures.draw(found, "svg")
+    assert name == "001-study.svg"
+    assert b"repeated" in content
+
+
+def judged(rates: dict[tuple[str, str], list[float]], *, is_judged: bool = True, errors: int = 0) -> StudyFinding:
+    """Return the finding of (phase, pattern) → IOPS of each client over ten seconds."""
+    steps, results = [], []
+    for index, ((phase, pattern), clients) in enumerate(rates.items()):
+        steps.append(StudyStep(index, phase, pattern, 4096, 0, 10 * SECOND_NS, None, None, None, None))
+        for number, iops in enumerate(clients):
+            direction = "write" if "write" in pattern else "read"
+            results.append(
+                Result(index, f"fio#{number}", direction, round(iops * 10), 0, errors, 10 * SECOND_NS,
+                       iops, iops * 4096, 1e6, 0.0, 1e6, 1e6, None, None, None)
+            )  # fmt: skip
+    tables = {"study_step": to_table(StudyStep, steps), "result": to_table(Result, results)}
+    return build(tables, DESIGN, "run", [("code", "A lab.")], is_judged=is_judged)
+
+
+def rates(read: float, write: float) -> dict[tuple[str, str], list[float]]:
+    return {
+        ("no-cache", READ): [50.0, 52.0, 48.0],
+        ("no-cache", WRITE): [30.0, 31.0, 29.0],
+        ("repeated", READ): [50.0 * read, 52.0 * read, 48.0 * read],
+        ("repeated", WRITE): [30.0 * write, 31.0 * write, 29.0 * write],
+    }
+
+
+@pytest.mark.parametrize(
+    ("read", "write", "met"), [(8.0, 0.9, [True, True]), (7.9, 1.0, [False, True]), (20.0, 0.8, [True, False])]
+)
+def test_an_expectation_is_met_from_its_bound_on(read: float, write: float, met: list[bool]) -> None:
+    found = judged(rates(read, write))
+    assert [expectation.met for expectation in found.expectations] == met
+    assert found.passed is all(met)
+    ratio = found.expectations[0].ratio
+    assert ratio.value == pytest.approx(read)
+    # All clients have the same ratio.
+    assert (ratio.low, ratio.high) == (pytest.approx(read), pytest.approx(read))
+    # Nothing is judged where the expectations do not hold.
+    assert judged(rates(read, write), is_judged=False).passed
+
+
+def test_clients_are_compared_with_themselves() -> None:
+    """Clients that differ tenfold from each other, and all of which become ten times as fast, leave no doubt."""
+    known = {("no-cache", READ): [10.0, 50.0, 100.0], ("repeated", READ): [101.0, 499.0, 1000.0]}
+    expectation = judged(known).expectations[0]
+    assert expectation.ratio.low is not None
+    assert expectation.ratio.low > 9.5
+    assert expectation.sentence.endswith(": met")
+    doubtful = judged(known | {("repeated", READ): [20.0, 499.0, 2000.0]})
+    assert doubtful.expectations[0].sentence.endswith(": met, not certain")
+    assert doubtful.expectations[0].met
+
+
+def test_without_the_first_phase_nothing_is_over_it() -> None:
+    found = judged({key: value for key, value in rates(10.0, 1.0).items() if key[0] == "repeated"})
+    assert found.base is None
+    assert "over" not in as_text(found, "table").splitlines()[1]
+    assert list(pictures.draw(found, "svg")) == []
+    assert not found.passed
+
+
+def test_what_was_not_measured_is_not_met() -> None:
+    only = {key: value for key, value in rates(10.0, 1.0).items() if key != ("repeated", WRITE)}
+    found = judged(only)
+    assert [expectation.met for expectation in found.expectations] == [True, None]
+    assert not found.passed
+    assert "not measured" in found.expectations[1].sentence
+
+
+def test_a_step_that_was_measured_again_replaces_the_earlier_one() -> None:
+    found = judged(rates(2.0, 1.0))
+    assert not found.passed
+    steps = [StudyStep(index, "no-cache", READ, 4096, 0, 1, None, None, None, None) for index in (0, 1)]
+    results = [
+        Result(index, "fio#0", "read", count, 0, 0, SECOND_NS, float(count), 0.0, 1e6, 0.0, 1e6, 1e6, None, None, None)
+        for index, count in ((0, 100), (1, 300))
+    ]
+    tables = {"study_step": to_table(StudyStep, steps), "result": to_table(Result, results)}
+    (row,) = build(tables, DESIGN, "run", [], is_judged=True).rows
+    assert row.cells[0].iops.value == 300
+
+
+def test_failed_ios_are_a_warning() -> None:
+    assert [c.code for c in judged(rates(8.0, 1.0), errors=3).caveats if c.severity == "warning"] == ["failed_ios"]
+
+
+def test_one_more_study_is_one_more_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tide.py").write_text(
+        "import dataclasses\n"
+        "from bathyscope.studies import vm_fleet\n"
+        "design = vm_fleet.DESIGN.model_copy(update={'name': 'tide'})\n"
+        "STUDY = dataclasses.replace(vm_fleet.STUDY, design=design)\n"
+    )
+    monkeypatch.setattr(studies, "__path__", [*studies.__path__, str(tmp_path)])
+    assert {"tide", "vm-fleet"} <= set(members(studies, "STUDY"))
+
+
+def bathy(*words: str) -> None:
+    cli.app(list(words), standalone_mode=False)
+
+
+def test_the_list_has_every_parameter(capsys: pytest.CaptureFixture[str]) -> None:
+    bathy("study", "list", "--output", "json")
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    named = {(row["study"], row["parameter"]) for row in rows}
+    assert named == {(s.name, p) for s in STUDIES.values() for p in ("", *s.parameters.model_fields)}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["vm-flet"], "there is no study 'vm-flet'"),
+        (["vm-fleet", "--set", "image=3"], "--set must be NAME=VALUE"),
+        (["vm-fleet", "--set", "images=0"], "images must be greater than or equal to 1"),
+    ],
+)
+def test_what_cannot_be_carried_out_is_refused_before_a_lab_is_made(
+    words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bathyscope.lab.up", lambda *_: pytest.fail("a lab was started"))
+    with pytest.raises(UsageError, match=message):
+        bathy("study", *words)
+
+
+def test_without_fuse_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bathyscope.lab.simdisk.possible", lambda: False)
+    monkeypatch.setattr("bathyscope.lab.up", lambda *_: pytest.fail("a lab was started"))
+    with pytest.raises(Exception, match="root and /dev/fuse"):
+        bathy("study", "vm-fleet")
+
+
+def test_a_run_of_an_unknown_study_says_so(workspace: Workspace) -> None:
+    with workspace.open_run(RUN, exclusive=True) as run:
+        run.update(name="tide")
+    with pytest.raises(UsageError, match="study 'tide'"):
+        finding_of(workspace.open_run(RUN))
