@@ -48,6 +48,8 @@ pub struct Counts {
     pub mismatches: u64,
     /// Files that were changed without the cache: their lines were dropped.
     pub changed_files: u64,
+    /// Files in use now that cannot be cached, because others in use had all records of the file table when they came.
+    pub files_without_room: u64,
     /// Errors of the SSD.
     pub ssd_errors: u64,
 }
@@ -65,6 +67,7 @@ impl Counts {
         self.refused += other.refused;
         self.mismatches += other.mismatches;
         self.changed_files += other.changed_files;
+        self.files_without_room += other.files_without_room;
         self.ssd_errors += other.ssd_errors;
     }
 }

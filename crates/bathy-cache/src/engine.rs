@@ -580,9 +580,13 @@ impl Engine {
     pub fn counts(&self) -> Counts {
         let mut counts = Counts {
             ssd_errors: self.ssd.errors(),
-            changed_files: lock(&self.files).changed,
             ..Counts::default()
         };
+        {
+            let files = lock(&self.files);
+            counts.changed_files = files.changed;
+            counts.files_without_room = files.without_room();
+        }
         self.shards
             .iter()
             .for_each(|shard| counts.add(&lock(shard).counts));

@@ -427,6 +427,12 @@ impl Files {
         self.in_use.values().filter_map(Weak::upgrade).collect()
     }
 
+    /// Files in use that are not cached for want of a record.
+    pub(crate) fn without_room(&self) -> u64 {
+        let without = self.all_in_use().into_iter().filter(|file| file.number == 0);
+        without.count() as u64
+    }
+
     /// The files that requests may be under way to: those in use, and removed ones that somebody has open.
     pub(crate) fn all_open(&self) -> Vec<Arc<FileState>> {
         let removed = self.removed.iter().filter_map(Weak::upgrade);

@@ -39,6 +39,12 @@ _OF_CACHES: tuple[tuple[str, str, str, str], ...] = (
     ("ssd_write_bytes_total", "counter", "Bytes written to the SSD.", "cache.engine.ssd_write_bytes"),
     ("evictions_total", "counter", "Lines that gave way to others.", "cache.engine.evictions"),
     ("ssd_errors_total", "counter", "Requests that the SSD failed.", "cache.engine.ssd_errors"),
+    (
+        "files_without_room",
+        "gauge",
+        "Open files that the cache's file table has no room for.",
+        "cache.engine.files_without_room",
+    ),
     ("checksum_mismatches_total", "counter", "Units of the SSD with a wrong checksum.", "cache.engine.mismatches"),
 )
 _DURATION = "request_duration_seconds"

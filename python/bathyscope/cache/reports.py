@@ -352,8 +352,12 @@ def _facts(caches: Sequence[Span]) -> tuple[tuple[str, str], ...]:
         facts += [
             (f"{span.name} {word}", text) for word in ("found", "problem") if (text := span.text(f"cache.{word}"))
         ]
-        if span.now.get("cache", {}) and (span.now["cache"].get("engine") or {}).get("is_bypassed"):
+        engine = (span.now.get("cache") or {}).get("engine") or {}
+        if engine.get("is_bypassed"):
             facts.append((f"{span.name} is bypassed", "requests go past it to the sources"))
+        elif without_room := engine.get("files_without_room"):
+            text = f"{without_room:,} open files are not cached: its file table is full of other open files"
+            facts.append((f"{span.name} is too small", text))
     return tuple(facts)
 
 

@@ -144,6 +144,15 @@ def test_a_cache_without_its_ssd_says_so() -> None:
     assert ("fast problem", "/dev/sdz: No such file") in finding.facts
 
 
+def test_open_files_that_a_cache_has_no_room_for_are_said() -> None:
+    answer = status()
+    answer["cache"]["engine"]["files_without_room"] = 0
+    assert all("is too small" not in name for name, _ in report("status", [(look(answer), None)]).facts)
+    answer["cache"]["engine"]["files_without_room"] = 1234
+    facts = dict(report("status", [(look(answer), None)]).facts)
+    assert facts["fast is too small"].startswith("1,234 open files are not cached")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_report_fits_80_columns_without_cutting_a_number(name: Any) -> None:
     answer = status(*(source(f"ceph{number}") for number in range(12)))

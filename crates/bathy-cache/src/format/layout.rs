@@ -15,6 +15,9 @@ const INTENT_START_BLOCK: u64 = 16;
 const DATA_ALIGNMENT_BLOCKS: u64 = 256;
 /// Slots of the cache for each file of the file table: 2.5 bytes of memory and 32 bytes of SSD a slot.
 const SLOTS_PER_FILE: u64 = 8;
+/// A small cache has as many files as slots up to this: programs keep some hundreds open at once (FileStore 128 and its
+/// database), and one that came when all others had a record would never be cached.
+const FILES_OF_SMALL: u64 = 1024;
 const FILES_MIN: u64 = 64;
 const SECTORS_PER_BLOCK: u64 = BLOCK_BYTES / SECTOR_BYTES as u64;
 
@@ -105,9 +108,10 @@ impl Geometry {
         u64::from(self.slots) * u64::from(self.shards)
     }
 
-    /// Files that can have lines at once: one for eight slots.
+    /// Files that can have lines at once: one for eight slots, in a small cache more.
     pub fn files_max(&self) -> u32 {
-        (self.slots_total() / SLOTS_PER_FILE).clamp(FILES_MIN, u64::from(u32::MAX)) as u32
+        let of_small = self.slots_total().clamp(FILES_MIN, FILES_OF_SMALL);
+        (self.slots_total() / SLOTS_PER_FILE).clamp(of_small, u64::from(u32::MAX)) as u32
     }
 
     /// Where the areas are.

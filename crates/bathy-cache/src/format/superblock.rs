@@ -24,7 +24,7 @@ use super::layout::{BLOCK_BYTES, Geometry};
 use super::{Kind, Uuid, get_u32, get_u64, is_sealed, put_u32, put_u64, seal, words};
 
 /// The version of the format. Any change of bytes on the SSD is another version.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Three for each session, so that none comes so far.
 const SEQUENCE_MAX: u64 = 1 << 24;
 const MAGIC: u64 = u64::from_le_bytes(*b"BathyCch");

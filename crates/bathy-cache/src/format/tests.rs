@@ -275,7 +275,7 @@ fn the_bytes_of_version_2_stay_what_they_are() {
         places,
     ]
     .concat();
-    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-2.txt");
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-3.txt");
     if std::env::var_os("BATHY_UPDATE_GOLDEN").is_some() {
         std::fs::write(golden, &bytes).expect("the golden file can be written");
     }

@@ -855,3 +855,24 @@ fn a_source_with_a_size_takes_room_from_itself_and_others_keep_theirs() {
     engine.set_size(&[1; 16], Some(0));
     assert_eq!(lines(1), 0);
 }
+
+#[test]
+fn a_file_that_comes_when_all_records_are_of_open_files_is_served_and_said_to_have_no_room() {
+    let world = World::new(4096, 60, 1);
+    let (engine, _) = open_engine(&world);
+    let stores: Vec<_> = (0..70_u8)
+        .map(|byte| MemoryStore::new(vec![byte; LINE as usize]))
+        .collect();
+    let mut files: Vec<_> = (0..)
+        .zip(&stores)
+        .map(|(handle, store)| attach(&engine, handle, store))
+        .collect();
+    // 60 slots have 64 records.
+    assert_eq!(engine.counts().files_without_room, 6);
+    for (file, store) in files.iter().zip(&stores) {
+        assert!(read_all(file) == store.bytes() && read_all(file) == store.bytes());
+    }
+    assert_eq!(files[69].counts().reads.requests_hit, 0);
+    files.truncate(64);
+    assert_eq!(engine.counts().files_without_room, 0);
+}
