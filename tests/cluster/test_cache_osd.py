@@ -233,4 +233,5 @@ def test_the_hit_ratio_is_as_predicted(private_lab: Any, tools: Any, tmp_path: P
             measured += of_clients.total() - (total["requests"] - total["requests_hit"])
             print(osd, f"{of_clients.total()} reads, {hit_ratio:.4f} predicted", total)
         print(f"{requests} reads, without a disk {predicted / requests:.4f} as predicted, {measured / requests:.4f}")
-        assert abs(predicted - measured) / requests <= 0.03
+        # A BlueStore OSD also reads and writes its RocksDB there: 2 to 3 points, of caches as small as these.
+        assert abs(predicted - measured) / requests <= (0.03 if store == "filestore" else 0.06)
