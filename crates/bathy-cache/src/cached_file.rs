@@ -48,6 +48,11 @@ impl CachedFile {
         self.is_cached() && !self.engine.ssd.is_given_up() && self.file.source.is_read_cached()
     }
 
+    /// Whether what is cached of a part is known to be what the file has.
+    fn is_compared(&self, part: &Part) -> bool {
+        self.file.is_compared(part.key - first_key(self.file.number))
+    }
+
     fn check_running(&self) -> io::Result<()> {
         if self.engine.is_stopped.load(Ordering::Acquire) {
             return Err(stopped());
@@ -61,7 +66,9 @@ impl CachedFile {
         let len = rest.min(len as u64).min(u64::from(u32::MAX)) as u32;
         let first = first_key(self.file.number);
         let mut parts = lock(&self.engine.splitter).look_from(first, offset, len);
-        len == 0 || self.is_read_cached() && parts.all(|part| lock(self.engine.shard(part.key)).holds(&part))
+        len == 0
+            || self.is_read_cached()
+                && parts.all(|part| self.is_compared(&part) && lock(self.engine.shard(part.key)).holds(&part))
     }
 
     /// Reads up to the end of the file: how many bytes. `time_ns` does not go back by much.
@@ -103,6 +110,11 @@ impl CachedFile {
     fn read_part(&self, part: &Part, time_ns: u64, out: &mut [u8]) -> io::Result<u64> {
         self.engine.curve.read(part.key, units_of(part));
         let shard = self.engine.shard(part.key);
+        if !self.is_compared(part) {
+            let read = self.read_units(part, units_of(part), None, out)?;
+            lock(shard).counts.backing_read_bytes += read;
+            return Ok(0);
+        }
         let fetch = lock(shard).read(part, time_ns, out);
         let Some(Fetch { units, fill }) = fetch else {
             return Ok(u64::from(part.bytes()));
@@ -197,6 +209,11 @@ impl CachedFile {
         };
         let mode = self.file.source.write_mode();
         let plan = |part: &Part| {
+            let mode = if self.is_compared(part) {
+                mode
+            } else {
+                WriteMode::Invalidate
+            };
             let plan = lock(self.engine.shard(part.key)).begin_write(part, mode, time_ns);
             match mode {
                 WriteMode::Invalidate => self.engine.curve.forget(part.key),

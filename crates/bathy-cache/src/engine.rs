@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bathy_cache_model::{AdmissionOptions, RequestSplitter, WriteMode};
@@ -44,6 +44,9 @@ pub struct Options {
     pub ssd_deadline: Option<Duration>,
     /// Changed records that each shard keeps before it writes them to the line table.
     pub pending_records: usize,
+    /// A file of at least this size that others may have changed is compared with its lines; the lines of a smaller one are
+    /// dropped.
+    pub compared_bytes_min: u64,
     /// Whether nobody can have written to a file between the sessions. If not, the lines of a file that was being written to
     /// when a session was killed are dropped: it has no stamp by which a later change is known.
     pub was_fenced: bool,
@@ -57,6 +60,7 @@ impl Default for Options {
             error_budget: ErrorBudget::default(),
             ssd_deadline: Some(Duration::from_secs(2)),
             pending_records: 1024,
+            compared_bytes_min: 64 << 20,
             was_fenced: true,
         }
     }
@@ -93,6 +97,9 @@ pub struct Engine {
     pub(crate) files: Mutex<Files>,
     pub(crate) residency: Arc<Residency>,
     pub(crate) curve: OnlineCurve,
+    /// Files in use that others may have changed.
+    pub(crate) uncompared: Mutex<Vec<Weak<FileState>>>,
+    compared_bytes_min: u64,
     /// Files written to that are to be flushed, by number.
     pub(crate) unflushed: Mutex<HashMap<u32, Arc<FileState>>>,
     /// The cache is used no more, and the witness has made the SSD void. Locked while that happens.
@@ -156,6 +163,8 @@ impl Engine {
             files: Mutex::new(files),
             residency,
             curve: OnlineCurve::new(),
+            uncompared: Mutex::default(),
+            compared_bytes_min: options.compared_bytes_min,
             unflushed: Mutex::default(),
             bypass: Mutex::new(()),
             is_bypassed: AtomicBool::new(false),
@@ -234,15 +243,35 @@ impl Engine {
                 Err(_) => self.enter_bypass()?,
             }
         }
-        let is_changed = found
+        let mut is_changed = found
             .as_ref()
-            .is_some_and(|found| !found.is_checked && self.is_changed(found, &stamp, &*store, is_proven));
+            .is_some_and(|found| self.is_changed(found, &stamp, &*store, is_proven));
+        if is_changed && stamp.size_bytes >= self.compared_bytes_min && !self.is_bypassed() {
+            is_changed = false;
+            if let Some(found) = &mut found {
+                found.record.is_compared = false;
+                found.record.stamp = Some(stamp);
+                // The last line of a file has bytes that lie beyond its end.
+                self.drop_lines(found.record.number, stamp.size_bytes / self.line_bytes..u64::MAX);
+            }
+        }
         if found.is_none() && files.is_full() && !self.is_bypassed() {
             self.make_room(files);
         }
         let ssd = Some(&*self.ssd).filter(|_| !self.is_bypassed());
         let file = files.begin_use(identity, store, stamp, found.as_ref(), is_changed, ssd.is_some());
         match (found, ssd) {
+            (Some(found), Some(ssd)) if !found.record.is_compared => {
+                // Before a write takes its stamp away, and a start then believes all of its lines.
+                if files
+                    .put(&file, Some(stamp), ssd)
+                    .and_then(|()| ssd.flush())
+                    .is_err()
+                {
+                    self.enter_bypass()?;
+                }
+                lock(&self.uncompared).push(Arc::downgrade(&file));
+            }
             (Some(found), Some(ssd)) if is_changed => {
                 // The record that makes the old lines void comes first: they are the evidence by which a start after a power
                 // cut finds again that the file was changed.
@@ -265,6 +294,12 @@ impl Engine {
 
     /// Whether a file of an earlier session was changed without the cache, or may have been and has no times to tell.
     fn is_changed(&self, found: &Found, stamp: &Stamp, store: &dyn BlockStore, is_proven: bool) -> bool {
+        if !found.record.is_compared {
+            return true;
+        }
+        if found.is_checked {
+            return false;
+        }
         match found.record.stamp {
             Some(at_rest) if at_rest != *stamp => return true,
             Some(_) if stamp.has_times() => return false,

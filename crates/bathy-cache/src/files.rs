@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use bathy_cache_model::WriteMode;
 
+use crate::compare::ALL_LINES;
 use crate::engine::lock;
 use crate::format::{
     BLOCK_BYTES, FILE_RECORD_BYTES, FILES_PER_BLOCK, FileRecord, HANDLE_BYTES_MAX, Layout, Uuid,
@@ -96,6 +97,8 @@ pub(crate) struct FileState {
     /// An error of a flush that no caller asked for, for the next caller that does: the kernel reports it once. Locked by who
     /// flushes until it is noted.
     pub(crate) flush_error: Mutex<Option<io::Error>>,
+    /// Lines from this one on may not be what the file has: see [`compare`](crate::compare).
+    pub(crate) compared_lines: AtomicU64,
     counts: Mutex<RequestCounts>,
     pub(crate) source: Arc<Source>,
     closed: Arc<Mutex<Closed>>,
@@ -184,17 +187,14 @@ impl Files {
     }
 
     /// Takes over what the SSD has. Of two records of one file the one with the higher number is newer; the other is taken
-    /// away, durable after a flush, because it would count when the newer one is gone. So is a record without a stamp if it is
-    /// not known that nobody used the file: it would be believed at a later start, which knows of its own past only.
+    /// away, durable after a flush, because it would count when the newer one is gone. A record without a stamp is noted as not
+    /// compared if it is not known that nobody used the file: it would be believed at a later start, which knows of its own
+    /// past only.
     pub(crate) fn load(&mut self, was_fenced: bool, ssd: &Ssd) -> io::Result<()> {
         let (mut older, mut found) = (Vec::new(), Vec::new());
         for number in 0..self.layout.file_blocks() {
             for (slot, record) in self.records(number, ssd)? {
                 self.next_number = self.next_number.max(record.number.saturating_add(1));
-                if record.stamp.is_none() && !was_fenced {
-                    older.push(slot);
-                    continue;
-                }
                 let other = self.find(&record.identity, ssd)?;
                 if other
                     .as_ref()
@@ -210,6 +210,13 @@ impl Files {
                 }
                 self.link(slot, record.number, record.identity.hash());
                 found.push((record.number, self.source(&record.identity.source).number));
+                if record.stamp.is_none() && !was_fenced && record.is_compared {
+                    let record = FileRecord {
+                        is_compared: false,
+                        ..record
+                    };
+                    self.store(&[slot], Some(&record), ssd)?;
+                }
             }
         }
         self.residency.found_files(found.into_iter());
@@ -364,8 +371,22 @@ impl Files {
             number: file.number,
             generation: self.generation,
             stamp,
+            is_compared: file.compared_lines.load(Ordering::Acquire) == ALL_LINES,
         };
         self.store(&[file.slot], Some(&record), ssd)
+    }
+
+    /// The lines of a file that is in use are compared with it; durable after a flush.
+    pub(crate) fn note_compared(&self, file: &FileState, ssd: &Ssd) -> io::Result<()> {
+        let (offset, index) = self.place(file.slot);
+        let block = ssd.read(BLOCK_BYTES as usize, offset)?;
+        let record = self.decode(file.slot, &block[index..index + FILE_RECORD_BYTES]);
+        let stamp = record.and_then(|record| record.stamp);
+        self.put(
+            file,
+            stamp.filter(|_| !file.is_in_use.load(Ordering::Acquire)),
+            ssd,
+        )
     }
 
     /// Takes the records of slots away; durable after a flush.
@@ -477,6 +498,10 @@ impl Files {
             is_unflushed: AtomicBool::new(false),
             is_forgotten: AtomicBool::new(false),
             flush_error: Mutex::new(None),
+            compared_lines: AtomicU64::new(match known {
+                Some(known) if !known.record.is_compared => 0,
+                _ => ALL_LINES,
+            }),
             counts: Mutex::new(lock(&self.closed).take(&identity)),
             source,
             closed: Arc::clone(&self.closed),

@@ -15,6 +15,7 @@
 
 mod aligned;
 mod cached_file;
+mod compare;
 mod counters;
 mod curve;
 mod engine;

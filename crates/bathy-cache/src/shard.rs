@@ -204,6 +204,30 @@ impl Shard {
         self.load(slot, key, &record, unit..unit + 1)
     }
 
+    /// Whether it is cached.
+    pub(crate) fn has(&self, key: u64) -> bool {
+        self.model.policy().find(key).is_some()
+    }
+
+    /// Whether the valid units of a line are those of `bytes`, which begin with it. A line that is not cached has none.
+    pub(crate) fn is_same(&mut self, key: u64, bytes: &[u8]) -> bool {
+        let Some(slot) = self.model.policy().find(key) else {
+            return true;
+        };
+        runs(self.model.valid_units(slot)).into_iter().all(|run| {
+            let Some(expected) = bytes.get(run.start * UNIT..run.end * UNIT) else {
+                return false;
+            };
+            if let Some(line) = self.in_memory(slot) {
+                return self.stage[line][run.start * UNIT..run.end * UNIT] == *expected;
+            }
+            let units = self.model.valid_units(slot);
+            let record = self.record(slot, key, units);
+            let copy = record.and_then(|record| self.load(slot, key, &record, run));
+            copy.is_some_and(|copy| copy[..] == *expected)
+        })
+    }
+
     /// Reads units of a slot and compares them with their record.
     fn load(&self, slot: u32, key: u64, record: &Record, run: Range<usize>) -> Option<Aligned> {
         let data = self

@@ -7,7 +7,7 @@
 //! | 6..8 | bytes of the handle |
 //! | 8..16 | generation of the cache's content |
 //! | 16..20 | number |
-//! | 20..24 | 1 if the stamp is known, else the file is in use |
+//! | 20..24 | 1 if the stamp is known, else the file is in use; and 2 if others may have changed it and its lines were not compared |
 //! | 24..40 | uuid of the source |
 //! | 40..72 | stamp: size, id, time of the last modification and of the last change |
 //! | 72..128 | reserved, zero |
@@ -37,7 +37,12 @@ pub struct FileRecord {
     pub generation: u64,
     /// What the file was when it was last known to be at rest; `None` while it is written to.
     pub stamp: Option<Stamp>,
+    /// Nobody changed it without the cache, or its lines were compared with it since.
+    pub is_compared: bool,
 }
+
+const HAS_STAMP: u32 = 1;
+const IS_UNCOMPARED: u32 = 2;
 
 impl FileRecord {
     /// The bytes of the record in slot `slot` of the file table; `None` makes an empty one.
@@ -49,7 +54,9 @@ impl FileRecord {
             put_u16(&mut bytes, 6, handle.len() as u16);
             put_u64(&mut bytes, 8, record.generation);
             put_u32(&mut bytes, 16, record.number);
-            put_u32(&mut bytes, 20, u32::from(record.stamp.is_some()));
+            let has_stamp = if record.stamp.is_some() { HAS_STAMP } else { 0 };
+            let is_uncompared = if record.is_compared { 0 } else { IS_UNCOMPARED };
+            put_u32(&mut bytes, 20, has_stamp | is_uncompared);
             bytes[24..40].copy_from_slice(record.identity.source());
             let stamp = record.stamp.unwrap_or_default();
             put_u64(&mut bytes, 40, stamp.size_bytes);
@@ -81,7 +88,8 @@ impl FileRecord {
             identity: FileIdentity::new(source, handle)?,
             number: Some(get_u32(bytes, 16)).filter(|&number| number != 0)?,
             generation: get_u64(bytes, 8),
-            stamp: (get_u32(bytes, 20) == 1).then_some(stamp),
+            stamp: (get_u32(bytes, 20) & HAS_STAMP != 0).then_some(stamp),
+            is_compared: get_u32(bytes, 20) & IS_UNCOMPARED == 0,
         })
     }
 }

@@ -48,11 +48,12 @@ fn superblock() -> impl Strategy<Value = Superblock> {
 fn file_record() -> impl Strategy<Value = FileRecord> {
     let handle = prop::collection::vec(any::<u8>(), 0..=HANDLE_BYTES_MAX);
     let stamp = prop::option::of(any::<[u64; 4]>());
-    (any::<Uuid>(), handle, 1u32.., any::<u64>(), stamp).prop_map(
-        |(source, handle, number, generation, stamp)| FileRecord {
+    (any::<Uuid>(), handle, 1u32.., any::<u64>(), stamp, any::<bool>()).prop_map(
+        |(source, handle, number, generation, stamp, is_compared)| FileRecord {
             identity: FileIdentity::new(source, &handle).expect("it is short enough"),
             number,
             generation,
+            is_compared,
             stamp: stamp.map(|[size_bytes, id, modified_ns, changed_ns]| Stamp {
                 size_bytes,
                 id,
@@ -220,6 +221,7 @@ fn the_bytes_of_version_2_stay_what_they_are() {
     };
     let file = FileRecord {
         identity: FileIdentity::new(*b"a source's uuid.", &[7; 12]).expect("it is short enough"),
+        is_compared: true,
         number: 14,
         generation: 3,
         stamp: Some(Stamp {

@@ -3,6 +3,7 @@
 
 mod bit_flips;
 mod common;
+mod compare;
 mod files;
 mod hang;
 mod history;

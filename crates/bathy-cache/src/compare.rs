@@ -1,0 +1,123 @@
+//! Files that others may have changed, whose lines are compared with them before they count again.
+//!
+//! The stamp of such a file says that something may have changed, not what: the stamp of a device, such as that of a BlueStore
+//! OSD, does so after every restart of the machine. The lines of a small file are dropped. Those of a large one keep their
+//! places, but are not used: reads go past them, and a write drops those that it touches. Meanwhile they are read from the
+//! file and from the SSD, in the order of the file, and compared; [`FileState::compared_lines`] says how far this has come.
+//! The file's record says that it is not compared until it is, so no start believes what was not.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use crate::aligned::Aligned;
+use crate::engine::{Engine, lock};
+use crate::files::{FileState, first_key};
+
+/// Lines that are looked for at once.
+const LOOKED_FOR_LINES: u64 = 1 << 14;
+/// Bytes that are read at once at most: enough for a hard disk to be mostly reading.
+const READ_BYTES: u64 = 1 << 20;
+/// [`FileState::compared_lines`] of a file that need not be compared.
+pub(crate) const ALL_LINES: u64 = u64::MAX;
+
+impl FileState {
+    /// Whether this line may be used.
+    pub(crate) fn is_compared(&self, line: u64) -> bool {
+        line < self.compared_lines.load(Ordering::Acquire)
+    }
+}
+
+impl Engine {
+    /// Compares some lines of a file that others may have changed: the bytes that were read from it. `None` if there is no
+    /// such file. To be called by one thread, as often as the disks below have time for it.
+    pub fn compare_next(&self) -> Option<u64> {
+        loop {
+            let file = lock(&self.uncompared).first()?.upgrade();
+            if let Some(read) = file.as_ref().and_then(|file| self.compare_in(file)) {
+                return Some(read);
+            }
+            lock(&self.uncompared).remove(0);
+        }
+    }
+
+    /// Bytes of files that are to be compared: of the parts of them that are not used.
+    pub fn uncompared_bytes(&self) -> u64 {
+        let left = |file: Arc<FileState>| {
+            let compared = file.compared_lines.load(Ordering::Acquire);
+            file.len_bytes()
+                .saturating_sub(compared.saturating_mul(self.line_bytes))
+        };
+        let files = lock(&self.uncompared);
+        files.iter().filter_map(|file| file.upgrade()).map(left).sum()
+    }
+
+    /// `None` if there is nothing more to compare of this file.
+    fn compare_in(&self, file: &FileState) -> Option<u64> {
+        // Nobody cuts it meanwhile, and the stop waits.
+        let _gate = file.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let is_over = self.is_stopped.load(Ordering::Acquire) || self.is_bypassed() || self.ssd.is_given_up();
+        if is_over || file.is_forgotten.load(Ordering::Acquire) || file.source.is_abandoned() {
+            return None;
+        }
+        let begin = file.compared_lines.load(Ordering::Acquire);
+        let end = file.len_bytes().div_ceil(self.line_bytes);
+        if begin >= end {
+            // If this fails the next start compares it once more.
+            let _ = self.end_comparison(file);
+            return None;
+        }
+        let looked_for = end.min(begin + LOOKED_FOR_LINES);
+        let Some(first) = (begin..looked_for).find(|&line| self.has_line(file, line)) else {
+            file.compared_lines.store(looked_for, Ordering::Release);
+            return Some(0);
+        };
+        let within = first..end.min(first + (READ_BYTES / self.line_bytes).max(1));
+        let lines: Vec<u64> = within.filter(|&line| self.has_line(file, line)).collect();
+        let last = lines.last().copied().unwrap_or(first);
+        let read = self.compare_lines(file, &lines, first, last);
+        file.compared_lines.store(last + 1, Ordering::Release);
+        Some(read)
+    }
+
+    fn has_line(&self, file: &FileState, line: u64) -> bool {
+        let key = first_key(file.number) + line;
+        lock(self.shard(key)).has(key)
+    }
+
+    /// Forgets those of the lines that are not what the file has: the bytes that were read from it.
+    ///
+    /// Who writes to one of them at the same time has forgotten it before, or finds it compared and keeps it true.
+    fn compare_lines(&self, file: &FileState, lines: &[u64], first: u64, last: u64) -> u64 {
+        let start = first * self.line_bytes;
+        let len = (last + 1) * self.line_bytes - start;
+        let len = len.min(file.len_bytes().saturating_sub(start));
+        let mut bytes = Aligned::new(len as usize);
+        let read = file.store.read(&mut bytes, start);
+        for &line in lines {
+            let of_line = bytes.get(((line - first) * self.line_bytes) as usize..);
+            let of_line = of_line.filter(|_| read.is_ok()).unwrap_or_default();
+            let key = first_key(file.number) + line;
+            let mut shard = lock(self.shard(key));
+            if !shard.is_same(key, of_line) {
+                shard.forget(key);
+            }
+        }
+        len
+    }
+
+    /// The records of what was dropped are durable before that of the file lets a start believe the others.
+    fn end_comparison(&self, file: &FileState) -> io::Result<()> {
+        for shard in &self.shards {
+            lock(shard).table.write_out(&self.ssd)?;
+        }
+        self.ssd.flush()?;
+        let files = lock(&self.files);
+        file.compared_lines.store(ALL_LINES, Ordering::Release);
+        if !file.is_forgotten.load(Ordering::Acquire) {
+            files.note_compared(file, &self.ssd)?;
+            self.ssd.flush()?;
+        }
+        Ok(())
+    }
+}
