@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bathy_fuse::{StopSignals, Wakeup, bind_socket};
 use nix::fcntl::{Flock, FlockArg};
@@ -78,6 +78,11 @@ fn run(path: &Path) -> Result<(), Failure> {
         .name("tidy".to_owned())
         .spawn(tidy)
         .map_err(|error| system("threads", error))?;
+    let compared = Arc::clone(&service);
+    thread::Builder::new()
+        .name("compare".to_owned())
+        .spawn(move || compare(&compared))
+        .map_err(|error| system("threads", error))?;
     notify("READY=1");
     eprintln!("bathyd: serving {} directories", service.served());
     let wakeups = receive(signals, socket.clone());
@@ -87,6 +92,19 @@ fn run(path: &Path) -> Result<(), Failure> {
     let ended = service.end();
     drop(std::fs::remove_file(&socket));
     ended
+}
+
+/// Compares what the cache has of changed files with them, for as long as the process lives. It leaves three quarters of the
+/// time of the disks to others.
+fn compare(service: &Service) {
+    loop {
+        let began = Instant::now();
+        thread::sleep(match service.compare_next() {
+            Some(0) => Duration::ZERO,
+            Some(_) => 3 * began.elapsed(),
+            None => TIDY_PERIOD,
+        });
+    }
 }
 
 /// Receives signals in a thread of its own, so that a second one to stop ends the process whatever the others wait for. It

@@ -45,7 +45,10 @@ impl FileIdentity {
         match self {
             Self::Handle(on, handle) => (*on == device).then(|| named(HANDLE, handle)),
             Self::Inode(on, inode) => (*on == device).then(|| named(INODE, &inode.to_le_bytes())),
-            Self::Device(number) => Some(named(DEVICE, &number.to_le_bytes())),
+            Self::Device(number) => Some(match stable_name(*number) {
+                Some(name) => named(NAMED_DEVICE, name.as_bytes()),
+                None => named(DEVICE, &number.to_le_bytes()),
+            }),
         }
     }
 }
@@ -53,14 +56,37 @@ impl FileIdentity {
 const HANDLE: u8 = 0;
 const INODE: u8 = 1;
 const DEVICE: u8 = 2;
+const NAMED_DEVICE: u8 = 3;
+
+/// What the kernel calls a device whatever number it has this time: the uuid of a logical volume or another mapped device, or
+/// the world-wide name of a disk, with the number of its partition. `None` if there is no such name, as of loop devices.
+fn stable_name(device: u64) -> Option<String> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let attributes = format!("/sys/dev/block/{major}:{minor}");
+    let read = |name: &str| {
+        let text = std::fs::read_to_string(format!("{attributes}/{name}")).ok()?;
+        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+    };
+    let name = match read("partition") {
+        Some(partition) => {
+            let disk = ["../dm/uuid", "../wwid", "../device/wwid"]
+                .into_iter()
+                .find_map(read)?;
+            format!("{disk} partition {partition}")
+        }
+        None => ["dm/uuid", "wwid", "device/wwid"].into_iter().find_map(read)?,
+    };
+    // With its kind it is a handle.
+    (name.len() < HANDLE_BYTES_MAX).then_some(name)
+}
 
 /// What the bytes of [`FileIdentity::handle_in`] say.
 pub(crate) enum KnownBy<'a> {
     /// Type and bytes of a file handle.
     Handle(&'a [u8]),
     Inode(u64),
-    /// A block device with this number.
-    Device(u64),
+    /// A block device: all bytes of the handle.
+    Device(&'a [u8]),
 }
 
 impl<'a> KnownBy<'a> {
@@ -70,7 +96,7 @@ impl<'a> KnownBy<'a> {
         match kind {
             HANDLE => Some(Self::Handle(rest)),
             INODE => number().map(Self::Inode),
-            DEVICE => number().map(Self::Device),
+            DEVICE | NAMED_DEVICE => Some(Self::Device(bytes)),
             _ => None,
         }
     }

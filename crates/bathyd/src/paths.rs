@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use rustix::fs::{OFlags, fstat, seek};
 
-use crate::identity::{KnownBy, open_handle};
+use crate::identity::{FileIdentity, KnownBy, open_handle};
 use crate::inodes::device_links;
 
 /// Entries of directories that are looked at for files whose names the kernel does not know at the moment.
@@ -61,7 +61,7 @@ impl Paths {
     fn name(&self, handle: &[u8]) -> io::Result<Named> {
         let fd = match KnownBy::of(handle) {
             Some(KnownBy::Handle(handle)) => open_handle(&self.root, handle)?,
-            Some(KnownBy::Device(number)) => return Ok(self.device(number)),
+            Some(KnownBy::Device(handle)) => return Ok(self.device(handle)),
             Some(KnownBy::Inode(inode)) => {
                 return Ok(Named {
                     inode: Some(inode),
@@ -86,13 +86,18 @@ impl Paths {
         Ok(named)
     }
 
-    fn device(&self, number: u64) -> Named {
+    fn device(&self, handle: &[u8]) -> Named {
         let mut named = Named {
             is_device: true,
             ..Named::default()
         };
         for (name, fd) in device_links(&self.root, &self.dir) {
-            if fstat(&fd).is_ok_and(|stat| stat.st_rdev == number) {
+            let is_it = |number| {
+                FileIdentity::Device(number)
+                    .handle_in(0)
+                    .is_some_and(|one| one == handle)
+            };
+            if fstat(&fd).is_ok_and(|stat| is_it(stat.st_rdev)) {
                 named.path = Some(name.to_owned());
                 let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
                 let device =

@@ -108,6 +108,7 @@ pub(crate) fn engine(engine: &Engine) -> Value {
         "evictions": counts.evictions,
         "refused": counts.refused,
         "changed_files": counts.changed_files,
+        "uncompared_bytes": engine.uncompared_bytes(),
         "files_without_room": counts.files_without_room,
     })
 }

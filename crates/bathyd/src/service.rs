@@ -217,6 +217,12 @@ impl Service {
         }
     }
 
+    /// Compares some of what the cache has with files that others may have changed: the bytes read. `None`: there is nothing.
+    pub(crate) fn compare_next(&self) -> Option<u64> {
+        let cache = self.lock().cache.clone();
+        cache?.engine()?.compare_next()
+    }
+
     fn serve(&self, state: &mut State, claimed: Claimed) -> Result<(), Failure> {
         let Claimed {
             source,

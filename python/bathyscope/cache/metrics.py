@@ -40,6 +40,12 @@ _OF_CACHES: tuple[tuple[str, str, str, str], ...] = (
     ("evictions_total", "counter", "Lines that gave way to others.", "cache.engine.evictions"),
     ("ssd_errors_total", "counter", "Requests that the SSD failed.", "cache.engine.ssd_errors"),
     (
+        "uncompared_bytes",
+        "gauge",
+        "Bytes of files that others may have changed and that are not compared with the cache yet.",
+        "cache.engine.uncompared_bytes",
+    ),
+    (
         "files_without_room",
         "gauge",
         "Open files that the cache's file table has no room for.",

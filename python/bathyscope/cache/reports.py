@@ -355,7 +355,12 @@ def _facts(caches: Sequence[Span]) -> tuple[tuple[str, str], ...]:
         engine = (span.now.get("cache") or {}).get("engine") or {}
         if engine.get("is_bypassed"):
             facts.append((f"{span.name} is bypassed", "requests go past it to the sources"))
-        elif without_room := engine.get("files_without_room"):
+        if uncompared_bytes := engine.get("uncompared_bytes"):
+            text = (
+                f"{format_bytes(uncompared_bytes)} to go; others may have changed them, so reads go to them until then"
+            )
+            facts.append((f"{span.name} is compared with its files", text))
+        if without_room := engine.get("files_without_room"):
             text = f"{without_room:,} open files are not cached: its file table is full of other open files"
             facts.append((f"{span.name} is too small", text))
     return tuple(facts)

@@ -148,9 +148,10 @@ def test_open_files_that_a_cache_has_no_room_for_are_said() -> None:
     answer = status()
     answer["cache"]["engine"]["files_without_room"] = 0
     assert all("is too small" not in name for name, _ in report("status", [(look(answer), None)]).facts)
-    answer["cache"]["engine"]["files_without_room"] = 1234
+    answer["cache"]["engine"] |= {"files_without_room": 1234, "uncompared_bytes": 2048 * MIB}
     facts = dict(report("status", [(look(answer), None)]).facts)
     assert facts["fast is too small"].startswith("1,234 open files are not cached")
+    assert facts["fast is compared with its files"].startswith("2.00 GiB to go")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, umount2};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -241,6 +242,64 @@ fn a_device_is_shown_as_a_file_and_cached_anew_when_it_was_written_to_without_th
     bare.sync_all().expect("synced");
     let (daemon, _) = found(&place, 2);
     assert_eq!(daemon.status()["cache"]["engine"]["changed_files"], 1);
+    daemon.stop();
+}
+
+#[test]
+fn a_large_device_that_was_written_to_without_the_cache_is_compared_and_stays_warm() {
+    if is_skipped() {
+        return;
+    }
+    const BYTES: usize = 80 << 20;
+    let place = Place::new();
+    std::fs::write(place.path("disk"), vec![1; BYTES]).expect("written");
+    let Some(device) = Loop::new(&place.path("disk")) else {
+        return;
+    };
+    let link = place.dir().join("block");
+    std::os::unix::fs::symlink(&device.0, &link).expect("a link");
+    let ssd = File::create(place.path("ssd")).expect("an SSD");
+    ssd.set_len(64 << 20).expect("a size");
+    let begin = 40 << 20;
+    let mut buffer = vec![0; 8 << 20];
+    let mut read = |byte: Option<u8>| {
+        let [file, _] = open(&place);
+        file.read_exact_at(&mut buffer, begin).expect("read");
+        assert!(buffer[1 << 20..].iter().all(|&is| is == 1));
+        assert!(buffer[..1 << 20].iter().all(|&is| Some(is) == byte || is == 1));
+    };
+    let daemon = place.start(&place.config("write-through"));
+    (0..3).for_each(|_| read(None));
+    daemon.stop();
+    let bare = File::options().write(true).open(&link).expect("the device");
+    bare.write_all_at(&vec![2; 1 << 20], begin).expect("written");
+    bare.sync_all().expect("synced");
+    drop(bare);
+    let daemon = place.start(&place.config("write-through"));
+    read(Some(2));
+    // Written to while it is compared, or just after.
+    let [file, _] = open(&place);
+    file.write_all_at(&vec![1; 1 << 20], begin + (2 << 20))
+        .expect("written");
+    let engine = || daemon.status()["cache"]["engine"].clone();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while engine()["uncompared_bytes"] != 0 {
+        assert!(Instant::now() < deadline, "{}", engine());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let before = engine()["reads"]["bytes_hit"].as_u64();
+    read(Some(2));
+    let hit = engine()["reads"]["bytes_hit"]
+        .as_u64()
+        .zip(before)
+        .map(|(is, was)| is - was);
+    // What was not changed or written to meanwhile, but for the last of what was read.
+    assert!(hit > Some(4 << 20), "{hit:?}");
+    assert_eq!(
+        (&engine()["mismatches"], &engine()["changed_files"]),
+        (&0.into(), &0.into())
+    );
+    drop(file);
     daemon.stop();
 }
 
