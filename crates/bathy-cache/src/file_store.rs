@@ -96,7 +96,8 @@ impl BlockStore for FileStore {
         if self.is_in_memory {
             return Some(self.read(&mut bytes, offset).map(|()| bytes));
         }
-        timed_read::read(self.direct_for(len, offset)?, bytes, offset, deadline)
+        let file = self.direct_for(len, offset).unwrap_or(&self.buffered);
+        timed_read::read(file, bytes, offset, deadline)
     }
 
     fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
