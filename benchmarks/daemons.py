@@ -17,6 +17,8 @@ from typing import Any
 from bathyscope.lab.simdisk import ask
 
 ROOT = Path(__file__).parents[1]
+#: Where files are by default: in memory, so that what is compared is the work of the daemons.
+IN_MEMORY = Path("/dev/shm")  # noqa: S108 - the name of the file system
 
 
 class NotBuiltError(Exception):
@@ -86,9 +88,9 @@ def simulated_disks(*disks: str, threads: int = 2) -> Iterator[SimulatedDisks]:
 
 @contextlib.contextmanager
 def passthrough(
-    size_bytes: int, threads: int = 2, *, real_time: bool = True, where: Path = Path("/dev/shm")
+    size_bytes: int, threads: int = 2, *, real_time: bool = True, where: Path = IN_MEMORY
 ) -> Iterator[tuple[Path, int]]:
-    """Serve a file, in memory unless `where` says otherwise, with the least daemon; give its path and the process id."""
+    """Serve a file with the least daemon; give the file's path and the process id."""
     with tempfile.TemporaryDirectory(prefix="bathy-", dir=where) as place:
         directory = Path(place)
         (directory / "mnt").mkdir()

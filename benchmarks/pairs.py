@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from bathyscope.analysis import bootstrap
 from benchmarks.daemons import waited_for_processors_s
+
+from bathyscope.analysis import bootstrap
 
 Found = TypeVar("Found")
 

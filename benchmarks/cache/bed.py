@@ -11,10 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.daemons import fio, program, serving
-
-#: Where files are by default: in memory, so that what is compared is the work of the daemons.
-IN_MEMORY = Path("/dev/shm")
+from benchmarks.daemons import IN_MEMORY, fio, program, serving
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,14 +80,14 @@ def bathyd(
 
 
 @contextlib.contextmanager
-def bindfs(directory: Path, size_bytes: int) -> Iterator[Path]:
-    """Serve a new file with bindfs, with as many threads as it likes."""
+def bindfs(directory: Path, size_bytes: int) -> Iterator[tuple[Path, int]]:
+    """Serve a new file with bindfs, with as many threads as it likes; give the file's path and the process id."""
     below, above = directory / "below", directory / "above"
     below.mkdir()
     above.mkdir()
     sparse(below / "block", size_bytes)
-    with serving(["bindfs", "-f", "--multithreaded", below, above], above):
-        yield above / "block"
+    with serving(["bindfs", "-f", "--multithreaded", below, above], above) as pid:
+        yield above / "block", pid
 
 
 def write_and_read(path: Path, size_bytes: int) -> None:

@@ -1,7 +1,7 @@
 """nbdkit with its cache filter, and the little of the NBD protocol that one client needs to ask it.
 
-The protocol is that of https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md: fixed newstyle negotiation with
-NBD_OPT_EXPORT_NAME, then simple replies.
+The protocol is that of https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md: fixed newstyle negotiation
+with NBD_OPT_EXPORT_NAME, then simple replies.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class CachedDisk:
 
     def source_reads(self) -> tuple[int, int]:
         """Return how many reads reached the disk, and their bytes."""
-        counts = [line.split(" count=")[1].split()[0] for line in self.log.open() if " Read id=" in line and " count=" in line]
+        with self.log.open() as lines:
+            begun = [line for line in lines if " Read id=" in line and " count=" in line]
+        counts = [line.split(" count=")[1].split()[0] for line in begun]
         return len(counts), sum(int(count, 16) for count in counts)
 
     def ssd_write_bytes(self) -> int:
@@ -88,7 +90,9 @@ def cached_disk(directory: Path, size_bytes: int, cache_bytes: int) -> Iterator[
         "nbdkit", "--foreground", "--unix", path, "--filter=cache", "--filter=log", "memory", str(size_bytes),
         "cache=writethrough", "cache-on-read=true", f"cache-max-size={cache_bytes}", f"logfile={log}",
     ]  # fmt: skip
-    process = subprocess.Popen([str(it) for it in command], env={"TMPDIR": str(directory), "PATH": "/usr/bin:/usr/sbin"})
+    process = subprocess.Popen(
+        [str(it) for it in command], env={"TMPDIR": str(directory), "PATH": "/usr/bin:/usr/sbin"}
+    )
     try:
         while not path.exists():
             if process.poll() is not None:

@@ -2,12 +2,13 @@
 
     python -m benchmarks.cache.replay [FILE] [--size 64M ...]
 
-FILE is a vSCSI trace (`cloudPhysicsIO.vscsi` of the libCacheSim repository); without it, the excerpt of the tests' fixtures.
-Requests come one after the other, as fast as they are answered. Both caches have blocks of 64 KiB and write through.
-A hit is a read that needs nothing of the source. Counted from the outside: of nbdkit, reads during which its log filter,
-below the cache filter, logs nothing, and what the process writes to its temporary file (/proc/PID/io); of bathyd, its own
-hits (which the tests compare with the simulator), and what reaches its SSD, which is a simulated disk that counts.
-Aims: our hit ratio at least nbdkit's, our SSD writes at most its. Exits with 1 if one is missed. Counts, not times: one run.
+FILE is a vSCSI trace (`cloudPhysicsIO.vscsi` of the libCacheSim repository); without it, the excerpt of the tests'
+fixtures. Requests come one after the other, as fast as they are answered. Both caches have blocks of 64 KiB and write
+through. A hit is a read that needs nothing of the source. Counted from the outside: of nbdkit, reads during which its
+log filter, below the cache filter, logs nothing, and what the process writes to its temporary file (/proc/PID/io); of
+bathyd, its own hits (which the tests compare with the simulator), and what reaches its SSD, which is a simulated disk
+that counts. Aims: our hit ratio at least nbdkit's, our SSD writes at most its. Exits with 1 if one is missed. Counts,
+not times: one run.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
-
-from bathyscope.units import parse_bytes
 from benchmarks.cache.bed import bathyd, place
 from benchmarks.cache.nbd import cached_disk
 from benchmarks.daemons import ROOT, simulated_disks
+
+from bathyscope.units import parse_bytes
 
 EXCERPT = ROOT / "tests" / "fixtures" / "traces" / "cloudphysics_excerpt.vscsi"
 SECTOR_BYTES = 512
@@ -68,8 +69,8 @@ class Outcome:
 
     def show(self) -> None:
         print(
-            f"    {self.name:7} {self.hit_ratio:.4f} of {self.reads} reads hit, {self.source_read_bytes / 2**20:.0f} MiB read"
-            f" from the source, {self.ssd_write_bytes / 2**20:.0f} MiB written to the SSD",
+            f"    {self.name:7} {self.hit_ratio:.4f} of {self.reads} reads hit, {self.source_read_bytes / 2**20:.0f} MiB"
+            f" read from the source, {self.ssd_write_bytes / 2**20:.0f} MiB written to the SSD",
             flush=True,
         )
 
@@ -78,7 +79,8 @@ def load_trace(path: Path) -> list[Request]:
     records = np.fromfile(path, _VSCSI1)
     records = records[np.isin(records["command"], (_READ, _WRITE)) & (records["length_bytes"] > 0)]
     return [
-        Request(int(it["command"]) == _READ, int(it["sector"]) * SECTOR_BYTES, int(it["length_bytes"])) for it in records
+        Request(int(it["command"]) == _READ, int(it["sector"]) * SECTOR_BYTES, int(it["length_bytes"]))
+        for it in records
     ]
 
 
