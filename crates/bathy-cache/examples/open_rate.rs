@@ -100,7 +100,11 @@ fn main() -> Outcome<()> {
     std::fs::create_dir(&place.0)?;
     place.file("ssd", size_gib << 30)?;
     let source = place.file("source", 1 << 20)?;
-    create(place.ssd()?, &*place.witness(), &CreateOptions::new(*b"open_rate's cach"))?;
+    create(
+        place.ssd()?,
+        &*place.witness(),
+        &CreateOptions::new(*b"open_rate's cach"),
+    )?;
 
     let engine = place.open()?;
     let identity = FileIdentity::new([1; 16], b"source").ok_or("an identity")?;
