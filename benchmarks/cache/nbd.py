@@ -77,18 +77,19 @@ class CachedDisk:
         return len(counts), sum(int(count, 16) for count in counts)
 
     def ssd_write_bytes(self) -> int:
-        """Return what it wrote to the file of its cache: all that it writes but the log, as sockets are not written to."""
+        """Return what it wrote to the file of its cache: all that it writes but the log. Sockets do not count there."""
         fields = dict(line.split(": ") for line in Path(f"/proc/{self.pid}/io").read_text().splitlines())
         return int(fields["wchar"]) - self.source_log_bytes()
 
 
 @contextlib.contextmanager
-def cached_disk(directory: Path, size_bytes: int, cache_bytes: int) -> Iterator[CachedDisk]:
+def cached_disk(directory: Path, size_bytes: int, cache_bytes: int, block_bytes: int) -> Iterator[CachedDisk]:
     """Serve a disk through nbdkit's cache filter, whose temporary file lies in `directory`."""
     log, path = directory / "log", directory / "nbd"
     command = [
         "nbdkit", "--foreground", "--unix", path, "--filter=cache", "--filter=log", "memory", str(size_bytes),
-        "cache=writethrough", "cache-on-read=true", f"cache-max-size={cache_bytes}", f"logfile={log}",
+        "cache=writethrough", "cache-on-read=true", f"cache-max-size={cache_bytes}",
+        f"cache-min-block-size={block_bytes}", f"logfile={log}",
     ]  # fmt: skip
     process = subprocess.Popen(
         [str(it) for it in command], env={"TMPDIR": str(directory), "PATH": "/usr/bin:/usr/sbin"}

@@ -3,8 +3,9 @@
     python -m benchmarks.cache.replay [FILE] [--size 64M ...]
 
 FILE is a vSCSI trace (`cloudPhysicsIO.vscsi` of the libCacheSim repository); without it, the excerpt of the tests'
-fixtures. Requests come one after the other, as fast as they are answered. Both caches have blocks of 64 KiB and write
-through. A hit is a read that needs nothing of the source. Counted from the outside: of nbdkit, reads during which its
+fixtures. Requests come one after the other, as fast as they are answered. Both write through. nbdkit fetches blocks
+of 64 KiB unless told otherwise; it runs a second time with the 4 KiB of bathyd, which shows what the fetch size
+makes. A hit is a read that needs nothing of the source. Counted from the outside: of nbdkit, reads during which its
 log filter, below the cache filter, logs nothing, and what the process writes to its temporary file (/proc/PID/io); of
 bathyd, its own hits (which the tests compare with the simulator), and what reaches its SSD, which is a simulated disk
 that counts. Aims: our hit ratio at least nbdkit's, our SSD writes at most its. Exits with 1 if one is missed. Counts,
@@ -30,6 +31,10 @@ from bathyscope.units import parse_bytes
 
 EXCERPT = ROOT / "tests" / "fixtures" / "traces" / "cloudphysics_excerpt.vscsi"
 SECTOR_BYTES = 512
+#: The default of nbdkit: what it fetches and writes at least.
+NBDKIT_BLOCK_BYTES = 64 << 10
+#: What bathyd fetches and writes at least.
+UNIT_BYTES = 4 << 10
 _VSCSI1 = np.dtype(
     [
         ("serial", "<u4"),
@@ -69,8 +74,8 @@ class Outcome:
 
     def show(self) -> None:
         print(
-            f"    {self.name:7} {self.hit_ratio:.4f} of {self.reads} reads hit, {self.source_read_bytes / 2**20:.0f} MiB"
-            f" read from the source, {self.ssd_write_bytes / 2**20:.0f} MiB written to the SSD",
+            f"    {self.name:14} {self.hit_ratio:.4f} of {self.reads} reads hit, {self.source_read_bytes / 2**20:.0f}"
+            f" MiB read from the source, {self.ssd_write_bytes / 2**20:.0f} MiB written to the SSD",
             flush=True,
         )
 
@@ -109,8 +114,8 @@ def through_bathyd(requests: list[Request], disk_bytes: int, ssd_bytes: int) -> 
         return outcome, int(engine["capacity_bytes"])
 
 
-def through_nbdkit(requests: list[Request], disk_bytes: int, cache_bytes: int) -> Outcome:
-    with place() as directory, cached_disk(directory, disk_bytes, cache_bytes) as disk:
+def through_nbdkit(requests: list[Request], disk_bytes: int, cache_bytes: int, block_bytes: int) -> Outcome:
+    with place() as directory, cached_disk(directory, disk_bytes, cache_bytes, block_bytes) as disk:
         before, reads, hits = disk.ssd_write_bytes(), 0, 0
         for it in requests:
             if not it.is_read:
@@ -120,7 +125,8 @@ def through_nbdkit(requests: list[Request], disk_bytes: int, cache_bytes: int) -
             disk.client.read(it.offset_bytes, it.length_bytes)
             reads += 1
             hits += logged == disk.source_log_bytes()
-        return Outcome("nbdkit", reads, hits, disk.source_reads()[1], disk.ssd_write_bytes() - before)
+        name = f"nbdkit, {block_bytes >> 10} KiB"
+        return Outcome(name, reads, hits, disk.source_reads()[1], disk.ssd_write_bytes() - before)
 
 
 def run(requests: list[Request], ssd_bytes: int) -> tuple[Outcome, Outcome]:
@@ -129,8 +135,9 @@ def run(requests: list[Request], ssd_bytes: int) -> tuple[Outcome, Outcome]:
     ours, cache_bytes = through_bathyd(requests, disk_bytes, ssd_bytes)
     print(f"{len(requests)} requests, room for {cache_bytes / 2**20:.1f} MiB")
     ours.show()
-    theirs = through_nbdkit(requests, disk_bytes, cache_bytes)
+    theirs = through_nbdkit(requests, disk_bytes, cache_bytes, NBDKIT_BLOCK_BYTES)
     theirs.show()
+    through_nbdkit(requests, disk_bytes, cache_bytes, UNIT_BYTES).show()
     return ours, theirs
 
 
