@@ -1,6 +1,6 @@
 """What the simulation itself costs: the zero profile beside a plain passthrough daemon on the same front end.
 
-    python benchmarks/simdisk/cost.py [--pairs 5] [--seconds 4]
+    python -m benchmarks.simdisk.cost [--pairs 5] [--seconds 4]
 
 Both serve a file in memory. Loads alternate between them in pairs, so that what else the machine does meets both.
 Prints, for each load, the median IOPS, the ratio of each pair (median and range) and the daemons' processor time for an
@@ -14,7 +14,7 @@ import dataclasses
 import statistics
 from pathlib import Path
 
-from daemons import fio, passthrough, processor_s, simulated_disks
+from benchmarks.daemons import fio, passthrough, processor_s, simulated_disks
 
 SIZE_BYTES = 1 << 30
 LOADS = (("randread", 1), ("randread", 16), ("randwrite", 1), ("randwrite", 16))

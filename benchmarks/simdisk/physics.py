@@ -1,6 +1,6 @@
 """Simulated hard disks, measured by fio, against arithmetic on their figures.
 
-    python benchmarks/simdisk/physics.py [--profile hdd-7200-4t] [--scale 1.0]
+    python -m benchmarks.simdisk.physics [--profile hdd-7200-4t] [--scale 1.0]
 
 The arithmetic is written here a second time, from the figures that the program states, and shares no code with the
 model. Prints for each case what is expected, what fio measured, what the model reports for the same requests, and by
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from daemons import SimulatedDisks, fio, simulated_disks, waited_for_processors_s
+from benchmarks.daemons import SimulatedDisks, fio, simulated_disks, waited_for_processors_s
 from scipy.optimize import brentq
 
 SIZE_BYTES = 100 << 30

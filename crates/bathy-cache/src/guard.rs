@@ -1,8 +1,8 @@
 //! Operations that end by a deadline, whatever the store does.
 //!
 //! An operation that is in the kernel cannot be called back. So it works on a buffer of its own, which lives for as long as it
-//! does, and its caller goes on without it. A store that can wait for a read with a limit does so
-//! ([`BlockStore::read_within`]); all else is done by threads, of which there are as many as there were callers at once.
+//! does, and its caller goes on without it. A store that can wait with a limit does so ([`BlockStore::read_within`],
+//! [`BlockStore::write_within`]); all else is done by threads, of which there are as many as there were callers at once.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,6 +70,12 @@ impl Guard {
         }
         let mut own = Aligned::new(data.len());
         own.copy_from_slice(data);
+        if let Some(deadline) = self.deadline.filter(|_| !self.is_closed()) {
+            match self.store.write_within(own, offset, deadline) {
+                Ok(written) => return self.noted(written),
+                Err(given_back) => own = given_back,
+            }
+        }
         self.run(move |store| store.write(&own, offset))
     }
 

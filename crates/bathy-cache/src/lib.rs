@@ -34,7 +34,7 @@ mod stats;
 mod stop;
 mod store;
 mod table;
-mod timed_read;
+mod timed_io;
 mod witness;
 
 pub use aligned::Aligned;

@@ -38,11 +38,26 @@ pub trait BlockStore: Send + Sync {
     /// If any byte cannot be read, also beyond the end.
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// [`BlockStore::read`] of a part, of sizes and offsets that a device takes, which ends by a deadline, with `TimedOut` if
-    /// it did not answer. `None`: the store cannot do this, and a thread is needed for it.
+    /// [`BlockStore::read`] of a part, which ends by a deadline, with `TimedOut` if the store did not answer. `None`: it cannot
+    /// do this, and a thread is needed for it.
     fn read_within(&self, len: usize, offset: u64, deadline: Duration) -> Option<io::Result<Aligned>> {
         let _ = (len, offset, deadline);
         None
+    }
+
+    /// [`BlockStore::write`] that ends by a deadline, as [`BlockStore::read_within`] does. Gives `data` back if the store cannot
+    /// do this, and a thread is needed for it.
+    ///
+    /// # Errors
+    /// The outer one is `data`, of which nothing or a part may be written.
+    fn write_within(
+        &self,
+        data: Aligned,
+        offset: u64,
+        deadline: Duration,
+    ) -> Result<io::Result<()>, Aligned> {
+        let _ = (offset, deadline);
+        Err(data)
     }
 
     /// Writes `data` at `offset`. After an error each sector may have its old or its new bytes.

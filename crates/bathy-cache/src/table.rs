@@ -67,8 +67,11 @@ impl Table {
         let place = slot as usize % self.cached.len();
         if self.cached[place].0 != slot {
             let (block, index) = split(slot);
-            let bytes = ssd.read(BLOCK_BYTES as usize, self.layout.table(self.shard, block))?;
-            let record = self.decode(slot, &bytes[index * RECORD_BYTES..][..RECORD_BYTES]);
+            let offset = self.layout.table(self.shard, block) + (index * RECORD_BYTES) as u64;
+            // Not the whole block: less than a block comes from the page cache, where the records of busy lines stay, so
+            // that a hit waits for the SSD once and not twice.
+            let bytes = ssd.read(RECORD_BYTES, offset)?;
+            let record = self.decode(slot, &bytes);
             self.cached[place] = (slot, record);
         }
         Ok(self.cached[place].1)

@@ -1,4 +1,5 @@
-//! The least that a FUSE daemon can do: one file, served from another one. The yardstick of `benchmarks/simdisk`.
+//! The least that a FUSE daemon can do: one file, served from another one. The yardstick of `benchmarks/simdisk` and
+//! `benchmarks/cache`.
 //!
 //!     passthrough DIRECTORY FILE [THREADS [normal]]
 //!

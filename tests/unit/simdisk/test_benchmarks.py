@@ -12,23 +12,25 @@ from types import ModuleType
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks" / "simdisk"
-NAMES = ("daemons", "physics", "cost")
+ROOT = Path(__file__).parents[3]
+NAMES = {"daemons": "benchmarks.daemons", "physics": "benchmarks.simdisk.physics", "cost": "benchmarks.simdisk.cost"}
 
 
 @pytest.fixture
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
     if os.geteuid() != 0 or not Path("/dev/fuse").exists() or shutil.which("fio") is None:
         pytest.skip("mounting simulated disks needs root, /dev/fuse and fio")
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    modules = {name: importlib.import_module(name) for name in NAMES}
+    monkeypatch.syspath_prepend(str(ROOT))
     try:
-        modules["daemons"].example("passthrough")
-    except modules["daemons"].NotBuiltError as error:
-        pytest.skip(str(error))
-    yield modules
-    for name in NAMES:
-        sys.modules.pop(name, None)
+        modules = {name: importlib.import_module(module) for name, module in NAMES.items()}
+        try:
+            modules["daemons"].program("examples/passthrough")
+        except modules["daemons"].NotBuiltError as error:
+            pytest.skip(str(error))
+        yield modules
+    finally:
+        for name in [name for name in sys.modules if name.startswith("benchmarks")]:
+            sys.modules.pop(name)
 
 
 @pytest.mark.slow

@@ -9,45 +9,49 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bathyscope.lab.simdisk import ask
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
+#: Where files are by default: in memory, so that what is compared is the work of the daemons.
+IN_MEMORY = Path("/dev/shm")  # noqa: S108 - the name of the file system
 
 
 class NotBuiltError(Exception):
-    """An example of the workspace has not been built."""
+    """A program or example of the workspace has not been built."""
 
 
-def example(name: str) -> Path:
-    """Return the newest build of an example; a release build goes first."""
+def program(name: str) -> Path:
+    """Return the newest build of a program or example (`examples/NAME`); a release build goes first."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     for profile in ("release", "debug"):
-        path = target / profile / "examples" / name
+        path = target / profile / name
         if path.exists():
             return path
-    raise NotBuiltError(f"{name} is not in {target}: cargo build --release -p bathy-fuse --examples")
+    raise NotBuiltError(
+        f"{name} is not in {target}: cargo build --release -p bathyd -p bathy-fuse -p bathy-cache --bins --examples"
+    )
 
 
 @contextlib.contextmanager
 def serving(arguments: Sequence[object], mount: Path) -> Iterator[int]:
-    """Run a daemon until the end of the block and give its process id; it says something when it is ready."""
-    process = subprocess.Popen([str(it) for it in arguments], stderr=subprocess.PIPE, text=True)
-    try:
-        assert process.stderr is not None
-        said = ""
-        while not os.path.ismount(mount):
-            line = process.stderr.readline()
-            said += line
-            if not line:
-                raise RuntimeError(f"{arguments[0]} did not start: {said}")
-        yield process.pid
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=30)
+    """Run a daemon until the end of the block and give its process id."""
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen([str(it) for it in arguments], stderr=said)
+        try:
+            while not os.path.ismount(mount):
+                if process.poll() is not None:
+                    said.seek(0)
+                    raise RuntimeError(f"{arguments[0]} did not start: {said.read()}")
+                time.sleep(0.01)
+            yield process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=30)
 
 
 class SimulatedDisks:
@@ -83,14 +87,16 @@ def simulated_disks(*disks: str, threads: int = 2) -> Iterator[SimulatedDisks]:
 
 
 @contextlib.contextmanager
-def passthrough(size_bytes: int, threads: int = 2, *, real_time: bool = True) -> Iterator[tuple[Path, int]]:
-    """Serve a file in memory with the least daemon; give the file's path and the process id."""
-    with tempfile.TemporaryDirectory(prefix="bathy-", dir="/dev/shm") as place:
+def passthrough(
+    size_bytes: int, threads: int = 2, *, real_time: bool = True, where: Path = IN_MEMORY
+) -> Iterator[tuple[Path, int]]:
+    """Serve a file with the least daemon; give the file's path and the process id."""
+    with tempfile.TemporaryDirectory(prefix="bathy-", dir=where) as place:
         directory = Path(place)
         (directory / "mnt").mkdir()
         with (directory / "data").open("wb") as file:
             file.truncate(size_bytes)
-        arguments = [example("passthrough"), directory / "mnt", directory / "data", str(threads)]
+        arguments = [program("examples/passthrough"), directory / "mnt", directory / "data", str(threads)]
         arguments += [] if real_time else ["normal"]
         with serving(arguments, directory / "mnt") as pid:
             yield directory / "mnt" / "disk", pid
