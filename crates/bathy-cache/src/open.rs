@@ -10,7 +10,7 @@ use bathy_policy::{CachePolicy, Policy, PolicyKind, StateRecord};
 use crate::engine::{Engine, Options};
 use crate::files::{Files, number_of};
 use crate::format::{
-    BLOCK_BYTES, Geometry, GeometryError, Record, StateBlock, Superblock, SuperblockError, UNIT_BYTES, Uuid,
+    BLOCK_BYTES, EXTENTS_MAX, Extent, Geometry, GeometryError, Record, StateBlock, Superblock, SuperblockError, UNIT_BYTES, Uuid,
 };
 use crate::health::Ssd;
 use crate::intent::Intent;
@@ -68,8 +68,9 @@ impl CreateOptions {
             slots: 1,
             region_bytes: self.region_bytes,
             intent_bits: self.intent_bits,
+            extents: [Extent::default(); EXTENTS_MAX],
         };
-        geometry.check()?;
+        geometry.with_slots(1).check()?;
         let size_bytes = self.size_bytes.unwrap_or(u64::MAX).min(ssd_bytes);
         geometry
             .that_fits(size_bytes)
@@ -314,7 +315,9 @@ pub(crate) fn without_ssd(witness: Arc<dyn Witness>, options: &Options) -> Engin
             slots: 1,
             region_bytes: 1 << 40,
             intent_bits: 1,
-        },
+            extents: [Extent::default(); EXTENTS_MAX],
+        }
+        .with_slots(1),
         policy: PolicyKind::S3Fifo,
         next_file: 1,
     };

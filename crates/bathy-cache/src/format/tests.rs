@@ -1,4 +1,4 @@
-//! Round trips, hostile bytes, and the bytes of version 2.
+//! Round trips, hostile bytes, and the bytes of version 3.
 
 use std::fmt::Write;
 
@@ -19,7 +19,9 @@ fn geometry() -> impl Strategy<Value = Geometry> {
             slots,
             region_bytes: 1 << region,
             intent_bits,
-        },
+            extents: [Extent::default(); EXTENTS_MAX],
+        }
+        .with_slots(slots),
     )
 }
 
@@ -194,14 +196,18 @@ fn dump(name: &str, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_bytes_of_version_2_stay_what_they_are() {
+fn the_bytes_of_version_3_stay_what_they_are() {
     let geometry = Geometry {
         line_bytes: 65_536,
         shards: 16,
-        slots: 1000,
+        slots: 0,
         region_bytes: 4 << 20,
         intent_bits: 5000,
+        extents: [Extent::default(); EXTENTS_MAX],
     };
+    // It grew, and was made a little smaller.
+    let geometry = geometry.with_slots(900).resized(1300 << 20).expect("there is room");
+    let geometry = geometry.resized(1200 << 20).expect("there is room");
     let superblock = Superblock {
         uuid: UUID,
         sequence: 7,
@@ -254,12 +260,13 @@ fn the_bytes_of_version_2_stay_what_they_are() {
     };
     let layout = geometry.layout();
     let places = format!(
-        "layout intent {:#x} files {:#x} state {:#x} table {:#x} data {:#x} end {:#x} record {:#x}\nunit crc {:#x}\n",
+        "layout intent {:#x} files {:#x} state {:#x} table {:#x} data {:#x} {:#x} end {:#x} record {:#x}\nunit crc {:#x}\n",
         layout.intent(),
         layout.files(2),
         layout.state(1, 2),
         layout.table(1, 2),
         layout.data(1, 2),
+        layout.data(1, 902),
         layout.end(),
         layout.record_number(1, 2),
         UnitSeed::new(&UUID, 4).crc(2, &[9; 4096]),
@@ -275,7 +282,7 @@ fn the_bytes_of_version_2_stay_what_they_are() {
         places,
     ]
     .concat();
-    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-2.txt");
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-3.txt");
     if std::env::var_os("BATHY_UPDATE_GOLDEN").is_some() {
         std::fs::write(golden, &bytes).expect("the golden file can be written");
     }
