@@ -39,9 +39,11 @@ pub struct Options {
     pub admission: AdmissionOptions,
     /// Errors of the SSD that are forgiven.
     pub error_budget: ErrorBudget,
-    /// After this time an operation of the SSD is not waited for any more, and the SSD is given up. `None`: callers wait as
-    /// long as it takes.
+    /// After this time a read of the SSD, and a write that reads wait for, is not waited for any more, and the SSD is given up.
+    /// `None`: callers wait as long as it takes.
     pub ssd_deadline: Option<Duration>,
+    /// The same for flushes, and for writes that no read waits for: see `guard.rs` for who waits for what.
+    pub ssd_flush_deadline: Option<Duration>,
     /// Changed records that each shard keeps before it writes them to the line table.
     pub pending_records: usize,
     /// Whether nobody can have written to a file between the sessions. If not, the lines of a file that was being written to
@@ -56,6 +58,7 @@ impl Default for Options {
             admission: AdmissionOptions::default(),
             error_budget: ErrorBudget::default(),
             ssd_deadline: Some(Duration::from_secs(2)),
+            ssd_flush_deadline: Some(Duration::from_secs(10)),
             pending_records: 1024,
             was_fenced: true,
         }
@@ -82,7 +85,7 @@ pub struct Engine {
     pub(crate) ssd: Arc<Ssd>,
     witness: Arc<dyn Witness>,
     pub(crate) superblock: Mutex<Superblock>,
-    generation: u64,
+    pub(crate) generation: u64,
     shards_count: u32,
     pub(crate) line_bytes: u64,
     pub(crate) was_fenced: AtomicBool,
@@ -92,7 +95,9 @@ pub struct Engine {
     pub(crate) intent: Mutex<Intent>,
     pub(crate) files: Mutex<Files>,
     pub(crate) residency: Arc<Residency>,
-    pub(crate) curve: OnlineCurve,
+    pub(crate) curve: Arc<OnlineCurve>,
+    /// Of engines before this one in the same process.
+    pub(crate) inherited: Counts,
     /// Files written to that are to be flushed, by number.
     pub(crate) unflushed: Mutex<HashMap<u32, Arc<FileState>>>,
     /// The cache is used no more, and the witness has made the SSD void. Locked while that happens.
@@ -155,7 +160,8 @@ impl Engine {
             intent: Mutex::new(intent),
             files: Mutex::new(files),
             residency,
-            curve: OnlineCurve::new(),
+            curve: Arc::new(OnlineCurve::new()),
+            inherited: Counts::default(),
             unflushed: Mutex::default(),
             bypass: Mutex::new(()),
             is_bypassed: AtomicBool::new(false),
@@ -221,7 +227,15 @@ impl Engine {
         store: Arc<dyn BlockStore>,
         is_proven: bool,
     ) -> io::Result<Arc<FileState>> {
-        let stamp = store.stamp()?;
+        // Where there is nothing that must not be newer than the file, the file need not be durable.
+        let stamp = if self.is_bypassed() {
+            Stamp {
+                size_bytes: store.size_bytes()?,
+                ..Stamp::default()
+            }
+        } else {
+            store.stamp()?
+        };
         let mut found = None;
         if !self.is_bypassed() {
             // An error that passes is not worth the cache.
@@ -576,13 +590,16 @@ impl Engine {
         self.enter_bypass()
     }
 
+    /// Why the SSD was given up, or what its last error was.
+    pub fn ssd_problem(&self) -> Option<String> {
+        self.ssd.problem()
+    }
+
     /// What was counted since the start.
     pub fn counts(&self) -> Counts {
-        let mut counts = Counts {
-            ssd_errors: self.ssd.errors(),
-            changed_files: lock(&self.files).changed,
-            ..Counts::default()
-        };
+        let mut counts = self.inherited;
+        counts.ssd_errors += self.ssd.errors();
+        counts.changed_files += lock(&self.files).changed;
         self.shards
             .iter()
             .for_each(|shard| counts.add(&lock(shard).counts));

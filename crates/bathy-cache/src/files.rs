@@ -130,11 +130,11 @@ pub(crate) struct Files {
     removed: Vec<Weak<FileState>>,
     /// Files that were changed without the cache.
     pub(crate) changed: u64,
-    sources: HashMap<Uuid, Arc<Source>>,
+    pub(crate) sources: HashMap<Uuid, Arc<Source>>,
     pub(crate) residency: Arc<Residency>,
     /// That of new sources.
     write_mode: WriteMode,
-    closed: Arc<Mutex<Closed>>,
+    pub(crate) closed: Arc<Mutex<Closed>>,
 }
 
 /// A record that was found.
@@ -352,7 +352,7 @@ impl Files {
                 block[index..index + FILE_RECORD_BYTES]
                     .copy_from_slice(&FileRecord::encode(record, &self.uuid, slot));
             }
-            ssd.write(&block, offset)?;
+            ssd.write_patiently(&block, offset)?;
         }
         Ok(())
     }
@@ -581,6 +581,14 @@ impl FileState {
 
     pub(crate) fn counts(&self) -> RequestCounts {
         *lock(&self.counts)
+    }
+
+    /// Another one counts on.
+    pub(crate) fn give_counts(&self, next: &Self) {
+        let counts = std::mem::take(&mut *lock(&self.counts));
+        if counts.requests() > 0 {
+            *lock(&next.counts) = counts;
+        }
     }
 }
 

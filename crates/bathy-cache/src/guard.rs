@@ -20,23 +20,39 @@ type Job = Box<dyn FnOnce() + Send>;
 /// still does late meets nothing newer.
 pub(crate) struct Guard {
     store: Arc<dyn BlockStore>,
-    /// `None`: callers wait as long as it takes.
-    deadline: Option<Duration>,
+    deadlines: Deadlines,
     /// Nothing is sent to it any more.
     is_closed: AtomicBool,
     /// Threads that wait for work. Who takes one gives it back when its work is done.
     idle: Mutex<Vec<mpsc::Sender<Job>>>,
 }
 
-fn hung() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "the SSD does not answer")
+/// After these times nobody waits any more. `None`: as long as it takes.
+///
+/// A read of a caller waits for reads of the SSD, and for writes of lines and records, which are made under the lock of a
+/// shard: it must not wait longer than it would for a slow disk. For a flush, and for what is written before one under other
+/// locks, wait callers that write, open or remove a file, and a stop. A flush of a file on a busy file system, or of a drive
+/// that empties its cache, may take seconds and be none the worse for it, so these wait longer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadlines {
+    pub(crate) reads: Option<Duration>,
+    pub(crate) flushes: Option<Duration>,
+}
+
+fn hung(what: &str, deadline: Duration) -> io::Error {
+    let text = format!("the SSD does not answer: {what} did not end within {deadline:?}");
+    io::Error::new(io::ErrorKind::TimedOut, text)
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the SSD is not used any more")
 }
 
 impl Guard {
-    pub(crate) fn new(store: Arc<dyn BlockStore>, deadline: Option<Duration>) -> Self {
+    pub(crate) fn new(store: Arc<dyn BlockStore>, deadlines: Deadlines) -> Self {
         Self {
             store,
-            deadline,
+            deadlines,
             is_closed: AtomicBool::new(false),
             idle: Mutex::default(),
         }
@@ -53,32 +69,46 @@ impl Guard {
     }
 
     pub(crate) fn read(&self, len: usize, offset: u64) -> io::Result<Aligned> {
-        let within = self.deadline.filter(|_| !self.is_closed());
-        let read = within.and_then(|deadline| self.store.read_within(len, offset, deadline));
+        let within = self.deadlines.reads.filter(|_| !self.is_closed());
+        let read = within.and_then(|deadline| {
+            let read = self.store.read_within(len, offset, deadline)?;
+            let is_late = matches!(&read, Err(error) if error.kind() == io::ErrorKind::TimedOut);
+            Some(if is_late { Err(hung("a read", deadline)) } else { read })
+        });
         if let Some(read) = read {
             return self.noted(read);
         }
-        self.run(move |store| {
+        self.run("a read", self.deadlines.reads, move |store| {
             let mut bytes = Aligned::new(len);
             store.read(&mut bytes, offset).map(|()| bytes)
         })
     }
 
+    /// A write that reads of callers may wait for.
     pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        if self.deadline.is_none() && !self.is_closed() {
+        self.write_within(data, offset, self.deadlines.reads)
+    }
+
+    /// A write for which no read of a caller waits.
+    pub(crate) fn write_patiently(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.write_within(data, offset, self.deadlines.flushes)
+    }
+
+    fn write_within(&self, data: &[u8], offset: u64, deadline: Option<Duration>) -> io::Result<()> {
+        if deadline.is_none() && !self.is_closed() {
             return self.store.write(data, offset);
         }
         let mut own = Aligned::new(data.len());
         own.copy_from_slice(data);
-        self.run(move |store| store.write(&own, offset))
+        self.run("a write", deadline, move |store| store.write(&own, offset))
     }
 
     pub(crate) fn flush(&self) -> io::Result<()> {
-        self.run(|store| store.flush())
+        self.run("a flush", self.deadlines.flushes, |store| store.flush())
     }
 
     pub(crate) fn size_bytes(&self) -> io::Result<u64> {
-        self.run(|store| store.size_bytes())
+        self.run("asking for its size", self.deadlines.reads, |store| store.size_bytes())
     }
 
     fn noted<T>(&self, result: io::Result<T>) -> io::Result<T> {
@@ -90,12 +120,14 @@ impl Guard {
 
     fn run<T: Send + 'static>(
         &self,
+        what: &str,
+        deadline: Option<Duration>,
         operation: impl FnOnce(&dyn BlockStore) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         if self.is_closed() {
-            return Err(hung());
+            return Err(closed());
         }
-        let Some(deadline) = self.deadline else {
+        let Some(deadline) = deadline else {
             return operation(&*self.store);
         };
         let (reply, answer) = mpsc::sync_channel(1);
@@ -109,8 +141,8 @@ impl Guard {
             // Nobody may be waiting any more.
             let _ = reply.send(result);
         });
-        worker.send(job).map_err(|_| hung())?;
-        let result = answer.recv_timeout(deadline).unwrap_or_else(|_| Err(hung()));
+        worker.send(job).map_err(|_| closed())?;
+        let result = answer.recv_timeout(deadline).unwrap_or_else(|_| Err(hung(what, deadline)));
         let result = self.noted(result);
         if !self.is_closed() {
             lock(&self.idle).push(worker);

@@ -190,14 +190,14 @@ fn store_superblocks(mut superblock: Superblock, ssd: &Ssd) -> io::Result<Superb
     for _ in 0..2 {
         superblock.sequence += 1;
         let place = superblock.geometry.layout().superblock(superblock.place());
-        ssd.write(&superblock.encode(), place)?;
+        ssd.write_patiently(&superblock.encode(), place)?;
         ssd.flush()?;
     }
     Ok(superblock)
 }
 
 /// The superblock that counts.
-fn load_superblock(ssd: &Ssd) -> Result<Superblock, OpenError> {
+pub(crate) fn load_superblock(ssd: &Ssd) -> Result<Superblock, OpenError> {
     let load = |number: u64| -> Result<Superblock, OpenError> {
         let bytes = ssd.read(BLOCK_BYTES as usize, number * BLOCK_BYTES)?;
         Ok(Superblock::decode(&bytes)?)
@@ -300,14 +300,14 @@ pub fn open(
     })
 }
 
-/// An engine that caches nothing.
-pub(crate) fn without_ssd(witness: Arc<dyn Witness>, options: &Options) -> Engine {
+/// An engine that caches nothing. Its files have the numbers of no content, unless one is named.
+pub(crate) fn without_ssd(witness: Arc<dyn Witness>, options: &Options, content: (Uuid, u64)) -> Engine {
     let ssd = Arc::new(Ssd::new(Arc::new(NoSsd), options));
     ssd.close();
     let superblock = Superblock {
-        uuid: Uuid::default(),
+        uuid: content.0,
         sequence: 0,
-        generation: 0,
+        generation: content.1,
         is_clean: false,
         geometry: Geometry {
             line_bytes: UNIT_BYTES as u32,
