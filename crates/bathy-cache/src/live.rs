@@ -155,6 +155,16 @@ impl LiveCache {
         use_it(&self.engine())
     }
 
+    /// Names the cache that is or was used last, and the generation of its content: zeroes before the first.
+    pub fn content(&self) -> (Uuid, u64) {
+        self.engine().content()
+    }
+
+    /// Whether the SSD that was used last was left by a clean stop, and could be taken again with what it has.
+    pub fn has_left_cleanly(&self) -> bool {
+        lock(&self.left).is_some()
+    }
+
     /// Whether there is an SSD.
     pub fn has_ssd(&self) -> bool {
         !Arc::ptr_eq(&self.engine(), &self.current.read().bare)

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bathy_cache_model::{AdmissionOptions, CacheConfig, LineSize};
 use bathy_policy::{CachePolicy, Policy, PolicyKind, StateRecord};
@@ -217,6 +218,31 @@ pub(crate) fn load_superblock(ssd: &Ssd) -> Result<Superblock, OpenError> {
 /// If it holds no cache of this version, or cannot be read.
 pub fn inspect(ssd: Arc<dyn BlockStore>) -> Result<Superblock, OpenError> {
     load_superblock(&Ssd::new(ssd, &Options::default()))
+}
+
+/// Whether an SSD answers again: a block that holds nothing is written, flushed and read back, each within `within`. What the
+/// SSD says of its cache.
+///
+/// # Errors
+/// If it does not, or holds no cache of this version.
+pub fn probe(ssd: Arc<dyn BlockStore>, within: Duration) -> Result<Superblock, OpenError> {
+    let options = Options {
+        ssd_deadline: Some(within),
+        ssd_flush_deadline: Some(within),
+        ..Options::default()
+    };
+    let ssd = Ssd::new(ssd, &options);
+    let found = load_superblock(&ssd)?;
+    let place = found.geometry.layout().scratch();
+    let mut bytes = ssd.read(BLOCK_BYTES as usize, place)?;
+    // Other bytes than before.
+    bytes.iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
+    ssd.write(&bytes, place)?;
+    ssd.flush()?;
+    if ssd.read(BLOCK_BYTES as usize, place)?[..] != bytes[..] {
+        return Err(io::Error::other("the SSD does not keep what is written to it").into());
+    }
+    Ok(found)
 }
 
 /// A cold start comes before numbers run out within a session.
