@@ -121,8 +121,10 @@ impl EngineCache {
     /// What is known of the SSD and all directories together, put into `report`.
     pub(crate) fn report(&self, report: &mut Value) {
         self.attachment.report(report);
-        if self.attachment.is_used() {
-            report["engine"] = reports::engine(&self.live.engine());
+        // Before the first SSD there is nothing to count.
+        let is_used = self.attachment.is_used();
+        if is_used || self.live.content() != Default::default() {
+            report["engine"] = reports::engine(&self.live.engine(), is_used);
         }
     }
 
