@@ -39,11 +39,11 @@ pub struct Options {
     pub admission: AdmissionOptions,
     /// Errors of the SSD that are forgiven.
     pub error_budget: ErrorBudget,
-    /// After this time a read of the SSD, and a write that reads wait for, is not waited for any more, and the SSD is given up.
-    /// `None`: callers wait as long as it takes.
+    /// After this time a read of the SSD is not waited for any more, and the SSD is given up. `None`: callers wait as long as
+    /// it takes.
     pub ssd_deadline: Option<Duration>,
-    /// The same for flushes, and for writes that no read waits for: see `guard.rs` for who waits for what.
-    pub ssd_flush_deadline: Option<Duration>,
+    /// The same for writes and flushes: see `guard.rs` for who waits for what.
+    pub ssd_write_deadline: Option<Duration>,
     /// Changed records that each shard keeps before it writes them to the line table.
     pub pending_records: usize,
     /// Whether nobody can have written to a file between the sessions. If not, the lines of a file that was being written to
@@ -58,7 +58,7 @@ impl Default for Options {
             admission: AdmissionOptions::default(),
             error_budget: ErrorBudget::default(),
             ssd_deadline: Some(Duration::from_secs(2)),
-            ssd_flush_deadline: Some(Duration::from_secs(10)),
+            ssd_write_deadline: Some(Duration::from_secs(10)),
             pending_records: 1024,
             was_fenced: true,
         }
@@ -135,7 +135,7 @@ impl Engine {
     pub(crate) fn new(
         ssd: Arc<Ssd>,
         witness: Arc<dyn Witness>,
-        superblock: Superblock,
+        superblock: &Superblock,
         options: &Options,
         mut shards: Vec<Shard>,
         intent: Intent,
@@ -154,7 +154,7 @@ impl Engine {
             line_bytes: line.bytes(),
             was_fenced: AtomicBool::new(options.was_fenced),
             capacity_lines: superblock.geometry.slots_total(),
-            superblock: Mutex::new(superblock),
+            superblock: Mutex::new(*superblock),
             splitter: Mutex::new(RequestSplitter::new(line, options.admission.stream_cutoff_bytes)),
             shards: shards.into_iter().map(Mutex::new).collect(),
             intent: Mutex::new(intent),

@@ -149,7 +149,7 @@ impl Files {
     pub(crate) fn new(
         uuid: Uuid,
         generation: u64,
-        layout: Layout,
+        layout: &Layout,
         files_max: u32,
         next_number: u32,
         write_mode: WriteMode,
@@ -157,7 +157,7 @@ impl Files {
         let mut files = Self {
             uuid,
             generation,
-            layout,
+            layout: *layout,
             entries: vec![
                 Entry {
                     number: 0,
@@ -352,7 +352,7 @@ impl Files {
                 block[index..index + FILE_RECORD_BYTES]
                     .copy_from_slice(&FileRecord::encode(record, &self.uuid, slot));
             }
-            ssd.write_patiently(&block, offset)?;
+            ssd.write(&block, offset)?;
         }
         Ok(())
     }

@@ -8,11 +8,14 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::aligned::Aligned;
 use crate::engine::lock;
 use crate::store::BlockStore;
+
+/// Who waits sees after this time that another operation was late.
+const LOOK_PERIOD: Duration = Duration::from_millis(100);
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -29,14 +32,15 @@ pub(crate) struct Guard {
 
 /// After these times nobody waits any more. `None`: as long as it takes.
 ///
-/// A read of a caller waits for reads of the SSD, and for writes of lines and records, which are made under the lock of a
-/// shard: it must not wait longer than it would for a slow disk. For a flush, and for what is written before one under other
-/// locks, wait callers that write, open or remove a file, and a stop. A flush of a file on a busy file system, or of a drive
-/// that empties its cache, may take seconds and be none the worse for it, so these wait longer.
+/// Callers that read wait for reads of the SSD, which must take no longer than those of a slow disk. Writes and flushes are
+/// waited for by callers that write, open or remove a file and by a stop; and by reads of a sixteenth of the lines, as
+/// a line is written under the lock of its shard. A busy file system below the SSD, or a drive that empties its
+/// cache, keeps a write or a flush for seconds and is none the worse for it, so these wait longer: to give the SSD up costs
+/// all that is cached. One that does not answer at all is not waited for that long: when a read is late all others end too.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadlines {
     pub(crate) reads: Option<Duration>,
-    pub(crate) flushes: Option<Duration>,
+    pub(crate) writes: Option<Duration>,
 }
 
 fn hung(what: &str, deadline: Duration) -> io::Error {
@@ -73,7 +77,11 @@ impl Guard {
         let read = within.and_then(|deadline| {
             let read = self.store.read_within(len, offset, deadline)?;
             let is_late = matches!(&read, Err(error) if error.kind() == io::ErrorKind::TimedOut);
-            Some(if is_late { Err(hung("a read", deadline)) } else { read })
+            Some(if is_late {
+                Err(hung("a read", deadline))
+            } else {
+                read
+            })
         });
         if let Some(read) = read {
             return self.noted(read);
@@ -84,17 +92,8 @@ impl Guard {
         })
     }
 
-    /// A write that reads of callers may wait for.
     pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.write_within(data, offset, self.deadlines.reads)
-    }
-
-    /// A write for which no read of a caller waits.
-    pub(crate) fn write_patiently(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.write_within(data, offset, self.deadlines.flushes)
-    }
-
-    fn write_within(&self, data: &[u8], offset: u64, deadline: Option<Duration>) -> io::Result<()> {
+        let deadline = self.deadlines.writes;
         if deadline.is_none() && !self.is_closed() {
             return self.store.write(data, offset);
         }
@@ -104,11 +103,32 @@ impl Guard {
     }
 
     pub(crate) fn flush(&self) -> io::Result<()> {
-        self.run("a flush", self.deadlines.flushes, |store| store.flush())
+        self.run("a flush", self.deadlines.writes, |store| store.flush())
     }
 
     pub(crate) fn size_bytes(&self) -> io::Result<u64> {
-        self.run("asking for its size", self.deadlines.reads, |store| store.size_bytes())
+        self.run("asking for its size", self.deadlines.reads, |store| {
+            store.size_bytes()
+        })
+    }
+
+    /// An answer, unless it is late or another operation was.
+    fn waited<T>(
+        &self,
+        answer: &mpsc::Receiver<io::Result<T>>,
+        what: &str,
+        deadline: Duration,
+    ) -> io::Result<T> {
+        let end = Instant::now() + deadline;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match answer.recv_timeout(left.min(LOOK_PERIOD)) {
+                Ok(result) => return result,
+                Err(mpsc::RecvTimeoutError::Timeout) if !self.is_closed() && !left.is_zero() => {}
+                Err(_) if self.is_closed() => return Err(closed()),
+                Err(_) => return Err(hung(what, deadline)),
+            }
+        }
     }
 
     fn noted<T>(&self, result: io::Result<T>) -> io::Result<T> {
@@ -142,8 +162,7 @@ impl Guard {
             let _ = reply.send(result);
         });
         worker.send(job).map_err(|_| closed())?;
-        let result = answer.recv_timeout(deadline).unwrap_or_else(|_| Err(hung(what, deadline)));
-        let result = self.noted(result);
+        let result = self.noted(self.waited(&answer, what, deadline));
         if !self.is_closed() {
             lock(&self.idle).push(worker);
         }

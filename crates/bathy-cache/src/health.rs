@@ -66,7 +66,7 @@ impl Ssd {
                 store,
                 Deadlines {
                     reads: options.ssd_deadline,
-                    flushes: options.ssd_flush_deadline,
+                    writes: options.ssd_write_deadline,
                 },
             ),
             budget: options.error_budget,
@@ -129,11 +129,6 @@ impl Ssd {
 
     pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
         self.counted(self.store.write(data, offset))
-    }
-
-    /// A write that no read of a caller waits for: not under the lock of a shard.
-    pub(crate) fn write_patiently(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.counted(self.store.write_patiently(data, offset))
     }
 
     /// A flush that fails is not forgiven: nobody knows which earlier writes it lost, and the next one would succeed. So none

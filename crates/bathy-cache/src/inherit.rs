@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use crate::counters::Counts;
+use crate::counters::{Counts, OpCounts};
 use crate::curve::OnlineCurve;
 use crate::engine::{Engine, lock};
 use crate::format::Uuid;
@@ -35,8 +35,8 @@ impl Engine {
             content: self.content(),
             counts: Counts {
                 // Those of sources are kept by the sources.
-                reads: Default::default(),
-                writes: Default::default(),
+                reads: OpCounts::default(),
+                writes: OpCounts::default(),
                 ..self.counts()
             },
             curve: Arc::clone(&self.curve),
@@ -67,7 +67,11 @@ impl Engine {
                 files.sources.insert(*uuid, Arc::new(source.numbered(number)));
             }
         }
-        let limits: HashMap<_, _> = from.sources.iter().map(|(uuid, _, limit)| (uuid, *limit)).collect();
+        let limits: HashMap<_, _> = from
+            .sources
+            .iter()
+            .map(|(uuid, _, limit)| (uuid, *limit))
+            .collect();
         for (uuid, limit_bytes) in limits {
             self.set_size(uuid, limit_bytes);
         }

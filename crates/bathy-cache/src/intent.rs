@@ -140,7 +140,7 @@ impl Intent {
             let is_marked = |region| self.marked.get(start + region);
             sector.copy_from_slice(&encode_intent(&self.uuid, number, is_marked));
         }
-        ssd.write_patiently(&block, self.layout.intent() + number * BLOCK_BYTES)
+        ssd.write(&block, self.layout.intent() + number * BLOCK_BYTES)
     }
 
     /// Bits that are set.

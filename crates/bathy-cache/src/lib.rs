@@ -47,7 +47,9 @@ pub use file_store::FileStore;
 pub use files::FileIdentity;
 pub use health::ErrorBudget;
 pub use live::{AttachError, DetachError, LiveCache, LiveFile};
-pub use open::{ColdReason, CreateError, CreateOptions, OpenError, Opened, Recovery, create, inspect, open, probe};
+pub use open::{
+    ColdReason, CreateError, CreateOptions, OpenError, Opened, Recovery, create, inspect, open, probe,
+};
 pub use residency::Usage;
 pub use resize::{ResizeError, resize};
 pub use sources::SourceMode;

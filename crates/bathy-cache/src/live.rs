@@ -276,7 +276,7 @@ impl LiveCache {
         let mut bare = without_ssd(Arc::clone(&self.witness), &self.options, engine.content());
         bare.inherit(&engine.legacy());
         let bare = Arc::new(bare);
-        let given = self.attached(files, &bare, &bare, &mut current.removed, |_| false)?;
+        let given = attached(files, &bare, &bare, &mut current.removed, |_| false)?;
         Ok((bare, given))
     }
 
@@ -332,11 +332,10 @@ impl LiveCache {
         if let Some(engine) = Arc::get_mut(&mut engine) {
             engine.inherit(&before.legacy());
         }
-        let is_unchanged = |handle: &LiveFile| {
-            are_unchanged || handle.is_proven && !self.unproven.has(&handle.identity)
-        };
+        let is_unchanged =
+            |handle: &LiveFile| are_unchanged || handle.is_proven && !self.unproven.has(&handle.identity);
         let bare = Arc::clone(&current.bare);
-        let given = match self.attached(files, &engine, &bare, &mut current.removed, is_unchanged) {
+        let given = match attached(files, &engine, &bare, &mut current.removed, is_unchanged) {
             Ok(given) => given,
             Err(error) => {
                 engine.bypass()?;
@@ -412,10 +411,7 @@ impl LiveCache {
     }
 
     /// Does something while no request is under way, and no file is attached or removed.
-    fn paused<T>(
-        &self,
-        switch: impl FnOnce(&mut Current, &mut [Paused<'_>]) -> T,
-    ) -> Result<T, DetachError> {
+    fn paused<T>(&self, switch: impl FnOnce(&mut Current, &mut [Paused<'_>]) -> T) -> Result<T, DetachError> {
         let until = Instant::now() + PAUSE_MAX;
         let mut current = self.current.try_write_until(until).ok_or(DetachError::Busy)?;
         if self.engine().is_stopped.load(Ordering::Acquire) {
@@ -428,33 +424,6 @@ impl LiveCache {
             files.push(Paused { handle, file });
         }
         Ok(switch(&mut current, &mut files))
-    }
-
-    /// Attaches all files to an engine, in their order; removed ones to the one without an SSD.
-    fn attached(
-        &self,
-        files: &[Paused<'_>],
-        engine: &Arc<Engine>,
-        bare: &Arc<Engine>,
-        removed_count: &mut u64,
-        is_unchanged: impl Fn(&LiveFile) -> bool,
-    ) -> io::Result<Vec<CachedFile>> {
-        let mut removed: HashMap<*const FileState, FileIdentity> = HashMap::new();
-        let attach = |Paused { handle, file }: &Paused<'_>| {
-            let state = file.state();
-            if state.is_forgotten.load(Ordering::Acquire) {
-                let identity = removed.entry(Arc::as_ptr(state)).or_insert_with(|| {
-                    *removed_count += 1;
-                    FileIdentity::unnamed(*handle.identity.source(), *removed_count)
-                });
-                let next = bare.attach_if(identity.clone(), Arc::clone(&state.store), false)?;
-                next.state().is_forgotten.store(true, Ordering::Release);
-                return Ok(next);
-            }
-            let (identity, store) = (handle.identity.clone(), Arc::clone(&handle.store));
-            engine.attach_if(identity, store, is_unchanged(handle))
-        };
-        files.iter().map(attach).collect()
     }
 
     /// The switch: from here on requests go to `engine`.
@@ -471,6 +440,32 @@ impl LiveCache {
         }
         *lock(&self.engine) = engine;
     }
+}
+
+/// Attaches all files to an engine, in their order; removed ones to the one without an SSD.
+fn attached(
+    files: &[Paused<'_>],
+    engine: &Arc<Engine>,
+    bare: &Arc<Engine>,
+    removed_count: &mut u64,
+    is_unchanged: impl Fn(&LiveFile) -> bool,
+) -> io::Result<Vec<CachedFile>> {
+    let mut removed: HashMap<*const FileState, FileIdentity> = HashMap::new();
+    let attach = |Paused { handle, file }: &Paused<'_>| {
+        let state = file.state();
+        if state.is_forgotten.load(Ordering::Acquire) {
+            let identity = removed.entry(Arc::as_ptr(state)).or_insert_with(|| {
+                *removed_count += 1;
+                FileIdentity::unnamed(*handle.identity.source(), *removed_count)
+            });
+            let next = bare.attach_if(identity.clone(), Arc::clone(&state.store), false)?;
+            next.state().is_forgotten.store(true, Ordering::Release);
+            return Ok(next);
+        }
+        let (identity, store) = (handle.identity.clone(), Arc::clone(&handle.store));
+        engine.attach_if(identity, store, is_unchanged(handle))
+    };
+    files.iter().map(attach).collect()
 }
 
 impl Unproven {

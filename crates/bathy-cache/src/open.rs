@@ -11,7 +11,8 @@ use bathy_policy::{CachePolicy, Policy, PolicyKind, StateRecord};
 use crate::engine::{Engine, Options};
 use crate::files::{Files, number_of};
 use crate::format::{
-    BLOCK_BYTES, EXTENTS_MAX, Extent, Geometry, GeometryError, Record, StateBlock, Superblock, SuperblockError, UNIT_BYTES, Uuid,
+    BLOCK_BYTES, EXTENTS_MAX, Extent, Geometry, GeometryError, Record, StateBlock, Superblock,
+    SuperblockError, UNIT_BYTES, Uuid,
 };
 use crate::health::Ssd;
 use crate::intent::Intent;
@@ -191,7 +192,7 @@ fn store_superblocks(mut superblock: Superblock, ssd: &Ssd) -> io::Result<Superb
     for _ in 0..2 {
         superblock.sequence += 1;
         let place = superblock.geometry.layout().superblock(superblock.place());
-        ssd.write_patiently(&superblock.encode(), place)?;
+        ssd.write(&superblock.encode(), place)?;
         ssd.flush()?;
     }
     Ok(superblock)
@@ -228,7 +229,7 @@ pub fn inspect(ssd: Arc<dyn BlockStore>) -> Result<Superblock, OpenError> {
 pub fn probe(ssd: Arc<dyn BlockStore>, within: Duration) -> Result<Superblock, OpenError> {
     let options = Options {
         ssd_deadline: Some(within),
-        ssd_flush_deadline: Some(within),
+        ssd_write_deadline: Some(within),
         ..Options::default()
     };
     let ssd = Ssd::new(ssd, &options);
@@ -316,7 +317,7 @@ pub fn open(
         // Last, so that a cache that is half made stays cold.
         witness.store(superblock.generation)?;
     }
-    let engine = Engine::new(ssd, witness, superblock, options, shards, intent, files);
+    let engine = Engine::new(ssd, witness, &superblock, options, shards, intent, files);
     if !is_stored {
         engine.bypass()?;
     }
@@ -360,7 +361,7 @@ pub(crate) fn without_ssd(witness: Arc<dyn Witness>, options: &Options, content:
         files,
         ..
     } = empty;
-    let engine = Engine::new(ssd, witness, superblock, options, shards, intent, files);
+    let engine = Engine::new(ssd, witness, &superblock, options, shards, intent, files);
     engine.begin_bypassed();
     engine
 }
@@ -445,10 +446,18 @@ impl Opening<'_> {
             .min((geometry.slots / 64).max(32) as usize);
         // The superblocks of this session are stored with higher sequences than the ones before.
         let session = sequence + 1;
-        let table = Table::new(number, geometry.slots, uuid, generation, session, layout, pending);
+        let table = Table::new(
+            number,
+            geometry.slots,
+            uuid,
+            generation,
+            session,
+            &layout,
+            pending,
+        );
         let model = new_model(config, policy, geometry.slots);
         let ssd = Arc::clone(self.ssd);
-        Shard::new(number, uuid, layout, geometry.line_bytes, ssd, model, table)
+        Shard::new(number, uuid, &layout, geometry.line_bytes, ssd, model, table)
     }
 
     fn new_intent(&self) -> Intent {
@@ -466,7 +475,7 @@ impl Opening<'_> {
         Files::new(
             uuid,
             generation,
-            geometry.layout(),
+            &geometry.layout(),
             geometry.files_max(),
             next_file,
             self.options.write_mode,

@@ -33,7 +33,9 @@ pub enum ResizeError {
         ssd_bytes: u64,
     },
     /// There is no room for a line of each shard, or none for another extent.
-    #[error("no cache can be made of {0} bytes out of this one: it is too small for that, or grew 15 times already")]
+    #[error(
+        "no cache can be made of {0} bytes out of this one: it is too small for that, or grew 15 times already"
+    )]
     DoesNotFit(u64),
     /// It is in use, or was killed.
     #[error("the cache was not stopped cleanly")]
@@ -81,7 +83,7 @@ pub(crate) fn void_tables(old: &Geometry, new: &Geometry, ssd: &Ssd) -> io::Resu
     for range in new.layout().tables_beyond(old.slots, old.layout().file_blocks()) {
         for start in range.clone().step_by(BYTES_AT_ONCE as usize) {
             let bytes = BYTES_AT_ONCE.min(range.end - start);
-            ssd.write_patiently(&zeroes[..bytes as usize], start)?;
+            ssd.write(&zeroes[..bytes as usize], start)?;
         }
     }
     ssd.flush()
@@ -102,7 +104,7 @@ pub(crate) fn apply(new: &Geometry, ssd: &Ssd) -> Result<(), ResizeError> {
             let offset = layout.table(shard, block);
             let mut bytes = ssd.read(BLOCK_BYTES as usize, offset)?;
             bytes[(index + 1) * RECORD_BYTES..].fill(0);
-            ssd.write_patiently(&bytes, offset)?;
+            ssd.write(&bytes, offset)?;
         }
         ssd.flush()?;
     }
@@ -111,6 +113,6 @@ pub(crate) fn apply(new: &Geometry, ssd: &Ssd) -> Result<(), ResizeError> {
         sequence: found.sequence + 1,
         ..found
     };
-    ssd.write_patiently(&superblock.encode(), new.layout().superblock(superblock.place()))?;
+    ssd.write(&superblock.encode(), new.layout().superblock(superblock.place()))?;
     Ok(ssd.flush()?)
 }

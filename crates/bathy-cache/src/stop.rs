@@ -70,13 +70,13 @@ impl Engine {
             let fits = blocks.len() as u64 <= layout.state_blocks();
             for (index, block) in (0..).zip(blocks.iter().filter(|_| fits)) {
                 let bytes = block.encode(&superblock.uuid, superblock.sequence, number, index);
-                self.ssd.write_patiently(&bytes, layout.state(number, index)).ok()?;
+                self.ssd.write(&bytes, layout.state(number, index)).ok()?;
             }
         }
         // All that the superblock promises comes before it.
         self.ssd.flush().ok()?;
         let place = layout.superblock(superblock.place());
-        self.ssd.write_patiently(&superblock.encode(), place).ok()?;
+        self.ssd.write(&superblock.encode(), place).ok()?;
         self.ssd.flush().ok()
     }
 }

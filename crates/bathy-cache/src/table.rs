@@ -36,7 +36,7 @@ impl Table {
         uuid: Uuid,
         generation: u64,
         session: u64,
-        layout: Layout,
+        layout: &Layout,
         pending_max: usize,
     ) -> Self {
         let cached = slots.div_ceil(SLOTS_PER_CACHED_RECORD) as usize;
@@ -44,7 +44,7 @@ impl Table {
             shard,
             uuid,
             generation,
-            layout,
+            layout: *layout,
             sequence: session << RECORDS_PER_SESSION_BITS,
             pending: BTreeMap::new(),
             pending_max: pending_max.max(1),

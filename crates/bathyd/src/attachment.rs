@@ -31,11 +31,16 @@ const WAIT_MAX: Duration = Duration::from_secs(600);
 const PROBE_MAX: Duration = Duration::from_secs(2);
 
 enum State {
-    Used { since: Instant },
+    Used {
+        since: Instant,
+    },
     /// Nobody tries it until it is attached.
     Detached,
     /// It failed, and is tried again.
-    Failed { problem: String, next_try: Instant },
+    Failed {
+        problem: String,
+        next_try: Instant,
+    },
 }
 
 struct Inner {
@@ -78,7 +83,14 @@ impl Attachment {
     }
 
     pub(crate) fn used(path: PathBuf, found: String) -> Self {
-        Self::new(path, State::Used { since: Instant::now() }, Some(found), None)
+        Self::new(
+            path,
+            State::Used {
+                since: Instant::now(),
+            },
+            Some(found),
+            None,
+        )
     }
 
     pub(crate) fn detached(path: PathBuf) -> Self {
@@ -132,7 +144,9 @@ impl Attachment {
     fn set_used(&self, found: &str) {
         let mut inner = self.lock();
         eprintln!("bathyd: {}: attached; {found}", inner.path.display());
-        inner.state = State::Used { since: Instant::now() };
+        inner.state = State::Used {
+            since: Instant::now(),
+        };
         inner.found = Some(found.to_owned());
     }
 
@@ -145,7 +159,11 @@ impl Attachment {
             }
         }
         let wait = inner.wait;
-        let what = if was_used { "given up" } else { "cannot be attached" };
+        let what = if was_used {
+            "given up"
+        } else {
+            "cannot be attached"
+        };
         eprintln!(
             "bathyd: {}: {what}: {problem}; directories are served without it; next try in {} s",
             inner.path.display(),
@@ -213,7 +231,9 @@ impl EngineCache {
         };
         match self.take(&path) {
             Ok(found) => self.attachment.set_used(&found),
-            Err(problem) => self.attachment.set_failed(format!("{}: {problem}", path.display()), false),
+            Err(problem) => self
+                .attachment
+                .set_failed(format!("{}: {problem}", path.display()), false),
         }
     }
 
@@ -230,9 +250,15 @@ impl EngineCache {
         let recovery = self.live.attach_ssd(ssd).map_err(|error| failed(&error))?;
         let engine = self.live.engine();
         if engine.is_bypassed() {
-            return Err(engine.ssd_problem().unwrap_or_else(|| describe(recovery, &engine)));
+            return Err(engine
+                .ssd_problem()
+                .unwrap_or_else(|| describe(recovery, &engine)));
         }
-        Ok(if is_new { NEW.to_owned() } else { describe(recovery, &engine) })
+        Ok(if is_new {
+            NEW.to_owned()
+        } else {
+            describe(recovery, &engine)
+        })
     }
 
     /// `detach`: directories are served without the SSD until it is attached. Whether what it has can be used again.
@@ -313,7 +339,9 @@ impl EngineCache {
             ));
         }
         let resized = with_file_of_size(&path, size_bytes, || {
-            self.live.resize(size_bytes).map_err(|error| resize_failure(&path, &error))
+            self.live
+                .resize(size_bytes)
+                .map_err(|error| resize_failure(&path, &error))
         });
         if self.live.has_ssd() {
             return resized;
@@ -380,7 +408,10 @@ pub(crate) fn with_file_of_size<T>(
     if !metadata.is_file() {
         return resize();
     }
-    let file = File::options().write(true).open(path).map_err(|error| failed(&error))?;
+    let file = File::options()
+        .write(true)
+        .open(path)
+        .map_err(|error| failed(&error))?;
     let grown = (size_bytes > metadata.len()).then(|| {
         let added = size_bytes - metadata.len();
         fallocate(file.as_fd(), FallocateFlags::empty(), metadata.len(), added).map_err(io::Error::from)
@@ -390,7 +421,11 @@ pub(crate) fn with_file_of_size<T>(
         return Err(failed(&error));
     }
     let result = resize();
-    let end = if result.is_ok() { size_bytes } else { metadata.len() };
+    let end = if result.is_ok() {
+        size_bytes
+    } else {
+        metadata.len()
+    };
     // What is beyond belongs to no cache; if it stays it is but room.
     let _cut = file.set_len(end);
     result

@@ -25,7 +25,9 @@ const FILES_MAX: u64 = 1 << 20;
 /// Carry out the program with its arguments, without its name, and return the exit code: 0 done, 2 error.
 pub fn main(arguments: &[String]) -> u8 {
     let result = match arguments {
-        [path] if !path.starts_with('-') && !["create", "inspect", "resize"].contains(&path.as_str()) => run(Path::new(path)),
+        [path] if !path.starts_with('-') && !["create", "inspect", "resize"].contains(&path.as_str()) => {
+            run(Path::new(path))
+        }
         [command, rest @ ..] if command == "create" => device::run_create(rest),
         [command, rest @ ..] if command == "resize" => device::run_resize(rest),
         [command, path] if command == "inspect" => device::run_inspect(Path::new(path)),

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use bathy_cache::format::{SuperblockError, Uuid, VERSION};
 use bathy_cache::{
-    BlockStore, CreateError, CreateOptions, FileStore, FileWitness, OpenError, Witness, create, inspect, resize,
+    BlockStore, CreateError, CreateOptions, FileStore, FileWitness, OpenError, Witness, create, inspect,
+    resize,
 };
 use bathy_policy::PolicyKind;
 use serde_json::{Value, json};
@@ -236,11 +237,20 @@ pub(crate) fn run_create(arguments: &[String]) -> Result<(), Failure> {
 
 /// `bathyd resize CONFIG --size BYTES`: a cache that does not run gets another size.
 pub(crate) fn run_resize(arguments: &[String]) -> Result<(), Failure> {
-    let usage = || Failure::new("resize needs a configuration and a size", "bathyd resize CONFIG.json --size BYTES");
+    let usage = || {
+        Failure::new(
+            "resize needs a configuration and a size",
+            "bathyd resize CONFIG.json --size BYTES",
+        )
+    };
     let [path, option, bytes] = arguments else {
         return Err(usage());
     };
-    let size_bytes = bytes.parse::<u64>().ok().filter(|_| option == "--size").ok_or_else(usage)?;
+    let size_bytes = bytes
+        .parse::<u64>()
+        .ok()
+        .filter(|_| option == "--size")
+        .ok_or_else(usage)?;
     let config = Config::load(Path::new(path))?;
     let _lock = crate::daemon::lock_state(&config.state)?;
     let ssd = &config.cache.ssd;

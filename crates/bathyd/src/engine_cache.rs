@@ -63,7 +63,10 @@ impl EngineCache {
     pub(crate) fn open(options: EngineCacheOptions) -> io::Result<Self> {
         let path = options.ssd.clone();
         let opened = if options.is_detached {
-            eprintln!("bathyd: {}: detached; directories are served as they are", path.display());
+            eprintln!(
+                "bathyd: {}: detached; directories are served as they are",
+                path.display()
+            );
             None
         } else {
             Some(open_engine(&options).map_err(|problem| format!("{}: {problem}", path.display())))

@@ -752,7 +752,11 @@ fn parse<T: DeserializeOwned>(question: &Value) -> Result<T, Failure> {
 /// Whether a limit leaves a source room to be cached in.
 fn check_size(engine: &Engine, size_bytes: Option<u64>) -> Result<(), Failure> {
     // Without an SSD the parts of the cache are not known.
-    let least = if engine.is_bypassed() { 0 } else { engine.size_bytes_min() };
+    let least = if engine.is_bypassed() {
+        0
+    } else {
+        engine.size_bytes_min()
+    };
     match size_bytes {
         Some(bytes) if bytes < least => Err(Failure::new(
             format!("size_bytes must be at least {least}, a line in each part of the cache (got {bytes})"),

@@ -1,4 +1,4 @@
-"""`bathy cache detach|attach|resize`: the SSD of a cache goes, comes and gets another size, while directories are served."""
+"""`bathy cache detach|attach|resize`: its SSD goes, comes or gets another size while directories are served."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from bathyscope.cache.config import Places
     from bathyscope.cache.daemon import Daemon
 
-_DETACH_HELP = """Take the SSD from a cache. Its directories are served without it, and nobody who uses them sees an error.
+_DETACH_HELP = """Take the SSD from a cache. Its directories are served without it; nobody who uses them sees an error.
 
-The cache stays detached, also when it is started again, until `bathy cache attach`. What is cached stays on the SSD.
+The cache stays detached until `bathy cache attach`, also when it is started again. What is cached stays on the SSD.
 """
-_ATTACH_HELP = """Give a cache its SSD again, or another one: a device or file that is empty, or the same under a new path.
+_ATTACH_HELP = """Give a cache its SSD again, or another one: an empty device or file, or the same one under a new path.
 
-A cache that was only detached has what it had, apart from files that were changed meanwhile. Another SSD begins empty, \
-and so does one that was given up, or whose cache was stopped or killed while it was detached.
+A cache that was only detached has what it had, apart from files that were changed meanwhile. Another SSD begins \
+empty, and so does one that was given up, or whose cache was stopped or killed while it was detached.
 """
 _RESIZE_HELP = """Change how much of its SSD a cache takes. A cache in a file gets a file of that size.
 
-What is cached stays, apart from what lies in the part that goes. Requests wait for some moments while it runs; a cache \
-that is stopped gets its size at once.
+What is cached stays, apart from what lies in the part that goes. Requests to a running cache wait while it is done; \
+one that does not run must have been stopped, not killed.
 """
 
 

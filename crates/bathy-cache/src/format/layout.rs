@@ -107,13 +107,18 @@ impl Geometry {
         let count = self.extents_count();
         for extent in &self.extents[..count] {
             let is_needed = slots < self.slots;
-            if !is_needed || extent.slots > SLOTS_MAX || !(free_block..START_BLOCK_MAX).contains(&extent.start_block) {
+            if !is_needed
+                || extent.slots > SLOTS_MAX
+                || !(free_block..START_BLOCK_MAX).contains(&extent.start_block)
+            {
                 return Err(GeometryError::Extents);
             }
             free_block = self.areas(extent).end_block(self);
             slots += extent.slots;
         }
-        let is_rest_empty = self.extents[count..].iter().all(|extent| *extent == Extent::default());
+        let is_rest_empty = self.extents[count..]
+            .iter()
+            .all(|extent| *extent == Extent::default());
         if slots < self.slots || slots > 2 * SLOTS_MAX || !is_rest_empty {
             return Err(GeometryError::Extents);
         }
@@ -126,7 +131,11 @@ impl Geometry {
     }
 
     fn intent_end_block(&self) -> u64 {
-        INTENT_START_BLOCK + self.intent_bits.div_ceil(REGIONS_PER_SECTOR).div_ceil(SECTORS_PER_BLOCK)
+        INTENT_START_BLOCK
+            + self
+                .intent_bits
+                .div_ceil(REGIONS_PER_SECTOR)
+                .div_ceil(SECTORS_PER_BLOCK)
     }
 
     /// The largest cache that fits an SSD of `ssd_bytes`; `None` if not even one slot a shard does.
@@ -359,7 +368,10 @@ impl Layout {
         let areas = self.extent(u64::from(slot), |areas| areas.first_slot);
         let in_extent = u64::from(slot) - areas.first_slot;
         let records = RECORDS_PER_BLOCK as u64;
-        (areas.first_table_block + in_extent / records, (in_extent % records) as usize)
+        (
+            areas.first_table_block + in_extent / records,
+            (in_extent % records) as usize,
+        )
     }
 
     /// The slots that have records in a block of the line table.

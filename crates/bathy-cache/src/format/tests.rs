@@ -13,15 +13,17 @@ const UUID: Uuid = *b"0123456789abcdef";
 
 fn geometry() -> impl Strategy<Value = Geometry> {
     (12u32..17, 1u32..1025, 1u32..1 << 30, 16u32..41, 1u64..1 << 32).prop_map(
-        |(line, shards, slots, region, intent_bits)| Geometry {
-            line_bytes: 1 << line,
-            shards,
-            slots,
-            region_bytes: 1 << region,
-            intent_bits,
-            extents: [Extent::default(); EXTENTS_MAX],
-        }
-        .with_slots(slots),
+        |(line, shards, slots, region, intent_bits)| {
+            Geometry {
+                line_bytes: 1 << line,
+                shards,
+                slots,
+                region_bytes: 1 << region,
+                intent_bits,
+                extents: [Extent::default(); EXTENTS_MAX],
+            }
+            .with_slots(slots)
+        },
     )
 }
 
@@ -206,7 +208,10 @@ fn the_bytes_of_version_3_stay_what_they_are() {
         extents: [Extent::default(); EXTENTS_MAX],
     };
     // It grew, and was made a little smaller.
-    let geometry = geometry.with_slots(900).resized(1300 << 20).expect("there is room");
+    let geometry = geometry
+        .with_slots(900)
+        .resized(1300 << 20)
+        .expect("there is room");
     let geometry = geometry.resized(1200 << 20).expect("there is room");
     let superblock = Superblock {
         uuid: UUID,

@@ -209,7 +209,7 @@ fn a_file_that_cannot_be_made_durable_stays_where_it_is_and_its_error_is_not_los
 fn an_ssd_that_hangs_is_left_and_not_made_anew() {
     let mut world = World::new(BYTES, 24, 2);
     world.options.ssd_deadline = Some(std::time::Duration::from_millis(50));
-    world.options.ssd_flush_deadline = world.options.ssd_deadline;
+    world.options.ssd_write_deadline = world.options.ssd_deadline;
     let cache = live(&world);
     let file = cache
         .attach(identity(BACKING), world.backing.clone(), false)
@@ -300,9 +300,15 @@ fn counts_modes_and_limits_go_on_whatever_becomes_of_the_ssd() {
         file.read(&mut out, 0, 0).expect("the backing works");
         let counts = cache.engine().counts();
         assert_eq!(counts.reads.requests, reads, "{what}");
-        assert_eq!(of_source.lock().expect("no panic").status().counts.reads.requests, reads);
+        assert_eq!(
+            of_source.lock().expect("no panic").status().counts.reads.requests,
+            reads
+        );
         assert_eq!(file.counts().reads.requests, reads, "{what}");
-        assert!(counts.flash_write_bytes + counts.backing_read_bytes >= filled, "{what}");
+        assert!(
+            counts.flash_write_bytes + counts.backing_read_bytes >= filled,
+            "{what}"
+        );
         filled = counts.flash_write_bytes + counts.backing_read_bytes;
         assert!(cache.engine().curve(&[8]).is_some(), "{what}");
     };

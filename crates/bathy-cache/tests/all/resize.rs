@@ -57,7 +57,10 @@ fn a_larger_cache_has_all_lines_and_a_smaller_one_those_of_its_slots() {
             let hits = opened.engine.counts().reads.requests_hit;
             let unit = u64::from(line.valid_units.trailing_zeros());
             let mut out = [0; UNIT as usize];
-            opened.engine.read(&mut out, line.offset_bytes + unit * UNIT, 0).expect("it works");
+            opened
+                .engine
+                .read(&mut out, line.offset_bytes + unit * UNIT, 0)
+                .expect("it works");
             assert_eq!(opened.engine.counts().reads.requests_hit, hits + 1, "{line:?}");
         }
         opened.engine.stop().expect("it works");
@@ -67,7 +70,11 @@ fn a_larger_cache_has_all_lines_and_a_smaller_one_those_of_its_slots() {
     let opened = world.open();
     let after = lines_of(&opened.engine);
     assert!(after.len() >= 10 && after.len() < before.len());
-    assert!(after.iter().all(|line| before.iter().any(|other| other.place == line.place)));
+    assert!(
+        after
+            .iter()
+            .all(|line| before.iter().any(|other| other.place == line.place))
+    );
     assert_serves_backing(&opened.engine, &world.backing.bytes(), 65_536, "smaller");
 }
 
@@ -79,7 +86,11 @@ fn records_of_a_size_before_are_void_when_their_slots_come_back() {
         let mut sizes = vec![(1 << 20) + 10 * LINE, (1 << 20) + (20 + seed % 20) * LINE];
         if seed % 2 == 1 {
             // The extent that went comes back at the same place.
-            sizes = vec![(2 << 20) + 30 * LINE, (1 << 20) + 10 * LINE, (2 << 20) + 30 * LINE];
+            sizes = vec![
+                (2 << 20) + 30 * LINE,
+                (1 << 20) + 10 * LINE,
+                (2 << 20) + 30 * LINE,
+            ];
         }
         for size_bytes in sizes {
             resize(world.ssd.clone(), size_bytes).expect("there is room");
@@ -103,7 +114,12 @@ fn records_of_a_size_before_are_void_when_their_slots_come_back() {
         let opened = world.open();
         assert!(matches!(opened.recovery, Recovery::Unclean { .. }));
         assert_eq!(opened.engine.counts().changed_files, 0);
-        assert_serves_backing(&opened.engine, &world.backing.bytes(), 65_536, &format!("seed {seed}"));
+        assert_serves_backing(
+            &opened.engine,
+            &world.backing.bytes(),
+            65_536,
+            &format!("seed {seed}"),
+        );
     }
 }
 
@@ -113,7 +129,11 @@ fn only_a_cache_that_was_stopped_gets_another_size_and_errors_change_nothing() {
     let before = inspect(world.ssd.clone()).expect("it is a cache");
     for (size_bytes, is_beyond) in [(6 << 20, true), (1 << 20, false), (4096, false)] {
         let refused = resize(world.ssd.clone(), size_bytes).expect_err("it does not fit");
-        assert_eq!(matches!(refused, ResizeError::Beyond { .. }), is_beyond, "{refused}");
+        assert_eq!(
+            matches!(refused, ResizeError::Beyond { .. }),
+            is_beyond,
+            "{refused}"
+        );
         assert_eq!(inspect(world.ssd.clone()).expect("it is a cache"), before);
     }
     for operation in 0.. {
@@ -126,7 +146,10 @@ fn only_a_cache_that_was_stopped_gets_another_size_and_errors_change_nothing() {
         assert!(resized.is_ok() || !is_over, "operation {operation}");
         let found = inspect(world.ssd.clone()).expect("one of the two is whole");
         // A superblock can be whole though its write or its flush failed: then the new one counts.
-        assert!(found == before || found.is_clean && found.sequence > before.sequence, "{operation}");
+        assert!(
+            found == before || found.is_clean && found.sequence > before.sequence,
+            "{operation}"
+        );
         let context = format!("operation {operation}");
         assert_serves_backing(&world.open().engine, &world.backing.bytes(), 65_536, &context);
         if is_over {
@@ -136,5 +159,8 @@ fn only_a_cache_that_was_stopped_gets_another_size_and_errors_change_nothing() {
     let opened = world.open();
     opened.engine.tidy();
     drop(opened);
-    assert!(matches!(resize(world.ssd.clone(), 2 << 20), Err(ResizeError::Unclean)));
+    assert!(matches!(
+        resize(world.ssd.clone(), 2 << 20),
+        Err(ResizeError::Unclean)
+    ));
 }

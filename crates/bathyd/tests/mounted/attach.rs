@@ -48,7 +48,8 @@ fn hits(daemon: &Daemon, file: &File, expected: &[u8]) -> u64 {
     let before = count().expect("a count");
     let mut out = vec![0; 65_536];
     for (number, expected) in expected.chunks(65_536).enumerate() {
-        file.read_exact_at(&mut out, number as u64 * 65_536).expect("read");
+        file.read_exact_at(&mut out, number as u64 * 65_536)
+            .expect("read");
         assert!(out == expected, "line {number}");
     }
     count().expect("a count") - before
@@ -137,7 +138,10 @@ fn the_ssd_goes_comes_grows_and_shrinks_under_load_and_keeps_what_it_has() {
     let bytes = joined(&written);
     let file = open(&place);
     let engine = daemon.status()["cache"]["engine"].clone();
-    assert_eq!((&engine["mismatches"], &engine["ssd_errors"]), (&json!(0), &json!(0)));
+    assert_eq!(
+        (&engine["mismatches"], &engine["ssd_errors"]),
+        (&json!(0), &json!(0))
+    );
     // All is cached in a cache that is large enough, and stays so.
     tell(&daemon, "resize", json!({"size_bytes": 2 * SSD_BYTES})).expect("there is room");
     hits(&daemon, &file, &bytes);
@@ -170,7 +174,11 @@ fn what_is_asked_of_the_ssd_and_cannot_be_is_said_and_changes_nothing() {
     };
     refused("attach", json!({}), "the cache has its SSD");
     refused("resize", json!({"size_bytes": 1 << 20}), "too small");
-    refused("resize", json!({"size_bytes": 1_u64 << 60}), "choose another --size");
+    refused(
+        "resize",
+        json!({"size_bytes": 1_u64 << 60}),
+        "choose another --size",
+    );
     refused("resize", json!({}), "size_bytes");
     assert_eq!(fs::metadata(place.path("ssd")).expect("the SSD").len(), SSD_BYTES);
     tell(&daemon, "detach", json!({})).expect("it is there");
@@ -179,14 +187,20 @@ fn what_is_asked_of_the_ssd_and_cannot_be_is_said_and_changes_nothing() {
     refused("attach", json!({"ssd": "ssd"}), "must be absolute");
     let foreign = place.path("foreign");
     fs::write(&foreign, vec![7; 8 << 20]).expect("written");
-    refused("attach", json!({"ssd": foreign}), "holds something that is not known");
+    refused(
+        "attach",
+        json!({"ssd": foreign}),
+        "holds something that is not known",
+    );
     assert_eq!(fs::read(&foreign).expect("read"), vec![7; 8 << 20]);
     refused("attach", json!({"ssd": place.path("none")}), "No such file");
     hits(&daemon, &file, &bytes);
 
     // Another one, which is empty; and the first under another name.
     let other = place.path("other");
-    File::create(&other).and_then(|file| file.set_len(SSD_BYTES)).expect("an SSD");
+    File::create(&other)
+        .and_then(|file| file.set_len(SSD_BYTES))
+        .expect("an SSD");
     tell(&daemon, "attach", json!({"ssd": other})).expect("it is empty");
     assert_eq!(daemon.ask("status")["cache"]["ssd"], json!(other));
     assert_eq!(hits(&daemon, &file, &bytes), 0);
@@ -220,7 +234,12 @@ fn a_kill_while_the_cache_gets_another_size_leaves_a_cache_and_no_wrong_byte() {
         hits(&daemon, &file, &bytes);
         let size_bytes = SSD_BYTES * [1, 3, 2][round as usize % 3];
         let mut stream = UnixStream::connect(place.path("socket")).expect("a socket");
-        writeln!(stream, "{}", json!({"command": "resize", "size_bytes": size_bytes})).expect("asked");
+        writeln!(
+            stream,
+            "{}",
+            json!({"command": "resize", "size_bytes": size_bytes})
+        )
+        .expect("asked");
         // The kill comes somewhere on the way, or after it.
         thread::sleep(Duration::from_micros(random.below(60_000)));
         drop(file);
