@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bathy_cache::format::Uuid;
-use bathy_cache::{AttachError, DetachError, FileWitness, OpenError, ResizeError, probe};
+use bathy_cache::{AttachError, DetachError, FileStore, FileWitness, OpenError, ResizeError, inspect, probe};
 use rustix::fs::{FallocateFlags, fallocate};
 use serde_json::{Value, json};
 
@@ -421,12 +421,20 @@ pub(crate) fn with_file_of_size<T>(
         return Err(failed(&error));
     }
     let result = resize();
-    let end = if result.is_ok() {
-        size_bytes
-    } else {
-        metadata.len()
+    let end = match &result {
+        Ok(_) => size_bytes,
+        // It may have its new size all the same, if it could not be opened again.
+        Err(_) if end_of_cache(path).is_some_and(|end| end <= metadata.len()) => metadata.len(),
+        Err(_) => return result,
     };
     // What is beyond belongs to no cache; if it stays it is but room.
     let _cut = file.set_len(end);
     result
+}
+
+/// Where the cache in a file ends, if there is one.
+fn end_of_cache(path: &Path) -> Option<u64> {
+    let store = FileStore::open_unlocked(path).ok()?;
+    let found = inspect(Arc::new(store)).ok()?;
+    Some(found.geometry.layout().end())
 }

@@ -114,11 +114,11 @@ pub(crate) fn engine(engine: &Engine, has_ssd: bool) -> Value {
 
 /// What other sizes of the cache would give.
 pub(crate) fn curve(engine: &Engine, has_ssd: bool) -> Value {
+    /// In quarters of the present size.
+    const SIZES: [u64; 9] = [1, 2, 3, 4, 6, 8, 12, 16, 32];
     if !has_ssd {
         return json!({"curve": null, "reason": "the cache has no SSD at the moment"});
     }
-    /// In quarters of the present size.
-    const SIZES: [u64; 9] = [1, 2, 3, 4, 6, 8, 12, 16, 32];
     let sizes = SIZES.map(|quarters| (engine.capacity_lines() * quarters / 4).max(1));
     let Some(curve) = engine.curve(&sizes) else {
         return json!({"curve": null, "reason": "nothing was read since the start"});
