@@ -265,11 +265,20 @@ impl EngineCache {
     pub(crate) fn detach(&self) -> Result<bool, Failure> {
         let _alone = self.alone()?;
         if self.attachment.is_used() {
+            let engine = self.live.engine();
             let is_clean = self.live.detach_ssd().map_err(|error| detach_failure(&error))?;
             let mut inner = self.attachment.lock();
             inner.state = State::Detached;
             inner.found = None;
-            eprintln!("bathyd: {}: detached", inner.path.display());
+            let path = inner.path.display();
+            if is_clean {
+                eprintln!("bathyd: {path}: detached");
+            } else {
+                let reason = engine.ssd_problem();
+                let reason = reason.unwrap_or_else(|| "a file below lost writes".to_owned());
+                eprintln!("bathyd: {path}: detached, and what it has cannot be used again: {reason}");
+                inner.last_reason = Some(reason);
+            }
             return Ok(is_clean);
         }
         let mut inner = self.attachment.lock();
