@@ -39,6 +39,11 @@ impl CachedFile {
         self.file.number
     }
 
+    /// Whether there is no SSD, or one that was given up.
+    pub(crate) fn is_bypassed(&self) -> bool {
+        self.engine.is_bypassed()
+    }
+
     fn is_cached(&self) -> bool {
         self.file.number != 0 && !self.engine.is_bypassed() && !self.file.source.is_abandoned()
     }

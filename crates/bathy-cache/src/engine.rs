@@ -39,9 +39,11 @@ pub struct Options {
     pub admission: AdmissionOptions,
     /// Errors of the SSD that are forgiven.
     pub error_budget: ErrorBudget,
-    /// After this time an operation of the SSD is not waited for any more, and the SSD is given up. `None`: callers wait as
-    /// long as it takes.
+    /// After this time a read of the SSD is not waited for any more, and the SSD is given up. `None`: callers wait as long as
+    /// it takes.
     pub ssd_deadline: Option<Duration>,
+    /// The same for writes and flushes: see `guard.rs` for who waits for what.
+    pub ssd_write_deadline: Option<Duration>,
     /// Changed records that each shard keeps before it writes them to the line table.
     pub pending_records: usize,
     /// A file of at least this size that others may have changed is compared with its lines; the lines of a smaller one are
@@ -59,6 +61,7 @@ impl Default for Options {
             admission: AdmissionOptions::default(),
             error_budget: ErrorBudget::default(),
             ssd_deadline: Some(Duration::from_secs(2)),
+            ssd_write_deadline: Some(Duration::from_secs(10)),
             pending_records: 1024,
             compared_bytes_min: 64 << 20,
             was_fenced: true,
@@ -86,7 +89,7 @@ pub struct Engine {
     pub(crate) ssd: Arc<Ssd>,
     witness: Arc<dyn Witness>,
     pub(crate) superblock: Mutex<Superblock>,
-    generation: u64,
+    pub(crate) generation: u64,
     shards_count: u32,
     pub(crate) line_bytes: u64,
     pub(crate) was_fenced: AtomicBool,
@@ -96,10 +99,12 @@ pub struct Engine {
     pub(crate) intent: Mutex<Intent>,
     pub(crate) files: Mutex<Files>,
     pub(crate) residency: Arc<Residency>,
-    pub(crate) curve: OnlineCurve,
+    pub(crate) curve: Arc<OnlineCurve>,
     /// Files in use that others may have changed.
     pub(crate) uncompared: Mutex<Vec<Weak<FileState>>>,
     compared_bytes_min: u64,
+    /// Of engines before this one in the same process.
+    pub(crate) inherited: Counts,
     /// Files written to that are to be flushed, by number.
     pub(crate) unflushed: Mutex<HashMap<u32, Arc<FileState>>>,
     /// The cache is used no more, and the witness has made the SSD void. Locked while that happens.
@@ -137,7 +142,7 @@ impl Engine {
     pub(crate) fn new(
         ssd: Arc<Ssd>,
         witness: Arc<dyn Witness>,
-        superblock: Superblock,
+        superblock: &Superblock,
         options: &Options,
         mut shards: Vec<Shard>,
         intent: Intent,
@@ -156,13 +161,14 @@ impl Engine {
             line_bytes: line.bytes(),
             was_fenced: AtomicBool::new(options.was_fenced),
             capacity_lines: superblock.geometry.slots_total(),
-            superblock: Mutex::new(superblock),
+            superblock: Mutex::new(*superblock),
             splitter: Mutex::new(RequestSplitter::new(line, options.admission.stream_cutoff_bytes)),
             shards: shards.into_iter().map(Mutex::new).collect(),
             intent: Mutex::new(intent),
             files: Mutex::new(files),
             residency,
-            curve: OnlineCurve::new(),
+            curve: Arc::new(OnlineCurve::new()),
+            inherited: Counts::default(),
             uncompared: Mutex::default(),
             compared_bytes_min: options.compared_bytes_min,
             unflushed: Mutex::default(),
@@ -230,7 +236,15 @@ impl Engine {
         store: Arc<dyn BlockStore>,
         is_proven: bool,
     ) -> io::Result<Arc<FileState>> {
-        let stamp = store.stamp()?;
+        // Where there is nothing that must not be newer than the file, the file need not be durable.
+        let stamp = if self.is_bypassed() {
+            Stamp {
+                size_bytes: store.size_bytes()?,
+                ..Stamp::default()
+            }
+        } else {
+            store.stamp()?
+        };
         let mut found = None;
         if !self.is_bypassed() {
             // An error that passes is not worth the cache.
@@ -611,15 +625,18 @@ impl Engine {
         self.enter_bypass()
     }
 
+    /// Why the SSD was given up, or what its last error was.
+    pub fn ssd_problem(&self) -> Option<String> {
+        self.ssd.problem()
+    }
+
     /// What was counted since the start.
     pub fn counts(&self) -> Counts {
-        let mut counts = Counts {
-            ssd_errors: self.ssd.errors(),
-            ..Counts::default()
-        };
+        let mut counts = self.inherited;
+        counts.ssd_errors += self.ssd.errors();
         {
             let files = lock(&self.files);
-            counts.changed_files = files.changed;
+            counts.changed_files += files.changed;
             counts.files_without_room = files.without_room();
         }
         self.shards

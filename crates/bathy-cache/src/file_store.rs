@@ -11,7 +11,7 @@ use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use crate::aligned::{ALIGNMENT, Aligned, is_aligned};
 use crate::store::{BlockStore, Stamp};
-use crate::timed_io;
+use crate::timed_read;
 
 /// A [`BlockStore`] over a file or block device, with direct I/O where the file system and the request allow it.
 pub struct FileStore {
@@ -97,22 +97,7 @@ impl BlockStore for FileStore {
             return Some(self.read(&mut bytes, offset).map(|()| bytes));
         }
         let file = self.direct_for(len, offset).unwrap_or(&self.buffered);
-        timed_io::read(file, bytes, offset, deadline)
-    }
-
-    fn write_within(
-        &self,
-        data: Aligned,
-        offset: u64,
-        deadline: Duration,
-    ) -> Result<io::Result<()>, Aligned> {
-        if self.is_in_memory {
-            return Ok(self.write(&data, offset));
-        }
-        match self.direct_for(data.len(), offset) {
-            Some(direct) => timed_io::write(direct, data, offset, deadline),
-            None => Err(data),
-        }
+        timed_read::read(file, bytes, offset, deadline)
     }
 
     fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {

@@ -133,11 +133,11 @@ pub(crate) struct Files {
     removed: Vec<Weak<FileState>>,
     /// Files that were changed without the cache.
     pub(crate) changed: u64,
-    sources: HashMap<Uuid, Arc<Source>>,
+    pub(crate) sources: HashMap<Uuid, Arc<Source>>,
     pub(crate) residency: Arc<Residency>,
     /// That of new sources.
     write_mode: WriteMode,
-    closed: Arc<Mutex<Closed>>,
+    pub(crate) closed: Arc<Mutex<Closed>>,
 }
 
 /// A record that was found.
@@ -152,7 +152,7 @@ impl Files {
     pub(crate) fn new(
         uuid: Uuid,
         generation: u64,
-        layout: Layout,
+        layout: &Layout,
         files_max: u32,
         next_number: u32,
         write_mode: WriteMode,
@@ -160,7 +160,7 @@ impl Files {
         let mut files = Self {
             uuid,
             generation,
-            layout,
+            layout: *layout,
             entries: vec![
                 Entry {
                     number: 0,
@@ -612,6 +612,14 @@ impl FileState {
 
     pub(crate) fn counts(&self) -> RequestCounts {
         *lock(&self.counts)
+    }
+
+    /// Another one counts on.
+    pub(crate) fn give_counts(&self, next: &Self) {
+        let counts = std::mem::take(&mut *lock(&self.counts));
+        if counts.requests() > 0 {
+            *lock(&next.counts) = counts;
+        }
     }
 }
 

@@ -26,7 +26,7 @@ mod tests;
 
 pub use file_record::{FILE_RECORD_BYTES, FILES_PER_BLOCK, FileRecord, HANDLE_BYTES_MAX};
 pub use intent_sector::{REGIONS_PER_SECTOR, SECTOR_BYTES, decode_intent, encode_intent};
-pub use layout::{BLOCK_BYTES, Geometry, GeometryError, Layout};
+pub use layout::{BLOCK_BYTES, EXTENTS_MAX, Extent, Geometry, GeometryError, Layout};
 pub use record::{RECORD_BYTES, RECORDS_PER_BLOCK, Record, UNIT_BYTES, UNITS_MAX, UnitSeed};
 pub use state::{ENTRIES_PER_BLOCK, StateBlock};
 pub use superblock::{Superblock, SuperblockError, VERSION};

@@ -1,18 +1,21 @@
 //! Operations that end by a deadline, whatever the store does.
 //!
 //! An operation that is in the kernel cannot be called back. So it works on a buffer of its own, which lives for as long as it
-//! does, and its caller goes on without it. A store that can wait with a limit does so ([`BlockStore::read_within`],
-//! [`BlockStore::write_within`]); all else is done by threads, of which there are as many as there were callers at once.
+//! does, and its caller goes on without it. A store that can wait for a read with a limit does so
+//! ([`BlockStore::read_within`]); all else is done by threads, of which there are as many as there were callers at once.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::aligned::Aligned;
 use crate::engine::lock;
 use crate::store::BlockStore;
+
+/// Who waits sees after this time that another operation was late.
+const LOOK_PERIOD: Duration = Duration::from_millis(100);
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -20,23 +23,40 @@ type Job = Box<dyn FnOnce() + Send>;
 /// still does late meets nothing newer.
 pub(crate) struct Guard {
     store: Arc<dyn BlockStore>,
-    /// `None`: callers wait as long as it takes.
-    deadline: Option<Duration>,
+    deadlines: Deadlines,
     /// Nothing is sent to it any more.
     is_closed: AtomicBool,
     /// Threads that wait for work. Who takes one gives it back when its work is done.
     idle: Mutex<Vec<mpsc::Sender<Job>>>,
 }
 
-fn hung() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "the SSD does not answer")
+/// After these times nobody waits any more. `None`: as long as it takes.
+///
+/// Callers that read wait for reads of the SSD, which must take no longer than those of a slow disk. Writes and flushes are
+/// waited for by callers that write, open or remove a file and by a stop; and by reads of a sixteenth of the lines, as
+/// a line is written under the lock of its shard. A busy file system below the SSD, or a drive that empties its
+/// cache, keeps a write or a flush for seconds and is none the worse for it, so these wait longer: to give the SSD up costs
+/// all that is cached. One that does not answer at all is not waited for that long: when a read is late all others end too.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadlines {
+    pub(crate) reads: Option<Duration>,
+    pub(crate) writes: Option<Duration>,
+}
+
+fn hung(what: &str, deadline: Duration) -> io::Error {
+    let text = format!("the SSD does not answer: {what} did not end within {deadline:?}");
+    io::Error::new(io::ErrorKind::TimedOut, text)
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the SSD is not used any more")
 }
 
 impl Guard {
-    pub(crate) fn new(store: Arc<dyn BlockStore>, deadline: Option<Duration>) -> Self {
+    pub(crate) fn new(store: Arc<dyn BlockStore>, deadlines: Deadlines) -> Self {
         Self {
             store,
-            deadline,
+            deadlines,
             is_closed: AtomicBool::new(false),
             idle: Mutex::default(),
         }
@@ -53,38 +73,62 @@ impl Guard {
     }
 
     pub(crate) fn read(&self, len: usize, offset: u64) -> io::Result<Aligned> {
-        let within = self.deadline.filter(|_| !self.is_closed());
-        let read = within.and_then(|deadline| self.store.read_within(len, offset, deadline));
+        let within = self.deadlines.reads.filter(|_| !self.is_closed());
+        let read = within.and_then(|deadline| {
+            let read = self.store.read_within(len, offset, deadline)?;
+            let is_late = matches!(&read, Err(error) if error.kind() == io::ErrorKind::TimedOut);
+            Some(if is_late {
+                Err(hung("a read", deadline))
+            } else {
+                read
+            })
+        });
         if let Some(read) = read {
             return self.noted(read);
         }
-        self.run(move |store| {
+        self.run("a read", self.deadlines.reads, move |store| {
             let mut bytes = Aligned::new(len);
             store.read(&mut bytes, offset).map(|()| bytes)
         })
     }
 
     pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        if self.deadline.is_none() && !self.is_closed() {
+        let deadline = self.deadlines.writes;
+        if deadline.is_none() && !self.is_closed() {
             return self.store.write(data, offset);
         }
         let mut own = Aligned::new(data.len());
         own.copy_from_slice(data);
-        if let Some(deadline) = self.deadline.filter(|_| !self.is_closed()) {
-            match self.store.write_within(own, offset, deadline) {
-                Ok(written) => return self.noted(written),
-                Err(given_back) => own = given_back,
-            }
-        }
-        self.run(move |store| store.write(&own, offset))
+        self.run("a write", deadline, move |store| store.write(&own, offset))
     }
 
     pub(crate) fn flush(&self) -> io::Result<()> {
-        self.run(|store| store.flush())
+        self.run("a flush", self.deadlines.writes, |store| store.flush())
     }
 
     pub(crate) fn size_bytes(&self) -> io::Result<u64> {
-        self.run(|store| store.size_bytes())
+        self.run("asking for its size", self.deadlines.reads, |store| {
+            store.size_bytes()
+        })
+    }
+
+    /// An answer, unless it is late or another operation was.
+    fn waited<T>(
+        &self,
+        answer: &mpsc::Receiver<io::Result<T>>,
+        what: &str,
+        deadline: Duration,
+    ) -> io::Result<T> {
+        let end = Instant::now() + deadline;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match answer.recv_timeout(left.min(LOOK_PERIOD)) {
+                Ok(result) => return result,
+                Err(mpsc::RecvTimeoutError::Timeout) if !self.is_closed() && !left.is_zero() => {}
+                Err(_) if self.is_closed() => return Err(closed()),
+                Err(_) => return Err(hung(what, deadline)),
+            }
+        }
     }
 
     fn noted<T>(&self, result: io::Result<T>) -> io::Result<T> {
@@ -96,12 +140,14 @@ impl Guard {
 
     fn run<T: Send + 'static>(
         &self,
+        what: &str,
+        deadline: Option<Duration>,
         operation: impl FnOnce(&dyn BlockStore) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
         if self.is_closed() {
-            return Err(hung());
+            return Err(closed());
         }
-        let Some(deadline) = self.deadline else {
+        let Some(deadline) = deadline else {
             return operation(&*self.store);
         };
         let (reply, answer) = mpsc::sync_channel(1);
@@ -115,9 +161,8 @@ impl Guard {
             // Nobody may be waiting any more.
             let _ = reply.send(result);
         });
-        worker.send(job).map_err(|_| hung())?;
-        let result = answer.recv_timeout(deadline).unwrap_or_else(|_| Err(hung()));
-        let result = self.noted(result);
+        worker.send(job).map_err(|_| closed())?;
+        let result = self.noted(self.waited(&answer, what, deadline));
         if !self.is_closed() {
             lock(&self.idle).push(worker);
         }

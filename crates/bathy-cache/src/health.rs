@@ -2,11 +2,11 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::aligned::Aligned;
 use crate::engine::Options;
-use crate::guard::Guard;
+use crate::guard::{Deadlines, Guard};
 use crate::store::BlockStore;
 
 /// The faults that are forgiven.
@@ -28,11 +28,13 @@ impl Default for ErrorBudget {
 }
 
 /// The errors of late.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Health {
     level: f64,
     at_ns: u64,
     errors: u64,
+    /// What went wrong when it was given up.
+    problem: Option<String>,
 }
 
 impl Health {
@@ -60,7 +62,13 @@ pub(crate) struct Ssd {
 impl Ssd {
     pub(crate) fn new(store: Arc<dyn BlockStore>, options: &Options) -> Self {
         Self {
-            store: Guard::new(store, options.ssd_deadline),
+            store: Guard::new(
+                store,
+                Deadlines {
+                    reads: options.ssd_deadline,
+                    writes: options.ssd_write_deadline,
+                },
+            ),
             budget: options.error_budget,
             health: Mutex::default(),
             is_given_up: AtomicBool::new(false),
@@ -84,13 +92,26 @@ impl Ssd {
         self.store.close();
     }
 
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn errors(&self) -> u64 {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner).errors
+        self.health().errors
+    }
+
+    /// Why it was given up, or what its last error was.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.health().problem.clone()
     }
 
     fn counted<T>(&self, result: io::Result<T>) -> io::Result<T> {
-        if result.is_err() {
-            let mut health = self.health.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = &result {
+            let mut health = self.health();
+            // After the first one that is late all fail, and say less.
+            if health.problem.is_none() || error.kind() != io::ErrorKind::NotConnected {
+                health.problem = Some(error.to_string());
+            }
             if health.on_error(&self.budget, self.now_ns.load(Ordering::Relaxed)) {
                 self.is_given_up.store(true, Ordering::Relaxed);
             }

@@ -24,17 +24,19 @@ mod files;
 pub mod format;
 mod guard;
 mod health;
+mod inherit;
 mod intent;
 mod live;
 mod open;
 mod residency;
+mod resize;
 mod shard;
 mod sources;
 mod stats;
 mod stop;
 mod store;
 mod table;
-mod timed_io;
+mod timed_read;
 mod witness;
 
 pub use aligned::Aligned;
@@ -45,9 +47,12 @@ pub use engine::{CachedLine, Engine, Options};
 pub use file_store::FileStore;
 pub use files::FileIdentity;
 pub use health::ErrorBudget;
-pub use live::{AttachError, LiveCache, LiveFile};
-pub use open::{ColdReason, CreateError, CreateOptions, OpenError, Opened, Recovery, create, inspect, open};
+pub use live::{AttachError, DetachError, LiveCache, LiveFile};
+pub use open::{
+    ColdReason, CreateError, CreateOptions, OpenError, Opened, Recovery, create, inspect, open, probe,
+};
 pub use residency::Usage;
+pub use resize::{ResizeError, resize};
 pub use sources::SourceMode;
 pub use stats::{FileStatus, LATENCY_BOUNDS, Latencies, RequestCounts, Served, SourceCounts, SourceStatus};
 pub use store::{BlockStore, Stamp};

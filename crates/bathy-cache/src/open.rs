@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bathy_cache_model::{AdmissionOptions, CacheConfig, LineSize};
 use bathy_policy::{CachePolicy, Policy, PolicyKind, StateRecord};
@@ -10,7 +11,8 @@ use bathy_policy::{CachePolicy, Policy, PolicyKind, StateRecord};
 use crate::engine::{Engine, Options};
 use crate::files::{Files, number_of};
 use crate::format::{
-    BLOCK_BYTES, Geometry, GeometryError, Record, StateBlock, Superblock, SuperblockError, UNIT_BYTES, Uuid,
+    BLOCK_BYTES, EXTENTS_MAX, Extent, Geometry, GeometryError, Record, StateBlock, Superblock,
+    SuperblockError, UNIT_BYTES, Uuid,
 };
 use crate::health::Ssd;
 use crate::intent::Intent;
@@ -68,8 +70,9 @@ impl CreateOptions {
             slots: 1,
             region_bytes: self.region_bytes,
             intent_bits: self.intent_bits,
+            extents: [Extent::default(); EXTENTS_MAX],
         };
-        geometry.check()?;
+        geometry.with_slots(1).check()?;
         let size_bytes = self.size_bytes.unwrap_or(u64::MAX).min(ssd_bytes);
         geometry
             .that_fits(size_bytes)
@@ -196,7 +199,7 @@ fn store_superblocks(mut superblock: Superblock, ssd: &Ssd) -> io::Result<Superb
 }
 
 /// The superblock that counts.
-fn load_superblock(ssd: &Ssd) -> Result<Superblock, OpenError> {
+pub(crate) fn load_superblock(ssd: &Ssd) -> Result<Superblock, OpenError> {
     let load = |number: u64| -> Result<Superblock, OpenError> {
         let bytes = ssd.read(BLOCK_BYTES as usize, number * BLOCK_BYTES)?;
         Ok(Superblock::decode(&bytes)?)
@@ -216,6 +219,31 @@ fn load_superblock(ssd: &Ssd) -> Result<Superblock, OpenError> {
 /// If it holds no cache of this version, or cannot be read.
 pub fn inspect(ssd: Arc<dyn BlockStore>) -> Result<Superblock, OpenError> {
     load_superblock(&Ssd::new(ssd, &Options::default()))
+}
+
+/// Whether an SSD answers again: a block that holds nothing is written, flushed and read back, each within `within`. What the
+/// SSD says of its cache.
+///
+/// # Errors
+/// If it does not, or holds no cache of this version.
+pub fn probe(ssd: Arc<dyn BlockStore>, within: Duration) -> Result<Superblock, OpenError> {
+    let options = Options {
+        ssd_deadline: Some(within),
+        ssd_write_deadline: Some(within),
+        ..Options::default()
+    };
+    let ssd = Ssd::new(ssd, &options);
+    let found = load_superblock(&ssd)?;
+    let place = found.geometry.layout().scratch();
+    let mut bytes = ssd.read(BLOCK_BYTES as usize, place)?;
+    // Other bytes than before.
+    bytes.iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
+    ssd.write(&bytes, place)?;
+    ssd.flush()?;
+    if ssd.read(BLOCK_BYTES as usize, place)?[..] != bytes[..] {
+        return Err(io::Error::other("the SSD does not keep what is written to it").into());
+    }
+    Ok(found)
 }
 
 /// A cold start comes before numbers run out within a session.
@@ -289,7 +317,7 @@ pub fn open(
         // Last, so that a cache that is half made stays cold.
         witness.store(superblock.generation)?;
     }
-    let engine = Engine::new(ssd, witness, superblock, options, shards, intent, files);
+    let engine = Engine::new(ssd, witness, &superblock, options, shards, intent, files);
     if !is_stored {
         engine.bypass()?;
     }
@@ -299,14 +327,14 @@ pub fn open(
     })
 }
 
-/// An engine that caches nothing.
-pub(crate) fn without_ssd(witness: Arc<dyn Witness>, options: &Options) -> Engine {
+/// An engine that caches nothing. Its files have the numbers of no content, unless one is named.
+pub(crate) fn without_ssd(witness: Arc<dyn Witness>, options: &Options, content: (Uuid, u64)) -> Engine {
     let ssd = Arc::new(Ssd::new(Arc::new(NoSsd), options));
     ssd.close();
     let superblock = Superblock {
-        uuid: Uuid::default(),
+        uuid: content.0,
         sequence: 0,
-        generation: 0,
+        generation: content.1,
         is_clean: false,
         geometry: Geometry {
             line_bytes: UNIT_BYTES as u32,
@@ -314,7 +342,9 @@ pub(crate) fn without_ssd(witness: Arc<dyn Witness>, options: &Options) -> Engin
             slots: 1,
             region_bytes: 1 << 40,
             intent_bits: 1,
-        },
+            extents: [Extent::default(); EXTENTS_MAX],
+        }
+        .with_slots(1),
         policy: PolicyKind::S3Fifo,
         next_file: 1,
     };
@@ -331,7 +361,7 @@ pub(crate) fn without_ssd(witness: Arc<dyn Witness>, options: &Options) -> Engin
         files,
         ..
     } = empty;
-    let engine = Engine::new(ssd, witness, superblock, options, shards, intent, files);
+    let engine = Engine::new(ssd, witness, &superblock, options, shards, intent, files);
     engine.begin_bypassed();
     engine
 }
@@ -416,10 +446,18 @@ impl Opening<'_> {
             .min((geometry.slots / 64).max(32) as usize);
         // The superblocks of this session are stored with higher sequences than the ones before.
         let session = sequence + 1;
-        let table = Table::new(number, geometry.slots, uuid, generation, session, layout, pending);
+        let table = Table::new(
+            number,
+            geometry.slots,
+            uuid,
+            generation,
+            session,
+            &layout,
+            pending,
+        );
         let model = new_model(config, policy, geometry.slots);
         let ssd = Arc::clone(self.ssd);
-        Shard::new(number, uuid, layout, geometry.line_bytes, ssd, model, table)
+        Shard::new(number, uuid, &layout, geometry.line_bytes, ssd, model, table)
     }
 
     fn new_intent(&self) -> Intent {
@@ -437,7 +475,7 @@ impl Opening<'_> {
         Files::new(
             uuid,
             generation,
-            geometry.layout(),
+            &geometry.layout(),
             geometry.files_max(),
             next_file,
             self.options.write_mode,

@@ -169,6 +169,11 @@ impl Residency {
         lock(&self.0).limits[usize::from(source)] = lines_max;
     }
 
+    /// The limit of a source.
+    pub(crate) fn limit(&self, source: u16) -> Option<u64> {
+        lock(&self.0).limits.get(usize::from(source)).copied().flatten()
+    }
+
     /// Whether a source occupies more lines than it may.
     pub(crate) fn is_over(&self, source: u16) -> bool {
         let (inner, source) = (lock(&self.0), usize::from(source));

@@ -59,7 +59,7 @@ impl Shard {
     pub(crate) fn new(
         number: u32,
         uuid: Uuid,
-        layout: Layout,
+        layout: &Layout,
         line_bytes: u32,
         ssd: Arc<Ssd>,
         model: Model,
@@ -69,7 +69,7 @@ impl Shard {
         Self {
             number,
             uuid,
-            layout,
+            layout: *layout,
             line_bytes: line_bytes as usize,
             ssd,
             stage_start: (slots - in_memory) as u32,

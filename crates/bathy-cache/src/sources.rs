@@ -50,6 +50,15 @@ impl Source {
         }
     }
 
+    /// The same source under another number of `Residency`, with the same counts.
+    pub(crate) fn numbered(&self, number: u16) -> Self {
+        Self {
+            number,
+            counts: Arc::clone(&self.counts),
+            mode: AtomicU8::new(self.mode.load(Ordering::Acquire)),
+        }
+    }
+
     /// Whether what is read enters the cache.
     pub(crate) fn is_read_cached(&self) -> bool {
         self.mode.load(Ordering::Acquire) < code(SourceMode::PassThrough)

@@ -253,6 +253,11 @@ impl Closed {
         self.0.insert(identity, (number, counts));
     }
 
+    /// Numbers are those of other files from now on.
+    pub(crate) fn forget_numbers(&mut self) {
+        self.0.values_mut().for_each(|(number, _)| *number = 0);
+    }
+
     /// The counts with which a file goes on.
     pub(crate) fn take(&mut self, identity: &FileIdentity) -> RequestCounts {
         self.0

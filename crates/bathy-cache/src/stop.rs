@@ -1,10 +1,11 @@
 //! A clean stop: the next start has every line, and decides as if there had been no stop.
 
 use std::io;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use crate::engine::{Engine, lock};
+use crate::files::FileState;
 use crate::format::{ENTRIES_PER_BLOCK, StateBlock, Superblock};
 use crate::shard::Shard;
 
@@ -15,9 +16,16 @@ impl Engine {
     /// # Errors
     /// Those of a file's flush, unchanged; the stop is not a clean one then.
     pub fn stop(&self) -> io::Result<bool> {
+        let (is_clean, files) = self.stop_and_keep_errors();
+        let kept = files.iter().find_map(|file| lock(&file.flush_error).take());
+        kept.map_or(Ok(is_clean), Err)
+    }
+
+    /// Stops: whether the stop is a clean one, and the files, which have the errors of their flushes.
+    pub(crate) fn stop_and_keep_errors(&self) -> (bool, Vec<Arc<FileState>>) {
         let _alone = lock(&self.tidying);
         if self.is_stopped.swap(true, Ordering::AcqRel) {
-            return Ok(false);
+            return (false, Vec::new());
         }
         // Nobody attaches a file from here on. What is under way ends.
         let open = lock(&self.files).all_open();
@@ -26,25 +34,22 @@ impl Engine {
         }
         let unflushed = std::mem::take(&mut *lock(&self.unflushed));
         // All of them, whatever happens to one.
-        let mut flushed = Ok(());
         for file in unflushed.values() {
-            flushed = flushed.and(self.flush(file));
+            let _kept_in_the_file = self.make_durable(file, || file.store.flush());
         }
+        let files: Vec<Arc<FileState>> = open.iter().chain(unflushed.values()).cloned().collect();
         let is_sound = !self.is_bypassed() && !self.ssd.is_given_up() && !self.has_lost_writes();
         // After the last write, and before anybody else's.
         let mut is_trusted = is_sound;
-        for file in open.iter().chain(unflushed.values()).filter(|_| is_sound) {
+        for file in files.iter().filter(|_| is_sound) {
             is_trusted &= self.note_stamp(file);
         }
-        let mut kept = open.iter().chain(unflushed.values());
-        let kept = kept.find_map(|file| lock(&file.flush_error).take());
-        let flushed = flushed.and(kept.map_or(Ok(()), Err));
-        let is_clean = is_trusted && flushed.is_ok() && self.store_state().is_some();
+        let is_clean = is_trusted && !self.has_lost_writes() && self.store_state().is_some();
         if self.ssd.is_given_up() {
             // What it was sent may still reach it. If the witness fails the stop is no clean one all the same.
             let _ = self.enter_bypass();
         }
-        flushed.map(|()| is_clean && !self.is_bypassed())
+        (is_clean && !self.is_bypassed(), files)
     }
 
     fn store_state(&self) -> Option<()> {

@@ -45,21 +45,6 @@ pub trait BlockStore: Send + Sync {
         None
     }
 
-    /// [`BlockStore::write`] that ends by a deadline, as [`BlockStore::read_within`] does. Gives `data` back if the store cannot
-    /// do this, and a thread is needed for it.
-    ///
-    /// # Errors
-    /// The outer one is `data`, of which nothing or a part may be written.
-    fn write_within(
-        &self,
-        data: Aligned,
-        offset: u64,
-        deadline: Duration,
-    ) -> Result<io::Result<()>, Aligned> {
-        let _ = (offset, deadline);
-        Err(data)
-    }
-
     /// Writes `data` at `offset`. After an error each sector may have its old or its new bytes.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ impl Table {
         uuid: Uuid,
         generation: u64,
         session: u64,
-        layout: Layout,
+        layout: &Layout,
         pending_max: usize,
     ) -> Self {
         let cached = slots.div_ceil(SLOTS_PER_CACHED_RECORD) as usize;
@@ -44,7 +44,7 @@ impl Table {
             shard,
             uuid,
             generation,
-            layout,
+            layout: *layout,
             sequence: session << RECORDS_PER_SESSION_BITS,
             pending: BTreeMap::new(),
             pending_max: pending_max.max(1),
@@ -66,7 +66,7 @@ impl Table {
         }
         let place = slot as usize % self.cached.len();
         if self.cached[place].0 != slot {
-            let (block, index) = split(slot);
+            let (block, index) = self.layout.record_place(slot);
             let offset = self.layout.table(self.shard, block) + (index * RECORD_BYTES) as u64;
             // Not the whole block: less than a block comes from the page cache, where the records of busy lines stay, so
             // that a hit waits for the SSD once and not twice.
@@ -99,11 +99,10 @@ impl Table {
     /// Writes what is pending. Flushed by the caller, if at all.
     pub(crate) fn write_out(&mut self, ssd: &Ssd) -> io::Result<()> {
         while let Some((&slot, _)) = self.pending.first_key_value() {
-            let (block, _) = split(slot);
-            let first = block as u32 * RECORDS_PER_BLOCK as u32;
+            let (block, _) = self.layout.record_place(slot);
             let of_block: Vec<(u32, Record)> = self
                 .pending
-                .range(first..first + RECORDS_PER_BLOCK as u32)
+                .range(self.layout.slots_of_block(block))
                 .map(|(&slot, &record)| (slot, record))
                 .collect();
             let offset = self.layout.table(self.shard, block);
@@ -114,7 +113,7 @@ impl Table {
             };
             for &(slot, record) in &of_block {
                 let number = self.layout.record_number(self.shard, slot);
-                let (_, index) = split(slot);
+                let (_, index) = self.layout.record_place(slot);
                 bytes[index * RECORD_BYTES..][..RECORD_BYTES]
                     .copy_from_slice(&record.encode(&self.uuid, number));
             }
@@ -132,19 +131,27 @@ impl Table {
     pub(crate) fn scan(&self, slots: u32, ssd: &Ssd, visit: &mut dyn FnMut(u32, Record)) -> io::Result<()> {
         const BLOCKS_AT_ONCE: u64 = 256;
         let blocks = self.layout.table_blocks();
-        for first in (0..blocks).step_by(BLOCKS_AT_ONCE as usize) {
-            let count = BLOCKS_AT_ONCE.min(blocks - first);
+        let mut first = 0;
+        while first < blocks {
+            let count = BLOCKS_AT_ONCE.min(self.layout.table_blocks_after(first));
             let bytes = ssd.read(
                 (count * BLOCK_BYTES) as usize,
                 self.layout.table(self.shard, first),
             )?;
-            let first_slot = first as u32 * RECORDS_PER_BLOCK as u32;
-            for (slot, bytes) in (first_slot..slots).zip(bytes.chunks_exact(RECORD_BYTES)) {
-                let record = self.decode(slot, bytes);
-                if record.key.is_some() {
-                    visit(slot, record);
+            for (block, bytes) in (first..).zip(bytes.chunks_exact(BLOCK_BYTES as usize)) {
+                let of_block = self.layout.slots_of_block(block);
+                for (slot, bytes) in of_block.zip(bytes.chunks_exact(RECORD_BYTES)) {
+                    // Of a cache that was made smaller there are more.
+                    if slot >= slots {
+                        return Ok(());
+                    }
+                    let record = self.decode(slot, bytes);
+                    if record.key.is_some() {
+                        visit(slot, record);
+                    }
                 }
             }
+            first += count;
         }
         Ok(())
     }
@@ -154,12 +161,4 @@ impl Table {
         let entry = size_of::<(u32, Record)>();
         self.cached.capacity() * entry + self.pending_max * entry * 3 / 2
     }
-}
-
-/// The block of a slot's record and its place there.
-fn split(slot: u32) -> (u64, usize) {
-    (
-        u64::from(slot) / RECORDS_PER_BLOCK as u64,
-        slot as usize % RECORDS_PER_BLOCK,
-    )
 }

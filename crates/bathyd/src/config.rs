@@ -51,6 +51,9 @@ pub struct Cache {
     pub name: Option<String>,
     /// A device or file; it holds a cache or only zeroes.
     pub ssd: PathBuf,
+    /// Whether it is left alone until somebody attaches it.
+    #[serde(default)]
+    pub is_detached: bool,
     /// What becomes of what was being written when a session was killed.
     #[serde(default)]
     pub after_unclean: AfterUnclean,
@@ -129,7 +132,7 @@ impl Source {
     }
 }
 
-fn check_path(path: &Path) -> Result<(), Failure> {
+pub(crate) fn check_path(path: &Path) -> Result<(), Failure> {
     if path.is_absolute() {
         return Ok(());
     }

@@ -25,12 +25,15 @@ const FILES_MAX: u64 = 1 << 20;
 /// Carry out the program with its arguments, without its name, and return the exit code: 0 done, 2 error.
 pub fn main(arguments: &[String]) -> u8 {
     let result = match arguments {
-        [path] if !path.starts_with('-') && path != "create" && path != "inspect" => run(Path::new(path)),
+        [path] if !path.starts_with('-') && !["create", "inspect", "resize"].contains(&path.as_str()) => {
+            run(Path::new(path))
+        }
         [command, rest @ ..] if command == "create" => device::run_create(rest),
+        [command, rest @ ..] if command == "resize" => device::run_resize(rest),
         [command, path] if command == "inspect" => device::run_inspect(Path::new(path)),
         _ => Err(Failure::new(
             "bathyd needs the path of its configuration, and nothing else",
-            "bathyd CONFIG.json; or bathyd create CONFIG.json, or bathyd inspect DEVICE",
+            "bathyd CONFIG.json; or bathyd create CONFIG.json, bathyd resize CONFIG.json --size BYTES, bathyd inspect DEVICE",
         )),
     };
     match result {

@@ -7,17 +7,28 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use bathy_cache::format::{SuperblockError, VERSION};
+use bathy_cache::format::{SuperblockError, Uuid, VERSION};
 use bathy_cache::{
     BlockStore, CreateError, CreateOptions, FileStore, FileWitness, OpenError, Witness, create, inspect,
+    resize,
 };
+use bathy_policy::PolicyKind;
 use serde_json::{Value, json};
 
+use crate::attachment::{size_failure, with_file_of_size};
 use crate::config::{Config, Failure};
 use crate::engine_cache::{BLANK_BYTES, is_blank, random};
 
+/// How an SSD becomes a cache.
+pub(crate) struct Making {
+    pub(crate) policy: PolicyKind,
+    pub(crate) size_bytes: Option<u64>,
+    /// Whatever it holds.
+    pub(crate) is_forced: bool,
+}
+
 /// What is known of an SSD without an engine.
-struct Found {
+pub(crate) struct Found {
     store: Arc<dyn BlockStore>,
     size_bytes: u64,
     cache: Result<bathy_cache::format::Superblock, OpenError>,
@@ -32,7 +43,7 @@ fn failed(path: &Path, error: &dyn std::fmt::Display, hint: &str) -> Failure {
 
 impl Found {
     /// Opens it for this process alone. Nothing is written.
-    fn open(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         let kind = std::fs::metadata(path)
             .map_err(|error| failed(path, &error, "name a block device or a file that exists"))?
             .file_type();
@@ -71,6 +82,37 @@ impl Found {
             holds: held(path),
             store,
         })
+    }
+
+    /// Names the cache that it holds.
+    pub(crate) fn uuid(&self) -> Option<Uuid> {
+        self.cache.as_ref().ok().map(|found| found.uuid)
+    }
+
+    /// Makes it an empty cache, unless it holds something and force is not used.
+    pub(crate) fn make(self, ssd: &Path, witness: &FileWitness, making: &Making) -> Result<(), Failure> {
+        if making.size_bytes.is_some_and(|bytes| bytes > self.size_bytes) {
+            let problem = format!("it has {} bytes, fewer than --size", self.size_bytes);
+            return Err(failed(ssd, &problem, "leave --size out to use all of it"));
+        }
+        if let Some((problem, hint)) = self.objection(witness).filter(|_| !making.is_forced) {
+            return Err(failed(ssd, &problem, hint));
+        }
+        let cannot_write = |error: &dyn std::fmt::Display| failed(ssd, error, "the SSD must be writable");
+        let uuid = random().map_err(|error| cannot_write(&error))?;
+        let options = CreateOptions {
+            size_bytes: making.size_bytes,
+            policy: making.policy,
+            ..CreateOptions::new(uuid)
+        };
+        options.check(self.size_bytes).map_err(|error| match error {
+            CreateError::TooSmall(_) => failed(ssd, &error, "a cache needs at least 4 MiB"),
+            error => cannot_write(&error),
+        })?;
+        if !self.is_blank || self.holds.is_some() {
+            wipe(&*self.store, self.size_bytes).map_err(|error| cannot_write(&error))?;
+        }
+        create(Arc::clone(&self.store), witness, &options).map_err(|error| cannot_write(&error))
     }
 
     fn report(&self) -> Value {
@@ -183,30 +225,39 @@ pub(crate) fn run_create(arguments: &[String]) -> Result<(), Failure> {
     let _lock = crate::daemon::lock_state(&config.state)?;
     let ssd = &config.cache.ssd;
     let found = Found::open(ssd)?;
-    if size_bytes.is_some_and(|bytes| bytes > found.size_bytes) {
-        let problem = format!("it has {} bytes, fewer than --size", found.size_bytes);
-        return Err(failed(ssd, &problem, "leave --size out to use all of it"));
-    }
     let witness = FileWitness::new(crate::service::witness_path(&config.state));
-    if let Some((problem, hint)) = found.objection(&witness).filter(|_| !is_forced) {
-        return Err(failed(ssd, &problem, hint));
-    }
-    let cannot_write = |error: &dyn std::fmt::Display| failed(ssd, error, "the SSD must be writable");
-    let uuid = random().map_err(|error| cannot_write(&error))?;
-    let options = CreateOptions {
-        size_bytes,
+    let making = Making {
         policy: config.cache.policy,
-        ..CreateOptions::new(uuid)
+        size_bytes,
+        is_forced,
     };
-    options.check(found.size_bytes).map_err(|error| match error {
-        CreateError::TooSmall(_) => failed(ssd, &error, "a cache needs at least 4 MiB"),
-        error => cannot_write(&error),
+    found.make(ssd, &witness, &making)?;
+    print(&Found::open(ssd)?.report())
+}
+
+/// `bathyd resize CONFIG --size BYTES`: a cache that does not run gets another size.
+pub(crate) fn run_resize(arguments: &[String]) -> Result<(), Failure> {
+    let usage = || {
+        Failure::new(
+            "resize needs a configuration and a size",
+            "bathyd resize CONFIG.json --size BYTES",
+        )
+    };
+    let [path, option, bytes] = arguments else {
+        return Err(usage());
+    };
+    let size_bytes = bytes
+        .parse::<u64>()
+        .ok()
+        .filter(|_| option == "--size")
+        .ok_or_else(usage)?;
+    let config = Config::load(Path::new(path))?;
+    let _lock = crate::daemon::lock_state(&config.state)?;
+    let ssd = &config.cache.ssd;
+    with_file_of_size(ssd, size_bytes, || {
+        let found = Found::open(ssd)?;
+        resize(Arc::clone(&found.store), size_bytes).map_err(|error| size_failure(ssd, &error))
     })?;
-    if !found.is_blank || found.holds.is_some() {
-        wipe(&*found.store, found.size_bytes).map_err(|error| cannot_write(&error))?;
-    }
-    create(Arc::clone(&found.store), &witness, &options).map_err(|error| cannot_write(&error))?;
-    drop(found);
     print(&Found::open(ssd)?.report())
 }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bathy_cache::{
-    BlockStore, CreateOptions, Engine, FileIdentity as EngineIdentity, FileStore, FileWitness, OpenError,
-    Opened, Options, Recovery, Stamp, Usage, Witness, create,
+    BlockStore, CreateOptions, Engine, FileIdentity as EngineIdentity, FileStore, FileWitness, LiveCache,
+    LiveFile, OpenError, Options, Recovery, Stamp, Usage, Witness, create,
     format::{SuperblockError, Uuid},
     inspect, open, void,
 };
@@ -18,6 +18,7 @@ use rustix::fs::fstat;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
+use crate::attachment::Attachment;
 use crate::cache::{CachedFile, Change, FileCache};
 use crate::identity::FileIdentity;
 use crate::inodes::Inode;
@@ -33,6 +34,8 @@ pub(crate) struct EngineCacheOptions {
     pub(crate) ssd: PathBuf,
     /// A file apart from it, for the generation of its content.
     pub(crate) witness: PathBuf,
+    /// Whether the SSD is to be left alone until somebody attaches it.
+    pub(crate) is_detached: bool,
     /// Whether the last session is known to have ended cleanly, whatever the SSD says.
     pub(crate) was_clean: bool,
     /// Whether devices are known by what the kernel counts of their writes, and not by a comparison of lines alone.
@@ -43,47 +46,59 @@ pub(crate) struct EngineCacheOptions {
     pub(crate) engine: Options,
 }
 
-/// A cache in use, or why there is none.
+/// A cache in use, with its SSD or without one for now.
 pub(crate) struct EngineCache {
-    options: EngineCacheOptions,
+    pub(crate) options: EngineCacheOptions,
     began: Instant,
-    opened: Result<(Arc<Engine>, String), String>,
+    pub(crate) live: LiveCache,
+    pub(crate) attachment: Attachment,
 }
 
 impl EngineCache {
-    /// Opens the cache. If it cannot be used, what the SSD has is made void, as files change without it from now on.
+    /// Opens the cache. If it cannot be used, or is to be left alone, what the SSD has is made void, as files change without it
+    /// from now on.
     ///
     /// # Errors
     /// If that cannot be noted.
     pub(crate) fn open(options: EngineCacheOptions) -> io::Result<Self> {
-        let ssd = options.ssd.display();
-        let opened = open_engine(&options).map_err(|problem| format!("{ssd}: {problem}"));
-        match &opened {
-            Ok((_, found)) => eprintln!("bathyd: {ssd}: {found}"),
-            Err(problem) => {
-                eprintln!("bathyd: NOT CACHED: {problem}; directories are served as they are");
-                // Without one the next start believes no SSD either.
-                if has_witness(&options.witness) {
-                    void(&FileWitness::new(options.witness.clone()))?;
-                }
-            }
+        let path = options.ssd.clone();
+        let opened = if options.is_detached {
+            eprintln!(
+                "bathyd: {}: detached; directories are served as they are",
+                path.display()
+            );
+            None
+        } else {
+            Some(open_engine(&options).map_err(|problem| format!("{}: {problem}", path.display())))
+        };
+        if !matches!(&opened, Some(Ok(_))) && has_witness(&options.witness) {
+            // Without one the next start believes no SSD either.
+            void(&FileWitness::new(options.witness.clone()))?;
         }
+        let witness: Arc<dyn Witness> = Arc::new(FileWitness::new(options.witness.clone()));
+        let (used, attachment) = match opened {
+            Some(Ok((engine, ssd, found))) => {
+                eprintln!("bathyd: {}: {found}", path.display());
+                (Some((engine, ssd)), Attachment::used(path, found))
+            }
+            Some(Err(problem)) => {
+                eprintln!("bathyd: NOT CACHED: {problem}; directories are served as they are");
+                (None, Attachment::missing(path, problem))
+            }
+            None => (None, Attachment::detached(path)),
+        };
         Ok(Self {
+            live: LiveCache::new(used, witness, options.engine),
             options,
             began: Instant::now(),
-            opened,
+            attachment,
         })
     }
 
-    pub(crate) fn engine(&self) -> Option<&Arc<Engine>> {
-        self.opened.as_ref().ok().map(|(engine, _)| engine)
-    }
-
     /// To be called every few seconds.
-    pub(crate) fn tidy(&self) {
-        if let Some(engine) = self.engine() {
-            let _written = engine.tidy();
-        }
+    pub(crate) fn tidy(self: &Arc<Self>) {
+        let _written = self.live.tidy();
+        self.look_after_ssd();
     }
 
     /// Others may use the files without the cache from now on, while some are still served.
@@ -91,24 +106,29 @@ impl EngineCache {
     /// # Errors
     /// If that cannot be noted.
     pub(crate) fn leave(&self) -> io::Result<()> {
-        match self.engine() {
-            Some(engine) => engine.bypass(),
-            None => Ok(()),
-        }
+        let _no_longer_tried = self.attachment.end();
+        self.live.bypass()
     }
 
-    /// Stops, when no file is used any more. Whether the next start finds everything as it was.
+    /// Stops, when no file is used any more. Whether the next start believes nothing that is not so.
     pub(crate) fn stop(&self) -> bool {
-        self.engine().is_none_or(|engine| engine.stop().unwrap_or(false))
+        let _no_longer_tried = self.attachment.end();
+        if self.attachment.is_used() {
+            return self.live.stop().unwrap_or(false);
+        }
+        let _nothing_to_store = self.live.stop();
+        // What was left cleanly has stamps, but a device need not have.
+        !self.live.has_left_cleanly() || void(&FileWitness::new(self.options.witness.clone())).is_ok()
     }
 
     /// What is known of the SSD and all directories together, put into `report`.
     pub(crate) fn report(&self, report: &mut Value) {
-        report["problem"] = json!(self.opened.as_ref().err());
-        report["found"] = json!(self.opened.as_ref().ok().map(|(_, found)| found));
-        report["engine"] = self
-            .engine()
-            .map_or(Value::Null, |engine| reports::engine(engine));
+        self.attachment.report(report);
+        // Before the first SSD there is nothing to count.
+        let is_used = self.attachment.is_used();
+        if is_used || self.live.content() != Default::default() {
+            report["engine"] = reports::engine(&self.live.engine(), is_used);
+        }
     }
 
     /// Seconds since a time that a request came with.
@@ -118,44 +138,66 @@ impl EngineCache {
 }
 
 /// Whether this state directory ever had a cache. One that cannot be read counts.
-fn has_witness(path: &Path) -> bool {
+pub(crate) fn has_witness(path: &Path) -> bool {
     std::fs::symlink_metadata(path)
         .err()
         .is_none_or(|error| error.kind() != io::ErrorKind::NotFound)
 }
 
-fn open_engine(options: &EngineCacheOptions) -> Result<(Arc<Engine>, String), String> {
+type OpenedEngine = (Arc<Engine>, Arc<dyn BlockStore>, String);
+
+fn open_engine(options: &EngineCacheOptions) -> Result<OpenedEngine, String> {
     let failed = |error: &dyn std::fmt::Display| error.to_string();
-    let ssd: Arc<dyn BlockStore> = Arc::new(FileStore::open(&options.ssd).map_err(|it| failed(&it))?);
-    if !has_witness(&options.witness) && inspect(Arc::clone(&ssd)).is_ok() {
-        return Err(
-            "it is the cache of another state directory; `bathyd create --force` takes it".to_owned(),
-        );
-    }
+    let ssd = own_store(&options.ssd, options)?;
     let witness: Arc<dyn Witness> = Arc::new(FileWitness::new(options.witness.clone()));
     let open_it = || open(Arc::clone(&ssd), Arc::clone(&witness), &options.engine);
-    let opened = match open_it() {
-        Err(OpenError::Superblock(SuperblockError::NotACache)) if is_blank(&*ssd) => {
-            let new = CreateOptions {
-                policy: options.policy,
-                ..CreateOptions::new(random().map_err(|error| failed(&error))?)
-            };
-            create(Arc::clone(&ssd), &*witness, &new).map_err(|error| failed(&error))?;
-            let opened = open_it().map_err(|error| failed(&error))?;
-            return Ok((opened.engine, NEW.to_owned()));
-        }
-        opened => opened.map_err(|error| failed(&error))?,
-    };
+    if make_if_blank(&ssd, &*witness, options.policy)? {
+        let opened = open_it().map_err(|error| failed(&error))?;
+        return Ok((opened.engine, ssd, NEW.to_owned()));
+    }
+    let opened = open_it().map_err(|error| failed(&error))?;
     if options.was_clean || opened.recovery != Recovery::Clean {
-        let found = describe(&opened);
-        return Ok((opened.engine, found));
+        let found = describe(opened.recovery, &opened.engine);
+        return Ok((opened.engine, ssd, found));
     }
     // The SSD has a clean stop, and the state directory a session after it: the SSD lost what was written to it since.
     drop(opened);
     void(&*witness).map_err(|error| failed(&error))?;
     let opened = open_it().map_err(|error| failed(&error))?;
-    let found = describe(&opened);
-    Ok((opened.engine, found))
+    let found = describe(opened.recovery, &opened.engine);
+    Ok((opened.engine, ssd, found))
+}
+
+/// Opens the SSD of the configuration, unless it is the cache of another state directory.
+pub(crate) fn own_store(path: &Path, options: &EngineCacheOptions) -> Result<Arc<dyn BlockStore>, String> {
+    let ssd: Arc<dyn BlockStore> = Arc::new(FileStore::open(path).map_err(|error| error.to_string())?);
+    if !has_witness(&options.witness) && inspect(Arc::clone(&ssd)).is_ok() {
+        return Err(
+            "it is the cache of another state directory; `bathyd create --force` takes it".to_owned(),
+        );
+    }
+    Ok(ssd)
+}
+
+/// Makes an SSD that holds nothing a cache: whether it was one.
+pub(crate) fn make_if_blank(
+    ssd: &Arc<dyn BlockStore>,
+    witness: &dyn Witness,
+    policy: PolicyKind,
+) -> Result<bool, String> {
+    let failed = |error: &dyn std::fmt::Display| error.to_string();
+    let is_new = matches!(
+        inspect(Arc::clone(ssd)),
+        Err(OpenError::Superblock(SuperblockError::NotACache))
+    ) && is_blank(&**ssd);
+    if is_new {
+        let new = CreateOptions {
+            policy,
+            ..CreateOptions::new(random().map_err(|error| failed(&error))?)
+        };
+        create(Arc::clone(ssd), witness, &new).map_err(|error| failed(&error))?;
+    }
+    Ok(is_new)
 }
 
 pub(crate) fn is_blank(ssd: &dyn BlockStore) -> bool {
@@ -245,9 +287,15 @@ impl Source {
         Ok(Self { cache, uuid, device })
     }
 
-    /// The engine and what names the source there, if the cache can be used.
-    pub(crate) fn in_engine(&self) -> Option<(&Arc<Engine>, &Uuid)> {
-        Some((self.cache.engine()?, &self.uuid))
+    /// The cache and what names the source there.
+    pub(crate) fn in_cache(&self) -> (&LiveCache, &Uuid) {
+        (&self.cache.live, &self.uuid)
+    }
+
+    /// The engine of an SSD that is used now, for questions.
+    fn in_engine(&self) -> Option<(Arc<Engine>, &Uuid)> {
+        let is_used = self.cache.attachment.is_used();
+        is_used.then(|| (self.cache.live.engine(), &self.uuid))
     }
 
     /// What the cache has of the directory, the bytes that it may take, and those of a line.
@@ -297,7 +345,7 @@ impl Source {
 impl FileCache for Source {
     fn attach(&self, inode: &Inode) -> io::Result<Option<Arc<dyn CachedFile>>> {
         let identity = FileIdentity::of(&inode.fd)?;
-        let (Some(engine), Some(identity)) = (self.cache.engine(), self.identity(&identity)) else {
+        let Some(identity) = self.identity(&identity) else {
             return Ok(None);
         };
         let store = match FileStore::open_unlocked(&inode.path()) {
@@ -311,20 +359,17 @@ impl FileCache for Source {
         } else {
             Arc::new(store)
         };
-        let file = if self.cache.options.has_device_stamps {
-            engine.attach(identity, store)?
-        } else {
-            // As was asked for: lines of a device are compared with it.
-            engine.attach_unchanged(identity, store)?
-        };
+        // Without stamps, as was asked for, lines of a device are compared with it.
+        let is_proven = !self.cache.options.has_device_stamps;
+        let file = self.cache.live.attach(identity, store, is_proven)?;
         let began = self.cache.began;
         Ok(Some(Arc::new(EngineFile { file, began })))
     }
 
     fn forget(&self, identity: &FileIdentity, change: Change<'_>) -> io::Result<()> {
-        match (self.cache.engine(), self.identity(identity)) {
-            (Some(engine), Some(identity)) => engine.forget(&identity, change),
-            _ => change(),
+        match self.identity(identity) {
+            Some(identity) => self.cache.live.forget(&identity, change),
+            None => change(),
         }
     }
 }
@@ -337,12 +382,12 @@ fn is_refused_to_all(error: &io::Error) -> bool {
         .any(|it| error.raw_os_error() == Some(it.raw_os_error()))
 }
 
-const NEW: &str = "new: nothing is cached yet";
+pub(crate) const NEW: &str = "new: nothing is cached yet";
 
-fn describe(opened: &Opened) -> String {
-    match opened.recovery {
+pub(crate) fn describe(recovery: Recovery, engine: &Engine) -> String {
+    match recovery {
         // It was never written to, or all of it is gone: which of both is no difference.
-        Recovery::Unclean { dropped_lines: 0, .. } if opened.engine.lines().0 == 0 => NEW.to_owned(),
+        Recovery::Unclean { dropped_lines: 0, .. } if engine.lines().0 == 0 => NEW.to_owned(),
         Recovery::Clean => "clean: all that was cached is cached".to_owned(),
         Recovery::Unclean {
             marked_regions,
@@ -357,7 +402,7 @@ fn describe(opened: &Opened) -> String {
 }
 
 struct EngineFile {
-    file: bathy_cache::CachedFile,
+    file: Arc<LiveFile>,
     began: Instant,
 }
 

@@ -6,6 +6,7 @@
 //!
 //! `README.md` of this crate says how it is run, and argues what is not obvious.
 
+mod attachment;
 mod attributes;
 mod cache;
 pub mod config;

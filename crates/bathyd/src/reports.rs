@@ -80,15 +80,16 @@ pub(crate) fn source(report: &mut Value, counts: &FrontCounts, cached: Option<(U
     });
 }
 
-/// The counters of an engine.
-pub(crate) fn engine(engine: &Engine) -> Value {
+/// The counters of an engine, which go on while it has no SSD.
+pub(crate) fn engine(engine: &Engine, has_ssd: bool) -> Value {
     let counts = engine.counts();
+    let capacity_lines = if has_ssd { engine.capacity_lines() } else { 0 };
     let (lines, lines_in_memory) = engine.lines();
     json!({
-        "capacity_bytes": engine.capacity_lines() * engine.line_bytes(),
+        "capacity_bytes": capacity_lines * engine.line_bytes(),
         "used_bytes": lines * engine.line_bytes(),
         "cached_bytes": engine.cached_bytes(),
-        "capacity_lines": engine.capacity_lines(),
+        "capacity_lines": capacity_lines,
         "lines": lines,
         "lines_in_memory": lines_in_memory,
         "line_bytes": engine.line_bytes(),
@@ -114,9 +115,12 @@ pub(crate) fn engine(engine: &Engine) -> Value {
 }
 
 /// What other sizes of the cache would give.
-pub(crate) fn curve(engine: &Engine) -> Value {
+pub(crate) fn curve(engine: &Engine, has_ssd: bool) -> Value {
     /// In quarters of the present size.
     const SIZES: [u64; 9] = [1, 2, 3, 4, 6, 8, 12, 16, 32];
+    if !has_ssd {
+        return json!({"curve": null, "reason": "the cache has no SSD at the moment"});
+    }
     let sizes = SIZES.map(|quarters| (engine.capacity_lines() * quarters / 4).max(1));
     let Some(curve) = engine.curve(&sizes) else {
         return json!({"curve": null, "reason": "nothing was read since the start"});

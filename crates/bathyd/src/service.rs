@@ -58,8 +58,8 @@ struct About {
 impl About {
     /// What is at rest becomes durable and gets its stamps, which takes as long as the file system below does.
     fn settle(&self) {
-        if let Some((engine, uuid)) = self.cached.as_ref().and_then(|cached| cached.in_engine()) {
-            engine.settle_source(uuid);
+        if let Some((cache, uuid)) = self.cached.as_ref().map(|cached| cached.in_cache()) {
+            cache.with_engine(|engine| engine.settle_source(uuid));
         }
     }
 }
@@ -188,6 +188,7 @@ impl Service {
         let options = EngineCacheOptions {
             ssd: self.config.cache.ssd.clone(),
             witness: witness_path(&self.config.state),
+            is_detached: self.config.cache.is_detached,
             was_clean: state.session.was_clean(),
             has_device_stamps: is_strict,
             policy: self.config.cache.policy,
@@ -220,7 +221,7 @@ impl Service {
     /// Compares some of what the cache has with files that others may have changed: the bytes read. `None`: there is nothing.
     pub(crate) fn compare_next(&self) -> Option<u64> {
         let cache = self.lock().cache.clone();
-        cache?.engine()?.compare_next()
+        cache?.live.with_engine(Engine::compare_next)
     }
 
     fn serve(&self, state: &mut State, claimed: Claimed) -> Result<(), Failure> {
@@ -255,18 +256,20 @@ impl Service {
                 .source(&source.dir)
                 .map_err(|error| cannot_note(&error))?;
             let cached = Source::new(cache, uuid, &root).map_err(|error| unreadable(&error))?;
-            if let Some((engine, uuid)) = cached.in_engine() {
+            let (live, uuid) = cached.in_cache();
+            live.with_engine(|engine| {
                 check_size(engine, source.size_bytes)?;
                 if !claim.had_dead_mount() && self.config.cache.after_unclean == AfterUnclean::Cold {
                     engine.set_unfenced().map_err(|error| cannot_note(&error))?;
                 }
                 engine.set_mode(uuid, source.mode.in_engine());
                 engine.set_size(uuid, source.size_bytes);
-            }
+                Ok::<(), Failure>(())
+            })?;
             Some(Arc::new(cached))
         };
-        let requests = cached.as_ref().and_then(|cached| cached.in_engine());
-        let requests = requests.map(|(engine, uuid)| engine.source_counts(uuid));
+        let requests = cached.as_ref().map(|cached| cached.in_cache());
+        let requests = requests.map(|(live, uuid)| live.with_engine(|engine| engine.source_counts(uuid)));
         let counts = Arc::new(FrontCounts::new(requests.unwrap_or_default()));
         let files: Arc<dyn FileCache> = match &cached {
             Some(cached) => Arc::clone(cached) as Arc<dyn FileCache>,
@@ -334,8 +337,10 @@ impl Service {
     fn leave(&self, one: Served) -> io::Result<()> {
         let about = Arc::clone(&one.about);
         one.end();
-        let in_engine = about.cached.as_ref().and_then(|cached| cached.in_engine());
-        let left = in_engine.map_or(Ok(()), |(engine, uuid)| engine.leave_source(uuid));
+        let in_cache = about.cached.as_ref().map(|cached| cached.in_cache());
+        let left = in_cache.map_or(Ok(()), |(live, uuid)| {
+            live.with_engine(|engine| engine.leave_source(uuid))
+        });
         let mut state = self.lock();
         state.leaving.retain(|source| source.dir != about.source.dir);
         drop(state);
@@ -430,6 +435,9 @@ impl Service {
             "stop_source" => Some(self.stop_source(question)),
             "set_mode" => Some(self.set_mode(question)),
             "set_size" => Some(self.set_size(question)),
+            "detach" => Some(self.detach(question)),
+            "attach" => Some(self.attach(question)),
+            "resize" => Some(self.resize(question)),
             _ => None,
         }
     }
@@ -453,6 +461,7 @@ impl Service {
             "ssd": self.config.cache.ssd.to_string_lossy(),
             "problem": null,
             "found": null,
+            "attachment": null,
             "engine": null,
         });
         if let Some(cache) = cache {
@@ -516,8 +525,8 @@ impl Service {
 
     fn curve(&self) -> Value {
         let cache = self.lock().cache.clone();
-        match cache.as_ref().and_then(|cache| cache.engine()) {
-            Some(engine) => reports::curve(engine),
+        match cache {
+            Some(cache) => reports::curve(&cache.live.engine(), cache.attachment.is_used()),
             None => json!({"curve": null, "reason": "nothing is cached"}),
         }
     }
@@ -606,13 +615,59 @@ impl Service {
             .session
             .forget_source(&about.source.dir)
             .map_err(|error| failed(&error))?;
-        if let Some((engine, uuid)) = about.cached.as_ref().and_then(|cached| cached.in_engine()) {
-            engine.abandon_source(uuid);
+        if let Some((live, uuid)) = about.cached.as_ref().map(|cached| cached.in_cache()) {
+            live.with_engine(|engine| engine.abandon_source(uuid));
         }
         let one = state.served.remove(place);
         let unmounted = one.mounted.unmount();
         state.draining.push(one);
         unmounted.map_err(|error| failed(&error))
+    }
+
+    /// The cache, to change its SSD. Nothing else waits for that: the state is locked for a moment only.
+    fn to_change(&self) -> Result<Arc<EngineCache>, Failure> {
+        self.running()?.cache.clone().ok_or_else(|| {
+            Failure::new(
+                "the cache is not used: all sources are in the mode \"pass-through\"",
+                "it is when a source gets another mode, or at the next start",
+            )
+        })
+    }
+
+    fn detach(&self, question: &Value) -> Result<Value, Failure> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Detach {}
+        let Detach {} = parse(question)?;
+        let is_kept = self.to_change()?.detach()?;
+        Ok(json!({"is_content_kept": is_kept}))
+    }
+
+    fn attach(&self, question: &Value) -> Result<Value, Failure> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Attach {
+            ssd: Option<PathBuf>,
+            #[serde(default)]
+            force: bool,
+        }
+        let Attach { ssd, force } = parse(question)?;
+        if let Some(ssd) = &ssd {
+            config::check_path(ssd)?;
+        }
+        let (ssd, found) = self.to_change()?.attach(ssd.as_deref(), force)?;
+        Ok(json!({"ssd": ssd.to_string_lossy(), "found": found}))
+    }
+
+    fn resize(&self, question: &Value) -> Result<Value, Failure> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Resize {
+            size_bytes: u64,
+        }
+        let Resize { size_bytes } = parse(question)?;
+        let capacity_bytes = self.to_change()?.resize(size_bytes)?;
+        Ok(json!({"capacity_bytes": capacity_bytes}))
     }
 
     fn set_mode(&self, question: &Value) -> Result<Value, Failure> {
@@ -646,9 +701,8 @@ impl Service {
             }
             return Ok(json!({}));
         };
-        if let Some((engine, uuid)) = cached.in_engine() {
-            engine.set_mode(uuid, mode.in_engine());
-        }
+        let (live, uuid) = cached.in_cache();
+        live.with_engine(|engine| engine.set_mode(uuid, mode.in_engine()));
         state.served[place].about = Arc::new(About {
             source,
             ..(*about).clone()
@@ -669,9 +723,12 @@ impl Service {
         let mut state = self.running()?;
         let place = place_of(&state, &name)?;
         let about = Arc::clone(&state.served[place].about);
-        if let Some((engine, uuid)) = about.cached.as_ref().and_then(|cached| cached.in_engine()) {
-            check_size(engine, size_bytes)?;
-            engine.set_size(uuid, size_bytes);
+        if let Some((live, uuid)) = about.cached.as_ref().map(|cached| cached.in_cache()) {
+            live.with_engine(|engine| {
+                check_size(engine, size_bytes)?;
+                engine.set_size(uuid, size_bytes);
+                Ok::<(), Failure>(())
+            })?;
         }
         state.served[place].about = Arc::new(About {
             source: config::Source {
@@ -700,7 +757,12 @@ fn parse<T: DeserializeOwned>(question: &Value) -> Result<T, Failure> {
 
 /// Whether a limit leaves a source room to be cached in.
 fn check_size(engine: &Engine, size_bytes: Option<u64>) -> Result<(), Failure> {
-    let least = engine.size_bytes_min();
+    // Without an SSD the parts of the cache are not known.
+    let least = if engine.is_bypassed() {
+        0
+    } else {
+        engine.size_bytes_min()
+    };
     match size_bytes {
         Some(bytes) if bytes < least => Err(Failure::new(
             format!("size_bytes must be at least {least}, a line in each part of the cache (got {bytes})"),

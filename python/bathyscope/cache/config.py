@@ -80,6 +80,18 @@ class CacheConfig:
         document = self.rest | {"sources": [source.document() for source in self.sources]}
         return json.dumps(document, indent=2).encode() + b"\n"
 
+    @property
+    def is_detached(self) -> bool:
+        """Whether the cache starts without its SSD."""
+        return self.rest["cache"].get("is_detached") is True
+
+    def with_ssd(self, ssd: str, *, is_detached: bool) -> CacheConfig:
+        """Return it with this SSD, attached or not."""
+        cache = {key: value for key, value in self.rest["cache"].items() if key != "is_detached"} | {"ssd": ssd}
+        if is_detached:
+            cache["is_detached"] = True
+        return dataclasses.replace(self, ssd=ssd, rest=self.rest | {"cache": cache})
+
     def source(self, name: str) -> Source:
         """Return the source of this name. Raises UsageError."""
         for source in self.sources:

@@ -51,8 +51,16 @@ _OF_CACHES: tuple[tuple[str, str, str, str], ...] = (
         "Open files that the cache's file table has no room for.",
         "cache.engine.files_without_room",
     ),
+    (
+        "ssd_given_up_total",
+        "counter",
+        "Times that the SSD was left because it failed.",
+        "cache.attachment.times_given_up",
+    ),
+    ("ssd_next_try_seconds", "gauge", "Time until an SSD that failed is tried again.", "cache.attachment.next_try_s"),
     ("checksum_mismatches_total", "counter", "Units of the SSD with a wrong checksum.", "cache.engine.mismatches"),
 )
+_SSD_STATES = ("attached", "detached", "waiting")
 _DURATION = "request_duration_seconds"
 
 
@@ -72,6 +80,7 @@ def _lines(caches: Sequence[Span], sources: Sequence[Span], names: Sequence[str]
         for span in caches:
             if (value := span.gauge(path)) is not None:
                 yield _sample(name, (("cache", span.name),), value)
+    yield from _ssd_states(caches)
     for name, kind, text, series in _OF_SOURCES:
         yield from _head(name, kind, text)
         for span in sources:
@@ -83,6 +92,14 @@ def _lines(caches: Sequence[Span], sources: Sequence[Span], names: Sequence[str]
         for device in ("cache", "source"):
             for op in ("read", "write"):
                 yield from _histogram(span, f"iops.{device}.{op}s", (*_own(span), ("device", device), ("op", op)))
+
+
+def _ssd_states(caches: Sequence[Span]) -> Iterator[str]:
+    yield from _head("ssd_state", "gauge", "1 for the state of the SSD; one that failed is waiting for its next try.")
+    for span in caches:
+        if (state := span.text("cache.attachment.state")) is not None:
+            for one in _SSD_STATES:
+                yield _sample("ssd_state", (("cache", span.name), ("state", one)), int(state == one))
 
 
 def _own(span: Span) -> _Labels:

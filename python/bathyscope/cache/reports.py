@@ -352,8 +352,9 @@ def _facts(caches: Sequence[Span]) -> tuple[tuple[str, str], ...]:
         facts += [
             (f"{span.name} {word}", text) for word in ("found", "problem") if (text := span.text(f"cache.{word}"))
         ]
+        facts += _attachment(span)
         engine = (span.now.get("cache") or {}).get("engine") or {}
-        if engine.get("is_bypassed"):
+        if span.text("cache.attachment.state") in {None, "attached"} and engine.get("is_bypassed"):
             facts.append((f"{span.name} is bypassed", "requests go past it to the sources"))
         if uncompared_bytes := engine.get("uncompared_bytes"):
             text = (
@@ -364,6 +365,19 @@ def _facts(caches: Sequence[Span]) -> tuple[tuple[str, str], ...]:
             text = f"{without_room:,} open files are not cached: its file table is full of other open files"
             facts.append((f"{span.name} is too small", text))
     return tuple(facts)
+
+
+def _attachment(span: Span) -> list[tuple[str, str]]:
+    """Return what became of the SSD: whether it is there, and how often it was given up."""
+    facts = []
+    if span.text("cache.attachment.state") == "detached":
+        facts.append((f"{span.name} is detached", f"nothing is cached; attach it: bathy cache attach {span.name}"))
+    if (next_try_s := span.gauge("cache.attachment.next_try_s")) is not None:
+        facts.append((f"{span.name} is tried again", f"in {format_seconds(next_try_s)}"))
+    if times := span.gauge("cache.attachment.times_given_up"):
+        reason = span.text("cache.attachment.last_reason") or "unknown"
+        facts.append((f"{span.name} SSD given up", f"{times:.0f} times since the start, the last time: {reason}"))
+    return facts
 
 
 def _total(sources: Sequence[Span], path: str) -> float | None:
@@ -405,8 +419,13 @@ def _hits(hits: float | None, every: float | None) -> str:
     )
 
 
+def _caches_nothing(span: Span) -> bool:
+    is_attached = span.text("cache.attachment.state") in {None, "attached"}
+    return not is_attached or bool(span.text("cache.problem")) or span.text("cache.engine") is None
+
+
 def _status_sentence(caches: Sequence[Span], sources: Sequence[Span]) -> str:
-    bad = [span.name for span in caches if span.text("cache.problem") or span.text("cache.engine") is None]
+    bad = [span.name for span in caches if _caches_nothing(span)]
     trouble = f" Nothing is cached by: {', '.join(bad)}." if bad else ""
     served = sum(is_served(span.now) for span in sources)
     return f"Sources: {len(sources)}, served: {served}.{trouble}"

@@ -76,6 +76,12 @@ def create(host: Host, config: Path, ssd: Path, size_bytes: int | None, *, force
         raise
 
 
+def resize(host: Host, config: Path, size_bytes: int) -> dict[str, Any]:
+    """Give a cache that does not run another size and return what bathyd says of it. Raises CacheError."""
+    with parsing("what bathyd says of an SSD"):
+        return as_dict(json.loads(bathyd(host, "resize", str(config), "--size", str(size_bytes))))
+
+
 def _make_file(path: Path, size_bytes: int) -> bool:
     """Make a file whose space is reserved: a full file system must not meet the cache later. Raises CacheError."""
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bathyscope.commands import cache_plan, cache_reports, cache_source
+from bathyscope.commands import cache_plan, cache_reports, cache_source, cache_ssd
 from bathyscope.commands.options import CacheArgument, CacheRootOption, OutputOption
 from bathyscope.commands.talk import say, status_line
 from bathyscope.errors import BathyscopeError, CacheDownError, CacheError, UsageError
@@ -45,6 +45,7 @@ def register(app: typer.Typer) -> None:
     group.command("start", epilog="Example: bathy cache start fast")(start)
     group.command("stop", epilog="Example: bathy cache stop fast")(stop)
     group.command("plan", help=cache_plan.PLAN_HELP, epilog=cache_plan.PLAN_EXAMPLES)(cache_plan.plan)
+    cache_ssd.add_to(group)
     cache_source.add_to(group)
     cache_reports.add_to(group)
     app.add_typer(group, name="cache")

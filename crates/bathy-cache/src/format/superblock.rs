@@ -10,23 +10,26 @@
 //! | 24..40 | uuid |
 //! | 40..48 | sequence |
 //! | 48..56 | generation |
-//! | 56..60, 60..64, 64..68 | line bytes, shards, slots of a shard |
+//! | 56..60, 60..64, 64..68 | line bytes, shards, slots of a shard, of all extents together |
 //! | 68..72 | policy: 1 S3-FIFO, 2 Clock2Q+, 3 LRU: the place in [`CachePolicy::KINDS`], counted from 1 |
 //! | 72..80, 80..88 | region bytes, bits of intent |
 //! | 88..92 | the number of the next new file, at least |
 //! | 92..120 | reserved, zero |
 //! | 120..128 | blocks of the journal, 0 |
-//! | 128.. | reserved, zero |
+//! | 128..384 | 16 extents: first block (8 bytes), slots of a shard (4 bytes; 0: there is none), zero (4 bytes) |
+//! | 384.. | reserved, zero |
 
 use bathy_policy::{CachePolicy, PolicyKind};
 
-use super::layout::{BLOCK_BYTES, Geometry};
+use super::layout::{BLOCK_BYTES, Extent, Geometry};
 use super::{Kind, Uuid, get_u32, get_u64, is_sealed, put_u32, put_u64, seal, words};
 
 /// The version of the format. Any change of bytes on the SSD is another version.
 pub const VERSION: u32 = 3;
-/// Three for each session, so that none comes so far.
+/// Four for each session, so that none comes so far.
 const SEQUENCE_MAX: u64 = 1 << 24;
+const EXTENTS_AT: usize = 128;
+const EXTENT_BYTES: usize = 16;
 const MAGIC: u64 = u64::from_le_bytes(*b"BathyCch");
 
 /// What the cache is, and how its last user left it.
@@ -80,6 +83,10 @@ impl Superblock {
         put_u64(&mut bytes, 72, self.geometry.region_bytes);
         put_u64(&mut bytes, 80, self.geometry.intent_bits);
         put_u32(&mut bytes, 88, self.next_file);
+        for (number, extent) in self.geometry.extents.iter().enumerate() {
+            put_u64(&mut bytes, EXTENTS_AT + number * EXTENT_BYTES, extent.start_block);
+            put_u32(&mut bytes, EXTENTS_AT + number * EXTENT_BYTES + 8, extent.slots);
+        }
         seal(&mut bytes, &words(Kind::Superblock, &self.uuid, 0));
         bytes
     }
@@ -110,6 +117,10 @@ impl Superblock {
             slots: get_u32(bytes, 64),
             region_bytes: get_u64(bytes, 72),
             intent_bits: get_u64(bytes, 80),
+            extents: std::array::from_fn(|number| Extent {
+                start_block: get_u64(bytes, EXTENTS_AT + number * EXTENT_BYTES),
+                slots: get_u32(bytes, EXTENTS_AT + number * EXTENT_BYTES + 8),
+            }),
         };
         let place = (get_u32(bytes, 68) as usize).wrapping_sub(1);
         let policy = *CachePolicy::KINDS.get(place).ok_or(SuperblockError::Damaged)?;

@@ -1,4 +1,4 @@
-//! Round trips, hostile bytes, and the bytes of version 2.
+//! Round trips, hostile bytes, and the bytes of version 3.
 
 use std::fmt::Write;
 
@@ -13,12 +13,16 @@ const UUID: Uuid = *b"0123456789abcdef";
 
 fn geometry() -> impl Strategy<Value = Geometry> {
     (12u32..17, 1u32..1025, 1u32..1 << 30, 16u32..41, 1u64..1 << 32).prop_map(
-        |(line, shards, slots, region, intent_bits)| Geometry {
-            line_bytes: 1 << line,
-            shards,
-            slots,
-            region_bytes: 1 << region,
-            intent_bits,
+        |(line, shards, slots, region, intent_bits)| {
+            Geometry {
+                line_bytes: 1 << line,
+                shards,
+                slots,
+                region_bytes: 1 << region,
+                intent_bits,
+                extents: [Extent::default(); EXTENTS_MAX],
+            }
+            .with_slots(slots)
         },
     )
 }
@@ -195,14 +199,21 @@ fn dump(name: &str, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_bytes_of_version_2_stay_what_they_are() {
+fn the_bytes_of_version_3_stay_what_they_are() {
     let geometry = Geometry {
         line_bytes: 65_536,
         shards: 16,
-        slots: 1000,
+        slots: 0,
         region_bytes: 4 << 20,
         intent_bits: 5000,
+        extents: [Extent::default(); EXTENTS_MAX],
     };
+    // It grew, and was made a little smaller.
+    let geometry = geometry
+        .with_slots(900)
+        .resized(1300 << 20)
+        .expect("there is room");
+    let geometry = geometry.resized(1200 << 20).expect("there is room");
     let superblock = Superblock {
         uuid: UUID,
         sequence: 7,
@@ -256,12 +267,13 @@ fn the_bytes_of_version_2_stay_what_they_are() {
     };
     let layout = geometry.layout();
     let places = format!(
-        "layout intent {:#x} files {:#x} state {:#x} table {:#x} data {:#x} end {:#x} record {:#x}\nunit crc {:#x}\n",
+        "layout intent {:#x} files {:#x} state {:#x} table {:#x} data {:#x} {:#x} end {:#x} record {:#x}\nunit crc {:#x}\n",
         layout.intent(),
         layout.files(2),
         layout.state(1, 2),
         layout.table(1, 2),
         layout.data(1, 2),
+        layout.data(1, 902),
         layout.end(),
         layout.record_number(1, 2),
         UnitSeed::new(&UUID, 4).crc(2, &[9; 4096]),

@@ -449,6 +449,7 @@ impl World {
                 pending_records: 8,
                 // Threads between a request and its store would take most of the time of the tests.
                 ssd_deadline: None,
+                ssd_write_deadline: None,
                 ..Options::default()
             },
         };

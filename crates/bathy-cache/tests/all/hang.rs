@@ -66,6 +66,7 @@ fn session(world: &World) -> bool {
 fn hang_at(number: u64) -> (bool, bool) {
     let mut world = World::new(BYTES, 12, 2);
     world.options.ssd_deadline = Some(DEADLINE);
+    world.options.ssd_write_deadline = Some(DEADLINE);
     world.ssd.set_fault(Fault::Hang(number));
     let is_open = session(&world);
     let is_hung = world.ssd.operations() > number;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bathy_cache::{
-    AttachError, BlockStore, ColdReason, CreateOptions, LiveCache, LiveFile, Recovery, create, open,
+    AttachError, BlockStore, ColdReason, LiveCache, LiveFile, Recovery, ResizeError, create, open,
 };
 
 use crate::common::{
@@ -21,13 +21,8 @@ fn live(world: &World) -> LiveCache {
     LiveCache::new(Some((opened.engine, ssd)), world.witness.clone(), world.options)
 }
 
-fn of_lines(lines: u64, number: u8) -> CreateOptions {
-    let mut options = CreateOptions {
-        size_bytes: Some((1 << 20) + lines * LINE),
-        ..create_options(2)
-    };
-    options.uuid[0] = number;
-    options
+fn of_lines(lines: u64) -> u64 {
+    (1 << 20) + lines * LINE
 }
 
 /// A cache opened on copies of SSD and witness: what a start would find if the power failed now.
@@ -70,8 +65,12 @@ fn work(file: &LiveFile, thread: u64, is_over: &AtomicBool, done: &AtomicU64, mu
 fn come_and_go(cache: &LiveCache, is_over: &AtomicBool) {
     let mut random = Random(99);
     let mut before: Option<(Arc<LiveFile>, Vec<u8>)> = None;
-    while !is_over.load(Ordering::Relaxed) {
-        let store = MemoryStore::new(vec![0; 4 * UNIT as usize]);
+    for number in 1.. {
+        if is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        // As in a file system, a new file has other times than the one before.
+        let store = MemoryStore::with_modified(vec![0; 4 * UNIT as usize], number << 32);
         let file = cache
             .attach(identity(9), store, false)
             .expect("the backing works");
@@ -121,30 +120,32 @@ fn the_ssd_goes_and_comes_and_changes_its_size_under_load() {
                 std::thread::yield_now();
             }
         };
-        let cold = Recovery::Cold(ColdReason::Witness);
         for round in 0..6 {
-            cache.detach_ssd().expect("nothing fails");
+            assert!(cache.detach_ssd().expect("nothing fails"), "by a clean stop");
             go_on();
             assert!(!cache.has_ssd() && cache.engine().is_bypassed());
             assert_eq!(Arc::strong_count(&world.ssd), 1, "nobody has the SSD any more");
-            assert_eq!(found_now(&world), cold, "round {round}");
+            assert_eq!(found_now(&world), Recovery::Clean, "round {round}");
             // The same, with all that it has, and the next time a new one.
             let ssd: Arc<dyn BlockStore> = world.ssd.clone();
-            if round % 2 == 1 {
-                create(ssd.clone(), &*world.witness, &of_lines(20, round)).expect("there is room");
-            }
-            assert_eq!(cache.attach_ssd(ssd).expect("it is a cache"), cold);
+            let expected = if round % 2 == 1 {
+                create(ssd.clone(), &*world.witness, &create_options(2)).expect("there is room");
+                Recovery::Cold(ColdReason::Witness)
+            } else {
+                Recovery::Clean
+            };
+            assert_eq!(cache.attach_ssd(ssd).expect("it is a cache"), expected);
             go_on();
             for lines in [8, 24] {
-                let options = of_lines(lines, round + lines as u8);
-                assert_eq!(cache.recreate(&options).expect("there is room"), cold);
+                let capacity_bytes = cache.resize(of_lines(lines)).expect("there is room");
+                assert_eq!(capacity_bytes, lines * LINE);
                 go_on();
                 let engine = cache.engine();
-                assert!(engine.capacity_lines() <= lines && engine.capacity_lines() + 4 > lines);
+                assert_eq!(engine.capacity_lines(), lines);
                 assert!(!engine.is_bypassed());
-                hits += engine.counts().reads.requests_hit;
             }
         }
+        hits = cache.engine().counts().reads.requests_hit;
         is_over.store(true, Ordering::Relaxed);
     });
     assert!(hits > 300, "{hits}");
@@ -163,12 +164,16 @@ fn a_size_that_does_not_fit_changes_nothing() {
     let world = World::new(BYTES, 24, 2);
     let cache = live(&world);
     assert!(matches!(
-        cache.recreate(&of_lines(0, 1)),
-        Err(AttachError::Create(_))
+        cache.resize(of_lines(0)),
+        Err(AttachError::Resize(ResizeError::DoesNotFit(_)))
+    ));
+    assert!(matches!(
+        cache.resize(of_lines(25)),
+        Err(AttachError::Resize(ResizeError::Beyond { .. }))
     ));
     assert!(cache.has_ssd() && !cache.engine().is_bypassed());
     cache.detach_ssd().expect("nothing fails");
-    assert!(matches!(cache.recreate(&of_lines(8, 1)), Err(AttachError::NoSsd)));
+    assert!(matches!(cache.resize(of_lines(8)), Err(AttachError::NoSsd)));
 }
 
 #[test]
@@ -204,6 +209,7 @@ fn a_file_that_cannot_be_made_durable_stays_where_it_is_and_its_error_is_not_los
 fn an_ssd_that_hangs_is_left_and_not_made_anew() {
     let mut world = World::new(BYTES, 24, 2);
     world.options.ssd_deadline = Some(std::time::Duration::from_millis(50));
+    world.options.ssd_write_deadline = world.options.ssd_deadline;
     let cache = live(&world);
     let file = cache
         .attach(identity(BACKING), world.backing.clone(), false)
@@ -211,11 +217,127 @@ fn an_ssd_that_hangs_is_left_and_not_made_anew() {
     world.ssd.set_fault(Fault::Hang(0));
     file.write(&[7; 4096], 0, 0).expect("the backing works");
     assert!(cache.engine().is_bypassed());
-    assert!(matches!(cache.recreate(&of_lines(8, 1)), Err(AttachError::NoSsd)));
+    assert!(matches!(cache.resize(of_lines(8)), Err(AttachError::NoSsd)));
     cache.detach_ssd().expect("nothing fails");
     assert!(Arc::strong_count(&world.ssd) > 1, "what hangs still has it");
     world.ssd.release();
     cache.attach_ssd(world.ssd.clone()).expect("it answers again");
     let served = Cache::new(cache.engine(), world.backing.clone());
     assert_serves_backing(&served, &world.backing.bytes(), 16_384, "after the hang");
+}
+
+/// A cache, and a file of it of which all is cached.
+fn warm_file(world: &World, store: Arc<dyn BlockStore>, is_proven: bool) -> (LiveCache, Arc<LiveFile>) {
+    let cache = live(world);
+    let file = cache
+        .attach(identity(BACKING), store, is_proven)
+        .expect("the backing works");
+    for _ in 0..3 {
+        let mut out = vec![0; 8 * LINE as usize];
+        file.read(&mut out, 0, 0).expect("the backing works");
+    }
+    (cache, file)
+}
+
+/// Reads eight lines: how many units of them the cache served.
+fn units_hit(cache: &LiveCache, file: &LiveFile, expected: &[u8]) -> u64 {
+    let hits = cache.engine().counts().reads.bytes_hit;
+    let mut out = vec![0; 8 * LINE as usize];
+    file.read(&mut out, 0, 0).expect("the backing works");
+    assert!(out == expected[..out.len()]);
+    (cache.engine().counts().reads.bytes_hit - hits) / UNIT
+}
+
+#[test]
+fn an_ssd_that_is_taken_again_has_what_was_not_changed_meanwhile() {
+    let world = World::new(BYTES, 24, 2);
+    let (cache, file) = warm_file(&world, world.backing.clone(), false);
+    for is_changed in [false, true] {
+        assert!(cache.detach_ssd().expect("nothing fails"));
+        assert_eq!(units_hit(&cache, &file, &world.backing.bytes()), 0);
+        if is_changed {
+            file.write(&[9; 100], 5000, 0).expect("the backing works");
+        }
+        let taken = cache.attach_ssd(world.ssd.clone()).expect("it is a cache");
+        assert_eq!(taken, Recovery::Clean);
+        let hit = units_hit(&cache, &file, &world.backing.bytes());
+        assert_eq!(hit, if is_changed { 0 } else { 8 * LINE / UNIT });
+    }
+    assert_eq!(cache.engine().counts().changed_files, 1);
+}
+
+#[test]
+fn a_device_that_was_written_to_without_the_ssd_is_not_proven_any_more() {
+    let world = World::new(BYTES, 24, 2);
+    let store = MemoryStore::device(world.backing.bytes());
+    let (cache, file) = warm_file(&world, store.clone(), true);
+    for is_changed in [false, true] {
+        cache.detach_ssd().expect("nothing fails");
+        if is_changed {
+            // Where no line of it would be compared, and closed before the SSD comes back.
+            let other = cache
+                .attach(identity(BACKING), store.clone(), true)
+                .expect("it works");
+            other.write(&[9; 100], 5000, 0).expect("the backing works");
+        }
+        cache.attach_ssd(world.ssd.clone()).expect("it is a cache");
+        let hit = units_hit(&cache, &file, &store.bytes());
+        assert_eq!(hit, if is_changed { 0 } else { 8 * LINE / UNIT });
+    }
+}
+
+#[test]
+fn counts_modes_and_limits_go_on_whatever_becomes_of_the_ssd() {
+    let world = World::new(BYTES, 24, 2);
+    let (cache, file) = warm_file(&world, world.backing.clone(), false);
+    let source = *identity(BACKING).source();
+    cache.with_engine(|engine| engine.set_size(&source, Some(12 * LINE)));
+    let (mut reads, of_source) = (3, cache.engine().source_counts(&source));
+    let mut filled = 0;
+    let mut check = |cache: &LiveCache, what: &str| {
+        reads += 1;
+        let mut out = vec![0; 64];
+        file.read(&mut out, 0, 0).expect("the backing works");
+        let counts = cache.engine().counts();
+        assert_eq!(counts.reads.requests, reads, "{what}");
+        assert_eq!(
+            of_source.lock().expect("no panic").status().counts.reads.requests,
+            reads
+        );
+        assert_eq!(file.counts().reads.requests, reads, "{what}");
+        assert!(
+            counts.flash_write_bytes + counts.backing_read_bytes >= filled,
+            "{what}"
+        );
+        filled = counts.flash_write_bytes + counts.backing_read_bytes;
+        assert!(cache.engine().curve(&[8]).is_some(), "{what}");
+    };
+    check(&cache, "before");
+    cache.resize(of_lines(20)).expect("there is room");
+    check(&cache, "resized");
+    cache.detach_ssd().expect("nothing fails");
+    check(&cache, "detached");
+    cache.attach_ssd(world.ssd.clone()).expect("it is a cache");
+    check(&cache, "attached");
+    let mut out = vec![0; BYTES as usize];
+    file.read(&mut out, 0, 0).expect("the backing works");
+    assert!(cache.engine().usage(&source).lines <= 12 + 2, "the limit holds");
+}
+
+#[test]
+fn requests_that_do_not_end_keep_a_switch_from_happening() {
+    let world = World::new(BYTES, 24, 2);
+    let (cache, file) = warm_file(&world, world.backing.clone(), false);
+    world.backing.set_fault(Fault::Hang(0));
+    std::thread::scope(|scope| {
+        let hanging = scope.spawn(|| file.read(&mut [0; 4096], BYTES - 4096, 0));
+        while world.backing.operations() == 0 {
+            std::thread::yield_now();
+        }
+        assert!(matches!(cache.detach_ssd(), Err(bathy_cache::DetachError::Busy)));
+        assert!(cache.has_ssd() && !cache.engine().is_bypassed());
+        world.backing.release();
+        hanging.join().expect("no panic").expect("the backing works");
+    });
+    assert_eq!(units_hit(&cache, &file, &world.backing.bytes()), 8 * LINE / UNIT);
 }

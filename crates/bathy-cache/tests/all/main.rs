@@ -13,6 +13,7 @@ mod many_files;
 mod oracle;
 mod power_cut;
 mod prediction;
+mod resize;
 mod ssd_errors;
 mod threads;
 mod tidy;

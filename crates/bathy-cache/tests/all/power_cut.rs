@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bathy_cache::{CachedLine, ColdReason, Recovery};
+use bathy_cache::{CachedLine, ColdReason, Recovery, resize};
 
 use bathy_policy::CachePolicy;
 
@@ -126,6 +126,11 @@ fn step(world: &World, engine: Cache, random: &mut Random, known: &mut Known) ->
             if !is_clean {
                 known.settled = Rc::default();
                 return verified(world);
+            }
+            if random.chance(0.7) {
+                let size_bytes = (1 << 20) + random.below(world.ssd.bytes().len() as u64 - (1 << 20));
+                // It is too small now and then.
+                let _is_changed = resize(world.ssd.clone(), size_bytes.next_multiple_of(UNIT));
             }
             let opened = world.open();
             assert_eq!(opened.recovery, Recovery::Clean);
@@ -365,6 +370,10 @@ fn after_each_power_cut_the_cache_serves_what_the_backing_has() {
     while seen.cuts < crash_points() {
         let policy = CachePolicy::KINDS[seed as usize % 3];
         let world = World::running(policy, BYTES, 20, 1 + seed % 2);
+        if seed % 3 == 2 {
+            // There is room for more extents, whose tables begin at a MiB.
+            world.ssd.resize((3 << 20) + 40 * LINE as usize);
+        }
         torture(&world, &mut Random(u64::from(seed)), 60, 1, &mut seen);
         seed += 1;
     }

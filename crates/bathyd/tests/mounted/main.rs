@@ -4,6 +4,7 @@
 //! `BATHY_TORTURE_FAULTS` that of operations of the SSD that fail in turn. `BATHYD_TRANSPORT` is the transport, `dev` or
 //! `ring`; `ring` needs `fuse.enable_uring=1`. No test is timed.
 
+mod attach;
 mod bad_input;
 mod cached;
 mod daemon;

@@ -33,14 +33,14 @@ fn serves_a_simulated_disk() {
 }
 
 /// An SSD in the memory of another process, which fails when it is told to.
-struct FailingSsd {
+pub(crate) struct FailingSsd {
     process: Child,
     control: PathBuf,
     mount: PathBuf,
 }
 
 impl FailingSsd {
-    fn new(place: &Place) -> Self {
+    pub(crate) fn new(place: &Place) -> Self {
         let (mount, control) = (place.path("disks"), place.path("control"));
         std::fs::create_dir(&mount).expect("a directory");
         let arguments = [
@@ -73,11 +73,11 @@ impl FailingSsd {
         ssd
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.mount.join("ssd")
     }
 
-    fn ask(&self, question: &Value) -> Value {
+    pub(crate) fn ask(&self, question: &Value) -> Value {
         let mut stream = UnixStream::connect(&self.control).expect("a socket");
         stream
             .write_all(format!("{question}\n").as_bytes())

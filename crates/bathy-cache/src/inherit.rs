@@ -1,0 +1,84 @@
+//! An engine goes on where another one ended, in the same process: what was counted, and what was set for sources.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use crate::counters::{Counts, OpCounts};
+use crate::curve::OnlineCurve;
+use crate::engine::{Engine, lock};
+use crate::format::Uuid;
+use crate::sources::Source;
+use crate::stats::Closed;
+
+/// What the engine of one SSD leaves to the next.
+pub(crate) struct Inheritance {
+    /// Names the content: keys mean other lines in another one.
+    pub(crate) content: (Uuid, u64),
+    counts: Counts,
+    curve: Arc<OnlineCurve>,
+    sources: Vec<(Uuid, Arc<Source>, Option<u64>)>,
+    closed: Arc<Mutex<Closed>>,
+}
+
+impl Engine {
+    /// What the next engine goes on with. Requests that are counted later are lost to it, apart from those of sources.
+    pub(crate) fn legacy(&self) -> Inheritance {
+        let files = lock(&self.files);
+        let sources = files.sources.iter().map(|(uuid, source)| {
+            let limit_lines = self.residency.limit(source.number);
+            let limit_bytes = limit_lines.map(|lines| lines * self.line_bytes);
+            (*uuid, Arc::clone(source), limit_bytes)
+        });
+        let (sources, closed) = (sources.collect(), Arc::clone(&files.closed));
+        drop(files);
+        Inheritance {
+            content: self.content(),
+            counts: Counts {
+                // Those of sources are kept by the sources.
+                reads: OpCounts::default(),
+                writes: OpCounts::default(),
+                ..self.counts()
+            },
+            curve: Arc::clone(&self.curve),
+            sources,
+            closed,
+        }
+    }
+
+    /// To be called before the first file is attached.
+    pub(crate) fn inherit(&mut self, from: &Inheritance) {
+        self.inherited = from.counts;
+        if self.content() == from.content {
+            self.curve = Arc::clone(&from.curve);
+        } else {
+            // Their numbers are those of other files now.
+            lock(&from.closed).forget_numbers();
+        }
+        self.take_sources(from);
+    }
+
+    /// Goes on with modes, limits and counts of sources and closed files.
+    pub(crate) fn take_sources(&self, from: &Inheritance) {
+        {
+            let mut files = lock(&self.files);
+            files.closed = Arc::clone(&from.closed);
+            for (uuid, source, _) in &from.sources {
+                let number = files.source(uuid).number;
+                files.sources.insert(*uuid, Arc::new(source.numbered(number)));
+            }
+        }
+        let limits: HashMap<_, _> = from
+            .sources
+            .iter()
+            .map(|(uuid, _, limit)| (uuid, *limit))
+            .collect();
+        for (uuid, limit_bytes) in limits {
+            self.set_size(uuid, limit_bytes);
+        }
+    }
+
+    /// The cache and the generation of its content.
+    pub(crate) fn content(&self) -> (Uuid, u64) {
+        (lock(&self.superblock).uuid, self.generation)
+    }
+}
