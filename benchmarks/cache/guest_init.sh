@@ -53,10 +53,11 @@ capacity_bcache() {
 
 META_SECTORS=8192
 attach_dm_cache() {
-    dmsetup="dmsetup --noudevsync --noudevrules create"
-    $dmsetup meta --table "0 $META_SECTORS linear /dev/vda 0" &&
-        $dmsetup ssd --table "0 $(($(sectors vda) - META_SECTORS)) linear /dev/vda $META_SECTORS" &&
-        $dmsetup cached --table "0 $(sectors vdb) cache /dev/mapper/meta /dev/mapper/ssd /dev/vdb $OPTIONS" ||
+    # No udev runs here that would make the nodes below /dev/mapper.
+    export DM_DISABLE_UDEV=1
+    dmsetup create meta --table "0 $META_SECTORS linear /dev/vda 0" &&
+        dmsetup create ssd --table "0 $(($(sectors vda) - META_SECTORS)) linear /dev/vda $META_SECTORS" &&
+        dmsetup create cached --table "0 $(sectors vdb) cache /dev/mapper/meta /dev/mapper/ssd /dev/vdb $OPTIONS" ||
         fail dmsetup
     TARGET=/dev/mapper/cached
 }
@@ -97,7 +98,7 @@ for pass in $PASSES; do
     fi
     mark "before-$pass"
     replay run /trace $TARGET || fail replay
-    # bcache publishes its counters every 9.4 s (stats.c), and dm-cache moves blocks after the requests that asked for them.
+    # bcache publishes its counters only now and then, and dm-cache moves blocks after the requests that asked for them.
     sleep $IDLE_S
     mark "$pass"
 done
