@@ -1,7 +1,7 @@
-"""The guest of `peers_in_guest.py`: a Debian kernel with bcache, dm-cache and FUSE, and an initramfs that holds all programs.
+"""The guest of `peers_in_guest.py`: a Debian kernel with bcache, dm-cache and FUSE, and an initramfs with all programs.
 
-The packages come as those of the lab's guests do, into the cache directory of this user; nothing is installed. dmsetup and
-the libraries of all programs are this machine's own, as is `bathyd`, which is built before.
+The packages come as those of the lab's guests do, into the cache directory of this user; nothing is installed. dmsetup
+and the libraries of all programs are this machine's own, as is `bathyd`, which is built before.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def missing() -> str | None:
         bathyd_program()
     except EnvironmentError_ as error:
         return str(error)
-    return None if _packages_directory().is_dir() else f"not fetched: the packages of the guest ({_packages_directory()})"
+    return (
+        None if _packages_directory().is_dir() else f"not fetched: the packages of the guest ({_packages_directory()})"
+    )
 
 
 def _packages_directory() -> Path:
@@ -134,19 +136,20 @@ def file_system(path: Path, size_bytes: int, content: Path) -> Path:
 def booted(
     image: Image, disks: Sequence[Path], job: Mapping[str, bytes], directory: Path, timeout_s: float
 ) -> Iterator[Iterator[list[str]]]:
-    """Boot a guest with files of its own beside those of the image, and give the words of each line that it says to the host.
+    """Boot a guest with the files of `job` beside those of the image; give the words of each line that it says to us.
 
     The end of the block is the power cut: QEMU is killed, and what the guest has in memory is lost. What its disks have
     acknowledged is not: they are files in the page cache of this machine.
     """
     initrd = directory / "initrd"
-    # The kernel unpacks archives that follow one another. Each must begin at a multiple of four bytes, which `archive` keeps.
+    # The kernel unpacks archives that follow one another, each from a multiple of four bytes on, which `archive` keeps.
     initrd.write_bytes(image.initramfs + guest_image.archive(job))
     argv = [
         *("nice", "-n", "15", "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-machine", "q35", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", str(MEMORY_MIB)),
         *("-kernel", str(image.kernel), "-initrd", str(initrd), "-serial", "stdio"),
-        *("-append", "console=ttyS0 loglevel=3 panic=-1 mitigations=off"),
+        # On a busy machine the emulated timer can be too late for the kernel's check of it, which then panics.
+        *("-append", "console=ttyS0 loglevel=3 panic=-1 mitigations=off no_timer_check"),
     ]
     for number, path in enumerate(disks):
         argv += ["-drive", f"file={path},format=raw,if=none,id=disk{number},cache=unsafe"]

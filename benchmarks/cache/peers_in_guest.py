@@ -2,13 +2,13 @@
 
     python -m benchmarks.cache.peers_in_guest [FILE] [--requests N] [--cache 136M] [--peers NAME ...] [--json FILE]
 
-FILE is a vSCSI trace; without it, a synthetic one: 4 to 64 KiB, Zipf over 1 GiB, with writes and scans. Each peer gets new
-disks, an SSD of the same size and a HDD, and the same requests, one at a time and past the page cache: twice, then QEMU is
-killed, the guest boots again, and the requests follow a third time. bathyd is killed before that once more on its own.
+FILE is a vSCSI trace; without it, a synthetic one: 4 to 64 KiB, Zipf over 1 GiB, with writes and scans. Each peer gets
+new disks, an SSD of the same size and a HDD, and the same requests, one at a time and past the page cache: twice, then
+QEMU is killed, the guest boots again, and the requests follow a third time. Before that, bathyd alone is killed once.
 The guest's processor is emulated, so that latencies mean nothing: all figures are counts.
 
-Hits are reads that each cache counts as served from the SSD. What reached the disks is what the guest's kernel counts for
-them (/sys/block/*/stat), the same for all. Fetches 70 MB of Debian packages the first time.
+Hits are reads that each cache counts as served without the HDD. What reached the disks is what the guest's kernel
+counts for them (/sys/block/*/stat), the same for all. Fetches 70 MB of Debian packages the first time.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ import dataclasses
 import json
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from benchmarks.cache import guest
 
 from bathyscope.errors import EnvironmentError_
 from bathyscope.units import parse_bytes
-from benchmarks.cache import guest
 
 SECTOR_BYTES = 512
 LINE_BYTES = 64 << 10
@@ -46,6 +45,10 @@ READ_10, WRITE_10 = 0x28, 0x2A
 
 # bcache publishes its counters 22 times in 5 minutes (drivers/md/bcache/stats.c): every 13.6 s.
 IDLE_S = 15
+MOVED = (
+    *("hdd_read_bytes", "hdd_write_bytes", "ssd_write_bytes"),
+    *("start_ssd_read_bytes", "start_hdd_read_bytes"),
+)
 BOOT_TIMEOUT_S = 1800.0
 
 
@@ -60,8 +63,8 @@ class Peer:
     after_unclean: str = "cold"
 
 
-# bcache gives each node of its index a bucket of its own, and keeps some in reserve: with buckets of 512 KiB, the default, a
-# cache this small has few left. dm-cache gets blocks as long as the lines of bathyd; both write through.
+# bcache gives each node of its index a bucket of its own, and keeps some in reserve: with buckets of 512 KiB, the
+# default, a cache this small has few left. dm-cache gets blocks as long as the lines of bathyd; both write through.
 BUCKETS = "--bucket 64k"
 DM_CACHE = f"{LINE_BYTES // SECTOR_BYTES} 2 metadata2 writethrough smq 0"
 PEERS = (
@@ -89,10 +92,6 @@ class Mark:
         """Return what was counted from `earlier` on."""
         pairs = zip(dataclasses.astuple(self), dataclasses.astuple(earlier), strict=True)
         return Mark(*(now - then for now, then in pairs))
-
-    @property
-    def hit_ratio(self) -> float:
-        return self.cache_hits / self.cache_reads
 
 
 def synthetic(
@@ -183,40 +182,45 @@ def measure(peer: Peer, image: guest.Image, requests: Requests, cache_bytes: int
         first = ["first", "second", *(["after-kill"] if peer.system == "bathyd" else [])]
         for boot, names, end in (("first", first, "cut"), ("again", ["after-cut"], "off")):
             variables = {
-                **{"SYSTEM": peer.system, "BOOT": boot, "PASSES": " ".join(names), "IDLE_S": str(idle_s)},
-                **{"OPTIONS": peer.options, "CUTOFF": peer.cutoff, "END": end},
+                "SYSTEM": peer.system,
+                "BOOT": boot,
+                "PASSES": " ".join(names),
+                "IDLE_S": str(idle_s),
+                "OPTIONS": peer.options,
+                "CUTOFF": peer.cutoff,
+                "END": end,
             }
             job = {
                 "job": "".join(f"{name}='{value}'\n" for name, value in variables.items()).encode(),
                 "config.json": json.dumps(config).encode(),
                 "trace": requests.tobytes(),
             }
-            passes |= _one_boot(peer, image, disks, job, directory, names)
+            with guest.booted(image, disks, job, directory, BOOT_TIMEOUT_S) as said:
+                passes |= _passes(said, READS[peer.system], names)
     return {"peer": peer.name, "passes": passes}
 
 
-def _one_boot(
-    peer: Peer, image: guest.Image, disks: list[Path], job: dict[str, bytes], directory: Path, names: list[str]
-) -> dict[str, Any]:
-    counted: dict[str, dict[str, list[int]]] = {}
+def _passes(said: Iterable[list[str]], reads_in: Callable[[str], tuple[int, int]], names: list[str]) -> dict[str, Any]:
+    """Return what a guest counted from its start, or the pass before, to each pass of a boot, and during it."""
+    disks: dict[str, dict[str, list[int]]] = {}
     reads: dict[str, tuple[int, int]] = {}
-    with guest.booted(image, disks, job, directory, BOOT_TIMEOUT_S) as said:
-        for words in said:
-            if words[0] == "disk":
-                counted.setdefault(words[1], {})[words[2]] = [int(it) for it in words[3:]]
-            elif words[0] == "counters":
-                reads[words[1]] = READS[peer.system](" ".join(words[2:]))
-            elif words[0] == "done":
-                break
-    marks = {name: _mark(counted[name], reads[name]) for name in counted}
-    nothing = Mark(*(0 for _ in dataclasses.fields(Mark)))
-    return {
-        name: {
-            "before": dataclasses.asdict(marks[f"before-{name}"].since(nothing if not number else marks[names[number - 1]])),
-            "during": dataclasses.asdict(marks[name].since(marks[f"before-{name}"])),
+    for words in said:
+        if words[0] == "disk":
+            disks.setdefault(words[1], {})[words[2]] = [int(it) for it in words[3:]]
+        elif words[0] == "counters":
+            reads[words[1]] = reads_in(" ".join(words[2:]))
+        elif words[0] == "done":
+            break
+    marks = {name: _mark(disks[name], reads[name]) for name in disks}
+    found = {}
+    for number, name in enumerate(names):
+        before = marks[f"before-{name}"]
+        start = before.since(marks[names[number - 1]]) if number else before
+        found[name] = dataclasses.asdict(marks[name].since(before)) | {
+            "start_ssd_read_bytes": start.ssd_read_bytes,
+            "start_hdd_read_bytes": start.hdd_read_bytes,
         }
-        for number, name in enumerate(names)
-    }
+    return found
 
 
 def _mark(disks: dict[str, list[int]], reads: tuple[int, int]) -> Mark:
@@ -228,17 +232,15 @@ def _mark(disks: dict[str, list[int]], reads: tuple[int, int]) -> Mark:
 
 
 def show(result: dict[str, Any]) -> None:
+    """Print a row for each pass."""
     for name, counts in result["passes"].items():
-        before, during = Mark(**counts["before"]), Mark(**counts["during"])
-        print(
-            f"{result['peer']:18} {name:11} {during.hit_ratio:9.4f} {during.hdd_reads:9} {during.hdd_read_bytes / MIB:9.1f}"
-            f" {during.hdd_write_bytes / MIB:9.1f} {during.ssd_write_bytes / MIB:9.1f}"
-            f" {before.ssd_read_bytes / MIB:9.1f} {before.hdd_read_bytes / MIB:9.1f}",
-            flush=True,
-        )
+        moved = "".join(f" {counts[it] / MIB:9.1f}" for it in MOVED)
+        hit_ratio = counts["cache_hits"] / counts["cache_reads"]
+        print(f"{result['peer']:18} {name:11} {hit_ratio:9.4f} {counts['hdd_reads']:9}{moved}", flush=True)
 
 
-def run(peers: list[Peer], requests: Requests, cache_bytes: int, idle_s: int = IDLE_S) -> list[dict[str, Any]]:
+def run(peers: list[Peer], requests: Requests, cache_bytes: int, idle_s: int = IDLE_S) -> Iterator[dict[str, Any]]:
+    """Measure one peer after the other, and print what is found."""
     image = guest.image()
     is_write = requests["is_write"] == 1
     read_bytes, write_bytes = (requests["length_bytes"][it].sum() / MIB for it in (~is_write, is_write))
@@ -250,13 +252,10 @@ def run(peers: list[Peer], requests: Requests, cache_bytes: int, idle_s: int = I
         f"{'':18} {'':11} {'ratio':>9} {'reads':>9} {'MiB':>9} {'MiB':>9} {'MiB':>9} {'read MiB':>9} {'read MiB':>9}",
         flush=True,
     )
-    results = []
     for peer in peers:
-        started_s = time.monotonic()
         result = measure(peer, image, requests, cache_bytes, idle_s)
-        results.append(result | {"took_s": round(time.monotonic() - started_s)})
         show(result)
-    return results
+        yield result
 
 
 def main() -> None:
@@ -265,20 +264,25 @@ def main() -> None:
     parser.add_argument("--requests", type=int, help="of the trace (all; synthetic: 50000)")
     parser.add_argument("--cache", type=parse_bytes, default=136 * MIB, help="size of the SSD")
     parser.add_argument("--peers", nargs="+", choices=[it.name for it in PEERS], default=[it.name for it in PEERS])
-    parser.add_argument("--idle-s", type=int, default=IDLE_S, help="between the last request and the counts, or the cut")
+    parser.add_argument(
+        "--idle-s", type=int, default=IDLE_S, help="between the last request and the counts, or the cut"
+    )
     parser.add_argument("--json", type=Path, help="write all counts to this file")
     options = parser.parse_args()
     if options.file is None:
         requests = synthetic(options.requests or 50_000, 1 << 30)
     else:
         requests = from_vscsi(options.file, options.requests)
+    results = []
     try:
-        results = run([it for it in PEERS if it.name in options.peers], requests, options.cache, options.idle_s)
+        for result in run([it for it in PEERS if it.name in options.peers], requests, options.cache, options.idle_s):
+            results.append(result)
+            if options.json:
+                found = {"cache_bytes": options.cache, "requests": len(requests), "results": results}
+                options.json.write_text(json.dumps(found, indent=1) + "\n")
     except EnvironmentError_ as error:
         print(f"{error}\nhint: {error.hint}" if error.hint else error, file=sys.stderr)
         sys.exit(2)
-    if options.json:
-        options.json.write_text(json.dumps({"cache_bytes": options.cache, "results": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
