@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bathyscope import files
 from bathyscope.errors import EnvironmentError_
+from bathyscope.fields import last_line
 from bathyscope.host.local import DEFAULT_PATH
 from bathyscope.lab import guest_image, requirements
 from bathyscope.lab.run import system
@@ -29,7 +30,7 @@ MODULES = (
     *("virtio_pci", "virtio_blk", "crc32c_generic", "ext4", "fuse"),
     *("bcache", "dm_mod", "dm_cache", "dm_cache_smq"),
 )
-PROGRAMS = ("qemu-system-x86_64", "apt-get", "apt-cache", "dpkg-deb", "mke2fs", "ldd", "dmsetup", "rustc", "nice")
+PROGRAMS = ("qemu-system-x86_64", "apt-get", "apt-cache", "dpkg-deb", "mke2fs", "ldd", "dmsetup", "rustc")
 MEMORY_MIB = 512
 _SAID_TO_HOST = "@ "
 
@@ -89,7 +90,7 @@ def image() -> Image:
         "bin/replay": _compiled(directory / "replay", HERE / "guest_replay.rs"),
     }
     linked = [str(programs[f"bin/{name}"]) for name in ("make-bcache", "dmsetup", "bathyd")]
-    for library in guest_image.shared_libraries(system("ldd", *linked).stdout.decode()):
+    for library in guest_image.shared_libraries(_run("ldd", *linked)):
         programs[library.lstrip("/")] = Path(library)
     modules = guest_image.load_order(guest_image.modules_in(tree), MODULES)
     content: dict[str, bytes | None] = {
@@ -106,8 +107,15 @@ def _fetch(directory: Path) -> None:
     packages = directory / "packages"
     packages.mkdir()
     for package in guest_image.download(packages, KERNEL_PACKAGE, PACKAGES):
-        system("dpkg-deb", "--extract", str(package), str(directory / "tree"), timeout_s=300)
+        _run("dpkg-deb", "--extract", str(package), str(directory / "tree"))
     shutil.rmtree(packages)
+
+
+def _run(*argv: str) -> str:
+    completed = system(*argv, timeout_s=300.0)
+    if completed.exit_code != 0:
+        raise EnvironmentError_(f"{argv[0]} failed: {last_line(completed.stderr)}")
+    return completed.stdout.decode()
 
 
 def _compiled(program: Path, source: Path) -> Path:
@@ -128,7 +136,7 @@ def disk(path: Path, size_bytes: int) -> Path:
 def file_system(path: Path, size_bytes: int, content: Path) -> Path:
     """Make an ext4 file system with what is below a directory."""
     disk(path, size_bytes)
-    system("mke2fs", "-q", "-t", "ext4", "-d", str(content), str(path))
+    _run("mke2fs", "-q", "-t", "ext4", "-d", str(content), str(path))
     return path
 
 

@@ -14,7 +14,10 @@ import pytest
 MIB = 1 << 20
 # Said by Linux 6.1 in the guest. The fields of the second are described in device-mapper/cache.rst.
 BCACHE_COUNTERS = "119 285 0 0"
-DM_CACHE_STATUS = "0 135168 cache 8 13/1024 128 3/2112 35 366 7 92 0 3 0 2 metadata2 writethrough 2 migration_threshold 2048 smq 0 rw -"
+DM_CACHE_STATUS = (
+    "0 135168 cache 8 13/1024 128 3/2112 35 366 7 92 0 3 0 2 metadata2 writethrough"
+    " 2 migration_threshold 2048 smq 0 rw -"
+)
 BATHYD_STATUS = '{"ok": true, "answer": {"cache": {"engine": {"reads": {"requests": 1620, "requests_hit": 326}}}}}'
 
 
