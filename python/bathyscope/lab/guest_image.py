@@ -114,7 +114,7 @@ def fio_program() -> str:
 def _build(directory: Path, fio: str) -> None:
     image, packages = GuestImage(directory), directory / "packages"
     packages.mkdir()
-    for package in _download(packages):
+    for package in download(packages, KERNEL_PACKAGE, PACKAGES):
         _run("dpkg-deb", "--extract", str(package), str(packages / "tree"))
     tree = packages / "tree"
     (kernel,) = (tree / "boot").glob("vmlinuz-*")
@@ -127,8 +127,11 @@ def _build(directory: Path, fio: str) -> None:
     shutil.rmtree(packages)
 
 
-def _download(directory: Path) -> list[Path]:
-    """Return the packages of the guests, fetched into `directory`."""
+def download(directory: Path, follows: str, packages: Iterable[str]) -> list[Path]:
+    """Return packages, fetched into `directory`: these, and the kernel that `follows` names.
+
+    Raises EnvironmentError_.
+    """
     options = (
         *("-o", f"Dir::State::lists={directory}/lists", "-o", f"Dir::Cache={directory}/cache"),
         # The unprivileged user of apt could not write into directories of ours.
@@ -136,21 +139,21 @@ def _download(directory: Path) -> list[Path]:
     )
     for made in ("lists/partial", "cache/archives/partial"):
         (directory / made).mkdir(parents=True)
-    hint = f"check that this machine's apt sources are Debian's and can be reached: apt-cache policy {KERNEL_PACKAGE}"
+    hint = f"check that this machine's apt sources are Debian's and can be reached: apt-cache policy {follows}"
     _run("apt-get", *options, "update", hint=hint)
-    kernel = kernel_package(_run("apt-cache", *options, "depends", KERNEL_PACKAGE, hint=hint).stdout.decode())
-    _run("env", f"--chdir={directory}", "apt-get", *options, "download", kernel, *PACKAGES, hint=hint)
+    kernel = kernel_package(_run("apt-cache", *options, "depends", follows, hint=hint).stdout.decode(), follows)
+    _run("env", f"--chdir={directory}", "apt-get", *options, "download", kernel, *packages, hint=hint)
     return sorted(directory.glob("*.deb"))
 
 
-def kernel_package(depends: str) -> str:
-    """Return the package of the kernel itself, from `apt-cache depends` of the one that follows new versions.
+def kernel_package(depends: str, follows: str) -> str:
+    """Return the package of the kernel itself, from `apt-cache depends` of `follows`, which follows new versions.
 
     Raises EnvironmentError_ when none is named.
     """
     if match := re.search(r"^ *Depends: (linux-image-\S+)$", depends, re.MULTILINE):
         return match[1]
-    raise EnvironmentError_(f"the package {KERNEL_PACKAGE} names no kernel", hint="guests need Debian's packages")
+    raise EnvironmentError_(f"the package {follows} names no kernel", hint="guests need Debian's packages")
 
 
 def _run(*argv: str, hint: str | None = None) -> Completed:

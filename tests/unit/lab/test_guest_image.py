@@ -81,9 +81,9 @@ def test_archive_has_the_layout_of_newc() -> None:
 
 
 def test_the_kernels_own_package() -> None:
-    assert guest_image.kernel_package(DEPENDS) == "linux-image-6.1.0-56-cloud-amd64"
+    assert guest_image.kernel_package(DEPENDS, guest_image.KERNEL_PACKAGE) == "linux-image-6.1.0-56-cloud-amd64"
     with pytest.raises(EnvironmentError_, match="names no kernel"):
-        guest_image.kernel_package("linux-image-cloud-amd64\n")
+        guest_image.kernel_package("linux-image-cloud-amd64\n", guest_image.KERNEL_PACKAGE)
 
 
 def test_libraries_of_all_programs_once() -> None:
