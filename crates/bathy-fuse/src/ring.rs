@@ -56,8 +56,8 @@ pub trait DataPath: Send + Sync + 'static {
     fn write(&self, handle: u64, offset: u64, data: &[u8], flags: WriteFlags) -> io::Result<()>;
 }
 
-/// The greatest request that comes through the device, in bytes: the kernel wants room for the longest write.
-const DEVICE_BYTES_MAX: usize = 2 << 20;
+/// The kernel wants a reader of the device to have room for the longest payload and this, in bytes.
+const DEVICE_HEADERS_BYTES_MAX: usize = 4096;
 /// What the socket of a session may hold, in bytes, where the system allows it.
 const SOCKET_BYTES: usize = 4 * MESSAGE_BYTES_MAX;
 
@@ -187,7 +187,7 @@ pub(crate) fn begin<F: Filesystem + Clone>(
     let Peer { socket, session } = first;
     workers.push(spawn("fuse-device".to_owned(), Box::new(|| session.run()))?);
     Ok(move || {
-        let ended = pump(&mut device, socket);
+        let ended = pump(&mut device, socket, payload_bytes + DEVICE_HEADERS_BYTES_MAX);
         abort.now();
         let results = workers.into_iter().map(|worker| {
             let result = worker.join();
@@ -210,8 +210,8 @@ impl Drop for AtEnd {
 }
 
 /// Passes on what still comes through the device, until the connection ends.
-fn pump(device: &mut File, mut session: File) -> io::Result<()> {
-    let mut buffer = vec![0; DEVICE_BYTES_MAX];
+fn pump(device: &mut File, mut session: File, bytes_max: usize) -> io::Result<()> {
+    let mut buffer = vec![0; bytes_max];
     let ended = loop {
         let length = match retrying(|| device.read(&mut buffer)) {
             Ok(length) => length,

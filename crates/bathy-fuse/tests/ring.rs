@@ -165,6 +165,9 @@ impl Place {
             eprintln!("SKIPPED: this test needs root and fuse.enable_uring=1");
             return None;
         }
+        // A process whose mount ends is told so by this signal.
+        // SAFETY: nothing is called when it comes.
+        unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("bathy-ring-test-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory for the test");
