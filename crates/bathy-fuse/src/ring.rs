@@ -139,11 +139,12 @@ pub(crate) fn begin<F: Filesystem + Clone>(
             work()
         })
     };
-    let mut workers = Vec::new();
+    let (mut queues, mut sessions) = (Vec::new(), Vec::new());
     let mut gates = Vec::new();
     for number in 0..processors()? {
         let (Peer { socket, session }, _reply) = Peer::new(filesystem.clone(), &init, &shared)?;
-        workers.push(spawn(format!("fuse-meta-{number}"), Box::new(|| session.run()))?);
+        let name = format!("fuse-meta-{number}");
+        sessions.push(spawn(name, Box::new(|| session.run()))?);
         let (device, data, jobs) = (device.try_clone()?, Arc::clone(data), pool.jobs());
         let (made, is_made) = mpsc::channel();
         let (open, gate) = mpsc::channel::<()>();
@@ -176,7 +177,7 @@ pub(crate) fn begin<F: Filesystem + Clone>(
                 _ => Ok(()),
             }
         };
-        workers.push(spawn(name, Box::new(work))?);
+        queues.push(spawn(name, Box::new(work))?);
         is_made.recv().map_err(io::Error::other)??;
         gates.push(open);
     }
@@ -185,18 +186,20 @@ pub(crate) fn begin<F: Filesystem + Clone>(
         gate.send(()).map_err(io::Error::other)?;
     }
     let Peer { socket, session } = first;
-    workers.push(spawn("fuse-device".to_owned(), Box::new(|| session.run()))?);
+    sessions.push(spawn("fuse-device".to_owned(), Box::new(|| session.run()))?);
     Ok(move || {
         let ended = pump(&mut device, socket, payload_bytes + DEVICE_HEADERS_BYTES_MAX);
         abort.now();
-        let results = workers.into_iter().map(|worker| {
+        // An error of a queue comes first: it makes its session end with one.
+        let workers = queues.into_iter().chain(sessions);
+        let results = workers.map(|worker| {
             let result = worker.join();
             result.unwrap_or_else(|_| Err(io::Error::other("a thread of it panicked")))
         });
         // Each is waited for.
         let results: Vec<_> = results.collect();
         drop(pool);
-        results.into_iter().fold(ended, Result::and)
+        results.into_iter().fold(Ok(()), Result::and).and(ended)
     })
 }
 
