@@ -23,6 +23,7 @@ use nix::unistd::Pid;
 const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK: usize = 4096;
 const VALUE_BYTES: usize = 64 << 10;
+static VALUE: [u8; VALUE_BYTES] = [7; VALUE_BYTES];
 
 /// A directory with one file, `file`.
 #[derive(Clone)]
@@ -79,7 +80,7 @@ impl Filesystem for OneFile {
         if size == 0 {
             reply.size(VALUE_BYTES as u32);
         } else {
-            reply.data(&[7; VALUE_BYTES]);
+            reply.data(&VALUE);
         }
     }
 
@@ -95,7 +96,7 @@ impl Filesystem for OneFile {
     ) {
         // So that others come meanwhile.
         thread::sleep(Duration::from_millis(2));
-        if value == [7; VALUE_BYTES] {
+        if value == VALUE {
             reply.ok();
         } else {
             reply.error(Errno::EIO);
@@ -232,13 +233,12 @@ fn start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> mpsc::
 
 fn set_value(path: &Path) -> i32 {
     let path = CString::new(path.as_os_str().as_bytes()).expect("no zero in it");
-    let value = [7_u8; VALUE_BYTES];
     // SAFETY: the strings end with a zero, and the value is as long as is said.
     unsafe {
         libc::setxattr(
             path.as_ptr(),
             c"user.value".as_ptr(),
-            value.as_ptr().cast(),
+            VALUE.as_ptr().cast(),
             VALUE_BYTES,
             0,
         )
@@ -363,7 +363,7 @@ fn long_messages_that_the_socket_has_no_room_for_wait_for_it() {
                     if number % 2 == 0 {
                         set_value(&path) == 0
                     } else {
-                        get_value(&path) == [7; VALUE_BYTES]
+                        get_value(&path) == VALUE
                     }
                 })
             })
