@@ -13,6 +13,7 @@
 //!
 //! Not here: what the bytes are, how long they take, and any state of a file besides its mode and owner.
 
+mod abort;
 mod front_end;
 mod mount;
 mod mount_point;

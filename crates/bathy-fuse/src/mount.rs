@@ -107,7 +107,8 @@ pub fn mount<F: Filesystem>(
     flags: &[MountOption],
 ) -> Result<Mounted, MountError> {
     let config = session_config(options, flags);
-    mount_with(claim, options, &config, |device| {
+    mount_with(claim, options, &config, |unattached| {
+        let device = unattached.device()?;
         // The session knows no mount, so it unmounts none.
         let session = Session::from_fd(filesystem, device.into(), config.acl, config.clone())?;
         Ok(move || session.run())
@@ -126,8 +127,14 @@ pub fn mount_over_ring<F: Filesystem + Clone>(
     flags: &[MountOption],
 ) -> Result<Mounted, MountError> {
     let config = session_config(options, flags);
-    mount_with(claim, options, &config, |device| {
-        ring::begin(filesystem, data, device, &config)
+    mount_with(claim, options, &config, |unattached| {
+        ring::begin(
+            filesystem,
+            data,
+            unattached.device()?,
+            unattached.abort()?,
+            &config,
+        )
     })
 }
 
@@ -137,11 +144,11 @@ fn mount_with<R: FnOnce() -> io::Result<()> + Send + 'static>(
     claim: &Claim,
     options: &MountOptions,
     config: &Config,
-    begin: impl FnOnce(File) -> io::Result<R>,
+    begin: impl FnOnce(&Unattached) -> io::Result<R>,
 ) -> Result<Mounted, MountError> {
     let start = || {
         let unattached = Unattached::new(claim, &config.mount_options)?;
-        let run = begin(unattached.device()?)?;
+        let run = begin(&unattached)?;
         let (attached, connection) = unattached.attach(claim)?;
         serve_until_end(options, attached, connection, run)
     };

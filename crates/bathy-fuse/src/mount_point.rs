@@ -31,6 +31,7 @@ use rustix::mount::{
     fsconfig_set_string, fsmount, fsopen, move_mount,
 };
 
+use crate::abort::Abort;
 use crate::mount::{MountError, MountOptions};
 
 /// A directory to be mounted over, for this process alone as long as this or the mount exists.
@@ -132,6 +133,11 @@ impl Unattached {
         self.connection.try_clone()
     }
 
+    /// What ends the connection.
+    pub(crate) fn abort(&self) -> io::Result<Abort> {
+        Abort::of(&self.root)
+    }
+
     /// Mounts it over what is claimed. The connection is to be kept until no request is answered any more.
     pub(crate) fn attach(self, claim: &Claim) -> io::Result<(Attached, Arc<File>)> {
         let number = device_number(&self.root)?;
@@ -224,7 +230,7 @@ const AS_PATH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOE
 type DeviceNumber = (u32, u32);
 
 /// The number of the file system, for which the file system itself is not asked: it may be ours, or dead.
-fn device_number(fd: impl AsFd) -> io::Result<DeviceNumber> {
+pub(crate) fn device_number(fd: impl AsFd) -> io::Result<DeviceNumber> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = statx(fd, "", flags, StatxFlags::empty())?;
     Ok((stat.stx_dev_major, stat.stx_dev_minor))

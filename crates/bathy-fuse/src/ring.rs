@@ -1,16 +1,22 @@
 //! FUSE over `io_uring`: requests are taken from the kernel and answered without a system call for each, in a thread on the
 //! processor of the application.
 //!
-//! Reads and writes that are quick are answered where they arrive, by a [`DataPath`]. All other requests go to an ordinary
-//! `fuser::Filesystem`: for each queue there is a session of it, at the other end of a socket that stands in for the device.
-//! What the kernel still sends through the device (INIT, FORGET, INTERRUPT) goes to one more such session.
+//! Reads and writes are carried out by a [`DataPath`]: those that are quick where they arrive, others by threads that may wait.
+//! All other requests go to an ordinary `fuser::Filesystem`: for each queue there is a session of it, at the other end of a
+//! socket that stands in for the device. What the kernel still sends through the device (INIT, FORGET, INTERRUPT) goes to one
+//! more such session.
+//!
+//! A queue without its thread would be filled by the kernel for ever, as it sends the requests of a processor nowhere else. So
+//! whatever ends of all this, by an error or a panic, ends the connection: each request fails at once.
 //!
 //! The kernel decides for each connection when it begins: it offers the ring in INIT, and once that is accepted it holds
 //! requests back until each processor's queue has an entry. So everything that can fail is made before INIT is answered.
 
 mod buffers;
+mod pool;
 mod protocol;
 mod queue;
+mod transfer;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -20,17 +26,19 @@ use std::thread;
 
 use fuser::{Config, Filesystem, Session, WriteFlags};
 use nix::sched::{CpuSet, sched_setaffinity};
-use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt::SndBufForce};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt::SndBuf};
 use nix::unistd::Pid;
 
+use crate::abort::Abort;
+use pool::Pool;
 use protocol::{BATCH_FORGET, FORGET, InHeader};
-use queue::Queue;
+use queue::{MESSAGE_BYTES_MAX, Queue};
 
-/// Reads and writes of open files that need not pass through the `Filesystem`: those that are quick, in the thread that takes
-/// all requests of a processor. The `Filesystem` gets the others, in threads that may wait.
+/// Reads and writes of open files, which do not pass through the `Filesystem`.
 pub trait DataPath: Send + Sync + 'static {
-    /// Whether a read, as far as is known, would not have to wait for a slow device.
-    fn is_at_hand(&self, handle: u64, offset: u64, length: usize) -> bool;
+    /// As [`Self::read`], in the thread that takes all requests of a processor: `None` if it would have to wait for a slow
+    /// device.
+    fn read_at_hand(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Option<io::Result<usize>>;
 
     /// Whether writes have to wait for a device.
     fn is_written_through(&self, handle: u64) -> bool;
@@ -48,10 +56,12 @@ pub trait DataPath: Send + Sync + 'static {
     fn write(&self, handle: u64, offset: u64, data: &[u8], flags: WriteFlags) -> io::Result<()>;
 }
 
-/// The greatest message that passes between queue and session, in bytes, with room for what the kernel adds.
-const MESSAGES_BYTES: usize = 4 << 20;
+/// The kernel wants a reader of the device to have room for the longest payload and this, in bytes.
+const DEVICE_HEADERS_BYTES_MAX: usize = 4096;
+/// What the socket of a session may hold, in bytes, where the system allows it.
+const SOCKET_BYTES: usize = 4 * MESSAGE_BYTES_MAX;
 
-/// Threads of the session of a queue, at least: so many of its requests wait for a disk at a time.
+/// Threads of the session of a queue, at least: so many of its requests wait for a disk at a time, beside reads and writes.
 const QUEUE_THREADS_MIN: usize = 4;
 
 /// Whether the kernel offers rings to connections that begin now.
@@ -71,7 +81,8 @@ impl<F: Filesystem> Peer<F> {
         let kind = (AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC);
         let (ours, theirs) = socketpair(kind.0, kind.1, None, kind.2)?;
         for end in [&ours, &theirs] {
-            setsockopt(end, SndBufForce, &MESSAGES_BYTES)?;
+            // It gets what the system allows, which is enough for a message.
+            setsockopt(end, SndBuf, &SOCKET_BYTES)?;
         }
         let mut socket = File::from(ours);
         socket.write_all(init)?;
@@ -88,6 +99,7 @@ pub(crate) fn begin<F: Filesystem + Clone>(
     filesystem: &F,
     data: &Arc<dyn DataPath>,
     mut device: File,
+    abort: Abort,
     config: &Config,
 ) -> io::Result<impl FnOnce() -> io::Result<()> + Send + 'static> {
     if !is_ring_offered() {
@@ -119,15 +131,25 @@ pub(crate) fn begin<F: Filesystem + Clone>(
     let (first, mut reply) = Peer::new(filesystem.clone(), &init, &single)?;
     let payload_bytes = protocol::accept_ring(&mut reply)?;
 
-    let mut workers = Vec::new();
+    let pool = Pool::new(config.n_threads.unwrap_or(1), data)?;
+    let spawn = |name: String, work: Box<dyn FnOnce() -> io::Result<()> + Send>| {
+        let abort = AtEnd(abort.clone());
+        thread::Builder::new().name(name).spawn(move || {
+            let _abort = abort;
+            work()
+        })
+    };
+    let (mut queues, mut sessions) = (Vec::new(), Vec::new());
     let mut gates = Vec::new();
     for number in 0..processors()? {
         let (Peer { socket, session }, _reply) = Peer::new(filesystem.clone(), &init, &shared)?;
-        workers.push(spawn(format!("fuse-meta-{number}"), move || session.run())?);
-        let (device, data) = (device.try_clone()?, Arc::clone(data));
+        let name = format!("fuse-meta-{number}");
+        sessions.push(spawn(name, Box::new(|| session.run()))?);
+        let (device, data, jobs) = (device.try_clone()?, Arc::clone(data), pool.jobs());
         let (made, is_made) = mpsc::channel();
         let (open, gate) = mpsc::channel::<()>();
-        workers.push(spawn(format!("fuse-ring-{number}"), move || {
+        let (abort, name) = (abort.clone(), format!("fuse-ring-{number}"));
+        let work = move || {
             stay_on(number);
             let queue = Queue::new(
                 number,
@@ -136,6 +158,7 @@ pub(crate) fn begin<F: Filesystem + Clone>(
                 session_threads,
                 payload_bytes,
                 data,
+                jobs,
             );
             drop(device);
             let (queue, result) = match queue {
@@ -144,10 +167,17 @@ pub(crate) fn begin<F: Filesystem + Clone>(
             };
             let _nobody_waits = made.send(result);
             match (queue, gate.recv()) {
-                (Some(queue), Ok(())) => queue.serve(),
+                (Some(mut queue), Ok(())) => {
+                    // Dropped before the queue: nothing refers to its memory then.
+                    let _abort = AtEnd(abort);
+                    queue.serve().map_err(|error| {
+                        io::Error::new(error.kind(), format!("io_uring of processor {number}: {error}"))
+                    })
+                }
                 _ => Ok(()),
             }
-        })?);
+        };
+        queues.push(spawn(name, Box::new(work))?);
         is_made.recv().map_err(io::Error::other)??;
         gates.push(open);
     }
@@ -155,31 +185,45 @@ pub(crate) fn begin<F: Filesystem + Clone>(
     for gate in gates {
         gate.send(()).map_err(io::Error::other)?;
     }
+    let Peer { socket, session } = first;
+    sessions.push(spawn("fuse-device".to_owned(), Box::new(|| session.run()))?);
     Ok(move || {
-        let Peer { socket, session } = first;
-        let session = spawn("fuse-device".to_owned(), move || session.run())?;
-        let ended = pump(&mut device, socket);
-        workers.push(session);
-        let results = workers.into_iter().map(|worker| {
+        let ended = pump(&mut device, socket, payload_bytes + DEVICE_HEADERS_BYTES_MAX);
+        abort.now();
+        // An error of a queue comes first: it makes its session end with one.
+        let workers = queues.into_iter().chain(sessions);
+        let results = workers.map(|worker| {
             let result = worker.join();
-            result.unwrap_or_else(|_| Err(io::Error::other("a session thread panicked")))
+            result.unwrap_or_else(|_| Err(io::Error::other("a thread of it panicked")))
         });
         // Each is waited for.
         let results: Vec<_> = results.collect();
-        results.into_iter().fold(ended, Result::and)
+        drop(pool);
+        results.into_iter().fold(Ok(()), Result::and).and(ended)
     })
 }
 
+/// Ends the connection when a thread ends that the others cannot do without, however it does.
+struct AtEnd(Abort);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        self.0.now();
+    }
+}
+
 /// Passes on what still comes through the device, until the connection ends.
-fn pump(device: &mut File, mut session: File) -> io::Result<()> {
-    let mut buffer = vec![0; MESSAGES_BYTES];
+fn pump(device: &mut File, mut session: File, bytes_max: usize) -> io::Result<()> {
+    let mut buffer = vec![0; bytes_max];
     let ended = loop {
         let length = match retrying(|| device.read(&mut buffer)) {
             Ok(length) => length,
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => break Ok(()),
             Err(error) => break Err(error),
         };
-        session.write_all(&buffer[..length])?;
+        for part in protocol::split(&buffer[..length], MESSAGE_BYTES_MAX / 2) {
+            session.write_all(&part)?;
+        }
         if ![FORGET, BATCH_FORGET].contains(&InHeader::of(&buffer).opcode) {
             let length = session.read(&mut buffer)?;
             // The reply to an interrupt finds no request here.
@@ -201,13 +245,6 @@ fn retrying(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
             result => return result,
         }
     }
-}
-
-fn spawn(
-    name: String,
-    work: impl FnOnce() -> io::Result<()> + Send + 'static,
-) -> io::Result<thread::JoinHandle<io::Result<()>>> {
-    thread::Builder::new().name(name).spawn(work)
 }
 
 /// The kernel puts a request into the queue of the application's processor.

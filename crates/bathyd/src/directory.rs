@@ -375,9 +375,9 @@ fn open_flags(flags: i32) -> OFlags {
 }
 
 impl DataPath for Directory {
-    fn is_at_hand(&self, handle: u64, offset: u64, length: usize) -> bool {
-        let open = self.files.get(FileHandle(handle));
-        open.is_ok_and(|open| open.is_at_hand(offset, length))
+    fn read_at_hand(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+        let open = self.files.get(FileHandle(handle)).ok()?;
+        open.read_at_hand(offset, buffer)
     }
 
     fn is_written_through(&self, handle: u64) -> bool {

@@ -3,13 +3,14 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use fuser::FileHandle;
 use rustix::fs::{OFlags, fdatasync, fsync};
+use rustix::io::{ReadWriteFlags, preadv2};
 
 use crate::cache::{CachedFile, FileCache};
 use crate::counts::FrontCounts;
@@ -55,12 +56,29 @@ impl OpenFile {
         })
     }
 
-    /// Whether a read, as far as is known, would not have to wait for a device below.
-    pub(crate) fn is_at_hand(&self, offset: u64, length: usize) -> bool {
-        match &self.cached {
-            Some(cached) => cached.holds(offset, length),
-            None => self.direct.is_none(),
+    /// As [`Self::read_into`], or `None` if it would have to wait for a device below. What the cache holds may leave it just then,
+    /// which is rare and costs one wait.
+    pub(crate) fn read_at_hand(&self, offset: u64, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+        if let Some(cached) = &self.cached {
+            let is_held = cached.holds(offset, buffer.len());
+            return is_held.then(|| self.read_into(offset, buffer));
         }
+        let whole = buffer.len();
+        let in_memory = || -> io::Result<usize> {
+            let buffer = &mut [IoSliceMut::new(buffer)];
+            let read = preadv2(&self.file, buffer, offset, ReadWriteFlags::NOWAIT)?;
+            // It ends with the file, or with what is in memory.
+            (read == whole)
+                .then_some(read)
+                .ok_or(io::ErrorKind::WouldBlock.into())
+        };
+        if self.direct.is_some() {
+            return None;
+        }
+        self.counts
+            .pending(|| self.counts.uncached(false, in_memory))
+            .ok()
+            .map(Ok)
     }
 
     /// Whether a write has to wait for a device below.

@@ -84,11 +84,12 @@ impl Buffers {
     /// The entry `index`.
     ///
     /// # Safety
-    /// The kernel has completed the last command of this entry, and no other was submitted.
-    pub(super) unsafe fn entry(&mut self, index: usize) -> Entry<'_> {
+    /// The kernel has completed the last command of this entry, no other was submitted, and nobody else has the entry.
+    pub(super) unsafe fn entry(&self, index: usize) -> Entry<'_> {
         let (header, payload) = self.addresses(index);
-        // SAFETY: the ranges are mapped, initialised (by zeroes or by the kernel), disjoint, and borrowed as long as the
-        // buffers are. By the contract the kernel does not touch them before the next command of the entry.
+        // SAFETY: the ranges are mapped, initialised (by zeroes or by the kernel), disjoint from those of other entries, and
+        // mapped as long as the buffers are borrowed. By the contract nobody else, and until the next command not the kernel,
+        // touches them.
         unsafe {
             Entry {
                 header: std::slice::from_raw_parts_mut(header.as_ptr(), RING_HEADER_BYTES),
@@ -101,13 +102,17 @@ impl Buffers {
 impl Drop for Buffers {
     fn drop(&mut self) {
         let bytes = self.entries * (HEADER_BYTES + self.payload_bytes);
-        // SAFETY: the mapping is our own and whole, and `Queue` drops its ring, which alone knows the addresses, before.
+        // SAFETY: the mapping is our own and whole. Who has an entry has a share of the buffers, and `Queue` drops its ring, by
+        // which the kernel knows the addresses, before its own.
         let _unmapped = unsafe { munmap(self.start.cast(), bytes) };
     }
 }
 
-// SAFETY: the mapping belongs to the value, and is reached through it only.
+// SAFETY: the mapping belongs to the value and to no thread. What is in it is reached through `entry` only, by whose contract
+// one has an entry at a time.
 unsafe impl Send for Buffers {}
+// SAFETY: as above; all else does not change.
+unsafe impl Sync for Buffers {}
 
 impl Entry<'_> {
     /// The header of the request.

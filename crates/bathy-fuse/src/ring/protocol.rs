@@ -14,9 +14,11 @@ pub(super) const RING_PART_BYTES: usize = 128;
 pub(super) const FORGET: u32 = 2;
 pub(super) const READ: u32 = 15;
 pub(super) const WRITE: u32 = 16;
-pub(super) const INIT: u32 = 26;
+const INIT: u32 = 26;
+const READDIR: u32 = 28;
 const DESTROY: u32 = 38;
 pub(super) const BATCH_FORGET: u32 = 42;
+const READDIRPLUS: u32 = 44;
 
 const INIT_EXT: u32 = 1 << 30;
 /// `FUSE_OVER_IO_URING` is bit 41 of the flags, of which the upper half is a field of its own.
@@ -145,10 +147,90 @@ pub(super) fn accept_ring(reply: &mut [u8]) -> io::Result<usize> {
         .max(BUFFER_BYTES_MIN))
 }
 
+/// The greatest part of a directory that a session is asked for at a time. The kernel takes less than it asked for.
+const DIRECTORY_BYTES_MAX: u32 = 64 << 10;
+
+/// Bounds the reply to a request for a part of a directory.
+pub(super) fn bound_reply(opcode: u32, arguments: &mut [u8]) {
+    const SIZE: std::ops::Range<usize> = 16..20;
+    if [READDIR, READDIRPLUS].contains(&opcode) && arguments.len() >= SIZE.end {
+        let bytes = u32_at(arguments, SIZE.start).min(DIRECTORY_BYTES_MAX);
+        arguments[SIZE].copy_from_slice(&bytes.to_ne_bytes());
+    }
+}
+
+/// A `BATCH_FORGET` as requests of at most `bytes_max`: the kernel puts as many inodes into one as fit into its reader's
+/// buffer. Another request stays as it is.
+pub(super) fn split(request: &[u8], bytes_max: usize) -> Vec<Vec<u8>> {
+    /// `struct fuse_batch_forget_in`: a count, and a field that is not used.
+    const COUNT: usize = IN_HEADER_BYTES;
+    const INODES: usize = COUNT + 8;
+    /// The bytes of `struct fuse_forget_one`.
+    const INODE_BYTES: usize = 16;
+    if request.len() <= bytes_max || InHeader::of(request).opcode != BATCH_FORGET {
+        return vec![request.to_vec()];
+    }
+    let inodes_max = (bytes_max - INODES) / INODE_BYTES;
+    let parts = request[INODES..].chunks(inodes_max * INODE_BYTES).map(|inodes| {
+        let mut part = [&request[..INODES], inodes].concat();
+        let length = part.len() as u32;
+        part[..4].copy_from_slice(&length.to_ne_bytes());
+        part[COUNT..COUNT + 4].copy_from_slice(&((inodes.len() / INODE_BYTES) as u32).to_ne_bytes());
+        part
+    });
+    parts.collect()
+}
+
 /// A request that ends one thread of a session.
 pub(super) fn destroy() -> [u8; IN_HEADER_BYTES] {
     let mut bytes = [0; IN_HEADER_BYTES];
     bytes[0..4].copy_from_slice(&(IN_HEADER_BYTES as u32).to_ne_bytes());
     bytes[4..8].copy_from_slice(&DESTROY.to_ne_bytes());
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(opcode: u32, length: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> = (0..length).map(|at| at as u8).collect();
+        bytes[0..4].copy_from_slice(&(length as u32).to_ne_bytes());
+        bytes[4..8].copy_from_slice(&opcode.to_ne_bytes());
+        bytes
+    }
+
+    #[test]
+    fn inodes_to_forget_come_in_parts_that_name_all_of_them() {
+        let inodes = 1000;
+        let mut whole = request(BATCH_FORGET, IN_HEADER_BYTES + 8 + 16 * inodes);
+        whole[IN_HEADER_BYTES..IN_HEADER_BYTES + 4].copy_from_slice(&(inodes as u32).to_ne_bytes());
+        let mut found = Vec::new();
+        for part in split(&whole, 4096) {
+            assert!(part.len() <= 4096);
+            let header = InHeader::of(&part);
+            assert_eq!((header.length, header.opcode), (part.len(), BATCH_FORGET));
+            let count = u32_at(&part, IN_HEADER_BYTES) as usize;
+            assert_eq!(part.len(), IN_HEADER_BYTES + 8 + 16 * count);
+            found.extend_from_slice(&part[IN_HEADER_BYTES + 8..]);
+        }
+        assert_eq!(found, whole[IN_HEADER_BYTES + 8..]);
+        assert_eq!(split(&whole, 1 << 20), [whole]);
+        let other = request(FORGET, 8192);
+        assert_eq!(split(&other, 4096), [other]);
+    }
+
+    #[test]
+    fn parts_of_directories_are_bounded_and_nothing_else_is() {
+        for (opcode, asked, bound) in [
+            (READDIR, 1 << 20, DIRECTORY_BYTES_MAX),
+            (READDIRPLUS, 4096, 4096),
+            (READ, 1 << 20, 1 << 20),
+        ] {
+            let mut arguments = [0; RING_PART_BYTES];
+            arguments[16..20].copy_from_slice(&u32::to_ne_bytes(asked));
+            bound_reply(opcode, &mut arguments);
+            assert_eq!(u32_at(&arguments, 16), bound);
+        }
+    }
 }

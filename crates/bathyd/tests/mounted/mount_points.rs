@@ -250,7 +250,7 @@ fn after_a_kill_the_dead_mount_alone_is_replaced_and_the_cache_is_warm() {
         assert_eq!(source.hits(&daemon), 0);
         Source::stop_unused(daemon);
         let daemon = source.start();
-        assert_eq!(source.hits(&daemon), FILE_BYTES);
+        assert_eq!(source.hits(&daemon), FILE_BYTES, "{}", source.place.log());
         // It is being written to when the daemon is killed, so nothing but the dead mount says that nobody else did.
         let file = source.open("file");
         file.write_all_at(&[1; 4096], 0).expect("written");
@@ -259,7 +259,7 @@ fn after_a_kill_the_dead_mount_alone_is_replaced_and_the_cache_is_warm() {
         assert_eq!(source.mounts(), [source.kind, SERVED]);
         let daemon = source.start();
         let hits = source.hits(&daemon);
-        assert!(hits >= FILE_BYTES / 2, "{hits}");
+        assert!(hits >= FILE_BYTES / 2, "{hits}: {}", source.place.log());
         daemon.stop();
         source.assert_plain();
     }
