@@ -2,7 +2,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use crate::files::{FileState, first_key};
 use crate::format::UNIT_BYTES;
 use crate::shard::{Fetch, copy_units, runs};
 use crate::stats::{RequestCounts, Served, SourceCounts};
+use crate::sync::atomic::Ordering;
 
 /// A file that is cached. The file is used until all of these are dropped; its lines stay.
 pub struct CachedFile {

@@ -1,13 +1,14 @@
 //! The SSD, and how many faults it may have before it is used no more.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::aligned::Aligned;
 use crate::engine::Options;
 use crate::guard::Guard;
 use crate::store::BlockStore;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The faults that are forgiven.
 #[derive(Clone, Copy, Debug, PartialEq)]

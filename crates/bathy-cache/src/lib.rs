@@ -27,11 +27,14 @@ mod intent;
 mod live;
 mod open;
 mod residency;
+#[cfg(test)]
+mod schedules;
 mod shard;
 mod sources;
 mod stats;
 mod stop;
 mod store;
+mod sync;
 mod table;
 mod timed_read;
 mod witness;

@@ -8,8 +8,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use crate::cached_file::CachedFile;
 use crate::engine::{Engine, Options, lock, stopped};
@@ -17,6 +16,8 @@ use crate::files::{FileIdentity, FileState};
 use crate::open::{CreateError, CreateOptions, OpenError, Opened, Recovery, create, open, without_ssd};
 use crate::stats::RequestCounts;
 use crate::store::BlockStore;
+use crate::sync::atomic::Ordering;
+use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 use crate::witness::{Witness, void};
 
 /// Why an SSD was not taken.

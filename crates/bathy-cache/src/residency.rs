@@ -4,11 +4,10 @@
 //! Shards report each change of a line under their own lock; this one is the last to be taken. Files are found by number.
 //! Numbers are given in rising order, so new ones are added at the end and a search halves.
 
-use std::sync::Mutex;
-
 use crate::engine::lock;
 use crate::files::number_of;
 use crate::format::UNIT_BYTES;
+use crate::sync::Mutex;
 
 /// What the cache has of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,6 +146,11 @@ impl Residency {
             usage.lines_entered += u64::from(before.is_none());
             usage.lines_left += u64::from(after.is_none());
         }
+    }
+
+    /// The lines of the file with this number. `None` if the number is not known any more.
+    pub(crate) fn lines_of(&self, number: u32) -> Option<u32> {
+        lock(&self.0).find(number).map(|file| file.lines)
     }
 
     /// The usage of a source.

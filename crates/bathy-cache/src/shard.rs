@@ -406,13 +406,14 @@ impl Shard {
         false
     }
 
-    /// Forgets a line.
-    pub(crate) fn forget(&mut self, key: u64) {
+    /// Forgets a line. Whether it was cached.
+    pub(crate) fn forget(&mut self, key: u64) -> bool {
         let slot = self.model.policy().find(key);
         self.changing(key, |it| it.model.evict(key));
         if let Some(slot) = slot {
             self.put_record(slot, Record::default());
         }
+        slot.is_some()
     }
 
     /// Stores the lines in memory at their slots' places on the SSD, for the next start, and all records.

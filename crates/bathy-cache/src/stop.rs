@@ -2,11 +2,11 @@
 
 use std::io;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 
 use crate::engine::{Engine, lock};
 use crate::format::{ENTRIES_PER_BLOCK, StateBlock, Superblock};
 use crate::shard::Shard;
+use crate::sync::atomic::Ordering;
 
 impl Engine {
     /// Stops: later requests fail. Whether the stop is a clean one; if not, because of the SSD, the next start drops what it
@@ -20,7 +20,7 @@ impl Engine {
             return Ok(false);
         }
         // Nobody attaches a file from here on. What is under way ends.
-        let open = lock(&self.files).all_open();
+        let open = self.wait_for_claims().all_open();
         for file in &open {
             drop(file.gate.write().unwrap_or_else(PoisonError::into_inner));
         }

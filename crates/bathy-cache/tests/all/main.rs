@@ -12,6 +12,7 @@ mod many_files;
 mod oracle;
 mod power_cut;
 mod prediction;
+mod slow_source;
 mod ssd_errors;
 mod threads;
 mod tidy;
