@@ -10,6 +10,7 @@ use bathy_cache_model::{Part, WriteMode};
 use crate::engine::{Engine, lock, stopped};
 use crate::files::{FileState, first_key};
 use crate::format::UNIT_BYTES;
+use crate::mutant::{Mutant, is_made};
 use crate::shard::{Fetch, copy_units, runs};
 use crate::stats::{RequestCounts, Served, SourceCounts};
 use crate::sync::atomic::Ordering;
@@ -103,6 +104,11 @@ impl CachedFile {
     fn read_part(&self, part: &Part, time_ns: u64, out: &mut [u8]) -> io::Result<u64> {
         self.engine.curve.read(part.key, units_of(part));
         let shard = self.engine.shard(part.key);
+        let early = is_made(Mutant::FillReadsBeforeItsTicket).then(|| {
+            let mut line = vec![0; self.engine.line_bytes as usize];
+            self.read_units(part, units_of(part), Some(&mut line), out)
+                .map(|read| (line, read))
+        });
         let fetch = lock(shard).read(part, time_ns, out);
         let Some(Fetch { units, fill }) = fetch else {
             return Ok(u64::from(part.bytes()));
@@ -112,8 +118,14 @@ impl CachedFile {
             lock(shard).counts.backing_read_bytes += read;
             return Ok(u64::from(part.bytes()) - read);
         };
-        let mut line = vec![0; self.engine.line_bytes as usize];
-        let read = self.read_units(part, units, Some(&mut line), out);
+        let (line, read) = match early {
+            Some(Ok((line, read))) => (line, Ok(read)),
+            _ => {
+                let mut line = vec![0; self.engine.line_bytes as usize];
+                let read = self.read_units(part, units, Some(&mut line), out);
+                (line, read)
+            }
+        };
         let begun = Instant::now();
         let mut shard = lock(shard);
         let copied = shard.fill(part.key, fill, read.is_ok().then_some(&line));
@@ -207,12 +219,15 @@ impl CachedFile {
             }
             plan
         };
+        let early = is_made(Mutant::WriteBeforeItsCopyIsInvalid).then(|| self.file.store.write(data, offset));
         let plans: Vec<_> = parts.iter().map(plan).collect();
         let begun = Instant::now();
-        let written = self.file.store.write(data, offset);
+        let written = early.unwrap_or_else(|| self.file.store.write(data, offset));
         let below = begun.elapsed();
         // Before the lines have it: see `read_units`.
-        self.after_write(end, &written);
+        if !is_made(Mutant::LengthAfterTheLines) {
+            self.after_write(end, &written);
+        }
         let (mut rest, mut bytes_hit) = (data, 0);
         for (part, plan) in parts.iter().zip(&plans) {
             let (of_part, others) = rest.split_at(part.bytes() as usize);
@@ -222,6 +237,9 @@ impl CachedFile {
             let copied = lock(self.engine.shard(part.key)).finish_write(part, plan, of_part);
             self.count_copy(begun, copied);
             bytes_hit += u64::from(part.bytes()) * u64::from(plan.was_cached);
+        }
+        if is_made(Mutant::LengthAfterTheLines) {
+            self.after_write(end, &written);
         }
         self.end_change(&bits);
         written?;

@@ -25,6 +25,7 @@ use crate::files::{FileIdentity, FileState, Files, Found, first_key, number_of};
 use crate::format::{Superblock, UNIT_BYTES};
 use crate::health::{ErrorBudget, Ssd};
 use crate::intent::Intent;
+use crate::mutant::{Mutant, is_made};
 use crate::residency::Residency;
 use crate::shard::Shard;
 use crate::stats::FileStatus;
@@ -140,7 +141,7 @@ pub(crate) fn stopped() -> io::Error {
 }
 
 /// So many lines are walked over in the time of the look-up of one.
-const WALKED_PER_LOOKUP: u64 = 16;
+const WALKED_PER_LOOKUP: u64 = 32;
 /// Lines of a file that are compared with it where its times do not say that it is unchanged.
 const SAMPLED_LINES: usize = 16;
 /// Lines that are looked for to find these.
@@ -242,7 +243,7 @@ impl Engine {
             if self.is_stopped.load(Ordering::Acquire) {
                 return Err(stopped());
             }
-            if !files.claimed.contains(identity) {
+            if !files.claimed.contains(identity) || is_made(Mutant::ClaimsAreIgnored) {
                 return Ok(files);
             }
             let waited = self.claim_ended.wait(files);
@@ -510,7 +511,9 @@ impl Engine {
             if idle.is_empty() && !is_at_rest {
                 continue;
             }
-            if self.make_durable(&file, || file.store.flush()).is_none() {
+            if !is_made(Mutant::MarksGoBeforeTheFilesAreDurable)
+                && self.make_durable(&file, || file.store.flush()).is_none()
+            {
                 return false;
             }
             if is_at_rest {
@@ -518,7 +521,12 @@ impl Engine {
             }
         }
         // The records of lines that a write changed or drove out must be on the SSD before the bit that covers them goes.
-        let write_out = |shard: &Mutex<Shard>| lock(shard).table.write_out(&self.ssd);
+        let write_out = |shard: &Mutex<Shard>| {
+            if is_made(Mutant::MarksGoBeforeTheRecords) {
+                return Ok(());
+            }
+            lock(shard).table.write_out(&self.ssd)
+        };
         let written_out = self.shards.iter().try_for_each(write_out);
         let is_durable = written_out.and_then(|()| self.ssd.flush()).is_ok();
         if !is_durable || self.has_lost_writes() {

@@ -13,6 +13,10 @@
 
 #![deny(unsafe_code)]
 
+// The stores in memory of `tests/all` are used by the unit tests as well.
+#[cfg(test)]
+extern crate self as bathy_cache;
+
 mod aligned;
 mod cached_file;
 mod counters;
@@ -25,6 +29,7 @@ mod guard;
 mod health;
 mod intent;
 mod live;
+mod mutant;
 mod open;
 mod residency;
 #[cfg(test)]
