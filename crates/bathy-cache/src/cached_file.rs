@@ -219,10 +219,13 @@ impl CachedFile {
             }
             plan
         };
-        let early = is_made(Mutant::WriteBeforeItsCopyIsInvalid).then(|| self.file.store.write(data, offset));
         let plans: Vec<_> = parts.iter().map(plan).collect();
         let begun = Instant::now();
-        let written = early.unwrap_or_else(|| self.file.store.write(data, offset));
+        let mut written = if is_made(Mutant::CopyBeforeTheBacking) {
+            Ok(())
+        } else {
+            self.file.store.write(data, offset)
+        };
         let below = begun.elapsed();
         // Before the lines have it: see `read_units`.
         if !is_made(Mutant::LengthAfterTheLines) {
@@ -237,6 +240,9 @@ impl CachedFile {
             let copied = lock(self.engine.shard(part.key)).finish_write(part, plan, of_part);
             self.count_copy(begun, copied);
             bytes_hit += u64::from(part.bytes()) * u64::from(plan.was_cached);
+        }
+        if is_made(Mutant::CopyBeforeTheBacking) {
+            written = self.file.store.write(data, offset);
         }
         if is_made(Mutant::LengthAfterTheLines) {
             self.after_write(end, &written);

@@ -6,8 +6,8 @@
 pub(crate) enum Mutant {
     /// A fill reads the backing before the model has its ticket, so that no write takes its units away.
     FillReadsBeforeItsTicket,
-    /// A write goes to the backing while the old copy can still be read.
-    WriteBeforeItsCopyIsInvalid,
+    /// A write is in the cache before the backing has it.
+    CopyBeforeTheBacking,
     /// A write that makes the file longer stores the length after its lines.
     LengthAfterTheLines,
     /// A mark is not flushed before the write goes to the backing.
@@ -22,6 +22,21 @@ pub(crate) enum Mutant {
     ClaimsAreIgnored,
     /// A stop does not wait for requests that are under way.
     StopWaitsForNobody,
+}
+
+#[cfg(test)]
+impl Mutant {
+    pub(crate) const ALL: [Self; 9] = [
+        Self::FillReadsBeforeItsTicket,
+        Self::CopyBeforeTheBacking,
+        Self::LengthAfterTheLines,
+        Self::MarkIsNotFlushed,
+        Self::MarksGoBeforeTheFilesAreDurable,
+        Self::MarksGoBeforeTheRecords,
+        Self::MarksGoDuringAWrite,
+        Self::ClaimsAreIgnored,
+        Self::StopWaitsForNobody,
+    ];
 }
 
 /// Whether it is to be made.

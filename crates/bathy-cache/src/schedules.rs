@@ -10,18 +10,25 @@
 //! * so does one that is opened with what the power cut left of SSD and backing, and one that is opened after a stop.
 //!
 //! [`Mutant`] has the errors that this finds; `each_error_made_on_purpose_is_found` makes them one by one and prints after
-//! how many schedules.
+//! how many schedules. Seeds are fixed, so these were, of schedules that take some 3 ms each:
+//! `CopyBeforeTheBacking` 33, `MarksGoBeforeTheFilesAreDurable` 95, `FillReadsBeforeItsTicket` 128, `MarkIsNotFlushed` 199,
+//! `MarksGoBeforeTheRecords` 251, `LengthAfterTheLines` 853, `StopWaitsForNobody` 882, `MarksGoDuringAWrite` 1831, and
+//! `ClaimsAreIgnored` 4, by an assertion of the engine.
+//!
+//! Not explored: the threads by which [`Guard`](crate::guard) leaves an SSD that hangs (the stores here answer, and have no
+//! deadline), and `LiveCache`. Atomic numbers are sequentially consistent here, whatever order the engine asks for.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use bathy_cache_model::WriteMode;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
-use shuttle::{Config, FailurePersistence, Runner, thread};
+use shuttle::{Config, Runner, thread};
 
 use crate::mutant::{MADE, Mutant};
 use crate::{BlockStore, CachedFile, Engine, Recovery, Stamp, open};
@@ -47,8 +54,10 @@ const ABSENT: u64 = u64::MAX;
 /// The second file.
 const OTHER: u8 = 2;
 
-/// Schedules of the short form of each scheduler and write mode; `BATHY_TORTURE_SCHEDULES` is the number of all.
-const SCHEDULES: u64 = 100;
+/// Schedules of the short form; `BATHY_TORTURE_SCHEDULES` is the number of the long one.
+const SCHEDULES: u64 = 600;
+/// Schedules within which each error on purpose must be found.
+const SCHEDULES_TO_FIND: u64 = 10_000;
 const MODES: [WriteMode; 3] = [WriteMode::Allocate, WriteMode::Update, WriteMode::Invalidate];
 /// A schedule of few threads needs few switches for any error that is known.
 const PCT_DEPTH: usize = 4;
@@ -162,6 +171,8 @@ impl Scene {
     fn new(mode: WriteMode) -> Self {
         let mut world = World::new(0, CACHE_LINES, 1);
         world.options.write_mode = mode;
+        // Few wait, so that some are on the SSD when the power fails.
+        world.options.pending_records = 2;
         world.backing = MemoryStore::new(vec![0; END as usize]);
         let ssd = Stepped::new(Arc::clone(&world.ssd));
         let backing = Stepped::new(Arc::clone(&world.backing));
@@ -369,8 +380,22 @@ impl Scene {
         seen
     }
 
+    /// What is there when all begin: lines, and a mark that the next tidying may take back.
+    fn begin(&self) -> Seen {
+        let mut seen = Seen::default();
+        let file = self.attach().expect("the backing works");
+        for line in 0..below(3) {
+            self.read(&file, (line * LINE, (line + 1) * LINE), &mut seen);
+        }
+        if below(2) == 0 {
+            self.write(&file, Self::range(TAIL), u64::MAX, &mut seen);
+            self.engine.tidy();
+        }
+        seen
+    }
+
     fn tidier(&self) -> Seen {
-        for _ in 0..3 {
+        for _ in 0..4 {
             self.engine.tidy();
         }
         Seen::default()
@@ -439,6 +464,7 @@ fn serves(file: &CachedFile, bytes: &[u8]) -> Result<(), String> {
 /// All threads under one schedule.
 fn play(mode: WriteMode) -> Result<(), String> {
     let scene = Arc::new(Scene::new(mode));
+    let first = scene.begin();
     let stops_meanwhile = below(4) == 0;
     let run = |part: fn(&Scene) -> Seen| {
         let scene = Arc::clone(&scene);
@@ -465,7 +491,7 @@ fn play(mode: WriteMode) -> Result<(), String> {
     let cut = cutting.join().expect("no panic");
     let stopped = stopping.map(|it| it.join().expect("no panic"));
     let mut histories: BTreeMap<u64, Vec<&[Operation]>> = BTreeMap::new();
-    for seen in &seen {
+    for seen in std::iter::once(&first).chain(&seen) {
         if let Some(wrong) = &seen.wrong {
             return Err(wrong.clone());
         }
@@ -500,66 +526,72 @@ fn play(mode: WriteMode) -> Result<(), String> {
     .map_err(|wrong| format!("after a stop: {wrong}"))
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Scheduler {
-    Random,
-    Pct,
+/// What schedules showed.
+#[derive(Default)]
+struct Outcome {
+    played: u64,
+    wrong: Option<String>,
 }
 
-/// Plays so many schedules, or until one ends with something wrong: how many were played, and what was wrong.
-fn explore(scheduler: Scheduler, mode: WriteMode, schedules: u64) -> (u64, Option<String>) {
-    let outcome = Arc::new(Mutex::new((0_u64, None)));
+/// Plays so many schedules, or until one ends with something wrong.
+fn explore(schedules: u64) -> Outcome {
+    let outcome = Arc::new(Mutex::new(Outcome::default()));
     for seed in 0..schedules.div_ceil(SCHEDULES_OF_A_SEED) {
         let mut config = Config::default();
         config.stack_size = 1 << 20;
-        config.failure_persistence = FailurePersistence::None;
         config.silence_warnings = true;
-        let many = SCHEDULES_OF_A_SEED.min(schedules - seed * SCHEDULES_OF_A_SEED) as usize;
+        let many = SCHEDULES_OF_A_SEED as usize;
+        let mode = MODES[(seed / 2) as usize % MODES.len()];
         let player = Arc::clone(&outcome);
         let play_one = move || {
-            if lock_std(&player).1.is_some() {
+            if lock(&player).wrong.is_some() {
                 return;
             }
+            lock(&player).played += 1;
             let wrong = play(mode).err();
-            let mut outcome = lock_std(&player);
-            *outcome = (outcome.0 + 1, wrong);
+            lock(&player).wrong = wrong.map(|wrong| format!("{mode:?}, seed {seed}: {wrong}"));
         };
-        match scheduler {
-            Scheduler::Random => {
-                Runner::new(RandomScheduler::new_from_seed(seed, many), config).run(play_one);
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            if seed % 2 == 0 {
+                Runner::new(RandomScheduler::new_from_seed(seed, many), config).run(play_one)
+            } else {
+                Runner::new(PctScheduler::new_from_seed(seed, PCT_DEPTH, many), config).run(play_one)
             }
-            Scheduler::Pct => {
-                let pct = PctScheduler::new_from_seed(seed, PCT_DEPTH, many);
-                Runner::new(pct, config).run(play_one);
-            }
+        }));
+        if ran.is_err() {
+            // The engine asserts something of itself, or a thread waits for ever.
+            lock(&outcome).wrong = Some(format!("{mode:?}, seed {seed}: a panic"));
         }
-        if lock_std(&outcome).1.is_some() {
+        if lock(&outcome).wrong.is_some() {
             break;
         }
     }
-    let outcome = lock_std(&outcome);
-    (outcome.0, outcome.1.clone())
+    std::mem::take(&mut *lock(&outcome))
 }
 
-fn lock_std<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[test]
 fn under_many_schedules_what_threads_see_is_in_an_order_and_survives_power_cuts_and_stops() {
     let asked = std::env::var("BATHY_TORTURE_SCHEDULES").ok();
-    let schedules = asked.map_or(SCHEDULES, |text| {
-        text.parse::<u64>().expect("a number of schedules") / (2 * MODES.len() as u64)
-    });
-    for mode in MODES {
-        for scheduler in [Scheduler::Random, Scheduler::Pct] {
-            let begun = Instant::now();
-            let (played, wrong) = explore(scheduler, mode, schedules);
-            assert_eq!(wrong, None, "{scheduler:?}, {mode:?}: schedule {played}");
-            eprintln!(
-                "{mode:?}: {played} schedules of {scheduler:?} in {:.1?}",
-                begun.elapsed()
-            );
-        }
+    let schedules = asked.map_or(SCHEDULES, |text| text.parse().expect("a number of schedules"));
+    let begun = Instant::now();
+    let Outcome { played, wrong } = explore(schedules);
+    assert_eq!(wrong, None, "schedule {played}");
+    eprintln!("{played} schedules in {:.1?}", begun.elapsed());
+}
+
+#[test]
+fn each_error_made_on_purpose_is_found() {
+    for mutant in Mutant::ALL {
+        MADE.set(Some(mutant));
+        let begun = Instant::now();
+        let Outcome { played, wrong } = explore(SCHEDULES_TO_FIND);
+        MADE.set(None);
+        let wrong = wrong.unwrap_or_else(|| panic!("{mutant:?} is not found in {played} schedules"));
+        let wrong: String = wrong.chars().take(120).collect();
+        eprintln!("{mutant:?}: schedule {played}, {:.1?}: {wrong}", begun.elapsed());
     }
 }
