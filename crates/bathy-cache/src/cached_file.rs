@@ -81,7 +81,7 @@ impl CachedFile {
         }
         self.engine.ssd.set_time(time_ns);
         let Some(parts) = self.split(offset, len).filter(|_| self.is_read_cached()) else {
-            self.file.store.read(out, offset)?;
+            self.read_below(out, offset)?;
             self.count(begun, false, (len, 0), time_ns);
             self.count_unused();
             return Ok(len);
@@ -157,7 +157,7 @@ impl CachedFile {
                 let start = (run.start * unit).max(part.start as usize);
                 let end = (run.end * unit).min(part.end as usize);
                 let out = &mut out[start - part.start as usize..end - part.start as usize];
-                self.file.store.read(out, line_start + start as u64)?;
+                self.read_below(out, line_start + start as u64)?;
                 bytes += (end - start) as u64;
             }
             return Ok(bytes);
@@ -169,11 +169,17 @@ impl CachedFile {
             // What lies beyond the end stays zero, as which it would be read if the file grew.
             let len = len_bytes.saturating_sub(start).min((run.len() * unit) as u64) as usize;
             let data = &mut line[run.start * unit..run.end * unit];
-            self.file.store.read(&mut data[..len], start)?;
+            self.read_below(&mut data[..len], start)?;
             copy_units(part, run.clone(), data, out);
             bytes += (run.len() * unit) as u64;
         }
         Ok(bytes)
+    }
+
+    fn read_below(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.store.read(out, offset)?;
+        self.count_in(|counts| counts.count_source_read(out.len() as u64));
+        Ok(())
     }
 
     /// Writes `data`; beyond the end the file grows. When this returns the backing has them; durable they are after

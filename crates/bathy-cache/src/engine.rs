@@ -660,6 +660,7 @@ impl Engine {
     pub fn counts(&self) -> Counts {
         let mut counts = Counts {
             ssd_errors: self.ssd.errors(),
+            ssd_writes: self.ssd.writes(),
             changed_files: lock(&self.files).changed,
             ..Counts::default()
         };

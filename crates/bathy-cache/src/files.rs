@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 
 use bathy_cache_model::WriteMode;
 
+use crate::counters::Area;
 use crate::engine::lock;
 use crate::format::{
     BLOCK_BYTES, FILE_RECORD_BYTES, FILES_PER_BLOCK, FileRecord, HANDLE_BYTES_MAX, Layout, Uuid,
@@ -356,7 +357,7 @@ impl Files {
                 block[index..index + FILE_RECORD_BYTES]
                     .copy_from_slice(&FileRecord::encode(record, &self.uuid, slot));
             }
-            ssd.write(&block, offset)?;
+            ssd.write(Area::FileTable, &block, offset)?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use std::io;
 use std::ops::Range;
 
 use crate::aligned::Aligned;
+use crate::counters::Area;
 use crate::files::number_of;
 use crate::format::{
     BLOCK_BYTES, Geometry, Layout, REGIONS_PER_SECTOR, SECTOR_BYTES, Uuid, decode_intent, encode_intent,
@@ -141,7 +142,7 @@ impl Intent {
             let is_marked = |region| self.marked.get(start + region);
             sector.copy_from_slice(&encode_intent(&self.uuid, number, is_marked));
         }
-        ssd.write(&block, self.layout.intent() + number * BLOCK_BYTES)
+        ssd.write(Area::Intent, &block, self.layout.intent() + number * BLOCK_BYTES)
     }
 
     /// Bits that are set.

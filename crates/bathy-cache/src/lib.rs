@@ -46,7 +46,7 @@ mod witness;
 
 pub use aligned::Aligned;
 pub use cached_file::CachedFile;
-pub use counters::{Counts, OpCounts};
+pub use counters::{Counts, OpCounts, SsdWrites};
 pub use curve::MissRatioCurve;
 pub use engine::{CachedLine, Engine, Options};
 pub use file_store::FileStore;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bathy_cache_model::{AdmissionOptions, CacheConfig, LineSize};
 use bathy_policy::{CachePolicy, Policy, PolicyKind, StateRecord};
 
+use crate::counters::Area;
 use crate::engine::{Engine, Options};
 use crate::files::{Files, number_of};
 use crate::format::{
@@ -189,7 +190,7 @@ fn store_superblocks(mut superblock: Superblock, ssd: &Ssd) -> io::Result<Superb
     for _ in 0..2 {
         superblock.sequence += 1;
         let place = superblock.geometry.layout().superblock(superblock.place());
-        ssd.write(&superblock.encode(), place)?;
+        ssd.write(Area::Superblocks, &superblock.encode(), place)?;
         ssd.flush()?;
     }
     Ok(superblock)

@@ -10,7 +10,7 @@ use bathy_cache_model::{
 use bathy_policy::{CachePolicy, Policy, PolicyKind};
 
 use crate::aligned::Aligned;
-use crate::counters::Counts;
+use crate::counters::{Area, Counts};
 use crate::format::{Layout, Record, UNIT_BYTES, UNITS_MAX, UnitSeed, Uuid};
 use crate::health::Ssd;
 use crate::residency::{Line, Residency};
@@ -315,7 +315,7 @@ impl Shard {
                 continue;
             }
             self.ssd
-                .write(&line[bytes.clone()], self.offset(slot, run.start))
+                .write(Area::Data, &line[bytes.clone()], self.offset(slot, run.start))
                 .ok()?;
             for (unit, data) in run.zip(line[bytes].chunks_exact(UNIT)) {
                 crcs[unit] = seed.crc(unit, data);
@@ -437,7 +437,7 @@ impl Shard {
                 for run in runs(valid) {
                     let bytes = run.start * UNIT..run.end * UNIT;
                     let (ssd, offset) = (&self.ssd, self.offset(slot, run.start));
-                    ssd.write(&line[bytes.clone()], offset).ok()?;
+                    ssd.write(Area::Data, &line[bytes.clone()], offset).ok()?;
                     for (unit, data) in run.zip(line[bytes].chunks_exact(UNIT)) {
                         record.crcs[unit] = seed.crc(unit, data);
                     }

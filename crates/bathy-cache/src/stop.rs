@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::PoisonError;
 
+use crate::counters::Area;
 use crate::engine::{Engine, lock};
 use crate::format::{ENTRIES_PER_BLOCK, StateBlock, Superblock};
 use crate::mutant::{Mutant, is_made};
@@ -66,13 +67,17 @@ impl Engine {
             let fits = blocks.len() as u64 <= layout.state_blocks();
             for (index, block) in (0..).zip(blocks.iter().filter(|_| fits)) {
                 let bytes = block.encode(&superblock.uuid, superblock.sequence, number, index);
-                self.ssd.write(&bytes, layout.state(number, index)).ok()?;
+                self.ssd
+                    .write(Area::State, &bytes, layout.state(number, index))
+                    .ok()?;
             }
         }
         // All that the superblock promises comes before it.
         self.ssd.flush().ok()?;
         let place = layout.superblock(superblock.place());
-        self.ssd.write(&superblock.encode(), place).ok()?;
+        self.ssd
+            .write(Area::Superblocks, &superblock.encode(), place)
+            .ok()?;
         self.ssd.flush().ok()
     }
 }
