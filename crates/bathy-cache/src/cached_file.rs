@@ -118,13 +118,12 @@ impl CachedFile {
             lock(shard).counts.backing_read_bytes += read;
             return Ok(u64::from(part.bytes()) - read);
         };
-        let (line, read) = match early {
-            Some(Ok((line, read))) => (line, Ok(read)),
-            _ => {
-                let mut line = vec![0; self.engine.line_bytes as usize];
-                let read = self.read_units(part, units, Some(&mut line), out);
-                (line, read)
-            }
+        let (line, read) = if let Some(Ok((line, read))) = early {
+            (line, Ok(read))
+        } else {
+            let mut line = vec![0; self.engine.line_bytes as usize];
+            let read = self.read_units(part, units, Some(&mut line), out);
+            (line, read)
         };
         let begun = Instant::now();
         let mut shard = lock(shard);

@@ -113,12 +113,12 @@ pub struct Engine {
 /// The right to attach or remove a file.
 struct Claim<'a> {
     engine: &'a Engine,
-    identity: &'a FileIdentity,
+    identity: FileIdentity,
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        lock(&self.engine.files).claimed.remove(self.identity);
+        lock(&self.engine.files).claimed.remove(&self.identity);
         self.engine.claim_ended.notify_all();
     }
 }
@@ -226,12 +226,11 @@ impl Engine {
         is_proven: bool,
     ) -> io::Result<CachedFile> {
         let files = self.unclaimed(&identity)?;
-        let file = match files.in_use(&identity) {
-            Some(file) => file,
-            None => {
-                let _claim = self.claim(files, &identity);
-                self.begin_use(&identity, store, is_proven)?
-            }
+        let file = if let Some(file) = files.in_use(&identity) {
+            file
+        } else {
+            let claim = self.claim(files, identity);
+            self.begin_use(&claim.identity, store, is_proven)?
         };
         Ok(CachedFile::new(Arc::clone(self), file))
     }
@@ -252,7 +251,7 @@ impl Engine {
     }
 
     /// Nobody else attaches or removes the file until the claim is dropped.
-    fn claim<'a>(&'a self, mut files: MutexGuard<'_, Files>, identity: &'a FileIdentity) -> Claim<'a> {
+    fn claim(&self, mut files: MutexGuard<'_, Files>, identity: FileIdentity) -> Claim<'_> {
         files.claimed.insert(identity.clone());
         Claim {
             engine: self,
@@ -436,7 +435,7 @@ impl Engine {
     ) -> io::Result<T> {
         let files = self.unclaimed(identity)?;
         let file = files.in_use(identity);
-        let _claim = self.claim(files, identity);
+        let _claim = self.claim(files, identity.clone());
         let gate = file.as_ref().map(|file| file.gate.write());
         let gate = gate.map(|gate| gate.unwrap_or_else(PoisonError::into_inner));
         let mut removed = None;

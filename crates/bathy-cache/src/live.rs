@@ -255,8 +255,11 @@ impl LiveCache {
                 next.state().is_forgotten.store(true, Ordering::Release);
                 next
             } else {
-                let (identity, store) = (handle.identity.clone(), Arc::clone(&handle.store));
-                engine.attach_if(identity, store, handle.is_proven)?
+                engine.attach_if(
+                    handle.identity.clone(),
+                    Arc::clone(&handle.store),
+                    handle.is_proven,
+                )?
             };
             given.push(next);
         }

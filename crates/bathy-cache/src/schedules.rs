@@ -101,10 +101,11 @@ impl Stepped {
 
     /// What a power cut leaves: all that was written, or only what was flushed.
     fn image(&self, is_flushed: bool) -> (Vec<u8>, u64) {
-        match is_flushed {
-            true => (self.store.flushed(), self.flushed_modified.load(Ordering::SeqCst)),
-            false => (self.store.bytes(), self.store.modified()),
+        if is_flushed {
+            let modified = self.flushed_modified.load(Ordering::SeqCst);
+            return (self.store.flushed(), modified);
         }
+        (self.store.bytes(), self.store.modified())
     }
 }
 
