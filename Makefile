@@ -35,8 +35,9 @@ torture: export BATHY_TORTURE_CRASHES = 10000
 torture: export BATHY_TORTURE_FLIPS = 10000
 torture: export BATHY_TORTURE_KILLS = 300
 torture: export BATHY_TORTURE_FAULTS = 1000
+torture: export BATHY_TORTURE_SCHEDULES = 100000
 torture: $(STAMPS)/system  ## The cache's tests in their long forms, as root: hours. TMPDIR is where; fsx, pjdfstest, fio if installed.
-	@echo "a million operations each, 10,000 power cuts, 10,000 images with flipped bits, 300 kills: some hours"
+	@echo "a million operations each, 10,000 power cuts, 10,000 images with flipped bits, 300 kills, 100,000 schedules: some hours"
 	cargo test --locked -p bathy-cache -p bathyd -- --nocapture
 
 unit: setup $(STAMPS)/dev  ## Python tests that need no Ceph.

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,8 +10,10 @@ use bathy_cache_model::{Part, WriteMode};
 use crate::engine::{Engine, lock, stopped};
 use crate::files::{FileState, first_key};
 use crate::format::UNIT_BYTES;
+use crate::mutant::{Mutant, is_made};
 use crate::shard::{Fetch, copy_units, runs};
 use crate::stats::{RequestCounts, Served, SourceCounts};
+use crate::sync::atomic::Ordering;
 
 /// A file that is cached. The file is used until all of these are dropped; its lines stay.
 pub struct CachedFile {
@@ -92,7 +93,7 @@ impl CachedFile {
         }
         self.engine.ssd.set_time(time_ns);
         let Some(parts) = self.split(offset, len).filter(|_| self.is_read_cached()) else {
-            self.file.store.read(out, offset)?;
+            self.read_below(out, offset)?;
             self.count(begun, false, (len, 0), time_ns);
             self.count_unused();
             return Ok(len);
@@ -120,6 +121,11 @@ impl CachedFile {
             lock(shard).counts.backing_read_bytes += read;
             return Ok(0);
         }
+        let early = is_made(Mutant::FillReadsBeforeItsTicket).then(|| {
+            let mut line = vec![0; self.engine.line_bytes as usize];
+            self.read_units(part, units_of(part), Some(&mut line), out)
+                .map(|read| (line, read))
+        });
         let fetch = lock(shard).read(part, time_ns, out);
         let Some(Fetch { units, fill }) = fetch else {
             return Ok(u64::from(part.bytes()));
@@ -129,8 +135,13 @@ impl CachedFile {
             lock(shard).counts.backing_read_bytes += read;
             return Ok(u64::from(part.bytes()) - read);
         };
-        let mut line = vec![0; self.engine.line_bytes as usize];
-        let read = self.read_units(part, units, Some(&mut line), out);
+        let (line, read) = if let Some(Ok((line, read))) = early {
+            (line, Ok(read))
+        } else {
+            let mut line = vec![0; self.engine.line_bytes as usize];
+            let read = self.read_units(part, units, Some(&mut line), out);
+            (line, read)
+        };
         let begun = Instant::now();
         let mut shard = lock(shard);
         let copied = shard.fill(part.key, fill, read.is_ok().then_some(&line));
@@ -162,7 +173,7 @@ impl CachedFile {
                 let start = (run.start * unit).max(part.start as usize);
                 let end = (run.end * unit).min(part.end as usize);
                 let out = &mut out[start - part.start as usize..end - part.start as usize];
-                self.file.store.read(out, line_start + start as u64)?;
+                self.read_below(out, line_start + start as u64)?;
                 bytes += (end - start) as u64;
             }
             return Ok(bytes);
@@ -174,11 +185,17 @@ impl CachedFile {
             // What lies beyond the end stays zero, as which it would be read if the file grew.
             let len = len_bytes.saturating_sub(start).min((run.len() * unit) as u64) as usize;
             let data = &mut line[run.start * unit..run.end * unit];
-            self.file.store.read(&mut data[..len], start)?;
+            self.read_below(&mut data[..len], start)?;
             copy_units(part, run.clone(), data, out);
             bytes += (run.len() * unit) as u64;
         }
         Ok(bytes)
+    }
+
+    fn read_below(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.store.read(out, offset)?;
+        self.count_in(|counts| counts.count_source_read(out.len() as u64));
+        Ok(())
     }
 
     /// Writes `data`; beyond the end the file grows. When this returns the backing has them; durable they are after
@@ -231,10 +248,16 @@ impl CachedFile {
         };
         let plans: Vec<_> = parts.iter().map(plan).collect();
         let begun = Instant::now();
-        let written = self.file.store.write(data, offset);
+        let mut written = if is_made(Mutant::CopyBeforeTheBacking) {
+            Ok(())
+        } else {
+            self.file.store.write(data, offset)
+        };
         let below = begun.elapsed();
         // Before the lines have it: see `read_units`.
-        self.after_write(end, &written);
+        if !is_made(Mutant::LengthAfterTheLines) {
+            self.after_write(end, &written);
+        }
         let (mut rest, mut bytes_hit) = (data, 0);
         for (part, plan) in parts.iter().zip(&plans) {
             let (of_part, others) = rest.split_at(part.bytes() as usize);
@@ -244,6 +267,12 @@ impl CachedFile {
             let copied = lock(self.engine.shard(part.key)).finish_write(part, plan, of_part);
             self.count_copy(begun, copied);
             bytes_hit += u64::from(part.bytes()) * u64::from(plan.was_cached);
+        }
+        if is_made(Mutant::CopyBeforeTheBacking) {
+            written = self.file.store.write(data, offset);
+        }
+        if is_made(Mutant::LengthAfterTheLines) {
+            self.after_write(end, &written);
         }
         self.end_change(&bits);
         written?;

@@ -7,12 +7,12 @@
 //! The file's record says that it is not compared until it is, so no start believes what was not.
 
 use std::io;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use crate::aligned::Aligned;
 use crate::engine::{Engine, lock};
 use crate::files::{FileState, first_key};
+use crate::sync::atomic::Ordering;
 
 /// Lines that are looked for at once.
 const LOOKED_FOR_LINES: u64 = 1 << 14;

@@ -25,6 +25,56 @@ impl OpCounts {
     }
 }
 
+/// What of the SSD is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Area {
+    Superblocks,
+    Intent,
+    FileTable,
+    State,
+    LineTable,
+    Data,
+}
+
+/// Bytes that were written to the SSD since it was opened, by what they were: whole blocks, as the device gets them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SsdWrites {
+    /// Both superblocks.
+    pub superblock_bytes: u64,
+    /// The bitmap of regions that are being written to.
+    pub intent_bytes: u64,
+    /// Records of files.
+    pub file_table_bytes: u64,
+    /// What a clean stop stores of the policy.
+    pub state_bytes: u64,
+    /// Records of lines.
+    pub line_table_bytes: u64,
+    /// Units of lines. A unit of which a request changed a part is written as a whole.
+    pub data_bytes: u64,
+}
+
+impl SsdWrites {
+    /// Adds the bytes of another engine.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.superblock_bytes += other.superblock_bytes;
+        self.intent_bytes += other.intent_bytes;
+        self.file_table_bytes += other.file_table_bytes;
+        self.state_bytes += other.state_bytes;
+        self.line_table_bytes += other.line_table_bytes;
+        self.data_bytes += other.data_bytes;
+    }
+
+    /// All of them.
+    pub fn bytes(&self) -> u64 {
+        self.superblock_bytes
+            + self.intent_bytes
+            + self.file_table_bytes
+            + self.state_bytes
+            + self.line_table_bytes
+            + self.data_bytes
+    }
+}
+
 /// Counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -36,7 +86,7 @@ pub struct Counts {
     pub backing_read_bytes: u64,
     /// Bytes of lines read from the SSD to serve requests.
     pub flash_read_bytes: u64,
-    /// Bytes of lines written to the SSD.
+    /// Bytes of lines put on the SSD, as the simulator counts them. What was written for that is in [`Counts::ssd_writes`].
     pub flash_write_bytes: u64,
     /// Of these, bytes that writes changed or added in lines on the SSD.
     pub flash_update_bytes: u64,
@@ -52,10 +102,12 @@ pub struct Counts {
     pub files_without_room: u64,
     /// Errors of the SSD.
     pub ssd_errors: u64,
+    /// All that was written to the SSD.
+    pub ssd_writes: SsdWrites,
 }
 
 impl Counts {
-    /// Adds the counts of another part.
+    /// Adds the counts of a shard, which knows nothing of [`Counts::ssd_writes`].
     pub(crate) fn add(&mut self, other: &Self) {
         self.reads.add(&other.reads);
         self.writes.add(&other.writes);

@@ -6,7 +6,6 @@
 //! distance of its line since then is kept.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bathy_mrc::hash::{SamplingHash, threshold_of_rate};
@@ -14,6 +13,7 @@ use bathy_mrc::histogram::{DistanceHistogram, Resolution};
 use bathy_mrc::{Sampling, Tracker, TrackerOptions};
 
 use crate::engine::lock;
+use crate::sync::Mutex;
 
 /// Lines that are followed at most: the error is about a point.
 const SAMPLED_LINES: usize = 3072;
@@ -171,6 +171,11 @@ mod tests {
 
     #[test]
     fn whatever_is_read_it_takes_two_megabytes_at_most() {
+        // Its lock is one of shuttle's here.
+        shuttle::check_random(read_many, 1);
+    }
+
+    fn read_many() {
         let curve = OnlineCurve::new();
         let mut key: u64 = 1;
         let mut most = 0;

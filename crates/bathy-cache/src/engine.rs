@@ -4,13 +4,14 @@
 //! is used; what happens on a line meanwhile the model's tickets settle. Workers with a ring each can own the shards later:
 //! [`Shard`] knows no lock, and all that touches several shards is here and in `cached_file.rs`.
 //!
-//! Locks are taken in this order: a file's gate, its flush error, the file table, a shard, the intent.
+//! Who attaches or removes a file has a claim to it, so that nobody else does meanwhile. Locks are taken in this order: the
+//! claim to a file, its gate, its flush error, the file table, a shard, the intent. While the file table is locked no file
+//! below is used: one whose device is slow or hangs must not keep those of other devices from being opened.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use bathy_cache_model::{AdmissionOptions, RequestSplitter, WriteMode};
@@ -24,10 +25,13 @@ use crate::files::{FileIdentity, FileState, Files, Found, first_key, number_of};
 use crate::format::{Superblock, UNIT_BYTES};
 use crate::health::{ErrorBudget, Ssd};
 use crate::intent::Intent;
+use crate::mutant::{Mutant, is_made};
 use crate::residency::Residency;
 use crate::shard::Shard;
 use crate::stats::FileStatus;
 use crate::store::{BlockStore, Stamp};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::witness::Witness;
 
 /// How a cache is run. Nothing of it is stored.
@@ -98,6 +102,8 @@ pub struct Engine {
     pub(crate) shards: Vec<Mutex<Shard>>,
     pub(crate) intent: Mutex<Intent>,
     pub(crate) files: Mutex<Files>,
+    /// Told when one of [`Files::claimed`] goes.
+    claim_ended: Condvar,
     pub(crate) residency: Arc<Residency>,
     pub(crate) curve: Arc<OnlineCurve>,
     /// Files in use that others may have changed.
@@ -106,7 +112,7 @@ pub struct Engine {
     /// Of engines before this one in the same process.
     pub(crate) inherited: Counts,
     /// Files written to that are to be flushed, by number.
-    pub(crate) unflushed: Mutex<HashMap<u32, Arc<FileState>>>,
+    pub(crate) unflushed: Mutex<BTreeMap<u32, Arc<FileState>>>,
     /// The cache is used no more, and the witness has made the SSD void. Locked while that happens.
     bypass: Mutex<()>,
     is_bypassed: AtomicBool,
@@ -114,6 +120,19 @@ pub struct Engine {
     has_lost_writes: AtomicBool,
     pub(crate) is_stopped: AtomicBool,
     pub(crate) tidying: Mutex<()>,
+}
+
+/// The right to attach or remove a file.
+struct Claim<'a> {
+    engine: &'a Engine,
+    identity: FileIdentity,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        lock(&self.engine.files).claimed.remove(&self.identity);
+        self.engine.claim_ended.notify_all();
+    }
 }
 
 /// What a panic of another thread left behind is still consistent enough to be read; lines are verified when served.
@@ -133,6 +152,8 @@ pub(crate) fn stopped() -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, "the cache was stopped")
 }
 
+/// So many lines are walked over in the time of the look-up of one.
+const WALKED_PER_LOOKUP: u64 = 32;
 /// Lines of a file that are compared with it where its times do not say that it is unchanged.
 const SAMPLED_LINES: usize = 16;
 /// Lines that are looked for to find these.
@@ -166,6 +187,7 @@ impl Engine {
             shards: shards.into_iter().map(Mutex::new).collect(),
             intent: Mutex::new(intent),
             files: Mutex::new(files),
+            claim_ended: Condvar::new(),
             residency,
             curve: Arc::new(OnlineCurve::new()),
             inherited: Counts::default(),
@@ -218,21 +240,54 @@ impl Engine {
         store: Arc<dyn BlockStore>,
         is_proven: bool,
     ) -> io::Result<CachedFile> {
-        let mut files = lock(&self.files);
-        if self.is_stopped.load(Ordering::Acquire) {
-            return Err(stopped());
-        }
-        let file = match files.in_use(&identity) {
-            Some(file) => file,
-            None => self.begin_use(&mut files, identity, store, is_proven)?,
+        let files = self.unclaimed(&identity)?;
+        let file = if let Some(file) = files.in_use(&identity) {
+            file
+        } else {
+            let claim = self.claim(files, identity);
+            self.begin_use(&claim.identity, store, is_proven)?
         };
         Ok(CachedFile::new(Arc::clone(self), file))
     }
 
+    /// The file table, when nobody attaches or removes the file.
+    fn unclaimed(&self, identity: &FileIdentity) -> io::Result<MutexGuard<'_, Files>> {
+        let mut files = lock(&self.files);
+        loop {
+            if self.is_stopped.load(Ordering::Acquire) {
+                return Err(stopped());
+            }
+            if !files.claimed.contains(identity) || is_made(Mutant::ClaimsAreIgnored) {
+                return Ok(files);
+            }
+            let waited = self.claim_ended.wait(files);
+            files = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Nobody else attaches or removes the file until the claim is dropped.
+    fn claim(&self, mut files: MutexGuard<'_, Files>, identity: FileIdentity) -> Claim<'_> {
+        files.claimed.insert(identity.clone());
+        Claim {
+            engine: self,
+            identity,
+        }
+    }
+
+    /// Waits until nobody attaches or removes a file. After [`Engine::is_stopped`] nobody begins to.
+    pub(crate) fn wait_for_claims(&self) -> MutexGuard<'_, Files> {
+        let mut files = lock(&self.files);
+        while !files.claimed.is_empty() {
+            let waited = self.claim_ended.wait(files);
+            files = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        files
+    }
+
+    /// Begins the use of a file that the caller has claimed.
     fn begin_use(
         &self,
-        files: &mut Files,
-        identity: FileIdentity,
+        identity: &FileIdentity,
         store: Arc<dyn BlockStore>,
         is_proven: bool,
     ) -> io::Result<Arc<FileState>> {
@@ -245,65 +300,83 @@ impl Engine {
         } else {
             store.stamp()?
         };
-        let mut found = None;
-        if !self.is_bypassed() {
-            // An error that passes is not worth the cache.
-            let result = files
-                .find(&identity, &self.ssd)
-                .or_else(|_| files.find(&identity, &self.ssd));
-            match result {
-                Ok(record) => found = record,
-                // Lines that cannot be told from those of another file must not come back.
-                Err(_) => self.enter_bypass()?,
+        loop {
+            let mut found = self.find(identity)?;
+            // The file table is not locked while the file below is asked, whose device may take long to answer.
+            let mut is_changed = found
+                .as_ref()
+                .is_some_and(|found| self.is_changed(found, &stamp, &*store, is_proven));
+            let mut files = lock(&self.files);
+            if self.is_stopped.load(Ordering::Acquire) {
+                return Err(stopped());
             }
-        }
-        let mut is_changed = found
-            .as_ref()
-            .is_some_and(|found| self.is_changed(found, &stamp, &*store, is_proven));
-        if is_changed && stamp.size_bytes >= self.compared_bytes_min && !self.is_bypassed() {
-            is_changed = false;
-            if let Some(found) = &mut found {
-                found.record.is_compared = false;
-                found.record.stamp = Some(stamp);
-                // The last line of a file has bytes that lie beyond its end.
-                self.drop_lines(found.record.number, stamp.size_bytes / self.line_bytes..u64::MAX);
+            // Meanwhile its slot may have been given to another file, or it is not known any more that nobody used it.
+            if found.as_ref().is_some_and(|found| !files.has(found)) {
+                continue;
             }
-        }
-        if found.is_none() && files.is_full() && !self.is_bypassed() {
-            self.make_room(files);
-        }
-        let ssd = Some(&*self.ssd).filter(|_| !self.is_bypassed());
-        let file = files.begin_use(identity, store, stamp, found.as_ref(), is_changed, ssd.is_some());
-        match (found, ssd) {
-            (Some(found), Some(ssd)) if !found.record.is_compared => {
-                // Before a write takes its stamp away, and a start then believes all of its lines.
-                if files
-                    .put(&file, Some(stamp), ssd)
-                    .and_then(|()| ssd.flush())
-                    .is_err()
-                {
-                    self.enter_bypass()?;
+            if found.is_none() && files.is_full() && !self.is_bypassed() {
+                self.make_room(&mut files);
+            }
+            let ssd = Some(&*self.ssd).filter(|_| !self.is_bypassed());
+            if is_changed && stamp.size_bytes >= self.compared_bytes_min && ssd.is_some() {
+                is_changed = false;
+                if let Some(found) = &mut found {
+                    found.record.is_compared = false;
+                    found.record.stamp = Some(stamp);
                 }
-                lock(&self.uncompared).push(Arc::downgrade(&file));
             }
-            (Some(found), Some(ssd)) if is_changed => {
-                // The record that makes the old lines void comes first: they are the evidence by which a start after a power
-                // cut finds again that the file was changed.
-                let is_void = file.number != 0
-                    && files
-                        .put(&file, Some(stamp), ssd)
-                        .and_then(|()| ssd.flush())
-                        .is_ok();
-                if !is_void {
-                    self.enter_bypass()?;
+            let (identity, found) = (identity.clone(), found.as_ref());
+            let file = files.begin_use(identity, store, stamp, found, is_changed, ssd.is_some());
+            match (found, ssd) {
+                (Some(found), Some(ssd)) if !found.record.is_compared && !is_changed => {
+                    // Before a write takes its stamp away, and a start then believes all of its lines.
+                    let noted = files.put(&file, Some(stamp), ssd);
+                    if noted.and_then(|()| ssd.flush()).is_err() {
+                        self.enter_bypass()?;
+                    }
+                    drop(files);
+                    // The last line of a file has bytes that lie beyond its end.
+                    let beyond = stamp.size_bytes / self.line_bytes..u64::MAX;
+                    self.drop_lines(found.record.number, beyond);
+                    lock(&self.uncompared).push(Arc::downgrade(&file));
                 }
-                self.drop_lines(found.record.number, 0..u64::MAX);
+                (Some(found), Some(ssd)) if is_changed => {
+                    // The record that makes the old lines void comes first: they are the evidence by which a start after a
+                    // power cut finds again that the file was changed.
+                    let is_void = file.number != 0
+                        && files
+                            .put(&file, Some(stamp), ssd)
+                            .and_then(|()| ssd.flush())
+                            .is_ok();
+                    if !is_void {
+                        self.enter_bypass()?;
+                    }
+                    drop(files);
+                    self.drop_lines(found.record.number, 0..u64::MAX);
+                }
+                // If this fails its lines are void after a power cut, and before the first write it is tried again.
+                (None, Some(ssd)) if file.number != 0 => drop(files.put(&file, Some(stamp), ssd)),
+                _ => {}
             }
-            // If this fails its lines are void after a power cut, and before the first write it is tried again.
-            (None, Some(ssd)) if file.number != 0 => drop(files.put(&file, Some(stamp), ssd)),
-            _ => {}
+            return Ok(file);
         }
-        Ok(file)
+    }
+
+    /// The record of a file, if there is one.
+    fn find(&self, identity: &FileIdentity) -> io::Result<Option<Found>> {
+        if self.is_bypassed() {
+            return Ok(None);
+        }
+        let files = lock(&self.files);
+        // An error that passes is not worth the cache.
+        let found = files
+            .find(identity, &self.ssd)
+            .or_else(|_| files.find(identity, &self.ssd));
+        found.or_else(|_| {
+            // Lines that cannot be told from those of another file must not come back.
+            self.enter_bypass()?;
+            Ok(None)
+        })
     }
 
     /// Whether a file of an earlier session was changed without the cache, or may have been and has no times to tell.
@@ -351,14 +424,7 @@ impl Engine {
 
     /// Takes files without lines out of the file table, or else some that nobody uses with their lines.
     fn make_room(&self, files: &mut Files) {
-        let mut with_lines = HashSet::new();
-        for shard in &self.shards {
-            let shard = lock(shard);
-            shard.model.policy().for_each_resident(&mut |key, _| {
-                with_lines.insert(number_of(key));
-            });
-        }
-        let mut slots = files.unused(|number| !with_lines.contains(&number));
+        let mut slots = files.unused(|number| self.residency.lines_of(number) == Some(0));
         if slots.is_empty() {
             let (dropped, numbers) = files.next_to_drop();
             self.drop_matching(&|key| numbers.contains(&number_of(key)));
@@ -368,18 +434,25 @@ impl Engine {
         let _ = files.remove(&slots, &self.ssd);
     }
 
-    /// Forgets the lines of a file in a range of them.
+    /// Forgets the lines of a file in a range of them. No request to these is under way.
     pub(crate) fn drop_lines(&self, number: u32, lines: Range<u64>) {
         let first = first_key(number);
         let lines = lines.start..lines.end.min(1 << 32);
-        if lines.end.saturating_sub(lines.start) < self.capacity_lines {
-            for line in lines {
-                let key = first + line;
-                lock(self.shard(key)).forget(key);
+        // A look-up takes as long as a walk takes for some lines.
+        let looked_up = (self.capacity_lines / WALKED_PER_LOOKUP).max(1);
+        let looked_up = lines.start..lines.end.min(lines.start.saturating_add(looked_up));
+        // Of a removed file that is open the number may be forgotten before its lines are.
+        let mut left = self.residency.lines_of(number).unwrap_or(u32::MAX);
+        for line in looked_up.clone() {
+            if left == 0 {
+                break;
             }
-            return;
+            let key = first + line;
+            left -= u32::from(lock(self.shard(key)).forget(key));
         }
-        self.drop_matching(&|key| number_of(key) == number && lines.contains(&(key - first)));
+        if left > 0 && looked_up.end < lines.end {
+            self.drop_matching(&|key| number_of(key) == number && lines.contains(&(key - first)));
+        }
     }
 
     /// Forgets the lines whose keys match.
@@ -408,52 +481,50 @@ impl Engine {
         identity: &FileIdentity,
         change: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
-        loop {
-            let file = lock(&self.files).in_use(identity);
-            let gate = file.as_ref().map(|file| file.gate.write());
-            let _gate = gate.map(|gate| gate.unwrap_or_else(PoisonError::into_inner));
-            let mut files = lock(&self.files);
-            // While this waited for the gate another one may have removed the file, and a new one has its handle.
-            if files.in_use(identity).as_ref().map(Arc::as_ptr) == file.as_ref().map(Arc::as_ptr) {
-                return self.forget_in(&mut files, file.as_deref(), identity, change);
-            }
-        }
-    }
-
-    /// The file table is locked until the file is gone, so that nobody attaches it meanwhile.
-    fn forget_in<T>(
-        &self,
-        files: &mut Files,
-        file: Option<&FileState>,
-        identity: &FileIdentity,
-        change: impl FnOnce() -> io::Result<T>,
-    ) -> io::Result<T> {
-        if self.is_stopped.load(Ordering::Acquire) {
-            return Err(stopped());
-        }
+        let files = self.unclaimed(identity)?;
+        let file = files.in_use(identity);
+        let _claim = self.claim(files, identity.clone());
+        let gate = file.as_ref().map(|file| file.gate.write());
+        let gate = gate.map(|gate| gate.unwrap_or_else(PoisonError::into_inner));
         let mut removed = None;
         if !self.is_bypassed() {
+            let files = lock(&self.files);
             let result = files.find(identity, &self.ssd).and_then(|found| {
                 if let Some(found) = &found {
-                    files.remove(&[found.slot], &self.ssd)?;
+                    files.void(found, &self.ssd)?;
                     self.ssd.flush()?;
                 }
                 Ok(found)
             });
+            drop(files);
             match result {
                 Ok(found) => removed = found,
                 Err(_) => self.enter_bypass()?,
             }
         }
+        // The claim keeps everybody from attaching it meanwhile; the file table is free for other files.
         let result = change();
+        let mut files = lock(&self.files);
         if result.is_ok() {
             files.end_use(identity);
         }
-        match (&result, file, removed) {
-            (Ok(_), Some(file), _) => file.is_forgotten.store(true, Ordering::Release),
-            (Ok(_), None, Some(found)) => self.drop_lines(found.record.number, 0..u64::MAX),
+        match (&result, &file, &removed) {
             (Err(_), Some(file), Some(_)) => files.restore(file, &self.ssd),
-            // There is nothing to take back, or nobody uses what is void now.
+            (_, _, Some(found)) => files.free(found),
+            // There is nothing to take back.
+            _ => {}
+        }
+        if let (Ok(_), Some(file)) = (&result, &file) {
+            file.is_forgotten.store(true, Ordering::Release);
+        }
+        drop(files);
+        drop(gate);
+        match (file, removed) {
+            // Its last user left meanwhile and did not know yet that it is removed.
+            (Some(file), _) if result.is_ok() && Arc::strong_count(&file) == 1 => {
+                self.drop_lines(file.number, 0..u64::MAX);
+            }
+            (None, Some(found)) => self.drop_lines(found.record.number, 0..u64::MAX),
             _ => {}
         }
         result
@@ -487,7 +558,9 @@ impl Engine {
             if idle.is_empty() && !is_at_rest {
                 continue;
             }
-            if self.make_durable(&file, || file.store.flush()).is_none() {
+            if !is_made(Mutant::MarksGoBeforeTheFilesAreDurable)
+                && self.make_durable(&file, || file.store.flush()).is_none()
+            {
                 return false;
             }
             if is_at_rest {
@@ -495,7 +568,12 @@ impl Engine {
             }
         }
         // The records of lines that a write changed or drove out must be on the SSD before the bit that covers them goes.
-        let write_out = |shard: &Mutex<Shard>| lock(shard).table.write_out(&self.ssd);
+        let write_out = |shard: &Mutex<Shard>| {
+            if is_made(Mutant::MarksGoBeforeTheRecords) {
+                return Ok(());
+            }
+            lock(shard).table.write_out(&self.ssd)
+        };
         let written_out = self.shards.iter().try_for_each(write_out);
         let is_durable = written_out.and_then(|()| self.ssd.flush()).is_ok();
         if !is_durable || self.has_lost_writes() {
@@ -634,6 +712,7 @@ impl Engine {
     pub fn counts(&self) -> Counts {
         let mut counts = self.inherited;
         counts.ssd_errors += self.ssd.errors();
+        counts.ssd_writes.add(&self.ssd.writes());
         {
             let files = lock(&self.files);
             counts.changed_files += files.changed;

@@ -9,12 +9,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock, Weak};
+use std::sync::{Arc, Weak};
 
 use bathy_cache_model::WriteMode;
 
 use crate::compare::ALL_LINES;
+use crate::counters::Area;
 use crate::engine::lock;
 use crate::format::{
     BLOCK_BYTES, FILE_RECORD_BYTES, FILES_PER_BLOCK, FileRecord, HANDLE_BYTES_MAX, Layout, Uuid,
@@ -24,6 +24,8 @@ use crate::residency::Residency;
 use crate::sources::Source;
 use crate::stats::{Closed, FileStatus, RequestCounts, Served};
 use crate::store::{BlockStore, Stamp};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, RwLock};
 
 /// By what a file is known for as long as it lives: its source and a handle there, such as `name_to_handle_at` gives it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -129,6 +131,8 @@ pub(crate) struct Files {
     hand: u32,
     pub(crate) next_number: u32,
     in_use: HashMap<FileIdentity, Weak<FileState>>,
+    /// Files that somebody attaches or removes at the moment.
+    pub(crate) claimed: HashSet<FileIdentity>,
     /// Files that were removed while they were in use.
     removed: Vec<Weak<FileState>>,
     /// Files that were changed without the cache.
@@ -175,6 +179,7 @@ impl Files {
             hand: 0,
             next_number: next_number.max(1),
             in_use: HashMap::new(),
+            claimed: HashSet::new(),
             removed: Vec::new(),
             changed: 0,
             sources: HashMap::new(),
@@ -359,7 +364,7 @@ impl Files {
                 block[index..index + FILE_RECORD_BYTES]
                     .copy_from_slice(&FileRecord::encode(record, &self.uuid, slot));
             }
-            ssd.write(&block, offset)?;
+            ssd.write(Area::FileTable, &block, offset)?;
         }
         Ok(())
     }
@@ -400,15 +405,29 @@ impl Files {
         Ok(())
     }
 
-    /// Takes back that a file in use was removed, if that was the last thing to happen.
-    pub(crate) fn restore(&mut self, file: &FileState, ssd: &Ssd) {
-        if self.free != file.slot {
-            return;
+    /// Takes the record of a file away that is about to be removed; durable after a flush. Its slot stays taken until
+    /// [`Files::free`] or [`Files::restore`].
+    pub(crate) fn void(&self, found: &Found, ssd: &Ssd) -> io::Result<()> {
+        self.store(&[found.slot], None, ssd)
+    }
+
+    /// Whether what was found is still so.
+    pub(crate) fn has(&self, found: &Found) -> bool {
+        let (slot, number) = (found.slot as usize, found.record.number);
+        self.entries[slot].number == number && self.is_checked[slot] == found.is_checked
+    }
+
+    /// The slot of a file that was removed is free, unless somebody freed it before.
+    pub(crate) fn free(&mut self, found: &Found) {
+        if self.number_in(found.slot) == found.record.number {
+            self.residency.set_gone(found.record.number, true);
+            self.unlink(found.slot);
+            self.put_free(found.slot);
         }
-        self.free = self.entries[file.slot as usize].next;
-        self.link(file.slot, file.number, file.identity.hash());
-        self.is_checked[file.slot as usize] = true;
-        self.residency.set_gone(file.number, false);
+    }
+
+    /// A file in use was not removed after all: its record is there again.
+    pub(crate) fn restore(&self, file: &FileState, ssd: &Ssd) {
         // Before the next write it is made durable, or its failure noticed.
         let _ = self.put(file, None, ssd);
         file.is_in_use.store(false, Ordering::Release);

@@ -5,14 +5,15 @@
 //! ([`BlockStore::read_within`]); all else is done by threads, of which there are as many as there were callers at once.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::aligned::Aligned;
 use crate::engine::lock;
 use crate::store::BlockStore;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// Who waits sees after this time that another operation was late.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);

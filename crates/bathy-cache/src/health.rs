@@ -1,13 +1,15 @@
 //! The SSD, and how many faults it may have before it is used no more.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::aligned::Aligned;
+use crate::counters::{Area, SsdWrites};
 use crate::engine::Options;
 use crate::guard::{Deadlines, Guard};
 use crate::store::BlockStore;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 
 /// The faults that are forgiven.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,6 +59,8 @@ pub(crate) struct Ssd {
     /// Locked by who flushes until a failure is noted.
     flushing: Mutex<()>,
     now_ns: AtomicU64,
+    /// Bytes written, by [`Area`].
+    written_bytes: [AtomicU64; 6],
 }
 
 impl Ssd {
@@ -74,6 +78,7 @@ impl Ssd {
             is_given_up: AtomicBool::new(false),
             flushing: Mutex::new(()),
             now_ns: AtomicU64::new(0),
+            written_bytes: Default::default(),
         }
     }
 
@@ -127,8 +132,22 @@ impl Ssd {
         self.counted(self.store.read(len, offset))
     }
 
-    pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.counted(self.store.write(data, offset))
+    pub(crate) fn write(&self, area: Area, data: &[u8], offset: u64) -> io::Result<()> {
+        self.counted(self.store.write(data, offset))?;
+        self.written_bytes[area as usize].fetch_add(data.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn writes(&self) -> SsdWrites {
+        let bytes = |area: Area| self.written_bytes[area as usize].load(Ordering::Relaxed);
+        SsdWrites {
+            superblock_bytes: bytes(Area::Superblocks),
+            intent_bytes: bytes(Area::Intent),
+            file_table_bytes: bytes(Area::FileTable),
+            state_bytes: bytes(Area::State),
+            line_table_bytes: bytes(Area::LineTable),
+            data_bytes: bytes(Area::Data),
+        }
     }
 
     /// A flush that fails is not forgiven: nobody knows which earlier writes it lost, and the next one would succeed. So none

@@ -1,7 +1,7 @@
 //! An engine goes on where another one ended, in the same process: what was counted, and what was set for sources.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crate::counters::{Counts, OpCounts};
 use crate::curve::OnlineCurve;
@@ -9,6 +9,7 @@ use crate::engine::{Engine, lock};
 use crate::format::Uuid;
 use crate::sources::Source;
 use crate::stats::Closed;
+use crate::sync::Mutex;
 
 /// What the engine of one SSD leaves to the next.
 pub(crate) struct Inheritance {

@@ -8,11 +8,13 @@ use std::io;
 use std::ops::Range;
 
 use crate::aligned::Aligned;
+use crate::counters::Area;
 use crate::files::number_of;
 use crate::format::{
     BLOCK_BYTES, Geometry, Layout, REGIONS_PER_SECTOR, SECTOR_BYTES, Uuid, decode_intent, encode_intent,
 };
 use crate::health::Ssd;
+use crate::mutant::{Mutant, is_made};
 
 const SECTORS_PER_BLOCK: u64 = BLOCK_BYTES / SECTOR_BYTES as u64;
 const REGIONS_PER_BLOCK: u64 = SECTORS_PER_BLOCK * REGIONS_PER_SECTOR;
@@ -140,7 +142,7 @@ impl Intent {
             let is_marked = |region| self.marked.get(start + region);
             sector.copy_from_slice(&encode_intent(&self.uuid, number, is_marked));
         }
-        ssd.write(&block, self.layout.intent() + number * BLOCK_BYTES)
+        ssd.write(Area::Intent, &block, self.layout.intent() + number * BLOCK_BYTES)
     }
 
     /// Bits that are set.
@@ -169,7 +171,12 @@ impl Intent {
             let stored = blocks
                 .iter()
                 .try_for_each(|&block| self.store_block(block, ssd))
-                .and_then(|()| ssd.flush());
+                .and_then(|()| {
+                    if is_made(Mutant::MarkIsNotFlushed) {
+                        return Ok(());
+                    }
+                    ssd.flush()
+                });
             if let Err(error) = stored {
                 for &bit in &new {
                     self.marked.set(bit, false);
@@ -209,7 +216,8 @@ impl Intent {
     pub(crate) fn clear(&mut self, idle: &[u64], ssd: &Ssd) -> io::Result<()> {
         let mut blocks = Vec::new();
         for &bit in idle {
-            if !self.recent.get(bit) && !self.writers.contains_key(&bit) {
+            let is_idle = !self.recent.get(bit) && !self.writers.contains_key(&bit);
+            if is_idle || is_made(Mutant::MarksGoDuringAWrite) {
                 self.marked.set(bit, false);
                 blocks.push(bit / REGIONS_PER_BLOCK);
             }

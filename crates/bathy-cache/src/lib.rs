@@ -13,6 +13,10 @@
 
 #![deny(unsafe_code)]
 
+// The stores in memory of `tests/all` are used by the unit tests as well.
+#[cfg(test)]
+extern crate self as bathy_cache;
+
 mod aligned;
 mod cached_file;
 mod compare;
@@ -27,21 +31,25 @@ mod health;
 mod inherit;
 mod intent;
 mod live;
+mod mutant;
 mod open;
 mod residency;
 mod resize;
+#[cfg(test)]
+mod schedules;
 mod shard;
 mod sources;
 mod stats;
 mod stop;
 mod store;
+mod sync;
 mod table;
 mod timed_read;
 mod witness;
 
 pub use aligned::Aligned;
 pub use cached_file::CachedFile;
-pub use counters::{Counts, OpCounts};
+pub use counters::{Counts, OpCounts, SsdWrites};
 pub use curve::MissRatioCurve;
 pub use engine::{CachedLine, Engine, Options};
 pub use file_store::FileStore;

@@ -11,8 +11,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,6 +26,8 @@ use crate::open::{OpenError, Opened, Recovery, inspect, open, without_ssd};
 use crate::resize::{ResizeError, apply, planned, void_tables};
 use crate::stats::RequestCounts;
 use crate::store::BlockStore;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::witness::{Witness, void};
 
 /// Requests are kept waiting so long at most for others that are under way.

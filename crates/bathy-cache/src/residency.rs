@@ -4,11 +4,10 @@
 //! Shards report each change of a line under their own lock; this one is the last to be taken. Files are found by number.
 //! Numbers are given in rising order, so new ones are added at the end and a search halves.
 
-use std::sync::Mutex;
-
 use crate::engine::lock;
 use crate::files::number_of;
 use crate::format::UNIT_BYTES;
+use crate::sync::Mutex;
 
 /// What the cache has of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -149,6 +148,11 @@ impl Residency {
         }
     }
 
+    /// The lines of the file with this number. `None` if the number is not known any more.
+    pub(crate) fn lines_of(&self, number: u32) -> Option<u32> {
+        lock(&self.0).find(number).map(|file| file.lines)
+    }
+
     /// The usage of a source.
     pub(crate) fn of_source(&self, source: u16) -> Usage {
         lock(&self.0).sources[usize::from(source)]
@@ -205,6 +209,11 @@ mod tests {
 
     #[test]
     fn numbers_of_removed_files_make_room_when_their_lines_are_gone() {
+        // Its lock is one of shuttle's here.
+        shuttle::check_random(add_and_remove, 1);
+    }
+
+    fn add_and_remove() {
         let residency = Residency::new(8);
         let source = residency.add_source();
         let capacity = lock(&residency.0).files.capacity() as u32;

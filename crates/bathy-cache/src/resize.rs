@@ -12,6 +12,7 @@
 use std::io;
 use std::sync::Arc;
 
+use crate::counters::Area;
 use crate::engine::Options;
 use crate::format::{BLOCK_BYTES, Geometry, RECORD_BYTES, RECORDS_PER_BLOCK, Superblock};
 use crate::health::Ssd;
@@ -83,7 +84,7 @@ pub(crate) fn void_tables(old: &Geometry, new: &Geometry, ssd: &Ssd) -> io::Resu
     for range in new.layout().tables_beyond(old.slots, old.layout().file_blocks()) {
         for start in range.clone().step_by(BYTES_AT_ONCE as usize) {
             let bytes = BYTES_AT_ONCE.min(range.end - start);
-            ssd.write(&zeroes[..bytes as usize], start)?;
+            ssd.write(Area::LineTable, &zeroes[..bytes as usize], start)?;
         }
     }
     ssd.flush()
@@ -104,7 +105,7 @@ pub(crate) fn apply(new: &Geometry, ssd: &Ssd) -> Result<(), ResizeError> {
             let offset = layout.table(shard, block);
             let mut bytes = ssd.read(BLOCK_BYTES as usize, offset)?;
             bytes[(index + 1) * RECORD_BYTES..].fill(0);
-            ssd.write(&bytes, offset)?;
+            ssd.write(Area::LineTable, &bytes, offset)?;
         }
         ssd.flush()?;
     }
@@ -113,6 +114,7 @@ pub(crate) fn apply(new: &Geometry, ssd: &Ssd) -> Result<(), ResizeError> {
         sequence: found.sequence + 1,
         ..found
     };
-    ssd.write(&superblock.encode(), new.layout().superblock(superblock.place()))?;
+    let place = new.layout().superblock(superblock.place());
+    ssd.write(Area::Superblocks, &superblock.encode(), place)?;
     Ok(ssd.flush()?)
 }

@@ -10,7 +10,7 @@ use bathy_cache_model::{
 use bathy_policy::{CachePolicy, Policy, PolicyKind};
 
 use crate::aligned::Aligned;
-use crate::counters::Counts;
+use crate::counters::{Area, Counts};
 use crate::format::{Layout, Record, UNIT_BYTES, UNITS_MAX, UnitSeed, Uuid};
 use crate::health::Ssd;
 use crate::residency::{Line, Residency};
@@ -339,7 +339,7 @@ impl Shard {
                 continue;
             }
             self.ssd
-                .write(&line[bytes.clone()], self.offset(slot, run.start))
+                .write(Area::Data, &line[bytes.clone()], self.offset(slot, run.start))
                 .ok()?;
             for (unit, data) in run.zip(line[bytes].chunks_exact(UNIT)) {
                 crcs[unit] = seed.crc(unit, data);
@@ -430,13 +430,14 @@ impl Shard {
         false
     }
 
-    /// Forgets a line.
-    pub(crate) fn forget(&mut self, key: u64) {
+    /// Forgets a line. Whether it was cached.
+    pub(crate) fn forget(&mut self, key: u64) -> bool {
         let slot = self.model.policy().find(key);
         self.changing(key, |it| it.model.evict(key));
         if let Some(slot) = slot {
             self.put_record(slot, Record::default());
         }
+        slot.is_some()
     }
 
     /// Stores the lines in memory at their slots' places on the SSD, for the next start, and all records.
@@ -460,7 +461,7 @@ impl Shard {
                 for run in runs(valid) {
                     let bytes = run.start * UNIT..run.end * UNIT;
                     let (ssd, offset) = (&self.ssd, self.offset(slot, run.start));
-                    ssd.write(&line[bytes.clone()], offset).ok()?;
+                    ssd.write(Area::Data, &line[bytes.clone()], offset).ok()?;
                     for (unit, data) in run.zip(line[bytes].chunks_exact(UNIT)) {
                         record.crcs[unit] = seed.crc(unit, data);
                     }

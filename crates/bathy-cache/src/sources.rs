@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bathy_cache_model::WriteMode;
 
@@ -12,6 +11,8 @@ use crate::files::{FileState, number_of};
 use crate::format::Uuid;
 use crate::residency::Usage;
 use crate::stats::SourceCounts;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU8, Ordering};
 
 /// What becomes of the requests of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

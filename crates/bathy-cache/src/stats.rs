@@ -80,6 +80,8 @@ pub struct SourceStatus {
     pub source_reads: Latencies,
     /// Of writes to the file below, without what the cache does with them.
     pub source_writes: Latencies,
+    /// Bytes read from the files below: of whole units where they are kept, so that it can be more than requests asked for.
+    pub source_read_bytes: u64,
     /// Requests that went past the cache because of a sequential stream.
     pub bypassed_by_stream: u64,
     /// Requests that went past the cache because the SSD was given up.
@@ -188,6 +190,7 @@ pub struct SourceCounts {
     cache_writes: LatencyCounts,
     source_reads: LatencyCounts,
     source_writes: LatencyCounts,
+    source_read_bytes: u64,
     pub(crate) bypassed_by_stream: u64,
     pub(crate) bypassed_by_error: u64,
 }
@@ -204,6 +207,11 @@ impl SourceCounts {
         latencies.count(served.bytes, served.latency_ns);
     }
 
+    /// Counts bytes that were read from a file below.
+    pub fn count_source_read(&mut self, bytes: u64) {
+        self.source_read_bytes += bytes;
+    }
+
     /// Counts a copy to the cache.
     pub(crate) fn count_copy(&mut self, bytes: u64, latency_ns: u64) {
         self.cache_writes.count(bytes, latency_ns);
@@ -217,6 +225,7 @@ impl SourceCounts {
             cache_writes: self.cache_writes.latencies(),
             source_reads: self.source_reads.latencies(),
             source_writes: self.source_writes.latencies(),
+            source_read_bytes: self.source_read_bytes,
             bypassed_by_stream: self.bypassed_by_stream,
             bypassed_by_error: self.bypassed_by_error,
         }

@@ -1,13 +1,15 @@
 //! A clean stop: the next start has every line, and decides as if there had been no stop.
 
 use std::io;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
+use crate::counters::Area;
 use crate::engine::{Engine, lock};
 use crate::files::FileState;
 use crate::format::{ENTRIES_PER_BLOCK, StateBlock, Superblock};
+use crate::mutant::{Mutant, is_made};
 use crate::shard::Shard;
+use crate::sync::atomic::Ordering;
 
 impl Engine {
     /// Stops: later requests fail. Whether the stop is a clean one; if not, because of the SSD, the next start drops what it
@@ -28,8 +30,8 @@ impl Engine {
             return (false, Vec::new());
         }
         // Nobody attaches a file from here on. What is under way ends.
-        let open = lock(&self.files).all_open();
-        for file in &open {
+        let open = self.wait_for_claims().all_open();
+        for file in open.iter().filter(|_| !is_made(Mutant::StopWaitsForNobody)) {
             drop(file.gate.write().unwrap_or_else(PoisonError::into_inner));
         }
         let unflushed = std::mem::take(&mut *lock(&self.unflushed));
@@ -70,13 +72,17 @@ impl Engine {
             let fits = blocks.len() as u64 <= layout.state_blocks();
             for (index, block) in (0..).zip(blocks.iter().filter(|_| fits)) {
                 let bytes = block.encode(&superblock.uuid, superblock.sequence, number, index);
-                self.ssd.write(&bytes, layout.state(number, index)).ok()?;
+                self.ssd
+                    .write(Area::State, &bytes, layout.state(number, index))
+                    .ok()?;
             }
         }
         // All that the superblock promises comes before it.
         self.ssd.flush().ok()?;
         let place = layout.superblock(superblock.place());
-        self.ssd.write(&superblock.encode(), place).ok()?;
+        self.ssd
+            .write(Area::Superblocks, &superblock.encode(), place)
+            .ok()?;
         self.ssd.flush().ok()
     }
 }

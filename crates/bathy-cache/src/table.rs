@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use crate::aligned::Aligned;
+use crate::counters::Area;
 use crate::format::{BLOCK_BYTES, Layout, RECORD_BYTES, RECORDS_PER_BLOCK, Record, Uuid};
 use crate::health::Ssd;
 
@@ -117,7 +118,7 @@ impl Table {
                 bytes[index * RECORD_BYTES..][..RECORD_BYTES]
                     .copy_from_slice(&record.encode(&self.uuid, number));
             }
-            ssd.write(&bytes, offset)?;
+            ssd.write(Area::LineTable, &bytes, offset)?;
             for (slot, record) in of_block {
                 self.pending.remove(&slot);
                 let place = slot as usize % self.cached.len();

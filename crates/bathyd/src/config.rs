@@ -199,7 +199,7 @@ fn default_threads() -> usize {
 }
 
 /// An error that ends the program, and what to do about it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Failure {
     /// What is wrong.
     pub message: String,

@@ -64,7 +64,11 @@ impl FrontCounts {
                 latency_ns: begun.elapsed().as_nanos() as u64,
                 ..Served::default()
             };
-            self.lock().count(&served);
+            let mut counts = self.lock();
+            counts.count(&served);
+            if !is_write {
+                counts.count_source_read(served.bytes);
+            }
         }
         Ok(bytes)
     }

@@ -47,7 +47,7 @@ pub(crate) fn source(report: &mut Value, counts: &FrontCounts, cached: Option<(U
     report["io"] = json!({
         "cache_read_bytes": reads.bytes_hit,
         "cache_write_bytes": requests.cache_writes.bytes,
-        "source_read_bytes": reads.bytes - reads.bytes_hit,
+        "source_read_bytes": requests.source_read_bytes,
         "source_write_bytes": writes.bytes,
     });
     report["usage"] = cached.map_or(Value::Null, |(usage, capacity_bytes, line_bytes)| {
@@ -102,7 +102,17 @@ pub(crate) fn engine(engine: &Engine, has_ssd: bool) -> Value {
         "writes": direction(&counts.writes),
         "source_read_bytes": counts.backing_read_bytes,
         "ssd_read_bytes": counts.flash_read_bytes,
-        "ssd_write_bytes": counts.flash_write_bytes,
+        "ssd_write_bytes": counts.ssd_writes.bytes(),
+        "ssd_writes": {
+            "data_bytes": counts.ssd_writes.data_bytes,
+            "line_table_bytes": counts.ssd_writes.line_table_bytes,
+            "file_table_bytes": counts.ssd_writes.file_table_bytes,
+            "intent_bytes": counts.ssd_writes.intent_bytes,
+            "state_bytes": counts.ssd_writes.state_bytes,
+            "superblock_bytes": counts.ssd_writes.superblock_bytes,
+        },
+        // As the simulator counts them: what requests brought, without the rest of units that were changed in part.
+        "ssd_copied_bytes": counts.flash_write_bytes,
         "ssd_update_bytes": counts.flash_update_bytes,
         "ssd_errors": counts.ssd_errors,
         "mismatches": counts.mismatches,

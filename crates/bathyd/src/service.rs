@@ -95,6 +95,8 @@ struct State {
     draining: Vec<Served>,
     /// Unmounted, and the cache is about to take note of it.
     leaving: Vec<config::Source>,
+    /// Could not be served at the start, and why. A command can start them later.
+    unserved: Vec<(config::Source, Failure)>,
 }
 
 /// See the [module](self).
@@ -128,15 +130,22 @@ fn cannot_note(error: &io::Error) -> Failure {
 }
 
 impl Service {
-    /// Serves the sources of a configuration.
+    /// Serves the sources of a configuration. Those that cannot be served are named in the log and in the status: the disk
+    /// of one must not keep the others from being served.
     ///
     /// # Errors
-    /// If one of them cannot be served. None is, then.
+    /// If there are sources and none of them can be served.
     pub(crate) fn begin(config: Config) -> Result<Self, Failure> {
-        let sources = config.sources.iter().cloned();
-        let claimed: Vec<Claimed> = sources
-            .map(|source| claim_source(source, config.threads))
-            .collect::<Result<_, _>>()?;
+        let (mut claimed, mut unserved) = (Vec::new(), Vec::new());
+        for source in &config.sources {
+            match claim_source(source.clone(), config.threads) {
+                Ok(one) => claimed.push(one),
+                Err(failure) => unserved.push((source.clone(), failure)),
+            }
+        }
+        if claimed.is_empty() && !unserved.is_empty() {
+            return Err(unserved.swap_remove(0).1);
+        }
         let session = Session::begin(&config.state).map_err(|error| cannot_note(&error))?;
         let service = Self {
             config,
@@ -147,30 +156,38 @@ impl Service {
                 served: Vec::new(),
                 draining: Vec::new(),
                 leaving: Vec::new(),
+                unserved,
             }),
             is_stopping: AtomicBool::new(false),
             is_unsound: AtomicBool::new(false),
         };
-        let is_cached = |one: &Claimed| one.source.mode != Mode::PassThrough;
+        let is_cached = |source: &config::Source| source.mode != Mode::PassThrough;
+        let sources = &service.config.sources;
         let mut state = service.lock();
-        if claimed.is_empty() || claimed.iter().any(is_cached) {
+        // A source whose disk is away for now must find its lines when it is there again.
+        if sources.is_empty() || sources.iter().any(is_cached) {
             let was_fenced = claimed
                 .iter()
-                .all(|one| one.claim.had_dead_mount() || !is_cached(one));
+                .all(|one| one.claim.had_dead_mount() || !is_cached(&one.source));
             service.open_cache(&mut state, was_fenced)?;
         } else {
             let witness = FileWitness::new(witness_path(&service.config.state));
             void(&witness).map_err(|error| cannot_note(&error))?;
         }
         for one in claimed {
+            let source = one.source.clone();
             if let Err(failure) = service.serve(&mut state, one) {
-                for one in state.served.drain(..) {
-                    drop(one.mounted.unmount());
-                }
-                drop(state);
-                service.end()?;
-                return Err(failure);
+                state.unserved.push((source, failure));
             }
+        }
+        let failed = state.unserved.first().map(|(_, failure)| failure.clone());
+        if let Some(failure) = failed.filter(|_| state.served.is_empty()) {
+            drop(state);
+            service.end()?;
+            return Err(failure);
+        }
+        for (_, Failure { message, hint }) in &state.unserved {
+            eprintln!("bathyd: NOT SERVED: {message}\nhint: {hint}");
         }
         drop(state);
         Ok(service)
@@ -475,6 +492,7 @@ impl Service {
                 "mode": source.mode.name(),
                 "size_bytes": source.size_bytes,
                 "is_served": about.is_served,
+                "problem": null,
                 "transport": about.transport,
                 "in_use": (about.in_use)(),
             });
@@ -485,12 +503,24 @@ impl Service {
             reports::source(&mut report, &about.counts, usage);
             report
         });
+        let unserved = self.lock().unserved.clone();
+        let unserved = unserved.iter().map(|(source, failure)| {
+            json!({
+                "name": source.name(),
+                "dir": source.dir.to_string_lossy(),
+                "mode": source.mode.name(),
+                "size_bytes": source.size_bytes,
+                "is_served": false,
+                "problem": failure.message,
+                "hint": failure.hint,
+            })
+        });
         json!({
             "protocol": reports::PROTOCOL,
             "uptime_s": self.began.elapsed().as_secs_f64(),
             "pid": std::process::id(),
             "cache": of_cache,
-            "sources": sources.collect::<Vec<_>>(),
+            "sources": sources.chain(unserved).collect::<Vec<_>>(),
         })
     }
 
@@ -558,8 +588,11 @@ impl Service {
                 r#"close its files; start it when {"query":"status"} does not name it any more"#,
             ));
         }
+        let dir = source.dir.clone();
         let claimed = claim_source(source, self.config.threads)?;
-        self.serve(&mut state, claimed)
+        self.serve(&mut state, claimed)?;
+        state.unserved.retain(|(source, _)| source.dir != dir);
+        Ok(())
     }
 
     /// The state, unless all is about to end.

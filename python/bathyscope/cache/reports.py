@@ -81,11 +81,6 @@ def _ratio(part: float | None, whole: float | None) -> float | None:
     return None if part is None or not whole else part / whole
 
 
-def _hit_bytes(span: Span) -> float | None:
-    cache, source = span.count("io.cache_read_bytes"), span.count("io.source_read_bytes")
-    return None if cache is None or source is None else _ratio(cache, cache + source)
-
-
 def _ops(kind: str) -> tuple[_Value, ...]:
     """Return the columns of reads or of writes: a request that was in the cache in part is no hit and no miss."""
     path, name = f"stats.{kind}s", kind.capitalize()
@@ -134,8 +129,16 @@ _IO = (
     _counter("Cache write", "bytes", "io.cache_write_bytes"),
     _counter("Source read", "bytes", "io.source_read_bytes"),
     _counter("Source write", "bytes", "io.source_write_bytes"),
-    _Value("Byte hit %", "ratio", _hit_bytes, rank=1),
+    _share("Byte hit %", "stats.reads.bytes_hit", "stats.reads.bytes", rank=1),
     _DIRECTORY,
+)
+_SSD = (
+    _counter("All", "bytes", "cache.engine.ssd_write_bytes"),
+    _counter("Data", "bytes", "cache.engine.ssd_writes.data_bytes"),
+    _counter("Line table", "bytes", "cache.engine.ssd_writes.line_table_bytes"),
+    _counter("File table", "bytes", "cache.engine.ssd_writes.file_table_bytes"),
+    _counter("Intent", "bytes", "cache.engine.ssd_writes.intent_bytes"),
+    _counter("Superblocks", "bytes", "cache.engine.ssd_writes.superblock_bytes", rank=1),
 )
 _USAGE = (
     _gauge("Capacity", "bytes", "usage.capacity_bytes"),
@@ -194,8 +197,9 @@ _STATUS = (
     _text("Mode", "mode"),
     _gauge("Share", "bytes", "size_bytes", rank=2),
     *_USAGE[1:3],
-    _Value("Byte hit %", "ratio", _hit_bytes),
+    _share("Byte hit %", "stats.reads.bytes_hit", "stats.reads.bytes"),
     _Value("Served", "", lambda span: "yes" if is_served(span.now) else "no"),
+    _text("Problem", "problem", rank=1),
     _gauge("Open files", "count", "in_use.open_files", rank=3),
     _DIRECTORY,
 )
@@ -217,7 +221,10 @@ _CACHES = (
 _NO_FIGURES = "The daemon reports no figures of its sources."
 _UNSEEN: dict[Name, tuple[str, ...]] = {
     "status": (),
-    "io": ("Cache write counts copies to the SSD and memory; it is no part of what applications wait for.",),
+    "io": (
+        "Cache write counts copies to the SSD and memory; it is no part of what applications wait for.",
+        "Source read counts what was read from the directory: whole units, so it can be more than was asked for.",
+    ),
     "usage": (
         "A source without a share of its own has the capacity of the whole cache, which all such sources share.",
     ),
@@ -260,11 +267,14 @@ def report(
     if name == "status":
         sources += stopped
     elif stopped:
-        said.append(f"Not shown: {len(stopped)} sources that were stopped while files were open: bathy cache status.")
+        said.append(f"Not shown: {len(stopped)} sources that are not served: bathy cache status.")
     sources = [span for span in sources if source in (None, span.name)]
     tables = _tables(name, caches, sources, is_interval=is_interval, is_named=as_one_table)
     if as_one_table and len(tables) > 1 and name == "stats":
         tables = (_joined(tables),)
+    if as_one_table and name == "io":
+        # A row of the SSD has no source, and the metrics have it.
+        tables = tables[:1]
     if is_interval and name == "iops":
         said.append(
             f"Percentiles of an interval are upper bounds: the true ones are at most {BUCKET_FACTOR} times lower."
@@ -306,7 +316,11 @@ def _tables(
             first = [_Value("Cache", "", lambda span: span.name)]
             return made("Caches", first, _CACHES, caches), made("Sources", [own, *cache], _STATUS, sources)
         case "io":
-            return (made("Bytes by where they came from and went to", [own, *cache], _IO, sources),)
+            first = [_Value("Cache", "", lambda span: span.name)]
+            return (
+                made("Bytes by where they came from and went to", [own, *cache], _IO, sources),
+                made("Bytes written to the SSD", first, _SSD, caches),
+            )
         case "usage":
             return (made("Usage", [own, *cache], _USAGE, sources),)
         case "iops":
@@ -387,12 +401,12 @@ def _total(sources: Sequence[Span], path: str) -> float | None:
 
 
 def _io_sentence(_caches: Sequence[Span], sources: Sequence[Span]) -> str:
-    cache, source = _total(sources, "io.cache_read_bytes"), _total(sources, "io.source_read_bytes")
-    if cache is None or source is None:
+    hit, read = _total(sources, "stats.reads.bytes_hit"), _total(sources, "stats.reads.bytes")
+    if hit is None or read is None:
         return _NO_FIGURES
-    if cache + source == 0:
+    if read == 0:
         return "Nothing was read."
-    return f"{format_percent(cache / (cache + source))} of {format_bytes(cache + source)} read came from the cache."
+    return f"{format_percent(hit / read)} of {format_bytes(read)} read came from the cache."
 
 
 def _usage_sentence(_caches: Sequence[Span], sources: Sequence[Span]) -> str:

@@ -39,7 +39,7 @@ def source(name: str = "ceph0", **more: Any) -> dict[str, Any]:
                        "writes": latencies(50, 4_000_000, [[8388608, 50]])},
         },
         "stats": {"files": 7, "segments_cached": 304, "segments_present": 300, "segments_uncached": 4,
-                  "reads": ops(400, 300, 20), "writes": ops(50, 5),
+                  "reads": ops(400, 300, 20) | {"bytes": 40 * MIB, "bytes_hit": 30 * MIB}, "writes": ops(50, 5),
                   "attribute_reads": {"hits": None, "misses": 12}, "attribute_writes": {"hits": None, "misses": 3},
                   "links": {"cached": None, "hits": None, "misses": 1}, "pending": 2,
                   "bypassed": {"stream": 9, "error": 0}},
@@ -48,6 +48,7 @@ def source(name: str = "ceph0", **more: Any) -> dict[str, Any]:
 
 def status(*sources: dict[str, Any], uptime_s: float = 100.0, pid: int = 7, **cache: Any) -> dict[str, Any]:
     engine = {"capacity_bytes": 1024 * MIB, "used_bytes": 19 * MIB, "ssd_write_bytes": 5 * MIB, "evictions": 3,
+              "ssd_writes": {"data_bytes": 4 * MIB, "line_table_bytes": MIB},
               "memory_bytes": MIB, "is_bypassed": False, "policy": "s3-fifo", "line_bytes": 65536}  # fmt: skip
     about = {"name": "fast", "ssd": "/dev/sdz", "problem": None, "found": "clean", "engine": engine} | cache
     return {"protocol": 1, "uptime_s": uptime_s, "pid": pid, "cache": about, "sources": [*(sources or [source()])]}

@@ -35,6 +35,8 @@ def test_io_and_usage_are_what_the_daemon_answers() -> None:
     assert row == {"Source": "ceph0", "Cache read": 30 * MIB, "Cache write": 2 * MIB, "Source read": 10 * MIB,
                    "Source write": MIB, "Byte hit %": 0.75, "Directory": "/var/lib/ceph/osd/ceph0"}  # fmt: skip
     assert finding.sentence == "75 % of 40.0 MiB read came from the cache."
+    (ssd,) = rows(finding, 1)
+    assert (ssd["Cache"], ssd["All"], ssd["Data"], ssd["Line table"]) == ("fast", 5 * MIB, 4 * MIB, MIB)
     assert finding.end_ns - finding.start_ns == 100 * 10**9
     (row,) = rows(report("usage", [(look(status()), None)]))
     assert (row["Capacity"], row["Usage"], row["Use %"], row["Max usage"], row["Files"]) == (
@@ -64,7 +66,7 @@ def test_what_the_daemon_does_not_know_is_not_zero() -> None:
     assert (row["attr_read_hits"], row["attr_read_misses"]) == ("", "12")
     assert row["source"] == "ceph0"
     assert row["segments_cached"] == "304"
-    empty = report("io", [(look(status(source(io=None))), None)])
+    empty = report("io", [(look(status(source(io=None, stats=None))), None)])
     assert rows(empty)[0]["Cache read"] is None
     assert empty.sentence == "The daemon reports no figures of its sources."
 
@@ -105,7 +107,7 @@ def test_counters_of_a_daemon_that_was_started_anew_are_not_subtracted(change: d
 
 
 def test_a_source_that_was_stopped_with_open_files_is_no_other_s_figures() -> None:
-    stopped = source(is_served=False, io={"cache_read_bytes": 5, "source_read_bytes": 5})
+    stopped = source(is_served=False, stats={"reads": {"bytes": 10, "bytes_hit": 5}})
     before, now = look(status(source())), look(status(source(), stopped, uptime_s=102.0), 1002.0)
     finding = report("io", [(now, before)])
     assert [row["Cache read"] for row in rows(finding)] == [0]

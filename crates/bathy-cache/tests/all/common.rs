@@ -372,8 +372,9 @@ impl MemoryStore {
                 return Err(eio());
             }
         }
-        if inner.flushed.is_some() {
-            inner.flushed = Some(inner.bytes.clone());
+        let Inner { bytes, flushed, .. } = &mut *inner;
+        if let Some(flushed) = flushed {
+            flushed.clone_from(bytes);
         }
         if let Some((store, log)) = &inner.log {
             log.lock().expect("no panic").push(Event::Flush { store: *store });

@@ -14,6 +14,7 @@ mod oracle;
 mod power_cut;
 mod prediction;
 mod resize;
+mod slow_source;
 mod ssd_errors;
 mod threads;
 mod tidy;

@@ -46,6 +46,44 @@ fn bad_sources_are_refused() {
 }
 
 #[test]
+fn a_source_that_cannot_be_served_keeps_no_other_from_being_served() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let mut config = place.config("pass-through");
+    let missing = place.path("missing");
+    let other = json!({"dir": missing, "mode": "pass-through", "name": "away"});
+    config["sources"] = json!([other, config["sources"][0]]);
+    fs::write(place.dir().join("file"), "here").expect("a file");
+    let daemon = place.start(&config);
+    assert!(is_mounted(&place.dir()) && !is_mounted(&missing));
+    assert_eq!(fs::read(place.dir().join("file")).expect("served"), b"here");
+    let sources = daemon.ask("status")["sources"].clone();
+    let of_each: Vec<_> = [0, 1]
+        .map(|place| (&sources[place]["name"], &sources[place]["is_served"]))
+        .into();
+    assert_eq!(
+        of_each,
+        [(&json!("dir"), &json!(true)), (&json!("away"), &json!(false))]
+    );
+    let problem = sources[1]["problem"].as_str().expect("a text");
+    assert!(
+        problem.contains("No such file") && sources[0]["problem"].is_null(),
+        "{problem}"
+    );
+    // When it is there again it can be started.
+    fs::create_dir(&missing).expect("a directory");
+    let command = json!({"command": "start_source", "source": other});
+    assert_eq!(daemon.tell(&command).map(drop), Ok(()));
+    assert!(is_mounted(&missing));
+    let sources = daemon.ask("status")["sources"].clone();
+    assert_eq!(sources.as_array().map(Vec::len), Some(2));
+    assert_eq!(sources[1]["is_served"], json!(true));
+    daemon.stop();
+}
+
+#[test]
 fn a_directory_whose_osd_runs_is_refused() {
     if is_skipped() {
         return;

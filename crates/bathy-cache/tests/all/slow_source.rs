@@ -1,0 +1,200 @@
+//! A file whose device does not answer keeps nobody from files of other devices: neither while it is opened nor while it is
+//! removed.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use bathy_cache::{CachedFile, Engine, FileIdentity};
+
+use crate::common::{Fault, LINE, MemoryStore, World, assert_usage, identity};
+
+/// Whoever takes longer than this hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn of_slow_source(handle: u8) -> FileIdentity {
+    FileIdentity::new(*b"slow source uuid", &[handle]).expect("it is short enough")
+}
+
+fn pattern() -> Vec<u8> {
+    (0..2 * LINE).map(|byte| (byte % 251) as u8).collect()
+}
+
+/// Opens a file of a device that answers, reads it twice and removes it, in a thread.
+fn use_another(engine: &Arc<Engine>, handle: u8) -> Receiver<()> {
+    let (engine, (done, is_done)) = (Arc::clone(engine), channel());
+    thread::spawn(move || {
+        let file = engine.attach(identity(handle), MemoryStore::new(pattern()));
+        let file = file.expect("its device works");
+        let mut out = vec![0; 2 * LINE as usize];
+        for _ in 0..2 {
+            file.read(&mut out, 0, 0).expect("its device works");
+            assert_eq!(out, pattern());
+        }
+        file.forget(|| Ok(())).expect("its device works");
+        done.send(()).expect("somebody waits");
+    });
+    is_done
+}
+
+/// Until the store was asked for something that it does not do.
+fn wait_until_asked(store: &MemoryStore) {
+    while store.operations() == 0 {
+        thread::yield_now();
+    }
+}
+
+fn attach_in_thread(
+    engine: &Arc<Engine>,
+    store: &Arc<MemoryStore>,
+) -> thread::JoinHandle<std::io::Result<CachedFile>> {
+    let (engine, store) = (Arc::clone(engine), Arc::clone(store));
+    thread::spawn(move || engine.attach(of_slow_source(1), store))
+}
+
+#[test]
+fn who_opens_or_removes_a_file_of_a_slow_device_keeps_nobody_from_files_of_others() {
+    let world = World::new(8 * LINE, 8, 1);
+    let engine = world.open().engine.engine;
+    let slow = MemoryStore::new(pattern());
+    // To open a file makes it durable.
+    slow.set_fault(Fault::Hang(0));
+    let openers = [attach_in_thread(&engine, &slow), attach_in_thread(&engine, &slow)];
+    wait_until_asked(&slow);
+    use_another(&engine, 2)
+        .recv_timeout(PATIENCE)
+        .expect("an open of another device waits for nobody");
+    slow.release();
+    let files = openers.map(|opener| opener.join().expect("no panic").expect("it answers again"));
+    assert_eq!(
+        files[0].number(),
+        files[1].number(),
+        "one file, however many open it at once"
+    );
+    assert_eq!(slow.operations(), 1, "it was made durable once");
+    // So does the file system below when a file is removed there.
+    let (removal, (answer, is_answered)) = (Arc::clone(&engine), mpsc::channel::<()>());
+    let (begun, is_begun) = mpsc::channel();
+    let remover = thread::spawn(move || {
+        removal.forget(&of_slow_source(1), || {
+            begun.send(()).expect("somebody waits");
+            is_answered.recv().expect("it answers later");
+            Ok(())
+        })
+    });
+    is_begun.recv_timeout(PATIENCE).expect("the removal begins");
+    use_another(&engine, 3)
+        .recv_timeout(PATIENCE)
+        .expect("an open of another device waits for nobody");
+    // Who has its handle next is another file, and waits until this one is gone.
+    let next = MemoryStore::new(vec![7; LINE as usize]);
+    let opener = attach_in_thread(&engine, &next);
+    answer.send(()).expect("the removal waits");
+    remover.join().expect("no panic").expect("it is removed");
+    let next = opener.join().expect("no panic").expect("its device works");
+    assert_ne!(next.number(), files[0].number());
+    let mut out = vec![0; LINE as usize];
+    assert_eq!(next.read(&mut out, 0, 0).expect("its device works"), out.len());
+    assert!(out.iter().all(|&byte| byte == 7));
+}
+
+#[test]
+fn a_file_that_could_not_be_removed_is_cached_as_before() {
+    let world = World::new(8 * LINE, 8, 1);
+    let engine = world.open().engine.engine;
+    let file = engine.attach(identity(2), MemoryStore::new(pattern()));
+    let file = file.expect("its device works");
+    let read = || {
+        let mut out = vec![0; 2 * LINE as usize];
+        file.read(&mut out, 0, 0).expect("its device works");
+        assert_eq!(out, pattern());
+    };
+    read();
+    let failed = file.forget(|| {
+        // Others come and go while the slot of its record is nobody's.
+        use_another(&engine, 3)
+            .recv_timeout(PATIENCE)
+            .expect("nobody waits");
+        Err::<(), _>(std::io::ErrorKind::ResourceBusy.into())
+    });
+    assert_eq!(
+        failed.expect_err("it fails").kind(),
+        std::io::ErrorKind::ResourceBusy
+    );
+    let hits = engine.counts().reads.requests_hit;
+    read();
+    assert_eq!(engine.counts().reads.requests_hit, hits + 1);
+    // Its record is there again, too.
+    file.write(&pattern(), 0, 0).expect("its device works");
+    let number = file.number();
+    drop(file);
+    assert!(engine.stop().expect("all devices work"));
+    drop(engine);
+    let engine = world.open().engine.engine;
+    let mut lines = 0;
+    engine.for_each_line(&mut |line| lines += u64::from(line.file == number));
+    assert_eq!(lines, 2, "as after any stop");
+    assert_usage(&engine, "after the start");
+}
+
+#[test]
+fn all_lines_of_a_removed_file_leave_wherever_in_it_they_are() {
+    // Found by look-ups, by a walk after them, and far behind where look-ups end.
+    for (first, step, count) in [(0, 1, 3), (0, 1, 20), (3, 5, 20), (1 << 20, 1 << 10, 20)] {
+        let world = World::new(8 * LINE, 64, 2);
+        let engine = world.open().engine.engine;
+        // Of a file so long only what is read exists here.
+        let sparse = Arc::new(Sparse);
+        let other = engine.attach(identity(3), sparse.clone()).expect("it works");
+        let file = engine.attach(identity(2), sparse).expect("it works");
+        let mut out = vec![0; LINE as usize];
+        for line in 0..count {
+            for file in [&file, &other] {
+                file.read(&mut out, (first + line * step) * LINE, 0)
+                    .expect("it works");
+            }
+        }
+        let lines = |number| {
+            let mut lines = 0;
+            engine.for_each_line(&mut |line| lines += u64::from(line.file == number));
+            lines
+        };
+        let number = file.number();
+        assert_eq!((lines(number), lines(other.number())), (count, count));
+        file.forget(|| Ok(())).expect("removed");
+        drop(file);
+        assert_eq!((lines(number), lines(other.number())), (0, count));
+        assert_usage(&engine, "after the removal");
+    }
+}
+
+/// A terabyte of zeros.
+struct Sparse;
+
+impl bathy_cache::BlockStore for Sparse {
+    fn read(&self, buffer: &mut [u8], _offset: u64) -> std::io::Result<()> {
+        buffer.fill(0);
+        Ok(())
+    }
+
+    fn write(&self, _data: &[u8], _offset: u64) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn flush(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn stamp(&self) -> std::io::Result<bathy_cache::Stamp> {
+        Ok(bathy_cache::Stamp {
+            size_bytes: self.size_bytes()?,
+            modified_ns: 1,
+            ..bathy_cache::Stamp::default()
+        })
+    }
+
+    fn size_bytes(&self) -> std::io::Result<u64> {
+        Ok(1 << 40)
+    }
+}
