@@ -86,7 +86,8 @@ impl FetchTrial {
             levels: line_units.trailing_zeros() as usize + 1,
             period,
             draw: 0,
-            places: HashMap::new(),
+            // With a quarter to spare: a sample is not exactly one of so many.
+            places: HashMap::with_capacity(capacity / period as usize * 5 / 4),
             free: Vec::new(),
             masks: Masks::new(line_units),
             asked: [Asked::default(); LEVELS],

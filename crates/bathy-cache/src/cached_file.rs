@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use bathy_cache_model::{Part, WriteMode};
+use bathy_cache_model::{Backing, Part, WriteMode};
 
 use crate::engine::{Engine, lock, stopped};
 use crate::files::{FileState, first_key};
@@ -103,8 +103,17 @@ impl CachedFile {
     fn read_part(&self, part: &Part, time_ns: u64, out: &mut [u8]) -> io::Result<u64> {
         self.engine.curve.read(part.key, units_of(part));
         let shard = self.engine.shard(part.key);
-        let fetch = lock(shard).read(part, time_ns, out);
-        let Some(Fetch { units, fill }) = fetch else {
+        let backing = Backing {
+            break_even_bytes: self.file.source.cost.break_even_bytes(),
+            line_end: self.line_end(part),
+        };
+        let fetch = lock(shard).read(backing, part, time_ns, out);
+        let Some(Fetch {
+            units,
+            ahead_bytes,
+            fill,
+        }) = fetch
+        else {
             return Ok(u64::from(part.bytes()));
         };
         let Some(fill) = fill else {
@@ -126,7 +135,19 @@ impl CachedFile {
             return Ok(0);
         };
         // A unit that the request covers in part counts as if it were covered whole, as in the simulator.
-        Ok(u64::from(part.bytes()).saturating_sub(read))
+        Ok(u64::from(part.bytes()).saturating_sub(read - ahead_bytes))
+    }
+
+    /// Bytes of a part's line that the file has.
+    fn line_end(&self, part: &Part) -> u32 {
+        let line_start = (part.key - first_key(self.file.number)) * self.engine.line_bytes;
+        let bytes = self.file.len_bytes().saturating_sub(line_start);
+        bytes.min(self.engine.line_bytes) as u32
+    }
+
+    fn read_backing(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
+        let cost = &self.file.source.cost;
+        cost.timed(out.len(), || self.file.store.read(out, offset))
     }
 
     /// Reads units from the backing: whole ones into `line`, or without one just what the part touches. The bytes read.
@@ -145,7 +166,7 @@ impl CachedFile {
                 let start = (run.start * unit).max(part.start as usize);
                 let end = (run.end * unit).min(part.end as usize);
                 let out = &mut out[start - part.start as usize..end - part.start as usize];
-                self.file.store.read(out, line_start + start as u64)?;
+                self.read_backing(out, line_start + start as u64)?;
                 bytes += (end - start) as u64;
             }
             return Ok(bytes);
@@ -157,7 +178,7 @@ impl CachedFile {
             // What lies beyond the end stays zero, as which it would be read if the file grew.
             let len = len_bytes.saturating_sub(start).min((run.len() * unit) as u64) as usize;
             let data = &mut line[run.start * unit..run.end * unit];
-            self.file.store.read(&mut data[..len], start)?;
+            self.read_backing(&mut data[..len], start)?;
             copy_units(part, run.clone(), data, out);
             bytes += (run.len() * unit) as u64;
         }

@@ -12,15 +12,13 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
-use bathy_cache_model::WriteMode;
-
 use crate::engine::lock;
 use crate::format::{
     BLOCK_BYTES, FILE_RECORD_BYTES, FILES_PER_BLOCK, FileRecord, HANDLE_BYTES_MAX, Layout, Uuid,
 };
 use crate::health::Ssd;
-use crate::residency::Residency;
-use crate::sources::Source;
+use crate::residency::{Residence, Residency};
+use crate::sources::{NewSource, Source};
 use crate::stats::{Closed, FileStatus, RequestCounts, Served};
 use crate::store::{BlockStore, Stamp};
 
@@ -133,7 +131,7 @@ pub(crate) struct Files {
     sources: HashMap<Uuid, Arc<Source>>,
     pub(crate) residency: Arc<Residency>,
     /// That of new sources.
-    write_mode: WriteMode,
+    new_source: NewSource,
     closed: Arc<Mutex<Closed>>,
 }
 
@@ -152,7 +150,8 @@ impl Files {
         layout: Layout,
         files_max: u32,
         next_number: u32,
-        write_mode: WriteMode,
+        lines_max: u64,
+        new_source: NewSource,
     ) -> Self {
         let mut files = Self {
             uuid,
@@ -175,8 +174,8 @@ impl Files {
             removed: Vec::new(),
             changed: 0,
             sources: HashMap::new(),
-            residency: Arc::new(Residency::new(files_max)),
-            write_mode,
+            residency: Arc::new(Residency::new(files_max, lines_max)),
+            new_source,
             closed: Arc::default(),
         };
         files.find_free();
@@ -488,7 +487,7 @@ impl Files {
 
     /// A source, which may be new.
     pub(crate) fn source(&mut self, uuid: &Uuid) -> Arc<Source> {
-        let new = || Arc::new(Source::new(self.residency.add_source(), self.write_mode));
+        let new = || Arc::new(Source::new(self.residency.add_source(), self.new_source));
         Arc::clone(self.sources.entry(*uuid).or_insert_with(new))
     }
 
@@ -505,6 +504,7 @@ impl Files {
             counts,
             cached_lines: 0,
             cached_bytes: 0,
+            residence: Residence::default(),
         };
         let in_use = self.all_in_use();
         let closed = lock(&self.closed);

@@ -14,6 +14,7 @@
 #![deny(unsafe_code)]
 
 mod aligned;
+mod backing_cost;
 mod cached_file;
 mod counters;
 mod curve;
@@ -37,17 +38,18 @@ mod timed_read;
 mod witness;
 
 pub use aligned::Aligned;
+pub use backing_cost::ReadCost;
 pub use cached_file::CachedFile;
 pub use counters::{Counts, OpCounts};
 pub use curve::MissRatioCurve;
-pub use engine::{CachedLine, Engine, Options};
+pub use engine::{CachedLine, Engine, HDD_BREAK_EVEN_BYTES, Options};
 pub use file_store::FileStore;
 pub use files::FileIdentity;
 pub use health::ErrorBudget;
 pub use live::{AttachError, LiveCache, LiveFile};
 pub use open::{ColdReason, CreateError, CreateOptions, OpenError, Opened, Recovery, create, inspect, open};
-pub use residency::Usage;
-pub use sources::SourceMode;
+pub use residency::{Residence, Usage};
+pub use sources::{SourceFetch, SourceMode};
 pub use stats::{FileStatus, LATENCY_BOUNDS, Latencies, RequestCounts, Served, SourceCounts, SourceStatus};
 pub use store::{BlockStore, Stamp};
 pub use witness::{FileWitness, Witness, void};

@@ -1,10 +1,15 @@
 //! How many lines and bytes the cache has of each source, counted as they come and go, so that nobody has to look at each
 //! line for it.
 //!
+//! How long lines stay is measured on a sample: one line of 128, by a hash of its key, is noted when it enters, and when it
+//! leaves its residence time is counted for its file and source.
+//!
 //! Shards report each change of a line under their own lock; this one is the last to be taken. Files are found by number.
 //! Numbers are given in rising order, so new ones are added at the end and a search halves.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
+use std::time::Instant;
 
 use crate::engine::lock;
 use crate::files::number_of;
@@ -25,6 +30,23 @@ pub struct Usage {
     pub lines_entered: u64,
     /// Lines that left since the start.
     pub lines_left: u64,
+    /// Of the lines that entered since the start and left, those that were sampled.
+    pub residences: u64,
+    /// Their residence times, from entering to leaving, in sum.
+    pub residence_ms: u64,
+}
+
+/// Residence times of sampled lines: one of 128 of those that entered since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Residence {
+    /// Lines that left, unless they were forgotten for files with more.
+    pub lines_left: u32,
+    /// Mean time from entering to leaving of these; 0 if there are none.
+    pub mean_ms: u64,
+    /// Lines that are there.
+    pub lines_present: u32,
+    /// Time since the first of these entered; 0 if there are none.
+    pub oldest_ms: u64,
 }
 
 /// A line in the cache, as it counts: its valid units.
@@ -39,13 +61,101 @@ struct FileLines {
     is_gone: bool,
 }
 
-#[derive(Default)]
+/// Of so many lines one is sampled.
+const SAMPLED_ONE_OF: u64 = 128;
+/// Files of which residence times are kept.
+const FILES_MAX: usize = 1024;
+
+/// Sampled lines, and how long those that left were there.
+struct Sample {
+    began: Instant,
+    /// When each line entered, by key.
+    entered_ms: HashMap<u64, u64>,
+    /// Of files whose lines left: how many, and their residence times in sum.
+    left: HashMap<u32, (u32, u64)>,
+}
+
+impl Sample {
+    fn new(lines_max: u64) -> Self {
+        // With a quarter to spare: a sample is not exactly one of so many.
+        let lines = lines_max / SAMPLED_ONE_OF * 5 / 4;
+        Self {
+            began: Instant::now(),
+            entered_ms: HashMap::with_capacity(lines as usize),
+            left: HashMap::new(),
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    /// A line came or left: its residence time, if it left and was sampled.
+    fn change(&mut self, key: u64, before: Line, after: Line) -> Option<u64> {
+        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        if before.is_some() == after.is_some() || hash % SAMPLED_ONE_OF != 0 {
+            return None;
+        }
+        let now_ms = self.now_ms();
+        if after.is_some() {
+            self.entered_ms.insert(key, now_ms);
+            return None;
+        }
+        let residence_ms = now_ms - self.entered_ms.remove(&key)?;
+        let number = number_of(key);
+        if self.left.len() >= FILES_MAX && !self.left.contains_key(&number) {
+            let mut lines: Vec<u32> = self.left.values().map(|file| file.0).collect();
+            let (_, &mut median, _) = lines.select_nth_unstable(FILES_MAX / 2);
+            self.left.retain(|_, file| file.0 > median);
+        }
+        let (lines, sum_ms) = self.left.entry(number).or_default();
+        *lines = lines.saturating_add(1);
+        *sum_ms += residence_ms;
+        Some(residence_ms)
+    }
+
+    fn residences(&self, numbers: &HashSet<u32>) -> HashMap<u32, Residence> {
+        let of_file = |(&number, &(lines_left, sum_ms)): (&u32, &(u32, u64))| {
+            let residence = Residence {
+                lines_left,
+                mean_ms: sum_ms / u64::from(lines_left.max(1)),
+                ..Residence::default()
+            };
+            (number, residence)
+        };
+        let left = self.left.iter().filter(|(number, _)| numbers.contains(number));
+        let mut residences: HashMap<u32, Residence> = left.map(of_file).collect();
+        let now_ms = self.now_ms();
+        for (&key, &entered_ms) in &self.entered_ms {
+            if numbers.contains(&number_of(key)) {
+                let file = residences.entry(number_of(key)).or_default();
+                file.lines_present += 1;
+                file.oldest_ms = file.oldest_ms.max(now_ms - entered_ms);
+            }
+        }
+        residences
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let tables = [
+            (self.entered_ms.capacity(), size_of::<(u64, u64)>()),
+            (self.left.capacity(), size_of::<(u32, (u32, u64))>()),
+        ];
+        // The tables keep a byte beside each entry, and an eighth free.
+        tables
+            .iter()
+            .map(|(entries, bytes)| entries * 8 / 7 * (bytes + 1))
+            .sum()
+    }
+}
+
 struct Inner {
     /// By number.
     files: Vec<FileLines>,
     sources: Vec<Usage>,
     /// Lines that a source may occupy, if there is a limit.
     limits: Vec<Option<u64>>,
+    sample: Sample,
 }
 
 impl Inner {
@@ -71,17 +181,23 @@ impl Inner {
     }
 }
 
+impl Default for Residency {
+    fn default() -> Self {
+        Self::new(0, 0)
+    }
+}
+
 /// See the [module](self).
-#[derive(Default)]
 pub(crate) struct Residency(Mutex<Inner>);
 
 impl Residency {
-    /// With room for so many files.
-    pub(crate) fn new(files_max: u32) -> Self {
+    /// With room for so many files and lines.
+    pub(crate) fn new(files_max: u32, lines_max: u64) -> Self {
         Self(Mutex::new(Inner {
             files: Vec::with_capacity(files_max as usize),
             sources: Vec::new(),
             limits: Vec::new(),
+            sample: Sample::new(lines_max),
         }))
     }
 
@@ -143,15 +259,24 @@ impl Residency {
         if before == after {
             return;
         }
-        if let Some(usage) = lock(&self.0).change(number_of(key), before, after) {
+        let mut inner = lock(&self.0);
+        let residence_ms = inner.sample.change(key, before, after);
+        if let Some(usage) = inner.change(number_of(key), before, after) {
             usage.lines_entered += u64::from(before.is_none());
             usage.lines_left += u64::from(after.is_none());
+            usage.residences += u64::from(residence_ms.is_some());
+            usage.residence_ms += residence_ms.unwrap_or(0);
         }
     }
 
     /// The usage of a source.
     pub(crate) fn of_source(&self, source: u16) -> Usage {
         lock(&self.0).sources[usize::from(source)]
+    }
+
+    /// How long lines of these files stay, of those that have sampled ones.
+    pub(crate) fn residences(&self, numbers: &HashSet<u32>) -> HashMap<u32, Residence> {
+        lock(&self.0).sample.residences(numbers)
     }
 
     /// The source of the file with this number.
@@ -190,7 +315,9 @@ impl Residency {
 
     pub(crate) fn memory_bytes(&self) -> usize {
         let inner = lock(&self.0);
-        inner.files.capacity() * size_of::<FileLines>() + inner.sources.capacity() * size_of::<Usage>()
+        inner.files.capacity() * size_of::<FileLines>()
+            + inner.sources.capacity() * size_of::<Usage>()
+            + inner.sample.memory_bytes()
     }
 }
 
@@ -200,7 +327,7 @@ mod tests {
 
     #[test]
     fn numbers_of_removed_files_make_room_when_their_lines_are_gone() {
-        let residency = Residency::new(8);
+        let residency = Residency::new(8, 1000);
         let source = residency.add_source();
         let capacity = lock(&residency.0).files.capacity() as u32;
         for number in 1..=10 * capacity {

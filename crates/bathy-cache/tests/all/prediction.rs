@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bathy_cache::{BlockStore, Counts, Recovery, Stamp};
 use bathy_cache_model::{AdmissionOptions, Io, LineSize, WriteMode};
-use bathy_mrc::engine::{EngineCounts, EngineOptions, EngineSweep, TimedIo};
+use bathy_mrc::engine::{EngineCounts, EngineOptions, EngineSweep, FetchSize, TimedIo};
 use bathy_mrc::simulate::Fidelity;
 use bathy_policy::{CachePolicy, PolicyKind, PolicyOptions};
 
@@ -101,7 +101,8 @@ fn compare(
             policy_options: PolicyOptions::default(),
             staged: true,
             line: LineSize::new(LINE).expect("a power of two"),
-            fetch_bytes: UNIT,
+            unit_bytes: UNIT,
+            fetch: FetchSize::Fixed(UNIT),
             write_mode,
             admission,
             windows: None,
@@ -266,7 +267,8 @@ fn the_curve_of_the_running_cache_is_that_of_simulated_lru_caches() {
             policy_options: PolicyOptions::default(),
             staged: false,
             line: LineSize::new(LINE).expect("a power of two"),
-            fetch_bytes: UNIT,
+            unit_bytes: UNIT,
+            fetch: FetchSize::Fixed(UNIT),
             write_mode: WriteMode::Allocate,
             admission: AdmissionOptions::default(),
             windows: None,
