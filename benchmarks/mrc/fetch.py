@@ -49,9 +49,8 @@ def main() -> int:
 def rows(path: Path) -> Iterator[float]:
     """Print the rows of a trace, and yield the adaptive size's disk time over the best fixed one's, for each disk."""
     name = path.name.partition(".")[0]
-    # As requests of 4 KiB where the trace has no sizes.
-    keys = None if path.suffix == ".vscsi" else load_keys(path)
-    lines = lines_of(path, keys)
+    keys = load_keys(path)
+    lines = len(np.unique(keys // np.uint64(LINE // UNIT)))
     sizes = np.unique(np.maximum(np.array([lines * share for share in FRACTIONS], np.uint64), 2))
     if sizes[-1] < 100:
         return
@@ -61,9 +60,10 @@ def rows(path: Path) -> Iterator[float]:
         engines[disk] = core.add_engine(
             "s3-fifo", LINE, sizes, fetch_bytes=UNIT, break_even_bytes=round(access_s * bytes_per_s)
         )
-    if keys is None:
-        core.read_traces([path])
+    if path.suffix == ".vscsi":
+        core.read_traces([str(path)])
     else:
+        # The other traces have block numbers alone: reads of 4 KiB.
         count = len(keys)
         core.add_requests(
             np.arange(count, dtype=np.uint64) * 1000,
@@ -74,18 +74,17 @@ def rows(path: Path) -> Iterator[float]:
             np.zeros(count, np.uint32),
         )
     results = {engine: core.results(number) for engine, number in engines.items()}
+    over = dict.fromkeys(DISKS, 0.0)
     for place, size in enumerate(sizes):
         for disk, disk_model in DISKS.items():
             best = min(busy_s(results[f"{fixed >> 10}K"], disk_model)[place] for fixed in FIXED)
-            over = busy_s(results[disk], disk_model)[place] / best
-            engines_over = f"{over:.3f}"
-            yield over
-            results[disk]["over"] = engines_over  # type: ignore[assignment]
+            over[disk] = busy_s(results[disk], disk_model)[place] / best
+            yield over[disk]
         for engine, counts in results.items():
             busy = [f"{busy_s(counts, disk_model)[place]:.1f} s" for disk_model in DISKS.values()]
             if engine in DISKS:
                 busy = [
-                    f"{seconds} ({counts['over']})" if disk == engine else ""
+                    f"{seconds} ({over[disk]:.3f})" if disk == engine else ""
                     for disk, seconds in zip(DISKS, busy, strict=True)
                 ]
             read = counts["read_bytes"][place]

@@ -68,7 +68,6 @@ const FILES_MAX: usize = 1024;
 
 /// Sampled lines, and how long those that left were there.
 struct Sample {
-    began: Instant,
     /// When each line entered, by key.
     entered_ms: HashMap<u64, u64>,
     /// Of files whose lines left: how many, and their residence times in sum.
@@ -80,28 +79,22 @@ impl Sample {
         // With a quarter to spare: a sample is not exactly one of so many.
         let lines = lines_max / SAMPLED_ONE_OF * 5 / 4;
         Self {
-            began: Instant::now(),
             entered_ms: HashMap::with_capacity(lines as usize),
             left: HashMap::new(),
         }
     }
 
-    fn now_ms(&self) -> u64 {
-        self.began.elapsed().as_millis() as u64
-    }
-
     /// A line came or left: its residence time, if it left and was sampled.
-    fn change(&mut self, key: u64, before: Line, after: Line) -> Option<u64> {
+    fn change(&mut self, key: u64, before: Line, after: Line, now_ms: impl FnOnce() -> u64) -> Option<u64> {
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         if before.is_some() == after.is_some() || hash % SAMPLED_ONE_OF != 0 {
             return None;
         }
-        let now_ms = self.now_ms();
         if after.is_some() {
-            self.entered_ms.insert(key, now_ms);
+            self.entered_ms.insert(key, now_ms());
             return None;
         }
-        let residence_ms = now_ms - self.entered_ms.remove(&key)?;
+        let residence_ms = now_ms() - self.entered_ms.remove(&key)?;
         let number = number_of(key);
         if self.left.len() >= FILES_MAX && !self.left.contains_key(&number) {
             let mut lines: Vec<u32> = self.left.values().map(|file| file.0).collect();
@@ -114,7 +107,7 @@ impl Sample {
         Some(residence_ms)
     }
 
-    fn residences(&self, numbers: &HashSet<u32>) -> HashMap<u32, Residence> {
+    fn residences(&self, numbers: &HashSet<u32>, now_ms: u64) -> HashMap<u32, Residence> {
         let of_file = |(&number, &(lines_left, sum_ms)): (&u32, &(u32, u64))| {
             let residence = Residence {
                 lines_left,
@@ -125,7 +118,6 @@ impl Sample {
         };
         let left = self.left.iter().filter(|(number, _)| numbers.contains(number));
         let mut residences: HashMap<u32, Residence> = left.map(of_file).collect();
-        let now_ms = self.now_ms();
         for (&key, &entered_ms) in &self.entered_ms {
             if numbers.contains(&number_of(key)) {
                 let file = residences.entry(number_of(key)).or_default();
@@ -149,6 +141,10 @@ impl Sample {
     }
 }
 
+fn ms_since(time: Instant) -> u64 {
+    time.elapsed().as_millis() as u64
+}
+
 struct Inner {
     /// By number.
     files: Vec<FileLines>,
@@ -156,6 +152,7 @@ struct Inner {
     /// Lines that a source may occupy, if there is a limit.
     limits: Vec<Option<u64>>,
     sample: Sample,
+    began: Instant,
 }
 
 impl Inner {
@@ -198,6 +195,7 @@ impl Residency {
             sources: Vec::new(),
             limits: Vec::new(),
             sample: Sample::new(lines_max),
+            began: Instant::now(),
         }))
     }
 
@@ -260,7 +258,8 @@ impl Residency {
             return;
         }
         let mut inner = lock(&self.0);
-        let residence_ms = inner.sample.change(key, before, after);
+        let began = inner.began;
+        let residence_ms = inner.sample.change(key, before, after, || ms_since(began));
         if let Some(usage) = inner.change(number_of(key), before, after) {
             usage.lines_entered += u64::from(before.is_none());
             usage.lines_left += u64::from(after.is_none());
@@ -276,7 +275,8 @@ impl Residency {
 
     /// How long lines of these files stay, of those that have sampled ones.
     pub(crate) fn residences(&self, numbers: &HashSet<u32>) -> HashMap<u32, Residence> {
-        lock(&self.0).sample.residences(numbers)
+        let inner = lock(&self.0);
+        inner.sample.residences(numbers, ms_since(inner.began))
     }
 
     /// The source of the file with this number.
@@ -324,6 +324,53 @@ impl Residency {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn residence_times_are_those_of_sampled_lines() {
+        let mut sample = Sample::new(100_000);
+        let key = |file: u64, line: u64| file << 32 | line;
+        let mut left_ms = Vec::new();
+        for line in 0..50_000 {
+            assert_eq!(sample.change(key(1, line), None, Some(0), || line), None);
+            // Units that come later change nothing.
+            assert_eq!(sample.change(key(1, line), Some(0), Some(7), || line + 1), None);
+        }
+        for line in 0..30_000 {
+            left_ms.extend(sample.change(key(1, line), Some(7), None, || 50_000));
+        }
+        // One that the start found.
+        assert_eq!(sample.change(key(2, 1), Some(1), None, || 9), None);
+        let residences = sample.residences(&HashSet::from([1, 2]), 60_000);
+        assert_eq!(residences.keys().collect::<Vec<_>>(), [&1]);
+        let file = residences[&1];
+        assert_eq!(file.lines_left as usize, left_ms.len());
+        assert_eq!(file.mean_ms, left_ms.iter().sum::<u64>() / left_ms.len() as u64);
+        // Those that left were there for 20 to 50 s, the oldest of the others came at 30 s.
+        assert!((34_000..36_000).contains(&file.mean_ms), "{file:?}");
+        assert!((29_000..=30_000).contains(&file.oldest_ms), "{file:?}");
+        assert!(
+            (180..290).contains(&file.lines_left) && (110..210).contains(&file.lines_present),
+            "{file:?}"
+        );
+        assert!(sample.memory_bytes() < 100_000);
+    }
+
+    #[test]
+    fn files_with_few_residence_times_give_way_to_others() {
+        let mut sample = Sample::new(0);
+        let mut leave = |file: u64| {
+            let lines = (0..).map(|line| file << 32 | line);
+            let mut left = lines.filter_map(|key| {
+                sample.change(key, None, Some(1), || 0);
+                sample.change(key, Some(1), None, || 5)
+            });
+            assert_eq!(left.next(), Some(5));
+        };
+        (0..3).for_each(|_| leave(1));
+        (2..5000).for_each(leave);
+        assert!(sample.left.len() <= FILES_MAX);
+        assert_eq!(sample.residences(&HashSet::from([1]), 9)[&1].lines_left, 3);
+    }
 
     #[test]
     fn numbers_of_removed_files_make_room_when_their_lines_are_gone() {

@@ -449,6 +449,8 @@ impl World {
                 pending_records: 8,
                 // Threads between a request and its store would take most of the time of the tests.
                 ssd_deadline: None,
+                // As the simulator, whatever the machine is busy with.
+                is_backing_measured: false,
                 ..Options::default()
             },
         };
