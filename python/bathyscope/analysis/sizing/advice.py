@@ -165,9 +165,8 @@ def _out_of_reach(
 
 def configuration_words(curve: SizeCurve) -> str:
     """Return the configuration of a curve as a sentence has it: "64K lines fetched by 4K, lru, admission 2-hit"."""
-    fetch = "" if curve.fetch_bytes == curve.line_bytes else f" fetched by {format_size_short(curve.fetch_bytes)}"
     admission = "" if curve.admission == "all" else f", admission {curve.admission}"
-    return f"{format_line_size(curve.line_bytes)} lines{fetch} ({curve.policy}{admission})"
+    return f"{format_line_size(curve.line_bytes)} lines{curve.fetch_words} ({curve.policy}{admission})"
 
 
 def _what(point: SizePoint, question: SizeQuestion) -> str:
