@@ -81,18 +81,21 @@ impl FetchTrial {
     pub(crate) fn new(line_bytes: u64, unit_bytes: u64, capacity: usize) -> Self {
         let line_units = line_bytes / unit_bytes;
         let period = (capacity as u64 / LINES_MIN).clamp(1, PERIOD_MAX);
-        Self {
+        // With a quarter to spare: a sample is not exactly one of so many.
+        let lines = capacity / period as usize * 5 / 4;
+        let mut trial = Self {
             unit_bytes,
             levels: line_units.trailing_zeros() as usize + 1,
             period,
             draw: 0,
-            // With a quarter to spare: a sample is not exactly one of so many.
-            places: HashMap::with_capacity(capacity / period as usize * 5 / 4),
+            places: HashMap::with_capacity(lines),
             free: Vec::new(),
             masks: Masks::new(line_units),
             asked: [Asked::default(); LEVELS],
             ahead: AheadUnits::default(),
-        }
+        };
+        trial.masks.cover(trial.mask(lines as u32, trial.levels));
+        trial
     }
 
     fn mask(&self, place: u32, level: usize) -> u32 {

@@ -26,11 +26,10 @@ _FIGURES: tuple[tuple[str, Unit, str, int], ...] = (
 _HELP = {
     "Residence": "mean time from entering the cache to leaving it, of sampled lines, 1 of 128",
     "Residence sample": "sampled lines that entered since the start and left, which the mean is of",
-    "Oldest line": "time since the first of the sampled lines in the cache entered it; those found at the start have none",
+    "Oldest line": "time since the first of the sampled lines that are present entered; of those since the start",
 }
 _FIGURE_COLUMNS = tuple(
-    ActivityColumn(name, unit, rank=rank, help=_HELP.get(name, ""))
-    for name, unit, _, rank in _FIGURES
+    ActivityColumn(name, unit, rank=rank, help=_HELP.get(name, "")) for name, unit, _, rank in _FIGURES
 )
 _BLOCK_NAMES = ("block", "block.db", "block.wal")
 

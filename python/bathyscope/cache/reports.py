@@ -197,6 +197,7 @@ _STATUS = (
     _Value("Byte hit %", "ratio", _hit_bytes),
     _Value("Served", "", lambda span: "yes" if is_served(span.now) else "no"),
     _gauge("Open files", "count", "in_use.open_files", rank=3),
+    _gauge("Fetch", "bytes", "fetch.bytes_max", rank=4),
     _DIRECTORY,
 )
 _CACHES = (

@@ -56,8 +56,8 @@ def size(  # noqa: PLR0917 - one parameter for each option
     fetch: Annotated[
         str | None,
         typer.Option(
-            help="Fetch size (sub-block) of a miss, or adaptive, as the cache that ships does it; default: the line, others "
-            "are tried."
+            help="Fetch size (sub-block) of a miss, or adaptive, as the cache that ships has it; default: the line, "
+            "others are tried."
         ),
     ] = None,
     policy: Annotated[str | None, typer.Option(help="Eviction policies; default: s3-fifo, others are tried.")] = None,
@@ -122,7 +122,11 @@ def size(  # noqa: PLR0917 - one parameter for each option
         # Found out now and not after a pass of hours.
         raise UsageError(f"--report {report} cannot be written: {report.parent} is no directory")
     is_adaptive = fetch == "adaptive"
-    given = {"fetch_bytes": ADAPTIVE_UNIT if is_adaptive else fetch, "policies": None if policy is None else _listed(policy), "admission": admission}
+    given = {
+        "fetch_bytes": ADAPTIVE_UNIT if is_adaptive else fetch,
+        "policies": None if policy is None else _listed(policy),
+        "admission": admission,
+    }
     names = {"fetch_bytes": "fetch", "policies": "policy", "admission": "admission"}
     spec = checked(
         SizeSpec,

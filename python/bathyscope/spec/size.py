@@ -90,12 +90,12 @@ def _option(name: str, default: Any = ..., **kwargs: Any) -> Any:
 class SizeSpec(Model):
     """What `bathy size` is asked: the trace, the caches to simulate, and what the answer is judged by.
 
-    `nodes` are the OSDs of each node. `fetch_bytes` None means whole lines. With `break_even_bytes`, those that the disk
-    transfers in the time of an access, the fetch size is adaptive, and `fetch_bytes` are valid or not together.
+    `nodes` are the OSDs of each node. `fetch_bytes` None means whole lines. With `break_even_bytes`, those that the
+    disk transfers in the time of an access, the fetch size is adaptive, and `fetch_bytes` are valid or not together.
     `samples` None decides by the size of the trace, `window_s` None chooses, `min_life_years` None means the warranty,
-    `flash` None any drive in `prices`.
-    `vary` names what the advice may choose otherwise than given. A latency is text, "120us", "trace" or RUN:STEPKEY,
-    and is looked up by the verb, like the disk of a run that `backing` names. At most one target is set.
+    `flash` None any drive in `prices`. `vary` names what the advice may choose otherwise than given. A latency is text,
+    "120us", "trace" or RUN:STEPKEY, and is looked up by the verb, like the disk of a run that `backing` names. At most
+    one target is set.
     """
 
     traces: tuple[str, ...] = ()

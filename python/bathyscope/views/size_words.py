@@ -15,7 +15,6 @@ from bathyscope.units import (
     format_line_size,
     format_rate,
     format_seconds,
-    format_size_short,
 )
 from bathyscope.views.figures import NOT_KNOWN
 from bathyscope.views.labels import clean

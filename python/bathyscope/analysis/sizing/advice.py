@@ -10,7 +10,7 @@ from bathyscope.analysis.sizing.question import SizeQuestion
 from bathyscope.analysis.sizing.sentences import drive_words
 from bathyscope.analysis.sizing.wear import life_words
 from bathyscope.records.size_finding import Advice, SizeCurve, SizePoint, Split
-from bathyscope.units import format_bytes, format_cost, format_duration_ns, format_line_size, format_size_short
+from bathyscope.units import format_bytes, format_cost, format_duration_ns, format_line_size
 
 # Below these, the figures rest on too little to advise a purchase.
 LEAST_READ_REQUESTS = 1000
