@@ -214,6 +214,8 @@ class EnginePass(_Pass):
         min_lines: int = 500,
         salt: int = 0,
         fetch_bytes: int | None = None,
+        unit_bytes: int | None = None,
+        break_even_bytes: int | None = None,
         on_write: str = "allocate",
         n_hit: int | None = None,
         stream_cutoff_bytes: int | None = None,

@@ -2,6 +2,7 @@
 
 use bathy_policy::PolicyOptions;
 
+use crate::fetch::FetchSize;
 use crate::lines::LineSize;
 
 /// What a write does to lines that are not cached.
@@ -35,8 +36,10 @@ pub const MAX_UNITS: u64 = 64;
 pub struct CacheConfig {
     /// Line size.
     pub line: LineSize,
-    /// Bytes that are valid or not, and are fetched, together: a power of two, at most the line, at least a 64th of it.
+    /// Bytes that are valid or not together: a power of two, at most the line, at least a 64th of it.
     pub unit_bytes: u64,
+    /// What a miss fetches.
+    pub fetch: FetchSize,
     /// Writes to what is not cached.
     pub write_mode: WriteMode,
     /// Filters.
@@ -44,10 +47,14 @@ pub struct CacheConfig {
 }
 
 impl CacheConfig {
-    /// Whether the units fit the line.
+    /// Whether the units fit the line, and a fixed fetch size both.
     pub fn is_valid(&self) -> bool {
         let (line, unit) = (self.line.bytes(), self.unit_bytes);
-        unit.is_power_of_two() && unit <= line && line / unit <= MAX_UNITS
+        let fetch_fits = match self.fetch {
+            FetchSize::Fixed(bytes) => bytes.is_power_of_two() && (unit..=line).contains(&bytes),
+            FetchSize::Adaptive { .. } => true,
+        };
+        unit.is_power_of_two() && unit <= line && line / unit <= MAX_UNITS && fetch_fits
     }
 }
 

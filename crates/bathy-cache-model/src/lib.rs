@@ -9,6 +9,7 @@
 //! the invariants.
 
 mod config;
+mod fetch;
 pub mod lines;
 mod masks;
 mod model;
@@ -18,6 +19,7 @@ mod request;
 pub use config::{
     AdmissionOptions, CacheConfig, MAX_UNITS, STAGE_BYTES_MAX, WriteMode, stage_lines, with_stage,
 };
+pub use fetch::{AheadUnits, Backing, FetchSize};
 pub use lines::{Io, LineSize};
 pub use model::{CacheModel, Evicted, Miss, Promoted, ReadPlan, Room, WritePlan};
 pub use operations::Ticket;

@@ -8,6 +8,7 @@ use bathy_policy::{
 };
 
 use crate::config::{CacheConfig, WriteMode};
+use crate::fetch::{AheadUnits, Backing, FetchSize, FetchTrial, blocks};
 use crate::masks::Masks;
 use crate::operations::{Operation, Operations, Ticket};
 use crate::request::Part;
@@ -49,13 +50,15 @@ pub struct ReadPlan {
     pub miss: Option<Miss>,
 }
 
-/// What to do with the units of a read that are not valid. The three sets are disjoint.
+/// What to do with the units of a read that are not valid. The sets but `ahead` are disjoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Miss {
     /// Units that a fill under way has been sent for. What it brings is good for this read; it may be kept no longer.
     pub awaited: u64,
     /// Units to fetch from the backing and keep, with `fill` as the ticket.
     pub fetch: u64,
+    /// Of these, units that nobody asked for.
+    pub ahead: u64,
     /// Units to fetch from the backing and not to keep.
     pub pass: u64,
     /// The ticket of `fetch`, if there is any.
@@ -104,6 +107,9 @@ pub struct CacheModel<P> {
     budget: Option<WriteBudget>,
     write_mode: WriteMode,
     unit_shift: u32,
+    fetch: FetchSize,
+    /// Of an adaptive fetch size.
+    pub(crate) trial: Option<FetchTrial>,
     /// Valid units by slot.
     valid: Masks,
     operations: Operations,
@@ -117,15 +123,18 @@ impl<P: Policy> CacheModel<P> {
     /// An empty cache with an empty policy.
     ///
     /// # Panics
-    /// If the units do not fit the line.
+    /// If units or fetch size do not fit the line.
     pub fn new(config: CacheConfig, policy: P) -> Self {
-        assert!(config.is_valid(), "the units fit the line");
+        assert!(config.is_valid(), "units and fetch size fit the line");
         let mut valid = Masks::new(config.line.bytes() / config.unit_bytes);
         if let Some(last) = policy.slots_end().checked_sub(1) {
             valid.cover(last as u32);
         }
         Self {
             admission: admission(&config, policy.capacity()),
+            trial: matches!(config.fetch, FetchSize::Adaptive { .. })
+                .then(|| FetchTrial::new(config.line.bytes(), config.unit_bytes, policy.capacity())),
+            fetch: config.fetch,
             budget: config.admission.write_budget_bytes_per_day.map(WriteBudget::new),
             policy,
             write_mode: config.write_mode,
@@ -161,6 +170,7 @@ impl<P: Policy> CacheModel<P> {
             + self.policy.memory_bytes()
             + self.admission.memory_bytes()
             + self.valid.memory_bytes()
+            + self.trial.as_ref().map_or(0, FetchTrial::memory_bytes)
             + self.operations.memory_bytes()
             + (self.more_pins.capacity() + self.emptied.capacity()) * entry
     }
@@ -173,12 +183,50 @@ impl<P: Policy> CacheModel<P> {
         slot.is_some_and(|slot| touched & !self.valid.get(slot) == 0)
     }
 
-    /// Plans a read of a part.
+    /// The bytes that a miss would fetch at most from a disk of which this is known.
+    pub fn fetch_bytes(&self, break_even_bytes: u64) -> u64 {
+        1 << (self.unit_shift + self.fetch_level(break_even_bytes) as u32)
+    }
+
+    /// Of an adaptive fetch size, what was fetched ahead on sampled lines.
+    pub fn ahead_units(&self) -> AheadUnits {
+        self.trial
+            .as_ref()
+            .map_or_else(AheadUnits::default, FetchTrial::ahead)
+    }
+
+    fn fetch_level(&self, break_even_bytes: u64) -> usize {
+        match (self.fetch, &self.trial) {
+            (FetchSize::Adaptive { .. }, Some(trial)) => trial.level(break_even_bytes),
+            (FetchSize::Fixed(bytes), _) => (bytes.trailing_zeros() - self.unit_shift) as usize,
+            (FetchSize::Adaptive { .. }, None) => 0,
+        }
+    }
+
+    /// Plans a read of a part, from the backing of the configuration.
     #[inline]
     pub fn read(&mut self, part: &Part, time_ns: u64) -> ReadPlan {
+        let break_even_bytes = match self.fetch {
+            FetchSize::Adaptive { break_even_bytes } => break_even_bytes,
+            FetchSize::Fixed(_) => 0,
+        };
+        let backing = Backing {
+            break_even_bytes,
+            line_end: u32::MAX,
+        };
+        self.read_from(backing, part, time_ns)
+    }
+
+    /// [`CacheModel::read`] from another backing than that of the configuration.
+    #[inline]
+    pub fn read_from(&mut self, backing: Backing, part: &Part, time_ns: u64) -> ReadPlan {
         let touched = part.touched(self.unit_shift);
         let slot = self.policy.reference(part.key);
         let hit = slot.map_or(0, |slot| touched & self.valid.get(slot));
+        let there = self.units_before(backing.line_end);
+        if let (Some(trial), Some(slot)) = (&mut self.trial, slot) {
+            trial.read(slot, touched, there);
+        }
         if hit == touched {
             return ReadPlan {
                 slot,
@@ -186,7 +234,7 @@ impl<P: Policy> CacheModel<P> {
                 miss: None,
             };
         }
-        let (slot, miss) = self.miss(part, time_ns, slot, touched & !hit);
+        let (slot, miss) = self.miss(backing, part, time_ns, slot, touched & !hit);
         ReadPlan {
             slot,
             hit,
@@ -195,23 +243,37 @@ impl<P: Policy> CacheModel<P> {
     }
 
     /// Plans the units of a read that are not valid: the slot of the line after it. Apart, so that a hit is short.
-    fn miss(&mut self, part: &Part, time_ns: u64, slot: Option<u32>, missing: u64) -> (Option<u32>, Miss) {
+    fn miss(
+        &mut self,
+        backing: Backing,
+        part: &Part,
+        time_ns: u64,
+        slot: Option<u32>,
+        missing: u64,
+    ) -> (Option<u32>, Miss) {
         let mut miss = Miss::default();
-        let mut written = 0;
+        let (mut filled, mut written) = (0, 0);
         for operation in self.operations.of_line(part.key) {
             written |= operation.written;
             // A fill that was overtaken by a write no longer has the units that the write touched.
             if operation.written == 0 {
-                miss.awaited |= operation.units;
+                filled |= operation.units;
             }
         }
-        miss.awaited &= missing & !written;
+        miss.awaited = filled & missing & !written;
         miss.pass = missing & written;
         miss.fetch = missing & !miss.awaited & !miss.pass;
         if miss.fetch == 0 {
             return (slot, miss);
         }
-        let bytes = self.bytes_of(miss.fetch);
+        let there = self.units_before(backing.line_end);
+        let level = self.fetch_level(backing.break_even_bytes);
+        if level > 0 {
+            let valid = slot.map_or(0, |slot| self.valid.get(slot));
+            let taken = valid | filled | written | !there;
+            miss.ahead = blocks(miss.fetch, level, taken) & !miss.fetch;
+        }
+        let bytes = self.bytes_of(miss.fetch | miss.ahead);
         let kept_at = match slot {
             Some(slot) if !self.admits_change(slot, time_ns, bytes) => None,
             Some(slot) => Some(slot),
@@ -222,13 +284,27 @@ impl<P: Policy> CacheModel<P> {
                 inserted.map(|(slot, _)| slot)
             }
         };
-        if let Some(slot) = kept_at {
-            miss.fill = Some(self.begin(part.key, Some(slot), miss.fetch, 0));
+        if let Some(kept_at) = kept_at {
+            miss.fetch |= miss.ahead;
+            miss.fill = Some(self.begin(part.key, Some(kept_at), miss.fetch, 0));
+            if let Some(trial) = &mut self.trial {
+                if slot.is_none() {
+                    let touched = part.touched(self.unit_shift);
+                    trial.read(kept_at, touched, there);
+                }
+                trial.fetched_ahead(kept_at, miss.ahead);
+            }
         } else {
             miss.pass |= miss.fetch;
-            miss.fetch = 0;
+            (miss.fetch, miss.ahead) = (0, 0);
         }
         (slot.or(kept_at), miss)
+    }
+
+    /// The units of a line that begin before a byte.
+    fn units_before(&self, line_end: u32) -> u64 {
+        let units = u64::from(line_end).div_ceil(1 << self.unit_shift);
+        u64::MAX.checked_shr(64 - units.min(64) as u32).unwrap_or(0) & self.valid.ones()
     }
 
     /// The units that a fill or write may still put into its slot. Asked right before the slot is written, by a driver that
@@ -266,6 +342,9 @@ impl<P: Policy> CacheModel<P> {
             if self.admits_change(slot, time_ns, u64::from(bytes)) {
                 let keep = keep & !self.overtake(part.key, touched);
                 self.valid.remove(slot, touched);
+                if let Some(trial) = &mut self.trial {
+                    trial.written(slot, touched, covered);
+                }
                 return self.begin_write(part, touched, Some(slot), keep);
             }
             // What cannot be written must not be served.
@@ -283,6 +362,9 @@ impl<P: Policy> CacheModel<P> {
             None
         };
         let slot = inserted.map(|(slot, _)| slot);
+        if let (Some(trial), Some(slot)) = (&mut self.trial, slot) {
+            trial.written(slot, touched, covered);
+        }
         let keep = if slot.is_some() { covered & !contested } else { 0 };
         WritePlan {
             was_cached: false,
@@ -330,6 +412,9 @@ impl<P: Policy> CacheModel<P> {
             return Evicted::Absent;
         };
         self.valid.clear(slot);
+        if let Some(trial) = &mut self.trial {
+            trial.left(slot);
+        }
         for operation in self.operations.of_line(key) {
             operation.units = 0;
         }
@@ -416,6 +501,9 @@ impl<P: Policy> CacheModel<P> {
             && !self.policy.is_pinned(slot)
         {
             self.policy.remove(key);
+            if let Some(trial) = &mut self.trial {
+                trial.left(slot);
+            }
         }
         units
     }
@@ -447,11 +535,17 @@ impl<P: Policy> CacheModel<P> {
         if let Some(victim) = inserted.victim {
             victim_units = self.valid.get(victim.slot);
             self.valid.clear(victim.slot);
+            if let Some(trial) = &mut self.trial {
+                trial.left(victim.slot);
+            }
         }
         let promoted = inserted.promotion.map(|promotion| {
             let units = self.valid.get(promotion.from);
             self.valid.clear(promotion.from);
             self.valid.add(promotion.to, units);
+            if let Some(trial) = &mut self.trial {
+                trial.moved(promotion.from, promotion.to);
+            }
             Promoted {
                 key: promotion.key,
                 from: promotion.from,
@@ -460,6 +554,9 @@ impl<P: Policy> CacheModel<P> {
             }
         });
         self.valid.cover(inserted.slot);
+        if let Some(trial) = &mut self.trial {
+            trial.entered(inserted.slot);
+        }
         if let Some(budget) = &mut self.budget {
             let is_in_memory = self.policy.is_in_memory(inserted.slot);
             let promoted = promoted.map_or(0, |line| u64::from(line.units.count_ones()) << self.unit_shift);

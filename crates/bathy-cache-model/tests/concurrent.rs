@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use bathy_cache_model::{
-    AdmissionOptions, CacheConfig, CacheModel, Evicted, LineSize, Miss, Part, ReadPlan, Room, Ticket,
-    WriteMode, WritePlan,
+    AdmissionOptions, Backing, CacheConfig, CacheModel, Evicted, FetchSize, LineSize, Miss, Part, ReadPlan,
+    Room, Ticket, WriteMode, WritePlan,
 };
 use bathy_policy::{Policy, PolicyKind, PolicyOptions, PolicyVisitor, visit_policy};
 use proptest::prelude::*;
@@ -19,7 +19,8 @@ const KEYS: u64 = 9;
 
 #[derive(Debug, Clone, Copy)]
 enum Op {
-    Read(Part),
+    /// Of a line of which the backing has so many bytes.
+    Read(Part, u32),
     Write(Part),
     Invalidate(Part),
     Evict(u64),
@@ -43,7 +44,7 @@ fn part() -> impl Strategy<Value = Part> {
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
-        4 => part().prop_map(Op::Read),
+        4 => (part(), 0..2 * UNITS * UNIT).prop_map(|(part, line_end)| Op::Read(part, line_end.max(part.end))),
         3 => part().prop_map(Op::Write),
         1 => part().prop_map(Op::Invalidate),
         1 => (0..KEYS).prop_map(Op::Evict),
@@ -159,7 +160,7 @@ impl<P: Policy> World<P> {
         self.on_room(room, slot.map(|slot| (key, slot)))
     }
 
-    fn read(&mut self, part: Part) -> Result<(), TestCaseError> {
+    fn read(&mut self, part: Part, line_end: u32) -> Result<(), TestCaseError> {
         let touched = units_of(&part);
         let valid = self.lines.get(&part.key).map_or(0, |line| line.1);
         let of_line = || self.under_way.iter().filter(|other| other.key == part.key);
@@ -169,19 +170,31 @@ impl<P: Policy> World<P> {
         let written = of_line()
             .filter(|other| matches!(other.kind, Kind::Write(..)))
             .fold(0, |all, other| all | mask(other.touched.keys().copied()));
-        let ReadPlan { slot, hit, miss } = self.cache.read(&part, 0);
+        let backing = Backing {
+            break_even_bytes: u64::from(line_end) << 8,
+            line_end,
+        };
+        let ReadPlan { slot, hit, miss } = self.cache.read_from(backing, &part, 0);
         let Miss {
             awaited,
             fetch,
+            ahead,
             pass,
             fill,
             room,
             ..
         } = miss.unwrap_or_default();
         let all = mask(touched.keys().copied());
-        prop_assert_eq!(hit | awaited | fetch | pass, all);
+        let asked = fetch & !ahead;
+        prop_assert_eq!(hit | awaited | asked | pass, all);
+        prop_assert_eq!(ahead & (all | valid | filled | written | !fetch), 0);
         prop_assert_eq!(
-            [hit, awaited, fetch, pass]
+            ahead & !mask(0..line_end.div_ceil(UNIT)),
+            0,
+            "nothing beyond the end"
+        );
+        prop_assert_eq!(
+            [hit, awaited, asked, pass]
                 .map(u64::count_ones)
                 .iter()
                 .sum::<u32>(),
@@ -394,6 +407,7 @@ impl<P: Policy> World<P> {
 }
 
 struct Run<'a> {
+    fetch: FetchSize,
     write_mode: WriteMode,
     admission: AdmissionOptions,
     ops: &'a [Op],
@@ -406,13 +420,14 @@ impl PolicyVisitor for Run<'_> {
         let config = CacheConfig {
             line: LineSize::new(u64::from(UNIT * UNITS)).expect("a power of two"),
             unit_bytes: u64::from(UNIT),
+            fetch: self.fetch,
             write_mode: self.write_mode,
             admission: self.admission,
         };
         let mut world = World::new(CacheModel::new(config, policy));
         for &op in self.ops {
             match op {
-                Op::Read(part) => world.read(part)?,
+                Op::Read(part, line_end) => world.read(part, line_end)?,
                 Op::Write(part) => {
                     let plan = world.cache.write(&part, 0);
                     world.write(part, plan)?;
@@ -445,10 +460,13 @@ proptest! {
         capacity in 1..7usize,
         write_mode in prop::sample::select(vec![WriteMode::Allocate, WriteMode::Update]),
         budget in prop_oneof![Just(None), (8_192..500_000u64).prop_map(Some)],
+        fetch in prop::sample::select(vec![
+            FetchSize::Fixed(u64::from(UNIT)), FetchSize::Fixed(u64::from(UNITS * UNIT)), FetchSize::Adaptive { break_even_bytes: 0 },
+        ]),
         ops in ops(),
     ) {
         let options = PolicyOptions { stage_ratio, ..PolicyOptions::default() };
         let admission = AdmissionOptions { write_budget_bytes_per_day: budget, ..AdmissionOptions::default() };
-        visit_policy(kind, capacity, None, &options, Run { write_mode, admission, ops: &ops })?;
+        visit_policy(kind, capacity, None, &options, Run { fetch, write_mode, admission, ops: &ops })?;
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bathy_cache_model::{
-    AdmissionOptions, CacheConfig, CacheModel, Io, LineSize, Part, RequestSplitter, WriteMode,
+    AdmissionOptions, CacheConfig, CacheModel, FetchSize, Io, LineSize, Part, RequestSplitter, WriteMode,
 };
 use bathy_policy::{
     Durable, HashIndex, HashSeed, Lru, PolicyKind, PolicyOptions, PolicyVisitor, S3FifoOptions, StagedFifo,
@@ -18,6 +18,7 @@ fn config(write_mode: WriteMode) -> CacheConfig {
     CacheConfig {
         line: LineSize::new(LINE).expect("a power of two"),
         unit_bytes: UNIT,
+        fetch: FetchSize::Fixed(UNIT),
         write_mode,
         admission: AdmissionOptions::default(),
     }

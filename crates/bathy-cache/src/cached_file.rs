@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use bathy_cache_model::{Part, WriteMode};
+use bathy_cache_model::{Backing, Part, WriteMode};
 
 use crate::engine::{Engine, lock, stopped};
 use crate::files::{FileState, first_key};
@@ -93,7 +93,7 @@ impl CachedFile {
         }
         self.engine.ssd.set_time(time_ns);
         let Some(parts) = self.split(offset, len).filter(|_| self.is_read_cached()) else {
-            self.read_below(out, offset)?;
+            self.read_backing(out, offset)?;
             self.count(begun, false, (len, 0), time_ns);
             self.count_unused();
             return Ok(len);
@@ -126,8 +126,17 @@ impl CachedFile {
             self.read_units(part, units_of(part), Some(&mut line), out)
                 .map(|read| (line, read))
         });
-        let fetch = lock(shard).read(part, time_ns, out);
-        let Some(Fetch { units, fill }) = fetch else {
+        let backing = Backing {
+            break_even_bytes: self.file.source.cost.break_even_bytes(),
+            line_end: self.line_end(part),
+        };
+        let fetch = lock(shard).read(backing, part, time_ns, out);
+        let Some(Fetch {
+            units,
+            ahead_bytes,
+            fill,
+        }) = fetch
+        else {
             return Ok(u64::from(part.bytes()));
         };
         let Some(fill) = fill else {
@@ -154,7 +163,21 @@ impl CachedFile {
             return Ok(0);
         };
         // A unit that the request covers in part counts as if it were covered whole, as in the simulator.
-        Ok(u64::from(part.bytes()).saturating_sub(read))
+        Ok(u64::from(part.bytes()).saturating_sub(read - ahead_bytes))
+    }
+
+    /// Bytes of a part's line that the file has.
+    fn line_end(&self, part: &Part) -> u32 {
+        let line_start = (part.key - first_key(self.file.number)) * self.engine.line_bytes;
+        let bytes = self.file.len_bytes().saturating_sub(line_start);
+        bytes.min(self.engine.line_bytes) as u32
+    }
+
+    fn read_backing(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
+        let cost = &self.file.source.cost;
+        cost.timed(out.len(), || self.file.store.read(out, offset))?;
+        self.count_in(|counts| counts.count_source_read(out.len() as u64));
+        Ok(())
     }
 
     /// Reads units from the backing: whole ones into `line`, or without one just what the part touches. The bytes read.
@@ -173,7 +196,7 @@ impl CachedFile {
                 let start = (run.start * unit).max(part.start as usize);
                 let end = (run.end * unit).min(part.end as usize);
                 let out = &mut out[start - part.start as usize..end - part.start as usize];
-                self.read_below(out, line_start + start as u64)?;
+                self.read_backing(out, line_start + start as u64)?;
                 bytes += (end - start) as u64;
             }
             return Ok(bytes);
@@ -185,17 +208,11 @@ impl CachedFile {
             // What lies beyond the end stays zero, as which it would be read if the file grew.
             let len = len_bytes.saturating_sub(start).min((run.len() * unit) as u64) as usize;
             let data = &mut line[run.start * unit..run.end * unit];
-            self.read_below(&mut data[..len], start)?;
+            self.read_backing(&mut data[..len], start)?;
             copy_units(part, run.clone(), data, out);
             bytes += (run.len() * unit) as u64;
         }
         Ok(bytes)
-    }
-
-    fn read_below(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.store.read(out, offset)?;
-        self.count_in(|counts| counts.count_source_read(out.len() as u64));
-        Ok(())
     }
 
     /// Writes `data`; beyond the end the file grows. When this returns the backing has them; durable they are after

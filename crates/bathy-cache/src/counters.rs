@@ -84,6 +84,12 @@ pub struct Counts {
     pub writes: OpCounts,
     /// Bytes read from the backing.
     pub backing_read_bytes: u64,
+    /// Of these, bytes that nobody asked for.
+    pub fetched_ahead_bytes: u64,
+    /// Of the bytes fetched ahead, those of lines that are sampled.
+    pub ahead_sampled_bytes: u64,
+    /// Of these, bytes that were read before they left or were written.
+    pub ahead_used_bytes: u64,
     /// Bytes of lines read from the SSD to serve requests.
     pub flash_read_bytes: u64,
     /// Bytes of lines put on the SSD, as the simulator counts them. What was written for that is in [`Counts::ssd_writes`].
@@ -112,6 +118,9 @@ impl Counts {
         self.reads.add(&other.reads);
         self.writes.add(&other.writes);
         self.backing_read_bytes += other.backing_read_bytes;
+        self.fetched_ahead_bytes += other.fetched_ahead_bytes;
+        self.ahead_sampled_bytes += other.ahead_sampled_bytes;
+        self.ahead_used_bytes += other.ahead_used_bytes;
         self.flash_read_bytes += other.flash_read_bytes;
         self.flash_write_bytes += other.flash_write_bytes;
         self.flash_update_bytes += other.flash_update_bytes;

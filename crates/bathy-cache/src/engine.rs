@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use bathy_cache_model::{AdmissionOptions, RequestSplitter, WriteMode};
+use bathy_cache_model::{AdmissionOptions, FetchSize, RequestSplitter, WriteMode};
 use bathy_policy::{Policy, PolicyKind};
 
 use crate::aligned::Aligned;
@@ -41,6 +41,10 @@ pub struct Options {
     pub write_mode: WriteMode,
     /// Filters.
     pub admission: AdmissionOptions,
+    /// What a miss fetches. Of an adaptive size, what it says of the disk is the first guess for each source.
+    pub fetch: FetchSize,
+    /// Whether that is measured then. If not, the engine does what the simulator does.
+    pub is_backing_measured: bool,
     /// Errors of the SSD that are forgiven.
     pub error_budget: ErrorBudget,
     /// After this time a read of the SSD is not waited for any more, and the SSD is given up. `None`: callers wait as long as
@@ -58,11 +62,18 @@ pub struct Options {
     pub was_fenced: bool,
 }
 
+/// What a hard disk transfers in the time of an access: 8 ms, 150 MB/s.
+pub const HDD_BREAK_EVEN_BYTES: u64 = 1_200_000;
+
 impl Default for Options {
     fn default() -> Self {
         Self {
             write_mode: WriteMode::Allocate,
             admission: AdmissionOptions::default(),
+            fetch: FetchSize::Adaptive {
+                break_even_bytes: HDD_BREAK_EVEN_BYTES,
+            },
+            is_backing_measured: true,
             error_budget: ErrorBudget::default(),
             ssd_deadline: Some(Duration::from_secs(2)),
             ssd_write_deadline: Some(Duration::from_secs(10)),
@@ -98,6 +109,7 @@ pub struct Engine {
     pub(crate) line_bytes: u64,
     pub(crate) was_fenced: AtomicBool,
     pub(crate) capacity_lines: u64,
+    pub(crate) is_fetch_adaptive: bool,
     pub(crate) splitter: Mutex<RequestSplitter>,
     pub(crate) shards: Vec<Mutex<Shard>>,
     pub(crate) intent: Mutex<Intent>,
@@ -183,6 +195,7 @@ impl Engine {
             was_fenced: AtomicBool::new(options.was_fenced),
             capacity_lines: superblock.geometry.slots_total(),
             superblock: Mutex::new(*superblock),
+            is_fetch_adaptive: matches!(options.fetch, FetchSize::Adaptive { .. }),
             splitter: Mutex::new(RequestSplitter::new(line, options.admission.stream_cutoff_bytes)),
             shards: shards.into_iter().map(Mutex::new).collect(),
             intent: Mutex::new(intent),
@@ -720,7 +733,7 @@ impl Engine {
         }
         self.shards
             .iter()
-            .for_each(|shard| counts.add(&lock(shard).counts));
+            .for_each(|shard| counts.add(&lock(shard).counts()));
         for source in lock(&self.files).sources() {
             let of_source = lock(&source.counts).counts;
             counts.reads.add(&of_source.reads);
@@ -770,7 +783,12 @@ impl Engine {
                 status.cached_bytes += u64::from(line.valid_units.count_ones()) * UNIT_BYTES;
             }
         });
-        files.into_iter().map(|(_, status)| status).collect()
+        let mut residences = self.residency.residences(&places.into_keys().collect());
+        let with_residence = |(number, status)| FileStatus {
+            residence: residences.remove(&number).unwrap_or_default(),
+            ..status
+        };
+        files.into_iter().map(with_residence).collect()
     }
 
     /// Calls `visit` with each cached line.

@@ -11,8 +11,6 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::{Arc, Weak};
 
-use bathy_cache_model::WriteMode;
-
 use crate::compare::ALL_LINES;
 use crate::counters::Area;
 use crate::engine::lock;
@@ -20,8 +18,8 @@ use crate::format::{
     BLOCK_BYTES, FILE_RECORD_BYTES, FILES_PER_BLOCK, FileRecord, HANDLE_BYTES_MAX, Layout, Uuid,
 };
 use crate::health::Ssd;
-use crate::residency::Residency;
-use crate::sources::Source;
+use crate::residency::{Residence, Residency};
+use crate::sources::{NewSource, Source};
 use crate::stats::{Closed, FileStatus, RequestCounts, Served};
 use crate::store::{BlockStore, Stamp};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -140,7 +138,7 @@ pub(crate) struct Files {
     pub(crate) sources: HashMap<Uuid, Arc<Source>>,
     pub(crate) residency: Arc<Residency>,
     /// That of new sources.
-    write_mode: WriteMode,
+    new_source: NewSource,
     pub(crate) closed: Arc<Mutex<Closed>>,
 }
 
@@ -159,7 +157,8 @@ impl Files {
         layout: &Layout,
         files_max: u32,
         next_number: u32,
-        write_mode: WriteMode,
+        lines_max: u64,
+        new_source: NewSource,
     ) -> Self {
         let mut files = Self {
             uuid,
@@ -183,8 +182,8 @@ impl Files {
             removed: Vec::new(),
             changed: 0,
             sources: HashMap::new(),
-            residency: Arc::new(Residency::new(files_max)),
-            write_mode,
+            residency: Arc::new(Residency::new(files_max, lines_max)),
+            new_source,
             closed: Arc::default(),
         };
         files.find_free();
@@ -538,7 +537,7 @@ impl Files {
 
     /// A source, which may be new.
     pub(crate) fn source(&mut self, uuid: &Uuid) -> Arc<Source> {
-        let new = || Arc::new(Source::new(self.residency.add_source(), self.write_mode));
+        let new = || Arc::new(Source::new(self.residency.add_source(), self.new_source));
         Arc::clone(self.sources.entry(*uuid).or_insert_with(new))
     }
 
@@ -555,6 +554,7 @@ impl Files {
             counts,
             cached_lines: 0,
             cached_bytes: 0,
+            residence: Residence::default(),
         };
         let in_use = self.all_in_use();
         let closed = lock(&self.closed);

@@ -18,6 +18,7 @@
 extern crate self as bathy_cache;
 
 mod aligned;
+mod backing_cost;
 mod cached_file;
 mod compare;
 mod counters;
@@ -48,10 +49,11 @@ mod timed_read;
 mod witness;
 
 pub use aligned::Aligned;
+pub use backing_cost::ReadCost;
 pub use cached_file::CachedFile;
 pub use counters::{Counts, OpCounts, SsdWrites};
 pub use curve::MissRatioCurve;
-pub use engine::{CachedLine, Engine, Options};
+pub use engine::{CachedLine, Engine, HDD_BREAK_EVEN_BYTES, Options};
 pub use file_store::FileStore;
 pub use files::FileIdentity;
 pub use health::ErrorBudget;
@@ -59,9 +61,9 @@ pub use live::{AttachError, DetachError, LiveCache, LiveFile};
 pub use open::{
     ColdReason, CreateError, CreateOptions, OpenError, Opened, Recovery, create, inspect, open, probe,
 };
-pub use residency::Usage;
+pub use residency::{Residence, Usage};
 pub use resize::{ResizeError, resize};
-pub use sources::SourceMode;
+pub use sources::{SourceFetch, SourceMode};
 pub use stats::{FileStatus, LATENCY_BOUNDS, Latencies, RequestCounts, Served, SourceCounts, SourceStatus};
 pub use store::{BlockStore, Stamp};
 pub use witness::{FileWitness, Witness, void};

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bathy_cache_model::{AdmissionOptions, CacheConfig, LineSize};
+use bathy_cache_model::{AdmissionOptions, CacheConfig, FetchSize, LineSize};
 use bathy_policy::{CachePolicy, Policy, PolicyKind, StateRecord};
 
 use crate::counters::Area;
@@ -18,6 +18,7 @@ use crate::format::{
 use crate::health::Ssd;
 use crate::intent::Intent;
 use crate::shard::{Model, Shard, new_model};
+use crate::sources::NewSource;
 use crate::store::{BlockStore, Stamp};
 use crate::table::Table;
 use crate::witness::Witness;
@@ -433,6 +434,11 @@ impl Opening<'_> {
         let config = CacheConfig {
             line: geometry.line(),
             unit_bytes: UNIT_BYTES,
+            fetch: match self.options.fetch {
+                // The line is that of the SSD.
+                FetchSize::Fixed(bytes) => FetchSize::Fixed(bytes.min(geometry.line().bytes())),
+                adaptive @ FetchSize::Adaptive { .. } => adaptive,
+            },
             write_mode: self.options.write_mode,
             admission: AdmissionOptions {
                 // Keys are dealt out evenly.
@@ -479,7 +485,8 @@ impl Opening<'_> {
             &geometry.layout(),
             geometry.files_max(),
             next_file,
-            self.options.write_mode,
+            geometry.slots_total(),
+            NewSource::of(self.options),
         )
     }
 

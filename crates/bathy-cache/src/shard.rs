@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bathy_cache_model::{
-    CacheConfig, CacheModel, Miss, Part, Room, Ticket, WriteMode, WritePlan, stage_lines,
+    Backing, CacheConfig, CacheModel, Miss, Part, Room, Ticket, WriteMode, WritePlan, stage_lines,
 };
 use bathy_policy::{CachePolicy, Policy, PolicyKind};
 
@@ -33,6 +33,8 @@ pub(crate) fn new_model(config: CacheConfig, kind: PolicyKind, slots: u32) -> Mo
 pub(crate) struct Fetch {
     /// The units.
     pub(crate) units: u64,
+    /// Bytes of those among them that nobody asked for.
+    pub(crate) ahead_bytes: u64,
     /// Where they may be kept.
     pub(crate) fill: Option<(Ticket, u32)>,
 }
@@ -131,9 +133,15 @@ impl Shard {
 
     /// Plans a read and copies what is cached to `out`, which has the length of the part: what is to be read from the
     /// backing, if anything. A copy that cannot be read or does not match its record is forgotten and planned anew.
-    pub(crate) fn read(&mut self, part: &Part, time_ns: u64, out: &mut [u8]) -> Option<Fetch> {
+    pub(crate) fn read(
+        &mut self,
+        backing: Backing,
+        part: &Part,
+        time_ns: u64,
+        out: &mut [u8],
+    ) -> Option<Fetch> {
         loop {
-            let plan = self.model.read(part, time_ns);
+            let plan = self.model.read_from(backing, part, time_ns);
             if let Some(miss) = &plan.miss {
                 self.counts.refused += u64::from(miss.refused);
                 self.make_room(&miss.room);
@@ -145,6 +153,7 @@ impl Shard {
             let Miss {
                 awaited,
                 fetch,
+                ahead,
                 pass,
                 fill,
                 ..
@@ -157,7 +166,13 @@ impl Shard {
                 // What another read waits for is read a second time: nobody here waits for somebody else's I/O.
                 let units = awaited | fetch | pass;
                 let fill = fill.zip(plan.slot);
-                return (units != 0).then_some(Fetch { units, fill });
+                let ahead_bytes = self.model.bytes_of(ahead);
+                self.counts.fetched_ahead_bytes += ahead_bytes;
+                return (units != 0).then_some(Fetch {
+                    units,
+                    ahead_bytes,
+                    fill,
+                });
             }
             self.counts.mismatches += 1;
             if let Some(fill) = fill {
@@ -484,6 +499,16 @@ impl Shard {
             Some(())
         };
         read().is_some()
+    }
+
+    /// What was counted since the start.
+    pub(crate) fn counts(&self) -> Counts {
+        let ahead = self.model.ahead_units();
+        Counts {
+            ahead_sampled_bytes: ahead.fetched * UNIT_BYTES,
+            ahead_used_bytes: ahead.used * UNIT_BYTES,
+            ..self.counts
+        }
     }
 
     /// Bytes held, apart from the lines in memory.

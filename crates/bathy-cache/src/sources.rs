@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
-use bathy_cache_model::WriteMode;
+use bathy_cache_model::{FetchSize, WriteMode};
 
-use crate::engine::{Engine, lock};
+use crate::backing_cost::{BackingCost, ReadCost};
+use crate::engine::{Engine, Options, lock};
 use crate::files::{FileState, number_of};
 use crate::format::Uuid;
 use crate::residency::Usage;
@@ -28,7 +29,43 @@ pub(crate) struct Source {
     /// By which `Residency` knows it.
     pub(crate) number: u16,
     pub(crate) counts: Arc<Mutex<SourceCounts>>,
+    pub(crate) cost: Arc<BackingCost>,
     mode: AtomicU8,
+}
+
+/// How a source begins.
+#[derive(Clone, Copy)]
+pub(crate) struct NewSource {
+    write_mode: WriteMode,
+    break_even_bytes: u64,
+    is_backing_measured: bool,
+}
+
+impl NewSource {
+    pub(crate) fn of(options: &Options) -> Self {
+        let (break_even_bytes, is_adaptive) = match options.fetch {
+            FetchSize::Adaptive { break_even_bytes } => (break_even_bytes, true),
+            FetchSize::Fixed(_) => (0, false),
+        };
+        Self {
+            write_mode: options.write_mode,
+            break_even_bytes,
+            is_backing_measured: is_adaptive && options.is_backing_measured,
+        }
+    }
+}
+
+/// What misses of a source fetch at the moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SourceFetch {
+    /// Whether the size is adaptive.
+    pub is_adaptive: bool,
+    /// The smallest fetch size of a shard.
+    pub bytes_min: u64,
+    /// The largest one: each shard measures for itself how neighbours are used.
+    pub bytes_max: u64,
+    /// What the disk takes for a read, if it is measured and there was one.
+    pub cost: Option<ReadCost>,
 }
 
 const ABANDONED: u8 = 4;
@@ -43,11 +80,12 @@ fn code(mode: SourceMode) -> u8 {
 }
 
 impl Source {
-    pub(crate) fn new(number: u16, write_mode: WriteMode) -> Self {
+    pub(crate) fn new(number: u16, new: NewSource) -> Self {
         Self {
             number,
             counts: Arc::default(),
-            mode: AtomicU8::new(code(SourceMode::Cached(write_mode))),
+            cost: Arc::new(BackingCost::new(new.break_even_bytes, new.is_backing_measured)),
+            mode: AtomicU8::new(code(SourceMode::Cached(new.write_mode))),
         }
     }
 
@@ -56,6 +94,7 @@ impl Source {
         Self {
             number,
             counts: Arc::clone(&self.counts),
+            cost: Arc::clone(&self.cost),
             mode: AtomicU8::new(self.mode.load(Ordering::Acquire)),
         }
     }
@@ -90,6 +129,25 @@ impl Engine {
     pub fn usage(&self, source: &Uuid) -> Usage {
         let source = lock(&self.files).source(source);
         self.residency.of_source(source.number)
+    }
+
+    /// What misses of a source fetch.
+    pub fn fetch(&self, source: &Uuid) -> SourceFetch {
+        let source = lock(&self.files).source(source);
+        let break_even_bytes = source.cost.break_even_bytes();
+        let of_shards = self
+            .shards
+            .iter()
+            .map(|shard| lock(shard).model.fetch_bytes(break_even_bytes));
+        let (bytes_min, bytes_max) = of_shards.fold((u64::MAX, 0), |(least, most), bytes| {
+            (least.min(bytes), most.max(bytes))
+        });
+        SourceFetch {
+            is_adaptive: self.is_fetch_adaptive,
+            bytes_min,
+            bytes_max,
+            cost: source.cost.measured(),
+        }
     }
 
     /// Changes what becomes of the requests of a source from now on. A source begins with [`Options::write_mode`].

@@ -9,6 +9,7 @@ use hdrhistogram::Histogram;
 
 use crate::counters::OpCounts;
 use crate::files::FileIdentity;
+use crate::residency::Residence;
 
 /// Closed files that are remembered at most.
 const REMEMBERED_MAX: usize = 1024;
@@ -65,6 +66,8 @@ pub struct FileStatus {
     pub cached_lines: u64,
     /// Bytes of their valid units.
     pub cached_bytes: u64,
+    /// How long its lines stay.
+    pub residence: Residence,
 }
 
 /// A source.

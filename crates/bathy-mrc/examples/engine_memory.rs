@@ -3,7 +3,7 @@
 //!     cargo run --release -p bathy-mrc --example engine_memory [LINES]
 #![allow(clippy::print_stdout, reason = "the figures are its output")]
 
-use bathy_mrc::engine::{AdmissionOptions, EngineOptions, EngineSweep, TimedIo, WriteMode};
+use bathy_mrc::engine::{AdmissionOptions, EngineOptions, EngineSweep, FetchSize, TimedIo, WriteMode};
 use bathy_mrc::hash::mix64;
 use bathy_mrc::simulate::Fidelity;
 use bathy_mrc::{Io, LineSize};
@@ -23,7 +23,8 @@ fn main() {
                 policy_options: PolicyOptions::default(),
                 staged: true,
                 line: LineSize::new(line_bytes).expect("a power of two"),
-                fetch_bytes,
+                unit_bytes: fetch_bytes,
+                fetch: FetchSize::Fixed(fetch_bytes),
                 write_mode: WriteMode::Allocate,
                 admission: AdmissionOptions::default(),
                 windows: None,

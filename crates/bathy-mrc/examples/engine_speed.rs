@@ -6,7 +6,7 @@
 //! with other work; its clock ticks every 10 ms. The hits are the check that the work was done.
 #![allow(clippy::print_stdout, reason = "the figures are its output")]
 
-use bathy_mrc::engine::{AdmissionOptions, EngineOptions, EngineSweep, TimedIo, WriteMode};
+use bathy_mrc::engine::{AdmissionOptions, EngineOptions, EngineSweep, FetchSize, TimedIo, WriteMode};
 use bathy_mrc::simulate::Fidelity;
 use bathy_mrc::{Io, LineSize};
 use bathy_policy::{PolicyKind, PolicyOptions};
@@ -83,7 +83,8 @@ fn main() {
                 policy_options: PolicyOptions::default(),
                 staged: true,
                 line: LineSize::new(line_bytes).expect("a power of two"),
-                fetch_bytes,
+                unit_bytes: fetch_bytes,
+                fetch: FetchSize::Fixed(fetch_bytes),
                 write_mode: WriteMode::Allocate,
                 admission: AdmissionOptions::default(),
                 windows: None,

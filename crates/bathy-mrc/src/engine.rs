@@ -8,7 +8,7 @@ mod counts;
 mod crossing;
 mod split;
 
-pub use bathy_cache_model::{AdmissionOptions, MAX_UNITS as MAX_FETCH_UNITS, WriteMode};
+pub use bathy_cache_model::{AdmissionOptions, FetchSize, MAX_UNITS as MAX_FETCH_UNITS, WriteMode};
 use bathy_cache_model::{CacheConfig, with_stage};
 use bathy_policy::{PolicyKind, PolicyOptions, visit_policy};
 
@@ -34,8 +34,10 @@ pub struct EngineOptions {
     pub staged: bool,
     /// Line size.
     pub line: LineSize,
-    /// Bytes fetched together on a miss: a power of two, at most the line, at least a 64th of it.
-    pub fetch_bytes: u64,
+    /// Bytes that are valid or not together: a power of two, at most the line, at least a 64th of it.
+    pub unit_bytes: u64,
+    /// What a miss fetches.
+    pub fetch: FetchSize,
     /// Writes to what is not cached.
     pub write_mode: WriteMode,
     /// Filters.
@@ -58,7 +60,7 @@ impl EngineOptions {
         lines.checked_ilog2().unwrap_or(0).min(32 - STRATA_BITS)
     }
 
-    /// Whether the fetch size fits the line.
+    /// Whether units and fetch size fit the line.
     pub fn is_valid(&self) -> bool {
         self.config(1.0).is_valid()
     }
@@ -68,7 +70,8 @@ impl EngineOptions {
         let budget = self.admission.write_budget_bytes_per_day;
         CacheConfig {
             line: self.line,
-            unit_bytes: self.fetch_bytes,
+            unit_bytes: self.unit_bytes,
+            fetch: self.fetch,
             write_mode: self.write_mode,
             admission: AdmissionOptions {
                 write_budget_bytes_per_day: budget.map(|bytes| (bytes as f64 * rate) as u64),
@@ -132,7 +135,7 @@ impl EngineSweep {
     /// # Panics
     /// When the options are not valid or a size is outside what the policy takes.
     pub fn new(options: EngineOptions, sizes_lines: &[u64], fidelity: Fidelity) -> Self {
-        assert!(options.is_valid(), "the fetch size fits the line");
+        assert!(options.is_valid(), "units and fetch size fit the line");
         let (asked, sizes_lines) = (
             sizes_lines.len(),
             with_neighbours(sizes_lines, fidelity, options.policy),

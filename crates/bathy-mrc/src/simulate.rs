@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn the_engine_has_the_same_hits_of_whole_lines() {
-        use crate::engine::{AdmissionOptions, EngineOptions, EngineSweep, TimedIo, WriteMode};
+        use crate::engine::{AdmissionOptions, EngineOptions, EngineSweep, FetchSize, TimedIo, WriteMode};
         let keys = &trace()[..60_000];
         let sizes = [1, 10, 500, 5000];
         let line = LineSize::new(4096).expect("valid");
@@ -397,7 +397,8 @@ mod tests {
                 policy_options: PolicyOptions::default(),
                 staged: true,
                 line,
-                fetch_bytes: 4096,
+                unit_bytes: 4096,
+                fetch: FetchSize::Fixed(4096),
                 write_mode: WriteMode::Allocate,
                 admission: AdmissionOptions::default(),
                 windows: None,

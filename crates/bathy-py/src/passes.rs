@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use bathy_mrc::engine::{
-    AdmissionOptions, EngineCounts, EngineOptions, EngineResult, EngineSweep, Windows, WriteMode,
+    AdmissionOptions, EngineCounts, EngineOptions, EngineResult, EngineSweep, FetchSize, Windows, WriteMode,
 };
 use bathy_mrc::groups::LineSweep;
 use bathy_mrc::passes::{Batch, EngineSet, ProfileSet, Rows, Share};
@@ -207,9 +207,11 @@ impl EnginePass {
     }
 
     /// Adds an engine at several sizes and returns its number. Without `group` it gets the whole trace, or, with
-    /// `others`, the groups that have no engine of their own.
+    /// `others`, the groups that have no engine of their own. `unit_bytes` are valid or not together, without it what is
+    /// fetched together; with `break_even_bytes` the fetch size is adaptive, for a disk of which that is known.
     #[pyo3(signature = (policy_name, line_bytes, sizes_lines, *, group=None, others=false, rate=None, min_lines=500,
-        salt=0, fetch_bytes=None, on_write="allocate", n_hit=None, stream_cutoff_bytes=None,
+        salt=0, fetch_bytes=None, unit_bytes=None,
+        break_even_bytes=None, on_write="allocate", n_hit=None, stream_cutoff_bytes=None,
         write_budget_bytes_per_day=None, windows=None, sample_region_bytes=1 << 20))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn add_engine(
@@ -223,6 +225,8 @@ impl EnginePass {
         min_lines: u64,
         salt: u64,
         fetch_bytes: Option<u64>,
+        unit_bytes: Option<u64>,
+        break_even_bytes: Option<u64>,
         on_write: &str,
         n_hit: Option<u8>,
         stream_cutoff_bytes: Option<u64>,
@@ -233,12 +237,16 @@ impl EnginePass {
         let sizes = slice("sizes_lines", &sizes_lines)?;
         let fidelity = fidelity(rate, min_lines, salt)?;
         check_sizes(sizes.iter().map(|&size| fidelity.miniature(size).capacity_lines))?;
+        let fetch_bytes = fetch_bytes.unwrap_or(line_bytes);
         let options = EngineOptions {
             policy: policy(policy_name)?,
             policy_options: PolicyOptions::default(),
             staged: true,
             line: line_size(line_bytes)?,
-            fetch_bytes: fetch_bytes.unwrap_or(line_bytes),
+            unit_bytes: unit_bytes.unwrap_or(fetch_bytes),
+            fetch: break_even_bytes.map_or(FetchSize::Fixed(fetch_bytes), |break_even_bytes| {
+                FetchSize::Adaptive { break_even_bytes }
+            }),
             write_mode: write_mode(on_write)?,
             admission: AdmissionOptions {
                 n_hit,
@@ -249,7 +257,9 @@ impl EnginePass {
             sample_region_bytes,
         };
         if !options.is_valid() {
-            return Err(PyValueError::new_err("fetch_bytes does not fit line_bytes"));
+            return Err(PyValueError::new_err(
+                "fetch_bytes or unit_bytes does not fit line_bytes",
+            ));
         }
         let share = match (group, others) {
             (Some(group), _) => Share::Group(group),

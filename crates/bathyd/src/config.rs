@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use bathy_cache::SourceMode;
-use bathy_cache_model::WriteMode;
+use bathy_cache::format::UNIT_BYTES;
+use bathy_cache::{Options, SourceMode};
+use bathy_cache_model::{FetchSize, WriteMode};
 use bathy_policy::{CachePolicy, PolicyKind};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -60,8 +61,59 @@ pub struct Cache {
     /// Which lines stay, of a cache that is made anew; one that exists keeps its own.
     #[serde(default = "default_policy", deserialize_with = "policy")]
     pub policy: PolicyKind,
+    /// What a miss fetches: "adaptive", or blocks of so many bytes.
+    #[serde(default, deserialize_with = "fetch")]
+    pub fetch: Fetch,
     /// Bytes that may be written to the SSD in a day; absent: no limit.
     pub write_budget_bytes_per_day: Option<u64>,
+}
+
+/// What a miss fetches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fetch {
+    /// Blocks of the size that costs the disk least, as it is measured.
+    #[default]
+    Adaptive,
+    /// Blocks of so many bytes.
+    Fixed(u64),
+}
+
+impl Fetch {
+    /// The options of an engine that fetches so.
+    pub fn options(self) -> Options {
+        let options = Options::default();
+        match self {
+            Self::Adaptive => options,
+            Self::Fixed(bytes) => Options {
+                fetch: FetchSize::Fixed(bytes),
+                ..options
+            },
+        }
+    }
+}
+
+fn fetch<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Fetch, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Given {
+        Bytes(u64),
+        Other(serde_json::Value),
+    }
+    // The lines of a cache that bathyd makes.
+    const LINE_BYTES: u64 = 64 << 10;
+    match Given::deserialize(deserializer)? {
+        Given::Bytes(bytes) if bytes.is_power_of_two() && (UNIT_BYTES..=LINE_BYTES).contains(&bytes) => {
+            Ok(Fetch::Fixed(bytes))
+        }
+        Given::Other(word) if word == "adaptive" => Ok(Fetch::Adaptive),
+        Given::Bytes(bytes) => Err(bytes.to_string()),
+        Given::Other(word) => Err(word.to_string()),
+    }
+    .map_err(|given| {
+        Error::custom(format!(
+            "fetch must be \"adaptive\" or a power of two from {UNIT_BYTES} to {LINE_BYTES} bytes (got {given})"
+        ))
+    })
 }
 
 fn default_policy() -> PolicyKind {
@@ -277,6 +329,26 @@ mod tests {
             refused.contains("one of s3-fifo, clock2q+, lru (got \"arc\")"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn a_fetch_size_is_adaptive_or_fits_a_line() {
+        let with = |fetch: &str| {
+            let config = parse(&format!(
+                r#"{{"socket": "/s", "state": "/t", "cache": {{"ssd": "/u"{fetch}}}, "sources": []}}"#
+            ));
+            config.map(|config| config.cache.fetch)
+        };
+        assert_eq!(with(""), Ok(Fetch::Adaptive));
+        assert_eq!(with(r#", "fetch": "adaptive""#), Ok(Fetch::Adaptive));
+        assert_eq!(with(r#", "fetch": 16384"#), Ok(Fetch::Fixed(16_384)));
+        for wrong in ["12000", "2048", "131072", "\"64K\"", "-4096"] {
+            let refused = with(&format!(r#", "fetch": {wrong}"#)).err().unwrap_or_default();
+            assert!(
+                refused.contains("a power of two from 4096 to 65536 bytes (got "),
+                "{wrong}: {refused}"
+            );
+        }
     }
 
     #[test]

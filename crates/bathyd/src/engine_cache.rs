@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bathy_cache::{
     BlockStore, CreateOptions, Engine, FileIdentity as EngineIdentity, FileStore, FileWitness, LiveCache,
-    LiveFile, OpenError, Options, Recovery, Stamp, Usage, Witness, create,
+    LiveFile, OpenError, Options, Recovery, SourceFetch, Stamp, Usage, Witness, create,
     format::{SuperblockError, Uuid},
     inspect, open, void,
 };
@@ -306,6 +306,11 @@ impl Source {
         Some((engine.usage(uuid), capacity_bytes, engine.line_bytes()))
     }
 
+    /// What its misses fetch.
+    pub(crate) fn fetch(&self) -> Option<SourceFetch> {
+        self.in_engine().map(|(engine, uuid)| engine.fetch(uuid))
+    }
+
     /// The busiest files, at most so many, which takes a look at each cached line.
     pub(crate) fn busiest_files(&self, most: usize, paths: &Paths) -> Vec<Value> {
         let Some((engine, uuid)) = self.in_engine() else {
@@ -328,8 +333,8 @@ impl Source {
                 "reads": reports::direction(&file.counts.reads),
                 "writes": reports::direction(&file.counts.writes),
                 "last_access_s_ago": last_access_ns.map(|time_ns| self.cache.seconds_since(time_ns)),
-                // The engine does not know when a line came.
-                "residence_s_mean": null,
+                "residence_s_mean": reports::residence_s_mean(&file.residence),
+                "residence": reports::residence(&file.residence),
                 "cached_lines": file.cached_lines,
                 "cached_bytes": file.cached_bytes,
             })

@@ -1,6 +1,6 @@
 //! The answers to queries: what is counted, in JSON. What cannot be counted is null, never 0.
 
-use bathy_cache::{Engine, Latencies, OpCounts, SourceStatus, Usage};
+use bathy_cache::{Engine, Latencies, OpCounts, Residence, SourceFetch, SourceStatus, Usage};
 use serde_json::{Value, json};
 
 use crate::counts::FrontCounts;
@@ -57,6 +57,8 @@ pub(crate) fn source(report: &mut Value, counts: &FrontCounts, cached: Option<(U
             "used_bytes_max": usage.lines_max * line_bytes,
             "cached_bytes": usage.cached_bytes,
             "files": usage.files,
+            "residence_s_mean": seconds_of(usage.residences, usage.residence_ms / usage.residences.max(1)),
+            "residences_sampled": usage.residences,
         })
     });
     report["iops"] = json!({
@@ -80,6 +82,43 @@ pub(crate) fn source(report: &mut Value, counts: &FrontCounts, cached: Option<(U
     });
 }
 
+/// Seconds of so many milliseconds, of which some were measured.
+fn seconds_of(measured: u64, ms: u64) -> Value {
+    if measured == 0 {
+        Value::Null
+    } else {
+        json!(ms as f64 / 1e3)
+    }
+}
+
+/// Mean seconds from entering the cache to leaving it.
+pub(crate) fn residence_s_mean(it: &Residence) -> Value {
+    seconds_of(u64::from(it.lines_left), it.mean_ms)
+}
+
+/// From which sample that is, and what it knows of lines that have not left.
+pub(crate) fn residence(it: &Residence) -> Value {
+    json!({
+        "lines_left": it.lines_left,
+        "lines_present": it.lines_present,
+        "age_s_max": seconds_of(u64::from(it.lines_present), it.oldest_ms),
+    })
+}
+
+/// What misses of a source fetch; null of one that is not cached.
+pub(crate) fn fetch(it: Option<SourceFetch>) -> Value {
+    it.map_or(Value::Null, |it| {
+        json!({
+            "is_adaptive": it.is_adaptive,
+            "bytes_min": it.bytes_min,
+            "bytes_max": it.bytes_max,
+            "access_ns": it.cost.map(|cost| cost.access_ns),
+            "transfer_bytes_per_s": it.cost.map(|cost| 1e9 / cost.transfer_ns_per_byte),
+            "reads_measured": it.cost.map(|cost| cost.reads),
+        })
+    })
+}
+
 /// The counters of an engine, which go on while it has no SSD.
 pub(crate) fn engine(engine: &Engine, has_ssd: bool) -> Value {
     let counts = engine.counts();
@@ -101,6 +140,9 @@ pub(crate) fn engine(engine: &Engine, has_ssd: bool) -> Value {
         "reads": direction(&counts.reads),
         "writes": direction(&counts.writes),
         "source_read_bytes": counts.backing_read_bytes,
+        "fetched_ahead_bytes": counts.fetched_ahead_bytes,
+        "ahead_sampled_bytes": counts.ahead_sampled_bytes,
+        "ahead_used_bytes": counts.ahead_used_bytes,
         "ssd_read_bytes": counts.flash_read_bytes,
         "ssd_write_bytes": counts.ssd_writes.bytes(),
         "ssd_writes": {

@@ -215,7 +215,7 @@ impl Service {
                     ..AdmissionOptions::default()
                 },
                 was_fenced: was_fenced || !is_strict,
-                ..Options::default()
+                ..self.config.cache.fetch.options()
             },
         };
         let cache = Arc::new(EngineCache::open(options).map_err(|error| cannot_note(&error))?);
@@ -501,6 +501,7 @@ impl Service {
                 .as_ref()
                 .and_then(|cached| cached.usage(source.size_bytes));
             reports::source(&mut report, &about.counts, usage);
+            report["fetch"] = reports::fetch(about.cached.as_ref().and_then(|cached| cached.fetch()));
             report
         });
         let unserved = self.lock().unserved.clone();

@@ -20,11 +20,16 @@ _FIGURES: tuple[tuple[str, Unit, str, int], ...] = (
     ("Size", "bytes", "size_bytes", 3),
     ("Last used", "s", "last_access_s_ago", 1),
     ("Residence", "s", "residence_s_mean", 4),
+    ("Residence sample", "count", "residence.lines_left", 6),
+    ("Oldest line", "s", "residence.age_s_max", 5),
 )
-_RESIDENCE = "mean time from entering the cache to leaving it"
+_HELP = {
+    "Residence": "mean time from entering the cache to leaving it, of sampled lines, 1 of 128",
+    "Residence sample": "sampled lines that entered since the start and left, which the mean is of",
+    "Oldest line": "time since the first of the sampled lines that are present entered; of those since the start",
+}
 _FIGURE_COLUMNS = tuple(
-    ActivityColumn(name, unit, rank=rank, help=_RESIDENCE if name == "Residence" else "")
-    for name, unit, _, rank in _FIGURES
+    ActivityColumn(name, unit, rank=rank, help=_HELP.get(name, "")) for name, unit, _, rank in _FIGURES
 )
 _BLOCK_NAMES = ("block", "block.db", "block.wal")
 

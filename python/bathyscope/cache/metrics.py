@@ -28,6 +28,9 @@ _OF_SOURCES: tuple[tuple[str, str, str, tuple[tuple[str, _Labels], ...]], ...] =
     ("source_used_bytes", "gauge", "Bytes of the source in the cache.", (("usage.used_bytes", ()),)),
     ("source_used_bytes_max", "gauge", "The most that the source has used.", (("usage.used_bytes_max", ()),)),
     ("source_capacity_bytes", "gauge", "What the source may use.", (("usage.capacity_bytes", ()),)),
+    ("source_residence_seconds_mean", "gauge", "Mean time from entering to leaving, of sampled lines since the start.",
+     (("usage.residence_s_mean", ()),)),
+    ("source_fetch_bytes_max", "gauge", "The most that a miss fetches at the moment.", (("fetch.bytes_max", ()),)),
     ("source_files", "gauge", "Files of which something is cached.", (("usage.files", ()),)),
 )  # fmt: skip
 _OF_CACHES: tuple[tuple[str, str, str, str], ...] = (
@@ -37,6 +40,12 @@ _OF_CACHES: tuple[tuple[str, str, str, str], ...] = (
     ("memory_bytes", "gauge", "Memory of the engine.", "cache.engine.memory_bytes"),
     ("ssd_read_bytes_total", "counter", "Bytes read from the SSD.", "cache.engine.ssd_read_bytes"),
     ("ssd_write_bytes_total", "counter", "Bytes written to the SSD.", "cache.engine.ssd_write_bytes"),
+    (
+        "fetched_ahead_bytes_total",
+        "counter",
+        "Bytes read from sources that nobody asked for.",
+        "cache.engine.fetched_ahead_bytes",
+    ),
     ("evictions_total", "counter", "Lines that gave way to others.", "cache.engine.evictions"),
     ("ssd_errors_total", "counter", "Requests that the SSD failed.", "cache.engine.ssd_errors"),
     (

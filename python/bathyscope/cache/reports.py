@@ -201,6 +201,7 @@ _STATUS = (
     _Value("Served", "", lambda span: "yes" if is_served(span.now) else "no"),
     _text("Problem", "problem", rank=1),
     _gauge("Open files", "count", "in_use.open_files", rank=3),
+    _gauge("Fetch", "bytes", "fetch.bytes_max", rank=4),
     _DIRECTORY,
 )
 _CACHES = (

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 PLAN_HELP = """Say which OSDs of each node get how much of its SSD, and what to expect, from a run with operations.
 
-The cache is simulated as it runs: S3-FIFO, lines of 64K fetched by 4K, write-through. Sizes are flash; the small queue
-is in DRAM beside it. `bathy size RUN --by osd` shows the curves behind the plan, other line sizes and prices.
+The cache is simulated as it runs: S3-FIFO, lines of 64K with units of 4K, adaptive fetch from hard disks,
+write-through. Sizes are flash; the small queue is in DRAM beside it. `bathy size RUN --by osd` shows the curves behind
+the plan, other line sizes and prices.
 """
 PLAN_EXAMPLES = """Examples:
 
@@ -56,6 +57,8 @@ def plan(
         SizeSpec, traces=[str(opened.path)], by="osd", line_bytes=[LINE_BYTES], fetch_bytes=FETCH_BYTES,
         budget_bytes=parse_bytes(flash), threads=min(os.cpu_count() or 1, MOST_THREADS),
     )  # fmt: skip
+    backing = spec.backing_profile
+    spec = spec.model_copy(update={"break_even_bytes": None if backing is None else backing.break_even_bytes})
     render(_planned(opened, spec, _nodes(opened, node or ()), workspace), output)
 
 

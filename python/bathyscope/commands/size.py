@@ -33,9 +33,13 @@ _EXAMPLES = """Examples:
   bathy size trace.csv --miss-latency 8ms --target-latency 2ms
   bathy size last --by image --report size.html        a run, as a page
   bathy size disk.vscsi --line 64K --policy s3-fifo,lru --admission 2-hit
+  bathy size disk.vscsi --line 64K --fetch adaptive    as the cache that ships
   bathy size disk.vscsi --min-life 3y --admission budget:50G
   bathy size --show-prices > prices.yaml    then: --prices prices.yaml
 """
+
+# Of an adaptive fetch size, as in the cache that ships.
+ADAPTIVE_UNIT = "4K"
 
 
 def register(app: typer.Typer) -> None:
@@ -50,7 +54,11 @@ def size(  # noqa: PLR0917 - one parameter for each option
     nodes: Annotated[Path | None, typer.Option(help="YAML: the OSDs of each node, for --by node.")] = None,
     line: Annotated[str, typer.Option(help="Line sizes: units of caching.")] = "4K,16K,64K,256K",
     fetch: Annotated[
-        str | None, typer.Option(help="Fetch size (sub-block) of a miss; default: the line, others are tried.")
+        str | None,
+        typer.Option(
+            help="Fetch size (sub-block) of a miss, or adaptive, as the cache that ships has it; default: the line, "
+            "others are tried."
+        ),
     ] = None,
     policy: Annotated[str | None, typer.Option(help="Eviction policies; default: s3-fifo, others are tried.")] = None,
     admission: Annotated[
@@ -113,7 +121,12 @@ def size(  # noqa: PLR0917 - one parameter for each option
     if report is not None and not report.expanduser().parent.is_dir():
         # Found out now and not after a pass of hours.
         raise UsageError(f"--report {report} cannot be written: {report.parent} is no directory")
-    given = {"fetch_bytes": fetch, "policies": None if policy is None else _listed(policy), "admission": admission}
+    is_adaptive = fetch == "adaptive"
+    given = {
+        "fetch_bytes": ADAPTIVE_UNIT if is_adaptive else fetch,
+        "policies": None if policy is None else _listed(policy),
+        "admission": admission,
+    }
     names = {"fetch_bytes": "fetch", "policies": "policy", "admission": "admission"}
     spec = checked(
         SizeSpec,
@@ -127,14 +140,14 @@ def size(  # noqa: PLR0917 - one parameter for each option
         threads=min(os.cpu_count() or 1, MOST_THREADS) if threads is None else threads,
         skip_bad_records=skip_bad_records, window_s=windows, salt=salt, object_bytes=object_size,
     )  # fmt: skip
-    _run(spec, workspace, output, report, save=save)
+    _run(spec, workspace, output, report, save=save, is_adaptive=is_adaptive)
 
 
 def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _run(spec: Any, workspace: Path | None, output: str, report: Path | None, *, save: bool) -> None:
+def _run(spec: Any, workspace: Path | None, output: str, report: Path | None, *, save: bool, is_adaptive: bool) -> None:
     """Simulate until the answer is known, and show it."""
     # Arrow's own allocator keeps what it once had: for a table that is read in parts, a third more memory.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
@@ -148,6 +161,9 @@ def _run(spec: Any, workspace: Path | None, output: str, report: Path | None, *,
     from bathyscope.views import render
 
     trace, disk = size_inputs.open_trace(spec, workspace), size_inputs.measured_disk(spec, workspace)
+    backing = disk or spec.backing_profile
+    if is_adaptive and backing is not None:
+        spec = spec.model_copy(update={"break_even_bytes": backing.break_even_bytes})
     rows, done = schema_of(CurvePoint).empty_table(), None
     with size_outputs.progress(trace.extent) as bar_of:
         workload = simulate.profile(trace, spec, bar_of("profile"))

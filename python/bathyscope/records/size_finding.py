@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import CaveatView
+from bathyscope.units import format_size_short
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,7 +75,8 @@ class SizeCurve:
     """One curve: a group, and a configuration of line size, fetch size, policy and admission.
 
     `write_gap_ratio` is the part of the fetch units touched by writes that the writes left unwritten; at least that
-    share of those units was written in part. None when nothing is written or writes never enter the cache.
+    share of those units was written in part. None when nothing is written or writes never enter the cache. Of an
+    adaptive fetch size `fetch_bytes` is the unit that is valid or not.
     """
 
     group_kind: str
@@ -97,6 +99,14 @@ class SizeCurve:
     knee: SizePoint | None
     wanted: SizePoint | None
     wanted_reason: str | None
+    is_fetch_adaptive: bool = False
+
+    @property
+    def fetch_words(self) -> str:
+        """The fetch size, as it stands behind the line size: " fetched by 4K"; nothing for whole lines."""
+        if self.is_fetch_adaptive:
+            return f" of {format_size_short(self.fetch_bytes)} units, adaptive fetch"
+        return "" if self.fetch_bytes == self.line_bytes else f" fetched by {format_size_short(self.fetch_bytes)}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -184,6 +184,7 @@ def _add(core: _core.EnginePass, curve: points.Curve, workload: Workload) -> Non
             rate=curve.rate,
             salt=spec.salt,
             fetch_bytes=curve.fetch_bytes,
+            break_even_bytes=spec.break_even_bytes,
             on_write=spec.on_write,
             n_hit=curve.admission.n_hit,
             stream_cutoff_bytes=curve.admission.stream_cutoff_bytes,

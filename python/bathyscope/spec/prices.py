@@ -65,6 +65,11 @@ class Backing(Model):
         """Return how long the transfer of some bytes takes."""
         return size_bytes / (self.transfer_mb_per_s * 1e6)
 
+    @property
+    def break_even_bytes(self) -> int:
+        """The bytes that it transfers in the time of one positioning: what an adaptive fetch size goes by."""
+        return round(self.positioning_ms / 1e3 * self.transfer_mb_per_s * 1e6)
+
     def busy_s(self, accesses: float, size_bytes: float) -> float:
         """Return how long so many accesses keep one disk busy."""
         return accesses * self.positioning_ms / 1e3 + self.transfer_s(size_bytes)

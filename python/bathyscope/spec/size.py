@@ -90,10 +90,12 @@ def _option(name: str, default: Any = ..., **kwargs: Any) -> Any:
 class SizeSpec(Model):
     """What `bathy size` is asked: the trace, the caches to simulate, and what the answer is judged by.
 
-    `nodes` are the OSDs of each node. `fetch_bytes` None means whole lines, `samples` None decides by the size of the
-    trace, `window_s` None chooses, `min_life_years` None means the warranty, `flash` None any drive in `prices`.
-    `vary` names what the advice may choose otherwise than given. A latency is text, "120us", "trace" or RUN:STEPKEY,
-    and is looked up by the verb, like the disk of a run that `backing` names. At most one target is set.
+    `nodes` are the OSDs of each node. `fetch_bytes` None means whole lines. With `break_even_bytes`, those that the
+    disk transfers in the time of an access, the fetch size is adaptive, and `fetch_bytes` are valid or not together.
+    `samples` None decides by the size of the trace, `window_s` None chooses, `min_life_years` None means the warranty,
+    `flash` None any drive in `prices`. `vary` names what the advice may choose otherwise than given. A latency is text,
+    "120us", "trace" or RUN:STEPKEY, and is looked up by the verb, like the disk of a run that `backing` names. At most
+    one target is set.
     """
 
     traces: tuple[str, ...] = ()
@@ -104,6 +106,7 @@ class SizeSpec(Model):
     object_bytes: Annotated[int, values.power_of_two(4096, MOST_OBJECT_BYTES)] | None = _option("--object-size", None)
     line_bytes: LineSizes = _option("--line", (4096, 16_384, 65_536, 262_144))
     fetch_bytes: Size | None = _option("--fetch", None)
+    break_even_bytes: int | None = _option("--fetch", None)
     policies: Policies = _option("--policy", ("s3-fifo",))
     admission: Admission = _option("--admission", Admission())
     on_write: Literal["allocate", "update", "invalidate"] = _option("--on-write", "allocate")

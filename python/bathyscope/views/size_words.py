@@ -15,7 +15,6 @@ from bathyscope.units import (
     format_line_size,
     format_rate,
     format_seconds,
-    format_size_short,
 )
 from bathyscope.views.figures import NOT_KNOWN
 from bathyscope.views.labels import clean
@@ -54,9 +53,8 @@ def is_trial(finding: SizeFinding, curve: SizeCurve) -> bool:
 
 def configuration(curve: SizeCurve) -> str:
     """Return the configuration of a curve: "64K lines fetched by 4K, lru, 2-hit"."""
-    fetch = "" if curve.fetch_bytes == curve.line_bytes else f" fetched by {format_size_short(curve.fetch_bytes)}"
     admission = "" if curve.admission == "all" else f", {curve.admission}"
-    return f"{format_line_size(curve.line_bytes)} lines{fetch}, {curve.policy}{admission}"
+    return f"{format_line_size(curve.line_bytes)} lines{curve.fetch_words}, {curve.policy}{admission}"
 
 
 def group_curves(finding: SizeFinding, main: SizeCurve) -> list[SizeCurve]:

@@ -458,3 +458,15 @@ def test_help_ends_with_examples(bathy: Bathy) -> None:
 @pytest.mark.parametrize(("text", "value"), [("600T", 600 * 10**12), ("1TiB", 1 << 40), ("1.5TB", 15 * 10**11)])
 def test_promised_bytes_are_decimal_as_on_data_sheets(text: str, value: int) -> None:
     assert checked(SizeSpec, total_bytes_written=text).total_bytes_written == value
+
+
+def test_an_adaptive_fetch_size_fetches_more_for_slower_disks(bathy: Bathy) -> None:
+    fetched = {}
+    for backing in ("hdd", "ssd"):
+        flags = ["--line", "64K", "--fetch", "adaptive", "--policy", "s3-fifo", "--admission", "all"]
+        code, out, err = bathy(EXCERPT, *flags, "--backing", backing, "--output", "json")
+        assert code == 0, err
+        curve = json.loads(out)["curves"][0]
+        assert (curve["is_fetch_adaptive"], curve["fetch_bytes"]) == (True, 4096)
+        fetched[backing] = curve["points"][0]["fetch_amplification"]
+    assert fetched["hdd"] > fetched["ssd"]

@@ -451,6 +451,8 @@ impl World {
                 // Threads between a request and its store would take most of the time of the tests.
                 ssd_deadline: None,
                 ssd_write_deadline: None,
+                // As the simulator, whatever the machine is busy with.
+                is_backing_measured: false,
                 ..Options::default()
             },
         };

@@ -9,7 +9,7 @@ use bathy_cache::format::{FILE_RECORD_BYTES, FileRecord, Superblock};
 use bathy_cache::{
     BlockStore, CachedFile, ColdReason, Engine, FileIdentity, Recovery, SourceMode, open, void,
 };
-use bathy_cache_model::WriteMode;
+use bathy_cache_model::{FetchSize, WriteMode};
 
 use crate::common::{
     Event, Fault, LINE, MemoryStore, MemoryWitness, Random, SSD, UNIT, World, assert_usage, identity,
@@ -653,7 +653,8 @@ fn what_is_void_stays_void_whatever_the_witness_had() {
 
 #[test]
 fn what_is_counted_of_files_and_sources() {
-    let world = World::new(4096, 60, 1);
+    let mut world = World::new(4096, 60, 1);
+    world.options.fetch = FetchSize::Fixed(UNIT);
     let (engine, _) = open_engine(&world);
     let stores = [1, 2].map(|byte| MemoryStore::new(vec![byte; 4 * LINE as usize]));
     let [busy, idle] = [1, 2].map(|handle| attach(&engine, handle, &stores[usize::from(handle) - 1]));

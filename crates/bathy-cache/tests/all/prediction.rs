@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use bathy_cache::{BlockStore, Counts, Recovery, Stamp};
-use bathy_cache_model::{AdmissionOptions, Io, LineSize, WriteMode};
+use bathy_cache_model::{AdmissionOptions, FetchSize, Io, LineSize, WriteMode};
 use bathy_mrc::engine::{EngineCounts, EngineOptions, EngineSweep, TimedIo};
 use bathy_mrc::simulate::Fidelity;
 use bathy_policy::{CachePolicy, PolicyKind, PolicyOptions};
@@ -72,8 +72,11 @@ fn as_simulated(counts: &Counts) -> EngineCounts {
     }
 }
 
+const ASKED_ALONE: FetchSize = FetchSize::Fixed(UNIT);
+
 /// Runs both; the engine stops and starts again `restarts` times on the way.
 fn compare(
+    fetch: FetchSize,
     policy: PolicyKind,
     write_mode: WriteMode,
     admission: AdmissionOptions,
@@ -85,6 +88,7 @@ fn compare(
     world.ssd = MemoryStore::device(vec![0; (1 << 20) + 130 * LINE as usize]);
     world.options.write_mode = write_mode;
     world.options.admission = admission;
+    world.options.fetch = fetch;
     let options = bathy_cache::CreateOptions {
         policy,
         ..create_options(shards)
@@ -101,7 +105,8 @@ fn compare(
             policy_options: PolicyOptions::default(),
             staged: true,
             line: LineSize::new(LINE).expect("a power of two"),
-            fetch_bytes: UNIT,
+            unit_bytes: UNIT,
+            fetch,
             write_mode,
             admission,
             windows: None,
@@ -112,6 +117,7 @@ fn compare(
     );
     sweep.access(requests.iter().copied());
     let mut total = EngineCounts::default();
+    let mut ahead_bytes = 0;
     let mut out = vec![0; BYTES as usize];
     for session in requests.chunks(requests.len().div_ceil(restarts + 1)) {
         let attach = |(handle, store): (u8, &Arc<MemoryStore>)| {
@@ -132,7 +138,17 @@ fn compare(
                 assert_eq!(read.expect("the backing works"), len);
             }
         }
-        total.add_scaled(&as_simulated(&engine.counts()), 1.0);
+        let counts = engine.counts();
+        total.add_scaled(&as_simulated(&counts), 1.0);
+        ahead_bytes += counts.fetched_ahead_bytes;
+        assert!(counts.ahead_used_bytes <= counts.ahead_sampled_bytes);
+        // Every line of so small a cache is sampled.
+        let sampled_bytes = if matches!(fetch, FetchSize::Adaptive { .. }) {
+            counts.fetched_ahead_bytes
+        } else {
+            0
+        };
+        assert_eq!(counts.ahead_sampled_bytes, sampled_bytes);
         assert!(engine.stop().expect("the backing works"));
         let opened = world.open();
         assert_eq!(opened.recovery, Recovery::Clean);
@@ -143,15 +159,29 @@ fn compare(
         total.reads.requests_hit > 1000.0 && total.evictions > 1000.0,
         "{total:?}"
     );
+    assert_eq!(ahead_bytes > 0, fetch != ASKED_ALONE);
     // Only the simulator knows first touches.
     simulated.reads.requests_cold = 0.0;
     simulated.writes.requests_cold = 0.0;
     [total, simulated]
 }
 
+fn assert_fetching_equal(
+    fetch: FetchSize,
+    policy: PolicyKind,
+    write_mode: WriteMode,
+    admission: AdmissionOptions,
+    restarts: usize,
+) {
+    let [engine, simulated] = compare(fetch, policy, write_mode, admission, false, 1, restarts);
+    assert_eq!(
+        engine, simulated,
+        "{fetch:?} {policy} {write_mode:?} {admission:?}"
+    );
+}
+
 fn assert_equal(policy: PolicyKind, write_mode: WriteMode, admission: AdmissionOptions, restarts: usize) {
-    let [engine, simulated] = compare(policy, write_mode, admission, false, 1, restarts);
-    assert_eq!(engine, simulated, "{policy} {write_mode:?} {admission:?}");
+    assert_fetching_equal(ASKED_ALONE, policy, write_mode, admission, restarts);
 }
 
 #[test]
@@ -160,6 +190,23 @@ fn engine_and_simulator_count_the_same() {
     for policy in CachePolicy::KINDS {
         for write_mode in [WriteMode::Allocate, WriteMode::Update, WriteMode::Invalidate] {
             assert_equal(policy, write_mode, none, 0);
+        }
+    }
+    let fetches = [
+        FetchSize::Fixed(2 * UNIT),
+        FetchSize::Fixed(LINE),
+        FetchSize::Adaptive {
+            break_even_bytes: 50_000,
+        },
+        FetchSize::Adaptive {
+            break_even_bytes: 1_200_000,
+        },
+    ];
+    for fetch in fetches {
+        for policy in CachePolicy::KINDS {
+            for write_mode in [WriteMode::Allocate, WriteMode::Update, WriteMode::Invalidate] {
+                assert_fetching_equal(fetch, policy, write_mode, none, 0);
+            }
         }
     }
     let n_hit = AdmissionOptions {
@@ -184,7 +231,7 @@ fn a_write_budget_is_held_and_its_hits_are_predicted() {
                 write_budget_bytes_per_day: budget,
                 ..AdmissionOptions::default()
             };
-            let [engine, simulated] = compare(policy, WriteMode::Update, admission, false, 1, 0);
+            let [engine, simulated] = compare(ASKED_ALONE, policy, WriteMode::Update, admission, false, 1, 0);
             assert_eq!(engine, simulated, "{policy} {budget:?}");
             engine
         };
@@ -266,7 +313,8 @@ fn the_curve_of_the_running_cache_is_that_of_simulated_lru_caches() {
             policy_options: PolicyOptions::default(),
             staged: false,
             line: LineSize::new(LINE).expect("a power of two"),
-            fetch_bytes: UNIT,
+            unit_bytes: UNIT,
+            fetch: ASKED_ALONE,
             write_mode: WriteMode::Allocate,
             admission: AdmissionOptions::default(),
             windows: None,
@@ -321,14 +369,33 @@ fn the_curve_of_the_running_cache_is_that_of_simulated_lru_caches() {
 /// that shows most.
 #[test]
 fn writes_of_several_lines_and_shards_count_nearly_the_same() {
-    for (shards, points_max) in [(1, 0.5), (4, 3.0)] {
+    let adaptive = FetchSize::Adaptive {
+        break_even_bytes: 1_200_000,
+    };
+    let all = [
+        (ASKED_ALONE, 1, 0.5),
+        (ASKED_ALONE, 4, 3.0),
+        (adaptive, 1, 0.5),
+        (adaptive, 4, 3.0),
+    ];
+    for (fetch, shards, points_max) in all {
         let none = AdmissionOptions::default();
-        let [engine, simulated] = compare(PolicyKind::S3Fifo, WriteMode::Allocate, none, true, shards, 0);
+        let [engine, simulated] = compare(
+            fetch,
+            PolicyKind::S3Fifo,
+            WriteMode::Allocate,
+            none,
+            true,
+            shards,
+            0,
+        );
         let ratio = |counts: &EngineCounts| {
             [counts.reads, counts.writes].map(|op| op.requests_hit / op.requests * 100.0)
         };
         let (engine, simulated) = (ratio(&engine), ratio(&simulated));
-        eprintln!("{shards} shards: {engine:.2?} % of reads and writes hit, simulated {simulated:.2?} %");
+        eprintln!(
+            "{fetch:?}, {shards} shards: {engine:.2?} % of reads and writes hit, simulated {simulated:.2?} %"
+        );
         for (one, other) in engine.iter().zip(simulated) {
             assert!(
                 (one - other).abs() < points_max,

@@ -114,6 +114,7 @@ impl<P: Policy> Engine<P> {
         };
         self.count_room(&miss.room, miss.refused);
         let fetched = self.cache.bytes_of(miss.fetch | miss.pass);
+        let asked = fetched - self.cache.bytes_of(miss.ahead);
         if let (Some(slot), Some(fill)) = (plan.slot, miss.fill) {
             self.cache.fill_done(fill, true);
             self.counts().backing_read_bytes += fetched as f64;
@@ -124,7 +125,7 @@ impl<P: Policy> Engine<P> {
             self.counts().backing_read_bytes += f64::from(piece.bytes());
         }
         // A missing sub-block that the request covers in part counts as if it were covered whole: never too many hits.
-        piece.bytes().saturating_sub(fetched as u32)
+        piece.bytes().saturating_sub(asked as u32)
     }
 
     /// The bytes of the piece whose line is cached: all or none.

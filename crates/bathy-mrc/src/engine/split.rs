@@ -271,6 +271,7 @@ fn salt(fidelity: Fidelity) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::FetchSize;
 
     #[test]
     fn requests_are_like_those_of_about_as_many_lines() {
@@ -293,7 +294,8 @@ mod tests {
             policy_options: bathy_policy::PolicyOptions::default(),
             staged: false,
             line: crate::LineSize::new(4096).expect("a power of two"),
-            fetch_bytes: 4096,
+            unit_bytes: 4096,
+            fetch: FetchSize::Fixed(4096),
             write_mode: super::super::WriteMode::Allocate,
             admission: super::super::AdmissionOptions::default(),
             windows: None,

@@ -59,6 +59,8 @@ fn what_is_reported_of_a_source_is_what_was_done() {
     fs::write(place.dir().join("sub/a"), vec![1; 1 << 20]).expect("written");
     fs::write(place.dir().join("b"), vec![2; 1 << 20]).expect("written");
     let mut config = place.config("write-through");
+    // What is asked for alone, so that each read is a miss, a hit or both as it is meant to be.
+    config["cache"]["fetch"] = json!(UNIT);
     config["cache"]["name"] = json!("fast");
     config["sources"][0]["name"] = json!("osd.3");
     let daemon = place.start(&config);

@@ -10,7 +10,7 @@ from bathyscope.analysis.sizing.question import SizeQuestion
 from bathyscope.analysis.sizing.sentences import drive_words
 from bathyscope.analysis.sizing.wear import life_words
 from bathyscope.records.size_finding import Advice, SizeCurve, SizePoint, Split
-from bathyscope.units import format_bytes, format_cost, format_duration_ns, format_line_size, format_size_short
+from bathyscope.units import format_bytes, format_cost, format_duration_ns, format_line_size
 
 # Below these, the figures rest on too little to advise a purchase.
 LEAST_READ_REQUESTS = 1000
@@ -165,9 +165,8 @@ def _out_of_reach(
 
 def configuration_words(curve: SizeCurve) -> str:
     """Return the configuration of a curve as a sentence has it: "64K lines fetched by 4K, lru, admission 2-hit"."""
-    fetch = "" if curve.fetch_bytes == curve.line_bytes else f" fetched by {format_size_short(curve.fetch_bytes)}"
     admission = "" if curve.admission == "all" else f", admission {curve.admission}"
-    return f"{format_line_size(curve.line_bytes)} lines{fetch} ({curve.policy}{admission})"
+    return f"{format_line_size(curve.line_bytes)} lines{curve.fetch_words} ({curve.policy}{admission})"
 
 
 def _what(point: SizePoint, question: SizeQuestion) -> str:

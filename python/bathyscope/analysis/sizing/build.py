@@ -156,6 +156,7 @@ def _curve(
         knee=None if knee is None else points[knee],
         wanted=wanted,
         wanted_reason=reason,
+        is_fetch_adaptive=question.spec.break_even_bytes is not None,
     )
 
 
