@@ -48,7 +48,7 @@ FILESTORE_OPTIONS: dict[str, object] = {
 }
 
 
-LINE_BYTES = 64 << 10
+LINE_BYTES, FETCH_BYTES = 64 << 10, 4 << 10
 IMAGE_BYTES, PREDICTED_SSD_BYTES = 192 << 20, 32 << 20
 LOAD = (
     "--rw=randrw", "--rwmixread=80", f"--size={IMAGE_BYTES}", "--random_distribution=zipf:1.1", "--verify=0",
@@ -161,7 +161,7 @@ def prediction(cluster: Any, workspace: Path, log: Path, flash_bytes: int) -> fl
     imported = cluster.bathy("import", "osd-log", str(log), "-w", str(workspace))
     assert imported.returncode == 0, imported.stderr
     sized = cluster.bathy(
-        "size", "last", "-w", str(workspace), "--exact", "--line", "64K", "--fetch", "4K", "--policy", "s3-fifo",
+        "size", "last", "-w", str(workspace), "--exact", "--line", str(LINE_BYTES), "--fetch", str(FETCH_BYTES), "--policy", "s3-fifo",
         "--admission", "all", "--budget", str(flash_bytes), "--output", "json",
     )  # fmt: skip
     assert sized.returncode == 0, sized.stderr
@@ -204,7 +204,7 @@ def test_the_hit_ratio_is_as_predicted(private_lab: Any, tools: Any, tmp_path: P
         caches.take_off(lab, LocalHost())
         for osd in OSDS:
             shutil.rmtree(lab.layout.cache(osd))
-        caches.put_on(state.load(cluster.name), LocalHost(), PREDICTED_SSD_BYTES)
+        caches.put_on(state.load(cluster.name), LocalHost(), PREDICTED_SSD_BYTES, fetch=FETCH_BYTES)
         before = {osd: reads(cluster, osd) for osd in OSDS}
         with logged(cluster):
             cached_osds.fio(cluster, *LOAD)

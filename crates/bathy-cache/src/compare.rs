@@ -1,13 +1,13 @@
 //! Files that others may have changed, whose lines are compared with them before they count again.
 //!
-//! The stamp of such a file says that something may have changed, not what: the stamp of a device, such as that of a BlueStore
+//! The stamp of such a file says that something may have changed, not what: the stamp of a device, such as that of a `BlueStore`
 //! OSD, does so after every restart of the machine. The lines of a small file are dropped. Those of a large one keep their
 //! places, but are not used: reads go past them, and a write drops those that it touches. Meanwhile they are read from the
 //! file and from the SSD, in the order of the file, and compared; [`FileState::compared_lines`] says how far this has come.
 //! The file's record says that it is not compared until it is, so no start believes what was not.
 
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 
 use crate::aligned::Aligned;
 use crate::engine::{Engine, lock};
@@ -49,7 +49,7 @@ impl Engine {
                 .saturating_sub(compared.saturating_mul(self.line_bytes))
         };
         let files = lock(&self.uncompared);
-        files.iter().filter_map(|file| file.upgrade()).map(left).sum()
+        files.iter().filter_map(Weak::upgrade).map(left).sum()
     }
 
     /// `None` if there is nothing more to compare of this file.

@@ -12,7 +12,7 @@ use crate::counters::Area;
 use crate::engine::{Engine, Options};
 use crate::files::{Files, number_of};
 use crate::format::{
-    BLOCK_BYTES, EXTENTS_MAX, Extent, Geometry, GeometryError, Record, StateBlock, Superblock,
+    BLOCK_BYTES, EXTENTS_MAX, Extent, Geometry, GeometryError, Layout, Record, StateBlock, Superblock,
     SuperblockError, UNIT_BYTES, Uuid,
 };
 use crate::health::Ssd;
@@ -292,6 +292,7 @@ pub fn open(
     let opening = Opening {
         ssd: &ssd,
         superblock,
+        layout: Arc::new(superblock.geometry.layout()),
         options,
     };
     let prepared = match cold {
@@ -353,6 +354,7 @@ pub(crate) fn without_ssd(witness: Arc<dyn Witness>, options: &Options, content:
     let opening = Opening {
         ssd: &ssd,
         superblock,
+        layout: Arc::new(superblock.geometry.layout()),
         options,
     };
     let empty = opening.empty();
@@ -416,6 +418,8 @@ struct Scanned {
 struct Opening<'a> {
     ssd: &'a Arc<Ssd>,
     superblock: Superblock,
+    /// That of the superblock's geometry.
+    layout: Arc<Layout>,
     options: &'a Options,
 }
 
@@ -429,7 +433,6 @@ impl Opening<'_> {
             policy,
             ..
         } = self.superblock;
-        let layout = geometry.layout();
         let budget = self.options.admission.write_budget_bytes_per_day;
         let config = CacheConfig {
             line: geometry.line(),
@@ -459,12 +462,13 @@ impl Opening<'_> {
             uuid,
             generation,
             session,
-            &layout,
+            Arc::clone(&self.layout),
             pending,
         );
         let model = new_model(config, policy, geometry.slots);
         let ssd = Arc::clone(self.ssd);
-        Shard::new(number, uuid, &layout, geometry.line_bytes, ssd, model, table)
+        let layout = Arc::clone(&self.layout);
+        Shard::new(number, uuid, layout, geometry.line_bytes, ssd, model, table)
     }
 
     fn new_intent(&self) -> Intent {
@@ -550,7 +554,7 @@ impl Opening<'_> {
 
     /// The state of a shard, if all of it is there.
     fn state(&self, shard: u32, sequence: u64) -> io::Result<Option<Vec<(StateRecord, u64)>>> {
-        let layout = self.superblock.geometry.layout();
+        let layout = &self.layout;
         let mut entries = Vec::new();
         for number in 0..layout.state_blocks() {
             let bytes = self.ssd.read(BLOCK_BYTES as usize, layout.state(shard, number))?;

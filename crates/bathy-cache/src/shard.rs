@@ -42,7 +42,7 @@ pub(crate) struct Fetch {
 pub(crate) struct Shard {
     number: u32,
     uuid: Uuid,
-    layout: Layout,
+    layout: Arc<Layout>,
     line_bytes: usize,
     ssd: Arc<Ssd>,
     pub(crate) model: Model,
@@ -61,7 +61,7 @@ impl Shard {
     pub(crate) fn new(
         number: u32,
         uuid: Uuid,
-        layout: &Layout,
+        layout: Arc<Layout>,
         line_bytes: u32,
         ssd: Arc<Ssd>,
         model: Model,
@@ -71,7 +71,7 @@ impl Shard {
         Self {
             number,
             uuid,
-            layout: *layout,
+            layout,
             line_bytes: line_bytes as usize,
             ssd,
             stage_start: (slots - in_memory) as u32,

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 use crate::aligned::Aligned;
 use crate::counters::Area;
@@ -21,7 +22,7 @@ pub(crate) struct Table {
     shard: u32,
     uuid: Uuid,
     generation: u64,
-    layout: Layout,
+    layout: Arc<Layout>,
     /// The sequence of the record that was made last.
     sequence: u64,
     pending: BTreeMap<u32, Record>,
@@ -37,7 +38,7 @@ impl Table {
         uuid: Uuid,
         generation: u64,
         session: u64,
-        layout: &Layout,
+        layout: Arc<Layout>,
         pending_max: usize,
     ) -> Self {
         let cached = slots.div_ceil(SLOTS_PER_CACHED_RECORD) as usize;
@@ -45,7 +46,7 @@ impl Table {
             shard,
             uuid,
             generation,
-            layout: *layout,
+            layout,
             sequence: session << RECORDS_PER_SESSION_BITS,
             pending: BTreeMap::new(),
             pending_max: pending_max.max(1),

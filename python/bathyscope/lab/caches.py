@@ -49,11 +49,17 @@ def check(state: LabState) -> None:
 
 
 def put_on(
-    state: LabState, host: Host, size_bytes: int, mode: Mode = "write-through", osds: Sequence[str] = ()
+    state: LabState,
+    host: Host,
+    size_bytes: int,
+    mode: Mode = "write-through",
+    osds: Sequence[str] = (),
+    fetch: int | Literal["adaptive"] = "adaptive",
 ) -> None:
     """Give the OSDs ("osd.0"; none named: all) caches of this size each, and wait until all is active+clean.
 
-    The SSD of an earlier cache of the same OSD is used again as it is, whatever its size.
+    The SSD of an earlier cache of the same OSD is used again as it is, whatever its size. `fetch` is what a miss fetches,
+    in bytes: with a fixed size the hits are those of a simulation, which does not know what the disk's reads cost.
     Raises EnvironmentError_, UsageError, LabError, BusyError.
     """
     check(state)
@@ -61,7 +67,7 @@ def put_on(
     def serve(state: LabState, osd: DaemonState) -> None:
         if osd.name in cached(state):
             raise LabError(f"{osd.name} has a cache already", hint="take it off first")
-        _serve(state, osd, size_bytes, mode)
+        _serve(state, osd, size_bytes, mode, fetch)
 
     _while_down(state, host, osds, serve)
 
@@ -168,7 +174,7 @@ def _limit(state: LabState, identity: ProcessIdentity) -> None:
         throttle.join(Path(state.record.cgroup), identity.pid)
 
 
-def _serve(state: LabState, daemon: DaemonState, size_bytes: int, mode: Mode) -> None:
+def _serve(state: LabState, daemon: DaemonState, size_bytes: int, mode: Mode, fetch: int | Literal["adaptive"]) -> None:
     """Mount a cache over the directory of an OSD that is down; return when it answers."""
     layout, osd, node = state.layout, daemon.name, _node(state, daemon)
     directory, book = layout.cache(osd), journal.Journal(layout.journal)
@@ -181,7 +187,7 @@ def _serve(state: LabState, daemon: DaemonState, size_bytes: int, mode: Mode) ->
     content = {
         "socket": str(socket),
         "state": str(apart),
-        "cache": {"ssd": str(ssd)},
+        "cache": {"ssd": str(ssd), "fetch": fetch},
         "sources": [{"dir": str(layout.data(osd)), "mode": mode}],
         "threads": _THREADS,
     }

@@ -17,7 +17,7 @@ const INTENT_START_BLOCK: u64 = 16;
 const DATA_ALIGNMENT_BLOCKS: u64 = 256;
 /// Slots of the cache for each file of the file table: 2.5 bytes of memory and 32 bytes of SSD a slot.
 const SLOTS_PER_FILE: u64 = 8;
-/// A small cache has as many files as slots up to this: programs keep some hundreds open at once (FileStore 128 and its
+/// A small cache has as many files as slots up to this: programs keep some hundreds open at once (`FileStore` 128 and its
 /// database), and one that came when all others had a record would never be cached.
 const FILES_OF_SMALL: u64 = 1024;
 const FILES_MIN: u64 = 64;

@@ -247,10 +247,10 @@ fn a_device_is_shown_as_a_file_and_cached_anew_when_it_was_written_to_without_th
 
 #[test]
 fn a_large_device_that_was_written_to_without_the_cache_is_compared_and_stays_warm() {
+    const BYTES: usize = 80 << 20;
     if is_skipped() {
         return;
     }
-    const BYTES: usize = 80 << 20;
     let place = Place::new();
     std::fs::write(place.path("disk"), vec![1; BYTES]).expect("written");
     let Some(device) = Loop::new(&place.path("disk")) else {
