@@ -373,7 +373,7 @@ def _facts(caches: Sequence[Span]) -> tuple[tuple[str, str], ...]:
             facts.append((f"{span.name} is bypassed", "requests go past it to the sources"))
         if uncompared_bytes := engine.get("uncompared_bytes"):
             text = (
-                f"{format_bytes(uncompared_bytes)} to go; others may have changed them, so reads go to them until then"
+                f"{format_bytes(uncompared_bytes)} to go; others may have changed them, so reads go past it"
             )
             facts.append((f"{span.name} is compared with its files", text))
         if without_room := engine.get("files_without_room"):

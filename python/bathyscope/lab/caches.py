@@ -54,12 +54,13 @@ def put_on(
     size_bytes: int,
     mode: Mode = "write-through",
     osds: Sequence[str] = (),
+    *,
     fetch: int | Literal["adaptive"] = "adaptive",
 ) -> None:
     """Give the OSDs ("osd.0"; none named: all) caches of this size each, and wait until all is active+clean.
 
-    The SSD of an earlier cache of the same OSD is used again as it is, whatever its size. `fetch` is what a miss fetches,
-    in bytes: with a fixed size the hits are those of a simulation, which does not know what the disk's reads cost.
+    The SSD of an earlier cache of the same OSD is used again as it is, whatever its size. `fetch` is what a miss
+    fetches, in bytes: with a fixed size the hits are those of a simulation, which does not know what reads cost the disk.
     Raises EnvironmentError_, UsageError, LabError, BusyError.
     """
     check(state)

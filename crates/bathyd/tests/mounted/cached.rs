@@ -44,7 +44,7 @@ fn reads_return_what_was_written_last() {
         if done >= total {
             break;
         }
-        let daemon = place.start(&place.config(mode));
+        let daemon = place.start(&place.adaptive(mode));
         let files = open(&place);
         for _ in 0..total.div_ceil(16) {
             done += 1;

@@ -73,10 +73,18 @@ impl Place {
         json!({
             "socket": self.path("socket"),
             "state": self.path("state"),
-            "cache": {"ssd": self.path("ssd")},
+            // What is counted must not depend on how quick the disk is; see also `adaptive`.
+            "cache": {"ssd": self.path("ssd"), "fetch": 4096},
             "sources": [{"dir": self.dir(), "mode": mode}],
             "transport": transport(),
         })
+    }
+
+    /// [`Place::config`] with the default fetch size, which depends on what reads of the source cost.
+    pub(crate) fn adaptive(&self, mode: &str) -> Value {
+        let mut config = self.config(mode);
+        config["cache"]["fetch"] = "adaptive".into();
+        config
     }
 
     fn command(&self, config: &Value) -> Command {

@@ -285,7 +285,7 @@ fn kill_under_load(after_unclean: &str, kills: u64, seed: u64) {
             "pass-through",
         ];
         let mode = mode[random.below(mode.len() as u64) as usize];
-        let mut config = place.config(mode);
+        let mut config = place.adaptive(mode);
         config["cache"]["after_unclean"] = json!(after_unclean);
         let context = format!("{story:?}, {mode}");
         if random.below(8) == 0 {

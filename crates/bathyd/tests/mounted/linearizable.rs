@@ -23,7 +23,7 @@ fn what_threads_see_through_the_mount_is_as_if_one_request_came_after_the_other(
         let ssd = File::create(place.path("ssd")).expect("an SSD");
         // Room for half of the lines of a file.
         ssd.set_len(2 << 20).expect("a size");
-        let daemon = place.start(&place.config(mode));
+        let daemon = place.start(&place.adaptive(mode));
         let mut seen = 0;
         for part in 0..operations(12_000) / (THREADS * REQUESTS_IN_PART * 3) {
             let path = place.dir().join(format!("f{part}"));
