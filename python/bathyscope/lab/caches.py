@@ -60,7 +60,7 @@ def put_on(
     """Give the OSDs ("osd.0"; none named: all) caches of this size each, and wait until all is active+clean.
 
     The SSD of an earlier cache of the same OSD is used again as it is, whatever its size. `fetch` is what a miss
-    fetches, in bytes: with a fixed size the hits are those of a simulation, which does not know what reads cost the disk.
+    fetches, in bytes: with a fixed size hits are those of a simulation, which does not know what reads cost the disk.
     Raises EnvironmentError_, UsageError, LabError, BusyError.
     """
     check(state)
