@@ -37,7 +37,15 @@ impl Engine {
             if let Some(read) = file.as_ref().and_then(|file| self.compare_in(file)) {
                 return Some(read);
             }
-            lock(&self.uncompared).remove(0);
+            // Not the first one any more, if dead ones left the list.
+            let is_it = |one: &Weak<FileState>| Some(one.as_ptr()) == file.as_ref().map(Arc::as_ptr);
+            lock(&self.uncompared).retain(|one| one.strong_count() > 0 && !is_it(one));
+            if let Some(file) = file {
+                // Who closed the removed file saw that it was used here.
+                if file.is_forgotten.load(Ordering::Acquire) && Arc::strong_count(&file) == 1 {
+                    self.drop_lines(file.number, 0..u64::MAX);
+                }
+            }
         }
     }
 
@@ -53,15 +61,17 @@ impl Engine {
     }
 
     /// `None` if there is nothing more to compare of this file.
-    fn compare_in(&self, file: &FileState) -> Option<u64> {
+    fn compare_in(&self, file: &Arc<FileState>) -> Option<u64> {
         // Nobody cuts it meanwhile, and the stop waits.
         let _gate = file.gate.read().unwrap_or_else(PoisonError::into_inner);
         let is_over = self.is_stopped.load(Ordering::Acquire) || self.is_bypassed() || self.ssd.is_given_up();
-        if is_over || file.is_forgotten.load(Ordering::Acquire) || file.source.is_abandoned() {
+        let is_forgotten = file.is_forgotten.load(Ordering::Acquire);
+        if is_over || is_forgotten || file.source.is_abandoned() || !lock(&self.files).uses(file) {
             return None;
         }
         let begin = file.compared_lines.load(Ordering::Acquire);
-        let end = file.len_bytes().div_ceil(self.line_bytes);
+        // Keys of a file end there.
+        let end = file.len_bytes().div_ceil(self.line_bytes).min(1 << 32);
         if begin >= end {
             // If this fails the next start compares it once more.
             let _ = self.end_comparison(file);
@@ -107,14 +117,15 @@ impl Engine {
     }
 
     /// The records of what was dropped are durable before that of the file lets a start believe the others.
-    fn end_comparison(&self, file: &FileState) -> io::Result<()> {
+    fn end_comparison(&self, file: &Arc<FileState>) -> io::Result<()> {
         for shard in &self.shards {
             lock(shard).table.write_out(&self.ssd)?;
         }
         self.ssd.flush()?;
         let files = lock(&self.files);
         file.compared_lines.store(ALL_LINES, Ordering::Release);
-        if !file.is_forgotten.load(Ordering::Acquire) {
+        // Else its record is another's by now, or counts for who attaches the file after its source was left.
+        if !file.is_forgotten.load(Ordering::Acquire) && files.uses(file) {
             files.note_compared(file, &self.ssd)?;
             self.ssd.flush()?;
         }

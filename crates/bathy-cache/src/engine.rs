@@ -351,7 +351,9 @@ impl Engine {
                     // The last line of a file has bytes that lie beyond its end.
                     let beyond = stamp.size_bytes / self.line_bytes..u64::MAX;
                     self.drop_lines(found.record.number, beyond);
-                    lock(&self.uncompared).push(Arc::downgrade(&file));
+                    let mut uncompared = lock(&self.uncompared);
+                    uncompared.retain(|file| file.strong_count() > 0);
+                    uncompared.push(Arc::downgrade(&file));
                 }
                 (Some(found), Some(ssd)) if is_changed => {
                     // The record that makes the old lines void comes first: they are the evidence by which a start after a
@@ -417,7 +419,7 @@ impl Engine {
 
     /// Whether lines, spread over the file, are whole and not what the backing has: somebody else wrote to it.
     fn is_another(&self, number: u32, len_bytes: u64, store: &dyn BlockStore) -> bool {
-        let lines = len_bytes.div_ceil(self.line_bytes);
+        let lines = len_bytes.div_ceil(self.line_bytes).min(1 << 32);
         let step = (lines / PROBED_LINES).max(1);
         let copy_of = |line: u64| {
             let key = first_key(number) + line;
@@ -729,7 +731,11 @@ impl Engine {
         {
             let files = lock(&self.files);
             counts.changed_files += files.changed;
-            counts.files_without_room = files.without_room();
+            counts.files_without_room = if self.is_bypassed() {
+                0
+            } else {
+                files.without_room()
+            };
         }
         self.shards
             .iter()

@@ -461,6 +461,17 @@ impl Files {
         self.in_use.get(identity)?.upgrade()
     }
 
+    /// Whether who attaches the file now gets this one.
+    pub(crate) fn uses(&self, file: &Arc<FileState>) -> bool {
+        self.in_use(&file.identity)
+            .is_some_and(|used| Arc::ptr_eq(&used, file))
+    }
+
+    /// Nobody has files of this source open: who attaches one later gets it anew, also if it is still being compared.
+    pub(crate) fn end_use_of(&mut self, source: &Uuid) {
+        self.in_use.retain(|identity, _| identity.source() != source);
+    }
+
     /// The files in use.
     pub(crate) fn all_in_use(&self) -> Vec<Arc<FileState>> {
         self.in_use.values().filter_map(Weak::upgrade).collect()

@@ -57,7 +57,7 @@ pub use engine::{CachedLine, Engine, HDD_BREAK_EVEN_BYTES, Options};
 pub use file_store::FileStore;
 pub use files::FileIdentity;
 pub use health::ErrorBudget;
-pub use live::{AttachError, DetachError, LiveCache, LiveFile};
+pub use live::{AttachError, DetachError, LiveCache, LiveFile, PAUSE_MAX};
 pub use open::{
     ColdReason, CreateError, CreateOptions, OpenError, Opened, Recovery, create, inspect, open, probe,
 };

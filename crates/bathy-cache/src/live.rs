@@ -31,7 +31,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::witness::{Witness, void};
 
 /// Requests are kept waiting so long at most for others that are under way.
-const PAUSE_MAX: Duration = Duration::from_secs(15);
+pub const PAUSE_MAX: Duration = Duration::from_secs(15);
 /// Times of files are those of the kernel's last tick, 10 ms ago at most. So that the first write without the cache gives a
 /// file another time than its stamp has, the clock must have ticked since.
 const TIMESTAMP_TICK: Duration = Duration::from_millis(20);
@@ -40,7 +40,7 @@ const TIMESTAMP_TICK: Duration = Duration::from_millis(20);
 #[derive(Debug, thiserror::Error)]
 pub enum DetachError {
     /// Nothing has changed.
-    #[error("requests that are under way have not ended within {PAUSE_MAX:?}")]
+    #[error("requests that are under way do not end")]
     Busy,
     /// A file cannot be asked for its size, the witness cannot be written, or the cache was stopped. Nothing has changed.
     #[error("the files cannot be served without the SSD: {0}")]
@@ -241,20 +241,20 @@ impl LiveCache {
     /// [`LiveCache::engine`] any more. Whether it was left by a clean stop; else what it has is void.
     ///
     /// # Errors
-    /// If nothing has changed.
-    pub fn detach_ssd(&self) -> Result<bool, DetachError> {
+    /// If nothing has changed, such as when requests under way did not end within `pause`.
+    pub fn detach_ssd(&self, pause: Duration) -> Result<bool, DetachError> {
         let _alone = lock(&self.switching);
-        self.leave_ssd()
+        self.leave_ssd(pause)
     }
 
-    fn leave_ssd(&self) -> Result<bool, DetachError> {
+    fn leave_ssd(&self, pause: Duration) -> Result<bool, DetachError> {
         let engine = self.engine();
         if engine.ssd.is_given_up() || engine.has_lost_writes() {
             engine.bypass()?;
         }
         // What it does now need not be done while requests wait.
         engine.tidy();
-        self.paused(|current, files| {
+        self.paused(pause, |current, files| {
             let (bare, given) = self.without_ssd(&engine, current, files)?;
             let is_clean = self.stop_for_switch(&engine)?;
             if is_clean {
@@ -301,7 +301,7 @@ impl LiveCache {
     pub fn attach_ssd(&self, ssd: Arc<dyn BlockStore>) -> Result<Recovery, AttachError> {
         let _alone = lock(&self.switching);
         if self.has_ssd() {
-            self.leave_ssd()?;
+            self.leave_ssd(PAUSE_MAX)?;
         }
         let found = inspect(Arc::clone(&ssd))?;
         let left = lock(&self.left).take();
@@ -315,7 +315,17 @@ impl LiveCache {
         };
         let opened = open(Arc::clone(&ssd), Arc::clone(&self.witness), &options)?;
         let recovery = opened.recovery;
-        self.paused(|current, files| self.take(current, files, &self.engine(), opened, ssd, false))??;
+        let mut untaken = Some(opened);
+        let taken = self.paused(PAUSE_MAX, |current, files| match untaken.take() {
+            Some(opened) => self.take(current, files, &self.engine(), opened, ssd, false),
+            None => Ok(()),
+        });
+        if let (Err(_), Some(opened)) = (&taken, untaken) {
+            // Files go on changing without it, and it is not as it was left any more.
+            opened.engine.bypass()?;
+            opened.engine.ssd.close();
+        }
+        taken??;
         Ok(recovery)
     }
 
@@ -371,7 +381,7 @@ impl LiveCache {
             was_fenced: engine.was_fenced.load(Ordering::Acquire),
             ..self.options
         };
-        self.paused(|current, files| {
+        self.paused(PAUSE_MAX, |current, files| {
             let (bare, given) = self.without_ssd(&engine, current, files)?;
             let reopened = self.reopened(&engine, &ssd, &options, |ssd| Ok(apply(&geometry, ssd)?));
             current.bare = Arc::clone(&bare);
@@ -412,8 +422,12 @@ impl LiveCache {
     }
 
     /// Does something while no request is under way, and no file is attached or removed.
-    fn paused<T>(&self, switch: impl FnOnce(&mut Current, &mut [Paused<'_>]) -> T) -> Result<T, DetachError> {
-        let until = Instant::now() + PAUSE_MAX;
+    fn paused<T>(
+        &self,
+        pause: Duration,
+        switch: impl FnOnce(&mut Current, &mut [Paused<'_>]) -> T,
+    ) -> Result<T, DetachError> {
+        let until = Instant::now() + pause;
         let mut current = self.current.try_write_until(until).ok_or(DetachError::Busy)?;
         if self.engine().is_stopped.load(Ordering::Acquire) {
             return Err(stopped().into());

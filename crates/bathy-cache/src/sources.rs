@@ -214,6 +214,7 @@ impl Engine {
         let mut files = lock(&self.files);
         let number = files.source(source).number;
         files.uncheck(number);
+        files.end_use_of(source);
         drop(files);
         self.set_unfenced()
     }

@@ -15,7 +15,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bathy_cache::format::Uuid;
-use bathy_cache::{AttachError, DetachError, FileStore, FileWitness, OpenError, ResizeError, inspect, probe};
+use bathy_cache::{
+    AttachError, DetachError, FileStore, FileWitness, OpenError, PAUSE_MAX, ResizeError, inspect, probe,
+};
 use rustix::fs::{FallocateFlags, fallocate};
 use serde_json::{Value, json};
 
@@ -27,6 +29,8 @@ use crate::engine_cache::{EngineCache, NEW, describe, make_if_blank, own_store};
 const WAIT_MIN: Duration = Duration::from_secs(10);
 /// And no later one after more. An SSD that was used so long begins with the first wait again.
 const WAIT_MAX: Duration = Duration::from_secs(600);
+/// Requests are kept waiting so long at most for others that are under way, when nobody has asked for the switch.
+const PAUSE_BY_ITSELF: Duration = Duration::from_secs(1);
 /// An SSD that needs longer for a write, a flush or a read is not tried further.
 const PROBE_MAX: Duration = Duration::from_secs(2);
 
@@ -51,6 +55,8 @@ struct Inner {
     times_left: u64,
     last_reason: Option<String>,
     wait: Duration,
+    /// An SSD that failed could not be left, and is left when this has come.
+    leave_after: Option<Instant>,
     /// The stop has begun: nothing is tried any more.
     is_over: bool,
 }
@@ -76,6 +82,7 @@ impl Attachment {
                 times_left: 0,
                 last_reason: reason,
                 wait: WAIT_MIN,
+                leave_after: None,
                 is_over: false,
             }),
             changing: Mutex::new(()),
@@ -148,6 +155,7 @@ impl Attachment {
             since: Instant::now(),
         };
         inner.found = Some(found.to_owned());
+        inner.leave_after = None;
     }
 
     /// It failed: when it is tried again.
@@ -185,7 +193,10 @@ impl EngineCache {
     pub(crate) fn look_after_ssd(self: &Arc<Self>) {
         let inner = self.attachment.lock();
         let is_due = match inner.state {
-            State::Used { .. } => self.live.engine().is_bypassed(),
+            State::Used { .. } => {
+                let is_due = inner.leave_after.is_none_or(|time| time <= Instant::now());
+                is_due && self.live.engine().is_bypassed()
+            }
             State::Detached => false,
             State::Failed { next_try, .. } => next_try <= Instant::now(),
         };
@@ -211,13 +222,22 @@ impl EngineCache {
 
     fn leave_failed(&self) {
         let reason = self.live.engine().ssd_problem();
-        match self.live.detach_ssd() {
+        match self.live.detach_ssd(PAUSE_BY_ITSELF) {
             Ok(_) => {
                 let reason = reason.unwrap_or_else(|| "it cannot be written".to_owned());
                 self.attachment.set_failed(reason, true);
             }
-            // Until then requests pass it by.
-            Err(error) => eprintln!("bathyd: the SSD is given up and cannot be left yet: {error}"),
+            // Until then requests pass it by, so there is no hurry; and each try keeps requests waiting.
+            Err(error) => {
+                let mut inner = self.attachment.lock();
+                let wait = inner.wait;
+                inner.leave_after = Some(Instant::now() + wait);
+                inner.wait = (2 * wait).min(WAIT_MAX);
+                eprintln!(
+                    "bathyd: the SSD is given up and cannot be left yet: {error}; next try in {} s",
+                    wait.as_secs()
+                );
+            }
         }
     }
 
@@ -250,9 +270,15 @@ impl EngineCache {
         let recovery = self.live.attach_ssd(ssd).map_err(|error| failed(&error))?;
         let engine = self.live.engine();
         if engine.is_bypassed() {
-            return Err(engine
+            let problem = engine
                 .ssd_problem()
-                .unwrap_or_else(|| describe(recovery, &engine)));
+                .unwrap_or_else(|| describe(recovery, &engine));
+            drop(engine);
+            // Else its lock would keep every later try from it.
+            if let Err(error) = self.live.detach_ssd(PAUSE_BY_ITSELF) {
+                eprintln!("bathyd: {}: cannot be left: {error}", path.display());
+            }
+            return Err(problem);
         }
         Ok(if is_new {
             NEW.to_owned()
@@ -266,7 +292,10 @@ impl EngineCache {
         let _alone = self.alone()?;
         if self.attachment.is_used() {
             let engine = self.live.engine();
-            let is_clean = self.live.detach_ssd().map_err(|error| detach_failure(&error))?;
+            let is_clean = self
+                .live
+                .detach_ssd(PAUSE_MAX)
+                .map_err(|error| detach_failure(&error))?;
             let mut inner = self.attachment.lock();
             inner.state = State::Detached;
             inner.found = None;
@@ -304,7 +333,7 @@ impl EngineCache {
         }
         let own = self.attachment.lock().path.clone();
         let path = path.map_or_else(|| own.clone(), Path::to_path_buf);
-        if path != own {
+        if path != own || is_forced {
             self.make_or_know(&path, is_forced)?;
         }
         let found = self.take(&path).map_err(|problem| {

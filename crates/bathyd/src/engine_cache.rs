@@ -1,10 +1,11 @@
 //! `bathy-cache` behind the front end: one engine for the files of all cached directories.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bathy_cache::{
@@ -219,12 +220,19 @@ struct CountedDevice {
 }
 
 impl CountedDevice {
-    /// Sectors written and, in the upper half, discarded since the device is there.
+    /// Sectors written and, in the upper half, discarded since the device is there; `None` if they are not counted.
     fn written_sectors(&self) -> Option<u64> {
         const WRITTEN_SECTORS: usize = 6;
         const DISCARDED_SECTORS: usize = 13;
         let (major, minor) = (rustix::fs::major(self.number), rustix::fs::minor(self.number));
-        let counters = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+        let attributes = format!("/sys/dev/block/{major}:{minor}");
+        let read = |name: &str| std::fs::read_to_string(format!("{attributes}/{name}")).ok();
+        // A device for which this is switched off counts nothing, and that of a partition is its disk's.
+        let is_counted = read("queue/iostats").or_else(|| read("../queue/iostats"))?;
+        if is_counted.trim() != "1" {
+            return None;
+        }
+        let counters = read("stat")?;
         let counters: Vec<&str> = counters.split_whitespace().collect();
         let written: u64 = counters.get(WRITTEN_SECTORS)?.parse().ok()?;
         // Older kernels do not count discards.
@@ -256,12 +264,13 @@ impl BlockStore for CountedDevice {
 
     fn stamp(&self) -> io::Result<Stamp> {
         let stamp = self.store.stamp()?;
-        let unknown = || io::Error::other("the kernel has no counters of the device");
-        Ok(Stamp {
-            modified_ns: Self::boot().ok_or_else(unknown)?,
-            changed_ns: self.written_sectors().ok_or_else(unknown)?,
+        let times = Self::boot().zip(self.written_sectors());
+        // Without counters there is nothing by which a change would be known: the device is compared.
+        Ok(times.map_or(stamp, |(boot, written)| Stamp {
+            modified_ns: boot,
+            changed_ns: written,
             ..stamp
-        })
+        }))
     }
 
     fn size_bytes(&self) -> io::Result<u64> {
@@ -275,6 +284,8 @@ pub(crate) struct Source {
     uuid: Uuid,
     /// The device of its file system: handles of others below it may be equal.
     device: u64,
+    /// The numbers of devices that are cached, by handle: disks may claim the same name.
+    devices: Mutex<HashMap<Box<[u8]>, u64>>,
 }
 
 impl Source {
@@ -284,7 +295,12 @@ impl Source {
     /// If it cannot be asked.
     pub(crate) fn new(cache: Arc<EngineCache>, uuid: Uuid, root: impl AsFd) -> io::Result<Self> {
         let device = fstat(root)?.st_dev;
-        Ok(Self { cache, uuid, device })
+        Ok(Self {
+            cache,
+            uuid,
+            device,
+            devices: Mutex::default(),
+        })
     }
 
     /// The cache and what names the source there.
@@ -350,9 +366,22 @@ impl Source {
 impl FileCache for Source {
     fn attach(&self, inode: &Inode) -> io::Result<Option<Arc<dyn CachedFile>>> {
         let identity = FileIdentity::of(&inode.fd)?;
+        let number = match &identity {
+            FileIdentity::Device(number) => Some(*number),
+            _ => None,
+        };
         let Some(identity) = self.identity(&identity) else {
             return Ok(None);
         };
+        if let Some(number) = number {
+            let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+            if *devices.entry(identity.handle().into()).or_insert(number) != number {
+                eprintln!(
+                    "bathyd: two devices have one name by which they would be known again: one is not cached"
+                );
+                return Ok(None);
+            }
+        }
         let store = match FileStore::open_unlocked(&inode.path()) {
             Ok(store) => store,
             Err(error) if is_refused_to_all(&error) => return Ok(None),

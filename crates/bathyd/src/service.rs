@@ -621,7 +621,13 @@ impl Service {
     /// Ends the mount of a source. Whether nothing of it was in use; else, by force, it is served to those who have files open.
     fn stop(&self, name: &str, force: bool) -> Result<bool, Failure> {
         let failed = |error: &io::Error| Failure::new(format!("{name}: {error}"), "see the log of bathyd");
-        let state = self.running()?;
+        let mut state = self.running()?;
+        let is_failed = |(source, _): &(config::Source, Failure)| source.name() == name;
+        if let Some(place) = state.unserved.iter().position(is_failed) {
+            // Nobody uses it.
+            state.unserved.remove(place);
+            return Ok(true);
+        }
         let about = Arc::clone(&state.served[place_of(&state, name)?].about);
         drop(state);
         // Before others can change files. What is written to after this is dropped when it is left.

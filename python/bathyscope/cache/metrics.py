@@ -12,7 +12,10 @@ _Labels = tuple[tuple[str, str], ...]
 
 # Name without its beginning, type, help, and (path in the daemon's status, labels) of each series.
 _OF_SOURCES: tuple[tuple[str, str, str, tuple[tuple[str, _Labels], ...]], ...] = (
-    ("read_bytes_total", "counter", "Bytes read, by where they came from.",
+    ("request_bytes_total", "counter", "Bytes that applications read and wrote.",
+     (("stats.reads.bytes", (("op", "read"),)), ("stats.writes.bytes", (("op", "write"),)))),
+    ("read_bytes_total", "counter",
+     "Bytes read, by where they came from; from the source whole units, and what was fetched ahead.",
      (("io.cache_read_bytes", (("device", "cache"),)), ("io.source_read_bytes", (("device", "source"),)))),
     ("write_bytes_total", "counter", "Bytes written, by where they went.",
      (("io.cache_write_bytes", (("device", "cache"),)), ("io.source_write_bytes", (("device", "source"),)))),
@@ -76,7 +79,8 @@ _DURATION = "request_duration_seconds"
 def exposition(looks: Sequence[Look], names: Sequence[str]) -> str:
     """Return the metrics of the caches `names`, of which those in `looks` answer. What is not known has no series."""
     caches, sources = spans([(look, None) for look in looks])
-    return "".join(f"{line}\n" for line in _lines(caches, sources, names))
+    lines = [*_lines(caches, sources, names), *_served(looks)]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _lines(caches: Sequence[Span], sources: Sequence[Span], names: Sequence[str]) -> Iterator[str]:
@@ -101,6 +105,15 @@ def _lines(caches: Sequence[Span], sources: Sequence[Span], names: Sequence[str]
         for device in ("cache", "source"):
             for op in ("read", "write"):
                 yield from _histogram(span, f"iops.{device}.{op}s", (*_own(span), ("device", device), ("op", op)))
+
+
+def _served(looks: Sequence[Look]) -> Iterator[str]:
+    yield from _head("source_served", "gauge", "Whether the source is served; 0: it could not be, see the status.")
+    for look in looks:
+        served = dict.fromkeys(look.sources(), 1)
+        failed = {name: 0 for name, entry in look.stopped() if entry.get("problem")}
+        for name, value in (failed | served).items():
+            yield _sample("source_served", (("cache", look.cache), ("source", name)), value)
 
 
 def _ssd_states(caches: Sequence[Span]) -> Iterator[str]:

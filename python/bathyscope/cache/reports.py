@@ -138,6 +138,7 @@ _SSD = (
     _counter("Line table", "bytes", "cache.engine.ssd_writes.line_table_bytes"),
     _counter("File table", "bytes", "cache.engine.ssd_writes.file_table_bytes"),
     _counter("Intent", "bytes", "cache.engine.ssd_writes.intent_bytes"),
+    _counter("State", "bytes", "cache.engine.ssd_writes.state_bytes", rank=1),
     _counter("Superblocks", "bytes", "cache.engine.ssd_writes.superblock_bytes", rank=1),
 )
 _USAGE = (
@@ -372,9 +373,7 @@ def _facts(caches: Sequence[Span]) -> tuple[tuple[str, str], ...]:
         if span.text("cache.attachment.state") in {None, "attached"} and engine.get("is_bypassed"):
             facts.append((f"{span.name} is bypassed", "requests go past it to the sources"))
         if uncompared_bytes := engine.get("uncompared_bytes"):
-            text = (
-                f"{format_bytes(uncompared_bytes)} to go; others may have changed them, so reads go past it"
-            )
+            text = f"{format_bytes(uncompared_bytes)} to go; others may have changed them, so reads go past it"
             facts.append((f"{span.name} is compared with its files", text))
         if without_room := engine.get("files_without_room"):
             text = f"{without_room:,} open files are not cached: its file table is full of other open files"

@@ -170,6 +170,7 @@ def start(name: CacheArgument, root: CacheRootOption = Path("/")) -> None:
     """Start a cache: by systemd where its unit is installed, else as a process in the background."""
     from bathyscope.cache import directory
     from bathyscope.cache.config import Places
+    from bathyscope.cache.looks import is_served
 
     places = Places(root)
     config = places.load(name)
@@ -179,7 +180,13 @@ def start(name: CacheArgument, root: CacheRootOption = Path("/")) -> None:
             directory.must_not_be_open(source.directory)
     with status_line() as show:
         daemon.start(show)
-    say(f"the cache '{name}' serves {', '.join(one.directory for one in config.sources) or 'no directory yet'}")
+    unserved = {entry["dir"]: entry for entry in daemon.status()["sources"] if not is_served(entry)}
+    served = [one.directory for one in config.sources if one.directory not in unserved]
+    say(f"the cache '{name}' serves {', '.join(served) or 'no directory yet'}")
+    for entry in unserved.values():
+        say(f"not served: {entry.get('problem')}; {entry.get('hint')}")
+    if unserved:
+        raise typer.Exit(2)
 
 
 def stop(

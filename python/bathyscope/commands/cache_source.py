@@ -17,6 +17,7 @@ from bathyscope.units import format_bytes, parse_bytes
 if TYPE_CHECKING:
     from bathyscope.cache.config import CacheConfig, Places, Source
     from bathyscope.cache.daemon import Daemon
+    from bathyscope.cache.looks import Look
 
 _CREATE_HELP = """Accelerate a directory in place. If its cache is running, this takes effect at once.
 
@@ -251,7 +252,7 @@ def delete(
     places = Places(root)
     with places.changing():
         config, source, daemon = _found(root, name, cache)
-        if name in _served(daemon):
+        if name in _served(daemon) or name in _failed(daemon):
             daemon.ask(command="stop_source", name=name, **({"force": True} if force else {}))
         if not daemon.is_up():
             directories.must_not_be_dead(source.directory, config.name, daemon.host)
@@ -310,9 +311,20 @@ def _tell(daemon: Daemon, **request: object) -> bool:
 
 
 def _served(daemon: Daemon) -> set[str]:
+    look = _look(daemon)
+    return set() if look is None else set(look.sources())
+
+
+def _failed(daemon: Daemon) -> set[str]:
+    """Return the names of sources that a running daemon could not serve."""
+    look = _look(daemon)
+    return set() if look is None else {name for name, entry in look.stopped() if entry.get("problem")}
+
+
+def _look(daemon: Daemon) -> Look | None:
     from bathyscope.cache.looks import Look
 
     try:
-        return set(Look(daemon.name, daemon.host.now_ns(), daemon.status()).sources())
+        return Look(daemon.name, daemon.host.now_ns(), daemon.status())
     except CacheDownError:
-        return set()
+        return None

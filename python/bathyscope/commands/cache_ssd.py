@@ -13,16 +13,20 @@ from bathyscope.errors import CacheDownError, CacheError, UsageError
 from bathyscope.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bathyscope.cache.config import Places
     from bathyscope.cache.daemon import Daemon
 
 _DETACH_HELP = """Take the SSD from a cache. Its directories are served without it; nobody who uses them sees an error.
 
-The cache stays detached until `bathy cache attach`, also when it is started again. What is cached stays on the SSD.
+The cache stays detached until `bathy cache attach`, also when it is started again. The SSD keeps what is cached for as long \
+as the cache runs; one that is stopped or killed meanwhile begins empty.
 """
 _ATTACH_HELP = """Give a cache its SSD again, or another one: an empty device or file, or the same one under a new path.
 
-A cache that was only detached has what it had, apart from files that were changed meanwhile. Another SSD begins \
+A cache that was only detached has what it had, apart from files that were changed meanwhile; a large one, such as \
+the device of an OSD, is compared with the cache first. Another SSD begins \
 empty, and so does one that was given up, or whose cache was stopped or killed while it was detached.
 """
 _RESIZE_HELP = """Change how much of its SSD a cache takes. A cache in a file gets a file of that size.
@@ -46,12 +50,15 @@ def detach(name: CacheArgument, root: CacheRootOption = Path("/"), output: Outpu
     places = Places(root)
     with places.changing():
         config = places.load(name)
-        answer = _told(_daemon(places, name), command="detach")
+        daemon = _daemon(places, name)
+        answer = _told(
+            daemon, is_done=lambda status: not config.is_detached and _is(status, "detached"), command="detach"
+        )
         if answer is None and config.is_detached:
             raise CacheError(f"the cache '{name}' is detached already", hint=f"bathy cache attach {name}")
         places.save(config.with_ssd(config.ssd, is_detached=True))
     if answer is None:
-        text = f"the cache '{name}' is not running; it will start without {config.ssd}"
+        text = f"the cache '{name}' is not running; it will start without {config.ssd}, which then begins empty"
     elif answer.get("is_content_kept"):
         text = f"{config.ssd} is detached from the cache '{name}'; what it has is used again when it is attached"
     else:
@@ -79,13 +86,20 @@ def attach(
         path = config.ssd
         asked: dict[str, Any] = {"command": "attach"}
         if ssd is not None:
+            if not ssd.exists():
+                raise UsageError(f"{ssd} does not exist", hint=f"a new file is made by: truncate -s 40G {ssd}")
             others = [other for other in places.load_all(say).values() if other.name != name]
             path = str(ssds.checked_place(ssd, None, others))
             asked |= {"ssd": path, "force": force}
         elif force:
             raise UsageError("--force is for another SSD", hint=f"bathy cache attach {name} DEVICE --force")
         daemon = _daemon(places, name)
-        answer = _told(daemon, **asked)
+        is_new = config.is_detached or path != config.ssd
+        answer = _told(
+            daemon,
+            is_done=lambda status: is_new and _is(status, "attached") and status["cache"].get("ssd") == path,
+            **asked,
+        )
         if answer is None:
             if ssd is not None:
                 raise daemon.down()
@@ -114,7 +128,7 @@ def resize(
     with places.changing():
         config = places.load(name)
         daemon = _daemon(places, name)
-        answer = _told(daemon, command="resize", size_bytes=size_bytes)
+        answer = _told(daemon, is_done=lambda _: False, command="resize", size_bytes=size_bytes)
         is_running = answer is not None
         if answer is None:
             if config.is_detached:
@@ -135,12 +149,28 @@ def _show(row: dict[str, Any], output: Output, text: str) -> None:
         views.render([row], output, columns=tuple(row))
 
 
-def _told(daemon: Daemon, **command: Any) -> dict[str, Any] | None:
-    """Return what a daemon says to a command; None when it does not run. Raises CacheError."""
+def _told(daemon: Daemon, is_done: Callable[[dict[str, Any]], bool], **command: Any) -> dict[str, Any] | None:
+    """Return what a daemon says to a command; None when it does not run. Raises CacheError.
+
+    A command whose answer nobody saw, because it took too long or was interrupted, has perhaps been carried out: if the
+    status `is_done` it counts as that, now or when it is repeated, so that the configuration follows.
+    """
     try:
         return daemon.ask(**command)
     except CacheDownError:
         return None
+    except CacheError as error:
+        try:
+            status = daemon.status()
+        except CacheError:
+            raise error from None
+        if not is_done(status):
+            raise
+        return {"found": status["cache"].get("found")}
+
+
+def _is(status: dict[str, Any], state: str) -> bool:
+    return (status["cache"].get("attachment") or {}).get("state") == state
 
 
 def _daemon(places: Places, name: str) -> Daemon:

@@ -33,12 +33,12 @@ _EXAMPLES = """Examples:
   bathy size trace.csv --miss-latency 8ms --target-latency 2ms
   bathy size last --by image --report size.html        a run, as a page
   bathy size disk.vscsi --line 64K --policy s3-fifo,lru --admission 2-hit
-  bathy size disk.vscsi --line 64K --fetch adaptive    as the cache that ships
+  bathy size disk.vscsi --line 64K --fetch adaptive    as bathyd fetches by default
   bathy size disk.vscsi --min-life 3y --admission budget:50G
   bathy size --show-prices > prices.yaml    then: --prices prices.yaml
 """
 
-# Of an adaptive fetch size, as in the cache that ships.
+# Of an adaptive fetch size, as in bathyd.
 ADAPTIVE_UNIT = "4K"
 
 
@@ -56,7 +56,7 @@ def size(  # noqa: PLR0917 - one parameter for each option
     fetch: Annotated[
         str | None,
         typer.Option(
-            help="Fetch size (sub-block) of a miss, or adaptive, as the cache that ships has it; default: the line, "
+            help="Fetch size (sub-block) of a miss, or adaptive, as bathyd has it by default; default: the line, "
             "others are tried."
         ),
     ] = None,

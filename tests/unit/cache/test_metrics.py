@@ -40,8 +40,18 @@ def test_every_series_is_what_the_daemon_counted() -> None:
     assert found["read_bytes_total", f'{own},device="source"'] == 10 * MIB
     assert found["requests_total", f'{own},op="read"'] == 400
     assert found["evictions_total", 'cache="fast"'] == 3
+    assert found["request_bytes_total", f'{own},op="read"'] == source()["stats"]["reads"]["bytes"]
+    assert found["source_served", own] == 1
     # Not known, so not there.
     assert ("ssd_errors_total", 'cache="fast"') not in found
+
+
+def test_a_source_that_cannot_be_served_is_there_and_one_that_drains_is_not() -> None:
+    missing = {"name": "gone", "dir": "/gone", "is_served": False, "problem": "/gone: No such file", "hint": "make it"}
+    draining = source("old") | {"is_served": False}
+    found = samples(exposition([Look("fast", 0, status(source(), missing, draining))], ["fast"]))
+    served = {labels: value for (name, labels), value in found.items() if name == "source_served"}
+    assert served == {'cache="fast",source="ceph0"': 1, 'cache="fast",source="gone"': 0}
 
 
 def test_histograms_are_cumulative_in_seconds_and_end_with_all_requests() -> None:

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bathy_cache::{
-    AttachError, BlockStore, ColdReason, LiveCache, LiveFile, Recovery, ResizeError, create, open,
+    AttachError, BlockStore, ColdReason, DetachError, LiveCache, LiveFile, PAUSE_MAX, Recovery, ResizeError,
+    create, open,
 };
 
 use crate::common::{
@@ -121,7 +123,10 @@ fn the_ssd_goes_and_comes_and_changes_its_size_under_load() {
             }
         };
         for round in 0..6 {
-            assert!(cache.detach_ssd().expect("nothing fails"), "by a clean stop");
+            assert!(
+                cache.detach_ssd(PAUSE_MAX).expect("nothing fails"),
+                "by a clean stop"
+            );
             go_on();
             assert!(!cache.has_ssd() && cache.engine().is_bypassed());
             assert_eq!(Arc::strong_count(&world.ssd), 1, "nobody has the SSD any more");
@@ -172,7 +177,7 @@ fn a_size_that_does_not_fit_changes_nothing() {
         Err(AttachError::Resize(ResizeError::Beyond { .. }))
     ));
     assert!(cache.has_ssd() && !cache.engine().is_bypassed());
-    cache.detach_ssd().expect("nothing fails");
+    cache.detach_ssd(PAUSE_MAX).expect("nothing fails");
     assert!(matches!(cache.resize(of_lines(8)), Err(AttachError::NoSsd)));
 }
 
@@ -188,7 +193,7 @@ fn a_file_that_cannot_be_made_durable_stays_where_it_is_and_its_error_is_not_los
     // Tidying hears of the lost write; the caller does after the switch.
     cache.tidy();
     cache.tidy();
-    cache.detach_ssd().expect("nothing fails");
+    cache.detach_ssd(PAUSE_MAX).expect("nothing fails");
     assert!(file.flush().is_err(), "the error was taken along");
     file.flush().expect("it was reported once");
     world.backing.set_fault(Fault::NextFlush);
@@ -218,7 +223,7 @@ fn an_ssd_that_hangs_is_left_and_not_made_anew() {
     file.write(&[7; 4096], 0, 0).expect("the backing works");
     assert!(cache.engine().is_bypassed());
     assert!(matches!(cache.resize(of_lines(8)), Err(AttachError::NoSsd)));
-    cache.detach_ssd().expect("nothing fails");
+    cache.detach_ssd(PAUSE_MAX).expect("nothing fails");
     assert!(Arc::strong_count(&world.ssd) > 1, "what hangs still has it");
     world.ssd.release();
     cache.attach_ssd(world.ssd.clone()).expect("it answers again");
@@ -253,7 +258,7 @@ fn an_ssd_that_is_taken_again_has_what_was_not_changed_meanwhile() {
     let world = World::new(BYTES, 24, 2);
     let (cache, file) = warm_file(&world, world.backing.clone(), false);
     for is_changed in [false, true] {
-        assert!(cache.detach_ssd().expect("nothing fails"));
+        assert!(cache.detach_ssd(PAUSE_MAX).expect("nothing fails"));
         assert_eq!(units_hit(&cache, &file, &world.backing.bytes()), 0);
         if is_changed {
             file.write(&[9; 100], 5000, 0).expect("the backing works");
@@ -272,7 +277,7 @@ fn a_device_that_was_written_to_without_the_ssd_is_not_proven_any_more() {
     let store = MemoryStore::device(world.backing.bytes());
     let (cache, file) = warm_file(&world, store.clone(), true);
     for is_changed in [false, true] {
-        cache.detach_ssd().expect("nothing fails");
+        cache.detach_ssd(PAUSE_MAX).expect("nothing fails");
         if is_changed {
             // Where no line of it would be compared, and closed before the SSD comes back.
             let other = cache
@@ -315,7 +320,7 @@ fn counts_modes_and_limits_go_on_whatever_becomes_of_the_ssd() {
     check(&cache, "before");
     cache.resize(of_lines(20)).expect("there is room");
     check(&cache, "resized");
-    cache.detach_ssd().expect("nothing fails");
+    cache.detach_ssd(PAUSE_MAX).expect("nothing fails");
     check(&cache, "detached");
     cache.attach_ssd(world.ssd.clone()).expect("it is a cache");
     check(&cache, "attached");
@@ -334,10 +339,35 @@ fn requests_that_do_not_end_keep_a_switch_from_happening() {
         while world.backing.operations() == 0 {
             std::thread::yield_now();
         }
-        assert!(matches!(cache.detach_ssd(), Err(bathy_cache::DetachError::Busy)));
+        let detached = cache.detach_ssd(Duration::from_millis(100));
+        assert!(matches!(detached, Err(DetachError::Busy)));
         assert!(cache.has_ssd() && !cache.engine().is_bypassed());
         world.backing.release();
         hanging.join().expect("no panic").expect("the backing works");
     });
     assert_eq!(units_hit(&cache, &file, &world.backing.bytes()), 8 * LINE / UNIT);
+}
+
+#[test]
+fn an_ssd_that_could_not_be_taken_because_of_requests_is_not_believed_later() {
+    let world = World::new(BYTES, 24, 2);
+    let (cache, file) = warm_file(&world, world.backing.clone(), false);
+    assert!(cache.detach_ssd(PAUSE_MAX).expect("nothing fails"));
+    world.backing.set_fault(Fault::Hang(0));
+    std::thread::scope(|scope| {
+        let before = world.backing.operations();
+        let hanging = scope.spawn(|| file.read(&mut [0; 4096], BYTES - 4096, 0));
+        while world.backing.operations() == before {
+            std::thread::yield_now();
+        }
+        let attached = cache.attach_ssd(world.ssd.clone());
+        assert!(matches!(attached, Err(AttachError::Detach(DetachError::Busy))));
+        assert!(!cache.has_ssd());
+        world.backing.release();
+        hanging.join().expect("no panic").expect("the backing works");
+    });
+    file.write(&[9; UNIT as usize], 0, 0).expect("the backing works");
+    cache.stop().expect("the backing works");
+    drop((file, cache));
+    assert_eq!(world.open().recovery, Recovery::Cold(ColdReason::Witness));
 }
