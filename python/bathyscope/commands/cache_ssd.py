@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _DETACH_HELP = """Take the SSD from a cache. Its directories are served without it; nobody who uses them sees an error.
 
-The cache stays detached until `bathy cache attach`, also when it is started again. The SSD keeps what is cached for as long \
-as the cache runs; one that is stopped or killed meanwhile begins empty.
+The cache stays detached until `bathy cache attach`, also when it is started again. The SSD keeps what is cached for \
+as long as the cache runs; if that is stopped or killed meanwhile it begins empty.
 """
 _ATTACH_HELP = """Give a cache its SSD again, or another one: an empty device or file, or the same one under a new path.
 

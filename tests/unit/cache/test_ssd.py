@@ -59,6 +59,28 @@ def test_what_is_detached_stays_so_until_it_is_attached(bathy: Bathy, daemon: Fa
     assert daemon.commands == [{"command": "detach"}, {"command": "attach"}]
 
 
+def test_a_command_whose_answer_was_lost_is_written_down_when_it_was_carried_out(
+    bathy: Bathy, daemon: FakeDaemon, fast: Places, tmp_path: Path
+) -> None:
+    daemon.answers["detach"] = ("the cache has no SSD: it is detached already", "bathy cache attach NAME")
+    daemon.answers["status"] = status(attachment={"state": "attached"})
+    refused(bathy("detach", "fast"), CacheError, "detached already")
+    daemon.answers["status"] = status(attachment={"state": "detached"})
+    assert bathy("detach", "fast").exit_code == 0
+    assert fast.load("fast").is_detached
+    refused(bathy("detach", "fast"), CacheError, "detached already")
+    daemon.answers["attach"] = ("the cache has its SSD", "detach it first")
+    refused(bathy("attach", "fast"), CacheError, "has its SSD")
+    other = tmp_path / "other.img"
+    other.write_bytes(b"")
+    ssd = fast.load("fast").ssd
+    daemon.answers["status"] = status(attachment={"state": "attached"}, ssd=ssd)
+    refused(bathy("attach", "fast", other), CacheError, "has its SSD")
+    assert fast.load("fast").is_detached
+    assert bathy("attach", "fast").exit_code == 0
+    assert (fast.load("fast").is_detached, fast.load("fast").ssd) == (False, ssd)
+
+
 def test_another_ssd_is_written_down_when_the_daemon_has_taken_it(
     bathy: Bathy, daemon: FakeDaemon, fast: Places, tmp_path: Path
 ) -> None:
