@@ -48,8 +48,8 @@ FILESTORE_OPTIONS: dict[str, object] = {
 }
 
 
-# What requests to a dead mount end with, and those that were under way when it died. FileStore does not end then, and takes
-# what its database cannot read for something that is not there.
+# What requests to a dead mount end with, and those that were under way when it died. FileStore does not end then, and
+# takes what its database cannot read for something that is not there.
 DEAD_MOUNT = (
     "Transport endpoint is not connected",
     "Software caused connection abort",
