@@ -267,6 +267,7 @@ impl EngineCache {
         let witness = FileWitness::new(self.options.witness.clone());
         let is_new = make_if_blank(&ssd, &witness, self.options.policy)?;
         probe(Arc::clone(&ssd), PROBE_MAX).map_err(|error| failed(&error))?;
+        self.make_times_durable().map_err(|error| failed(&error))?;
         let recovery = self.live.attach_ssd(ssd).map_err(|error| failed(&error))?;
         let engine = self.live.engine();
         if engine.is_bypassed() {

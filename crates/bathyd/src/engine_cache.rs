@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bathy_cache::{
@@ -15,7 +15,7 @@ use bathy_cache::{
     inspect, open, void,
 };
 use bathy_policy::PolicyKind;
-use rustix::fs::fstat;
+use rustix::fs::{fstat, syncfs};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
@@ -53,6 +53,8 @@ pub(crate) struct EngineCache {
     began: Instant,
     pub(crate) live: LiveCache,
     pub(crate) attachment: Attachment,
+    /// The directories of sources.
+    roots: Mutex<Vec<Weak<File>>>,
 }
 
 impl EngineCache {
@@ -93,7 +95,21 @@ impl EngineCache {
             options,
             began: Instant::now(),
             attachment,
+            roots: Mutex::default(),
         })
+    }
+
+    /// Makes the times of files durable that were written to without the SSD, before it is believed again: `fdatasync` need not
+    /// do that, and after a power cut such a file would look as if nobody had written to it.
+    ///
+    /// # Errors
+    /// Those of a file system.
+    pub(crate) fn make_times_durable(&self) -> io::Result<()> {
+        let mut roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
+        roots.retain(|root| root.strong_count() > 0);
+        let used: Vec<_> = roots.iter().filter_map(Weak::upgrade).collect();
+        drop(roots);
+        used.iter().try_for_each(|root| Ok(syncfs(&**root)?))
     }
 
     /// To be called every few seconds.
@@ -284,6 +300,7 @@ pub(crate) struct Source {
     uuid: Uuid,
     /// The device of its file system: handles of others below it may be equal.
     device: u64,
+    _root: Arc<File>,
     /// The numbers of devices that are cached, by handle: disks may claim the same name.
     devices: Mutex<HashMap<Box<[u8]>, u64>>,
 }
@@ -292,13 +309,22 @@ impl Source {
     /// `root` is the directory.
     ///
     /// # Errors
-    /// If it cannot be asked.
+    /// If it cannot be asked, or its file system not be made durable.
     pub(crate) fn new(cache: Arc<EngineCache>, uuid: Uuid, root: impl AsFd) -> io::Result<Self> {
-        let device = fstat(root)?.st_dev;
+        let device = fstat(&root)?.st_dev;
+        // A descriptor that is open as a path alone makes nothing durable.
+        let root = File::open(format!("/proc/self/fd/{}", root.as_fd().as_raw_fd()))?;
+        // See `make_times_durable`.
+        syncfs(&root)?;
+        let root = Arc::new(root);
+        let mut roots = cache.roots.lock().unwrap_or_else(PoisonError::into_inner);
+        roots.push(Arc::downgrade(&root));
+        drop(roots);
         Ok(Self {
             cache,
             uuid,
             device,
+            _root: root,
             devices: Mutex::default(),
         })
     }
