@@ -145,8 +145,8 @@ def bluestore_tool(*words: str | Path) -> str:
             ["ceph-bluestore-tool", verb, "--path", directory, *more],
             capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
-        # The first thread of an OSD may be gone before the last one that keeps its files, and so its locks.
-        if "_lock_fsid failed" not in ended.stderr or time.monotonic() > deadline:
+        # The first thread of an OSD may be gone before the last one that keeps its files, and so its locks: EAGAIN.
+        if "(11)" not in ended.stderr or time.monotonic() > deadline:
             break
         time.sleep(0.5)
     assert ended.returncode == 0, ended.stdout + ended.stderr

