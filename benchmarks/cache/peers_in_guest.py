@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from benchmarks.cache import guest
+from benchmarks.mrc.common import VSCSI1
 
 from bathyscope.errors import EnvironmentError_
 from bathyscope.units import parse_bytes
@@ -35,12 +36,6 @@ MIB = 1 << 20
 REQUEST = np.dtype([("offset_bytes", "<u8"), ("length_bytes", "<u4"), ("is_write", "<u4")])
 Requests = npt.NDArray[np.void]
 
-VSCSI1 = np.dtype(
-    [
-        *(("serial", "<u4"), ("length_bytes", "<u4"), ("segments", "<u4"), ("command", "<u2"), ("version", "<u2")),
-        *(("sector", "<u8"), ("time_us", "<u8")),
-    ]
-)
 READ_10, WRITE_10 = 0x28, 0x2A
 
 # bcache publishes its counters 22 times in 5 minutes (drivers/md/bcache/stats.c): every 13.6 s.

@@ -26,6 +26,7 @@ import numpy as np
 from benchmarks.cache.bed import bathyd, place
 from benchmarks.cache.nbd import cached_disk
 from benchmarks.daemons import ROOT, simulated_disks
+from benchmarks.mrc.common import VSCSI1
 
 from bathyscope.units import parse_bytes
 
@@ -35,17 +36,6 @@ SECTOR_BYTES = 512
 NBDKIT_BLOCK_BYTES = 64 << 10
 #: What bathyd fetches and writes at least.
 UNIT_BYTES = 4 << 10
-_VSCSI1 = np.dtype(
-    [
-        ("serial", "<u4"),
-        ("length_bytes", "<u4"),
-        ("segments", "<u4"),
-        ("command", "<u2"),
-        ("version", "<u2"),
-        ("sector", "<u8"),
-        ("time_us", "<u8"),
-    ]
-)
 _READ, _WRITE = 0x28, 0x2A
 
 
@@ -81,7 +71,7 @@ class Outcome:
 
 
 def load_trace(path: Path) -> list[Request]:
-    records = np.fromfile(path, _VSCSI1)
+    records = np.fromfile(path, VSCSI1)
     records = records[np.isin(records["command"], (_READ, _WRITE)) & (records["length_bytes"] > 0)]
     return [
         Request(int(it["command"]) == _READ, int(it["sector"]) * SECTOR_BYTES, int(it["length_bytes"]))

@@ -231,18 +231,23 @@ impl Daemon {
 
     /// The answer to a question or command, or the error with its hint.
     pub(crate) fn tell(&self, question: &Value) -> Result<Value, String> {
-        let mut stream = UnixStream::connect(&self.socket).expect("a socket");
-        stream
-            .write_all(format!("{question}\n").as_bytes())
-            .expect("asked");
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).expect("answered");
-        let answer: Value = serde_json::from_str(&line).expect("JSON");
+        let answer = exchange(&self.socket, question);
         if answer["ok"] == true {
             return Ok(answer["answer"].clone());
         }
         Err(format!("{}\nhint: {}", answer["error"], answer["hint"]))
     }
+}
+
+/// What a socket answers to a line of JSON.
+pub(crate) fn exchange(socket: &Path, question: &Value) -> Value {
+    let mut stream = UnixStream::connect(socket).expect("a socket");
+    stream
+        .write_all(format!("{question}\n").as_bytes())
+        .expect("asked");
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).expect("answered");
+    serde_json::from_str(&line).expect("JSON")
 }
 
 impl Drop for Daemon {

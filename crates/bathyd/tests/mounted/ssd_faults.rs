@@ -2,7 +2,6 @@
 //! restart with an SSD that is back with whatever it has.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -13,7 +12,7 @@ use std::time::Duration;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::{Value, json};
 
-use crate::daemon::{Daemon, Loop, Place, Random, asked, is_skipped, mounts_on};
+use crate::daemon::{Daemon, Loop, Place, Random, asked, exchange, is_skipped, mounts_on};
 
 const FILE_BYTES: u64 = 4 << 20;
 /// Less than the file.
@@ -78,13 +77,7 @@ impl FailingSsd {
     }
 
     pub(crate) fn ask(&self, question: &Value) -> Value {
-        let mut stream = UnixStream::connect(&self.control).expect("a socket");
-        stream
-            .write_all(format!("{question}\n").as_bytes())
-            .expect("asked");
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).expect("answered");
-        let answer: Value = serde_json::from_str(&line).expect("JSON");
+        let answer = exchange(&self.control, question);
         assert_eq!(answer["ok"], true, "{answer}");
         answer
     }
