@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -139,16 +138,10 @@ def fsck(directory: Path) -> None:
 
 def bluestore_tool(*words: str | Path) -> str:
     verb, directory, *more = words
-    deadline = time.monotonic() + 30
-    while True:
-        ended = subprocess.run(
-            ["ceph-bluestore-tool", verb, "--path", directory, *more],
-            capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
-        # The first thread of an OSD may be gone before the last one that keeps its files, and so its locks: EAGAIN.
-        if "(11)" not in ended.stderr or time.monotonic() > deadline:
-            break
-        time.sleep(0.5)
+    ended = subprocess.run(
+        ["ceph-bluestore-tool", verb, "--path", directory, *more],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 

@@ -48,16 +48,20 @@ def own_program(module: str, *words: str) -> tuple[str, ...]:
 
 
 def identity_of(host: Host, pid: int) -> ProcessIdentity | None:
-    """Return the identity of the process that has `pid` now; None when there is none, or only a zombie."""
+    """Return the identity of the process that has `pid` now; None when there is none, or only a zombie.
+
+    When its first thread has ended the process looks like a zombie, but it keeps its files and locks until the last one has.
+    """
     try:
         stat = host.read(f"/proc/{pid}/stat")
         boot_id = host.read(BOOT_ID_PATH).decode("ascii").strip()
         # The name in parentheses may hold spaces and parentheses; the fields are counted from the last one.
         fields = stat[stat.rindex(b")") + 2 :].split()
-        start_ticks = int(fields[19])
+        threads, start_ticks = int(fields[17]), int(fields[19])
     except (OSError, ValueError, IndexError):
         return None
-    return None if fields[0] in (b"Z", b"X") else ProcessIdentity(pid, start_ticks, boot_id)
+    has_ended = fields[0] in (b"Z", b"X") and threads <= 1
+    return None if has_ended else ProcessIdentity(pid, start_ticks, boot_id)
 
 
 def is_alive(host: Host, identity: ProcessIdentity) -> bool:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +66,34 @@ def test_this_process_lives_and_a_child_that_ended_does_not() -> None:
     child.kill()
     child.wait()
     assert not is_alive(LocalHost(), identity)
+
+
+_FIRST_THREAD_ENDS = """
+import ctypes, fcntl, sys, threading
+lock = open(sys.argv[1], "w")
+fcntl.lockf(lock, fcntl.LOCK_EX)
+threading.Thread(target=sys.stdin.read).start()
+print("locked", flush=True)
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_lives_until_its_last_thread_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    command = [sys.executable, "-c", _FIRST_THREAD_ENDS, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"locked\n"
+        stat = Path(f"/proc/{child.pid}/stat")
+        deadline = time.monotonic() + 30
+        while b") Z " not in stat.read_bytes() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert b") Z " in stat.read_bytes()
+        with path.open("w") as other, pytest.raises(BlockingIOError):
+            fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        identity = identity_of(LocalHost(), child.pid)
+        assert identity is not None
+        assert is_alive(LocalHost(), identity)
+        child.kill()
+        child.wait()
+        assert not is_alive(LocalHost(), identity)
