@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -37,9 +38,22 @@ def program(name: str) -> Path:
     )
 
 
+def end_at_sigterm() -> None:
+    """Let SIGTERM end this program by SystemExit, so that what it started ends too. A second one changes nothing."""
+
+    def end(number: int, _frame: object) -> None:
+        signal.signal(number, lambda *_: None)
+        sys.exit(128 + number)
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, end)
+
+
 @contextlib.contextmanager
 def serving(arguments: Sequence[object], mount: Path) -> Iterator[int]:
     """Run a daemon until the end of the block and give its process id."""
+    end_at_sigterm()
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen([str(it) for it in arguments], stderr=said)
         try:

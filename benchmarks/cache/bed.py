@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.daemons import IN_MEMORY, fio, program, serving
+from benchmarks.daemons import IN_MEMORY, end_at_sigterm, fio, program, serving
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Bathyd:
 @contextlib.contextmanager
 def place(where: Path = IN_MEMORY) -> Iterator[Path]:
     """Give a directory that is removed at the end of the block."""
+    end_at_sigterm()
     with tempfile.TemporaryDirectory(prefix="bathy-benchmark-", dir=where) as made:
         yield Path(made)
 
@@ -57,6 +58,7 @@ def bathyd(
     ssd: Path | None = None,
     device: str | None = None,
     size_bytes: int = 0,
+    fetch: int | str = "adaptive",
     **config: Any,
 ) -> Iterator[Bathyd]:
     """Serve `block`: a new file of `size_bytes`, or a device. Without `ssd` the cache is a new file beside it."""
@@ -71,7 +73,7 @@ def bathyd(
     config |= {
         "socket": str(directory / "socket"),
         "state": str(directory / "state"),
-        "cache": {"ssd": str(ssd or sparse(directory / "ssd", ssd_bytes))},
+        "cache": {"ssd": str(ssd or sparse(directory / "ssd", ssd_bytes)), "fetch": fetch},
         "sources": [{"dir": str(source), "mode": mode}],
     }
     (directory / "config.json").write_text(json.dumps(config))

@@ -103,8 +103,8 @@ def run(
     with contextlib.ExitStack() as stack:
         directories = (stack.enter_context(place(where)) for _ in iter(int, 1))
         kinds: dict[str, dict[str, Any]] = {
-            "bathyd": {"threads": THREADS},
-            "bathyd, 2 threads": {"threads": FEW_THREADS},
+            "bathyd": {"threads": THREADS, "transport": "dev"},
+            "bathyd, 2 threads": {"threads": FEW_THREADS, "transport": "dev"},
         }
         if ENABLE_RING.exists() and ENABLE_RING.read_text().strip() == "Y":
             kinds["bathyd, ring"] = {"transport": "ring"}

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from benchmarks.cache import guest
+from benchmarks.cache.bed import place
 from benchmarks.mrc.common import VSCSI1
 
 from bathyscope.errors import EnvironmentError_
@@ -156,8 +157,7 @@ def measure(peer: Peer, image: guest.Image, requests: Requests, cache_bytes: int
     """Return what was counted in each pass, and between the start of the guest and each first pass."""
     # bcache keeps 8 KiB for itself.
     hdd_bytes = (int((requests["offset_bytes"] + requests["length_bytes"]).max()) // MIB + 2) * MIB
-    with tempfile.TemporaryDirectory(prefix="bathy-guest-") as place:
-        directory = Path(place)
+    with place(Path(tempfile.gettempdir())) as directory:
         beside = directory / "beside"
         for name in ("osd", "state"):
             (beside / name).mkdir(parents=True)

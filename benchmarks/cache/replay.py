@@ -4,12 +4,13 @@
 
 FILE is a vSCSI trace (`cloudPhysicsIO.vscsi` of the libCacheSim repository); without it, the excerpt of the tests'
 fixtures. Requests come one after the other, as fast as they are answered. Both write through. nbdkit fetches blocks
-of 64 KiB unless told otherwise; it runs a second time with the 4 KiB of bathyd, which shows what the fetch size
-makes. A hit is a read that needs nothing of the source. Counted from the outside: of nbdkit, reads during which its
-log filter, below the cache filter, logs nothing, and what the process writes to its temporary file (/proc/PID/io); of
-bathyd, its own hits (which the tests compare with the simulator), and what reaches its SSD, which is a simulated disk
-that counts. Aims: our hit ratio at least nbdkit's, our SSD writes at most its. Exits with 1 if one is missed. Counts,
-not times: one run.
+of 64 KiB unless told otherwise; bathyd's fetches adapt to the source, which is a file in memory here, of which it
+fetches little. So both also run with blocks of 64 KiB and of 4 KiB. A hit is a read that needs nothing of the
+source. Counted from the outside: of nbdkit, reads during which its log filter, below the cache filter, logs nothing,
+what that logs, and what the process writes to its temporary file (/proc/PID/io); of bathyd, its own hits (which the
+tests compare with the simulator), and what reaches its SSD, which is a simulated disk that counts. Aims, with
+nbdkit's blocks of 64 KiB on both sides: our hit ratio at least its, our SSD writes at most its. Exits with 1 if one
+is missed. Counts, not times: one run.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ SECTOR_BYTES = 512
 NBDKIT_BLOCK_BYTES = 64 << 10
 #: What bathyd fetches and writes at least.
 UNIT_BYTES = 4 << 10
+ADAPTIVE = "adaptive"
 _READ, _WRITE = 0x28, 0x2A
 
 
@@ -64,7 +66,7 @@ class Outcome:
 
     def show(self) -> None:
         print(
-            f"    {self.name:14} {self.hit_ratio:.4f} of {self.reads} reads hit, {self.source_read_bytes / 2**20:.0f}"
+            f"    {self.name:16} {self.hit_ratio:.4f} of {self.reads} reads hit, {self.source_read_bytes / 2**20:.0f}"
             f" MiB read from the source, {self.ssd_write_bytes / 2**20:.0f} MiB written to the SSD",
             flush=True,
         )
@@ -79,13 +81,20 @@ def load_trace(path: Path) -> list[Request]:
     ]
 
 
-def through_bathyd(requests: list[Request], disk_bytes: int, ssd_bytes: int) -> tuple[Outcome, int]:
+def through_bathyd(requests: list[Request], disk_bytes: int, ssd_bytes: int, fetch: int | str) -> tuple[Outcome, int]:
     """Return the outcome, and the bytes that the cache has room for."""
     with contextlib.ExitStack() as stack:
         simulated = stack.enter_context(simulated_disks(f"name=ssd,profile=zero,size={ssd_bytes}"))
         directory = stack.enter_context(place())
         ours = stack.enter_context(
-            bathyd(directory, "write-through", ssd_bytes=ssd_bytes, ssd=simulated.path("ssd"), size_bytes=disk_bytes)
+            bathyd(
+                directory,
+                "write-through",
+                ssd_bytes=ssd_bytes,
+                ssd=simulated.path("ssd"),
+                size_bytes=disk_bytes,
+                fetch=fetch,
+            )
         )
         before = simulated.stats("ssd")["write"]["bytes"]
         file = os.open(ours.file, os.O_RDWR)
@@ -100,8 +109,13 @@ def through_bathyd(requests: list[Request], disk_bytes: int, ssd_bytes: int) -> 
         engine = ours.engine()
         written = simulated.stats("ssd")["write"]["bytes"] - before
         reads = engine["reads"]
-        outcome = Outcome("bathyd", reads["requests"], reads["requests_hit"], engine["source_read_bytes"], written)
+        name = f"bathyd, {fetch if fetch == ADAPTIVE else _kib(int(fetch))}"
+        outcome = Outcome(name, reads["requests"], reads["requests_hit"], engine["source_read_bytes"], written)
         return outcome, int(engine["capacity_bytes"])
+
+
+def _kib(size_bytes: int) -> str:
+    return f"{size_bytes >> 10} KiB"
 
 
 def through_nbdkit(requests: list[Request], disk_bytes: int, cache_bytes: int, block_bytes: int) -> Outcome:
@@ -115,19 +129,23 @@ def through_nbdkit(requests: list[Request], disk_bytes: int, cache_bytes: int, b
             disk.client.read(it.offset_bytes, it.length_bytes)
             reads += 1
             hits += logged == disk.source_log_bytes()
-        name = f"nbdkit, {block_bytes >> 10} KiB"
-        return Outcome(name, reads, hits, disk.source_reads()[1], disk.ssd_write_bytes() - before)
+        return Outcome(
+            f"nbdkit, {_kib(block_bytes)}", reads, hits, disk.source_reads()[1], disk.ssd_write_bytes() - before
+        )
 
 
 def run(requests: list[Request], ssd_bytes: int) -> tuple[Outcome, Outcome]:
+    """Return the outcomes of bathyd and nbdkit with nbdkit's blocks."""
     # The last block of a disk may be one that a cache holds in part only.
     disk_bytes = max(it.offset_bytes + it.length_bytes for it in requests) + (1 << 20) >> 20 << 20
-    ours, cache_bytes = through_bathyd(requests, disk_bytes, ssd_bytes)
+    adaptive, cache_bytes = through_bathyd(requests, disk_bytes, ssd_bytes, ADAPTIVE)
     print(f"{len(requests)} requests, room for {cache_bytes / 2**20:.1f} MiB")
-    ours.show()
-    theirs = through_nbdkit(requests, disk_bytes, cache_bytes, NBDKIT_BLOCK_BYTES)
-    theirs.show()
-    through_nbdkit(requests, disk_bytes, cache_bytes, UNIT_BYTES).show()
+    adaptive.show()
+    for block_bytes in (UNIT_BYTES, NBDKIT_BLOCK_BYTES):
+        ours, _ = through_bathyd(requests, disk_bytes, ssd_bytes, block_bytes)
+        ours.show()
+        theirs = through_nbdkit(requests, disk_bytes, cache_bytes, block_bytes)
+        theirs.show()
     return ours, theirs
 
 

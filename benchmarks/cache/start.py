@@ -16,6 +16,7 @@ import subprocess
 from pathlib import Path
 
 from benchmarks import pairs
+from benchmarks.cache.bed import place
 from benchmarks.daemons import IN_MEMORY, program
 
 from bathyscope.analysis import bootstrap
@@ -41,8 +42,9 @@ class Result:
 
 def run(size_gib: int, turns: int, where: Path = IN_MEMORY) -> list[Result]:
     busy = pairs.busy()
-    command = [program("examples/open_rate"), where, size_gib, turns]
-    done = subprocess.run([str(it) for it in command], check=True, capture_output=True, text=True)
+    with place(where) as directory:
+        command = [program("examples/open_rate"), directory, size_gib, turns]
+        done = subprocess.run([str(it) for it in command], check=True, capture_output=True, text=True)
     results = []
     for line in done.stdout.splitlines():
         table, table_bytes, lines, *seconds = line.split()

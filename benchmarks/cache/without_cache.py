@@ -6,7 +6,7 @@ Both sides are bathyd over a block device on a simulated disk of their own (`cra
 times are known; one has the mode `write-through` and an SSD in memory, the other `pass-through`. The cache is small
 and full before the first turn, so that each miss evicts, and fio reads other places in every run. Writes go to a GiB
 that was written before: its regions are marked, which is the steady state. Aim: at most 5 % slower. `served` is the
-share of the reads that the cache served after all.
+share of the reads that the cache served after all. A third disk of the same profile without any daemon is the limit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from benchmarks import pairs
-from benchmarks.cache.bed import Bathyd, bathyd, place
+from benchmarks.cache.bed import bathyd, place
 from benchmarks.daemons import fio, simulated_disks
 
 from bathyscope.lab import loop
@@ -33,6 +33,8 @@ SSD_BYTES = 64 << 20
 #: fio's `rw`, and the depth.
 LOADS = (("randread", 1), ("randread", 16), ("randwrite", 1), ("randwrite", 16))
 MODES = {"cache": "write-through", "no cache": "pass-through"}
+#: The side without a daemon.
+BARE = "bare device"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +49,12 @@ class Result:
 
     def show(self, busy: str) -> None:
         ratio = pairs.ratio(self.iops["cache"], self.iops["no cache"])
+        limit = pairs.ratio(self.iops["no cache"], self.iops[BARE])
         own = statistics.median(self.iops["cache"])
         print(
             f"{self.profile:12} {self.load:9} depth {self.depth:2}: {own:8.1f} IOPS,"
-            f" / no cache {pairs.text(ratio)}, served {self.served_share:.1%}, {busy}",
+            f" / no cache {pairs.text(ratio)}, served {self.served_share:.1%},"
+            f" no cache / {BARE} {pairs.text(limit)}, {busy}",
             flush=True,
         )
 
@@ -64,18 +68,18 @@ def block_device(file: Path) -> Iterator[str]:
         loop.detach(str(file))
 
 
-def measure(side: Bathyd, load: str, depth: int, seconds: float, size_bytes: int) -> float:
+def measure(file: Path, load: str, depth: int, seconds: float, size_bytes: int) -> float:
     # By default fio would draw the same places in every run, and find them cached.
     job = fio(
-        side.file, "--randrepeat=0", f"--rw={load}", "--bs=4k", "--ioengine=libaio", f"--iodepth={depth}",
+        file, "--randrepeat=0", f"--rw={load}", "--bs=4k", "--ioengine=libaio", f"--iodepth={depth}",
         "--time_based", f"--runtime={seconds}", "--norandommap", f"--size={size_bytes}",
     )  # fmt: skip
     return float(job["read" if load == "randread" else "write"]["iops"])
 
 
-def fill(side: Bathyd, ssd_bytes: int) -> None:
+def fill(file: Path, ssd_bytes: int) -> None:
     """Write more to one end of the disk than the cache has room for."""
-    fio(side.file, "--rw=randwrite", "--bs=64k", "--ioengine=libaio", "--iodepth=16", f"--size={2 * ssd_bytes}")
+    fio(file, "--rw=randwrite", "--bs=64k", "--ioengine=libaio", "--iodepth=16", f"--size={2 * ssd_bytes}")
 
 
 def run(
@@ -91,31 +95,34 @@ def run(
     results = []
     for profile in profiles:
         with contextlib.ExitStack() as stack:
-            disks = [f"name={mode},profile={profile},size={disk_bytes}" for mode in MODES.values()]
+            disks = [f"name={disk},profile={profile},size={disk_bytes}" for disk in (*MODES.values(), "bare")]
             simulated = stack.enter_context(simulated_disks(*disks))
-            sides = {}
+            served = {}
             for name, mode in MODES.items():
                 device = stack.enter_context(block_device(simulated.path(mode)))
                 directory = stack.enter_context(place())
-                sides[name] = stack.enter_context(bathyd(directory, mode, ssd_bytes=ssd_bytes, device=device))
-                fill(sides[name], ssd_bytes)
+                served[name] = stack.enter_context(bathyd(directory, mode, ssd_bytes=ssd_bytes, device=device))
+            sides = {name: it.file for name, it in served.items()}
+            sides[BARE] = Path(stack.enter_context(block_device(simulated.path("bare"))))
+            for file in sides.values():
+                fill(file, ssd_bytes)
             for load, depth in loads:
                 size_bytes = disk_bytes if load == "randread" else hot_bytes
                 if load == "randwrite":
                     # All regions are marked then.
-                    for side in sides.values():
-                        fio(side.file, "--rw=write", "--bs=1M", f"--size={size_bytes}")
-                before = sides["cache"].engine()["reads"]
+                    for file in sides.values():
+                        fio(file, "--rw=write", "--bs=1M", f"--size={size_bytes}")
+                before = served["cache"].engine()["reads"]
                 busy = pairs.busy()
                 measured: dict[str, Callable[[], float]] = {
-                    name: functools.partial(measure, side, load, depth, seconds, size_bytes)
-                    for name, side in sides.items()
+                    name: functools.partial(measure, file, load, depth, seconds, size_bytes)
+                    for name, file in sides.items()
                 }
                 iops = pairs.in_turns(measured, turns)
-                after = sides["cache"].engine()["reads"]
+                after = served["cache"].engine()["reads"]
                 reads = after["requests"] - before["requests"]
-                served = (after["requests_hit"] - before["requests_hit"]) / reads if reads else 0.0
-                results.append(Result(profile, load, depth, iops, served))
+                served_share = (after["requests_hit"] - before["requests_hit"]) / reads if reads else 0.0
+                results.append(Result(profile, load, depth, iops, served_share))
                 results[-1].show(str(busy))
     return results
 

@@ -1,11 +1,22 @@
 //! Buffers for direct I/O.
 
+use std::cell::RefCell;
+use std::mem::take;
 use std::ops::{Deref, DerefMut};
 
 /// The alignment of offsets, lengths and memory that every device takes.
 pub(crate) const ALIGNMENT: usize = 4096;
 
-/// Bytes, zero at first, whose address is a multiple of 4096, as every device takes it: the aligned part of a longer vector, which needs no `unsafe`.
+/// A line of a cache as bathyd makes it has room in one that is used again.
+const REUSED_BYTES: usize = (64 << 10) + ALIGNMENT;
+/// A thread needs so many at once.
+const SPARE_MAX: usize = 2;
+
+thread_local! {
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Bytes whose address is a multiple of 4096, as every device takes it: the aligned part of a longer vector, which needs no `unsafe`.
 pub struct Aligned {
     bytes: Vec<u8>,
     start: usize,
@@ -13,11 +24,39 @@ pub struct Aligned {
 }
 
 impl Aligned {
-    /// So many of them.
+    /// So many of them, zero at first.
     pub fn new(len: usize) -> Self {
-        let bytes = vec![0; len + ALIGNMENT];
+        Self::of(vec![0; len + ALIGNMENT], len)
+    }
+
+    /// So many of them, for who fills them all: they are what an earlier user left. Neither allocated nor zeroed where that can
+    /// be spared, which a hit of a few microseconds would notice.
+    pub(crate) fn to_fill(len: usize) -> Self {
+        if len + ALIGNMENT > REUSED_BYTES {
+            return Self::new(len);
+        }
+        let spare = SPARE.with_borrow_mut(Vec::pop);
+        Self::of(spare.unwrap_or_else(|| vec![0; REUSED_BYTES]), len)
+    }
+
+    fn of(bytes: Vec<u8>, len: usize) -> Self {
         let start = bytes.as_ptr().align_offset(ALIGNMENT);
         Self { bytes, start, len }
+    }
+}
+
+impl Drop for Aligned {
+    fn drop(&mut self) {
+        if self.bytes.len() == REUSED_BYTES {
+            let bytes = take(&mut self.bytes);
+            // Not where the thread is about to end.
+            let _kept = SPARE.try_with(|spare| {
+                let mut spare = spare.borrow_mut();
+                if spare.len() < SPARE_MAX {
+                    spare.push(bytes);
+                }
+            });
+        }
     }
 }
 
@@ -44,6 +83,24 @@ impl DerefMut for Aligned {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_to_be_filled_is_used_again_and_the_rest_is_zero() {
+        let mut first = Aligned::to_fill(4096);
+        first.fill(7);
+        let place = first.as_ptr();
+        drop(first);
+        let again = Aligned::to_fill(65_536);
+        assert_eq!(again.as_ptr(), place);
+        assert!(is_aligned(&again, 0) && again.len() == 65_536 && again[0] == 7);
+        let other = Aligned::to_fill(128);
+        assert_ne!(other.as_ptr(), place);
+        drop((again, other));
+        assert!(Aligned::new(65_536).iter().all(|&byte| byte == 0));
+        assert_eq!(Aligned::to_fill(1 << 20).len(), 1 << 20);
+        let kept = SPARE.with_borrow(Vec::len);
+        assert!(kept <= SPARE_MAX, "{kept}");
+    }
 
     #[test]
     fn it_is_aligned_and_zero() {

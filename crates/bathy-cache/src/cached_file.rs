@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use bathy_cache_model::{Backing, Part, WriteMode};
 
+use crate::aligned::Aligned;
 use crate::engine::{Engine, lock, stopped};
 use crate::files::{FileState, first_key};
 use crate::format::UNIT_BYTES;
@@ -82,6 +83,20 @@ impl CachedFile {
     /// # Errors
     /// Those of the backing, unchanged. No error of the SSD.
     pub fn read(&self, out: &mut [u8], offset: u64, time_ns: u64) -> io::Result<usize> {
+        self.read_announced(out, offset, time_ns, &|| {})
+    }
+
+    /// As [`CachedFile::read`]; `announce` is called before the backing is read.
+    ///
+    /// # Errors
+    /// Those of [`CachedFile::read`].
+    pub fn read_announced(
+        &self,
+        out: &mut [u8],
+        offset: u64,
+        time_ns: u64,
+        announce: &dyn Fn(),
+    ) -> io::Result<usize> {
         let begun = Instant::now();
         let _gate = self.file.gate.read().unwrap_or_else(PoisonError::into_inner);
         self.check_running()?;
@@ -93,7 +108,7 @@ impl CachedFile {
         }
         self.engine.ssd.set_time(time_ns);
         let Some(parts) = self.split(offset, len).filter(|_| self.is_read_cached()) else {
-            self.read_backing(out, offset)?;
+            self.read_backing(out, offset, announce)?;
             self.count(begun, false, (len, 0), time_ns);
             self.count_unused();
             return Ok(len);
@@ -103,7 +118,7 @@ impl CachedFile {
         for part in &parts {
             let (out, others) = rest.split_at_mut(part.bytes() as usize);
             rest = others;
-            bytes_hit += self.read_part(part, time_ns, out)?;
+            bytes_hit += self.read_part(part, time_ns, out, announce)?;
         }
         self.count(begun, false, (len, bytes_hit), time_ns);
         if bytes_hit < len as u64 && parts.iter().any(|part| part.bypasses) {
@@ -113,17 +128,17 @@ impl CachedFile {
     }
 
     /// The bytes that the cache served.
-    fn read_part(&self, part: &Part, time_ns: u64, out: &mut [u8]) -> io::Result<u64> {
+    fn read_part(&self, part: &Part, time_ns: u64, out: &mut [u8], announce: &dyn Fn()) -> io::Result<u64> {
         self.engine.curve.read(part.key, units_of(part));
         let shard = self.engine.shard(part.key);
         if !self.is_compared(part) {
-            let read = self.read_units(part, units_of(part), None, out)?;
+            let read = self.read_units(part, units_of(part), None, out, announce)?;
             lock(shard).counts.backing_read_bytes += read;
             return Ok(0);
         }
         let early = is_made(Mutant::FillReadsBeforeItsTicket).then(|| {
-            let mut line = vec![0; self.engine.line_bytes as usize];
-            self.read_units(part, units_of(part), Some(&mut line), out)
+            let mut line = Aligned::to_fill(self.engine.line_bytes as usize);
+            self.read_units(part, units_of(part), Some(&mut line), out, announce)
                 .map(|read| (line, read))
         });
         let backing = Backing {
@@ -140,15 +155,15 @@ impl CachedFile {
             return Ok(u64::from(part.bytes()));
         };
         let Some(fill) = fill else {
-            let read = self.read_units(part, units, None, out)?;
+            let read = self.read_units(part, units, None, out, announce)?;
             lock(shard).counts.backing_read_bytes += read;
             return Ok(u64::from(part.bytes()) - read);
         };
         let (line, read) = if let Some(Ok((line, read))) = early {
             (line, Ok(read))
         } else {
-            let mut line = vec![0; self.engine.line_bytes as usize];
-            let read = self.read_units(part, units, Some(&mut line), out);
+            let mut line = Aligned::to_fill(self.engine.line_bytes as usize);
+            let read = self.read_units(part, units, Some(&mut line), out, announce);
             (line, read)
         };
         let begun = Instant::now();
@@ -159,7 +174,7 @@ impl CachedFile {
         self.count_copy(begun, copied);
         let Ok(read) = read else {
             // The error may lie in what was read besides.
-            self.read_units(part, units, None, out)?;
+            self.read_units(part, units, None, out, announce)?;
             return Ok(0);
         };
         // A unit that the request covers in part counts as if it were covered whole, as in the simulator.
@@ -173,7 +188,8 @@ impl CachedFile {
         bytes.min(self.engine.line_bytes) as u32
     }
 
-    fn read_backing(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
+    fn read_backing(&self, out: &mut [u8], offset: u64, announce: &dyn Fn()) -> io::Result<()> {
+        announce();
         let cost = &self.file.source.cost;
         cost.timed(out.len(), || self.file.store.read(out, offset))?;
         self.count_in(|counts| counts.count_source_read(out.len() as u64));
@@ -185,8 +201,9 @@ impl CachedFile {
         &self,
         part: &Part,
         units: u64,
-        line: Option<&mut Vec<u8>>,
+        line: Option<&mut Aligned>,
         out: &mut [u8],
+        announce: &dyn Fn(),
     ) -> io::Result<u64> {
         let line_start = (part.key - first_key(self.file.number)) * self.engine.line_bytes;
         let unit = UNIT_BYTES as usize;
@@ -196,7 +213,7 @@ impl CachedFile {
                 let start = (run.start * unit).max(part.start as usize);
                 let end = (run.end * unit).min(part.end as usize);
                 let out = &mut out[start - part.start as usize..end - part.start as usize];
-                self.read_backing(out, line_start + start as u64)?;
+                self.read_backing(out, line_start + start as u64, announce)?;
                 bytes += (end - start) as u64;
             }
             return Ok(bytes);
@@ -205,10 +222,11 @@ impl CachedFile {
         let len_bytes = self.file.len_bytes();
         for run in runs(units) {
             let start = line_start + run.start as u64 * UNIT_BYTES;
-            // What lies beyond the end stays zero, as which it would be read if the file grew.
+            // What lies beyond the end is zero, as which it would be read if the file grew.
             let len = len_bytes.saturating_sub(start).min((run.len() * unit) as u64) as usize;
             let data = &mut line[run.start * unit..run.end * unit];
-            self.read_backing(&mut data[..len], start)?;
+            data[len..].fill(0);
+            self.read_backing(&mut data[..len], start, announce)?;
             copy_units(part, run.clone(), data, out);
             bytes += (run.len() * unit) as u64;
         }

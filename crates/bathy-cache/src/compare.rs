@@ -66,7 +66,8 @@ impl Engine {
         let _gate = file.gate.read().unwrap_or_else(PoisonError::into_inner);
         let is_over = self.is_stopped.load(Ordering::Acquire) || self.is_bypassed() || self.ssd.is_given_up();
         let is_forgotten = file.is_forgotten.load(Ordering::Acquire);
-        if is_over || is_forgotten || file.source.is_abandoned() || !lock(&self.files).uses(file) {
+        // Whether the file is still the one in use is asked at its end alone: what is compared in vain makes nothing wrong.
+        if is_over || is_forgotten || file.source.is_abandoned() {
             return None;
         }
         let begin = file.compared_lines.load(Ordering::Acquire);
@@ -104,6 +105,9 @@ impl Engine {
         let len = len.min(file.len_bytes().saturating_sub(start));
         let mut bytes = Aligned::new(len as usize);
         let read = file.store.read(&mut bytes, start);
+        if read.is_ok() {
+            lock(&file.source.counts).count_comparison(len);
+        }
         for &line in lines {
             let of_line = bytes.get(((line - first) * self.line_bytes) as usize..);
             let of_line = of_line.filter(|_| read.is_ok()).unwrap_or_default();

@@ -54,16 +54,6 @@ pub struct SsdWrites {
 }
 
 impl SsdWrites {
-    /// Adds the bytes of another engine.
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.superblock_bytes += other.superblock_bytes;
-        self.intent_bytes += other.intent_bytes;
-        self.file_table_bytes += other.file_table_bytes;
-        self.state_bytes += other.state_bytes;
-        self.line_table_bytes += other.line_table_bytes;
-        self.data_bytes += other.data_bytes;
-    }
-
     /// All of them.
     pub fn bytes(&self) -> u64 {
         self.superblock_bytes

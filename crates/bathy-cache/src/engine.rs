@@ -109,6 +109,7 @@ pub struct Engine {
     pub(crate) line_bytes: u64,
     pub(crate) was_fenced: AtomicBool,
     pub(crate) capacity_lines: u64,
+    policy: PolicyKind,
     pub(crate) is_fetch_adaptive: bool,
     pub(crate) splitter: Mutex<RequestSplitter>,
     pub(crate) shards: Vec<Mutex<Shard>>,
@@ -194,6 +195,7 @@ impl Engine {
             line_bytes: line.bytes(),
             was_fenced: AtomicBool::new(options.was_fenced),
             capacity_lines: superblock.geometry.slots_total(),
+            policy: superblock.policy,
             superblock: Mutex::new(*superblock),
             is_fetch_adaptive: matches!(options.fetch, FetchSize::Adaptive { .. }),
             splitter: Mutex::new(RequestSplitter::new(line, options.admission.stream_cutoff_bytes)),
@@ -726,8 +728,9 @@ impl Engine {
     /// What was counted since the start.
     pub fn counts(&self) -> Counts {
         let mut counts = self.inherited;
-        counts.ssd_errors += self.ssd.errors();
-        counts.ssd_writes.add(&self.ssd.writes());
+        // Those of engines before this one as well.
+        counts.ssd_errors = self.ssd.errors();
+        counts.ssd_writes = self.ssd.writes();
         {
             let files = lock(&self.files);
             counts.changed_files += files.changed;
@@ -771,7 +774,7 @@ impl Engine {
 
     /// Who decides what stays.
     pub fn policy(&self) -> PolicyKind {
-        lock(&self.superblock).policy
+        self.policy
     }
 
     /// The files with the most requests since the start, at most so many; of closed ones only those that are remembered. It

@@ -4,14 +4,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use crate::aligned::{ALIGNMENT, Aligned, is_aligned};
-use crate::store::{BlockStore, Stamp};
-use crate::timed_read;
+use crate::store::{BlockStore, Stamp, Until};
+use crate::timed_io;
 
 /// A [`BlockStore`] over a file or block device, with direct I/O where the file system and the request allow it.
 pub struct FileStore {
@@ -85,19 +84,33 @@ impl BlockStore for FileStore {
         if is_aligned(buffer, offset) {
             return direct.read_exact_at(buffer, offset);
         }
-        let mut aligned = Aligned::new(buffer.len());
+        let mut aligned = Aligned::to_fill(buffer.len());
         direct.read_exact_at(&mut aligned, offset)?;
         buffer.copy_from_slice(&aligned);
         Ok(())
     }
 
-    fn read_within(&self, len: usize, offset: u64, deadline: Duration) -> Option<io::Result<Aligned>> {
-        let mut bytes = Aligned::new(len);
+    fn read_within(
+        &self,
+        mut bytes: Aligned,
+        offset: u64,
+        until: &Until<'_>,
+    ) -> Result<io::Result<Aligned>, Aligned> {
         if self.is_in_memory {
-            return Some(self.read(&mut bytes, offset).map(|()| bytes));
+            return Ok(self.read(&mut bytes, offset).map(|()| bytes));
         }
-        let file = self.direct_for(len, offset).unwrap_or(&self.buffered);
-        timed_read::read(file, bytes, offset, deadline)
+        let file = self.direct_for(bytes.len(), offset).unwrap_or(&self.buffered);
+        timed_io::read(file, bytes, offset, until)
+    }
+
+    fn write_within(&self, data: Aligned, offset: u64, until: &Until<'_>) -> Result<io::Result<()>, Aligned> {
+        if self.is_in_memory {
+            return Ok(self.write(&data, offset));
+        }
+        match self.direct_for(data.len(), offset) {
+            Some(direct) => timed_io::write(direct, data, offset, until),
+            None => Err(data),
+        }
     }
 
     fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
@@ -107,7 +120,7 @@ impl BlockStore for FileStore {
         if is_aligned(data, offset) {
             return direct.write_all_at(data, offset);
         }
-        let mut aligned = Aligned::new(data.len());
+        let mut aligned = Aligned::to_fill(data.len());
         aligned.copy_from_slice(data);
         direct.write_all_at(&aligned, offset)
     }

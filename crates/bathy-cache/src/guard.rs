@@ -1,8 +1,8 @@
 //! Operations that end by a deadline, whatever the store does.
 //!
 //! An operation that is in the kernel cannot be called back. So it works on a buffer of its own, which lives for as long as it
-//! does, and its caller goes on without it. A store that can wait for a read with a limit does so
-//! ([`BlockStore::read_within`]); all else is done by threads, of which there are as many as there were callers at once.
+//! does, and its caller goes on without it. A store that can wait with a limit does so ([`BlockStore::read_within`],
+//! [`BlockStore::write_within`]); all else is done by threads, of which there are as many as there were callers at once.
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use crate::aligned::Aligned;
 use crate::engine::lock;
-use crate::store::BlockStore;
+use crate::store::{BlockStore, Until};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// Who waits sees after this time that another operation was late.
-const LOOK_PERIOD: Duration = Duration::from_millis(100);
+pub(crate) const LOOK_PERIOD: Duration = Duration::from_millis(100);
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -49,6 +49,15 @@ fn hung(what: &str, deadline: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
+/// What a store says that waited with a limit, in the words of this module.
+fn said<T>(what: &str, deadline: Duration, result: io::Result<T>) -> io::Result<T> {
+    result.map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut => hung(what, deadline),
+        io::ErrorKind::NotConnected => closed(),
+        _ => error,
+    })
+}
+
 fn closed() -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, "the SSD is not used any more")
 }
@@ -74,21 +83,19 @@ impl Guard {
     }
 
     pub(crate) fn read(&self, len: usize, offset: u64) -> io::Result<Aligned> {
-        let within = self.deadlines.reads.filter(|_| !self.is_closed());
-        let read = within.and_then(|deadline| {
-            let read = self.store.read_within(len, offset, deadline)?;
-            let is_late = matches!(&read, Err(error) if error.kind() == io::ErrorKind::TimedOut);
-            Some(if is_late {
-                Err(hung("a read", deadline))
-            } else {
-                read
-            })
-        });
-        if let Some(read) = read {
-            return self.noted(read);
+        let deadline = self.deadlines.reads;
+        let mut bytes = Aligned::to_fill(len);
+        if let Some(deadline) = deadline.filter(|_| !self.is_closed()) {
+            let is_over = &|| self.is_closed();
+            match self
+                .store
+                .read_within(bytes, offset, &Until { deadline, is_over })
+            {
+                Ok(read) => return self.noted(said("a read", deadline, read)),
+                Err(given_back) => bytes = given_back,
+            }
         }
-        self.run("a read", self.deadlines.reads, move |store| {
-            let mut bytes = Aligned::new(len);
+        self.run("a read", deadline, move |store| {
             store.read(&mut bytes, offset).map(|()| bytes)
         })
     }
@@ -98,9 +105,20 @@ impl Guard {
         if deadline.is_none() && !self.is_closed() {
             return self.store.write(data, offset);
         }
-        let mut own = Aligned::new(data.len());
+        let mut own = Aligned::to_fill(data.len());
         own.copy_from_slice(data);
-        self.run("a write", deadline, move |store| store.write(&own, offset))
+        if let Some(deadline) = deadline.filter(|_| !self.is_closed()) {
+            let is_over = &|| self.is_closed();
+            match self.store.write_within(own, offset, &Until { deadline, is_over }) {
+                Ok(written) => return self.noted(said("a write", deadline, written)),
+                Err(given_back) => own = given_back,
+            }
+        }
+        // The buffer goes back to this thread, which uses it again.
+        let written = self.run("a write", deadline, move |store| {
+            store.write(&own, offset).map(|()| own)
+        });
+        written.map(drop)
     }
 
     pub(crate) fn flush(&self) -> io::Result<()> {

@@ -34,7 +34,6 @@ impl Default for ErrorBudget {
 struct Health {
     level: f64,
     at_ns: u64,
-    errors: u64,
     /// What went wrong when it was given up.
     problem: Option<String>,
 }
@@ -45,9 +44,16 @@ impl Health {
         let passed = time_ns.saturating_sub(self.at_ns) as f64;
         self.level = self.level * (-passed / budget.half_life_ns.max(1) as f64).exp2() + 1.0;
         self.at_ns = self.at_ns.max(time_ns);
-        self.errors += 1;
         self.level > budget.errors_max
     }
+}
+
+/// What is counted of the SSDs of a process, one after the other: also what is written to one while it is left.
+#[derive(Default)]
+pub(crate) struct SsdCounts {
+    errors: AtomicU64,
+    /// By [`Area`].
+    written_bytes: [AtomicU64; 6],
 }
 
 /// The SSD. Its errors are counted, and end where they are found.
@@ -59,8 +65,7 @@ pub(crate) struct Ssd {
     /// Locked by who flushes until a failure is noted.
     flushing: Mutex<()>,
     now_ns: AtomicU64,
-    /// Bytes written, by [`Area`].
-    written_bytes: [AtomicU64; 6],
+    counts: Mutex<Arc<SsdCounts>>,
 }
 
 impl Ssd {
@@ -78,7 +83,7 @@ impl Ssd {
             is_given_up: AtomicBool::new(false),
             flushing: Mutex::new(()),
             now_ns: AtomicU64::new(0),
-            written_bytes: Default::default(),
+            counts: Mutex::default(),
         }
     }
 
@@ -101,8 +106,21 @@ impl Ssd {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn counts(&self) -> MutexGuard<'_, Arc<SsdCounts>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts on where an SSD before counted, and still may.
+    pub(crate) fn count_in(&self, shared: &Arc<SsdCounts>) {
+        let own = std::mem::replace(&mut *self.counts(), Arc::clone(shared));
+        let bytes = shared.written_bytes.iter().zip(&own.written_bytes);
+        for (shared, own) in bytes.chain([(&shared.errors, &own.errors)]) {
+            shared.fetch_add(own.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn errors(&self) -> u64 {
-        self.health().errors
+        self.counts().errors.load(Ordering::Relaxed)
     }
 
     /// Why it was given up, or what its last error was.
@@ -112,6 +130,7 @@ impl Ssd {
 
     fn counted<T>(&self, result: io::Result<T>) -> io::Result<T> {
         if let Err(error) = &result {
+            self.counts().errors.fetch_add(1, Ordering::Relaxed);
             let mut health = self.health();
             // After the first one that is late all fail, and say less.
             if health.problem.is_none() || error.kind() != io::ErrorKind::NotConnected {
@@ -134,12 +153,13 @@ impl Ssd {
 
     pub(crate) fn write(&self, area: Area, data: &[u8], offset: u64) -> io::Result<()> {
         self.counted(self.store.write(data, offset))?;
-        self.written_bytes[area as usize].fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.counts().written_bytes[area as usize].fetch_add(data.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 
     pub(crate) fn writes(&self) -> SsdWrites {
-        let bytes = |area: Area| self.written_bytes[area as usize].load(Ordering::Relaxed);
+        let counts = Arc::clone(&self.counts());
+        let bytes = |area: Area| counts.written_bytes[area as usize].load(Ordering::Relaxed);
         SsdWrites {
             superblock_bytes: bytes(Area::Superblocks),
             intent_bytes: bytes(Area::Intent),

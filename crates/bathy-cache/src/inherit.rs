@@ -7,6 +7,7 @@ use crate::counters::{Counts, OpCounts};
 use crate::curve::OnlineCurve;
 use crate::engine::{Engine, lock};
 use crate::format::Uuid;
+use crate::health::SsdCounts;
 use crate::sources::Source;
 use crate::stats::Closed;
 use crate::sync::Mutex;
@@ -16,13 +17,15 @@ pub(crate) struct Inheritance {
     /// Names the content: keys mean other lines in another one.
     pub(crate) content: (Uuid, u64),
     counts: Counts,
+    ssd_counts: Arc<SsdCounts>,
     curve: Arc<OnlineCurve>,
     sources: Vec<(Uuid, Arc<Source>, Option<u64>)>,
     closed: Arc<Mutex<Closed>>,
 }
 
 impl Engine {
-    /// What the next engine goes on with. Requests that are counted later are lost to it, apart from those of sources.
+    /// What the next engine goes on with. What is counted later is lost to it, apart from requests of sources and from what
+    /// the stop writes to the SSD.
     pub(crate) fn legacy(&self) -> Inheritance {
         let files = lock(&self.files);
         let sources = files.sources.iter().map(|(uuid, source)| {
@@ -40,6 +43,7 @@ impl Engine {
                 writes: OpCounts::default(),
                 ..self.counts()
             },
+            ssd_counts: Arc::clone(&self.ssd.counts()),
             curve: Arc::clone(&self.curve),
             sources,
             closed,
@@ -49,6 +53,7 @@ impl Engine {
     /// To be called before the first file is attached.
     pub(crate) fn inherit(&mut self, from: &Inheritance) {
         self.inherited = from.counts;
+        self.ssd.count_in(&from.ssd_counts);
         if self.content() == from.content {
             self.curve = Arc::clone(&from.curve);
         } else {

@@ -45,7 +45,7 @@ mod stop;
 mod store;
 mod sync;
 mod table;
-mod timed_read;
+mod timed_io;
 mod witness;
 
 pub use aligned::Aligned;
@@ -65,5 +65,5 @@ pub use residency::{Residence, Usage};
 pub use resize::{ResizeError, resize};
 pub use sources::{SourceFetch, SourceMode};
 pub use stats::{FileStatus, LATENCY_BOUNDS, Latencies, RequestCounts, Served, SourceCounts, SourceStatus};
-pub use store::{BlockStore, Stamp};
+pub use store::{BlockStore, Stamp, Until};
 pub use witness::{FileWitness, Witness, void};

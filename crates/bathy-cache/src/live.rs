@@ -412,7 +412,9 @@ impl LiveCache {
             return Err(ResizeError::Unclean.into());
         }
         *lock(&self.left) = None;
-        let changed = change(&Ssd::new(Arc::clone(ssd), options));
+        let changed_ssd = Ssd::new(Arc::clone(ssd), options);
+        changed_ssd.count_in(&engine.ssd.counts());
+        let changed = change(&changed_ssd);
         let opened = open(Arc::clone(ssd), Arc::clone(&self.witness), options);
         if opened.is_err() {
             // Files change without it from now on.
@@ -522,6 +524,20 @@ impl LiveFile {
     /// Those of [`CachedFile::read`].
     pub fn read(&self, out: &mut [u8], offset: u64, time_ns: u64) -> io::Result<usize> {
         self.file().read(out, offset, time_ns)
+    }
+
+    /// [`CachedFile::read_announced`].
+    ///
+    /// # Errors
+    /// Those of [`CachedFile::read`].
+    pub fn read_announced(
+        &self,
+        out: &mut [u8],
+        offset: u64,
+        time_ns: u64,
+        announce: &dyn Fn(),
+    ) -> io::Result<usize> {
+        self.file().read_announced(out, offset, time_ns, announce)
     }
 
     /// [`CachedFile::write`].

@@ -323,7 +323,7 @@ impl Shard {
             return Some(Crcs::default());
         }
         let partial: Vec<usize> = runs(units).flatten().filter(|&unit| !covers(unit)).collect();
-        let mut line = Aligned::new(self.line_bytes);
+        let mut line = Aligned::to_fill(self.line_bytes);
         if !partial.is_empty() {
             let record = self.table.get(slot, &self.ssd).ok()?;
             for unit in partial {

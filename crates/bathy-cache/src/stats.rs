@@ -85,6 +85,8 @@ pub struct SourceStatus {
     pub source_writes: Latencies,
     /// Bytes read from the files below: of whole units where they are kept, so that it can be more than requests asked for.
     pub source_read_bytes: u64,
+    /// Other bytes read from the files below, to compare them with what the cache has.
+    pub compared_bytes: u64,
     /// Requests that went past the cache because of a sequential stream.
     pub bypassed_by_stream: u64,
     /// Requests that went past the cache because the SSD was given up.
@@ -194,6 +196,7 @@ pub struct SourceCounts {
     source_reads: LatencyCounts,
     source_writes: LatencyCounts,
     source_read_bytes: u64,
+    compared_bytes: u64,
     pub(crate) bypassed_by_stream: u64,
     pub(crate) bypassed_by_error: u64,
 }
@@ -215,6 +218,11 @@ impl SourceCounts {
         self.source_read_bytes += bytes;
     }
 
+    /// Counts bytes that were read from a file below to be compared.
+    pub(crate) fn count_comparison(&mut self, bytes: u64) {
+        self.compared_bytes += bytes;
+    }
+
     /// Counts a copy to the cache.
     pub(crate) fn count_copy(&mut self, bytes: u64, latency_ns: u64) {
         self.cache_writes.count(bytes, latency_ns);
@@ -229,6 +237,7 @@ impl SourceCounts {
             source_reads: self.source_reads.latencies(),
             source_writes: self.source_writes.latencies(),
             source_read_bytes: self.source_read_bytes,
+            compared_bytes: self.compared_bytes,
             bypassed_by_stream: self.bypassed_by_stream,
             bypassed_by_error: self.bypassed_by_error,
         }

@@ -27,6 +27,14 @@ impl Stamp {
     }
 }
 
+/// Until when an operation is waited for.
+pub struct Until<'a> {
+    /// From its begin.
+    pub deadline: Duration,
+    /// Whether nobody waits any more, which is asked now and then.
+    pub is_over: &'a dyn Fn() -> bool,
+}
+
 /// A file, device or stand-in. A write is durable once a flush that began after its end has succeeded; until then a power
 /// cut may lose it, keep it, or keep some of its sectors of 512 bytes.
 ///
@@ -38,11 +46,28 @@ pub trait BlockStore: Send + Sync {
     /// If any byte cannot be read, also beyond the end.
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// [`BlockStore::read`] of a part, which ends by a deadline, with `TimedOut` if the store did not answer. `None`: it cannot
-    /// do this, and a thread is needed for it.
-    fn read_within(&self, len: usize, offset: u64, deadline: Duration) -> Option<io::Result<Aligned>> {
-        let _ = (len, offset, deadline);
-        None
+    /// [`BlockStore::read`] that ends by the deadline, with `TimedOut` if the store did not answer, or soon after it is over, with
+    /// `NotConnected`. Gives `bytes` back if the store cannot do this, and a thread is needed for it.
+    ///
+    /// # Errors
+    /// The outer one is `bytes`.
+    fn read_within(
+        &self,
+        bytes: Aligned,
+        offset: u64,
+        until: &Until<'_>,
+    ) -> Result<io::Result<Aligned>, Aligned> {
+        let _ = (offset, until);
+        Err(bytes)
+    }
+
+    /// [`BlockStore::write`] that ends as [`BlockStore::read_within`] does.
+    ///
+    /// # Errors
+    /// The outer one is `data`, of which nothing or a part may be written.
+    fn write_within(&self, data: Aligned, offset: u64, until: &Until<'_>) -> Result<io::Result<()>, Aligned> {
+        let _ = (offset, until);
+        Err(data)
     }
 
     /// Writes `data` at `offset`. After an error each sector may have its old or its new bytes.

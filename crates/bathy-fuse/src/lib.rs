@@ -17,6 +17,8 @@ mod abort;
 mod front_end;
 mod mount;
 mod mount_point;
+mod pace;
+mod readers;
 mod reply;
 mod ring;
 mod service;
@@ -27,6 +29,8 @@ pub use mount::{
     MountError, MountOptions, Mounted, StopSignals, Wakeup, mount, mount_over_ring, prefer_real_time, serve,
 };
 pub use mount_point::{Claim, claim};
+pub use pace::Pace;
+pub use readers::{Readers, Turn};
 pub use reply::Reply;
 pub use ring::{DataPath, is_ring_offered};
 pub use service::{FileEntry, FileService};

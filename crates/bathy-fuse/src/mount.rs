@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +15,11 @@ use crate::front_end::FrontEnd;
 use crate::mount_point::{self, Attached, Claim, Unattached, claim};
 use crate::ring::{self, DataPath};
 use crate::service::FileService;
+
+/// A ring that has answered nothing after this time is not used. The file system below may be busy.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+/// So long its threads are waited for then.
+const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How a mount is made.
 #[derive(Debug, Clone)]
@@ -118,7 +123,8 @@ pub fn mount<F: Filesystem>(
 /// As [`mount`], over `io_uring` (see [`crate::DataPath`]), for root.
 ///
 /// # Errors
-/// Returns an error if the kernel does not offer it, refuses, or there cannot be another thread. Nothing is mounted then.
+/// Returns an error if the kernel does not offer it, refuses, or answers no request over it, and if there cannot be another
+/// thread. Nothing is mounted then.
 pub fn mount_over_ring<F: Filesystem + Clone>(
     filesystem: &F,
     data: &Arc<dyn DataPath>,
@@ -128,13 +134,18 @@ pub fn mount_over_ring<F: Filesystem + Clone>(
 ) -> Result<Mounted, MountError> {
     let config = session_config(options, flags);
     mount_with(claim, options, &config, |unattached| {
-        ring::begin(
-            filesystem,
-            data,
-            unattached.device()?,
-            unattached.abort()?,
-            &config,
-        )
+        let (device, abort) = (unattached.device()?, unattached.abort()?);
+        let run = ring::begin(filesystem, data, device, abort.clone(), &config)?;
+        // What the kernel says of a ring that it does not take comes too late to be waited for.
+        if let Err(error) = unattached.probe(ANSWER_PATIENCE) {
+            abort.now();
+            // What has failed says more than that nothing was answered. A thread may wait for the file system below.
+            let (say, ended) = mpsc::sync_channel(1);
+            thread::spawn(move || say.send(run()));
+            let ended = ended.recv_timeout(END_PATIENCE).unwrap_or(Ok(()));
+            return Err(ended.err().unwrap_or(error));
+        }
+        Ok(run)
     })
 }
 

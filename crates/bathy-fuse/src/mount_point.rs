@@ -17,7 +17,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Weak, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use fuser::MountOption;
 use nix::errno::Errno;
@@ -136,6 +138,24 @@ impl Unattached {
     /// What ends the connection.
     pub(crate) fn abort(&self) -> io::Result<Abort> {
         Abort::of(&self.root)
+    }
+
+    /// Waits until a request was answered, the size of the file system, which the kernel never keeps.
+    ///
+    /// # Errors
+    /// If it was not within `patience`: whoever asked waits on, until the connection ends.
+    pub(crate) fn probe(&self, patience: Duration) -> io::Result<()> {
+        let root = self.root.try_clone()?;
+        let (say, answer) = mpsc::sync_channel(1);
+        let probe = move || {
+            let _late = say.send(fstatvfs(&root));
+        };
+        thread::Builder::new()
+            .name("fuse-probe".to_owned())
+            .spawn(probe)?;
+        let answered = answer.recv_timeout(patience);
+        answered.map_err(|_| io::Error::other("no request is answered"))??;
+        Ok(())
     }
 
     /// Mounts it over what is claimed. The connection is to be kept until no request is answered any more.

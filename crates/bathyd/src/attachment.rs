@@ -315,7 +315,7 @@ impl EngineCache {
         if matches!(inner.state, State::Detached) {
             return Err(Failure::new(
                 "the cache has no SSD: it is detached already",
-                "bathy cache attach NAME",
+                self.command("attach"),
             ));
         }
         // It failed: it is tried no more.
@@ -329,7 +329,10 @@ impl EngineCache {
         if self.attachment.is_used() {
             return Err(Failure::new(
                 "the cache has its SSD",
-                "to take another one, detach this one first: bathy cache detach NAME",
+                format!(
+                    "to take another one, detach this one first: {}",
+                    self.command("detach")
+                ),
             ));
         }
         let own = self.attachment.lock().path.clone();
@@ -374,7 +377,7 @@ impl EngineCache {
         if !self.attachment.is_used() {
             return Err(Failure::new(
                 "the cache has no SSD",
-                "attach it first: bathy cache attach NAME",
+                format!("attach it first: {}", self.command("attach")),
             ));
         }
         let resized = with_file_of_size(&path, size_bytes, || {
@@ -388,6 +391,12 @@ impl EngineCache {
         let failure = resized.err().unwrap_or_else(|| in_use("the SSD was left"));
         self.attachment.set_failed(failure.message.clone(), true);
         Err(failure)
+    }
+
+    /// A command of `bathy` for this cache.
+    fn command(&self, verb: &str) -> String {
+        let name = self.options.name.as_deref().unwrap_or("NAME");
+        format!("bathy cache {verb} {name}")
     }
 
     fn alone(&self) -> Result<MutexGuard<'_, ()>, Failure> {

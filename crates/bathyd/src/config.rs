@@ -35,9 +35,9 @@ pub struct Config {
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
     /// Through `/dev/fuse`.
-    #[default]
     Dev,
-    /// Over `io_uring` where the kernel offers it.
+    /// Over `io_uring` where the kernel offers it (`fuse.enable_uring`) and requests are answered over it.
+    #[default]
     Auto,
     /// Over `io_uring`, or not at all.
     Ring,
@@ -362,7 +362,7 @@ mod tests {
         let config = with(source).expect("a configuration");
         assert_eq!(
             (config.threads, config.cache.after_unclean, config.transport),
-            (32, AfterUnclean::Cold, Transport::Dev)
+            (32, AfterUnclean::Cold, Transport::Auto)
         );
         assert!(with(r#"{"dir": "/d", "mode": "read-only", "name": "a.b-c_1", "size_bytes": 5}"#).is_ok());
         let other = r#"{"dir": "/e", "mode": "read-only"}"#;

@@ -5,16 +5,19 @@
 //! kernel keeps for it hold for all of them, be they of processes, of open files or `flock`, and waiting for one takes no
 //! thread here. Who passes by the mount is kept out by the daemon's own locks below.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant, SystemTime};
 
-use bathy_fuse::DataPath;
+use bathy_fuse::{DataPath, Pace, Readers, Turn};
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
     Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
@@ -32,7 +35,7 @@ use crate::attributes::{self, timespec};
 use crate::cache::{Change, FileCache};
 use crate::counts::FrontCounts;
 use crate::credentials::ActingAs;
-use crate::handles::{Handles, OpenDirectory, OpenFile, flags_below};
+use crate::handles::{Handles, OpenDirectory, OpenFile, flags_below, with_buffer};
 use crate::identity::FileIdentity;
 use crate::inodes::{ITSELF, Inode, Inodes};
 
@@ -47,6 +50,8 @@ const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 const COPY_BYTES_MAX: u64 = 16 << 20;
 /// Asynchronous direct I/O is made of background requests; the kernel's default of 12 would limit the queue depth.
 const BACKGROUND_REQUESTS_MAX: u16 = 4096;
+/// Threads that ask for requests at a time, where each can take any: more answer no more hits, and cost wake-ups.
+const READERS: RangeInclusive<usize> = 2..=4;
 
 /// A directory, served over itself. Clones serve the same one.
 #[derive(Clone)]
@@ -56,6 +61,9 @@ pub(crate) struct Directory {
     directories: Arc<Handles<OpenDirectory>>,
     cache: Arc<dyn FileCache>,
     counts: Arc<FrontCounts>,
+    readers: Arc<Readers>,
+    /// Of reads that the cache answers alone.
+    hits: Arc<Pace>,
 }
 
 impl Directory {
@@ -78,7 +86,26 @@ impl Directory {
             directories: Arc::default(),
             cache,
             counts,
+            readers: Arc::new(Readers::everyone()),
+            hits: Arc::default(),
         })
+    }
+
+    /// To be served by one session of so many threads.
+    pub(crate) fn in_one_session(self, threads: usize) -> Self {
+        let processors = available_parallelism().map_or(1, usize::from);
+        let most = processors.clamp(*READERS.start(), *READERS.end());
+        Self {
+            readers: Arc::new(Readers::new(threads, most)),
+            ..self
+        }
+    }
+
+    /// Begins a request that may wait for a device; held until it is answered.
+    fn waiting(&self) -> Turn<'_> {
+        let turn = self.readers.turn();
+        turn.may_wait();
+        turn
     }
 
     /// Says what is in use, for as long as the front end is mounted.
@@ -200,6 +227,28 @@ impl Directory {
             attributes = inode.attributes()?;
         }
         Ok((attributes, self.opened(inode, file, flags)?))
+    }
+
+    fn read_file(
+        &self,
+        open: &OpenFile,
+        offset: u64,
+        buffer: &mut [u8],
+        turn: &Turn<'_>,
+    ) -> io::Result<usize> {
+        // The SSD may be slow too.
+        if !self.hits.is_quick() {
+            turn.may_wait();
+        }
+        let (begun, is_hit) = (Instant::now(), Cell::new(true));
+        let read = open.read_into(offset, buffer, &|| {
+            is_hit.set(false);
+            turn.may_wait();
+        });
+        if is_hit.get() {
+            self.hits.note(begun.elapsed());
+        }
+        read
     }
 
     fn write_file(&self, handle: FileHandle, offset: u64, data: &[u8], flags: WriteFlags) -> io::Result<()> {
@@ -386,7 +435,9 @@ impl DataPath for Directory {
     }
 
     fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.files.get(FileHandle(handle))?.read_into(offset, buffer)
+        self.files
+            .get(FileHandle(handle))?
+            .read_into(offset, buffer, &|| {})
     }
 
     fn write(&self, handle: u64, offset: u64, data: &[u8], flags: WriteFlags) -> io::Result<()> {
@@ -416,6 +467,7 @@ impl Filesystem for Directory {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _turn = self.waiting();
         self.counts.attribute_reads.one();
         let found = self.inodes.get(parent);
         let found = found.and_then(|parent| self.inodes.look_up(&parent, name));
@@ -423,10 +475,12 @@ impl Filesystem for Directory {
     }
 
     fn forget(&self, _request: &Request, inode: INodeNo, times: u64) {
+        let _turn = self.waiting();
         self.inodes.forget(inode.0, times);
     }
 
     fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        let _turn = self.waiting();
         self.counts.attribute_reads.one();
         match self.inodes.get(inode).and_then(|inode| inode.attributes()) {
             Ok(attributes) => reply.attr(&TTL, &attributes),
@@ -452,6 +506,7 @@ impl Filesystem for Directory {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _turn = self.waiting();
         self.counts.attribute_writes.one();
         let changes = Changes {
             mode,
@@ -469,6 +524,7 @@ impl Filesystem for Directory {
     }
 
     fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
+        let _turn = self.waiting();
         self.counts.link_reads.one();
         let target = self.inodes.get(inode);
         match target.and_then(|inode| readlinkat(&inode.fd, "", Vec::new())) {
@@ -487,6 +543,7 @@ impl Filesystem for Directory {
         device: u32,
         reply: ReplyEntry,
     ) {
+        let _turn = self.waiting();
         let make = || -> io::Result<FileAttr> {
             let parent = self.inodes.get(parent)?;
             let kind = rustix::fs::FileType::from_raw_mode(mode);
@@ -529,6 +586,7 @@ impl Filesystem for Directory {
         _umask: u32,
         reply: ReplyEntry,
     ) {
+        let _turn = self.waiting();
         let make = || -> io::Result<FileAttr> {
             let parent = self.inodes.get(parent)?;
             let acting = ActingAs::caller(request);
@@ -540,6 +598,7 @@ impl Filesystem for Directory {
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.waiting();
         let parent = self.inodes.get(parent);
         done(
             reply,
@@ -552,6 +611,7 @@ impl Filesystem for Directory {
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.waiting();
         let parent = self.inodes.get(parent);
         done(
             reply,
@@ -560,6 +620,7 @@ impl Filesystem for Directory {
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let _turn = self.waiting();
         let make = || -> io::Result<FileAttr> {
             let parent = self.inodes.get(parent)?;
             let acting = ActingAs::caller(request);
@@ -581,6 +642,7 @@ impl Filesystem for Directory {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.waiting();
         let rename = || {
             let (from, to) = (self.inodes.get(parent)?, self.inodes.get(new_parent)?);
             let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
@@ -595,6 +657,7 @@ impl Filesystem for Directory {
     }
 
     fn link(&self, _request: &Request, inode: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _turn = self.waiting();
         let make = || -> io::Result<FileAttr> {
             let (inode, parent) = (self.inodes.get(inode)?, self.inodes.get(parent)?);
             if inode.is_device {
@@ -607,6 +670,7 @@ impl Filesystem for Directory {
     }
 
     fn open(&self, _request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.waiting();
         match self.open_file(inode, open_flags(flags.0)) {
             Ok(handle) => reply.opened(handle, OPENED),
             Err(error) => reply.error(errno(error)),
@@ -623,6 +687,7 @@ impl Filesystem for Directory {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        let _turn = self.waiting();
         match self.create_file(request, parent, name, mode, open_flags(flags)) {
             Ok((attributes, handle)) => reply.created(&TTL, &attributes, GENERATION, handle, OPENED),
             Err(error) => reply.error(errno(error)),
@@ -640,18 +705,17 @@ impl Filesystem for Directory {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let mut reply = Some(reply);
-        let read = self.files.get(handle).map_err(io::Error::from);
-        let read = read.and_then(|open| {
-            open.read(offset, size as usize, |bytes| {
-                if let Some(reply) = reply.take() {
-                    reply.data(bytes);
-                }
-            })
+        let turn = self.readers.turn();
+        let open = match self.files.get(handle) {
+            Ok(open) => open,
+            Err(error) => return reply.error(errno(error)),
+        };
+        with_buffer(size as usize, |buffer| {
+            match self.read_file(&open, offset, buffer, &turn) {
+                Ok(read) => reply.data(&buffer[..read]),
+                Err(error) => reply.error(errno(error)),
+            }
         });
-        if let (Err(error), Some(reply)) = (read, reply) {
-            reply.error(errno(error));
-        }
     }
 
     fn write(
@@ -666,6 +730,7 @@ impl Filesystem for Directory {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _turn = self.waiting();
         match self.write_file(handle, offset, data, write_flags) {
             Ok(()) => reply.written(data.len() as u32),
             Err(error) => reply.error(errno(error)),
@@ -682,6 +747,7 @@ impl Filesystem for Directory {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.waiting();
         self.files.remove(handle);
         reply.ok();
     }
@@ -694,11 +760,13 @@ impl Filesystem for Directory {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.waiting();
         let open = self.files.get(handle).map_err(io::Error::from);
         done(reply, open.and_then(|open| open.sync(data_only)));
     }
 
     fn opendir(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.waiting();
         let opened = self.inodes.get(inode);
         let opened = opened.and_then(|inode| inode.open(OFlags::RDONLY | OFlags::DIRECTORY));
         match opened {
@@ -718,6 +786,7 @@ impl Filesystem for Directory {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
+        let _turn = self.waiting();
         let parent = self.inodes.get(inode);
         let read = parent.map_err(io::Error::from).and_then(|parent| {
             self.each_entry(handle, offset, &mut |entry| {
@@ -746,6 +815,7 @@ impl Filesystem for Directory {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let _turn = self.waiting();
         let parent = self.inodes.get(inode);
         let read = parent.map_err(io::Error::from).and_then(|parent| {
             self.each_entry(handle, offset, &mut |entry| {
@@ -783,6 +853,7 @@ impl Filesystem for Directory {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.waiting();
         self.directories.remove(handle);
         reply.ok();
     }
@@ -795,6 +866,7 @@ impl Filesystem for Directory {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.waiting();
         let synced = self.directories.get(handle).and_then(|directory| {
             let file = directory.0.lock().unwrap_or_else(PoisonError::into_inner);
             fsync(&*file)
@@ -803,6 +875,7 @@ impl Filesystem for Directory {
     }
 
     fn statfs(&self, _request: &Request, inode: INodeNo, reply: ReplyStatfs) {
+        let _turn = self.waiting();
         let inode = self
             .inodes
             .get(inode)
@@ -832,6 +905,7 @@ impl Filesystem for Directory {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.waiting();
         self.counts.attribute_writes.one();
         let flags = XattrFlags::from_bits_retain(flags as u32);
         let inode = self.inodes.get(inode);
@@ -842,6 +916,7 @@ impl Filesystem for Directory {
     }
 
     fn getxattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _turn = self.waiting();
         self.counts.attribute_reads.one();
         let inode = self.inodes.get(inode);
         value(reply, size, |buffer| {
@@ -854,6 +929,7 @@ impl Filesystem for Directory {
     }
 
     fn listxattr(&self, _request: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        let _turn = self.waiting();
         self.counts.attribute_reads.one();
         let inode = self.inodes.get(inode);
         value(reply, size, |buffer| {
@@ -866,6 +942,7 @@ impl Filesystem for Directory {
     }
 
     fn removexattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.waiting();
         self.counts.attribute_writes.one();
         let inode = self.inodes.get(inode);
         done(
@@ -884,6 +961,7 @@ impl Filesystem for Directory {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.waiting();
         let mode = FallocateFlags::from_bits_retain(mode as u32);
         done(reply, self.allocate(handle, offset, length, mode));
     }
@@ -897,6 +975,7 @@ impl Filesystem for Directory {
         whence: i32,
         reply: ReplyLseek,
     ) {
+        let _turn = self.waiting();
         match self.seek_data(handle, offset as u64, whence) {
             Ok(found) => reply.offset(found as i64),
             Err(error) => reply.error(errno(error)),
@@ -916,6 +995,7 @@ impl Filesystem for Directory {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        let _turn = self.waiting();
         match self.copy((handle_in, offset_in), (handle_out, offset_out), length) {
             Ok(copied) => reply.written(copied),
             Err(error) => reply.error(errno(error)),

@@ -31,6 +31,8 @@ pub(crate) const BLANK_BYTES: usize = 1 << 20;
 
 /// Where a cache is, and how it is run.
 pub(crate) struct EngineCacheOptions {
+    /// The cache's, if the configuration has one.
+    pub(crate) name: Option<String>,
     /// A device or file; it holds a cache or only zeroes.
     pub(crate) ssd: PathBuf,
     /// A file apart from it, for the generation of its content.
@@ -477,8 +479,8 @@ impl CachedFile for EngineFile {
         self.file.holds(offset, length)
     }
 
-    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read(buffer, offset, self.now_ns())
+    fn read(&self, buffer: &mut [u8], offset: u64, announce: &dyn Fn()) -> io::Result<usize> {
+        self.file.read_announced(buffer, offset, self.now_ns(), announce)
     }
 
     fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {

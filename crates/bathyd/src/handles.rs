@@ -61,7 +61,7 @@ impl OpenFile {
     pub(crate) fn read_at_hand(&self, offset: u64, buffer: &mut [u8]) -> Option<io::Result<usize>> {
         if let Some(cached) = &self.cached {
             let is_held = cached.holds(offset, buffer.len());
-            return is_held.then(|| self.read_into(offset, buffer));
+            return is_held.then(|| self.read_into(offset, buffer, &|| {}));
         }
         let whole = buffer.len();
         let in_memory = || -> io::Result<usize> {
@@ -86,19 +86,15 @@ impl OpenFile {
         self.is_durable || self.direct.is_some()
     }
 
-    /// Calls `take` with the bytes read: fewer than `length` only at the end of the file.
-    pub(crate) fn read<R>(&self, offset: u64, length: usize, take: impl FnOnce(&[u8]) -> R) -> io::Result<R> {
-        with_buffer(length, |buffer| {
-            let read = self.read_into(offset, buffer)?;
-            Ok(take(&buffer[..read]))
-        })
-    }
-
     /// Reads into `buffer`, which is aligned for direct I/O, and returns the bytes read: fewer only at the end of the file.
-    pub(crate) fn read_into(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.counts.pending(|| match &self.cached {
-            Some(cached) => cached.read(buffer, offset),
-            None => self.counts.uncached(false, || self.read_below(buffer, offset)),
+    /// `announce` is called before a device below is waited for.
+    pub(crate) fn read_into(&self, offset: u64, buffer: &mut [u8], announce: &dyn Fn()) -> io::Result<usize> {
+        self.counts.pending(|| {
+            if let Some(cached) = &self.cached {
+                return cached.read(buffer, offset, announce);
+            }
+            announce();
+            self.counts.uncached(false, || self.read_below(buffer, offset))
         })
     }
 
@@ -197,7 +193,7 @@ fn read_full(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
 }
 
 /// Calls `use_it` with this thread's aligned buffer.
-fn with_buffer<R>(length: usize, use_it: impl FnOnce(&mut [u8]) -> R) -> R {
+pub(crate) fn with_buffer<R>(length: usize, use_it: impl FnOnce(&mut [u8]) -> R) -> R {
     thread_local! {
         static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }

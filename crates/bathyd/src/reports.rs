@@ -48,6 +48,7 @@ pub(crate) fn source(report: &mut Value, counts: &FrontCounts, cached: Option<(U
         "cache_read_bytes": reads.bytes_hit,
         "cache_write_bytes": requests.cache_writes.bytes,
         "source_read_bytes": requests.source_read_bytes,
+        "compared_bytes": requests.compared_bytes,
         "source_write_bytes": writes.bytes,
     });
     report["usage"] = cached.map_or(Value::Null, |(usage, capacity_bytes, line_bytes)| {

@@ -86,6 +86,15 @@ impl Served {
     }
 }
 
+/// What there is at one moment.
+struct Now {
+    cache: Option<Arc<EngineCache>>,
+    /// Those that are served, and those that are left but for open files.
+    sources: Vec<Arc<About>>,
+    unserved: Vec<(config::Source, Failure)>,
+}
+
+/// What is served changes while [`Service::changing`] is locked.
 struct State {
     session: Session,
     /// Opened when the first source needs it.
@@ -103,7 +112,10 @@ struct State {
 pub(crate) struct Service {
     config: Config,
     began: Instant,
-    /// Locked for moments, never while a file below is flushed: a source that hangs must keep nobody from a question.
+    /// Locked by who changes which sources are served, and how: before the state.
+    changing: Mutex<()>,
+    /// Locked for moments, and never while the SSD or a switch is waited for, nor a source but for its unmount: these must keep
+    /// nobody from a question.
     state: Mutex<State>,
     is_stopping: AtomicBool,
     /// What others may have changed could not be kept from being believed: the stop must not be a clean one.
@@ -150,6 +162,7 @@ impl Service {
         let service = Self {
             config,
             began: Instant::now(),
+            changing: Mutex::new(()),
             state: Mutex::new(State {
                 session,
                 cache: None,
@@ -163,23 +176,23 @@ impl Service {
         };
         let is_cached = |source: &config::Source| source.mode != Mode::PassThrough;
         let sources = &service.config.sources;
-        let mut state = service.lock();
         // A source whose disk is away for now must find its lines when it is there again.
         if sources.is_empty() || sources.iter().any(is_cached) {
             let was_fenced = claimed
                 .iter()
                 .all(|one| one.claim.had_dead_mount() || !is_cached(&one.source));
-            service.open_cache(&mut state, was_fenced)?;
+            service.open_cache(was_fenced)?;
         } else {
             let witness = FileWitness::new(witness_path(&service.config.state));
             void(&witness).map_err(|error| cannot_note(&error))?;
         }
         for one in claimed {
             let source = one.source.clone();
-            if let Err(failure) = service.serve(&mut state, one) {
-                state.unserved.push((source, failure));
+            if let Err(failure) = service.serve(one) {
+                service.lock().unserved.push((source, failure));
             }
         }
+        let state = service.lock();
         let failed = state.unserved.first().map(|(_, failure)| failure.clone());
         if let Some(failure) = failed.filter(|_| state.served.is_empty()) {
             drop(state);
@@ -197,16 +210,25 @@ impl Service {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open_cache(&self, state: &mut State, was_fenced: bool) -> Result<Arc<EngineCache>, Failure> {
+    /// Waits for who changes sources. Nobody else does until the guard is dropped.
+    fn change(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open_cache(&self, was_fenced: bool) -> Result<Arc<EngineCache>, Failure> {
+        let state = self.lock();
         if let Some(cache) = &state.cache {
             return Ok(Arc::clone(cache));
         }
+        let was_clean = state.session.was_clean();
+        drop(state);
         let is_strict = self.config.cache.after_unclean == AfterUnclean::Cold;
         let options = EngineCacheOptions {
+            name: self.config.cache.name.clone(),
             ssd: self.config.cache.ssd.clone(),
             witness: witness_path(&self.config.state),
             is_detached: self.config.cache.is_detached,
-            was_clean: state.session.was_clean(),
+            was_clean,
             has_device_stamps: is_strict,
             policy: self.config.cache.policy,
             engine: Options {
@@ -219,7 +241,7 @@ impl Service {
             },
         };
         let cache = Arc::new(EngineCache::open(options).map_err(|error| cannot_note(&error))?);
-        Ok(Arc::clone(state.cache.insert(cache)))
+        Ok(Arc::clone(self.lock().cache.insert(cache)))
     }
 
     /// The number of sources that are served.
@@ -241,7 +263,7 @@ impl Service {
         cache?.live.with_engine(Engine::compare_next)
     }
 
-    fn serve(&self, state: &mut State, claimed: Claimed) -> Result<(), Failure> {
+    fn serve(&self, claimed: Claimed) -> Result<(), Failure> {
         let Claimed {
             source,
             options,
@@ -263,15 +285,13 @@ impl Service {
         let flags = mount_flags(&root).map_err(|error| unreadable(&error))?;
         let paths = Paths::new(&root, source.dir.clone()).map_err(|error| unreadable(&error))?;
         let cached = if source.mode == Mode::PassThrough {
-            let forgotten = state.session.forget_source(&source.dir);
+            let forgotten = self.lock().session.forget_source(&source.dir);
             forgotten.map_err(|error| cannot_note(&error))?;
             None
         } else {
-            let cache = self.open_cache(state, false)?;
-            let uuid = state
-                .session
-                .source(&source.dir)
-                .map_err(|error| cannot_note(&error))?;
+            let cache = self.open_cache(false)?;
+            let uuid = self.lock().session.source(&source.dir);
+            let uuid = uuid.map_err(|error| cannot_note(&error))?;
             let cached = Source::new(cache, uuid, &root).map_err(|error| unreadable(&error))?;
             let (live, uuid) = cached.in_cache();
             live.with_engine(|engine| {
@@ -307,6 +327,8 @@ impl Service {
                     failed(&error, "FUSE must be available: modprobe fuse")
                 }
             })?;
+        let mut state = self.lock();
+        state.unserved.retain(|(unserved, _)| unserved.dir != source.dir);
         state.served.push(Served {
             about: Arc::new(About {
                 source,
@@ -326,6 +348,7 @@ impl Service {
     /// Takes note of mounts that ended. Returns whether there is nothing left to serve because they were ended, and not
     /// because nothing was to be served. No source begins any more then.
     pub(crate) fn reap(&self) -> bool {
+        let alone = self.change();
         let mut state = self.lock();
         let all = std::mem::take(&mut state.served);
         let (ended, served): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.mounted.has_ended());
@@ -334,6 +357,7 @@ impl Service {
         let sources = ended.iter().map(|one| one.about.source.clone());
         state.leaving.extend(sources);
         drop(state);
+        drop(alone);
         let had_ended = !ended.is_empty();
         for one in ended {
             // A stop or somebody else unmounted it, and others may have changed files since.
@@ -341,6 +365,7 @@ impl Service {
                 eprintln!("bathyd: {error}");
             }
         }
+        let _alone = self.change();
         let state = self.lock();
         let is_over = state.served.is_empty()
             && state.draining.is_empty()
@@ -377,12 +402,13 @@ impl Service {
     pub(crate) fn unmount_all(&self) {
         // With this no other source begins.
         self.is_stopping.store(true, Ordering::Release);
-        let served = self
-            .lock()
-            .served
-            .iter()
-            .map(|one| Arc::clone(&one.about))
-            .collect::<Vec<_>>();
+        let served = {
+            // One that begins is waited for.
+            let _alone = self.change();
+            let state = self.lock();
+            let served = state.served.iter().map(|one| Arc::clone(&one.about));
+            served.collect::<Vec<_>>()
+        };
         // Before others can change files. What is written to after this is dropped when its source is left.
         let (settles, is_settled) = mpsc::channel::<()>();
         let settle = move || {
@@ -399,6 +425,8 @@ impl Service {
         {
             let _over_or_late = is_settled.recv_timeout(SETTLING_MAX);
         }
+        let _alone = self.change();
+        let mut in_use = Vec::new();
         let state = self.lock();
         for one in state.served.iter().filter(|one| !one.mounted.has_ended()) {
             match one.mounted.unmount() {
@@ -408,16 +436,21 @@ impl Service {
                         "bathyd: {}: files are open; they are served until they are closed, or until a second signal",
                         one.dir()
                     );
-                    // New users find the directory itself.
-                    let left = state.cache.as_ref().map_or(Ok(()), |cache| cache.leave());
-                    if let Err(error) = self.noted(&one.about.source, left) {
-                        eprintln!("bathyd: {error}");
-                    }
+                    in_use.push(Arc::clone(&one.about));
                 }
                 Err(error) => eprintln!(
                     "bathyd: {}: {error}; it is served until a second signal",
                     one.dir()
                 ),
+            }
+        }
+        let cache = state.cache.clone();
+        drop(state);
+        for about in in_use {
+            // New users find the directory itself.
+            let left = cache.as_ref().map_or(Ok(()), |cache| cache.leave());
+            if let Err(error) = self.noted(&about.source, left) {
+                eprintln!("bathyd: {error}");
             }
         }
     }
@@ -459,7 +492,7 @@ impl Service {
         }
     }
 
-    fn about(&self) -> (Option<Arc<EngineCache>>, Vec<Arc<About>>) {
+    fn now(&self) -> Now {
         let state = self.lock();
         let draining = state.draining.iter().map(|one| {
             Arc::new(About {
@@ -468,11 +501,19 @@ impl Service {
             })
         });
         let served = state.served.iter().map(|one| Arc::clone(&one.about));
-        (state.cache.clone(), served.chain(draining).collect())
+        Now {
+            cache: state.cache.clone(),
+            sources: served.chain(draining).collect(),
+            unserved: state.unserved.clone(),
+        }
     }
 
     fn status(&self) -> Value {
-        let (cache, sources) = self.about();
+        let Now {
+            cache,
+            sources,
+            unserved,
+        } = self.now();
         let mut of_cache = json!({
             "name": self.config.cache.name,
             "ssd": self.config.cache.ssd.to_string_lossy(),
@@ -504,7 +545,6 @@ impl Service {
             report["fetch"] = reports::fetch(about.cached.as_ref().and_then(|cached| cached.fetch()));
             report
         });
-        let unserved = self.lock().unserved.clone();
         let unserved = unserved.iter().map(|(source, failure)| {
             json!({
                 "name": source.name(),
@@ -533,7 +573,7 @@ impl Service {
             limit: Option<usize>,
         }
         let Files { source, limit } = parse(question)?;
-        let (_, mut sources) = self.about();
+        let mut sources = self.now().sources;
         if let Some(name) = source {
             sources.retain(|about| about.source.name() == name);
             if sources.is_empty() {
@@ -574,7 +614,8 @@ impl Service {
     }
 
     fn start(&self, source: config::Source) -> Result<(), Failure> {
-        let mut state = self.running()?;
+        let _alone = self.running()?;
+        let mut state = self.lock();
         source.check(state.served.iter().map(|one| &one.about.source))?;
         // Who has files of it open would change them without the cache that is to serve the others.
         state.draining.retain(|one| !one.mounted.has_ended());
@@ -589,20 +630,30 @@ impl Service {
                 r#"close its files; start it when {"query":"status"} does not name it any more"#,
             ));
         }
-        let dir = source.dir.clone();
+        drop(state);
         let claimed = claim_source(source, self.config.threads)?;
-        self.serve(&mut state, claimed)?;
-        state.unserved.retain(|(source, _)| source.dir != dir);
-        Ok(())
+        self.serve(claimed)
     }
 
-    /// The state, unless all is about to end.
-    fn running(&self) -> Result<MutexGuard<'_, State>, Failure> {
-        let state = self.lock();
+    /// [`Service::change`], unless all is about to end.
+    fn running(&self) -> Result<MutexGuard<'_, ()>, Failure> {
+        let alone = self.change();
+        self.check_running()?;
+        Ok(alone)
+    }
+
+    fn check_running(&self) -> Result<(), Failure> {
         if self.is_stopping.load(Ordering::Acquire) {
             return Err(Failure::new("bathyd is stopping", "start it again"));
         }
-        Ok(state)
+        Ok(())
+    }
+
+    /// A source that is served, and its place among these for as long as nobody changes them.
+    fn served_as(&self, name: &str) -> Result<(usize, Arc<About>), Failure> {
+        let state = self.lock();
+        let place = place_of(&state, name)?;
+        Ok((place, Arc::clone(&state.served[place].about)))
     }
 
     fn stop_source(&self, question: &Value) -> Result<Value, Failure> {
@@ -621,24 +672,28 @@ impl Service {
     /// Ends the mount of a source. Whether nothing of it was in use; else, by force, it is served to those who have files open.
     fn stop(&self, name: &str, force: bool) -> Result<bool, Failure> {
         let failed = |error: &io::Error| Failure::new(format!("{name}: {error}"), "see the log of bathyd");
-        let mut state = self.running()?;
+        let alone = self.running()?;
+        let mut state = self.lock();
         let is_failed = |(source, _): &(config::Source, Failure)| source.name() == name;
         if let Some(place) = state.unserved.iter().position(is_failed) {
             // Nobody uses it.
             state.unserved.remove(place);
             return Ok(true);
         }
-        let about = Arc::clone(&state.served[place_of(&state, name)?].about);
         drop(state);
+        let (_, about) = self.served_as(name)?;
+        drop(alone);
         // Before others can change files. What is written to after this is dropped when it is left.
         about.settle();
-        let mut state = self.running()?;
+        let alone = self.running()?;
+        let mut state = self.lock();
         let place = place_of(&state, name)?;
         let one = &state.served[place];
         if one.mounted.unmount_unused().map_err(|error| failed(&error))? {
             let one = state.served.remove(place);
             state.leaving.push(one.about.source.clone());
             drop(state);
+            drop(alone);
             self.leave(one).map_err(|error| failed(&error))?;
             return Ok(true);
         }
@@ -655,18 +710,21 @@ impl Service {
             .session
             .forget_source(&about.source.dir)
             .map_err(|error| failed(&error))?;
+        drop(state);
         if let Some((live, uuid)) = about.cached.as_ref().map(|cached| cached.in_cache()) {
             live.with_engine(|engine| engine.abandon_source(uuid));
         }
+        let mut state = self.lock();
         let one = state.served.remove(place);
         let unmounted = one.mounted.unmount();
         state.draining.push(one);
         unmounted.map_err(|error| failed(&error))
     }
 
-    /// The cache, to change its SSD. Nothing else waits for that: the state is locked for a moment only.
+    /// The cache, to change its SSD.
     fn to_change(&self) -> Result<Arc<EngineCache>, Failure> {
-        self.running()?.cache.clone().ok_or_else(|| {
+        self.check_running()?;
+        self.lock().cache.clone().ok_or_else(|| {
             Failure::new(
                 "the cache is not used: all sources are in the mode \"pass-through\"",
                 "it is when a source gets another mode, or at the next start",
@@ -718,9 +776,8 @@ impl Service {
             mode: Mode,
         }
         let SetMode { name, mode } = parse(question)?;
-        let mut state = self.running()?;
-        let place = place_of(&state, &name)?;
-        let about = Arc::clone(&state.served[place].about);
+        let alone = self.running()?;
+        let (place, about) = self.served_as(&name)?;
         let source = config::Source {
             mode,
             ..about.source.clone()
@@ -728,7 +785,7 @@ impl Service {
         let Some(cached) = &about.cached else {
             if mode != Mode::PassThrough {
                 // The cache knows none of its files: it is served anew, which takes a moment without users.
-                drop(state);
+                drop(alone);
                 self.stop(&name, false)?;
                 self.start(source)
                     .map_err(|failure| match self.start(about.source.clone()) {
@@ -743,7 +800,7 @@ impl Service {
         };
         let (live, uuid) = cached.in_cache();
         live.with_engine(|engine| engine.set_mode(uuid, mode.in_engine()));
-        state.served[place].about = Arc::new(About {
+        self.lock().served[place].about = Arc::new(About {
             source,
             ..(*about).clone()
         });
@@ -760,9 +817,8 @@ impl Service {
             size_bytes: Option<u64>,
         }
         let SetSize { name, size_bytes } = parse(question)?;
-        let mut state = self.running()?;
-        let place = place_of(&state, &name)?;
-        let about = Arc::clone(&state.served[place].about);
+        let _alone = self.running()?;
+        let (place, about) = self.served_as(&name)?;
         if let Some((live, uuid)) = about.cached.as_ref().map(|cached| cached.in_cache()) {
             live.with_engine(|engine| {
                 check_size(engine, size_bytes)?;
@@ -770,7 +826,7 @@ impl Service {
                 Ok::<(), Failure>(())
             })?;
         }
-        state.served[place].about = Arc::new(About {
+        self.lock().served[place].about = Arc::new(About {
             source: config::Source {
                 size_bytes,
                 ..about.source.clone()
@@ -867,6 +923,7 @@ fn mount_over(
             }
         }
     }
+    let directory = directory.in_one_session(options.threads);
     Ok(("dev", mount(directory, claim, options, flags)?))
 }
 

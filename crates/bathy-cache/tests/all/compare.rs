@@ -68,6 +68,10 @@ fn a_device_is_warm_after_it_was_compared_and_what_others_changed_is_not_served(
         read += bytes;
     }
     assert_eq!((engine.uncompared_bytes(), read), (0, LINES * LINE));
+    let counts = engine.source_counts(identity(1).source());
+    let counts = counts.lock().expect("no panic").status();
+    assert_eq!(counts.compared_bytes, LINES * LINE);
+    assert_eq!(counts.source_read_bytes, LINES * LINE, "those of the read");
     assert_served(&file, &store, "after it was compared");
     let changed = 3 * LINE;
     assert_eq!(engine.counts().reads.bytes_hit, LINES * LINE - changed);

@@ -48,6 +48,7 @@ fn what_threads_see_of_a_cell_is_as_if_one_request_came_after_the_other() {
                             1000,
                             cells,
                             &mut |end| random.below(end),
+                            false,
                             &mut carry_out,
                         )
                     }
@@ -139,6 +140,7 @@ fn the_search_finds_one_stale_read_in_a_history_of_threads() {
                     2000,
                     1,
                     &mut |end| random.below(end),
+                    false,
                     &mut carry_out,
                 )
             }

@@ -371,3 +371,21 @@ fn an_ssd_that_could_not_be_taken_because_of_requests_is_not_believed_later() {
     drop((file, cache));
     assert_eq!(world.open().recovery, Recovery::Cold(ColdReason::Witness));
 }
+
+#[test]
+fn what_a_switch_writes_to_the_ssd_is_counted() {
+    let world = World::new(BYTES, 24, 2);
+    let (cache, _file) = warm_file(&world, world.backing.clone(), false);
+    let counted = || cache.engine().counts().ssd_writes;
+    let before = counted();
+    assert!(cache.detach_ssd(PAUSE_MAX).expect("nothing fails"));
+    let detached = counted();
+    // A state of each shard, and the superblock after it.
+    assert_eq!(detached.state_bytes - before.state_bytes, 2 * 4096);
+    assert_eq!(detached.superblock_bytes - before.superblock_bytes, 4096);
+    assert!(detached.data_bytes > before.data_bytes, "lines in memory");
+    cache.attach_ssd(world.ssd.clone()).expect("it is a cache");
+    assert_eq!(counted().state_bytes, detached.state_bytes);
+    cache.resize(of_lines(20)).expect("there is room");
+    assert_eq!(counted().state_bytes, detached.state_bytes + 2 * 4096);
+}

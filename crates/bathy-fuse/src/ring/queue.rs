@@ -21,6 +21,7 @@ use super::protocol::{
     bound_reply, destroy,
 };
 use super::transfer::{self, Work};
+use crate::pace::Pace;
 
 /// Requests of a queue that are under way at a time; more wait in the kernel, those too that need not wait for a device. So
 /// there are more than a processor's applications send to a slow disk at once. Memory is taken by those in use.
@@ -324,48 +325,6 @@ impl Queue {
             self.pass_on(index)?;
         }
         Ok(())
-    }
-}
-
-/// How long requests of a kind take in the thread of the queue, where all others wait for them.
-#[derive(Default)]
-struct Pace {
-    ns_mean: u64,
-    left_to_others: u32,
-}
-
-impl Pace {
-    /// About what it costs to leave a request to another thread.
-    const SLOW_NS: u64 = 25_000;
-    /// So that one that lost its processor does not make all look slow.
-    const NS_MAX: u64 = 4 * Self::SLOW_NS;
-    /// Of so many slow ones one is carried out here, to see whether they still are.
-    const SAMPLE: u32 = 32;
-
-    /// Of requests that look slow until some were quick.
-    fn unknown() -> Self {
-        Self {
-            ns_mean: Self::NS_MAX,
-            left_to_others: 0,
-        }
-    }
-
-    fn is_quick(&self) -> bool {
-        self.ns_mean <= Self::SLOW_NS
-    }
-
-    fn is_quick_or_sampled(&mut self) -> bool {
-        self.left_to_others = if self.is_quick() {
-            0
-        } else {
-            (self.left_to_others + 1) % Self::SAMPLE
-        };
-        self.left_to_others == 0
-    }
-
-    fn note(&mut self, took: Duration) {
-        let ns = (took.as_nanos() as u64).min(Self::NS_MAX);
-        self.ns_mean = (7 * self.ns_mean + ns) / 8;
     }
 }
 

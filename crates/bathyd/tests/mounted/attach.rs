@@ -3,16 +3,17 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, symlink};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::daemon::{Daemon, Place, Random, asked, is_skipped};
+use crate::daemon::{Daemon, Loop, Place, Random, asked, is_skipped};
 use crate::ssd_faults::FailingSsd;
 
 const FILE_BYTES: u64 = 8 << 20;
@@ -166,13 +167,16 @@ fn what_is_asked_of_the_ssd_and_cannot_be_is_said_and_changes_nothing() {
         return;
     }
     let (place, bytes) = place();
-    let daemon = place.start(&place.config("write-through"));
+    let mut config = place.config("write-through");
+    config["cache"]["name"] = json!("fast");
+    let daemon = place.start(&config);
     let file = open(&place);
     let refused = |command: &str, with: Value, problem: &str| {
         let said = tell(&daemon, command, with).expect_err(problem);
         assert!(said.contains(problem) && said.contains("hint: "), "{said}");
     };
     refused("attach", json!({}), "the cache has its SSD");
+    refused("attach", json!({}), "bathy cache detach fast");
     refused("resize", json!({"size_bytes": 1 << 20}), "too small");
     refused(
         "resize",
@@ -183,7 +187,13 @@ fn what_is_asked_of_the_ssd_and_cannot_be_is_said_and_changes_nothing() {
     assert_eq!(fs::metadata(place.path("ssd")).expect("the SSD").len(), SSD_BYTES);
     tell(&daemon, "detach", json!({})).expect("it is there");
     refused("detach", json!({}), "detached already");
+    refused("detach", json!({}), "bathy cache attach fast");
     refused("resize", json!({"size_bytes": SSD_BYTES}), "has no SSD");
+    refused(
+        "resize",
+        json!({"size_bytes": SSD_BYTES}),
+        "bathy cache attach fast",
+    );
     refused("attach", json!({"ssd": "ssd"}), "must be absolute");
     let foreign = place.path("foreign");
     fs::write(&foreign, vec![7; 8 << 20]).expect("written");
@@ -317,4 +327,53 @@ fn an_ssd_that_hung_or_failed_or_was_missing_comes_back_by_itself() {
         daemon.stop();
     });
     assert!(Path::new(&place.dir().join("file")).exists());
+}
+
+#[test]
+fn a_command_that_waits_for_a_switch_keeps_nobody_from_the_status() {
+    if is_skipped() {
+        return;
+    }
+    let (place, _) = place();
+    let disk = FailingSsd::new(&place);
+    let Some(device) = Loop::new(&disk.path()) else {
+        return;
+    };
+    symlink(&device.0, place.dir().join("block")).expect("a link");
+    let daemon = place.start(&place.config("write-through"));
+    let block = File::open(place.dir().join("block")).expect("the device");
+    let added = disk.ask(&json!({"op": "fault", "disk": "ssd", "add": "hang"}));
+    thread::scope(|scope| {
+        scope.spawn(|| block.read_exact_at(&mut [0; UNIT], 0).expect("it ends"));
+        while daemon.status()["stats"]["pending"] == 0 {
+            thread::yield_now();
+        }
+        // The switch waits for the read, and a change of the source for the switch.
+        scope.spawn(|| tell(&daemon, "detach", json!({})));
+        let (says, said) = mpsc::channel();
+        loop {
+            let (daemon, says) = (&daemon, says.clone());
+            scope.spawn(move || {
+                says.send(tell(
+                    daemon,
+                    "set_size",
+                    json!({"name": "dir", "size_bytes": null}),
+                ))
+            });
+            if said.recv_timeout(Duration::from_millis(200)).is_ok() {
+                continue;
+            }
+            // A status that waited would find the SSD given up.
+            let cache = daemon.ask("status")["cache"].clone();
+            assert_eq!(cache["attachment"]["state"], "attached", "{cache}");
+            // An answer now: the change was slow and did not wait for the switch.
+            if said.try_recv().is_err() {
+                break;
+            }
+        }
+        disk.ask(&json!({"op": "fault", "disk": "ssd", "clear": added["id"]}));
+        said.recv().expect("an answer").expect("it changes");
+    });
+    drop(block);
+    daemon.stop();
 }

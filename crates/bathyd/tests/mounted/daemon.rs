@@ -27,7 +27,7 @@ pub(crate) fn is_skipped() -> bool {
     true
 }
 
-/// How the kernel is asked for requests: `BATHYD_TRANSPORT`, or the default of the daemon.
+/// How the kernel is asked for requests: `BATHYD_TRANSPORT`, or through `/dev/fuse`.
 fn transport() -> String {
     std::env::var("BATHYD_TRANSPORT").unwrap_or("dev".to_owned())
 }

@@ -43,13 +43,21 @@ fn what_threads_see_through_the_mount_is_as_if_one_request_came_after_the_other(
                         };
                         let cells = FILE_BYTES / CELL as u64;
                         let mut below = |end| random.below(end);
-                        record(clock, thread, REQUESTS_IN_PART, cells, &mut below, &mut carry_out)
+                        record(
+                            clock,
+                            thread,
+                            REQUESTS_IN_PART,
+                            cells,
+                            &mut below,
+                            true,
+                            &mut carry_out,
+                        )
                     }
                 };
                 let running: Vec<_> = (0..THREADS).map(|thread| scope.spawn(run(thread))).collect();
                 running
                     .into_iter()
-                    .map(|it| it.join().expect("no cell is torn"))
+                    .map(|it| it.join().expect("no request fails"))
                     .collect()
             });
             seen += check(&histories);

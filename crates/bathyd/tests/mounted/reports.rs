@@ -83,7 +83,7 @@ fn what_is_reported_of_a_source_is_what_was_done() {
         report["io"],
         json!({
             "cache_read_bytes": 3 * UNIT, "cache_write_bytes": 5 * UNIT,
-            "source_read_bytes": 2 * UNIT, "source_write_bytes": 3 * UNIT,
+            "source_read_bytes": 2 * UNIT, "source_write_bytes": 3 * UNIT, "compared_bytes": 0,
         })
     );
     assert_eq!(counted(&report, "cache", "reads"), (2, 2 * UNIT));
