@@ -159,7 +159,7 @@ class Places:
                 return CacheConfig.parse(name, files.read_own(path))
             except FileNotFoundError:
                 known = ", ".join(self.names())
-                hint = f"caches of this machine: {known}" if known else "make one: bathy cache create NAME DEVICE"
+                hint = f"caches of this machine: {known}" if known else f"make one: bathy cache create {name} DEVICE"
                 raise UsageError(f"there is no cache '{name}'", hint=hint) from None
 
     def load_all(self, note: Callable[[str], None]) -> dict[str, CacheConfig]:

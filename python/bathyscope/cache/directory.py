@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from bathyscope import files
-from bathyscope.cache.config import CacheConfig, Places
+from bathyscope.cache.config import CacheConfig, Places, Source
 from bathyscope.cache.daemon import UNIT_TEMPLATE, Daemon, unit
 from bathyscope.errors import BathyscopeError, BusyError, CacheError, UsageError
 from bathyscope.host import Host, ProcessRequest
@@ -204,10 +204,10 @@ def _reload(places: Places, host: Host) -> None:
         host.run(ProcessRequest("systemctl daemon-reload", ("systemctl", "daemon-reload")))
 
 
-def not_activated(config: CacheConfig, host: Host) -> list[str]:
-    """Return the data directories of OSDs that ceph-volume has not filled yet, as it does when a machine starts."""
-    osds = [source.directory for source in config.sources if osd_of(source.directory) is not None]
-    return [directory for directory in osds if not _is_activated(directory, host)]
+def not_activated(config: CacheConfig, host: Host) -> list[Source]:
+    """Return the OSDs whose directories ceph-volume has not filled yet, as it does when a machine starts."""
+    osds = [source for source in config.sources if osd_of(source.directory) is not None]
+    return [source for source in osds if not _is_activated(source.directory, host)]
 
 
 def _is_activated(directory: str, host: Host) -> bool:

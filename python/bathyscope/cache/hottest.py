@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from bathyscope.cache.filestore import object_of
 from bathyscope.cache.looks import Look, Span, source_name
 from bathyscope.fields import as_dict, as_list, parsing
 from bathyscope.rbd_names import NUMBER_DIGITS, image_id_of
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable, Unit
+
+Kind = Literal["files", "objects"]
+# The columns that a kind has of its own, their cells for each file, and what is not shown.
+_Places = tuple[tuple[ActivityColumn, ...], list[tuple[tuple[Any, ...], Span]], list[str]]
 
 _FIGURES: tuple[tuple[str, Unit, str, int], ...] = (
     ("Reads", "count", "reads.requests", 0),
@@ -34,7 +38,8 @@ _FIGURE_COLUMNS = tuple(
 _BLOCK_NAMES = ("block", "block.db", "block.wal")
 
 
-def files(
+def hottest(
+    kind: Kind,
     looks: Sequence[Look],
     answers: Mapping[str, dict[str, Any]],
     *,
@@ -42,36 +47,43 @@ def files(
     limit: int,
     remarks: Sequence[str] = (),
 ) -> ActivityFinding:
-    """Return the files with the most requests of each source."""
-    columns = (ActivityColumn("File"), ActivityColumn("Source", rank=1), *_FIGURE_COLUMNS)
-    rows = [
-        (_path_of(span) or f"handle {span.text('handle')}", span.name, *_figures(span))
-        for span in _files(looks, answers, source, limit)
-    ]
+    """Return the files with the most requests of each source, or the objects of each FileStore OSD."""
+    spans = _asked(looks, answers, source, limit)
+    own, places, unseen = _objects(spans) if kind == "objects" else _files(spans)
+    columns = (*own, ActivityColumn("Source", rank=1), *_FIGURE_COLUMNS)
+    rows = tuple((*place, span.name, *_figures(span)) for place, span in places)
+    end_ns = max(look.at_ns for look in looks)
+    start_ns = end_ns - round(max(look.uptime_s for look in looks) * 1e9)
+    return ActivityFinding(
+        view=f"cache {kind}",
+        run_id="",
+        target="cache " + ", ".join(look.cache for look in looks),
+        start_ns=start_ns,
+        end_ns=end_ns,
+        sentence=f"{kind.capitalize()} with the most requests: {len(rows):,}." if rows else f"No {kind} are known.",
+        tables=(ActivityTable(kind.capitalize(), columns, rows),),
+        unseen=(*remarks, *unseen),
+    )
+
+
+def _files(spans: Sequence[Span]) -> _Places:
+    places = [((_path_of(span) or f"handle {span.text('handle')}",), span) for span in spans]
     unseen = "A file that is shown by its handle has no name any more, or its name is not known at the moment."
-    return _finding("files", looks, columns, rows, (*remarks, unseen))
+    return (ActivityColumn("File"),), places, [unseen]
 
 
-def objects(
-    looks: Sequence[Look],
-    answers: Mapping[str, dict[str, Any]],
-    *,
-    source: str | None,
-    limit: int,
-    remarks: Sequence[str] = (),
-) -> ActivityFinding:
-    """Return the objects with the most requests of each FileStore OSD, and say which sources are none."""
+def _objects(spans: Sequence[Span]) -> _Places:
+    """Return the objects, and which sources have none that are known."""
     columns = (
         ActivityColumn("Object"),
         ActivityColumn("Image id", rank=2),
         ActivityColumn("Pool id", rank=3),
         ActivityColumn("Namespace", rank=9),
         ActivityColumn("Snapshot", rank=8),
-        ActivityColumn("Source", rank=1),
-        *_FIGURE_COLUMNS,
     )
-    rows, block_stores, others = [], set(), 0
-    for span in _files(looks, answers, source, limit):
+    places: list[tuple[tuple[Any, ...], Span]] = []
+    block_stores, others = set(), 0
+    for span in spans:
         path = _path_of(span) or ""
         found = object_of(path)
         if path in _BLOCK_NAMES:
@@ -80,9 +92,8 @@ def objects(
             others += 1
         else:
             image = image_id_of(found.name[: -NUMBER_DIGITS - 1].encode())
-            place = (image, found.pool, found.namespace, found.snapshot, span.name)
-            rows.append((found.name, *place, *_figures(span)))
-    unseen = [*remarks]
+            places.append(((found.name, image, found.pool, found.namespace, found.snapshot), span))
+    unseen = []
     if block_stores:
         unseen.append(
             f"{', '.join(sorted(block_stores))}: BlueStore. The map from offsets of its block device to objects is not "
@@ -92,7 +103,7 @@ def objects(
         unseen.append(
             f"Files that are no objects or have a hashed name: {others} of these; bathy cache files has them."
         )
-    return _finding("objects", looks, columns, rows, tuple(unseen))
+    return columns, places, unseen
 
 
 def _path_of(span: Span) -> str | None:
@@ -104,7 +115,7 @@ def _figures(span: Span) -> tuple[Any, ...]:
     return tuple(span.gauge(path) for _, _, path, _ in _FIGURES)
 
 
-def _files(looks: Sequence[Look], answers: Mapping[str, dict[str, Any]], source: str | None, limit: int) -> list[Span]:
+def _asked(looks: Sequence[Look], answers: Mapping[str, dict[str, Any]], source: str | None, limit: int) -> list[Span]:
     """Return what is known of each file, named by its source, those with the most requests first."""
     found = []
     for look in looks:
@@ -120,24 +131,3 @@ def _files(looks: Sequence[Look], answers: Mapping[str, dict[str, Any]], source:
 
 def _requests(span: Span) -> float:
     return (span.gauge("reads.requests") or 0) + (span.gauge("writes.requests") or 0)
-
-
-def _finding(
-    name: str,
-    looks: Sequence[Look],
-    columns: tuple[ActivityColumn, ...],
-    rows: Sequence[tuple[Any, ...]],
-    unseen: tuple[str, ...],
-) -> ActivityFinding:
-    end_ns = max(look.at_ns for look in looks)
-    start_ns = end_ns - round(max(look.uptime_s for look in looks) * 1e9)
-    return ActivityFinding(
-        view=f"cache {name}",
-        run_id="",
-        target="cache " + ", ".join(look.cache for look in looks),
-        start_ns=start_ns,
-        end_ns=end_ns,
-        sentence=f"{name.capitalize()} with the most requests: {len(rows):,}." if rows else f"No {name} are known.",
-        tables=(ActivityTable(name.capitalize(), columns, tuple(rows)),),
-        unseen=unseen,
-    )

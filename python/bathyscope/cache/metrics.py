@@ -17,6 +17,8 @@ _OF_SOURCES: tuple[tuple[str, str, str, tuple[tuple[str, _Labels], ...]], ...] =
     ("read_bytes_total", "counter",
      "Bytes read, by where they came from; from the source whole units, and what was fetched ahead.",
      (("io.cache_read_bytes", (("device", "cache"),)), ("io.source_read_bytes", (("device", "source"),)))),
+    ("compared_bytes_total", "counter", "Bytes read from the source besides, to compare them with what the cache has.",
+     (("io.compared_bytes", ()),)),
     ("write_bytes_total", "counter", "Bytes written, by where they went.",
      (("io.cache_write_bytes", (("device", "cache"),)), ("io.source_write_bytes", (("device", "source"),)))),
     ("requests_total", "counter", "Requests of applications.",

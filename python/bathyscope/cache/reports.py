@@ -129,6 +129,7 @@ _IO = (
     _counter("Cache write", "bytes", "io.cache_write_bytes"),
     _counter("Source read", "bytes", "io.source_read_bytes"),
     _counter("Source write", "bytes", "io.source_write_bytes"),
+    _counter("Compared", "bytes", "io.compared_bytes", rank=2),
     _share("Byte hit %", "stats.reads.bytes_hit", "stats.reads.bytes", rank=1),
     _DIRECTORY,
 )
@@ -203,6 +204,7 @@ _STATUS = (
     _text("Problem", "problem", rank=1),
     _gauge("Open files", "count", "in_use.open_files", rank=3),
     _gauge("Fetch", "bytes", "fetch.bytes_max", rank=4),
+    _text("Transport", "transport", rank=5),
     _DIRECTORY,
 )
 _CACHES = (
@@ -226,6 +228,7 @@ _UNSEEN: dict[Name, tuple[str, ...]] = {
     "io": (
         "Cache write counts copies to the SSD and memory; it is no part of what applications wait for.",
         "Source read counts what was read from the directory: whole units, so it can be more than was asked for.",
+        "Compared counts what was read from the directory besides, to compare it with what the cache has.",
     ),
     "usage": (
         "A source without a share of its own has the capacity of the whole cache, which all such sources share.",

@@ -159,9 +159,10 @@ def _wait_for_activation(config: CacheConfig, daemon: Daemon) -> None:
     deadline_ns = daemon.host.monotonic_ns() + _ACTIVATION_LIMIT_S * 1e9
     while missing := directory.not_activated(config, daemon.host):
         if daemon.host.monotonic_ns() > deadline_ns:
+            directories = ", ".join(source.directory for source in missing)
             raise CacheError(
-                f"{', '.join(missing)}: ceph-volume has not activated the OSD within {_ACTIVATION_LIMIT_S:.0f} s",
-                hint="if it is gone for good: bathy cache source delete NAME",
+                f"{directories}: ceph-volume has not activated the OSD within {_ACTIVATION_LIMIT_S:.0f} s",
+                hint=f"if it is gone for good: bathy cache source delete {missing[0].name} --cache {config.name}",
             )
         daemon.host.sleep(0.5)
 

@@ -18,6 +18,7 @@ from bathyscope.units import parse_seconds
 if TYPE_CHECKING:
     from bathyscope.cache.config import Places
     from bathyscope.cache.daemon import Daemon
+    from bathyscope.cache.hottest import Kind
     from bathyscope.cache.looks import Look
     from bathyscope.cache.reports import Name
     from bathyscope.records.activity_finding import ActivityFinding
@@ -42,14 +43,23 @@ _REPORTS: dict[Name, str] = {
     "iops": "Show operations, bytes and latencies of the cache and of the directory below, by source.",
     "stats": "Show files, segments (cache lines), hits and misses of reads, writes, attributes and links.",
 }
+_HOTTEST: dict[Kind, str] = {
+    "files": "Show the files with the most requests: reads, hits, what is cached of them, when they were used last.",
+    "objects": """Show the Ceph objects with the most requests, and their RBD images, on FileStore OSDs: a file is an \
+object.
+
+On BlueStore OSDs the map from offsets of the block device to objects is not known.
+""",
+}
 
 
 def add_to(group: typer.Typer) -> None:
     """Attach the verbs."""
     for name, words in _REPORTS.items():
         group.command(name, help=words, epilog=f"Example: bathy cache {name} --watch --interval 5s")(_verb(name))
-    group.command("files", epilog="Example: bathy cache files fast --source ceph0 --limit 20")(files)
-    group.command("objects", epilog="Example: bathy cache objects fast --source ceph0")(objects)
+    for kind, words in _HOTTEST.items():
+        example = f"Example: bathy cache {kind} fast --source ceph0 --limit 20"
+        group.command(kind, help=words, epilog=example)(_hottest(kind))
     group.command("curve", epilog="Example: bathy cache curve fast --output csv")(curve)
     group.command("metrics", epilog=_METRICS_EXAMPLES)(metrics)
 
@@ -116,45 +126,26 @@ def _show_interval(finding: ActivityFinding, output: Output, *, is_first: bool) 
     sys.stdout.flush()
 
 
-def files(
-    cache: Cache = None,
-    source: SourceOption = None,
-    limit: Limit = 20,
-    root: CacheRootOption = Path("/"),
-    output: OutputOption = "table",
-) -> None:
-    """Show the files with the most requests: reads, hits, what is cached of them, when they were used last."""
-    _hottest(cache, source, limit, root, output, as_objects=False)
+def _hottest(kind: Kind) -> Callable[..., None]:
+    def show(
+        cache: Cache = None,
+        source: SourceOption = None,
+        limit: Limit = 20,
+        root: CacheRootOption = Path("/"),
+        output: OutputOption = "table",
+    ) -> None:
+        from bathyscope import views
+        from bathyscope.cache.hottest import hottest
 
+        daemons = _daemons(root, cache)
+        looks, remarks = _looks(daemons, may_be_down=cache is None)
+        _check_source(source, looks)
+        only = {} if source is None else {"source": source}
+        up = {look.cache for look in looks}
+        answers = {one.name: one.ask(query="files", limit=limit, **only) for one in daemons if one.name in up}
+        views.render(hottest(kind, looks, answers, source=source, limit=limit, remarks=remarks), output)
 
-def objects(
-    cache: Cache = None,
-    source: SourceOption = None,
-    limit: Limit = 20,
-    root: CacheRootOption = Path("/"),
-    output: OutputOption = "table",
-) -> None:
-    """Show the Ceph objects with the most requests, and their RBD images, on FileStore OSDs: a file is an object.
-
-    On BlueStore OSDs the map from offsets of the block device to objects is not known.
-    """
-    _hottest(cache, source, limit, root, output, as_objects=True)
-
-
-def _hottest(
-    cache: str | None, source: str | None, limit: int, root: Path, output: Output, *, as_objects: bool
-) -> None:
-    from bathyscope import views
-    from bathyscope.cache import hottest
-
-    daemons = _daemons(root, cache)
-    looks, remarks = _looks(daemons, may_be_down=cache is None)
-    _check_source(source, looks)
-    only = {} if source is None else {"source": source}
-    up = {look.cache for look in looks}
-    answers = {one.name: one.ask(query="files", limit=limit, **only) for one in daemons if one.name in up}
-    make = hottest.objects if as_objects else hottest.files
-    views.render(make(looks, answers, source=source, limit=limit, remarks=remarks), output)
+    return show
 
 
 def curve(cache: Cache = None, root: CacheRootOption = Path("/"), output: OutputOption = "table") -> None:

@@ -184,7 +184,8 @@ def list_(
             }
             for source in config.sources
         ]
-    views.render(rows, output, empty="no sources; make one: bathy cache source create NAME DIR --cache CACHE")
+    make = f"bathy cache source create NAME DIR --cache {cache or 'CACHE'}"
+    views.render(rows, output, empty=f"no sources; make one: {make}")
 
 
 def start(name: Name, cache: CacheOption = None, root: CacheRootOption = Path("/")) -> None:

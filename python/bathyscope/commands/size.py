@@ -56,8 +56,8 @@ def size(  # noqa: PLR0917 - one parameter for each option
     fetch: Annotated[
         str | None,
         typer.Option(
-            help="Fetch size (sub-block) of a miss, or adaptive, as bathyd has it by default; default: the line, "
-            "others are tried."
+            help="What a miss fetches, as bathyd's cache.fetch: so many bytes, in units of at most 4K, or adaptive; "
+            "default: the line as one unit, others are tried."
         ),
     ] = None,
     policy: Annotated[str | None, typer.Option(help="Eviction policies; default: s3-fifo, others are tried.")] = None,

@@ -29,7 +29,9 @@ class CurvePoint(Record):
     admission: str = column("admission: all, 2-hit, …")
     method: str = column("simulation of every request, or minisim: a miniature simulation of a sample")
     line_bytes: int = column("unit of caching", unit="bytes")
-    fetch_bytes: int = column("fetch size (sub-block): the unit that is fetched, and valid or not", unit="bytes")
+    fetch_bytes: int = column(
+        "fetch size (sub-block): what a miss fetches; if adaptive, the unit of that", unit="bytes"
+    )
     size_bytes: int = column("cache size, flash and DRAM together", unit="bytes")
     flash_bytes: int = column("part of the cache size that is flash; the rest is DRAM", unit="bytes")
     read_requests: int = column("read requests of the group in the window")
@@ -47,7 +49,7 @@ class CurvePoint(Record):
     cold_write_ratio: float = column("write requests that touch a line for the first time")
     fetch_amplification: float | None = column("bytes fetched from the backing device per byte read")
     write_gap_ratio: float | None = column(
-        "part of the fetch units touched by writes that the writes left unwritten, 0 when all are aligned; empty when "
+        "part of the units touched by writes that the writes left unwritten, 0 when all are aligned; empty when "
         "nothing is written or writes never enter the cache"
     )
     flash_write_bytes: float = column("bytes written to flash over the window", unit="bytes")

@@ -74,15 +74,16 @@ class SizePoint:
 class SizeCurve:
     """One curve: a group, and a configuration of line size, fetch size, policy and admission.
 
-    `write_gap_ratio` is the part of the fetch units touched by writes that the writes left unwritten; at least that
-    share of those units was written in part. None when nothing is written or writes never enter the cache. Of an
-    adaptive fetch size `fetch_bytes` is the unit that is valid or not.
+    `unit_bytes` are valid or not together. `write_gap_ratio` is the part of the units touched by writes that the writes
+    left unwritten; at least that share of those units was written in part. None when nothing is written or writes never
+    enter the cache. Of an adaptive fetch size `fetch_bytes` is the unit.
     """
 
     group_kind: str
     group_name: str
     line_bytes: int
     fetch_bytes: int
+    unit_bytes: int
     policy: str
     admission: str
     method: str
@@ -105,8 +106,8 @@ class SizeCurve:
     def fetch_words(self) -> str:
         """The fetch size, as it stands behind the line size: " fetched by 4K"; nothing for whole lines."""
         if self.is_fetch_adaptive:
-            return f" of {format_size_short(self.fetch_bytes)} units, adaptive fetch"
-        return "" if self.fetch_bytes == self.line_bytes else f" fetched by {format_size_short(self.fetch_bytes)}"
+            return f" of {format_size_short(self.unit_bytes)} units, adaptive fetch"
+        return "" if self.unit_bytes == self.line_bytes else f" fetched by {format_size_short(self.fetch_bytes)}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -169,6 +170,7 @@ class Advice:
     flash_bytes: int | None = None
     line_bytes: int | None = None
     fetch_bytes: int | None = None
+    is_fetch_adaptive: bool | None = None
     policy: str | None = None
     admission: str | None = None
     purchase: Purchase | None = None

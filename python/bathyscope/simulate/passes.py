@@ -63,8 +63,10 @@ def profile(trace: BlockTrace, spec: SizeSpec, progress: Progress | None = None)
     for a write budget or windows that do not fit the time of the trace.
     """
     samples = None if spec.exact else (spec.samples or DEFAULT_SAMPLES)
-    # How much of its units the writes cover is counted at the fetch size.
-    sizes = sorted({*spec.line_bytes, *([] if spec.fetch_bytes is None else [spec.fetch_bytes])})
+    # How much of their units the writes cover is counted, also of those of fetch sizes that may be tried.
+    fetched = spec.line_bytes if spec.fetch_bytes is None else (spec.fetch_bytes,)
+    units = {spec.unit_bytes(line, fetch) for line in spec.line_bytes for fetch in fetched if fetch <= line}
+    sizes = sorted({*spec.line_bytes, *units})
 
     def profiled(**options: Any) -> _core.ProfilePass:
         core = _core.ProfilePass(
@@ -149,7 +151,8 @@ def _curve(  # noqa: PLR0917 - one for each part of a curve
 ) -> points.Curve:
     """Return what is simulated of a curve: of a sample, the sizes that it is large enough for."""
     spec, key = workload.spec, asked.curve
-    unit = asked.fetch_bytes or spec.fetch_bytes or key.line_bytes
+    fetch_bytes = asked.fetch_bytes or spec.fetch_bytes or key.line_bytes
+    unit = spec.unit_bytes(key.line_bytes, fetch_bytes)
     region = sampling.region_bytes(workload.summary.request_bytes_p99, key.line_bytes)
     rate = _rate(group, key, unit, region, spec)
     if rate is not None:
@@ -160,7 +163,8 @@ def _curve(  # noqa: PLR0917 - one for each part of a curve
         group=group,
         sizes_lines=sizes,
         admission=asked.admission,
-        fetch_bytes=unit,
+        fetch_bytes=fetch_bytes,
+        unit_bytes=unit,
         rate=rate,
         region_bytes=region,
         window_ns=window_ns if group.kind == "all" else 0,
@@ -184,6 +188,7 @@ def _add(core: _core.EnginePass, curve: points.Curve, workload: Workload) -> Non
             rate=curve.rate,
             salt=spec.salt,
             fetch_bytes=curve.fetch_bytes,
+            unit_bytes=curve.unit_bytes,
             break_even_bytes=spec.break_even_bytes,
             on_write=spec.on_write,
             n_hit=curve.admission.n_hit,
@@ -196,13 +201,13 @@ def _add(core: _core.EnginePass, curve: points.Curve, workload: Workload) -> Non
         raise UsageError(str(error)) from error
 
 
-def _rate(group: Group, key: CurveKey, fetch_bytes: int, region_bytes: int, spec: SizeSpec) -> float | None:
+def _rate(group: Group, key: CurveKey, unit_bytes: int, region_bytes: int, spec: SizeSpec) -> float | None:
     """Return the rate of the miniature, or None for a full simulation."""
     lines = group.lines[key.line_bytes]
     if spec.exact:
         return None
     fast = group.accesses[key.line_bytes] * len(grid.FRACTIONS) <= sampling.FULL_ACCESSES
-    small = lines <= sampling.full_lines(key.line_bytes, fetch_bytes, key.policy)
+    small = lines <= sampling.full_lines(key.line_bytes, unit_bytes, key.policy)
     if spec.samples is None and fast and small:
         return None
     rate = sampling.sample_lines(region_bytes, key.line_bytes, spec.samples) / lines

@@ -56,6 +56,7 @@ class Curve:
     sizes_lines: npt.NDArray[np.uint64]
     admission: Admission
     fetch_bytes: int
+    unit_bytes: int
     rate: float | None
     region_bytes: int
     window_ns: int

@@ -55,9 +55,9 @@ def region_bytes(request_bytes_p99: float, line_bytes: int = 0) -> int:
     return max(min(max(least, fitting), most), 4 * line_bytes)
 
 
-def full_lines(line_bytes: int, fetch_bytes: int | None, policy: str) -> int:
+def full_lines(line_bytes: int, unit_bytes: int, policy: str) -> int:
     """Return the distinct lines up to which a curve may be simulated in full."""
-    sub_blocks = line_bytes // (fetch_bytes or line_bytes)
+    sub_blocks = line_bytes // unit_bytes
     # Measured, for ten sizes: see the example engine_memory of the crate bathy-mrc.
     per_line = 20.0 if policy in {"lirs", "clock2q+", "w-tinylfu"} else 11.6
     return int(SIZE_BYTES / (per_line + 0.15 * (sub_blocks - 1)))

@@ -26,6 +26,8 @@ MOST_SAMPLES = 1 << 48
 MOST_OBJECT_BYTES = 1 << 32
 """Objects of an RBD image are smaller: `rbd create --object-size` takes up to 32 MiB."""
 MOST_OSDS = 1_000_000
+UNIT_BYTES = 4096
+"""What is valid or not together in a cache of bathyd."""
 
 LineBytes = Annotated[int, values.power_of_two(limits.MIN_LINE_BYTES, limits.MAX_LINE_BYTES)]
 Policy = Annotated[str, values.one_of(limits.policy_names)]
@@ -90,8 +92,8 @@ def _option(name: str, default: Any = ..., **kwargs: Any) -> Any:
 class SizeSpec(Model):
     """What `bathy size` is asked: the trace, the caches to simulate, and what the answer is judged by.
 
-    `nodes` are the OSDs of each node. `fetch_bytes` None means whole lines. With `break_even_bytes`, those that the
-    disk transfers in the time of an access, the fetch size is adaptive, and `fetch_bytes` are valid or not together.
+    `nodes` are the OSDs of each node. `fetch_bytes` None means whole lines, which are valid or not as a whole. With
+    `break_even_bytes`, those that the disk transfers in the time of an access, the fetch size is adaptive.
     `samples` None decides by the size of the trace, `window_s` None chooses, `min_life_years` None means the warranty,
     `flash` None any drive in `prices`. `vary` names what the advice may choose otherwise than given. A latency is text,
     "120us", "trace" or RUN:STEPKEY, and is looked up by the verb, like the disk of a run that `backing` names. At most
@@ -159,6 +161,12 @@ class SizeSpec(Model):
         if self.exact and self.samples is not None:
             raise values.wrong("--exact and --samples exclude each other")
         return self
+
+    def unit_bytes(self, line_bytes: int, fetch_bytes: int) -> int:
+        """What is valid or not together: the line by default, else at most a unit of bathyd, if the line allows it."""
+        if self.fetch_bytes is None and fetch_bytes == line_bytes:
+            return line_bytes
+        return min(fetch_bytes, max(UNIT_BYTES, line_bytes // limits.MAX_FETCH_UNITS))
 
     @property
     def drives(self) -> dict[str, Drive]:

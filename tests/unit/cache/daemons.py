@@ -29,7 +29,7 @@ def source(name: str = "ceph0", **more: Any) -> dict[str, Any]:
         "name": name, "dir": f"/var/lib/ceph/osd/{name}", "mode": "write-through", "size_bytes": 95 * MIB,
         "is_served": True, "in_use": {"open_files": 1},
         "io": {"cache_read_bytes": 30 * MIB, "cache_write_bytes": 2 * MIB,
-               "source_read_bytes": 10 * MIB, "source_write_bytes": MIB},
+               "source_read_bytes": 10 * MIB, "source_write_bytes": MIB, "compared_bytes": 4 * MIB},
         "usage": {"capacity_bytes": 95 * MIB, "used_bytes": 19 * MIB, "used_bytes_max": 38 * MIB, "files": 7},
         "iops": {
             "cache": {"reads": latencies(300, 30_000, [[32768, 290], [65536, 300]], latency_ns_p50=29_000,

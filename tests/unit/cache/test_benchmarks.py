@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +26,8 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
     if os.geteuid() != 0 or not Path("/dev/fuse").exists() or shutil.which("fio") is None:
         pytest.skip("mounting a cached directory needs root, /dev/fuse and fio")
     monkeypatch.syspath_prepend(str(ROOT))
+    # Benchmarks end by SystemExit at SIGTERM, which a test would take for its own failure.
+    at_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         daemons = importlib.import_module("benchmarks.daemons")
         try:
@@ -33,6 +37,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
             pytest.skip(str(error))
         yield lambda name: importlib.import_module(f"benchmarks.{name}")
     finally:
+        signal.signal(signal.SIGTERM, at_sigterm)
         for name in [name for name in sys.modules if name.startswith("benchmarks")]:
             sys.modules.pop(name)
 
@@ -56,6 +61,27 @@ def test_sides_take_turns_at_being_first_and_are_compared_turn_by_turn(load: Loa
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx((1.5, 1.5, 1.5))
     assert pairs.difference([3.0, 6.0, 12.0], [2.0, 4.0, 8.0]).value == 2.0
     assert pairs.text(ratio, 1) == "1.5 (1.5 to 1.5)"
+
+
+_SERVES = """
+import time
+from benchmarks.cache.bed import bathyd, place
+with place() as directory, bathyd(directory, "write-through", ssd_bytes=16 << 20, size_bytes=1 << 20) as ours:
+    print(ours.pid, ours.file.parent, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_benchmark_that_is_terminated_leaves_nothing_behind(load: Load) -> None:
+    load("cache.bed")
+    with subprocess.Popen([sys.executable, "-c", _SERVES], cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pid, source = process.stdout.readline().split()
+        assert os.path.ismount(source)
+        process.terminate()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert not Path("/proc", pid).exists()
+    assert not Path(source).parent.exists()
 
 
 def test_hits_are_hits_on_every_side(load: Load) -> None:

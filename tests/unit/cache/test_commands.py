@@ -494,7 +494,7 @@ def test_an_osd_that_is_not_activated_yet_is_waited_for(places: Places, tmp_path
     monkeypatch.setattr("bathyscope.cache.directory.osd_of", lambda path: 1 if "ceph-1" in path else None)
     mounts = f"36 35 0:44 / {tmp_path}/ceph-1 rw - tmpfs tmpfs rw\n"
     host = FakeHost(files={"/proc/self/mountinfo": mounts.encode()})
-    assert not_activated(config, host) == [str(tmp_path / "ceph-1")]
+    assert not_activated(config, host) == [config.sources[0]]
     # The mount of a daemon that was killed, in which nothing can be looked up.
     mounts += f"37 36 0:45 / {tmp_path}/ceph-1 rw - fuse.bathyd bathyd rw\n"
     host.files["/proc/self/mountinfo"] = mounts.encode()
@@ -503,6 +503,18 @@ def test_an_osd_that_is_not_activated_yet_is_waited_for(places: Places, tmp_path
     (tmp_path / "ceph-1").mkdir()
     (tmp_path / "ceph-1/whoami").write_text("1\n")
     assert not_activated(config, host) == []
+
+
+def test_who_waits_for_an_osd_in_vain_learns_how_to_delete_its_source(
+    bathy: Bathy, fast: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = Source("gone", "/var/lib/ceph/osd/ceph-9")
+    monkeypatch.setattr("bathyscope.cache.directory.not_activated", lambda config, host: [missing])
+    monkeypatch.setattr("bathyscope.commands.cache._ACTIVATION_LIMIT_S", -1.0)
+    error = bathy("run", "fast").exception
+    assert isinstance(error, CacheError)
+    assert "ceph-9: ceph-volume has not activated" in error.message
+    assert str(error.hint).endswith("bathy cache source delete gone --cache fast")
 
 
 def test_run_becomes_the_daemon(bathy: Bathy, fast: Places, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bathyscope.cache.curves import curve
 from bathyscope.cache.filestore import ObjectFile, object_of
-from bathyscope.cache.hottest import files, objects
+from bathyscope.cache.hottest import hottest
 from bathyscope.cache.looks import Look
 from bathyscope.errors import ParseError
 
@@ -82,7 +82,8 @@ def answers(*found: dict[str, Any], name: str = "ceph0") -> tuple[list[Look], di
 
 
 def test_objects_are_named_with_their_image_and_the_rest_is_counted() -> None:
-    finding = objects(
+    finding = hottest(
+        "objects",
         *answers(
             {"path": "current/meta/osdmap", "reads": ops(1)},
             {"path": f"current/4.0_head/{DATA}__head_7F7F0425__4", "reads": ops(5, 4), "cached_bytes": 65536},
@@ -100,17 +101,17 @@ def test_objects_are_named_with_their_image_and_the_rest_is_counted() -> None:
 
 
 def test_a_block_device_says_that_its_objects_are_not_known() -> None:
-    finding = objects(*answers({"path": "block", "is_device": True, "reads": ops(5)}), source=None, limit=20)
+    finding = hottest("objects", *answers({"path": "block", "is_device": True, "reads": ops(5)}), source=None, limit=20)
     assert finding.sentence == "No objects are known."
     assert finding.unseen[0].startswith("ceph0: BlueStore. The map from offsets")
 
 
 def test_files_are_ordered_over_all_sources_and_nameless_ones_keep_their_handle() -> None:
     looks, answer = answers({"path": "a", "reads": ops(1)}, {"path": None, "handle": "0a", "writes": ops(7)})
-    finding = files(looks, answer, source=None, limit=20)
+    finding = hottest("files", looks, answer, source=None, limit=20)
     assert [row[0] for row in finding.tables[0].rows] == ["handle 0a", "a"]
-    assert files(looks, answer, source="other", limit=20).tables[0].rows == ()
-    assert len(files(looks, answer, source=None, limit=1).tables[0].rows) == 1
+    assert hottest("files", looks, answer, source="other", limit=20).tables[0].rows == ()
+    assert len(hottest("files", looks, answer, source=None, limit=1).tables[0].rows) == 1
 
 
 def test_a_curve_says_what_twice_the_size_gives_and_from_how_much_it_knows() -> None:

@@ -33,7 +33,8 @@ def test_io_and_usage_are_what_the_daemon_answers() -> None:
     finding = report("io", [(look(status()), None)])
     (row,) = rows(finding)
     assert row == {"Source": "ceph0", "Cache read": 30 * MIB, "Cache write": 2 * MIB, "Source read": 10 * MIB,
-                   "Source write": MIB, "Byte hit %": 0.75, "Directory": "/var/lib/ceph/osd/ceph0"}  # fmt: skip
+                   "Source write": MIB, "Compared": 4 * MIB, "Byte hit %": 0.75,
+                   "Directory": "/var/lib/ceph/osd/ceph0"}  # fmt: skip
     assert finding.sentence == "75 % of 40.0 MiB read came from the cache."
     (ssd,) = rows(finding, 1)
     assert (ssd["Cache"], ssd["All"], ssd["Data"], ssd["Line table"]) == ("fast", 5 * MIB, 4 * MIB, MIB)

@@ -62,7 +62,7 @@ def test_what_is_detached_stays_so_until_it_is_attached(bathy: Bathy, daemon: Fa
 def test_a_command_whose_answer_was_lost_is_written_down_when_it_was_carried_out(
     bathy: Bathy, daemon: FakeDaemon, fast: Places, tmp_path: Path
 ) -> None:
-    daemon.answers["detach"] = ("the cache has no SSD: it is detached already", "bathy cache attach NAME")
+    daemon.answers["detach"] = ("the cache has no SSD: it is detached already", "bathy cache attach fast")
     daemon.answers["status"] = status(attachment={"state": "attached"})
     refused(bathy("detach", "fast"), CacheError, "detached already")
     daemon.answers["status"] = status(attachment={"state": "detached"})

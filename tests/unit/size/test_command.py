@@ -466,7 +466,11 @@ def test_an_adaptive_fetch_size_fetches_more_for_slower_disks(bathy: Bathy) -> N
         flags = ["--line", "64K", "--fetch", "adaptive", "--policy", "s3-fifo", "--admission", "all"]
         code, out, err = bathy(EXCERPT, *flags, "--backing", backing, "--output", "json")
         assert code == 0, err
-        curve = json.loads(out)["curves"][0]
-        assert (curve["is_fetch_adaptive"], curve["fetch_bytes"]) == (True, 4096)
+        finding = json.loads(out)
+        curve, advice = finding["curves"][0], finding["advice"]
+        assert all((it["is_fetch_adaptive"], it["fetch_bytes"]) == (True, 4096) for it in (curve, advice))
+        assert "64K lines of 4K units, adaptive fetch" in advice["sentence"]
+        _, out, _ = bathy(EXCERPT, *flags, "--backing", backing, "--output", "csv")
+        assert {row["is_fetch_adaptive"] for row in csv.DictReader(io.StringIO(out))} == {"true"}
         fetched[backing] = curve["points"][0]["fetch_amplification"]
     assert fetched["hdd"] > fetched["ssd"]

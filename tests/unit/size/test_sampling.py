@@ -83,4 +83,4 @@ def test_samples_are_bounded_unless_more_is_asked_for() -> None:
     assert sampling.sample_lines(1 << 22, LINE, None) == sampling.MOST_SAMPLES
     assert sampling.sample_lines(1 << 22, LINE, 1_000_000) == 1_000_000
     assert sampling.smallest_size_lines(1e9, None) * sampling.MOST_SAMPLES >= 500 * 1e9
-    assert sampling.full_lines(65_536, 1024, "lirs") < sampling.full_lines(65_536, None, "s3-fifo")
+    assert sampling.full_lines(65_536, 1024, "lirs") < sampling.full_lines(65_536, 65_536, "s3-fifo")

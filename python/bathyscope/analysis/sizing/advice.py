@@ -55,7 +55,7 @@ def _against(curve: SizeCurve, curves: Sequence[SizeCurve], question: SizeQuesti
     best = max(p.read_hit.value or 0.0 for p in curve.points)
     if curve.read_requests and best < LEAST_HIT_RATIO:
         reasons.append(
-            f"with {format_line_size(curve.line_bytes)} lines no size hits more than {best:.1%} of reads: "
+            f"with {_lines(curve)} no size hits more than {best:.1%} of reads: "
             f"{curve.cold_read_ratio:.0%} touch data for the first time"
         )
     elif curve.read_requests and _only_neighbours(curve, curves):
@@ -106,6 +106,7 @@ def advise(
             flash_bytes=None if point is None else point.flash_bytes,
             line_bytes=curve.line_bytes,
             fetch_bytes=curve.fetch_bytes,
+            is_fetch_adaptive=curve.is_fetch_adaptive,
             policy=curve.policy,
             admission=curve.admission,
             purchase=None if point is None else point.purchase,
@@ -119,10 +120,7 @@ def advise(
     point = choice.point
     hit_ratio = point.read_hit.value or 0.0
     if hit_ratio < LEAST_HIT_RATIO:
-        reason = (
-            f"{format_bytes(point.size_bytes)} with {format_line_size(curve.line_bytes)} lines "
-            f"hit only {hit_ratio:.1%} of reads"
-        )
+        reason = f"{format_bytes(point.size_bytes)} with {_lines(curve)} hit only {hit_ratio:.1%} of reads"
         return advice("not worth it", f"Not worth it: {reason}.", [reason])
     reasons = _for(choice, curves, splits, question, stable=stable)
     on = "" if question.spec.budget_bytes is not None else _on_drives(point, question)
@@ -166,7 +164,11 @@ def _out_of_reach(
 def configuration_words(curve: SizeCurve) -> str:
     """Return the configuration of a curve as a sentence has it: "64K lines fetched by 4K, lru, admission 2-hit"."""
     admission = "" if curve.admission == "all" else f", admission {curve.admission}"
-    return f"{format_line_size(curve.line_bytes)} lines{curve.fetch_words} ({curve.policy}{admission})"
+    return f"{_lines(curve)} ({curve.policy}{admission})"
+
+
+def _lines(curve: SizeCurve) -> str:
+    return f"{format_line_size(curve.line_bytes)} lines{curve.fetch_words}"
 
 
 def _what(point: SizePoint, question: SizeQuestion) -> str:

@@ -140,6 +140,7 @@ def _curve(
         group_name=first.group_name,
         line_bytes=first.line_bytes,
         fetch_bytes=first.fetch_bytes,
+        unit_bytes=question.spec.unit_bytes(first.line_bytes, first.fetch_bytes),
         policy=first.policy,
         admission=first.admission,
         method="minisim" if any(row.method == "minisim" for row in rows) else first.method,

@@ -98,18 +98,18 @@ def caveats_of_inputs(rows: Sequence[CurvePoint], question: SizeQuestion) -> Ite
 
 
 def _partial_writes(curves: Sequence[SizeCurve], main: SizeCurve | None) -> Iterator[CaveatView]:
-    """Yield the caveat that writes cover fetch units in part: a part makes no unit valid, so reads of it miss."""
+    """Yield the caveat that writes cover units in part: a part makes no unit valid, so reads of it miss."""
     whole = [c for c in curves if c.group_kind == "all"]
     affected = {c.line_bytes: c for c in whole if _has_partial_writes(c)}
     if not affected:
         return
     gaps = sorted(c.write_gap_ratio or 0.0 for c in affected.values())
     share = " to ".join(dict.fromkeys((f"{gaps[0]:.0%}", f"{gaps[-1]:.0%}")))
-    units = ", ".join(format_size_short(size) for size in sorted({c.fetch_bytes for c in affected.values()}))
+    units = ", ".join(format_size_short(size) for size in sorted({c.unit_bytes for c in affected.values()}))
     is_main = main is not None and main.line_bytes in affected
     shown = main if main is not None and is_main else max(affected.values(), key=lambda c: c.line_bytes)
     text = (
-        f"at least {share} of the units that writes touch ({units}: --fetch, by default the line) are written in part "
+        f"at least {share} of the units that writes touch ({units}) are written in part "
         f"only; a part does not make a unit valid, so reads of it still miss and the hits may be too low; "
         f"{_remedy(shown, whole)}"
     )
@@ -127,13 +127,13 @@ def _remedy(curve: SizeCurve, whole: Sequence[SizeCurve]) -> str:
     line = format_size_short(curve.line_bytes)
     smallest = max(limits.MIN_LINE_BYTES, curve.line_bytes // limits.MAX_FETCH_UNITS)
     aligned = [
-        c.fetch_bytes for c in whole
+        c.unit_bytes for c in whole
         if c.write_gap_ratio is not None and c.write_gap_ratio <= ALIGNED_GAP
-        and smallest <= c.fetch_bytes < curve.fetch_bytes
+        and smallest <= c.unit_bytes < curve.unit_bytes
     ]  # fmt: skip
     if aligned:
         return f"--line {line} --fetch {format_size_short(max(aligned))} simulates units that writes fill"
-    if curve.fetch_bytes > smallest:
+    if curve.unit_bytes > smallest:
         return f"--line {line} --fetch {format_size_short(smallest)} simulates the smallest units"
     if curve.line_bytes > limits.MIN_LINE_BYTES:
         return f"units of {line} lines cannot be smaller; --line {format_size_short(curve.line_bytes // 4)} shows more"
