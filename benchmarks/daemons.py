@@ -116,9 +116,20 @@ def passthrough(
             yield directory / "mnt" / "disk", pid
 
 
-def fio(path: Path, *options: str) -> Any:
-    """Run one fio job with direct I/O and return its part of the JSON answer."""
-    arguments = ["fio", "--name=job", f"--filename={path}", "--direct=1", "--thread", "--output-format=json", *options]
+def fio(path: Path, *options: str, seconds: float | None = None) -> Any:
+    """Run one fio job with direct I/O, for a time or once over the file, and return its part of the JSON answer."""
+    # fio takes 0.8 for no time at all.
+    runtime = [] if seconds is None else ["--time_based", f"--runtime={round(seconds * 1000)}ms"]
+    arguments = [
+        "fio",
+        "--name=job",
+        f"--filename={path}",
+        "--direct=1",
+        "--thread",
+        "--output-format=json",
+        *runtime,
+        *options,
+    ]
     ended = subprocess.run(arguments, check=True, capture_output=True, text=True, cwd=tempfile.gettempdir())
     answer = ended.stdout[ended.stdout.index("{") :]
     return json.loads(answer)["jobs"][0]

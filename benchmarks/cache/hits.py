@@ -85,7 +85,7 @@ def measure(side: Side, jobs: int, depth: int, seconds: float) -> Measured:
     before_s = processor_s(side.pid) if side.pid else 0.0
     job = fio(
         side.file, "--rw=randread", "--bs=4k", "--ioengine=io_uring", f"--iodepth={depth}", f"--numjobs={jobs}",
-        "--group_reporting", "--time_based", f"--runtime={seconds}", "--norandommap",
+        "--group_reporting", "--norandommap", seconds=seconds,
     )  # fmt: skip
     spent_s = processor_s(side.pid) - before_s if side.pid else 0.0
     read = job["read"]

@@ -72,7 +72,7 @@ def measure(file: Path, load: str, depth: int, seconds: float, size_bytes: int) 
     # By default fio would draw the same places in every run, and find them cached.
     job = fio(
         file, "--randrepeat=0", f"--rw={load}", "--bs=4k", "--ioengine=libaio", f"--iodepth={depth}",
-        "--time_based", f"--runtime={seconds}", "--norandommap", f"--size={size_bytes}",
+        "--norandommap", f"--size={size_bytes}", seconds=seconds,
     )  # fmt: skip
     return float(job["read" if load == "randread" else "write"]["iops"])
 

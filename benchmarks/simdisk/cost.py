@@ -45,8 +45,7 @@ class Result:
 def measure(path: Path, pid: int, load: str, depth: int, seconds: float) -> Side:
     before_s = processor_s(pid)
     job = fio(
-        path, f"--rw={load}", "--bs=4k", "--ioengine=libaio", f"--iodepth={depth}", "--time_based",
-        f"--runtime={seconds}", "--norandommap",
+        path, f"--rw={load}", "--bs=4k", "--ioengine=libaio", f"--iodepth={depth}", "--norandommap", seconds=seconds,
     )  # fmt: skip
     side = job["read" if "read" in load else "write"]
     return Side(side["iops"], (processor_s(pid) - before_s) / max(side["total_ios"], 1) * 1e6)

@@ -133,7 +133,7 @@ class Load:
 def load(disks: SimulatedDisks, disk: str, seconds: float, *options: str) -> Load:
     before, waited_s, began_s = disks.stats(disk), waited_for_processors_s(), time.monotonic()
     # By default fio would draw the same places in every run.
-    job = fio(disks.path(disk), "--randrepeat=0", "--time_based", f"--runtime={seconds:g}", "--norandommap", *options)
+    job = fio(disks.path(disk), "--randrepeat=0", "--norandommap", *options, seconds=seconds)
     pressure = (waited_for_processors_s() - waited_s) / (time.monotonic() - began_s)
     return Load(job, before, disks.stats(disk), pressure)
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use bathy_cache_model::{Backing, Part, WriteMode};
+use smallvec::SmallVec;
 
 use crate::aligned::Aligned;
 use crate::engine::{Engine, lock, stopped};
@@ -72,7 +73,7 @@ impl CachedFile {
         let rest = self.file.len_bytes().saturating_sub(offset);
         let len = rest.min(len as u64).min(u64::from(u32::MAX)) as u32;
         let first = first_key(self.file.number);
-        let mut parts = lock(&self.engine.splitter).look_from(first, offset, len);
+        let mut parts = self.engine.splitter.look_from(first, offset, len);
         len == 0
             || self.is_read_cached()
                 && parts.all(|part| self.is_compared(&part) && lock(self.engine.shard(part.key)).holds(&part))
@@ -281,7 +282,7 @@ impl CachedFile {
             }
             plan
         };
-        let plans: Vec<_> = parts.iter().map(plan).collect();
+        let plans: SmallVec<[_; 2]> = parts.iter().map(plan).collect();
         let begun = Instant::now();
         let mut written = if is_made(Mutant::CopyBeforeTheBacking) {
             Ok(())
@@ -471,17 +472,16 @@ impl CachedFile {
     }
 
     /// The parts of a request, which is not empty. `None` if it goes beyond the last key of a file.
-    fn split(&self, offset: u64, len: usize) -> Option<Vec<Part>> {
+    fn split(&self, offset: u64, len: usize) -> Option<SmallVec<[Part; 2]>> {
         let last = (offset + len as u64 - 1) / self.engine.line_bytes;
         if last > u64::from(u32::MAX) || len > u32::MAX as usize {
             return None;
         }
-        let first = first_key(self.file.number);
-        Some(
-            lock(&self.engine.splitter)
-                .split_from(first, offset, len as u32)
-                .collect(),
-        )
+        let (first, len) = (first_key(self.file.number), len as u32);
+        Some(match &self.engine.streams {
+            Some(streams) => lock(streams).split_from(first, offset, len).collect(),
+            None => self.engine.splitter.look_from(first, offset, len).collect(),
+        })
     }
 }
 

@@ -111,7 +111,10 @@ pub struct Engine {
     pub(crate) capacity_lines: u64,
     policy: PolicyKind,
     pub(crate) is_fetch_adaptive: bool,
-    pub(crate) splitter: Mutex<RequestSplitter>,
+    /// Splits requests without a look at streams.
+    pub(crate) splitter: RequestSplitter,
+    /// Splits them where streams are followed, which must see every request.
+    pub(crate) streams: Option<Mutex<RequestSplitter>>,
     pub(crate) shards: Vec<Mutex<Shard>>,
     pub(crate) intent: Mutex<Intent>,
     pub(crate) files: Mutex<Files>,
@@ -198,7 +201,9 @@ impl Engine {
             policy: superblock.policy,
             superblock: Mutex::new(*superblock),
             is_fetch_adaptive: matches!(options.fetch, FetchSize::Adaptive { .. }),
-            splitter: Mutex::new(RequestSplitter::new(line, options.admission.stream_cutoff_bytes)),
+            splitter: RequestSplitter::new(line, None),
+            streams: (options.admission.stream_cutoff_bytes)
+                .map(|cutoff_bytes| Mutex::new(RequestSplitter::new(line, Some(cutoff_bytes)))),
             shards: shards.into_iter().map(Mutex::new).collect(),
             intent: Mutex::new(intent),
             files: Mutex::new(files),

@@ -89,7 +89,11 @@ impl Ssd {
 
     /// The time of the requests that come now, from which errors age.
     pub(crate) fn set_time(&self, time_ns: u64) {
-        self.now_ns.fetch_max(time_ns, Ordering::Relaxed);
+        // A small step is no matter to errors, and a change takes the number from the caches of all other processors.
+        let step_ns = self.budget.half_life_ns >> 10;
+        if time_ns > self.now_ns.load(Ordering::Relaxed).saturating_add(step_ns) {
+            self.now_ns.fetch_max(time_ns, Ordering::Relaxed);
+        }
     }
 
     /// Whether its errors have spent the budget, a flush failed, or it does not answer.

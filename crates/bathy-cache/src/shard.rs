@@ -404,8 +404,10 @@ impl Shard {
             room.promoted,
             room.promoted.and_then(|promoted| self.in_memory(promoted.from)),
         ) {
-            let line = self.stage[place].to_vec();
-            let stored = self.store(promoted.to, promoted.key, promoted.units, &line);
+            // Lent out, as its slot on the SSD is no place in it.
+            let stage = std::mem::take(&mut self.stage);
+            let stored = self.store(promoted.to, promoted.key, promoted.units, &stage[place]);
+            self.stage = stage;
             if stored.is_none() {
                 self.forget(promoted.key);
                 return;

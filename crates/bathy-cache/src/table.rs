@@ -14,6 +14,8 @@ use crate::health::Ssd;
 
 /// One cached record for so many slots: 14 bytes a line.
 const SLOTS_PER_CACHED_RECORD: u32 = 8;
+/// A cache has room for so many at least, if it has as many slots: 3.5 MiB. One that has no room costs a hit a system call.
+const CACHED_RECORDS_MIN: u32 = 32_768;
 /// Sequences go on from session to session, so that none needs to know how far the last one came.
 const RECORDS_PER_SESSION_BITS: u32 = 40;
 const NOBODY: u32 = u32::MAX;
@@ -41,7 +43,8 @@ impl Table {
         layout: Arc<Layout>,
         pending_max: usize,
     ) -> Self {
-        let cached = slots.div_ceil(SLOTS_PER_CACHED_RECORD) as usize;
+        let least = slots.min(CACHED_RECORDS_MIN / layout.shards());
+        let cached = slots.div_ceil(SLOTS_PER_CACHED_RECORD).max(least) as usize;
         Self {
             shard,
             uuid,

@@ -44,7 +44,11 @@ impl Pace {
     pub fn note(&self, took: Duration) {
         let ns = (took.as_nanos() as u64).min(Self::NS_MAX);
         let mean = self.ns_mean.load(Ordering::Relaxed);
-        self.ns_mean.store((7 * mean + ns) / 8, Ordering::Relaxed);
+        let next = (7 * mean + ns) / 8;
+        // Small steps are no matter, and a change takes the number from the caches of all other processors.
+        if next.abs_diff(mean) > mean / 16 {
+            self.ns_mean.store(next, Ordering::Relaxed);
+        }
     }
 }
 

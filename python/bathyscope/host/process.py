@@ -50,7 +50,8 @@ def own_program(module: str, *words: str) -> tuple[str, ...]:
 def identity_of(host: Host, pid: int) -> ProcessIdentity | None:
     """Return the identity of the process that has `pid` now; None when there is none, or only a zombie.
 
-    When its first thread has ended the process looks like a zombie, but it keeps its files and locks until the last one has.
+    When its first thread has ended a process looks like a zombie, but it keeps its files and locks until the last one
+    has ended, too.
     """
     try:
         stat = host.read(f"/proc/{pid}/stat")

@@ -324,6 +324,11 @@ impl Layout {
         &self.extents[self.extents_count - 1]
     }
 
+    /// The number of shards.
+    pub fn shards(&self) -> u32 {
+        self.geometry.shards
+    }
+
     /// The offset of superblock 0 or 1.
     pub fn superblock(&self, number: u64) -> u64 {
         number * BLOCK_BYTES
