@@ -87,7 +87,7 @@ impl CachedFile {
         self.read_announced(out, offset, time_ns, &|| {})
     }
 
-    /// As [`CachedFile::read`]; `announce` is called before the backing is read.
+    /// As [`CachedFile::read`]; `announce` is called before the backing is read, and before another request is waited for.
     ///
     /// # Errors
     /// Those of [`CachedFile::read`].
@@ -99,7 +99,12 @@ impl CachedFile {
         announce: &dyn Fn(),
     ) -> io::Result<usize> {
         let begun = Instant::now();
-        let _gate = self.file.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let _gate = if let Ok(gate) = self.file.gate.try_read() {
+            gate
+        } else {
+            announce();
+            self.file.gate.read().unwrap_or_else(PoisonError::into_inner)
+        };
         self.check_running()?;
         let rest = self.file.len_bytes().saturating_sub(offset);
         let len = rest.min(out.len() as u64).min(u64::from(u32::MAX)) as usize;
@@ -146,7 +151,15 @@ impl CachedFile {
             break_even_bytes: self.file.source.cost.break_even_bytes(),
             line_end: self.line_end(part),
         };
-        let fetch = lock(shard).read(backing, part, time_ns, out);
+        // Who has the shard may be writing to a slow SSD.
+        let mut locked = if let Ok(locked) = shard.try_lock() {
+            locked
+        } else {
+            announce();
+            lock(shard)
+        };
+        let fetch = locked.read(backing, part, time_ns, out);
+        drop(locked);
         let Some(Fetch {
             units,
             ahead_bytes,

@@ -5,7 +5,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::fcntl::{Flock, FlockArg, OFlag, PosixFadviseAdvice, posix_fadvise};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
 
 use crate::aligned::{ALIGNMENT, Aligned, is_aligned};
@@ -31,6 +31,8 @@ impl FileStore {
     /// If it cannot be opened, or another user has locked it (`WouldBlock`).
     pub fn open(path: &Path) -> io::Result<Self> {
         let store = Self::open_unlocked(path)?;
+        // Small reads go through the page cache, beside direct writes. Read ahead, it could keep a block of before such a write.
+        let _advice = posix_fadvise(&store.buffered, 0, 0, PosixFadviseAdvice::POSIX_FADV_RANDOM);
         let lock = Flock::lock(store.buffered.try_clone()?, FlockArg::LockExclusiveNonblock)
             .map_err(|(_, error)| io::Error::from(error))?;
         Ok(Self {

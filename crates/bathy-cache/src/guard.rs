@@ -49,11 +49,11 @@ fn hung(what: &str, deadline: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
 
-/// What a store says that waited with a limit, in the words of this module.
+/// What a store says that waited with a limit, in the words of this module. Errors of the device have a number.
 fn said<T>(what: &str, deadline: Duration, result: io::Result<T>) -> io::Result<T> {
-    result.map_err(|error| match error.kind() {
-        io::ErrorKind::TimedOut => hung(what, deadline),
-        io::ErrorKind::NotConnected => closed(),
+    result.map_err(|error| match (error.raw_os_error(), error.kind()) {
+        (None, io::ErrorKind::TimedOut) => hung(what, deadline),
+        (None, io::ErrorKind::NotConnected) => closed(),
         _ => error,
     })
 }
@@ -151,7 +151,9 @@ impl Guard {
     }
 
     fn noted<T>(&self, result: io::Result<T>) -> io::Result<T> {
-        if matches!(&result, Err(error) if error.kind() == io::ErrorKind::TimedOut) {
+        let is_late =
+            |error: &io::Error| error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none();
+        if result.as_ref().is_err_and(is_late) {
             self.close();
         }
         result

@@ -83,6 +83,11 @@ fn carry_out(
             Ok(error) if error < 0 => Ok(Err(io::Error::from_raw_os_error(-error))),
             // A part of it: whoever comes next does all of it again.
             Ok(_) => Err(bytes),
+            // The kernel is short of something for now, and has not taken it.
+            Err(_) if !ring.submission().is_empty() => {
+                *slot = new_ring();
+                Err(bytes)
+            }
             Err(error) => {
                 forget((slot.take(), bytes));
                 *slot = new_ring();

@@ -5,8 +5,9 @@
 //! the service sees each request as the application made it, and nothing is kept in the page cache. Files have fixed
 //! names and sizes, like devices: they cannot be created, removed or resized.
 //!
-//! [`mount`] and its neighbours serve any `fuser::Filesystem`, through the device or over `io_uring` ([`mount_over_ring`]). [`bind_socket`] and [`answer_connections`] are for the socket by
-//! which a daemon is asked.
+//! [`mount`] and its neighbours serve any `fuser::Filesystem`, through the device or over `io_uring` ([`mount_over_ring`]);
+//! [`Readers`] and [`Pace`] let few of its threads ask for requests. [`bind_socket`] and [`answer_connections`] are for the
+//! socket by which a daemon is asked.
 //!
 //! [`serve`] mounts, waits for SIGTERM, SIGINT or an unmount from outside, and unmounts. A service is tested without a
 //! mount through replies that carry a callback ([`Reply::callback`]).

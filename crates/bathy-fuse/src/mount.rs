@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use fuser::{Config, Filesystem, MountOption, Session, SessionACL};
@@ -98,7 +98,7 @@ impl StopSignals {
 #[derive(Debug)]
 pub struct Mounted {
     attached: Attached,
-    thread: thread::JoinHandle<io::Result<()>>,
+    thread: JoinHandle<io::Result<()>>,
 }
 
 /// Mount `filesystem` on a claimed directory and serve it. The kernel checks permissions by the attributes that it is given.
@@ -141,7 +141,8 @@ pub fn mount_over_ring<F: Filesystem + Clone>(
             abort.now();
             // What has failed says more than that nothing was answered. A thread may wait for the file system below.
             let (say, ended) = mpsc::sync_channel(1);
-            thread::spawn(move || say.send(run()));
+            // If there can be no thread, what it would run is dropped, and ends.
+            thread::Builder::new().spawn(move || say.send(run()))?;
             let ended = ended.recv_timeout(END_PATIENCE).unwrap_or(Ok(()));
             return Err(ended.err().unwrap_or(error));
         }
@@ -160,8 +161,12 @@ fn mount_with<R: FnOnce() -> io::Result<()> + Send + 'static>(
     let start = || {
         let unattached = Unattached::new(claim, &config.mount_options)?;
         let run = begin(&unattached)?;
+        let (attach, attached) = mpsc::sync_channel(1);
+        let thread = serve_when_attached(options, attached, run)?;
         let (attached, connection) = unattached.attach(claim)?;
-        serve_until_end(options, attached, connection, run)
+        let directory = attached.directory().to_owned();
+        let _listens = attach.send((directory, connection));
+        Ok(Mounted { attached, thread })
     };
     start().map_err(MountError::Io)
 }
@@ -181,17 +186,19 @@ fn session_config(options: &MountOptions, flags: &[MountOption]) -> Config {
     config
 }
 
-fn serve_until_end(
+/// A thread that serves until the end what is attached. It is there before: a mount without one would be dead.
+fn serve_when_attached(
     options: &MountOptions,
-    attached: Attached,
-    connection: Arc<File>,
+    attached: mpsc::Receiver<(PathBuf, Arc<File>)>,
     run: impl FnOnce() -> io::Result<()> + Send + 'static,
-) -> io::Result<Mounted> {
+) -> io::Result<JoinHandle<io::Result<()>>> {
     let (real_time, program) = (options.real_time, options.program);
-    let directory = attached.directory().to_owned();
-    let thread = thread::Builder::new()
+    thread::Builder::new()
         .name("fuse-session".to_owned())
         .spawn(move || {
+            let Ok((directory, connection)) = attached.recv() else {
+                return Ok(());
+            };
             // The session's threads inherit it.
             let _allowed = real_time && prefer_real_time();
             let ended = run();
@@ -200,8 +207,7 @@ fn serve_until_end(
             let _plain = mount_point::detach_dead(&directory, program);
             let _unsent = nix::sys::signal::kill(nix::unistd::getpid(), Signal::SIGUSR1);
             ended
-        })?;
-    Ok(Mounted { attached, thread })
+        })
 }
 
 impl Mounted {

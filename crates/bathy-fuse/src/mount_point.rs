@@ -154,8 +154,11 @@ impl Unattached {
             .name("fuse-probe".to_owned())
             .spawn(probe)?;
         let answered = answer.recv_timeout(patience);
-        answered.map_err(|_| io::Error::other("no request is answered"))??;
-        Ok(())
+        match answered.map_err(|_| io::Error::other("no request is answered"))? {
+            Err(error) if DEAD.contains(&error) => Err(error.into()),
+            // An error of the file system below is an answer, too.
+            _ => Ok(()),
+        }
     }
 
     /// Mounts it over what is claimed. The connection is to be kept until no request is answered any more.

@@ -44,17 +44,20 @@ impl Pace {
     pub fn note(&self, took: Duration) {
         let ns = (took.as_nanos() as u64).min(Self::NS_MAX);
         let mean = self.ns_mean.load(Ordering::Relaxed);
-        let next = (7 * mean + ns) / 8;
-        // Small steps are no matter, and a change takes the number from the caches of all other processors.
-        if next.abs_diff(mean) > mean / 16 {
-            self.ns_mean.store(next, Ordering::Relaxed);
-        }
+        self.ns_mean.store((7 * mean + ns) / 8, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_a_little_quicker_than_the_limit_is_quick() {
+        let pace = Pace::unknown();
+        (0..100).for_each(|_| pace.note(Duration::from_micros(22)));
+        assert!(pace.is_quick());
+    }
 
     #[test]
     fn what_was_slow_is_tried_now_and_then_until_it_is_quick_again() {

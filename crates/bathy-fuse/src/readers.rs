@@ -7,13 +7,14 @@
 //! takes its place.
 
 use std::cell::Cell;
+use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// After this time a thread asks for requests again, called or not: so the end of the mount is seen by all, and a wait
-/// that nobody announced keeps others no longer. It then sleeps until there is a request.
+/// After this time a thread asks for requests again, called or not: so the end of the mount is seen by all, and waits
+/// that nobody announced, of as many threads as ask, keep the next request no longer. It then sleeps until there is a request.
 const REST: Duration = Duration::from_millis(100);
 
 /// Who of a session's threads asks for requests.
@@ -116,6 +117,19 @@ impl Turn<'_> {
             self.readers.leave();
         }
     }
+
+    /// Ends it, and the thread asks for requests whoever else does: for one of many that came to it at once.
+    pub fn end_without_rest(self) {
+        self.come_back();
+        mem::forget(self);
+    }
+
+    fn come_back(&self) {
+        if self.is_waiting.get() {
+            let _unchanged = self.readers.lock();
+            self.readers.ready.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Drop for Turn<'_> {
@@ -126,10 +140,7 @@ impl Drop for Turn<'_> {
             self.may_wait();
             return;
         }
-        if self.is_waiting.get() {
-            let _unchanged = readers.lock();
-            readers.ready.fetch_add(1, Ordering::Relaxed);
-        }
+        self.come_back();
         if readers.ready.load(Ordering::Relaxed) > readers.most {
             readers.rest();
         }
@@ -232,6 +243,20 @@ mod tests {
         });
         assert!(panicked);
         assert_eq!(readers.ready.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn of_many_requests_that_come_at_once_none_is_rested_after() {
+        let readers = Readers {
+            rest: FOREVER,
+            ..Readers::new(8, 2)
+        };
+        for _ in 0..1000 {
+            let turn = readers.turn();
+            turn.may_wait();
+            turn.end_without_rest();
+        }
+        assert_eq!(readers.ready.load(Ordering::Relaxed), 8);
     }
 
     #[test]

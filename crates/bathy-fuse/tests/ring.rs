@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use bathy_fuse::{DataPath, MountOptions, Mounted, WriteFlags, claim, is_ring_offered, mount_over_ring};
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, OpenFlags, ReplyAttr,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyXattr, Request,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
 };
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
@@ -153,6 +153,27 @@ impl DataPath for Blocks {
     }
 }
 
+/// A mount over a directory of its own, if the kernel offers the ring.
+fn options(threads: usize) -> Option<MountOptions> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    if !nix::unistd::geteuid().is_root() || !is_ring_offered() {
+        eprintln!("SKIPPED: this test needs root and fuse.enable_uring=1");
+        return None;
+    }
+    // A process whose mount ends is told so by this signal.
+    // SAFETY: nothing is called when it comes.
+    unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let directory = std::env::temp_dir().join(format!("bathy-ring-test-{}-{number}", std::process::id()));
+    fs::create_dir_all(&directory).expect("a directory for the test");
+    Some(MountOptions {
+        directory,
+        program: "bathy-ring-test",
+        threads,
+        real_time: false,
+    })
+}
+
 struct Place {
     directory: PathBuf,
     blocks: Arc<Blocks>,
@@ -161,25 +182,10 @@ struct Place {
 
 impl Place {
     fn new(threads: usize) -> Option<Self> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        if !nix::unistd::geteuid().is_root() || !is_ring_offered() {
-            eprintln!("SKIPPED: this test needs root and fuse.enable_uring=1");
-            return None;
-        }
-        // A process whose mount ends is told so by this signal.
-        // SAFETY: nothing is called when it comes.
-        unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let directory = std::env::temp_dir().join(format!("bathy-ring-test-{}-{number}", std::process::id()));
-        fs::create_dir_all(&directory).expect("a directory for the test");
+        let options = options(threads)?;
+        let directory = options.directory.clone();
         let blocks = Arc::new(Blocks::default());
         let data: Arc<dyn DataPath> = Arc::clone(&blocks) as Arc<dyn DataPath>;
-        let options = MountOptions {
-            directory: directory.clone(),
-            program: "bathy-ring-test",
-            threads,
-            real_time: false,
-        };
         let claim = claim(&options).expect("a directory of its own");
         let mounted = mount_over_ring(&OneFile, &data, &claim, &options, &[]).expect("it is offered");
         Some(Self {
@@ -259,6 +265,38 @@ fn get_value(path: &Path) -> Vec<u8> {
     };
     value.truncate(usize::try_from(bytes).unwrap_or(0));
     value
+}
+
+/// A directory whose size nobody says until it is let go.
+#[derive(Clone, Default)]
+struct Silent(Arc<(Mutex<bool>, Condvar)>);
+
+impl Filesystem for Silent {
+    fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {
+        let (is_let_go, let_go) = &*self.0;
+        let held = is_let_go.lock().expect("nobody panics with it");
+        drop(let_go.wait_while(held, |it| !*it).expect("nobody panics with it"));
+        reply.error(Errno::EIO);
+    }
+}
+
+#[test]
+fn a_ring_that_answers_nothing_is_not_used_and_leaves_the_directory_as_it_was() {
+    let Some(options) = options(4) else { return };
+    let claim = claim(&options).expect("a directory of its own");
+    let data: Arc<dyn DataPath> = Arc::new(Blocks::default());
+    let silent = Silent::default();
+    let begun = Instant::now();
+    let Err(error) = mount_over_ring(&silent, &data, &claim, &options, &[]) else {
+        panic!("it is used")
+    };
+    assert!(error.to_string().contains("no request is answered"), "{error}");
+    assert!(begun.elapsed() < PATIENCE);
+    // The plain directory: it can be removed.
+    fs::remove_dir(&options.directory).expect("nothing is mounted");
+    let (is_let_go, let_go) = &*silent.0;
+    *is_let_go.lock().expect("nobody panics with it") = true;
+    let_go.notify_all();
 }
 
 #[test]

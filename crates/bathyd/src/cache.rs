@@ -31,7 +31,7 @@ pub(crate) trait CachedFile: Send + Sync {
     fn holds(&self, offset: u64, length: usize) -> bool;
 
     /// Reads from `offset` on, and returns the bytes read: fewer than asked for only at the end of the file. `announce` is
-    /// called before the file below is waited for.
+    /// called before the file below or another request is waited for.
     fn read(&self, buffer: &mut [u8], offset: u64, announce: &dyn Fn()) -> io::Result<usize>;
 
     /// Writes `data` at `offset`; the file grows if it has to.

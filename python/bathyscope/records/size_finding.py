@@ -169,6 +169,7 @@ class Advice:
     size_bytes: int | None = None
     flash_bytes: int | None = None
     line_bytes: int | None = None
+    unit_bytes: int | None = None
     fetch_bytes: int | None = None
     is_fetch_adaptive: bool | None = None
     policy: str | None = None

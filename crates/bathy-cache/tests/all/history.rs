@@ -32,7 +32,7 @@ pub(crate) enum Request<'a> {
 ///
 /// The kernel copies to and from its page cache without a lock: a buffered read finds parts of a buffered write that it meets,
 /// also on the bare directory (of 200 million cells that were read from ext4 while two threads wrote, 18,687). Where cells
-/// `may_tear` so, their first and their last word are registers of their own.
+/// `may_tear` so, their first, a middle and their last word are registers of their own.
 pub(crate) fn record(
     clock: &AtomicU64,
     thread: u64,
@@ -62,12 +62,21 @@ pub(crate) fn record(
         }
         let ended = clock.fetch_add(1, Ordering::SeqCst);
         for (cell, bytes) in range.zip(bytes.chunks_exact(CELL)) {
+            let is_possible = |word: &[u8]| {
+                let number = word[1..]
+                    .iter()
+                    .rev()
+                    .fold(0, |number, &byte| number << 8 | u64::from(byte));
+                may_tear && number <= requests || *word == bytes[..8]
+            };
             assert!(
-                may_tear || bytes.chunks_exact(8).all(|word| *word == bytes[..8]),
+                bytes.chunks_exact(8).all(is_possible),
                 "thread {thread} request {number}: half of a write in cell {cell}"
             );
-            let (first, last) = (0, CELL - 8);
-            for place in [first, last].into_iter().take(1 + usize::from(may_tear)) {
+            for place in [0, CELL / 2, CELL - 8]
+                .into_iter()
+                .take(if may_tear { 3 } else { 1 })
+            {
                 let word = bytes[place..place + 8].try_into().expect("8 bytes");
                 let register = cell * CELL as u64 + place as u64;
                 history.entry(register).or_default().push(Operation {

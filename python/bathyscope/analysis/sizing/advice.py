@@ -105,6 +105,7 @@ def advise(
             size_bytes=None if point is None else point.size_bytes,
             flash_bytes=None if point is None else point.flash_bytes,
             line_bytes=curve.line_bytes,
+            unit_bytes=curve.unit_bytes,
             fetch_bytes=curve.fetch_bytes,
             is_fetch_adaptive=curve.is_fetch_adaptive,
             policy=curve.policy,

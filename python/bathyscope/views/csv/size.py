@@ -22,8 +22,8 @@ def _row(finding: SizeFinding, curve: SizeCurve, point: SizePoint) -> dict[str, 
     marks += ["advised"] if is_advised(finding, curve, point) else []
     return {
         **field_columns(
-            curve, "group_kind", "group_name", "line_bytes", "fetch_bytes", "is_fetch_adaptive", "policy", "admission",
-            "method",
+            curve, "group_kind", "group_name", "line_bytes", "unit_bytes", "fetch_bytes", "is_fetch_adaptive", "policy",
+            "admission", "method",
         ),
         **field_columns(point, "size_bytes", "flash_bytes", "dram_bytes"),
         **figure_columns("read_hit_ratio", point.read_hit),
