@@ -17,7 +17,9 @@ help:  ## Show this list.
 demo: setup  ## Start a real Ceph, measure it layer by layer, write report.html, take it down.
 	@$(BIN)/bathy demo --output report.html
 
-test: check rust unit cluster  ## Everything: formatters, linters, types, layers, then every test, real Ceph included.
+test: check rust  ## Everything: formatters, linters, types, layers, then every test, real Ceph included.
+	@# Tests on a real Ceph wait most of the time. The others take what the processors have left, and no more.
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit cluster NICE='nice -n 19'
 
 check: setup $(STAMPS)/dev  ## Formatters, linters, types and import layers.
 	$(BIN)/ruff format --check python tests benchmarks docs
@@ -41,7 +43,7 @@ torture: $(STAMPS)/system  ## The cache's tests in their long forms, as root: ho
 	cargo test --locked -p bathy-cache -p bathyd -- --nocapture
 
 unit: setup $(STAMPS)/dev  ## Python tests that need no Ceph.
-	$(BIN)/pytest -m "not cluster and not releases" -n $(JOBS)
+	$(NICE) $(BIN)/pytest -m "not cluster and not releases" -n $(JOBS)
 
 cluster: setup $(STAMPS)/dev  ## Tests on a real Ceph that the lab starts.
 	$(BIN)/pytest -m "cluster and not releases"
