@@ -18,8 +18,8 @@ demo: setup  ## Start a real Ceph, measure it layer by layer, write report.html,
 	@$(BIN)/bathy demo --output report.html
 
 test: check rust  ## Everything: formatters, linters, types, layers, then every test, real Ceph included.
-	@# Tests on a real Ceph wait most of the time. The others take what the processors have left, and no more.
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit cluster NICE='nice -n 19'
+	@# Tests on a real Ceph wait most of the time; the others, one at a time, take what they leave of two processors.
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit cluster JOBS=1
 
 check: setup $(STAMPS)/dev  ## Formatters, linters, types and import layers.
 	$(BIN)/ruff format --check python tests benchmarks docs
@@ -43,7 +43,7 @@ torture: $(STAMPS)/system  ## The cache's tests in their long forms, as root: ho
 	cargo test --locked -p bathy-cache -p bathyd -- --nocapture
 
 unit: setup $(STAMPS)/dev  ## Python tests that need no Ceph.
-	$(NICE) $(BIN)/pytest -m "not cluster and not releases" -n $(JOBS)
+	$(BIN)/pytest -m "not cluster and not releases" -n $(JOBS)
 
 cluster: setup $(STAMPS)/dev  ## Tests on a real Ceph that the lab starts.
 	$(BIN)/pytest -m "cluster and not releases"
