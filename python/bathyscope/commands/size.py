@@ -56,8 +56,8 @@ def size(  # noqa: PLR0917 - one parameter for each option
     fetch: Annotated[
         str | None,
         typer.Option(
-            help="What a miss fetches, as bathyd's cache.fetch: so many bytes, in units of 4K (16K of 1M lines), or adaptive; "
-            "default: the line as one unit, others are tried."
+            help="What a miss fetches, as bathyd's cache.fetch: so many bytes, in units of 4K (16K of 1M lines), "
+            "or adaptive; default: the line as one unit, others are tried."
         ),
     ] = None,
     policy: Annotated[str | None, typer.Option(help="Eviction policies; default: s3-fifo, others are tried.")] = None,

@@ -327,7 +327,11 @@ fn requests_come_over_the_ring_where_the_kernel_offers_it_unless_it_is_said_othe
     let mut config = place.config("write-through");
     config.as_object_mut().expect("an object").remove("transport");
     let daemon = place.start(&config);
-    let expected = if bathy_fuse::is_ring_offered() { "ring" } else { "dev" };
+    let expected = if bathy_fuse::is_ring_offered() {
+        "ring"
+    } else {
+        "dev"
+    };
     assert_eq!(source(&daemon, 0)["transport"], expected);
     for _ in 0..2 {
         let read = fs::read(place.dir().join("file")).expect("it is served");
