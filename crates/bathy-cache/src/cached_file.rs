@@ -387,9 +387,9 @@ impl CachedFile {
             return Ok(None);
         }
         let marked = self.engine.note_use(&self.file).and_then(|()| {
-            let mut intent = lock(&self.engine.intent);
-            let bits = intent.bits_of(self.file.number, range);
-            intent.begin(&bits, &self.engine.ssd).map(|()| bits)
+            let bits = self.engine.intent.bits_of(self.file.number, range);
+            self.engine.intent.begin(&bits, &self.engine.ssd)?;
+            Ok(bits)
         });
         if marked.is_err() {
             self.engine.enter_bypass()?;
@@ -404,7 +404,7 @@ impl CachedFile {
         if !self.file.is_unflushed.swap(true, Ordering::AcqRel) {
             lock(&self.engine.unflushed).insert(self.file.number, Arc::clone(&self.file));
         }
-        lock(&self.engine.intent).end(bits);
+        self.engine.intent.end(bits);
     }
 
     /// A range of the file is about to be changed by other means than a write, such as a punched hole or a clone: `change`
@@ -481,7 +481,7 @@ impl CachedFile {
     /// Whether the next start would drop the line of this byte if the power failed now.
     pub fn is_marked(&self, offset: u64) -> bool {
         let key = first_key(self.file.number) + offset / self.engine.line_bytes;
-        lock(&self.engine.intent).is_line_marked(key)
+        self.engine.intent.is_line_marked(key)
     }
 
     /// The parts of a request, which is not empty. `None` if it goes beyond the last key of a file.

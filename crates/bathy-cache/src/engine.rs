@@ -116,7 +116,7 @@ pub struct Engine {
     /// Splits them where streams are followed, which must see every request.
     pub(crate) streams: Option<Mutex<RequestSplitter>>,
     pub(crate) shards: Vec<Mutex<Shard>>,
-    pub(crate) intent: Mutex<Intent>,
+    pub(crate) intent: Intent,
     pub(crate) files: Mutex<Files>,
     /// Told when one of [`Files::claimed`] goes.
     claim_ended: Condvar,
@@ -205,7 +205,7 @@ impl Engine {
             streams: (options.admission.stream_cutoff_bytes)
                 .map(|cutoff_bytes| Mutex::new(RequestSplitter::new(line, Some(cutoff_bytes)))),
             shards: shards.into_iter().map(Mutex::new).collect(),
-            intent: Mutex::new(intent),
+            intent,
             files: Mutex::new(files),
             claim_ended: Condvar::new(),
             residency,
@@ -573,7 +573,7 @@ impl Engine {
             });
             return false;
         }
-        let idle = lock(&self.intent).idle();
+        let idle = self.intent.idle();
         let written: Vec<Arc<FileState>> = lock(&self.unflushed).values().cloned().collect();
         for file in written {
             let is_at_rest = !file.is_recent.swap(false, Ordering::AcqRel);
@@ -602,7 +602,7 @@ impl Engine {
             return false;
         }
         // Bits that stay on the SSD by an error cost lines, not truth.
-        let _ = lock(&self.intent).clear(&idle, &self.ssd);
+        let _ = self.intent.clear(&idle, &self.ssd);
         true
     }
 
@@ -693,7 +693,7 @@ impl Engine {
     /// stays, so that the next start drops them as well.
     pub(crate) fn on_lost_writes(&self) {
         self.has_lost_writes.store(true, Ordering::Release);
-        self.drop_matching(&|key| lock(&self.intent).is_line_marked(key));
+        self.drop_matching(&|key| self.intent.is_line_marked(key));
     }
 
     /// Whether a flush of a file failed since the start.
@@ -823,7 +823,7 @@ impl Engine {
 
     /// Bits of intent that are set: the next start would drop the lines of their regions if the power failed now.
     pub fn marked_regions(&self) -> u64 {
-        lock(&self.intent).marked()
+        self.intent.marked()
     }
 
     /// What LRU caches of other sizes would have served since the start. `None` before the first reads.
@@ -839,8 +839,7 @@ impl Engine {
     /// Bytes of memory held, apart from [`Engine::stage_bytes`].
     pub fn memory_bytes(&self) -> usize {
         let shards: usize = self.shards.iter().map(|shard| lock(shard).memory_bytes()).sum();
-        // One after the other: in one expression the intent would be held while the file table is waited for.
-        let intent = lock(&self.intent).memory_bytes();
+        let intent = self.intent.memory_bytes();
         let files = lock(&self.files).memory_bytes();
         size_of::<Self>() + shards + self.curve.memory_bytes() + intent + files
     }

@@ -3,24 +3,29 @@
 //! The bitmap has one size. Regions share bits by a hash of the file, so neighbours have neighbouring bits; regions that are
 //! marked for another one's sake cost lines after a power cut, never truth.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::ops::Range;
 
 use crate::aligned::Aligned;
 use crate::counters::Area;
+use crate::engine::lock;
 use crate::files::number_of;
 use crate::format::{
     BLOCK_BYTES, Geometry, Layout, REGIONS_PER_SECTOR, SECTOR_BYTES, Uuid, decode_intent, encode_intent,
 };
 use crate::health::Ssd;
 use crate::mutant::{Mutant, is_made};
+use crate::sync::Mutex;
 
 const SECTORS_PER_BLOCK: u64 = BLOCK_BYTES / SECTOR_BYTES as u64;
 const REGIONS_PER_BLOCK: u64 = SECTORS_PER_BLOCK * REGIONS_PER_SECTOR;
 
 /// A change of more regions marks the whole file.
 const REGIONS_AT_ONCE: u64 = 256;
+
+/// So many regions are marked ahead at most: 64 MiB of regions as bathyd makes them, which a power cut may take from the cache.
+const REGIONS_AHEAD: u64 = 16;
 
 struct Bits(Vec<u64>);
 
@@ -48,18 +53,60 @@ impl Bits {
 
 /// The intent bitmap. A bit is set durably before the first write to one of its regions goes to the backing, and stays set
 /// while writes come.
+///
+/// Writes whose bits are on the SSD wait for nobody. Those with new bits wait for one flush together, and the bits that follow
+/// a run of marked ones are marked with it: a stream would wait for the SSD at each of its regions.
 pub(crate) struct Intent {
     uuid: Uuid,
     layout: Layout,
     bits: u64,
     line_bytes: u64,
     region_bytes: u64,
-    /// What the SSD has for certain, or more after a bit was taken back.
+    marks: Mutex<Marks>,
+    /// Held by who writes to the bitmap on the SSD, so that no block is replaced by one that is older. Taken before the marks.
+    writing: Mutex<()>,
+}
+
+struct Marks {
+    /// What the SSD has, or is about to have, or more after a bit was taken back.
     marked: Bits,
-    /// Bits with a write that began since the last [`Intent::idle`].
+    /// Of these, the bits that the SSD may not have for certain.
+    pending: BTreeSet<u64>,
+    /// Bits with a write that began since the last [`Intent::idle`], or is expected.
     recent: Bits,
     /// Writes under way by bit.
     writers: HashMap<u64, u32>,
+}
+
+impl Marks {
+    /// Whether the SSD has them for certain.
+    fn are_durable(&self, bits: &[u64]) -> bool {
+        let is_durable = |bit| !self.pending.contains(bit) || is_made(Mutant::MarksOfOthersAreBelieved);
+        bits.iter().all(|bit| self.marked.get(*bit) && is_durable(bit))
+    }
+
+    fn mark(&mut self, bit: u64) {
+        self.recent.set(bit, true);
+        if !self.marked.get(bit) {
+            self.marked.set(bit, true);
+            self.pending.insert(bit);
+        }
+    }
+
+    fn is_idle(&self, bit: u64) -> bool {
+        !self.recent.get(bit) && !self.writers.contains_key(&bit)
+    }
+
+    fn leave(&mut self, bits: &[u64]) {
+        for bit in bits {
+            if let Some(writers) = self.writers.get_mut(bit) {
+                *writers -= 1;
+                if *writers == 0 {
+                    self.writers.remove(bit);
+                }
+            }
+        }
+    }
 }
 
 impl Intent {
@@ -71,9 +118,13 @@ impl Intent {
             bits: geometry.intent_bits,
             line_bytes: u64::from(geometry.line_bytes),
             region_bytes: geometry.region_bytes,
-            marked: Bits::new(geometry.intent_bits),
-            recent: Bits::new(geometry.intent_bits),
-            writers: HashMap::new(),
+            marks: Mutex::new(Marks {
+                marked: Bits::new(geometry.intent_bits),
+                pending: BTreeSet::new(),
+                recent: Bits::new(geometry.intent_bits),
+                writers: HashMap::new(),
+            }),
+            writing: Mutex::new(()),
         }
     }
 
@@ -105,11 +156,13 @@ impl Intent {
     pub(crate) fn is_line_marked(&self, key: u64) -> bool {
         let (number, line) = (number_of(key), key & u64::from(u32::MAX));
         let region = line * self.line_bytes / self.region_bytes;
-        self.marked.get(self.bit(number, Some(region))) || self.marked.get(self.bit(number, None))
+        let marks = lock(&self.marks);
+        marks.marked.get(self.bit(number, Some(region))) || marks.marked.get(self.bit(number, None))
     }
 
     /// The bitmap that the SSD holds: of a damaged sector all regions are marked.
-    pub(crate) fn load(&mut self, ssd: &Ssd) -> io::Result<()> {
+    pub(crate) fn load(&self, ssd: &Ssd) -> io::Result<()> {
+        let marked = &mut lock(&self.marks).marked;
         for first in (0..self.layout.intent_sectors()).step_by(SECTORS_PER_BLOCK as usize) {
             let offset = self.layout.intent() + first * SECTOR_BYTES as u64;
             let block = ssd.read(BLOCK_BYTES as usize, offset)?;
@@ -118,10 +171,8 @@ impl Intent {
                 match decode_intent(&self.uuid, number, sector) {
                     Some(regions) => regions
                         .iter()
-                        .for_each(|region| self.marked.set(start + region, true)),
-                    None => {
-                        (start..start + REGIONS_PER_SECTOR).for_each(|region| self.marked.set(region, true));
-                    }
+                        .for_each(|region| marked.set(start + region, true)),
+                    None => (start..start + REGIONS_PER_SECTOR).for_each(|region| marked.set(region, true)),
                 }
             }
         }
@@ -130,103 +181,122 @@ impl Intent {
 
     /// Writes all of it.
     pub(crate) fn store(&self, ssd: &Ssd) -> io::Result<()> {
-        let sectors = self.layout.intent_sectors();
-        (0..sectors.div_ceil(SECTORS_PER_BLOCK)).try_for_each(|block| self.store_block(block, ssd))
+        let _alone = lock(&self.writing);
+        let blocks = self.layout.intent_sectors().div_ceil(SECTORS_PER_BLOCK);
+        (0..blocks).try_for_each(|number| ssd.write(Area::Intent, &self.block(number), self.offset(number)))
     }
 
-    fn store_block(&self, number: u64, ssd: &Ssd) -> io::Result<()> {
+    fn offset(&self, block: u64) -> u64 {
+        self.layout.intent() + block * BLOCK_BYTES
+    }
+
+    /// A block of the bitmap as it is to be. The caller has the right to write it.
+    fn block(&self, number: u64) -> Aligned {
         let mut block = Aligned::new(BLOCK_BYTES as usize);
+        let marks = lock(&self.marks);
         let first = number * SECTORS_PER_BLOCK;
         for (number, sector) in (first..).zip(block.chunks_exact_mut(SECTOR_BYTES)) {
             let start = number * REGIONS_PER_SECTOR;
-            let is_marked = |region| self.marked.get(start + region);
+            let is_marked = |region| marks.marked.get(start + region);
             sector.copy_from_slice(&encode_intent(&self.uuid, number, is_marked));
         }
-        ssd.write(Area::Intent, &block, self.layout.intent() + number * BLOCK_BYTES)
+        block
+    }
+
+    /// Writes the blocks of bits, which are in order but for where the bitmap ends.
+    fn write_blocks<'a>(&self, bits: impl Iterator<Item = &'a u64>, ssd: &Ssd) -> io::Result<()> {
+        let mut blocks: Vec<u64> = bits.map(|bit| bit / REGIONS_PER_BLOCK).collect();
+        blocks.dedup();
+        let write = |&number| ssd.write(Area::Intent, &self.block(number), self.offset(number));
+        blocks.iter().try_for_each(write)
     }
 
     /// Bits that are set.
     pub(crate) fn marked(&self) -> u64 {
-        self.marked
-            .0
-            .iter()
-            .map(|word| u64::from(word.count_ones()))
-            .sum()
+        let marks = lock(&self.marks);
+        marks.marked.0.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
     /// A write to regions with these bits is about to go to the backing: they are durable when this returns. After an error
     /// they are not, and the write must not go to the backing before the SSD is void.
-    pub(crate) fn begin(&mut self, bits: &[u64], ssd: &Ssd) -> io::Result<()> {
-        let new: Vec<u64> = bits
-            .iter()
-            .copied()
-            .filter(|&bit| !self.marked.get(bit))
-            .collect();
-        if !new.is_empty() {
-            for &bit in &new {
-                self.marked.set(bit, true);
-            }
-            let mut blocks: Vec<u64> = new.iter().map(|bit| bit / REGIONS_PER_BLOCK).collect();
-            blocks.dedup();
-            let stored = blocks
-                .iter()
-                .try_for_each(|&block| self.store_block(block, ssd))
-                .and_then(|()| {
-                    if is_made(Mutant::MarkIsNotFlushed) {
-                        return Ok(());
-                    }
-                    ssd.flush()
-                });
-            if let Err(error) = stored {
-                for &bit in &new {
-                    self.marked.set(bit, false);
-                }
-                return Err(error);
-            }
-        }
+    pub(crate) fn begin(&self, bits: &[u64], ssd: &Ssd) -> io::Result<()> {
+        let mut marks = lock(&self.marks);
+        // From here on nobody takes them back.
         for &bit in bits {
-            self.recent.set(bit, true);
-            *self.writers.entry(bit).or_insert(0) += 1;
+            *marks.writers.entry(bit).or_insert(0) += 1;
         }
+        let are_durable = marks.are_durable(bits);
+        for &bit in bits {
+            marks.mark(bit);
+        }
+        drop(marks);
+        if are_durable {
+            return Ok(());
+        }
+        self.make_durable(bits, ssd)
+            .inspect_err(|_| lock(&self.marks).leave(bits))
+    }
+
+    /// Makes marks durable, with those of all who came meanwhile.
+    fn make_durable(&self, bits: &[u64], ssd: &Ssd) -> io::Result<()> {
+        let _alone = lock(&self.writing);
+        let mut marks = lock(&self.marks);
+        if marks.are_durable(bits) {
+            return Ok(());
+        }
+        for bit in self.ahead(&marks, bits) {
+            marks.mark(bit);
+        }
+        let pending = marks.pending.clone();
+        drop(marks);
+        self.write_blocks(pending.iter(), ssd)?;
+        if !is_made(Mutant::MarkIsNotFlushed) {
+            ssd.flush()?;
+        }
+        lock(&self.marks).pending.retain(|bit| !pending.contains(bit));
         Ok(())
     }
 
+    /// The bits that follow, as many as are marked before: who wrote to those regions one after the other goes on.
+    fn ahead(&self, marks: &Marks, bits: &[u64]) -> impl Iterator<Item = u64> + use<> {
+        let (first, last) = (bits.first().copied(), bits.last().copied());
+        let (first, last, all) = (first.unwrap_or(0), last.unwrap_or(0), self.bits);
+        let most = REGIONS_AHEAD.min(all - 1);
+        let is_marked = |back: &u64| marks.marked.get((first + all - back) % all);
+        let before = (1..=most).take_while(is_marked).count() as u64;
+        (1..=before).map(move |on| (last + on) % all)
+    }
+
     /// The write is done, on the backing and in the cache, or failed.
-    pub(crate) fn end(&mut self, bits: &[u64]) {
-        for bit in bits {
-            if let Some(writers) = self.writers.get_mut(bit) {
-                *writers -= 1;
-                if *writers == 0 {
-                    self.writers.remove(bit);
-                }
-            }
-        }
+    pub(crate) fn end(&self, bits: &[u64]) {
+        lock(&self.marks).leave(bits);
     }
 
     /// The marked bits with no write under way and none since the last call.
-    pub(crate) fn idle(&mut self) -> Vec<u64> {
-        let is_idle = |bit: &u64| !self.recent.get(*bit) && !self.writers.contains_key(bit);
-        let idle = self.marked.ones().filter(is_idle).collect();
-        self.recent.0.fill(0);
+    pub(crate) fn idle(&self) -> Vec<u64> {
+        let mut marks = lock(&self.marks);
+        let idle = marks.marked.ones().filter(|&bit| marks.is_idle(bit)).collect();
+        marks.recent.0.fill(0);
         idle
     }
 
     /// Takes back the bits that [`Intent::idle`] found and that nobody wrote to since. Between the two calls the
     /// backing was flushed, and then the records of the SSD were. Not flushed: a bit that stays costs lines, not truth.
-    pub(crate) fn clear(&mut self, idle: &[u64], ssd: &Ssd) -> io::Result<()> {
-        let mut blocks = Vec::new();
-        for &bit in idle {
-            let is_idle = !self.recent.get(bit) && !self.writers.contains_key(&bit);
-            if is_idle || is_made(Mutant::MarksGoDuringAWrite) {
-                self.marked.set(bit, false);
-                blocks.push(bit / REGIONS_PER_BLOCK);
-            }
+    pub(crate) fn clear(&self, idle: &[u64], ssd: &Ssd) -> io::Result<()> {
+        let _alone = lock(&self.writing);
+        let mut marks = lock(&self.marks);
+        let mut cleared = idle.to_vec();
+        cleared.retain(|&bit| marks.is_idle(bit) || is_made(Mutant::MarksGoDuringAWrite));
+        for bit in &cleared {
+            marks.marked.set(*bit, false);
+            marks.pending.remove(bit);
         }
-        blocks.dedup();
-        blocks.iter().try_for_each(|&block| self.store_block(block, ssd))
+        drop(marks);
+        self.write_blocks(cleared.iter(), ssd)
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        (self.marked.0.capacity() + self.recent.0.capacity()) * 8 + self.writers.capacity() * 16
+        let marks = lock(&self.marks);
+        (marks.marked.0.capacity() + marks.recent.0.capacity()) * 8 + marks.writers.capacity() * 16
     }
 }

@@ -12,6 +12,8 @@ pub(crate) enum Mutant {
     LengthAfterTheLines,
     /// A mark is not flushed before the write goes to the backing.
     MarkIsNotFlushed,
+    /// A write goes to the backing while the mark of its region is on its way to the SSD for another write.
+    MarksOfOthersAreBelieved,
     /// Marks are taken back without a flush of the files.
     MarksGoBeforeTheFilesAreDurable,
     /// Marks are taken back before changed records are on the SSD.
@@ -26,11 +28,12 @@ pub(crate) enum Mutant {
 
 #[cfg(test)]
 impl Mutant {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::FillReadsBeforeItsTicket,
         Self::CopyBeforeTheBacking,
         Self::LengthAfterTheLines,
         Self::MarkIsNotFlushed,
+        Self::MarksOfOthersAreBelieved,
         Self::MarksGoBeforeTheFilesAreDurable,
         Self::MarksGoBeforeTheRecords,
         Self::MarksGoDuringAWrite,

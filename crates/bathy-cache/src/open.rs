@@ -589,7 +589,7 @@ impl Opening<'_> {
     }
 
     fn unclean(&self) -> io::Result<Prepared> {
-        let mut intent = self.new_intent();
+        let intent = self.new_intent();
         intent.load(self.ssd)?;
         let mut files = self.files()?;
         let numbers = files.numbers();

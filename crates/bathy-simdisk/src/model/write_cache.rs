@@ -90,17 +90,31 @@ impl WriteCache {
         self.by_offset.insert((offset, dirty.sequence), dirty);
     }
 
-    /// Extents that the arm may write next: the oldest while a flush waits, otherwise those around the head.
+    /// Extents that the arm may write next: the oldest while a flush waits, otherwise those around the head. Of a run without
+    /// a gap it is the first: an arm that began in the midst of one, because that part came by first, would have to come back
+    /// for what it left, and would then leave a part of the next run.
     pub(super) fn candidates(&self, head: u64, count: usize) -> Vec<&Dirty> {
         if self.flush_pending() {
             let oldest = self.by_age.iter().take(count);
-            return oldest
-                .filter_map(|(sequence, offset)| self.by_offset.get(&(*offset, *sequence)))
-                .collect();
+            let oldest = oldest.filter_map(|(sequence, offset)| self.by_offset.get(&(*offset, *sequence)));
+            let (first, others): (Vec<&Dirty>, Vec<&Dirty>) = oldest.partition(|it| self.is_first_of_run(it));
+            return if first.is_empty() { others } else { first };
         }
         let above = self.by_offset.range((head, 0)..).take(count / 2);
         let below = self.by_offset.range(..(head, 0)).rev().take(count / 2);
-        above.chain(below).map(|(_, dirty)| dirty).collect()
+        let around = above.chain(below).map(|(_, dirty)| dirty);
+        let first: Vec<&Dirty> = around.filter(|it| self.is_first_of_run(it)).collect();
+        // The run that goes on below those that were looked at is the only one.
+        if first.is_empty() {
+            return self.by_offset.values().next().into_iter().collect();
+        }
+        first
+    }
+
+    /// Whether no extent ends where it begins.
+    fn is_first_of_run(&self, extent: &Dirty) -> bool {
+        let before = self.by_offset.range(..(extent.offset, 0)).next_back();
+        before.is_none_or(|(_, it)| it.offset + it.length != extent.offset)
     }
 
     /// Take the extent and those that follow it without a gap, up to `bytes_max`: one movement of the arm writes them.

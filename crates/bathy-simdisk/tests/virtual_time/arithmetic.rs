@@ -136,6 +136,32 @@ fn without_write_cache_a_sequential_write_takes_a_revolution() {
 }
 
 #[test]
+fn a_stream_of_writes_keeps_its_rate_if_some_of_them_are_late() {
+    let stream = |name: &str, late_every: usize, late_by: usize| {
+        let mut order: Vec<u64> = (0..10_000).collect();
+        // The first one before the cache is full, when the arm is close behind the host.
+        for index in (17..order.len() - late_by).step_by(late_every) {
+            let late = order.remove(index);
+            order.insert(index + late_by, late);
+        }
+        let mut disk = device(name, SIZE, Some(true));
+        let write = |index: usize| (Op::Write { durable: false }, order[index] << 16, 1 << 16);
+        let measured = run(&mut *disk, 64, order.len(), 100_000, write);
+        (measured.per_second(), disk.work().seeks)
+    };
+    for name in PROFILES {
+        let (in_order, seeks) = stream(name, 1000, 0);
+        assert_eq!(seeks, 0, "{name}");
+        for late_by in [40, 200] {
+            let (late, seeks) = stream(name, 1000, late_by);
+            assert_within(late, in_order, 0.05, &format!("{name}, late by {late_by}"));
+            // There and back for each of the ten.
+            assert!(seeks <= 30, "{name}, late by {late_by}: {seeks} seeks");
+        }
+    }
+}
+
+#[test]
 fn a_write_cache_hides_the_revolutions_until_it_is_flushed() {
     let mut disk = device("hdd-7200-4t", SIZE, Some(true));
     let cached = run(&mut *disk, 1, 2_000, THINK_NS, |index| {
