@@ -45,6 +45,14 @@ impl Aligned {
     }
 }
 
+impl From<&[u8]> for Aligned {
+    fn from(bytes: &[u8]) -> Self {
+        let mut own = Self::to_fill(bytes.len());
+        own.copy_from_slice(bytes);
+        own
+    }
+}
+
 impl Drop for Aligned {
     fn drop(&mut self) {
         if self.bytes.len() == REUSED_BYTES {

@@ -363,7 +363,7 @@ impl Files {
                 block[index..index + FILE_RECORD_BYTES]
                     .copy_from_slice(&FileRecord::encode(record, &self.uuid, slot));
             }
-            ssd.write(Area::FileTable, &block, offset)?;
+            ssd.write(Area::FileTable, block, offset)?;
         }
         Ok(())
     }

@@ -100,23 +100,22 @@ impl Guard {
         })
     }
 
-    pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+    /// Writes bytes that are its own: where nobody waits any more the operation keeps them.
+    pub(crate) fn write(&self, mut data: Aligned, offset: u64) -> io::Result<()> {
         let deadline = self.deadlines.writes;
-        if deadline.is_none() && !self.is_closed() {
-            return self.store.write(data, offset);
-        }
-        let mut own = Aligned::to_fill(data.len());
-        own.copy_from_slice(data);
         if let Some(deadline) = deadline.filter(|_| !self.is_closed()) {
             let is_over = &|| self.is_closed();
-            match self.store.write_within(own, offset, &Until { deadline, is_over }) {
+            match self
+                .store
+                .write_within(data, offset, &Until { deadline, is_over })
+            {
                 Ok(written) => return self.noted(said("a write", deadline, written)),
-                Err(given_back) => own = given_back,
+                Err(given_back) => data = given_back,
             }
         }
         // The buffer goes back to this thread, which uses it again.
         let written = self.run("a write", deadline, move |store| {
-            store.write(&own, offset).map(|()| own)
+            store.write(&data, offset).map(|()| data)
         });
         written.map(drop)
     }

@@ -155,9 +155,11 @@ impl Ssd {
         self.counted(self.store.read(len, offset))
     }
 
-    pub(crate) fn write(&self, area: Area, data: &[u8], offset: u64) -> io::Result<()> {
+    pub(crate) fn write(&self, area: Area, data: impl Into<Aligned>, offset: u64) -> io::Result<()> {
+        let data = data.into();
+        let bytes = data.len() as u64;
         self.counted(self.store.write(data, offset))?;
-        self.counts().written_bytes[area as usize].fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.counts().written_bytes[area as usize].fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 

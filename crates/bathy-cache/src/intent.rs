@@ -169,9 +169,7 @@ impl Intent {
             for (number, sector) in (first..).zip(block.chunks_exact(SECTOR_BYTES)) {
                 let start = number * REGIONS_PER_SECTOR;
                 match decode_intent(&self.uuid, number, sector) {
-                    Some(regions) => regions
-                        .iter()
-                        .for_each(|region| marked.set(start + region, true)),
+                    Some(regions) => regions.iter().for_each(|region| marked.set(start + region, true)),
                     None => (start..start + REGIONS_PER_SECTOR).for_each(|region| marked.set(region, true)),
                 }
             }
@@ -183,7 +181,7 @@ impl Intent {
     pub(crate) fn store(&self, ssd: &Ssd) -> io::Result<()> {
         let _alone = lock(&self.writing);
         let blocks = self.layout.intent_sectors().div_ceil(SECTORS_PER_BLOCK);
-        (0..blocks).try_for_each(|number| ssd.write(Area::Intent, &self.block(number), self.offset(number)))
+        (0..blocks).try_for_each(|number| ssd.write(Area::Intent, self.block(number), self.offset(number)))
     }
 
     fn offset(&self, block: u64) -> u64 {
@@ -207,14 +205,19 @@ impl Intent {
     fn write_blocks<'a>(&self, bits: impl Iterator<Item = &'a u64>, ssd: &Ssd) -> io::Result<()> {
         let mut blocks: Vec<u64> = bits.map(|bit| bit / REGIONS_PER_BLOCK).collect();
         blocks.dedup();
-        let write = |&number| ssd.write(Area::Intent, &self.block(number), self.offset(number));
+        let write = |&number| ssd.write(Area::Intent, self.block(number), self.offset(number));
         blocks.iter().try_for_each(write)
     }
 
     /// Bits that are set.
     pub(crate) fn marked(&self) -> u64 {
         let marks = lock(&self.marks);
-        marks.marked.0.iter().map(|word| u64::from(word.count_ones())).sum()
+        marks
+            .marked
+            .0
+            .iter()
+            .map(|word| u64::from(word.count_ones()))
+            .sum()
     }
 
     /// A write to regions with these bits is about to go to the backing: they are durable when this returns. After an error

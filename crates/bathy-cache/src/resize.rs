@@ -105,7 +105,7 @@ pub(crate) fn apply(new: &Geometry, ssd: &Ssd) -> Result<(), ResizeError> {
             let offset = layout.table(shard, block);
             let mut bytes = ssd.read(BLOCK_BYTES as usize, offset)?;
             bytes[(index + 1) * RECORD_BYTES..].fill(0);
-            ssd.write(Area::LineTable, &bytes, offset)?;
+            ssd.write(Area::LineTable, bytes, offset)?;
         }
         ssd.flush()?;
     }
@@ -115,6 +115,6 @@ pub(crate) fn apply(new: &Geometry, ssd: &Ssd) -> Result<(), ResizeError> {
         ..found
     };
     let place = new.layout().superblock(superblock.place());
-    ssd.write(Area::Superblocks, &superblock.encode(), place)?;
+    ssd.write(Area::Superblocks, &superblock.encode()[..], place)?;
     Ok(ssd.flush()?)
 }

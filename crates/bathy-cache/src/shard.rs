@@ -1,7 +1,7 @@
 //! A part of a cache that shares nothing with the others: a model, its records and its lines. It carries out what the model
 //! plans, under the lock of its owner; what comes from the backing is passed in.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use bathy_cache_model::{
@@ -322,45 +322,52 @@ impl Shard {
             }
             return Some(Crcs::default());
         }
-        let partial: Vec<usize> = runs(units).flatten().filter(|&unit| !covers(unit)).collect();
-        let mut line = Aligned::to_fill(self.line_bytes);
-        if !partial.is_empty() {
-            let record = self.table.get(slot, &self.ssd).ok()?;
-            for unit in partial {
+        let mut crcs = Crcs::default();
+        for run in runs(units) {
+            let mut bytes = Aligned::to_fill(run.len() * UNIT);
+            for unit in run.clone().filter(|&unit| !covers(unit)) {
                 // It is not valid while it is written, but its checksum is that of the copy, which nobody else touches.
+                let record = self.table.get(slot, &self.ssd).ok()?;
                 let is_recorded = record.key == Some(part.key);
                 let old = is_recorded.then(|| self.load(slot, part.key, &record, unit..unit + 1));
                 let Some(old) = old.flatten() else {
                     self.counts.mismatches += 1;
                     return None;
                 };
-                line[unit * UNIT..][..UNIT].copy_from_slice(&old);
+                bytes[(unit - run.start) * UNIT..][..UNIT].copy_from_slice(&old);
             }
+            overlay(part, run.clone(), data, &mut bytes);
+            self.store_run(slot, part.key, run, bytes, &mut crcs)?;
         }
-        for run in runs(units) {
-            overlay(part, run.clone(), data, &mut line[run.start * UNIT..]);
-        }
-        self.store(slot, part.key, units, &line)
+        Some(crcs)
     }
 
     /// Writes units of a line to its slot. `None` if that failed, and the units may be anything.
     fn store(&mut self, slot: u32, key: u64, units: u64, line: &[u8]) -> Option<Crcs> {
         let mut crcs = Crcs::default();
-        let seed = self.seed(key);
         for run in runs(units) {
-            let bytes = run.start * UNIT..run.end * UNIT;
+            let bytes = &line[run.start * UNIT..run.end * UNIT];
             if let Some(place) = self.in_memory(slot) {
-                self.stage[place][bytes.clone()].copy_from_slice(&line[bytes]);
+                self.stage[place][run.start * UNIT..run.end * UNIT].copy_from_slice(bytes);
                 continue;
             }
-            self.ssd
-                .write(Area::Data, &line[bytes.clone()], self.offset(slot, run.start))
-                .ok()?;
-            for (unit, data) in run.zip(line[bytes].chunks_exact(UNIT)) {
-                crcs[unit] = seed.crc(unit, data);
-            }
+            self.store_run(slot, key, run, bytes, &mut crcs)?;
         }
         Some(crcs)
+    }
+
+    /// Writes a run of units to its slot on the SSD, and their checksums to `crcs`. `None` if that failed.
+    fn store_run<B>(&self, slot: u32, key: u64, run: Range<usize>, bytes: B, crcs: &mut Crcs) -> Option<()>
+    where
+        B: Deref<Target = [u8]> + Into<Aligned>,
+    {
+        let seed = self.seed(key);
+        for (unit, data) in run.clone().zip(bytes.chunks_exact(UNIT)) {
+            crcs[unit] = seed.crc(unit, data);
+        }
+        self.ssd
+            .write(Area::Data, bytes, self.offset(slot, run.start))
+            .ok()
     }
 
     /// Makes the record of a slot what the model says of it, after `units` got new data or were to get them.
@@ -474,14 +481,9 @@ impl Shard {
                 let valid = self.model.valid_units(slot);
                 let line = &self.stage[self.in_memory(slot)?];
                 record.valid = valid as u16;
-                let seed = self.seed(key);
                 for run in runs(valid) {
-                    let bytes = run.start * UNIT..run.end * UNIT;
-                    let (ssd, offset) = (&self.ssd, self.offset(slot, run.start));
-                    ssd.write(Area::Data, &line[bytes.clone()], offset).ok()?;
-                    for (unit, data) in run.zip(line[bytes].chunks_exact(UNIT)) {
-                        record.crcs[unit] = seed.crc(unit, data);
-                    }
+                    let bytes = &line[run.start * UNIT..run.end * UNIT];
+                    self.store_run(slot, key, run, bytes, &mut record.crcs)?;
                 }
             }
             self.table.put(slot, record, &self.ssd);

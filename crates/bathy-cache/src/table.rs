@@ -122,7 +122,7 @@ impl Table {
                 bytes[index * RECORD_BYTES..][..RECORD_BYTES]
                     .copy_from_slice(&record.encode(&self.uuid, number));
             }
-            ssd.write(Area::LineTable, &bytes, offset)?;
+            ssd.write(Area::LineTable, bytes, offset)?;
             for (slot, record) in of_block {
                 self.pending.remove(&slot);
                 let place = slot as usize % self.cached.len();

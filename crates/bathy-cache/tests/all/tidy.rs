@@ -8,7 +8,10 @@ use std::time::Duration;
 use bathy_cache::{BlockStore, Recovery, Stamp, open};
 use bathy_cache_model::WriteMode;
 
-use crate::common::{BACKING, Cache, Fault, LINE, MemoryStore, UNIT, World, assert_serves_backing, identity};
+use crate::common::{
+    BACKING, Cache, Event, Fault, LINE, MemoryStore, REGION, SSD, UNIT, World, assert_serves_backing,
+    identity,
+};
 
 type Hook = Box<dyn Fn(&Cache) + Send>;
 
@@ -90,6 +93,70 @@ fn a_region_keeps_its_mark_while_a_write_to_it_is_under_way_or_came_after_the_fl
     assert!(engine.is_marked(0), "the flush did not cover the second write");
     assert!(engine.tidy() && engine.is_marked(0));
     assert!(engine.tidy() && !engine.is_marked(0));
+}
+
+#[test]
+fn a_stream_of_writes_waits_for_few_flushes_of_marks_and_those_ahead_of_it_are_taken_back() {
+    let world = World::new(32 * REGION, 40, 1);
+    let engine = world.open().engine;
+    let flushes_of = |writes: &mut dyn Iterator<Item = u64>| {
+        let log = world.record();
+        for offset in writes {
+            engine.write(&[1; 4096], offset, 0).expect("written");
+        }
+        let log = log.lock().expect("no panic");
+        let is_flush = |event: &&Event| matches!(event, Event::Flush { store: SSD });
+        log.iter().filter(is_flush).count()
+    };
+    // The file is in use, and the mark.
+    assert_eq!(flushes_of(&mut std::iter::once(0)), 2);
+    assert_eq!(engine.marked_regions(), 1);
+    // Of regions 1, 3, 7 and 15.
+    assert_eq!(flushes_of(&mut (0..24 * REGION).step_by(4096)), 4);
+    assert_eq!(engine.marked_regions(), 31);
+    // At most 16 ahead.
+    assert_eq!(flushes_of(&mut (24 * REGION..32 * REGION).step_by(4096)), 1);
+    assert_eq!(engine.marked_regions(), 48);
+    // Far from each other: each waits for its own.
+    assert!(engine.tidy() && engine.tidy() && engine.tidy());
+    assert_eq!(engine.marked_regions(), 0);
+    assert_eq!(
+        flushes_of(&mut (0..32).step_by(2).map(|region| region * REGION)),
+        17
+    );
+    assert_eq!(engine.marked_regions(), 16);
+}
+
+#[test]
+fn writes_to_several_regions_wait_for_one_flush_together() {
+    let mut world = World::new(32 * REGION, 40, 1);
+    // Nothing but marks goes to the SSD.
+    world.options.write_mode = WriteMode::Invalidate;
+    let engine = world.open().engine;
+    engine.write(&[1; 4096], 0, 0).expect("written");
+    world.ssd.set_fault(Fault::Hang(0));
+    let log = world.record();
+    let write = |region: u64| engine.write(&[1; 4096], region * REGION, 0).expect("written");
+    let write = &write;
+    std::thread::scope(|scope| {
+        let first = scope.spawn(move || write(8));
+        while world.ssd.operations() == 0 {
+            std::thread::yield_now();
+        }
+        // Its region was marked before: it does not wait for the SSD.
+        write(0);
+        let others: Vec<_> = (10..20).map(|at| scope.spawn(move || write(at))).collect();
+        while engine.marked_regions() < 12 {
+            std::thread::yield_now();
+        }
+        assert!(!first.is_finished() && !others.iter().any(|it| it.is_finished()));
+        world.ssd.release();
+    });
+    let log = log.lock().expect("no panic");
+    let flushes = log
+        .iter()
+        .filter(|event| matches!(event, Event::Flush { store: SSD }));
+    assert_eq!(flushes.count(), 2, "one for the first, one for all others");
 }
 
 #[test]
