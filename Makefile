@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test check unit cluster rust torture search setup test-releases bench-overhead bench-startup bench-verdicts docs lock clean
+.PHONY: help demo test check without-ceph unit cluster rust torture search setup test-releases bench-overhead bench-startup bench-verdicts docs lock clean
 
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
@@ -17,9 +17,15 @@ help:  ## Show this list.
 demo: setup  ## Start a real Ceph, measure it layer by layer, write report.html, take it down.
 	@$(BIN)/bathy demo --output report.html
 
-test: check rust  ## Everything: formatters, linters, types, layers, then every test, real Ceph included.
-	@# Tests on a real Ceph wait most of the time; the others, one at a time, take what they leave of two processors.
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit cluster JOBS=1
+test: check  ## Everything: formatters, linters, types, layers, then every test, real Ceph included.
+	@# Tests on a real Ceph wait most of the time; the others take what they leave of two processors.
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=recurse cluster without-ceph JOBS=1
+
+without-ceph: setup $(STAMPS)/dev
+	@# Compilers would take all they can get.
+	@nice -n 10 cargo test --locked --workspace --no-run
+	@$(MAKE) --no-print-directory rust
+	@$(MAKE) --no-print-directory unit
 
 check: setup $(STAMPS)/dev  ## Formatters, linters, types and import layers.
 	$(BIN)/ruff format --check python tests benchmarks docs

@@ -6,6 +6,8 @@
 pub(crate) enum Mutant {
     /// A fill reads the backing before the model has its ticket, so that no write takes its units away.
     FillReadsBeforeItsTicket,
+    /// A write is acknowledged before the backing has it.
+    AcknowledgesBeforeTheBacking,
     /// A write is in the cache before the backing has it.
     CopyBeforeTheBacking,
     /// A write that makes the file longer stores the length after its lines.
@@ -28,8 +30,9 @@ pub(crate) enum Mutant {
 
 #[cfg(test)]
 impl Mutant {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::FillReadsBeforeItsTicket,
+        Self::AcknowledgesBeforeTheBacking,
         Self::CopyBeforeTheBacking,
         Self::LengthAfterTheLines,
         Self::MarkIsNotFlushed,

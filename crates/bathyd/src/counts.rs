@@ -18,6 +18,15 @@ pub(crate) struct FrontCounts {
     pending: AtomicU64,
 }
 
+/// A request that is under way.
+pub(crate) struct Pending<'a>(&'a AtomicU64);
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A count.
 #[derive(Default)]
 pub(crate) struct Count(AtomicU64);
@@ -41,12 +50,10 @@ impl FrontCounts {
         }
     }
 
-    /// Carries a read or write out, which is pending meanwhile.
-    pub(crate) fn pending<R>(&self, request: impl FnOnce() -> R) -> R {
+    /// A read or write is pending until this is dropped.
+    pub(crate) fn pending(&self) -> Pending<'_> {
         self.pending.fetch_add(1, Ordering::Relaxed);
-        let result = request();
-        self.pending.fetch_sub(1, Ordering::Relaxed);
-        result
+        Pending(&self.pending)
     }
 
     /// Carries a request out that no engine sees, and counts it with the bytes that it returns.

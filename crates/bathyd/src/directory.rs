@@ -251,13 +251,20 @@ impl Directory {
         read
     }
 
-    fn write_file(&self, handle: FileHandle, offset: u64, data: &[u8], flags: WriteFlags) -> io::Result<()> {
+    fn write_file(
+        &self,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+        acknowledge: &mut dyn FnMut(),
+    ) -> io::Result<()> {
         let open = self.files.get(handle)?;
-        open.write(data, offset)?;
         if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            clear_set_id(&open.inode)?;
+            open.write(data, offset, &mut || {})?;
+            return clear_set_id(&open.inode);
         }
-        Ok(())
+        open.write(data, offset, acknowledge)
     }
 
     fn allocate(&self, handle: FileHandle, offset: u64, length: u64, mode: FallocateFlags) -> io::Result<()> {
@@ -384,7 +391,7 @@ fn allocate_on_device(open: &OpenFile, offset: u64, length: u64, mode: Fallocate
         let mut at = offset;
         while at < end.min(size) {
             let length = (end.min(size) - at).min(ZEROES.len() as u64);
-            open.write(&ZEROES[..length as usize], at)?;
+            open.write(&ZEROES[..length as usize], at, &mut || {})?;
             at += length;
         }
     }
@@ -441,7 +448,8 @@ impl DataPath for Directory {
     }
 
     fn write(&self, handle: u64, offset: u64, data: &[u8], flags: WriteFlags) -> io::Result<()> {
-        self.write_file(FileHandle(handle), offset, data, flags)
+        // The kernel gets the memory of `data` back with the answer.
+        self.write_file(FileHandle(handle), offset, data, flags, &mut || {})
     }
 }
 
@@ -733,9 +741,19 @@ impl Filesystem for Directory {
         reply: ReplyWrite,
     ) {
         let _turn = self.waiting();
-        match self.write_file(handle, offset, data, write_flags) {
-            Ok(()) => reply.written(data.len() as u32),
-            Err(error) => reply.error(errno(error)),
+        let mut reply = Some(reply);
+        let mut written = || {
+            if let Some(reply) = reply.take() {
+                reply.written(data.len() as u32);
+            }
+        };
+        match self.write_file(handle, offset, data, write_flags, &mut written) {
+            Ok(()) => written(),
+            Err(error) => {
+                if let Some(reply) = reply {
+                    reply.error(errno(error));
+                }
+            }
         }
     }
 

@@ -149,7 +149,7 @@ fn writes_to_several_regions_wait_for_one_flush_together() {
         while engine.marked_regions() < 12 {
             std::thread::yield_now();
         }
-        assert!(!first.is_finished() && !others.iter().any(|it| it.is_finished()));
+        assert!(!first.is_finished() && !others.iter().any(std::thread::ScopedJoinHandle::is_finished));
         world.ssd.release();
     });
     let log = log.lock().expect("no panic");
