@@ -97,24 +97,29 @@ impl WriteCache {
         if self.flush_pending() {
             let oldest = self.by_age.iter().take(count);
             let oldest = oldest.filter_map(|(sequence, offset)| self.by_offset.get(&(*offset, *sequence)));
-            let (first, others): (Vec<&Dirty>, Vec<&Dirty>) = oldest.partition(|it| self.is_first_of_run(it));
+            let (first, others): (Vec<&Dirty>, Vec<&Dirty>) = oldest.partition(|it| self.before(it).is_none());
             return if first.is_empty() { others } else { first };
         }
         let above = self.by_offset.range((head, 0)..).take(count / 2);
         let below = self.by_offset.range(..(head, 0)).rev().take(count / 2);
-        let around = above.chain(below).map(|(_, dirty)| dirty);
-        let first: Vec<&Dirty> = around.filter(|it| self.is_first_of_run(it)).collect();
-        // The run that goes on below those that were looked at is the only one.
-        if first.is_empty() {
-            return self.by_offset.values().next().into_iter().collect();
+        let around: Vec<&Dirty> = above.chain(below).map(|(_, dirty)| dirty).collect();
+        let first = around.iter().copied().filter(|it| self.before(it).is_none());
+        let first: Vec<&Dirty> = first.collect();
+        if !first.is_empty() {
+            return first;
         }
-        first
+        // The arm stands in a run that begins below all that was looked at.
+        let mut start = around.last().copied();
+        while let Some(before) = start.and_then(|it| self.before(it)) {
+            start = Some(before);
+        }
+        start.into_iter().collect()
     }
 
-    /// Whether no extent ends where it begins.
-    fn is_first_of_run(&self, extent: &Dirty) -> bool {
-        let before = self.by_offset.range(..(extent.offset, 0)).next_back();
-        before.is_none_or(|(_, it)| it.offset + it.length != extent.offset)
+    /// The extent that ends where this one begins.
+    fn before(&self, extent: &Dirty) -> Option<&Dirty> {
+        let (_, before) = self.by_offset.range(..(extent.offset, 0)).next_back()?;
+        (before.offset + before.length == extent.offset).then_some(before)
     }
 
     /// Take the extent and those that follow it without a gap, up to `bytes_max`: one movement of the arm writes them.
