@@ -254,21 +254,6 @@ impl CachedFile {
     /// Those of the backing, unchanged, and `InvalidInput` at the end of the address space. An error of the SSD only if the
     /// witness fails as well: then nothing could keep a stale SSD from being believed later.
     pub fn write(&self, data: &[u8], offset: u64, time_ns: u64) -> io::Result<()> {
-        self.write_acknowledged(data, offset, time_ns, &mut || {})
-    }
-
-    /// As [`CachedFile::write`]; `acknowledge` is called as soon as the backing has the data, at most once: the copy in the cache
-    /// is made afterwards. Who reads what was acknowledged gets it, and waits for the copy rather than for the backing.
-    ///
-    /// # Errors
-    /// Those of [`CachedFile::write`]. None comes after `acknowledge`.
-    pub fn write_acknowledged(
-        &self,
-        data: &[u8],
-        offset: u64,
-        time_ns: u64,
-        acknowledge: &mut dyn FnMut(),
-    ) -> io::Result<()> {
         let end = offset.checked_add(data.len() as u64);
         let end = end.ok_or(io::ErrorKind::InvalidInput)?;
         if data.is_empty() {
@@ -311,9 +296,6 @@ impl CachedFile {
             plan
         };
         let plans: SmallVec<[_; 2]> = parts.iter().map(plan).collect();
-        if is_made(Mutant::AcknowledgesBeforeTheBacking) {
-            acknowledge();
-        }
         let begun = Instant::now();
         let mut written = if is_made(Mutant::CopyBeforeTheBacking) {
             Ok(())
@@ -325,31 +307,15 @@ impl CachedFile {
         if !is_made(Mutant::LengthAfterTheLines) {
             self.after_write(end, &written);
         }
-        let is_written = written.is_ok();
-        if is_written {
-            let of_lines = parts.iter().zip(&plans);
-            let bytes_hit = of_lines.clone().filter(|(_, plan)| plan.was_cached);
-            let bytes_hit = bytes_hit.map(|(part, _)| u64::from(part.bytes())).sum();
-            self.count_for(below, true, (data.len(), bytes_hit), time_ns);
-            if of_lines
-                .clone()
-                .any(|(part, plan)| part.bypasses && plan.slot.is_none())
-            {
-                self.count_in(|counts| counts.bypassed_by_stream += 1);
-            }
-        }
-        let mut rest = data;
-        for (number, (part, plan)) in parts.iter().zip(&plans).enumerate() {
+        let (mut rest, mut bytes_hit) = (data, 0);
+        for (part, plan) in parts.iter().zip(&plans) {
             let (of_part, others) = rest.split_at(part.bytes() as usize);
             rest = others;
+            let of_part = written.is_ok().then_some(of_part);
             let begun = Instant::now();
-            let mut shard = lock(self.engine.shard(part.key));
-            // While nobody else can ask the shard: whoever knows that it is written finds it there.
-            if is_written && number + 1 == parts.len() {
-                acknowledge();
-            }
-            let copied = shard.finish_write(part, plan, is_written.then_some(of_part));
+            let copied = lock(self.engine.shard(part.key)).finish_write(part, plan, of_part);
             self.count_copy(begun, copied);
+            bytes_hit += u64::from(part.bytes()) * u64::from(plan.was_cached);
         }
         if is_made(Mutant::CopyBeforeTheBacking) {
             written = self.file.store.write(data, offset);
@@ -358,7 +324,16 @@ impl CachedFile {
             self.after_write(end, &written);
         }
         self.end_change(&bits);
-        written
+        written?;
+        self.count_for(below, true, (data.len(), bytes_hit), time_ns);
+        if parts
+            .iter()
+            .zip(&plans)
+            .any(|(part, plan)| part.bypasses && plan.slot.is_none())
+        {
+            self.count_in(|counts| counts.bypassed_by_stream += 1);
+        }
+        Ok(())
     }
 
     /// Counts a request that was served, with its bytes and those that the cache served.

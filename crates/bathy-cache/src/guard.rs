@@ -33,9 +33,9 @@ pub(crate) struct Guard {
 
 /// After these times nobody waits any more. `None`: as long as it takes.
 ///
-/// Callers that read wait for reads of the SSD, which must take no longer than those of a slow disk. Flushes, and the writes
-/// before them, are waited for by callers that write, open or remove a file and by a stop; copies of lines by requests to
-/// a sixteenth of the lines, as a line is written under the lock of its shard. A busy file system below the SSD, or a drive that empties its
+/// Callers that read wait for reads of the SSD, which must take no longer than those of a slow disk. Writes and flushes are
+/// waited for by callers that write, open or remove a file and by a stop; and by reads of a sixteenth of the lines, as
+/// a line is written under the lock of its shard. A busy file system below the SSD, or a drive that empties its
 /// cache, keeps a write or a flush for seconds and is none the worse for it, so these wait longer: to give the SSD up costs
 /// all that is cached. One that does not answer at all is not waited for that long: when a read is late all others end too.
 #[derive(Clone, Copy, Debug)]

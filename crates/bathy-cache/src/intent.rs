@@ -68,7 +68,7 @@ pub(crate) struct Intent {
 }
 
 struct Marks {
-    /// What the SSD has, or is about to have, or more after a bit was taken back.
+    /// What the SSD has, or is about to have. It has more after a bit was taken back.
     marked: Bits,
     /// Of these, the bits that the SSD may not have for certain.
     pending: BTreeSet<u64>,
@@ -81,8 +81,8 @@ struct Marks {
 impl Marks {
     /// Whether the SSD has them for certain.
     fn are_durable(&self, bits: &[u64]) -> bool {
-        let is_durable = |bit| !self.pending.contains(bit) || is_made(Mutant::MarksOfOthersAreBelieved);
-        bits.iter().all(|bit| self.marked.get(*bit) && is_durable(bit))
+        let is_durable = |bit: &u64| self.marked.get(*bit) && !self.pending.contains(bit);
+        bits.iter().all(is_durable)
     }
 
     fn mark(&mut self, bit: u64) {
@@ -201,7 +201,7 @@ impl Intent {
         block
     }
 
-    /// Writes the blocks of bits, which are in order but for where the bitmap ends.
+    /// Writes the blocks of bits, which are in order.
     fn write_blocks<'a>(&self, bits: impl Iterator<Item = &'a u64>, ssd: &Ssd) -> io::Result<()> {
         let mut blocks: Vec<u64> = bits.map(|bit| bit / REGIONS_PER_BLOCK).collect();
         blocks.dedup();

@@ -548,21 +548,6 @@ impl LiveFile {
         self.file_to_change().write(data, offset, time_ns)
     }
 
-    /// [`CachedFile::write_acknowledged`].
-    ///
-    /// # Errors
-    /// Those of [`CachedFile::write_acknowledged`].
-    pub fn write_acknowledged(
-        &self,
-        data: &[u8],
-        offset: u64,
-        time_ns: u64,
-        acknowledge: &mut dyn FnMut(),
-    ) -> io::Result<()> {
-        let file = self.file_to_change();
-        file.write_acknowledged(data, offset, time_ns, acknowledge)
-    }
-
     /// [`CachedFile::flush`].
     ///
     /// # Errors

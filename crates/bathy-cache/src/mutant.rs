@@ -6,16 +6,12 @@
 pub(crate) enum Mutant {
     /// A fill reads the backing before the model has its ticket, so that no write takes its units away.
     FillReadsBeforeItsTicket,
-    /// A write is acknowledged before the backing has it.
-    AcknowledgesBeforeTheBacking,
     /// A write is in the cache before the backing has it.
     CopyBeforeTheBacking,
     /// A write that makes the file longer stores the length after its lines.
     LengthAfterTheLines,
     /// A mark is not flushed before the write goes to the backing.
     MarkIsNotFlushed,
-    /// A write goes to the backing while the mark of its region is on its way to the SSD for another write.
-    MarksOfOthersAreBelieved,
     /// Marks are taken back without a flush of the files.
     MarksGoBeforeTheFilesAreDurable,
     /// Marks are taken back before changed records are on the SSD.
@@ -30,13 +26,11 @@ pub(crate) enum Mutant {
 
 #[cfg(test)]
 impl Mutant {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::FillReadsBeforeItsTicket,
-        Self::AcknowledgesBeforeTheBacking,
         Self::CopyBeforeTheBacking,
         Self::LengthAfterTheLines,
         Self::MarkIsNotFlushed,
-        Self::MarksOfOthersAreBelieved,
         Self::MarksGoBeforeTheFilesAreDurable,
         Self::MarksGoBeforeTheRecords,
         Self::MarksGoDuringAWrite,

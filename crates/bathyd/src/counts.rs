@@ -18,15 +18,6 @@ pub(crate) struct FrontCounts {
     pending: AtomicU64,
 }
 
-/// A request that is under way.
-pub(crate) struct Pending<'a>(&'a AtomicU64);
-
-impl Drop for Pending<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// A count.
 #[derive(Default)]
 pub(crate) struct Count(AtomicU64);
@@ -50,10 +41,12 @@ impl FrontCounts {
         }
     }
 
-    /// A read or write is pending until this is dropped.
-    pub(crate) fn pending(&self) -> Pending<'_> {
+    /// Carries a read or write out, which is pending meanwhile.
+    pub(crate) fn pending<R>(&self, request: impl FnOnce() -> R) -> R {
         self.pending.fetch_add(1, Ordering::Relaxed);
-        Pending(&self.pending)
+        let result = request();
+        self.pending.fetch_sub(1, Ordering::Relaxed);
+        result
     }
 
     /// Carries a request out that no engine sees, and counts it with the bytes that it returns.

@@ -251,20 +251,13 @@ impl Directory {
         read
     }
 
-    fn write_file(
-        &self,
-        handle: FileHandle,
-        offset: u64,
-        data: &[u8],
-        flags: WriteFlags,
-        acknowledge: &mut dyn FnMut(),
-    ) -> io::Result<()> {
+    fn write_file(&self, handle: FileHandle, offset: u64, data: &[u8], flags: WriteFlags) -> io::Result<()> {
         let open = self.files.get(handle)?;
+        open.write(data, offset)?;
         if flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-            open.write(data, offset, &mut || {})?;
-            return clear_set_id(&open.inode);
+            clear_set_id(&open.inode)?;
         }
-        open.write(data, offset, acknowledge)
+        Ok(())
     }
 
     fn allocate(&self, handle: FileHandle, offset: u64, length: u64, mode: FallocateFlags) -> io::Result<()> {
@@ -391,7 +384,7 @@ fn allocate_on_device(open: &OpenFile, offset: u64, length: u64, mode: Fallocate
         let mut at = offset;
         while at < end.min(size) {
             let length = (end.min(size) - at).min(ZEROES.len() as u64);
-            open.write(&ZEROES[..length as usize], at, &mut || {})?;
+            open.write(&ZEROES[..length as usize], at)?;
             at += length;
         }
     }
@@ -448,8 +441,7 @@ impl DataPath for Directory {
     }
 
     fn write(&self, handle: u64, offset: u64, data: &[u8], flags: WriteFlags) -> io::Result<()> {
-        // The kernel gets the memory of `data` back with the answer.
-        self.write_file(FileHandle(handle), offset, data, flags, &mut || {})
+        self.write_file(FileHandle(handle), offset, data, flags)
     }
 }
 
@@ -741,19 +733,9 @@ impl Filesystem for Directory {
         reply: ReplyWrite,
     ) {
         let _turn = self.waiting();
-        let mut reply = Some(reply);
-        let mut written = || {
-            if let Some(reply) = reply.take() {
-                reply.written(data.len() as u32);
-            }
-        };
-        match self.write_file(handle, offset, data, write_flags, &mut written) {
-            Ok(()) => written(),
-            Err(error) => {
-                if let Some(reply) = reply {
-                    reply.error(errno(error));
-                }
-            }
+        match self.write_file(handle, offset, data, write_flags) {
+            Ok(()) => reply.written(data.len() as u32),
+            Err(error) => reply.error(errno(error)),
         }
     }
 

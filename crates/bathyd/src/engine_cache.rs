@@ -483,9 +483,8 @@ impl CachedFile for EngineFile {
         self.file.read_announced(buffer, offset, self.now_ns(), announce)
     }
 
-    fn write(&self, data: &[u8], offset: u64, acknowledge: &mut dyn FnMut()) -> io::Result<()> {
-        let now_ns = self.now_ns();
-        self.file.write_acknowledged(data, offset, now_ns, acknowledge)
+    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write(data, offset, self.now_ns())
     }
 
     fn flush(&self) -> io::Result<()> {

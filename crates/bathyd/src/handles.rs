@@ -75,8 +75,10 @@ impl OpenFile {
         if self.direct.is_some() {
             return None;
         }
-        let _pending = self.counts.pending();
-        self.counts.uncached(false, in_memory).ok().map(Ok)
+        self.counts
+            .pending(|| self.counts.uncached(false, in_memory))
+            .ok()
+            .map(Ok)
     }
 
     /// Whether a write has to wait for a device below.
@@ -87,12 +89,13 @@ impl OpenFile {
     /// Reads into `buffer`, which is aligned for direct I/O, and returns the bytes read: fewer only at the end of the file.
     /// `announce` is called before a device below is waited for.
     pub(crate) fn read_into(&self, offset: u64, buffer: &mut [u8], announce: &dyn Fn()) -> io::Result<usize> {
-        let _pending = self.counts.pending();
-        if let Some(cached) = &self.cached {
-            return cached.read(buffer, offset, announce);
-        }
-        announce();
-        self.counts.uncached(false, || self.read_below(buffer, offset))
+        self.counts.pending(|| {
+            if let Some(cached) = &self.cached {
+                return cached.read(buffer, offset, announce);
+            }
+            announce();
+            self.counts.uncached(false, || self.read_below(buffer, offset))
+        })
     }
 
     fn read_below(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -103,20 +106,17 @@ impl OpenFile {
         }
     }
 
-    /// Writes `data`. `acknowledge` may be called before the cache has them too, when no error can come any more.
-    pub(crate) fn write(&self, data: &[u8], offset: u64, acknowledge: &mut dyn FnMut()) -> io::Result<()> {
-        let mut pending = Some(self.counts.pending());
-        let Some(cached) = &self.cached else {
-            let write = || self.write_below(data, offset).map(|()| data.len());
-            return self.counts.uncached(true, write).map(|_| ());
-        };
-        if self.is_durable {
-            cached.write(data, offset, &mut || {})?;
-            return cached.flush();
-        }
-        cached.write(data, offset, &mut || {
-            drop(pending.take());
-            acknowledge();
+    pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.counts.pending(|| {
+            let Some(cached) = &self.cached else {
+                let write = || self.write_below(data, offset).map(|()| data.len());
+                return self.counts.uncached(true, write).map(|_| ());
+            };
+            cached.write(data, offset)?;
+            if self.is_durable {
+                cached.flush()?;
+            }
+            Ok(())
         })
     }
 

@@ -207,9 +207,10 @@ impl MemoryStore {
 
     /// Ends a hang, and waits until what hung is done.
     pub(crate) fn release(&self) {
+        let under_way = self.1.under_way.lock().expect("no panic");
+        // While nobody is between his look at the fault and his wait.
         self.set_fault(Fault::None);
         self.1.ended.notify_all();
-        let under_way = self.1.under_way.lock().expect("no panic");
         drop(self.1.ended.wait_while(under_way, |count| *count > 0));
     }
 

@@ -6,7 +6,6 @@ use std::thread;
 use std::time::Duration;
 
 use bathy_cache::{ColdReason, OpenError, Recovery, void};
-use bathy_policy::PolicyKind;
 
 use crate::common::{Fault, Random, UNIT, World, assert_serves_backing};
 
@@ -121,34 +120,4 @@ fn all_callers_go_on_without_an_ssd_that_hangs() {
         sessions > 50 && not_opened > 0 && not_opened < 10,
         "{sessions} {not_opened}"
     );
-}
-
-#[test]
-fn a_write_is_acknowledged_before_the_ssd_has_its_copy_and_a_read_waits_for_that() {
-    // It has no stage in memory: each copy goes to the SSD.
-    let world = World::running(PolicyKind::Lru, BYTES, 40, 1);
-    let engine = world.open().engine;
-    engine.write(&[1; UNIT as usize], 0, 0).expect("written");
-    world.ssd.set_fault(Fault::Hang(0));
-    let (acknowledge, acknowledged) = mpsc::channel();
-    thread::scope(|scope| {
-        let written = scope.spawn(|| {
-            let mut acknowledge = || acknowledge.send(()).expect("somebody waits");
-            engine
-                .file
-                .write_acknowledged(&[2; UNIT as usize], 0, 1, &mut acknowledge)
-        });
-        acknowledged.recv_timeout(PATIENCE).expect("the backing has it");
-        let read = scope.spawn(|| {
-            let mut out = [0; UNIT as usize];
-            engine.read(&mut out, 0, 2).expect("no error of the SSD");
-            out
-        });
-        assert!(!written.is_finished() && !read.is_finished());
-        world.ssd.release();
-        assert_eq!(read.join().expect("no panic"), [2; UNIT as usize]);
-        written.join().expect("no panic").expect("no error of the SSD");
-    });
-    let reads = engine.counts().reads;
-    assert_eq!((reads.requests, reads.requests_hit), (1, 1));
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use bathy_cache::{BlockStore, Recovery, Stamp, open};
@@ -138,20 +139,28 @@ fn writes_to_several_regions_wait_for_one_flush_together() {
     let log = world.record();
     let write = |region: u64| engine.write(&[1; 4096], region * REGION, 0).expect("written");
     let write = &write;
-    std::thread::scope(|scope| {
+    let has_ended_early = std::thread::scope(|scope| {
         let first = scope.spawn(move || write(8));
         while world.ssd.operations() == 0 {
             std::thread::yield_now();
         }
         // Its region was marked before: it does not wait for the SSD.
         write(0);
-        let others: Vec<_> = (10..20).map(|at| scope.spawn(move || write(at))).collect();
+        // The first of the others has the same region.
+        let others = [8].into_iter().chain(10..20);
+        let others: Vec<_> = others.map(|at| scope.spawn(move || write(at))).collect();
         while engine.marked_regions() < 12 {
             std::thread::yield_now();
         }
-        assert!(!first.is_finished() && !others.iter().any(std::thread::ScopedJoinHandle::is_finished));
+        // Time for one that does not wait.
+        std::thread::sleep(Duration::from_millis(20));
+        let has_ended_early = std::iter::once(&first)
+            .chain(&others)
+            .any(ScopedJoinHandle::is_finished);
         world.ssd.release();
+        has_ended_early
     });
+    assert!(!has_ended_early);
     let log = log.lock().expect("no panic");
     let flushes = log
         .iter()

@@ -49,12 +49,7 @@ impl WriteCache {
 
     /// Since when the oldest extent is dirty.
     pub(super) fn oldest_ns(&self) -> Option<u64> {
-        let mut by_age = self.by_age.iter();
-        by_age.find_map(|(sequence, offset)| {
-            self.by_offset
-                .get(&(*offset, *sequence))
-                .map(|dirty| dirty.since_ns)
-        })
+        self.oldest().map(|dirty| dirty.since_ns)
     }
 
     /// Whether one extent holds the whole range: a read is answered from it.
@@ -97,23 +92,25 @@ impl WriteCache {
         if self.flush_pending() {
             let oldest = self.by_age.iter().take(count);
             let oldest = oldest.filter_map(|(sequence, offset)| self.by_offset.get(&(*offset, *sequence)));
-            let (first, others): (Vec<&Dirty>, Vec<&Dirty>) = oldest.partition(|it| self.before(it).is_none());
+            let (first, others): (Vec<&Dirty>, Vec<&Dirty>) =
+                oldest.partition(|it| self.before(it).is_none());
             return if first.is_empty() { others } else { first };
         }
         let above = self.by_offset.range((head, 0)..).take(count / 2);
         let below = self.by_offset.range(..(head, 0)).rev().take(count / 2);
         let around: Vec<&Dirty> = above.chain(below).map(|(_, dirty)| dirty).collect();
-        let first = around.iter().copied().filter(|it| self.before(it).is_none());
-        let first: Vec<&Dirty> = first.collect();
-        if !first.is_empty() {
-            return first;
-        }
-        // The arm stands in a run that begins below all that was looked at.
-        let mut start = around.last().copied();
-        while let Some(before) = start.and_then(|it| self.before(it)) {
-            start = Some(before);
-        }
-        start.into_iter().collect()
+        // A run that begins below all that was looked at has the last of these.
+        let last = around.len().saturating_sub(1);
+        let offered = around.iter().enumerate();
+        let offered = offered.filter(|&(place, it)| place == last || self.before(it).is_none());
+        offered.map(|(_, it)| *it).collect()
+    }
+
+    /// The extent that is dirty for the longest time.
+    fn oldest(&self) -> Option<&Dirty> {
+        // Those under way are known by age alone.
+        let mut by_age = self.by_age.iter();
+        by_age.find_map(|(sequence, offset)| self.by_offset.get(&(*offset, *sequence)))
     }
 
     /// The extent that ends where this one begins.
