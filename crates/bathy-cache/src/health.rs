@@ -155,8 +155,7 @@ impl Ssd {
         self.counted(self.store.read(len, offset))
     }
 
-    pub(crate) fn write(&self, area: Area, data: impl Into<Aligned>, offset: u64) -> io::Result<()> {
-        let data = data.into();
+    pub(crate) fn write(&self, area: Area, data: Aligned, offset: u64) -> io::Result<()> {
         let bytes = data.len() as u64;
         self.counted(self.store.write(data, offset))?;
         self.counts().written_bytes[area as usize].fetch_add(bytes, Ordering::Relaxed);

@@ -194,7 +194,7 @@ fn store_superblocks(mut superblock: Superblock, ssd: &Ssd) -> io::Result<Superb
     for _ in 0..2 {
         superblock.sequence += 1;
         let place = superblock.geometry.layout().superblock(superblock.place());
-        ssd.write(Area::Superblocks, &superblock.encode()[..], place)?;
+        ssd.write(Area::Superblocks, superblock.encode()[..].into(), place)?;
         ssd.flush()?;
     }
     Ok(superblock)
@@ -240,7 +240,7 @@ pub fn probe(ssd: Arc<dyn BlockStore>, within: Duration) -> Result<Superblock, O
     let mut bytes = ssd.read(BLOCK_BYTES as usize, place)?;
     // Other bytes than before.
     bytes.iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
-    ssd.write(Area::Superblocks, &bytes[..], place)?;
+    ssd.write(Area::Superblocks, bytes[..].into(), place)?;
     ssd.flush()?;
     if ssd.read(BLOCK_BYTES as usize, place)?[..] != bytes[..] {
         return Err(io::Error::other("the SSD does not keep what is written to it").into());

@@ -84,7 +84,7 @@ pub(crate) fn void_tables(old: &Geometry, new: &Geometry, ssd: &Ssd) -> io::Resu
     for range in new.layout().tables_beyond(old.slots, old.layout().file_blocks()) {
         for start in range.clone().step_by(BYTES_AT_ONCE as usize) {
             let bytes = BYTES_AT_ONCE.min(range.end - start);
-            ssd.write(Area::LineTable, &zeroes[..bytes as usize], start)?;
+            ssd.write(Area::LineTable, zeroes[..bytes as usize].into(), start)?;
         }
     }
     ssd.flush()
@@ -115,6 +115,6 @@ pub(crate) fn apply(new: &Geometry, ssd: &Ssd) -> Result<(), ResizeError> {
         ..found
     };
     let place = new.layout().superblock(superblock.place());
-    ssd.write(Area::Superblocks, &superblock.encode()[..], place)?;
+    ssd.write(Area::Superblocks, superblock.encode()[..].into(), place)?;
     Ok(ssd.flush()?)
 }

@@ -12,8 +12,7 @@
 //! [`Mutant`] has the errors that this finds; `each_error_made_on_purpose_is_found` makes them one by one and prints after
 //! how many schedules. Seeds are fixed, so these were: `FillReadsBeforeItsTicket` 2, `ClaimsAreIgnored` 8, by an assertion of the
 //! engine, `CopyBeforeTheBacking` 34, `MarksGoDuringAWrite` 138, `MarksGoBeforeTheRecords` 353, `MarksGoBeforeTheFilesAreDurable` 370,
-//! `MarkIsNotFlushed` 405, `StopWaitsForNobody` 663. `LengthAfterTheLines` is for the long form alone: it took 6800 of the schedules of
-//! an earlier version.
+//! `MarkIsNotFlushed` 405, `StopWaitsForNobody` 663, and 7573 `LengthAfterTheLines`, which is for the long form alone.
 //!
 //! Not explored: the threads by which [`Guard`](crate::guard) leaves an SSD that hangs (the stores here answer, and have no
 //! deadline), and `LiveCache`. Atomic numbers are sequentially consistent here, whatever order the engine asks for.

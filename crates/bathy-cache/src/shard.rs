@@ -1,7 +1,7 @@
 //! A part of a cache that shares nothing with the others: a model, its records and its lines. It carries out what the model
 //! plans, under the lock of its owner; what comes from the backing is passed in.
 
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 use bathy_cache_model::{
@@ -351,16 +351,20 @@ impl Shard {
                 self.stage[place][run.start * UNIT..run.end * UNIT].copy_from_slice(bytes);
                 continue;
             }
-            self.store_run(slot, key, run, bytes, &mut crcs)?;
+            self.store_run(slot, key, run, bytes.into(), &mut crcs)?;
         }
         Some(crcs)
     }
 
     /// Writes a run of units to its slot on the SSD, and their checksums to `crcs`. `None` if that failed.
-    fn store_run<B>(&self, slot: u32, key: u64, run: Range<usize>, bytes: B, crcs: &mut Crcs) -> Option<()>
-    where
-        B: Deref<Target = [u8]> + Into<Aligned>,
-    {
+    fn store_run(
+        &self,
+        slot: u32,
+        key: u64,
+        run: Range<usize>,
+        bytes: Aligned,
+        crcs: &mut Crcs,
+    ) -> Option<()> {
         let seed = self.seed(key);
         for (unit, data) in run.clone().zip(bytes.chunks_exact(UNIT)) {
             crcs[unit] = seed.crc(unit, data);
@@ -483,7 +487,7 @@ impl Shard {
                 record.valid = valid as u16;
                 for run in runs(valid) {
                     let bytes = &line[run.start * UNIT..run.end * UNIT];
-                    self.store_run(slot, key, run, bytes, &mut record.crcs)?;
+                    self.store_run(slot, key, run, bytes.into(), &mut record.crcs)?;
                 }
             }
             self.table.put(slot, record, &self.ssd);

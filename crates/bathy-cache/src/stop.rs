@@ -73,7 +73,7 @@ impl Engine {
             for (index, block) in (0..).zip(blocks.iter().filter(|_| fits)) {
                 let bytes = block.encode(&superblock.uuid, superblock.sequence, number, index);
                 self.ssd
-                    .write(Area::State, &bytes[..], layout.state(number, index))
+                    .write(Area::State, bytes[..].into(), layout.state(number, index))
                     .ok()?;
             }
         }
@@ -81,7 +81,7 @@ impl Engine {
         self.ssd.flush().ok()?;
         let place = layout.superblock(superblock.place());
         self.ssd
-            .write(Area::Superblocks, &superblock.encode()[..], place)
+            .write(Area::Superblocks, superblock.encode()[..].into(), place)
             .ok()?;
         self.ssd.flush().ok()
     }
