@@ -181,15 +181,11 @@ impl Intent {
     pub(crate) fn store(&self, ssd: &Ssd) -> io::Result<()> {
         let _alone = lock(&self.writing);
         let blocks = self.layout.intent_sectors().div_ceil(SECTORS_PER_BLOCK);
-        (0..blocks).try_for_each(|number| ssd.write(Area::Intent, self.block(number), self.offset(number)))
+        (0..blocks).try_for_each(|number| self.store_block(number, ssd))
     }
 
-    fn offset(&self, block: u64) -> u64 {
-        self.layout.intent() + block * BLOCK_BYTES
-    }
-
-    /// A block of the bitmap as it is to be. The caller has the right to write it.
-    fn block(&self, number: u64) -> Aligned {
+    /// Writes a block of the bitmap as it is to be. The caller has the right to.
+    fn store_block(&self, number: u64, ssd: &Ssd) -> io::Result<()> {
         let mut block = Aligned::new(BLOCK_BYTES as usize);
         let marks = lock(&self.marks);
         let first = number * SECTORS_PER_BLOCK;
@@ -198,15 +194,17 @@ impl Intent {
             let is_marked = |region| marks.marked.get(start + region);
             sector.copy_from_slice(&encode_intent(&self.uuid, number, is_marked));
         }
-        block
+        drop(marks);
+        ssd.write(Area::Intent, block, self.layout.intent() + number * BLOCK_BYTES)
     }
 
     /// Writes the blocks of bits, which are in order.
     fn write_blocks<'a>(&self, bits: impl Iterator<Item = &'a u64>, ssd: &Ssd) -> io::Result<()> {
         let mut blocks: Vec<u64> = bits.map(|bit| bit / REGIONS_PER_BLOCK).collect();
         blocks.dedup();
-        let write = |&number| ssd.write(Area::Intent, self.block(number), self.offset(number));
-        blocks.iter().try_for_each(write)
+        blocks
+            .iter()
+            .try_for_each(|&number| self.store_block(number, ssd))
     }
 
     /// Bits that are set.

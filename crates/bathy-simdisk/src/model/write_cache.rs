@@ -49,7 +49,12 @@ impl WriteCache {
 
     /// Since when the oldest extent is dirty.
     pub(super) fn oldest_ns(&self) -> Option<u64> {
-        self.oldest().map(|dirty| dirty.since_ns)
+        let mut by_age = self.by_age.iter();
+        by_age.find_map(|(sequence, offset)| {
+            self.by_offset
+                .get(&(*offset, *sequence))
+                .map(|dirty| dirty.since_ns)
+        })
     }
 
     /// Whether one extent holds the whole range: a read is answered from it.
@@ -99,18 +104,10 @@ impl WriteCache {
         let above = self.by_offset.range((head, 0)..).take(count / 2);
         let below = self.by_offset.range(..(head, 0)).rev().take(count / 2);
         let around: Vec<&Dirty> = above.chain(below).map(|(_, dirty)| dirty).collect();
-        // A run that begins below all that was looked at has the last of these.
-        let last = around.len().saturating_sub(1);
-        let offered = around.iter().enumerate();
-        let offered = offered.filter(|&(place, it)| place == last || self.before(it).is_none());
-        offered.map(|(_, it)| *it).collect()
-    }
-
-    /// The extent that is dirty for the longest time.
-    fn oldest(&self) -> Option<&Dirty> {
-        // Those under way are known by age alone.
-        let mut by_age = self.by_age.iter();
-        by_age.find_map(|(sequence, offset)| self.by_offset.get(&(*offset, *sequence)))
+        // A run that begins below all that was looked at has the last of these. To offer it twice does no harm.
+        let last = around.last().copied();
+        let first = around.into_iter().filter(|it| self.before(it).is_none());
+        first.chain(last).collect()
     }
 
     /// The extent that ends where this one begins.
