@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import json
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,23 @@ def fio(cluster: Any, *words: str, timeout_s: float = 300) -> str:
     )  # fmt: skip
 
 
-def make_image(cluster: Any, filled_bytes: int = READ_BYTES) -> None:
+def keep_one_copy(cluster: Any, osds: Sequence[str]) -> None:
+    """Have one copy of each object, and the same number of placement groups on each OSD.
+
+    CRUSH can give an OSD of a small pool a tenth of the placement groups, and so of an image.
+    """
+    run(cluster, "ceph", "osd", "pool", "set", POOL, "size", "1", "--yes-i-really-mean-it")
+    pools = json.loads(run(cluster, "ceph", "osd", "pool", "ls", "detail", "--format", "json"))
+    (pool,) = (pool for pool in pools if pool["pool_name"] == POOL)
+    for group in range(pool["pg_num"]):
+        osd = osds[group % len(osds)].partition(".")[2]
+        run(cluster, "ceph", "osd", "pg-upmap", f"{pool['pool_id']}.{group:x}", osd)
+
+
+def make_image(cluster: Any, filled_bytes: int = READ_BYTES, object_size: str = "4M") -> None:
     """Make the image, fill what is read, and leave room for what is written."""
-    run(cluster, "rbd", "create", f"{POOL}/{IMAGE}", "--size", f"{(filled_bytes + WRITTEN_BYTES) >> 20}M")
+    size = f"{(filled_bytes + WRITTEN_BYTES) >> 20}M"
+    run(cluster, "rbd", "create", f"{POOL}/{IMAGE}", "--size", size, "--object-size", object_size)
     fio(cluster, "--rw=write", f"--size={filled_bytes}", "--do_verify=0")
 
 

@@ -193,9 +193,9 @@ def test_the_hit_ratio_is_as_predicted(private_lab: Any, tools: Any, tmp_path: P
         # A journal of FileStore is as a rule on a device of its own.
         on_caches(cluster, store, tmp_path, recreated=OSDS if store == "filestore" else ())
         # Replicas are written by the primary's word, which is not in a log of clients' operations.
-        sure = ("--yes-i-really-mean-it",)
-        cached_osds.run(cluster, "ceph", "osd", "pool", "set", cached_osds.POOL, "size", "1", *sure)
-        cached_osds.make_image(cluster, IMAGE_BYTES)
+        cached_osds.keep_one_copy(cluster, OSDS)
+        # Of many small objects each OSD has about a third, which is more than its cache holds.
+        cached_osds.make_image(cluster, IMAGE_BYTES, object_size="1M")
         lab = state.load(cluster.name)
         # A scrub reads objects through the cache, and is in no log of clients' operations.
         for flag in ("noscrub", "nodeep-scrub"):
