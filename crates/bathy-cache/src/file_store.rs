@@ -128,9 +128,9 @@ impl BlockStore for FileStore {
     }
 
     fn flush(&self) -> io::Result<()> {
-        // Both descriptors are of one file, and the kernel keeps write errors for each of them.
-        self.buffered.sync_data()?;
-        self.direct.as_ref().map_or(Ok(()), File::sync_data)
+        // That of one descriptor is that of the file, and each of them is told of its write errors. A second one would empty the
+        // write cache of the device once more.
+        self.buffered.sync_data()
     }
 
     fn size_bytes(&self) -> io::Result<u64> {

@@ -35,6 +35,7 @@ _EXAMPLES = """Examples:
   bathy study vm-fleet                           a cache over hard disks under virtual machines; about four minutes
   bathy study vm-fleet --report study.html       and a page with a chart
   bathy study vm-fleet --set images=4 --set runtime=4s
+  bathy study vm-fleet --set phases=no-cache,repeated
   bathy report last                              the page of the last run, later
 """
 
@@ -125,9 +126,10 @@ def measured(study: Study, given: Model, state: LabState, workspace: Path | None
     return run
 
 
-def _pair(text: str, study: Study) -> tuple[str, str]:
+def _pair(text: str, study: Study) -> tuple[str, str | list[str]]:
     name, separator, value = text.partition("=")
     if not separator or name not in study.parameters.model_fields:
         hint = f"one of {', '.join(study.parameters.model_fields)}"
         raise UsageError(f"--set must be NAME=VALUE with a parameter of the study (got '{text}')", hint=hint)
-    return name, value
+    takes_many = isinstance(study.parameters.model_fields[name].default, tuple)
+    return name, value.split(",") if takes_many else value
