@@ -219,6 +219,7 @@ class EnginePass(_Pass):
         on_write: str = "allocate",
         n_hit: int | None = None,
         stream_cutoff_bytes: int | None = None,
+        is_stream_of_writes: bool = False,
         write_budget_bytes_per_day: int | None = None,
         windows: tuple[int, int] | None = None,
         sample_region_bytes: int = 1048576,

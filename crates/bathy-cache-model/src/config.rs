@@ -16,13 +16,22 @@ pub enum WriteMode {
     Invalidate,
 }
 
+/// Runs of requests, each of which begins where the last one ended, that go past the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamCutoff {
+    /// Those that are longer do.
+    pub bytes: u64,
+    /// Only writes make a run, and only they go past.
+    pub is_of_writes: bool,
+}
+
 /// Which filters stand before the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AdmissionOptions {
     /// Enter at the n-th miss, once the cache is 80 % full.
     pub n_hit: Option<u8>,
-    /// Runs longer than this many bytes go past. It takes effect in [`RequestSplitter`](crate::RequestSplitter).
-    pub stream_cutoff_bytes: Option<u64>,
+    /// Long runs go past. It takes effect in [`RequestSplitter`](crate::RequestSplitter).
+    pub stream_cutoff: Option<StreamCutoff>,
     /// Bytes a day that may be written to flash, new lines and changes together; a day's worth can be saved up. What leaves the
     /// stage in memory for the SSD is thinned so that the budget lasts.
     pub write_budget_bytes_per_day: Option<u64>,

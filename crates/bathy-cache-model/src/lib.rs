@@ -17,7 +17,8 @@ mod operations;
 mod request;
 
 pub use config::{
-    AdmissionOptions, CacheConfig, MAX_UNITS, STAGE_BYTES_MAX, WriteMode, stage_lines, with_stage,
+    AdmissionOptions, CacheConfig, MAX_UNITS, STAGE_BYTES_MAX, StreamCutoff, WriteMode, stage_lines,
+    with_stage,
 };
 pub use fetch::{AheadUnits, Backing, FetchSize};
 pub use lines::{Io, LineSize};

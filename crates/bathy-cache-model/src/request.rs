@@ -3,6 +3,7 @@
 use bathy_policy::StreamBypass;
 use bathy_policy::admission::StreamBypassOptions;
 
+use crate::config::StreamCutoff;
 use crate::lines::{Io, LineSize, Pieces};
 
 /// What a request touches of one line.
@@ -67,19 +68,29 @@ fn bits(first: u32, last: u32) -> u64 {
 pub struct RequestSplitter {
     line: LineSize,
     streams: Option<StreamBypass>,
+    /// Reads are no part of them.
+    is_of_writes: bool,
 }
 
 impl RequestSplitter {
-    /// With `stream_cutoff_bytes` runs that are longer go past the cache.
-    pub fn new(line: LineSize, stream_cutoff_bytes: Option<u64>) -> Self {
-        let streams = stream_cutoff_bytes.map(|cutoff_bytes| {
+    /// With `cutoff` runs that are longer go past the cache.
+    pub fn new(line: LineSize, cutoff: Option<StreamCutoff>) -> Self {
+        let streams = cutoff.map(|cutoff| {
             StreamBypass::new(StreamBypassOptions {
-                cutoff_bytes,
+                cutoff_bytes: cutoff.bytes,
                 line_bytes: line.bytes(),
                 ..StreamBypassOptions::default()
             })
         });
-        Self { line, streams }
+        Self {
+            line,
+            streams,
+            is_of_writes: cutoff.is_some_and(|cutoff| cutoff.is_of_writes),
+        }
+    }
+
+    fn streams_of(&mut self, is_write: bool) -> Option<&mut StreamBypass> {
+        self.streams.as_mut().filter(|_| is_write || !self.is_of_writes)
     }
 
     /// The parts of a request, in order; the streams see those that are taken.
@@ -87,16 +98,22 @@ impl RequestSplitter {
     pub fn split(&mut self, io: Io) -> Parts<'_> {
         Parts {
             lines: self.line.pieces(io),
-            streams: self.streams.as_mut(),
+            streams: self.streams_of(io.write),
         }
     }
 
     /// The parts of a byte range of a file whose first line has the key `first_key`; else as [`Self::split`].
     #[inline]
-    pub fn split_from(&mut self, first_key: u64, offset_bytes: u64, length_bytes: u32) -> Parts<'_> {
+    pub fn split_from(
+        &mut self,
+        first_key: u64,
+        offset_bytes: u64,
+        length_bytes: u32,
+        is_write: bool,
+    ) -> Parts<'_> {
         Parts {
             lines: self.line.pieces_from(first_key, offset_bytes, length_bytes),
-            streams: self.streams.as_mut(),
+            streams: self.streams_of(is_write),
         }
     }
 
@@ -185,16 +202,45 @@ mod tests {
     #[test]
     fn parts_cover_the_request_and_a_long_run_bypasses() {
         let line = LineSize::new(65_536).expect("a power of two");
-        let mut splitter = RequestSplitter::new(line, Some(1 << 20));
-        let io = Io {
+        let splitter = |is_of_writes| {
+            RequestSplitter::new(
+                line,
+                Some(StreamCutoff {
+                    bytes: 1 << 20,
+                    is_of_writes,
+                }),
+            )
+        };
+        let io = |write| Io {
             offset_bytes: 4096,
             length_bytes: 2 << 20,
-            write: false,
+            write,
             volume: 0,
         };
-        let parts: Vec<Part> = splitter.split(io).collect();
-        assert_eq!(parts.iter().map(Part::bytes).sum::<u32>(), 2 << 20);
-        assert_eq!(parts.iter().position(|part| part.bypasses), Some(16));
-        assert!(splitter.memory_bytes() > 0);
+        for (is_of_writes, write, first_past) in [
+            (false, false, Some(16)),
+            (false, true, Some(16)),
+            (true, true, Some(16)),
+            (true, false, None),
+        ] {
+            let mut splitter = splitter(is_of_writes);
+            let parts: Vec<Part> = splitter.split(io(write)).collect();
+            assert_eq!(parts.iter().map(Part::bytes).sum::<u32>(), 2 << 20);
+            assert_eq!(parts.iter().position(|part| part.bypasses), first_past);
+            assert!(splitter.memory_bytes() > 0);
+        }
+        // A read amid a run of writes is no part of it.
+        let mut splitter = splitter(true);
+        let mut last = |offset_bytes, write| {
+            let io = Io {
+                offset_bytes,
+                length_bytes: 1 << 20,
+                ..io(write)
+            };
+            splitter.split(io).last().map(|part| part.bypasses)
+        };
+        let asked = [(0, true), (1 << 20, false), (1 << 20, true), (2 << 20, false)];
+        let past = asked.map(|(offset_bytes, write)| last(offset_bytes, write));
+        assert_eq!(past, [false, false, true, false].map(Some));
     }
 }

@@ -113,7 +113,7 @@ impl CachedFile {
             return Ok(0);
         }
         self.engine.ssd.set_time(time_ns);
-        let Some(parts) = self.split(offset, len).filter(|_| self.is_read_cached()) else {
+        let Some(parts) = self.split(offset, len, false).filter(|_| self.is_read_cached()) else {
             self.read_backing(out, offset, announce)?;
             self.count(begun, false, (len, 0), time_ns);
             self.count_unused();
@@ -135,7 +135,9 @@ impl CachedFile {
 
     /// The bytes that the cache served.
     fn read_part(&self, part: &Part, time_ns: u64, out: &mut [u8], announce: &dyn Fn()) -> io::Result<u64> {
-        self.engine.curve.read(part.key, units_of(part));
+        self.engine
+            .curve
+            .read(part.key, units_of(part), !part.bypasses);
         let shard = self.engine.shard(part.key);
         if !self.is_compared(part) {
             let read = self.read_units(part, units_of(part), None, out, announce)?;
@@ -262,7 +264,7 @@ impl CachedFile {
         self.engine.ssd.set_time(time_ns);
         let gate = self.file.gate.read().unwrap_or_else(PoisonError::into_inner);
         self.check_running()?;
-        let Some(parts) = self.split(offset, data.len()) else {
+        let Some(parts) = self.split(offset, data.len(), true) else {
             drop(gate);
             // Keys end here. No real file comes so far.
             return self.change(offset..end, Some(end.max(self.size_bytes())), || {
@@ -291,7 +293,7 @@ impl CachedFile {
                 _ => self
                     .engine
                     .curve
-                    .write(part.key, whole_units_of(part), mode == WriteMode::Allocate),
+                    .write(part.key, whole_units_of(part), mode == WriteMode::Allocate && !part.bypasses),
             }
             plan
         };
@@ -485,14 +487,17 @@ impl CachedFile {
     }
 
     /// The parts of a request, which is not empty. `None` if it goes beyond the last key of a file.
-    fn split(&self, offset: u64, len: usize) -> Option<SmallVec<[Part; 2]>> {
+    fn split(&self, offset: u64, len: usize, is_write: bool) -> Option<SmallVec<[Part; 2]>> {
         let last = (offset + len as u64 - 1) / self.engine.line_bytes;
         if last > u64::from(u32::MAX) || len > u32::MAX as usize {
             return None;
         }
         let (first, len) = (first_key(self.file.number), len as u32);
-        Some(match &self.engine.streams {
-            Some(streams) => lock(streams).split_from(first, offset, len).collect(),
+        let streams = self.engine.streams.as_ref();
+        Some(match streams.filter(|streams| is_write || streams.has_reads) {
+            Some(streams) => lock(&streams.splitter)
+                .split_from(first, offset, len, is_write)
+                .collect(),
             None => self.engine.splitter.look_from(first, offset, len).collect(),
         })
     }

@@ -106,10 +106,15 @@ impl OnlineCurve {
         self.threshold.store(threshold | 0xffff_ffff, Ordering::Relaxed);
     }
 
-    /// Units of a line are read.
-    pub(crate) fn read(&self, key: u64, mask: u64) {
+    /// Units of a line are read. If it does not `allocate`, caches that do not have the line do not get it.
+    pub(crate) fn read(&self, key: u64, mask: u64, allocates: bool) {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.in_sample(key, |sample| {
+            if !allocates && !sample.units.contains_key(&key) {
+                sample.reads += 1;
+                sample.distances.add_option(None, 1.0 / sample.tracker.rate());
+                return;
+            }
             let Some((_, weight, units)) = sample.touch(key, self.hash) else {
                 return;
             };
@@ -181,7 +186,7 @@ mod tests {
         let mut most = 0;
         for number in 0..3_000_000_u64 {
             key = key.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(number);
-            curve.read(key >> 40 << (number % 3), 1 << (number % 16));
+            curve.read(key >> 40 << (number % 3), 1 << (number % 16), true);
             if number % 10_000 == 0 {
                 most = most.max(curve.memory_bytes());
             }

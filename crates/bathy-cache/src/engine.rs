@@ -99,6 +99,13 @@ pub struct CachedLine {
     pub is_in_memory: bool,
 }
 
+/// Splits requests that make streams, of which it must see every one.
+pub(crate) struct Streams {
+    /// Whether reads are among them.
+    pub(crate) has_reads: bool,
+    pub(crate) splitter: Mutex<RequestSplitter>,
+}
+
 /// A cache for the files of one or more sources. See the [crate](crate).
 pub struct Engine {
     pub(crate) ssd: Arc<Ssd>,
@@ -113,8 +120,8 @@ pub struct Engine {
     pub(crate) is_fetch_adaptive: bool,
     /// Splits requests without a look at streams.
     pub(crate) splitter: RequestSplitter,
-    /// Splits them where streams are followed, which must see every request.
-    pub(crate) streams: Option<Mutex<RequestSplitter>>,
+    /// Where streams are followed.
+    pub(crate) streams: Option<Streams>,
     pub(crate) shards: Vec<Mutex<Shard>>,
     pub(crate) intent: Intent,
     pub(crate) files: Mutex<Files>,
@@ -202,8 +209,10 @@ impl Engine {
             superblock: Mutex::new(*superblock),
             is_fetch_adaptive: matches!(options.fetch, FetchSize::Adaptive { .. }),
             splitter: RequestSplitter::new(line, None),
-            streams: (options.admission.stream_cutoff_bytes)
-                .map(|cutoff_bytes| Mutex::new(RequestSplitter::new(line, Some(cutoff_bytes)))),
+            streams: (options.admission.stream_cutoff).map(|cutoff| Streams {
+                has_reads: !cutoff.is_of_writes,
+                splitter: Mutex::new(RequestSplitter::new(line, Some(cutoff))),
+            }),
             shards: shards.into_iter().map(Mutex::new).collect(),
             intent,
             files: Mutex::new(files),

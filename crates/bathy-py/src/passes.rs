@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use bathy_mrc::engine::{
-    AdmissionOptions, EngineCounts, EngineOptions, EngineResult, EngineSweep, FetchSize, Windows, WriteMode,
+    AdmissionOptions, StreamCutoff, EngineCounts, EngineOptions, EngineResult, EngineSweep, FetchSize, Windows, WriteMode,
 };
 use bathy_mrc::groups::LineSweep;
 use bathy_mrc::passes::{Batch, EngineSet, ProfileSet, Rows, Share};
@@ -212,7 +212,7 @@ impl EnginePass {
     #[pyo3(signature = (policy_name, line_bytes, sizes_lines, *, group=None, others=false, rate=None, min_lines=500,
         salt=0, fetch_bytes=None, unit_bytes=None,
         break_even_bytes=None, on_write="allocate", n_hit=None, stream_cutoff_bytes=None,
-        write_budget_bytes_per_day=None, windows=None, sample_region_bytes=1 << 20))]
+        is_stream_of_writes=false, write_budget_bytes_per_day=None, windows=None, sample_region_bytes=1 << 20))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn add_engine(
         &mut self,
@@ -230,6 +230,7 @@ impl EnginePass {
         on_write: &str,
         n_hit: Option<u8>,
         stream_cutoff_bytes: Option<u64>,
+        is_stream_of_writes: bool,
         write_budget_bytes_per_day: Option<u64>,
         windows: Option<(u64, u64)>,
         sample_region_bytes: u64,
@@ -250,7 +251,10 @@ impl EnginePass {
             write_mode: write_mode(on_write)?,
             admission: AdmissionOptions {
                 n_hit,
-                stream_cutoff_bytes,
+                stream_cutoff: stream_cutoff_bytes.map(|bytes| StreamCutoff {
+                    bytes,
+                    is_of_writes: is_stream_of_writes,
+                }),
                 write_budget_bytes_per_day,
             },
             windows: windows.map(|(origin_ns, length_ns)| Windows { origin_ns, length_ns }),

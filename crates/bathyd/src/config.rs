@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use bathy_cache::format::UNIT_BYTES;
 use bathy_cache::{Options, SourceMode};
-use bathy_cache_model::{FetchSize, WriteMode};
+use bathy_cache_model::{AdmissionOptions, FetchSize, StreamCutoff, WriteMode};
 use bathy_policy::{CachePolicy, PolicyKind};
 use serde::de::Error;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// What is cached, and where.
 #[derive(Debug, Deserialize)]
@@ -64,8 +64,54 @@ pub struct Cache {
     /// What a miss fetches: "adaptive", or blocks of so many bytes.
     #[serde(default, deserialize_with = "fetch")]
     pub fetch: Fetch,
-    /// Bytes that may be written to the SSD in a day; absent: no limit.
+    /// What may enter it.
+    #[serde(default)]
+    pub admission: Admission,
+}
+
+/// What may enter a cache; all that is read or written, as far as nothing is set.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Admission {
+    /// At the n-th miss, once the cache is 80 % full.
+    #[serde(default)]
+    pub n_hit: Option<u8>,
+    /// Runs of requests, each of which begins where the last one ended, go past if they are longer.
+    #[serde(default)]
+    pub stream_cutoff_bytes: Option<u64>,
+    /// Only writes make such a run.
+    #[serde(default)]
+    pub is_stream_of_writes: bool,
+    /// Bytes that may be written to the SSD in a day.
+    #[serde(default)]
     pub write_budget_bytes_per_day: Option<u64>,
+}
+
+impl Default for Admission {
+    /// Long runs of writes go past: the log of an OSD's database, which nobody reads while it runs, and what is restored or
+    /// copied. A copy of it would cost every write of an OSD, wear the SSD, and take the place of what is read.
+    fn default() -> Self {
+        Self {
+            n_hit: None,
+            stream_cutoff_bytes: Some(1 << 20),
+            is_stream_of_writes: true,
+            write_budget_bytes_per_day: None,
+        }
+    }
+}
+
+impl Admission {
+    /// The options of an engine.
+    pub fn options(self) -> AdmissionOptions {
+        AdmissionOptions {
+            n_hit: self.n_hit,
+            stream_cutoff: self.stream_cutoff_bytes.map(|bytes| StreamCutoff {
+                bytes,
+                is_of_writes: self.is_stream_of_writes,
+            }),
+            write_budget_bytes_per_day: self.write_budget_bytes_per_day,
+        }
+    }
 }
 
 /// What a miss fetches.
@@ -292,6 +338,12 @@ impl Config {
             check_path(path)?;
         }
         self.cache.name.as_deref().map_or(Ok(()), check_name)?;
+        if let Some(misses @ 0..=1) = self.cache.admission.n_hit {
+            return Err(Failure::new(
+                format!("n_hit must be at least 2 (got {misses})"),
+                "leave it out to let in what misses once",
+            ));
+        }
         for (number, source) in self.sources.iter().enumerate() {
             source.check(self.sources[..number].iter())?;
         }
@@ -314,13 +366,10 @@ mod tests {
         let with = |policy: &str| {
             parse(&format!(
                 r#"{{"socket": "/s", "state": "/t",
-                    "cache": {{"ssd": "/u", "policy": "{policy}", "write_budget_bytes_per_day": 7}},
+                    "cache": {{"ssd": "/u", "policy": "{policy}"}},
                     "sources": [{{"dir": "/d", "mode": "write-through"}}]}}"#
             ))
-            .map(|config| {
-                assert_eq!(config.cache.write_budget_bytes_per_day, Some(7));
-                config.cache.policy
-            })
+            .map(|config| config.cache.policy)
         };
         assert_eq!(with("lru"), Ok(PolicyKind::Lru));
         assert_eq!(with("s3-fifo"), Ok(default_policy()));
@@ -329,6 +378,35 @@ mod tests {
             refused.contains("one of s3-fifo, clock2q+, lru (got \"arc\")"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn without_a_word_long_runs_of_writes_go_past_and_with_one_it_is_as_said() {
+        let with = |admission: &str| {
+            let config = parse(&format!(
+                r#"{{"socket": "/s", "state": "/t", "cache": {{"ssd": "/u"{admission}}}, "sources": []}}"#
+            ));
+            config.map(|config| config.cache.admission.options())
+        };
+        let stream = |bytes, is_of_writes| Some(StreamCutoff { bytes, is_of_writes });
+        let all = AdmissionOptions::default();
+        let runs = AdmissionOptions {
+            stream_cutoff: stream(1 << 20, true),
+            ..all
+        };
+        assert_eq!(with(""), Ok(runs));
+        assert_eq!(with(r#", "admission": {}"#), Ok(all));
+        let said = AdmissionOptions {
+            n_hit: Some(2),
+            stream_cutoff: stream(5, false),
+            write_budget_bytes_per_day: Some(7),
+        };
+        let words = r#", "admission": {"n_hit": 2, "stream_cutoff_bytes": 5, "write_budget_bytes_per_day": 7}"#;
+        assert_eq!(with(words), Ok(said));
+        assert!(with(r#", "admission": {"bypass": 1}"#).is_err());
+        for misses in ["1", "256"] {
+            assert!(with(&format!(r#", "admission": {{"n_hit": {misses}}}"#)).is_err());
+        }
     }
 
     #[test]

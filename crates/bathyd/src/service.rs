@@ -10,7 +10,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bathy_cache::{Engine, FileWitness, Options, void};
-use bathy_cache_model::AdmissionOptions;
 use bathy_fuse::{
     Claim, DataPath, MountError, MountOption, MountOptions, Mounted, claim, is_ring_offered, mount,
     mount_over_ring,
@@ -232,10 +231,7 @@ impl Service {
             has_device_stamps: is_strict,
             policy: self.config.cache.policy,
             engine: Options {
-                admission: AdmissionOptions {
-                    write_budget_bytes_per_day: self.config.cache.write_budget_bytes_per_day,
-                    ..AdmissionOptions::default()
-                },
+                admission: self.config.cache.admission.options(),
                 was_fenced: was_fenced || !is_strict,
                 ..self.config.cache.fetch.options()
             },
@@ -521,6 +517,7 @@ impl Service {
             "found": null,
             "attachment": null,
             "engine": null,
+            "admission": self.config.cache.admission,
         });
         if let Some(cache) = cache {
             cache.report(&mut of_cache);

@@ -172,12 +172,13 @@ class Places:
                 note(f"the cache '{name}' is left out: {error.message}")
         return found
 
-    def new(self, name: str, ssd: str) -> CacheConfig:
-        """Return the configuration of a cache without sources. Raises UsageError."""
+    def new(self, name: str, ssd: str, **settings: Any) -> CacheConfig:
+        """Return the configuration of a cache without sources; `settings` say how it works. Raises UsageError."""
         socket = self.socket(name)
         if len(os.fsencode(socket)) > _SOCKET_PATH_BYTES_MAX:
             raise UsageError(f"{socket} is too long for a socket", hint="choose a shorter name or root")
-        document = {"socket": str(socket), "state": str(self.state(name)), "cache": {"name": name, "ssd": ssd}}
+        cache = {"name": name, "ssd": ssd, **settings}
+        document = {"socket": str(socket), "state": str(self.state(name)), "cache": cache}
         return CacheConfig(name, ssd, (), document)
 
     def add(self, config: CacheConfig) -> None:

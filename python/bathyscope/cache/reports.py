@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from bathyscope.cache.looks import BUCKET_FACTOR, Look, Span, is_continued, is_served, spans
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable, Unit
-from bathyscope.units import format_bytes, format_percent, format_seconds
+from bathyscope.units import format_bytes, format_percent, format_seconds, format_size_short
 
 Name = Literal["status", "io", "usage", "iops", "stats"]
 
@@ -195,6 +195,24 @@ _STATS: tuple[tuple[str, tuple[_Value, ...]], ...] = (
         ),
     ),
 )
+
+
+def _admission(span: Span) -> str | None:
+    """Return what may enter a cache, as `bathy cache create --admission` takes it."""
+    if span.text("cache.admission") is None:
+        return None
+    n_hit, cutoff_bytes, budget_bytes = (
+        span.gauge(f"cache.admission.{name}") for name in ("n_hit", "stream_cutoff_bytes", "write_budget_bytes_per_day")
+    )
+    bypass = "write-bypass" if span.text("cache.admission.is_stream_of_writes") == str(True) else "bypass"
+    parts = [
+        f"{n_hit:.0f}-hit" if n_hit else "",
+        f"{bypass}:{format_size_short(int(cutoff_bytes))}" if cutoff_bytes else "",
+        f"budget:{format_size_short(int(budget_bytes))}" if budget_bytes else "",
+    ]
+    return "+".join(filter(None, parts)) or "all"
+
+
 _STATUS = (
     _text("Mode", "mode"),
     _gauge("Share", "bytes", "size_bytes", rank=2),
@@ -217,9 +235,10 @@ _CACHES = (
     _counter("SSD errors", "count", "cache.engine.ssd_errors", rank=2),
     _counter("Mismatches", "count", "cache.engine.mismatches", rank=3),
     _text("Policy", "cache.engine.policy", rank=4),
-    _gauge("Line", "bytes", "cache.engine.line_bytes", rank=5),
-    _gauge("In-memory stage", "bytes", "cache.engine.stage_bytes", rank=6),
-    _text("SSD", "cache.ssd", rank=7),
+    _Value("Admission", "", _admission, rank=5),
+    _gauge("Line", "bytes", "cache.engine.line_bytes", rank=6),
+    _gauge("In-memory stage", "bytes", "cache.engine.stage_bytes", rank=7),
+    _text("SSD", "cache.ssd", rank=8),
 )
 
 _NO_FIGURES = "The daemon reports no figures of its sources."

@@ -51,10 +51,23 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="cache")
 
 
-def create(
+def create(  # noqa: PLR0917 - one parameter for each option
     name: CacheArgument,
     ssd: Annotated[Path, typer.Argument(metavar="DEVICE|FILE", help="The SSD; a file that is not there is made.")],
     size: Annotated[str | None, typer.Option(help="Use so much of it; default: all. A new file needs it.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="Which lines stay: s3-fifo, clock2q+ or lru; default: s3-fifo.")
+    ] = None,
+    fetch: Annotated[
+        str | None, typer.Option(help="What a miss fetches: adaptive, or blocks of 4K to 64K; default: adaptive.")
+    ] = None,
+    admission: Annotated[
+        str | None,
+        typer.Option(
+            help="What may enter: all, 2-hit, budget:50G (a day), bypass:1M (longer runs go past), write-bypass:1M "
+            "(of writes alone); joined by +; default: write-bypass:1M."
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Even if it holds something: that is lost.")] = False,
     root: CacheRootOption = Path("/"),
 ) -> None:
@@ -62,14 +75,18 @@ def create(
     from bathyscope.cache import ssd as ssds
     from bathyscope.cache.config import Places, check_name
     from bathyscope.host.local import LocalHost
+    from bathyscope.spec.cache import CacheSettings
+    from bathyscope.spec.values import checked
 
     check_name(name, "cache")
     size_bytes = None if size is None else parse_bytes(size)
+    given = {"policy": policy, "fetch": fetch, "admission": admission}
+    settings = checked(CacheSettings, **{name: value for name, value in given.items() if value is not None})
     places = Places(root)
     with places.changing():
         configs = [*places.load_all(say).values()]
         path = ssds.checked_place(ssd, size_bytes, configs)
-        config = places.new(name, str(path))
+        config = places.new(name, str(path), **settings.document())
         places.add(config)
         try:
             created = ssds.create(LocalHost(), places.config(name), path, size_bytes, force=force)

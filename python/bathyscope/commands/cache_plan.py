@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 PLAN_HELP = """Say which OSDs of each node get how much of its SSD, and what to expect, from a run with operations.
 
 The cache is simulated as it runs: S3-FIFO, lines of 64K with units of 4K, adaptive fetch from hard disks,
-write-through. Sizes are flash; the small queue is in DRAM beside it. `bathy size RUN --by osd` shows the curves behind
-the plan, other line sizes and prices.
+write-through, past it what is written in runs of more than 1M. Sizes are flash; the small queue is in DRAM beside it.
+`bathy size RUN --by osd` shows the curves behind the plan, other line sizes and prices.
 """
 PLAN_EXAMPLES = """Examples:
 
@@ -34,6 +34,8 @@ PLAN_EXAMPLES = """Examples:
 """
 LINE_BYTES = 64 << 10
 FETCH_BYTES = 4 << 10
+#: What bathyd lets in where its configuration says nothing else.
+ADMISSION = "write-bypass"
 
 
 def plan(
@@ -55,7 +57,7 @@ def plan(
     opened = Workspace(workspace).open_run(run)
     spec = checked(
         SizeSpec, traces=[str(opened.path)], by="osd", line_bytes=[LINE_BYTES], fetch_bytes=FETCH_BYTES,
-        budget_bytes=parse_bytes(flash), threads=min(os.cpu_count() or 1, MOST_THREADS),
+        admission=ADMISSION, budget_bytes=parse_bytes(flash), threads=min(os.cpu_count() or 1, MOST_THREADS),
     )  # fmt: skip
     backing = spec.backing_profile
     spec = spec.model_copy(update={"break_even_bytes": None if backing is None else backing.break_even_bytes})

@@ -64,7 +64,8 @@ def size(  # noqa: PLR0917 - one parameter for each option
     admission: Annotated[
         str | None,
         typer.Option(
-            help="all, 2-hit, 3-hit, budget:50G (a day), bypass; joined by +; default: all, others are tried."
+            help="all, 2-hit, 3-hit, budget:50G (a day), bypass, write-bypass; joined by +; default: all, "
+            "others are tried."
         ),
     ] = None,
     on_write: Annotated[

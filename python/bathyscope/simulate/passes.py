@@ -193,6 +193,7 @@ def _add(core: _core.EnginePass, curve: points.Curve, workload: Workload) -> Non
             on_write=spec.on_write,
             n_hit=curve.admission.n_hit,
             stream_cutoff_bytes=curve.admission.stream_cutoff_bytes,
+            is_stream_of_writes=curve.admission.is_stream_of_writes,
             write_budget_bytes_per_day=curve.admission.write_budget_bytes_per_day,
             windows=((summary.time_ns_range or (0, 0))[0], curve.window_ns) if curve.window_ns else None,
             sample_region_bytes=curve.region_bytes,

@@ -45,15 +45,19 @@ Policies = Annotated[
     tuple[Policy, ...], BeforeValidator(values.listed), AfterValidator(lambda v: tuple(dict.fromkeys(v)))
 ]
 
-_ADMISSION_HINT = "all, 2-hit, 3-hit, budget:50G, bypass, bypass:4M"
+_ADMISSION_HINT = "all, 2-hit, 3-hit, budget:50G, bypass, bypass:4M, write-bypass"
 
 
 class Admission(Model):
-    """What may enter the cache; without any part, everything. `name` goes into the records."""
+    """What may enter the cache; without any part, everything. `name` goes into the records.
+
+    Of `is_stream_of_writes` only writes make a stream that goes past the cache.
+    """
 
     name: str = "all"
     n_hit: Annotated[int, values.whole_number(2, 255)] | None = None
     stream_cutoff_bytes: Size | None = None
+    is_stream_of_writes: bool = False
     write_budget_bytes_per_day: Size | None = None
 
     @model_validator(mode="before")
@@ -63,7 +67,7 @@ class Admission(Model):
 
     @classmethod
     def of(cls, name: str) -> Admission:
-        """Return the admission that "all", "2-hit", "budget:50G" (a day), "bypass[:1M]" or several with + stand for."""
+        """Return what "all", "2-hit", "budget:50G" (a day), "[write-]bypass[:1M]" or several with + stand for."""
         return cls.model_validate(name)
 
 
@@ -77,8 +81,8 @@ def _parsed_admission(text: str) -> dict[str, Any]:
             found["n_hit"] = int(match[1])
         elif name == "budget" and value:
             found["write_budget_bytes_per_day"] = value
-        elif name == "bypass":
-            found["stream_cutoff_bytes"] = value or 1 << 20
+        elif name in ("bypass", "write-bypass") and "stream_cutoff_bytes" not in found:
+            found |= {"stream_cutoff_bytes": value or 1 << 20, "is_stream_of_writes": name == "write-bypass"}
         else:
             raise values.wrong("must be made of known filters", part, hint=_ADMISSION_HINT)
     return found

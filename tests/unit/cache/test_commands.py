@@ -87,6 +87,24 @@ def test_force_and_size_are_bathyds_to_judge(
     assert (tmp_path / "ssd.img").read_bytes() == b"data"
 
 
+def test_how_a_cache_works_is_written_down_as_bathyd_reads_it(
+    bathy: Bathy, places: Places, tmp_path: Path, bathyd: list[tuple[str, ...]]
+) -> None:
+    def written(name: str, *words: str) -> dict[str, Any]:
+        result = bathy("create", name, tmp_path / f"{name}.img", "--size", "4M", *words)
+        assert result.exit_code == 0, result.exception
+        return {key: value for key, value in places.load(name).rest["cache"].items() if key not in ("name", "ssd")}
+
+    assert written("plain") == {}
+    assert written("all", "--fetch", "adaptive", "--admission", "all") == {
+        "fetch": "adaptive", "admission": {"is_stream_of_writes": False},
+    }  # fmt: skip
+    assert written("other", "--policy", "lru", "--fetch", "16K", "--admission", "2-hit+write-bypass:4M") == {
+        "policy": "lru", "fetch": 16 << 10,
+        "admission": {"n_hit": 2, "stream_cutoff_bytes": 4 << 20, "is_stream_of_writes": True},
+    }  # fmt: skip
+
+
 def test_a_cache_that_bathyd_refuses_leaves_nothing(
     bathy: Bathy, places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +126,8 @@ def test_a_cache_that_bathyd_refuses_leaves_nothing(
         (("fast", "."), "no block device and no file"),
         (("a/b", "ssd.img", "--size", "4M"), "no name of a cache"),
         (("fast", "/dev/nothing", "--size", "4M"), "the device /dev/nothing does not exist"),
+        (("fast", "ssd.img", "--size", "4M", "--fetch", "blue"), "--fetch must be adaptive or a size"),
+        (("fast", "ssd.img", "--size", "4M", "--admission", "1-hit"), "--admission must be made of known filters"),
     ],
 )
 def test_what_cannot_be_a_cache_is_refused(

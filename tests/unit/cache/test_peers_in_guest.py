@@ -98,7 +98,8 @@ def test_what_is_warm_after_a_power_cut_is_counted(peers: ModuleType, capsys: py
         pytest.skip(reason)
     (verify,) = (peer for peer in peers.PEERS if peer.name == "bathyd, verify")
     requests = peers.synthetic(500, 64 * MIB, writes=0.0)
-    (result,) = peers.run([verify], requests, 136 * MIB, idle_s=0)
+    # bathyd writes records of lines every 5 s.
+    (result,) = peers.run([verify], requests, 136 * MIB, idle_s=8)
     passes = result["passes"]
     assert {name: it["cache_reads"] for name, it in passes.items()} == dict.fromkeys(passes, 500)
     # Everything fits: the HDD is asked in the first pass only for what was asked before.

@@ -147,6 +147,31 @@ def test_a_cache_without_its_ssd_says_so() -> None:
     assert ("fast problem", "/dev/sdz: No such file") in finding.facts
 
 
+@pytest.mark.parametrize(
+    ("admission", "shown"),
+    [
+        (None, None),
+        ({}, "all"),
+        ({"stream_cutoff_bytes": 1 << 20, "is_stream_of_writes": True}, "write-bypass:1M"),
+        (
+            {"n_hit": 2, "stream_cutoff_bytes": 5000, "write_budget_bytes_per_day": 50 << 30},
+            "2-hit+bypass:5000+budget:50G",
+        ),
+    ],
+)
+def test_what_may_enter_is_shown_as_it_is_asked_for(admission: dict[str, Any] | None, shown: str | None) -> None:
+    every = {
+        "n_hit": None,
+        "stream_cutoff_bytes": None,
+        "is_stream_of_writes": False,
+        "write_budget_bytes_per_day": None,
+    }
+    answer = status()
+    answer["cache"]["admission"] = None if admission is None else every | admission
+    (row,) = rows(report("status", [(look(answer), None)]))
+    assert row["Admission"] == shown
+
+
 def test_open_files_that_a_cache_has_no_room_for_are_said() -> None:
     answer = status()
     answer["cache"]["engine"]["files_without_room"] = 0

@@ -23,21 +23,25 @@ def report(latencies: list[float]) -> TraceSummary:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("all", (None, None, None)),
-        ("3-hit", (3, None, None)),
-        ("bypass", (None, 1 << 20, None)),
-        ("bypass:4M", (None, 4 << 20, None)),
-        ("budget:50G", (None, None, 50 << 30)),
-        ("2-hit+bypass+budget:1G", (2, 1 << 20, 1 << 30)),
+        ("all", (None, None, None, False)),
+        ("3-hit", (3, None, None, False)),
+        ("bypass", (None, 1 << 20, None, False)),
+        ("bypass:4M", (None, 4 << 20, None, False)),
+        ("write-bypass", (None, 1 << 20, None, True)),
+        ("budget:50G", (None, None, 50 << 30, False)),
+        ("2-hit+write-bypass:2M+budget:1G", (2, 2 << 20, 1 << 30, True)),
     ],
 )
 def test_admissions(text: str, expected: tuple[int | None, ...]) -> None:
     found = Admission.of(text)
-    assert (found.n_hit, found.stream_cutoff_bytes, found.write_budget_bytes_per_day) == expected
+    streams = found.stream_cutoff_bytes
+    assert (found.n_hit, streams, found.write_budget_bytes_per_day, found.is_stream_of_writes) == expected
     assert found.name == text
 
 
-@pytest.mark.parametrize("text", ["", "none", "1-hit", "0-hit", "999-hit", "budget", "budget:0", "bypass:0", "all:1"])
+@pytest.mark.parametrize(
+    "text", ["", "none", "1-hit", "0-hit", "999-hit", "budget", "budget:0", "bypass:0", "all:1", "bypass+write-bypass"]
+)
 def test_admissions_that_cannot_be(text: str) -> None:
     with pytest.raises(UsageError, match="--admission"):
         checked(SizeSpec, admission=text)

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use bathy_cache::{BlockStore, Counts, Recovery, Stamp};
-use bathy_cache_model::{AdmissionOptions, FetchSize, Io, LineSize, WriteMode};
+use bathy_cache_model::{AdmissionOptions, FetchSize, Io, LineSize, StreamCutoff, WriteMode};
 use bathy_mrc::engine::{EngineCounts, EngineOptions, EngineSweep, TimedIo};
 use bathy_mrc::simulate::Fidelity;
 use bathy_policy::{CachePolicy, PolicyKind, PolicyOptions};
@@ -214,11 +214,16 @@ fn engine_and_simulator_count_the_same() {
         ..none
     };
     assert_equal(PolicyKind::S3Fifo, WriteMode::Allocate, n_hit, 0);
-    let streams = AdmissionOptions {
-        stream_cutoff_bytes: Some(256 << 10),
-        ..none
-    };
-    assert_equal(PolicyKind::S3Fifo, WriteMode::Allocate, streams, 0);
+    for is_of_writes in [false, true] {
+        let streams = AdmissionOptions {
+            stream_cutoff: Some(StreamCutoff {
+                bytes: 256 << 10,
+                is_of_writes,
+            }),
+            ..none
+        };
+        assert_equal(PolicyKind::S3Fifo, WriteMode::Allocate, streams, 0);
+    }
 }
 
 /// The requests take two days: what is written to the SSD is the budget, and what hits is what was simulated.

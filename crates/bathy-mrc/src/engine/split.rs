@@ -134,7 +134,7 @@ impl Splitter {
             overflowed: false,
             region_bits: options.region_bits(),
             hash: SamplingHash::new(salt(fidelity), options.region_bits()),
-            requests: RequestSplitter::new(options.line, options.admission.stream_cutoff_bytes),
+            requests: RequestSplitter::new(options.line, options.admission.stream_cutoff),
             parts: Vec::new(),
             totals: vec![Totals::default()],
         }

@@ -496,7 +496,10 @@ proptest! {
 #[test]
 fn what_is_a_stream_does_not_depend_on_the_size_and_a_hit_is_a_hit() {
     let mut bypassing = options(PolicyKind::Lru, 65_536, 4096);
-    bypassing.admission.stream_cutoff_bytes = Some(1 << 20);
+    bypassing.admission.stream_cutoff = Some(StreamCutoff {
+        bytes: 1 << 20,
+        is_of_writes: false,
+    });
     let mut sweep = EngineSweep::new(bypassing, &[4, 1024], Fidelity::Full);
     for _ in 0..2 {
         // 32 lines, of which the cutoff lets 16 in.

@@ -155,7 +155,10 @@ proptest! {
             })
             .collect();
         let mut options = options(policy, 4096, 4096);
-        options.admission.stream_cutoff_bytes = Some(cutoff_pages * 4096);
+        options.admission.stream_cutoff = Some(StreamCutoff {
+            bytes: cutoff_pages * 4096,
+            is_of_writes: false,
+        });
         options.sample_region_bytes = 1 << 18;
         let run = |fidelity| {
             let mut sweep = EngineSweep::new(options, &[6000, 24_000], fidelity);
