@@ -140,7 +140,7 @@ impl Tracker {
 
     /// See [`LruStack::warm`].
     #[inline]
-    pub(crate) fn warm(&self, keys: impl Iterator<Item = u64>) {
+    pub fn warm(&self, keys: impl Iterator<Item = u64>) {
         self.stack.warm(keys);
     }
 
