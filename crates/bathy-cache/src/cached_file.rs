@@ -135,9 +135,7 @@ impl CachedFile {
 
     /// The bytes that the cache served.
     fn read_part(&self, part: &Part, time_ns: u64, out: &mut [u8], announce: &dyn Fn()) -> io::Result<u64> {
-        self.engine
-            .curve
-            .read(part.key, units_of(part), !part.bypasses);
+        self.engine.curve.read(part.key, units_of(part), !part.bypasses);
         let shard = self.engine.shard(part.key);
         if !self.is_compared(part) {
             let read = self.read_units(part, units_of(part), None, out, announce)?;
@@ -290,10 +288,11 @@ impl CachedFile {
             let plan = lock(self.engine.shard(part.key)).begin_write(part, mode, time_ns);
             match mode {
                 WriteMode::Invalidate => self.engine.curve.forget(part.key),
-                _ => self
-                    .engine
-                    .curve
-                    .write(part.key, whole_units_of(part), mode == WriteMode::Allocate && !part.bypasses),
+                _ => self.engine.curve.write(
+                    part.key,
+                    whole_units_of(part),
+                    mode == WriteMode::Allocate && !part.bypasses,
+                ),
             }
             plan
         };

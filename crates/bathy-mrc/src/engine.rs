@@ -8,7 +8,9 @@ mod counts;
 mod crossing;
 mod split;
 
-pub use bathy_cache_model::{AdmissionOptions, FetchSize, MAX_UNITS as MAX_FETCH_UNITS, StreamCutoff, WriteMode};
+pub use bathy_cache_model::{
+    AdmissionOptions, FetchSize, MAX_UNITS as MAX_FETCH_UNITS, StreamCutoff, WriteMode,
+};
 use bathy_cache_model::{CacheConfig, with_stage};
 use bathy_policy::{PolicyKind, PolicyOptions, visit_policy};
 

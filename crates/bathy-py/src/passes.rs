@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use bathy_mrc::engine::{
-    AdmissionOptions, StreamCutoff, EngineCounts, EngineOptions, EngineResult, EngineSweep, FetchSize, Windows, WriteMode,
+    AdmissionOptions, EngineCounts, EngineOptions, EngineResult, EngineSweep, FetchSize, StreamCutoff,
+    Windows, WriteMode,
 };
 use bathy_mrc::groups::LineSweep;
 use bathy_mrc::passes::{Batch, EngineSet, ProfileSet, Rows, Share};

@@ -401,7 +401,8 @@ mod tests {
             stream_cutoff: stream(5, false),
             write_budget_bytes_per_day: Some(7),
         };
-        let words = r#", "admission": {"n_hit": 2, "stream_cutoff_bytes": 5, "write_budget_bytes_per_day": 7}"#;
+        let words =
+            r#", "admission": {"n_hit": 2, "stream_cutoff_bytes": 5, "write_budget_bytes_per_day": 7}"#;
         assert_eq!(with(words), Ok(said));
         assert!(with(r#", "admission": {"bypass": 1}"#).is_err());
         for misses in ["1", "256"] {
