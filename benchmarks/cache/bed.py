@@ -59,6 +59,7 @@ def bathyd(
     device: str | None = None,
     size_bytes: int = 0,
     fetch: int | str = "adaptive",
+    admits_all: bool = False,
     **config: Any,
 ) -> Iterator[Bathyd]:
     """Serve `block`: a new file of `size_bytes`, or a device. Without `ssd` the cache is a new file beside it."""
@@ -73,7 +74,8 @@ def bathyd(
     config |= {
         "socket": str(directory / "socket"),
         "state": str(directory / "state"),
-        "cache": {"ssd": str(ssd or sparse(directory / "ssd", ssd_bytes)), "fetch": fetch},
+        "cache": {"ssd": str(ssd or sparse(directory / "ssd", ssd_bytes)), "fetch": fetch}
+        | ({"admission": {}} if admits_all else {}),
         "sources": [{"dir": str(source), "mode": mode}],
     }
     (directory / "config.json").write_text(json.dumps(config))

@@ -170,7 +170,7 @@ def measure(peer: Peer, image: guest.Image, requests: Requests, cache_bytes: int
         config = {
             "socket": "/run/bathyd",
             "state": "/state/state",
-            "cache": {"ssd": "/dev/vda", "after_unclean": peer.after_unclean},
+            "cache": {"ssd": "/dev/vda", "after_unclean": peer.after_unclean, "admission": {}},
             "sources": [{"dir": "/state/osd", "mode": "write-through"}],
         }
         passes: dict[str, Any] = {}

@@ -94,6 +94,7 @@ def through_bathyd(requests: list[Request], disk_bytes: int, ssd_bytes: int, fet
                 ssd=simulated.path("ssd"),
                 size_bytes=disk_bytes,
                 fetch=fetch,
+                admits_all=True,
             )
         )
         before = simulated.stats("ssd")["write"]["bytes"]

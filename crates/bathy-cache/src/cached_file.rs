@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use bathy_cache_model::{Backing, Part, WriteMode};
+use bathy_cache_model::{Backing, Part, WriteMode, WritePlan};
 use smallvec::SmallVec;
 
 use crate::aligned::Aligned;
-use crate::engine::{Engine, lock, stopped};
+use crate::engine::{Engine, Streams, lock, stopped};
 use crate::files::{FileState, first_key};
 use crate::format::UNIT_BYTES;
 use crate::mutant::{Mutant, is_made};
@@ -327,11 +327,8 @@ impl CachedFile {
         self.end_change(&bits);
         written?;
         self.count_for(below, true, (data.len(), bytes_hit), time_ns);
-        if parts
-            .iter()
-            .zip(&plans)
-            .any(|(part, plan)| part.bypasses && plan.slot.is_none())
-        {
+        let went_past = |(part, plan): (&Part, &WritePlan)| part.bypasses && plan.slot.is_none();
+        if mode == WriteMode::Allocate && parts.iter().zip(&plans).any(went_past) {
             self.count_in(|counts| counts.bypassed_by_stream += 1);
         }
         Ok(())
@@ -493,7 +490,8 @@ impl CachedFile {
         }
         let (first, len) = (first_key(self.file.number), len as u32);
         let streams = self.engine.streams.as_ref();
-        Some(match streams.filter(|streams| is_write || streams.has_reads) {
+        let are_seen = |streams: &&Streams| (is_write || streams.has_reads) && self.is_cached();
+        Some(match streams.filter(are_seen) {
             Some(streams) => lock(&streams.splitter)
                 .split_from(first, offset, len, is_write)
                 .collect(),

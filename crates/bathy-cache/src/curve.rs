@@ -80,13 +80,13 @@ impl Sample {
 
     fn read(&mut self, key: u64, mask: u64, allocates: bool, hash: SamplingHash) {
         let (reach, weight) = if allocates || self.units.contains_key(&key) {
-            let Some((_, weight, units)) = self.touch(key, hash) else {
+            let Some((distance, weight, units)) = self.touch(key, hash) else {
                 return;
             };
             let mut reach = 0;
             for unit in of_mask(units, mask) {
                 reach = reach.max(*unit);
-                *unit = 0;
+                *unit = if allocates { 0 } else { distance };
             }
             (reach, weight)
         } else {
@@ -236,6 +236,21 @@ mod tests {
         let at = curve.at(&[1]).expect("it was read");
         assert_eq!((at.reads, at.reads_sampled), (11, 11));
         assert!((at.hit_ratios[0] - 2.0 / 11.0).abs() < 1e-9, "{at:?}");
+    }
+
+    #[test]
+    fn a_line_that_left_does_not_come_back_by_a_read_that_goes_past() {
+        shuttle::check_random(read_past_again, 1);
+    }
+
+    fn read_past_again() {
+        let curve = OnlineCurve::new();
+        (1..10).for_each(|key| curve.read(key, 1, true));
+        curve.read(1, 1, false);
+        curve.read(1, 1, true);
+        let at = curve.at(&[1, 20]).expect("it was read");
+        assert!(at.hit_ratios[0].abs() < 1e-9, "{at:?}");
+        assert!((at.hit_ratios[1] - 2.0 / 11.0).abs() < 1e-9, "{at:?}");
     }
 
     fn read_many() {

@@ -93,7 +93,7 @@ impl Default for Admission {
     fn default() -> Self {
         Self {
             n_hit: None,
-            stream_cutoff_bytes: Some(1 << 20),
+            stream_cutoff_bytes: Some(256 << 10),
             is_stream_of_writes: true,
             write_budget_bytes_per_day: None,
         }
@@ -101,6 +101,32 @@ impl Default for Admission {
 }
 
 impl Admission {
+    fn check(&self) -> Result<(), Failure> {
+        let problem = match *self {
+            Self {
+                n_hit: Some(0..=1), ..
+            } => "n_hit must be at least 2",
+            Self {
+                stream_cutoff_bytes: Some(0),
+                ..
+            } => "stream_cutoff_bytes must be greater than 0",
+            Self {
+                write_budget_bytes_per_day: Some(0),
+                ..
+            } => "write_budget_bytes_per_day must be greater than 0",
+            Self {
+                stream_cutoff_bytes: None,
+                is_stream_of_writes: true,
+                ..
+            } => "is_stream_of_writes needs stream_cutoff_bytes",
+            _ => return Ok(()),
+        };
+        Err(Failure::new(
+            format!("cache.admission: {problem}"),
+            "leave out what is not to be limited",
+        ))
+    }
+
     /// The options of an engine.
     pub fn options(self) -> AdmissionOptions {
         AdmissionOptions {
@@ -259,7 +285,7 @@ fn check_name(name: &str) -> Result<(), Failure> {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// What is read and written enters the cache.
+    /// What is read and written enters the cache, as far as it is admitted.
     WriteThrough,
     /// What is read enters the cache; a write updates what is cached.
     WriteAround,
@@ -338,12 +364,7 @@ impl Config {
             check_path(path)?;
         }
         self.cache.name.as_deref().map_or(Ok(()), check_name)?;
-        if let Some(misses @ 0..=1) = self.cache.admission.n_hit {
-            return Err(Failure::new(
-                format!("n_hit must be at least 2 (got {misses})"),
-                "leave it out to let in what misses once",
-            ));
-        }
+        self.cache.admission.check()?;
         for (number, source) in self.sources.iter().enumerate() {
             source.check(self.sources[..number].iter())?;
         }
@@ -391,7 +412,7 @@ mod tests {
         let stream = |bytes, is_of_writes| Some(StreamCutoff { bytes, is_of_writes });
         let all = AdmissionOptions::default();
         let runs = AdmissionOptions {
-            stream_cutoff: stream(1 << 20, true),
+            stream_cutoff: stream(256 << 10, true),
             ..all
         };
         assert_eq!(with(""), Ok(runs));
@@ -405,8 +426,17 @@ mod tests {
             r#", "admission": {"n_hit": 2, "stream_cutoff_bytes": 5, "write_budget_bytes_per_day": 7}"#;
         assert_eq!(with(words), Ok(said));
         assert!(with(r#", "admission": {"bypass": 1}"#).is_err());
-        for misses in ["1", "256"] {
-            assert!(with(&format!(r#", "admission": {{"n_hit": {misses}}}"#)).is_err());
+        for wrong in [
+            r#""n_hit": 1"#,
+            r#""n_hit": 256"#,
+            r#""stream_cutoff_bytes": 0"#,
+            r#""write_budget_bytes_per_day": 0"#,
+            r#""is_stream_of_writes": true"#,
+        ] {
+            assert!(
+                with(&format!(r#", "admission": {{{wrong}}}"#)).is_err(),
+                "{wrong}"
+            );
         }
     }
 

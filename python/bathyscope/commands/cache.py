@@ -65,7 +65,7 @@ def create(  # noqa: PLR0917 - one parameter for each option
         str | None,
         typer.Option(
             help="What may enter: all, 2-hit, budget:50G (a day), bypass:1M (longer runs go past), write-bypass:1M "
-            "(of writes alone); joined by +; default: write-bypass:1M."
+            "(of writes alone); joined by +; in place of the default: write-bypass."
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Even if it holds something: that is lost.")] = False,

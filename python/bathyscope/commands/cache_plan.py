@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PLAN_HELP = """Say which OSDs of each node get how much of its SSD, and what to expect, from a run with operations.
 
 The cache is simulated as it runs: S3-FIFO, lines of 64K with units of 4K, adaptive fetch from hard disks,
-write-through, past it what is written in runs of more than 1M. Sizes are flash; the small queue is in DRAM beside it.
+write-through, past it what is written in runs of more than 256K. Sizes are flash; the small queue is in DRAM beside it.
 `bathy size RUN --by osd` shows the curves behind the plan, other line sizes and prices.
 """
 PLAN_EXAMPLES = """Examples:

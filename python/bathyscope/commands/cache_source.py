@@ -36,7 +36,7 @@ _CREATE_EXAMPLES = """Examples:
 
 \b
 Modes:
-  write-through  what is read or written enters the cache (default)
+  write-through  what is read or written enters the cache, but for long runs of writes (default)
   write-around   what is read enters it; a write updates what is cached
   read-only      what is read enters it; what is written leaves it
   pass-through   nothing is cached

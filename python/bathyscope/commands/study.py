@@ -132,4 +132,4 @@ def _pair(text: str, study: Study) -> tuple[str, str | list[str]]:
         hint = f"one of {', '.join(study.parameters.model_fields)}"
         raise UsageError(f"--set must be NAME=VALUE with a parameter of the study (got '{text}')", hint=hint)
     takes_many = isinstance(study.parameters.model_fields[name].default, tuple)
-    return name, value.split(",") if takes_many else value
+    return name, [part.strip() for part in value.split(",")] if takes_many else value

@@ -4,33 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from bathyscope.spec import values
-from bathyscope.spec.size import Admission
+from bathyscope.spec.size import UNIT_BYTES, Admission
 from bathyscope.spec.target import Model
 
-_ADAPTIVE = "adaptive"
+POLICIES = ["s3-fifo", "clock2q+", "lru"]
+"""Those of the policies that are simulated that bathyd runs."""
+_LINE_BYTES = 64 << 10
 
 
-def _fetch(value: Any) -> Any:
-    if value == _ADAPTIVE:
-        return value
-    try:
-        return values.size_bytes(value)
-    except PydanticCustomError:
-        raise values.wrong(f"must be {_ADAPTIVE} or a size", value, hint=f"{_ADAPTIVE}, or 4K to 64K") from None
+Block = Annotated[int, values.power_of_two(UNIT_BYTES, _LINE_BYTES)]
 
 
 class CacheSettings(Model):
-    """Which lines stay, what a miss fetches, and what may enter. What is not given is as bathyd has it.
+    """Which lines stay, what a miss fetches, and what may enter. What is not given is as bathyd has it."""
 
-    bathyd checks which policies it runs and which sizes fit a line.
-    """
-
-    policy: str | None = Field(None, title="--policy")
-    fetch: Annotated[Literal["adaptive"] | int, BeforeValidator(_fetch)] | None = Field(None, title="--fetch")
+    policy: Annotated[str, values.one_of(lambda: POLICIES)] | None = Field(None, title="--policy")
+    fetch: Block | Literal["adaptive"] | None = Field(None, title="--fetch")
     admission: Admission | None = Field(None, title="--admission")
 
     def document(self) -> dict[str, Any]:

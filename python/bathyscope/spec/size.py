@@ -45,6 +45,9 @@ Policies = Annotated[
     tuple[Policy, ...], BeforeValidator(values.listed), AfterValidator(lambda v: tuple(dict.fromkeys(v)))
 ]
 
+BYPASS_BYTES = 1 << 20
+WRITE_BYPASS_BYTES = 256 << 10
+"""A run of writes that is longer goes past a cache of bathyd whose configuration says nothing else."""
 _ADMISSION_HINT = "all, 2-hit, 3-hit, budget:50G, bypass, bypass:4M, write-bypass"
 
 
@@ -57,7 +60,7 @@ class Admission(Model):
     name: str = "all"
     n_hit: Annotated[int, values.whole_number(2, 255)] | None = None
     stream_cutoff_bytes: Size | None = None
-    is_stream_of_writes: bool = False
+    is_stream_of_writes: Flag = False
     write_budget_bytes_per_day: Size | None = None
 
     @model_validator(mode="before")
@@ -82,7 +85,9 @@ def _parsed_admission(text: str) -> dict[str, Any]:
         elif name == "budget" and value:
             found["write_budget_bytes_per_day"] = value
         elif name in ("bypass", "write-bypass") and "stream_cutoff_bytes" not in found:
-            found |= {"stream_cutoff_bytes": value or 1 << 20, "is_stream_of_writes": name == "write-bypass"}
+            is_of_writes = name == "write-bypass"
+            default_bytes = WRITE_BYPASS_BYTES if is_of_writes else BYPASS_BYTES
+            found |= {"stream_cutoff_bytes": value or default_bytes, "is_stream_of_writes": is_of_writes}
         else:
             raise values.wrong("must be made of known filters", part, hint=_ADMISSION_HINT)
     return found

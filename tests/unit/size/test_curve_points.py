@@ -287,7 +287,7 @@ def test_admission_and_write_mode_reach_the_engine(tmp_path: Path) -> None:
     assert written(on_write="update") < everything
     assert written(on_write="invalidate") < everything
     assert written(admission="2-hit") < everything
-    assert written(admission="bypass:64K") < everything
+    assert written(admission="bypass:64K") < written(admission="write-bypass:64K") < everything
     assert written(admission="budget:1M") < everything
 
 

@@ -27,7 +27,7 @@ def report(latencies: list[float]) -> TraceSummary:
         ("3-hit", (3, None, None, False)),
         ("bypass", (None, 1 << 20, None, False)),
         ("bypass:4M", (None, 4 << 20, None, False)),
-        ("write-bypass", (None, 1 << 20, None, True)),
+        ("write-bypass", (None, 256 << 10, None, True)),
         ("budget:50G", (None, None, 50 << 30, False)),
         ("2-hit+write-bypass:2M+budget:1G", (2, 2 << 20, 1 << 30, True)),
     ],

@@ -209,6 +209,7 @@ def test_the_list_has_every_parameter(capsys: pytest.CaptureFixture[str]) -> Non
         (["vm-flet"], "there is no study 'vm-flet'"),
         (["vm-fleet", "--set", "image=3"], "--set must be NAME=VALUE"),
         (["vm-fleet", "--set", "phases=first,second"], r"phases must be .* \(got second\)"),
+        (["vm-fleet", "--set", "phases=no-cache, repeated", "--set", "images=0"], "images must be greater"),
         (["vm-fleet", "--set", "images=0"], "images must be greater than or equal to 1"),
     ],
 )

@@ -23,7 +23,9 @@ INDEX_BYTES_PER_LINE = 48
 _UNSEEN = (
     "the records are of operations that clients sent to an OSD; what reaches its disk besides (copies of writes of "
     "other OSDs, BlueStore's own metadata) or does not reach it (what its cache in memory serves) is not in them, so "
-    "the hit ratio of the running cache differs: compare it with `bathy cache stats`"
+    "the hit ratio of the running cache differs: compare it with `bathy cache stats`. Runs of writes are "
+    "followed through the objects of an image here, on an OSD as far as they lie side by side; a cache that was "
+    "created with --admission, --policy or --fetch is another one than this"
 )
 
 
