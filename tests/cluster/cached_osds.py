@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
-import json
 import os
 import shutil
 import signal
@@ -69,11 +68,12 @@ def keep_one_copy(cluster: Any, osds: Sequence[str]) -> None:
     CRUSH can give an OSD of a small pool a tenth of the placement groups, and so of an image.
     """
     run(cluster, "ceph", "osd", "pool", "set", POOL, "size", "1", "--yes-i-really-mean-it")
-    pools = json.loads(run(cluster, "ceph", "osd", "pool", "ls", "detail", "--format", "json"))
-    (pool,) = (pool for pool in pools if pool["pool_name"] == POOL)
-    for group in range(pool["pg_num"]):
-        osd = osds[group % len(osds)].partition(".")[2]
-        run(cluster, "ceph", "osd", "pg-upmap", f"{pool['pool_id']}.{group:x}", osd)
+    numbers = [int(osd.partition(".")[2]) for osd in osds]
+    with cluster.session() as session:
+        (pool,) = (pool for pool in session.json("mon", "osd dump")["pools"] if pool["pool_name"] == POOL)
+        for group in range(pool["pg_num"]):
+            where = {"pgid": f"{pool['pool']}.{group:x}", "id": [numbers[group % len(numbers)]]}
+            session.command(CephRequest("pg-upmap", "mon", (("prefix", "osd pg-upmap"), *where.items())))
 
 
 def make_image(cluster: Any, filled_bytes: int = READ_BYTES, object_size: str = "4M") -> None:

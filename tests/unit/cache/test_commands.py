@@ -126,7 +126,8 @@ def test_a_cache_that_bathyd_refuses_leaves_nothing(
         (("fast", "."), "no block device and no file"),
         (("a/b", "ssd.img", "--size", "4M"), "no name of a cache"),
         (("fast", "/dev/nothing", "--size", "4M"), "the device /dev/nothing does not exist"),
-        (("fast", "ssd.img", "--size", "4M", "--fetch", "blue"), "--fetch must be adaptive or a size"),
+        (("fast", "ssd.img", "--size", "4M", "--fetch", "12K"), "--fetch must be a power of two from 4K to 64K"),
+        (("fast", "ssd.img", "--size", "4M", "--policy", "arc"), "--policy is not known"),
         (("fast", "ssd.img", "--size", "4M", "--admission", "1-hit"), "--admission must be made of known filters"),
     ],
 )

@@ -275,6 +275,20 @@ def test_operations_that_cannot_be_placed_are_counted_and_left_out() -> None:
             assert groups == {"pool 2", "(unknown)"}
 
 
+def test_runs_of_writes_alone_can_go_past(tmp_path: Path) -> None:
+    lines = 64
+    rows = [(place * 1000, op, place * LINE, LINE, op) for op in ("read", "write") for place in range(lines)]
+    trace = TraceFiles([write_csv(tmp_path / "t.csv", rows)])
+
+    def written_lines(admission: str) -> float:
+        points = curve_points(trace, line_bytes=(LINE,), policies=("lru",), admission=admission)[0]
+        return whole(points)[3].flash_write_bytes / LINE
+
+    kept = 16
+    past = [written_lines(f"{name}:{kept * LINE}") for name in ("write-bypass", "bypass")]
+    assert [written_lines("all"), *past] == [2 * lines, lines + kept, 2 * kept]
+
+
 def test_admission_and_write_mode_reach_the_engine(tmp_path: Path) -> None:
     trace = TraceFiles([write_csv(tmp_path / "t.csv", [(t, "write" if w else "read", o, n, v) for t, w, o, n, v in (
         (row[0], place % 3 == 0, *row[2:]) for place, row in enumerate(loop_and_scan(10))
@@ -287,7 +301,7 @@ def test_admission_and_write_mode_reach_the_engine(tmp_path: Path) -> None:
     assert written(on_write="update") < everything
     assert written(on_write="invalidate") < everything
     assert written(admission="2-hit") < everything
-    assert written(admission="bypass:64K") < written(admission="write-bypass:64K") < everything
+    assert written(admission="bypass:64K") < everything
     assert written(admission="budget:1M") < everything
 
 
