@@ -89,31 +89,22 @@ impl RequestSplitter {
         }
     }
 
-    fn streams_of(&mut self, is_write: bool) -> Option<&mut StreamBypass> {
-        self.streams.as_mut().filter(|_| is_write || !self.is_of_writes)
-    }
-
     /// The parts of a request, in order; the streams see those that are taken.
     #[inline]
     pub fn split(&mut self, io: Io) -> Parts<'_> {
         Parts {
             lines: self.line.pieces(io),
-            streams: self.streams_of(io.write),
+            streams: self.streams.as_mut().filter(|_| io.write || !self.is_of_writes),
         }
     }
 
-    /// The parts of a byte range of a file whose first line has the key `first_key`; else as [`Self::split`].
+    /// The parts of a byte range of a file whose first line has the key `first_key`, for a request that the streams see; else as
+    /// [`Self::split`].
     #[inline]
-    pub fn split_from(
-        &mut self,
-        first_key: u64,
-        offset_bytes: u64,
-        length_bytes: u32,
-        is_write: bool,
-    ) -> Parts<'_> {
+    pub fn split_from(&mut self, first_key: u64, offset_bytes: u64, length_bytes: u32) -> Parts<'_> {
         Parts {
             lines: self.line.pieces_from(first_key, offset_bytes, length_bytes),
-            streams: self.streams_of(is_write),
+            streams: self.streams.as_mut(),
         }
     }
 

@@ -492,9 +492,7 @@ impl CachedFile {
         let streams = self.engine.streams.as_ref();
         let are_seen = |streams: &&Streams| (is_write || streams.has_reads) && self.is_cached();
         Some(match streams.filter(are_seen) {
-            Some(streams) => lock(&streams.splitter)
-                .split_from(first, offset, len, is_write)
-                .collect(),
+            Some(streams) => lock(&streams.splitter).split_from(first, offset, len).collect(),
             None => self.engine.splitter.look_from(first, offset, len).collect(),
         })
     }

@@ -80,8 +80,7 @@ def create(  # noqa: PLR0917 - one parameter for each option
 
     check_name(name, "cache")
     size_bytes = None if size is None else parse_bytes(size)
-    given = {"policy": policy, "fetch": fetch, "admission": admission}
-    settings = checked(CacheSettings, **{name: value for name, value in given.items() if value is not None})
+    settings = checked(CacheSettings, policy=policy, fetch=fetch, admission=admission)
     places = Places(root)
     with places.changing():
         configs = [*places.load_all(say).values()]

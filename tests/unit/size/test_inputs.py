@@ -29,6 +29,7 @@ def report(latencies: list[float]) -> TraceSummary:
         ("bypass:4M", (None, 4 << 20, None, False)),
         ("write-bypass", (None, 256 << 10, None, True)),
         ("budget:50G", (None, None, 50 << 30, False)),
+        ("2-hit+bypass+budget:1G", (2, 1 << 20, 1 << 30, False)),
         ("2-hit+write-bypass:2M+budget:1G", (2, 2 << 20, 1 << 30, True)),
     ],
 )
