@@ -32,7 +32,7 @@ from bathyscope.records.size_finding import SizeCurve, SizePoint
 from bathyscope.simulate.grid import size_for_flash
 from bathyscope.simulate.trace import TraceFiles
 from bathyscope.spec import limits
-from bathyscope.spec.size import Admission, CurveKey, Pass, SizeSpec, WantedSizes
+from bathyscope.spec.size import ADMISSION_OF_BATHYD, Admission, CurveKey, Pass, SizeSpec, WantedSizes
 from bathyscope.spec.values import checked
 from bathyscope.units import format_bytes
 
@@ -41,7 +41,7 @@ NEAR = 1.05
 DOMINATED = 1.02
 """A configuration dominates when it is cheaper by more than this and leaves the disks less time by more than this."""
 LINES = (4096, 16_384, 65_536, 262_144)
-ADMISSIONS = ("all", "2-hit")
+ADMISSIONS = ("all", "2-hit", ADMISSION_OF_BATHYD)
 SHARES = tuple(np.geomspace(1 / 64, 1.05, 12))
 """Sizes of brute force, of the working set of the largest lines."""
 BUDGETS = (0.1, 0.3)

@@ -34,8 +34,6 @@ PLAN_EXAMPLES = """Examples:
 """
 LINE_BYTES = 64 << 10
 FETCH_BYTES = 4 << 10
-#: What bathyd lets in where its configuration says nothing else.
-ADMISSION = "write-bypass"
 
 
 def plan(
@@ -48,7 +46,7 @@ def plan(
     output: OutputOption = "table",
 ) -> None:
     """See PLAN_HELP."""
-    from bathyscope.spec.size import MOST_THREADS, SizeSpec
+    from bathyscope.spec.size import ADMISSION_OF_BATHYD, MOST_THREADS, SizeSpec
     from bathyscope.spec.values import checked
     from bathyscope.store import Workspace
     from bathyscope.units import parse_bytes
@@ -57,7 +55,8 @@ def plan(
     opened = Workspace(workspace).open_run(run)
     spec = checked(
         SizeSpec, traces=[str(opened.path)], by="osd", line_bytes=[LINE_BYTES], fetch_bytes=FETCH_BYTES,
-        admission=ADMISSION, budget_bytes=parse_bytes(flash), threads=min(os.cpu_count() or 1, MOST_THREADS),
+        admission=ADMISSION_OF_BATHYD, budget_bytes=parse_bytes(flash),
+        threads=min(os.cpu_count() or 1, MOST_THREADS),
     )  # fmt: skip
     backing = spec.backing_profile
     spec = spec.model_copy(update={"break_even_bytes": None if backing is None else backing.break_even_bytes})

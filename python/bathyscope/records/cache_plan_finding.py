@@ -64,6 +64,7 @@ class CachePlan:
     line_bytes: int
     fetch_bytes: int
     policy: str
+    admission: str
     mode: str
     caches: tuple[PlannedCache, ...]
     caveats: tuple[CaveatView, ...]

@@ -47,7 +47,8 @@ Policies = Annotated[
 
 BYPASS_BYTES = 1 << 20
 WRITE_BYPASS_BYTES = 256 << 10
-"""A run of writes that is longer goes past a cache of bathyd whose configuration says nothing else."""
+ADMISSION_OF_BATHYD = "write-bypass"
+"""What may enter a cache of bathyd whose configuration says nothing else: no run of writes that is longer than that."""
 _ADMISSION_HINT = "all, 2-hit, 3-hit, budget:50G, bypass, bypass:4M, write-bypass"
 
 

@@ -18,12 +18,11 @@ from typer.testing import Result
 
 from bathyscope.cache.config import Places
 from bathyscope.cache.daemon import Daemon
-from bathyscope.commands.cache_plan import ADMISSION
 from bathyscope.errors import CacheError
 from bathyscope.host import outliving
 from bathyscope.host.local import LocalHost
 from bathyscope.lab import simdisk
-from bathyscope.spec.size import WRITE_BYPASS_BYTES, Admission
+from bathyscope.spec.size import ADMISSION_OF_BATHYD, WRITE_BYPASS_BYTES, Admission
 
 pytestmark = pytest.mark.skipif(not simdisk.possible(), reason="FUSE needs root and /dev/fuse")
 
@@ -94,7 +93,7 @@ def test_reports_are_what_was_read_and_written(fast: Places, bathy: Bathy, tmp_p
 
 
 def test_what_a_plan_simulates_is_what_may_enter_unless_told_otherwise(fast: Places, bathy: Bathy) -> None:
-    shown, planned = Admission.of(row(bathy, "status")["Admission"]), Admission.of(ADMISSION)
+    shown, planned = Admission.of(row(bathy, "status")["Admission"]), Admission.of(ADMISSION_OF_BATHYD)
     assert shown.model_copy(update={"name": planned.name}) == planned
 
 

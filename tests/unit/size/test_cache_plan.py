@@ -64,6 +64,7 @@ def printed(workspace: Path, *arguments: str) -> str:
 
 def test_each_node_gets_the_shares_that_its_osds_can_use(run_id: str, tmp_path: Path) -> None:
     plan = json.loads(printed(tmp_path, run_id, "--flash", "64M", "--output", "json"))
+    assert (plan["policy"], plan["admission"], plan["mode"]) == ("s3-fifo", "write-bypass", "write-through")
     a, b = plan["caches"]
     assert [(cache["node"], [source["name"] for source in cache["sources"]]) for cache in (a, b)] == [
         ("a", ["osd-0"]),

@@ -24,8 +24,7 @@ _UNSEEN = (
     "the records are of operations that clients sent to an OSD; what reaches its disk besides (copies of writes of "
     "other OSDs, BlueStore's own metadata) or does not reach it (what its cache in memory serves) is not in them, so "
     "the hit ratio of the running cache differs: compare it with `bathy cache stats`. Runs of writes are "
-    "followed through the objects of an image here, on an OSD as far as they lie side by side; a cache that was "
-    "created with --admission, --policy or --fetch is another one than this"
+    "followed through the objects of an image here, on an OSD as far as they lie side by side"
 )
 
 
@@ -50,6 +49,7 @@ def cache_plan(
         line_bytes=first.line_bytes,
         fetch_bytes=first.fetch_bytes,
         policy=first.policy,
+        admission=first.admission,
         mode="write-through",
         caches=tuple(caches),
         caveats=tuple(_caveats(rows, [*curves.values()], question)),

@@ -23,7 +23,7 @@ from bathyscope.analysis.sizing.wear import option_bytes
 from bathyscope.records import CurvePoint, from_table
 from bathyscope.records.size_finding import SizeCurve, SizePoint
 from bathyscope.spec import limits
-from bathyscope.spec.size import GRID, Admission, CurveKey, Pass, PassName, WantedSizes
+from bathyscope.spec.size import ADMISSION_OF_BATHYD, GRID, Admission, CurveKey, Pass, PassName, WantedSizes
 
 STEPS = 6
 """Sizes between the last that misses what is wanted and the first that meets it."""
@@ -137,6 +137,8 @@ def _neighbours(best: Choice, question: SizeQuestion) -> Iterator[tuple[int, int
 def _admissions(best: Choice) -> list[str]:
     """Return admissions worth a try: those that write less, one of them as much as a single drive bears."""
     found, purchase = ["all", "2-hit"], best.point.purchase
+    if best.curve.write_requests:
+        found.append(ADMISSION_OF_BATHYD)
     per_day = best.point.flash_write_bytes_per_day
     if purchase is not None and purchase.count > 1 and per_day and (purchase.endurance_share or 0.0) > 0.5:
         bearable = per_day / (purchase.count * (purchase.endurance_share or 1.0))

@@ -22,7 +22,7 @@ def write(finding: CachePlan, stream: TextIO, options: Options) -> None:
     over = f" over {format_seconds(finding.duration_s)}" if finding.duration_s > 0 else ""
     out.print(text(f"run {finding.run_id}: {finding.events:,} I/Os{over}", "dim"))
     shape = f"{format_size_short(finding.line_bytes)} lines of {format_size_short(finding.fetch_bytes)} units"
-    out.print(text(f"{finding.policy}, {shape}, adaptive fetch, {finding.mode}", "dim"))
+    out.print(text(f"{finding.policy}, {shape}, adaptive fetch, {clean(finding.admission)}, {finding.mode}", "dim"))
     for cache in finding.caches:
         _cache(cache, out)
     out.print()
