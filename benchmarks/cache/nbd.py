@@ -77,9 +77,19 @@ class CachedDisk:
         return len(counts), sum(int(count, 16) for count in counts)
 
     def ssd_write_bytes(self) -> int:
-        """Return what it wrote to the file of its cache: all that it writes but the log. Sockets do not count there."""
+        """Return what it wrote to the file of its cache: all that it writes but the log. Sockets do not count there.
+
+        The end of a request is logged after its answer, so what is not at rest is looked at again.
+        """
+        found, before = self._written_bytes(), (-1, -1)
+        while found != before:
+            time.sleep(0.01)
+            found, before = self._written_bytes(), found
+        return found[0] - found[1]
+
+    def _written_bytes(self) -> tuple[int, int]:
         fields = dict(line.split(": ") for line in Path(f"/proc/{self.pid}/io").read_text().splitlines())
-        return int(fields["wchar"]) - self.source_log_bytes()
+        return int(fields["wchar"]), self.source_log_bytes()
 
 
 @contextlib.contextmanager

@@ -10,11 +10,20 @@ use bathy_cache::{
     BlockStore, CachedFile, CreateOptions, Engine, FileIdentity, OpenError, Options, Recovery, Stamp, Usage,
     Witness, create, open,
 };
-use bathy_cache_model::LineSize;
+use bathy_cache_model::{AdmissionOptions, LineSize, StreamCutoff};
 use bathy_policy::{CachePolicy, PolicyKind};
 
 pub(crate) const SECTOR: usize = 512;
 pub(crate) const SSD: u8 = 0;
+/// Runs of writes go past the cache, as in a daemon that is not told otherwise, but much shorter ones.
+pub(crate) const RUNS_GO_PAST: AdmissionOptions = AdmissionOptions {
+    n_hit: None,
+    stream_cutoff: Some(StreamCutoff {
+        bytes: 8 << 10,
+        is_of_writes: true,
+    }),
+    write_budget_bytes_per_day: None,
+};
 pub(crate) const BACKING: u8 = 1;
 
 /// Numbers without a pattern, from a seed.
@@ -524,6 +533,12 @@ impl Cache {
 
     pub(crate) fn flush(&self) -> io::Result<()> {
         self.file.flush()
+    }
+
+    /// Requests that went past the cache because they belong to a long run.
+    pub(crate) fn went_past(&self) -> u64 {
+        let counts = self.engine.source_counts(identity(BACKING).source());
+        counts.lock().expect("no panic").status().bypassed_by_stream
     }
 
     pub(crate) fn is_marked(&self, offset: u64) -> bool {

@@ -14,8 +14,8 @@ use bathy_cache::{CachedLine, ColdReason, Recovery, resize};
 use bathy_policy::CachePolicy;
 
 use crate::common::{
-    BACKING, Cache, Event, Fault, LINE, MemoryStore, MemoryWitness, REGION, Random, SECTOR, SSD, UNIT, World,
-    assert_serves_backing,
+    BACKING, Cache, Event, Fault, LINE, MemoryStore, MemoryWitness, REGION, RUNS_GO_PAST, Random, SECTOR,
+    SSD, UNIT, World, assert_serves_backing,
 };
 
 const BYTES: u64 = 512 << 10;
@@ -234,6 +234,7 @@ struct Seen {
     unclean: u64,
     cold: u64,
     mismatches: u64,
+    went_past: u64,
 }
 
 /// Runs requests and cuts the power after each event. `depth` cuts more follow each other at some of the points.
@@ -263,6 +264,7 @@ fn torture(world: &World, random: &mut Random, steps: u64, depth: u32, seen: &mu
         }
         engine = step(world, engine, random, &mut known);
     }
+    seen.went_past += engine.went_past();
     drop(engine);
     let events = std::mem::take(&mut *log.lock().expect("no panic"));
     known.events = events.len();
@@ -369,7 +371,10 @@ fn after_each_power_cut_the_cache_serves_what_the_backing_has() {
     let mut seed = 0;
     while seen.cuts < crash_points() {
         let policy = CachePolicy::KINDS[seed as usize % 3];
-        let world = World::running(policy, BYTES, 20, 1 + seed % 2);
+        let mut world = World::running(policy, BYTES, 20, 1 + seed % 2);
+        if seed / 6 % 2 == 1 {
+            world.options.admission = RUNS_GO_PAST;
+        }
         if seed % 3 == 2 {
             // There is room for more extents, whose tables begin at a MiB.
             world.ssd.resize((3 << 20) + 40 * LINE as usize);
@@ -381,7 +386,7 @@ fn after_each_power_cut_the_cache_serves_what_the_backing_has() {
     assert!(seen.warm_lines > seen.cuts / 2, "{seen:?}");
     assert!(seen.dropped_lines > seen.cuts / 2, "{seen:?}");
     assert!(
-        seen.clean > 0 && seen.unclean > 0 && seen.cold > 0 && seen.mismatches > 0,
+        seen.clean > 0 && seen.unclean > 0 && seen.cold > 0 && seen.mismatches > 0 && seen.went_past > 0,
         "{seen:?}"
     );
 }
