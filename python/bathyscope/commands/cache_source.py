@@ -87,7 +87,7 @@ def create(  # noqa: PLR0917 - one parameter for each option
         daemon, known = _daemon(places, cache), places.load_all(say) | {cache: places.load(cache)}
         config, sources = known[cache], []
         if from_plan is not None and (given := config.settings()):
-            say(f"the cache '{cache}' was created with {', '.join(given)}: the plan is for one without, hits will differ")
+            say(f"the cache '{cache}' was created with {', '.join(given)}: the plan is for one without; hits differ")
         # All are looked at before the first is served.
         for one in wanted:
             if one.name in {other.name for other in known[cache].sources}:

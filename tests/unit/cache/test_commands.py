@@ -231,7 +231,10 @@ def test_who_serves_a_plan_by_another_kind_of_cache_is_told(
     said = bathy("source", "create", "--from-plan", tmp_path / "plan.json", "--cache", "lru").stderr
     assert "the cache 'lru' was created with --policy, --admission" in said
     assert bathy("source", "delete", "osd.1", "--cache", "lru").exit_code == 0
-    assert "was created with" not in bathy("source", "create", "--from-plan", tmp_path / "plan.json", "--cache", "fast").stderr
+    assert (
+        "was created with"
+        not in bathy("source", "create", "--from-plan", tmp_path / "plan.json", "--cache", "fast").stderr
+    )
 
 
 def test_directories_that_cannot_be_a_source_are_refused(bathy: Bathy, fast: Places, tmp_path: Path) -> None:
