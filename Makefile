@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test check without-ceph unit cluster rust torture search setup test-releases bench-overhead bench-startup bench-verdicts docs lock clean
+.PHONY: help demo test check without-ceph unit cluster rust torture search setup test-machine test-releases bench-overhead bench-startup bench-verdicts docs lock clean
 
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
@@ -52,11 +52,15 @@ unit: setup $(STAMPS)/dev  ## Python tests that need no Ceph.
 	$(BIN)/pytest -m "not cluster and not releases" -n $(JOBS)
 
 cluster: setup $(STAMPS)/dev  ## Tests on a real Ceph that the lab starts.
-	$(BIN)/pytest -m "cluster and not releases"
+	$(BIN)/pytest -m "cluster and not releases and not machine"
 
 search: setup $(STAMPS)/dev  ## Property tests on inputs that no run has seen; `make test` repeats the same ones.
 	BATHY_SEARCH=1 $(BIN)/pytest -m "not cluster and not releases" -n $(JOBS)
 	cargo test --locked --workspace
+
+test-machine: setup $(STAMPS)/dev  ## A machine with systemd, ceph-volume and a cache, killed and cut off: ten minutes, in QEMU.
+	cargo build --release --locked -p bathyd
+	$(BIN)/pytest -m machine
 
 test-releases: setup $(STAMPS)/dev  ## The lab and the ladder on Ceph 16.2, 18.2 and 20.2.
 	$(BIN)/pytest -m cluster -k release

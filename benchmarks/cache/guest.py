@@ -142,7 +142,14 @@ def file_system(path: Path, size_bytes: int, content: Path) -> Path:
 
 @contextlib.contextmanager
 def booted(
-    image: Image, disks: Sequence[Path], job: Mapping[str, bytes], directory: Path, timeout_s: float
+    image: Image,
+    disks: Sequence[Path],
+    job: Mapping[str, bytes],
+    directory: Path,
+    timeout_s: float,
+    *,
+    memory_mib: int = MEMORY_MIB,
+    processors: int = 1,
 ) -> Iterator[Iterator[list[str]]]:
     """Boot a guest with the files of `job` beside those of the image; give the words of each line that it says to us.
 
@@ -154,7 +161,7 @@ def booted(
     initrd.write_bytes(image.initramfs + guest_image.archive(job))
     argv = [
         *("nice", "-n", "15", "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
-        *("-machine", "q35", "-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", str(MEMORY_MIB)),
+        *("-machine", "q35", "-accel", "tcg", "-cpu", "max", "-smp", str(processors), "-m", str(memory_mib)),
         *("-kernel", str(image.kernel), "-initrd", str(initrd), "-serial", "stdio"),
         # On a busy machine the emulated timer can be too late for the kernel's check of it, which then panics.
         *("-append", "console=ttyS0 loglevel=3 panic=-1 mitigations=off no_timer_check"),

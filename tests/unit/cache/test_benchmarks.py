@@ -21,11 +21,10 @@ Load = Callable[[str], ModuleType]
 
 
 @pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
+def load() -> Iterator[Load]:
     """Give a function that imports a benchmark, where it can run."""
     if os.geteuid() != 0 or not Path("/dev/fuse").exists() or shutil.which("fio") is None:
         pytest.skip("mounting a cached directory needs root, /dev/fuse and fio")
-    monkeypatch.syspath_prepend(str(ROOT))
     # Benchmarks end by SystemExit at SIGTERM, which a test would take for its own failure.
     at_sigterm = signal.getsignal(signal.SIGTERM)
     try:

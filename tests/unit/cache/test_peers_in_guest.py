@@ -22,8 +22,7 @@ BATHYD_STATUS = '{"ok": true, "answer": {"cache": {"engine": {"reads": {"request
 
 
 @pytest.fixture
-def peers(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[3]))
+def peers() -> Iterator[ModuleType]:
     try:
         yield importlib.import_module("benchmarks.cache.peers_in_guest")
     finally:

@@ -12,15 +12,13 @@ from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
 NAMES = {"daemons": "benchmarks.daemons", "physics": "benchmarks.simdisk.physics", "cost": "benchmarks.simdisk.cost"}
 
 
 @pytest.fixture
-def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, ModuleType]]:
+def benchmarks() -> Iterator[dict[str, ModuleType]]:
     if os.geteuid() != 0 or not Path("/dev/fuse").exists() or shutil.which("fio") is None:
         pytest.skip("mounting simulated disks needs root, /dev/fuse and fio")
-    monkeypatch.syspath_prepend(str(ROOT))
     try:
         modules = {name: importlib.import_module(module) for name, module in NAMES.items()}
         try:
