@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 from tests.cluster import cached_osds, daemons
 
-from bathyscope.commands.cache_plan import ADMISSION
 from bathyscope.host.local import LocalHost
 from bathyscope.lab import caches, simdisk, state
+from bathyscope.spec.size import ADMISSION_OF_BATHYD
 
 pytestmark = [
     pytest.mark.cluster,
@@ -163,7 +163,7 @@ def prediction(cluster: Any, workspace: Path, log: Path, flash_bytes: int) -> fl
     assert imported.returncode == 0, imported.stderr
     sized = cluster.bathy(
         "size", "last", "-w", str(workspace), "--exact", "--line", str(LINE_BYTES), "--fetch", str(FETCH_BYTES),
-        "--policy", "s3-fifo", "--admission", ADMISSION, "--budget", str(flash_bytes), "--output", "json",
+        "--policy", "s3-fifo", "--admission", ADMISSION_OF_BATHYD, "--budget", str(flash_bytes), "--output", "json",
     )  # fmt: skip
     assert sized.returncode == 0, sized.stderr
     (curve,) = json.loads(sized.stdout)["curves"]
