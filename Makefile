@@ -59,7 +59,6 @@ search: setup $(STAMPS)/dev  ## Property tests on inputs that no run has seen; `
 	cargo test --locked --workspace
 
 test-machine: setup $(STAMPS)/dev  ## A machine with systemd, ceph-volume and a cache, killed and cut off: ten minutes, in QEMU.
-	cargo build --release --locked -p bathyd
 	$(BIN)/pytest -m machine
 
 test-releases: setup $(STAMPS)/dev  ## The lab and the ladder on Ceph 16.2, 18.2 and 20.2.

@@ -70,20 +70,13 @@ def _packages_directory() -> Path:
 
 
 def image() -> Image:
-    """Return what the guest boots; 70 MB of packages are fetched the first time. Raises EnvironmentError_."""
+    """Return what the guest of the peers boots. Raises EnvironmentError_."""
     requirements.require(PROGRAMS)
     bathyd = bathyd_program()
-    directory = _packages_directory()
-    files.own_directory(directory.parent, make=True)
-    with files.FileLock(directory.with_suffix(".lock"), "the packages of the guest", wait=True):
-        if not directory.is_dir():
-            with files.making_directory(directory) as partial:
-                _fetch(partial)
+    directory = packages()
     tree = directory / "tree"
-    (kernel,) = (tree / "boot").glob("vmlinuz-*")
     dmsetup = shutil.which("dmsetup", path=DEFAULT_PATH) or "dmsetup"
     programs = {
-        "bin/busybox": tree / "bin/busybox",
         "bin/make-bcache": tree / "usr/sbin/make-bcache",
         "bin/dmsetup": Path(dmsetup),
         "bin/bathyd": bathyd,
@@ -92,14 +85,32 @@ def image() -> Image:
     linked = [str(programs[f"bin/{name}"]) for name in ("make-bcache", "dmsetup", "bathyd")]
     for library in guest_image.shared_libraries(_run("ldd", *linked)):
         programs[library.lstrip("/")] = Path(library)
-    modules = guest_image.load_order(guest_image.modules_in(tree), MODULES)
+    return image_of(tree, programs, MODULES, (HERE / "guest_init.sh").read_bytes())
+
+
+def packages() -> Path:
+    """Return where the guest's packages are; 70 MB are fetched the first time. Raises EnvironmentError_."""
+    directory = _packages_directory()
+    files.own_directory(directory.parent, make=True)
+    with files.FileLock(directory.with_suffix(".lock"), "the packages of the guest", wait=True):
+        if not directory.is_dir():
+            with files.making_directory(directory) as partial:
+                _fetch(partial)
+    return directory
+
+
+def image_of(tree: Path, programs: Mapping[str, Path], modules: Sequence[str], init: bytes) -> Image:
+    """Return the kernel of `tree`, and an initramfs with busybox, `programs` by their places, modules and `init`."""
+    (kernel,) = (tree / "boot").glob("vmlinuz-*")
+    programs = {"bin/busybox": tree / "bin/busybox", **programs}
+    ordered = guest_image.load_order(guest_image.modules_in(tree), modules)
     content: dict[str, bytes | None] = {
         str(parent): None for name in [*programs, "modules/order"] for parent in reversed(Path(name).parents[:-1])
     }
     content |= {name: path.read_bytes() for name, path in programs.items()}
-    content |= {f"modules/{name}.ko": module for name, module in modules.items()}
-    content["modules/order"] = "".join(f"{name}.ko\n" for name in modules).encode()
-    content["init"] = (HERE / "guest_init.sh").read_bytes()
+    content |= {f"modules/{name}.ko": module for name, module in ordered.items()}
+    content["modules/order"] = "".join(f"{name}.ko\n" for name in ordered).encode()
+    content["init"] = init
     return Image(kernel, guest_image.archive(content), kernel.name.removeprefix("vmlinuz-"))
 
 

@@ -107,6 +107,12 @@ def wait_for(condition: Callable[[], Any], timeout_s: float = 60, what: str = "i
     return value
 
 
+def wait_for_counters(workspace: Path) -> None:
+    """Wait until a recording has a segment with counters: the first may have nothing but the look before it."""
+    pattern = "runs/*/segments/2*/perf_counter.parquet"
+    wait_for(lambda: list(workspace.glob(pattern)), timeout_s=200, what="a segment with counters")
+
+
 def children(pid: int) -> dict[int, str]:
     """Return every living descendant of a process with its command line."""
     parents: dict[int, int] = {}
@@ -155,6 +161,7 @@ class Tools:
     """The helpers above: test modules are imported by path and cannot import each other."""
 
     wait_for = staticmethod(wait_for)
+    wait_for_counters = staticmethod(wait_for_counters)
     children = staticmethod(children)
     fio_of = staticmethod(fio_of)
     newest = staticmethod(newest)

@@ -83,23 +83,46 @@ def content(number: int) -> bytes:
     return hashlib.sha256(str(number).encode()).digest() * 4096
 
 
-def load(boot: int) -> None:
-    """Write objects, one after the other, until the power is cut."""
-    for number in itertools.count(boot * 1000):
+def load() -> None:
+    """Write objects, one after the other, until the test kills QEMU. Meanwhile the daemon is killed."""
+    for number in itertools.count():
         Path("/tmp/object").write_bytes(content(number))
         run("rados", "-p", "p", "put", str(number), "/tmp/object")
         say("ack", number)
-        if number == 1000 + KILLED_AFTER:
-            run("systemctl", "kill", "--signal=KILL", CACHE)
+        if number == KILLED_AFTER:
+            kill_the_daemon()
+
+
+def kill_the_daemon() -> None:
+    before = processes()
+    run("systemctl", "kill", "--signal=KILL", CACHE)
+    begun = time.monotonic()
+    while any(new in ("0", old) for new, old in zip(processes(), before, strict=True)):
+        if time.monotonic() - begun > LIMIT_S:
+            raise RuntimeError(
+                "cache and OSD are not started again: " + run("journalctl", "-b", "-u", CACHE, "-u", OSD)
+            )
+        time.sleep(1)
+    wait_until_up()
+    say("restarted", *kinds_mounted())
+
+
+def processes() -> list[str]:
+    return [run("systemctl", "show", "-P", "MainPID", unit).strip() for unit in (CACHE, OSD)]
+
+
+def report(name: str) -> None:
+    say(name, json.dumps(json.loads(run(BATHY, "cache", name, "fast", "-o", "json"))))
 
 
 def check() -> None:
-    """What a boot after a power cut finds; then without the cache."""
+    """What a boot after that finds; then without the cache."""
     wait_until_up()
     say("mounted", *kinds_mounted())
     began = [int(run("systemctl", "show", "-P", "ActiveEnterTimestampMonotonic", unit)) for unit in (CACHE, OSD)]
     say("began", *began)
-    say("status", json.dumps(json.loads(run(BATHY, "cache", "status", "fast", "-o", "json"))))
+    report("status")
+    report("io")
     names = run("rados", "-p", "p", "ls").split()
     for name in names:
         run("rados", "-p", "p", "get", name, "/tmp/object")
@@ -130,11 +153,13 @@ def main() -> None:
         if boot == 1:
             make_cluster()
             make_cache()
-            load(boot)
+            load()
         else:
             check()
-    except Exception as error:  # noqa: BLE001 - the test is told of each
+    except Exception as error:  # noqa: BLE001 - whatever it is, the test says it
         say("failed", repr(error))
+        # Else the test would wait for more until its time is over.
+        run("systemctl", "poweroff", "--force", "--force")
 
 
 if __name__ == "__main__":

@@ -175,9 +175,8 @@ def test_placement_groups_alone_tell_where_the_load_lands(loaded: Any, tmp_path:
 
 
 def test_a_killed_recording_can_be_read_to_its_last_segment(loaded: Any, tmp_path: Path, tools: Any) -> None:
-    process = collect(loaded, tmp_path, "--interval", "1s", duration="60s")
-    # The first segment may hold nothing but the look at the cluster that came before the recording.
-    tools.wait_for(lambda: list(tmp_path.glob("runs/*/segments/2*/perf_counter.parquet")), what="counters")
+    process = collect(loaded, tmp_path, "--interval", "1s", duration="200s")
+    tools.wait_for_counters(tmp_path)
     time.sleep(3)
     process.kill()
     process.wait(10)

@@ -138,9 +138,7 @@ def test_what_a_kill_in_a_burst_leaves_the_next_start_restores(
 ) -> None:
     before = histories()
     with recording(loaded, tmp_path, "200s"):
-        # The first segment may hold nothing but the look at the cluster that came before the recording.
-        segments = "runs/*/segments/2*/perf_counter.parquet"
-        tools.wait_for(lambda: list(tmp_path.glob(segments)), timeout_s=200, what="a segment with counters")
+        tools.wait_for_counters(tmp_path)
         in_a_burst(histories, tools, before)
     assert histories() != before
     killed = tools.newest(tmp_path)

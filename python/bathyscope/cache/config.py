@@ -14,7 +14,6 @@ from typing import Any, Literal, get_args
 from bathyscope import files
 from bathyscope.errors import BathyscopeError, CacheError, UsageError
 from bathyscope.fields import as_dict, as_int, as_list, parsing
-from bathyscope.spec.cache import CacheSettings
 
 Mode = Literal["write-through", "write-around", "read-only", "pass-through"]
 DEFAULT_MODE: Mode = "write-through"
@@ -85,11 +84,6 @@ class CacheConfig:
     def is_detached(self) -> bool:
         """Whether the cache starts without its SSD."""
         return self.rest["cache"].get("is_detached") is True
-
-    def settings(self) -> list[str]:
-        """Return the options of `bathy cache create` that say how it works."""
-        fields = CacheSettings.model_fields
-        return [str(field.title) for name, field in fields.items() if name in self.rest["cache"]]
 
     def with_ssd(self, ssd: str, *, is_detached: bool) -> CacheConfig:
         """Return it with this SSD, attached or not."""

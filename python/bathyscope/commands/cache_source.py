@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bathyscope.cache.config import CacheConfig, Places, Source
     from bathyscope.cache.daemon import Daemon
     from bathyscope.cache.looks import Look
+    from bathyscope.spec.cache_plan import CachePlanFile
 
 _CREATE_HELP = """Accelerate a directory in place. If its cache is running, this takes effect at once.
 
@@ -79,15 +80,20 @@ def create(  # noqa: PLR0917 - one parameter for each option
     from bathyscope.cache import directory as directories
     from bathyscope.cache.config import Places
 
-    if from_plan is not None and (name, directory, size) != (None, None, None):
-        raise UsageError("a plan names sources, directories and sizes", hint="leave out NAME, DIR and --size")
-    wanted = _wanted(name, directory, size, mode) if from_plan is None else _planned(from_plan, node, mode)
+    plan = None
+    if from_plan is not None:
+        from bathyscope.spec.cache_plan import load_cache_plan
+
+        if (name, directory, size) != (None, None, None):
+            raise UsageError("a plan names sources, directories and sizes", hint="leave out NAME, DIR and --size")
+        plan = load_cache_plan(from_plan)
+    wanted = _wanted(name, directory, size, mode) if plan is None else _planned(plan, node, mode)
     places = Places(root)
     with places.changing():
         daemon, known = _daemon(places, cache), places.load_all(say) | {cache: places.load(cache)}
         config, sources = known[cache], []
-        if from_plan is not None and (given := config.settings()):
-            say(f"the cache '{cache}' was created with {', '.join(given)}: the plan is for one without; hits differ")
+        if plan is not None:
+            _say_if_other(config, plan)
         # All are looked at before the first is served.
         for one in wanted:
             if one.name in {other.name for other in known[cache].sources}:
@@ -111,13 +117,11 @@ def _wanted(name: str | None, directory: Path | None, size: str | None, mode: st
     return [Source(check_name(name, "source"), str(directory), check_mode(mode or DEFAULT_MODE), _size_bytes(size))]
 
 
-def _planned(path: Path, node: str | None, mode: str | None) -> list[Source]:
+def _planned(plan: CachePlanFile, node: str | None, mode: str | None) -> list[Source]:
     import socket
 
     from bathyscope.cache.config import Source, check_mode, check_name
-    from bathyscope.spec.cache_plan import load_cache_plan
 
-    plan = load_cache_plan(path)
     here = socket.gethostname()
     if node is None and here in {one.node for one in plan.caches}:
         node = here
@@ -128,6 +132,14 @@ def _planned(path: Path, node: str | None, mode: str | None) -> list[Source]:
         )
         for one in plan.sources_of(node)
     ]
+
+
+def _say_if_other(config: CacheConfig, plan: CachePlanFile) -> None:
+    from bathyscope.spec.cache import CacheSettings
+
+    if others := CacheSettings.of(config.rest["cache"]).differences(plan.settings):
+        names = ", ".join(others)
+        say(f"the cache '{config.name}' has other {names} than the plan simulated ({plan.words}): its hits will differ")
 
 
 def _add(places: Places, daemon: Daemon, config: CacheConfig, source: Source) -> CacheConfig:

@@ -8,6 +8,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bathyscope.errors import UsageError
+from bathyscope.spec.cache import POLICIES, CacheSettings
+from bathyscope.spec.size import ADMISSION_OF_BATHYD
 
 _HINT = "make it by `bathy cache plan RUN --flash 400G --output json`"
 
@@ -34,10 +36,22 @@ class PlannedNode(_Part):
 
 
 class CachePlanFile(_Part):
-    """A plan. `mode` is the write mode that was simulated."""
+    """A plan, with the policy, the admission and the write mode that were simulated. The fetch size is adaptive."""
 
+    policy: str = POLICIES[0]
+    admission: str = ADMISSION_OF_BATHYD
     mode: str
     caches: tuple[PlannedNode, ...]
+
+    @property
+    def words(self) -> str:
+        """Return how the simulated cache works."""
+        return f"{self.policy}, {self.admission}, adaptive fetch"
+
+    @property
+    def settings(self) -> CacheSettings:
+        """Return the same as settings. Raises UsageError."""
+        return CacheSettings.of({"policy": self.policy, "admission": self.admission})
 
     def sources_of(self, node: str | None) -> tuple[PlannedSource, ...]:
         """Return the sources of a node, of the only one when `node` is None. Raises UsageError."""

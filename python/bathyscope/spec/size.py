@@ -47,8 +47,9 @@ Policies = Annotated[
 
 BYPASS_BYTES = 1 << 20
 WRITE_BYPASS_BYTES = 256 << 10
+"""The length of runs that `bypass` and `write-bypass` let in when they name none."""
 ADMISSION_OF_BATHYD = "write-bypass"
-"""What may enter a cache of bathyd whose configuration says nothing else: no run of writes that is longer than that."""
+"""What may enter a cache of bathyd whose configuration says nothing of it."""
 _ADMISSION_HINT = "all, 2-hit, 3-hit, budget:50G, bypass, bypass:4M, write-bypass"
 
 

@@ -219,22 +219,27 @@ def test_a_plan_with_a_directory_that_is_not_there_makes_no_source(bathy: Bathy,
     assert fast.load("fast").sources == ()
 
 
-def test_who_serves_a_plan_by_another_kind_of_cache_is_told(
-    bathy: Bathy, fast: Places, tmp_path: Path, bathyd: list[tuple[str, ...]]
+@pytest.mark.parametrize(
+    ("settings", "others"),
+    [
+        ((), None),
+        (("--policy", "s3-fifo", "--fetch", "adaptive", "--admission", "write-bypass:256K"), None),
+        (("--policy", "lru"), "--policy"),
+        (("--fetch", "16K", "--admission", "2-hit"), "--fetch, --admission"),
+    ],
+)
+def test_a_plan_for_a_cache_that_works_otherwise_is_noted(
+    bathy: Bathy, tmp_path: Path, bathyd: list[tuple[str, ...]], settings: tuple[str, ...], others: str | None
 ) -> None:
     (tmp_path / "ceph-1").mkdir()
     sources = [{"name": "osd.1", "osd": 1, "directory": str(tmp_path / "ceph-1"), "flash_bytes": 1 << 30}]
-    plan = {"mode": "write-through", "caches": [{"node": "n1", "sources": sources}]}
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
-    words = ("create", "lru", tmp_path / "lru.img", "--size", "4M", "--policy", "lru", "--admission", "all")
-    assert bathy(*words).exit_code == 0
-    said = bathy("source", "create", "--from-plan", tmp_path / "plan.json", "--cache", "lru").stderr
-    assert "the cache 'lru' was created with --policy, --admission" in said
-    assert bathy("source", "delete", "osd.1", "--cache", "lru").exit_code == 0
-    assert (
-        "was created with"
-        not in bathy("source", "create", "--from-plan", tmp_path / "plan.json", "--cache", "fast").stderr
-    )
+    plan = {"policy": "s3-fifo", "admission": "write-bypass", "mode": "write-through"}
+    (tmp_path / "plan.json").write_text(json.dumps(plan | {"caches": [{"node": "n1", "sources": sources}]}))
+    assert bathy("create", "fast", tmp_path / "ssd.img", "--size", "4M", *settings).exit_code == 0
+    result = bathy("source", "create", "--from-plan", tmp_path / "plan.json", "--cache", "fast")
+    assert result.exit_code == 0
+    assert ("than the plan simulated (s3-fifo, write-bypass, adaptive fetch)" in result.stderr) == (others is not None)
+    assert others is None or f"the cache 'fast' has other {others} than" in result.stderr
 
 
 def test_directories_that_cannot_be_a_source_are_refused(bathy: Bathy, fast: Places, tmp_path: Path) -> None:

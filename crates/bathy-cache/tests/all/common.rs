@@ -15,7 +15,9 @@ use bathy_policy::{CachePolicy, PolicyKind};
 
 pub(crate) const SECTOR: usize = 512;
 pub(crate) const SSD: u8 = 0;
-/// Runs of writes go past the cache, as in a daemon that is not told otherwise, but much shorter ones.
+pub(crate) const BACKING: u8 = 1;
+
+/// Runs of writes go past the cache, as by default, but much shorter ones.
 pub(crate) const RUNS_GO_PAST: AdmissionOptions = AdmissionOptions {
     n_hit: None,
     stream_cutoff: Some(StreamCutoff {
@@ -24,7 +26,6 @@ pub(crate) const RUNS_GO_PAST: AdmissionOptions = AdmissionOptions {
     }),
     write_budget_bytes_per_day: None,
 };
-pub(crate) const BACKING: u8 = 1;
 
 /// Numbers without a pattern, from a seed.
 #[derive(Clone, Debug)]

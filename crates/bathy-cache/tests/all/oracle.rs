@@ -32,8 +32,8 @@ fn requests_restarts_and_kills_against_an_array_of_bytes() {
     for (shards, lines, admission) in [
         (1, 40, AdmissionOptions::default()),
         (1, 40, RUNS_GO_PAST),
-        (4, 130, RUNS_GO_PAST),
         (4, 130, AdmissionOptions::default()),
+        (4, 130, RUNS_GO_PAST),
     ] {
         let mut world = World::new(BYTES, lines, shards);
         world.options.admission = admission;

@@ -372,7 +372,7 @@ fn after_each_power_cut_the_cache_serves_what_the_backing_has() {
     while seen.cuts < crash_points() {
         let policy = CachePolicy::KINDS[seed as usize % 3];
         let mut world = World::running(policy, BYTES, 20, 1 + seed % 2);
-        if seed / 6 % 2 == 1 {
+        if seed / 3 % 2 == 1 {
             world.options.admission = RUNS_GO_PAST;
         }
         if seed % 3 == 2 {

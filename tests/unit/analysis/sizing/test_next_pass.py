@@ -93,6 +93,9 @@ def test_other_configurations_are_tried_where_they_may_vary() -> None:
     found = {(w.curve.line_bytes, w.fetch_bytes, w.curve.policy, w.admission.name) for w in wanted.wanted}
     assert {(65_536, 4096, "s3-fifo", "all"), (65_536, 65_536, "lru", "all")} <= found
     assert {one[3] for one in found if one[:3] == (65_536, 65_536, "s3-fifo")} >= {"2-hit", "write-bypass"}
+    read_only = asked([dataclasses.replace(row, write_requests=0) for row in ROWS], _question(vary=("admission",)))
+    assert read_only is not None
+    assert "write-bypass" not in {w.admission.name for w in read_only.wanted}
     # Each differs from the best in one thing.
     assert all(sum(map(str.__ne__, map(str, one), ("65536", "65536", "s3-fifo", "all"))) <= 2 for one in found)
     assert asked(ROWS, _question(vary=("policy",), policies=("s3-fifo",))) is not None
