@@ -101,7 +101,7 @@ def disks() -> Iterator[list[Path]]:
     """The machine's disks: its own, the SSD of the cache, and that of the OSD."""
     with tempfile.TemporaryDirectory(prefix="bathy-", dir="/var/tmp") as place:
         directory = Path(place)
-        ssd, hdd = (guest.disk(directory / name, size) for name, size in (("ssd", 512 << 20), ("hdd", 8 << 30)))
+        ssd, hdd = (guest.disk(directory / name, size) for name, size in (("ssd", 64 << 20), ("hdd", 8 << 30)))
         yield [root_disk(directory), ssd, hdd]
 
 

@@ -444,7 +444,7 @@ fn is_refused_to_all(error: &io::Error) -> bool {
         .any(|it| error.raw_os_error() == Some(it.raw_os_error()))
 }
 
-pub(crate) const NEW: &str = "new: nothing is cached yet";
+pub(crate) const NEW: &str = "empty: nothing is cached yet";
 
 pub(crate) fn describe(recovery: Recovery, engine: &Engine) -> String {
     match recovery {
