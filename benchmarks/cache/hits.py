@@ -37,8 +37,8 @@ LOADS = ((1, 1), (1, 16), (2, 8))
 FEW_THREADS = 2
 #: What bathyd has unless it is configured.
 THREADS = 32
-#: Few threads serve it best at depth 16, as many as bathyd has at depth 1.
-YARDSTICKS = ("passthrough", f"passthrough, {THREADS} threads")
+#: Their threads: few serve best at depth 16, as many as bathyd has at depth 1.
+YARDSTICKS = {"passthrough": FEW_THREADS, f"passthrough, {THREADS} threads": THREADS}
 ENABLE_RING = Path("/sys/module/fuse/parameters/enable_uring")
 
 
@@ -118,7 +118,7 @@ def run(
             name: stack.enter_context(serve(next(directories), **config)) for name, config in kinds.items()
         }
         sides = {name: Side(it.file, it.pid) for name, it in ours.items()}
-        for name, threads in zip(YARDSTICKS, (FEW_THREADS, THREADS), strict=True):
+        for name, threads in YARDSTICKS.items():
             sides[name] = Side(*stack.enter_context(passthrough(size_bytes, threads, real_time=False, where=where)))
         if shutil.which("bindfs"):
             sides["bindfs"] = Side(*stack.enter_context(bindfs(next(directories), size_bytes)))
