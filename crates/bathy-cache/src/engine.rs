@@ -814,6 +814,29 @@ impl Engine {
         files.into_iter().map(with_residence).collect()
     }
 
+    /// Bytes that are cached of each of these ranges of a file, in whole units. `None` if the file is not in use.
+    pub fn cached_bytes_in(&self, identity: &FileIdentity, ranges: &[Range<u64>]) -> Option<Vec<u64>> {
+        let file = lock(&self.files).in_use(identity)?;
+        let of_line = |range: &Range<u64>, line: u64| {
+            let start = line * self.line_bytes;
+            let first = range.start.saturating_sub(start) / UNIT_BYTES;
+            let end = (range.end - start).min(self.line_bytes).div_ceil(UNIT_BYTES);
+            let key = first_key(file.number) + line;
+            let valid_units = lock(self.shard(key)).valid_units(key);
+            let units = (first..end).filter(|unit| valid_units >> unit & 1 != 0);
+            units.count() as u64 * UNIT_BYTES
+        };
+        let of_range = |range: &Range<u64>| {
+            let range = range.start..range.end.min(file.len_bytes());
+            if range.is_empty() {
+                return 0;
+            }
+            let lines = range.start / self.line_bytes..range.end.div_ceil(self.line_bytes);
+            lines.map(|line| of_line(&range, line)).sum()
+        };
+        Some(ranges.iter().map(of_range).collect())
+    }
+
     /// Calls `visit` with each cached line.
     pub fn for_each_line(&self, visit: &mut dyn FnMut(CachedLine)) {
         for (number, shard) in (0..).zip(&self.shards) {

@@ -224,6 +224,12 @@ impl Shard {
         self.model.policy().find(key).is_some()
     }
 
+    /// The valid units of a line; none if it is not cached.
+    pub(crate) fn valid_units(&self, key: u64) -> u64 {
+        let slot = self.model.policy().find(key);
+        slot.map_or(0, |slot| self.model.valid_units(slot))
+    }
+
     /// Whether the valid units of a line are those of `bytes`, which begin with it. A line that is not cached has none.
     pub(crate) fn is_same(&mut self, key: u64, bytes: &[u8]) -> bool {
         let Some(slot) = self.model.policy().find(key) else {

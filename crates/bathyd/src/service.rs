@@ -472,6 +472,7 @@ impl Service {
             return match query {
                 "status" => Some(Ok(self.status())),
                 "files" => Some(self.files(question)),
+                "cached" => Some(self.cached(question)),
                 "curve" => Some(Ok(self.curve())),
                 _ => None,
             };
@@ -589,6 +590,34 @@ impl Service {
             })
         };
         Ok(json!({"sources": sources.iter().map(of_source).collect::<Vec<_>>()}))
+    }
+
+    fn cached(&self, question: &Value) -> Result<Value, Failure> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Cached {
+            source: String,
+            handle: String,
+            ranges: Vec<(u64, u64)>,
+        }
+        let Cached {
+            source,
+            handle,
+            ranges,
+        } = parse(question)?;
+        let about = self.now().sources.into_iter().find(|about| about.source.name() == source);
+        let about = about.ok_or_else(|| unknown_source(&source))?;
+        let ranges = ranges.iter().map(|&(offset, length)| offset..offset.saturating_add(length));
+        let ranges: Vec<_> = ranges.collect();
+        let cached = about.cached.as_ref();
+        let bytes = cached.and_then(|cached| cached.cached_bytes_in(&handle, &ranges));
+        let bytes = bytes.ok_or_else(|| {
+            Failure::new(
+                format!("source '{source}': no file with this handle is open, or nothing is cached"),
+                "ask for the files of the source: they have handles",
+            )
+        })?;
+        Ok(json!({"cached_bytes": bytes}))
     }
 
     fn curve(&self) -> Value {

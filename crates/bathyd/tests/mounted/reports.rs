@@ -49,6 +49,46 @@ fn counted(report: &Value, place: &str, direction: &str) -> (u64, u64) {
 }
 
 #[test]
+fn what_is_cached_of_ranges_of_a_file_is_told() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    ssd(&place, 64 << 20);
+    fs::write(place.dir().join("block"), vec![2; 1 << 20]).expect("written");
+    let daemon = place.start(&place.config("write-through"));
+    let file = open(&place.dir().join("block"));
+    // Three units of a line, over its end into the next one.
+    file.write_all_at(&[3; 3 * UNIT as usize], 6 * LINE - UNIT)
+        .expect("written");
+    let known = daemon.ask("files")["sources"][0].clone();
+    let (name, handle) = (known["name"].clone(), known["files"][0]["handle"].clone());
+    let ask = |handle: &Value, ranges: Value| {
+        let question = json!({"query": "cached", "source": name, "handle": handle, "ranges": ranges});
+        daemon.tell(&question).map(|answer| answer["cached_bytes"].clone())
+    };
+    let ranges = json!([
+        [6 * LINE - UNIT, 3 * UNIT],
+        [0, 1_u64 << 20],
+        [6 * LINE, UNIT],
+        // A part of a unit counts as one.
+        [6 * LINE + UNIT + 7, 1],
+        [6 * LINE + 2 * UNIT, LINE],
+        // Nothing, and what lies beyond the end.
+        [6 * LINE, 0],
+        [1 << 20, 1_u64 << 40],
+        [5 * LINE, u64::MAX],
+        [u64::MAX, 9],
+    ]);
+    let cached = [3, 3, 1, 1, 0, 0, 0, 3, 0].map(|units| units * UNIT);
+    assert_eq!(ask(&handle, ranges).expect("it is open"), json!(cached));
+    for unknown in ["", "00", "0", "zz", "µµ", "1é0"] {
+        ask(&json!(unknown), json!([[0, UNIT]])).expect_err(unknown);
+    }
+    ask(&handle, json!([[0]])).expect_err("a range has a length");
+}
+
+#[test]
 fn what_is_reported_of_a_source_is_what_was_done() {
     if is_skipped() {
         return;
