@@ -6,11 +6,20 @@ import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bathyscope.commands.options import CacheRootOption, Output, OutputOption
+from bathyscope.commands.options import (
+    CacheRootOption,
+    ClientOption,
+    ConfOption,
+    KeyringOption,
+    LabOption,
+    Output,
+    OutputOption,
+    WorkspaceOption,
+)
 from bathyscope.commands.talk import say
 from bathyscope.errors import BathyscopeError, CacheDownError, UsageError
 from bathyscope.units import parse_seconds
@@ -18,7 +27,6 @@ from bathyscope.units import parse_seconds
 if TYPE_CHECKING:
     from bathyscope.cache.config import Places
     from bathyscope.cache.daemon import Daemon
-    from bathyscope.cache.hottest import Kind
     from bathyscope.cache.looks import Look
     from bathyscope.cache.reports import Name
     from bathyscope.records.activity_finding import ActivityFinding
@@ -43,23 +51,26 @@ _REPORTS: dict[Name, str] = {
     "iops": "Show operations, bytes and latencies of the cache and of the directory below, by source.",
     "stats": "Show files, segments (cache lines), hits and misses of reads, writes, attributes and links.",
 }
-_HOTTEST: dict[Kind, str] = {
-    "files": "Show the files with the most requests: reads, hits, what is cached of them, when they were used last.",
-    "objects": """Show the Ceph objects with the most requests, and their RBD images, on FileStore OSDs: a file is an \
-object.
+_OBJECTS_HELP = """Show the Ceph objects with the most requests, their RBD images, and what is cached of them.
 
-On BlueStore OSDs the map from offsets of the block device to objects is not known.
-""",
-}
+On FileStore OSDs a file is an object. For BlueStore OSDs name a run with operations: --recording RUN (bathy collect \
+--depth deep). OSDs of Ceph 20 or later are then asked where its busiest objects lie on their devices, for which the \
+key needs `osd 'allow *'`; nothing is changed. Snapshots, namespaces and erasure-coded pools are not shown there.
+"""
+_OBJECTS_EXAMPLES = """Examples:
+
+\b
+  bathy cache objects fast --source ceph0 --limit 20   FileStore
+  bathy cache objects fast --recording last            BlueStore: objects of the last run with operations
+"""
 
 
 def add_to(group: typer.Typer) -> None:
     """Attach the verbs."""
     for name, words in _REPORTS.items():
         group.command(name, help=words, epilog=f"Example: bathy cache {name} --watch --interval 5s")(_verb(name))
-    for kind, words in _HOTTEST.items():
-        example = f"Example: bathy cache {kind} fast --source ceph0 --limit 20"
-        group.command(kind, help=words, epilog=example)(_hottest(kind))
+    group.command("files", epilog="Example: bathy cache files fast --source ceph0 --limit 20")(files)
+    group.command("objects", help=_OBJECTS_HELP, epilog=_OBJECTS_EXAMPLES)(objects)
     group.command("curve", epilog="Example: bathy cache curve fast --output csv")(curve)
     group.command("metrics", epilog=_METRICS_EXAMPLES)(metrics)
 
@@ -126,26 +137,67 @@ def _show_interval(finding: ActivityFinding, output: Output, *, is_first: bool) 
     sys.stdout.flush()
 
 
-def _hottest(kind: Kind) -> Callable[..., None]:
-    def show(
-        cache: Cache = None,
-        source: SourceOption = None,
-        limit: Limit = 20,
-        root: CacheRootOption = Path("/"),
-        output: OutputOption = "table",
-    ) -> None:
-        from bathyscope import views
-        from bathyscope.cache.hottest import hottest
+def files(
+    cache: Cache = None,
+    source: SourceOption = None,
+    limit: Limit = 20,
+    root: CacheRootOption = Path("/"),
+    output: OutputOption = "table",
+) -> None:
+    """Show the files with the most requests: reads, hits, what is cached of them, when they were used last."""
+    from bathyscope import views
+    from bathyscope.cache.hottest import hottest
 
-        daemons = _daemons(root, cache)
-        looks, remarks = _looks(daemons, may_be_down=cache is None)
-        _check_source(source, looks)
-        only = {} if source is None else {"source": source}
-        up = {look.cache for look in looks}
-        answers = {one.name: one.ask(query="files", limit=limit, **only) for one in daemons if one.name in up}
-        views.render(hottest(kind, looks, answers, source=source, limit=limit, remarks=remarks), output)
+    _, looks, answers, remarks = _asked_for_files(root, cache, source, limit)
+    views.render(hottest("files", looks, answers, source=source, limit=limit, remarks=remarks), output)
 
-    return show
+
+def objects(  # noqa: PLR0917 - one parameter for each option
+    cache: Cache = None,
+    source: SourceOption = None,
+    limit: Limit = 20,
+    recording: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help='For BlueStore: a run with operations: its id, its path, or "last".'),
+    ] = None,
+    workspace: WorkspaceOption = None,
+    lab: LabOption = None,
+    conf: ConfOption = None,
+    client: ClientOption = None,
+    keyring: KeyringOption = None,
+    root: CacheRootOption = Path("/"),
+    output: OutputOption = "table",
+) -> None:
+    """See _OBJECTS_HELP."""
+    from bathyscope import views
+    from bathyscope.cache.bluestore import block_devices
+    from bathyscope.cache.hottest import hottest
+    from bathyscope.commands.cache_objects import placed
+    from bathyscope.commands.targets import find_target
+    from bathyscope.store import Workspace
+
+    run = None if recording is None else Workspace(workspace).open_run(recording)
+    daemons, looks, answers, remarks = _asked_for_files(root, cache, source, limit)
+    found = None
+    if run is not None:
+        target = find_target(lab=lab, conf=conf, client=client, keyring=keyring)
+        found, more = placed(daemons, block_devices(looks, answers), run, target, limit=limit)
+        remarks += more
+    finding = hottest("objects", looks, answers, source=source, limit=limit, remarks=remarks, placed=found)
+    views.render(finding, output)
+
+
+def _asked_for_files(
+    root: Path, cache: str | None, source: str | None, limit: int
+) -> tuple[list[Daemon], list[Look], dict[str, dict[str, Any]], list[str]]:
+    """Return the daemons that are up, what they are, their files, and remarks on the others."""
+    daemons = _daemons(root, cache)
+    looks, remarks = _looks(daemons, may_be_down=cache is None)
+    _check_source(source, looks)
+    only = {} if source is None else {"source": source}
+    names = {look.cache for look in looks}
+    up = [daemon for daemon in daemons if daemon.name in names]
+    return up, looks, {one.name: one.ask(query="files", limit=limit, **only) for one in up}, remarks
 
 
 def curve(cache: Cache = None, root: CacheRootOption = Path("/"), output: OutputOption = "table") -> None:

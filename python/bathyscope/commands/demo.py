@@ -127,7 +127,7 @@ def _studied(workspace: Path | None) -> RunDirectory | None:
 
     state = labs.load(LAB_NAME)
     try:
-        caches.check(state)
+        caches.check_machine()
     except BathyscopeError as error:
         say(f"without the study of a cache: {error.message}")
         return None

@@ -37,17 +37,6 @@ def check_machine() -> None:
         raise EnvironmentError_("a cache needs root and /dev/fuse", hint="run it as root on a machine with FUSE")
 
 
-def check(state: LabState) -> None:
-    """Raise EnvironmentError_ or UsageError when the OSDs of the lab cannot have caches."""
-    check_machine()
-    if state.record.root is not None:
-        # Their OSDs look at other mounts than this process.
-        raise UsageError(
-            f"the OSDs of the lab '{state.name}' cannot have caches: they run in a root file system of their own",
-            hint="bathy lab up without --release",
-        )
-
-
 def put_on(
     state: LabState,
     host: Host,
@@ -63,7 +52,7 @@ def put_on(
     fetches, in bytes: with a fixed size hits are those of a simulation, which does not know what reads cost the disk.
     Raises EnvironmentError_, UsageError, LabError, BusyError.
     """
-    check(state)
+    check_machine()
 
     def serve(state: LabState, osd: DaemonState) -> None:
         if osd.name in cached(state):
@@ -179,6 +168,10 @@ def _serve(state: LabState, daemon: DaemonState, size_bytes: int, mode: Mode, fe
     """Mount a cache over the directory of an OSD that is down; return when it answers."""
     layout, osd, node = state.layout, daemon.name, _node(state, daemon)
     directory, book = layout.cache(osd), journal.Journal(layout.journal)
+    source = layout.data(osd)
+    if state.record.root is not None:
+        # As the OSD sees it: a mount on the directory itself is not seen in its root file system.
+        source = layout.root / source.relative_to("/")
     directory.mkdir(mode=0o700, exist_ok=True)
     ssd, config, apart = directory / "ssd", directory / "bathyd.json", directory / "state"
     apart.mkdir(mode=0o700, exist_ok=True)
@@ -189,7 +182,7 @@ def _serve(state: LabState, daemon: DaemonState, size_bytes: int, mode: Mode, fe
         "socket": str(socket),
         "state": str(apart),
         "cache": {"ssd": str(ssd), "fetch": fetch},
-        "sources": [{"dir": str(layout.data(osd)), "mode": mode}],
+        "sources": [{"dir": str(source), "mode": mode}],
         "threads": _THREADS,
     }
     config.write_text(json.dumps(content, indent=2), encoding="utf-8")
@@ -200,7 +193,7 @@ def _serve(state: LabState, daemon: DaemonState, size_bytes: int, mode: Mode, fe
         book.process(name, identity)
         _limit(state, identity)
 
-    book.mount(layout.data(osd))
+    book.mount(source)
     started = outliving.start(
         own_program("bathyscope.bathyd", str(config)),
         log=log,

@@ -103,7 +103,7 @@ def test_objects_are_named_with_their_image_and_the_rest_is_counted() -> None:
 def test_a_block_device_says_that_its_objects_are_not_known() -> None:
     finding = hottest("objects", *answers({"path": "block", "is_device": True, "reads": ops(5)}), source=None, limit=20)
     assert finding.sentence == "No objects are known."
-    assert finding.unseen[0].startswith("ceph0: BlueStore. The map from offsets")
+    assert finding.unseen[0].startswith("ceph0: BlueStore. Which objects lie where")
 
 
 def test_files_are_ordered_over_all_sources_and_nameless_ones_keep_their_handle() -> None:

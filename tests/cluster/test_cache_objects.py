@@ -1,0 +1,141 @@
+"""Objects of a BlueStore OSD behind a cache: where Ceph 20 says that they lie, and what is cached of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cluster import cached_osds
+
+from bathyscope.analysis.pg_mapping import name_hash
+from bathyscope.cache import bluestore
+from bathyscope.errors import ClusterError
+from bathyscope.host.local import LocalHost
+from bathyscope.lab import caches, simdisk, state
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not simdisk.possible(), reason="FUSE needs root and /dev/fuse"),
+]
+
+OBJECT_BYTES, UNIT_BYTES = 1 << 20, 4096
+SSD_BYTES = 128 << 20
+OPTIONS: dict[str, object] = {"bluestore default buffered read": "false", "bluestore cache size": 8 << 20}
+
+
+def rados(lab: Any, *words: str, data: bytes | None = None) -> bytes:
+    """Run the release's own `rados`."""
+    argv = [str(lab.layout.directory / "bin/rados"), "-c", str(lab.layout.conf), "-k", lab.target().keyring, *words]
+    return subprocess.run(argv, input=data, capture_output=True, check=True, timeout=60).stdout
+
+
+@contextlib.contextmanager
+def used(lab: Any, pool: str) -> Iterator[None]:
+    """Read one object and write another all the time."""
+    is_over = threading.Event()
+
+    def use() -> None:
+        while not is_over.is_set():
+            rados(lab, "-p", pool, "get", "read", "-")
+            rados(lab, "-p", pool, "put", "written", "-", data=os.urandom(OBJECT_BYTES))
+            is_over.wait(0.05)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def command_line(lab: Any, root: Path) -> dict[str, str]:
+    """Lead `bathy cache` to the cache of the lab's OSD; return what its environment needs."""
+    for kind in ("etc", "run"):
+        (root / kind / "bathyscope/cache").mkdir(parents=True)
+    config = json.loads((lab.layout.cache("osd.0") / "bathyd.json").read_text())
+    config["cache"]["name"] = "fast"
+    (root / "etc/bathyscope/cache/fast.json").write_text(json.dumps(config))
+    (root / "run/bathyscope/cache/fast.sock").symlink_to(lab.layout.cache_socket("osd.0"))
+    return {"BATHY_CACHE_ROOT": str(root)}
+
+
+def test_what_is_cached_of_the_objects_of_a_recording(private_lab: Any, tmp_path: Path) -> None:
+    with private_lab("objects", ["ssd=1"], osd_size_bytes=4 << 30, release="tentacle") as cluster:
+        cached_osds.configure(cluster, OPTIONS)
+        lab = state.load(cluster.name)
+        pool, data = "rbd", os.urandom(OBJECT_BYTES)
+        for name in ("read", "written", "idle"):
+            rados(lab, "-p", pool, "put", name, "-", data=data if name == "read" else os.urandom(OBJECT_BYTES))
+        # It begins empty: what it has of an object was read or written since.
+        caches.put_on(lab, LocalHost(), SSD_BYTES)
+        workspace = tmp_path / "runs"
+        with used(lab, pool):
+            done = cluster.bathy(
+                "collect", "--lab", cluster.name, "-w", str(workspace), "--depth", "deep", "--duration", "20s"
+            )
+        assert done.returncode == 0, done.stderr
+        where = command_line(state.load(cluster.name), tmp_path / "root")
+        asked = (
+            "cache",
+            "objects",
+            "fast",
+            "--recording",
+            "last",
+            "-w",
+            str(workspace),
+            "--lab",
+            cluster.name,
+            "-o",
+            "json",
+        )
+        shown = cluster.bathy(*asked, **where)
+        assert shown.returncode == 0, shown.stderr
+        (table,) = json.loads(shown.stdout)["tables"]
+        names = [column["name"] for column in table["columns"]]
+        rows = {row[0]: dict(zip(names, row, strict=True)) for row in table["rows"]}
+        # Nobody used the third one, and the cluster's own objects are perhaps there.
+        assert {"read", "written"} <= rows.keys()
+        assert "idle" not in rows
+        read, written = rows["read"], rows["written"]
+        assert read["Reads"] > 0
+        assert (read["Read data"], read["Writes"]) == (read["Reads"] * OBJECT_BYTES, 0)
+        assert (read["Allocated"], read["Cached"], read["Share"]) == (OBJECT_BYTES, OBJECT_BYTES, 1)
+        assert written["Writes"] > 0
+        assert written["Reads"] == 0
+        # Of a run of writes the first 256 KiB enter the cache.
+        assert written["Cached"] <= OBJECT_BYTES // 2
+        assert written["Share"] == written["Cached"] / written["Allocated"]
+
+        # And the extents have the bytes of the object, in whatever order.
+        with cluster.session() as session:
+            pool_id = next(one["pool"] for one in session.json("mon", "osd dump")["pools"] if one["pool_name"] == pool)
+            called = bluestore.onode_name(pool_id, "read", name_hash("read"))
+            extents = bluestore.places(session, 0, [called], lambda _: None)[called]
+        device = (lab.layout.data("osd.0") / "block").resolve()
+        found: Counter[bytes] = Counter()
+        with device.open("rb", buffering=0) as file:
+            for at, length in extents:
+                file.seek(at)
+                found.update(units(file.read(length)))
+        assert found == Counter(units(data))
+
+
+def units(data: bytes) -> list[bytes]:
+    return [data[at : at + UNIT_BYTES] for at in range(0, len(data), UNIT_BYTES)]
+
+
+def test_an_older_ceph_says_that_it_cannot_tell(cluster: Any) -> None:
+    if state.load(cluster.name).record.release == "tentacle":
+        pytest.skip("this Ceph can tell")
+    with cluster.session() as session, pytest.raises(ClusterError, match="its Ceph is older than 20"):
+        bluestore.places(session, 0, ["#1:00000000:::x:head#"], lambda _: None)
