@@ -25,7 +25,7 @@ from benchmarks.daemons import fio, simulated_disks
 
 from bathyscope.lab import loop
 
-#: What the write cache of a hard disk takes drifts from turn to turn, so its writes are told by a disk without one.
+#: What the write cache of a hard disk takes drifts from turn to turn, so its writes are measured without one as well.
 PROFILES = ("hdd-7200-4t", "hdd-7200-4t,write-cache=off", "ssd-sata")
 DISK_BYTES = 100 << 30
 #: Where writes go.

@@ -814,13 +814,17 @@ impl Engine {
         files.into_iter().map(with_residence).collect()
     }
 
-    /// Bytes that are cached of each of these ranges of a file, in whole units. `None` if the file is not in use.
+    /// Bytes of each of these ranges of a file that reads would find in the cache, in whole units. `None` if the file is not in
+    /// use.
     pub fn cached_bytes_in(&self, identity: &FileIdentity, ranges: &[Range<u64>]) -> Option<Vec<u64>> {
         let file = lock(&self.files).in_use(identity)?;
         let of_line = |range: &Range<u64>, line: u64| {
             let start = line * self.line_bytes;
             let first = range.start.saturating_sub(start) / UNIT_BYTES;
             let end = (range.end - start).min(self.line_bytes).div_ceil(UNIT_BYTES);
+            if !file.is_compared(line) {
+                return 0;
+            }
             let key = first_key(file.number) + line;
             let valid_units = lock(self.shard(key)).valid_units(key);
             let units = (first..end).filter(|unit| valid_units >> unit & 1 != 0);

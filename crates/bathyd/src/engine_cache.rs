@@ -388,12 +388,9 @@ impl Source {
     }
 
     /// Bytes that are cached of each of these ranges of an open file, which is named as in [`Source::busiest_files`].
-    pub(crate) fn cached_bytes_in(&self, handle: &str, ranges: &[Range<u64>]) -> Option<Vec<u64>> {
+    pub(crate) fn cached_bytes_in(&self, handle: &[u8], ranges: &[Range<u64>]) -> Option<Vec<u64>> {
         let (engine, uuid) = self.in_engine()?;
-        let digits = |place| handle.get(place..place + 2);
-        let bytes = (0..handle.len()).step_by(2).map(|place| u8::from_str_radix(digits(place)?, 16).ok());
-        let identity = EngineIdentity::new(*uuid, &bytes.collect::<Option<Vec<u8>>>()?)?;
-        engine.cached_bytes_in(&identity, ranges)
+        engine.cached_bytes_in(&EngineIdentity::new(*uuid, handle)?, ranges)
     }
 
     fn identity(&self, identity: &FileIdentity) -> Option<EngineIdentity> {

@@ -36,6 +36,8 @@ const GENERATION_FILE: &str = "generation";
 const LOCKED_NAMES: [&str; 4] = ["fsid", "block", "block.db", "block.wal"];
 /// Files of a source in an answer, if no other number is asked for.
 const FILES_SHOWN: usize = 100;
+/// A question for ranges looks at each line of these, a million at most.
+const RANGES_BYTES_MAX: u64 = 64 << 30;
 /// A mount without users ends in this time.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A stop waits so long for files to become durable before it unmounts; what is not by then is dropped from the cache.
@@ -605,16 +607,37 @@ impl Service {
             handle,
             ranges,
         } = parse(question)?;
-        let about = self.now().sources.into_iter().find(|about| about.source.name() == source);
+        let about = self
+            .now()
+            .sources
+            .into_iter()
+            .find(|about| about.source.name() == source);
         let about = about.ok_or_else(|| unknown_source(&source))?;
-        let ranges = ranges.iter().map(|&(offset, length)| offset..offset.saturating_add(length));
+        let handle = from_hexadecimal(&handle).ok_or_else(|| {
+            Failure::new(
+                "a handle has two hexadecimal digits for each byte".to_owned(),
+                "ask for the files of the source: they have handles",
+            )
+        })?;
+        let lengths = ranges.iter().map(|&(_, length)| length);
+        if lengths.fold(0, u64::saturating_add) > RANGES_BYTES_MAX {
+            return Err(Failure::new(
+                format!("ranges have {} GiB together at most", RANGES_BYTES_MAX >> 30),
+                "ask for parts of them",
+            ));
+        }
+        let ranges = ranges
+            .iter()
+            .map(|&(offset, length)| offset..offset.saturating_add(length));
         let ranges: Vec<_> = ranges.collect();
         let cached = about.cached.as_ref();
         let bytes = cached.and_then(|cached| cached.cached_bytes_in(&handle, &ranges));
         let bytes = bytes.ok_or_else(|| {
             Failure::new(
-                format!("source '{source}': no file with this handle is open, or nothing is cached"),
-                "ask for the files of the source: they have handles",
+                format!(
+                    "source '{source}': no file with this handle is open, or nothing is cached at the moment"
+                ),
+                "`bathy cache status` says whether its cache is attached",
             )
         })?;
         Ok(json!({"cached_bytes": bytes}))
@@ -875,6 +898,13 @@ fn parse<T: DeserializeOwned>(question: &Value) -> Result<T, Failure> {
             "README.md of bathyd describes the questions and commands",
         )
     })
+}
+
+fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
+    let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
+    let pairs = digits.chunks_exact(2);
+    Some(pairs.map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
 }
 
 /// Whether a limit leaves a source room to be cached in.

@@ -29,9 +29,9 @@ def numbered(prefix: str, numbers: npt.NDArray[np.int64]) -> Names:
     return np.hstack([np.broadcast_to(start, (len(numbers), len(start))), digits])
 
 
-def name_hash(name: str) -> int:
+def name_hash(name: bytes) -> int:
     """Return the hash of the name of an object in the default namespace, which has no locator key."""
-    return int(_hashes(np.frombuffer(name.encode(), dtype=np.uint8).reshape(1, -1))[0])
+    return int(_hashes(np.frombuffer(name, dtype=np.uint8).reshape(1, -1))[0])
 
 
 def seeds(names: Names, namespace: str, pg_count: int) -> npt.NDArray[np.int64]:

@@ -3,7 +3,7 @@
 Since Ceph 20 an OSD says which extents of its device an object has (`bluestore onode metadata`), those that it shares
 with snapshots among them. Which objects to ask for is known from the operations of a recording. Objects of
 erasure-coded pools and of namespaces are not found: an OSD has them by other names, and a recorded operation has no
-namespace.
+namespace. Nor are snapshots: what is read of them is recorded as read of the object.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from __future__ import annotations
 import dataclasses
 import errno
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bathyscope.cache.looks import Look, source_name
-from bathyscope.errors import ClusterError, UnreachableError
+from bathyscope.errors import ClusterError
 from bathyscope.fields import as_dict, as_int, as_list, parsing
-from bathyscope.host import CephRequest, CephSession, Completed, answer_json, is_denied
+from bathyscope.host import CephRequest, CephSession, answer_json
 
 Extents = tuple[tuple[int, int], ...]
 """(offset, length) in bytes, in the order of offsets, none twice."""
@@ -25,16 +25,17 @@ Extents = tuple[tuple[int, int], ...]
 # The file of an OSD's directory that is its block device.
 BLOCK = "block"
 _ONODE = re.compile(r"0x[0-9a-f]+ #.* nid [0-9]+ size 0x")
-_BLOB = re.compile(r"\bBlob\((0x[0-9a-f]+) disk=\[([^\]\n]*)\]")
-_USED_BLOB = re.compile(r"\bBlob\((0x[0-9a-f]+)\)")
+_BLOB = re.compile(r"Blob\((0x[0-9a-f]+) disk=\[([^\]]*)\]")
+_USED_BLOB = re.compile(r"0x[0-9a-f]+~[0-9a-f]+: 0x[0-9a-f]+~[0-9a-f]+ Blob\((0x[0-9a-f]+)\)")
 _EXTENT = re.compile(r"0x([0-9a-f]{1,16})~([0-9a-f]{1,16})")
 # What a blob has no room for on the device.
 _NOWHERE = re.compile(r"!~[0-9a-f]+")
 _COMMAND = "bluestore onode metadata"
 # In the words of several releases.
 _UNKNOWN_COMMAND = re.compile(r"(unknown|unrecognized|no valid|invalid) command")
-# Sent side by side; and ranges that a question of 16 KiB for bathyd has room for.
+# Questions that are sent side by side.
 _OBJECTS_AT_ONCE = 50
+# A question to bathyd has 16 KiB at most.
 _RANGES_AT_ONCE = 300
 _TIMEOUT_S = 10.0
 
@@ -85,30 +86,45 @@ def block_devices(looks: Sequence[Look], answers: Mapping[str, dict[str, Any]]) 
     return found
 
 
-def onode_name(pool_id: int, name: str, name_hash: int) -> str:
-    """Return what an OSD calls the head of an object without a namespace; `name_hash` is Ceph's of its name."""
+def plain_name(recorded: str) -> bytes:
+    """Return the name of an object, which operations are recorded with as OSDs print it: %25 for a percent sign."""
+    return re.sub(rb"%([0-9a-f]{2})", lambda found: bytes([int(found[1], 16)]), recorded.encode())
+
+
+def onode_name(pool_id: int, recorded: str, name_hash: int) -> str:
+    """Return what an OSD calls the head of an object, by its name as recorded and the hash of its plain name."""
     # The bits of the hash, the last one first: so objects of a placement group that is split lie together.
     key = int(f"{name_hash:032b}"[::-1], 2)
-    plain = "".join(f"%{byte:02x}" if byte in b"%:/" or not 32 <= byte < 127 else chr(byte) for byte in name.encode())
-    return f"#{pool_id}:{key:08x}:::{plain}:head#"
+    return f"#{pool_id}:{key:08x}:::{recorded}:head#"
 
 
 def extents_of(answer: str) -> Extents:
     """Return the extents of the device that an onode has. Raises ParseError."""
     with parsing(f"the answer to '{_COMMAND}'"):
-        if _ONODE.match(answer) is None:
+        lines = answer.split("\n")
+        if _ONODE.match(lines[0]) is None:
             raise ValueError("it does not begin with an onode")
-        blobs = dict(_BLOB.findall(answer))
-        if unknown := set(_USED_BLOB.findall(answer)) - blobs.keys():
+        used, blobs = set(), {}
+        for line in lines[1:]:
+            # From here on there are names that clients chose.
+            if line.startswith("attr "):
+                break
+            if (found := _USED_BLOB.match(line)) is not None:
+                used.add(found[1])
+            elif (found := _BLOB.match(line)) is not None:
+                blobs[found[1]] = found[2]
+        if unknown := used - blobs.keys():
             raise ValueError(f"it does not say where the blob {min(unknown)} lies")
-        found = set()
-        for item in ",".join(blobs.values()).split(","):
-            extent = _EXTENT.fullmatch(item)
-            if extent is not None:
-                found.add((int(extent[1], 16), int(extent[2], 16)))
-            elif item and _NOWHERE.fullmatch(item) is None:
-                raise ValueError(f"'{item}' is no extent")
-        return tuple(sorted(found))
+        return tuple(sorted({extent for items in blobs.values() for extent in _extents(items)}))
+
+
+def _extents(items: str) -> Iterator[tuple[int, int]]:
+    for item in items.split(","):
+        extent = _EXTENT.fullmatch(item)
+        if extent is not None:
+            yield int(extent[1], 16), int(extent[2], 16)
+        elif item and _NOWHERE.fullmatch(item) is None:
+            raise ValueError(f"'{item}' is no extent")
 
 
 def places(session: CephSession, osd: int, names: Sequence[str], show: Callable[[str], None]) -> Mapping[str, Extents]:
@@ -121,27 +137,21 @@ def places(session: CephSession, osd: int, names: Sequence[str], show: Callable[
         show(f"osd.{osd}: asking where {len(names):,} objects lie, {start:,} are known")
         batch = names[start : start + _OBJECTS_AT_ONCE]
         for name, completed in zip(batch, session.commands([_request(osd, name) for name in batch]), strict=True):
+            said = completed.stderr.decode("utf-8", "replace")
             if completed.exit_code == 0:
                 found[name] = extents_of(completed.stdout.decode("utf-8", "replace"))
+            elif completed.exit_code == -errno.EINVAL and _UNKNOWN_COMMAND.search(said):
+                raise ClusterError(
+                    f"osd.{osd} cannot say where objects lie", hint="OSDs of Ceph 20 and later can (`ceph versions`)"
+                )
             elif completed.exit_code != -errno.ENOENT:
-                raise _refused(session, osd, completed)
+                answer_json(completed, session.client)
     return found
 
 
 def _request(osd: int, name: str) -> CephRequest:
     words = (("prefix", _COMMAND), ("object_name", name))
     return CephRequest(_COMMAND, f"osd.{osd}", words, _TIMEOUT_S)
-
-
-def _refused(session: CephSession, osd: int, completed: Completed) -> Exception:
-    said = completed.stderr.decode("utf-8", "replace").strip()
-    if completed.timed_out:
-        return UnreachableError(f"osd.{osd} did not answer '{_COMMAND}' within {_TIMEOUT_S:g} s")
-    if is_denied(completed):
-        answer_json(completed, session.client)
-    if completed.exit_code == -errno.EINVAL and _UNKNOWN_COMMAND.search(said):
-        return ClusterError(f"osd.{osd} cannot say where objects lie: its Ceph is older than 20")
-    return ClusterError(f"osd.{osd}: '{_COMMAND}' failed: {said or completed.exit_code}")
 
 
 def cached_bytes(

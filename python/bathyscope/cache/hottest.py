@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from bathyscope.cache.bluestore import BLOCK, PlacedObject
 from bathyscope.cache.filestore import object_of
 from bathyscope.cache.looks import Look, Span, source_name
 from bathyscope.fields import as_dict, as_list, parsing
 from bathyscope.rbd_names import NUMBER_DIGITS, image_id_of
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable, Unit
-from bathyscope.units import format_bytes
 
 Kind = Literal["files", "objects"]
 # The columns that a kind has of its own, their cells for each file, and what is not shown.
@@ -37,12 +35,7 @@ _HELP = {
 _FIGURE_COLUMNS = tuple(
     ActivityColumn(name, unit, rank=rank, help=_HELP.get(name, "")) for name, unit, _, rank in _FIGURES
 )
-_NAME_COLUMNS = (
-    ActivityColumn("Object"),
-    ActivityColumn("Image id", rank=2),
-    ActivityColumn("Pool id", rank=3),
-)
-_BLOCK_NAMES = (BLOCK, "block.db", "block.wal")
+_BLOCK_NAMES = ("block", "block.db", "block.wal")
 
 
 def hottest(
@@ -53,34 +46,22 @@ def hottest(
     source: str | None,
     limit: int,
     remarks: Sequence[str] = (),
-    placed: Sequence[PlacedObject] | None = None,
 ) -> ActivityFinding:
-    """Return the files with the most requests of each source, or the objects of each FileStore OSD.
-
-    `placed` are objects of BlueStore OSDs; None: they were not looked for.
-    """
+    """Return the files with the most requests of each source, or the objects of each FileStore OSD."""
     spans = _asked(looks, answers, source, limit)
-    own, places, unseen = _objects(spans, are_placed=placed is not None) if kind == "objects" else _files(spans)
+    own, places, unseen = _objects(spans) if kind == "objects" else _files(spans)
     columns = (*own, ActivityColumn("Source", rank=1), *_FIGURE_COLUMNS)
     rows = tuple((*place, span.name, *_figures(span)) for place, span in places)
     end_ns = max(look.at_ns for look in looks)
     start_ns = end_ns - round(max(look.uptime_s for look in looks) * 1e9)
-    tables = [ActivityTable(kind.capitalize(), columns, rows)]
-    if placed:
-        tables = [*(table for table in tables if rows), _placed(placed)]
-    count = len(rows) + len(placed or ())
-    sentence = f"{kind.capitalize()} with the most requests: {count:,}." if count else f"No {kind} are known."
-    if placed:
-        allocated, cached = (format_bytes(sum(sizes)) for sizes in zip(*map(_sizes, placed), strict=True))
-        sentence += f" On BlueStore OSDs {cached} of {allocated} are cached."
     return ActivityFinding(
         view=f"cache {kind}",
         run_id="",
         target="cache " + ", ".join(look.cache for look in looks),
         start_ns=start_ns,
         end_ns=end_ns,
-        sentence=sentence,
-        tables=tuple(tables),
+        sentence=f"{kind.capitalize()} with the most requests: {len(rows):,}." if rows else f"No {kind} are known.",
+        tables=(ActivityTable(kind.capitalize(), columns, rows),),
         unseen=(*remarks, *unseen),
     )
 
@@ -91,37 +72,12 @@ def _files(spans: Sequence[Span]) -> _Places:
     return (ActivityColumn("File"),), places, [unseen]
 
 
-def _sizes(placed: PlacedObject) -> tuple[int, int]:
-    return placed.allocated_bytes, placed.cached_bytes
-
-
-def _placed(placed: Sequence[PlacedObject]) -> ActivityTable:
-    columns = (
-        *_NAME_COLUMNS,
-        ActivityColumn("Source", rank=1),
-        ActivityColumn("Reads", "count", help="of clients, in the recording"),
-        ActivityColumn("Read data", "bytes", rank=4, help="what these returned"),
-        ActivityColumn("Writes", "count", rank=1, help="of clients, in the recording"),
-        ActivityColumn("Allocated", "bytes", help="extents of the block device that the object has now"),
-        ActivityColumn("Cached", "bytes", help="bytes of these extents that are cached now"),
-        ActivityColumn("Share", "ratio", help="what is cached of what is allocated"),
-    )
-    ordered = sorted(placed, key=lambda one: -one.recorded.read_count - one.recorded.write_count)
-    rows = tuple(
-        (
-            one.recorded.name, one.recorded.image_id, one.recorded.pool_id, one.source, one.recorded.read_count,
-            one.recorded.read_bytes, one.recorded.write_count, one.allocated_bytes, one.cached_bytes,
-            one.cached_bytes / one.allocated_bytes if one.allocated_bytes else None,
-        )
-        for one in ordered
-    )  # fmt: skip
-    return ActivityTable("Objects on BlueStore OSDs", columns, rows)
-
-
-def _objects(spans: Sequence[Span], *, are_placed: bool) -> _Places:
+def _objects(spans: Sequence[Span]) -> _Places:
     """Return the objects, and which sources have none that are known."""
     columns = (
-        *_NAME_COLUMNS,
+        ActivityColumn("Object"),
+        ActivityColumn("Image id", rank=2),
+        ActivityColumn("Pool id", rank=3),
         ActivityColumn("Namespace", rank=9),
         ActivityColumn("Snapshot", rank=8),
     )
@@ -138,10 +94,10 @@ def _objects(spans: Sequence[Span], *, are_placed: bool) -> _Places:
             image = image_id_of(found.name[: -NUMBER_DIGITS - 1].encode())
             places.append(((found.name, image, found.pool, found.namespace, found.snapshot), span))
     unseen = []
-    if block_stores and not are_placed:
+    if block_stores:
         unseen.append(
             f"{', '.join(sorted(block_stores))}: BlueStore. Which objects lie where on its device is not known; OSDs "
-            "of Ceph 20 can say so for the objects of a recording: bathy collect --depth deep, then --recording last."
+            "of Ceph 20 say so for the objects of a recording (bathy collect --depth deep): add --recording RUN."
         )
     if others:
         unseen.append(

@@ -3,58 +3,98 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from bathyscope.cache.bluestore import (
+    BlockDevice,
+    PlacedObject,
+    RecordedObject,
+    block_devices,
+    cached_bytes,
+    onode_name,
+    places,
+    plain_name,
+)
+from bathyscope.cache.looks import source_name
 from bathyscope.commands.talk import status_line
-from bathyscope.errors import ClusterError, UsageError
+from bathyscope.errors import CacheError, ClusterError, DeniedError, ParseError, UsageError
 
 if TYPE_CHECKING:
-    from bathyscope.cache.bluestore import BlockDevice, Extents, PlacedObject, RecordedObject
     from bathyscope.cache.daemon import Daemon
+    from bathyscope.cache.looks import Look
     from bathyscope.host import CephSession, Host
+    from bathyscope.records.activity_finding import ActivityFinding
     from bathyscope.spec import Target
     from bathyscope.store import RunDirectory
 
+# An image is named by all operations on its data, or by none.
 _BUSIEST = """
 SELECT pool_id, object_name AS name, max(nullif(image_id, '')) AS image_id,
   count(*) FILTER (op = 'read') AS read_count, count(*) FILTER (op = 'write') AS write_count,
   coalesce(sum(length_bytes) FILTER (op = 'read'), 0)::BIGINT AS read_bytes
 FROM op
-WHERE osd = {osd:d} AND object_name IS NOT NULL AND pool_id IS NOT NULL AND coalesce(result, 0) >= 0
+WHERE osd = {osd:d} AND object_name IS NOT NULL AND pool_id IS NOT NULL
+  AND op IN ('read', 'write') AND coalesce(result, 0) >= 0
 GROUP BY pool_id, object_name
 ORDER BY read_count + write_count DESC, pool_id, name
 LIMIT {limit:d}
 """
-_SAMPLE = "SELECT count(*) AS count, count(*) FILTER (NOT complete_sample) AS slowest_count FROM op"
+_SPAN = """
+SELECT count(*) AS count, count(*) FILTER (NOT complete_sample) AS slowest_count,
+  min(started_ns) AS start_ns, max(started_ns + duration_ns) AS end_ns
+FROM op
+"""
 
 
-def placed(
-    daemons: Sequence[Daemon], devices: Sequence[BlockDevice], run: RunDirectory, target: Target, *, limit: int
-) -> tuple[list[PlacedObject], list[str]]:
-    """Return the busiest objects of a run on block devices, at most `limit` of each, and what is not known of them.
+def cached_objects(
+    daemons: Sequence[Daemon],
+    looks: Sequence[Look],
+    answers: Mapping[str, dict[str, Any]],
+    run: RunDirectory,
+    target: Target,
+    *,
+    limit: int,
+    remarks: Sequence[str] = (),
+) -> ActivityFinding:
+    """Return what is cached of the busiest objects of a run on block devices, at most `limit` of each.
 
-    Raises UsageError for a run without operations or of another cluster, and what asking the cluster raises.
+    `answers` are what the daemons said of their files.
+
+    What goes wrong with one OSD or cache becomes a remark. Raises UsageError for a run without operations or of another
+    cluster, DeniedError, and what connecting raises.
     """
-    from bathyscope.cache import bluestore
+    from bathyscope.cache.placed import placed_objects
     from bathyscope.host.ceph import connect
     from bathyscope.host.local import LocalHost
     from bathyscope.recording.look import fsid_of
     from bathyscope.store.duck import query
 
-    (sample,) = query([run], _SAMPLE).to_pylist()
-    if not sample["count"]:
+    (span,) = query([run], _SPAN).to_pylist()
+    if not span["count"]:
         hint = "record some: bathy collect --depth deep"
         raise UsageError(f"run {run.id} has no operations, so it names no objects", hint=hint)
-    remarks = [f"Operations are those of run {run.id}; where objects lie, and what is cached of them, is as of now."]
-    if sample["slowest_count"]:
-        remarks.append("Of some OSDs the run has only the slowest operations: their counts are too low.")
+    devices = block_devices(looks, answers)
+    remarks = [
+        *remarks,
+        f"Reads and writes are those of run {run.id}; where objects lie, and what is cached of them, is as of now.",
+    ]
+    others = {name for answer in answers.values() for name in map(source_name, answer["sources"])}
+    if others := others - {device.source for device in devices}:
+        remarks.append(f"{', '.join(sorted(others))}: no BlueStore OSD that runs; its device would be open.")
+    if run.info.kind == "collect":
+        remarks.append("They were recorded in bursts, a part of the time.")
+    if span["slowest_count"]:
+        remarks.append("Of some OSDs the run has only the slowest operations.")
     found: list[PlacedObject] = []
     host = LocalHost()
     with status_line() as show, contextlib.closing(connect(host, target)) as session:
         fsid = fsid_of(session)
-        if run.info.versions.get("fsid", fsid) != fsid:
+        of_run = run.info.versions.get("fsid")
+        if of_run is None:
+            remarks.append(f"The run does not say of which cluster it is; {target.name} was asked.")
+        elif of_run != fsid:
             hint = "name its cluster with --conf or --lab"
             raise UsageError(f"run {run.id} is of another cluster than {target.name}", hint=hint)
         for device in devices:
@@ -63,36 +103,47 @@ def placed(
                 remarks.append(f"{device.source}: {device.directory} is not of an OSD of this cluster.")
                 continue
             rows = query([run], _BUSIEST.format(osd=osd, limit=limit)).to_pylist()
-            recorded = [bluestore.RecordedObject(**row) for row in rows]
-            try:
-                extents = _extents(session, osd, recorded, show)
-            except ClusterError as error:
-                remarks.append(f"{device.source}: {error.message}.")
-                continue
+            recorded = [RecordedObject(**row) for row in rows]
             (daemon,) = (one for one in daemons if one.name == device.cache)
-            cached = bluestore.cached_bytes(daemon.ask, device.source, device.handle, list(extents.values()))
-            found += [
-                bluestore.PlacedObject(device.source, one, sum(length for _, length in own), count)
-                for (one, own), count in zip(extents.items(), cached, strict=True)
-            ]
-            if missing := len(recorded) - len(extents):
+            try:
+                placed = _placed(session, daemon, device, osd, recorded, show)
+            except DeniedError:
+                raise
+            except (CacheError, ClusterError, ParseError) as error:
+                remarks.append(f"{device.source}: {error.message}" + (f"; {error.hint}." if error.hint else "."))
+                continue
+            found += placed
+            if missing := len(recorded) - len(placed):
                 remarks.append(
-                    f"{device.source}: osd.{osd} does not know {missing:,} of {len(recorded):,} objects: removed, "
-                    "in a namespace, or of an erasure-coded pool."
+                    f"{device.source}: osd.{osd} does not know {missing:,} of {len(recorded):,} objects: removed, in a "
+                    "namespace, or of an erasure-coded pool."
                 )
-    return found, remarks
+    return placed_objects(
+        found, caches=[daemon.name for daemon in daemons], run_id=run.id, span_ns=(span["start_ns"], span["end_ns"]),
+        remarks=remarks,
+    )  # fmt: skip
 
 
-def _extents(
-    session: CephSession, osd: int, recorded: Sequence[RecordedObject], show: Callable[[str], None]
-) -> dict[RecordedObject, Extents]:
-    """Return where the objects lie that an OSD has."""
+def _placed(  # noqa: PLR0917 - who is asked, for what
+    session: CephSession,
+    daemon: Daemon,
+    device: BlockDevice,
+    osd: int,
+    recorded: Sequence[RecordedObject],
+    show: Callable[[str], None],
+) -> list[PlacedObject]:
+    """Ask an OSD where objects lie and a cache what it has of them; leave out those that the OSD does not have."""
     from bathyscope.analysis.pg_mapping import name_hash
-    from bathyscope.cache.bluestore import onode_name, places
 
-    names = {one: onode_name(one.pool_id, one.name, name_hash(one.name)) for one in recorded}
-    found = places(session, osd, list(names.values()), show)
-    return {one: found[name] for one, name in names.items() if name in found}
+    names = {one: onode_name(one.pool_id, one.name, name_hash(plain_name(one.name))) for one in recorded}
+    extents = places(session, osd, list(names.values()), show)
+    known = [one for one in recorded if names[one] in extents]
+    own = [extents[names[one]] for one in known]
+    cached = cached_bytes(daemon.ask, device.source, device.handle, own)
+    return [
+        PlacedObject(device.source, one, sum(length for _, length in lies), count)
+        for one, lies, count in zip(known, own, cached, strict=True)
+    ]
 
 
 def _osd_of(host: Host, directory: str, fsid: str) -> int | None:

@@ -42,6 +42,8 @@ SourceOption = Annotated[str | None, typer.Option("--source", metavar="NAME", he
 Watch = Annotated[bool, typer.Option("--watch", help="Print the rates of each interval until interrupted.")]
 Interval = Annotated[str, typer.Option(help="Time between the lines of --watch: 1s to 60s.")]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="So many of each source.")]
+# An OSD's directory has some twenty files, of which its device need not be among the busiest.
+_FILES_OF_AN_OSD = 64
 _CLEAR = "\x1b[H\x1b[2J"
 
 _REPORTS: dict[Name, str] = {
@@ -55,13 +57,13 @@ _OBJECTS_HELP = """Show the Ceph objects with the most requests, their RBD image
 
 On FileStore OSDs a file is an object. For BlueStore OSDs name a run with operations: --recording RUN (bathy collect \
 --depth deep). OSDs of Ceph 20 or later are then asked where its busiest objects lie on their devices, for which the \
-key needs `osd 'allow *'`; nothing is changed. Snapshots, namespaces and erasure-coded pools are not shown there.
+key needs osd 'allow *'; nothing is changed. Snapshots, namespaces and erasure-coded pools are not shown there.
 """
 _OBJECTS_EXAMPLES = """Examples:
 
 \b
   bathy cache objects fast --source ceph0 --limit 20   FileStore
-  bathy cache objects fast --recording last            BlueStore: objects of the last run with operations
+  bathy cache objects fast --recording last            BlueStore: objects of the newest run, which has operations
 """
 
 
@@ -169,21 +171,24 @@ def objects(  # noqa: PLR0917 - one parameter for each option
     output: OutputOption = "table",
 ) -> None:
     """See _OBJECTS_HELP."""
+    cluster = {"--workspace": workspace, "--lab": lab, "--conf": conf, "--client": client, "--keyring": keyring}
     from bathyscope import views
-    from bathyscope.cache.bluestore import block_devices
     from bathyscope.cache.hottest import hottest
-    from bathyscope.commands.cache_objects import placed
-    from bathyscope.commands.targets import find_target
-    from bathyscope.store import Workspace
 
-    run = None if recording is None else Workspace(workspace).open_run(recording)
-    daemons, looks, answers, remarks = _asked_for_files(root, cache, source, limit)
-    found = None
-    if run is not None:
+    if recording is not None:
+        from bathyscope.commands.cache_objects import cached_objects
+        from bathyscope.commands.targets import find_target
+        from bathyscope.store import Workspace
+
         target = find_target(lab=lab, conf=conf, client=client, keyring=keyring)
-        found, more = placed(daemons, block_devices(looks, answers), run, target, limit=limit)
-        remarks += more
-    finding = hottest("objects", looks, answers, source=source, limit=limit, remarks=remarks, placed=found)
+        run = Workspace(workspace).open_run(recording)
+        daemons, looks, answers, remarks = _asked_for_files(root, cache, source, _FILES_OF_AN_OSD)
+        finding = cached_objects(daemons, looks, answers, run, target, limit=limit, remarks=remarks)
+    else:
+        if named := [name for name, value in cluster.items() if value is not None]:
+            raise UsageError(f"{named[0]} is for --recording alone", hint="add --recording RUN, or leave it out")
+        _, looks, answers, remarks = _asked_for_files(root, cache, source, limit)
+        finding = hottest("objects", looks, answers, source=source, limit=limit, remarks=remarks)
     views.render(finding, output)
 
 
@@ -219,7 +224,7 @@ def metrics(
     ] = None,
     root: CacheRootOption = Path("/"),
 ) -> None:
-    """Print all counters as Prometheus text, or serve them."""
+    """Print the counters of all reports as Prometheus text, or serve them."""
     from bathyscope.cache.metrics import CONTENT_TYPE, exposition
 
     daemons = _daemons(root, cache)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from bathyscope.analysis.pg_mapping import name_hash
 from bathyscope.cache import bluestore
-from bathyscope.cache.hottest import hottest
 from bathyscope.cache.looks import Look
+from bathyscope.cache.placed import placed_objects
 from bathyscope.errors import ClusterError, DeniedError, ParseError, UnreachableError
 from bathyscope.host import CephRequest, CephSession, Completed
 
@@ -29,19 +29,18 @@ def recorded(name: str) -> str:
     return (RECORDED / f"{name}.txt").read_text()
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["whole", "a:b%c/d", "ä ö", "sp ace", "#x!", "back\\slash", "dir.x", "rbd_directory", "rbd_header.10193ecceed2"],
-)
-def test_an_object_is_called_as_an_osd_calls_it(name: str) -> None:
-    assert bluestore.onode_name(POOL, name, name_hash(name)) in recorded("list").splitlines()
+def called(name: str) -> str:
+    return bluestore.onode_name(POOL, name, name_hash(bluestore.plain_name(name)))
 
 
-def test_all_data_of_images_is_called_as_an_osd_calls_it() -> None:
-    lines = [line for line in recorded("list").splitlines() if ":::rbd_data." in line and line.endswith(":head#")]
+def test_objects_are_called_as_an_osd_calls_them() -> None:
+    """Operations have the names as OSDs print them, and so does the list; the hash is that of the plain name."""
+    lines = [line for line in recorded("list").splitlines() if ":::" in line and line.endswith(":head#")]
     names = [line.split(":")[4] for line in lines]
-    assert len(names) > 30
-    assert [bluestore.onode_name(POOL, name, name_hash(name)) for name in names] == lines
+    assert {"a%3ab%25c%2fd", "%c3%a4 %c3%b6", "sp ace", "#x!", "back\\slash"} <= set(names)
+    assert [called(name) for name in names] == lines
+    assert bluestore.plain_name("%c3%a4%25%3a").decode() == "ä%:"
+    assert bluestore.plain_name("%zz%2").decode() == "%zz%2"
 
 
 @pytest.mark.parametrize(
@@ -69,11 +68,23 @@ def test_the_extents_of_an_object(name: str, first: tuple[int, int] | None, coun
         # A blob that is used and not described.
         (recorded("whole").replace("Blob(0x56167520ce80 disk=", "Blob(0x1 disk="), "0x56167520ce80"),
         (recorded("whole").replace("0x9d87000~1000", "somewhere"), "'somewhere' is no extent"),
+        # What clients name is not read as blobs.
+        (
+            recorded("whole").replace("Blob(0x56167520ce80 disk=[", "attr Blob(0x56167520ce80 disk=["),
+            "0x56167520ce80",
+        ),
     ],
 )
 def test_an_answer_that_is_not_understood_is_an_error(answer: str, says: str) -> None:
     with pytest.raises(ParseError, match=says):
         bluestore.extents_of(answer)
+
+
+def test_names_that_look_like_blobs_are_none() -> None:
+    whole = recorded("whole")
+    blob = "Blob(0x1 disk=[0x0~40000000])"
+    hostile = whole.replace(":whole:", f":x {blob}:") + f"attr _user.x\n{blob}\n"
+    assert bluestore.extents_of(hostile) == bluestore.extents_of(whole)
 
 
 @given(st.text("0123abf~!x,[]() \nBlobdisk=#nid size:"), st.integers(0, 2000))
@@ -119,8 +130,13 @@ def test_objects_that_an_osd_does_not_have_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("code", "said", "error", "says"),
     [
-        (-errno.EINVAL, "unknown command prefix bluestore onode metadata", ClusterError, "its Ceph is older than 20"),
-        (-errno.EINVAL, "no valid command found; 10 closest matches:", ClusterError, "its Ceph is older than 20"),
+        (
+            -errno.EINVAL,
+            "unknown command prefix bluestore onode metadata",
+            ClusterError,
+            "cannot say where objects lie",
+        ),
+        (-errno.EINVAL, "no valid command found; 10 closest matches:", ClusterError, "cannot say where objects lie"),
         (-errno.EINVAL, "Cannot parse object", ClusterError, "failed: Cannot parse object"),
         (-errno.EACCES, "access denied", DeniedError, "osd"),
         (-errno.ETIMEDOUT, "", UnreachableError, "did not answer"),
@@ -147,21 +163,32 @@ def test_what_is_cached_is_asked_for_in_parts_and_summed_by_object() -> None:
         bluestore.cached_bytes(lambda **_: {"cached_bytes": []}, "osd.3", "0a", objects)
 
 
-def test_recorded_objects_are_shown_with_what_is_cached_of_them() -> None:
-    entries = [{"path": "block", "handle": "0a", "is_in_use": True, "reads": ops(9)},
-               {"path": "fsid", "handle": "0b", "is_in_use": True, "reads": ops(1)}]  # fmt: skip
-    answers = {"fast": {"sources": [{"name": "osd.3", "dir": "/d", "files": entries}]}}
-    looks = [Look("fast", 10**12, status(source("osd.3")))]
-    assert bluestore.block_devices(looks, answers) == [bluestore.BlockDevice("fast", "osd.3", "/d", "0a")]
-    data = "rbd_data.10193ecceed2.000000000000000"
-    first = bluestore.RecordedObject(1, f"{data}1", "10193ecceed2", 5, 20480, 1)
-    busier = bluestore.RecordedObject(1, f"{data}2", "10193ecceed2", 9, 36864, 0)
+DATA = "rbd_data.10193ecceed2.000000000000000"
+
+
+def test_recorded_objects_are_shown_the_busiest_first() -> None:
+    first = bluestore.RecordedObject(1, f"{DATA}1", "10193ecceed2", 5, 20480, 1)
+    busier = bluestore.RecordedObject(1, f"{DATA}2", "10193ecceed2", 9, 36864, 0)
     placed = [
         bluestore.PlacedObject("osd.3", first, 4 << 20, 1 << 20),
-        bluestore.PlacedObject("osd.3", busier, 0, 0),
+        bluestore.PlacedObject("osd.4", busier, 0, 0),
     ]
-    finding = hottest("objects", looks, answers, source=None, limit=20, placed=placed)
+    finding = placed_objects(placed, caches=["fast"], run_id="r", span_ns=(1, 2), remarks=["so"])
     (table,) = finding.tables
-    assert [(row[0][-1], row[4], row[-1]) for row in table.rows] == [("2", 9, None), ("1", 5, 0.25)]
-    assert finding.sentence == "Objects with the most requests: 2. On BlueStore OSDs 1.00 MiB of 4.00 MiB are cached."
-    assert not any("not known" in remark for remark in finding.unseen)
+    assert [(row[0][-1], row[3], row[4], row[-1]) for row in table.rows] == [
+        ("2", "osd.4", 9, None),
+        ("1", "osd.3", 5, 0.25),
+    ]
+    assert finding.sentence == "Objects with the most operations: 2; 1.00 MiB of their 4.00 MiB are cached."
+    nothing = placed_objects([], caches=["fast"], run_id="r", span_ns=(1, 2), remarks=[])
+    assert (nothing.sentence, nothing.tables[0].rows) == ("No objects are known.", ())
+
+
+def test_a_block_device_that_is_open_is_found() -> None:
+    entries = [{"path": "fsid", "handle": "0b", "is_in_use": True, "reads": ops(1)},
+               {"path": "block", "handle": "0a", "is_in_use": True, "reads": ops(9)}]  # fmt: skip
+    closed = {"path": "block", "handle": "0c", "is_in_use": False}
+    sources = [{"name": "osd.3", "dir": "/d", "files": entries}, {"name": "osd.4", "dir": "/e", "files": [closed]}]
+    looks = [Look("fast", 10**12, status(source("osd.3")))]
+    found = bluestore.block_devices(looks, {"fast": {"sources": sources}})
+    assert found == [bluestore.BlockDevice("fast", "osd.3", "/d", "0a")]

@@ -42,6 +42,8 @@ def test_every_series_is_what_the_daemon_counted() -> None:
     assert found["evictions_total", 'cache="fast"'] == 3
     assert found["request_bytes_total", f'{own},op="read"'] == source()["stats"]["reads"]["bytes"]
     assert found["source_served", own] == 1
+    assert found["source_lines", own] == source()["stats"]["segments_present"]
+    assert found["attribute_requests_total", f'{own},op="write"'] == source()["stats"]["attribute_writes"]["misses"]
     # Not known, so not there.
     assert ("ssd_errors_total", 'cache="fast"') not in found
 

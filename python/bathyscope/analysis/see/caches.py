@@ -32,8 +32,8 @@ _COLUMNS = (
 _HERE_ONLY = "Caches on other machines than that of the recording are not seen."
 _NONE = "No cache over an OSD of this machine was asked."
 _NO_OBJECTS = (
-    "Which images and objects are cached is not known of BlueStore OSDs: a cache sees offsets of their devices. "
-    "`bathy cache objects` names the objects of FileStore OSDs."
+    "A cache over a BlueStore OSD sees offsets of its device, so it is not recorded which objects are cached. `bathy "
+    "cache objects` says what is cached now: of FileStore OSDs, and with --recording RUN of BlueStore OSDs of Ceph 20."
 )
 
 
