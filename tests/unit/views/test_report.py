@@ -16,7 +16,7 @@ from bathyscope.analysis import ladder
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import CommandView
 from bathyscope.views import as_text
-from bathyscope.views.html.frame import packed
+from bathyscope.views.html.frame import packed, with_commands
 
 from . import samples
 from .pages import in_a_browser, loaded, unpacked
@@ -82,6 +82,14 @@ def test_the_policy_allows_exactly_the_scripts_of_the_page(reader: Reader) -> No
     assert digests == allowed
     assert len(code) == 3
     assert sum("vegaEmbed=" in c for c in code) == 1
+
+
+def test_commands_in_a_sentence_are_code_and_names_in_them_stay_text() -> None:
+    assert with_commands("try `bathy top`, or `ls`.") == "try <code>bathy top</code>, or <code>ls</code>."
+    assert with_commands("`<b>` & <i>") == "<code>&lt;b&gt;</code> &amp; &lt;i&gt;"
+    # A name with a backtick: nothing says what is code.
+    assert with_commands("`a` of `<b>") == "`a` of `&lt;b&gt;"
+    assert with_commands("") == ""
 
 
 def test_hostile_names_stay_text(html: str, reader: Reader) -> None:

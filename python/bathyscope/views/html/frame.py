@@ -12,7 +12,7 @@ from typing import Any
 
 import jinja2
 import vl_convert
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from bathyscope import __version__
 from bathyscope.views import as_text
@@ -109,9 +109,20 @@ def _css() -> str:
     )
 
 
+def with_commands(sentence: str) -> Markup:
+    """Return a sentence as markup in which what stands between backticks is code."""
+    pieces = clean(sentence).split("`")
+    if len(pieces) % 2 == 0:
+        return escape(clean(sentence))
+    code = Markup("<code>{}</code>")
+    return Markup("").join(code.format(piece) if place % 2 else piece for place, piece in enumerate(pieces))
+
+
 @functools.cache
 def _templates() -> jinja2.Environment:
-    return jinja2.Environment(
+    templates = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_cleaned,
         loader=jinja2.FunctionLoader(_asset),
     )  # fmt: skip
+    templates.filters["with_commands"] = with_commands
+    return templates
