@@ -34,6 +34,11 @@ def name_hash(name: bytes) -> int:
     return int(_hashes(np.frombuffer(name, dtype=np.uint8).reshape(1, -1))[0])
 
 
+def seed_of(hashed: int, pg_count: int) -> int:
+    """Return the number of the placement group of an object with this hash in a pool of `pg_count` groups."""
+    return int(_folded(np.array([hashed], dtype=np.int64), pg_count)[0])
+
+
 def seeds(names: Names, namespace: str, pg_count: int) -> npt.NDArray[np.int64]:
     """Return the number of the placement group of each object in a pool of `pg_count` groups.
 

@@ -45,6 +45,7 @@ class RecordedObject:
     """An object, and what clients did with it while they were recorded."""
 
     pool_id: int
+    pg: str | None
     name: str
     image_id: str | None
     read_count: int

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 # An image is named by all operations on its data, or by none.
 _BUSIEST = """
-SELECT pool_id, object_name AS name, max(nullif(image_id, '')) AS image_id,
+SELECT pool_id, pg, object_name AS name, max(nullif(image_id, '')) AS image_id,
   count(*) FILTER (op = 'read') AS read_count, count(*) FILTER (op = 'write') AS write_count,
   coalesce(sum(length_bytes) FILTER (op = 'read'), 0)::BIGINT AS read_bytes
 FROM op
 WHERE osd = {osd:d} AND object_name IS NOT NULL AND pool_id IS NOT NULL
   AND op IN ('read', 'write') AND coalesce(result, 0) >= 0
-GROUP BY pool_id, object_name
-ORDER BY read_count + write_count DESC, pool_id, name
+GROUP BY pool_id, pg, object_name
+ORDER BY read_count + write_count DESC, pool_id, name, pg
 LIMIT {limit:d}
 """
 _SPAN = """
@@ -91,6 +91,7 @@ def cached_objects(
     host = LocalHost()
     with status_line() as show, contextlib.closing(connect(host, target)) as session:
         fsid = fsid_of(session)
+        pg_counts = {pool["pool"]: pool["pg_num"] for pool in session.json("mon", "osd dump")["pools"]}
         of_run = run.info.versions.get("fsid")
         if of_run is None:
             remarks.append(f"The run does not say of which cluster it is; {target.name} was asked.")
@@ -106,7 +107,7 @@ def cached_objects(
             recorded = [RecordedObject(**row) for row in rows]
             (daemon,) = (one for one in daemons if one.name == device.cache)
             try:
-                placed = _placed(session, daemon, device, osd, recorded, show)
+                placed = _placed(session, daemon, device, osd, _without_namespace(recorded, pg_counts), show)
             except DeniedError:
                 raise
             except (CacheError, ClusterError, ParseError) as error:
@@ -133,9 +134,7 @@ def _placed(  # noqa: PLR0917 - who is asked, for what
     show: Callable[[str], None],
 ) -> list[PlacedObject]:
     """Ask an OSD where objects lie and a cache what it has of them; leave out those that the OSD does not have."""
-    from bathyscope.analysis.pg_mapping import name_hash
-
-    names = {one: onode_name(one.pool_id, one.name, name_hash(plain_name(one.name))) for one in recorded}
+    names = {one: onode_name(one.pool_id, one.name, _hash_of(one)) for one in recorded}
     extents = places(session, osd, list(names.values()), show)
     known = [one for one in recorded if names[one] in extents]
     own = [extents[names[one]] for one in known]
@@ -144,6 +143,26 @@ def _placed(  # noqa: PLR0917 - who is asked, for what
         PlacedObject(device.source, one, sum(length for _, length in lies), count)
         for one, lies, count in zip(known, own, cached, strict=True)
     ]
+
+
+def _hash_of(recorded: RecordedObject) -> int:
+    from bathyscope.analysis.pg_mapping import name_hash
+
+    return name_hash(plain_name(recorded.name))
+
+
+def _without_namespace(recorded: Sequence[RecordedObject], pg_counts: Mapping[int, int]) -> list[RecordedObject]:
+    """Return the objects that are in the placement group of their name: in a namespace they are in that of both names.
+
+    Else an object of a namespace would be shown with what is cached of one of the same name that is in none.
+    """
+    from bathyscope.analysis.pg_mapping import seed_of
+
+    def is_plain(one: RecordedObject) -> bool:
+        count = pg_counts.get(one.pool_id)
+        return one.pg is None or (count is not None and one.pg == f"{one.pool_id}.{seed_of(_hash_of(one), count):x}")
+
+    return [one for one in recorded if is_plain(one)]
 
 
 def _osd_of(host: Host, directory: str, fsid: str) -> int | None:

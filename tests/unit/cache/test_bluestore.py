@@ -167,8 +167,8 @@ DATA = "rbd_data.10193ecceed2.000000000000000"
 
 
 def test_recorded_objects_are_shown_the_busiest_first() -> None:
-    first = bluestore.RecordedObject(1, f"{DATA}1", "10193ecceed2", 5, 20480, 1)
-    busier = bluestore.RecordedObject(1, f"{DATA}2", "10193ecceed2", 9, 36864, 0)
+    first = bluestore.RecordedObject(1, "1.0", f"{DATA}1", "10193ecceed2", 5, 20480, 1)
+    busier = bluestore.RecordedObject(1, "1.0", f"{DATA}2", "10193ecceed2", 9, 36864, 0)
     placed = [
         bluestore.PlacedObject("osd.3", first, 4 << 20, 1 << 20),
         bluestore.PlacedObject("osd.4", busier, 0, 0),

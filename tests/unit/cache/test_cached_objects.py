@@ -7,8 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from bathyscope.analysis.pg_mapping import seeds
 from bathyscope.cache.looks import Look
 from bathyscope.commands.cache_objects import cached_objects
 from bathyscope.errors import CacheError, DeniedError, UsageError
@@ -22,18 +24,27 @@ from .daemons import source, status
 
 FSID, OTHER = "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"
 ONODE = (Path(__file__).parents[2] / "fixtures/bluestore/20.2.4/whole.txt").read_bytes()
-ALLOCATED_BYTES = 303_104
+ALLOCATED_BYTES, PG_COUNT = 303_104, 12
 
 
-def op(name: str, *, kind: str = "read", osd: int = 3, result: int | None = None, complete: bool = True) -> Op:
+def op(
+    name: str,
+    *,
+    kind: str = "read",
+    osd: int = 3,
+    result: int | None = None,
+    complete: bool = True,
+    namespace: str = "",
+) -> Op:
     image = "" if name == "plain" else "10193ecceed2"
     stages = (None,) * 6
+    (seed,) = seeds(np.frombuffer(name.encode(), dtype=np.uint8).reshape(1, -1), namespace, PG_COUNT)
     return Op(
         osd,
         "client.1",
         None,
         1,
-        "1.0",
+        f"1.{seed:x}",
         name,
         kind,
         0,
@@ -73,7 +84,8 @@ def osd(tmp_path: Path) -> Path:
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch, osd: Path) -> Any:
     def asked(run: RunDirectory, onode: Any = ONODE, cached: Any = None, **more: Any) -> ActivityFinding:
-        answers = {"fsid": {"fsid": FSID}, "bluestore onode metadata": onode}
+        pools = {"pools": [{"pool": 1, "pg_num": PG_COUNT}]}
+        answers = {"fsid": {"fsid": FSID}, "osd dump": pools, "bluestore onode metadata": onode}
         monkeypatch.setattr("bathyscope.host.ceph.connect", lambda *_: FakeCephSession(answers))
 
         def say(**question: Any) -> dict[str, Any]:
@@ -127,6 +139,12 @@ def test_what_goes_wrong_with_one_osd_is_said_and_the_others_are_shown(
     finding = ask(recorded(op("rbd_data.a")), **answers)
     assert finding.sentence == "No objects are known."
     assert any(says in remark for remark in finding.unseen), finding.unseen
+
+
+def test_an_object_of_a_namespace_is_not_taken_for_its_namesake(recorded: Any, ask: Any) -> None:
+    finding = ask(recorded(op("rbd_data.a"), op("rbd_data.a", namespace="ns"), op("rbd_data.a", namespace="ns")))
+    assert [row[4] for row in finding.tables[0].rows] == [1]
+    assert any("does not know 1 of 2 objects" in remark for remark in finding.unseen)
 
 
 def test_a_key_that_may_not_ask_is_an_error(recorded: Any, ask: Any) -> None:
