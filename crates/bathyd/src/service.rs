@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -15,7 +16,7 @@ use bathy_fuse::{
     mount_over_ring,
 };
 use nix::fcntl::{FcntlArg, fcntl};
-use rustix::fs::{Mode as FileMode, OFlags, StatVfsMountFlags, fstatvfs, openat};
+use rustix::fs::{Mode as FileMode, OFlags, StatVfsMountFlags, fstatvfs, openat, readlinkat};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -900,6 +901,15 @@ fn parse<T: DeserializeOwned>(question: &Value) -> Result<T, Failure> {
     })
 }
 
+/// Whether a name is a link to something other than a device: those are files of their own above the mount.
+fn is_linked_file(root: &OwnedFd, name: &str, opened: &File) -> bool {
+    let is_link = readlinkat(root, name, Vec::new()).is_ok();
+    is_link
+        && !opened
+            .metadata()
+            .is_ok_and(|about| about.file_type().is_block_device())
+}
+
 fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
     let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
@@ -1015,6 +1025,8 @@ fn lock_below(root: &OwnedFd) -> Result<Vec<File>, (&'static str, io::Error)> {
             Err(error @ (nix::errno::Errno::EAGAIN | nix::errno::Errno::EACCES)) => {
                 return Err((name, error.into()));
             }
+            // It is the same file above the mount, where the OSD takes the lock itself.
+            _ if is_linked_file(root, name, &file) => {}
             // A file system without locks cannot be asked.
             _ => locks.push(file),
         }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
 
@@ -83,13 +84,8 @@ fn a_source_that_cannot_be_served_keeps_no_other_from_being_served() {
     daemon.stop();
 }
 
-#[test]
-fn a_directory_whose_osd_runs_is_refused() {
-    if is_skipped() {
-        return;
-    }
-    let place = Place::new();
-    let fsid = File::create(place.dir().join("fsid")).expect("a file");
+/// Locks all of a file as an OSD does: whether nobody else has it.
+fn lock_as_an_osd(file: &File) -> bool {
     let lock = libc::flock {
         l_type: libc::F_WRLCK as i16,
         l_whence: libc::SEEK_SET as i16,
@@ -98,8 +94,17 @@ fn a_directory_whose_osd_runs_is_refused() {
         l_pid: 0,
     };
     // SAFETY: the descriptor is open, and the structure is valid for the time of the call, which only reads it.
-    let locked = unsafe { libc::fcntl(fsid.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
-    assert_eq!(locked, 0);
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) == 0 }
+}
+
+#[test]
+fn a_directory_whose_osd_runs_is_refused() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let fsid = File::create(place.dir().join("fsid")).expect("a file");
+    assert!(lock_as_an_osd(&fsid));
     refused(
         &place,
         &place.config("pass-through"),
@@ -107,6 +112,30 @@ fn a_directory_whose_osd_runs_is_refused() {
     );
     drop(fsid);
     place.start(&place.config("pass-through")).stop();
+}
+
+#[test]
+fn a_block_that_is_a_link_to_a_file_can_be_locked_by_its_osd_above_the_mount_and_its_user_is_seen_before() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let data = File::create(place.path("data")).expect("a file");
+    symlink(place.path("data"), place.dir().join("block")).expect("a link");
+    assert!(lock_as_an_osd(&data));
+    refused(
+        &place,
+        &place.config("pass-through"),
+        "block is in use by another process",
+    );
+    drop(data);
+    let daemon = place.start(&place.config("pass-through"));
+    let above = File::options()
+        .read(true)
+        .write(true)
+        .open(place.dir().join("block"));
+    assert!(lock_as_an_osd(&above.expect("it is served")));
+    daemon.stop();
 }
 
 #[test]
