@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bathyscope.cache.looks import Look, source_name
+from bathyscope.cache.looks import source_name
 from bathyscope.errors import ClusterError
 from bathyscope.fields import as_dict, as_int, as_list, parsing
 from bathyscope.host import CephRequest, CephSession, answer_json
@@ -73,14 +73,14 @@ class BlockDevice:
     handle: str
 
 
-def block_devices(looks: Sequence[Look], answers: Mapping[str, dict[str, Any]]) -> list[BlockDevice]:
-    """Return the block devices that are open. Raises ParseError."""
+def block_devices(answers: Mapping[str, dict[str, Any]]) -> list[BlockDevice]:
+    """Return the block devices that are open, of what the daemon of each cache said of its files. Raises ParseError."""
     found = []
-    for look in looks:
-        with parsing(f"the files of the cache '{look.cache}'"):
-            for entry in as_list(answers[look.cache]["sources"]):
+    for cache, answer in answers.items():
+        with parsing(f"the files of the cache '{cache}'"):
+            for entry in as_list(answer["sources"]):
                 found += [
-                    BlockDevice(look.cache, source_name(entry), str(entry["dir"]), str(file["handle"]))
+                    BlockDevice(cache, source_name(entry), str(entry["dir"]), str(file["handle"]))
                     for file in map(as_dict, as_list(entry.get("files") or []))
                     if str(file.get("path") or "").lstrip("/") == BLOCK and file.get("is_in_use")
                 ]

@@ -33,7 +33,7 @@ def placed_objects(
 ) -> ActivityFinding:
     """Return the objects with the most operations of a run, which were recorded in `span_ns`, the busiest first."""
     ordered = sorted(placed, key=lambda one: -one.recorded.read_count - one.recorded.write_count)
-    allocated, cached = (sum(sizes) for sizes in zip((0, 0), *map(_sizes, ordered), strict=True))
+    allocated, cached = sum(one.allocated_bytes for one in ordered), sum(one.cached_bytes for one in ordered)
     sentence = (
         f"Objects with the most operations: {len(ordered):,}; {format_bytes(cached)} of their "
         f"{format_bytes(allocated)} are cached."
@@ -48,10 +48,6 @@ def placed_objects(
         tables=(ActivityTable("Objects on BlueStore OSDs", _COLUMNS, tuple(map(_row, ordered))),),
         unseen=(*remarks, _NO_HITS),
     )
-
-
-def _sizes(placed: PlacedObject) -> tuple[int, int]:
-    return placed.allocated_bytes, placed.cached_bytes
 
 
 def _row(placed: PlacedObject) -> tuple[object, ...]:

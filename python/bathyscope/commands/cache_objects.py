@@ -23,7 +23,6 @@ from bathyscope.errors import CacheError, ClusterError, DeniedError, ParseError,
 
 if TYPE_CHECKING:
     from bathyscope.cache.daemon import Daemon
-    from bathyscope.cache.looks import Look
     from bathyscope.host import CephSession, Host
     from bathyscope.records.activity_finding import ActivityFinding
     from bathyscope.spec import Target
@@ -36,7 +35,7 @@ SELECT pool_id, pg, object_name AS name, max(nullif(image_id, '')) AS image_id,
   coalesce(sum(length_bytes) FILTER (op = 'read'), 0)::BIGINT AS read_bytes
 FROM op
 WHERE osd = {osd:d} AND object_name IS NOT NULL AND pool_id IS NOT NULL
-  AND op IN ('read', 'write') AND coalesce(result, 0) >= 0
+  AND op IN ('read', 'write') AND {good}
 GROUP BY pool_id, pg, object_name
 ORDER BY read_count + write_count DESC, pool_id, name, pg
 LIMIT {limit:d}
@@ -50,7 +49,6 @@ FROM op
 
 def cached_objects(
     daemons: Sequence[Daemon],
-    looks: Sequence[Look],
     answers: Mapping[str, dict[str, Any]],
     run: RunDirectory,
     target: Target,
@@ -65,6 +63,7 @@ def cached_objects(
     What goes wrong with one OSD or cache becomes a remark. Raises UsageError for a run without operations or of another
     cluster, DeniedError, and what connecting raises.
     """
+    from bathyscope.analysis.see.ops import GOOD
     from bathyscope.cache.placed import placed_objects
     from bathyscope.host.ceph import connect
     from bathyscope.host.local import LocalHost
@@ -75,7 +74,7 @@ def cached_objects(
     if not span["count"]:
         hint = "record some: bathy collect --depth deep"
         raise UsageError(f"run {run.id} has no operations, so it names no objects", hint=hint)
-    devices = block_devices(looks, answers)
+    devices = block_devices(answers)
     remarks = [
         *remarks,
         f"Reads and writes are those of run {run.id}; where objects lie, and what is cached of them, is as of now.",
@@ -103,11 +102,11 @@ def cached_objects(
             if osd is None:
                 remarks.append(f"{device.source}: {device.directory} is not of an OSD of this cluster.")
                 continue
-            rows = query([run], _BUSIEST.format(osd=osd, limit=limit)).to_pylist()
+            rows = query([run], _BUSIEST.format(osd=osd, good=GOOD, limit=limit)).to_pylist()
             recorded = [RecordedObject(**row) for row in rows]
             (daemon,) = (one for one in daemons if one.name == device.cache)
             try:
-                placed = _placed(session, daemon, device, osd, _without_namespace(recorded, pg_counts), show)
+                placed = _placed(session, daemon, device, osd, _names(recorded, pg_counts), show)
             except DeniedError:
                 raise
             except (CacheError, ClusterError, ParseError) as error:
@@ -130,13 +129,12 @@ def _placed(  # noqa: PLR0917 - who is asked, for what
     daemon: Daemon,
     device: BlockDevice,
     osd: int,
-    recorded: Sequence[RecordedObject],
+    names: Mapping[RecordedObject, str],
     show: Callable[[str], None],
 ) -> list[PlacedObject]:
     """Ask an OSD where objects lie and a cache what it has of them; leave out those that the OSD does not have."""
-    names = {one: onode_name(one.pool_id, one.name, _hash_of(one)) for one in recorded}
     extents = places(session, osd, list(names.values()), show)
-    known = [one for one in recorded if names[one] in extents]
+    known = [one for one, name in names.items() if name in extents]
     own = [extents[names[one]] for one in known]
     cached = cached_bytes(daemon.ask, device.source, device.handle, own)
     return [
@@ -145,24 +143,20 @@ def _placed(  # noqa: PLR0917 - who is asked, for what
     ]
 
 
-def _hash_of(recorded: RecordedObject) -> int:
-    from bathyscope.analysis.pg_mapping import name_hash
+def _names(recorded: Sequence[RecordedObject], pg_counts: Mapping[int, int]) -> dict[RecordedObject, str]:
+    """Return what an OSD calls the objects that are in the placement group of their name.
 
-    return name_hash(plain_name(recorded.name))
-
-
-def _without_namespace(recorded: Sequence[RecordedObject], pg_counts: Mapping[int, int]) -> list[RecordedObject]:
-    """Return the objects that are in the placement group of their name: in a namespace they are in that of both names.
-
-    Else an object of a namespace would be shown with what is cached of one of the same name that is in none.
+    One of a namespace is in that of both names, and would else be shown with what is cached of its namesake.
     """
-    from bathyscope.analysis.pg_mapping import seed_of
+    from bathyscope.analysis.pg_mapping import name_hash, seed_of
 
-    def is_plain(one: RecordedObject) -> bool:
-        count = pg_counts.get(one.pool_id)
-        return one.pg is None or (count is not None and one.pg == f"{one.pool_id}.{seed_of(_hash_of(one), count):x}")
-
-    return [one for one in recorded if is_plain(one)]
+    names = {}
+    for one in recorded:
+        hashed, pg_count = name_hash(plain_name(one.name)), pg_counts.get(one.pool_id)
+        is_plain = pg_count is not None and one.pg == f"{one.pool_id}.{seed_of(hashed, pg_count):x}"
+        if one.pg is None or is_plain:
+            names[one] = onode_name(one.pool_id, one.name, hashed)
+    return names
 
 
 def _osd_of(host: Host, directory: str, fsid: str) -> int | None:

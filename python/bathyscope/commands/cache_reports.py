@@ -171,7 +171,6 @@ def objects(  # noqa: PLR0917 - one parameter for each option
     output: OutputOption = "table",
 ) -> None:
     """See _OBJECTS_HELP."""
-    cluster = {"--workspace": workspace, "--lab": lab, "--conf": conf, "--client": client, "--keyring": keyring}
     from bathyscope import views
     from bathyscope.cache.hottest import hottest
 
@@ -182,9 +181,10 @@ def objects(  # noqa: PLR0917 - one parameter for each option
 
         target = find_target(lab=lab, conf=conf, client=client, keyring=keyring)
         run = Workspace(workspace).open_run(recording)
-        daemons, looks, answers, remarks = _asked_for_files(root, cache, source, _FILES_OF_AN_OSD)
-        finding = cached_objects(daemons, looks, answers, run, target, limit=limit, remarks=remarks)
+        daemons, _, answers, remarks = _asked_for_files(root, cache, source, _FILES_OF_AN_OSD)
+        finding = cached_objects(daemons, answers, run, target, limit=limit, remarks=remarks)
     else:
+        cluster = {"--workspace": workspace, "--lab": lab, "--conf": conf, "--client": client, "--keyring": keyring}
         if named := [name for name, value in cluster.items() if value is not None]:
             raise UsageError(f"{named[0]} is for --recording alone", hint="add --recording RUN, or leave it out")
         _, looks, answers, remarks = _asked_for_files(root, cache, source, limit)

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from bathyscope.analysis.pg_mapping import name_hash
 from bathyscope.cache import bluestore
-from bathyscope.cache.looks import Look
 from bathyscope.cache.placed import placed_objects
 from bathyscope.errors import ClusterError, DeniedError, ParseError, UnreachableError
 from bathyscope.host import CephRequest, CephSession, Completed
 
-from .daemons import ops, source, status
+from .daemons import ops
 
 RECORDED = Path(__file__).parents[2] / "fixtures/bluestore/20.2.4"
 POOL = 1
@@ -189,6 +188,5 @@ def test_a_block_device_that_is_open_is_found() -> None:
                {"path": "block", "handle": "0a", "is_in_use": True, "reads": ops(9)}]  # fmt: skip
     closed = {"path": "block", "handle": "0c", "is_in_use": False}
     sources = [{"name": "osd.3", "dir": "/d", "files": entries}, {"name": "osd.4", "dir": "/e", "files": [closed]}]
-    looks = [Look("fast", 10**12, status(source("osd.3")))]
-    found = bluestore.block_devices(looks, {"fast": {"sources": sources}})
+    found = bluestore.block_devices({"fast": {"sources": sources}})
     assert found == [bluestore.BlockDevice("fast", "osd.3", "/d", "0a")]

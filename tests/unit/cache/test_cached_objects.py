@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from bathyscope.analysis.pg_mapping import seeds
-from bathyscope.cache.looks import Look
 from bathyscope.commands.cache_objects import cached_objects
 from bathyscope.errors import CacheError, DeniedError, UsageError
 from bathyscope.host.fake import FakeCephSession
@@ -19,8 +18,6 @@ from bathyscope.records import Op
 from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.spec import Target
 from bathyscope.store import RunDirectory, Workspace
-
-from .daemons import source, status
 
 FSID, OTHER = "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"
 ONODE = (Path(__file__).parents[2] / "fixtures/bluestore/20.2.4/whole.txt").read_bytes()
@@ -96,9 +93,8 @@ def ask(monkeypatch: pytest.MonkeyPatch, osd: Path) -> Any:
         files = [{"path": "block", "handle": "0a", "is_in_use": True}]
         sources = [{"name": "osd.3", "dir": str(osd), "files": files}, {"name": "home", "dir": "/home", "files": []}]
         daemon: Any = SimpleNamespace(name="fast", ask=say)
-        looks = [Look("fast", 10**12, status(source("osd.3")))]
         answer = {"fast": {"sources": sources}}
-        return cached_objects([daemon], looks, answer, run, Target(name="c"), limit=20, **more)
+        return cached_objects([daemon], answer, run, Target(name="c"), limit=20, **more)
 
     return asked
 

@@ -43,7 +43,7 @@ IMAGE_KEYS: Mapping[str, str] = {
 POOL = f"coalesce('pool ' || pool_id, '{NOT_KNOWN}')"
 
 # What a failed operation returned is below zero; what a log_op_stats line tells has succeeded.
-_GOOD = "coalesce(result, 0) >= 0"
+GOOD = "coalesce(result, 0) >= 0"
 KINDS = ("read", "write")
 # A percentile needs ten operations beyond it; with fewer it would be the accident of a few (as in `analysis.latency`).
 QUANTILES = {"p50": (0.5, 20), "p99": (0.99, 1000)}
@@ -51,8 +51,8 @@ _BUCKET_RATIO = 1.01
 # What an operation is: counted, failed, the slowest of a full history, or older than a sample of all.
 _COUNTED, _FAILED, _TAIL, _EARLY = range(4)
 _STATE = (
-    f"CASE WHEN {COMPLETE} THEN CASE WHEN {_GOOD} THEN {_COUNTED} ELSE {_FAILED} END "
-    f"WHEN NOT complete_sample AND {_GOOD} THEN {_TAIL} ELSE {_EARLY} END"
+    f"CASE WHEN {COMPLETE} THEN CASE WHEN {GOOD} THEN {_COUNTED} ELSE {_FAILED} END "
+    f"WHEN NOT complete_sample AND {GOOD} THEN {_TAIL} ELSE {_EARLY} END"
 )
 
 
@@ -67,7 +67,7 @@ def _inside(question: Question) -> str:
 
 def moved(question: Question) -> str:
     """Return the SQL condition for operations of the time that moved data."""
-    return f"{of_time(question)} AND {_GOOD} AND op IN ('read', 'write')"
+    return f"{of_time(question)} AND {GOOD} AND op IN ('read', 'write')"
 
 
 def sums(

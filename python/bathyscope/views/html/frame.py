@@ -111,9 +111,10 @@ def _css() -> str:
 
 def with_commands(sentence: str) -> Markup:
     """Return a sentence as markup in which what stands between backticks is code."""
-    pieces = clean(sentence).split("`")
+    text = clean(sentence)
+    pieces = text.split("`")
     if len(pieces) % 2 == 0:
-        return escape(clean(sentence))
+        return escape(text)
     code = Markup("<code>{}</code>")
     return Markup("").join(code.format(piece) if place % 2 else piece for place, piece in enumerate(pieces))
 
