@@ -22,15 +22,19 @@ from bathyscope.analysis.columns import Floats, Tables, floats, strings, table_o
 from bathyscope.analysis.step_figures import StepFigures, figures, osds_of
 from bathyscope.analysis.tenants import Direction
 from bathyscope.analysis.windows import counted_s
-from bathyscope.records import Step
+from bathyscope.records import HERE, Step
 from bathyscope.records.account import ForeignWork
 from bathyscope.records.figure import Figure
 from bathyscope.units import format_bandwidth, format_percent, format_rate, three_digits
 
 # A figure that may hold more work of others than this share of our own is not given.
 FOREIGN_MAX = 0.02
+# Where a hypervisor took a smaller share of the processors, figures are as good as without.
+STEAL_MIN = 0.02
 # Subjects of work.
 UNKNOWN_CLIENTS, NOT_CLEAN, DEEP_SCRUB = "unknown clients", "placement groups", "deep scrub"
+# Kinds of what a machine does besides: no I/O of the cluster, and no processor time of an OSD.
+OF_MACHINES = frozenset({"processes", "steal"})
 
 # Less of our load, or of a machine's processors, is not worth a line.
 _SHARE_MIN, _PROCESSES_MIN = 0.001, 0.25
@@ -75,7 +79,7 @@ def foreign_work(step: Step, found: StepFigures, tables: Tables) -> tuple[Foreig
     that did not all answer is a lower bound.
     """
     if osds_of(step) is None:
-        return tuple(_processes(found))
+        return (*_processes(found), *_steal(found))
     looks, perf = table_of(tables, "cluster_status"), table_of(tables, "perf_counter")
     return (
         *_tenants(step, found, perf),
@@ -83,6 +87,7 @@ def foreign_work(step: Step, found: StepFigures, tables: Tables) -> tuple[Foreig
         *_recovery(step, found, looks, perf),
         *_snap_trim(looks),
         *_processes(found),
+        *_steal(found),
     )
 
 
@@ -103,7 +108,7 @@ def in_cpu(found: StepFigures) -> tuple[ForeignWork, ...]:
 
 def _too_much(works: Sequence[ForeignWork], limit: float) -> tuple[ForeignWork, ...]:
     """Return the work that is not known to be small; what is small each may be too much together."""
-    works = [work for work in works if work.kind != "processes"]
+    works = [work for work in works if work.kind not in OF_MACHINES]
     known = sum(work.share.value or 0.0 for work in works)
     return tuple(work for work in works if work.share.value is None or (known > limit and work.share.value > 0))
 
@@ -277,3 +282,14 @@ def _processes(found: StepFigures) -> Iterator[ForeignWork]:
         text = f"other processes on the machine used {three_digits(cores)} of its {processors} processors"
         share = Figure(cores / processors, "ratio")
         yield ForeignWork("processes", found.load_host, "", Figure(cores, "cores"), share, text)
+
+
+def _steal(found: StepFigures) -> Iterator[ForeignWork]:
+    """Yield the machines that are virtual and did not get the processors that they had work for."""
+    machines = [(found.load_host, found.host_steal_ratio, found.host_processors)]
+    machines += [(node.name, node.steal_ratio, node.processors) for node in found.nodes]
+    for name, ratio, processors in machines:
+        if ratio is not None and processors and ratio >= STEAL_MIN:
+            whose = "this machine" if name == HERE else name
+            text = f"the hypervisor gave {format_percent(ratio)} of the processor time of {whose} to others"
+            yield ForeignWork("steal", name, "", Figure(ratio * processors, "cores"), Figure(ratio, "ratio"), text)

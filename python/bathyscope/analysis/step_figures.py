@@ -55,13 +55,15 @@ class DeviceUse:
 class NodeUse:
     """The processors of a machine that runs OSDs and not the load; `cpu_ratio` 0 to 1, `osd_cores` under test.
 
-    `osd_cores` is None where only the machine as a whole was seen.
+    `osd_cores` is None where only the machine as a whole was seen. `steal_ratio` is the share of the processors' time
+    that the hypervisor gave to others while the machine had work for it.
     """
 
     name: str
     cpu_ratio: float
     processors: int
     osd_cores: float | None
+    steal_ratio: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -106,6 +108,7 @@ class StepFigures:
     client_cores: float | None
     client_thread_busy: float | None
     host_cpu_ratio: float | None
+    host_steal_ratio: float | None
     host_processors: int | None
     other_cores: float | None
     write_amplification: float | None
@@ -172,7 +175,7 @@ def figures(step: Step, tables: Tables) -> StepFigures:
     machines.pop(HERE, None)
     if load_host == HERE:
         here = pa.concat_tables([here, *_of_this_machine(machines, table_of(tables, "environment"))])
-    host_ratio, processors, other_cores = _host(here)
+    host_ratio, steal_ratio, processors, other_cores = _host(here)
     client_cores = _client_cores(process, result)
     write_rate, read_rate = total(writes, "bandwidth_bytes_per_s"), total(reads, "bandwidth_bytes_per_s")
     all_devices = on_disk or _all_devices(tables, used, osds)
@@ -209,6 +212,7 @@ def figures(step: Step, tables: Tables) -> StepFigures:
         client_cores=client_cores,
         client_thread_busy=_client_thread_busy(result),
         host_cpu_ratio=host_ratio,
+        host_steal_ratio=steal_ratio,
         host_processors=processors,
         other_cores=other_cores,
         write_amplification=device_writes / write_rate if device_writes is not None and write_rate else None,
@@ -374,17 +378,19 @@ def _of_this_machine(machines: dict[str, pa.Table], facts: pa.Table) -> list[pa.
     return [table.filter(pa.array([one != "host" for one in strings(table, "process")], pa.bool_())) for table in rows]
 
 
-def _host(process: pa.Table) -> tuple[float | None, int | None, float | None]:
-    """Return of one machine (share of its processors in use, their number, cores used by other processes).
+def _host(process: pa.Table) -> tuple[float | None, float | None, int | None, float | None]:
+    """Return of one machine (share of its processors in use, share of steal, their number, cores used by others).
 
     Other processes are those that are not sampled on their own: neither load nor daemon nor ourselves.
     """
     cores = _cores_by_process(process)
     if "host" not in cores:
-        return None, None, None
-    whole = cores.pop("host")
-    processors = int(np.nanmax(floats(where(process, process="host"), "processors"), initial=1.0))
-    return whole / processors, processors, max(0.0, whole - sum(cores.values()))
+        return None, None, None, None
+    whole, rows = cores.pop("host"), where(process, process="host")
+    processors = int(np.nanmax(floats(rows, "processors"), initial=1.0))
+    known = rows.filter(pc.is_valid(rows.column("cpu_steal_s")))
+    steal = total(known, "cpu_steal_s") / total(known, "duration_ns") * 1e9 / processors if known.num_rows else None
+    return whole / processors, steal, processors, max(0.0, whole - sum(cores.values()))
 
 
 def _nodes(machines: Mapping[str, pa.Table], devices: pa.Table, osds: frozenset[int]) -> tuple[NodeUse, ...]:
@@ -393,7 +399,7 @@ def _nodes(machines: Mapping[str, pa.Table], devices: pa.Table, osds: frozenset[
     with_devices = {host for host, role in roles if _serves(role, osds)}
     uses = []
     for name, process in machines.items():
-        (ratio, processors, _), cores = _host(process), _osd_cores(process, osds)
+        (ratio, steal, processors, _), cores = _host(process), _osd_cores(process, osds)
         if ratio is not None and processors and (cores or name in with_devices):
-            uses.append(NodeUse(name, ratio, processors, sum(own for _, own in cores) if cores else None))
+            uses.append(NodeUse(name, ratio, processors, sum(own for _, own in cores) if cores else None, steal))
     return tuple(uses)

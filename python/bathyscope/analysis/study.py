@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from bathyscope.analysis import bootstrap
 from bathyscope.analysis.columns import Tables, floats, ints, strings, table_of, total, where
+from bathyscope.analysis.foreign import STEAL_MIN
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import CaveatView
 from bathyscope.records.study_finding import ExpectationView, StudyCell, StudyFinding, StudyRow
@@ -45,7 +46,10 @@ def build(
         ]
         rows.append(StudyRow(pattern, tuple(cells)))
     measured = {row.pattern for row in rows}
-    expectations = tuple(_judge(one, rows, design.phases[0]) for one in design.expectations if one.pattern in measured)
+    steal = {cell: step["cpu_steal_ratio"] or 0.0 for cell, step in steps.items()}
+    expectations = tuple(
+        _judge(one, rows, design.phases[0], steal) for one in design.expectations if one.pattern in measured
+    )
     shown = [CaveatView(code, "note", text) for code, text in (*caveats, *design.caveats)]
     return StudyFinding(
         run_id=run_id,
@@ -58,7 +62,7 @@ def build(
         expectations=expectations,
         is_judged=is_judged,
         sentence=_sentence(expectations, is_judged=is_judged),
-        caveats=(*_failures(result), *shown),
+        caveats=(*_failures(result), *_steal(steal), *shown),
     )
 
 
@@ -97,20 +101,32 @@ def _ratio(base: pa.Table, own: pa.Table) -> Figure:
     return bootstrap.median(ratios, at=above / below).figure(_TIMES)
 
 
-def _judge(expectation: Expectation, rows: Sequence[StudyRow], base: str) -> ExpectationView:
-    cells = [cell for row in rows if row.pattern == expectation.pattern for cell in row.cells]
-    ratio = next((cell.ratio for cell in cells if cell.phase == expectation.phase), _NO_RATIO)
-    wanted = f"at least {three_digits(expectation.ratio_min)} × was expected"
+def _judge(
+    expectation: Expectation, rows: Sequence[StudyRow], base: str, steal: Mapping[tuple[str, str], float]
+) -> ExpectationView:
+    """Judge an expectation. `steal`: (phase, pattern) → share of the processors that the hypervisor gave to others.
+
+    A load that processors limit loses as much of its rate as it loses of them. Where the ratio would be on the other
+    side of what was expected without that, it says nothing.
+    """
+    pattern, phase, wanted = expectation.pattern, expectation.phase, expectation.ratio_min
+    cells = [cell for row in rows if row.pattern == pattern for cell in row.cells]
+    ratio = next((cell.ratio for cell in cells if cell.phase == phase), _NO_RATIO)
+    words = f"at least {three_digits(wanted)} × was expected"
     if ratio.value is None:
-        met, words = None, f"{expectation.phase} {expectation.pattern} was not measured, or {base} was not; {wanted}"
-    else:
-        met = ratio.value >= expectation.ratio_min
-        is_certain = ratio.low is None or ratio.high is None or not ratio.low < expectation.ratio_min <= ratio.high
-        words = (
-            f"{expectation.phase} {expectation.pattern} has {three_digits(ratio.value)} × the IOPS of {base}; "
-            f"{wanted}: {'met' if met else 'not met'}{'' if is_certain else ', not certain'}"
-        )
-    return ExpectationView(expectation.pattern, expectation.phase, expectation.ratio_min, ratio, met, words)
+        text = f"{phase} {pattern} was not measured, or {base} was not; {words}"
+        return ExpectationView(pattern, phase, wanted, ratio, None, text)
+    met: bool | None = ratio.value >= wanted
+    is_certain = ratio.low is None or ratio.high is None or not ratio.low < wanted <= ratio.high
+    result = f"{'met' if met else 'not met'}{'' if is_certain else ', not certain'}"
+    before, after = steal.get((base, pattern), 0.0), steal.get((phase, pattern), 0.0)
+    if met is not (ratio.value * (1 - before) >= wanted * (1 - after)):
+        met = None
+        more, where_more = (after - before, phase) if after > before else (before - after, base)
+        share = f"{format_percent(more)} more of the processors' time"
+        result = f"cannot tell, since the hypervisor gave {share} to others in {where_more}"
+    text = f"{phase} {pattern} has {three_digits(ratio.value)} × the IOPS of {base}; {words}: {result}"
+    return ExpectationView(pattern, phase, wanted, ratio, met, text)
 
 
 def _sentence(expectations: Sequence[ExpectationView], *, is_judged: bool) -> str:
@@ -125,3 +141,14 @@ def _failures(result: pa.Table) -> list[CaveatView]:
         return []
     text = f"{failed:.0f} I/Os failed ({format_percent(failed / max(1.0, failed + done))} of all)."
     return [CaveatView("failed_ios", "warning", text)]
+
+
+def _steal(steal: Mapping[tuple[str, str], float]) -> list[CaveatView]:
+    (phase, pattern), most = max(steal.items(), key=lambda item: item[1], default=(("", ""), 0.0))
+    if most < STEAL_MIN:
+        return []
+    text = (
+        f"The hypervisor gave up to {format_percent(most)} of this machine's processor time to others (in {phase}, "
+        f"{pattern}), so that the phases did not have the same machine."
+    )
+    return [CaveatView("cpu_steal", "warning", text)]

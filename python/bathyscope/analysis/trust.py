@@ -17,7 +17,14 @@ import pyarrow.compute as pc
 
 from bathyscope.analysis import counters
 from bathyscope.analysis.columns import Tables, floats, table_of
-from bathyscope.analysis.foreign import DEEP_SCRUB, NOT_CLEAN, UNKNOWN_CLIENTS, in_cpu, in_writes, own_figures
+from bathyscope.analysis.foreign import (
+    DEEP_SCRUB,
+    NOT_CLEAN,
+    UNKNOWN_CLIENTS,
+    in_cpu,
+    in_writes,
+    own_figures,
+)
 from bathyscope.analysis.step_figures import StepFigures, osds_of
 from bathyscope.records import Caveat, Step
 from bathyscope.units import format_bytes, format_percent, three_digits
@@ -35,6 +42,7 @@ CROSS_CHECK_LIMIT = 0.1
 SHORT_RUNTIME_LIMIT = 0.8
 RECOVERY_LIMIT = 0.01
 TENANT_NOTE = 0.02
+STEAL_LIMIT = 0.05
 
 _DATA_IN_CACHE = "bluestore_cache_data_bytes"
 
@@ -203,7 +211,7 @@ def _caveats(step: StepFigures, tables: Tables, context: StepContext) -> Iterato
     if step.runtime_s < SHORT_RUNTIME_LIMIT * context.step.runtime_s and not context.io_count_limited:
         text = f"the load ran {three_digits(step.runtime_s)} s instead of {three_digits(context.step.runtime_s)} s"
         yield "short", "warning", text
-    yield from _other_process_caveats(step)
+    yield from _machine_caveats(step)
     yield from _simulated_disk_caveats(step)
     if context.on_disk:
         yield from _cross_check_caveats(step)
@@ -256,11 +264,14 @@ def _cross_check_caveats(step: StepFigures) -> Iterator[_Remark]:
         yield "device_mismatch", "warning", text
 
 
-def _other_process_caveats(step: StepFigures) -> Iterator[_Remark]:
-    """Warn of a step during which processes that have nothing to do with it used much of its machine."""
+def _machine_caveats(step: StepFigures) -> Iterator[_Remark]:
+    """Warn of a step whose machines were used by processes, or other virtual machines, that have no part in it."""
     for work in step.foreign:
         if work.kind == "processes":
             yield "other_cpu", "warning", work.sentence
+        elif work.kind == "steal":
+            text = f"{work.sentence}: latencies are higher, and rates lower, than on processors of its own"
+            yield "cpu_steal", "warning" if (work.share.value or 0.0) >= STEAL_LIMIT else "note", text
 
 
 def _simulated_disk_caveats(step: StepFigures) -> Iterator[_Remark]:

@@ -24,6 +24,7 @@ import numpy as np
 from bathyscope.analysis.account.ceilings import AT_CEILING, BUSY_TIME, THROTTLE, machine
 from bathyscope.analysis.account.hot_spot import HOT_SHARE, HotSpot
 from bathyscope.analysis.account.osd_shares import Outlier, slow_part
+from bathyscope.analysis.foreign import OF_MACHINES
 from bathyscope.analysis.stages import PeerWait
 from bathyscope.records.account import Account, Ceiling, ForeignWork, OsdShare
 from bathyscope.records.figure import Figure
@@ -454,8 +455,9 @@ def _even(share: OsdShare) -> str:
 
 
 def _foreign(case: Case) -> Iterator[Cause]:
-    """Yield the work of others. Other processes hold a load back only where the processors are used up: see above."""
-    work = [one for one in case.account.foreign if _counts(one, case.cluster.osd_count) and one.kind != "processes"]
+    """Yield the work of others. What a machine does besides holds a load back where the processors are used up."""
+    known = [one for one in case.account.foreign if one.kind not in OF_MACHINES]
+    work = [one for one in known if _counts(one, case.cluster.osd_count)]
     for one in sorted(work, key=lambda one: -(one.share.value or 0.0)):
         minor = one.share.value is not None and one.share.value < FOREIGN_LIMIT
         yield Cause(one.kind, one.subject, one.sentence, one.rate, one.sentence, minor=minor)

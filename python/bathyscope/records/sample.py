@@ -201,6 +201,12 @@ class ProcessSample(Record):
     cpu_system_s: float = column("processor time in the kernel in the interval", unit="s", roll_up="sum")
     memory_bytes: int | None = column("resident memory at the end of the interval", unit="bytes", roll_up="max")
     processors: int = column("processors of the machine", roll_up="last")
+    cpu_steal_s: float | None = column(
+        "processor time that the hypervisor gave to others while the machine had work for it; only of host",
+        unit="s",
+        optional=True,
+        roll_up="sum",
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

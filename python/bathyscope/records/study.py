@@ -24,3 +24,6 @@ class StudyStep(Record):
     cache_read_hit_count: int | None = column("of these, reads that were cached as a whole")
     cache_read_bytes: int | None = column("bytes that the caches were asked for", unit="bytes")
     cache_read_hit_bytes: int | None = column("of these, bytes that were cached", unit="bytes")
+    cpu_steal_ratio: float | None = column(
+        "share of this machine's processor time that its hypervisor gave to others during the load", optional=True
+    )

@@ -52,7 +52,7 @@ _DISK = (
     "reads_completed_total", "writes_completed_total", "read_bytes_total", "written_bytes_total",
     "io_time_seconds_total",
 )  # fmt: skip
-_USER, _SYSTEM = ("user", "nice"), ("system", "irq", "softirq")
+_USER, _SYSTEM, _STEAL = ("user", "nice"), ("system", "irq", "softirq"), "steal"
 _NETWORK = ("receive_bytes_total", "transmit_bytes_total")
 # Interfaces without a cable: what passes them passes another one, or never leaves the machine. Bonds, bridges and VLANs
 # are known by the usual names only; one with another name counts what its cards count, again.
@@ -86,7 +86,7 @@ class NodeExporter:
         for exporter in scope.exporters:
             labels = {**access.match, "instance": exporter.instance, "job": exporter.job}
             devices = "|".join(map(re.escape, _roles(scope, exporter.name)))
-            cpu = selector("node_cpu_seconds_total", labels, ("mode", "=~", "|".join((*_USER, *_SYSTEM))))
+            cpu = selector("node_cpu_seconds_total", labels, ("mode", "=~", "|".join((*_USER, *_SYSTEM, _STEAL))))
             disk = selector(f"node_disk_({'|'.join(_DISK)})", labels, ("device", "=~", devices))
             network = selector(f"node_network_({'|'.join(_NETWORK)})", labels, ("device", "!~", _NO_CABLE))
             for kind, expression in zip(_KINDS, (cpu, disk, network), strict=True):
@@ -371,15 +371,18 @@ def _processors(counted: _Counted, machine: str) -> pa.Table:
         if times_seen > 1:
             raise _several(f"processor {cpu}, {mode},")
     at_ns, length_ns, growth = counted.grown([course for _, _, course in courses])
-    user, system = np.zeros(len(at_ns)), np.zeros(len(at_ns))
+    user, system, steal = np.zeros(len(at_ns)), np.zeros(len(at_ns)), np.zeros(len(at_ns))
     for (mode, _, _), each in zip(courses, growth, strict=True):
         if mode in _USER:
             user += each
         elif mode in _SYSTEM:
             system += each
+        elif mode == _STEAL:
+            steal += each
     return _table(
         ProcessSample, machine, at_ns, length_ns,
         process="host", cpu_user_s=user, cpu_system_s=system, processors=len({cpu for _, cpu, _ in courses}),
+        cpu_steal_s=steal if any(mode == _STEAL for mode, _, _ in courses) else None,
     )  # fmt: skip
 
 

@@ -223,11 +223,15 @@ def _use(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Counted:
-    """What one process, or the machine, has used since its start; `pages` are resident."""
+    """What one process, or the machine, has used since its start; `pages` are resident.
+
+    `steal_ticks`: what the machine did not get; None of a process.
+    """
 
     user_ticks: int
     system_ticks: int
     pages: int = 0
+    steal_ticks: int | None = None
 
 
 # What identifies a process, also after its pid was given to another: (name of its row, pid, start time in ticks)
@@ -253,6 +257,8 @@ def _processes(readings: Sequence[Reading], machine: Sampled) -> pa.Table:
             user = sum(c.user_ticks for c in now.values()) - sum(c.user_ticks for c in before)
             system = sum(c.system_ticks for c in now.values()) - sum(c.system_ticks for c in before)
             pages = sum(c.pages for c in now.values())
+            steals = [(c.steal_ticks, b.steal_ticks) for c, b in zip(now.values(), before, strict=True)]
+            stolen = [new - old for new, old in steals if new is not None and old is not None]
             columns.add(
                 at_ns=reading.at_ns,
                 duration_ns=duration_ns,
@@ -262,6 +268,7 @@ def _processes(readings: Sequence[Reading], machine: Sampled) -> pa.Table:
                 cpu_system_s=max(0, system) / machine.clock_ticks_per_s,
                 memory_bytes=None if name == "host" else pages * machine.page_bytes,
                 processors=processors,
+                cpu_steal_s=max(0, *stolen, 0) / machine.clock_ticks_per_s if stolen else None,
             )
         last.update(seen)
         last_ns = reading.at_ns
@@ -286,8 +293,9 @@ def _seen(reading: Reading, machine: Sampled) -> Iterator[tuple[Identity, Counte
     yield from running(reading, machine)
     words = reading.files.get(_STAT, "").split("\n", 1)[0].split()
     if words[:1] == ["cpu"]:
-        user, nice, system, _idle, _iowait, irq, softirq = (as_int(word) for word in words[1:8])
-        yield ("host", 0, 0), Counted(user + nice, system + irq + softirq)
+        user, nice, system, _idle, _iowait, irq, softirq, *others = (as_int(word) for word in words[1:])
+        steal = others[0] if others else None
+        yield ("host", 0, 0), Counted(user + nice, system + irq + softirq, steal_ticks=steal)
 
 
 def _process(reading: Reading, name: str, pid: int) -> tuple[Identity, Counted] | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bathyscope.bench.judging import LOAD
@@ -18,13 +18,16 @@ from bathyscope.host import Completed, Host, ProcessRequest, SocketRequest
 from bathyscope.lab import LabSpec, LabState, caches
 from bathyscope.layers.common import fio_tables
 from bathyscope.recording.collect import collect
-from bathyscope.records import RawAnswer, StudyStep, Tables, to_table
-from bathyscope.spec import Model, StepSpec
+from bathyscope.records import HERE, ProcessSample, RawAnswer, StudyStep, Tables, from_table, to_table
+from bathyscope.sources import proc
+from bathyscope.spec import Model, StepSpec, Target
+from bathyscope.spec.scope import Scope
 from bathyscope.spec.study import StudyDesign
 from bathyscope.store import RunDirectory, Segment, step_name
 
-# Raw answers of the caches, beside those of the load: before it, then after it, in the same order.
+# Raw answers of the caches, and of this machine, beside those of the load: before it, then after it, in the same order.
 CACHES = "caches"
+_MACHINE = Scope(target=Target(name=HERE))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,38 +70,44 @@ class Measurement:
 
     def step(self, phase: str, spec: StepSpec, requests: Sequence[ProcessRequest]) -> None:
         """Measure one access pattern in one phase and keep it. Raises ToolError, ParseError, StoreError."""
-        before = self._caches()
-        answers = {LOAD: [answer_of(self.host, end) for end in self.load(requests)], CACHES: [*before, *self._caches()]}
+        before = self._look()
+        load = [answer_of(self.host, end) for end in self.load(requests)]
+        after = self._look()
+        answers = {LOAD: load, **{source: [*before[source], *after[source]] for source in before}}
         index = len(self.run.step_segments())
         about = {"phase": phase, "spec": spec.model_dump(mode="json")}
         with self.run.begin_segment(step_name(index)) as segment:
             for source, given in answers.items():
                 segment.raw(source, given)
             segment.context(about)
-            for record, table in step_tables(index, about, answers[LOAD], answers[CACHES]).items():
+            for record, table in step_tables(index, about, answers).items():
                 segment.table(record, table)
             segment.commit()
 
-    def _caches(self) -> list[RawAnswer]:
+    def _look(self) -> dict[str, list[RawAnswer]]:
         line = json.dumps({"query": "status"})
         sockets = [str(self.lab.layout.cache_socket(osd)) for osd in caches.cached(self.lab)]
-        return collect(self.host, None, [SocketRequest("cache", socket, line) for socket in sockets])
+        return {
+            CACHES: collect(self.host, None, [SocketRequest("cache", socket, line) for socket in sockets]),
+            proc.SOURCE.name: collect(self.host, None, proc.SOURCE.plan(_MACHINE)),
+        }
 
 
 def parse_step(segment: Segment, index: int) -> Tables:
     """Return the tables of a step from its raw answers. Raises ParseError, ToolError, StoreError."""
-    return step_tables(index, segment.context(), segment.raw(LOAD), segment.raw(CACHES))
+    answers = {source: segment.raw(source) for source in (LOAD, CACHES, proc.SOURCE.name)}
+    return step_tables(index, segment.context(), answers)
 
 
-def step_tables(index: int, about: dict[str, Any], load: Sequence[RawAnswer], status: Sequence[RawAnswer]) -> Tables:
+def step_tables(index: int, about: dict[str, Any], answers: Mapping[str, Sequence[RawAnswer]]) -> Tables:
     """Return the rows of the load, and the step's own. Raises ParseError, ToolError."""
     spec = StepSpec.model_validate(about["spec"])
-    rows = fio_tables(index, spec, load)
+    rows, status = fio_tables(index, spec, answers[LOAD]), answers[CACHES]
     if rows.measured_start_ns is None or rows.measured_end_ns is None:
         raise ParseError(f"the load of step {index} has no measured window")
     half = len(status) // 2
     counts = [_reads(after) - before for after, before in zip(status[half:], map(_reads, status[:half]), strict=True)]
-    known = [sum(count.values[place] for count in counts) if counts else None for place in range(4)]
+    reads, hits, size, hit_size = (sum(c.values[place] for c in counts) if counts else None for place in range(4))
     step = StudyStep(
         index,
         str(about["phase"]),
@@ -106,9 +115,21 @@ def step_tables(index: int, about: dict[str, Any], load: Sequence[RawAnswer], st
         spec.pattern.block_size_bytes,
         rows.measured_start_ns,
         rows.measured_end_ns,
-        *known,
+        reads,
+        hits,
+        size,
+        hit_size,
+        _steal_ratio(answers[proc.SOURCE.name]),
     )
     return {**rows.tables, StudyStep: to_table(StudyStep, [step])}
+
+
+def _steal_ratio(readings: Sequence[RawAnswer]) -> float | None:
+    """Return the share of the processors' time that a hypervisor gave to others; older runs have no readings."""
+    table = proc.SOURCE.parse(readings, _MACHINE)[ProcessSample]
+    rows = [row for row in from_table(ProcessSample, table) if row.cpu_steal_s is not None]
+    processor_s = sum(row.duration_ns / 1e9 * row.processors for row in rows)
+    return sum(row.cpu_steal_s or 0.0 for row in rows) / processor_s if processor_s else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -175,6 +175,21 @@ def test_recovery_by_states_and_by_operations() -> None:
     assert moved.share.value == pytest.approx(8e6 / (2310 * 4096), rel=0.05)
 
 
+@pytest.mark.parametrize(("share", "seen"), [(None, False), (0.01, False), (0.1, True)])
+def test_processors_that_a_hypervisor_gave_to_others(share: float | None, seen: bool) -> None:
+    tables = tables_of(Load())
+    rows = [
+        dataclasses.replace(row, cpu_steal_s=share * row.processors * row.duration_ns / 1e9)
+        if share is not None and row.process == "host"
+        else row
+        for row in from_table(ProcessSample, tables["process_sample"])
+    ]
+    figures = found({**tables, "process_sample": to_table(ProcessSample, rows)})
+    expected = [("steal", 0.2, 0.1)] if seen else []
+    assert [(w.kind, *map(pytest.approx, (w.rate.value, w.share.value))) for w in figures.foreign] == expected
+    assert figures.osd_cpu_us_per_op is not None
+
+
 @pytest.mark.parametrize(("cores", "seen"), [(0.3, False), (0.5, True)])
 def test_other_processes_of_the_machine(cores: float, seen: bool) -> None:
     tables = tables_of(Load())

@@ -290,6 +290,17 @@ def test_other_processes_on_the_machine() -> None:
     assert "used 1.30 of its 2 processors" in judgement.caveats[0].text
 
 
+@pytest.mark.parametrize(("share", "severity"), [(0.03, "note"), (0.12, "warning")])
+def test_processors_that_a_hypervisor_gave_to_others(share: float, severity: str) -> None:
+    def stolen(row: ProcessSample) -> dict[str, Any]:
+        return {"cpu_steal_s": share * row.processors * row.duration_ns / 1e9 if row.process == "host" else None}
+
+    judgement = judged(with_rows(tables_of(Load()), ProcessSample, stolen))
+    assert codes(judgement, severity) == {"cpu_steal"}
+    said = f"the hypervisor gave {100 * share:.3g} % of the processor time of this machine to others"
+    assert any(caveat.text.startswith(said.replace("3 %", "3.0 %")) for caveat in judgement.caveats)
+
+
 def test_a_disk_of_another_class_was_not_loaded() -> None:
     """A lab has a spare disk of each class, and all of them have the role disk."""
     tables = tables_of(Load(layer="disk"))

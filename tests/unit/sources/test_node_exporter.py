@@ -15,6 +15,7 @@ from bathyscope.records import (
     NetworkSample,
     ProcessSample,
     RawAnswer,
+    Tables,
     from_table,
 )
 from bathyscope.sources import exporters, node_exporter
@@ -150,6 +151,25 @@ def test_rows_are_what_was_counted_between_scrapes(recorded: Recorded) -> None:
     assert {(row.process, row.processors, row.memory_bytes) for row in machine} == {("host", 2, None)}
     assert all(0 < row.cpu_user_s + row.cpu_system_s < 2.2 for row in machine)
     assert "lo" not in {row.interface for row in from_table(NetworkSample, tables[NetworkSample])}
+
+
+def test_steal_is_known_where_the_exporter_has_it(recorded: Recorded) -> None:
+    answers, scope = recorded_series(recorded)
+
+    def stolen(tables: Tables) -> set[float | None]:
+        return {row.cpu_steal_s for row in from_table(ProcessSample, tables[ProcessSample])}
+
+    assert stolen(node_exporter.SOURCE.parse(answers, scope)) == {None}
+
+    def as_steal(labels: dict[str, str], values: list[list[object]]) -> None:
+        if labels["mode"] == "softirq":
+            labels["mode"] = "steal"
+            for place, pair in enumerate(values):
+                pair[1] = str(0.25 * place)
+
+    changed(answers, "cpu-node1", as_steal)
+    # A quarter of a second in each interval and of each of the two processors; the system's part has what is left.
+    assert stolen(node_exporter.SOURCE.parse(answers, scope)) == {0.5}
 
 
 def test_answers_overlap_so_one_that_failed_loses_nothing(recorded: Recorded) -> None:

@@ -215,9 +215,11 @@ def test_ticks_and_pages_are_those_of_the_scope() -> None:
 
 
 def test_the_machine_is_a_row_of_its_own() -> None:
-    stat = "cpu  {0} 10 {0} 9999 5 1 2 0 0 0\ncpu0 1 1 1 1 1 1 1 0\ncpu1 1 1 1 1 1 1 1 0\nintr 99\n"
-    _, (row,) = parse(made({at: {"/proc/stat": stat.format(round(100 * at))} for at in (1.0, 3.0)}), SCOPE)
-    assert (row.process, row.cpu_user_s, row.cpu_system_s) == ("host", 2.0, 2.0)
+    stat = "cpu  {0} 10 {0} 9999 5 1 2 {1} 0 0\ncpu0 1 1 1 1 1 1 1 0\ncpu1 1 1 1 1 1 1 1 0\nintr 99\n"
+    _, (row,) = parse(
+        made({at: {"/proc/stat": stat.format(round(100 * at), round(10 * at))} for at in (1.0, 3.0)}), SCOPE
+    )
+    assert (row.process, row.cpu_user_s, row.cpu_system_s, row.cpu_steal_s) == ("host", 2.0, 2.0, 0.2)
     assert (row.memory_bytes, row.processors) == (None, 2)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from bathyscope.commands.report import finding_of
 from bathyscope.discovery import members
 from bathyscope.errors import UsageError
 from bathyscope.kinds import kind_of
-from bathyscope.records import Result, StudyStep, to_table
+from bathyscope.records import RawAnswer, Result, StudyStep, to_table
 from bathyscope.records.study_finding import StudyFinding
 from bathyscope.spec.study import Expectation, StudyDesign
 from bathyscope.store import Workspace
-from bathyscope.studies import STUDIES
+from bathyscope.studies import STUDIES, base
 from bathyscope.views import as_text, pictures
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "study" / "vm-fleet"
@@ -97,11 +98,18 @@ def test_the_page_and_the_picture(workspace: Workspace) -> None:
     assert b"repeated" in content
 
 
-def judged(rates: dict[tuple[str, str], list[float]], *, is_judged: bool = True, errors: int = 0) -> StudyFinding:
-    """Return the finding of (phase, pattern) → IOPS of each client over ten seconds."""
+def judged(
+    rates: dict[tuple[str, str], list[float]],
+    *,
+    is_judged: bool = True,
+    errors: int = 0,
+    steal: Mapping[tuple[str, str], float] | None = None,
+) -> StudyFinding:
+    """Return the finding of (phase, pattern) → IOPS of each client over ten seconds; `steal` of a step, if known."""
     steps, results = [], []
     for index, ((phase, pattern), clients) in enumerate(rates.items()):
-        steps.append(StudyStep(index, phase, pattern, 4096, 0, 10 * SECOND_NS, None, None, None, None))
+        known = None if steal is None else steal.get((phase, pattern), 0.0)
+        steps.append(StudyStep(index, phase, pattern, 4096, 0, 10 * SECOND_NS, None, None, None, None, known))
         for number, iops in enumerate(clients):
             direction = "write" if "write" in pattern else "read"
             results.append(
@@ -175,6 +183,34 @@ def test_a_step_that_was_measured_again_replaces_the_earlier_one() -> None:
     tables = {"study_step": to_table(StudyStep, steps), "result": to_table(Result, results)}
     (row,) = build(tables, DESIGN, "run", [], is_judged=True).rows
     assert row.cells[0].iops.value == 300
+
+
+@pytest.mark.parametrize(
+    ("ratio", "phase", "met"),
+    [(0.88, "repeated", None), (0.8, "repeated", False), (0.92, "repeated", True),
+     (0.92, "no-cache", None), (1.2, "no-cache", True), (0.88, "no-cache", False)],
+)  # fmt: skip
+def test_what_a_hypervisor_can_have_done_is_not_judged(ratio: float, phase: str, met: bool | None) -> None:
+    """A tenth of the processors was away in one phase: 0.88 could have been 0.98, or 0.92 only 0.83."""
+    found = judged(rates(8.0, ratio), steal={(phase, WRITE): 0.1})
+    expectation = found.expectations[1]
+    assert expectation.met is met
+    assert expectation.ratio.value == pytest.approx(ratio)
+    said = f"cannot tell, since the hypervisor gave 10 % more of the processors' time to others in {phase}"
+    assert expectation.sentence.endswith(said) is (met is None)
+    (caveat,) = [one for one in found.caveats if one.code == "cpu_steal"]
+    assert f"up to 10 % of this machine's processor time to others (in {phase}, {WRITE})" in caveat.text
+
+
+def test_steal_is_read_before_and_after_a_load() -> None:
+    stat = "cpu  100 0 0 900 0 0 0 {}\ncpu0 \ncpu1 \n"
+    readings = [
+        RawAnswer("proc", ("cat",), (), 0, b"", b"", at_s * SECOND_NS, at_s * SECOND_NS, (("/proc/stat", text),))
+        for at_s, text in ((1, stat.format(7).encode()), (11, stat.format(207).encode()))
+    ]
+    assert base._steal_ratio(readings) == pytest.approx(2.0 / (2 * 10))
+    assert base._steal_ratio(readings[:1]) is None
+    assert base._steal_ratio([]) is None
 
 
 def test_failed_ios_are_a_warning() -> None:
