@@ -141,6 +141,11 @@ def waited_for_processors_s() -> float:
     return int(path.read_text().split("total=")[1].split()[0]) / 1e6 if path.exists() else 0.0
 
 
+def stolen_s() -> float:
+    """Return the processor time so far that this machine had work for and its hypervisor gave to others (steal)."""
+    return int(Path("/proc/stat").read_text().split(maxsplit=9)[8]) / os.sysconf("SC_CLK_TCK")
+
+
 def processor_s(pid: int) -> float:
     """Return the processor time of a process so far, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

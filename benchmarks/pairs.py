@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from benchmarks.daemons import waited_for_processors_s
+from benchmarks.daemons import stolen_s, waited_for_processors_s
 
 from bathyscope.analysis import bootstrap
 
@@ -49,13 +49,19 @@ class Busy:
     """How busy the machine was while a block ran, to be said beside each figure."""
 
     _waited_s: float
+    _stolen_s: float
     _began_s: float
 
     def __str__(self) -> str:
-        """Return the load average, and for how much of the time a task waited for a processor."""
-        share = (waited_for_processors_s() - self._waited_s) / (time.monotonic() - self._began_s)
-        return f"load {os.getloadavg()[0]:.1f}, some task waited for a processor {share:.0%} of the time"
+        """Return the load average, how much of the time a task waited for a processor, and steal."""
+        took_s = time.monotonic() - self._began_s
+        waited = (waited_for_processors_s() - self._waited_s) / took_s
+        stolen = (stolen_s() - self._stolen_s) / took_s / (os.cpu_count() or 1)
+        return (
+            f"load {os.getloadavg()[0]:.1f}, some task waited for a processor {waited:.0%} of the time, "
+            f"the hypervisor gave {stolen:.1%} of the processors to others"
+        )
 
 
 def busy() -> Busy:
-    return Busy(waited_for_processors_s(), time.monotonic())
+    return Busy(waited_for_processors_s(), stolen_s(), time.monotonic())

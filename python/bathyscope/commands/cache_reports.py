@@ -27,6 +27,7 @@ from bathyscope.units import parse_seconds
 if TYPE_CHECKING:
     from bathyscope.cache.config import Places
     from bathyscope.cache.daemon import Daemon
+    from bathyscope.cache.hottest import Kind
     from bathyscope.cache.looks import Look
     from bathyscope.cache.reports import Name
     from bathyscope.records.activity_finding import ActivityFinding
@@ -40,6 +41,7 @@ _METRICS_EXAMPLES = """Examples:
 Cache = Annotated[str | None, typer.Argument(metavar="[CACHE]", help="A cache; default: all.")]
 SourceOption = Annotated[str | None, typer.Option("--source", metavar="NAME", help="This source only.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Print the rates of each interval until interrupted.")]
+WatchList = Annotated[bool, typer.Option("--watch", help="Print it anew after each interval until interrupted.")]
 Interval = Annotated[str, typer.Option(help="Time between the lines of --watch: 1s to 60s.")]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="So many of each source.")]
 # An OSD's directory has some twenty files, of which its device need not be among the busiest.
@@ -71,7 +73,7 @@ def add_to(group: typer.Typer) -> None:
     """Attach the verbs."""
     for name, words in _REPORTS.items():
         group.command(name, help=words, epilog=f"Example: bathy cache {name} --watch --interval 5s")(_verb(name))
-    group.command("files", epilog="Example: bathy cache files fast --source ceph0 --limit 20")(files)
+    group.command("files", epilog="Example: bathy cache files fast --source ceph0 --watch")(files)
     group.command("objects", help=_OBJECTS_HELP, epilog=_OBJECTS_EXAMPLES)(objects)
     group.command("curve", epilog="Example: bathy cache curve fast --output csv")(curve)
     group.command("metrics", epilog=_METRICS_EXAMPLES)(metrics)
@@ -94,34 +96,58 @@ def _verb(name: Name) -> Callable[..., None]:
 def _report(  # noqa: PLR0917 - what the options say
     name: Name, cache: str | None, source: str | None, interval_s: float | None, root: Path, output: Output
 ) -> None:
-    from bathyscope import views
     from bathyscope.cache.reports import report
+
+    daemons = _daemons(root, cache)
+    earlier: dict[str, Look] = {}
+
+    def found(looks: list[Look], remarks: list[str]) -> ActivityFinding | None:
+        pairs = [(look, earlier.get(look.cache)) for look in looks]
+        # The first look of a watch is where its first interval begins.
+        is_beginning = interval_s is not None and not earlier
+        earlier.update({look.cache: look for look in looks})
+        if is_beginning:
+            return None
+        return report(name, pairs, source=source, remarks=remarks, as_one_table=output == "csv")
+
+    _show(daemons, cache, source, interval_s, output, found)
+
+
+def _show(  # noqa: PLR0917 - what the options say
+    daemons: list[Daemon],
+    cache: str | None,
+    source: str | None,
+    interval_s: float | None,
+    output: Output,
+    found: Callable[[list[Look], list[str]], ActivityFinding | None],
+) -> None:
+    """Print what is `found` of the daemons that are up, once or after each interval; a watch sees them come and go."""
+    from bathyscope import views
 
     if interval_s is not None and not 1 <= interval_s <= 60:
         raise UsageError(f"--interval must be from 1s to 60s (got {interval_s:g} s)", hint="--interval 5s")
-    daemons = _daemons(root, cache)
-    earlier: dict[str, Look] = {}
     is_first = True
     for turn in itertools.count():
-        # Who watches sees a daemon go and come again.
         looks, remarks = _looks(daemons, may_be_down=cache is None or turn > 0, may_all_be_down=turn > 0)
-        if not looks:
-            say("\n".join(remarks))
-            daemons[0].host.sleep(interval_s or 0)
-            continue
         if turn == 0:
             _check_source(source, looks)
-        pairs = [(look, earlier.get(look.cache)) for look in looks]
-        # The first look of a watch is where its first interval begins.
-        if interval_s is None or turn > 0:
-            finding = report(name, pairs, source=source, remarks=remarks, as_one_table=output == "csv")
-            if interval_s is None:
-                views.render(finding, output)
-                return
+        finding = None
+        try:
+            finding = found(looks, remarks) if looks else None
+        except CacheDownError as error:
+            # It ended between two questions.
+            if turn == 0:
+                raise
+            remarks.append(_sentence(error))
+        if interval_s is None and finding is not None:
+            views.render(finding, output)
+            return
+        if finding is not None:
             _show_interval(finding, output, is_first=is_first)
             is_first = False
-        earlier |= {look.cache: look for look in looks}
-        daemons[0].host.sleep(interval_s)
+        elif remarks:
+            say("\n".join(remarks))
+        daemons[0].host.sleep(interval_s or 0)
 
 
 def _show_interval(finding: ActivityFinding, output: Output, *, is_first: bool) -> None:
@@ -139,25 +165,25 @@ def _show_interval(finding: ActivityFinding, output: Output, *, is_first: bool) 
     sys.stdout.flush()
 
 
-def files(
+def files(  # noqa: PLR0917 - one parameter for each option
     cache: Cache = None,
     source: SourceOption = None,
     limit: Limit = 20,
+    watch: WatchList = False,
+    interval: Interval = "2s",
     root: CacheRootOption = Path("/"),
     output: OutputOption = "table",
 ) -> None:
     """Show the files with the most requests: reads, hits, what is cached of them, when they were used last."""
-    from bathyscope import views
-    from bathyscope.cache.hottest import hottest
-
-    _, looks, answers, remarks = _asked_for_files(root, cache, source, limit)
-    views.render(hottest("files", looks, answers, source=source, limit=limit, remarks=remarks), output)
+    _hottest("files", cache, source, limit, parse_seconds(interval) if watch else None, root, output)
 
 
 def objects(  # noqa: PLR0917 - one parameter for each option
     cache: Cache = None,
     source: SourceOption = None,
     limit: Limit = 20,
+    watch: WatchList = False,
+    interval: Interval = "2s",
     recording: Annotated[
         str | None,
         typer.Option(metavar="RUN", help='For BlueStore: a run with operations: its id, its path, or "last".'),
@@ -171,50 +197,75 @@ def objects(  # noqa: PLR0917 - one parameter for each option
     output: OutputOption = "table",
 ) -> None:
     """See _OBJECTS_HELP."""
-    from bathyscope import views
-    from bathyscope.cache.hottest import hottest
-
     if recording is not None:
+        from bathyscope import views
         from bathyscope.commands.cache_objects import cached_objects
         from bathyscope.commands.targets import find_target
         from bathyscope.store import Workspace
 
+        if watch:
+            raise UsageError("--watch is not for the objects of a recording", hint="leave --watch or --recording out")
         target = find_target(lab=lab, conf=conf, client=client, keyring=keyring)
         run = Workspace(workspace).open_run(recording)
-        daemons, _, answers, remarks = _asked_for_files(root, cache, source, _FILES_OF_AN_OSD)
-        finding = cached_objects(daemons, answers, run, target, limit=limit, remarks=remarks)
+        daemons = _daemons(root, cache)
+        looks, remarks = _looks(daemons, may_be_down=cache is None)
+        _check_source(source, looks)
+        answers = _asked(daemons, looks, query="files", limit=_FILES_OF_AN_OSD, **_only(source))
+        up = [daemon for daemon in daemons if daemon.name in answers]
+        views.render(cached_objects(up, answers, run, target, limit=limit, remarks=remarks), output)
     else:
         cluster = {"--workspace": workspace, "--lab": lab, "--conf": conf, "--client": client, "--keyring": keyring}
         if named := [name for name, value in cluster.items() if value is not None]:
             raise UsageError(f"{named[0]} is for --recording alone", hint="add --recording RUN, or leave it out")
-        _, looks, answers, remarks = _asked_for_files(root, cache, source, limit)
-        finding = hottest("objects", looks, answers, source=source, limit=limit, remarks=remarks)
-    views.render(finding, output)
+        _hottest("objects", cache, source, limit, parse_seconds(interval) if watch else None, root, output)
 
 
-def _asked_for_files(
-    root: Path, cache: str | None, source: str | None, limit: int
-) -> tuple[list[Daemon], list[Look], dict[str, dict[str, Any]], list[str]]:
-    """Return the daemons that are up, what they are, their files, and remarks on the others."""
+def _hottest(  # noqa: PLR0917 - what the options say
+    kind: Kind,
+    cache: str | None,
+    source: str | None,
+    limit: int,
+    interval_s: float | None,
+    root: Path,
+    output: Output,
+) -> None:
+    from bathyscope.cache.hottest import hottest
+
     daemons = _daemons(root, cache)
-    looks, remarks = _looks(daemons, may_be_down=cache is None)
-    _check_source(source, looks)
-    only = {} if source is None else {"source": source}
-    names = {look.cache for look in looks}
-    up = [daemon for daemon in daemons if daemon.name in names]
-    return up, looks, {one.name: one.ask(query="files", limit=limit, **only) for one in up}, remarks
+
+    def found(looks: list[Look], remarks: list[str]) -> ActivityFinding:
+        answers = _asked(daemons, looks, query="files", limit=limit, **_only(source))
+        return hottest(kind, looks, answers, source=source, limit=limit, remarks=remarks)
+
+    _show(daemons, cache, source, interval_s, output, found)
 
 
-def curve(cache: Cache = None, root: CacheRootOption = Path("/"), output: OutputOption = "table") -> None:
+def _only(source: str | None) -> dict[str, str]:
+    return {} if source is None else {"source": source}
+
+
+def _asked(daemons: list[Daemon], looks: list[Look], **question: Any) -> dict[str, dict[str, Any]]:
+    """Return what the daemons that are up answer to a question, by the names of their caches."""
+    up = {look.cache for look in looks}
+    return {one.name: one.ask(**question) for one in daemons if one.name in up}
+
+
+def curve(
+    cache: Cache = None,
+    watch: WatchList = False,
+    interval: Interval = "2s",
+    root: CacheRootOption = Path("/"),
+    output: OutputOption = "table",
+) -> None:
     """Show what hit ratio other sizes of a cache would give, from its own requests since its start."""
-    from bathyscope import views
     from bathyscope.cache.curves import curve as curve_of
 
     daemons = _daemons(root, cache)
-    looks, remarks = _looks(daemons, may_be_down=cache is None)
-    up = {look.cache for look in looks}
-    answers = {one.name: one.ask(query="curve") for one in daemons if one.name in up}
-    views.render(curve_of(looks, answers, remarks=remarks), output)
+
+    def found(looks: list[Look], remarks: list[str]) -> ActivityFinding:
+        return curve_of(looks, _asked(daemons, looks, query="curve"), remarks=remarks)
+
+    _show(daemons, cache, None, parse_seconds(interval) if watch else None, output, found)
 
 
 def metrics(

@@ -528,6 +528,44 @@ def test_a_watch_shows_intervals_and_survives_a_restart_of_the_daemon(
     assert float(second.split(",")[3]) == 30 * (1 << 20)
 
 
+def test_a_watch_of_a_list_shows_it_anew_and_survives_a_daemon_that_goes(
+    bathy: Bathy, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(reads: int) -> dict[str, Any]:
+        one = {"path": "/block", "reads": {"requests": reads}, "writes": {"requests": 0}}
+        return {"sources": [{"directory": "/d", "name": "a", "files": [one]}]}
+
+    answers: Iterator[Any] = iter([answer(7), CacheDownError("it ended"), answer(9)])
+
+    def turn(*_: object) -> None:
+        try:
+            found = next(answers)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+        monkeypatch.setattr("bathyscope.commands.cache_reports._asked", asked(found))
+
+    def asked(found: Any) -> Callable[..., dict[str, Any]]:
+        def answered(*_: object, **__: object) -> dict[str, Any]:
+            if isinstance(found, Exception):
+                raise found
+            return {"fast": found}
+
+        return answered
+
+    turn()
+    monkeypatch.setattr(LocalHost, "sleep", turn)
+    result = bathy("files", "--watch", "-o", "csv")
+    assert result.exit_code == 130, result.exception
+    heading, *rows = result.stdout.splitlines()
+    assert heading.startswith("ended_ns,file,source,reads_count")
+    assert [row.split(",")[3] for row in rows] == ["7", "9"]
+    assert "It ended; look at its log." in result.stderr
+
+
+def test_the_objects_of_a_recording_are_not_watched(bathy: Bathy, daemon: FakeDaemon) -> None:
+    refused(bathy("objects", "--recording", "last", "--watch"), UsageError, "--watch is not for the objects")
+
+
 @pytest.mark.parametrize("interval", ["0s", "500ms", "2m", "x"])
 def test_an_interval_out_of_bounds_is_refused(bathy: Bathy, daemon: FakeDaemon, interval: str) -> None:
     assert isinstance(bathy("io", "--watch", "--interval", interval).exception, UsageError)
