@@ -557,7 +557,7 @@ def test_a_watch_of_a_list_shows_it_anew_and_survives_a_daemon_that_goes(
     result = bathy("files", "--watch", "-o", "csv")
     assert result.exit_code == 130, result.exception
     heading, *rows = result.stdout.splitlines()
-    assert heading.startswith("ended_ns,file,source,reads_count")
+    assert heading.startswith("ended_ns,file,source,reads,")
     assert [row.split(",")[3] for row in rows] == ["7", "9"]
     assert "It ended; look at its log." in result.stderr
 
