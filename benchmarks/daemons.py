@@ -142,7 +142,7 @@ def waited_for_processors_s() -> float:
 
 
 def stolen_s() -> float:
-    """Return the processor time so far that this machine had work for and its hypervisor gave to others (steal)."""
+    """Return for how long so far the processors had work and waited for the hypervisor (steal), all together."""
     return int(Path("/proc/stat").read_text().split(maxsplit=9)[8]) / os.sysconf("SC_CLK_TCK")
 
 

@@ -29,7 +29,7 @@ from bathyscope.units import format_bandwidth, format_percent, format_rate, thre
 
 # A figure that may hold more work of others than this share of our own is not given.
 FOREIGN_MAX = 0.02
-# Where a hypervisor took a smaller share of the processors, figures are as good as without.
+# Where processors waited less than this for a hypervisor, figures are as good as without.
 STEAL_MIN = 0.02
 # Subjects of work.
 UNKNOWN_CLIENTS, NOT_CLEAN, DEEP_SCRUB = "unknown clients", "placement groups", "deep scrub"
@@ -285,11 +285,11 @@ def _processes(found: StepFigures) -> Iterator[ForeignWork]:
 
 
 def _steal(found: StepFigures) -> Iterator[ForeignWork]:
-    """Yield the machines that are virtual and did not get the processors that they had work for."""
+    """Yield the machines whose processors had work and waited for a hypervisor."""
     machines = [(found.load_host, found.host_steal_ratio, found.host_processors)]
     machines += [(node.name, node.steal_ratio, node.processors) for node in found.nodes]
     for name, ratio, processors in machines:
         if ratio is not None and processors and ratio >= STEAL_MIN:
             whose = "this machine" if name == HERE else name
-            text = f"the hypervisor gave {format_percent(ratio)} of the processor time of {whose} to others"
+            text = f"the processors of {whose} waited for the hypervisor {format_percent(ratio)} of the time (steal)"
             yield ForeignWork("steal", name, "", Figure(ratio * processors, "cores"), Figure(ratio, "ratio"), text)

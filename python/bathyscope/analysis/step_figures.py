@@ -56,7 +56,7 @@ class NodeUse:
     """The processors of a machine that runs OSDs and not the load; `cpu_ratio` 0 to 1, `osd_cores` under test.
 
     `osd_cores` is None where only the machine as a whole was seen. `steal_ratio` is the share of the processors' time
-    that the hypervisor gave to others while the machine had work for it.
+    in which they had work and waited for the hypervisor.
     """
 
     name: str

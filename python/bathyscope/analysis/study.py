@@ -104,7 +104,7 @@ def _ratio(base: pa.Table, own: pa.Table) -> Figure:
 def _judge(
     expectation: Expectation, rows: Sequence[StudyRow], base: str, steal: Mapping[tuple[str, str], float]
 ) -> ExpectationView:
-    """Judge an expectation. `steal`: (phase, pattern) → share of the processors that the hypervisor gave to others.
+    """Judge an expectation. `steal`: (phase, pattern) → share of the time in which processors waited for a hypervisor.
 
     A load that processors limit loses as much of its rate as it loses of them. Where the ratio would be on the other
     side of what was expected without that, it says nothing.
@@ -123,8 +123,8 @@ def _judge(
     if met is not (ratio.value * (1 - before) >= wanted * (1 - after)):
         met = None
         more, where_more = (after - before, phase) if after > before else (before - after, base)
-        share = f"{format_percent(more)} more of the processors' time"
-        result = f"cannot tell, since the hypervisor gave {share} to others in {where_more}"
+        share = f"{format_percent(more)} of the time longer"
+        result = f"cannot tell, since the processors waited {share} for the hypervisor in {where_more}"
     text = f"{phase} {pattern} has {three_digits(ratio.value)} × the IOPS of {base}; {words}: {result}"
     return ExpectationView(pattern, phase, wanted, ratio, met, text)
 
@@ -148,7 +148,7 @@ def _steal(steal: Mapping[tuple[str, str], float]) -> list[CaveatView]:
     if most < STEAL_MIN:
         return []
     text = (
-        f"The hypervisor gave up to {format_percent(most)} of this machine's processor time to others (in {phase}, "
-        f"{pattern}), so that the phases did not have the same machine."
+        f"The processors waited for the hypervisor up to {format_percent(most)} of the time (steal; {phase}, {pattern}), "
+        "so that not all phases had the same machine."
     )
     return [CaveatView("cpu_steal", "warning", text)]

@@ -27,7 +27,7 @@ _HELP = """Carry out an experiment on a lab of its own, and judge its result; or
 
 The lab is brought up at the start and taken down at the end, also after an error or an interruption; that of a study \
 that was killed is taken down by the next one. The exit code is 1 when an expectation is not met on simulated disks, \
-or cannot be judged because the hypervisor gave processors to others.
+or cannot be judged because the processors waited for a hypervisor.
 """
 _EXAMPLES = """Examples:
 

@@ -75,7 +75,7 @@ class OsdShare:
 class ForeignWork:
     """Work on the cluster that is not the load's.
 
-    `kind` is a stable name: tenant, scrub, recovery, snap_trim, processes, steal (by a hypervisor). `direction` is
+    `kind` is a stable name: tenant, scrub, recovery, snap_trim, processes, steal (of processor time). `direction` is
     read, write or empty. `rate` is in its own unit (I/Os a second, placement groups, cores), `share` is of the load's
     own where that can be said; of processes and steal, of the machine's processors.
     """

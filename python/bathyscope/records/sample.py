@@ -202,7 +202,7 @@ class ProcessSample(Record):
     memory_bytes: int | None = column("resident memory at the end of the interval", unit="bytes", roll_up="max")
     processors: int = column("processors of the machine", roll_up="last")
     cpu_steal_s: float | None = column(
-        "processor time that the hypervisor gave to others while the machine had work for it; only of host",
+        "time in which processors had work and waited for the hypervisor (steal), of all together; only of host",
         unit="s",
         optional=True,
         roll_up="sum",

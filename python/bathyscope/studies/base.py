@@ -125,7 +125,7 @@ def step_tables(index: int, about: dict[str, Any], answers: Mapping[str, Sequenc
 
 
 def _steal_ratio(readings: Sequence[RawAnswer]) -> float | None:
-    """Return the share of the processors' time that a hypervisor gave to others; older runs have no readings."""
+    """Return the share of the time in which processors waited for a hypervisor; older runs have no readings."""
     table = proc.SOURCE.parse(readings, _MACHINE)[ProcessSample]
     rows = [row for row in from_table(ProcessSample, table) if row.cpu_steal_s is not None]
     processor_s = sum(row.duration_ns / 1e9 * row.processors for row in rows)

@@ -176,7 +176,7 @@ def test_recovery_by_states_and_by_operations() -> None:
 
 
 @pytest.mark.parametrize(("share", "seen"), [(None, False), (0.01, False), (0.1, True)])
-def test_processors_that_a_hypervisor_gave_to_others(share: float | None, seen: bool) -> None:
+def test_processors_that_waited_for_a_hypervisor(share: float | None, seen: bool) -> None:
     tables = tables_of(Load())
     rows = [
         dataclasses.replace(row, cpu_steal_s=share * row.processors * row.duration_ns / 1e9)

@@ -291,13 +291,13 @@ def test_other_processes_on_the_machine() -> None:
 
 
 @pytest.mark.parametrize(("share", "severity"), [(0.03, "note"), (0.12, "warning")])
-def test_processors_that_a_hypervisor_gave_to_others(share: float, severity: str) -> None:
+def test_processors_that_waited_for_a_hypervisor(share: float, severity: str) -> None:
     def stolen(row: ProcessSample) -> dict[str, Any]:
         return {"cpu_steal_s": share * row.processors * row.duration_ns / 1e9 if row.process == "host" else None}
 
     judgement = judged(with_rows(tables_of(Load()), ProcessSample, stolen))
     assert codes(judgement, severity) == {"cpu_steal"}
-    said = f"the hypervisor gave {100 * share:.3g} % of the processor time of this machine to others"
+    said = f"the processors of this machine waited for the hypervisor {100 * share:.3g} % of the time (steal)"
     assert any(caveat.text.startswith(said.replace("3 %", "3.0 %")) for caveat in judgement.caveats)
 
 

@@ -196,10 +196,10 @@ def test_what_a_hypervisor_can_have_done_is_not_judged(ratio: float, phase: str,
     expectation = found.expectations[1]
     assert expectation.met is met
     assert expectation.ratio.value == pytest.approx(ratio)
-    said = f"cannot tell, since the hypervisor gave 10 % more of the processors' time to others in {phase}"
+    said = f"cannot tell, since the processors waited 10 % of the time longer for the hypervisor in {phase}"
     assert expectation.sentence.endswith(said) is (met is None)
     (caveat,) = [one for one in found.caveats if one.code == "cpu_steal"]
-    assert f"up to 10 % of this machine's processor time to others (in {phase}, {WRITE})" in caveat.text
+    assert f"up to 10 % of the time (steal; {phase}, {WRITE})" in caveat.text
 
 
 def test_steal_is_read_before_and_after_a_load() -> None:
