@@ -25,5 +25,6 @@ class StudyStep(Record):
     cache_read_bytes: int | None = column("bytes that the caches were asked for", unit="bytes")
     cache_read_hit_bytes: int | None = column("of these, bytes that were cached", unit="bytes")
     cpu_steal_ratio: float | None = column(
-        "share of the time in which processors of this machine had work and waited for the hypervisor (steal)", optional=True
+        "share of the time in which processors of this machine had work and waited for the hypervisor (steal)",
+        optional=True,
     )
