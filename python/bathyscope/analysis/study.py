@@ -148,7 +148,7 @@ def _steal(steal: Mapping[tuple[str, str], float]) -> list[CaveatView]:
     if most < STEAL_MIN:
         return []
     text = (
-        f"The processors waited for the hypervisor up to {format_percent(most)} of the time (steal; {phase}, {pattern}), "
-        "so that not all phases had the same machine."
+        f"The processors waited for the hypervisor up to {format_percent(most)} of the time "
+        f"(steal; {phase}, {pattern}): not all phases had the same machine."
     )
     return [CaveatView("cpu_steal", "warning", text)]
