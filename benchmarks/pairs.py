@@ -59,7 +59,7 @@ class Busy:
         stolen = (stolen_s() - self._stolen_s) / took_s / (os.cpu_count() or 1)
         return (
             f"load {os.getloadavg()[0]:.1f}, some task waited for a processor {waited:.0%} of the time, "
-            f"the processors waited for the hypervisor {stolen:.1%} of it"
+            f"the processors waited for the hypervisor {stolen:.1%} of the time"
         )
 
 

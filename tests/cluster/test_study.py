@@ -16,6 +16,7 @@ from tests.cluster.traces import traces
 from bathyscope import lab
 from bathyscope.host.local import LocalHost
 from bathyscope.lab import caches, mount, simdisk
+from bathyscope.store import Workspace
 
 pytestmark = [
     pytest.mark.cluster,
@@ -52,6 +53,8 @@ def test_a_short_study_measures_every_cell_and_leaves_nothing(home: Path, tmp_pa
         print(pattern, hits)
     # A read from the cache needs no arm: whatever else the machine does, it is faster than one that does.
     assert cells["randread-4K-qd8", "repeated"]["ratio"]["value"] > 2
+    steps = Workspace(tmp_path).open_run("last").tables()["study_step"].to_pylist()
+    assert all(0 <= step["cpu_steal_ratio"] < 1 for step in steps)
     assert found["is_judged"]
     assert running.returncode == (0 if all(e["met"] for e in found["expectations"]) else 1)
     assert "vm-fleet" in (tmp_path / "study.html").read_text()

@@ -1,4 +1,5 @@
-"""Work on the cluster that is not the load's: other tenants, scrub, recovery, snapshot trimming, other processes.
+"""Work on the cluster that is not the load's: other tenants, scrub, recovery, snapshot trimming, other processes,
+and a hypervisor.
 
 Tenants are known from two sides. The pools' statistics name them, but come seconds late. The OSDs' own counters miss no
 operation and are never late, but name nobody: what they served in a direction beyond our load and the pools that are
@@ -19,18 +20,18 @@ import pyarrow as pa
 
 from bathyscope.analysis import counters
 from bathyscope.analysis.columns import Floats, Tables, floats, strings, table_of
-from bathyscope.analysis.step_figures import StepFigures, figures, osds_of
+from bathyscope.analysis.step_figures import StepFigures, figures, machine, osds_of
 from bathyscope.analysis.tenants import Direction
 from bathyscope.analysis.windows import counted_s
-from bathyscope.records import HERE, Step
+from bathyscope.records import Step
 from bathyscope.records.account import ForeignWork
 from bathyscope.records.figure import Figure
 from bathyscope.units import format_bandwidth, format_percent, format_rate, three_digits
 
 # A figure that may hold more work of others than this share of our own is not given.
 FOREIGN_MAX = 0.02
-# Where processors waited less than this for a hypervisor, figures are as good as without.
-STEAL_MIN = 0.02
+# Where processors waited for a hypervisor less than this, it is not told; from the limit on it is a warning.
+STEAL_MIN, STEAL_LIMIT = 0.02, 0.05
 # Subjects of work.
 UNKNOWN_CLIENTS, NOT_CLEAN, DEEP_SCRUB = "unknown clients", "placement groups", "deep scrub"
 # Kinds of what a machine does besides: no I/O of the cluster, and no processor time of an OSD.
@@ -290,6 +291,6 @@ def _steal(found: StepFigures) -> Iterator[ForeignWork]:
     machines += [(node.name, node.steal_ratio, node.processors) for node in found.nodes]
     for name, ratio, processors in machines:
         if ratio is not None and processors and ratio >= STEAL_MIN:
-            whose = "this machine" if name == HERE else name
-            text = f"the processors of {whose} waited for the hypervisor {format_percent(ratio)} of the time (steal)"
+            share = format_percent(ratio)
+            text = f"the processors of {machine(name)} waited for the hypervisor {share} of the time (steal)"
             yield ForeignWork("steal", name, "", Figure(ratio * processors, "cores"), Figure(ratio, "ratio"), text)

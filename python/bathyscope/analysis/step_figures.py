@@ -120,6 +120,11 @@ class StepFigures:
     osd_cpu_shared: bool = False
 
     @property
+    def host_given_ratio(self) -> float:
+        """The share of the time in which the load's machine could use its processors: the rest a hypervisor took."""
+        return 1.0 - (self.host_steal_ratio or 0.0)
+
+    @property
     def tenant_iops(self) -> float | None:
         """I/Os a second of all pools that are not ours; None when it is not known."""
         return None if self.tenants is None else sum(use.iops for use in self.tenants)
@@ -221,6 +226,11 @@ def figures(step: Step, tables: Tables) -> StepFigures:
         quotas=quota_uses(table_of(tables, "cgroup_sample"), process),
         directions=tuple(_direction(*one, histogram) for one in apart) if len(apart) > 1 else (),
     )
+
+
+def machine(host: str) -> str:
+    """Return a machine's name in a sentence."""
+    return "this machine" if host == HERE else host
 
 
 def rate_iops_of(step: Step) -> int | None:
@@ -388,8 +398,10 @@ def _host(process: pa.Table) -> tuple[float | None, float | None, int | None, fl
         return None, None, None, None
     whole, rows = cores.pop("host"), where(process, process="host")
     processors = int(np.nanmax(floats(rows, "processors"), initial=1.0))
-    known = rows.filter(pc.is_valid(rows.column("cpu_steal_s")))
-    steal = total(known, "cpu_steal_s") / total(known, "duration_ns") * 1e9 / processors if known.num_rows else None
+    stolen_s = floats(rows, "cpu_steal_s")
+    known = np.isfinite(stolen_s)
+    length_s = floats(rows, "duration_ns")[known].sum() / 1e9
+    steal = float(stolen_s[known].sum() / length_s / processors) if length_s else None
     return whole / processors, steal, processors, max(0.0, whole - sum(cores.values()))
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bathyscope.analysis import bootstrap
 from bathyscope.analysis.columns import Tables, floats, ints, strings, table_of, total, where
-from bathyscope.analysis.foreign import STEAL_MIN
+from bathyscope.analysis.foreign import STEAL_LIMIT, STEAL_MIN
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import CaveatView
 from bathyscope.records.study_finding import ExpectationView, StudyCell, StudyFinding, StudyRow
@@ -46,7 +46,8 @@ def build(
         ]
         rows.append(StudyRow(pattern, tuple(cells)))
     measured = {row.pattern for row in rows}
-    steal = {cell: step["cpu_steal_ratio"] or 0.0 for cell, step in steps.items()}
+    known = {cell: step["cpu_steal_ratio"] for cell, step in steps.items()}
+    steal = {cell: ratio for cell, ratio in known.items() if ratio is not None}
     expectations = tuple(
         _judge(one, rows, design.phases[0], steal) for one in design.expectations if one.pattern in measured
     )
@@ -106,8 +107,8 @@ def _judge(
 ) -> ExpectationView:
     """Judge an expectation. `steal`: (phase, pattern) → share of the time in which processors waited for a hypervisor.
 
-    A load that processors limit loses as much of its rate as it loses of them. Where the ratio would be on the other
-    side of what was expected without that, it says nothing.
+    A load that uses up the processors is slower by as much as it waits for them. Where the ratio would be on the other
+    side of what was expected without that, it is not judged.
     """
     pattern, phase, wanted = expectation.pattern, expectation.phase, expectation.ratio_min
     cells = [cell for row in rows if row.pattern == pattern for cell in row.cells]
@@ -119,19 +120,19 @@ def _judge(
     met: bool | None = ratio.value >= wanted
     is_certain = ratio.low is None or ratio.high is None or not ratio.low < wanted <= ratio.high
     result = f"{'met' if met else 'not met'}{'' if is_certain else ', not certain'}"
-    before, after = steal.get((base, pattern), 0.0), steal.get((phase, pattern), 0.0)
-    if met is not (ratio.value * (1 - before) >= wanted * (1 - after)):
+    before, after = (steal.get((one, pattern), 0.0) for one in (base, phase))
+    if max(before, after) >= STEAL_MIN and met is not (ratio.value * (1 - before) >= wanted * (1 - after)):
         met = None
-        more, where_more = (after - before, phase) if after > before else (before - after, base)
-        share = f"{format_percent(more)} of the time longer"
-        result = f"cannot tell, since the processors waited {share} for the hypervisor in {where_more}"
+        shares = f"{format_percent(after)} of the time in {phase}, {format_percent(before)} in {base}"
+        result = f"cannot tell: the processors waited for the hypervisor {shares} (steal)"
     text = f"{phase} {pattern} has {three_digits(ratio.value)} × the IOPS of {base}; {words}: {result}"
     return ExpectationView(pattern, phase, wanted, ratio, met, text)
 
 
 def _sentence(expectations: Sequence[ExpectationView], *, is_judged: bool) -> str:
     met = sum(expectation.met is True for expectation in expectations)
-    words = f"{met} of {len(expectations)} expectations are met"
+    unknown = sum(expectation.met is None for expectation in expectations)
+    words = f"{met} of {len(expectations)} expectations are met" + (f", {unknown} cannot be judged" if unknown else "")
     return words if is_judged else f"{words}; they are for a lab with simulated disks, so they are only reported here"
 
 
@@ -148,7 +149,7 @@ def _steal(steal: Mapping[tuple[str, str], float]) -> list[CaveatView]:
     if most < STEAL_MIN:
         return []
     text = (
-        f"The processors waited for the hypervisor up to {format_percent(most)} of the time "
-        f"(steal; {phase}, {pattern}): not all phases had the same machine."
+        f"The processors waited for the hypervisor for {format_percent(min(steal.values()))} to {format_percent(most)} "
+        f"of the time of a step (steal), longest in {phase} {pattern}."
     )
-    return [CaveatView("cpu_steal", "warning", text)]
+    return [CaveatView("cpu_steal", "warning" if most >= STEAL_LIMIT else "note", text)]

@@ -20,6 +20,7 @@ from bathyscope.analysis.columns import Tables, floats, table_of
 from bathyscope.analysis.foreign import (
     DEEP_SCRUB,
     NOT_CLEAN,
+    STEAL_LIMIT,
     UNKNOWN_CLIENTS,
     in_cpu,
     in_writes,
@@ -42,7 +43,6 @@ CROSS_CHECK_LIMIT = 0.1
 SHORT_RUNTIME_LIMIT = 0.8
 RECOVERY_LIMIT = 0.01
 TENANT_NOTE = 0.02
-STEAL_LIMIT = 0.05
 
 _DATA_IN_CACHE = "bluestore_cache_data_bytes"
 
@@ -186,7 +186,7 @@ def _client_limit(step: StepFigures) -> str | None:
     if busy is not None and busy >= CLIENT_THREAD_LIMIT:
         return f"a load process uses {format_percent(busy)} of the one processor that its thread can use"
     if step.client_cores is not None and step.host_processors:
-        share = step.client_cores / step.host_processors
+        share = step.client_cores / step.host_processors / step.host_given_ratio
         if share >= CLIENT_HOST_LIMIT:
             return f"the load processes use {three_digits(step.client_cores)} of {step.host_processors} processors"
     return None
@@ -265,12 +265,12 @@ def _cross_check_caveats(step: StepFigures) -> Iterator[_Remark]:
 
 
 def _machine_caveats(step: StepFigures) -> Iterator[_Remark]:
-    """Warn of a step whose machines were used by processes, or other virtual machines, that have no part in it."""
+    """Warn of a step whose machines were used by processes that have no part in it, or waited for a hypervisor."""
     for work in step.foreign:
         if work.kind == "processes":
             yield "other_cpu", "warning", work.sentence
         elif work.kind == "steal":
-            text = f"{work.sentence}: latencies are higher, and rates lower, than on processors of its own"
+            text = f"{work.sentence}: latencies are higher, and rates lower, than without a hypervisor"
             yield "cpu_steal", "warning" if (work.share.value or 0.0) >= STEAL_LIMIT else "note", text
 
 
@@ -296,8 +296,9 @@ def _load_caveats(step: StepFigures, context: StepContext) -> Iterator[_Remark]:
         elif work.kind in ("scrub", "snap_trim"):
             yield work.kind, "warning" if work.subject == DEEP_SCRUB else "note", work.sentence
     ratio = step.host_cpu_ratio
-    if context.shared_host and ratio is not None and ratio >= SHARED_HOST_LIMIT:
-        text = f"load and OSDs share one machine whose processors were {format_percent(min(ratio, 1.0))} busy"
+    if context.shared_host and ratio is not None and ratio / step.host_given_ratio >= SHARED_HOST_LIMIT:
+        busy = format_percent(min(ratio / step.host_given_ratio, 1.0))
+        text = f"load and OSDs share one machine whose processors were {busy} busy"
         yield "shared_host_cpu", "warning", text
     in_figures = {
         "write amplification": in_writes(step) if step.write_bytes else (),

@@ -41,7 +41,9 @@ _METRICS_EXAMPLES = """Examples:
 Cache = Annotated[str | None, typer.Argument(metavar="[CACHE]", help="A cache; default: all.")]
 SourceOption = Annotated[str | None, typer.Option("--source", metavar="NAME", help="This source only.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Print the rates of each interval until interrupted.")]
-WatchList = Annotated[bool, typer.Option("--watch", help="Print it anew after each interval until interrupted.")]
+WatchList = Annotated[
+    bool, typer.Option("--watch", help="Print the report again after each interval until interrupted.")
+]
 Interval = Annotated[str, typer.Option(help="Time between the lines of --watch: 1s to 60s.")]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="So many of each source.")]
 # An OSD's directory has some twenty files, of which its device need not be among the busiest.
@@ -59,7 +61,8 @@ _OBJECTS_HELP = """Show the Ceph objects with the most requests, their RBD image
 
 On FileStore OSDs a file is an object. For BlueStore OSDs name a run with operations: --recording RUN (bathy collect \
 --depth deep). OSDs of Ceph 20 or later are then asked where its busiest objects lie on their devices, for which the \
-key needs osd 'allow *'; nothing is changed. Snapshots, namespaces and erasure-coded pools are not shown there.
+key needs osd 'allow *'; nothing is changed. Snapshots, namespaces and erasure-coded pools are not shown there, and \
+there is no --watch.
 """
 _OBJECTS_EXAMPLES = """Examples:
 
@@ -134,20 +137,21 @@ def _show(  # noqa: PLR0917 - what the options say
         finding = None
         try:
             finding = found(looks, remarks) if looks else None
-        except CacheDownError as error:
-            # It ended between two questions.
+        except BathyscopeError as error:
+            # It ended between two questions, or does not answer.
             if turn == 0:
                 raise
             remarks.append(_sentence(error))
-        if interval_s is None and finding is not None:
-            views.render(finding, output)
+        if interval_s is None:
+            if finding is not None:
+                views.render(finding, output)
             return
         if finding is not None:
             _show_interval(finding, output, is_first=is_first)
             is_first = False
         elif remarks:
             say("\n".join(remarks))
-        daemons[0].host.sleep(interval_s or 0)
+        daemons[0].host.sleep(interval_s)
 
 
 def _show_interval(finding: ActivityFinding, output: Output, *, is_first: bool) -> None:

@@ -25,6 +25,6 @@ class StudyStep(Record):
     cache_read_bytes: int | None = column("bytes that the caches were asked for", unit="bytes")
     cache_read_hit_bytes: int | None = column("of these, bytes that were cached", unit="bytes")
     cpu_steal_ratio: float | None = column(
-        "share of the time in which processors of this machine had work and waited for the hypervisor (steal)",
+        "share of the time, from before the load to its end, in which processors waited for the hypervisor (steal)",
         optional=True,
     )

@@ -69,5 +69,5 @@ class StudyFinding:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing that is judged was missed."""
+        """Whether all that is expected was met, where that is judged: what cannot be judged was not met."""
         return not self.is_judged or all(expectation.met for expectation in self.expectations)

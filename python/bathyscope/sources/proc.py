@@ -257,8 +257,8 @@ def _processes(readings: Sequence[Reading], machine: Sampled) -> pa.Table:
             user = sum(c.user_ticks for c in now.values()) - sum(c.user_ticks for c in before)
             system = sum(c.system_ticks for c in now.values()) - sum(c.system_ticks for c in before)
             pages = sum(c.pages for c in now.values())
-            steals = [(c.steal_ticks, b.steal_ticks) for c, b in zip(now.values(), before, strict=True)]
-            stolen = [new - old for new, old in steals if new is not None and old is not None]
+            pairs = [(c.steal_ticks, b.steal_ticks) for c, b in zip(now.values(), before, strict=True)]
+            stolen = [new - old for new, old in pairs if new is not None and old is not None]
             columns.add(
                 at_ns=reading.at_ns,
                 duration_ns=duration_ns,
@@ -268,7 +268,7 @@ def _processes(readings: Sequence[Reading], machine: Sampled) -> pa.Table:
                 cpu_system_s=max(0, system) / machine.clock_ticks_per_s,
                 memory_bytes=None if name == "host" else pages * machine.page_bytes,
                 processors=processors,
-                cpu_steal_s=max(0, *stolen, 0) / machine.clock_ticks_per_s if stolen else None,
+                cpu_steal_s=max(0, sum(stolen)) / machine.clock_ticks_per_s if stolen else None,
             )
         last.update(seen)
         last_ns = reading.at_ns

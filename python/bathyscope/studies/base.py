@@ -127,9 +127,9 @@ def step_tables(index: int, about: dict[str, Any], answers: Mapping[str, Sequenc
 def _steal_ratio(readings: Sequence[RawAnswer]) -> float | None:
     """Return the share of the time in which processors waited for a hypervisor; older runs have no readings."""
     table = proc.SOURCE.parse(readings, _MACHINE)[ProcessSample]
-    rows = [row for row in from_table(ProcessSample, table) if row.cpu_steal_s is not None]
-    processor_s = sum(row.duration_ns / 1e9 * row.processors for row in rows)
-    return sum(row.cpu_steal_s or 0.0 for row in rows) / processor_s if processor_s else None
+    rows = [(row.cpu_steal_s, row.duration_ns * row.processors) for row in from_table(ProcessSample, table)]
+    known = [(stolen_s, length_ns / 1e9) for stolen_s, length_ns in rows if stolen_s is not None and length_ns]
+    return sum(stolen_s for stolen_s, _ in known) / sum(length_s for _, length_s in known) if known else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -187,6 +187,7 @@ def test_processors_that_waited_for_a_hypervisor(share: float | None, seen: bool
     figures = found({**tables, "process_sample": to_table(ProcessSample, rows)})
     expected = [("steal", 0.2, 0.1)] if seen else []
     assert [(w.kind, *map(pytest.approx, (w.rate.value, w.share.value))) for w in figures.foreign] == expected
+    assert figures.host_steal_ratio == (None if share is None else pytest.approx(share))
     assert figures.osd_cpu_us_per_op is not None
 
 

@@ -32,6 +32,7 @@ from bathyscope.records import (
     from_table,
     to_table,
 )
+from bathyscope.units import format_percent
 
 STEP_FIELDS = {field.name for field in dataclasses.fields(Step)}
 
@@ -297,8 +298,24 @@ def test_processors_that_waited_for_a_hypervisor(share: float, severity: str) ->
 
     judgement = judged(with_rows(tables_of(Load()), ProcessSample, stolen))
     assert codes(judgement, severity) == {"cpu_steal"}
-    said = f"the processors of this machine waited for the hypervisor {100 * share:.3g} % of the time (steal)"
-    assert any(caveat.text.startswith(said.replace("3 %", "3.0 %")) for caveat in judgement.caveats)
+    said = f"the processors of this machine waited for the hypervisor {format_percent(share)} of the time (steal)"
+    assert any(caveat.text.startswith(said) for caveat in judgement.caveats)
+    assert judgement.figures.host_steal_ratio == pytest.approx(share)
+
+
+def test_a_client_that_has_what_the_hypervisor_left_is_the_limit() -> None:
+    """Of two processors a fifth was away: 1.55 is almost all of the rest."""
+
+    def busy(steal: float) -> Judgement:
+        def changed(row: ProcessSample) -> dict[str, Any]:
+            seconds = row.duration_ns / 1e9
+            own = {"cpu_user_s": 1.55 * seconds, "cpu_system_s": 0.0} if row.process in ("client", "host") else {}
+            return own | {"cpu_steal_s": steal * row.processors * seconds if row.process == "host" else None}
+
+        return judged(with_rows(tables_of(Load()), ProcessSample, changed))
+
+    assert "client_cpu" in codes(busy(0.2), "refused")
+    assert "client_cpu" not in codes(busy(0.0), "refused")
 
 
 def test_a_disk_of_another_class_was_not_loaded() -> None:

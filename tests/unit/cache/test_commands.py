@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import fcntl
 import json
 import os
@@ -528,38 +529,37 @@ def test_a_watch_shows_intervals_and_survives_a_restart_of_the_daemon(
     assert float(second.split(",")[3]) == 30 * (1 << 20)
 
 
-def test_a_watch_of_a_list_shows_it_anew_and_survives_a_daemon_that_goes(
-    bathy: Bathy, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("report", ["files", "objects", "curve"])
+def test_a_watched_list_is_printed_again_and_survives_a_daemon_that_does_not_answer(
+    bathy: Bathy, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch, report: str
 ) -> None:
-    def answer(reads: int) -> dict[str, Any]:
-        one = {"path": "/block", "reads": {"requests": reads}, "writes": {"requests": 0}}
-        return {"sources": [{"directory": "/d", "name": "a", "files": [one]}]}
+    name = "rbd\\udata.1074b0dc51.0000000000000007__head_2BDD3ADD__2"
 
-    answers: Iterator[Any] = iter([answer(7), CacheDownError("it ended"), answer(9)])
+    def known(reads: int) -> dict[str, Any]:
+        one = {"path": f"/current/2.5_head/{name}", "reads": {"requests": reads}, "writes": {"requests": 0}}
+        points = [{"size_bytes": reads << 30, "hit_ratio": 0.5, "is_current": True}]
+        return {
+            "sources": [{"directory": "/d", "name": "a", "files": [one]}],
+            "curve": {"points": points, "requests": 9, "sampled": 9},
+        }
+
+    answers = iter([known(7), ("the table is gone", "look at the SSD"), known(9)])
 
     def turn(*_: object) -> None:
         try:
-            found = next(answers)
+            daemon.answers["files"] = daemon.answers["curve"] = next(answers)
         except StopIteration:
             raise KeyboardInterrupt from None
-        monkeypatch.setattr("bathyscope.commands.cache_reports._asked", asked(found))
-
-    def asked(found: Any) -> Callable[..., dict[str, Any]]:
-        def answered(*_: object, **__: object) -> dict[str, Any]:
-            if isinstance(found, Exception):
-                raise found
-            return {"fast": found}
-
-        return answered
 
     turn()
     monkeypatch.setattr(LocalHost, "sleep", turn)
-    result = bathy("files", "--watch", "-o", "csv")
+    result = bathy(report, "--watch", "-o", "csv")
     assert result.exit_code == 130, result.exception
-    heading, *rows = result.stdout.splitlines()
-    assert heading.startswith("ended_ns,file,source,reads,")
-    assert [row.split(",")[3] for row in rows] == ["7", "9"]
-    assert "It ended; look at its log." in result.stderr
+    rows = list(csv.DictReader(result.stdout.splitlines()))
+    column, factor = ("size_bytes", 1 << 30) if report == "curve" else ("reads", 1)
+    assert [int(row[column]) for row in rows] == [7 * factor, 9 * factor]
+    assert all(row["ended_ns"] for row in rows)
+    assert "the table is gone; look at the SSD." in result.stderr
 
 
 def test_the_objects_of_a_recording_are_not_watched(bathy: Bathy, daemon: FakeDaemon) -> None:

@@ -223,6 +223,14 @@ def test_the_machine_is_a_row_of_its_own() -> None:
     assert (row.memory_bytes, row.processors) == (None, 2)
 
 
+@pytest.mark.parametrize(("columns", "steal_s"), [("", None), (" {}", 0.1)])
+def test_steal_that_is_unknown_or_goes_back(columns: str, steal_s: float | None) -> None:
+    counted = {1.0: 20, 2.0: 30, 3.0: 5}
+    stat = {at: f"cpu  {100 * at:.0f} 0 0 0 0 0 0{columns.format(steal)}\ncpu0 \n" for at, steal in counted.items()}
+    _, rows = parse(made({at: {"/proc/stat": text} for at, text in stat.items()}), SCOPE)
+    assert [row.cpu_steal_s for row in rows] == [steal_s, None if steal_s is None else 0.0]
+
+
 def test_one_request_names_all_files_of_a_reading() -> None:
     (request,) = SOURCE.plan(SCOPE)
     assert isinstance(request, ReadRequest)

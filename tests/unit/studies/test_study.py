@@ -196,10 +196,17 @@ def test_what_a_hypervisor_can_have_done_is_not_judged(ratio: float, phase: str,
     expectation = found.expectations[1]
     assert expectation.met is met
     assert expectation.ratio.value == pytest.approx(ratio)
-    said = f"cannot tell, since the processors waited 10 % of the time longer for the hypervisor in {phase}"
+    shares = " in repeated, ".join(
+        ("10 % of the time", "0.0 %") if phase == "repeated" else ("0.0 % of the time", "10 %")
+    )
+    said = f"cannot tell: the processors waited for the hypervisor {shares} in no-cache (steal)"
     assert expectation.sentence.endswith(said) is (met is None)
+    assert found.passed is (met is True)
+    assert ("1 cannot be judged" in found.sentence) is (met is None)
     (caveat,) = [one for one in found.caveats if one.code == "cpu_steal"]
-    assert f"up to 10 % of the time (steal; {phase}, {WRITE})" in caveat.text
+    assert f"for 0.0 % to 10 % of the time of a step (steal), longest in {phase} {WRITE}." in caveat.text
+    # Less than is told turns nothing.
+    assert judged(rates(8.0, 0.89), steal={("repeated", WRITE): 0.015}).expectations[1].met is False
 
 
 def test_steal_is_read_before_and_after_a_load() -> None:

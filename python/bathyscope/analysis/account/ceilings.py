@@ -15,7 +15,7 @@ import pyarrow as pa
 from bathyscope.analysis.account.disk_layer import DiskRate
 from bathyscope.analysis.account.sums import NO_SUM, averages
 from bathyscope.analysis.counters import all_answered
-from bathyscope.analysis.step_figures import DeviceUse, StepFigures
+from bathyscope.analysis.step_figures import DeviceUse, StepFigures, machine
 from bathyscope.records import HERE, Step
 from bathyscope.records.account import Ceiling
 from bathyscope.records.figure import Figure
@@ -101,11 +101,6 @@ def ceiling(
     )
 
 
-def machine(host: str) -> str:
-    """Return a machine's name in a sentence."""
-    return "this machine" if host == HERE else host
-
-
 def device_words(role: str, host: str, device_class: str) -> str:
     """Return a device's name in a sentence: "osd.1's HDD (node2)"."""
     name = device_class.upper() if device_class in ("hdd", "ssd", "nvme") else "device"
@@ -154,19 +149,21 @@ def _use_of(device: DeviceUse, disk: DiskRate) -> float:
 
 
 def _processors(figures: StepFigures) -> Iterator[Ceiling]:
-    machines = [(figures.load_host, figures.host_cpu_ratio, figures.host_processors)]
-    machines += [(node.name, node.cpu_ratio, node.processors) for node in figures.nodes]
-    for host, ratio, processors in machines:
+    machines = [(figures.load_host, figures.host_cpu_ratio, figures.host_processors, figures.host_steal_ratio)]
+    machines += [(node.name, node.cpu_ratio, node.processors, node.steal_ratio) for node in figures.nodes]
+    for host, ratio, processors, steal in machines:
         if ratio and processors:
+            # What the hypervisor did not give cannot be used.
+            got = processors * (1 - (steal or 0.0))
             words = f"the CPU of {machine(host)}"
-            used = min(ratio, 1.0) * processors
+            used = min(ratio * processors, got)
             yield ceiling(
                 "host_cpu",
                 host,
                 words,
                 host,
                 used=used,
-                capacity=processors,
+                capacity=got,
                 unit="s",
                 source=PROCESSORS,
                 iops=figures.iops,

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from rich.console import Console
 
-from bathyscope.records.account import Account, Prediction
+from bathyscope.records.account import Account, ForeignWork, Prediction
 from bathyscope.records.explain_finding import AccountFinding
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import Evidence, PointFinding
@@ -86,7 +86,7 @@ def _print_account(account: Account, out: Console, width: int) -> None:
         print_wrapped("  ", throttle_text(throttle), out, width)
     if account.foreign:
         _print_heading("Work that is not the load's", out)
-        rows = [("", [work.subject or work.kind, _rate(work.rate), _share(work.share)]) for work in account.foreign]
+        rows = [("", [_foreign_name(work), _rate(work.rate), _foreign_share(work)]) for work in account.foreign]
         out.print(fitting(_FOREIGN, rows, out, ("of the load's",)))
         for work in account.foreign:
             print_wrapped("  ", work.sentence, out, width)
@@ -187,6 +187,19 @@ def _print_osds(account: Account, out: Console, width: int) -> None:
     if nodes := by_node(account.osds):
         print_wrapped("  ", nodes, out, width)
     print_wrapped("  ", _OSDS_LEGEND, out, width, "dim")
+
+
+def _foreign_name(work: ForeignWork) -> str:
+    return f"{work.kind} ({work.subject})" if _is_of_machine(work) else work.subject or work.kind
+
+
+def _foreign_share(work: ForeignWork) -> str:
+    """Return the share of the load's own; that of a machine's processors is in the sentence."""
+    return figures.NOT_APPLICABLE if _is_of_machine(work) else _share(work.share)
+
+
+def _is_of_machine(work: ForeignWork) -> bool:
+    return work.rate.unit == "cores"
 
 
 def _rate(figure: Figure) -> str:

@@ -111,6 +111,19 @@ def test_processors_threads_and_links_the_nearest_first(step_and_figures: tuple[
     assert ceilings[1].demand.value == pytest.approx(6 / 500)
 
 
+def test_what_a_hypervisor_does_not_give_is_no_capacity(step_and_figures: tuple[Step, StepFigures]) -> None:
+    here, node = found(
+        step_and_figures,
+        host_cpu_ratio=0.72,
+        host_steal_ratio=0.25,
+        host_processors=2,
+        nodes=(NodeUse("node2", 0.45, 8, 5.0, steal_ratio=0.5),),
+        client_thread_busy=None,
+    )
+    assert [(one.subject, one.capacity.value) for one in (here, node)] == [("localhost", 1.5), ("node2", 4.0)]
+    assert (here.reached.value, node.reached.value) == (pytest.approx(0.96), pytest.approx(0.9))
+
+
 def test_quotas_of_the_load_and_of_osds_under_test(step_and_figures: tuple[Step, StepFigures]) -> None:
     quotas = (
         QuotaUse("localhost", "client", 0.1, 0.93, 0.9, 0.4),
