@@ -237,6 +237,17 @@ impl Mounted {
         self.attached.unmount_unused()
     }
 
+    /// Whether it was unmounted and a copy of the mount is left in another mount namespace, such as that of a container that
+    /// was started meanwhile. Files may be open there, and others may be opened.
+    pub fn is_left_elsewhere(&self) -> bool {
+        !self.has_ended() && self.attached.is_left_elsewhere()
+    }
+
+    /// End the connection to the kernel: all requests fail, wherever it is mounted. Only root can.
+    pub fn abort(&self) {
+        self.attached.abort();
+    }
+
     /// Wait for the end, at most for `patience`; a detached mount with open files does not end.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -164,6 +165,8 @@ impl Unattached {
     /// Mounts it over what is claimed. The connection is to be kept until no request is answered any more.
     pub(crate) fn attach(self, claim: &Claim) -> io::Result<(Attached, Arc<File>)> {
         let number = device_number(&self.root)?;
+        // Who is not root has no control file system.
+        let abort = self.abort().ok();
         let by_descriptors =
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         move_mount(&self.root, "", claim.below(), "", by_descriptors)?;
@@ -172,6 +175,8 @@ impl Unattached {
             directory: claim.directory.clone(),
             number,
             connection: Arc::downgrade(&connection),
+            abort,
+            is_detached: AtomicBool::new(false),
             _below: Arc::clone(&claim.below),
         };
         Ok((attached, connection))
@@ -185,6 +190,8 @@ pub(crate) struct Attached {
     number: DeviceNumber,
     /// Weak: when the session has ended, the kernel must see the connection closed.
     connection: Weak<File>,
+    abort: Option<Abort>,
+    is_detached: AtomicBool,
     /// Keeps the mount below in use.
     _below: Arc<Flock<File>>,
 }
@@ -208,8 +215,23 @@ impl Attached {
         }
     }
 
+    /// Whether the file system is mounted in another mount namespace and no more in this one: who begins one copies all
+    /// mounts. False for a detached one, which its users hold.
+    pub(crate) fn is_left_elsewhere(&self) -> bool {
+        let is_here = || self.root().map_or(true, |root| root.is_some());
+        !self.is_detached.load(Ordering::Acquire) && self.is_connected() && !is_here()
+    }
+
+    /// Ends the connection: all its requests fail.
+    pub(crate) fn abort(&self) {
+        if let Some(abort) = &self.abort {
+            abort.now();
+        }
+    }
+
     /// Detaches it, whoever uses it.
     pub(crate) fn detach(&self) -> io::Result<()> {
+        self.is_detached.store(true, Ordering::Release);
         self.root()?.map_or(Ok(()), |root| detach(&root))
     }
 

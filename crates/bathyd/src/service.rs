@@ -41,6 +41,8 @@ const FILES_SHOWN: usize = 100;
 const RANGES_BYTES_MAX: u64 = 64 << 30;
 /// A mount without users ends in this time.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// So long a file may count as open that was closed in another mount namespace.
+const CLOSING_MAX: Duration = Duration::from_millis(200);
 /// A stop waits so long for files to become durable before it unmounts; what is not by then is dropped from the cache.
 const SETTLING_MAX: Duration = Duration::from_secs(30);
 
@@ -77,6 +79,28 @@ struct Served {
 impl Served {
     fn dir(&self) -> std::path::Display<'_> {
         self.about.source.dir.display()
+    }
+
+    fn open_files(&self) -> u64 {
+        (self.about.in_use)()["open_files"].as_u64().unwrap_or(0)
+    }
+
+    /// Ends what was unmounted and is left in another mount namespace, if nobody has a file open there. Returns whether
+    /// nobody uses it any more.
+    fn end_elsewhere(&self) -> bool {
+        if !self.mounted.is_left_elsewhere() {
+            return true;
+        }
+        // A file that was just closed is open until the kernel says that it is not.
+        let until = Instant::now() + CLOSING_MAX;
+        while self.open_files() > 0 && Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let is_unused = self.open_files() == 0;
+        if is_unused {
+            self.mounted.abort();
+        }
+        is_unused
     }
 
     /// Waits until it is over, at most for some seconds.
@@ -353,6 +377,12 @@ impl Service {
         let (ended, served): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.mounted.has_ended());
         state.served = served;
         state.draining.retain(|one| !one.mounted.has_ended());
+        // What was left in other mount namespaces with open files ends when these are closed.
+        let is_stopping = self.is_stopping.load(Ordering::Acquire);
+        let left = state.served.iter().filter(|_| is_stopping).chain(&state.draining);
+        for one in left.filter(|one| one.open_files() == 0) {
+            one.end_elsewhere();
+        }
         let sources = ended.iter().map(|one| one.about.source.clone());
         state.leaving.extend(sources);
         drop(state);
@@ -429,10 +459,15 @@ impl Service {
         let state = self.lock();
         for one in state.served.iter().filter(|one| !one.mounted.has_ended()) {
             match one.mounted.unmount() {
-                Ok(true) => {}
-                Ok(false) => {
+                Ok(is_unused) if is_unused && one.end_elsewhere() => {}
+                Ok(is_unused) => {
+                    let place = if is_unused {
+                        " in another mount namespace"
+                    } else {
+                        ""
+                    };
                     eprintln!(
-                        "bathyd: {}: files are open; they are served until they are closed, or until a second signal",
+                        "bathyd: {}: files are open{place}; they are served until they are closed, or until a second signal",
                         one.dir()
                     );
                     in_use.push(Arc::clone(&one.about));
@@ -739,7 +774,8 @@ impl Service {
         let mut state = self.lock();
         let place = place_of(&state, name)?;
         let one = &state.served[place];
-        if one.mounted.unmount_unused().map_err(|error| failed(&error))? {
+        let is_unmounted = one.mounted.unmount_unused().map_err(|error| failed(&error))?;
+        if is_unmounted && one.end_elsewhere() {
             let one = state.served.remove(place);
             state.leaving.push(one.about.source.clone());
             drop(state);
@@ -747,8 +783,9 @@ impl Service {
             self.leave(one).map_err(|error| failed(&error))?;
             return Ok(true);
         }
-        if !force {
-            let open_files = (one.about.in_use)()["open_files"].clone();
+        // Unmounted with files open elsewhere is as by force.
+        if !force && !is_unmounted {
+            let open_files = one.open_files();
             return Err(Failure::new(
                 format!("{name} is in use ({open_files} open files)"),
                 "stop who uses it, such as the OSD; or force it: open files are then served until they are closed, and what is cached of the source is lost",

@@ -1,11 +1,14 @@
 //! Whenever the mount goes, the directory is plain and complete.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::Signal;
+use serde_json::json;
 
 use crate::daemon::{Place, is_mounted, is_skipped};
 
@@ -116,6 +119,78 @@ fn open_files_are_served_until_they_are_closed() {
     (&file).read_to_string(&mut text).expect("read");
     assert_eq!(text, "after!");
     drop(file);
+    assert_eq!(daemon.wait(), Some(0));
+}
+
+/// A process in a mount namespace of its own, which has a copy of every mount.
+struct Elsewhere(Child);
+
+impl Elsewhere {
+    /// `script` is run by a shell there; it says a line when it is where it is to be, and ends with its input.
+    fn new(script: &str) -> Self {
+        let mut child = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "sh", "-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("unshare");
+        let said = BufReader::new(child.stdout.take().expect("its output"));
+        assert_eq!(said.lines().next().expect("a line").expect("text"), "there");
+        Self(child)
+    }
+
+    fn end(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().expect("its end").success());
+    }
+}
+
+#[test]
+fn a_copy_of_the_mount_in_another_namespace_keeps_no_daemon_and_no_source() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let mut daemon = place.start(&place.config("pass-through"));
+    fs::write(place.dir().join("a"), "bytes").expect("written");
+    let elsewhere = Elsewhere::new("echo there; read end; true");
+    daemon.signal(Signal::SIGTERM);
+    assert_eq!(daemon.wait(), Some(0));
+    elsewhere.end();
+    // A source is stopped and started in the same way.
+    let daemon = place.start(&place.config("pass-through"));
+    let elsewhere = Elsewhere::new("echo there; read end; true");
+    let stopped = daemon.tell(&json!({"command": "stop_source", "name": "dir"}));
+    assert_eq!(stopped, Ok(json!({"is_draining": false})));
+    let source = json!({"dir": place.dir(), "mode": "pass-through"});
+    let started = daemon.tell(&json!({"command": "start_source", "source": source}));
+    assert_eq!(started, Ok(json!({})));
+    assert_eq!(fs::read_to_string(place.dir().join("a")).expect("read"), "bytes");
+    elsewhere.end();
+    daemon.stop();
+}
+
+#[test]
+fn files_that_are_open_in_another_namespace_are_served_until_they_are_closed() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let path = place.dir().join("a");
+    let mut daemon = place.start(&place.config("pass-through"));
+    fs::write(&path, "before").expect("written");
+    let shown = path.display();
+    let elsewhere = Elsewhere::new(&format!(
+        "exec 5<>{shown}; echo there; read end; printf after! >&5"
+    ));
+    daemon.signal(Signal::SIGTERM);
+    while is_mounted(&place.dir()) {
+        std::thread::yield_now();
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(fs::read_to_string(&path).expect("read"), "before");
+    elsewhere.end();
+    assert_eq!(fs::read_to_string(&path).expect("read"), "after!");
     assert_eq!(daemon.wait(), Some(0));
 }
 
