@@ -805,7 +805,8 @@ impl Service {
         let one = state.served.remove(place);
         let unmounted = one.mounted.unmount();
         state.draining.push(one);
-        unmounted.map_err(|error| failed(&error))
+        let is_unused = unmounted.map_err(|error| failed(&error))?;
+        Ok(is_unused && !is_unmounted)
     }
 
     /// The cache, to change its SSD.

@@ -192,6 +192,23 @@ fn files_that_are_open_in_another_namespace_are_served_until_they_are_closed() {
     elsewhere.end();
     assert_eq!(fs::read_to_string(&path).expect("read"), "after!");
     assert_eq!(daemon.wait(), Some(0));
+    // A source is stopped in the same way, and can be started when they are closed.
+    let daemon = place.start(&place.config("pass-through"));
+    let elsewhere = Elsewhere::new(&format!(
+        "exec 5<>{shown}; echo there; read end; printf later! >&5"
+    ));
+    let stopped = daemon.tell(&json!({"command": "stop_source", "name": "dir"}));
+    assert_eq!(stopped, Ok(json!({"is_draining": true})));
+    assert!(!is_mounted(&place.dir()));
+    let start = json!({"command": "start_source", "source": {"dir": place.dir(), "mode": "pass-through"}});
+    let refused = daemon.tell(&start).expect_err("it is still in use");
+    assert!(refused.contains("still in use"), "{refused}");
+    elsewhere.end();
+    while daemon.tell(&start).is_err() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(fs::read_to_string(&path).expect("read"), "later!");
+    daemon.stop();
 }
 
 #[test]
