@@ -237,10 +237,10 @@ impl Mounted {
         self.attached.unmount_unused()
     }
 
-    /// Whether it was unmounted and a copy of the mount is left in another mount namespace, such as that of a container that
-    /// was started meanwhile. Files may be open there, and others may be opened.
-    pub fn is_left_elsewhere(&self) -> bool {
-        !self.has_ended() && self.attached.is_left_elsewhere()
+    /// Whether it is mounted nowhere in this mount namespace and requests may come all the same: from users of the detached
+    /// mount, or of a copy in another mount namespace, such as that of a container that was started meanwhile.
+    pub fn is_left(&self) -> bool {
+        !self.has_ended() && self.attached.is_left()
     }
 
     /// End the connection to the kernel: all requests fail, wherever it is mounted. Only root can.

@@ -17,7 +17,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -176,7 +175,6 @@ impl Unattached {
             number,
             connection: Arc::downgrade(&connection),
             abort,
-            is_detached: AtomicBool::new(false),
             _below: Arc::clone(&claim.below),
         };
         Ok((attached, connection))
@@ -191,7 +189,6 @@ pub(crate) struct Attached {
     /// Weak: when the session has ended, the kernel must see the connection closed.
     connection: Weak<File>,
     abort: Option<Abort>,
-    is_detached: AtomicBool,
     /// Keeps the mount below in use.
     _below: Arc<Flock<File>>,
 }
@@ -215,11 +212,10 @@ impl Attached {
         }
     }
 
-    /// Whether the file system is mounted in another mount namespace and no more in this one: who begins one copies all
-    /// mounts. False for a detached one, which its users hold.
-    pub(crate) fn is_left_elsewhere(&self) -> bool {
-        let is_here = || self.root().map_or(true, |root| root.is_some());
-        !self.is_detached.load(Ordering::Acquire) && self.is_connected() && !is_here()
+    /// Whether the file system is mounted nowhere in this mount namespace and somebody has it all the same: who uses a
+    /// detached mount, or another mount namespace, as who begins one copies all mounts.
+    pub(crate) fn is_left(&self) -> bool {
+        self.is_connected() && self.is_listed().is_ok_and(|is_listed| !is_listed)
     }
 
     /// Ends the connection: all its requests fail.
@@ -231,7 +227,6 @@ impl Attached {
 
     /// Detaches it, whoever uses it.
     pub(crate) fn detach(&self) -> io::Result<()> {
-        self.is_detached.store(true, Ordering::Release);
         self.root()?.map_or(Ok(()), |root| detach(&root))
     }
 
@@ -254,13 +249,17 @@ impl Attached {
         })
     }
 
-    /// The path leads elsewhere. If our file system is mounted all the same, something is mounted on it, which must not go.
-    fn must_be_gone(&self) -> io::Result<()> {
+    /// Whether it is mounted anywhere in this mount namespace, at the top or below others.
+    fn is_listed(&self) -> io::Result<bool> {
         let (major, minor) = self.number;
         let number = format!("{major}:{minor}");
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-        let is_listed = mounts.lines().any(|line| line.split(' ').nth(2) == Some(&number));
-        if is_listed && self.is_connected() {
+        Ok(mounts.lines().any(|line| line.split(' ').nth(2) == Some(&number)))
+    }
+
+    /// The path leads elsewhere. If our file system is mounted all the same, something is mounted on it, which must not go.
+    fn must_be_gone(&self) -> io::Result<()> {
+        if self.is_listed()? && self.is_connected() {
             let shown = self.directory.display();
             return Err(io::Error::other(format!(
                 "another file system is mounted over {shown}: unmount that first"

@@ -41,7 +41,7 @@ const FILES_SHOWN: usize = 100;
 const RANGES_BYTES_MAX: u64 = 64 << 30;
 /// A mount without users ends in this time.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// So long a file may count as open that was closed in another mount namespace.
+/// So long a file may count as open that was closed.
 const CLOSING_MAX: Duration = Duration::from_millis(200);
 /// A stop waits so long for files to become durable before it unmounts; what is not by then is dropped from the cache.
 const SETTLING_MAX: Duration = Duration::from_secs(30);
@@ -60,11 +60,24 @@ struct About {
 }
 
 impl About {
+    /// In all mount namespaces.
+    fn open_files(&self) -> u64 {
+        (self.in_use)()["open_files"].as_u64().unwrap_or(0)
+    }
+
     /// What is at rest becomes durable and gets its stamps, which takes as long as the file system below does.
     fn settle(&self) {
         if let Some((cache, uuid)) = self.cached.as_ref().map(|cached| cached.in_cache()) {
             cache.with_engine(|engine| engine.settle_source(uuid));
         }
+    }
+}
+
+/// Waits until no file is open, for a moment: one that was just closed counts until the kernel says so.
+fn wait_for_closes(sources: &[Arc<About>]) {
+    let until = Instant::now() + CLOSING_MAX;
+    while sources.iter().any(|one| one.open_files() > 0) && Instant::now() < until {
+        thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -81,22 +94,13 @@ impl Served {
         self.about.source.dir.display()
     }
 
-    fn open_files(&self) -> u64 {
-        (self.about.in_use)()["open_files"].as_u64().unwrap_or(0)
-    }
-
-    /// Ends what was unmounted and is left in another mount namespace, if nobody has a file open there. Returns whether
-    /// nobody uses it any more.
-    fn end_elsewhere(&self) -> bool {
-        if !self.mounted.is_left_elsewhere() {
+    /// Ends what is mounted nowhere here any more, if nobody has a file of it open wherever it is left. Returns whether
+    /// nobody uses it.
+    fn end_unless_used(&self) -> bool {
+        if !self.mounted.is_left() {
             return true;
         }
-        // A file that was just closed is open until the kernel says that it is not.
-        let until = Instant::now() + CLOSING_MAX;
-        while self.open_files() > 0 && Instant::now() < until {
-            thread::sleep(Duration::from_millis(5));
-        }
-        let is_unused = self.open_files() == 0;
+        let is_unused = self.about.open_files() == 0;
         if is_unused {
             self.mounted.abort();
         }
@@ -377,11 +381,11 @@ impl Service {
         let (ended, served): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.mounted.has_ended());
         state.served = served;
         state.draining.retain(|one| !one.mounted.has_ended());
-        // What was left in other mount namespaces with open files ends when these are closed.
+        // Not of those that nobody stopped: on a kernel before 5.8 the list of mounts may lack one while others change.
         let is_stopping = self.is_stopping.load(Ordering::Acquire);
-        let left = state.served.iter().filter(|_| is_stopping).chain(&state.draining);
-        for one in left.filter(|one| one.open_files() == 0) {
-            one.end_elsewhere();
+        let stopped = state.served.iter().filter(|_| is_stopping);
+        for one in stopped.chain(&state.draining) {
+            one.end_unless_used();
         }
         let sources = ended.iter().map(|one| one.about.source.clone());
         state.leaving.extend(sources);
@@ -438,10 +442,12 @@ impl Service {
             let served = state.served.iter().map(|one| Arc::clone(&one.about));
             served.collect::<Vec<_>>()
         };
+        wait_for_closes(&served);
         // Before others can change files. What is written to after this is dropped when its source is left.
         let (settles, is_settled) = mpsc::channel::<()>();
+        let settling = served.clone();
         let settle = move || {
-            for about in &served {
+            for about in &settling {
                 about.settle();
             }
             drop(settles);
@@ -455,11 +461,18 @@ impl Service {
             let _over_or_late = is_settled.recv_timeout(SETTLING_MAX);
         }
         let _alone = self.change();
+        // New users will find the directory itself: what is cached must not be read once they can change files.
+        self.leave_cache(
+            served
+                .into_iter()
+                .filter(|about| about.open_files() > 0)
+                .collect(),
+        );
         let mut in_use = Vec::new();
         let state = self.lock();
         for one in state.served.iter().filter(|one| !one.mounted.has_ended()) {
             match one.mounted.unmount() {
-                Ok(is_unused) if is_unused && one.end_elsewhere() => {}
+                Ok(is_unused) if is_unused && one.end_unless_used() => {}
                 Ok(is_unused) => {
                     let place = if is_unused {
                         " in another mount namespace"
@@ -478,10 +491,14 @@ impl Service {
                 ),
             }
         }
-        let cache = state.cache.clone();
         drop(state);
-        for about in in_use {
-            // New users find the directory itself.
+        self.leave_cache(in_use);
+    }
+
+    /// The cache is used no more for the sake of these sources.
+    fn leave_cache(&self, sources: Vec<Arc<About>>) {
+        let cache = self.lock().cache.clone();
+        for about in sources {
             let left = cache.as_ref().map_or(Ok(()), |cache| cache.leave());
             if let Err(error) = self.noted(&about.source, left) {
                 eprintln!("bathyd: {error}");
@@ -769,13 +786,16 @@ impl Service {
         let (_, about) = self.served_as(name)?;
         drop(alone);
         // Before others can change files. What is written to after this is dropped when it is left.
+        wait_for_closes(std::slice::from_ref(&about));
         about.settle();
         let alone = self.running()?;
         let mut state = self.lock();
         let place = place_of(&state, name)?;
         let one = &state.served[place];
-        let is_unmounted = one.mounted.unmount_unused().map_err(|error| failed(&error))?;
-        if is_unmounted && one.end_elsewhere() {
+        // The mount here does not know of files that are open in other mount namespaces.
+        let is_closed = one.about.open_files() == 0;
+        if is_closed && one.mounted.unmount_unused().map_err(|error| failed(&error))? {
+            one.end_unless_used();
             let one = state.served.remove(place);
             state.leaving.push(one.about.source.clone());
             drop(state);
@@ -783,9 +803,8 @@ impl Service {
             self.leave(one).map_err(|error| failed(&error))?;
             return Ok(true);
         }
-        // Unmounted with files open elsewhere is as by force.
-        if !force && !is_unmounted {
-            let open_files = one.open_files();
+        if !force {
+            let open_files = one.about.open_files();
             return Err(Failure::new(
                 format!("{name} is in use ({open_files} open files)"),
                 "stop who uses it, such as the OSD; or force it: open files are then served until they are closed, and what is cached of the source is lost",
@@ -804,9 +823,9 @@ impl Service {
         let mut state = self.lock();
         let one = state.served.remove(place);
         let unmounted = one.mounted.unmount();
+        let is_left = one.mounted.is_left();
         state.draining.push(one);
-        let is_unused = unmounted.map_err(|error| failed(&error))?;
-        Ok(is_unused && !is_unmounted)
+        Ok(unmounted.map_err(|error| failed(&error))? && !is_left)
     }
 
     /// The cache, to change its SSD.

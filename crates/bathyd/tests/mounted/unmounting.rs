@@ -192,13 +192,16 @@ fn files_that_are_open_in_another_namespace_are_served_until_they_are_closed() {
     elsewhere.end();
     assert_eq!(fs::read_to_string(&path).expect("read"), "after!");
     assert_eq!(daemon.wait(), Some(0));
-    // A source is stopped in the same way, and can be started when they are closed.
+    // A source is stopped by force alone, and can be started when they are closed.
     let daemon = place.start(&place.config("pass-through"));
     let elsewhere = Elsewhere::new(&format!(
         "exec 5<>{shown}; echo there; read end; printf later! >&5"
     ));
-    let stopped = daemon.tell(&json!({"command": "stop_source", "name": "dir"}));
-    assert_eq!(stopped, Ok(json!({"is_draining": true})));
+    let stop = |force: bool| daemon.tell(&json!({"command": "stop_source", "name": "dir", "force": force}));
+    let refused = stop(false).expect_err("a file is open");
+    assert!(refused.contains("dir is in use (1 open files)"), "{refused}");
+    assert!(is_mounted(&place.dir()));
+    assert_eq!(stop(true), Ok(json!({"is_draining": true})));
     assert!(!is_mounted(&place.dir()));
     let start = json!({"command": "start_source", "source": {"dir": place.dir(), "mode": "pass-through"}});
     let refused = daemon.tell(&start).expect_err("it is still in use");
@@ -208,6 +211,63 @@ fn files_that_are_open_in_another_namespace_are_served_until_they_are_closed() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(fs::read_to_string(&path).expect("read"), "later!");
+    daemon.stop();
+}
+
+#[test]
+fn files_that_are_open_here_are_served_until_they_are_closed_whoever_has_a_copy_of_the_mount() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let mut daemon = place.start(&place.config("pass-through"));
+    let path = place.dir().join("a");
+    fs::write(&path, "before").expect("written");
+    let elsewhere = Elsewhere::new("echo there; read end; true");
+    let file = File::options().write(true).open(&path).expect("a file");
+    daemon.signal(Signal::SIGTERM);
+    while is_mounted(&place.dir()) {
+        std::thread::yield_now();
+    }
+    file.write_all_at(b"after!", 0).expect("written");
+    drop(file);
+    assert_eq!(daemon.wait(), Some(0));
+    assert_eq!(fs::read_to_string(&path).expect("read"), "after!");
+    elsewhere.end();
+}
+
+#[test]
+fn what_is_cached_is_never_read_in_another_namespace_after_others_changed_the_plain_directory() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    File::create(place.path("ssd"))
+        .and_then(|ssd| ssd.set_len(64 << 20))
+        .expect("an SSD");
+    let path = place.dir().join("a");
+    let config = place.config("write-through");
+    let mut daemon = place.start(&config);
+    fs::write(&path, "before").expect("written");
+    assert_eq!(fs::read_to_string(&path).expect("read"), "before");
+    let copy = place.path("copy");
+    let (shown, copied) = (path.display(), copy.display());
+    let elsewhere = Elsewhere::new(&format!(
+        "exec 5<{shown}; echo there; read end; cat <&5 >{copied}"
+    ));
+    daemon.signal(Signal::SIGTERM);
+    while is_mounted(&place.dir()) {
+        std::thread::yield_now();
+    }
+    while !place.log().contains("in another mount namespace") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    fs::write(&path, "after!").expect("written");
+    elsewhere.end();
+    assert_eq!(fs::read_to_string(&copy).expect("read"), "after!");
+    assert_eq!(daemon.wait(), Some(0));
+    let daemon = place.start(&config);
+    assert_eq!(fs::read_to_string(&path).expect("read"), "after!");
     daemon.stop();
 }
 
