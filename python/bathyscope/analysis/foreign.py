@@ -287,10 +287,9 @@ def _processes(found: StepFigures) -> Iterator[ForeignWork]:
 
 def _steal(found: StepFigures) -> Iterator[ForeignWork]:
     """Yield the machines whose processors had work and waited for a hypervisor."""
-    machines = [(found.load_host, found.host_steal_ratio, found.host_processors)]
-    machines += [(node.name, node.steal_ratio, node.processors) for node in found.nodes]
-    for name, ratio, processors in machines:
-        if ratio is not None and processors and ratio >= STEAL_MIN:
-            share = format_percent(ratio)
-            text = f"the processors of {machine(name)} waited for the hypervisor {share} of the time (steal)"
-            yield ForeignWork("steal", name, "", Figure(ratio * processors, "cores"), Figure(ratio, "ratio"), text)
+    for use in found.machines:
+        if use.steal_ratio is not None and use.steal_ratio >= STEAL_MIN:
+            share = format_percent(use.steal_ratio)
+            text = f"the processors of {machine(use.name)} waited for the hypervisor {share} of the time (steal)"
+            cores = Figure(use.steal_ratio * use.processors, "cores")
+            yield ForeignWork("steal", use.name, "", cores, Figure(use.steal_ratio, "ratio"), text)

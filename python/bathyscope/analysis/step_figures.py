@@ -65,6 +65,11 @@ class NodeUse:
     osd_cores: float | None
     steal_ratio: float | None = None
 
+    @property
+    def given_cores(self) -> float:
+        """Processors that could be used: what a hypervisor does not give is no capacity."""
+        return self.processors * _given_ratio(self.steal_ratio)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DirectionFigures:
@@ -120,9 +125,17 @@ class StepFigures:
     osd_cpu_shared: bool = False
 
     @property
+    def machines(self) -> tuple[NodeUse, ...]:
+        """The machine of the load, if its processors are known, and those of OSDs under test."""
+        if self.host_cpu_ratio is None or not self.host_processors:
+            return self.nodes
+        own = NodeUse(self.load_host, self.host_cpu_ratio, self.host_processors, None, self.host_steal_ratio)
+        return (own, *self.nodes)
+
+    @property
     def host_given_ratio(self) -> float:
         """The share of the time in which the load's machine could use its processors: the rest a hypervisor took."""
-        return 1.0 - (self.host_steal_ratio or 0.0)
+        return _given_ratio(self.host_steal_ratio)
 
     @property
     def tenant_iops(self) -> float | None:
@@ -231,6 +244,10 @@ def figures(step: Step, tables: Tables) -> StepFigures:
 def machine(host: str) -> str:
     """Return a machine's name in a sentence."""
     return "this machine" if host == HERE else host
+
+
+def _given_ratio(steal_ratio: float | None) -> float:
+    return 1.0 - (steal_ratio or 0.0)
 
 
 def rate_iops_of(step: Step) -> int | None:

@@ -10,7 +10,7 @@ use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::daemon::{Place, is_mounted, is_skipped};
+use crate::daemon::{Daemon, Place, is_mounted, is_skipped};
 
 #[test]
 fn a_killed_daemon_leaves_the_plain_directory_and_the_next_takes_over() {
@@ -95,6 +95,14 @@ fn what_is_written_right_after_an_unmount_from_outside_is_not_taken_for_what_is_
     daemon.stop();
 }
 
+/// Tells the daemon to stop, and waits until the directory is the plain one.
+fn terminate(daemon: &Daemon, place: &Place) {
+    daemon.signal(Signal::SIGTERM);
+    while is_mounted(&place.dir()) {
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn open_files_are_served_until_they_are_closed() {
     if is_skipped() {
@@ -110,10 +118,7 @@ fn open_files_are_served_until_they_are_closed() {
         .open(&path)
         .expect("a file");
     fs::remove_file(&path).expect("removed");
-    daemon.signal(Signal::SIGTERM);
-    while is_mounted(&place.dir()) {
-        std::thread::yield_now();
-    }
+    terminate(&daemon, &place);
     file.write_all_at(b"after!", 0).expect("written");
     let mut text = String::new();
     (&file).read_to_string(&mut text).expect("read");
@@ -183,10 +188,7 @@ fn files_that_are_open_in_another_namespace_are_served_until_they_are_closed() {
     let elsewhere = Elsewhere::new(&format!(
         "exec 5<>{shown}; echo there; read end; printf after! >&5"
     ));
-    daemon.signal(Signal::SIGTERM);
-    while is_mounted(&place.dir()) {
-        std::thread::yield_now();
-    }
+    terminate(&daemon, &place);
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(fs::read_to_string(&path).expect("read"), "before");
     elsewhere.end();
@@ -225,10 +227,7 @@ fn files_that_are_open_here_are_served_until_they_are_closed_whoever_has_a_copy_
     fs::write(&path, "before").expect("written");
     let elsewhere = Elsewhere::new("echo there; read end; true");
     let file = File::options().write(true).open(&path).expect("a file");
-    daemon.signal(Signal::SIGTERM);
-    while is_mounted(&place.dir()) {
-        std::thread::yield_now();
-    }
+    terminate(&daemon, &place);
     file.write_all_at(b"after!", 0).expect("written");
     drop(file);
     assert_eq!(daemon.wait(), Some(0));
@@ -255,10 +254,7 @@ fn what_is_cached_is_never_read_in_another_namespace_after_others_changed_the_pl
     let elsewhere = Elsewhere::new(&format!(
         "exec 5<{shown}; echo there; read end; cat <&5 >{copied}"
     ));
-    daemon.signal(Signal::SIGTERM);
-    while is_mounted(&place.dir()) {
-        std::thread::yield_now();
-    }
+    terminate(&daemon, &place);
     while !place.log().contains("in another mount namespace") {
         std::thread::sleep(Duration::from_millis(5));
     }

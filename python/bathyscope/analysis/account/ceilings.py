@@ -149,21 +149,15 @@ def _use_of(device: DeviceUse, disk: DiskRate) -> float:
 
 
 def _processors(figures: StepFigures) -> Iterator[Ceiling]:
-    machines = [(figures.load_host, figures.host_cpu_ratio, figures.host_processors, figures.host_steal_ratio)]
-    machines += [(node.name, node.cpu_ratio, node.processors, node.steal_ratio) for node in figures.nodes]
-    for host, ratio, processors, steal in machines:
-        if ratio and processors:
-            # What the hypervisor did not give cannot be used.
-            got = processors * (1 - (steal or 0.0))
-            words = f"the CPU of {machine(host)}"
-            used = min(ratio * processors, got)
+    for use in figures.machines:
+        if use.cpu_ratio and use.processors:
             yield ceiling(
                 "host_cpu",
-                host,
-                words,
-                host,
-                used=used,
-                capacity=got,
+                use.name,
+                f"the CPU of {machine(use.name)}",
+                use.name,
+                used=min(use.cpu_ratio * use.processors, use.given_cores),
+                capacity=use.given_cores,
                 unit="s",
                 source=PROCESSORS,
                 iops=figures.iops,
