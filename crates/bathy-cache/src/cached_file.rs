@@ -9,6 +9,7 @@ use bathy_cache_model::{Backing, Part, WriteMode, WritePlan};
 use smallvec::SmallVec;
 
 use crate::aligned::Aligned;
+use crate::curve::OnlineCurve;
 use crate::engine::{Engine, Streams, lock, stopped};
 use crate::files::{FileState, first_key};
 use crate::format::UNIT_BYTES;
@@ -54,6 +55,11 @@ impl CachedFile {
     /// Whether a read asks the cache.
     fn is_read_cached(&self) -> bool {
         self.is_cached() && !self.engine.ssd.is_given_up() && self.file.source.is_read_cached()
+    }
+
+    /// In which its requests are counted.
+    fn curves(&self) -> [&OnlineCurve; 2] {
+        [&self.engine.curve, &self.file.source.curve]
     }
 
     /// Whether what is cached of a part is known to be what the file has.
@@ -135,7 +141,9 @@ impl CachedFile {
 
     /// The bytes that the cache served.
     fn read_part(&self, part: &Part, time_ns: u64, out: &mut [u8], announce: &dyn Fn()) -> io::Result<u64> {
-        self.engine.curve.read(part.key, units_of(part), !part.bypasses);
+        for curve in self.curves() {
+            curve.read(part.key, units_of(part), !part.bypasses);
+        }
         let shard = self.engine.shard(part.key);
         if !self.is_compared(part) {
             let read = self.read_units(part, units_of(part), None, out, announce)?;
@@ -286,13 +294,15 @@ impl CachedFile {
                 WriteMode::Invalidate
             };
             let plan = lock(self.engine.shard(part.key)).begin_write(part, mode, time_ns);
-            match mode {
-                WriteMode::Invalidate => self.engine.curve.forget(part.key),
-                _ => self.engine.curve.write(
-                    part.key,
-                    whole_units_of(part),
-                    mode == WriteMode::Allocate && !part.bypasses,
-                ),
+            for curve in self.curves() {
+                match mode {
+                    WriteMode::Invalidate => curve.forget(part.key),
+                    _ => curve.write(
+                        part.key,
+                        whole_units_of(part),
+                        mode == WriteMode::Allocate && !part.bypasses,
+                    ),
+                }
             }
             plan
         };

@@ -1,4 +1,4 @@
-//! The miss-ratio curve of the running cache: what another size would give.
+//! The miss-ratio curves of the running cache and of its sources: what another size would give.
 //!
 //! Fixed-size SHARDS (Waldspurger et al., FAST'15): the stack distances of at most so many lines, chosen by a hash of their
 //! keys. It is that of LRU; the other policies of a cache miss about a tenth less. A line is cached in units: one that was
@@ -18,10 +18,12 @@ use crate::sync::Mutex;
 /// References that wait to be looked up together, a few microseconds' work. After a read of the SSD the processor's caches hold
 /// other bytes than the sample: so the misses of many look-ups overlap.
 const WAITING: usize = 16;
-/// Lines that are followed at most: the error is about a point.
-const SAMPLED_LINES: usize = 3072;
-/// Lines that left the sample are forgotten when there are so many.
-const LINES_MAX: usize = SAMPLED_LINES + 512;
+/// Lines of a cache that are followed at most: the error is about a point.
+const CACHE_LINES: usize = 3072;
+/// Lines of a source that are followed at most, as there may be many sources: the error is about two points.
+const SOURCE_LINES: usize = 1024;
+/// Lines that left the sample are forgotten when there are so many more than may be in it.
+const LINES_LEFT: usize = 512;
 /// A line has 16 units at most.
 const UNITS: usize = 16;
 /// Of a unit that was never read or written.
@@ -54,6 +56,7 @@ enum Change {
 struct Sample {
     /// What happened last to lines, oldest first.
     waiting: Vec<(u64, Change)>,
+    lines_max: usize,
     tracker: Tracker,
     distances: DistanceHistogram,
     /// Of each unit of the sampled lines, the greatest distance of the line since the unit was read or written.
@@ -109,7 +112,7 @@ impl Sample {
     /// References a line: its distance, what a reference weighs, and its units.
     fn touch(&mut self, key: u64, hash: SamplingHash) -> Option<(u32, f64, &mut [u32; UNITS])> {
         let touch = self.tracker.touch(key)?;
-        if self.units.len() >= LINES_MAX {
+        if self.units.len() >= self.lines_max + LINES_LEFT {
             let threshold = threshold_of_rate(self.tracker.rate());
             self.units.retain(|&key, _| hash.hash(key) <= threshold);
         }
@@ -140,14 +143,25 @@ pub(crate) struct OnlineCurve {
 }
 
 impl OnlineCurve {
-    pub(crate) fn new() -> Self {
-        let options = TrackerOptions::new(Sampling::Size(SAMPLED_LINES));
+    /// Of all that is cached.
+    pub(crate) fn of_cache() -> Self {
+        Self::new(CACHE_LINES)
+    }
+
+    /// Of a source, as if it had a cache of its own.
+    pub(crate) fn of_source() -> Self {
+        Self::new(SOURCE_LINES)
+    }
+
+    fn new(lines_max: usize) -> Self {
+        let options = TrackerOptions::new(Sampling::Size(lines_max));
         Self {
             hash: SamplingHash::new(options.salt, options.group_bits),
             threshold: AtomicU64::new(u64::MAX),
             reads: AtomicU64::new(0),
             sample: Mutex::new(Sample {
                 waiting: Vec::with_capacity(WAITING),
+                lines_max,
                 tracker: Tracker::new(options),
                 distances: DistanceHistogram::new(Resolution::LogLinear),
                 units: HashMap::new(),
@@ -225,7 +239,7 @@ mod tests {
     }
 
     fn read_past() {
-        let curve = OnlineCurve::new();
+        let curve = OnlineCurve::of_cache();
         curve.read(1, 1, true);
         for past in 2..10 {
             curve.read(past, 1, false);
@@ -244,7 +258,7 @@ mod tests {
     }
 
     fn read_past_again() {
-        let curve = OnlineCurve::new();
+        let curve = OnlineCurve::of_cache();
         (1..10).for_each(|key| curve.read(key, 1, true));
         curve.read(1, 1, false);
         curve.read(1, 1, true);
@@ -254,7 +268,7 @@ mod tests {
     }
 
     fn read_many() {
-        let curve = OnlineCurve::new();
+        let curve = OnlineCurve::of_cache();
         let mut key: u64 = 1;
         let mut most = 0;
         for number in 0..3_000_000_u64 {

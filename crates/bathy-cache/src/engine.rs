@@ -218,7 +218,7 @@ impl Engine {
             files: Mutex::new(files),
             claim_ended: Condvar::new(),
             residency,
-            curve: Arc::new(OnlineCurve::new()),
+            curve: Arc::new(OnlineCurve::of_cache()),
             inherited: Counts::default(),
             uncompared: Mutex::default(),
             compared_bytes_min: options.compared_bytes_min,

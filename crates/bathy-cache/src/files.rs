@@ -624,7 +624,7 @@ impl Files {
             + self
                 .sources
                 .values()
-                .map(|source| lock(&source.counts).memory_bytes())
+                .map(|source| lock(&source.counts).memory_bytes() + source.curve.memory_bytes())
                 .sum::<usize>()
     }
 }

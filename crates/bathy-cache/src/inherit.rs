@@ -64,13 +64,16 @@ impl Engine {
     }
 
     /// Goes on with modes, limits and counts of sources and closed files.
-    pub(crate) fn take_sources(&self, from: &Inheritance) {
+    fn take_sources(&self, from: &Inheritance) {
         {
+            let is_content_same = self.content() == from.content;
             let mut files = lock(&self.files);
             files.closed = Arc::clone(&from.closed);
             for (uuid, source, _) in &from.sources {
                 let number = files.source(uuid).number;
-                files.sources.insert(*uuid, Arc::new(source.numbered(number)));
+                files
+                    .sources
+                    .insert(*uuid, Arc::new(source.numbered(number, is_content_same)));
             }
         }
         let limits: HashMap<_, _> = from

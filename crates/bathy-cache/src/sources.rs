@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bathy_cache_model::{FetchSize, WriteMode};
 
 use crate::backing_cost::{BackingCost, ReadCost};
+use crate::curve::{MissRatioCurve, OnlineCurve};
 use crate::engine::{Engine, Options, lock};
 use crate::files::{FileState, number_of};
 use crate::format::Uuid;
@@ -30,6 +31,7 @@ pub(crate) struct Source {
     pub(crate) number: u16,
     pub(crate) counts: Arc<Mutex<SourceCounts>>,
     pub(crate) cost: Arc<BackingCost>,
+    pub(crate) curve: Arc<OnlineCurve>,
     mode: AtomicU8,
 }
 
@@ -85,16 +87,23 @@ impl Source {
             number,
             counts: Arc::default(),
             cost: Arc::new(BackingCost::new(new.break_even_bytes, new.is_backing_measured)),
+            curve: Arc::new(OnlineCurve::of_source()),
             mode: AtomicU8::new(code(SourceMode::Cached(new.write_mode))),
         }
     }
 
-    /// The same source under another number of `Residency`, with the same counts.
-    pub(crate) fn numbered(&self, number: u16) -> Self {
+    /// The same source under another number of `Residency`, with the same counts. Its curve goes on as well if keys still mean
+    /// the same lines.
+    pub(crate) fn numbered(&self, number: u16, is_content_same: bool) -> Self {
         Self {
             number,
             counts: Arc::clone(&self.counts),
             cost: Arc::clone(&self.cost),
+            curve: if is_content_same {
+                Arc::clone(&self.curve)
+            } else {
+                Arc::new(OnlineCurve::of_source())
+            },
             mode: AtomicU8::new(self.mode.load(Ordering::Acquire)),
         }
     }
@@ -129,6 +138,12 @@ impl Engine {
     pub fn usage(&self, source: &Uuid) -> Usage {
         let source = lock(&self.files).source(source);
         self.residency.of_source(source.number)
+    }
+
+    /// What LRU caches of other sizes, for the source alone, would have served since the start. `None` before the first reads.
+    pub fn source_curve(&self, source: &Uuid, sizes_lines: &[u64]) -> Option<MissRatioCurve> {
+        let source = lock(&self.files).source(source);
+        source.curve.at(sizes_lines)
     }
 
     /// What misses of a source fetch.

@@ -1,6 +1,6 @@
 //! The answers to queries: what is counted, in JSON. What cannot be counted is null, never 0.
 
-use bathy_cache::{Engine, Latencies, OpCounts, Residence, SourceFetch, SourceStatus, Usage};
+use bathy_cache::{Engine, Latencies, MissRatioCurve, OpCounts, Residence, SourceFetch, SourceStatus, Usage};
 use serde_json::{Value, json};
 
 use crate::counts::FrontCounts;
@@ -167,20 +167,21 @@ pub(crate) fn engine(engine: &Engine, has_ssd: bool) -> Value {
     })
 }
 
-/// What other sizes of the cache would give.
-pub(crate) fn curve(engine: &Engine, has_ssd: bool) -> Value {
+/// What other sizes would give, from a quarter to eight times of `capacity_bytes`. `at` says it of sizes in lines.
+pub(crate) fn curve(
+    capacity_bytes: u64,
+    line_bytes: u64,
+    at: impl FnOnce(&[u64]) -> Option<MissRatioCurve>,
+) -> Value {
     /// In quarters of the present size.
     const SIZES: [u64; 9] = [1, 2, 3, 4, 6, 8, 12, 16, 32];
-    if !has_ssd {
-        return json!({"curve": null, "reason": "the cache has no SSD at the moment"});
-    }
-    let sizes = SIZES.map(|quarters| (engine.capacity_lines() * quarters / 4).max(1));
-    let Some(curve) = engine.curve(&sizes) else {
-        return json!({"curve": null, "reason": "nothing was read since the start"});
+    let sizes = SIZES.map(|quarters| (capacity_bytes / line_bytes * quarters / 4).max(1));
+    let Some(curve) = at(&sizes) else {
+        return no_curve("nothing was read since the start");
     };
     let points = sizes.iter().zip(SIZES).zip(&curve.hit_ratios);
     let points = points.map(|((size, quarters), hit_ratio)| {
-        json!({"size_bytes": size * engine.line_bytes(), "hit_ratio": hit_ratio, "is_current": quarters == 4})
+        json!({"size_bytes": size * line_bytes, "hit_ratio": hit_ratio, "is_current": quarters == 4})
     });
     json!({"curve": {
         "requests": curve.reads,
@@ -191,4 +192,9 @@ pub(crate) fn curve(engine: &Engine, has_ssd: bool) -> Value {
         // A bound would need several samples.
         "error_bound": null,
     }})
+}
+
+/// Why there is no curve.
+pub(crate) fn no_curve(reason: &str) -> Value {
+    json!({"curve": null, "reason": reason})
 }

@@ -697,11 +697,23 @@ impl Service {
     }
 
     fn curve(&self) -> Value {
-        let cache = self.lock().cache.clone();
-        match cache {
-            Some(cache) => reports::curve(&cache.live.engine(), cache.attachment.is_used()),
-            None => json!({"curve": null, "reason": "nothing is cached"}),
-        }
+        let Now { cache, sources, .. } = self.now();
+        let mut answer = cache.map_or_else(|| reports::no_curve("nothing is cached"), |cache| cache.curve());
+        let of_source = |about: &Arc<About>| {
+            let nothing = || reports::no_curve("nothing of it is cached");
+            let mut curve = about
+                .cached
+                .as_ref()
+                .map_or_else(nothing, |cached| cached.curve(about.source.size_bytes));
+            curve["name"] = json!(about.source.name());
+            curve
+        };
+        answer["sources"] = sources
+            .iter()
+            .filter(|about| about.is_served)
+            .map(of_source)
+            .collect();
+        answer
     }
 
     fn start_source(&self, question: &Value) -> Result<Value, Failure> {

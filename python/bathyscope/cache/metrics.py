@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from bathyscope.cache.curves import Curve
 from bathyscope.cache.looks import Look, Span, latency_buckets, latency_total_ns, spans
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -88,10 +89,10 @@ _SSD_STATES = ("attached", "detached", "waiting")
 _DURATION = "request_duration_seconds"
 
 
-def exposition(looks: Sequence[Look], names: Sequence[str]) -> str:
+def exposition(looks: Sequence[Look], names: Sequence[str], curves: Sequence[Curve] = ()) -> str:
     """Return the metrics of the caches `names`, of which those in `looks` answer. What is not known has no series."""
     caches, sources = spans([(look, None) for look in looks])
-    lines = [*_lines(caches, sources, names), *_served(looks)]
+    lines = [*_lines(caches, sources, names), *_served(looks), *_curves(curves)]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -126,6 +127,18 @@ def _served(looks: Sequence[Look]) -> Iterator[str]:
         failed = {name: 0 for name, entry in look.stopped() if entry.get("problem")}
         for name, value in (failed | served).items():
             yield _sample("source_served", (("cache", look.cache), ("source", name)), value)
+
+
+def _curves(curves: Sequence[Curve]) -> Iterator[str]:
+    text = "Estimated share of reads of lines since the start that an LRU cache of size_ratio times the size had served"
+    for name, whose, is_of_source in (("curve", "", False), ("source_curve", ", for the source alone", True)):
+        yield from _head(f"{name}_hit_ratio", "gauge", f"{text}{whose}.")
+        for one in curves:
+            if (one.source is not None) != is_of_source or not one.present_bytes:
+                continue
+            own = (("cache", one.cache), *((("source", one.source),) if one.source is not None else ()))
+            for size, ratio in one.hit_ratios.items():
+                yield _sample(f"{name}_hit_ratio", (*own, ("size_ratio", f"{size / one.present_bytes:.4g}")), ratio)
 
 
 def _ssd_states(caches: Sequence[Span]) -> Iterator[str]:

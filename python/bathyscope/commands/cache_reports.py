@@ -78,7 +78,7 @@ def add_to(group: typer.Typer) -> None:
         group.command(name, help=words, epilog=f"Example: bathy cache {name} --watch --interval 5s")(_verb(name))
     group.command("files", epilog="Example: bathy cache files fast --source ceph0 --watch")(files)
     group.command("objects", help=_OBJECTS_HELP, epilog=_OBJECTS_EXAMPLES)(objects)
-    group.command("curve", epilog="Example: bathy cache curve fast --output csv")(curve)
+    group.command("curve", epilog="Example: bathy cache curve fast --source ceph0 --output csv")(curve)
     group.command("metrics", epilog=_METRICS_EXAMPLES)(metrics)
 
 
@@ -254,22 +254,23 @@ def _asked(daemons: list[Daemon], looks: list[Look], **question: Any) -> dict[st
     return {one.name: one.ask(**question) for one in daemons if one.name in up}
 
 
-def curve(
+def curve(  # noqa: PLR0917 - one parameter for each option
     cache: Cache = None,
+    source: SourceOption = None,
     watch: WatchList = False,
     interval: Interval = "2s",
     root: CacheRootOption = Path("/"),
     output: OutputOption = "table",
 ) -> None:
-    """Show what hit ratio other sizes of a cache would give, from its own requests since its start."""
+    """Show what hit ratio other sizes of a cache, and of each source alone, would give, by requests since its start."""
     from bathyscope.cache.curves import curve as curve_of
 
     daemons = _daemons(root, cache)
 
     def found(looks: list[Look], remarks: list[str]) -> ActivityFinding:
-        return curve_of(looks, _asked(daemons, looks, query="curve"), remarks=remarks)
+        return curve_of(looks, _asked(daemons, looks, query="curve"), source=source, remarks=remarks)
 
-    _show(daemons, cache, None, parse_seconds(interval) if watch else None, output, found)
+    _show(daemons, cache, source, parse_seconds(interval) if watch else None, output, found)
 
 
 def metrics(
@@ -280,15 +281,24 @@ def metrics(
     root: CacheRootOption = Path("/"),
 ) -> None:
     """Print the counters of all reports as Prometheus text, or serve them."""
+    from bathyscope.cache.curves import curves
     from bathyscope.cache.metrics import CONTENT_TYPE, exposition
 
     daemons = _daemons(root, cache)
 
     def text() -> str:
         looks, remarks = _looks(daemons, may_be_down=True, may_all_be_down=True)
+        found = []
+        for daemon in daemons:
+            try:
+                for name, answer in _asked([daemon], looks, query="curve").items():
+                    found += curves(name, answer)[0]
+            except BathyscopeError as error:
+                # It ended since, or is another version: what is known is shown.
+                remarks.append(_sentence(error))
         if remarks and listen is None:
             say("\n".join(remarks))
-        return exposition(looks, [daemon.name for daemon in daemons])
+        return exposition(looks, [daemon.name for daemon in daemons], found)
 
     if listen is None:
         sys.stdout.write(text())

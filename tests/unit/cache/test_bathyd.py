@@ -162,10 +162,17 @@ def test_the_curve_of_a_load_that_fits_says_how_much_it_saw(fast: Places, bathy:
     for _ in range(2):
         (tmp_path / "data/file").read_bytes()
     finding = json.loads(done(bathy("curve", "fast", "-o", "json")))
-    sizes = {line[3]: line[2] for line in finding["tables"][0]["rows"]}
-    # All but the first read of each line are hits, at any of these sizes.
-    assert sizes.keys() >= {0.25, 0.5, 1.0, 2.0, 4.0}
-    assert 0.4 < sizes[1.0] < 1
+    rows = finding["tables"][0]["rows"]
+    assert {line[1] for line in rows} == {None, "data"}
+    for source in (None, "data"):
+        sizes = {line[4]: line[3] for line in rows if line[1] == source}
+        # All but the first read of each line are hits, at any of these sizes.
+        assert sizes.keys() >= {0.25, 0.5, 1.0, 2.0, 4.0}
+        assert 0.4 < sizes[1.0] < 1
+    alone = json.loads(done(bathy("curve", "fast", "--source", "data", "-o", "json")))
+    assert alone["tables"][0]["rows"] == [line for line in rows if line[1] == "data"]
+    metrics = done(bathy("metrics", "fast"))
+    assert f'bathy_cache_source_curve_hit_ratio{{cache="fast",source="data",size_ratio="2"}} {sizes[2.0]!r}' in metrics
     assert any("sampled of" in remark for remark in finding["unseen"])
 
 

@@ -539,7 +539,7 @@ def test_a_watched_list_is_printed_again_and_survives_a_daemon_that_does_not_ans
         one = {"path": f"/current/2.5_head/{name}", "reads": {"requests": reads}, "writes": {"requests": 0}}
         points = [{"size_bytes": reads << 30, "hit_ratio": 0.5, "is_current": True}]
         return {
-            "sources": [{"directory": "/d", "name": "a", "files": [one]}],
+            "sources": [{"directory": "/d", "name": "a", "files": [one], "curve": None}],
             "curve": {"points": points, "requests": 9, "sampled": 9},
         }
 
@@ -712,6 +712,15 @@ def test_a_daemon_that_hangs_delays_no_other_and_is_named(
         rows = {row["name"]: row["state"] for row in json.loads(bathy("list", "-o", "json").stdout)}
         assert rows["fast"] == "running"
         assert "does not answer" in rows["hung"]
+
+
+def test_a_daemon_without_a_curve_has_all_its_other_metrics(bathy: Bathy, daemon: FakeDaemon) -> None:
+    daemon.answers["curve"] = ("the table is gone", "look at the SSD")
+    result = bathy("metrics")
+    assert result.exit_code == 0
+    assert 'bathy_cache_evictions_total{cache="fast"} 3' in result.stdout
+    assert "curve_hit_ratio{" not in result.stdout
+    assert "the table is gone; look at the SSD." in result.stderr
 
 
 def test_what_the_daemon_says_when_it_refuses_is_the_error(stand_in: Any) -> None:

@@ -11,6 +11,7 @@ import urllib.request
 
 import pytest
 
+from bathyscope.cache.curves import Curve
 from bathyscope.cache.looks import Look
 from bathyscope.cache.metrics import CONTENT_TYPE, exposition
 from bathyscope.errors import CacheError, EnvironmentError_, UsageError
@@ -18,7 +19,7 @@ from bathyscope.host.http_server import server
 
 from .daemons import MIB, source, status
 
-_LINE = re.compile(r'bathy_cache_([a-z_]+)\{((?:[a-z]+="(?:[^"\\\n]|\\.)*",?)*)\} (-?[0-9.e+-]+)')
+_LINE = re.compile(r'bathy_cache_([a-z_]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*)\} (-?[0-9.e+-]+)')
 
 
 def samples(text: str) -> dict[tuple[str, str], float]:
@@ -81,6 +82,20 @@ def test_metrics_are_declared_once_and_samples_of_one_stand_together() -> None:
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), name
     counters = [line.split(" ")[2] for line in text.splitlines() if line.endswith(" counter")]
     assert all(name.endswith("_total") for name in counters)
+
+
+def test_curves_of_caches_and_sources_are_series_by_multiples_of_the_size() -> None:
+    whole = Curve("fast", None, {50: 0.25, 100: 0.5, 800: 1.0}, 100, "")
+    own = Curve("fast", "ceph0", {1: 0.125, 3: 0.75}, 3, "")
+    unknown = Curve("other", None, {1: 0.5}, None, "")
+    found = samples(exposition([Look("fast", 0, status())], ["fast"], [whole, own, unknown]))
+    assert {key: value for key, value in found.items() if "curve" in key[0]} == {
+        ("curve_hit_ratio", 'cache="fast",size_ratio="0.5"'): 0.25,
+        ("curve_hit_ratio", 'cache="fast",size_ratio="1"'): 0.5,
+        ("curve_hit_ratio", 'cache="fast",size_ratio="8"'): 1.0,
+        ("source_curve_hit_ratio", 'cache="fast",source="ceph0",size_ratio="0.3333"'): 0.125,
+        ("source_curve_hit_ratio", 'cache="fast",source="ceph0",size_ratio="1"'): 0.75,
+    }
 
 
 def test_names_cannot_break_out_of_a_label() -> None:

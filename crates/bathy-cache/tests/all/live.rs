@@ -315,7 +315,10 @@ fn counts_modes_and_limits_go_on_whatever_becomes_of_the_ssd() {
             "{what}"
         );
         filled = counts.flash_write_bytes + counts.backing_read_bytes;
-        assert!(cache.engine().curve(&[8]).is_some(), "{what}");
+        let engine = cache.engine();
+        let curves = [engine.curve(&[8]), engine.source_curve(&source, &[8])];
+        let [whole, of_source] = curves.map(|curve| curve.expect("it was read"));
+        assert_eq!(whole, of_source, "{what}: it is the only source");
     };
     check(&cache, "before");
     cache.resize(of_lines(20)).expect("there is room");

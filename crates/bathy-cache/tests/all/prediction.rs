@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use bathy_cache::{BlockStore, Counts, Recovery, Stamp};
+use bathy_cache::{BlockStore, Counts, FileIdentity, MissRatioCurve, Recovery, Stamp};
 use bathy_cache_model::{AdmissionOptions, FetchSize, Io, LineSize, StreamCutoff, WriteMode};
 use bathy_mrc::engine::{EngineCounts, EngineOptions, EngineSweep, TimedIo};
 use bathy_mrc::simulate::Fidelity;
@@ -296,24 +296,26 @@ impl BlockStore for Zeros {
     }
 }
 
-/// Reads of lines with hot ones and scans, of which the curve is compared with simulated LRU caches of each size.
+/// Reads of lines with hot ones and scans, of which the curves of the cache and of its two sources are compared with simulated
+/// LRU caches of each size: one for all, and one for each source alone.
 #[test]
-fn the_curve_of_the_running_cache_is_that_of_simulated_lru_caches() {
+fn the_curves_of_the_running_cache_are_those_of_simulated_lru_caches() {
     const LINES: u64 = 40_000;
     let mut world = World::new(4096, 1, 1);
     world.ssd = MemoryStore::device(vec![0; (8 << 20) + 2000 * LINE as usize]);
     bathy_cache::create(world.ssd.clone(), &*world.witness, &create_options(4)).expect("there is room");
     let opened = world.open();
     let engine = opened.engine.engine.clone();
-    let attach = |handle: u8| {
+    let sources = [*b"many hot lines..", *b"a scan, and some"];
+    let files = sources.map(|source| {
+        let identity = FileIdentity::new(source, b"file").expect("it is short enough");
         engine
-            .attach(identity(handle), Arc::new(Zeros(LINES * LINE)))
+            .attach(identity, Arc::new(Zeros(LINES * LINE)))
             .expect("the backing works")
-    };
-    let files = [attach(101), attach(102)];
+    });
     let sizes = [500, 1000, 2000, 4000, 8000, 16_000];
-    let mut sweep = EngineSweep::new(
-        EngineOptions {
+    let lru = || {
+        let options = EngineOptions {
             policy: PolicyKind::Lru,
             policy_options: PolicyOptions::default(),
             staged: false,
@@ -324,27 +326,30 @@ fn the_curve_of_the_running_cache_is_that_of_simulated_lru_caches() {
             admission: AdmissionOptions::default(),
             windows: None,
             sample_region_bytes: 0,
-        },
-        &sizes,
-        Fidelity::Full,
-    );
+        };
+        EngineSweep::new(options, &sizes, Fidelity::Full)
+    };
+    let (mut of_all, mut of_sources) = (lru(), [lru(), lru()]);
     let mut random = Random(17);
     let mut out = vec![0; UNIT as usize];
     for number in 0..300_000_u64 {
         let below = LINES * 3 / 4;
-        let line = match random.below(10) {
-            0..7 => random.below(below) * random.below(below) / below * random.below(below) / below,
-            _ => number % 10_000 + below,
+        let mut hot = || random.below(below) * random.below(below) / below * random.below(below) / below;
+        let (volume, line) = match number % 10 {
+            0..6 => (0, hot()),
+            6 => (1, hot()),
+            _ => (1, number % 10_000 + below),
         };
         let io = Io {
             // Two units of a line, one of them now and then.
             offset_bytes: line * LINE + u64::from(random.chance(0.2)) * UNIT,
             length_bytes: UNIT as u32,
             write: random.chance(0.2),
-            volume: (line % 2) as u32,
+            volume,
         };
-        sweep.access(std::iter::once(TimedIo { time_ns: number, io }));
-        let file = &files[io.volume as usize];
+        of_all.access(std::iter::once(TimedIo { time_ns: number, io }));
+        let file = &files[volume as usize];
+        of_sources[volume as usize].access(std::iter::once(TimedIo { time_ns: number, io }));
         if io.write {
             file.write(&out, io.offset_bytes, number)
                 .expect("the backing works");
@@ -353,19 +358,41 @@ fn the_curve_of_the_running_cache_is_that_of_simulated_lru_caches() {
                 .expect("the backing works");
         }
     }
-    let curve = engine.curve(&sizes).expect("it was read");
-    assert_eq!(curve.reads, engine.counts().reads.requests);
-    assert!(curve.sampling_rate < 0.6, "{curve:?}");
-    let mut off = Vec::new();
-    for (result, hit_ratio) in sweep.results().iter().zip(&curve.hit_ratios) {
-        let simulated = result.counts.reads.requests_hit / result.counts.reads.requests;
-        eprintln!("simulated {simulated:.4}, by the curve {hit_ratio:.4}");
-        off.push((simulated - hit_ratio).abs());
-    }
-    assert!(off.iter().all(|&off| off < 0.015), "{off:.4?}");
+    let check = |curve: Option<MissRatioCurve>, sweep: &EngineSweep, reads: u64, error: f64| {
+        let curve = curve.expect("it was read");
+        assert_eq!(curve.reads, reads);
+        assert!(curve.sampling_rate < 0.6, "{curve:?}");
+        let mut off = Vec::new();
+        for (result, hit_ratio) in sweep.results().iter().zip(&curve.hit_ratios) {
+            let simulated = result.counts.reads.requests_hit / result.counts.reads.requests;
+            eprintln!("simulated {simulated:.4}, by the curve {hit_ratio:.4}");
+            off.push((simulated - hit_ratio).abs());
+        }
+        assert!(off.iter().all(|&off| off < error), "{off:.4?}");
+        assert!(
+            curve.hit_ratios.is_sorted() && curve.hit_ratios[5] - curve.hit_ratios[0] > 0.1,
+            "{curve:?}"
+        );
+        curve.hit_ratios
+    };
+    check(
+        engine.curve(&sizes),
+        &of_all,
+        engine.counts().reads.requests,
+        0.015,
+    );
+    let curves = [0, 1].map(|number| {
+        let reads = files[number].counts().reads.requests;
+        check(
+            engine.source_curve(&sources[number], &sizes),
+            &of_sources[number],
+            reads,
+            0.03,
+        )
+    });
     assert!(
-        curve.hit_ratios.is_sorted() && curve.hit_ratios[5] - curve.hit_ratios[0] > 0.1,
-        "{curve:?}"
+        curves[0][2] - curves[1][2] > 0.1,
+        "they are two different sources: {curves:?}"
     );
 }
 

@@ -176,18 +176,21 @@ fn what_is_reported_of_a_source_is_what_was_done() {
     );
     assert_eq!(usage["capacity_bytes"], engine["capacity_bytes"]);
 
-    let curve = daemon.ask("curve")["curve"].clone();
-    assert_eq!((&curve["requests"], &curve["sampled"]), (&json!(4), &json!(4)));
-    let points = curve["points"].as_array().expect("points");
-    let current = points
-        .iter()
-        .find(|point| point["is_current"] == true)
-        .expect("the present size");
-    // Of four reads of lines two found all they needed.
-    assert_eq!(
-        (&current["size_bytes"], &current["hit_ratio"]),
-        (&engine["capacity_bytes"], &json!(0.5))
-    );
+    let curves = daemon.ask("curve");
+    assert_eq!(curves["sources"][0]["name"], "osd.3");
+    for curve in [&curves["curve"], &curves["sources"][0]["curve"]] {
+        assert_eq!((&curve["requests"], &curve["sampled"]), (&json!(4), &json!(4)));
+        let points = curve["points"].as_array().expect("points");
+        let current = points
+            .iter()
+            .find(|point| point["is_current"] == true)
+            .expect("the present size");
+        // Of four reads of lines two found all they needed.
+        assert_eq!(
+            (&current["size_bytes"], &current["hit_ratio"]),
+            (&engine["capacity_bytes"], &json!(0.5))
+        );
+    }
 
     let files = daemon.ask("files")["sources"][0]["files"].clone();
     let of = |path: &str| {
