@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 
+use crate::fetch_costs::FetchCosts;
 use crate::masks::Masks;
 
 /// How much a miss that is kept fetches.
@@ -31,16 +32,6 @@ pub struct Backing {
     pub line_end: u32,
 }
 
-/// Fetch sizes that are tried: one unit, two, four and so on to 64.
-pub(crate) const LEVELS: usize = 7;
-
-/// What the backing was asked for, or would have been.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Asked {
-    reads: u64,
-    units: u64,
-}
-
 /// Units of sampled lines that were fetched beside what was asked for, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AheadUnits {
@@ -53,18 +44,9 @@ pub struct AheadUnits {
 /// One newcomer of so many is sampled in a large cache; of a small one, enough for this many lines at a time.
 const PERIOD_MAX: u64 = 128;
 const LINES_MIN: u64 = 128;
-/// Reads of a sample that say something. Until then the disk alone decides.
-const READS_MIN: u64 = 64;
-/// At so many reads what was counted is halved: what was long ago counts less.
-const READS_MAX: u64 = 8192;
-/// A smaller fetch is taken if it costs at most a 50th more than the best: it spares writes to the SSD.
-const TOLERANCE: u128 = 50;
-/// Before anything is known, what is fetched takes at most an eighth of the time of an access.
-const FIRST_SHARE: u64 = 8;
 
 /// See the [module](self).
 pub(crate) struct FetchTrial {
-    unit_bytes: u64,
     levels: usize,
     period: u64,
     draw: u64,
@@ -73,7 +55,7 @@ pub(crate) struct FetchTrial {
     free: Vec<u32>,
     /// Of each place, the units that each fetch size would have made valid, and those fetched ahead and not used yet.
     masks: Masks,
-    asked: [Asked; LEVELS],
+    costs: FetchCosts,
     ahead: AheadUnits,
 }
 
@@ -83,15 +65,15 @@ impl FetchTrial {
         let period = (capacity as u64 / LINES_MIN).clamp(1, PERIOD_MAX);
         // With a quarter to spare: a sample is not exactly one of so many.
         let lines = capacity / period as usize * 5 / 4;
+        let costs = FetchCosts::new(line_bytes, unit_bytes);
         let mut trial = Self {
-            unit_bytes,
-            levels: line_units.trailing_zeros() as usize + 1,
+            levels: costs.levels(),
             period,
             draw: 0,
             places: HashMap::with_capacity(lines),
             free: Vec::new(),
             masks: Masks::new(line_units),
-            asked: [Asked::default(); LEVELS],
+            costs,
             ahead: AheadUnits::default(),
         };
         trial.masks.cover(trial.mask(lines as u32, trial.levels));
@@ -145,8 +127,7 @@ impl FetchTrial {
             let missing = touched & !valid;
             if missing != 0 {
                 let fetched = blocks(missing, level, valid | !there);
-                self.asked[level].reads += runs(missing);
-                self.asked[level].units += u64::from(fetched.count_ones());
+                self.costs.count(level, missing, fetched);
                 self.masks.add(mask, fetched);
             }
         }
@@ -154,12 +135,7 @@ impl FetchTrial {
         let used = touched & self.masks.get(mask);
         self.ahead.used += u64::from(used.count_ones());
         self.masks.remove(mask, used);
-        if self.asked[0].reads >= READS_MAX {
-            for asked in &mut self.asked {
-                asked.reads /= 2;
-                asked.units /= 2;
-            }
-        }
+        self.costs.age();
     }
 
     /// Units of a cached line were fetched beside what was asked for.
@@ -182,19 +158,7 @@ impl FetchTrial {
 
     /// The fetch size to take, as the binary logarithm of its units.
     pub(crate) fn level(&self, break_even_bytes: u64) -> usize {
-        let fits = |level: usize| self.unit_bytes << level <= break_even_bytes / FIRST_SHARE;
-        if self.asked[0].reads < READS_MIN {
-            return (1..self.levels).rev().find(|&level| fits(level)).unwrap_or(0);
-        }
-        let cost = |level: usize| {
-            let asked = self.asked[level];
-            u128::from(asked.reads) * u128::from(break_even_bytes)
-                + u128::from(asked.units) * u128::from(self.unit_bytes)
-        };
-        let least = (0..self.levels).map(cost).min().unwrap_or(0);
-        (0..self.levels)
-            .find(|&level| cost(level) <= least + least / TOLERANCE)
-            .unwrap_or(0)
+        self.costs.level(break_even_bytes)
     }
 
     pub(crate) fn ahead(&self) -> AheadUnits {
@@ -210,14 +174,9 @@ impl FetchTrial {
     }
 }
 
-/// The neighbouring runs of units of a mask.
-fn runs(units: u64) -> u64 {
-    u64::from((units & !(units << 1)).count_ones())
-}
-
 /// The units to fetch for `missing`: those around them in their aligned blocks of `2^level` units, up to the next unit that is
 /// `taken`. So there are never more runs than without.
-pub(crate) fn blocks(missing: u64, level: usize, taken: u64) -> u64 {
+pub fn blocks(missing: u64, level: usize, taken: u64) -> u64 {
     if level == 0 {
         return missing;
     }
@@ -245,6 +204,7 @@ pub(crate) fn blocks(missing: u64, level: usize, taken: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fetch_costs::{Asked, LEVELS, runs};
     use crate::{AdmissionOptions, CacheConfig, CacheModel, LineSize, Part, WriteMode};
     use bathy_policy::{HashIndex, HashSeed, Lru};
     use proptest::prelude::*;
@@ -325,7 +285,7 @@ mod tests {
             );
             let mut adaptive = cache(FetchSize::Adaptive { break_even_bytes: HDD });
             run(&mut adaptive, &requests);
-            let tried = adaptive.trial.as_ref().expect("it is adaptive").asked;
+            let tried = adaptive.trial.as_ref().expect("it is adaptive").costs.asked();
             for (level, &tried) in tried.iter().enumerate().take(5) {
                 prop_assert_eq!(tried, run(&mut cache(FetchSize::Fixed(4096 << level)), &requests), "{}", level);
             }
@@ -382,9 +342,9 @@ mod tests {
         trial.entered(3);
         trial.written(3, 0b111, 0b010);
         trial.read(3, 0b010, ALL);
-        assert_eq!(trial.asked[0], Asked::default());
+        assert_eq!(trial.costs.asked()[0], Asked::default());
         trial.read(3, 0b001, ALL);
-        assert_eq!(trial.asked.map(|asked| asked.units)[..5], [1, 1, 1, 1, 1]);
+        assert_eq!(trial.costs.asked().map(|asked| asked.units)[..5], [1, 1, 1, 1, 1]);
         trial.moved(3, 7);
         trial.fetched_ahead(7, 0b1100);
         trial.read(7, 0b1000, ALL);
@@ -392,9 +352,9 @@ mod tests {
         trial.read(7, 0b0100, ALL);
         assert_eq!(trial.ahead(), AheadUnits { fetched: 2, used: 1 });
         trial.left(7);
-        let asked = trial.asked;
+        let asked = trial.costs.asked();
         trial.read(7, 1 << 15, ALL);
-        assert_eq!(trial.asked, asked);
+        assert_eq!(trial.costs.asked(), asked);
         let memory_bytes = trial.memory_bytes();
         for slot in 0..1000 {
             trial.entered(slot);

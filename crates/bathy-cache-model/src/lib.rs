@@ -10,6 +10,7 @@
 
 mod config;
 mod fetch;
+mod fetch_costs;
 pub mod lines;
 mod masks;
 mod model;
@@ -20,7 +21,8 @@ pub use config::{
     AdmissionOptions, CacheConfig, MAX_UNITS, STAGE_BYTES_MAX, StreamCutoff, WriteMode, stage_lines,
     with_stage,
 };
-pub use fetch::{AheadUnits, Backing, FetchSize};
+pub use fetch::{AheadUnits, Backing, FetchSize, blocks};
+pub use fetch_costs::FetchCosts;
 pub use lines::{Io, LineSize};
 pub use model::{CacheModel, Evicted, Miss, Promoted, ReadPlan, Room, WritePlan};
 pub use operations::Ticket;

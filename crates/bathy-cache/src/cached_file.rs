@@ -9,7 +9,7 @@ use bathy_cache_model::{Backing, Part, WriteMode, WritePlan};
 use smallvec::SmallVec;
 
 use crate::aligned::Aligned;
-use crate::curve::OnlineCurve;
+use crate::curve::{OnlineCurve, Read};
 use crate::engine::{Engine, Streams, lock, stopped};
 use crate::files::{FileState, first_key};
 use crate::format::UNIT_BYTES;
@@ -141,10 +141,20 @@ impl CachedFile {
 
     /// The bytes that the cache served.
     fn read_part(&self, part: &Part, time_ns: u64, out: &mut [u8], announce: &dyn Fn()) -> io::Result<u64> {
-        for curve in self.curves() {
-            curve.read(part.key, units_of(part), !part.bypasses);
-        }
         let shard = self.engine.shard(part.key);
+        let backing = Backing {
+            break_even_bytes: self.file.source.cost.break_even_bytes(),
+            line_end: self.line_end(part),
+        };
+        let read = Read {
+            units: units_of(part),
+            there: below(backing.line_end.div_ceil(UNIT_BYTES as u32)),
+            break_even_bytes: backing.break_even_bytes,
+            allocates: !part.bypasses,
+        };
+        for curve in self.curves() {
+            curve.read(part.key, read);
+        }
         if !self.is_compared(part) {
             let read = self.read_units(part, units_of(part), None, out, announce)?;
             lock(shard).counts.backing_read_bytes += read;
@@ -155,10 +165,6 @@ impl CachedFile {
             self.read_units(part, units_of(part), Some(&mut line), out, announce)
                 .map(|read| (line, read))
         });
-        let backing = Backing {
-            break_even_bytes: self.file.source.cost.break_even_bytes(),
-            line_end: self.line_end(part),
-        };
         // Who has the shard may be writing to a slow SSD.
         let mut locked = if let Ok(locked) = shard.try_lock() {
             locked

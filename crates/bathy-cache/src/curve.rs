@@ -1,20 +1,25 @@
 //! The miss-ratio curves of the running cache and of its sources: what another size would give.
 //!
 //! Fixed-size SHARDS (Waldspurger et al., FAST'15): the stack distances of at most so many lines, chosen by a hash of their
-//! keys. It is that of LRU; the other policies of a cache miss about a tenth less. A line is cached in units: one that was
-//! read or written before is there in caches of which the line has not left since. So for each unit the greatest
-//! distance of its line since then is kept.
+//! keys, say in which LRU caches a line is still there. The other policies of a cache miss about a tenth less. A line is cached
+//! in units, and what a miss fetches depends on the units that are there: so for each sampled line the units are kept that would
+//! be valid in a cache of each size. An adaptive fetch size is tried there as the running cache does it, and is another one for
+//! another size, as neighbours are used if their lines stay long enough.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bathy_cache_model::{FetchCosts, FetchSize, blocks};
 use bathy_mrc::hash::{SamplingHash, threshold_of_rate};
-use bathy_mrc::histogram::{DistanceHistogram, Resolution};
 use bathy_mrc::{Sampling, Tracker, TrackerOptions};
 
-use crate::engine::lock;
+use crate::engine::{Options, lock};
+use crate::format::{Superblock, UNIT_BYTES};
 use crate::sync::Mutex;
 
+/// The sizes, in quarters of the present one.
+const QUARTERS: [u64; 9] = [1, 2, 3, 4, 6, 8, 12, 16, 32];
+const SIZES: usize = QUARTERS.len();
 /// References that wait to be looked up together, a few microseconds' work. After a read of the SSD the processor's caches hold
 /// other bytes than the sample: so the misses of many look-ups overlap.
 const WAITING: usize = 16;
@@ -24,12 +29,16 @@ const CACHE_LINES: usize = 3072;
 const SOURCE_LINES: usize = 1024;
 /// Lines that left the sample are forgotten when there are so many more than may be in it.
 const LINES_LEFT: usize = 512;
-/// A line has 16 units at most.
-const UNITS: usize = 16;
-/// Of a unit that was never read or written.
-const NEVER: u32 = u32::MAX;
 
-/// What a cache of another size would have served of the reads since the start.
+/// Fetch sizes of a line of 16 units at most: one unit, two, four and so on.
+const LEVELS: usize = 5;
+/// After so many reads of the sample it is decided anew what misses fetch.
+const DECIDE_READS: u64 = 64;
+
+/// Of a line, the units that are valid in a cache of each size if it fetches with each fetch size.
+type Units = [[u16; LEVELS]; SIZES];
+
+/// What caches of other sizes would have served of the reads since the start, or since the size changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MissRatioCurve {
     /// Reads of lines: a request counts once for each line that it touches.
@@ -38,105 +47,220 @@ pub struct MissRatioCurve {
     pub reads_sampled: u64,
     /// The share of lines that is in the sample now.
     pub sampling_rate: f64,
-    /// Hit ratios, in the order of the sizes asked for.
-    pub hit_ratios: Vec<f64>,
+    /// From the smallest size to the largest.
+    pub points: Vec<CurvePoint>,
 }
 
-/// What happens to a line. If it does not `allocate`, caches that do not have the line do not get it.
+/// One size.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CurvePoint {
+    /// The size.
+    pub size_lines: u64,
+    /// The share of the reads that would have found all that they asked for.
+    pub hit_ratio: f64,
+    /// Whether it is the present size.
+    pub is_present: bool,
+}
+
+/// A read of a line.
+#[derive(Clone, Copy)]
+pub(crate) struct Read {
+    /// The units that it touches.
+    pub(crate) units: u64,
+    /// The units that the file has.
+    pub(crate) there: u64,
+    /// As of `Backing`.
+    pub(crate) break_even_bytes: u64,
+    /// Whether caches that do not have the line get it.
+    pub(crate) allocates: bool,
+}
+
+/// What happens to a line.
 #[derive(Clone, Copy)]
 enum Change {
-    /// Units are read.
-    Read { mask: u64, allocates: bool },
-    /// Units are written whole, and parts of others perhaps.
-    Write { mask: u64, allocates: bool },
+    Read(Read),
+    /// Units are written whole, and parts of others perhaps. If it does not `allocate`, caches that do not have the line do not
+    /// get it.
+    Write {
+        units: u64,
+        allocates: bool,
+    },
     /// It leaves, whatever the size of the cache.
     Leave,
 }
 
+/// The sampled lines.
+struct Followed {
+    lines_max: usize,
+    sizes_lines: [u64; SIZES],
+    hash: SamplingHash,
+    tracker: Tracker,
+    units: HashMap<u64, Units>,
+}
+
+impl Followed {
+    /// References a line: what a reference weighs, and its units in the caches that it has not left.
+    fn touch(&mut self, key: u64) -> Option<(f64, &mut Units)> {
+        let touch = self.tracker.touch(key)?;
+        if self.units.len() >= self.lines_max + LINES_LEFT {
+            let threshold = threshold_of_rate(self.tracker.rate());
+            self.units.retain(|&key, _| self.hash.hash(key) <= threshold);
+        }
+        let units = self.units.entry(key).or_default();
+        let distance = touch.distance.unwrap_or(u64::MAX);
+        for (of_size, &size) in units.iter_mut().zip(&self.sizes_lines) {
+            if distance >= size {
+                *of_size = [0; LEVELS];
+            }
+        }
+        Some((touch.weight, units))
+    }
+}
+
 struct Sample {
+    shape: Shape,
     /// What happened last to lines, oldest first.
     waiting: Vec<(u64, Change)>,
-    lines_max: usize,
-    tracker: Tracker,
-    distances: DistanceHistogram,
-    /// Of each unit of the sampled lines, the greatest distance of the line since the unit was read or written.
-    units: HashMap<u64, [u32; UNITS]>,
+    lines: Followed,
     reads: u64,
+    /// The reads that these stand for, and of them the hits in a cache of each size.
+    weight: f64,
+    hits: [f64; SIZES],
+    /// What the caches fetch, and why.
+    levels: [usize; SIZES],
+    costs: [FetchCosts; SIZES],
+}
+
+/// What does not change.
+#[derive(Clone, Copy)]
+struct Shape {
+    lines_max: usize,
+    /// If the fetch size is not adaptive.
+    level: Option<usize>,
+    costs: FetchCosts,
+}
+
+fn options(lines_max: usize) -> TrackerOptions {
+    TrackerOptions::new(Sampling::Size(lines_max))
+}
+
+fn sizes_of(capacity_lines: u64) -> [u64; SIZES] {
+    QUARTERS.map(|quarters| (capacity_lines * quarters / 4).max(1))
 }
 
 impl Sample {
+    fn new(shape: Shape, sizes_lines: [u64; SIZES]) -> Self {
+        let options = options(shape.lines_max);
+        Self {
+            shape,
+            waiting: Vec::with_capacity(WAITING),
+            lines: Followed {
+                lines_max: shape.lines_max,
+                sizes_lines,
+                hash: SamplingHash::new(options.salt, options.group_bits),
+                tracker: Tracker::new(options),
+                units: HashMap::new(),
+            },
+            reads: 0,
+            weight: 0.0,
+            hits: [0.0; SIZES],
+            levels: [shape.level.unwrap_or(0); SIZES],
+            costs: [shape.costs; SIZES],
+        }
+    }
+
     /// Counts what waits.
-    fn settle(&mut self, hash: SamplingHash) {
+    fn settle(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting);
         let keys = waiting.iter().map(|&(key, _)| key);
-        self.tracker.warm(keys.clone());
-        std::hint::black_box(keys.filter(|key| self.units.contains_key(key)).count());
+        self.lines.tracker.warm(keys.clone());
+        std::hint::black_box(keys.filter(|key| self.lines.units.contains_key(key)).count());
         for (key, change) in waiting.drain(..) {
             match change {
-                Change::Read { mask, allocates } => self.read(key, mask, allocates, hash),
-                Change::Write { mask, allocates } => self.write(key, mask, allocates, hash),
-                Change::Leave => drop(self.units.remove(&key)),
+                Change::Read(read) => self.read(key, read),
+                Change::Write { units, allocates } => self.write(key, units, allocates),
+                Change::Leave => drop(self.lines.units.remove(&key)),
             }
         }
         self.waiting = waiting;
     }
 
-    fn read(&mut self, key: u64, mask: u64, allocates: bool, hash: SamplingHash) {
-        let (reach, weight) = if allocates || self.units.contains_key(&key) {
-            let Some((distance, weight, units)) = self.touch(key, hash) else {
-                return;
-            };
-            let mut reach = 0;
-            for unit in of_mask(units, mask) {
-                reach = reach.max(*unit);
-                *unit = if allocates { 0 } else { distance };
-            }
-            (reach, weight)
-        } else {
-            (NEVER, 1.0 / self.tracker.rate())
-        };
-        self.reads += 1;
-        let reach = (reach != NEVER).then_some(u64::from(reach));
-        self.distances.add_option(reach, weight);
-    }
-
-    fn write(&mut self, key: u64, mask: u64, allocates: bool, hash: SamplingHash) {
-        if !allocates && !self.units.contains_key(&key) {
+    fn read(&mut self, key: u64, read: Read) {
+        if !read.allocates && !self.lines.units.contains_key(&key) {
+            self.reads += 1;
+            self.weight += 1.0 / self.lines.tracker.rate();
             return;
         }
-        if let Some((distance, _, units)) = self.touch(key, hash) {
-            of_mask(units, mask).for_each(|unit| *unit = if allocates { 0 } else { distance });
+        let Some((weight, units)) = self.lines.touch(key) else {
+            return;
+        };
+        if self.reads % DECIDE_READS == 0 && self.shape.level.is_none() {
+            // Where a cache has several sources, their disks are taken to be like the last one's.
+            self.levels = self.costs.map(|costs| costs.level(read.break_even_bytes));
         }
+        let tried = self
+            .shape
+            .level
+            .map_or(0..self.shape.costs.levels(), |level| level..level + 1);
+        for (size, of_size) in units.iter_mut().enumerate() {
+            let valid = u64::from(of_size[self.levels[size]]);
+            if read.units & !valid == 0 {
+                self.hits[size] += weight;
+            }
+            if !read.allocates && valid == 0 {
+                continue;
+            }
+            for level in tried.clone() {
+                let valid = u64::from(of_size[level]);
+                let missing = read.units & !valid;
+                if missing != 0 {
+                    let fetched = blocks(missing, level, valid | !read.there);
+                    self.costs[size].count(level, missing, fetched);
+                    of_size[level] |= fetched as u16;
+                }
+            }
+            self.costs[size].age();
+        }
+        self.reads += 1;
+        self.weight += weight;
     }
 
-    /// References a line: its distance, what a reference weighs, and its units.
-    fn touch(&mut self, key: u64, hash: SamplingHash) -> Option<(u32, f64, &mut [u32; UNITS])> {
-        let touch = self.tracker.touch(key)?;
-        if self.units.len() >= self.lines_max + LINES_LEFT {
-            let threshold = threshold_of_rate(self.tracker.rate());
-            self.units.retain(|&key, _| hash.hash(key) <= threshold);
+    fn write(&mut self, key: u64, written: u64, allocates: bool) {
+        if !allocates && !self.lines.units.contains_key(&key) {
+            return;
         }
-        let distance = touch.distance.unwrap_or(u64::from(NEVER)).min(u64::from(NEVER)) as u32;
-        let units = self.units.entry(key).or_insert([NEVER; UNITS]);
-        for unit in &mut *units {
-            *unit = (*unit).max(distance);
+        if let Some((_, units)) = self.lines.touch(key) {
+            for of_size in units {
+                for valid in of_size.iter_mut().filter(|valid| allocates || **valid != 0) {
+                    *valid |= written as u16;
+                }
+            }
         }
-        Some((distance, touch.weight, units))
     }
 }
 
-/// The distances of the units of a mask.
-fn of_mask(units: &mut [u32; UNITS], mask: u64) -> impl Iterator<Item = &mut u32> {
-    let numbered = units.iter_mut().enumerate();
-    numbered
-        .filter(move |(unit, _)| mask >> unit & 1 != 0)
-        .map(|(_, distance)| distance)
+/// The cache that there is.
+#[derive(Clone, Copy)]
+pub(crate) struct CurveOptions {
+    pub(crate) capacity_lines: u64,
+    pub(crate) line_bytes: u64,
+    pub(crate) fetch: FetchSize,
+}
+
+impl CurveOptions {
+    pub(crate) fn of(superblock: &Superblock, options: &Options) -> Self {
+        Self {
+            capacity_lines: superblock.geometry.slots_total(),
+            line_bytes: superblock.geometry.line().bytes(),
+            fetch: options.fetch,
+        }
+    }
 }
 
 /// See the [module](self).
 pub(crate) struct OnlineCurve {
     hash: SamplingHash,
-    /// Keys with higher hashes are not in the sample. It only falls.
+    /// Keys with higher hashes are not in the sample. It only falls, until the size changes.
     threshold: AtomicU64,
     reads: AtomicU64,
     sample: Mutex<Sample>,
@@ -144,29 +268,41 @@ pub(crate) struct OnlineCurve {
 
 impl OnlineCurve {
     /// Of all that is cached.
-    pub(crate) fn of_cache() -> Self {
-        Self::new(CACHE_LINES)
+    pub(crate) fn of_cache(of: &CurveOptions) -> Self {
+        Self::new(CACHE_LINES, of)
     }
 
     /// Of a source, as if it had a cache of its own.
-    pub(crate) fn of_source() -> Self {
-        Self::new(SOURCE_LINES)
+    pub(crate) fn of_source(of: &CurveOptions) -> Self {
+        Self::new(SOURCE_LINES, of)
     }
 
-    fn new(lines_max: usize) -> Self {
-        let options = TrackerOptions::new(Sampling::Size(lines_max));
+    fn new(lines_max: usize, of: &CurveOptions) -> Self {
+        let options = options(lines_max);
+        let shape = Shape {
+            lines_max,
+            level: match of.fetch {
+                FetchSize::Fixed(bytes) => Some((bytes / UNIT_BYTES).trailing_zeros() as usize),
+                FetchSize::Adaptive { .. } => None,
+            },
+            costs: FetchCosts::new(of.line_bytes, UNIT_BYTES),
+        };
         Self {
             hash: SamplingHash::new(options.salt, options.group_bits),
             threshold: AtomicU64::new(u64::MAX),
             reads: AtomicU64::new(0),
-            sample: Mutex::new(Sample {
-                waiting: Vec::with_capacity(WAITING),
-                lines_max,
-                tracker: Tracker::new(options),
-                distances: DistanceHistogram::new(Resolution::LogLinear),
-                units: HashMap::new(),
-                reads: 0,
-            }),
+            sample: Mutex::new(Sample::new(shape, sizes_of(of.capacity_lines))),
+        }
+    }
+
+    /// Begins anew if the present size is another one: what is kept of lines is that of certain sizes.
+    pub(crate) fn resize(&self, capacity_lines: u64) {
+        let sizes_lines = sizes_of(capacity_lines);
+        let mut sample = lock(&self.sample);
+        if sample.lines.sizes_lines != sizes_lines {
+            *sample = Sample::new(sample.shape, sizes_lines);
+            self.threshold.store(u64::MAX, Ordering::Relaxed);
+            self.reads.store(0, Ordering::Relaxed);
         }
     }
 
@@ -177,23 +313,23 @@ impl OnlineCurve {
         let mut sample = lock(&self.sample);
         sample.waiting.push((key, change));
         if sample.waiting.len() >= WAITING {
-            sample.settle(self.hash);
+            sample.settle();
             // A little more, as a rate is rounded: the tracker has the last word.
-            let threshold = threshold_of_rate(sample.tracker.rate());
+            let threshold = threshold_of_rate(sample.lines.tracker.rate());
             self.threshold.store(threshold | 0xffff_ffff, Ordering::Relaxed);
         }
     }
 
-    /// Units of a line are read. If it does not `allocate`, caches that do not have the line do not get it.
-    pub(crate) fn read(&self, key: u64, mask: u64, allocates: bool) {
+    /// A line is read.
+    pub(crate) fn read(&self, key: u64, read: Read) {
         self.reads.fetch_add(1, Ordering::Relaxed);
-        self.add(key, Change::Read { mask, allocates });
+        self.add(key, Change::Read(read));
     }
 
     /// Units of a line are written whole, and parts of others perhaps. If it does not `allocate`, caches that do not have the
     /// line do not get it.
-    pub(crate) fn write(&self, key: u64, mask: u64, allocates: bool) {
-        self.add(key, Change::Write { mask, allocates });
+    pub(crate) fn write(&self, key: u64, units: u64, allocates: bool) {
+        self.add(key, Change::Write { units, allocates });
     }
 
     /// A line leaves the cache, whatever its size.
@@ -202,24 +338,27 @@ impl OnlineCurve {
     }
 
     /// `None` before the first read of a sampled line.
-    pub(crate) fn at(&self, sizes_lines: &[u64]) -> Option<MissRatioCurve> {
+    pub(crate) fn at_present(&self) -> Option<MissRatioCurve> {
         let mut sample = lock(&self.sample);
-        sample.settle(self.hash);
-        let total = sample.distances.total();
-        let misses = sample.distances.miss_weights(sizes_lines);
+        sample.settle();
+        let sizes = sample.lines.sizes_lines.iter().zip(sample.hits).zip(QUARTERS);
+        let points = sizes.map(|((&size_lines, hits), quarters)| CurvePoint {
+            size_lines,
+            hit_ratio: hits / sample.weight,
+            is_present: quarters == 4,
+        });
         (sample.reads > 0).then(|| MissRatioCurve {
             reads: self.reads.load(Ordering::Relaxed),
             reads_sampled: sample.reads,
-            sampling_rate: sample.tracker.rate(),
-            hit_ratios: misses.iter().map(|misses| 1.0 - misses / total).collect(),
+            sampling_rate: sample.lines.tracker.rate(),
+            points: points.collect(),
         })
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
         let sample = lock(&self.sample);
-        sample.tracker.memory_bytes()
-            + sample.distances.memory_bytes()
-            + sample.units.capacity() * (size_of::<(u64, [u32; UNITS])>() + 1) * 8 / 7
+        sample.lines.tracker.memory_bytes()
+            + sample.lines.units.capacity() * (size_of::<(u64, Units)>() + 1) * 8 / 7
     }
 }
 
@@ -227,9 +366,46 @@ impl OnlineCurve {
 mod tests {
     use super::*;
 
+    /// Sizes from one line on.
+    fn curve() -> OnlineCurve {
+        curve_of(4, FetchSize::Fixed(UNIT_BYTES))
+    }
+
+    fn curve_of(capacity_lines: u64, fetch: FetchSize) -> OnlineCurve {
+        OnlineCurve::of_cache(&CurveOptions {
+            capacity_lines,
+            line_bytes: 16 * UNIT_BYTES,
+            fetch,
+        })
+    }
+
+    fn read(units: u64) -> Read {
+        Read {
+            units,
+            there: 0xffff,
+            break_even_bytes: 1_200_000,
+            allocates: true,
+        }
+    }
+
+    fn past(units: u64) -> Read {
+        Read {
+            allocates: false,
+            ..read(units)
+        }
+    }
+
+    /// The curve, and its hit ratio at so many lines.
+    fn at(curve: &OnlineCurve, size_lines: u64) -> (MissRatioCurve, f64) {
+        let at = curve.at_present().expect("it was read");
+        let point = at.points.iter().find(|point| point.size_lines == size_lines);
+        let hit_ratio = point.expect("one of the sizes").hit_ratio;
+        (at, hit_ratio)
+    }
+
+    // Locks are those of shuttle here.
     #[test]
     fn whatever_is_read_it_takes_two_megabytes_at_most() {
-        // Its lock is one of shuttle's here.
         shuttle::check_random(read_many, 1);
     }
 
@@ -239,17 +415,17 @@ mod tests {
     }
 
     fn read_past() {
-        let curve = OnlineCurve::of_cache();
-        curve.read(1, 1, true);
-        for past in 2..10 {
-            curve.read(past, 1, false);
-            curve.write(past, 1, false);
+        let curve = curve();
+        curve.read(1, read(1));
+        for key in 2..10 {
+            curve.read(key, past(1));
+            curve.write(key, 1, false);
         }
-        curve.read(1, 1, true);
-        curve.read(1, 1, false);
-        let at = curve.at(&[1]).expect("it was read");
+        curve.read(1, read(1));
+        curve.read(1, past(1));
+        let (at, hit_ratio) = at(&curve, 1);
         assert_eq!((at.reads, at.reads_sampled), (11, 11));
-        assert!((at.hit_ratios[0] - 2.0 / 11.0).abs() < 1e-9, "{at:?}");
+        assert!((hit_ratio - 2.0 / 11.0).abs() < 1e-9, "{at:?}");
     }
 
     #[test]
@@ -258,28 +434,71 @@ mod tests {
     }
 
     fn read_past_again() {
-        let curve = OnlineCurve::of_cache();
-        (1..10).for_each(|key| curve.read(key, 1, true));
-        curve.read(1, 1, false);
-        curve.read(1, 1, true);
-        let at = curve.at(&[1, 20]).expect("it was read");
-        assert!(at.hit_ratios[0].abs() < 1e-9, "{at:?}");
-        assert!((at.hit_ratios[1] - 2.0 / 11.0).abs() < 1e-9, "{at:?}");
+        let curve = curve();
+        (1..10).for_each(|key| curve.read(key, read(1)));
+        curve.read(1, past(1));
+        curve.read(1, read(1));
+        assert!(at(&curve, 1).1.abs() < 1e-9);
+        assert!((at(&curve, 16).1 - 2.0 / 11.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_miss_fetches_what_the_cache_would_and_the_file_has() {
+        shuttle::check_random(fetch_ahead, 1);
+    }
+
+    fn fetch_ahead() {
+        let ahead = |units| Read {
+            there: 0b11_1111,
+            ..read(units)
+        };
+        let curve = curve_of(4, FetchSize::Fixed(4 * UNIT_BYTES));
+        // The first block of four, and of the second one what there is.
+        for units in [0b1, 0b1000, 0b1_0000, 0b10_0000] {
+            curve.read(1, ahead(units));
+        }
+        assert!((at(&curve, 1).1 - 0.5).abs() < 1e-9);
+        // Another line takes its place where there is room for one alone.
+        curve.read(2, read(1));
+        curve.read(1, ahead(0b100));
+        curve.read(1, ahead(0b1000));
+        assert!((at(&curve, 1).1 - 3.0 / 7.0).abs() < 1e-9);
+        assert!((at(&curve, 2).1 - 4.0 / 7.0).abs() < 1e-9);
+        // Beyond the end there was nothing to fetch.
+        curve.read(1, ahead(0b100_0000));
+        assert!((at(&curve, 2).1 - 4.0 / 8.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn another_size_begins_anew_and_the_same_goes_on() {
+        shuttle::check_random(resized, 1);
+    }
+
+    fn resized() {
+        let curve = curve();
+        curve.read(1, read(1));
+        curve.resize(4);
+        curve.read(1, read(1));
+        assert!((at(&curve, 4).1 - 0.5).abs() < 1e-9);
+        curve.resize(8);
+        assert_eq!(curve.at_present(), None);
+        curve.read(1, read(1));
+        assert_eq!(at(&curve, 8).0.reads, 1);
     }
 
     fn read_many() {
-        let curve = OnlineCurve::of_cache();
+        let curve = curve_of(1 << 20, FetchSize::Adaptive { break_even_bytes: 0 });
         let mut key: u64 = 1;
         let mut most = 0;
         for number in 0..3_000_000_u64 {
             key = key.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(number);
-            curve.read(key >> 40 << (number % 3), 1 << (number % 16), true);
+            curve.read(key >> 40 << (number % 3), read(1 << (number % 16)));
             if number % 10_000 == 0 {
                 most = most.max(curve.memory_bytes());
             }
         }
         assert!(most <= 2 << 20, "{most}");
-        let at = curve.at(&[1, 1 << 30]).expect("it was read");
+        let at = curve.at_present().expect("it was read");
         assert!(at.sampling_rate < 0.01 && at.reads == 3_000_000, "{at:?}");
     }
 }

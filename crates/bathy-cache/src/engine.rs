@@ -20,7 +20,7 @@ use bathy_policy::{Policy, PolicyKind};
 use crate::aligned::Aligned;
 use crate::cached_file::CachedFile;
 use crate::counters::Counts;
-use crate::curve::{MissRatioCurve, OnlineCurve};
+use crate::curve::{CurveOptions, MissRatioCurve, OnlineCurve};
 use crate::files::{FileIdentity, FileState, Files, Found, first_key, number_of};
 use crate::format::{Superblock, UNIT_BYTES};
 use crate::health::{ErrorBudget, Ssd};
@@ -218,7 +218,7 @@ impl Engine {
             files: Mutex::new(files),
             claim_ended: Condvar::new(),
             residency,
-            curve: Arc::new(OnlineCurve::of_cache()),
+            curve: Arc::new(OnlineCurve::of_cache(&CurveOptions::of(superblock, options))),
             inherited: Counts::default(),
             uncompared: Mutex::default(),
             compared_bytes_min: options.compared_bytes_min,
@@ -862,9 +862,9 @@ impl Engine {
         self.intent.marked()
     }
 
-    /// What LRU caches of other sizes would have served since the start. `None` before the first reads.
-    pub fn curve(&self, sizes_lines: &[u64]) -> Option<MissRatioCurve> {
-        self.curve.at(sizes_lines)
+    /// What LRU caches of other sizes would have served. `None` before the first reads.
+    pub fn curve(&self) -> Option<MissRatioCurve> {
+        self.curve.at_present()
     }
 
     /// Lines that the cache has room for.

@@ -56,6 +56,9 @@ impl Engine {
         self.ssd.count_in(&from.ssd_counts);
         if self.content() == from.content {
             self.curve = Arc::clone(&from.curve);
+            if !self.is_bypassed() {
+                self.curve.resize(self.capacity_lines);
+            }
         } else {
             // Their numbers are those of other files now.
             lock(&from.closed).forget_numbers();
@@ -70,10 +73,15 @@ impl Engine {
             let mut files = lock(&self.files);
             files.closed = Arc::clone(&from.closed);
             for (uuid, source, _) in &from.sources {
-                let number = files.source(uuid).number;
-                files
-                    .sources
-                    .insert(*uuid, Arc::new(source.numbered(number, is_content_same)));
+                let here = files.source(uuid);
+                // Keys mean other lines in another content.
+                let curve = if is_content_same {
+                    &source.curve
+                } else {
+                    &here.curve
+                };
+                let source = Arc::new(source.numbered(here.number, curve));
+                files.sources.insert(*uuid, source);
             }
         }
         let limits: HashMap<_, _> = from

@@ -52,7 +52,7 @@ pub use aligned::Aligned;
 pub use backing_cost::ReadCost;
 pub use cached_file::CachedFile;
 pub use counters::{Counts, OpCounts, SsdWrites};
-pub use curve::MissRatioCurve;
+pub use curve::{CurvePoint, MissRatioCurve};
 pub use engine::{CachedLine, Engine, HDD_BREAK_EVEN_BYTES, Options};
 pub use file_store::FileStore;
 pub use files::FileIdentity;

@@ -9,6 +9,7 @@ use bathy_cache_model::{AdmissionOptions, CacheConfig, FetchSize, LineSize};
 use bathy_policy::{CachePolicy, Policy, PolicyKind, StateRecord};
 
 use crate::counters::Area;
+use crate::curve::CurveOptions;
 use crate::engine::{Engine, Options};
 use crate::files::{Files, number_of};
 use crate::format::{
@@ -490,7 +491,7 @@ impl Opening<'_> {
             geometry.files_max(),
             next_file,
             geometry.slots_total(),
-            NewSource::of(self.options),
+            NewSource::of(self.options, CurveOptions::of(&self.superblock, self.options)),
         )
     }
 

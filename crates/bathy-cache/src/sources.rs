@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bathy_cache_model::{FetchSize, WriteMode};
 
 use crate::backing_cost::{BackingCost, ReadCost};
-use crate::curve::{MissRatioCurve, OnlineCurve};
+use crate::curve::{CurveOptions, MissRatioCurve, OnlineCurve};
 use crate::engine::{Engine, Options, lock};
 use crate::files::{FileState, number_of};
 use crate::format::Uuid;
@@ -41,10 +41,11 @@ pub(crate) struct NewSource {
     write_mode: WriteMode,
     break_even_bytes: u64,
     is_backing_measured: bool,
+    curve: CurveOptions,
 }
 
 impl NewSource {
-    pub(crate) fn of(options: &Options) -> Self {
+    pub(crate) fn of(options: &Options, curve: CurveOptions) -> Self {
         let (break_even_bytes, is_adaptive) = match options.fetch {
             FetchSize::Adaptive { break_even_bytes } => (break_even_bytes, true),
             FetchSize::Fixed(_) => (0, false),
@@ -53,6 +54,7 @@ impl NewSource {
             write_mode: options.write_mode,
             break_even_bytes,
             is_backing_measured: is_adaptive && options.is_backing_measured,
+            curve,
         }
     }
 }
@@ -87,23 +89,18 @@ impl Source {
             number,
             counts: Arc::default(),
             cost: Arc::new(BackingCost::new(new.break_even_bytes, new.is_backing_measured)),
-            curve: Arc::new(OnlineCurve::of_source()),
+            curve: Arc::new(OnlineCurve::of_source(&new.curve)),
             mode: AtomicU8::new(code(SourceMode::Cached(new.write_mode))),
         }
     }
 
-    /// The same source under another number of `Residency`, with the same counts. Its curve goes on as well if keys still mean
-    /// the same lines.
-    pub(crate) fn numbered(&self, number: u16, is_content_same: bool) -> Self {
+    /// The same source under another number of `Residency`, with the same counts and a curve of what keys mean there.
+    pub(crate) fn numbered(&self, number: u16, curve: &Arc<OnlineCurve>) -> Self {
         Self {
             number,
             counts: Arc::clone(&self.counts),
             cost: Arc::clone(&self.cost),
-            curve: if is_content_same {
-                Arc::clone(&self.curve)
-            } else {
-                Arc::new(OnlineCurve::of_source())
-            },
+            curve: Arc::clone(curve),
             mode: AtomicU8::new(self.mode.load(Ordering::Acquire)),
         }
     }
@@ -140,10 +137,10 @@ impl Engine {
         self.residency.of_source(source.number)
     }
 
-    /// What LRU caches of other sizes, for the source alone, would have served since the start. `None` before the first reads.
-    pub fn source_curve(&self, source: &Uuid, sizes_lines: &[u64]) -> Option<MissRatioCurve> {
+    /// What LRU caches of other sizes than its share, for the source alone, would have served. `None` before the first reads.
+    pub fn source_curve(&self, source: &Uuid) -> Option<MissRatioCurve> {
         let source = lock(&self.files).source(source);
-        source.curve.at(sizes_lines)
+        source.curve.at_present()
     }
 
     /// What misses of a source fetch.
@@ -180,6 +177,10 @@ impl Engine {
         let source = lock(&self.files).source(source);
         let lines_max = size_bytes.map(|bytes| bytes / self.line_bytes);
         self.residency.set_limit(source.number, lines_max);
+        if !self.is_bypassed() {
+            let all = self.capacity_lines;
+            source.curve.resize(lines_max.map_or(all, |lines| lines.min(all)));
+        }
         let mut leaves = true;
         while leaves && self.residency.is_over(source.number) {
             leaves = false;

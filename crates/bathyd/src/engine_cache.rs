@@ -68,9 +68,7 @@ impl EngineCache {
             return reports::no_curve(NO_SSD);
         }
         let engine = self.live.engine();
-        reports::curve(capacity_bytes(&engine, None), engine.line_bytes(), |sizes| {
-            engine.curve(sizes)
-        })
+        reports::curve(engine.curve(), engine.line_bytes())
     }
 
     /// Opens the cache. If it cannot be used, or is to be left alone, what the SSD has is made void, as files change without it
@@ -309,12 +307,6 @@ impl BlockStore for CountedDevice {
     }
 }
 
-/// What a source may take with a limit of `size_bytes`, if it has one.
-fn capacity_bytes(engine: &Engine, size_bytes: Option<u64>) -> u64 {
-    let all_bytes = engine.capacity_lines() * engine.line_bytes();
-    size_bytes.map_or(all_bytes, |bytes| bytes.min(all_bytes))
-}
-
 /// A cached directory.
 pub(crate) struct Source {
     cache: Arc<EngineCache>,
@@ -364,19 +356,17 @@ impl Source {
     /// What the cache has of the directory, the bytes that it may take, and those of a line.
     pub(crate) fn usage(&self, size_bytes: Option<u64>) -> Option<(Usage, u64, u64)> {
         let (engine, uuid) = self.in_engine()?;
-        let capacity_bytes = capacity_bytes(&engine, size_bytes);
+        let all_bytes = engine.capacity_lines() * engine.line_bytes();
+        let capacity_bytes = size_bytes.map_or(all_bytes, |bytes| bytes.min(all_bytes));
         Some((engine.usage(uuid), capacity_bytes, engine.line_bytes()))
     }
 
-    /// The curve of the directory, as if it had a cache of its own, and of the size that it may take.
-    pub(crate) fn curve(&self, size_bytes: Option<u64>) -> Value {
-        let Some((engine, uuid)) = self.in_engine() else {
-            return reports::no_curve(NO_SSD);
-        };
-        let capacity_bytes = capacity_bytes(&engine, size_bytes);
-        reports::curve(capacity_bytes, engine.line_bytes(), |sizes| {
-            engine.source_curve(uuid, sizes)
-        })
+    /// The curve of the directory, as if it had a cache of its own.
+    pub(crate) fn curve(&self) -> Value {
+        self.in_engine().map_or_else(
+            || reports::no_curve(NO_SSD),
+            |(engine, uuid)| reports::curve(engine.source_curve(uuid), engine.line_bytes()),
+        )
     }
 
     /// What its misses fetch.

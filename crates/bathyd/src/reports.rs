@@ -167,21 +167,17 @@ pub(crate) fn engine(engine: &Engine, has_ssd: bool) -> Value {
     })
 }
 
-/// What other sizes would give, from a quarter to eight times of `capacity_bytes`. `at` says it of sizes in lines.
-pub(crate) fn curve(
-    capacity_bytes: u64,
-    line_bytes: u64,
-    at: impl FnOnce(&[u64]) -> Option<MissRatioCurve>,
-) -> Value {
-    /// In quarters of the present size.
-    const SIZES: [u64; 9] = [1, 2, 3, 4, 6, 8, 12, 16, 32];
-    let sizes = SIZES.map(|quarters| (capacity_bytes / line_bytes * quarters / 4).max(1));
-    let Some(curve) = at(&sizes) else {
-        return no_curve("nothing was read since the start");
+/// What other sizes would give; `None` before the first reads.
+pub(crate) fn curve(curve: Option<MissRatioCurve>, line_bytes: u64) -> Value {
+    let Some(curve) = curve else {
+        return no_curve("nothing was read since the start, or since its size changed");
     };
-    let points = sizes.iter().zip(SIZES).zip(&curve.hit_ratios);
-    let points = points.map(|((size, quarters), hit_ratio)| {
-        json!({"size_bytes": size * line_bytes, "hit_ratio": hit_ratio, "is_current": quarters == 4})
+    let points = curve.points.iter().map(|point| {
+        json!({
+            "size_bytes": point.size_lines * line_bytes,
+            "hit_ratio": point.hit_ratio,
+            "is_current": point.is_present,
+        })
     });
     json!({"curve": {
         "requests": curve.reads,

@@ -704,7 +704,7 @@ impl Service {
             let mut curve = about
                 .cached
                 .as_ref()
-                .map_or_else(nothing, |cached| cached.curve(about.source.size_bytes));
+                .map_or_else(nothing, |cached| cached.curve());
             curve["name"] = json!(about.source.name());
             curve
         };

@@ -129,6 +129,6 @@ def _evidence(found: Mapping[str, Any]) -> str:
     error = "not known" if bound is None else f"at most {format_percent(as_float(bound))}"
     policy = f" of a cache with the policy {found['policy']}" if found.get("policy") else ""
     return (
-        f"Hit ratios{policy}, estimated from {sampled:,} sampled of {requests:,} reads of lines since its start. "
-        f"Their error is {error}."
+        f"Hit ratios{policy}, estimated from {sampled:,} sampled of {requests:,} reads of lines since its start, "
+        f"or since its size changed. Their error is {error}."
     )

@@ -299,7 +299,7 @@ fn counts_modes_and_limits_go_on_whatever_becomes_of_the_ssd() {
     cache.with_engine(|engine| engine.set_size(&source, Some(12 * LINE)));
     let (mut reads, of_source) = (3, cache.engine().source_counts(&source));
     let mut filled = 0;
-    let mut check = |cache: &LiveCache, what: &str| {
+    let mut check = |cache: &LiveCache, what: &str, curve_reads: (u64, u64)| {
         reads += 1;
         let mut out = vec![0; 64];
         file.read(&mut out, 0, 0).expect("the backing works");
@@ -316,17 +316,22 @@ fn counts_modes_and_limits_go_on_whatever_becomes_of_the_ssd() {
         );
         filled = counts.flash_write_bytes + counts.backing_read_bytes;
         let engine = cache.engine();
-        let curves = [engine.curve(&[8]), engine.source_curve(&source, &[8])];
-        let [whole, of_source] = curves.map(|curve| curve.expect("it was read"));
-        assert_eq!(whole, of_source, "{what}: it is the only source");
+        let curves = [engine.curve(), engine.source_curve(&source)];
+        let [whole, own] = curves.map(|curve| curve.expect("it was read").reads);
+        assert_eq!((whole, own), curve_reads, "{what}");
     };
-    check(&cache, "before");
+    let whole = cache.engine().curve().expect("it was read").reads;
+    check(&cache, "before", (whole + 1, 1));
     cache.resize(of_lines(20)).expect("there is room");
-    check(&cache, "resized");
+    check(
+        &cache,
+        "resized: that is another size of the cache, and not of the source",
+        (1, 2),
+    );
     cache.detach_ssd(PAUSE_MAX).expect("nothing fails");
-    check(&cache, "detached");
+    check(&cache, "detached", (1, 2));
     cache.attach_ssd(world.ssd.clone()).expect("it is a cache");
-    check(&cache, "attached");
+    check(&cache, "attached", (2, 3));
     let mut out = vec![0; BYTES as usize];
     file.read(&mut out, 0, 0).expect("the backing works");
     assert!(cache.engine().usage(&source).lines <= 12 + 2, "the limit holds");
