@@ -19,7 +19,7 @@ pub(crate) struct Asked {
     pub(crate) units: u64,
 }
 
-/// Reads and units by fetch size, of which each level is one: blocks of 2^level units.
+/// Reads and units that caches with each fetch size ask for. A level is the binary logarithm of the units of a fetch.
 #[derive(Clone, Copy, Debug)]
 pub struct FetchCosts {
     unit_bytes: u64,

@@ -142,6 +142,7 @@ impl CachedFile {
     /// The bytes that the cache served.
     fn read_part(&self, part: &Part, time_ns: u64, out: &mut [u8], announce: &dyn Fn()) -> io::Result<u64> {
         let shard = self.engine.shard(part.key);
+        let is_compared = self.is_compared(part);
         let backing = Backing {
             break_even_bytes: self.file.source.cost.break_even_bytes(),
             line_end: self.line_end(part),
@@ -150,12 +151,13 @@ impl CachedFile {
             units: units_of(part),
             there: below(backing.line_end.div_ceil(UNIT_BYTES as u32)),
             break_even_bytes: backing.break_even_bytes,
-            allocates: !part.bypasses,
+            // What is not compared yet is read past the cache.
+            allocates: !part.bypasses && is_compared,
         };
         for curve in self.curves() {
             curve.read(part.key, read);
         }
-        if !self.is_compared(part) {
+        if !is_compared {
             let read = self.read_units(part, units_of(part), None, out, announce)?;
             lock(shard).counts.backing_read_bytes += read;
             return Ok(0);

@@ -23,22 +23,23 @@ const SIZES: usize = QUARTERS.len();
 /// References that wait to be looked up together, a few microseconds' work. After a read of the SSD the processor's caches hold
 /// other bytes than the sample: so the misses of many look-ups overlap.
 const WAITING: usize = 16;
-/// Lines of a cache that are followed at most: the error is about a point.
+/// Lines of a cache that are followed at most.
 const CACHE_LINES: usize = 3072;
-/// Lines of a source that are followed at most, as there may be many sources: the error is about two points.
+/// Lines of a source that are followed at most, as there may be many sources.
 const SOURCE_LINES: usize = 1024;
 /// Lines that left the sample are forgotten when there are so many more than may be in it.
 const LINES_LEFT: usize = 512;
-
+/// A size that has room for fewer lines of the sample has no hit ratio: distances are that coarse.
+const LINES_MIN: f64 = 32.0;
 /// Fetch sizes of a line of 16 units at most: one unit, two, four and so on.
 const LEVELS: usize = 5;
-/// After so many reads of the sample it is decided anew what misses fetch.
+/// After so many reads it is decided anew what misses fetch.
 const DECIDE_READS: u64 = 64;
 
 /// Of a line, the units that are valid in a cache of each size if it fetches with each fetch size.
 type Units = [[u16; LEVELS]; SIZES];
 
-/// What caches of other sizes would have served of the reads since the start, or since the size changed.
+/// What caches of other sizes would have served of the reads since the start, or since the size or the content became another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MissRatioCurve {
     /// Reads of lines: a request counts once for each line that it touches.
@@ -56,10 +57,10 @@ pub struct MissRatioCurve {
 pub struct CurvePoint {
     /// The size.
     pub size_lines: u64,
-    /// The share of the reads that would have found all that they asked for.
-    pub hit_ratio: f64,
-    /// Whether it is the present size.
-    pub is_present: bool,
+    /// The same as a multiple of the present size, which is 1.
+    pub size_ratio: f64,
+    /// The share of the reads that would have found all that they asked for; `None` of a size for which the sample is too small.
+    pub hit_ratio: Option<f64>,
 }
 
 /// A read of a line.
@@ -87,6 +88,93 @@ enum Change {
     },
     /// It leaves, whatever the size of the cache.
     Leave,
+}
+
+/// The cache that there is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct CurveOptions {
+    pub(crate) capacity_lines: u64,
+    pub(crate) line_bytes: u64,
+    pub(crate) fetch: FetchSize,
+}
+
+impl CurveOptions {
+    pub(crate) fn of(superblock: &Superblock, options: &Options) -> Self {
+        Self {
+            capacity_lines: superblock.geometry.slots_total(),
+            line_bytes: superblock.geometry.line().bytes(),
+            fetch: options.fetch,
+        }
+    }
+
+    fn sizes_lines(&self) -> [u64; SIZES] {
+        QUARTERS.map(|quarters| (self.capacity_lines * quarters / 4).max(1))
+    }
+}
+
+/// What caches fetch, by size.
+struct Fetching {
+    levels: [usize; SIZES],
+    is_adaptive: bool,
+    costs: [FetchCosts; SIZES],
+    /// For which disk that was decided, and how many reads may go by until it is decided anew.
+    break_even_bytes: u64,
+    reads_left: u64,
+}
+
+impl Fetching {
+    fn new(of: &CurveOptions) -> Self {
+        let (level, is_adaptive) = match of.fetch {
+            FetchSize::Fixed(bytes) => ((bytes / UNIT_BYTES).trailing_zeros() as usize, false),
+            FetchSize::Adaptive { .. } => (0, true),
+        };
+        Self {
+            levels: [level; SIZES],
+            is_adaptive,
+            costs: [FetchCosts::new(of.line_bytes, UNIT_BYTES); SIZES],
+            break_even_bytes: 0,
+            reads_left: 0,
+        }
+    }
+
+    /// Before a read from a disk. What is measured of one changes a little all the time; another source may have another disk.
+    fn decide(&mut self, break_even_bytes: u64) {
+        if !self.is_adaptive {
+            return;
+        }
+        let is_like = break_even_bytes.abs_diff(self.break_even_bytes) <= self.break_even_bytes / 8;
+        if is_like && self.reads_left > 0 {
+            self.reads_left -= 1;
+            return;
+        }
+        self.levels = self.costs.map(|costs| costs.level(break_even_bytes));
+        (self.break_even_bytes, self.reads_left) = (break_even_bytes, DECIDE_READS - 1);
+    }
+
+    /// A read of a line in the cache of one size: whether it is a hit. `of_size` are its units there.
+    fn read(&mut self, size: usize, of_size: &mut [u16; LEVELS], read: Read) -> bool {
+        let valid = u64::from(of_size[self.levels[size]]);
+        let is_hit = read.units & !valid == 0;
+        if !read.allocates && valid == 0 {
+            return is_hit;
+        }
+        let levels = if self.is_adaptive {
+            0..self.costs[size].levels()
+        } else {
+            self.levels[size]..self.levels[size] + 1
+        };
+        for level in levels {
+            let valid = u64::from(of_size[level]);
+            let missing = read.units & !valid;
+            if missing != 0 {
+                let fetched = blocks(missing, level, valid | !read.there);
+                self.costs[size].count(level, missing, fetched);
+                of_size[level] |= fetched as u16;
+            }
+        }
+        self.costs[size].age();
+        is_hit
+    }
 }
 
 /// The sampled lines.
@@ -118,54 +206,34 @@ impl Followed {
 }
 
 struct Sample {
-    shape: Shape,
+    of: CurveOptions,
     /// What happened last to lines, oldest first.
     waiting: Vec<(u64, Change)>,
     lines: Followed,
+    fetching: Fetching,
     reads: u64,
     /// The reads that these stand for, and of them the hits in a cache of each size.
     weight: f64,
     hits: [f64; SIZES],
-    /// What the caches fetch, and why.
-    levels: [usize; SIZES],
-    costs: [FetchCosts; SIZES],
-}
-
-/// What does not change.
-#[derive(Clone, Copy)]
-struct Shape {
-    lines_max: usize,
-    /// If the fetch size is not adaptive.
-    level: Option<usize>,
-    costs: FetchCosts,
-}
-
-fn options(lines_max: usize) -> TrackerOptions {
-    TrackerOptions::new(Sampling::Size(lines_max))
-}
-
-fn sizes_of(capacity_lines: u64) -> [u64; SIZES] {
-    QUARTERS.map(|quarters| (capacity_lines * quarters / 4).max(1))
 }
 
 impl Sample {
-    fn new(shape: Shape, sizes_lines: [u64; SIZES]) -> Self {
-        let options = options(shape.lines_max);
+    fn new(lines_max: usize, of: CurveOptions) -> Self {
+        let options = TrackerOptions::new(Sampling::Size(lines_max));
         Self {
-            shape,
+            of,
             waiting: Vec::with_capacity(WAITING),
             lines: Followed {
-                lines_max: shape.lines_max,
-                sizes_lines,
+                lines_max,
+                sizes_lines: of.sizes_lines(),
                 hash: SamplingHash::new(options.salt, options.group_bits),
                 tracker: Tracker::new(options),
                 units: HashMap::new(),
             },
+            fetching: Fetching::new(&of),
             reads: 0,
             weight: 0.0,
             hits: [0.0; SIZES],
-            levels: [shape.level.unwrap_or(0); SIZES],
-            costs: [shape.costs; SIZES],
         }
     }
 
@@ -194,32 +262,11 @@ impl Sample {
         let Some((weight, units)) = self.lines.touch(key) else {
             return;
         };
-        if self.reads % DECIDE_READS == 0 && self.shape.level.is_none() {
-            // Where a cache has several sources, their disks are taken to be like the last one's.
-            self.levels = self.costs.map(|costs| costs.level(read.break_even_bytes));
-        }
-        let tried = self
-            .shape
-            .level
-            .map_or(0..self.shape.costs.levels(), |level| level..level + 1);
+        self.fetching.decide(read.break_even_bytes);
         for (size, of_size) in units.iter_mut().enumerate() {
-            let valid = u64::from(of_size[self.levels[size]]);
-            if read.units & !valid == 0 {
+            if self.fetching.read(size, of_size, read) {
                 self.hits[size] += weight;
             }
-            if !read.allocates && valid == 0 {
-                continue;
-            }
-            for level in tried.clone() {
-                let valid = u64::from(of_size[level]);
-                let missing = read.units & !valid;
-                if missing != 0 {
-                    let fetched = blocks(missing, level, valid | !read.there);
-                    self.costs[size].count(level, missing, fetched);
-                    of_size[level] |= fetched as u16;
-                }
-            }
-            self.costs[size].age();
         }
         self.reads += 1;
         self.weight += weight;
@@ -239,28 +286,10 @@ impl Sample {
     }
 }
 
-/// The cache that there is.
-#[derive(Clone, Copy)]
-pub(crate) struct CurveOptions {
-    pub(crate) capacity_lines: u64,
-    pub(crate) line_bytes: u64,
-    pub(crate) fetch: FetchSize,
-}
-
-impl CurveOptions {
-    pub(crate) fn of(superblock: &Superblock, options: &Options) -> Self {
-        Self {
-            capacity_lines: superblock.geometry.slots_total(),
-            line_bytes: superblock.geometry.line().bytes(),
-            fetch: options.fetch,
-        }
-    }
-}
-
 /// See the [module](self).
 pub(crate) struct OnlineCurve {
     hash: SamplingHash,
-    /// Keys with higher hashes are not in the sample. It only falls, until the size changes.
+    /// Keys with higher hashes are not in the sample. It only falls, until the curve begins anew.
     threshold: AtomicU64,
     reads: AtomicU64,
     sample: Mutex<Sample>,
@@ -268,42 +297,44 @@ pub(crate) struct OnlineCurve {
 
 impl OnlineCurve {
     /// Of all that is cached.
-    pub(crate) fn of_cache(of: &CurveOptions) -> Self {
+    pub(crate) fn of_cache(of: CurveOptions) -> Self {
         Self::new(CACHE_LINES, of)
     }
 
     /// Of a source, as if it had a cache of its own.
-    pub(crate) fn of_source(of: &CurveOptions) -> Self {
+    pub(crate) fn of_source(of: CurveOptions) -> Self {
         Self::new(SOURCE_LINES, of)
     }
 
-    fn new(lines_max: usize, of: &CurveOptions) -> Self {
-        let options = options(lines_max);
-        let shape = Shape {
-            lines_max,
-            level: match of.fetch {
-                FetchSize::Fixed(bytes) => Some((bytes / UNIT_BYTES).trailing_zeros() as usize),
-                FetchSize::Adaptive { .. } => None,
-            },
-            costs: FetchCosts::new(of.line_bytes, UNIT_BYTES),
-        };
+    fn new(lines_max: usize, of: CurveOptions) -> Self {
+        let sample = Sample::new(lines_max, of);
         Self {
-            hash: SamplingHash::new(options.salt, options.group_bits),
+            hash: sample.lines.hash,
             threshold: AtomicU64::new(u64::MAX),
             reads: AtomicU64::new(0),
-            sample: Mutex::new(Sample::new(shape, sizes_of(of.capacity_lines))),
+            sample: Mutex::new(sample),
         }
     }
 
-    /// Begins anew if the present size is another one: what is kept of lines is that of certain sizes.
-    pub(crate) fn resize(&self, capacity_lines: u64) {
-        let sizes_lines = sizes_of(capacity_lines);
+    /// Goes on if the cache is the same, and else begins anew: what is kept of lines is that of certain sizes.
+    pub(crate) fn go_on(&self, of: CurveOptions) {
         let mut sample = lock(&self.sample);
-        if sample.lines.sizes_lines != sizes_lines {
-            *sample = Sample::new(sample.shape, sizes_lines);
-            self.threshold.store(u64::MAX, Ordering::Relaxed);
-            self.reads.store(0, Ordering::Relaxed);
+        if sample.of != of {
+            self.begin(&mut sample, of);
         }
+    }
+
+    /// Begins anew.
+    pub(crate) fn empty(&self) {
+        let mut sample = lock(&self.sample);
+        let of = sample.of;
+        self.begin(&mut sample, of);
+    }
+
+    fn begin(&self, sample: &mut Sample, of: CurveOptions) {
+        *sample = Sample::new(sample.lines.lines_max, of);
+        self.threshold.store(u64::MAX, Ordering::Relaxed);
+        self.reads.store(0, Ordering::Relaxed);
     }
 
     fn add(&self, key: u64, change: Change) {
@@ -338,27 +369,29 @@ impl OnlineCurve {
     }
 
     /// `None` before the first read of a sampled line.
-    pub(crate) fn at_present(&self) -> Option<MissRatioCurve> {
+    pub(crate) fn now(&self) -> Option<MissRatioCurve> {
         let mut sample = lock(&self.sample);
         sample.settle();
+        let sampling_rate = sample.lines.tracker.rate();
         let sizes = sample.lines.sizes_lines.iter().zip(sample.hits).zip(QUARTERS);
         let points = sizes.map(|((&size_lines, hits), quarters)| CurvePoint {
             size_lines,
-            hit_ratio: hits / sample.weight,
-            is_present: quarters == 4,
+            size_ratio: quarters as f64 / 4.0,
+            hit_ratio: (sampling_rate >= 1.0 || size_lines as f64 * sampling_rate >= LINES_MIN)
+                .then(|| hits / sample.weight),
         });
         (sample.reads > 0).then(|| MissRatioCurve {
-            reads: self.reads.load(Ordering::Relaxed),
+            // A read that came while it began anew may be among the sampled ones alone.
+            reads: self.reads.load(Ordering::Relaxed).max(sample.reads),
             reads_sampled: sample.reads,
-            sampling_rate: sample.lines.tracker.rate(),
+            sampling_rate,
             points: points.collect(),
         })
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        let sample = lock(&self.sample);
-        sample.lines.tracker.memory_bytes()
-            + sample.lines.units.capacity() * (size_of::<(u64, Units)>() + 1) * 8 / 7
+        let lines = &lock(&self.sample).lines;
+        lines.tracker.memory_bytes() + lines.units.capacity() * (size_of::<(u64, Units)>() + 1) * 8 / 7
     }
 }
 
@@ -372,11 +405,15 @@ mod tests {
     }
 
     fn curve_of(capacity_lines: u64, fetch: FetchSize) -> OnlineCurve {
-        OnlineCurve::of_cache(&CurveOptions {
+        OnlineCurve::of_cache(options(capacity_lines, fetch))
+    }
+
+    fn options(capacity_lines: u64, fetch: FetchSize) -> CurveOptions {
+        CurveOptions {
             capacity_lines,
             line_bytes: 16 * UNIT_BYTES,
             fetch,
-        })
+        }
     }
 
     fn read(units: u64) -> Read {
@@ -397,10 +434,10 @@ mod tests {
 
     /// The curve, and its hit ratio at so many lines.
     fn at(curve: &OnlineCurve, size_lines: u64) -> (MissRatioCurve, f64) {
-        let at = curve.at_present().expect("it was read");
+        let at = curve.now().expect("it was read");
         let point = at.points.iter().find(|point| point.size_lines == size_lines);
         let hit_ratio = point.expect("one of the sizes").hit_ratio;
-        (at, hit_ratio)
+        (at, hit_ratio.expect("all lines are in the sample"))
     }
 
     // Locks are those of shuttle here.
@@ -470,35 +507,115 @@ mod tests {
     }
 
     #[test]
-    fn another_size_begins_anew_and_the_same_goes_on() {
+    fn who_goes_past_does_not_keep_the_others_from_fetching_ahead_and_each_disk_has_its_size() {
+        shuttle::check_random(mixed, 1);
+    }
+
+    fn mixed() {
+        const ADAPTIVE: FetchSize = FetchSize::Adaptive { break_even_bytes: 0 };
+        // Before anything is known a hard disk has a fetch size of 64 KiB, and this flash one of 4 KiB.
+        let (hdd, flash) = (1_200_000, 10_000);
+        let curve = curve_of(1000, ADAPTIVE);
+        for key in 0..40 {
+            curve.read(1000 + key, past(1));
+            let break_even_bytes = if key % 2 == 0 { hdd } else { flash };
+            for units in [1, 0x100] {
+                curve.read(
+                    key,
+                    Read {
+                        break_even_bytes,
+                        ..read(units)
+                    },
+                );
+            }
+        }
+        // The second read of each of 20 lines, out of 120 reads.
+        assert!((at(&curve, 1000).1 - 20.0 / 120.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn another_cache_begins_anew_and_the_same_goes_on() {
         shuttle::check_random(resized, 1);
     }
 
     fn resized() {
+        let unit = FetchSize::Fixed(UNIT_BYTES);
         let curve = curve();
         curve.read(1, read(1));
-        curve.resize(4);
+        curve.go_on(options(4, unit));
         curve.read(1, read(1));
         assert!((at(&curve, 4).1 - 0.5).abs() < 1e-9);
-        curve.resize(8);
-        assert_eq!(curve.at_present(), None);
+        curve.go_on(options(8, unit));
+        assert_eq!(curve.now(), None);
         curve.read(1, read(1));
         assert_eq!(at(&curve, 8).0.reads, 1);
+        // That of an engine without an SSD has small lines.
+        let adaptive = FetchSize::Adaptive { break_even_bytes: 0 };
+        let bare = CurveOptions {
+            line_bytes: UNIT_BYTES,
+            ..options(8, adaptive)
+        };
+        let curve = OnlineCurve::of_source(bare);
+        curve.go_on(options(8, adaptive));
+        curve.read(1, read(1));
+        curve.read(1, read(0x8000));
+        assert!((at(&curve, 8).1 - 0.5).abs() < 1e-9, "the whole line was fetched");
+    }
+
+    #[test]
+    fn a_cache_without_room_has_a_curve_of_a_line() {
+        shuttle::check_random(tiny, 1);
+    }
+
+    fn tiny() {
+        let curve = curve_of(0, FetchSize::Fixed(UNIT_BYTES));
+        curve.read(1, read(1));
+        curve.read(1, read(1));
+        let at = curve.now().expect("it was read");
+        assert!(
+            at.points
+                .iter()
+                .all(|point| point.size_lines == 1 && point.hit_ratio == Some(0.5))
+        );
     }
 
     fn read_many() {
-        let curve = curve_of(1 << 20, FetchSize::Adaptive { break_even_bytes: 0 });
-        let mut key: u64 = 1;
-        let mut most = 0;
-        for number in 0..3_000_000_u64 {
-            key = key.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(number);
-            curve.read(key >> 40 << (number % 3), read(1 << (number % 16)));
-            if number % 10_000 == 0 {
-                most = most.max(curve.memory_bytes());
+        let options = options(1 << 20, FetchSize::Adaptive { break_even_bytes: 0 });
+        for (curve, bytes_max) in [
+            (OnlineCurve::of_cache(options), 2 << 20),
+            (OnlineCurve::of_source(options), 1 << 20),
+        ] {
+            let mut key: u64 = 1;
+            let mut most = 0;
+            for number in 0..3_000_000_u64 {
+                key = key.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(number);
+                curve.read(key >> 40 << (number % 3), read(1 << (number % 16)));
+                if number % 10_000 == 0 {
+                    most = most.max(curve.memory_bytes());
+                }
             }
+            assert!(most <= bytes_max, "{most}");
+            let at = curve.now().expect("it was read");
+            assert!(at.sampling_rate < 0.01 && at.reads == 3_000_000, "{at:?}");
         }
-        assert!(most <= 2 << 20, "{most}");
-        let at = curve.at_present().expect("it was read");
-        assert!(at.sampling_rate < 0.01 && at.reads == 3_000_000, "{at:?}");
+    }
+
+    #[test]
+    fn a_size_with_too_few_lines_of_the_sample_has_no_hit_ratio() {
+        shuttle::check_random(too_few, 1);
+    }
+
+    fn too_few() {
+        let curve = curve_of(1000, FetchSize::Fixed(UNIT_BYTES));
+        (0..300_000).for_each(|key| curve.read(key, read(1)));
+        let at = curve.now().expect("it was read");
+        for point in &at.points {
+            let is_known = point.size_lines as f64 * at.sampling_rate >= LINES_MIN;
+            assert_eq!(point.hit_ratio.is_some(), is_known, "{at:?}");
+        }
+        assert!(
+            at.points[0].hit_ratio.is_none() && at.points[8].hit_ratio.is_some(),
+            "{at:?}"
+        );
     }
 }

@@ -20,7 +20,7 @@ use bathy_policy::{Policy, PolicyKind};
 use crate::aligned::Aligned;
 use crate::cached_file::CachedFile;
 use crate::counters::Counts;
-use crate::curve::{CurveOptions, MissRatioCurve, OnlineCurve};
+use crate::curve::{MissRatioCurve, OnlineCurve};
 use crate::files::{FileIdentity, FileState, Files, Found, first_key, number_of};
 use crate::format::{Superblock, UNIT_BYTES};
 use crate::health::{ErrorBudget, Ssd};
@@ -215,10 +215,10 @@ impl Engine {
             }),
             shards: shards.into_iter().map(Mutex::new).collect(),
             intent,
+            curve: Arc::new(OnlineCurve::of_cache(files.new_source.curve)),
             files: Mutex::new(files),
             claim_ended: Condvar::new(),
             residency,
-            curve: Arc::new(OnlineCurve::of_cache(&CurveOptions::of(superblock, options))),
             inherited: Counts::default(),
             uncompared: Mutex::default(),
             compared_bytes_min: options.compared_bytes_min,
@@ -864,7 +864,7 @@ impl Engine {
 
     /// What LRU caches of other sizes would have served. `None` before the first reads.
     pub fn curve(&self) -> Option<MissRatioCurve> {
-        self.curve.at_present()
+        self.curve.now()
     }
 
     /// Lines that the cache has room for.

@@ -138,7 +138,7 @@ pub(crate) struct Files {
     pub(crate) sources: HashMap<Uuid, Arc<Source>>,
     pub(crate) residency: Arc<Residency>,
     /// That of new sources.
-    new_source: NewSource,
+    pub(crate) new_source: NewSource,
     pub(crate) closed: Arc<Mutex<Closed>>,
 }
 

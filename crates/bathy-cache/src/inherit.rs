@@ -57,7 +57,7 @@ impl Engine {
         if self.content() == from.content {
             self.curve = Arc::clone(&from.curve);
             if !self.is_bypassed() {
-                self.curve.resize(self.capacity_lines);
+                self.curve.go_on(self.curve_options());
             }
         } else {
             // Their numbers are those of other files now.

@@ -41,7 +41,7 @@ pub(crate) struct NewSource {
     write_mode: WriteMode,
     break_even_bytes: u64,
     is_backing_measured: bool,
-    curve: CurveOptions,
+    pub(crate) curve: CurveOptions,
 }
 
 impl NewSource {
@@ -89,7 +89,7 @@ impl Source {
             number,
             counts: Arc::default(),
             cost: Arc::new(BackingCost::new(new.break_even_bytes, new.is_backing_measured)),
-            curve: Arc::new(OnlineCurve::of_source(&new.curve)),
+            curve: Arc::new(OnlineCurve::of_source(new.curve)),
             mode: AtomicU8::new(code(SourceMode::Cached(new.write_mode))),
         }
     }
@@ -126,6 +126,11 @@ impl Source {
 }
 
 impl Engine {
+    /// The cache of which curves are.
+    pub(crate) fn curve_options(&self) -> CurveOptions {
+        lock(&self.files).new_source.curve
+    }
+
     /// The counts of a source since the start, and as they go on.
     pub fn source_counts(&self, source: &Uuid) -> Arc<Mutex<SourceCounts>> {
         Arc::clone(&lock(&self.files).source(source).counts)
@@ -137,10 +142,11 @@ impl Engine {
         self.residency.of_source(source.number)
     }
 
-    /// What LRU caches of other sizes than its share, for the source alone, would have served. `None` before the first reads.
+    /// What LRU caches of a quarter to eight times its share, for the source alone, would have served. `None` before the first
+    /// reads.
     pub fn source_curve(&self, source: &Uuid) -> Option<MissRatioCurve> {
         let source = lock(&self.files).source(source);
-        source.curve.at_present()
+        source.curve.now()
     }
 
     /// What misses of a source fetch.
@@ -178,8 +184,12 @@ impl Engine {
         let lines_max = size_bytes.map(|bytes| bytes / self.line_bytes);
         self.residency.set_limit(source.number, lines_max);
         if !self.is_bypassed() {
-            let all = self.capacity_lines;
-            source.curve.resize(lines_max.map_or(all, |lines| lines.min(all)));
+            let all = self.curve_options();
+            let share = lines_max.unwrap_or(u64::MAX);
+            source.curve.go_on(CurveOptions {
+                capacity_lines: share.min(all.capacity_lines),
+                ..all
+            });
         }
         let mut leaves = true;
         while leaves && self.residency.is_over(source.number) {
@@ -267,6 +277,8 @@ impl Engine {
         let number = {
             let source = lock(&self.files).source(source);
             source.mode.store(ABANDONED, Ordering::Release);
+            // It is kept for those who have files open, and its curve for nobody.
+            source.curve.empty();
             source.number
         };
         let residency = Arc::clone(&self.residency);

@@ -15,30 +15,45 @@ _COLUMNS = (
     ActivityColumn("Cache"),
     ActivityColumn("Source", help="a source as if it had a cache of its own; a dash is the whole cache"),
     ActivityColumn("Size", "bytes"),
-    ActivityColumn("Hit %", "ratio"),
+    ActivityColumn("Hit %", "ratio", help="a dash: the sample has too few lines for this size"),
     ActivityColumn("Of the present size", "times", help="of the share that the source may use, or of the cache"),
     ActivityColumn("Present"),
+    ActivityColumn("Sampled reads", "count", rank=1, help="reads of lines that the hit ratio is estimated from"),
 )
-_OWN = "The curve of a source is that of a cache of its own, of which others take nothing."
+_SINCE = "since the daemon's start, or since the size or content of the cache became another"
+_OWN = (
+    "The curve of a source is that of a cache which it does not share; the curve of a cache has no limits of sources."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A size, also as a multiple of the present one, and the estimated hit ratio if it can be told."""
+
+    size_bytes: int
+    size_ratio: float
+    hit_ratio: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Estimated hit ratios by size in bytes, of a cache (`source` is None) or of one of its sources.
-
-    `present_bytes` is its size now, if the daemon says which point that is.
-    """
+    """Read hit ratios by size, of a cache (`source` is None) or of one of its sources, from `sampled` of `reads`."""
 
     cache: str
     source: str | None
-    hit_ratios: Mapping[int, float]
-    present_bytes: int | None
+    points: tuple[Point, ...]
+    reads: int
+    sampled: int
     evidence: str
 
     @property
     def name(self) -> str:
         """What sentences call it."""
-        return self.cache if self.source is None else f"{self.cache}, {self.source}"
+        return _name(self.cache, self.source)
+
+    def at(self, size_ratio: float) -> Point | None:
+        """Return the point of a multiple of the present size."""
+        return next((point for point in self.points if point.size_ratio == size_ratio), None)
 
 
 def curves(cache: str, answer: Mapping[str, Any], *, only: str | None = None) -> tuple[list[Curve], list[str]]:
@@ -54,19 +69,11 @@ def curves(cache: str, answer: Mapping[str, Any], *, only: str | None = None) ->
                 continue
             found = entry["curve"]
             if found is None:
-                of = cache if source is None else f"{cache}, {source}"
-                missing.append(f"{of}: no curve yet: {entry.get('reason')}.")
+                missing.append(f"{_name(cache, source)}: no curve: {entry.get('reason')}.")
                 continue
-            points = [as_dict(point) for point in as_list(found["points"])]
-            known.append(
-                Curve(
-                    cache,
-                    source,
-                    {as_int(point["size_bytes"]): as_float(point["hit_ratio"]) for point in points},
-                    next((as_int(point["size_bytes"]) for point in points if point.get("is_current")), None),
-                    _evidence(found),
-                )
-            )
+            points = tuple(_point(as_dict(point)) for point in as_list(found["points"]))
+            reads, sampled = as_int(found["requests"]), as_int(found["sampled"])
+            known.append(Curve(cache, source, points, reads, sampled, _evidence(found)))
     return known, missing
 
 
@@ -77,7 +84,7 @@ def curve(
     source: str | None = None,
     remarks: Sequence[str] = (),
 ) -> ActivityFinding:
-    """Return the curves of caches and sources, or of one source, with the requests that stand behind each."""
+    """Return the curves of caches and sources, or of one source, with the reads that stand behind each."""
     known, unseen = [], [*remarks]
     for look in looks:
         found, missing = curves(look.cache, answers[look.cache], only=source)
@@ -89,6 +96,7 @@ def curve(
     unseen += [f"{one.name}: {one.evidence}" for one in said]
     if any(one.source is not None for one in known):
         unseen.append(_OWN)
+    nothing = "There are curves of sources alone." if known else "There is no curve yet."
     end_ns = max(look.at_ns for look in looks)
     return ActivityFinding(
         view="cache curve",
@@ -96,39 +104,46 @@ def curve(
         target="cache " + ", ".join(look.cache for look in looks),
         start_ns=end_ns - round(max(look.uptime_s for look in looks) * 1e9),
         end_ns=end_ns,
-        sentence=" ".join(map(_sentence, said)) or "There is no curve yet.",
+        sentence=" ".join(map(_sentence, said)) or nothing,
         tables=(ActivityTable("Hit ratio by size", _COLUMNS, rows),),
-        unseen=(*unseen, "Another load, or a longer time, has another curve."),
+        unseen=(*unseen, f"Hit ratios are of reads {_SINCE}. Another load, or a longer time, has another curve."),
     )
+
+
+def _name(cache: str, source: str | None) -> str:
+    return cache if source is None else f"{cache}, {source}"
 
 
 def _entries(answer: Mapping[str, Any]) -> Iterator[tuple[str | None, Mapping[str, Any]]]:
     yield None, answer
-    # A daemon that was started before an update has none of sources.
-    for entry in map(as_dict, as_list(answer.get("sources", []))):
+    for entry in map(as_dict, as_list(answer["sources"])):
         yield source_name(entry), entry
 
 
+def _point(point: Mapping[str, Any]) -> Point:
+    hits = point["hit_ratio"]
+    return Point(as_int(point["size_bytes"]), as_float(point["size_ratio"]), None if hits is None else as_float(hits))
+
+
 def _rows(one: Curve) -> Iterator[tuple[Any, ...]]:
-    for size, ratio in one.hit_ratios.items():
-        times = None if not one.present_bytes else size / one.present_bytes
-        yield one.cache, one.source, size, ratio, times, "present" if size == one.present_bytes else ""
+    for point in one.points:
+        is_present = "present" if point.size_ratio == 1 else ""
+        yield one.cache, one.source, point.size_bytes, point.hit_ratio, point.size_ratio, is_present, one.sampled
 
 
 def _sentence(one: Curve) -> str:
-    present = one.present_bytes
-    if present is None or not {present, present * 2} <= one.hit_ratios.keys():
-        return f"{one.name}: {len(one.hit_ratios)} sizes."
-    now, twice = format_percent(one.hit_ratios[present]), format_percent(one.hit_ratios[present * 2])
-    return f"{one.name}: {now} hits at the present size, {twice} at twice the size ({format_bytes(present * 2)})."
+    present, twice = one.at(1), one.at(2)
+    if present is None or twice is None or present.hit_ratio is None or twice.hit_ratio is None:
+        return f"{one.name}: its hits at the present size cannot be told, as the sample has too few lines for it."
+    now, then = format_percent(present.hit_ratio), format_percent(twice.hit_ratio)
+    return f"{one.name}: {now} hits at the present size, {then} at twice the size ({format_bytes(twice.size_bytes)})."
 
 
 def _evidence(found: Mapping[str, Any]) -> str:
     """Return the sentence that says how much stands behind a curve."""
-    requests, sampled, bound = as_int(found["requests"]), as_int(found["sampled"]), found.get("error_bound")
+    reads, sampled, bound = as_int(found["requests"]), as_int(found["sampled"]), found.get("error_bound")
     error = "not known" if bound is None else f"at most {format_percent(as_float(bound))}"
     policy = f" of a cache with the policy {found['policy']}" if found.get("policy") else ""
     return (
-        f"Hit ratios{policy}, estimated from {sampled:,} sampled of {requests:,} reads of lines since its start, "
-        f"or since its size changed. Their error is {error}."
+        f"Hit ratios{policy}, estimated from {sampled:,} sampled of {reads:,} reads of lines. Their error is {error}."
     )

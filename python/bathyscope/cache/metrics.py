@@ -130,15 +130,22 @@ def _served(looks: Sequence[Look]) -> Iterator[str]:
 
 
 def _curves(curves: Sequence[Curve]) -> Iterator[str]:
-    text = "Estimated share of reads of lines since the start that an LRU cache of size_ratio times the size had served"
-    for name, whose, is_of_source in (("curve", "", False), ("source_curve", ", for the source alone", True)):
-        yield from _head(f"{name}_hit_ratio", "gauge", f"{text}{whose}.")
-        for one in curves:
-            if (one.source is not None) != is_of_source or not one.present_bytes:
-                continue
-            own = (("cache", one.cache), *((("source", one.source),) if one.source is not None else ()))
-            for size, ratio in one.hit_ratios.items():
-                yield _sample(f"{name}_hit_ratio", (*own, ("size_ratio", f"{size / one.present_bytes:.4g}")), ratio)
+    hits = "Estimated read hit ratio that an LRU cache of size_ratio times the present size would have had"
+    sampled = "Reads of lines that the hit ratios are estimated from"
+    for prefix, whose, is_of_source in (("curve", "", False), ("source_curve", ", for the source alone", True)):
+        of_these = [one for one in curves if (one.source is not None) == is_of_source]
+        own = [
+            (("cache", one.cache), *((("source", one.source),) if one.source is not None else ())) for one in of_these
+        ]
+        yield from _head(f"{prefix}_hit_ratio", "gauge", f"{hits}{whose}.")
+        for labels, one in zip(own, of_these, strict=True):
+            for point in one.points:
+                if point.hit_ratio is not None:
+                    size = ("size_ratio", f"{point.size_ratio:.4g}")
+                    yield _sample(f"{prefix}_hit_ratio", (*labels, size), point.hit_ratio)
+        yield from _head(f"{prefix}_sampled_reads", "gauge", f"{sampled}{whose}.")
+        for labels, one in zip(own, of_these, strict=True):
+            yield _sample(f"{prefix}_sampled_reads", labels, one.sampled)
 
 
 def _ssd_states(caches: Sequence[Span]) -> Iterator[str]:

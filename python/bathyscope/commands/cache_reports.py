@@ -262,12 +262,13 @@ def curve(  # noqa: PLR0917 - one parameter for each option
     root: CacheRootOption = Path("/"),
     output: OutputOption = "table",
 ) -> None:
-    """Show what hit ratio other sizes of a cache, and of each source alone, would give, by requests since its start."""
+    """Show what read hit ratio other sizes of a cache, and of each source alone, would give, by its own requests."""
     from bathyscope.cache.curves import curve as curve_of
 
     daemons = _daemons(root, cache)
 
     def found(looks: list[Look], remarks: list[str]) -> ActivityFinding:
+        looks = [look for look in looks if source is None or source in look.sources()]
         return curve_of(looks, _asked(daemons, looks, query="curve"), source=source, remarks=remarks)
 
     _show(daemons, cache, source, parse_seconds(interval) if watch else None, output, found)

@@ -537,7 +537,7 @@ def test_a_watched_list_is_printed_again_and_survives_a_daemon_that_does_not_ans
 
     def known(reads: int) -> dict[str, Any]:
         one = {"path": f"/current/2.5_head/{name}", "reads": {"requests": reads}, "writes": {"requests": 0}}
-        points = [{"size_bytes": reads << 30, "hit_ratio": 0.5, "is_current": True}]
+        points = [{"size_bytes": reads << 30, "hit_ratio": 0.5, "size_ratio": 1}]
         return {
             "sources": [{"directory": "/d", "name": "a", "files": [one], "curve": None}],
             "curve": {"points": points, "requests": 9, "sampled": 9},
@@ -560,6 +560,17 @@ def test_a_watched_list_is_printed_again_and_survives_a_daemon_that_does_not_ans
     assert [int(row[column]) for row in rows] == [7 * factor, 9 * factor]
     assert all(row["ended_ns"] for row in rows)
     assert "the table is gone; look at the SSD." in result.stderr
+
+
+def test_the_curve_of_a_source_asks_its_cache_alone(bathy: Bathy, daemon: FakeDaemon, fast: Places) -> None:
+    points = [{"size_bytes": 1 << 30, "hit_ratio": 0.5, "size_ratio": 1}]
+    of_source = {"name": "ceph0", "curve": {"points": points, "requests": 9, "sampled": 9}}
+    daemon.answers["curve"] = {"curve": None, "reason": "none", "sources": [of_source]}
+    fast.add(fast.new("other", "/dev/sdy"))
+    with serving(fast.socket("other"), status=status(source("ceph1"))) as other:
+        rows = list(csv.DictReader(bathy("curve", "--source", "ceph0", "-o", "csv").stdout.splitlines()))
+        assert [(row["cache"], row["source"], row["hit_ratio"]) for row in rows] == [("fast", "ceph0", "0.5")]
+        assert all(asked["query"] == "status" for asked in other.asked)
 
 
 def test_the_objects_of_a_recording_are_not_watched(bathy: Bathy, daemon: FakeDaemon) -> None:

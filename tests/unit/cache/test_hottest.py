@@ -115,20 +115,20 @@ def test_files_are_ordered_over_all_sources_and_nameless_ones_keep_their_handle(
 
 
 def test_a_curve_says_what_twice_the_size_gives_and_from_how_much_it_knows() -> None:
-    points = [{"size_bytes": size << 30, "hit_ratio": ratio, "is_current": size == 2}
-              for size, ratio in ((1, 0.25), (2, 0.5), (4, 0.75))]  # fmt: skip
-    found = {"curve": {"requests": 1000, "sampled": 90, "points": points, "error_bound": 0.02}}
+    points = [{"size_bytes": size << 30, "hit_ratio": hits, "size_ratio": size / 2}
+              for size, hits in ((1, 0.25), (2, 0.5), (4, 0.75))]  # fmt: skip
+    found = {"curve": {"requests": 1000, "sampled": 90, "points": points, "error_bound": 0.02}, "sources": []}
     finding = curve([Look("fast", 10**12, status())], {"fast": found})
     assert finding.sentence == "fast: 50 % hits at the present size, 75 % at twice the size (4.00 GiB)."
     rows = [row[1:5] for row in finding.tables[0].rows]
+    assert {row[6] for row in finding.tables[0].rows} == {90}
     assert rows == [(None, 1 << 30, 0.25, 0.5), (None, 2 << 30, 0.5, 1.0), (None, 4 << 30, 0.75, 2.0)]
-    assert "90 sampled of 1,000 reads" in finding.unseen[0]
-    assert "2.0 %" in finding.unseen[0]
+    assert any("90 sampled of 1,000 reads" in remark and "2.0 %" in remark for remark in finding.unseen)
 
 
 def test_a_source_has_a_curve_of_its_own_and_may_be_asked_for_alone() -> None:
-    points = [{"size_bytes": size << 20, "hit_ratio": ratio, "is_current": size == 95}
-              for size, ratio in ((95, 0.125), (190, 0.25))]  # fmt: skip
+    points = [{"size_bytes": size << 20, "hit_ratio": hits, "size_ratio": ratio}
+              for size, hits, ratio in ((23, None, 0.25), (95, 0.125, 1), (190, 0.25, 2))]  # fmt: skip
     of_source = {"name": "ceph0", "curve": {"requests": 10, "sampled": 9, "points": points, "error_bound": None}}
     unread = {"name": "ceph1", "curve": None, "reason": "nothing was read since the start"}
     answer = {"fast": {"curve": None, "reason": "none", "sources": [of_source, unread]}}
@@ -136,22 +136,34 @@ def test_a_source_has_a_curve_of_its_own_and_may_be_asked_for_alone() -> None:
     finding = curve(looks, answer, source="ceph0")
     assert finding.sentence == "fast, ceph0: 12 % hits at the present size, 25 % at twice the size (190 MiB)."
     assert [row[:5] for row in finding.tables[0].rows] == [
-        ("fast", "ceph0", 95 << 20, 0.125, 1.0), ("fast", "ceph0", 190 << 20, 0.25, 2.0)
-    ]  # fmt: skip
+        ("fast", "ceph0", 23 << 20, None, 0.25),
+        ("fast", "ceph0", 95 << 20, 0.125, 1),
+        ("fast", "ceph0", 190 << 20, 0.25, 2),
+    ]
     assert "9 sampled of 10 reads" in finding.unseen[0]
     assert not any("none" in remark or "ceph1" in remark for remark in finding.unseen)
     of_all = curve(looks, answer)
     assert of_all.tables[0].rows == finding.tables[0].rows
-    assert of_all.sentence == "There is no curve yet."
-    assert of_all.unseen[:2] == (
-        "fast: no curve yet: none.", "fast, ceph1: no curve yet: nothing was read since the start."
-    )  # fmt: skip
+    assert of_all.sentence == "There are curves of sources alone."
+    assert of_all.unseen[:2] == ("fast: no curve: none.", "fast, ceph1: no curve: nothing was read since the start.")
+
+
+def test_a_curve_whose_sample_is_too_small_at_the_present_size_cannot_be_told() -> None:
+    points = [{"size_bytes": ratio << 20, "hit_ratio": None, "size_ratio": ratio}
+              for ratio in (1, 2)]  # fmt: skip
+    found = {"curve": {"requests": 10, "sampled": 9, "points": points, "error_bound": None}, "sources": []}
+    finding = curve([Look("fast", 10**12, status())], {"fast": found})
+    assert finding.sentence == (
+        "fast: its hits at the present size cannot be told, as the sample has too few lines for it."
+    )
 
 
 def test_a_curve_that_is_not_there_says_why() -> None:
-    finding = curve([Look("fast", 10**12, status())], {"fast": {"curve": None, "reason": "too few requests"}})
+    finding = curve(
+        [Look("fast", 10**12, status())], {"fast": {"curve": None, "reason": "too few requests", "sources": []}}
+    )
     assert finding.sentence == "There is no curve yet."
-    assert "too few requests" in finding.unseen[0]
+    assert any("too few requests" in remark for remark in finding.unseen)
 
 
 def test_a_broken_curve_is_a_parse_error() -> None:

@@ -11,7 +11,7 @@ import urllib.request
 
 import pytest
 
-from bathyscope.cache.curves import Curve
+from bathyscope.cache.curves import Curve, Point
 from bathyscope.cache.looks import Look
 from bathyscope.cache.metrics import CONTENT_TYPE, exposition
 from bathyscope.errors import CacheError, EnvironmentError_, UsageError
@@ -85,16 +85,19 @@ def test_metrics_are_declared_once_and_samples_of_one_stand_together() -> None:
 
 
 def test_curves_of_caches_and_sources_are_series_by_multiples_of_the_size() -> None:
-    whole = Curve("fast", None, {50: 0.25, 100: 0.5, 800: 1.0}, 100, "")
-    own = Curve("fast", "ceph0", {1: 0.125, 3: 0.75}, 3, "")
-    unknown = Curve("other", None, {1: 0.5}, None, "")
-    found = samples(exposition([Look("fast", 0, status())], ["fast"], [whole, own, unknown]))
-    assert {key: value for key, value in found.items() if "curve" in key[0]} == {
+    whole = Curve("fast", None, (Point(49, 0.5, 0.25), Point(99, 1, 0.5), Point(792, 8, 1.0)), 9, 7, "")
+    own = Curve("fast", "ceph0", (Point(0, 0.25, None), Point(3, 1, 0.75)), 5, 5, "")
+    hostile = Curve("x", 'a"} 1\nevil{x="', (Point(1, 1, 0.5),), 1, 1, "")
+    text = exposition([Look("fast", 0, status())], ["fast"], [whole, own, hostile])
+    assert not any(line.startswith("evil") for line in text.splitlines())
+    found = samples(text)
+    assert {key: value for key, value in found.items() if "curve" in key[0] and "evil" not in key[1]} == {
         ("curve_hit_ratio", 'cache="fast",size_ratio="0.5"'): 0.25,
         ("curve_hit_ratio", 'cache="fast",size_ratio="1"'): 0.5,
         ("curve_hit_ratio", 'cache="fast",size_ratio="8"'): 1.0,
-        ("source_curve_hit_ratio", 'cache="fast",source="ceph0",size_ratio="0.3333"'): 0.125,
+        ("curve_sampled_reads", 'cache="fast"'): 7,
         ("source_curve_hit_ratio", 'cache="fast",source="ceph0",size_ratio="1"'): 0.75,
+        ("source_curve_sampled_reads", 'cache="fast",source="ceph0"'): 5,
     }
 
 

@@ -296,7 +296,17 @@ fn counts_modes_and_limits_go_on_whatever_becomes_of_the_ssd() {
     let world = World::new(BYTES, 24, 2);
     let (cache, file) = warm_file(&world, world.backing.clone(), false);
     let source = *identity(BACKING).source();
+    let whole = cache.engine().curve().expect("it was read").reads;
+    assert_eq!(
+        cache.engine().source_curve(&source).map(|it| it.reads),
+        Some(whole)
+    );
     cache.with_engine(|engine| engine.set_size(&source, Some(12 * LINE)));
+    assert_eq!(
+        cache.engine().source_curve(&source),
+        None,
+        "its size is another one"
+    );
     let (mut reads, of_source) = (3, cache.engine().source_counts(&source));
     let mut filled = 0;
     let mut check = |cache: &LiveCache, what: &str, curve_reads: (u64, u64)| {
@@ -320,7 +330,6 @@ fn counts_modes_and_limits_go_on_whatever_becomes_of_the_ssd() {
         let [whole, own] = curves.map(|curve| curve.expect("it was read").reads);
         assert_eq!((whole, own), curve_reads, "{what}");
     };
-    let whole = cache.engine().curve().expect("it was read").reads;
     check(&cache, "before", (whole + 1, 1));
     cache.resize(of_lines(20)).expect("there is room");
     check(

@@ -388,16 +388,20 @@ fn the_curves_of_the_running_cache_are_those_of_simulated_lru_caches() {
             let simulated = simulated_lru(fetch, &around, own);
             for (number, point) in curve.points.iter().enumerate() {
                 let [less, same, more] = [0, 1, 2].map(|part| simulated[part * sizes.len() + number]);
-                eprintln!("{fetch:?} of {volume:?}: {point:.4?}, simulated {less:.4} {same:.4} {more:.4}");
-                assert!((less - error..more + error).contains(&point.hit_ratio));
+                let what =
+                    format!("{fetch:?} of {volume:?}: {point:.4?}, simulated {less:.4} {same:.4} {more:.4}");
+                eprintln!("{what}");
+                // The sample has too few lines for the smallest ones.
+                assert!(point.hit_ratio.is_some() || number < 2, "{what}");
+                let hit_ratio = point.hit_ratio.unwrap_or(same);
+                assert!((less - error..more + error).contains(&hit_ratio), "{what}");
             }
-            let present = curve
-                .points
-                .iter()
-                .find(|point| point.is_present)
-                .expect("it is among them");
-            assert_eq!(present.size_lines, engine.capacity_lines());
-            present.hit_ratio
+            let present = curve.points[3];
+            assert_eq!(
+                (present.size_lines, present.size_ratio),
+                (engine.capacity_lines(), 1.0)
+            );
+            present.hit_ratio.expect("it is large enough")
         };
         let all = check(engine.curve(), None, engine.counts().reads.requests, 0.015);
         let [hot, scan] = [0, 1].map(|number| {

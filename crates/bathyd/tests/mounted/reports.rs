@@ -183,7 +183,7 @@ fn what_is_reported_of_a_source_is_what_was_done() {
         let points = curve["points"].as_array().expect("points");
         let current = points
             .iter()
-            .find(|point| point["is_current"] == true)
+            .find(|point| point["size_ratio"] == 1.0)
             .expect("the present size");
         // Of four reads of lines two found all they needed.
         assert_eq!(
