@@ -176,6 +176,15 @@ def reads(cluster: Any, osd: str) -> dict[str, Counter[str]]:
     return {file["handle"]: Counter(file["reads"]) for file in source["files"]}
 
 
+def check_curve(layout: Any, osd: str, counted: dict[str, int]) -> None:
+    """What the curve says of the present size is what the cache had, but for its policy, which is not LRU."""
+    curve = caches.ask(layout, osd, "curve")["curve"]
+    (present,) = (point["hit_ratio"] for point in curve["points"] if point["size_ratio"] == 1)
+    had = counted["requests_hit"] / counted["requests"]
+    print(osd, f"{had:.4f} hits, {present:.4f} by the curve, {curve['sampled']} of {curve['requests']} reads")
+    assert abs(had - present) < 0.05
+
+
 def objects(directory: Path) -> dict[str, str]:
     """Return the handle of each file of FileStore that is an object of an image, with the object's name."""
     found = (directory / "current").glob("*_head/**/rbd\\udata.*")
@@ -216,6 +225,7 @@ def test_the_hit_ratio_is_as_predicted(private_lab: Any, tools: Any, tmp_path: P
             # A cache that left its SSD, or files that have no place in it, would be counted as misses.
             assert (engine["is_bypassed"], engine["ssd_errors"], engine["files_without_room"]) == (False, 0, 0)
             assert engine["evictions"] > 0
+            check_curve(lab.layout, osd, engine["reads"])
             flash_bytes = engine["capacity_lines"] * LINE_BYTES - engine["stage_bytes"]
             log = lab.layout.log / f"{osd}.log"
             hit_ratio = prediction(cluster, tmp_path / osd, log, flash_bytes)
