@@ -6,12 +6,12 @@
 //! be valid in a cache of each size. An adaptive fetch size is tried there as the running cache does it, and is another one for
 //! another size, as neighbours are used if their lines stay long enough.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bathy_cache_model::{FetchCosts, FetchSize, blocks};
 use bathy_mrc::hash::{SamplingHash, threshold_of_rate};
 use bathy_mrc::{Sampling, Tracker, TrackerOptions};
+use rustc_hash::FxHashMap;
 
 use crate::engine::{Options, lock};
 use crate::format::{Superblock, UNIT_BYTES};
@@ -153,6 +153,10 @@ impl Fetching {
 
     /// A read of a line in the cache of one size: whether it is a hit. `of_size` are its units there.
     fn read(&mut self, size: usize, of_size: &mut [u16; LEVELS], read: Read) -> bool {
+        let in_all = of_size.iter().fold(u16::MAX, |in_all, valid| in_all & valid);
+        if self.is_adaptive && read.units & !u64::from(in_all) == 0 {
+            return true;
+        }
         let valid = u64::from(of_size[self.levels[size]]);
         let is_hit = read.units & !valid == 0;
         if !read.allocates && valid == 0 {
@@ -183,7 +187,7 @@ struct Followed {
     sizes_lines: [u64; SIZES],
     hash: SamplingHash,
     tracker: Tracker,
-    units: HashMap<u64, Units>,
+    units: FxHashMap<u64, Units>,
 }
 
 impl Followed {
@@ -228,7 +232,7 @@ impl Sample {
                 sizes_lines: of.sizes_lines(),
                 hash: SamplingHash::new(options.salt, options.group_bits),
                 tracker: Tracker::new(options),
-                units: HashMap::new(),
+                units: FxHashMap::default(),
             },
             fetching: Fetching::new(&of),
             reads: 0,
