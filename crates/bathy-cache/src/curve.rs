@@ -31,13 +31,13 @@ const SOURCE_LINES: usize = 1024;
 const LINES_LEFT: usize = 512;
 /// A size that has room for fewer lines of the sample has no hit ratio: distances are that coarse.
 const LINES_MIN: f64 = 32.0;
-/// Fetch sizes of a line of 16 units at most: one unit, two, four and so on.
-const LEVELS: usize = 5;
+/// Fetch sizes of a line of 16 units at most: one unit, two, four and so on. Those that are not tried have no units.
+const LINE_LEVELS: usize = 5;
 /// After so many reads it is decided anew what misses fetch.
 const DECIDE_READS: u64 = 64;
 
 /// Of a line, the units that are valid in a cache of each size if it fetches with each fetch size.
-type Units = [[u16; LEVELS]; SIZES];
+type Units = [[u16; LINE_LEVELS]; SIZES];
 
 /// What caches of other sizes would have served of the reads since the start, or since the size or the content became another.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,11 +52,11 @@ pub struct MissRatioCurve {
     pub points: Vec<CurvePoint>,
 }
 
-/// One size.
+/// A size of a line or more.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CurvePoint {
-    /// The size.
-    pub size_lines: u64,
+    /// The size, in whole lines.
+    pub size_bytes: u64,
     /// The same as a multiple of the present size, which is 1.
     pub size_ratio: f64,
     /// The share of the reads that would have found all that they asked for; `None` of a size for which the sample is too small.
@@ -103,12 +103,12 @@ impl CurveOptions {
         Self {
             capacity_lines: superblock.geometry.slots_total(),
             line_bytes: superblock.geometry.line().bytes(),
-            fetch: options.fetch,
+            fetch: options.fetch_of(superblock.geometry.line()),
         }
     }
 
     fn sizes_lines(&self) -> [u64; SIZES] {
-        QUARTERS.map(|quarters| (self.capacity_lines * quarters / 4).max(1))
+        QUARTERS.map(|quarters| self.capacity_lines * quarters / 4)
     }
 }
 
@@ -152,32 +152,33 @@ impl Fetching {
     }
 
     /// A read of a line in the cache of one size: whether it is a hit. `of_size` are its units there.
-    fn read(&mut self, size: usize, of_size: &mut [u16; LEVELS], read: Read) -> bool {
-        let in_all = of_size.iter().fold(u16::MAX, |in_all, valid| in_all & valid);
-        if self.is_adaptive && read.units & !u64::from(in_all) == 0 {
+    fn read(&mut self, size: usize, of_size: &mut [u16; LINE_LEVELS], read: Read) -> bool {
+        let (chosen, costs) = (self.levels[size], &mut self.costs[size]);
+        let levels = if self.is_adaptive {
+            0..costs.levels()
+        } else {
+            chosen..chosen + 1
+        };
+        let in_all = of_size[levels.clone()]
+            .iter()
+            .fold(u16::MAX, |in_all, valid| in_all & valid);
+        if read.units & !u64::from(in_all) == 0 {
             return true;
         }
-        let valid = u64::from(of_size[self.levels[size]]);
-        let is_hit = read.units & !valid == 0;
-        if !read.allocates && valid == 0 {
-            return is_hit;
-        }
-        let levels = if self.is_adaptive {
-            0..self.costs[size].levels()
-        } else {
-            self.levels[size]..self.levels[size] + 1
-        };
-        for level in levels {
-            let valid = u64::from(of_size[level]);
-            let missing = read.units & !valid;
-            if missing != 0 {
-                let fetched = blocks(missing, level, valid | !read.there);
-                self.costs[size].count(level, missing, fetched);
-                of_size[level] |= fetched as u16;
+        let valid = u64::from(of_size[chosen]);
+        if read.allocates || valid != 0 {
+            for level in levels {
+                let valid = u64::from(of_size[level]);
+                let missing = read.units & !valid;
+                if missing != 0 {
+                    let fetched = blocks(missing, level, valid | !read.there);
+                    costs.count(level, missing, fetched);
+                    of_size[level] |= fetched as u16;
+                }
             }
+            costs.age();
         }
-        self.costs[size].age();
-        is_hit
+        read.units & !valid == 0
     }
 }
 
@@ -202,7 +203,7 @@ impl Followed {
         let distance = touch.distance.unwrap_or(u64::MAX);
         for (of_size, &size) in units.iter_mut().zip(&self.sizes_lines) {
             if distance >= size {
-                *of_size = [0; LEVELS];
+                *of_size = [0; LINE_LEVELS];
             }
         }
         Some((touch.weight, units))
@@ -320,7 +321,7 @@ impl OnlineCurve {
         }
     }
 
-    /// Goes on if the cache is the same, and else begins anew: what is kept of lines is that of certain sizes.
+    /// Goes on if the cache is the same, and else begins anew, as what is kept of a line belongs to certain sizes.
     pub(crate) fn go_on(&self, of: CurveOptions) {
         let mut sample = lock(&self.sample);
         if sample.of != of {
@@ -378,8 +379,9 @@ impl OnlineCurve {
         sample.settle();
         let sampling_rate = sample.lines.tracker.rate();
         let sizes = sample.lines.sizes_lines.iter().zip(sample.hits).zip(QUARTERS);
+        let sizes = sizes.filter(|((size_lines, _), _)| **size_lines > 0);
         let points = sizes.map(|((&size_lines, hits), quarters)| CurvePoint {
-            size_lines,
+            size_bytes: size_lines * sample.of.line_bytes,
             size_ratio: quarters as f64 / 4.0,
             hit_ratio: (sampling_rate >= 1.0 || size_lines as f64 * sampling_rate >= LINES_MIN)
                 .then(|| hits / sample.weight),
@@ -439,7 +441,10 @@ mod tests {
     /// The curve, and its hit ratio at so many lines.
     fn at(curve: &OnlineCurve, size_lines: u64) -> (MissRatioCurve, f64) {
         let at = curve.now().expect("it was read");
-        let point = at.points.iter().find(|point| point.size_lines == size_lines);
+        let point = at
+            .points
+            .iter()
+            .find(|point| point.size_bytes == size_lines * 16 * UNIT_BYTES);
         let hit_ratio = point.expect("one of the sizes").hit_ratio;
         (at, hit_ratio.expect("all lines are in the sample"))
     }
@@ -567,20 +572,22 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_without_room_has_a_curve_of_a_line() {
+    fn a_curve_has_no_sizes_below_a_line() {
         shuttle::check_random(tiny, 1);
     }
 
     fn tiny() {
-        let curve = curve_of(0, FetchSize::Fixed(UNIT_BYTES));
-        curve.read(1, read(1));
-        curve.read(1, read(1));
-        let at = curve.now().expect("it was read");
-        assert!(
-            at.points
-                .iter()
-                .all(|point| point.size_lines == 1 && point.hit_ratio == Some(0.5))
-        );
+        for (capacity_lines, sizes) in [(0, 0), (1, 6), (3, 8)] {
+            let curve = curve_of(capacity_lines, FetchSize::Fixed(UNIT_BYTES));
+            curve.read(1, read(1));
+            curve.read(1, read(1));
+            let at = curve.now().expect("it was read");
+            assert_eq!(at.points.len(), sizes);
+            assert!(
+                at.points.iter().all(|point| point.hit_ratio == Some(0.5)),
+                "{at:?}"
+            );
+        }
     }
 
     fn read_many() {
@@ -614,7 +621,7 @@ mod tests {
         (0..300_000).for_each(|key| curve.read(key, read(1)));
         let at = curve.now().expect("it was read");
         for point in &at.points {
-            let is_known = point.size_lines as f64 * at.sampling_rate >= LINES_MIN;
+            let is_known = point.size_ratio * 1000.0 * at.sampling_rate >= LINES_MIN;
             assert_eq!(point.hit_ratio.is_some(), is_known, "{at:?}");
         }
         assert!(

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
-use bathy_cache_model::{AdmissionOptions, FetchSize, RequestSplitter, WriteMode};
+use bathy_cache_model::{AdmissionOptions, FetchSize, LineSize, RequestSplitter, WriteMode};
 use bathy_policy::{Policy, PolicyKind};
 
 use crate::aligned::Aligned;
@@ -64,6 +64,16 @@ pub struct Options {
 
 /// What a hard disk transfers in the time of an access: 8 ms, 150 MB/s.
 pub const HDD_BREAK_EVEN_BYTES: u64 = 1_200_000;
+
+impl Options {
+    /// What a miss of a line fetches at most; the line is that of the SSD.
+    pub(crate) fn fetch_of(&self, line: LineSize) -> FetchSize {
+        match self.fetch {
+            FetchSize::Fixed(bytes) => FetchSize::Fixed(bytes.min(line.bytes())),
+            adaptive @ FetchSize::Adaptive { .. } => adaptive,
+        }
+    }
+}
 
 impl Default for Options {
     fn default() -> Self {

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bathy_cache_model::{AdmissionOptions, CacheConfig, FetchSize, LineSize};
+use bathy_cache_model::{AdmissionOptions, CacheConfig, LineSize};
 use bathy_policy::{CachePolicy, Policy, PolicyKind, StateRecord};
 
 use crate::counters::Area;
@@ -438,11 +438,7 @@ impl Opening<'_> {
         let config = CacheConfig {
             line: geometry.line(),
             unit_bytes: UNIT_BYTES,
-            fetch: match self.options.fetch {
-                // The line is that of the SSD.
-                FetchSize::Fixed(bytes) => FetchSize::Fixed(bytes.min(geometry.line().bytes())),
-                adaptive @ FetchSize::Adaptive { .. } => adaptive,
-            },
+            fetch: self.options.fetch_of(geometry.line()),
             write_mode: self.options.write_mode,
             admission: AdmissionOptions {
                 // Keys are dealt out evenly.

@@ -126,7 +126,7 @@ impl Source {
 }
 
 impl Engine {
-    /// The cache of which curves are.
+    /// What curves are of, but for the limit of a source.
     pub(crate) fn curve_options(&self) -> CurveOptions {
         lock(&self.files).new_source.curve
     }

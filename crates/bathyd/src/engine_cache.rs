@@ -67,8 +67,7 @@ impl EngineCache {
         if !self.attachment.is_used() {
             return reports::no_curve(NO_SSD);
         }
-        let engine = self.live.engine();
-        reports::curve(engine.curve(), engine.line_bytes())
+        reports::curve(self.live.engine().curve())
     }
 
     /// Opens the cache. If it cannot be used, or is to be left alone, what the SSD has is made void, as files change without it
@@ -365,7 +364,7 @@ impl Source {
     pub(crate) fn curve(&self) -> Value {
         self.in_engine().map_or_else(
             || reports::no_curve(NO_SSD),
-            |(engine, uuid)| reports::curve(engine.source_curve(uuid), engine.line_bytes()),
+            |(engine, uuid)| reports::curve(engine.source_curve(uuid)),
         )
     }
 

@@ -168,13 +168,13 @@ pub(crate) fn engine(engine: &Engine, has_ssd: bool) -> Value {
 }
 
 /// What other sizes would give; `None` before the first reads.
-pub(crate) fn curve(curve: Option<MissRatioCurve>, line_bytes: u64) -> Value {
+pub(crate) fn curve(curve: Option<MissRatioCurve>) -> Value {
     let Some(curve) = curve else {
         return no_curve("nothing was read since the start, or since its size or content changed");
     };
     let points = curve.points.iter().map(|point| {
         json!({
-            "size_bytes": point.size_lines * line_bytes,
+            "size_bytes": point.size_bytes,
             "hit_ratio": point.hit_ratio,
             "size_ratio": point.size_ratio,
         })

@@ -18,17 +18,16 @@ _COLUMNS = (
     ActivityColumn("Hit %", "ratio", help="a dash: the sample has too few lines for this size"),
     ActivityColumn("Of the present size", "times", help="of the share that the source may use, or of the cache"),
     ActivityColumn("Present"),
-    ActivityColumn("Sampled reads", "count", rank=1, help="reads of lines that the hit ratio is estimated from"),
+    ActivityColumn("Reads", "count", rank=1, help="of lines: a request counts once for each line that it touches"),
+    ActivityColumn("Sampled", "count", rank=1, help="reads that the hit ratio is estimated from"),
 )
-_SINCE = "since the daemon's start, or since the size or content of the cache became another"
-_OWN = (
-    "The curve of a source is that of a cache which it does not share; the curve of a cache has no limits of sources."
-)
+_SINCE = "since the daemon's start, or since the content or the size (of a source: its share) changed"
+_OWN = "The curve of a source assumes a cache that it does not share; that of a cache ignores the limits of sources."
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A size, also as a multiple of the present one, and the estimated hit ratio if it can be told."""
+    """A size, also as a multiple of the present one, and the estimated hit ratio, if it is known."""
 
     size_bytes: int
     size_ratio: float
@@ -74,6 +73,8 @@ def curves(cache: str, answer: Mapping[str, Any], *, only: str | None = None) ->
             points = tuple(_point(as_dict(point)) for point in as_list(found["points"]))
             reads, sampled = as_int(found["requests"]), as_int(found["sampled"])
             known.append(Curve(cache, source, points, reads, sampled, _evidence(found)))
+    if only is not None and not known and not missing:
+        missing.append(f"{_name(cache, only)}: no curve: it is not served any more.")
     return known, missing
 
 
@@ -128,15 +129,26 @@ def _point(point: Mapping[str, Any]) -> Point:
 def _rows(one: Curve) -> Iterator[tuple[Any, ...]]:
     for point in one.points:
         is_present = "present" if point.size_ratio == 1 else ""
-        yield one.cache, one.source, point.size_bytes, point.hit_ratio, point.size_ratio, is_present, one.sampled
+        yield (
+            one.cache,
+            one.source,
+            point.size_bytes,
+            point.hit_ratio,
+            point.size_ratio,
+            is_present,
+            one.reads,
+            one.sampled,
+        )
 
 
 def _sentence(one: Curve) -> str:
     present, twice = one.at(1), one.at(2)
-    if present is None or twice is None or present.hit_ratio is None or twice.hit_ratio is None:
-        return f"{one.name}: its hits at the present size cannot be told, as the sample has too few lines for it."
-    now, then = format_percent(present.hit_ratio), format_percent(twice.hit_ratio)
-    return f"{one.name}: {now} hits at the present size, {then} at twice the size ({format_bytes(twice.size_bytes)})."
+    if present is None or present.hit_ratio is None:
+        return f"{one.name}: the hits at the present size are not known, as the sample has too few lines for it."
+    sentence = f"{one.name}: {format_percent(present.hit_ratio)} hits at the present size"
+    if twice is None or twice.hit_ratio is None:
+        return f"{sentence}."
+    return f"{sentence}, {format_percent(twice.hit_ratio)} at twice the size ({format_bytes(twice.size_bytes)})."
 
 
 def _evidence(found: Mapping[str, Any]) -> str:

@@ -262,12 +262,13 @@ def curve(  # noqa: PLR0917 - one parameter for each option
     root: CacheRootOption = Path("/"),
     output: OutputOption = "table",
 ) -> None:
-    """Show what read hit ratio other sizes of a cache, and of each source alone, would give, by its own requests."""
+    """Show what read hit ratio other sizes of a cache, and of each source alone, would give, by its own reads."""
     from bathyscope.cache.curves import curve as curve_of
 
     daemons = _daemons(root, cache)
 
     def found(looks: list[Look], remarks: list[str]) -> ActivityFinding:
+        _check_source(source, looks)
         looks = [look for look in looks if source is None or source in look.sources()]
         return curve_of(looks, _asked(daemons, looks, query="curve"), source=source, remarks=remarks)
 
@@ -296,7 +297,7 @@ def metrics(
                     found += curves(name, answer)[0]
             except BathyscopeError as error:
                 # It ended since, or is another version: what is known is shown.
-                remarks.append(_sentence(error))
+                remarks.append(f"{daemon.name}: {_sentence(error)}")
         if remarks and listen is None:
             say("\n".join(remarks))
         return exposition(looks, [daemon.name for daemon in daemons], found)

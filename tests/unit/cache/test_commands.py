@@ -573,6 +573,27 @@ def test_the_curve_of_a_source_asks_its_cache_alone(bathy: Bathy, daemon: FakeDa
         assert all(asked["query"] == "status" for asked in other.asked)
 
 
+def test_a_watched_curve_of_a_source_that_ends_and_comes_back_goes_on(
+    bathy: Bathy, daemon: FakeDaemon, fast: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = [{"size_bytes": 1 << 30, "hit_ratio": 0.5, "size_ratio": 1}]
+    of_source = {"name": "ceph0", "curve": {"points": points, "requests": 9, "sampled": 9}}
+    daemon.answers["curve"] = {"curve": None, "reason": "none", "sources": [of_source]}
+    answers = iter([status(source("ceph1")), status()])
+
+    def turn(*_: object) -> None:
+        try:
+            daemon.answers["status"] = next(answers)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+
+    monkeypatch.setattr(LocalHost, "sleep", turn)
+    result = bathy("curve", "--source", "ceph0", "--watch", "-o", "csv")
+    assert result.exit_code == 130, result.exception
+    assert len(list(csv.DictReader(result.stdout.splitlines()))) == 2
+    assert "No source 'ceph0' is served; one of ceph1" in result.stderr
+
+
 def test_the_objects_of_a_recording_are_not_watched(bathy: Bathy, daemon: FakeDaemon) -> None:
     refused(bathy("objects", "--recording", "last", "--watch"), UsageError, "--watch is not for the objects")
 

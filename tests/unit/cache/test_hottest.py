@@ -121,7 +121,7 @@ def test_a_curve_says_what_twice_the_size_gives_and_from_how_much_it_knows() -> 
     finding = curve([Look("fast", 10**12, status())], {"fast": found})
     assert finding.sentence == "fast: 50 % hits at the present size, 75 % at twice the size (4.00 GiB)."
     rows = [row[1:5] for row in finding.tables[0].rows]
-    assert {row[6] for row in finding.tables[0].rows} == {90}
+    assert {row[6:] for row in finding.tables[0].rows} == {(1000, 90)}
     assert rows == [(None, 1 << 30, 0.25, 0.5), (None, 2 << 30, 0.5, 1.0), (None, 4 << 30, 0.75, 2.0)]
     assert any("90 sampled of 1,000 reads" in remark and "2.0 %" in remark for remark in finding.unseen)
 
@@ -153,9 +153,9 @@ def test_a_curve_whose_sample_is_too_small_at_the_present_size_cannot_be_told() 
               for ratio in (1, 2)]  # fmt: skip
     found = {"curve": {"requests": 10, "sampled": 9, "points": points, "error_bound": None}, "sources": []}
     finding = curve([Look("fast", 10**12, status())], {"fast": found})
-    assert finding.sentence == (
-        "fast: its hits at the present size cannot be told, as the sample has too few lines for it."
-    )
+    assert finding.sentence.startswith("fast: the hits at the present size are not known")
+    points[0]["hit_ratio"] = 0.5
+    assert curve([Look("fast", 10**12, status())], {"fast": found}).sentence == "fast: 50 % hits at the present size."
 
 
 def test_a_curve_that_is_not_there_says_why() -> None:

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bathy_cache::{
-    AttachError, BlockStore, ColdReason, DetachError, LiveCache, LiveFile, PAUSE_MAX, Recovery, ResizeError,
-    create, open,
+    AttachError, BlockStore, ColdReason, DetachError, FileIdentity, LiveCache, LiveFile, PAUSE_MAX, Recovery,
+    ResizeError, create, open,
 };
+
+use bathy_cache_model::FetchSize;
 
 use crate::common::{
     BACKING, Cache, Fault, LINE, MemoryStore, MemoryWitness, Random, UNIT, World, assert_serves_backing,
@@ -289,6 +291,33 @@ fn a_device_that_was_written_to_without_the_ssd_is_not_proven_any_more() {
         let hit = units_hit(&cache, &file, &store.bytes());
         assert_eq!(hit, if is_changed { 0 } else { 8 * LINE / UNIT });
     }
+}
+
+#[test]
+fn a_source_that_is_first_seen_without_the_ssd_has_the_curve_of_its_cache() {
+    let mut world = World::new(BYTES, 24, 2);
+    // A hard disk, of which a miss fetches whole lines.
+    world.options.fetch = FetchSize::Adaptive {
+        break_even_bytes: 1_200_000,
+    };
+    let (cache, _file) = warm_file(&world, world.backing.clone(), false);
+    cache.detach_ssd(PAUSE_MAX).expect("nothing fails");
+    let source = *b"another source..";
+    let identity = FileIdentity::new(source, b"file").expect("it is short enough");
+    let file = cache
+        .attach(identity, MemoryStore::new(world.backing.bytes()), false)
+        .expect("the backing works");
+    cache.attach_ssd(world.ssd.clone()).expect("it is a cache");
+    for offset in [0, LINE - UNIT] {
+        let mut out = vec![0; UNIT as usize];
+        file.read(&mut out, offset, 0).expect("the backing works");
+    }
+    let engine = cache.engine();
+    let curve = engine.source_curve(&source).expect("it was read");
+    let bytes = engine.capacity_lines() * LINE;
+    let present = curve.points.iter().find(|point| point.size_bytes == bytes);
+    let present = present.expect("its share is the cache");
+    assert_eq!(present.hit_ratio, Some(0.5), "the miss fetched the line");
 }
 
 #[test]

@@ -341,8 +341,8 @@ fn simulated_lru(fetch: FetchSize, sizes: &[u64], requests: impl Iterator<Item =
 }
 
 /// The curves of the cache and of its two sources are those of simulated LRU caches of each size: one for all, and one for each
-/// source alone, whatever a miss fetches. By a sample distances are off by some percent, and where a scan fits all at once that
-/// is the hit ratio of a size that is as much smaller or larger.
+/// source alone, whatever a miss fetches. A sample makes sizes wrong by some percent, which shows where a whole scan fits at once:
+/// so the hit ratio is compared with those of sizes that are a little smaller and larger.
 #[test]
 fn the_curves_of_the_running_cache_are_those_of_simulated_lru_caches() {
     let adaptive = FetchSize::Adaptive {
@@ -378,7 +378,7 @@ fn the_curves_of_the_running_cache_are_those_of_simulated_lru_caches() {
             let curve = curve.expect("it was read");
             assert_eq!(curve.reads, reads);
             assert!(curve.sampling_rate < 0.6, "{curve:?}");
-            let sizes: Vec<_> = curve.points.iter().map(|point| point.size_lines).collect();
+            let sizes: Vec<_> = curve.points.iter().map(|point| point.size_bytes / LINE).collect();
             let own = requests
                 .iter()
                 .copied()
@@ -398,8 +398,8 @@ fn the_curves_of_the_running_cache_are_those_of_simulated_lru_caches() {
             }
             let present = curve.points[3];
             assert_eq!(
-                (present.size_lines, present.size_ratio),
-                (engine.capacity_lines(), 1.0)
+                (present.size_bytes, present.size_ratio),
+                (engine.capacity_lines() * LINE, 1.0)
             );
             present.hit_ratio.expect("it is large enough")
         };
