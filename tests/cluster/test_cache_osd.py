@@ -176,13 +176,13 @@ def reads(cluster: Any, osd: str) -> dict[str, Counter[str]]:
     return {file["handle"]: Counter(file["reads"]) for file in source["files"]}
 
 
-def check_curve(layout: Any, osd: str, counted: dict[str, int]) -> None:
+def check_curve(layout: Any, osd: str, counted: dict[str, int], error: float) -> None:
     """What the curve says of the present size is what the cache had, but for its policy, which is not LRU."""
     curve = caches.ask(layout, osd, "curve")["curve"]
     (present,) = (point["hit_ratio"] for point in curve["points"] if point["size_ratio"] == 1)
     had = counted["requests_hit"] / counted["requests"]
     print(osd, f"{had:.4f} hits, {present:.4f} by the curve, {curve['sampled']} of {curve['requests']} reads")
-    assert abs(had - present) < 0.05
+    assert abs(had - present) < error
 
 
 def objects(directory: Path) -> dict[str, str]:
@@ -225,7 +225,8 @@ def test_the_hit_ratio_is_as_predicted(private_lab: Any, tools: Any, tmp_path: P
             # A cache that left its SSD, or files that have no place in it, would be counted as misses.
             assert (engine["is_bypassed"], engine["ssd_errors"], engine["files_without_room"]) == (False, 0, 0)
             assert engine["evictions"] > 0
-            check_curve(lab.layout, osd, engine["reads"])
+            # Small caches that BlueStore writes its log to differ most by their policy.
+            check_curve(lab.layout, osd, engine["reads"], 0.05 if store == "filestore" else 0.1)
             flash_bytes = engine["capacity_lines"] * LINE_BYTES - engine["stage_bytes"]
             log = lab.layout.log / f"{osd}.log"
             hit_ratio = prediction(cluster, tmp_path / osd, log, flash_bytes)
