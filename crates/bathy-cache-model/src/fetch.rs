@@ -47,7 +47,6 @@ const LINES_MIN: u64 = 128;
 
 /// See the [module](self).
 pub(crate) struct FetchTrial {
-    levels: usize,
     period: u64,
     draw: u64,
     /// Sampled lines by slot, with their place in `masks`.
@@ -67,7 +66,6 @@ impl FetchTrial {
         let lines = capacity / period as usize * 5 / 4;
         let costs = FetchCosts::new(line_bytes, unit_bytes);
         let mut trial = Self {
-            levels: costs.levels(),
             period,
             draw: 0,
             places: HashMap::with_capacity(lines),
@@ -76,12 +74,12 @@ impl FetchTrial {
             costs,
             ahead: AheadUnits::default(),
         };
-        trial.masks.cover(trial.mask(lines as u32, trial.levels));
+        trial.masks.cover(trial.mask(lines as u32, trial.costs.levels()));
         trial
     }
 
     fn mask(&self, place: u32, level: usize) -> u32 {
-        place * (self.levels as u32 + 1) + level as u32
+        place * (self.costs.levels() as u32 + 1) + level as u32
     }
 
     /// A line got a slot.
@@ -96,8 +94,8 @@ impl FetchTrial {
             return;
         }
         let place = self.free.pop().unwrap_or(self.places.len() as u32);
-        self.masks.cover(self.mask(place, self.levels));
-        for level in 0..=self.levels {
+        self.masks.cover(self.mask(place, self.costs.levels()));
+        for level in 0..=self.costs.levels() {
             self.masks.clear(self.mask(place, level));
         }
         self.places.insert(slot, place);
@@ -121,7 +119,7 @@ impl FetchTrial {
         let Some(&place) = self.places.get(&slot) else {
             return;
         };
-        for level in 0..self.levels {
+        for level in 0..self.costs.levels() {
             let mask = self.mask(place, level);
             let valid = self.masks.get(mask);
             let missing = touched & !valid;
@@ -131,7 +129,7 @@ impl FetchTrial {
                 self.masks.add(mask, fetched);
             }
         }
-        let mask = self.mask(place, self.levels);
+        let mask = self.mask(place, self.costs.levels());
         let used = touched & self.masks.get(mask);
         self.ahead.used += u64::from(used.count_ones());
         self.masks.remove(mask, used);
@@ -142,17 +140,17 @@ impl FetchTrial {
     pub(crate) fn fetched_ahead(&mut self, slot: u32, units: u64) {
         if let Some(&place) = self.places.get(&slot) {
             self.ahead.fetched += u64::from(units.count_ones());
-            self.masks.add(self.mask(place, self.levels), units);
+            self.masks.add(self.mask(place, self.costs.levels()), units);
         }
     }
 
     /// A write to units of a cached line, of which it covers some.
     pub(crate) fn written(&mut self, slot: u32, touched: u64, covered: u64) {
         if let Some(&place) = self.places.get(&slot) {
-            for level in 0..self.levels {
+            for level in 0..self.costs.levels() {
                 self.masks.add(self.mask(place, level), covered);
             }
-            self.masks.remove(self.mask(place, self.levels), touched);
+            self.masks.remove(self.mask(place, self.costs.levels()), touched);
         }
     }
 

@@ -6,6 +6,7 @@
 //! be valid in a cache of each size. An adaptive fetch size is tried there as the running cache does it, and is another one for
 //! another size, as neighbours are used if their lines stay long enough.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bathy_cache_model::{FetchCosts, FetchSize, blocks};
@@ -115,7 +116,8 @@ impl CurveOptions {
 /// What caches fetch, by size.
 struct Fetching {
     levels: [usize; SIZES],
-    is_adaptive: bool,
+    /// The fetch sizes that are tried: one if it is fixed.
+    tried: Range<usize>,
     costs: [FetchCosts; SIZES],
     /// For which disk that was decided, and how many reads may go by until it is decided anew.
     break_even_bytes: u64,
@@ -124,14 +126,18 @@ struct Fetching {
 
 impl Fetching {
     fn new(of: &CurveOptions) -> Self {
-        let (level, is_adaptive) = match of.fetch {
-            FetchSize::Fixed(bytes) => ((bytes / UNIT_BYTES).trailing_zeros() as usize, false),
-            FetchSize::Adaptive { .. } => (0, true),
+        let costs = FetchCosts::new(of.line_bytes, UNIT_BYTES);
+        let tried = match of.fetch {
+            FetchSize::Fixed(bytes) => {
+                let level = (bytes / UNIT_BYTES).trailing_zeros() as usize;
+                level..level + 1
+            }
+            FetchSize::Adaptive { .. } => 0..costs.levels(),
         };
         Self {
-            levels: [level; SIZES],
-            is_adaptive,
-            costs: [FetchCosts::new(of.line_bytes, UNIT_BYTES); SIZES],
+            levels: [tried.start; SIZES],
+            tried,
+            costs: [costs; SIZES],
             break_even_bytes: 0,
             reads_left: 0,
         }
@@ -139,7 +145,7 @@ impl Fetching {
 
     /// Before a read from a disk. What is measured of one changes a little all the time; another source may have another disk.
     fn decide(&mut self, break_even_bytes: u64) {
-        if !self.is_adaptive {
+        if self.tried.len() == 1 {
             return;
         }
         let is_like = break_even_bytes.abs_diff(self.break_even_bytes) <= self.break_even_bytes / 8;
@@ -154,12 +160,7 @@ impl Fetching {
     /// A read of a line in the cache of one size: whether it is a hit. `of_size` are its units there.
     fn read(&mut self, size: usize, of_size: &mut [u16; LINE_LEVELS], read: Read) -> bool {
         let (chosen, costs) = (self.levels[size], &mut self.costs[size]);
-        let levels = if self.is_adaptive {
-            0..costs.levels()
-        } else {
-            chosen..chosen + 1
-        };
-        let in_all = of_size[levels.clone()]
+        let in_all = of_size[self.tried.clone()]
             .iter()
             .fold(u16::MAX, |in_all, valid| in_all & valid);
         if read.units & !u64::from(in_all) == 0 {
@@ -167,7 +168,7 @@ impl Fetching {
         }
         let valid = u64::from(of_size[chosen]);
         if read.allocates || valid != 0 {
-            for level in levels {
+            for level in self.tried.clone() {
                 let valid = u64::from(of_size[level]);
                 let missing = read.units & !valid;
                 if missing != 0 {

@@ -56,9 +56,7 @@ impl Engine {
         self.ssd.count_in(&from.ssd_counts);
         if self.content() == from.content {
             self.curve = Arc::clone(&from.curve);
-            if !self.is_bypassed() {
-                self.curve.go_on(self.curve_options());
-            }
+            self.let_curve_go_on(&self.curve, None);
         } else {
             // Their numbers are those of other files now.
             lock(&from.closed).forget_numbers();

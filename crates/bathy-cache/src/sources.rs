@@ -126,9 +126,17 @@ impl Source {
 }
 
 impl Engine {
-    /// What curves are of, but for the limit of a source.
-    pub(crate) fn curve_options(&self) -> CurveOptions {
-        lock(&self.files).new_source.curve
+    /// A curve, of at most so many lines, goes on if this is the cache that it is of. Without an SSD it waits for the next one.
+    pub(crate) fn let_curve_go_on(&self, curve: &OnlineCurve, lines_max: Option<u64>) {
+        if self.is_bypassed() {
+            return;
+        }
+        let all = lock(&self.files).new_source.curve;
+        let lines_max = lines_max.unwrap_or(u64::MAX);
+        curve.go_on(CurveOptions {
+            capacity_lines: lines_max.min(all.capacity_lines),
+            ..all
+        });
     }
 
     /// The counts of a source since the start, and as they go on.
@@ -183,14 +191,7 @@ impl Engine {
         let source = lock(&self.files).source(source);
         let lines_max = size_bytes.map(|bytes| bytes / self.line_bytes);
         self.residency.set_limit(source.number, lines_max);
-        if !self.is_bypassed() {
-            let all = self.curve_options();
-            let share = lines_max.unwrap_or(u64::MAX);
-            source.curve.go_on(CurveOptions {
-                capacity_lines: share.min(all.capacity_lines),
-                ..all
-            });
-        }
+        self.let_curve_go_on(&source.curve, lines_max);
         let mut leaves = true;
         while leaves && self.residency.is_over(source.number) {
             leaves = false;

@@ -36,14 +36,18 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Read hit ratios by size, of a cache (`source` is None) or of one of its sources, from `sampled` of `reads`."""
+    """Read hit ratios by size, of a cache (`source` is None) or of one of its sources, from `sampled` of `reads`.
+
+    They are those of a cache with this policy, and off by at most `error_bound` if that is known.
+    """
 
     cache: str
     source: str | None
     points: tuple[Point, ...]
     reads: int
     sampled: int
-    evidence: str
+    policy: str | None
+    error_bound: float | None
 
     @property
     def name(self) -> str:
@@ -70,9 +74,7 @@ def curves(cache: str, answer: Mapping[str, Any], *, only: str | None = None) ->
             if found is None:
                 missing.append(f"{_name(cache, source)}: no curve: {entry.get('reason')}.")
                 continue
-            points = tuple(_point(as_dict(point)) for point in as_list(found["points"]))
-            reads, sampled = as_int(found["requests"]), as_int(found["sampled"])
-            known.append(Curve(cache, source, points, reads, sampled, _evidence(found)))
+            known.append(_curve(cache, source, found))
     if only is not None and not known and not missing:
         missing.append(f"{_name(cache, only)}: no curve: it is not served any more.")
     return known, missing
@@ -94,7 +96,7 @@ def curve(
     rows = tuple(row for one in known for row in _rows(one))
     # A cache with many sources has a sentence for itself; theirs are in the table.
     said = [one for one in known if one.source == source]
-    unseen += [f"{one.name}: {one.evidence}" for one in said]
+    unseen += [f"{one.name}: {_evidence(one)}" for one in said]
     if any(one.source is not None for one in known):
         unseen.append(_OWN)
     nothing = "There are curves of sources alone." if known else "There is no curve yet."
@@ -119,6 +121,20 @@ def _entries(answer: Mapping[str, Any]) -> Iterator[tuple[str | None, Mapping[st
     yield None, answer
     for entry in map(as_dict, as_list(answer["sources"])):
         yield source_name(entry), entry
+
+
+def _curve(cache: str, source: str | None, found: Mapping[str, Any]) -> Curve:
+    points = tuple(_point(as_dict(point)) for point in as_list(found["points"]))
+    bound = found.get("error_bound")
+    return Curve(
+        cache,
+        source,
+        points,
+        reads=as_int(found["requests"]),
+        sampled=as_int(found["sampled"]),
+        policy=found.get("policy"),
+        error_bound=None if bound is None else as_float(bound),
+    )
 
 
 def _point(point: Mapping[str, Any]) -> Point:
@@ -151,11 +167,11 @@ def _sentence(one: Curve) -> str:
     return f"{sentence}, {format_percent(twice.hit_ratio)} at twice the size ({format_bytes(twice.size_bytes)})."
 
 
-def _evidence(found: Mapping[str, Any]) -> str:
+def _evidence(one: Curve) -> str:
     """Return the sentence that says how much stands behind a curve."""
-    reads, sampled, bound = as_int(found["requests"]), as_int(found["sampled"]), found.get("error_bound")
-    error = "not known" if bound is None else f"at most {format_percent(as_float(bound))}"
-    policy = f" of a cache with the policy {found['policy']}" if found.get("policy") else ""
+    error = "not known" if one.error_bound is None else f"at most {format_percent(one.error_bound)}"
+    policy = f" of a cache with the policy {one.policy}" if one.policy else ""
     return (
-        f"Hit ratios{policy}, estimated from {sampled:,} sampled of {reads:,} reads of lines. Their error is {error}."
+        f"Hit ratios{policy}, estimated from {one.sampled:,} sampled of {one.reads:,} reads of lines. "
+        f"Their error is {error}."
     )

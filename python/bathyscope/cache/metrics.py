@@ -134,18 +134,20 @@ def _curves(curves: Sequence[Curve]) -> Iterator[str]:
     sampled = "Reads of lines that the hit ratios are estimated from"
     for prefix, whose, is_of_source in (("curve", "", False), ("source_curve", ", for the source alone", True)):
         of_these = [one for one in curves if (one.source is not None) == is_of_source]
-        own = [
-            (("cache", one.cache), *((("source", one.source),) if one.source is not None else ())) for one in of_these
-        ]
         yield from _head(f"{prefix}_hit_ratio", "gauge", f"{hits}{whose}.")
-        for labels, one in zip(own, of_these, strict=True):
+        for one in of_these:
             for point in one.points:
                 if point.hit_ratio is not None:
                     size = ("size_ratio", f"{point.size_ratio:.4g}")
-                    yield _sample(f"{prefix}_hit_ratio", (*labels, size), point.hit_ratio)
+                    yield _sample(f"{prefix}_hit_ratio", (*_whose(one), size), point.hit_ratio)
         yield from _head(f"{prefix}_sampled_reads", "gauge", f"{sampled}{whose}.")
-        for labels, one in zip(own, of_these, strict=True):
-            yield _sample(f"{prefix}_sampled_reads", labels, one.sampled)
+        for one in of_these:
+            yield _sample(f"{prefix}_sampled_reads", _whose(one), one.sampled)
+
+
+def _whose(one: Curve) -> _Labels:
+    cache = ("cache", one.cache)
+    return (cache,) if one.source is None else (cache, ("source", one.source))
 
 
 def _ssd_states(caches: Sequence[Span]) -> Iterator[str]:

@@ -562,10 +562,15 @@ def test_a_watched_list_is_printed_again_and_survives_a_daemon_that_does_not_ans
     assert "the table is gone; look at the SSD." in result.stderr
 
 
-def test_the_curve_of_a_source_asks_its_cache_alone(bathy: Bathy, daemon: FakeDaemon, fast: Places) -> None:
+def curve_of_ceph0() -> dict[str, Any]:
+    """Return an answer with one size."""
     points = [{"size_bytes": 1 << 30, "hit_ratio": 0.5, "size_ratio": 1}]
     of_source = {"name": "ceph0", "curve": {"points": points, "requests": 9, "sampled": 9}}
-    daemon.answers["curve"] = {"curve": None, "reason": "none", "sources": [of_source]}
+    return {"curve": None, "reason": "none", "sources": [of_source]}
+
+
+def test_the_curve_of_a_source_asks_its_cache_alone(bathy: Bathy, daemon: FakeDaemon, fast: Places) -> None:
+    daemon.answers["curve"] = curve_of_ceph0()
     fast.add(fast.new("other", "/dev/sdy"))
     with serving(fast.socket("other"), status=status(source("ceph1"))) as other:
         rows = list(csv.DictReader(bathy("curve", "--source", "ceph0", "-o", "csv").stdout.splitlines()))
@@ -576,9 +581,7 @@ def test_the_curve_of_a_source_asks_its_cache_alone(bathy: Bathy, daemon: FakeDa
 def test_a_watched_curve_of_a_source_that_ends_and_comes_back_goes_on(
     bathy: Bathy, daemon: FakeDaemon, fast: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    points = [{"size_bytes": 1 << 30, "hit_ratio": 0.5, "size_ratio": 1}]
-    of_source = {"name": "ceph0", "curve": {"points": points, "requests": 9, "sampled": 9}}
-    daemon.answers["curve"] = {"curve": None, "reason": "none", "sources": [of_source]}
+    daemon.answers["curve"] = curve_of_ceph0()
     answers = iter([status(source("ceph1")), status()])
 
     def turn(*_: object) -> None:

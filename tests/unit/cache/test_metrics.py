@@ -85,9 +85,9 @@ def test_metrics_are_declared_once_and_samples_of_one_stand_together() -> None:
 
 
 def test_curves_of_caches_and_sources_are_series_by_multiples_of_the_size() -> None:
-    whole = Curve("fast", None, (Point(49, 0.5, 0.25), Point(99, 1, 0.5), Point(792, 8, 1.0)), 9, 7, "")
-    own = Curve("fast", "ceph0", (Point(0, 0.25, None), Point(3, 1, 0.75)), 5, 5, "")
-    hostile = Curve("x", 'a"} 1\nevil{x="', (Point(1, 1, 0.5),), 1, 1, "")
+    whole = Curve("fast", None, (Point(49, 0.5, 0.25), Point(99, 1, 0.5), Point(792, 8, 1.0)), 9, 7, "lru", None)
+    own = Curve("fast", "ceph0", (Point(0, 0.25, None), Point(3, 1, 0.75)), 5, 5, "lru", None)
+    hostile = Curve("x", 'a"} 1\nevil{x="', (Point(1, 1, 0.5),), 1, 1, "lru", None)
     text = exposition([Look("fast", 0, status())], ["fast"], [whole, own, hostile])
     assert not any(line.startswith("evil") for line in text.splitlines())
     found = samples(text)

@@ -8,7 +8,6 @@ use bathy_cache::{
     AttachError, BlockStore, ColdReason, DetachError, FileIdentity, LiveCache, LiveFile, PAUSE_MAX, Recovery,
     ResizeError, create, open,
 };
-
 use bathy_cache_model::FetchSize;
 
 use crate::common::{
