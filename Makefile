@@ -1,8 +1,10 @@
 # Two commands matter: `make demo` and `make test`. Both install what is missing first; a second run installs nothing.
 SHELL := /bin/bash
+# Compiled Python is kept, whatever the environment says: every test of the command line starts it anew.
+unexport PYTHONDONTWRITEBYTECODE
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test check without-ceph unit cluster rust torture search setup test-machine test-releases bench-overhead bench-startup bench-verdicts docs lock clean
+.PHONY: help demo test check unit cluster shared-cluster quiet rust torture search setup test-machine test-releases bench-overhead bench-startup bench-verdicts docs pictures lock clean
 
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
@@ -10,6 +12,8 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 CORE_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml | grep -v '/target/')
 JOBS ?= $(shell nproc)
+# Workers that each have a lab or two: a small lab takes about 0.7 GB.
+LABS ?= 5
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -17,17 +21,18 @@ help:  ## Show this list.
 demo: setup  ## Start a real Ceph, measure it layer by layer, write report.html, take it down.
 	@$(BIN)/bathy demo --output report.html
 
-test: check  ## Everything: formatters, linters, types, layers, then every test, real Ceph included.
+test:  ## Formatters, linters, types, layers; Rust, Python and real Ceph 16.2: 25 minutes on two quiet processors.
+	@scripts/part set-up $(MAKE) --no-print-directory $(STAMPS)/core $(STAMPS)/dev
+	@scripts/part check $(MAKE) --no-print-directory check
 	@# Tests on a real Ceph wait most of the time; the others take what they leave of two processors.
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=recurse cluster without-ceph JOBS=1
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=recurse shared-cluster nice-rust nice-unit JOBS=2
+	@scripts/part quiet $(MAKE) --no-print-directory quiet
 
-without-ceph: setup $(STAMPS)/dev
-	@# Compilers would take all they can get.
-	@nice -n 10 cargo test --locked --workspace --no-run
-	@$(MAKE) --no-print-directory rust
-	@$(MAKE) --no-print-directory unit
+# Where all would end at the same time: what is left at the end has one of two processors for itself.
+nice-unit nice-rust: nice-%: $(STAMPS)/core $(STAMPS)/dev
+	@scripts/part $* nice -n $(if $(filter unit,$*),5,10) $(MAKE) --no-print-directory $*
 
-check: setup $(STAMPS)/dev  ## Formatters, linters, types and import layers.
+check: $(STAMPS)/core $(STAMPS)/dev  ## Formatters, linters, types and import layers.
 	$(BIN)/ruff format --check python tests benchmarks docs
 	$(BIN)/ruff check python tests benchmarks docs
 	$(BIN)/mypy
@@ -48,20 +53,27 @@ torture: $(STAMPS)/system  ## The cache's tests in their long forms, as root: ho
 	@echo "a million operations each, 10,000 power cuts, 10,000 images with flipped bits, 300 kills, 100,000 schedules: some hours"
 	cargo test --locked -p bathy-cache -p bathyd -- --nocapture
 
-unit: setup $(STAMPS)/dev  ## Python tests that need no Ceph.
-	$(BIN)/pytest -m "not cluster and not releases" -n $(JOBS)
+unit: $(STAMPS)/core $(STAMPS)/dev  ## Python tests that need no Ceph.
+	$(BIN)/pytest tests/unit -n $(JOBS) --durations=25
 
-cluster: setup $(STAMPS)/dev  ## Tests on a real Ceph that the lab starts.
-	$(BIN)/pytest -m "cluster and not releases and not machine"
+cluster: shared-cluster  ## Tests on a real Ceph that labs start, six labs at once; then those that need a quiet machine.
+	@$(MAKE) --no-print-directory quiet
 
-search: setup $(STAMPS)/dev  ## Property tests on inputs that no run has seen; `make test` repeats the same ones.
+shared-cluster: $(STAMPS)/core $(STAMPS)/dev
+	@scripts/part cluster $(BIN)/pytest tests/cluster -m "not releases and not machine and not quiet" \
+		-n $(LABS) --dist loadscope --no-loadscope-reorder --durations=25
+
+quiet: $(STAMPS)/core $(STAMPS)/dev
+	$(BIN)/pytest tests/cluster -m "quiet and not releases" --durations=25
+
+search: $(STAMPS)/core $(STAMPS)/dev  ## Property tests on inputs that no run has seen; `make test` repeats the same ones.
 	BATHY_SEARCH=1 $(BIN)/pytest -m "not cluster and not releases" -n $(JOBS)
 	cargo test --locked --workspace
 
-test-machine: setup $(STAMPS)/dev  ## A machine with systemd, ceph-volume and a cache, killed and cut off: ten minutes, in QEMU.
+test-machine: $(STAMPS)/core $(STAMPS)/dev  ## A machine with systemd, ceph-volume and a cache, killed and cut off: ten minutes, in QEMU.
 	$(BIN)/pytest -m machine
 
-test-releases: setup $(STAMPS)/dev  ## The lab and the ladder on Ceph 16.2, 18.2 and 20.2.
+test-releases: $(STAMPS)/core $(STAMPS)/dev  ## The lab and the ladder on Ceph 16.2, 18.2 and 20.2.
 	$(BIN)/pytest -m cluster -k release
 
 bench-overhead: setup $(STAMPS)/dev  ## What measuring costs: see benchmarks/overhead.
@@ -73,15 +85,20 @@ bench-startup: setup  ## What a start costs, as a multiple of `import typer`.
 bench-verdicts: setup $(STAMPS)/dev  ## Printed verdicts against injected causes: see benchmarks/verdicts.
 	$(BIN)/python benchmarks/verdicts
 
-docs: setup  ## Regenerate docs/reference from the code.
+docs: $(STAMPS)/core  ## Regenerate docs/reference from the code, and the crates in NOTICE.
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/notice.py
+
+pictures: setup $(STAMPS)/dev  ## Make the pictures of README and guides from a demo: six minutes; BATHY_WORKSPACE has its runs.
+	$(BIN)/python docs/pictures.py
 
 lock:  ## Resolve the Python dependencies anew; needs uv.
 	uv pip compile pyproject.toml --group dev --generate-hashes --universal --python-version 3.11 \
 		--no-emit-index-url --no-header --quiet --output-file requirements.lock
 	cargo update
+	$(BIN)/python docs/notice.py
 
-setup: $(STAMPS)/core  ## Install what is missing: Debian packages, .venv, the Rust core.
+setup: $(STAMPS)/core-release  ## Install what is missing: Debian packages, .venv, the Rust core.
 
 $(STAMPS)/system: scripts/install-packages
 	@PYTHON=$(PYTHON) scripts/install-packages
@@ -94,10 +111,20 @@ $(STAMPS)/venv: requirements.lock $(STAMPS)/system
 		-r requirements.lock
 	@mkdir -p $(@D) && touch $@
 
+# What users install is optimised; tests are content with the profile of the Rust tests, whose crates are compiled anyway.
+define build_core
+@echo "building the Rust core ($(1))"
+@PATH=$(BIN):$$PATH MATURIN_PEP517_ARGS=--profile=$(1) $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	--no-deps --no-build-isolation --editable .
+endef
+
+$(STAMPS)/core-release: $(STAMPS)/venv $(CORE_SOURCES)
+	$(call build_core,release)
+	@touch $@ $(STAMPS)/core
+
 $(STAMPS)/core: $(STAMPS)/venv $(CORE_SOURCES)
-	@echo "building the Rust core"
-	@PATH=$(BIN):$$PATH $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
-		--no-build-isolation --editable .
+	$(call build_core,dev)
+	@rm -f $(STAMPS)/core-release
 	@touch $@
 
 $(STAMPS)/dev: $(STAMPS)/venv scripts/install-packages

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import socket
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,9 +61,14 @@ def bathyd(
     size_bytes: int = 0,
     fetch: int | str = "adaptive",
     admits_all: bool = False,
+    binary: Path | None = None,
     **config: Any,
 ) -> Iterator[Bathyd]:
-    """Serve `block`: a new file of `size_bytes`, or a device. Without `ssd` the cache is a new file beside it."""
+    """Serve `block`: a new file of `size_bytes`, or a device. Without `ssd` the cache is a new file beside it.
+
+    `binary` is another build of the daemon than the newest one.
+    """
+    binary = binary or program("bathyd")
     source = directory / "source"
     source.mkdir()
     (directory / "state").mkdir()
@@ -79,7 +85,8 @@ def bathyd(
         "sources": [{"dir": str(source), "mode": mode}],
     }
     (directory / "config.json").write_text(json.dumps(config))
-    with serving([program("bathyd"), directory / "config.json"], source) as pid:
+    subprocess.run([binary, "create", directory / "config.json"], check=True, capture_output=True)
+    with serving([binary, directory / "config.json"], source) as pid:
         yield Bathyd(file, pid, directory / "socket")
 
 

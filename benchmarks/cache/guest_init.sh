@@ -74,6 +74,7 @@ start_bathyd() {
 }
 attach_bathyd() {
     mount -t ext4 /dev/vdc /state || fail mount
+    [ "$BOOT" != first ] || bathyd create /config.json || fail create
     start_bathyd
     TARGET=/state/osd/block
 }

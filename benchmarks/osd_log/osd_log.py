@@ -16,6 +16,7 @@ import os
 import re
 import resource
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -56,7 +57,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, default=None)
     arguments = parser.parse_args()
     if _core.DEBUG_BUILD:
-        print("warning: a debug build of the core; rates say nothing")
+        print("warning: a debug build of the core; rates say nothing", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
         print(json.dumps(measure(Path(directory), arguments.megabytes), indent=1))
 

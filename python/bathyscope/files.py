@@ -6,7 +6,9 @@ names.
 
 What we keep (workspaces, runs, journals, labs, locks) decides which programs run and what is deleted, often as root. So
 it is made for its owner only, and `open_own` and `own_directory` are the only ways to it: what another user owns or can
-write is refused. SECURITY.md says what follows from that and what does not.
+write is refused. What lies in such a directory may come from elsewhere all the same (a run that was copied): `listed`
+says what is what without following a link, and `open_plain` opens nothing but a regular file. SECURITY.md says what
+follows from that and what does not.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from bathyscope.errors import BusyError, UntrustedError
 
@@ -59,11 +61,10 @@ def _base_directory(variable: str, fallback: str) -> Path:
     return Path(value) if value.startswith("/") else Path.home() / fallback
 
 
-def open_own(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Open a regular file that belongs to this user and that no other can write; return its descriptor.
+def open_plain(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file, whoever it belongs to; return its descriptor.
 
-    A symbolic link is not followed and a pipe not waited for. With O_CREAT a file that is not there is made for this
-    user only. Raises UntrustedError, OSError.
+    A symbolic link is not followed and a pipe not waited for. Raises UntrustedError, OSError.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, PRIVATE_FILE)
@@ -72,6 +73,18 @@ def open_own(path: Path, flags: int = os.O_RDONLY) -> int:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
             raise UntrustedError(f"{path} is not a regular file", hint=_LOOK_HINT) from error
         raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UntrustedError(f"{path} is not a regular file", hint=_LOOK_HINT)
+    return descriptor
+
+
+def open_own(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file that belongs to this user and that no other can write, as `open_plain` does.
+
+    With O_CREAT a file that is not there is made for this user only. Raises UntrustedError, OSError.
+    """
+    descriptor = open_plain(path, flags)
     try:
         _must_be_own(os.fstat(descriptor), path, stat.S_ISREG, "a regular file")
     except BaseException:
@@ -105,6 +118,46 @@ def own_directory(path: Path, *, make: bool = False) -> Path:
         found = path.stat()
     _must_be_own(found, path, stat.S_ISDIR, "a directory")
     return path
+
+
+Kind = Literal["file", "directory", "other"]
+
+
+def listed(directory: Path) -> dict[str, Kind]:
+    """Return name → what it is, of all that lies in a directory of this user's that no other can write.
+
+    Nothing is followed: `directory` itself may not be a link, and a link in it is "other". So what is listed as a file
+    or a directory stays one, as nobody else can put something in its place. Raises UntrustedError, OSError.
+    """
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except NotADirectoryError as error:
+        # A link, too.
+        raise UntrustedError(f"{directory} is not a directory", hint=_LOOK_HINT) from error
+    try:
+        _must_be_own(os.fstat(descriptor), directory, stat.S_ISDIR, "a directory")
+        with os.scandir(descriptor) as entries:
+            return {entry.name: _kind(entry) for entry in entries}
+    finally:
+        os.close(descriptor)
+
+
+def _kind(entry: os.DirEntry[str]) -> Kind:
+    if entry.is_dir(follow_symlinks=False):
+        return "directory"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"
+
+
+def plain_files(directory: Path, suffix: str) -> list[Path]:
+    """Return the files in a directory that `listed` accepts whose names end with `suffix`, by name.
+
+    Raises UntrustedError, also where something else than a regular file has such a name; OSError.
+    """
+    found = {name: kind for name, kind in listed(directory).items() if Path(name).suffix == suffix}
+    for name, kind in found.items():
+        if kind != "file":
+            raise UntrustedError(f"{directory / name} is not a regular file", hint=_LOOK_HINT)
+    return [directory / name for name in sorted(found)]
 
 
 def _must_be_own(found: os.stat_result, path: Path, is_kind: Callable[[int], bool], kind: str) -> None:

@@ -1,7 +1,7 @@
 """Logs of OSDs as tables of operations, read by the compiled core in batches.
 
-What a log says depends on its debug levels; `crates/bathy-trace/src/osd_ops.rs` says what is read, and how no operation
-counts twice:
+What a log says depends on its debug levels; `crates/bathy-trace/src/ceph/log.rs` says what is read, and how no
+operation counts twice:
 
     debug_osd 15   one log_op_stats line for each operation that succeeded, with its latency to the microsecond
     debug_ms 1     the request and its reply, joined; the latency is a difference of times in the log, which come from a

@@ -1,17 +1,13 @@
-"""One small lab for all cluster tests that can share it, and the command line to use on it.
+"""Labs for cluster tests, borrowed or their own, and the command line to use on them.
 
-The state directory (labs, journals) is a temporary one with a short path (sockets) on a disk with direct I/O, so that
+State directories (labs, journals) are temporary ones with short paths (sockets) on a disk with direct I/O, so that
 nothing of the user's is seen or touched. Everything is taken down at the end, also after a failure.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,91 +15,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cluster import lab_pool
+from tests.cluster.cluster import Cluster
+from tests.cluster.lab_pool import LabPool
 from tests.cluster.traces import traces
 
 from bathyscope import lab
 from bathyscope.analysis.windows import Windows
-from bathyscope.host import CephSession
-from bathyscope.host.ceph import connect
-from bathyscope.host.local import LocalHost
-from bathyscope.lab import state
 from bathyscope.lab.spec import LabSpec, parse_device
 from bathyscope.records import Step, from_table
-from bathyscope.spec import Target
 from bathyscope.store import RunDirectory, Workspace
-
-LAB = "shared"
-
-
-@dataclasses.dataclass
-class Cluster:
-    """A lab under test and the ways to use it."""
-
-    name: str
-    home: Path
-
-    @property
-    def target(self) -> Target:
-        return state.load(self.name).target()
-
-    @contextlib.contextmanager
-    def session(self) -> Iterator[CephSession]:
-        session = connect(LocalHost(), self.target)
-        try:
-            yield session
-        finally:
-            session.close()
-
-    def environment(self, **more: str) -> dict[str, str]:
-        return {**os.environ, "XDG_STATE_HOME": str(self.home), "NO_COLOR": "1", **more}
-
-    def argv(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "bathyscope.cli", *words]
-
-    def bathy(
-        self, *words: str, timeout_s: float = 120, cwd: Path | None = None, **environment: str
-    ) -> subprocess.CompletedProcess[str]:
-        """Run `bathy` to its end."""
-        return subprocess.run(
-            self.argv(*words), env=self.environment(**environment), capture_output=True, text=True,
-            timeout=timeout_s, check=False, cwd=cwd,
-        )  # fmt: skip
-
-    def start(self, *words: str, stderr: Path, **environment: str) -> subprocess.Popen[bytes]:
-        """Start `bathy` in the background; what it says goes to a file that can be waited on.
-
-        A signal that these tests ignore themselves (run by nohup or as a background job) would be ignored by it too.
-        """
-        argv = ["env", "--default-signal=INT,HUP,TERM", *self.argv(*words)]
-        with stderr.open("wb") as file:
-            return subprocess.Popen(argv, env=self.environment(**environment), stdout=subprocess.DEVNULL, stderr=file)
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return everything that a run could have changed: pools, rules, flags, options, images' OSD overrides."""
-        with self.session() as session:
-            dump = session.json("mon", "osd dump")
-            osds = [int(osd["osd"]) for osd in dump["osds"] if osd["up"]]
-            return {
-                "pools": sorted(str(pool["pool_name"]) for pool in dump["pools"]),
-                "rules": sorted(session.json("mon", "osd crush rule ls")),
-                "flags": sorted(dump["flags"].split(",")),
-                "ratios": [dump[f"{kind}_ratio"] for kind in ("full", "backfillfull", "nearfull")],
-                "options": session.json("mon", "config dump"),
-                "balancer": session.json("mgr", "balancer status")["active"],
-                "osds": {osd: session.json(f"osd.{osd}", "config diff")["diff"] for osd in osds},
-            }
-
-    def journals(self) -> list[Path]:
-        return sorted((self.home / "bathyscope" / "journal").glob("*"))
 
 
 def wait_for(condition: Callable[[], Any], timeout_s: float = 60, what: str = "it") -> Any:
-    """Return the first true value of `condition`."""
+    """Return the first true value of `condition`, which is asked more rarely the longer it takes."""
     deadline = time.monotonic() + timeout_s
+    pause_s = 0.02
     while not (value := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {timeout_s} s for {what}")
-        time.sleep(0.02)
+        time.sleep(pause_s)
+        pause_s = min(1.2 * pause_s, 0.5)
     return value
 
 
@@ -202,29 +134,35 @@ def tools() -> Tools:
 
 
 @pytest.fixture(scope="session")
-def private_lab() -> Callable[..., contextlib.AbstractContextManager[Cluster]]:
-    """For what damages its cluster."""
+def own_lab() -> Callable[..., contextlib.AbstractContextManager[Cluster]]:
+    """For what must have a name of its own, or is about bringing up and taking down."""
     return running_lab
 
 
 @pytest.fixture(scope="session")
-def _shared() -> Iterator[Cluster]:
+def pool() -> LabPool:
     if os.geteuid() != 0:
         pytest.skip("loop devices and control groups need root")
-    with running_lab(LAB, ["ssd=3"]) as cluster:
-        yield cluster
+    return LabPool(lab_pool.directory())
+
+
+def _shape(*devices: str, **fields: Any) -> LabSpec:
+    return LabSpec(devices=tuple(parse_device(device) for device in devices), **fields)
+
+
+def _current_test() -> str:
+    return os.environ["PYTEST_CURRENT_TEST"].partition(" ")[0]
+
+
+@pytest.fixture(scope="session")
+def borrowed_lab(pool: LabPool) -> Callable[..., contextlib.AbstractContextManager[Cluster]]:
+    """For what changes its cluster: what is left on it is tidied, or the lab is replaced."""
+    return lambda *devices, **fields: pool.borrow(_shape(*devices, **fields), _current_test(), tidies=True)
 
 
 @pytest.fixture
-def cluster(_shared: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """The shared lab; a test that leaves anything on it fails."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(_shared.home))
-    before = _shared.snapshot()
-    yield _shared
-    left = _shared.journals()
-    if left:
-        # One test's remains must not be the next one's failure.
-        _shared.bathy("bench", "cleanup")
-    after = _shared.snapshot()
-    assert left == []
-    assert json.dumps(after, sort_keys=True, indent=1) == json.dumps(before, sort_keys=True, indent=1)
+def cluster(pool: LabPool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A lab of three OSDs on flash; a test that leaves anything on it fails."""
+    with pool.borrow(_shape("ssd=3"), _current_test(), tidies=False) as lent:
+        monkeypatch.setenv("XDG_STATE_HOME", str(lent.home))
+        yield lent

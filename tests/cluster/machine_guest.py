@@ -71,7 +71,7 @@ def make_cache() -> None:
     """A cache on the second disk, in front of the OSD, as the guide has it."""
     run("systemctl", "stop", OSD)
     run(BATHY, "cache", "create", "fast", "/dev/vdb")
-    run(BATHY, "cache", "source", "create", "osd-0", DIRECTORY, "--cache", "fast")
+    run(BATHY, "cache", "source", "create", "osd-0", DIRECTORY, "--cache", "fast", "--yes")
     run("systemctl", "enable", CACHE)
     run(BATHY, "cache", "start", "fast")
     run("systemctl", "start", OSD)

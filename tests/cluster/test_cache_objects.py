@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import subprocess
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -72,8 +73,12 @@ def command_line(lab: Any, root: Path) -> dict[str, str]:
     return {"BATHY_CACHE_ROOT": str(root)}
 
 
-def test_what_is_cached_of_the_objects_of_a_recording(private_lab: Any, tmp_path: Path) -> None:
-    with private_lab("objects", ["ssd=1"], osd_size_bytes=4 << 30, release="tentacle") as cluster:
+def test_what_is_cached_of_the_objects_of_a_recording(own_lab: Any, tmp_path: Path) -> None:
+    with (
+        own_lab("objects", ["ssd=1"], osd_size_bytes=4 << 30, release="tentacle") as cluster,
+        # A socket's path has 107 bytes, which `tmp_path` nearly takes.
+        tempfile.TemporaryDirectory() as root,
+    ):
         cached_osds.configure(cluster, OPTIONS)
         lab = state.load(cluster.name)
         pool, data = "rbd", os.urandom(OBJECT_BYTES)
@@ -87,7 +92,7 @@ def test_what_is_cached_of_the_objects_of_a_recording(private_lab: Any, tmp_path
                 "collect", "--lab", cluster.name, "-w", str(workspace), "--depth", "deep", "--duration", "20s"
             )
         assert done.returncode == 0, done.stderr
-        where = command_line(state.load(cluster.name), tmp_path / "root")
+        where = command_line(state.load(cluster.name), Path(root))
         asked = (
             "cache",
             "objects",

@@ -37,6 +37,8 @@ OPTIONS: dict[str, object] = {
     "bluestore cache size": 8 << 20,
     "osd max scrubs": 8,
     "osd scrub sleep": 0,
+    # A tick of an OSD begins scrubs that were asked for, and does not leave them to chance.
+    "osd scrub backoff ratio": 0,
 }
 # FileStore keeps a journal, and names of objects in extended attributes, of which ext4 takes no long ones.
 FILESTORE_OPTIONS: dict[str, object] = {
@@ -85,8 +87,8 @@ def counts(cluster: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("store", ["bluestore", "filestore"])
-def test_killed_under_load_and_nothing_is_wrong(private_lab: Any, tools: Any, store: str) -> None:
-    with private_lab("cached", ["ssd=3"], osd_size_bytes=2 << 30) as cluster:
+def test_killed_under_load_and_nothing_is_wrong(own_lab: Any, tools: Any, store: str) -> None:
+    with own_lab("cached", ["ssd=3"], osd_size_bytes=2 << 30) as cluster:
         recreated = OSDS if store == "filestore" else OSDS[-1:]
         on_caches(cluster, store, state.load(cluster.name).layout.data("osd.$id"), recreated)
         cached_osds.make_image(cluster)
@@ -192,14 +194,14 @@ def objects(directory: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("store", ["filestore", "bluestore"])
-def test_the_hit_ratio_is_as_predicted(private_lab: Any, tools: Any, tmp_path: Path, store: str) -> None:
+def test_the_hit_ratio_is_as_predicted(own_lab: Any, tools: Any, tmp_path: Path, store: str) -> None:
     """What `bathy size` says of the logged reads of clients, and how many of them the caches sent to the disks.
 
     Operations are of objects. So are the files of FileStore, and each read of a client is one read of its file. Of
     BlueStore the cache sees blocks of a device, its log and its RocksDB too; what BlueStore has in memory never reaches
     the cache, so hits of the cache alone cannot be compared, and reads that need no disk can.
     """
-    with private_lab("predict", ["ssd=3"], osd_size_bytes=2 << 30) as cluster:
+    with own_lab("predict", ["ssd=3"], osd_size_bytes=2 << 30) as cluster:
         # A journal of FileStore is as a rule on a device of its own.
         on_caches(cluster, store, tmp_path, recreated=OSDS if store == "filestore" else ())
         # Replicas are written by the primary's word, which is not in a log of clients' operations.

@@ -58,9 +58,9 @@ def load(cluster: Any, image: str, pattern: str, count: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def loaded(private_lab: Any) -> Iterator[Any]:
+def loaded(borrowed_lab: Any) -> Iterator[Any]:
     """A lab with images in a replicated pool, a namespace and an erasure-coded data pool, all written once."""
-    with private_lab("collect", ["ssd=3"]) as cluster:
+    with borrowed_lab("ssd=3") as cluster:
         for pool, *more in ((POOL,), (EC_POOL, "erasure")):
             ceph(cluster, "ceph", "osd", "pool", "create", pool, "16", "16", *more)
             ceph(cluster, "ceph", "osd", "pool", "application", "enable", pool, "rbd")
@@ -206,7 +206,7 @@ def test_the_caps_that_are_printed_are_enough_for_each_depth(loaded: Any, tmp_pa
     keyring.write_text(ceph(loaded, "ceph", "auth", "get-or-create", "client.watch", *caps))
     process = loaded.start(
         "collect", "--conf", loaded.target.conf, "--client", "client.watch", "--keyring", str(keyring),
-        "-w", str(tmp_path), "--duration", "26s", stderr=tmp_path / "said",
+        "--image-statistics", "-w", str(tmp_path), "--duration", "26s", stderr=tmp_path / "said",
     )  # fmt: skip
     tools.wait_for(lambda: "recording" in (tmp_path / "said").read_text(), what="the recording")
     time.sleep(11)

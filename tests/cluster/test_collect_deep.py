@@ -42,9 +42,9 @@ def fio(cluster: Any, *words: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.fixture(scope="module")
-def loaded(private_lab: Any) -> Iterator[Any]:
+def loaded(borrowed_lab: Any) -> Iterator[Any]:
     """A lab with an image that is written once, and an override that an operator has set on one OSD."""
-    with private_lab("deep", ["ssd=3"]) as cluster:
+    with borrowed_lab("ssd=3") as cluster:
         ceph(cluster, "ceph", "osd", "pool", "create", POOL, "8", "8")
         ceph(cluster, "ceph", "osd", "pool", "application", "enable", POOL, "rbd")
         ceph(cluster, "rbd", "create", f"{POOL}/image", "--size", f"{SIZE >> 20}M")

@@ -18,6 +18,7 @@ import shlex
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -82,9 +83,9 @@ class Foreign:
         code = str(Path(bathyscope.__file__).parents[1])
         return {**kept, **own, "PATH": f"{self.home / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": code}
 
-    def run(self, *words: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
+    def run(self, *words: str, timeout_s: float = 300, text: str | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.client(*words), env=self.environment, cwd=self.home, capture_output=True, text=True,
+            self.client(*words), env=self.environment, cwd=self.home, capture_output=True, text=True, input=text,
             timeout=timeout_s, check=False,
         )  # fmt: skip
 
@@ -93,9 +94,20 @@ class Foreign:
 
     def ask(self, *words: str) -> Any:
         """Return what a command of the administrator's answers in JSON."""
-        ended = self.run("ceph", *words, "--format", "json")
-        assert ended.returncode == 0, (words, ended.stderr)
-        return json.loads(ended.stdout[ended.stdout.index("\n{") if "\n{" in ended.stdout else 0 :])
+        return self.ask_all(" ".join(words))[0]
+
+    def ask_all(self, *commands: str) -> list[Any]:
+        """Return what commands of the administrator's answer in JSON: one program asks them all."""
+        ended = self.run("ceph", "--format", "json", text="".join(f"{command}\n" for command in commands))
+        assert ended.returncode == 0, (commands, ended.stderr)
+        decoder, answers, rest = json.JSONDecoder(), [], ended.stdout
+        while len(answers) < len(commands):
+            # Before an answer may stand a prompt, or a line of `balancer status`.
+            begin = min(at for at in (rest.find("{"), rest.find("[")) if at >= 0)
+            answer, end = decoder.raw_decode(rest[begin:])
+            answers.append(answer)
+            rest = rest[begin + end :]
+        return answers
 
     def key(self, name: str, *caps: str) -> tuple[str, ...]:
         """Make a key and return the options that use it."""
@@ -111,32 +123,29 @@ class Foreign:
             if [state["state_name"] for state in states] == ["active+clean"]:
                 break
             time.sleep(1)
-        osds = self.ask("osd", "dump")
-        for osd in osds["osds"]:
+        names = {
+            "osd dump": "osd dump", "crush": "osd crush dump", "config": "config dump", "config-key": "config-key ls",
+            "auth": "auth ls", "profiles": "osd erasure-code-profile ls", "modules": "mgr module ls",
+            "balancer": "balancer status", "health": "health", "file systems": "fs ls",
+        }  # fmt: skip
+        whole = dict(zip(names, self.ask_all(*names.values()), strict=True))
+        for osd in whole["osd dump"]["osds"]:
             for name in MOVING_OF_OSD:
                 osd.pop(name, None)
-        balancer = self.ask("balancer", "status")
-        daemons = sorted((self.directory / "run").glob("*.asok"))
-        whole = {
-            "osd dump": {name: value for name, value in osds.items() if name not in MOVING},
-            "crush": self.ask("osd", "crush", "dump"),
-            "config": self.ask("config", "dump"),
-            # Its history of the configuration is a log: it names every change and its undoing.
-            "config-key": [name for name in self.ask("config-key", "ls") if not name.startswith("config-history/")],
-            "auth": self.ask("auth", "ls"),
-            "profiles": self.ask("osd", "erasure-code-profile", "ls"),
-            "modules": self.ask("mgr", "module", "ls")["enabled_modules"],
-            "balancer": {name: balancer[name] for name in ("active", "mode")},
-            "health": sorted(self.ask("health")["checks"]),
-            "file systems": self.ask("fs", "ls"),
-            "images": self.run("rbd", "ls", "--long", "customers").stdout.splitlines(),
-            "daemons": {
-                path.stem: json.loads(self.run("ceph", "--admin-daemon", str(path), "config", "diff").stdout)["diff"]
-                for path in daemons
-                if re.fullmatch(r"(mon|mgr|osd)\.\w+", path.stem)
-            },
+        whole["osd dump"] = {name: value for name, value in whole["osd dump"].items() if name not in MOVING}
+        # Its history of the configuration is a log: it names every change and its undoing.
+        whole["config-key"] = [name for name in whole["config-key"] if not name.startswith("config-history/")]
+        whole["modules"] = whole["modules"]["enabled_modules"]
+        whole["balancer"] = {name: whole["balancer"][name] for name in ("active", "mode")}
+        whole["health"] = sorted(whole["health"]["checks"])
+        whole["images"] = self.run("rbd", "ls", "--long", "customers").stdout.splitlines()
+        sockets = sorted((self.directory / "run").glob("*.asok"))
+        whole["daemons"] = {
+            path.stem: asked(path, "config diff")["diff"]
+            for path in sockets
+            if re.fullmatch(r"(mon|mgr|osd)\.\w+", path.stem)
         }
-        assert len(whole["daemons"]) == 5, daemons
+        assert len(whole["daemons"]) == 5, sockets
         return json.dumps(whole, indent=1, sort_keys=True)
 
     def left_behind(self) -> list[str]:
@@ -157,6 +166,17 @@ class Foreign:
                 self.run("ceph", "osd", "crush", "rule", "rm", rule)
         for path in self.left_behind():
             shutil.rmtree(path) if Path(path).is_dir() else Path(path).unlink()
+
+
+def asked(path: Path, prefix: str) -> Any:
+    """Return what a daemon answers on its admin socket: a command in JSON and a zero; a length and the answer."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(60)
+        connection.connect(str(path))
+        connection.sendall(json.dumps({"prefix": prefix}).encode() + b"\0")
+        with connection.makefile("rb") as stream:
+            (length,) = struct.unpack(">I", stream.read(4))
+            return json.loads(stream.read(length))
 
 
 def difference(before: str, after: str) -> str:

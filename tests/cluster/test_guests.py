@@ -31,8 +31,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def two(private_lab: Any) -> Iterator[Any]:
-    with private_lab(f"{PREFIX}-guests", ["ssd=3"], vms=2) as cluster:
+def two(own_lab: Any) -> Iterator[Any]:
+    with own_lab(f"{PREFIX}-guests", ["ssd=3"], vms=2) as cluster:
         yield cluster
 
 

@@ -50,8 +50,8 @@ DISK = """    <disk type='network' device='disk'>
 
 
 @pytest.fixture(scope="module")
-def lab(private_lab: Any) -> Iterator[Any]:
-    with private_lab("hosts", ["ssd=3"], ec=parse_ec("2+1")) as cluster:
+def lab(borrowed_lab: Any) -> Iterator[Any]:
+    with borrowed_lab("ssd=3", ec=parse_ec("2+1")) as cluster:
         with cluster.session() as session:
             # No power of two, so that some groups have twice the objects of others.
             coded = {"pool_type": "erasure", "erasure_code_profile": profile(session)}

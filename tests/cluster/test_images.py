@@ -77,8 +77,8 @@ def info(target: Target, *image: str) -> dict[str, Any]:
     scope="module",
     params=[None, *(pytest.param(release, marks=pytest.mark.releases) for release in ("reef", "tentacle"))],
 )
-def lab(private_lab: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
-    with private_lab("images", ["ssd=3"], ec=parse_ec("2+1"), release=request.param) as cluster:
+def lab(borrowed_lab: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    with borrowed_lab("ssd=3", ec=parse_ec("2+1"), release=request.param) as cluster:
         for words in MADE:
             rbd(cluster.target, *words)
         yield cluster

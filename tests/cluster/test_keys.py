@@ -10,6 +10,7 @@ import shlex
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,9 +82,15 @@ class Guest:
         return self.cluster.bathy(*self.words(*more))  # type: ignore[no-any-return]
 
     def epoch(self) -> int:
-        """Return the epoch of the OSD map: it grows with every pool, rule and flag that is made, set or removed."""
+        """Return the epoch of the OSD map: it grows with every pool, rule and flag that is made, set or removed.
+
+        It also grows for some seconds while placement groups peer, so it is waited until it does not.
+        """
         with self.cluster.session() as session:
-            return int(session.json("mon", "osd dump")["epoch"])
+            epoch = -1
+            while epoch != (epoch := int(session.json("mon", "osd dump")["epoch"])):
+                time.sleep(1.5)
+            return epoch
 
     def refused_unchanged(self, *words: str, hint: str = "", more: tuple[str, ...] = ()) -> str:
         """The run is refused in one line with every word, and nothing at all has been changed."""

@@ -39,10 +39,10 @@ NAME = f"{PREFIX}-options"
 
 
 @pytest.fixture(scope="module")
-def everything(private_lab: Any) -> Iterator[Any]:
+def everything(own_lab: Any) -> Iterator[Any]:
     """A lab with all options. Its SSD OSDs have block.wal on a hard disk, which nobody would want: it can be faulty."""
     code = ErasureCode(k=2, m=1)
-    with private_lab(NAME, ["hdd=3", "ssd=3"], nodes=3, replicas=2, db="ssd", wal="hdd", ec=code, rgw=True) as cluster:
+    with own_lab(NAME, ["hdd=3", "ssd=3"], nodes=3, replicas=2, db="ssd", wal="hdd", ec=code, rgw=True) as cluster:
         yield cluster
 
 

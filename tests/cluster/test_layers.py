@@ -11,16 +11,13 @@ from typing import Any
 
 import pytest
 
-from bathyscope import lab
 from bathyscope.analysis.windows import Samples
 from bathyscope.bench.preflight import ClusterLook
 from bathyscope.bench.resources import Resources
 from bathyscope.errors import EnvironmentError_
 from bathyscope.host import CephSession, Completed, ProcessRequest
-from bathyscope.host.ceph import connect
 from bathyscope.host.local import LocalHost
-from bathyscope.lab import loop, state, throttle
-from bathyscope.lab.spec import LabSpec, parse_device
+from bathyscope.lab import loop, throttle
 from bathyscope.layers import LAYERS, LayerContext, LoadTables
 from bathyscope.layers.needs import DiskNeed
 from bathyscope.load import output_paths
@@ -107,6 +104,7 @@ def throttled() -> Iterator[DiskTarget]:
             loop.detach(str(backing))
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize("op", ["randread", "randwrite"])
 def test_a_disk_of_232_iops_is_reported_as_232_within_2_percent(throttled: DiskTarget, op: str, tmp_path: Path) -> None:
     target = Target(name="disk", kind="disk", disks={"hdd": throttled})
@@ -159,18 +157,10 @@ def test_a_mounted_device_is_not_written_to(throttled: DiskTarget, tmp_path: Pat
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[tuple[Target, CephSession]]:
+def lent(borrowed_lab: Any) -> Iterator[tuple[Target, CephSession]]:
     """A lab of three OSDs, unthrottled enough not to matter."""
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="bathy-", dir="/var/tmp") as home:
-        patch.setenv("XDG_STATE_HOME", home)
-        lab.up(LabSpec(name="layers", devices=(parse_device("ssd=3"),)))
-        try:
-            target = state.load("layers").target()
-            session = connect(HOST, target)
-            yield target, session
-            session.close()
-        finally:
-            lab.down("layers")
+    with borrowed_lab("ssd=3") as cluster, cluster.session() as session:
+        yield cluster.target, session
 
 
 def prepare(step: StepSpec, keeper: ScopeKeeper, session: CephSession, scratch: Path) -> None:
@@ -195,9 +185,9 @@ def prepare(step: StepSpec, keeper: ScopeKeeper, session: CephSession, scratch: 
 
 @pytest.mark.parametrize("layer", ["rados", "rbd"])
 def test_a_prime_number_of_ios_is_counted_by_everyone(
-    cluster: tuple[Target, CephSession], layer: str, tmp_path: Path
+    lent: tuple[Target, CephSession], layer: str, tmp_path: Path
 ) -> None:
-    target, session = cluster
+    target, session = lent
     pattern = Pattern(op="randread", block_size_bytes=4096, queue_depth=4)
     step = StepSpec(
         layer=layer,

@@ -78,7 +78,8 @@ def root_disk(directory: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(place, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "test", "tests"))
     units = tree / "etc/systemd/system"
-    shutil.copy(ROOT / "packaging/systemd/bathyd@.service", units)
+    for name in ("bathyd@.service", "bathyd-release@.service"):
+        shutil.copy(ROOT / "packaging/systemd" / name, units)
     shutil.copy(GUEST, tree)
     (units / "machine.service").write_text(UNIT)
     (tree / "usr/local/bin/bathy").symlink_to(Path(sys.prefix) / "bin/bathy")

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.traces import PREFIX
 
 from bathyscope import lab
 from bathyscope.host import CephSession
@@ -30,7 +29,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="loop devices and control groups need root"),
 ]
 
-NAME = f"{PREFIX}-mgr"
 BLOCK, STEP = 4096, 64 << 10
 # An image whose id has no letters, which no other one is likely to have: the pool of a header is a number too.
 DIGITS_ID = "271828182845"
@@ -68,6 +66,27 @@ ioctx = cluster.open_ioctx("rbd")
 for name in names:
     ioctx.write_full(name, b"x")
 cluster.shutdown()
+"""
+
+# A tenant's objects: any client that may write to the pool can give such names, which are no UTF-8. Python's binding
+# takes text only, the library takes bytes.
+_HOSTILE = """
+import ctypes, sys
+conf, keyring, image_id = (word.encode() for word in sys.argv[1:])
+lib, cluster, ioctx = ctypes.CDLL("librados.so.2"), ctypes.c_void_p(), ctypes.c_void_p()
+assert lib.rados_create2(ctypes.byref(cluster), b"ceph", b"client.admin", ctypes.c_uint64(0)) == 0
+assert lib.rados_conf_read_file(cluster, conf) == 0
+for name, value in ((b"keyring", keyring), (b"admin_socket", b""), (b"log_file", b"")):
+    assert lib.rados_conf_set(cluster, name, value) == 0
+assert lib.rados_connect(cluster) == 0
+assert lib.rados_ioctx_create(cluster, b"rbd", ctypes.byref(ioctx)) == 0
+whole = b"rbd_data.%s.%016x" % (image_id, 0)
+for namespace in (b"\\xff\\xfe\\x80", b"tenant\\xff", b"a\\n\\xff", b""):
+    lib.rados_ioctx_set_namespace(ioctx, namespace)
+    for name in (b"\\xff", b"rbd_data.\\xff.0", b"rbd_data.\\xff." + whole, *([whole] if namespace else [])):
+        assert lib.rados_write_full(ioctx, name, b"x", ctypes.c_size_t(1)) == 0
+lib.rados_ioctx_destroy(ioctx)
+lib.rados_shutdown(cluster)
 """
 
 
@@ -120,15 +139,15 @@ def ready(watch: Watch, cluster: Any) -> None:
 
 
 def test_counts_are_exact_and_nothing_is_left(
-    private_lab: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    borrowed_lab: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with private_lab(NAME, ["ssd=3"], ec=ErasureCode(k=2, m=1)) as cluster:
-        before, modules = cluster.snapshot(), lab.load(NAME).layout.mgr_modules
+    with borrowed_lab("ssd=3", ec=ErasureCode(k=2, m=1)) as cluster:
+        before, modules = cluster.snapshot(), lab.load(cluster.name).layout.mgr_modules
         stock = sorted(modules.iterdir())
-        assert "not enabled" in cluster.bathy("mgr", "status", "--lab", NAME).stdout
-        installed = cluster.bathy("mgr", "install", "--lab", NAME)
+        assert "not enabled" in cluster.bathy("mgr", "status", "--lab", cluster.name).stdout
+        installed = cluster.bathy("mgr", "install", "--lab", cluster.name)
         assert installed.returncode == 0, installed.stderr
-        assert f"bathy mgr remove --lab {NAME}" in installed.stderr
+        assert f"bathy mgr remove --lab {cluster.name}" in installed.stderr
         with cluster.session() as session:
             watch = Watch(session, cluster)
             assert "bathyscope" in watch.scope.mgr_modules
@@ -142,6 +161,8 @@ def test_counts_are_exact_and_nothing_is_left(
             ]
             plain, coded = map(said, clients)
             said(start(cluster, _OBJECTS, *(f"rbd_data.{DIGITS_ID}.{number:016x}" for number in range(13))))
+            said(start(cluster, _HOSTILE, DIGITS_ID))
+            # A manager that cannot make text of a name ends here.
             watch.settle()
             _store(watch, tmp_path)
             images = watch.rows(ImageIo)
@@ -153,6 +174,7 @@ def test_counts_are_exact_and_nothing_is_left(
                 assert sum(row.write_bytes for row in own) == writes * BLOCK
                 assert sum(row.read_bytes for row in own) == reads * BLOCK
                 assert all((row.write_latency_ns_sum or 0) >= 1000 * row.write_count for row in own)
+            # Without what was written in the namespaces whose names cannot be shown.
             assert sum(row.write_count for row in images if row.image_id == DIGITS_ID) == 13
             assert {row.image_id for row in images} == {plain["image_id"], coded["image_id"], DIGITS_ID}
             osds = watch.rows(OsdIo)
@@ -182,11 +204,11 @@ def test_counts_are_exact_and_nothing_is_left(
                 assert row.osd == place["acting_primary"]
             assert counts == {3: 64, 4: 33}
 
-        status = json.loads(cluster.bathy("mgr", "status", "--lab", NAME, "-o", "json").stdout)["status"]
+        status = json.loads(cluster.bathy("mgr", "status", "--lab", cluster.name, "-o", "json").stdout)["status"]
         assert (status["refused"], status["keys_dropped"], status["backed_off"]) == (None, 0, False)
         assert status["get_duration_s"] < 0.1
 
-        removed = cluster.bathy("mgr", "remove", "--lab", NAME)
+        removed = cluster.bathy("mgr", "remove", "--lab", cluster.name)
         assert removed.returncode == 0, removed.stderr
         assert sorted(modules.iterdir()) == stock
         assert not Path(STOCK_PATH, "bathyscope").exists()

@@ -69,8 +69,8 @@ def alive(pid: int) -> bool:
 
 
 @pytest.fixture(scope="module")
-def two(private_lab: Any) -> Iterator[Any]:
-    with private_lab("nodes", ["ssd=2"], nodes=2) as cluster:
+def two(own_lab: Any) -> Iterator[Any]:
+    with own_lab("nodes", ["ssd=2"], nodes=2) as cluster:
         yield cluster
 
 
@@ -253,11 +253,11 @@ def test_load_from_a_client_host(two: Any, state: lab.LabState, tmp_path: Path, 
 
 @pytest.mark.skipif(not simdisk.possible(), reason="disks cannot be simulated here")
 @pytest.mark.timeout(900)  # Once, the root file system has to be built.
-def test_nodes_and_simulated_disks_of_another_release(private_lab: Any, tmp_path: Path, tools: Any) -> None:
+def test_nodes_and_simulated_disks_of_another_release(own_lab: Any, tmp_path: Path, tools: Any) -> None:
     """The newest release: a disk that dies slowly is seen, and named with its node, over ssh."""
     plan = tmp_path / "plan.yaml"
     plan.write_text(PLAN.replace("12s", "4s"))
-    with private_lab("nodes-newest", ["hdd=3"], nodes=3, replicas=3, release="tentacle") as cluster:
+    with own_lab("nodes-newest", ["hdd=3"], nodes=3, replicas=3, release="tentacle") as cluster:
         lab.add_fault(lab.load(cluster.name), "osd.1", "slow=10x")
         named = ("--lab", cluster.name, "--ssh", "@", "-w", str(tmp_path / "ws"), "--output", "json")
         ended = cluster.bathy("bench", "run", str(plan), *named, timeout_s=400)

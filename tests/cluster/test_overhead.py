@@ -63,9 +63,9 @@ def test_our_figures_are_held_against_plain_fio_in_turns(cluster: Any, overhead:
 
 
 def test_a_load_under_a_recording_is_held_against_the_same_load_alone(
-    private_lab: Any, overhead: ModuleType, tmp_path: Path
+    borrowed_lab: Any, overhead: ModuleType, tmp_path: Path
 ) -> None:
-    with private_lab("watched", ["ssd=3"]) as cluster:
+    with borrowed_lab("ssd=3") as cluster:
         options = argparse.Namespace(runtime=2.0, recordings=2, **SMALL | {"pairs": 1})
         before = cluster.snapshot()["osds"]
         for check in (overhead.check_collect, overhead.check_bursts):

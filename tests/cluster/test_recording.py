@@ -44,10 +44,10 @@ def stood_at(run: RunDirectory, daemon: str, section: str, name: str) -> dict[in
     return dict(sorted(values.items()))
 
 
-def test_an_osd_restarts_during_a_recording(private_lab: Any, tmp_path: Path, tools: Any) -> None:
+def test_an_osd_restarts_during_a_recording(borrowed_lab: Any, tmp_path: Path, tools: Any) -> None:
     host = LocalHost()
     with contextlib.ExitStack() as stack:
-        cluster = stack.enter_context(private_lab("recorded", ["ssd=3"]))
+        cluster = stack.enter_context(borrowed_lab("ssd=3"))
         session = LastingSession(lambda: connect(host, cluster.target))
         stack.callback(session.close)
         keeper = ScopeKeeper(host, session, cluster.target, target_now=lambda: cluster.target)

@@ -107,12 +107,12 @@ def start(cluster: Any, text: str, workspace: Path) -> RunDirectory:
         pytest.param("pacific", marks=pytest.mark.releases),
     ],
 )
-def released(request: pytest.FixtureRequest, private_lab: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+def released(request: pytest.FixtureRequest, own_lab: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     """Yield a release and a lab of it."""
     name: str = request.param
     # As if no Ceph were installed: the release comes from a root file system even where it is the machine's own.
     elsewhere = unittest.mock.patch.object(requirements, "installed_major", return_value=None)
-    with elsewhere, private_lab(f"release-{name}", DEVICES, replicas=2, release=name) as cluster:
+    with elsewhere, own_lab(f"release-{name}", DEVICES, replicas=2, release=name) as cluster:
         assert cluster.target.root is not None
         yield name, cluster
 

@@ -31,8 +31,8 @@ capture: {op_history: false}
 
 
 @pytest.fixture(scope="module")
-def disks(private_lab: Any) -> Iterator[Any]:
-    with private_lab("disks", ["hdd=3"]) as cluster:
+def disks(borrowed_lab: Any) -> Iterator[Any]:
+    with borrowed_lab("hdd=3") as cluster:
         yield cluster
 
 
@@ -52,7 +52,8 @@ def test_the_ladder_is_physical(disks: Any, tmp_path: Path) -> None:
     found = run(disks, tmp_path)
     disk, rados = found["disk", "randread-4K-qd1"], found["rados", "randread-4K-qd1"]
     assert 4.2e6 < disk["latency_ns_mean"]["value"] < 17e6
-    assert disk["latency_ns_p50"]["value"] == pytest.approx(disk["latency_ns_mean"]["value"], rel=0.15)
+    # Half a turn and the way there are spread evenly about their mean; a machine that is busy adds to some reads only.
+    assert 4.2e6 < disk["latency_ns_p50"]["value"] < 1.15 * disk["latency_ns_mean"]["value"]
     # Every OSD has all of the image, and a twentieth of it in its cache.
     assert rados["iops"]["value"] < 1.15 * disk["iops"]["value"]
     # Three disks, sixteen at a time: the queue is sorted, and all arms are at work.

@@ -78,9 +78,9 @@ def test_an_interrupted_study_takes_its_caches_down(home: Path, tmp_path: Path) 
     assert traces(home) == []
 
 
-def test_data_outlives_a_cache_that_comes_and_goes(private_lab: Any, tmp_path: Path) -> None:
+def test_data_outlives_a_cache_that_comes_and_goes(own_lab: Any, tmp_path: Path) -> None:
     host = LocalHost()
-    with private_lab("caches", ["hdd=3"]) as cluster, pytest.MonkeyPatch.context() as patch:
+    with own_lab("caches", ["hdd=3"]) as cluster, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(cluster.home))
 
         def rados(*words: str) -> None:

@@ -43,9 +43,9 @@ def fio(cluster: Any, *words: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def shared(private_lab: Any) -> Iterator[Any]:
+def shared(borrowed_lab: Any) -> Iterator[Any]:
     """A lab with a customer's pool and image, whose OSDs report as often as those of any other cluster."""
-    with private_lab("tenants", ["ssd=3"]) as cluster:
+    with borrowed_lab("ssd=3") as cluster:
         ceph(cluster, "ceph", "tell", "mgr", "config", "set", "mgr_stats_period", "5")
         ceph(cluster, "ceph", "osd", "pool", "create", POOL, "32", "32")
         ceph(cluster, "ceph", "osd", "pool", "application", "enable", POOL, "rbd")

@@ -240,8 +240,8 @@ def test_the_disk_under_the_workspace_is_full(
         assert sorted(row["step_index"] for row in tools.rows(tools.newest(disk / "ws"), "step")) == [0, 1]
 
 
-def test_an_osd_dies_during_a_step(private_lab: Any, begin: Any, tmp_path: Path, tools: Any) -> None:
-    with private_lab("dying", ["ssd=3"]) as dying:
+def test_an_osd_dies_during_a_step(borrowed_lab: Any, begin: Any, tmp_path: Path, tools: Any) -> None:
+    with borrowed_lab("ssd=3") as dying:
         (daemon,) = [d for d in dying.target.daemons if d.name == "osd.1"]
         end = begin(2, "--runtime", "12s", on=dying)
         os.kill(daemon.pid, 9)

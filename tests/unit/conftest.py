@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,14 @@ settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile("search" if os.environ.get("BATHY_SEARCH") else "shared")
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _unflushed() -> Iterator[None]:
+    """Nobody cuts the power of a unit test, and beside labs that write a flush takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _descriptor: None)
+        yield
 
 
 @pytest.fixture(scope="session")

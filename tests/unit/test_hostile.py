@@ -403,6 +403,48 @@ def test_a_disk_named_beside_a_lab_asks_again_and_the_labs_own_do_not() -> None:
             session._must_destroy_nothing(run, target)
 
 
+# --- what lies in a run from elsewhere
+
+
+@pytest.mark.parametrize("inner", ["segments", "segments/foreign"])
+def test_no_link_in_a_run_leads_to_what_is_deleted(inner: str, tmp_path: Path) -> None:
+    run, foreign = make_run(), tmp_path / "foreign"
+    (foreign / ".removed-old").mkdir(parents=True, mode=0o700)
+    (foreign / "caveat~1").mkdir(mode=0o700)
+    (foreign / "caveat~2").mkdir(mode=0o700)
+    foreign.chmod(0o700)
+    before = sorted(foreign.rglob("*"))
+    if inner == "segments":
+        shutil.rmtree(run.path / inner)
+    (run.path / inner).symlink_to(foreign)
+    for words in (["runs", "reparse", run.id], ["runs", "raw", run.id], ["bench", "resume", run.id]):
+        done = CliRunner().invoke(cli.app, words)
+        assert isinstance(done.exception, UntrustedError), (words, done.output)
+    assert sorted(foreign.rglob("*")) == before
+
+
+@pytest.mark.parametrize("inner", ["segments/step-00000", "segments/step-00000/raw", "tables"])
+def test_a_directory_that_others_can_write_is_not_read(inner: str) -> None:
+    run = make_run()
+    (run.path / inner).mkdir(exist_ok=True)
+    (run.path / inner).chmod(0o777)
+    with pytest.raises(UntrustedError, match="other users can write"):
+        RunDirectory(run.path).files() if "raw" not in inner else run.segments()["step-00000"].raw_sources()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), os.mkdir])
+@pytest.mark.parametrize("inner", ["segments/step-00000/caveat.parquet", "tables/caveat.parquet"])
+def test_a_table_that_is_no_file_is_not_waited_for(inner: str, make: Callable[[Path], None]) -> None:
+    run = make_run()
+    (run.path / inner).parent.mkdir(exist_ok=True, mode=0o700)
+    (run.path / inner).unlink(missing_ok=True)
+    make(run.path / inner)
+    with pytest.raises(UntrustedError, match="is not a regular file"):
+        duck.query([RunDirectory(run.path)], "SELECT * FROM caveat")
+    with pytest.raises(UntrustedError, match="is not a regular file"):
+        RunDirectory(run.path).table(Caveat)
+
+
 # --- SQL and damaged tables
 
 

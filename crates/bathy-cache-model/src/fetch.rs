@@ -265,15 +265,17 @@ mod tests {
         #[test]
         fn what_is_tried_is_what_a_fixed_size_asks_for(
             capacity in 1..20usize,
-            requests in prop::collection::vec(
-                (prop::bool::weighted(0.3), 0..30u64, 0..16u32, 1..5u32)
-                    .prop_map(|(write, key, start, units)| (write, key, start, (start + units).min(16))),
-                1..400,
-            ),
+            line_units in prop::sample::select(vec![4u32, 16, 64]),
+            requests in prop::collection::vec((prop::bool::weighted(0.3), 0..30u64, 0..64u32, 1..5u32), 1..400),
         ) {
+            let in_line = |(write, key, start, units): (bool, u64, u32, u32)| {
+                let start = start % line_units;
+                (write, key, start, (start + units).min(line_units))
+            };
+            let requests: Vec<Request> = requests.into_iter().map(in_line).collect();
             let cache = |fetch| CacheModel::new(
                 CacheConfig {
-                    line: LineSize::new(65_536).expect("a power of two"),
+                    line: LineSize::new(u64::from(line_units) * 4096).expect("a power of two"),
                     unit_bytes: 4096,
                     fetch,
                     write_mode: WriteMode::Allocate,
@@ -284,7 +286,8 @@ mod tests {
             let mut adaptive = cache(FetchSize::Adaptive { break_even_bytes: HDD });
             run(&mut adaptive, &requests);
             let tried = adaptive.trial.as_ref().expect("it is adaptive").costs.asked();
-            for (level, &tried) in tried.iter().enumerate().take(5) {
+            let levels = line_units.trailing_zeros() as usize + 1;
+            for (level, &tried) in tried.iter().enumerate().take(levels) {
                 prop_assert_eq!(tried, run(&mut cache(FetchSize::Fixed(4096 << level)), &requests), "{}", level);
             }
         }

@@ -44,7 +44,7 @@ pub struct Room {
 pub struct ReadPlan {
     /// The slot of the line, if it is cached now.
     pub slot: Option<u32>,
-    /// Units that are served from the slot. Who needs time for that pins it.
+    /// Units that are served from the slot. Who needs time for that begins a hit.
     pub hit: u64,
     /// What to do with the other units; `None` if there are none.
     pub miss: Option<Miss>,
@@ -307,10 +307,57 @@ impl<P: Policy> CacheModel<P> {
         u64::MAX.checked_shr(64 - units.min(64) as u32).unwrap_or(0) & self.valid.ones()
     }
 
-    /// The units that a fill or write may still put into its slot. Asked right before the slot is written, by a driver that
-    /// carries out the writes of one slot in the order of these questions.
-    pub fn units_to_keep(&self, ticket: Ticket) -> u64 {
-        self.operations.get(ticket).map_or(0, |operation| operation.units)
+    /// The units that a fill or write puts into its slot from now on until it is done: those that nothing has touched since it
+    /// began, but for those that another operation is putting there, of which nobody knows which comes last. It is asked once,
+    /// right before the slot is written; others may ask and write meanwhile.
+    pub fn begin_store(&mut self, ticket: Ticket) -> u64 {
+        let Some(&Operation { key, units, .. }) = self.operations.get(ticket) else {
+            return 0;
+        };
+        let others = self.operations.of_line(key).fold(0, |all, it| all | it.storing);
+        let Some(operation) = self.operations.get_mut(ticket) else {
+            return 0;
+        };
+        operation.units = units & !others;
+        operation.storing = operation.units;
+        operation.units
+    }
+
+    /// The units of [`ReadPlan::hit`] are read from the slot from now on, which takes time: the line neither leaves nor moves.
+    #[inline]
+    pub fn begin_hit(&mut self, key: u64, slot: u32, units: u64) -> Ticket {
+        self.begin(key, Some(slot), units, 0)
+    }
+
+    /// A hit was read: the units that were valid all the time. The slot may have been written where the others lie.
+    #[inline]
+    pub fn hit_done(&mut self, hit: Ticket) -> u64 {
+        self.end(hit, true)
+    }
+
+    /// A line is moved from now on, which takes time. Its units are valid meanwhile; those of [`CacheModel::units_of`] are to be
+    /// served from a copy.
+    pub fn begin_move(&mut self, line: &Promoted) -> Ticket {
+        let ticket = self.begin(line.key, Some(line.to), line.units, 0);
+        self.begin_store(ticket);
+        ticket
+    }
+
+    /// The units of an operation that nothing has touched since it began.
+    pub fn units_of(&self, ticket: Ticket) -> u64 {
+        self.operations.get(ticket).map_or(0, |it| it.units)
+    }
+
+    /// A move is done or failed; then the driver forgets the line. The units that were moved, and that nothing has touched
+    /// since. A write that touched a part of another one is applied to what was moved.
+    pub fn move_done(&mut self, ticket: Ticket, ok: bool) -> u64 {
+        self.end(ticket, ok)
+    }
+
+    /// Whether a line that was forgotten keeps its slot because something is under way with it.
+    #[inline]
+    pub fn has_emptied(&self) -> bool {
+        !self.emptied.is_empty()
     }
 
     /// The fetch of a fill is done, and what may be kept lies in the slot; or one of both failed. The units that are valid
@@ -428,7 +475,7 @@ impl<P: Policy> CacheModel<P> {
 
     /// The slot of a cached line is in use: the line neither leaves nor moves. Pins are counted.
     #[inline]
-    pub fn pin(&mut self, slot: u32) {
+    fn pin(&mut self, slot: u32) {
         if self.policy.is_pinned(slot) {
             *self.more_pins.entry(slot).or_insert(0) += 1;
         } else {
@@ -438,7 +485,7 @@ impl<P: Policy> CacheModel<P> {
 
     /// Ends one [`CacheModel::pin`].
     #[inline]
-    pub fn unpin(&mut self, slot: u32) {
+    fn unpin(&mut self, slot: u32) {
         if !self.more_pins.is_empty() {
             if let Some(more) = self.more_pins.get_mut(&slot) {
                 *more -= 1;

@@ -1,9 +1,9 @@
-//! The fills and writes that are under way, each known by its ticket.
+//! What is under way with lines, each known by its ticket: fills, writes, hits that are being read and lines that move.
 //!
 //! Limits: those of one line are found by looking at all, which are as many as an engine has I/O in flight. A simulation
 //! has none when it looks.
 
-/// What a driver gives back when a fill or write is done, once.
+/// What a driver gives back when an operation is done, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
     index: u32,
@@ -11,7 +11,7 @@ pub struct Ticket {
     generation: u64,
 }
 
-/// A fill or write that is under way.
+/// A fill, write, hit or move that is under way.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Operation {
     /// That of its ticket; 0 when it is done.
@@ -19,9 +19,11 @@ pub(crate) struct Operation {
     pub(crate) key: u64,
     /// Where its data go, if the cache keeps any. It is pinned.
     pub(crate) slot: Option<u32>,
-    /// Units that will be valid when it is done: those that nothing has touched since it began.
+    /// Units that will be valid when it is done, or of a hit or a move still are: those that nothing has touched since it began.
     pub(crate) units: u64,
-    /// Of a write, the units that it touches; of a fill none.
+    /// Units that it is putting into the slot now, whatever has touched them since.
+    pub(crate) storing: u64,
+    /// Of a write, the units that it touches; of all others none.
     pub(crate) written: u64,
 }
 
@@ -47,6 +49,7 @@ impl Operations {
         operation.key = key;
         operation.slot = slot;
         operation.units = units;
+        operation.storing = 0;
         operation.written = written;
         Ticket {
             index,
@@ -68,6 +71,11 @@ impl Operations {
 
     pub(crate) fn get(&self, ticket: Ticket) -> Option<&Operation> {
         let operation = self.table.get(ticket.index as usize)?;
+        (operation.generation == ticket.generation).then_some(operation)
+    }
+
+    pub(crate) fn get_mut(&mut self, ticket: Ticket) -> Option<&mut Operation> {
+        let operation = self.table.get_mut(ticket.index as usize)?;
         (operation.generation == ticket.generation).then_some(operation)
     }
 

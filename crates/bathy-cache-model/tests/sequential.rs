@@ -6,8 +6,8 @@ use bathy_cache_model::{
     AdmissionOptions, CacheConfig, CacheModel, FetchSize, Io, LineSize, Part, RequestSplitter, WriteMode,
 };
 use bathy_policy::{
-    Durable, HashIndex, HashSeed, Lru, PolicyKind, PolicyOptions, PolicyVisitor, S3FifoOptions, StagedFifo,
-    StagedOptions, visit_policy,
+    Durable, HashIndex, HashSeed, Lru, PolicyKind, PolicyOptions, PolicyVisitor, StagedFifo, StagedOptions,
+    visit_policy,
 };
 use proptest::prelude::*;
 
@@ -190,7 +190,7 @@ proptest! {
         let parts = requests.split_at(middle.index(requests.len()));
         let config = config(WriteMode::Allocate);
         lasts(|| CacheModel::new(config, Lru::<HashIndex>::new(capacity, HashSeed(1))), parts)?;
-        let options = StagedOptions::s3_fifo(capacity, 1 + capacity / 10, &S3FifoOptions::default());
+        let options = StagedOptions::s3_fifo(capacity, 1 + capacity / 10);
         lasts(|| CacheModel::new(config, StagedFifo::new(capacity, HashSeed(1), options)), parts)?;
     }
 }
@@ -212,11 +212,10 @@ fn a_line_costs_two_bytes_more_than_its_policy() {
         ..config(WriteMode::Allocate)
     };
     let options = PolicyOptions {
-        stage_ratio: Some(1.0 / 64.0),
-        ..PolicyOptions::default()
+        stage_ratio: 1.0 / 64.0,
     };
     for kind in [PolicyKind::S3Fifo, PolicyKind::Clock2QPlus, PolicyKind::Lru] {
-        let (policy, model) = visit_policy(kind, lines, None, &options, Bytes(config));
+        let (policy, model) = visit_policy(kind, lines, None, options, Bytes(config));
         assert!(policy <= 24 * lines, "{kind}: {policy}");
         let more = (model - policy) as f64 / lines as f64;
         assert!((2.0..2.3).contains(&more), "{kind}: {more}");

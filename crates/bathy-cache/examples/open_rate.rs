@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use bathy_cache::format::{BLOCK_BYTES, RECORD_BYTES, RECORDS_PER_BLOCK, Record, Superblock};
+use bathy_cache::format::{BLOCK_BYTES, Record, Superblock, UNITS_MAX};
 use bathy_cache::{
-    BlockStore, CreateOptions, Engine, FileIdentity, FileStore, FileWitness, Options, create, inspect, open,
+    BlockStore, CreateOptions, Engine, FileIdentity, FileStore, GenerationFile, Options, create, inspect,
+    open,
 };
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -29,8 +30,8 @@ impl Place {
         Ok(path)
     }
 
-    fn witness(&self) -> Arc<FileWitness> {
-        Arc::new(FileWitness::new(self.0.join("witness")))
+    fn witness(&self) -> Arc<GenerationFile> {
+        Arc::new(GenerationFile::new(self.0.join("witness")))
     }
 
     fn ssd(&self) -> Outcome<Arc<FileStore>> {
@@ -58,17 +59,17 @@ fn fill(ssd: &FileStore, superblock: &Superblock, file: u32) -> Outcome<()> {
         for first in (0..layout.table_blocks()).step_by(BLOCKS_AT_ONCE as usize) {
             let count = BLOCKS_AT_ONCE.min(layout.table_blocks() - first);
             let mut bytes = vec![0; (count * BLOCK_BYTES) as usize];
-            let slots = first as u32 * RECORDS_PER_BLOCK as u32..geometry.slots;
-            for (slot, bytes) in slots.zip(bytes.chunks_exact_mut(RECORD_BYTES)) {
+            let slots = first as u32 * layout.records_per_block() as u32..geometry.slots;
+            for (slot, bytes) in slots.zip(bytes.chunks_exact_mut(layout.record_bytes())) {
                 let line = u64::from(shard) * u64::from(geometry.slots) + u64::from(slot);
                 let record = Record {
                     key: Some(u64::from(file) << 32 | line),
-                    valid: u16::MAX,
+                    valid: u64::MAX >> (64 - layout.line_units()),
                     generation: superblock.generation,
                     sequence: line + 1,
-                    crcs: [7; 16],
+                    crcs: [7; UNITS_MAX],
                 };
-                bytes.copy_from_slice(&record.encode(&superblock.uuid, layout.record_number(shard, slot)));
+                record.encode(&superblock.uuid, layout.record_number(shard, slot), bytes);
             }
             ssd.write(&bytes, layout.table(shard, first))?;
         }

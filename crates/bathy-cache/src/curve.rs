@@ -14,9 +14,9 @@ use bathy_mrc::hash::{SamplingHash, threshold_of_rate};
 use bathy_mrc::{Sampling, Tracker, TrackerOptions};
 use rustc_hash::FxHashMap;
 
-use crate::engine::{Options, lock};
-use crate::format::{Superblock, UNIT_BYTES};
+use crate::format::UNIT_BYTES;
 use crate::sync::Mutex;
+use crate::sync::lock;
 
 /// The sizes, in quarters of the present one.
 const QUARTERS: [u64; 9] = [1, 2, 3, 4, 6, 8, 12, 16, 32];
@@ -32,13 +32,74 @@ const SOURCE_LINES: usize = 1024;
 const LINES_LEFT: usize = 512;
 /// A size that has room for fewer lines of the sample has no hit ratio: distances are that coarse.
 const LINES_MIN: f64 = 32.0;
-/// Fetch sizes of a line of 16 units at most: one unit, two, four and so on. Those that are not tried have no units.
-const LINE_LEVELS: usize = 5;
 /// After so many reads it is decided anew what misses fetch.
 const DECIDE_READS: u64 = 64;
 
-/// Of a line, the units that are valid in a cache of each size if it fetches with each fetch size.
-type Units = [[u16; LINE_LEVELS]; SIZES];
+/// Bits of a word of [`Units`].
+const WORD_BITS: usize = 16;
+
+/// Of lines, the units that are valid in a cache of each size if it fetches with each fetch size that is tried. They are of as
+/// many words as a line has units for: 90 bytes of a line of 64 KiB, 504 of one of 256 KiB.
+struct Units {
+    /// Words of the units of a line in one cache.
+    words: usize,
+    /// Fetch sizes that are tried.
+    tried: usize,
+    values: Vec<u16>,
+    free: Vec<u32>,
+}
+
+impl Units {
+    fn new(line_units: usize, tried: usize) -> Self {
+        Self {
+            words: line_units.div_ceil(WORD_BITS),
+            tried,
+            values: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    /// Words of a line in caches of one size.
+    fn words_of_size(&self) -> usize {
+        self.words * self.tried
+    }
+
+    /// The place of another line, which has no units.
+    fn add(&mut self) -> u32 {
+        let words = self.words_of_size() * SIZES;
+        if let Some(place) = self.free.pop() {
+            self.values[place as usize * words..][..words].fill(0);
+            return place;
+        }
+        let place = self.values.len() / words;
+        self.values.resize(self.values.len() + words, 0);
+        place as u32
+    }
+
+    /// Those of a line, by the sizes of caches.
+    fn of_line(&mut self, place: u32) -> std::slice::ChunksExactMut<'_, u16> {
+        let of_size = self.words_of_size();
+        let words = of_size * SIZES;
+        self.values[place as usize * words..][..words].chunks_exact_mut(of_size)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.values.capacity() * size_of::<u16>() + self.free.capacity() * size_of::<u32>()
+    }
+}
+
+/// The units that words say.
+fn units_of(words: &[u16]) -> u64 {
+    let more = |units: u64, word: &u16| units << WORD_BITS | u64::from(*word);
+    words.iter().rev().fold(0, more)
+}
+
+/// More of them.
+fn add_units(words: &mut [u16], units: u64) {
+    for (number, word) in words.iter_mut().enumerate() {
+        *word |= (units >> (number * WORD_BITS)) as u16;
+    }
+}
 
 /// What caches of other sizes would have served of the reads since the start, or since the size or the content became another.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,14 +161,6 @@ pub(crate) struct CurveOptions {
 }
 
 impl CurveOptions {
-    pub(crate) fn of(superblock: &Superblock, options: &Options) -> Self {
-        Self {
-            capacity_lines: superblock.geometry.slots_total(),
-            line_bytes: superblock.geometry.line().bytes(),
-            fetch: options.fetch_of(superblock.geometry.line()),
-        }
-    }
-
     fn sizes_lines(&self) -> [u64; SIZES] {
         QUARTERS.map(|quarters| self.capacity_lines * quarters / 4)
     }
@@ -157,24 +210,24 @@ impl Fetching {
         (self.break_even_bytes, self.reads_left) = (break_even_bytes, DECIDE_READS - 1);
     }
 
-    /// A read of a line in the cache of one size: whether it is a hit. `of_size` are its units there.
-    fn read(&mut self, size: usize, of_size: &mut [u16; LINE_LEVELS], read: Read) -> bool {
+    /// A read of a line in the cache of one size: whether it is a hit. `of_size` are its units there, so many words for each
+    /// fetch size.
+    fn read(&mut self, size: usize, of_size: &mut [u16], words: usize, read: Read) -> bool {
         let (chosen, costs) = (self.levels[size], &mut self.costs[size]);
-        let in_all = of_size[self.tried.clone()]
-            .iter()
-            .fold(u16::MAX, |in_all, valid| in_all & valid);
-        if read.units & !u64::from(in_all) == 0 {
+        let valid_in = of_size.chunks_exact(words).map(units_of);
+        let in_all = valid_in.fold(u64::MAX, |in_all, valid| in_all & valid);
+        if read.units & !in_all == 0 {
             return true;
         }
-        let valid = u64::from(of_size[chosen]);
+        let valid = units_of(&of_size[(chosen - self.tried.start) * words..][..words]);
         if read.allocates || valid != 0 {
-            for level in self.tried.clone() {
-                let valid = u64::from(of_size[level]);
+            for (level, of_level) in self.tried.clone().zip(of_size.chunks_exact_mut(words)) {
+                let valid = units_of(of_level);
                 let missing = read.units & !valid;
                 if missing != 0 {
                     let fetched = blocks(missing, level, valid | !read.there);
                     costs.count(level, missing, fetched);
-                    of_size[level] |= fetched as u16;
+                    add_units(of_level, fetched);
                 }
             }
             costs.age();
@@ -189,25 +242,36 @@ struct Followed {
     sizes_lines: [u64; SIZES],
     hash: SamplingHash,
     tracker: Tracker,
-    units: FxHashMap<u64, Units>,
+    /// The places of lines in `units`.
+    places: FxHashMap<u64, u32>,
+    units: Units,
 }
 
 impl Followed {
     /// References a line: what a reference weighs, and its units in the caches that it has not left.
-    fn touch(&mut self, key: u64) -> Option<(f64, &mut Units)> {
+    fn touch(&mut self, key: u64) -> Option<(f64, u32)> {
         let touch = self.tracker.touch(key)?;
-        if self.units.len() >= self.lines_max + LINES_LEFT {
+        if self.places.len() >= self.lines_max + LINES_LEFT {
             let threshold = threshold_of_rate(self.tracker.rate());
-            self.units.retain(|&key, _| self.hash.hash(key) <= threshold);
+            let (hash, free) = (self.hash, &mut self.units.free);
+            self.places.retain(|&key, &mut place| {
+                let stays = hash.hash(key) <= threshold;
+                free.extend((!stays).then_some(place));
+                stays
+            });
         }
-        let units = self.units.entry(key).or_default();
+        let place = *self.places.entry(key).or_insert_with(|| self.units.add());
         let distance = touch.distance.unwrap_or(u64::MAX);
-        for (of_size, &size) in units.iter_mut().zip(&self.sizes_lines) {
+        for (of_size, &size) in self.units.of_line(place).zip(&self.sizes_lines) {
             if distance >= size {
-                *of_size = [0; LINE_LEVELS];
+                of_size.fill(0);
             }
         }
-        Some((touch.weight, units))
+        Some((touch.weight, place))
+    }
+
+    fn forget(&mut self, key: u64) {
+        self.units.free.extend(self.places.remove(&key));
     }
 }
 
@@ -226,6 +290,8 @@ struct Sample {
 impl Sample {
     fn new(lines_max: usize, of: CurveOptions) -> Self {
         let options = TrackerOptions::new(Sampling::Size(lines_max));
+        let fetching = Fetching::new(&of);
+        let line_units = (of.line_bytes / UNIT_BYTES) as usize;
         Self {
             of,
             waiting: Vec::with_capacity(WAITING),
@@ -234,9 +300,10 @@ impl Sample {
                 sizes_lines: of.sizes_lines(),
                 hash: SamplingHash::new(options.salt, options.group_bits),
                 tracker: Tracker::new(options),
-                units: FxHashMap::default(),
+                places: FxHashMap::default(),
+                units: Units::new(line_units, fetching.tried.len()),
             },
-            fetching: Fetching::new(&of),
+            fetching,
             reads: 0,
             weight: 0.0,
             hits: [0.0; SIZES],
@@ -248,29 +315,30 @@ impl Sample {
         let mut waiting = std::mem::take(&mut self.waiting);
         let keys = waiting.iter().map(|&(key, _)| key);
         self.lines.tracker.warm(keys.clone());
-        std::hint::black_box(keys.filter(|key| self.lines.units.contains_key(key)).count());
+        std::hint::black_box(keys.filter(|key| self.lines.places.contains_key(key)).count());
         for (key, change) in waiting.drain(..) {
             match change {
                 Change::Read(read) => self.read(key, read),
                 Change::Write { units, allocates } => self.write(key, units, allocates),
-                Change::Leave => drop(self.lines.units.remove(&key)),
+                Change::Leave => self.lines.forget(key),
             }
         }
         self.waiting = waiting;
     }
 
     fn read(&mut self, key: u64, read: Read) {
-        if !read.allocates && !self.lines.units.contains_key(&key) {
+        if !read.allocates && !self.lines.places.contains_key(&key) {
             self.reads += 1;
             self.weight += 1.0 / self.lines.tracker.rate();
             return;
         }
-        let Some((weight, units)) = self.lines.touch(key) else {
+        let Some((weight, place)) = self.lines.touch(key) else {
             return;
         };
         self.fetching.decide(read.break_even_bytes);
-        for (size, of_size) in units.iter_mut().enumerate() {
-            if self.fetching.read(size, of_size, read) {
+        let words = self.lines.units.words;
+        for (size, of_size) in self.lines.units.of_line(place).enumerate() {
+            if self.fetching.read(size, of_size, words, read) {
                 self.hits[size] += weight;
             }
         }
@@ -279,13 +347,19 @@ impl Sample {
     }
 
     fn write(&mut self, key: u64, written: u64, allocates: bool) {
-        if !allocates && !self.lines.units.contains_key(&key) {
+        if !allocates && !self.lines.places.contains_key(&key) {
             return;
         }
-        if let Some((_, units)) = self.lines.touch(key) {
-            for of_size in units {
-                for valid in of_size.iter_mut().filter(|valid| allocates || **valid != 0) {
-                    *valid |= written as u16;
+        if let Some((_, place)) = self.lines.touch(key) {
+            let words = self.lines.units.words;
+            for valid in self
+                .lines
+                .units
+                .of_line(place)
+                .flat_map(|of_size| of_size.chunks_exact_mut(words))
+            {
+                if allocates || units_of(valid) != 0 {
+                    add_units(valid, written);
                 }
             }
         }
@@ -398,7 +472,9 @@ impl OnlineCurve {
 
     pub(crate) fn memory_bytes(&self) -> usize {
         let lines = &lock(&self.sample).lines;
-        lines.tracker.memory_bytes() + lines.units.capacity() * (size_of::<(u64, Units)>() + 1) * 8 / 7
+        lines.tracker.memory_bytes()
+            + lines.units.memory_bytes()
+            + lines.places.capacity() * (size_of::<(u64, u32)>() + 1) * 8 / 7
     }
 }
 
@@ -570,6 +646,39 @@ mod tests {
         curve.read(1, read(1));
         curve.read(1, read(0x8000));
         assert!((at(&curve, 8).1 - 0.5).abs() < 1e-9, "the whole line was fetched");
+    }
+
+    #[test]
+    fn a_line_has_as_many_units_as_it_has() {
+        shuttle::check_random(line_sizes, 1);
+    }
+
+    fn line_sizes() {
+        for line_units in [4, 16, 64] {
+            let all = u64::MAX >> (64 - line_units);
+            let of = |units| Read {
+                there: all,
+                ..read(units)
+            };
+            for fetch in [
+                FetchSize::Fixed(UNIT_BYTES),
+                FetchSize::Fixed(line_units * UNIT_BYTES),
+            ] {
+                let curve = OnlineCurve::of_cache(CurveOptions {
+                    line_bytes: line_units * UNIT_BYTES,
+                    ..options(4, fetch)
+                });
+                curve.read(1, of(1));
+                curve.write(2, all, true);
+                // The last unit of the line that was fetched, and of the one that was written.
+                curve.read(1, of(1 << (line_units - 1)));
+                curve.read(2, of(all));
+                let is_whole = fetch != FetchSize::Fixed(UNIT_BYTES);
+                let hits = if is_whole { 2.0 } else { 1.0 };
+                let at = curve.now().expect("it was read");
+                assert_eq!(at.points[3].hit_ratio, Some(hits / 3.0), "{line_units} {fetch:?}");
+            }
+        }
     }
 
     #[test]

@@ -4,12 +4,14 @@
 //!   nothing itself. [`Engine::attach`] gives a [`CachedFile`], which reads, writes, cuts and forgets.
 //! * [`LiveCache`] is an engine whose SSD can be taken away and another one given while files are in use.
 //! * [`BlockStore`] is what lies below, SSD and backing alike; [`FileStore`] is a file or device.
-//! * [`Witness`] is a number kept apart from the SSD, by which an SSD that could not be written is known to be stale.
+//! * [`GenerationStore`] is a number kept apart from the SSD, by which an SSD that could not be written is known to be stale.
 //! * [`format`](mod@format) is what lies on the SSD.
 //!
 //! `README.md` of this crate has the invariants with their arguments and tests.
 //!
-//! Limits: begun. Threads of the callers do the I/O. `bathyd` is its front end.
+//! Rooms: `store` (what lies below), [`format`](mod@format), `index` (which files and lines), `stats`, `curve`, `engine`.
+//!
+//! Limits: threads of the callers do the I/O. `bathyd` is the front end.
 
 #![deny(unsafe_code)]
 
@@ -17,53 +19,39 @@
 #[cfg(test)]
 extern crate self as bathy_cache;
 
-mod aligned;
-mod backing_cost;
-mod cached_file;
-mod compare;
-mod counters;
 mod curve;
 mod engine;
-mod file_store;
-mod files;
 pub mod format;
-mod guard;
-mod health;
-mod inherit;
-mod intent;
-mod live;
+mod index;
 mod mutant;
-mod open;
-mod residency;
-mod resize;
-#[cfg(test)]
-mod schedules;
-mod shard;
-mod sources;
 mod stats;
-mod stop;
 mod store;
 mod sync;
-mod table;
-mod timed_io;
-mod witness;
 
-pub use aligned::Aligned;
-pub use backing_cost::ReadCost;
-pub use cached_file::CachedFile;
-pub use counters::{Counts, OpCounts, SsdWrites};
 pub use curve::{CurvePoint, MissRatioCurve};
-pub use engine::{CachedLine, Engine, HDD_BREAK_EVEN_BYTES, Options};
-pub use file_store::FileStore;
-pub use files::FileIdentity;
-pub use health::ErrorBudget;
-pub use live::{AttachError, DetachError, LiveCache, LiveFile, PAUSE_MAX};
-pub use open::{
+pub use engine::cached_file::CachedFile;
+pub use engine::live::{AttachError, DetachError, LiveCache, LiveFile, PAUSE_MAX};
+pub use engine::open::{
     ColdReason, CreateError, CreateOptions, OpenError, Opened, Recovery, create, inspect, open, probe,
 };
-pub use residency::{Residence, Usage};
-pub use resize::{ResizeError, resize};
-pub use sources::{SourceFetch, SourceMode};
-pub use stats::{FileStatus, LATENCY_BOUNDS, Latencies, RequestCounts, Served, SourceCounts, SourceStatus};
-pub use store::{BlockStore, Stamp, Until};
-pub use witness::{FileWitness, Witness, void};
+pub use engine::options::{HDD_BREAK_EVEN_BYTES, Options};
+pub use engine::report::CachedLine;
+pub use engine::resize::{ResizeError, resize};
+pub use engine::sources::SourceFetch;
+pub use engine::{Engine, NEW_FILES_MAX};
+pub use format::FileIdentity;
+pub use format::generation_store::{GenerationFile, GenerationStore, void};
+pub use index::files::Beginning;
+pub use index::source::SourceMode;
+pub use stats::backing_cost::ReadCost;
+pub use stats::counters::{Counts, OpCounts};
+pub use stats::residency::{Residence, Usage};
+pub use stats::{
+    FileStatus, LATENCY_BOUNDS, Latencies, RequestCounts, ServedRequest, SourceCounts, SourceStatus,
+};
+pub use store::aligned::Aligned;
+pub use store::file_store::{FileStore, write_some};
+pub use store::file_system::FileSystem;
+pub use store::held_for_moments::wait_for_moments;
+pub use store::ssd::{ErrorBudget, SsdWrites};
+pub use store::{BlockStore, Stamp, Trust, Until};

@@ -1,4 +1,4 @@
-//! Errors that a test puts into the engine, to see that it finds them: see [`schedules`](crate::schedules). In a build that
+//! Errors that a test puts into the engine, to see that it finds them: see [`schedules`](crate::engine::schedules). In a build that
 //! is no unit test none is ever made, and the compiler takes the questions out.
 
 /// An error on purpose.
@@ -22,11 +22,25 @@ pub(crate) enum Mutant {
     ClaimsAreIgnored,
     /// A stop does not wait for requests that are under way.
     StopWaitsForNobody,
+    /// What is being put into a slot may be overtaken there by another write.
+    StoresOverlap,
+    /// A hit that was written to while it was read is believed to be damaged, or whole.
+    HitsThatWereWrittenAreBelieved,
+    /// A line that is on its way to the SSD is read there.
+    MovesAreReadFromTheirSlots,
+    /// A record that changed while its block was written counts as written.
+    NewerRecordIsForgotten,
+    /// Records that somebody is writing count as written.
+    RecordsUnderWayAreWritten,
+    /// A stop stores its state though records changed since they were written, as by who makes a source smaller meanwhile.
+    StateBesideOlderRecords,
+    /// A new file that is empty has no place any more and is found by who opens it before its last user is gone.
+    EmptyFilesAreFound,
 }
 
 #[cfg(test)]
 impl Mutant {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::FillReadsBeforeItsTicket,
         Self::CopyBeforeTheBacking,
         Self::LengthAfterTheLines,
@@ -36,6 +50,13 @@ impl Mutant {
         Self::MarksGoDuringAWrite,
         Self::ClaimsAreIgnored,
         Self::StopWaitsForNobody,
+        Self::StoresOverlap,
+        Self::HitsThatWereWrittenAreBelieved,
+        Self::MovesAreReadFromTheirSlots,
+        Self::NewerRecordIsForgotten,
+        Self::RecordsUnderWayAreWritten,
+        Self::StateBesideOlderRecords,
+        Self::EmptyFilesAreFound,
     ];
 }
 

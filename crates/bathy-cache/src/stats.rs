@@ -3,13 +3,17 @@
 //! Files in use are all counted. Of those that were closed a bounded number is remembered, the ones with the most requests:
 //! a file that is not among them may have been used, and begins at 0 when it is opened again.
 
+pub(crate) mod backing_cost;
+pub(crate) mod counters;
+pub(crate) mod residency;
+
 use std::collections::HashMap;
 
 use hdrhistogram::Histogram;
 
-use crate::counters::OpCounts;
-use crate::files::FileIdentity;
-use crate::residency::Residence;
+use crate::format::FileIdentity;
+use crate::stats::counters::OpCounts;
+use crate::stats::residency::Residence;
 
 /// Closed files that are remembered at most.
 const REMEMBERED_MAX: usize = 1024;
@@ -26,8 +30,8 @@ pub struct RequestCounts {
 }
 
 impl RequestCounts {
-    pub(crate) fn count(&mut self, served: &Served) {
-        let &Served {
+    pub(crate) fn count(&mut self, served: &ServedRequest) {
+        let &ServedRequest {
             is_write,
             bytes,
             bytes_hit,
@@ -174,7 +178,7 @@ impl LatencyCounts {
 
 /// A request that was served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Served {
+pub struct ServedRequest {
     /// Whether it was a write.
     pub is_write: bool,
     /// Bytes.
@@ -203,7 +207,7 @@ pub struct SourceCounts {
 
 impl SourceCounts {
     /// Counts a request.
-    pub fn count(&mut self, served: &Served) {
+    pub fn count(&mut self, served: &ServedRequest) {
         self.counts.count(served);
         let latencies = match (served.is_write, served.bytes_hit == served.bytes) {
             (true, _) => &mut self.source_writes,

@@ -2,10 +2,18 @@
 //!
 //! An SSD has one size. A file grows by writes beyond its end, whose gap reads as zeros.
 
+pub(crate) mod aligned;
+pub(crate) mod file_store;
+pub(crate) mod file_system;
+pub(crate) mod guard;
+pub(crate) mod held_for_moments;
+pub(crate) mod ssd;
+pub(crate) mod timed_io;
+
 use std::io;
 use std::time::Duration;
 
-use crate::aligned::Aligned;
+use crate::store::aligned::Aligned;
 
 /// By what an unchanged file is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +35,18 @@ impl Stamp {
     }
 }
 
+/// What an unchanged [`Stamp`] says of a store that was used in an earlier session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// The bytes are as they were.
+    #[default]
+    Stamp,
+    /// Who changes them need not change it, so some lines are compared besides: a device can be changed from below.
+    Sample,
+    /// Nothing: the store may be another one.
+    Nothing,
+}
+
 /// Until when an operation is waited for.
 pub struct Until<'a> {
     /// From its begin.
@@ -38,7 +58,7 @@ pub struct Until<'a> {
 /// A file, device or stand-in. A write is durable once a flush that began after its end has succeeded; until then a power
 /// cut may lose it, keep it, or keep some of its sectors of 512 bytes.
 ///
-/// This is the seam for asynchronous I/O: a worker with a ring of its own implements the same four operations.
+/// This is the seam for asynchronous I/O: a worker with a ring of its own implements the same operations.
 pub trait BlockStore: Send + Sync {
     /// Fills `buffer` from `offset` on.
     ///
@@ -70,11 +90,25 @@ pub trait BlockStore: Send + Sync {
         Err(data)
     }
 
+    /// Whether [`BlockStore::write_within`] may leave bytes of before to reads of less than a block that come after it.
+    fn leaves_old_pages(&self) -> bool {
+        false
+    }
+
     /// Writes `data` at `offset`. After an error each sector may have its old or its new bytes.
     ///
     /// # Errors
     /// If any byte cannot be written.
     fn write(&self, data: &[u8], offset: u64) -> io::Result<()>;
+
+    /// [`BlockStore::write`] for a caller who can go on after a part: how many bytes from the first one on were written. Of an
+    /// error behind some bytes nothing is said; it comes with the rest.
+    ///
+    /// # Errors
+    /// If nothing can be written. Each sector may have its old or its new bytes then.
+    fn write_some(&self, data: &[u8], offset: u64) -> io::Result<usize> {
+        self.write(data, offset).map(|()| data.len())
+    }
 
     /// Makes completed writes durable (`fdatasync`).
     ///
@@ -87,6 +121,19 @@ pub trait BlockStore: Send + Sync {
     /// # Errors
     /// If it cannot be asked, or made durable.
     fn stamp(&self) -> io::Result<Stamp>;
+
+    /// What it is now for who looks at it. A power cut may set its bytes and its times back, and not both of them.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    fn look(&self) -> io::Result<Stamp> {
+        self.stamp()
+    }
+
+    /// What its stamp is worth.
+    fn trust(&self) -> Trust {
+        Trust::Stamp
+    }
 
     /// Its size. It need not be durable.
     ///

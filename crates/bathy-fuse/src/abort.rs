@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
-use crate::mount_point::device_number;
+use crate::device_number::device_number;
 
 /// Ends a connection: all its requests fail at once, those under way too.
 ///

@@ -15,8 +15,11 @@
 //! Not here: what the bytes are, how long they take, and any state of a file besides its mode and owner.
 
 mod abort;
+mod caller;
+mod device_number;
 mod front_end;
 mod mount;
+mod mount_options;
 mod mount_point;
 mod pace;
 mod readers;
@@ -25,11 +28,11 @@ mod ring;
 mod service;
 mod socket;
 
+pub use caller::Caller;
 pub use fuser::{Errno, MountOption, WriteFlags};
-pub use mount::{
-    MountError, MountOptions, Mounted, StopSignals, Wakeup, mount, mount_over_ring, prefer_real_time, serve,
-};
-pub use mount_point::{Claim, claim};
+pub use mount::{Mounted, StopSignals, Wakeup, mount, mount_over_ring, prefer_real_time, serve};
+pub use mount_options::{MountError, MountOptions};
+pub use mount_point::{Claim, claim, is_fuse, mounts_below};
 pub use pace::Pace;
 pub use readers::{Readers, Turn};
 pub use reply::Reply;

@@ -12,6 +12,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{getegid, geteuid};
 
 use crate::front_end::FrontEnd;
+use crate::mount_options::{MountError, MountOptions};
 use crate::mount_point::{self, Attached, Claim, Unattached, claim};
 use crate::ring::{self, DataPath};
 use crate::service::FileService;
@@ -20,39 +21,6 @@ use crate::service::FileService;
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 /// So long its threads are waited for then.
 const END_PATIENCE: Duration = Duration::from_secs(1);
-
-/// How a mount is made.
-#[derive(Debug, Clone)]
-pub struct MountOptions {
-    /// The directory, as an absolute path.
-    pub directory: PathBuf,
-    /// The program's name: the mount's type is `fuse.<program>`, by which a mount left behind is recognised.
-    pub program: &'static str,
-    /// Threads that take requests from the kernel.
-    pub threads: usize,
-    /// Whether these threads go before others ([`prefer_real_time`]), if the system allows it.
-    pub real_time: bool,
-}
-
-/// Why files cannot be served.
-#[derive(Debug)]
-pub enum MountError {
-    /// The mount point is not an absolute path of a directory, or another program serves it.
-    MountPoint(String),
-    /// The kernel refused, or the connection to it broke.
-    Io(io::Error),
-}
-
-impl std::fmt::Display for MountError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::MountPoint(problem) => f.write_str(problem),
-            Self::Io(error) => write!(f, "FUSE: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for MountError {}
 
 /// The signals that end a program that serves mounts, blocked in this thread and in all threads started after it.
 #[derive(Debug)]

@@ -14,7 +14,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak, mpsc};
@@ -27,14 +27,15 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::statvfs::fstatvfs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, statx};
+use rustix::fs::{Mode, OFlags, open};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create, fsconfig_set_flag,
     fsconfig_set_string, fsmount, fsopen, move_mount,
 };
 
 use crate::abort::Abort;
-use crate::mount::{MountError, MountOptions};
+use crate::device_number::{DeviceNumber, device_number};
+use crate::mount_options::{MountError, MountOptions};
 
 /// A directory to be mounted over, for this process alone as long as this or the mount exists.
 #[derive(Debug)]
@@ -49,6 +50,14 @@ impl Claim {
     /// The directory, by which it is reached when it is mounted over.
     pub fn below(&self) -> &File {
         &self.below
+    }
+
+    /// The file systems that are mounted below the directory at this moment: where, and of which type.
+    ///
+    /// # Errors
+    /// If the kernel does not list them.
+    pub fn mounts_below(&self) -> io::Result<Vec<(PathBuf, String)>> {
+        mounts_below(&self.directory)
     }
 
     /// Whether the mount of a killed process was there until now: nobody has used the directory by its path since.
@@ -253,7 +262,7 @@ impl Attached {
     fn is_listed(&self) -> io::Result<bool> {
         let (major, minor) = self.number;
         let number = format!("{major}:{minor}");
-        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        let mounts = mount_table()?;
         Ok(mounts.lines().any(|line| line.split(' ').nth(2) == Some(&number)))
     }
 
@@ -270,15 +279,6 @@ impl Attached {
 }
 
 const AS_PATH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-
-type DeviceNumber = (u32, u32);
-
-/// The number of the file system, for which the file system itself is not asked: it may be ours, or dead.
-pub(crate) fn device_number(fd: impl AsFd) -> io::Result<DeviceNumber> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = statx(fd, "", flags, StatxFlags::empty())?;
-    Ok((stat.stx_dev_major, stat.stx_dev_minor))
-}
 
 /// What is open, as a path that leads nowhere else.
 fn link(fd: &OwnedFd) -> PathBuf {
@@ -307,10 +307,11 @@ impl Top {
         let directory = fs::read_link(link(&root))?;
         let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", root.as_raw_fd()))?;
         let id = about.lines().find_map(|line| line.strip_prefix("mnt_id:"));
-        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        let mounts = mount_table()?;
+        let shown = directory.to_string_lossy();
         let mount = mounts.lines().filter_map(mount_of_line);
         let kind = mount
-            .filter(|(of, point, _)| Some(*of) == id.map(str::trim) && Path::new(point) == directory)
+            .filter(|(of, point, _)| Some(*of) == id.map(str::trim) && *point == shown)
             .map(|(_, _, kind)| kind.to_owned())
             .next();
         Ok(Self {
@@ -344,8 +345,27 @@ pub(crate) fn detach_dead(directory: &Path, program: &str) -> io::Result<(Top, b
     }
 }
 
-fn is_fuse(kind: &str) -> bool {
+/// The file systems that are mounted below a directory, whose path has no symbolic links: where, and of which type.
+///
+/// # Errors
+/// If the kernel does not list them.
+pub fn mounts_below(directory: &Path) -> io::Result<Vec<(PathBuf, String)>> {
+    let mounts = mount_table()?;
+    let mounts = mounts.lines().filter_map(mount_of_line);
+    let mounts = mounts.map(|(_, point, kind)| (PathBuf::from(point), kind.to_owned()));
+    Ok(mounts
+        .filter(|(point, _)| point != directory && point.starts_with(directory))
+        .collect())
+}
+
+/// Whether it is a file system that anybody may mount who can write to the directory.
+pub fn is_fuse(kind: &str) -> bool {
     kind == "fuse" || kind.starts_with("fuse.")
+}
+
+/// The mounts of this mount namespace. A path need not be UTF-8, and one that is not must not hide the others.
+fn mount_table() -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read("/proc/self/mountinfo")?).into_owned())
 }
 
 /// Number, mount point and file system type of a line of `/proc/self/mountinfo` (proc(5)).

@@ -13,6 +13,7 @@
 //! requests back until each processor's queue has an entry. So everything that can fail is made before INIT is answered.
 
 mod buffers;
+mod data_path;
 mod pool;
 mod protocol;
 mod queue;
@@ -24,37 +25,16 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use fuser::{Config, Filesystem, Session, WriteFlags};
+use fuser::{Config, Filesystem, Session};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt::SndBuf};
 use nix::unistd::Pid;
 
 use crate::abort::Abort;
+pub use data_path::DataPath;
 use pool::Pool;
 use protocol::{BATCH_FORGET, FORGET, InHeader};
 use queue::{MESSAGE_BYTES_MAX, Queue};
-
-/// Reads and writes of open files, which do not pass through the `Filesystem`.
-pub trait DataPath: Send + Sync + 'static {
-    /// As [`Self::read`], in the thread that takes all requests of a processor: `None` if it would have to wait for a slow
-    /// device.
-    fn read_at_hand(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> Option<io::Result<usize>>;
-
-    /// Whether writes have to wait for a device.
-    fn is_written_through(&self, handle: u64) -> bool;
-
-    /// Reads into `buffer`, which is aligned to pages, and returns the bytes read: fewer only at the end of the file.
-    ///
-    /// # Errors
-    /// The application gets the error.
-    fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
-
-    /// Writes all of `data`.
-    ///
-    /// # Errors
-    /// The application gets the error.
-    fn write(&self, handle: u64, offset: u64, data: &[u8], flags: WriteFlags) -> io::Result<()>;
-}
 
 /// The kernel wants a reader of the device to have room for the longest payload and this, in bytes.
 const DEVICE_HEADERS_BYTES_MAX: usize = 4096;

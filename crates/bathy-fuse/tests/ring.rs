@@ -11,7 +11,9 @@ use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use bathy_fuse::{DataPath, MountOptions, Mounted, WriteFlags, claim, is_ring_offered, mount_over_ring};
+use bathy_fuse::{
+    Caller, DataPath, MountOptions, Mounted, WriteFlags, claim, is_ring_offered, mount_over_ring,
+};
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, OpenFlags, ReplyAttr,
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
@@ -148,8 +150,15 @@ impl DataPath for Blocks {
         Ok(Self::fill(offset, buffer))
     }
 
-    fn write(&self, _handle: u64, _offset: u64, _data: &[u8], _flags: WriteFlags) -> io::Result<()> {
-        Ok(())
+    fn write(
+        &self,
+        _caller: Caller,
+        _handle: u64,
+        _offset: u64,
+        data: &[u8],
+        _flags: WriteFlags,
+    ) -> io::Result<usize> {
+        Ok(data.len())
     }
 }
 

@@ -7,7 +7,7 @@ use bathy_mrc::engine::{AdmissionOptions, EngineOptions, EngineSweep, FetchSize,
 use bathy_mrc::hash::mix64;
 use bathy_mrc::simulate::Fidelity;
 use bathy_mrc::{Io, LineSize};
-use bathy_policy::{PolicyKind, PolicyOptions};
+use bathy_policy::PolicyKind;
 
 fn main() {
     let lines: u64 = std::env::args()
@@ -20,8 +20,7 @@ fn main() {
         for (line_bytes, fetch_bytes) in [(4096, 4096), (65_536, 65_536), (65_536, 4096)] {
             let options = EngineOptions {
                 policy,
-                policy_options: PolicyOptions::default(),
-                staged: true,
+                memory: Some(bathy_mrc::engine::MemoryBudget::default()),
                 line: LineSize::new(line_bytes).expect("a power of two"),
                 unit_bytes: fetch_bytes,
                 fetch: FetchSize::Fixed(fetch_bytes),

@@ -9,7 +9,7 @@
 use bathy_mrc::engine::{AdmissionOptions, EngineOptions, EngineSweep, FetchSize, TimedIo, WriteMode};
 use bathy_mrc::simulate::Fidelity;
 use bathy_mrc::{Io, LineSize};
-use bathy_policy::{PolicyKind, PolicyOptions};
+use bathy_policy::PolicyKind;
 
 const SIZES: [u64; 5] = [20, 10, 5, 2, 1];
 
@@ -80,8 +80,7 @@ fn main() {
         for (line_bytes, fetch_bytes) in [(4096, 4096), (65_536, 4096)] {
             let options = EngineOptions {
                 policy,
-                policy_options: PolicyOptions::default(),
-                staged: true,
+                memory: Some(bathy_mrc::engine::MemoryBudget::default()),
                 line: LineSize::new(line_bytes).expect("a power of two"),
                 unit_bytes: fetch_bytes,
                 fetch: FetchSize::Fixed(fetch_bytes),

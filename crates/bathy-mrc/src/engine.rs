@@ -8,10 +8,10 @@ mod counts;
 mod crossing;
 mod split;
 
+use bathy_cache_model::CacheConfig;
 pub use bathy_cache_model::{
-    AdmissionOptions, FetchSize, MAX_UNITS as MAX_FETCH_UNITS, StreamCutoff, WriteMode,
+    AdmissionOptions, FetchSize, MAX_UNITS as MAX_FETCH_UNITS, MemoryBudget, StreamCutoff, WriteMode,
 };
-use bathy_cache_model::{CacheConfig, with_stage};
 use bathy_policy::{PolicyKind, PolicyOptions, visit_policy};
 
 use self::cache::{Consume, Make};
@@ -30,10 +30,9 @@ use crate::{Io, LineSize};
 pub struct EngineOptions {
     /// Eviction.
     pub policy: PolicyKind,
-    /// Its parameters.
-    pub policy_options: PolicyOptions,
-    /// Whether policies that can have one have the stage in memory of a cache, of its default size.
-    pub staged: bool,
+    /// The memory of the cache, which bounds the stage of policies that have one; `None`: their small queue has the share of
+    /// the papers.
+    pub memory: Option<MemoryBudget>,
     /// Line size.
     pub line: LineSize,
     /// Bytes that are valid or not together: a power of two, at most the line, at least a 64th of it.
@@ -84,11 +83,10 @@ impl EngineOptions {
 
     /// The policy's parameters in a cache of this size.
     fn policy_options(&self, size_lines: u64) -> PolicyOptions {
-        if self.staged {
-            with_stage(self.policy_options, size_lines, self.line)
-        } else {
-            self.policy_options
-        }
+        let memory = self.memory;
+        memory.map_or_else(PolicyOptions::default, |memory| {
+            memory.policy_options(size_lines, self.line)
+        })
     }
 }
 
@@ -165,7 +163,7 @@ impl EngineSweep {
                 // is smaller than 9 bytes for each line in caches of less than a fifth of them.
                 let universe = (capacity * 5 >= largest).then_some(0);
                 let policy_options = options.policy_options(size_lines);
-                visit_policy(options.policy, capacity as usize, universe, &policy_options, make)
+                visit_policy(options.policy, capacity as usize, universe, policy_options, make)
             })
             .collect();
         Self {

@@ -44,6 +44,7 @@ pub mod tracker;
 pub use bathy_cache_model::{Io, LineSize, lines};
 pub use curve::{Curve, Estimate, Weighted};
 pub use hash::REPLICATES;
-pub use profile::{Ops, Profile, Unit};
+pub use profile::{Profile, Unit};
+pub use recorder::Ops;
 pub use self_check::SelfCheck;
 pub use tracker::{Sampling, Tracker, TrackerOptions};

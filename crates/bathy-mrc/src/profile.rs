@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::chunk::{CHUNK, ChunkSearch};
 use crate::curve::{Curve, Estimate, Weighted};
 use crate::items::Items;
-use crate::recorder::{LineTouch, Part, Recorder};
+use crate::recorder::{LineTouch, Ops, Part, Recorder};
 use crate::replicates::{ReplicateStep, Replicates};
 use crate::sample_filter::{Filtered, SampledLine, filter_ios, filter_items};
 use crate::self_check::SelfCheck;
@@ -26,17 +26,6 @@ pub enum Unit {
     Requests,
     /// Bytes.
     Bytes,
-}
-
-/// Which requests a curve counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ops {
-    /// Reads and writes.
-    All,
-    /// Reads.
-    Reads,
-    /// Writes.
-    Writes,
 }
 
 /// Stack distances of a stream of requests or line numbers, and the curves they give.

@@ -1,7 +1,17 @@
 //! What a profile counts: distances of lines, of parts of requests and of bytes, reads and writes apart.
 
 use crate::histogram::{DistanceHistogram, Resolution};
-use crate::profile::Ops;
+
+/// Which requests a curve counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ops {
+    /// Reads and writes.
+    All,
+    /// Reads.
+    Reads,
+    /// Writes.
+    Writes,
+}
 use bathy_cache_model::Io;
 
 /// Counts of one direction.

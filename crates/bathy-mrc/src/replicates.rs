@@ -3,7 +3,7 @@
 use crate::curve::Weighted;
 use crate::hash::{REPLICATES, SamplingHash};
 use crate::histogram::DistanceHistogram;
-use crate::profile::Ops;
+use crate::recorder::Ops;
 use crate::self_check::relative_stderr;
 use crate::stack::{LruStack, WARM_AHEAD};
 use crate::tracker::{TrackerOptions, scale};

@@ -8,7 +8,7 @@
 //! traces, a miniature cache of 20 to 80 lines errs by several points, so the rate of each size is raised until the
 //! miniature cache has `min_lines`, and further where the trace itself has few lines.
 
-use bathy_cache_model::{LineSize, with_stage};
+use bathy_cache_model::{LineSize, MemoryBudget};
 use bathy_policy::{Policy, PolicyKind, PolicyOptions, PolicyVisitor, visit_policy};
 
 use crate::curve::{Curve, Estimate, Weighted};
@@ -288,12 +288,12 @@ enum Step<'a> {
 
 /// Simulates `kind` over `keys` at each of `sizes_lines`, in `threads` threads.
 ///
-/// With `staged` the policy has the stage in memory of a cache with lines of that size. The keys are filtered and renumbered
-/// once for all sizes; a size of a miniature simulation then runs over its share of the sample.
+/// With `line` the policy has the stage in memory of a cache with lines of that size and the default budget, otherwise the
+/// small queue of the papers. The keys are filtered and renumbered once for all sizes; a size of a miniature simulation then runs over its share of the sample.
 pub fn simulate_keys(
     keys: &[u64],
     kind: PolicyKind,
-    staged: Option<LineSize>,
+    line: Option<LineSize>,
     sizes_lines: &[u64],
     fidelity: Fidelity,
     threads: usize,
@@ -309,9 +309,11 @@ pub fn simulate_keys(
                 miniature,
                 size_lines,
             };
-            let options = PolicyOptions::default();
-            let options = staged.map_or(options, |line| with_stage(options, size_lines, line));
-            visit_policy(kind, miniature.capacity_lines as usize, Some(0), &options, make)
+            let memory = MemoryBudget::default();
+            let options = line.map_or_else(PolicyOptions::default, |line| {
+                memory.policy_options(size_lines, line)
+            });
+            visit_policy(kind, miniature.capacity_lines as usize, Some(0), options, make)
         })
         .collect();
     let mut pipeline = Pipeline::new(WINDOW);
@@ -394,8 +396,7 @@ mod tests {
             let misses = simulate_keys(keys, policy, Some(line), &sizes, Fidelity::Full, 1).sizes;
             let engine = EngineOptions {
                 policy,
-                policy_options: PolicyOptions::default(),
-                staged: true,
+                memory: Some(MemoryBudget::default()),
                 line,
                 unit_bytes: 4096,
                 fetch: FetchSize::Fixed(4096),

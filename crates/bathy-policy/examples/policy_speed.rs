@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 kind,
                 capacity,
                 universe,
-                &PolicyOptions::default(),
+                PolicyOptions::default(),
                 CountMisses { keys: &keys },
             );
             let rate = keys.len() as f64 / start.elapsed().as_secs_f64() / 1e6;

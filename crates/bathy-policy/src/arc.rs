@@ -8,9 +8,10 @@
 //! remembers as many keys as it holds, which is more memory per line than any policy here except LIRS. It was patented
 //! by IBM (US 6,996,676, expired 2024).
 
-use crate::index::{KeyIndex, NIL};
+use crate::index::KeyIndex;
 use crate::policy::{Replacement, SlabPolicy, Victim};
 use crate::slab::Slab;
+use crate::slots::NIL;
 
 const T1: u8 = 0;
 const T2: u8 = 1;
@@ -109,7 +110,8 @@ impl Replacement for ArcRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{HashIndex, HashSeed};
+    use crate::index::HashIndex;
+    use crate::slots::HashSeed;
     use crate::walk::walk;
 
     #[test]

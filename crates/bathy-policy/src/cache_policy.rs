@@ -1,11 +1,12 @@
 //! The policies that a cache runs, chosen when it is made.
 
 use crate::durable::{Durable, ImportError, StateRecord};
-use crate::index::{HashIndex, HashSeed};
+use crate::index::HashIndex;
 use crate::kind::PolicyKind;
 use crate::places::HashPlaces;
 use crate::policy::{Access, Inserted, Policy};
-use crate::{Clock2QPlusOptions, Lru, S3FifoOptions, StagedFifo, StagedOptions};
+use crate::slots::HashSeed;
+use crate::{Lru, StagedFifo, StagedOptions};
 
 /// One of [`CachePolicy::KINDS`]: all take at most 24 bytes a line, have as many slots as lines, and can be stored.
 #[derive(Debug, Clone)]
@@ -39,16 +40,8 @@ impl CachePolicy {
         let seed = HashSeed::default();
         let staged = |options| Self::Staged(StagedFifo::new(capacity, seed, options));
         match kind {
-            PolicyKind::S3Fifo => Some(staged(StagedOptions::s3_fifo(
-                capacity,
-                stage_lines,
-                &S3FifoOptions::default(),
-            ))),
-            PolicyKind::Clock2QPlus => Some(staged(StagedOptions::clock2q_plus(
-                capacity,
-                stage_lines,
-                &Clock2QPlusOptions::default(),
-            ))),
+            PolicyKind::S3Fifo => Some(staged(StagedOptions::s3_fifo(capacity, stage_lines))),
+            PolicyKind::Clock2QPlus => Some(staged(StagedOptions::clock2q_plus(capacity, stage_lines))),
             PolicyKind::Lru => Some(Self::Lru(Lru::new(capacity, seed))),
             _ => None,
         }

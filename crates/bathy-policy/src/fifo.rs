@@ -31,7 +31,8 @@ impl Replacement for FifoRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{HashIndex, HashSeed};
+    use crate::index::HashIndex;
+    use crate::slots::HashSeed;
     use crate::walk::walk;
 
     #[test]

@@ -7,7 +7,7 @@
 //!
 //! Limits: counts end at 15, and a key that shares its counters with more frequent keys is overestimated.
 
-use crate::index::mix;
+use crate::slots::mix;
 
 const WORDS_PER_BLOCK: usize = 8;
 const ROWS: usize = 4;

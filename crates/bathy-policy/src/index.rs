@@ -4,15 +4,7 @@
 
 use crate::places::{DensePlaces, HashPlaces, PlaceIndex};
 use crate::slot_table::SlotTable;
-
-/// No slot.
-pub(crate) const NIL: u32 = u32::MAX;
-
-/// Queues that a slab can have.
-pub(crate) const QUEUES: usize = 4;
-
-/// Slots are numbered from here; the numbers below are the anchors of queues.
-pub(crate) const FIRST_SLOT: u32 = QUEUES as u32;
+use crate::slots::{FIRST_SLOT, HashSeed, NIL, Universe, mix};
 
 /// Gives each key a slot. A policy keeps what it knows about a key by that slot.
 pub trait KeyIndex {
@@ -36,10 +28,6 @@ pub trait KeyIndex {
     /// Bytes held.
     fn memory_bytes(&self) -> usize;
 }
-
-/// Keys under a [`DenseIndex`] for which there is room from the start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Universe(pub usize);
 
 /// The key is the slot: no table, no keys, a bit for each possible key.
 ///
@@ -118,18 +106,6 @@ impl KeyIndex for DenseIndex {
     fn memory_bytes(&self) -> usize {
         self.present.capacity() * size_of::<u64>()
     }
-}
-
-/// The seed of a [`HashIndex`]. It changes speed, never what a policy decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct HashSeed(pub u64);
-
-/// The finaliser of `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014).
-#[inline]
-pub(crate) fn mix(mut hash: u64) -> u64 {
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    hash ^ (hash >> 31)
 }
 
 /// Any `u64` is a key: a [`SlotTable`] over the keys in their slots, 14 bytes a slot. All memory is allocated in

@@ -3,12 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::index::{DenseIndex, HashIndex, HashSeed, KeyIndex, Universe};
-use crate::policy::Policy;
-use crate::{
-    Arc, Clock, Clock2QPlus, Clock2QPlusOptions, Fifo, Lirs, Lru, S3Fifo, S3FifoOptions, Sieve, StagedFifo,
-    StagedOptions, TwoQ, WTinyLfu,
-};
+use crate::index::{DenseIndex, HashIndex, KeyIndex};
+use crate::policy::{Policy, check_capacity};
+use crate::slots::{HashSeed, Universe};
+use crate::{Arc, Clock, Fifo, Lirs, Lru, Sieve, StagedFifo, StagedOptions, TwoQ, WTinyLfu};
 
 /// A policy's name. `Display` and `FromStr` use the lower-case names of [`PolicyKind::ALL`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,9 +25,9 @@ pub enum PolicyKind {
     Arc,
     /// [`Lirs`]
     Lirs,
-    /// [`S3Fifo`]
+    /// [`StagedFifo`]
     S3Fifo,
-    /// [`Clock2QPlus`]
+    /// [`StagedFifo`] with a correlation window
     Clock2QPlus,
     /// [`WTinyLfu`]
     WTinyLfu,
@@ -66,7 +64,7 @@ impl PolicyKind {
         }
     }
 
-    /// Whether the policy can keep its newcomers in memory.
+    /// Whether the policy keeps its newcomers in memory.
     pub fn has_stage(self) -> bool {
         matches!(self, Self::S3Fifo | Self::Clock2QPlus)
     }
@@ -105,24 +103,27 @@ impl FromStr for PolicyKind {
     }
 }
 
-/// The parameters of the policies that have any. The defaults are those of the papers.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+/// The parameters of the policies that have any.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PolicyOptions {
-    /// For [`PolicyKind::S3Fifo`].
-    pub s3_fifo: S3FifoOptions,
-    /// For [`PolicyKind::Clock2QPlus`].
-    pub clock2q_plus: Clock2QPlusOptions,
     /// The share of the lines that [`PolicyKind::has_stage`] policies keep in memory: their small queue, at least one line
-    /// unless there is only one. `None`: all lines are in one place, and the queues share it as in the papers.
-    pub stage_ratio: Option<f64>,
+    /// unless there is only one. The default is that of the papers.
+    pub stage_ratio: f64,
+}
+
+impl Default for PolicyOptions {
+    fn default() -> Self {
+        Self { stage_ratio: 0.1 }
+    }
 }
 
 impl PolicyOptions {
     /// Lines in memory of a cache of `capacity` with a stage.
-    fn memory_lines(capacity: usize, ratio: f64) -> usize {
+    fn memory_lines(self, capacity: usize) -> usize {
+        let ratio = self.stage_ratio;
         assert!(
-            ratio > 0.0 && ratio < 1.0,
-            "stage_ratio must be above 0 and below 1 (got {ratio})"
+            (0.0..1.0).contains(&ratio),
+            "stage_ratio must be at least 0 and below 1 (got {ratio})"
         );
         ((capacity as f64 * ratio).round() as usize)
             .max(1)
@@ -149,7 +150,7 @@ pub fn visit_policy<V: PolicyVisitor>(
     kind: PolicyKind,
     capacity: usize,
     universe: Option<usize>,
-    options: &PolicyOptions,
+    options: PolicyOptions,
     visitor: V,
 ) -> V::Output {
     match universe {
@@ -162,27 +163,16 @@ fn visit_with_index<I, V>(
     kind: PolicyKind,
     capacity: usize,
     config: I::Config,
-    options: &PolicyOptions,
+    options: PolicyOptions,
     visitor: V,
 ) -> V::Output
 where
     I: KeyIndex + Send + 'static,
     V: PolicyVisitor,
 {
-    if let Some(ratio) = options.stage_ratio {
-        let memory = PolicyOptions::memory_lines(capacity, ratio);
-        let staged = match kind {
-            PolicyKind::S3Fifo => Some(StagedOptions::s3_fifo(capacity, memory, &options.s3_fifo)),
-            PolicyKind::Clock2QPlus => {
-                let options = &options.clock2q_plus;
-                Some(StagedOptions::clock2q_plus(capacity, memory, options))
-            }
-            _ => None,
-        };
-        if let Some(staged) = staged {
-            return visitor.visit(StagedFifo::<I::Places>::new(capacity, config, staged));
-        }
-    }
+    // Checked before it is counted in.
+    check_capacity(capacity);
+    let memory = options.memory_lines(capacity);
     match kind {
         PolicyKind::Lru => visitor.visit(Lru::<I>::new(capacity, config)),
         PolicyKind::Fifo => visitor.visit(Fifo::<I>::new(capacity, config)),
@@ -191,10 +181,13 @@ where
         PolicyKind::TwoQ => visitor.visit(TwoQ::<I>::new(capacity, config)),
         PolicyKind::Arc => visitor.visit(Arc::<I>::new(capacity, config)),
         PolicyKind::Lirs => visitor.visit(Lirs::<I>::new(capacity, config)),
-        PolicyKind::S3Fifo => visitor.visit(S3Fifo::<I>::with_options(capacity, config, options.s3_fifo)),
+        PolicyKind::S3Fifo => {
+            let options = StagedOptions::s3_fifo(capacity, memory);
+            visitor.visit(StagedFifo::<I::Places>::new(capacity, config, options))
+        }
         PolicyKind::Clock2QPlus => {
-            let options = options.clock2q_plus;
-            visitor.visit(Clock2QPlus::<I>::with_options(capacity, config, options))
+            let options = StagedOptions::clock2q_plus(capacity, memory);
+            visitor.visit(StagedFifo::<I::Places>::new(capacity, config, options))
         }
         PolicyKind::WTinyLfu => visitor.visit(WTinyLfu::<I>::new(capacity, config)),
     }
@@ -205,7 +198,7 @@ pub fn build(
     kind: PolicyKind,
     capacity: usize,
     universe: Option<usize>,
-    options: &PolicyOptions,
+    options: PolicyOptions,
 ) -> Box<dyn Policy + Send> {
     struct Boxed;
     impl PolicyVisitor for Boxed {

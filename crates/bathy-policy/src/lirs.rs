@@ -12,9 +12,10 @@
 //! Limits: a hundredth of the cache is little for newcomers, so a workload whose working set moves pays for each move;
 //! a hit may prune many stack entries at once; and it costs the most memory per line of the policies here.
 
-use crate::index::{KeyIndex, NIL};
+use crate::index::KeyIndex;
 use crate::policy::{Replacement, SlabPolicy, Victim};
 use crate::slab::{Links, Slab};
+use crate::slots::NIL;
 
 /// LIR blocks, in no particular order.
 const LIR: u8 = 0;
@@ -188,7 +189,8 @@ impl Replacement for LirsRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{HashIndex, HashSeed};
+    use crate::index::HashIndex;
+    use crate::slots::HashSeed;
     use crate::walk::walk;
 
     #[test]

@@ -8,9 +8,10 @@
 //! hit under threads. It is the baseline of the other policies because its curve is exactly predictable.
 
 use crate::durable::{Durable, ImportError, StateRecord};
-use crate::index::{FIRST_SLOT, HashIndex, KeyIndex, NIL};
+use crate::index::{HashIndex, KeyIndex};
 use crate::policy::{Policy, Replacement, SlabPolicy};
 use crate::slab::Slab;
+use crate::slots::{FIRST_SLOT, NIL};
 
 /// See the [module](self).
 pub type Lru<I> = SlabPolicy<LruRules, I>;
@@ -78,7 +79,7 @@ impl Durable for Lru<HashIndex> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::HashSeed;
+    use crate::slots::HashSeed;
     use crate::walk::walk;
 
     #[test]

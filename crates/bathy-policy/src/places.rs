@@ -2,9 +2,9 @@
 //!
 //! A line is known by its key, a ghost by less where that saves memory.
 
-use crate::index::{HashSeed, NIL, Universe, mix};
-use crate::slab::cover;
 use crate::slot_table::SlotTable;
+use crate::slots::cover;
+use crate::slots::{HashSeed, NIL, Universe, mix};
 
 /// Which key is at which place. Lines have the places below `lines`, ghosts those from there on.
 pub trait PlaceIndex {

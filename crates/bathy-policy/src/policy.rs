@@ -1,7 +1,8 @@
 //! The interface between a policy and its driver, and what the policies of one slab share.
 
-use crate::index::{FIRST_SLOT, KeyIndex, NIL, QUEUES};
+use crate::index::KeyIndex;
 use crate::slab::Slab;
+use crate::slots::{FIRST_SLOT, NIL, QUEUES};
 
 /// What an access did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -108,8 +109,8 @@ pub trait Policy {
 
     /// All slots are below this number. Only an insertion raises it, and only with a [`DenseIndex`](crate::DenseIndex).
     ///
-    /// It is the capacity in the policies that a cache can run: LRU, and S3-FIFO and `Clock2Q+` with a stage in memory, each
-    /// with a [`HashIndex`](crate::HashIndex). Elsewhere ghosts have slots too.
+    /// It is the capacity in the policies that a cache can run: LRU with a [`HashIndex`](crate::HashIndex), S3-FIFO and
+    /// `Clock2Q+`. Elsewhere ghosts have slots too.
     fn slots_end(&self) -> usize;
 
     /// The most lines that are in memory.

@@ -6,9 +6,10 @@
 //! Limits: it does not suit block storage. It has no defence against scans (its authors say so): a scan longer than
 //! the cache moves the hand through everything. It was made for web objects whose popularity is skewed and steady.
 
-use crate::index::{KeyIndex, NIL};
+use crate::index::KeyIndex;
 use crate::policy::{Replacement, SlabPolicy, Victim};
 use crate::slab::Slab;
+use crate::slots::NIL;
 
 const VISITED: u8 = 1;
 
@@ -65,7 +66,8 @@ impl Replacement for SieveRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{HashIndex, HashSeed};
+    use crate::index::HashIndex;
+    use crate::slots::HashSeed;
     use crate::walk::walk;
 
     #[test]

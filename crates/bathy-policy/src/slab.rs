@@ -8,8 +8,10 @@
 //!
 //! Limits: at most four queues and 2^32 - 5 slots.
 
-use crate::index::{FIRST_SLOT, HashIndex, KeyIndex, NIL, QUEUES};
+use crate::index::{HashIndex, KeyIndex};
 use crate::policy::Victim;
+use crate::slots::cover;
+use crate::slots::{FIRST_SLOT, NIL, QUEUES};
 
 /// Doubly linked circular queues over slots, numbered from 0. The front is where newcomers enter, the back is where
 /// victims leave. The anchors of the queues come before the slots in the same array, so no operation has a special
@@ -125,15 +127,6 @@ impl Links {
     }
 }
 
-/// Lengthens `values` to `len`, without the spare room that a vector takes when it grows by itself.
-#[inline]
-pub(crate) fn cover<T: Clone + Default>(values: &mut Vec<T>, len: usize) {
-    if values.len() < len {
-        values.reserve_exact(len - values.len());
-        values.resize(len, T::default());
-    }
-}
-
 /// The lower bits of a tag are the policy's flags, the bit above them says that the slot is pinned, and the bits above it
 /// are the number of the slot's queue.
 const PINNED: u8 = 1 << 5;
@@ -210,19 +203,6 @@ impl<I: KeyIndex> Slab<I> {
     #[inline]
     pub fn add_flags(&mut self, slot: u32, flags: u8) {
         self.tags[slot as usize] |= flags;
-    }
-
-    /// Adds 1 to the flags of an occupied slot unless they are `max`.
-    #[inline]
-    pub fn count_up(&mut self, slot: u32, max: u8) {
-        let tag = &mut self.tags[slot as usize];
-        *tag += u8::from(*tag & FLAGS < max);
-    }
-
-    /// Subtracts 1 from the flags of an occupied slot, which must not be 0.
-    #[inline]
-    pub fn count_down(&mut self, slot: u32) {
-        self.tags[slot as usize] -= 1;
     }
 
     /// Slots in `queue`.
@@ -411,7 +391,7 @@ impl Slab<HashIndex> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::HashSeed;
+    use crate::slots::HashSeed;
 
     #[test]
     fn queues_keep_their_order_and_slots_are_reused() {
@@ -433,12 +413,10 @@ mod tests {
     }
 
     #[test]
-    fn flags_count_within_their_bounds_and_do_not_touch_the_queue() {
+    fn flags_do_not_touch_the_queue() {
         let mut slab = Slab::<HashIndex>::new(1, 1, HashSeed(0));
         let slot = slab.insert(10, 3);
-        (0..5).for_each(|_| slab.count_up(slot, 3));
-        assert_eq!((slab.queue(slot), slab.flags(slot)), (3, 3));
-        slab.count_down(slot);
+        slab.set_flags(slot, 2);
         slab.add_flags(slot, 4);
         assert_eq!((slab.queue(slot), slab.flags(slot)), (3, 6));
     }

@@ -13,7 +13,7 @@
 //! Limits: the table does not grow. With more than 2^28 slots the distance has less than four bits, so that more homes must
 //! be asked for.
 
-use crate::index::NIL;
+use crate::slots::NIL;
 
 /// Bits of a bucket for the distance, where slot numbers leave as many.
 const DISTANCE_BITS: u32 = 4;
@@ -174,7 +174,7 @@ impl SlotTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::mix;
+    use crate::slots::mix;
 
     /// Keys return often and probes run into each other and around the end; with any number of bits left for distances.
     #[test]

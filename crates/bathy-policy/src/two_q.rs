@@ -7,9 +7,10 @@
 //! Limits: every block worth keeping is missed twice, so the cache is slow to fill, and under a workload that shifts
 //! quickly plain LRU adapts sooner. A hit in Am moves a queue entry, which needs a lock under threads.
 
-use crate::index::{KeyIndex, NIL};
+use crate::index::KeyIndex;
 use crate::policy::{Replacement, SlabPolicy, Victim};
 use crate::slab::Slab;
+use crate::slots::NIL;
 
 const AM: u8 = 0;
 const A1_IN: u8 = 1;
@@ -82,7 +83,8 @@ impl Replacement for TwoQRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{HashIndex, HashSeed};
+    use crate::index::HashIndex;
+    use crate::slots::HashSeed;
     use crate::walk::walk;
 
     #[test]

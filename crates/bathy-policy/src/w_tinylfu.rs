@@ -10,9 +10,10 @@
 //! keys hash, so a miniature simulation with renumbered keys differs a little from the cache.
 
 use crate::frequency_sketch::FrequencySketch;
-use crate::index::{KeyIndex, NIL};
+use crate::index::KeyIndex;
 use crate::policy::{Replacement, SlabPolicy, Victim};
 use crate::slab::Slab;
+use crate::slots::NIL;
 
 const PROBATION: u8 = 0;
 const PROTECTED: u8 = 1;
@@ -96,7 +97,8 @@ impl Replacement for WTinyLfuRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{HashIndex, HashSeed};
+    use crate::index::HashIndex;
+    use crate::slots::HashSeed;
     use crate::walk::walk;
 
     #[test]

@@ -47,11 +47,7 @@ fn accesses_do_not_allocate() {
     let before_any = allocations();
     for kind in PolicyKind::ALL {
         for universe in [None, Some(5000)] {
-            let options = PolicyOptions {
-                stage_ratio: Some(0.1),
-                ..PolicyOptions::default()
-            };
-            let mut policy = build(kind, 1000, universe, &options);
+            let mut policy = build(kind, 1000, universe, PolicyOptions::default());
             let before = allocations();
             for step in 0..100_000 {
                 policy.access(key(step));

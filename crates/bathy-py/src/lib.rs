@@ -31,7 +31,7 @@ mod _core {
     #[pymodule_export]
     use crate::programs::{disk_profiles, serve_cache, serve_disks};
     #[pymodule_export]
-    use crate::simulate::{policy_names, simulate_keys, stage_lines};
+    use crate::simulate::{cache_memory, policy_names, simulate_keys, stage_lines};
     #[pymodule_export]
     use crate::stream::trace_formats;
 

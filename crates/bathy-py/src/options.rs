@@ -1,5 +1,6 @@
 //! Conversion of what Python gives. The Python side has checked it; what no Rust type can hold is a `ValueError`.
 
+use bathy_cache_model::MemoryBudget;
 use bathy_mrc::hash::STRATA_BITS;
 use bathy_mrc::simulate::{Fidelity, MAX_CACHE_LINES};
 use bathy_mrc::{LineSize, Ops, Sampling, TrackerOptions, Unit};
@@ -10,6 +11,11 @@ use pyo3::prelude::*;
 
 pub(crate) fn line_size(bytes: u64) -> PyResult<LineSize> {
     LineSize::new(bytes).ok_or_else(|| PyValueError::new_err(format!("line_bytes is {bytes}")))
+}
+
+/// What a cache may take of memory, by default what it may take by default.
+pub(crate) fn memory_budget(bytes: Option<u64>) -> MemoryBudget {
+    bytes.map_or_else(MemoryBudget::default, |bytes| MemoryBudget { bytes })
 }
 
 pub(crate) fn policy(name: &str) -> PyResult<PolicyKind> {

@@ -10,13 +10,14 @@ use bathy_mrc::engine::{
 };
 use bathy_mrc::groups::LineSweep;
 use bathy_mrc::passes::{Batch, EngineSet, ProfileSet, Rows, Share};
-use bathy_policy::PolicyOptions;
 use numpy::{PyArray1, PyArray2, PyReadonlyArray1, ToPyArray};
 use pyo3::exceptions::{PyIndexError, PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::options::{check_sizes, column, fidelity, line_size, policy, sampling, slice, tracker_options};
+use crate::options::{
+    check_sizes, column, fidelity, line_size, memory_budget, policy, sampling, slice, tracker_options,
+};
 use crate::profile::Profile;
 use crate::stream::{Files, Reading};
 
@@ -209,11 +210,13 @@ impl EnginePass {
 
     /// Adds an engine at several sizes and returns its number. Without `group` it gets the whole trace, or, with
     /// `others`, the groups that have no engine of their own. `unit_bytes` are valid or not together, without it what is
-    /// fetched together; with `break_even_bytes` the fetch size is adaptive, for a disk of which that is known.
+    /// fetched together; with `break_even_bytes` the fetch size is adaptive, for a disk of which that is known. The stage is
+    /// that of a cache that may take `memory_bytes`, or what a cache may by default.
     #[pyo3(signature = (policy_name, line_bytes, sizes_lines, *, group=None, others=false, rate=None, min_lines=500,
         salt=0, fetch_bytes=None, unit_bytes=None,
         break_even_bytes=None, on_write="allocate", n_hit=None, stream_cutoff_bytes=None,
-        is_stream_of_writes=false, write_budget_bytes_per_day=None, windows=None, sample_region_bytes=1 << 20))]
+        is_stream_of_writes=false, write_budget_bytes_per_day=None, windows=None, sample_region_bytes=1 << 20,
+        memory_bytes=None))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn add_engine(
         &mut self,
@@ -235,6 +238,7 @@ impl EnginePass {
         write_budget_bytes_per_day: Option<u64>,
         windows: Option<(u64, u64)>,
         sample_region_bytes: u64,
+        memory_bytes: Option<u64>,
     ) -> PyResult<usize> {
         let sizes = slice("sizes_lines", &sizes_lines)?;
         let fidelity = fidelity(rate, min_lines, salt)?;
@@ -242,8 +246,7 @@ impl EnginePass {
         let fetch_bytes = fetch_bytes.unwrap_or(line_bytes);
         let options = EngineOptions {
             policy: policy(policy_name)?,
-            policy_options: PolicyOptions::default(),
-            staged: true,
+            memory: Some(memory_budget(memory_bytes)),
             line: line_size(line_bytes)?,
             unit_bytes: unit_bytes.unwrap_or(fetch_bytes),
             fetch: break_even_bytes.map_or(FetchSize::Fixed(fetch_bytes), |break_even_bytes| {

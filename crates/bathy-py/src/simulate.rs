@@ -1,12 +1,13 @@
 //! Full and miniature simulation of a policy over line numbers.
 
+use bathy_cache_model::memory::LINES_PER_FILE;
 use bathy_mrc::simulate::simulate_keys as simulate;
 use bathy_policy::PolicyKind;
 use numpy::{PyReadonlyArray1, ToPyArray};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::options::{check_sizes, fidelity, line_size, policy, slice};
+use crate::options::{check_sizes, fidelity, line_size, memory_budget, policy, slice};
 use crate::profile::curve_dict;
 
 /// The names of the policies.
@@ -15,15 +16,52 @@ pub(crate) fn policy_names() -> Vec<&'static str> {
     PolicyKind::ALL.iter().map(|kind| kind.name()).collect()
 }
 
-/// Lines of a cache of `size_lines` that are in memory.
+/// Lines of a cache of `size_lines` that are in memory, if it may take `memory_bytes` or what a cache may by default.
 #[pyfunction]
-pub(crate) fn stage_lines(policy_name: &str, size_lines: u64, line_bytes: u64) -> PyResult<u64> {
+#[pyo3(signature = (policy_name, size_lines, line_bytes, memory_bytes=None))]
+pub(crate) fn stage_lines(
+    policy_name: &str,
+    size_lines: u64,
+    line_bytes: u64,
+    memory_bytes: Option<u64>,
+) -> PyResult<u64> {
     let (kind, line) = (policy(policy_name)?, line_size(line_bytes)?);
     Ok(if kind.has_stage() {
-        bathy_cache_model::stage_lines(size_lines, line)
+        memory_budget(memory_bytes).stage_lines(size_lines, line)
     } else {
         0
     })
+}
+
+/// What a cache of `size_lines` takes of memory if it may take `memory_bytes` or what a cache may by default, the lines of the
+/// largest cache that fits so much, and the memory that this one needs to fit.
+#[pyfunction]
+#[pyo3(signature = (size_lines, line_bytes, memory_bytes=None))]
+pub(crate) fn cache_memory(
+    py: Python<'_>,
+    size_lines: u64,
+    line_bytes: u64,
+    memory_bytes: Option<u64>,
+) -> PyResult<Bound<'_, PyDict>> {
+    let line = line_size(line_bytes)?;
+    let memory = memory_budget(memory_bytes);
+    let need = memory.need(size_lines, line);
+    let needed = memory
+        .check(size_lines, line)
+        .map_or_else(|over| over.budget_needed(), |_| memory);
+    let dict = PyDict::new(py);
+    for (name, value) in [
+        ("index_bytes", need.index_bytes),
+        ("stage_bytes", need.stage_bytes),
+        ("daemon_bytes", need.daemon_bytes),
+        ("budget_bytes", memory.bytes),
+        ("needed_budget_bytes", needed.bytes),
+        ("lines_that_fit", memory.lines_that_fit(line)),
+        ("files", size_lines / LINES_PER_FILE),
+    ] {
+        dict.set_item(name, value)?;
+    }
+    Ok(dict)
 }
 
 /// Simulates a policy over line numbers at several sizes, with the stage in memory of a cache with lines of `line_bytes`.

@@ -1,5 +1,5 @@
 //! Readers of block I/O traces: every format becomes one stream of [`IoEvent`], in batches of columns. And
-//! [`OsdLogReader`], which makes of the logs of Ceph OSDs one row for each operation.
+//! [`OsdLogReader`] and [`OpTable`], which make of the logs and op histories of Ceph OSDs one row for each operation.
 //!
 //! ```
 //! use bathy_trace::{EventBatch, OpenOptions, open_bytes};
@@ -19,6 +19,7 @@
 //! decompressor's window, whatever the size or content of the trace. No input makes a reader panic.
 
 mod batch;
+mod ceph;
 mod decode;
 mod detect;
 mod error;
@@ -26,12 +27,10 @@ mod event;
 mod format;
 mod formats;
 mod input;
-mod json_cursor;
+mod json;
 mod names;
-mod op_table;
 mod open;
 mod options;
-mod osd_ops;
 mod reader;
 mod report;
 #[cfg(test)]
@@ -39,13 +38,13 @@ mod testing;
 mod text;
 
 pub use batch::EventBatch;
+pub use ceph::history::{OpRow, OpTable, Stages};
+pub use ceph::log::{OsdLogOptions, OsdLogReader, OsdLogReport, OsdOpBatch, Texts};
 pub use error::{BadRecord, Position, TraceError};
 pub use event::{IoEvent, MOST_REQUEST_BYTES, Op, UNKNOWN};
 pub use format::Format;
 pub use names::{NameTable, NameTables};
-pub use op_table::{OpRow, OpTable, Stages};
 pub use open::{open, open_bytes};
 pub use options::{BlockStage, OnBadRecord, OpenOptions, OtherObjects};
-pub use osd_ops::{OsdLogOptions, OsdLogReader, OsdLogReport, OsdOpBatch, Texts};
 pub use reader::TraceReader;
 pub use report::{Columns, FIRST_ERRORS_MAX, ReadReport};

@@ -3,18 +3,16 @@
 use std::io::Cursor;
 use std::path::Path;
 
+use crate::ceph::file_name::osd_of_name;
+use crate::ceph::{history, log};
 use crate::decode::{LineParser, Lines, RecordParser, Records};
 use crate::detect::detect;
 use crate::error::TraceError;
-use crate::event::UNKNOWN;
 use crate::format::Format;
-use crate::formats::{
-    blkparse, blktrace, blocks, cloud, csv, fio, op_history, oracle, osd_log, raw_u32, spc, vscsi,
-};
+use crate::formats::{blkparse, blktrace, blocks, cloud, csv, fio, oracle, raw_u32, spc, vscsi};
 use crate::input::{Input, Window, decompress, open_input};
 use crate::options::OpenOptions;
 use crate::reader::{Decoder, Reader, TraceReader};
-use crate::text::leading_u64;
 
 /// Bytes at the start of a trace that detection and headers may use.
 const HEAD_BYTES: usize = 64 << 10;
@@ -98,17 +96,11 @@ impl Opening<'_> {
         let block_bytes = self.options.block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT);
         Ok(match self.format {
             Format::OpHistory => {
-                let decoder = op_history::OpHistory::new(self.options, self.osd());
+                let decoder = history::stream::OpHistory::new(self.options, self.osd());
                 self.decoder(decoder)
             }
-            Format::OsdLog => {
-                let parser = osd_log::OpStats::new(self.options, self.osd());
-                self.lines(parser)
-            }
-            Format::OsdMessages => {
-                let parser = osd_log::Messages::new(self.options, self.osd());
-                self.lines(parser)
-            }
+            Format::OsdLog => self.osd_log(log::Forms::Statistics),
+            Format::OsdMessages => self.osd_log(log::Forms::Messages),
             Format::Blkparse => {
                 let parser = blkparse::Blkparse::new(self.options.block_stage);
                 self.lines(parser)
@@ -144,12 +136,14 @@ impl Opening<'_> {
         })
     }
 
-    /// The OSD that the file is from, by option or file name, or [`UNKNOWN`].
-    fn osd(&self) -> u32 {
-        self.options
-            .osd
-            .or_else(|| osd_of_name(self.path))
-            .unwrap_or(UNKNOWN)
+    /// The OSD that the file is from, by option or file name.
+    fn osd(&self) -> Option<u32> {
+        self.options.osd.or_else(|| osd_of_name(self.path))
+    }
+
+    fn osd_log(self, forms: log::Forms) -> Box<dyn TraceReader + Send> {
+        let decoder = log::stream::OsdLog::new(self.options, forms, self.osd());
+        self.decoder(decoder)
     }
 
     fn fio(self, version: u8) -> Result<Box<dyn TraceReader + Send>, TraceError> {
@@ -188,32 +182,5 @@ impl Opening<'_> {
             decoder,
             self.options,
         ))
-    }
-}
-
-/// 3 for `ceph-osd.3.log.1.gz`, `osd.3.json` and the like.
-pub(crate) fn osd_of_name(path: &Path) -> Option<u32> {
-    let name = path.file_name()?.as_encoded_bytes();
-    let at = memchr::memmem::find(name, b"osd.")?;
-    let (number, rest) = leading_u64(&name[at + 4..])?;
-    (rest.is_empty() || rest[0] == b'.').then(|| u32::try_from(number).ok())?
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn file_names_give_the_osd() {
-        for (name, osd) in [
-            ("/var/log/ceph/ceph-osd.3.log", Some(3)),
-            ("osd.12.json.gz", Some(12)),
-            ("osd.7", Some(7)),
-            ("osd.7x", None),
-            ("osd.log", None),
-            ("ops.json", None),
-        ] {
-            assert_eq!(osd_of_name(Path::new(name)), osd, "{name}");
-        }
     }
 }

@@ -80,6 +80,11 @@ impl Sink<'_> {
         self.report.records_ignored += 1;
     }
 
+    /// Counts lines that are well formed and carry no I/O.
+    pub(crate) fn ignore_lines(&mut self, lines: u64) {
+        self.report.records_ignored += lines;
+    }
+
     /// The number of a volume by name.
     #[inline]
     pub(crate) fn volume(&mut self, name: &[u8]) -> Result<u32, Reason> {

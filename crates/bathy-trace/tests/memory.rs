@@ -314,7 +314,7 @@ fn a_table_of_ops_is_in_proportion_to_the_answer() {
     let time = "2026-11-21T01:02:03.000001+0000";
     let op = |number: u32, rest: &str, events: &str| {
         format!(
-            r#"{{"description":"osd_op(client.{number}:1 1.{number:x} {rest})","type_data":{{"events":[{events}]}},
+            r#"{{"description":"osd_op(client.{number}.0:1 1.{number:x} {rest})","type_data":{{"events":[{events}]}},
             "initiated_at":"{time}","age":1}}"#
         )
     };

@@ -34,8 +34,8 @@ pub(crate) trait CachedFile: Send + Sync {
     /// called before the file below or another request is waited for.
     fn read(&self, buffer: &mut [u8], offset: u64, announce: &dyn Fn()) -> io::Result<usize>;
 
-    /// Writes `data` at `offset`; the file grows if it has to.
-    fn write(&self, data: &[u8], offset: u64) -> io::Result<()>;
+    /// Writes `data` at `offset`, and returns how many bytes were written; the file grows if it has to.
+    fn write(&self, data: &[u8], offset: u64) -> io::Result<usize>;
 
     /// Makes completed writes durable.
     fn flush(&self) -> io::Result<()>;

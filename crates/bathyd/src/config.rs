@@ -1,13 +1,27 @@
 //! The configuration: one JSON file for each cache.
 
+mod cache;
+mod source;
+mod text;
+
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use bathy_cache::format::UNIT_BYTES;
-use bathy_cache::{Options, SourceMode};
-use bathy_cache_model::{AdmissionOptions, FetchSize, StreamCutoff, WriteMode};
-use bathy_policy::{CachePolicy, PolicyKind};
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize};
+use nix::fcntl::{Flock, FlockArg};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+pub(crate) use cache::memory_hint;
+pub use cache::{AfterUnclean, Cache, Fetch};
+use source::check_name;
+pub(crate) use source::{Configuration, Configured, NAMES, Unread, check_path};
+pub use source::{Mode, Source};
+use text::{entries, in_its_place};
+
+use crate::failure::Failure;
+use crate::state_files::replace_file;
 
 /// What is cached, and where.
 #[derive(Debug, Deserialize)]
@@ -20,14 +34,24 @@ pub struct Config {
     /// The cache.
     pub cache: Cache,
     /// Directories that are served from the start; others can follow.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "read_one_by_one")]
     pub sources: Vec<Source>,
+    /// Entries among the sources that are not understood: they keep no other from being served.
+    #[serde(skip)]
+    pub(crate) unread: Vec<Unread>,
     /// Threads for each source: so many of its requests wait for a disk at a time.
     #[serde(default = "default_threads")]
     pub threads: usize,
+    /// Seconds after which a source whose disk does not answer keeps the others from their start no more. It is served when
+    /// the disk answers.
+    #[serde(default = "default_start_limit")]
+    pub start_limit_s: u64,
     /// How requests come from the kernel.
     #[serde(default)]
     pub transport: Transport,
+    /// Where it was read from.
+    #[serde(skip)]
+    pub path: PathBuf,
 }
 
 /// How requests come from the kernel.
@@ -43,278 +67,14 @@ pub enum Transport {
     Ring,
 }
 
-/// The SSD.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Cache {
-    /// What it is called in reports.
-    #[serde(default)]
-    pub name: Option<String>,
-    /// A device or file; it holds a cache or only zeroes.
-    pub ssd: PathBuf,
-    /// Whether it is left alone until somebody attaches it.
-    #[serde(default)]
-    pub is_detached: bool,
-    /// What becomes of what was being written when a session was killed.
-    #[serde(default)]
-    pub after_unclean: AfterUnclean,
-    /// Which lines stay, of a cache that is made anew; one that exists keeps its own.
-    #[serde(default = "default_policy", deserialize_with = "policy")]
-    pub policy: PolicyKind,
-    /// What a miss fetches: "adaptive", or blocks of so many bytes.
-    #[serde(default, deserialize_with = "fetch")]
-    pub fetch: Fetch,
-    /// What may enter it.
-    #[serde(default)]
-    pub admission: Admission,
+/// What to do about what is not understood.
+pub(crate) fn not_understood(problem: String) -> Failure {
+    Failure::new(problem, "README.md of bathyd describes the fields")
 }
 
-/// What may enter a cache; all that is read or written, as far as nothing is set.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Admission {
-    /// At the n-th miss, once the cache is 80 % full.
-    #[serde(default)]
-    pub n_hit: Option<u8>,
-    /// Runs of requests, each of which begins where the last one ended, go past if they are longer.
-    #[serde(default)]
-    pub stream_cutoff_bytes: Option<u64>,
-    /// Only writes make such a run.
-    #[serde(default)]
-    pub is_stream_of_writes: bool,
-    /// Bytes that may be written to the SSD in a day.
-    #[serde(default)]
-    pub write_budget_bytes_per_day: Option<u64>,
-}
-
-impl Default for Admission {
-    /// Long runs of writes go past: the log of an OSD's database, which nobody reads while it runs, and what is restored or
-    /// copied. A copy of it would cost every write of an OSD, wear the SSD, and take the place of what is read.
-    fn default() -> Self {
-        Self {
-            n_hit: None,
-            stream_cutoff_bytes: Some(256 << 10),
-            is_stream_of_writes: true,
-            write_budget_bytes_per_day: None,
-        }
-    }
-}
-
-impl Admission {
-    fn check(&self) -> Result<(), Failure> {
-        let problem = match *self {
-            Self {
-                n_hit: Some(0..=1), ..
-            } => "n_hit must be at least 2",
-            Self {
-                stream_cutoff_bytes: Some(0),
-                ..
-            } => "stream_cutoff_bytes must be greater than 0",
-            Self {
-                write_budget_bytes_per_day: Some(0),
-                ..
-            } => "write_budget_bytes_per_day must be greater than 0",
-            Self {
-                stream_cutoff_bytes: None,
-                is_stream_of_writes: true,
-                ..
-            } => "is_stream_of_writes needs stream_cutoff_bytes",
-            _ => return Ok(()),
-        };
-        Err(Failure::new(
-            format!("cache.admission: {problem}"),
-            "leave out what is not to be limited",
-        ))
-    }
-
-    /// The options of an engine.
-    pub fn options(self) -> AdmissionOptions {
-        AdmissionOptions {
-            n_hit: self.n_hit,
-            stream_cutoff: self.stream_cutoff_bytes.map(|bytes| StreamCutoff {
-                bytes,
-                is_of_writes: self.is_stream_of_writes,
-            }),
-            write_budget_bytes_per_day: self.write_budget_bytes_per_day,
-        }
-    }
-}
-
-/// What a miss fetches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Fetch {
-    /// Blocks of the size that costs the disk least, as it is measured.
-    #[default]
-    Adaptive,
-    /// Blocks of so many bytes.
-    Fixed(u64),
-}
-
-impl Fetch {
-    /// The options of an engine that fetches so.
-    pub fn options(self) -> Options {
-        let options = Options::default();
-        match self {
-            Self::Adaptive => options,
-            Self::Fixed(bytes) => Options {
-                fetch: FetchSize::Fixed(bytes),
-                ..options
-            },
-        }
-    }
-}
-
-fn fetch<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Fetch, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Given {
-        Bytes(u64),
-        Other(serde_json::Value),
-    }
-    // The lines of a cache that bathyd makes.
-    const LINE_BYTES: u64 = 64 << 10;
-    match Given::deserialize(deserializer)? {
-        Given::Bytes(bytes) if bytes.is_power_of_two() && (UNIT_BYTES..=LINE_BYTES).contains(&bytes) => {
-            Ok(Fetch::Fixed(bytes))
-        }
-        Given::Other(word) if word == "adaptive" => Ok(Fetch::Adaptive),
-        Given::Bytes(bytes) => Err(bytes.to_string()),
-        Given::Other(word) => Err(word.to_string()),
-    }
-    .map_err(|given| {
-        Error::custom(format!(
-            "fetch must be \"adaptive\" or a power of two from {UNIT_BYTES} to {LINE_BYTES} bytes (got {given})"
-        ))
-    })
-}
-
-fn default_policy() -> PolicyKind {
-    CachePolicy::KINDS[0]
-}
-
-fn policy<'a, D: Deserializer<'a>>(deserializer: D) -> Result<PolicyKind, D::Error> {
-    let name = String::deserialize(deserializer)?;
-    let found = CachePolicy::KINDS.into_iter().find(|kind| kind.name() == name);
-    let names = CachePolicy::KINDS.map(PolicyKind::name).join(", ");
-    found.ok_or_else(|| Error::custom(format!("policy must be one of {names} (got {name:?})")))
-}
-
-/// What becomes of the lines of files and devices of which it cannot be shown that nobody changed them without the cache.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub enum AfterUnclean {
-    /// They are dropped.
-    #[default]
-    Cold,
-    /// Some are compared with the file: another file is found, a single changed block is not.
-    Verify,
-}
-
-/// A directory.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Source {
-    /// What it is called; without one, the last component of its path.
-    #[serde(default)]
-    pub name: Option<String>,
-    /// Its absolute path.
-    pub dir: PathBuf,
-    /// What becomes of writes.
-    pub mode: Mode,
-    /// Its share of the cache; without one, it has no limit of its own.
-    #[serde(default)]
-    pub size_bytes: Option<u64>,
-}
-
-impl Source {
-    /// What it is called.
-    pub fn name(&self) -> String {
-        let last = || Some(self.dir.file_name()?.to_string_lossy().into_owned());
-        self.name.clone().or_else(last).unwrap_or_default()
-    }
-
-    /// Whether it can be served beside others.
-    ///
-    /// # Errors
-    /// If its name or path is not a good one, or another has it.
-    pub fn check<'a>(&self, mut others: impl Iterator<Item = &'a Self>) -> Result<(), Failure> {
-        check_path(&self.dir)?;
-        let name = self.name();
-        check_name(&name)?;
-        let taken = others.find(|other| other.dir == self.dir || other.name() == name);
-        taken.map_or(Ok(()), |other| {
-            let what = if other.dir == self.dir {
-                format!("the directory {}", self.dir.display())
-            } else {
-                format!("the name {name}")
-            };
-            Err(Failure::new(
-                format!("{what} is that of two sources"),
-                "each source has a directory and a \"name\" of its own",
-            ))
-        })
-    }
-}
-
-pub(crate) fn check_path(path: &Path) -> Result<(), Failure> {
-    if path.is_absolute() {
-        return Ok(());
-    }
-    Err(Failure::new(
-        format!("a path must be absolute (got {})", path.display()),
-        "write it with a leading /",
-    ))
-}
-
-fn check_name(name: &str) -> Result<(), Failure> {
-    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
-    let bytes = name.as_bytes();
-    if bytes.len() <= 64 && bytes.iter().all(is_plain) && bytes.first().is_some_and(u8::is_ascii_alphanumeric)
-    {
-        return Ok(());
-    }
-    Err(Failure::new(
-        format!(
-            "a name has 1 to 64 letters, digits, '.', '_' and '-', of which the first is a letter or digit (got {name:?})"
-        ),
-        "give the source or cache a \"name\"",
-    ))
-}
-
-/// What is done with requests.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// What is read and written enters the cache, as far as it is admitted.
-    WriteThrough,
-    /// What is read enters the cache; a write updates what is cached.
-    WriteAround,
-    /// What is read enters the cache; what is written leaves it.
-    ReadOnly,
-    /// Nothing is cached.
-    PassThrough,
-}
-
-impl Mode {
-    /// As it is written.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::WriteThrough => "write-through",
-            Self::WriteAround => "write-around",
-            Self::ReadOnly => "read-only",
-            Self::PassThrough => "pass-through",
-        }
-    }
-
-    /// The mode of the engine.
-    pub fn in_engine(self) -> SourceMode {
-        match self {
-            Self::WriteThrough => SourceMode::Cached(WriteMode::Allocate),
-            Self::WriteAround => SourceMode::Cached(WriteMode::Update),
-            Self::ReadOnly => SourceMode::Cached(WriteMode::Invalidate),
-            Self::PassThrough => SourceMode::PassThrough,
-        }
-    }
+/// Sources are a list; [`Config::parse`] reads its entries.
+fn read_one_by_one<'a, D: Deserializer<'a>>(deserializer: D) -> Result<Vec<Source>, D::Error> {
+    Vec::<IgnoredAny>::deserialize(deserializer).map(|_| Vec::new())
 }
 
 /// A thread waits for the disk, so that a disk has at most as many requests to put in order as there are threads.
@@ -322,23 +82,9 @@ fn default_threads() -> usize {
     32
 }
 
-/// An error that ends the program, and what to do about it.
-#[derive(Clone, Debug)]
-pub struct Failure {
-    /// What is wrong.
-    pub message: String,
-    /// What to do.
-    pub hint: String,
-}
-
-impl Failure {
-    /// A failure.
-    pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            hint: hint.into(),
-        }
-    }
+/// Longer than a hard disk takes to spin up, or a busy one to make its file system durable.
+fn default_start_limit() -> u64 {
+    30
 }
 
 impl Config {
@@ -350,13 +96,48 @@ impl Config {
         let shown = path.display();
         let text = std::fs::read(path)
             .map_err(|error| Failure::new(format!("{shown}: {error}"), "name the configuration file"))?;
-        let config: Self = serde_json::from_slice(&text).map_err(|error| {
-            Failure::new(
-                format!("{shown}: {error}"),
-                "README.md of bathyd describes the fields",
-            )
-        })?;
-        config.check().map(|()| config)
+        let config = Self::parse(&text).map_err(|error| not_understood(format!("{shown}: {error}")))?;
+        config.check()?;
+        Ok(Self {
+            path: path.to_owned(),
+            ..config
+        })
+    }
+
+    /// Each source stands or falls alone.
+    fn parse(text: &[u8]) -> serde_json::Result<Self> {
+        let mut config: Self = serde_json::from_slice(text)?;
+        for (number, entry) in (1..).zip(entries(text, "sources")) {
+            match serde_json::from_slice(&in_its_place(text, &entry)) {
+                Ok(source) => config.sources.push(source),
+                Err(error) => config.unread.push(Unread::of(&text[entry], number, &error)),
+            }
+        }
+        Ok(config)
+    }
+
+    /// Writes down what the links of a source lead to, where its configuration does not say that yet.
+    ///
+    /// # Errors
+    /// If the file cannot be changed.
+    pub(crate) fn add_devices(&self, dir: &Path, devices: &Configuration) -> io::Result<()> {
+        // Who changes the file has this lock; `bathy` waits for it.
+        let parent = File::open(self.path.parent().unwrap_or(Path::new("/")))?;
+        let _lock = Flock::lock(parent, FlockArg::LockExclusiveNonblock)
+            .map_err(|(_, error)| io::Error::from(error))?;
+        let mut document: Value = serde_json::from_slice(&std::fs::read(&self.path)?)?;
+        let sources = document["sources"].as_array_mut().into_iter().flatten();
+        let is_it = |source: &&mut Value| source["dir"].as_str().map(Path::new) == Some(dir);
+        let Some(source) = sources.into_iter().find(is_it) else {
+            return Err(io::Error::other("it has no such source any more"));
+        };
+        if source["devices"].is_null() {
+            source["devices"] = serde_json::to_value(devices)?;
+            let mut text = serde_json::to_vec_pretty(&document)?;
+            text.push(b'\n');
+            replace_file(&self.path, &text)?;
+        }
+        Ok(())
     }
 
     fn check(&self) -> Result<(), Failure> {
@@ -365,98 +146,97 @@ impl Config {
         }
         self.cache.name.as_deref().map_or(Ok(()), check_name)?;
         self.cache.admission.check()?;
-        for (number, source) in self.sources.iter().enumerate() {
-            source.check(self.sources[..number].iter())?;
+        let line_bytes = self.cache.line_bytes.bytes();
+        if let Fetch::Fixed(bytes) = self.cache.fetch {
+            if bytes > line_bytes {
+                return Err(Failure::new(
+                    format!("cache.fetch must be at most a line, {line_bytes} bytes (got {bytes})"),
+                    "make it smaller, or leave it out: it is adaptive then",
+                ));
+            }
         }
+        if self.cache.memory_bytes == Some(0) {
+            return Err(Failure::new(
+                "cache.memory_bytes must be greater than 0",
+                "leave it out for the smaller of 4 GiB and a quarter of the machine's memory",
+            ));
+        }
+        // Sources are checked one by one: a bad one keeps no other from being served.
         Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
 
-    fn parse(text: &str) -> Result<Config, String> {
-        let config: Config = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    pub(super) fn parse(text: &str) -> Result<Config, String> {
+        let config = Config::parse(text.as_bytes()).map_err(|error| error.to_string())?;
         config.check().map_err(|failure| failure.message)?;
+        if let Some(unread) = config.unread.first() {
+            return Err(unread.problem.clone());
+        }
+        for (number, source) in config.sources.iter().enumerate() {
+            let checked = source.check(config.sources[..number].iter());
+            checked.map_err(|failure| failure.message)?;
+        }
         Ok(config)
     }
 
     #[test]
-    fn a_policy_is_one_that_a_cache_runs() {
-        let with = |policy: &str| {
-            parse(&format!(
-                r#"{{"socket": "/s", "state": "/t",
-                    "cache": {{"ssd": "/u", "policy": "{policy}"}},
-                    "sources": [{{"dir": "/d", "mode": "write-through"}}]}}"#
-            ))
-            .map(|config| config.cache.policy)
+    fn a_path_has_any_bytes_and_a_damaged_text_names_its_line() {
+        let with = |dir: &str| {
+            let text = format!(
+                "{{\"socket\": \"/s\", \"state\": \"/t\", \"cache\": {{\"ssd\": \"/u\"}},\n\"sources\": [{{\"dir\": {dir},\n\"name\": \"a\", \"mode\": \"read-only\"}}]}}"
+            );
+            parse(&text).map(|config| config.sources[0].dir.clone().into_os_string().into_vec())
         };
-        assert_eq!(with("lru"), Ok(PolicyKind::Lru));
-        assert_eq!(with("s3-fifo"), Ok(default_policy()));
-        let refused = with("arc").err().unwrap_or_default();
-        assert!(
-            refused.contains("one of s3-fifo, clock2q+, lru (got \"arc\")"),
-            "{refused}"
+        assert_eq!(with(r#""/ä/b""#), Ok("/ä/b".as_bytes().to_vec()));
+        assert_eq!(with(r#""/\udcff\udc80x""#), Ok(b"/\xff\x80x".to_vec()));
+        let damaged = with("7").err().unwrap_or_default();
+        assert!(damaged.contains("line 2"), "{damaged}");
+    }
+
+    #[test]
+    fn a_source_that_is_not_understood_is_named_with_its_line_and_keeps_no_other_from_being_read() {
+        let text = r#"{"socket": "/s", "state": "/t",
+            "a\"sources": [1], "threads": 4, "cache": {"ssd": "/u", "name": "]}"},
+            "sources" : [
+                {"dir": "/a]\"", "mode": "read-only"},
+                {"dir": "/b", "mode": "read-only",
+                 "size_bytes": "5"},
+                7, {"dir": "/\udcff", "name": "c", "mode": "read-only"} ,
+                {"mode": "read-only"}]}"#;
+        // A field that nobody knows ends all.
+        let unknown = Config::parse(text.as_bytes())
+            .err()
+            .map(|error| error.to_string());
+        assert!(unknown.is_some_and(|error| error.contains("unknown field")));
+        let config = Config::parse(text.replace(r#""a\"sources": [1], "#, "").as_bytes());
+        let config = config.expect("it is JSON");
+        let dirs: Vec<_> = config.sources.iter().map(|source| source.dir.clone()).collect();
+        let odd = OsString::from_vec(b"/\xff".to_vec());
+        assert_eq!(dirs, [PathBuf::from("/a]\""), PathBuf::from(odd)]);
+        let of = |unread: &Unread| (unread.name.clone(), unread.dir.clone());
+        assert_eq!(
+            config.unread.iter().map(of).collect::<Vec<_>>(),
+            [
+                ("b".to_owned(), PathBuf::from("/b")),
+                ("source-3".to_owned(), PathBuf::new()),
+                ("source-5".to_owned(), PathBuf::new()),
+            ]
         );
-    }
-
-    #[test]
-    fn without_a_word_long_runs_of_writes_go_past_and_with_one_it_is_as_said() {
-        let with = |admission: &str| {
-            let config = parse(&format!(
-                r#"{{"socket": "/s", "state": "/t", "cache": {{"ssd": "/u"{admission}}}, "sources": []}}"#
-            ));
-            config.map(|config| config.cache.admission.options())
-        };
-        let stream = |bytes, is_of_writes| Some(StreamCutoff { bytes, is_of_writes });
-        let all = AdmissionOptions::default();
-        let runs = AdmissionOptions {
-            stream_cutoff: stream(256 << 10, true),
-            ..all
-        };
-        assert_eq!(with(""), Ok(runs));
-        assert_eq!(with(r#", "admission": {}"#), Ok(all));
-        let said = AdmissionOptions {
-            n_hit: Some(2),
-            stream_cutoff: stream(5, false),
-            write_budget_bytes_per_day: Some(7),
-        };
-        let words =
-            r#", "admission": {"n_hit": 2, "stream_cutoff_bytes": 5, "write_budget_bytes_per_day": 7}"#;
-        assert_eq!(with(words), Ok(said));
-        assert!(with(r#", "admission": {"bypass": 1}"#).is_err());
-        for wrong in [
-            r#""n_hit": 1"#,
-            r#""n_hit": 256"#,
-            r#""stream_cutoff_bytes": 0"#,
-            r#""write_budget_bytes_per_day": 0"#,
-            r#""is_stream_of_writes": true"#,
+        for (unread, problem, line) in [
+            (&config.unread[0], "source 2: invalid type: string \"5\"", 6),
+            (&config.unread[1], "source 3: invalid type: integer `7`", 7),
+            (&config.unread[2], "source 5: missing field `dir`", 8),
         ] {
-            assert!(
-                with(&format!(r#", "admission": {{{wrong}}}"#)).is_err(),
-                "{wrong}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_fetch_size_is_adaptive_or_fits_a_line() {
-        let with = |fetch: &str| {
-            let config = parse(&format!(
-                r#"{{"socket": "/s", "state": "/t", "cache": {{"ssd": "/u"{fetch}}}, "sources": []}}"#
-            ));
-            config.map(|config| config.cache.fetch)
-        };
-        assert_eq!(with(""), Ok(Fetch::Adaptive));
-        assert_eq!(with(r#", "fetch": "adaptive""#), Ok(Fetch::Adaptive));
-        assert_eq!(with(r#", "fetch": 16384"#), Ok(Fetch::Fixed(16_384)));
-        for wrong in ["12000", "2048", "131072", "\"64K\"", "-4096"] {
-            let refused = with(&format!(r#", "fetch": {wrong}"#)).err().unwrap_or_default();
-            assert!(
-                refused.contains("a power of two from 4096 to 65536 bytes (got "),
-                "{wrong}: {refused}"
-            );
+            let said = &unread.problem;
+            assert!(said.starts_with(problem), "{said}");
+            assert!(said.contains(&format!(" at line {line} column ")), "{said}");
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use bathy_cache::{Served, SourceCounts, SourceStatus};
+use bathy_cache::{ServedRequest, SourceCounts, SourceStatus};
 
 /// Counts since the start.
 #[derive(Default)]
@@ -58,11 +58,11 @@ impl FrontCounts {
         let begun = Instant::now();
         let bytes = request()?;
         if bytes > 0 {
-            let served = Served {
+            let served = ServedRequest {
                 is_write,
                 bytes: bytes as u64,
                 latency_ns: begun.elapsed().as_nanos() as u64,
-                ..Served::default()
+                ..ServedRequest::default()
             };
             let mut counts = self.lock();
             counts.count(&served);

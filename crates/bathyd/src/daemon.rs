@@ -1,39 +1,43 @@
 //! From the configuration to mounts, and back.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bathy_fuse::{StopSignals, Wakeup, bind_socket};
-use nix::fcntl::{Flock, FlockArg};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use crate::config::{Config, Failure};
+use crate::config::Config;
 use crate::device;
+use crate::devices_command::run_devices;
+use crate::failure::Failure;
 use crate::service::Service;
+use crate::state_files::lock_state;
 use crate::status;
+use crate::systemd::notify;
 
 /// A power cut costs the lines of regions that were written since the round before the last.
 const TIDY_PERIOD: Duration = Duration::from_secs(5);
-const FILES_MAX: u64 = 1 << 20;
 
 /// Carry out the program with its arguments, without its name, and return the exit code: 0 done, 2 error.
 pub fn main(arguments: &[String]) -> u8 {
     let result = match arguments {
-        [path] if !path.starts_with('-') && !["create", "inspect", "resize"].contains(&path.as_str()) => {
+        [path]
+            if !path.starts_with('-')
+                && !["create", "devices", "inspect", "resize"].contains(&path.as_str()) =>
+        {
             run(Path::new(path))
         }
         [command, rest @ ..] if command == "create" => device::run_create(rest),
         [command, rest @ ..] if command == "resize" => device::run_resize(rest),
+        [command, path, dir] if command == "devices" => run_devices(Path::new(path), Path::new(dir)),
         [command, path] if command == "inspect" => device::run_inspect(Path::new(path)),
         _ => Err(Failure::new(
             "bathyd needs the path of its configuration, and nothing else",
-            "bathyd CONFIG.json; or bathyd create CONFIG.json, bathyd resize CONFIG.json --size BYTES, bathyd inspect DEVICE",
+            "bathyd CONFIG.json; or bathyd create CONFIG.json, bathyd resize CONFIG.json --size BYTES, bathyd devices CONFIG.json DIR, bathyd inspect DEVICE",
         )),
     };
     match result {
@@ -68,7 +72,6 @@ fn run(path: &Path) -> Result<(), Failure> {
         )
     })?;
     let service = Service::begin(config).inspect_err(|_| drop(std::fs::remove_file(&socket)))?;
-    let service = Arc::new(service);
     let asked = Arc::clone(&service);
     let answer = move |question: &serde_json::Value| asked.answer(question);
     status::start(listener, Arc::new(answer)).map_err(|error| system("status socket", error))?;
@@ -81,11 +84,6 @@ fn run(path: &Path) -> Result<(), Failure> {
         .name("tidy".to_owned())
         .spawn(tidy)
         .map_err(|error| system("threads", error))?;
-    let compared = Arc::clone(&service);
-    thread::Builder::new()
-        .name("compare".to_owned())
-        .spawn(move || compare(&compared))
-        .map_err(|error| system("threads", error))?;
     notify("READY=1");
     eprintln!("bathyd: serving {} directories", service.served());
     let wakeups = receive(signals, socket.clone());
@@ -95,19 +93,6 @@ fn run(path: &Path) -> Result<(), Failure> {
     let ended = service.end();
     drop(std::fs::remove_file(&socket));
     ended
-}
-
-/// Compares what the cache has of changed files with them, for as long as the process lives. It leaves three quarters of the
-/// time of the disks to others.
-fn compare(service: &Service) {
-    loop {
-        let began = Instant::now();
-        thread::sleep(match service.compare_next() {
-            Some(0) => Duration::ZERO,
-            Some(_) => 3 * began.elapsed(),
-            None => TIDY_PERIOD,
-        });
-    }
 }
 
 /// Receives signals in a thread of its own, so that a second one to stop ends the process whatever the others wait for. It
@@ -134,7 +119,7 @@ fn receive(signals: StopSignals, socket: PathBuf) -> io::Result<Receiver<io::Res
 }
 
 /// Waits until all mounts have ended: by a signal, or because somebody unmounts.
-fn wait(wakeups: &Receiver<io::Result<Wakeup>>, service: &Service) -> io::Result<()> {
+fn wait(wakeups: &Receiver<io::Result<Wakeup>>, service: &Arc<Service>) -> io::Result<()> {
     let mut soon = 0_u32;
     while !service.reap() {
         let period = Duration::from_millis(if soon > 0 { 10 } else { 1000 });
@@ -151,40 +136,9 @@ fn wait(wakeups: &Receiver<io::Result<Wakeup>>, service: &Service) -> io::Result
     Ok(())
 }
 
-pub(crate) fn lock_state(state: &Path) -> Result<Flock<File>, Failure> {
-    let path = state.join("lock");
-    let shown = path.display().to_string();
-    let hint = "'state' is a directory that exists, for one bathyd alone";
-    let file = File::create(&path).map_err(|error| Failure::new(format!("{shown}: {error}"), hint))?;
-    Flock::lock(file, FlockArg::LockExclusiveNonblock)
-        .map_err(|(_, error)| Failure::new(format!("{shown}: another bathyd uses it ({error})"), hint))
-}
-
-/// Each inode that the kernel knows takes a descriptor.
+/// Open files take descriptors: as many as the system allows this process, which is the unit's to say.
 fn raise_file_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        let wanted = FILES_MAX.max(hard);
-        if setrlimit(Resource::RLIMIT_NOFILE, wanted, wanted).is_err() {
-            let _refused = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-        }
-    }
-}
-
-/// Tells systemd, if it asked to be told (`sd_notify(3)`).
-fn notify(state: &str) {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
-        return;
-    };
-    let sent = UnixDatagram::unbound().and_then(|socket| {
-        use std::os::linux::net::SocketAddrExt;
-        use std::os::unix::ffi::OsStrExt;
-        let address = match path.as_bytes().strip_prefix(b"@") {
-            Some(name) => std::os::unix::net::SocketAddr::from_abstract_name(name)?,
-            None => std::os::unix::net::SocketAddr::from_pathname(&path)?,
-        };
-        socket.send_to_addr(state.as_bytes(), &address)
-    });
-    if let Err(error) = sent {
-        eprintln!("bathyd: systemd cannot be told: {error}");
+        let _refused = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }

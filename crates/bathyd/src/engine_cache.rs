@@ -1,44 +1,53 @@
 //! `bathy-cache` behind the front end: one engine for the files of all cached directories.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use bathy_cache::{
-    BlockStore, CreateOptions, Engine, FileIdentity as EngineIdentity, FileStore, FileWitness, LiveCache,
-    LiveFile, OpenError, Options, Recovery, SourceFetch, Stamp, Usage, Witness, create,
+    Beginning, BlockStore, Engine, FileIdentity as EngineIdentity, FileStore, GenerationFile,
+    GenerationStore, LiveCache, LiveFile, OpenError, Options, PAUSE_MAX, Recovery, SourceFetch, Trust, Usage,
     format::{SuperblockError, Uuid},
     inspect, open, void,
 };
+use bathy_cache_model::LineSize;
 use bathy_policy::PolicyKind;
 use rustix::fs::{fstat, syncfs};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
+use crate::apart::each_apart;
 use crate::attachment::Attachment;
+use crate::backing::WrittenByCallers;
 use crate::cache::{CachedFile, Change, FileCache};
+use crate::counted_device::CountedDevice;
+use crate::device::open_alone;
+use crate::device_identity::DeviceIdentity;
+use crate::device_notes::DeviceNotes;
+use crate::devices::Device;
 use crate::identity::FileIdentity;
-use crate::inodes::Inode;
+use crate::inodes::{Inode, path_of};
 use crate::paths::Paths;
 use crate::reports;
 
-/// Where a device holds something else, its first MiB says so.
-pub(crate) const BLANK_BYTES: usize = 1 << 20;
+/// So often a source is asked whether there is something to compare.
+const COMPARE_PERIOD: Duration = Duration::from_secs(5);
 const NO_SSD: &str = "the cache has no SSD at the moment";
 
 /// Where a cache is, and how it is run.
 pub(crate) struct EngineCacheOptions {
     /// The cache's, if the configuration has one.
     pub(crate) name: Option<String>,
-    /// A device or file; it holds a cache or only zeroes.
+    /// A device or file. It holds a cache: a start makes none.
     pub(crate) ssd: PathBuf,
     /// A file apart from it, for the generation of its content.
-    pub(crate) witness: PathBuf,
+    pub(crate) generations: PathBuf,
     /// Whether the SSD is to be left alone until somebody attaches it.
     pub(crate) is_detached: bool,
     /// Whether the last session is known to have ended cleanly, whatever the SSD says.
@@ -47,6 +56,8 @@ pub(crate) struct EngineCacheOptions {
     pub(crate) has_device_stamps: bool,
     /// The policy of a new cache.
     pub(crate) policy: PolicyKind,
+    /// Its lines.
+    pub(crate) line: LineSize,
     /// How the engine is run.
     pub(crate) engine: Options,
 }
@@ -57,6 +68,8 @@ pub(crate) struct EngineCache {
     began: Instant,
     pub(crate) live: LiveCache,
     pub(crate) attachment: Attachment,
+    /// What the devices of sources were.
+    notes: DeviceNotes,
     /// The directories of sources.
     roots: Mutex<Vec<Weak<File>>>,
 }
@@ -86,13 +99,25 @@ impl EngineCache {
         } else {
             Some(open_engine(&options).map_err(|problem| format!("{}: {problem}", path.display())))
         };
-        if !matches!(&opened, Some(Ok(_))) && has_witness(&options.witness) {
+        if !matches!(&opened, Some(Ok(_))) && has_generation(&options.generations) {
             // Without one the next start believes no SSD either.
-            void(&FileWitness::new(options.witness.clone()))?;
+            void(&GenerationFile::new(options.generations.clone()))?;
         }
-        let witness: Arc<dyn Witness> = Arc::new(FileWitness::new(options.witness.clone()));
+        let notes = DeviceNotes::load(options.generations.parent().unwrap_or(Path::new("/")));
+        let generations: Arc<dyn GenerationStore> =
+            Arc::new(GenerationFile::new(options.generations.clone()));
         let (used, attachment) = match opened {
             Some(Ok((engine, ssd, found))) => {
+                let (need, budget) = engine.memory_need();
+                if need.bytes() > budget.bytes {
+                    // It was made with another budget, or by a version that had none. It is of use all the same.
+                    eprintln!(
+                        "bathyd: {}: it needs {} bytes of memory, more than the {} that it may take (cache.memory_bytes)",
+                        path.display(),
+                        need.bytes(),
+                        budget.bytes
+                    );
+                }
                 eprintln!("bathyd: {}: {found}", path.display());
                 (Some((engine, ssd)), Attachment::used(path, found))
             }
@@ -103,10 +128,11 @@ impl EngineCache {
             None => (None, Attachment::detached(path)),
         };
         Ok(Self {
-            live: LiveCache::new(used, witness, options.engine),
+            live: LiveCache::new(used, generations, options.engine),
             options,
             began: Instant::now(),
             attachment,
+            notes,
             roots: Mutex::default(),
         })
     }
@@ -115,13 +141,29 @@ impl EngineCache {
     /// do that, and after a power cut such a file would look as if nobody had written to it.
     ///
     /// # Errors
-    /// Those of a file system.
+    /// Those of a file system, and if one does not answer in time.
     pub(crate) fn make_times_durable(&self) -> io::Result<()> {
         let mut roots = self.roots.lock().unwrap_or_else(PoisonError::into_inner);
         roots.retain(|root| root.strong_count() > 0);
         let used: Vec<_> = roots.iter().filter_map(Weak::upgrade).collect();
         drop(roots);
-        used.iter().try_for_each(|root| Ok(syncfs(&**root)?))
+        let (count, failed) = (used.len(), Arc::new(OnceLock::new()));
+        let failures = Arc::clone(&failed);
+        let in_time = each_apart("sync", used, PAUSE_MAX, move |root: Arc<File>| {
+            if let Err(error) = syncfs(&*root) {
+                let _another_one = failures.set(error);
+            }
+        });
+        if let Some(&error) = failed.get() {
+            return Err(error.into());
+        }
+        if in_time.len() < count {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the disk of a source does not answer",
+            ));
+        }
+        Ok(())
     }
 
     /// To be called every few seconds.
@@ -147,7 +189,7 @@ impl EngineCache {
         }
         let _nothing_to_store = self.live.stop();
         // What was left cleanly has stamps, but a device need not have.
-        !self.live.has_left_cleanly() || void(&FileWitness::new(self.options.witness.clone())).is_ok()
+        !self.live.has_left_cleanly() || void(&GenerationFile::new(self.options.generations.clone())).is_ok()
     }
 
     /// What is known of the SSD and all directories together, put into `report`.
@@ -167,7 +209,7 @@ impl EngineCache {
 }
 
 /// Whether this state directory ever had a cache. One that cannot be read counts.
-pub(crate) fn has_witness(path: &Path) -> bool {
+pub(crate) fn has_generation(path: &Path) -> bool {
     std::fs::symlink_metadata(path)
         .err()
         .is_none_or(|error| error.kind() != io::ErrorKind::NotFound)
@@ -176,31 +218,29 @@ pub(crate) fn has_witness(path: &Path) -> bool {
 type OpenedEngine = (Arc<Engine>, Arc<dyn BlockStore>, String);
 
 fn open_engine(options: &EngineCacheOptions) -> Result<OpenedEngine, String> {
-    let failed = |error: &dyn std::fmt::Display| error.to_string();
     let ssd = own_store(&options.ssd, options)?;
-    let witness: Arc<dyn Witness> = Arc::new(FileWitness::new(options.witness.clone()));
-    let open_it = || open(Arc::clone(&ssd), Arc::clone(&witness), &options.engine);
-    if make_if_blank(&ssd, &*witness, options.policy)? {
-        let opened = open_it().map_err(|error| failed(&error))?;
-        return Ok((opened.engine, ssd, NEW.to_owned()));
-    }
-    let opened = open_it().map_err(|error| failed(&error))?;
+    let generations: Arc<dyn GenerationStore> = Arc::new(GenerationFile::new(options.generations.clone()));
+    let open_it = || {
+        let opened = open(Arc::clone(&ssd), Arc::clone(&generations), &options.engine);
+        opened.map_err(|error| why_not_opened(&error, options))
+    };
+    let opened = open_it()?;
     if options.was_clean || opened.recovery != Recovery::Clean {
         let found = describe(opened.recovery, &opened.engine);
         return Ok((opened.engine, ssd, found));
     }
     // The SSD has a clean stop, and the state directory a session after it: the SSD lost what was written to it since.
     drop(opened);
-    void(&*witness).map_err(|error| failed(&error))?;
-    let opened = open_it().map_err(|error| failed(&error))?;
+    void(&*generations).map_err(|error| error.to_string())?;
+    let opened = open_it()?;
     let found = describe(opened.recovery, &opened.engine);
     Ok((opened.engine, ssd, found))
 }
 
 /// Opens the SSD of the configuration, unless it is the cache of another state directory.
 pub(crate) fn own_store(path: &Path, options: &EngineCacheOptions) -> Result<Arc<dyn BlockStore>, String> {
-    let ssd: Arc<dyn BlockStore> = Arc::new(FileStore::open(path).map_err(|error| error.to_string())?);
-    if !has_witness(&options.witness) && inspect(Arc::clone(&ssd)).is_ok() {
+    let ssd: Arc<dyn BlockStore> = Arc::new(open_alone(path).map_err(|failure| failure.message)?);
+    if !has_generation(&options.generations) && inspect(Arc::clone(&ssd)).is_ok() {
         return Err(
             "it is the cache of another state directory; `bathyd create --force` takes it".to_owned(),
         );
@@ -208,101 +248,14 @@ pub(crate) fn own_store(path: &Path, options: &EngineCacheOptions) -> Result<Arc
     Ok(ssd)
 }
 
-/// Makes an SSD that holds nothing a cache: whether it was one.
-pub(crate) fn make_if_blank(
-    ssd: &Arc<dyn BlockStore>,
-    witness: &dyn Witness,
-    policy: PolicyKind,
-) -> Result<bool, String> {
-    let failed = |error: &dyn std::fmt::Display| error.to_string();
-    let is_new = matches!(
-        inspect(Arc::clone(ssd)),
-        Err(OpenError::Superblock(SuperblockError::NotACache))
-    ) && is_blank(&**ssd);
-    if is_new {
-        let new = CreateOptions {
-            policy,
-            ..CreateOptions::new(random().map_err(|error| failed(&error))?)
-        };
-        create(Arc::clone(ssd), witness, &new).map_err(|error| failed(&error))?;
-    }
-    Ok(is_new)
-}
-
-pub(crate) fn is_blank(ssd: &dyn BlockStore) -> bool {
-    let bytes = ssd.size_bytes().unwrap_or(0).min(BLANK_BYTES as u64) as usize;
-    let mut head = vec![0; bytes];
-    ssd.read(&mut head, 0).is_ok() && head.iter().all(|&byte| byte == 0)
-}
-
-pub(crate) fn random<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
-    let mut bytes = [0; BYTES];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes)
-}
-
-/// A device whose stamp has what the kernel counts of its writes: who uses it without the cache changes that.
-struct CountedDevice {
-    store: FileStore,
-    number: u64,
-}
-
-impl CountedDevice {
-    /// Sectors written and, in the upper half, discarded since the device is there; `None` if they are not counted.
-    fn written_sectors(&self) -> Option<u64> {
-        const WRITTEN_SECTORS: usize = 6;
-        const DISCARDED_SECTORS: usize = 13;
-        let (major, minor) = (rustix::fs::major(self.number), rustix::fs::minor(self.number));
-        let attributes = format!("/sys/dev/block/{major}:{minor}");
-        let read = |name: &str| std::fs::read_to_string(format!("{attributes}/{name}")).ok();
-        // A device for which this is switched off counts nothing, and that of a partition is its disk's.
-        let is_counted = read("queue/iostats").or_else(|| read("../queue/iostats"))?;
-        if is_counted.trim() != "1" {
-            return None;
+/// Why an SSD was not opened. No start makes it a cache: what looks empty may be a new disk that somebody has a plan for.
+pub(crate) fn why_not_opened(error: &OpenError, options: &EngineCacheOptions) -> String {
+    let name = options.name.as_deref().unwrap_or("NAME");
+    match error {
+        OpenError::Superblock(SuperblockError::NotACache) => {
+            format!("it holds no cache; `bathy cache attach {name}` makes one of it if it is empty")
         }
-        let counters = read("stat")?;
-        let counters: Vec<&str> = counters.split_whitespace().collect();
-        let written: u64 = counters.get(WRITTEN_SECTORS)?.parse().ok()?;
-        // Older kernels do not count discards.
-        let discarded: u64 = counters.get(DISCARDED_SECTORS).unwrap_or(&"0").parse().ok()?;
-        Some(written.wrapping_add(discarded.rotate_left(32)))
-    }
-
-    /// Names the time since the machine was started: a half of 128 random bits, and never 0, which would say that there are
-    /// no times.
-    fn boot() -> Option<u64> {
-        let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-        let digits = id.trim().replace('-', "");
-        Some(u64::from_str_radix(digits.get(..16)?, 16).ok()? | 1)
-    }
-}
-
-impl BlockStore for CountedDevice {
-    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.store.read(buffer, offset)
-    }
-
-    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.store.write(data, offset)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.store.flush()
-    }
-
-    fn stamp(&self) -> io::Result<Stamp> {
-        let stamp = self.store.stamp()?;
-        let times = Self::boot().zip(self.written_sectors());
-        // Without counters there is nothing by which a change would be known: the device is compared.
-        Ok(times.map_or(stamp, |(boot, written)| Stamp {
-            modified_ns: boot,
-            changed_ns: written,
-            ..stamp
-        }))
-    }
-
-    fn size_bytes(&self) -> io::Result<u64> {
-        self.store.size_bytes()
+        error => error.to_string(),
     }
 }
 
@@ -315,6 +268,8 @@ pub(crate) struct Source {
     _root: Arc<File>,
     /// The numbers of devices that are cached, by handle: disks may claim the same name.
     devices: Mutex<HashMap<Box<[u8]>, u64>>,
+    /// What became of the lines of devices that were cached before, for the status.
+    beginnings: Mutex<BTreeMap<Box<[u8]>, Value>>,
 }
 
 impl Source {
@@ -338,6 +293,7 @@ impl Source {
             device,
             _root: root,
             devices: Mutex::default(),
+            beginnings: Mutex::default(),
         })
     }
 
@@ -410,14 +366,89 @@ impl Source {
         engine.cached_bytes_in(&EngineIdentity::new(*uuid, handle)?, ranges)
     }
 
+    /// Devices of which something was cached when their use began.
+    pub(crate) fn devices_at_start(&self) -> Vec<Value> {
+        let beginnings = self.beginnings.lock().unwrap_or_else(PoisonError::into_inner);
+        beginnings
+            .values()
+            .filter(|one| !one.is_null())
+            .cloned()
+            .collect()
+    }
+
+    /// Says once what became of the lines of a device, and notes which one it is.
+    fn note_beginning(
+        &self,
+        handle: Box<[u8]>,
+        now: DeviceIdentity,
+        beginning: Beginning,
+        doubt: Option<String>,
+    ) -> io::Result<()> {
+        let mut beginnings = self.beginnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if beginnings.contains_key(&handle) {
+            return Ok(());
+        }
+        let doubt = doubt.unwrap_or_else(|| {
+            "its size, what the kernel counts of its writes, or what is below it, is not as it was, or a compared line differs".to_owned()
+        });
+        let shown = now.to_string();
+        let (lines, what, reason) = match beginning {
+            Beginning::New | Beginning::Known => (None, "kept", None),
+            Beginning::Sampled { lines } => (Some(lines), "sampled", None),
+            Beginning::Compared => (None, "compared", Some(doubt)),
+            Beginning::Dropped => (None, "dropped", Some(doubt)),
+        };
+        match (lines, &reason) {
+            (Some(lines), _) => eprintln!(
+                "bathyd: {shown}: {lines} cached lines are the device's; all that is cached of it is kept"
+            ),
+            (_, Some(reason)) if what == "compared" => {
+                eprintln!(
+                    "bathyd: {shown}: all cached lines are compared with the device before they are used: {reason}"
+                );
+            }
+            (_, Some(reason)) => eprintln!("bathyd: {shown}: all cached lines are dropped: {reason}"),
+            _ => {}
+        }
+        let report = json!({"device": shown, "at_start": what, "sampled_lines": lines, "reason": reason});
+        let is_known = matches!(beginning, Beginning::New | Beginning::Known);
+        self.cache.notes.note(&self.uuid, &handle, now)?;
+        beginnings.insert(handle, if is_known { Value::Null } else { report });
+        Ok(())
+    }
+
+    fn in_use(&self, file: Arc<LiveFile>, device: Option<Arc<Device>>) -> Arc<dyn CachedFile> {
+        let began = self.cache.began;
+        Arc::new(EngineFile { file, began, device })
+    }
+
     fn identity(&self, identity: &FileIdentity) -> Option<EngineIdentity> {
         EngineIdentity::new(self.uuid, &identity.handle_in(self.device)?)
     }
 }
 
+/// Compares what the cache has of changed files of a source with them, for as long as it is there. It leaves three quarters of
+/// the time of its disk to others.
+pub(crate) fn compare(source: &Weak<Source>) {
+    while let Some(of) = source.upgrade() {
+        let began = Instant::now();
+        let (live, uuid) = of.in_cache();
+        let compared = live.with_engine(|engine| engine.compare_next_of(uuid));
+        drop(of);
+        thread::sleep(match compared {
+            Some(0) => Duration::ZERO,
+            Some(_) => 3 * began.elapsed(),
+            None => COMPARE_PERIOD,
+        });
+    }
+}
+
 impl FileCache for Source {
     fn attach(&self, inode: &Inode) -> io::Result<Option<Arc<dyn CachedFile>>> {
-        let identity = FileIdentity::of(&inode.fd)?;
+        let identity = match &inode.device {
+            Some(device) => device.file_identity(self.device)?,
+            None => FileIdentity::of(inode.fd()?)?,
+        };
         let number = match &identity {
             FileIdentity::Device(number) => Some(*number),
             _ => None,
@@ -434,22 +465,37 @@ impl FileCache for Source {
                 return Ok(None);
             }
         }
-        let store = match FileStore::open_unlocked(&inode.path()) {
+        let fd = inode.fd()?;
+        let store = match FileStore::open_unlocked(&path_of(&fd)) {
             Ok(store) => store,
             Err(error) if is_refused_to_all(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let store: Arc<dyn BlockStore> = if inode.is_device && self.cache.options.has_device_stamps {
-            let number = fstat(&inode.fd)?.st_rdev;
-            Arc::new(CountedDevice { store, number })
-        } else {
-            Arc::new(store)
+        let Some(device) = inode.device.clone().filter(|_| inode.is_device()) else {
+            let store: Arc<dyn BlockStore> = Arc::new(WrittenByCallers(store));
+            let file = self.cache.live.attach(identity, store, false)?;
+            return Ok(Some(self.in_use(file, None)));
         };
+        device.check()?;
+        let now = device.identity().clone();
+        let handle: Box<[u8]> = identity.handle().into();
+        let doubt = self.cache.notes.doubt(&self.uuid, &handle, &now);
         // Without stamps, as was asked for, lines of a device are compared with it.
-        let is_proven = !self.cache.options.has_device_stamps;
+        let has_stamps = self.cache.options.has_device_stamps;
+        let trust = if doubt.is_some() {
+            Trust::Nothing
+        } else {
+            Trust::Sample
+        };
+        let store: Arc<dyn BlockStore> = if has_stamps {
+            Arc::new(CountedDevice::new(store, device.number(), trust))
+        } else {
+            Arc::new(WrittenByCallers(store))
+        };
+        let is_proven = !has_stamps && doubt.is_none();
         let file = self.cache.live.attach(identity, store, is_proven)?;
-        let began = self.cache.began;
-        Ok(Some(Arc::new(EngineFile { file, began })))
+        self.note_beginning(handle, now, file.beginning(), doubt)?;
+        Ok(Some(self.in_use(file, Some(device))))
     }
 
     fn forget(&self, identity: &FileIdentity, change: Change<'_>) -> io::Result<()> {
@@ -468,7 +514,7 @@ fn is_refused_to_all(error: &io::Error) -> bool {
         .any(|it| error.raw_os_error() == Some(it.raw_os_error()))
 }
 
-pub(crate) const NEW: &str = "empty: nothing is cached yet";
+const NEW: &str = "empty: nothing is cached yet";
 
 pub(crate) fn describe(recovery: Recovery, engine: &Engine) -> String {
     match recovery {
@@ -490,9 +536,23 @@ pub(crate) fn describe(recovery: Recovery, engine: &Engine) -> String {
 struct EngineFile {
     file: Arc<LiveFile>,
     began: Instant,
+    /// A block device, which may grow without a word.
+    device: Option<Arc<Device>>,
 }
 
 impl EngineFile {
+    /// Before what lies up to `end` is asked for: if the device has more than was known, that is known from here on.
+    fn grow(&self, end: u64) -> io::Result<()> {
+        let Some(device) = self.device.as_ref().filter(|_| end > self.file.size_bytes()) else {
+            return Ok(());
+        };
+        let size_bytes = device.size_bytes()?;
+        if size_bytes > self.file.size_bytes() {
+            self.file.resize(size_bytes, || Ok(()))?;
+        }
+        Ok(())
+    }
+
     fn now_ns(&self) -> u64 {
         self.began.elapsed().as_nanos() as u64
     }
@@ -504,10 +564,12 @@ impl CachedFile for EngineFile {
     }
 
     fn read(&self, buffer: &mut [u8], offset: u64, announce: &dyn Fn()) -> io::Result<usize> {
+        self.grow(offset.saturating_add(buffer.len() as u64))?;
         self.file.read_announced(buffer, offset, self.now_ns(), announce)
     }
 
-    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+    fn write(&self, data: &[u8], offset: u64) -> io::Result<usize> {
+        self.grow(offset.saturating_add(data.len() as u64))?;
         self.file.write(data, offset, self.now_ns())
     }
 

@@ -8,18 +8,25 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use bathy_cache::write_some;
+use bathy_fuse::Caller;
 use fuser::FileHandle;
 use rustix::fs::{OFlags, fdatasync, fsync};
 use rustix::io::{ReadWriteFlags, preadv2};
 
 use crate::cache::{CachedFile, FileCache};
 use crate::counts::FrontCounts;
+use crate::credentials::with_rights_taken;
+use crate::descriptors::Permit;
 use crate::inodes::Inode;
 
 /// Alignment of direct I/O that every device takes.
 const ALIGNMENT: usize = 4096;
 /// Alignment below which direct I/O is not tried.
 const SECTOR: usize = 512;
+
+/// Descriptors of an open file: one of them for direct I/O.
+pub(crate) const OPEN_DESCRIPTORS: usize = 2;
 
 /// An open file. It has a descriptor of its own below: each reports an error of written-back data once, as on the plain
 /// directory.
@@ -28,17 +35,21 @@ pub(crate) struct OpenFile {
     pub(crate) file: File,
     /// For an application that opened it with `O_DIRECT`.
     direct: Option<File>,
+    _permit: Permit,
     pub(crate) cached: Option<Arc<dyn CachedFile>>,
     is_durable: bool,
+    /// For whom the kernel writes pages of its mappings back.
+    pub(crate) opener: Caller,
     counts: Arc<FrontCounts>,
 }
 
 impl OpenFile {
-    /// `file` was opened with `flags`, those of the application.
+    /// `file` was opened with `flags`, those of the application, and the right to [`OPEN_DESCRIPTORS`].
     pub(crate) fn new(
         inode: Arc<Inode>,
-        file: File,
+        (file, permit): (File, Permit),
         flags: OFlags,
+        opener: Caller,
         cache: &dyn FileCache,
         counts: Arc<FrontCounts>,
     ) -> io::Result<Self> {
@@ -50,8 +61,10 @@ impl OpenFile {
             inode,
             file,
             direct,
+            _permit: permit,
             cached,
             is_durable: flags.contains(OFlags::DSYNC),
+            opener,
             counts,
         })
     }
@@ -106,29 +119,30 @@ impl OpenFile {
         }
     }
 
-    pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+    /// Writes `data` with the rights of [`Rights::within`](crate::credentials::Rights::within), and returns how many bytes
+    /// were written: an error that comes after some of them comes with the rest.
+    pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<usize> {
         self.counts.pending(|| {
             let Some(cached) = &self.cached else {
-                let write = || self.write_below(data, offset).map(|()| data.len());
-                return self.counts.uncached(true, write).map(|_| ());
+                let write = || with_rights_taken(|| self.write_below(data, offset));
+                return self.counts.uncached(true, write);
             };
-            cached.write(data, offset)?;
+            let written = cached.write(data, offset)?;
             if self.is_durable {
                 cached.flush()?;
             }
-            Ok(())
+            Ok(written)
         })
     }
 
-    fn write_below(&self, data: &[u8], offset: u64) -> io::Result<()> {
+    fn write_below(&self, data: &[u8], offset: u64) -> io::Result<usize> {
         match &self.direct {
             Some(direct) if is_aligned(offset, data.len()) => with_buffer(data.len(), |buffer| {
                 buffer.copy_from_slice(data);
-                direct
-                    .write_all_at(buffer, offset)
-                    .or_else(|error| unaligned(error, || self.file.write_all_at(data, offset)))
+                write_some(direct, buffer, offset)
+                    .or_else(|error| unaligned(error, || write_some(&self.file, data, offset)))
             }),
-            _ => self.file.write_all_at(data, offset),
+            _ => write_some(&self.file, data, offset),
         }
     }
 
@@ -207,7 +221,19 @@ pub(crate) fn with_buffer<R>(length: usize, use_it: impl FnOnce(&mut [u8]) -> R)
 }
 
 /// An open directory: where reading goes on is a property of the descriptor, so one reads at a time.
-pub(crate) struct OpenDirectory(pub(crate) Mutex<File>);
+pub(crate) struct OpenDirectory {
+    pub(crate) file: Mutex<File>,
+    _permit: Permit,
+}
+
+impl OpenDirectory {
+    pub(crate) fn new(file: File, permit: Permit) -> Self {
+        Self {
+            file: Mutex::new(file),
+            _permit: permit,
+        }
+    }
+}
 
 /// Values by the numbers that the kernel knows them by.
 pub(crate) struct Handles<T> {

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use rustix::fs::{FileType, Stat, fstat};
 
+use crate::device_identity::listed_name;
+
 const HANDLE_BYTES_MAX: usize = 128;
 
 /// A file or device. A file that is removed and another that gets its inode number differ, where the file system has file
@@ -18,6 +20,8 @@ pub(crate) enum FileIdentity {
     Inode(u64, u64),
     /// A block device, by its number.
     Device(u64),
+    /// A file elsewhere to which a link of this name leads: its handle there.
+    Linked(&'static str, Vec<u8>),
 }
 
 impl FileIdentity {
@@ -38,6 +42,15 @@ impl FileIdentity {
 }
 
 impl FileIdentity {
+    /// The same file, as it is known where a link of this name leads to it from another file system.
+    pub(crate) fn linked_as(self, name: &'static str) -> Self {
+        match self {
+            Self::Handle(_, handle) => Self::Linked(name, handle),
+            Self::Inode(_, inode) => Self::Linked(name, inode.to_le_bytes().to_vec()),
+            other => other,
+        }
+    }
+
     /// The bytes by which a file of the file system on `device`, or a device, is known after a restart, when file systems
     /// may have other numbers. `None` for a file of another file system.
     pub(crate) fn handle_in(&self, device: u64) -> Option<Vec<u8>> {
@@ -45,10 +58,12 @@ impl FileIdentity {
         match self {
             Self::Handle(on, handle) => (*on == device).then(|| named(HANDLE, handle)),
             Self::Inode(on, inode) => (*on == device).then(|| named(INODE, &inode.to_le_bytes())),
-            Self::Device(number) => Some(match stable_name(*number) {
-                Some(name) => named(NAMED_DEVICE, name.as_bytes()),
-                None => named(DEVICE, &number.to_le_bytes()),
+            Self::Device(number) => Some(match listed_name(*number) {
+                // With its kind it is a handle.
+                Some(name) if name.len() < HANDLE_BYTES_MAX => named(NAMED_DEVICE, name.as_bytes()),
+                _ => named(DEVICE, &number.to_le_bytes()),
             }),
+            Self::Linked(name, handle) => Some(named(LINKED, &[name.as_bytes(), &[0], handle].concat())),
         }
     }
 }
@@ -57,36 +72,15 @@ const HANDLE: u8 = 0;
 const INODE: u8 = 1;
 const DEVICE: u8 = 2;
 const NAMED_DEVICE: u8 = 3;
-
-/// What the kernel calls a device whatever number it has this time: the uuid of a logical volume or another mapped device, or
-/// the world-wide name of a disk, with the number of its partition. `None` if there is no such name, as of loop devices.
-fn stable_name(device: u64) -> Option<String> {
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let attributes = format!("/sys/dev/block/{major}:{minor}");
-    let read = |name: &str| {
-        let text = std::fs::read_to_string(format!("{attributes}/{name}")).ok()?;
-        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
-    };
-    let name = match read("partition") {
-        Some(partition) => {
-            let disk = ["../dm/uuid", "../wwid", "../device/wwid"]
-                .into_iter()
-                .find_map(read)?;
-            format!("{disk} partition {partition}")
-        }
-        None => ["dm/uuid", "wwid", "device/wwid"].into_iter().find_map(read)?,
-    };
-    // With its kind it is a handle.
-    (name.len() < HANDLE_BYTES_MAX).then_some(name)
-}
+const LINKED: u8 = 4;
 
 /// What the bytes of [`FileIdentity::handle_in`] say.
 pub(crate) enum KnownBy<'a> {
     /// Type and bytes of a file handle.
     Handle(&'a [u8]),
     Inode(u64),
-    /// A block device: all bytes of the handle.
-    Device(&'a [u8]),
+    /// What a link leads to.
+    Device,
 }
 
 impl<'a> KnownBy<'a> {
@@ -96,7 +90,7 @@ impl<'a> KnownBy<'a> {
         match kind {
             HANDLE => Some(Self::Handle(rest)),
             INODE => number().map(Self::Inode),
-            DEVICE | NAMED_DEVICE => Some(Self::Device(bytes)),
+            DEVICE | NAMED_DEVICE | LINKED => Some(Self::Device),
             _ => None,
         }
     }
@@ -145,7 +139,7 @@ pub(crate) fn open_handle(root: &File, named: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// Type and bytes of the file handle.
-fn file_handle(fd: impl AsFd) -> Option<Vec<u8>> {
+pub(crate) fn file_handle(fd: impl AsFd) -> Option<Vec<u8>> {
     let mut handle = Handle {
         head: libc::file_handle {
             handle_bytes: HANDLE_BYTES_MAX as u32,

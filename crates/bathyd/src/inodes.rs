@@ -1,42 +1,68 @@
-//! The inodes that the kernel knows, each pinned by a descriptor.
+//! The inodes that the kernel knows.
+//!
+//! The kernel knows an inode by a number and a generation, and keeps what it knows until it says that it has forgotten it.
+//! Where the file system has handles, an inode is opened by its handle again, and the handle says which inode it is, also when
+//! its number is used again. Then the new inode has the number with another generation, and the kernel gives the old one up.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use fuser::{FileAttr, FileType, INodeNo};
-use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, readlinkat, seek};
+use fuser::{FileAttr, FileType, Generation, INodeNo};
+use rustix::fs::{AtFlags, OFlags, Stat, fstat};
 use rustix::io::{Errno, Result};
 
 use crate::attributes;
 use crate::cache::{CachedFile, FileCache};
+use crate::descriptors::{Descriptors, Permit, Slot};
+use crate::devices::{Device, Devices};
+use crate::tree;
 
-/// Names under which an OSD (`BlueStore`) has links to its devices.
-const DEVICE_NAMES: [&str; 3] = ["block", "block.db", "block.wal"];
 /// Numbers of inodes that cannot be shown by their own: those of other file systems below, and a number 1.
 const FIRST_OWN_NUMBER: u64 = 1 << 62;
 
-/// An inode. The descriptor (`O_PATH`) keeps its number from being used again for as long as the kernel knows it.
+/// An inode.
 pub(crate) struct Inode {
     pub(crate) number: u64,
-    pub(crate) fd: OwnedFd,
-    key: Key,
-    /// A block device that is shown as a file of its size.
-    pub(crate) is_device: bool,
+    generation: Generation,
+    slot: Arc<Slot>,
+    key: Arc<Key>,
+    /// What a link of an OSD leads to, which is shown as a file.
+    pub(crate) device: Option<Arc<Device>>,
     attached: Mutex<Attached>,
 }
 
-type Key = (u64, u64);
+/// What is one inode.
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    device: u64,
+    number: u64,
+    /// It is shown as a file. The device node itself is another inode to the kernel.
+    is_device: bool,
+    /// Tells it from the next one with its number.
+    handle: Option<Box<[u8]>>,
+}
+
+/// Descriptors that a cache has of a file.
+const ATTACHED_DESCRIPTORS: usize = 2;
 
 #[derive(Default)]
 struct Attached {
     users: usize,
-    file: Option<Arc<dyn CachedFile>>,
+    file: Option<(Arc<dyn CachedFile>, Permit)>,
+    /// It has no name any more.
+    is_removed: bool,
+}
+
+/// An inode as the kernel is told of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) attributes: FileAttr,
+    pub(crate) generation: Generation,
 }
 
 impl Inode {
@@ -44,28 +70,55 @@ impl Inode {
         self.number == INodeNo::ROOT.0
     }
 
-    /// The inode itself as a path, also of a symbolic link: for calls that take no descriptor of this kind.
-    pub(crate) fn path(&self) -> PathBuf {
-        format!("/proc/self/fd/{}", self.fd.as_raw_fd()).into()
+    /// It, open with `O_PATH`.
+    ///
+    /// # Errors
+    /// `ESTALE` if it is no more.
+    pub(crate) fn fd(&self) -> Result<Arc<OwnedFd>> {
+        self.slot.fd()
+    }
+
+    /// Whether it is a block device that is shown as a file of its size.
+    pub(crate) fn is_device(&self) -> bool {
+        self.device.as_ref().is_some_and(|device| device.is_block())
     }
 
     /// Opens it anew.
     pub(crate) fn open(&self, flags: OFlags) -> Result<File> {
-        rustix::fs::open(self.path(), flags | OFlags::CLOEXEC, Mode::empty()).map(File::from)
+        match &self.device {
+            Some(device) => device.reopen(flags),
+            None => tree::reopen(self.fd()?, flags),
+        }
     }
 
     pub(crate) fn attributes(&self) -> Result<FileAttr> {
-        let stat = fstat(&self.fd)?;
+        let stat = fstat(self.fd()?)?;
         // The kernel has a number of its own for the root alone.
         let number = if self.is_root() { stat.st_ino } else { self.number };
         let mut attributes = attributes::of_stat(number, &stat);
-        if self.is_device {
+        if let Some(device) = self.device.as_ref().filter(|device| device.is_block()) {
             attributes.kind = FileType::RegularFile;
-            attributes.size = seek(self.open(OFlags::RDONLY)?, rustix::fs::SeekFrom::End(0))?;
+            attributes.size = device.size_bytes()?;
             attributes.blocks = attributes.size / 512;
             attributes.rdev = 0;
         }
         Ok(attributes)
+    }
+
+    /// As it is now, for the kernel.
+    pub(crate) fn entry(&self) -> Result<Entry> {
+        Ok(Entry {
+            attributes: self.attributes()?,
+            generation: self.generation,
+        })
+    }
+
+    /// So many more descriptors of its source, which the caller opens now.
+    ///
+    /// # Errors
+    /// If the source has as many as it may.
+    pub(crate) fn permit(&self, count: usize) -> Result<Permit> {
+        self.slot.permit(count)
     }
 
     /// The file's cache, if it has one, for a user who has to [`Inode::detach`] later unless this fails.
@@ -73,51 +126,81 @@ impl Inode {
         let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
         // Also for a later user: a program that ran can be written to when it has ended.
         if attached.file.is_none() {
-            attached.file = cache.attach(self)?;
+            let permit = self.permit(ATTACHED_DESCRIPTORS)?;
+            attached.file = cache.attach(self)?.map(|file| (file, permit));
         }
         attached.users += 1;
-        Ok(attached.file.clone())
+        Ok(attached.file.as_ref().map(|(file, _)| Arc::clone(file)))
     }
 
     pub(crate) fn detach(&self) {
         let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
         attached.users -= 1;
         if attached.users == 0 {
-            attached.file = None;
+            let closed = attached.file.take();
+            let is_removed = attached.is_removed;
+            drop(attached);
+            drop(closed);
+            if is_removed {
+                self.slot.let_go();
+            }
         }
     }
+
+    /// Its last name is gone. Who has it open goes on.
+    fn set_removed(&self, fd: OwnedFd, is_file: bool) {
+        if !is_file {
+            // It takes no room, and may be in use without being open here: as a working directory, or as a pipe.
+            return self.slot.pin(Arc::new(fd));
+        }
+        let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
+        attached.is_removed = true;
+        if attached.users > 0 {
+            self.slot.pin(Arc::new(fd));
+        } else {
+            self.slot.let_go();
+        }
+    }
+}
+
+/// What is open with a descriptor as a path, also of a symbolic link: for calls that take no descriptor of this kind.
+pub(crate) fn path_of(fd: impl AsFd) -> PathBuf {
+    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()).into()
 }
 
 /// The inodes that the kernel knows, and how often it was told of each.
 pub(crate) struct Inodes {
     root: Arc<Inode>,
-    /// The directory's path, through which this process must not go: it would wait for itself.
-    path: PathBuf,
+    devices: Arc<Devices>,
+    descriptors: Arc<Descriptors>,
     known: RwLock<Known>,
 }
 
 struct Known {
     by_number: HashMap<u64, (Arc<Inode>, u64)>,
-    by_key: HashMap<Key, u64>,
+    by_key: HashMap<Arc<Key>, u64>,
     next_own_number: u64,
 }
 
 impl Inodes {
-    /// `root` is the directory, open with `O_PATH`; `path` is where it is mounted over.
-    pub(crate) fn new(root: OwnedFd, path: PathBuf) -> Result<Self> {
-        let stat = fstat(&root)?;
+    /// `root` is the directory, open with `O_PATH`, and `devices` are those of its links.
+    pub(crate) fn new(root: OwnedFd, devices: Arc<Devices>) -> Result<Self> {
+        let descriptors = Arc::new(Descriptors::new(&root));
+        let key = Key::of(&descriptors, &root, &fstat(&root)?, None);
         let root = Arc::new(Inode {
             number: INodeNo::ROOT.0,
-            fd: root,
-            key: (stat.st_dev, stat.st_ino),
-            is_device: false,
+            generation: Generation(0),
+            slot: Slot::of_root(&descriptors, root),
+            key: Arc::new(key),
+            device: None,
             attached: Mutex::default(),
         });
         Ok(Self {
-            path,
+            devices,
+            descriptors,
             known: RwLock::new(Known {
                 by_number: HashMap::from([(root.number, (Arc::clone(&root), 1))]),
-                by_key: HashMap::from([(root.key, root.number)]),
+                by_key: HashMap::from([(Arc::clone(&root.key), root.number)]),
                 next_own_number: FIRST_OWN_NUMBER,
             }),
             root,
@@ -144,34 +227,24 @@ impl Inodes {
     }
 
     /// What `name` in `parent` is, once more known to the kernel.
-    pub(crate) fn look_up(&self, parent: &Inode, name: &OsStr) -> Result<(Arc<Inode>, FileAttr)> {
-        let fd = openat(
-            &parent.fd,
-            name,
-            OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
-        if let Some(device) = self.device_behind(parent, name) {
-            return self.know(device, true);
+    pub(crate) fn look_up(&self, parent: &Inode, name: &OsStr) -> Result<(Arc<Inode>, Entry)> {
+        let fd = tree::open_path(parent.fd()?, name)?;
+        let device = parent.is_root().then(|| self.devices.behind(name, &fd)).flatten();
+        match device {
+            Some(device) => self.know(device.node.try_clone().map_err(|_| Errno::MFILE)?, Some(device)),
+            None => self.know(fd, None),
         }
-        self.know(fd, false)
     }
 
-    /// The block device to which a link in the root with one of the names of [`DEVICE_NAMES`] leads.
-    pub(crate) fn device_behind(&self, parent: &Inode, name: &OsStr) -> Option<OwnedFd> {
-        if !parent.is_root() || !DEVICE_NAMES.iter().any(|device| name == *device) {
-            return None;
-        }
-        let fd = follow(&parent.fd, name, &self.path)?;
-        let mode = fstat(&fd).ok()?.st_mode;
-        (attributes::kind(mode) == FileType::BlockDevice).then_some(fd)
+    /// The device to which a link in the root leads that is shown as a file.
+    pub(crate) fn device_behind(&self, parent: &Inode, name: &OsStr) -> Option<Arc<Device>> {
+        parent.is_root().then(|| self.devices.behind_name(name)).flatten()
     }
 
     /// The inode of `fd` (`O_PATH`), once more known to the kernel.
-    pub(crate) fn know(&self, fd: OwnedFd, is_device: bool) -> Result<(Arc<Inode>, FileAttr)> {
+    pub(crate) fn know(&self, fd: OwnedFd, device: Option<Arc<Device>>) -> Result<(Arc<Inode>, Entry)> {
         let stat = fstat(&fd)?;
-        // A device that is shown as a file and the same device node itself are two inodes to the kernel.
-        let key = (stat.st_dev ^ (u64::from(is_device) << 63), stat.st_ino);
+        let key = Arc::new(Key::of(&self.descriptors, &fd, &stat, device.as_deref()));
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let number = known.by_key.get(&key).copied();
         let found = number.and_then(|number| known.by_number.get_mut(&number));
@@ -179,31 +252,62 @@ impl Inodes {
             *times += 1;
             Arc::clone(inode)
         } else {
-            let is_own = key.0 != self.root.key.0 || stat.st_ino <= 1 || stat.st_ino >= FIRST_OWN_NUMBER;
+            let is_own = device.is_some()
+                || key.device != self.root.key.device
+                || stat.st_ino <= 1
+                || stat.st_ino >= FIRST_OWN_NUMBER;
             let number = if is_own {
                 known.next_own_number += 1;
                 known.next_own_number
             } else {
                 stat.st_ino
             };
+            let slot = Slot::new(&self.descriptors, fd, key.handle.clone())?;
+            // One that is no more, of which the kernel has yet to say that it forgot it.
+            let replaced = known.by_number.remove(&number);
+            let (generation, times) = replaced.as_ref().map_or((0, 0), |(inode, times)| {
+                known.by_key.remove(&inode.key);
+                (inode.generation.0 + 1, *times)
+            });
             let inode = Arc::new(Inode {
                 number,
-                fd,
-                key,
-                is_device,
+                generation: Generation(generation),
+                slot,
+                key: Arc::clone(&key),
+                device,
                 attached: Mutex::default(),
             });
             known.by_key.insert(key, number);
-            known.by_number.insert(number, (Arc::clone(&inode), 1));
-            inode
+            known.by_number.insert(number, (Arc::clone(&inode), times + 1));
+            drop(known);
+            drop(replaced);
+            return self.entry_of(inode);
         };
         drop(known);
-        match inode.attributes() {
-            Ok(attributes) => Ok((inode, attributes)),
+        self.entry_of(inode)
+    }
+
+    fn entry_of(&self, inode: Arc<Inode>) -> Result<(Arc<Inode>, Entry)> {
+        match inode.entry() {
+            Ok(entry) => Ok((inode, entry)),
             Err(error) => {
                 self.forget(inode.number, 1);
                 Err(error)
             }
+        }
+    }
+
+    /// What is open with `fd` (`O_PATH`) has lost its last name.
+    pub(crate) fn removed(&self, fd: OwnedFd) {
+        let Ok(stat) = fstat(&fd) else { return };
+        let key = Key::of(&self.descriptors, &fd, &stat, None);
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let number = known.by_key.get(&key);
+        let inode = number.and_then(|number| Some(Arc::clone(&known.by_number.get(number)?.0)));
+        drop(known);
+        if let Some(inode) = inode {
+            let is_file = attributes::kind(stat.st_mode) == FileType::RegularFile;
+            inode.set_removed(fd, is_file);
         }
     }
 
@@ -217,7 +321,7 @@ impl Inodes {
         if *left > 0 || inode.is_root() {
             return;
         }
-        let key = inode.key;
+        let key = Arc::clone(&inode.key);
         let removed = known.by_number.remove(&number);
         known.by_key.remove(&key);
         drop(known);
@@ -226,22 +330,20 @@ impl Inodes {
     }
 }
 
-/// Where the symbolic link `name` in `root` leads, unless that is `path`: this process would wait for itself there.
-fn follow(root: impl AsFd, name: &OsStr, path: &Path) -> Option<OwnedFd> {
-    let root = root.as_fd();
-    let target = readlinkat(root, name, Vec::new()).ok()?;
-    let target = Path::new(OsStr::from_bytes(target.as_bytes()));
-    if target.starts_with(path) {
-        return None;
+impl Key {
+    fn of(descriptors: &Descriptors, fd: &OwnedFd, stat: &Stat, device: Option<&Device>) -> Self {
+        Self {
+            device: stat.st_dev,
+            number: stat.st_ino,
+            is_device: device.is_some_and(Device::is_block),
+            // That of a device lies in another file system.
+            handle: if device.is_some() {
+                None
+            } else {
+                descriptors.handle(fd)
+            },
+        }
     }
-    openat(root, target, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
-}
-
-/// The devices to which links in `root` lead that are shown as files; `path` is where it is mounted over.
-pub(crate) fn device_links(root: impl AsFd, path: &Path) -> impl Iterator<Item = (&'static str, OwnedFd)> {
-    DEVICE_NAMES
-        .into_iter()
-        .filter_map(move |name| Some((name, follow(&root, OsStr::new(name), path)?)))
 }
 
 /// Flags for calls on the descriptor itself.

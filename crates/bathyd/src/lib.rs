@@ -6,21 +6,39 @@
 //!
 //! `README.md` of this crate says how it is run, and argues what is not obvious.
 
+mod apart;
 mod attachment;
 mod attributes;
+mod backing;
 mod cache;
+mod cache_size;
 pub mod config;
+mod counted_device;
 mod counts;
 mod credentials;
 pub mod daemon;
+mod descriptors;
 mod device;
+mod device_identity;
+mod device_notes;
+mod devices;
+mod devices_command;
 mod directory;
+mod encryption;
 mod engine_cache;
+mod failure;
 mod handles;
 mod identity;
 mod inodes;
+mod panics;
 mod paths;
+mod plaintext;
+mod random;
 mod reports;
 mod service;
 mod session;
+mod starts;
+mod state_files;
 mod status;
+mod systemd;
+mod tree;

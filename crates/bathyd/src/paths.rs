@@ -6,11 +6,12 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use rustix::fs::{OFlags, fstat, seek};
+use rustix::fs::fstat;
 
-use crate::identity::{FileIdentity, KnownBy, open_handle};
-use crate::inodes::device_links;
+use crate::devices::{Device, Devices};
+use crate::identity::{KnownBy, open_handle};
 
 /// Entries of directories that are looked at for files whose names the kernel does not know at the moment.
 const ENTRIES_MAX: usize = 200_000;
@@ -18,7 +19,9 @@ const ENTRIES_MAX: usize = 200_000;
 /// The root of a source, to ask for what is below while it is mounted over.
 pub(crate) struct Paths {
     root: File,
-    dir: PathBuf,
+    /// The same in its own mount: through that the kernel names what is not below the root, too.
+    below: File,
+    devices: Arc<Devices>,
 }
 
 /// What is known of a file by its handle.
@@ -33,14 +36,16 @@ pub(crate) struct Named {
 }
 
 impl Paths {
-    /// `root` is the directory, and `dir` its path.
+    /// `root` is the directory in a mount of this process alone, `below` the same in its own, and `devices` are those of its
+    /// links.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub(crate) fn new(root: &OwnedFd, dir: PathBuf) -> io::Result<Self> {
+    pub(crate) fn new(root: &OwnedFd, below: &File, devices: Arc<Devices>) -> io::Result<Self> {
         // Handles are not opened by a descriptor that is open as a path alone.
         let root = File::open(format!("/proc/self/fd/{}", root.as_raw_fd()))?;
-        Ok(Self { root, dir })
+        let below = below.try_clone()?;
+        Ok(Self { root, below, devices })
     }
 
     /// The files of some handles.
@@ -59,9 +64,17 @@ impl Paths {
     }
 
     fn name(&self, handle: &[u8]) -> io::Result<Named> {
+        if let Some(device) = self.device(handle) {
+            return Ok(device);
+        }
         let fd = match KnownBy::of(handle) {
-            Some(KnownBy::Handle(handle)) => open_handle(&self.root, handle)?,
-            Some(KnownBy::Device(handle)) => return Ok(self.device(handle)),
+            Some(KnownBy::Handle(handle)) => open_handle(&self.below, handle)?,
+            Some(KnownBy::Device) => {
+                return Ok(Named {
+                    is_device: true,
+                    ..Named::default()
+                });
+            }
             Some(KnownBy::Inode(inode)) => {
                 return Ok(Named {
                     inode: Some(inode),
@@ -77,7 +90,7 @@ impl Paths {
         };
         if stat.st_nlink > 0 {
             let target = |fd: i32| fs::read_link(format!("/proc/self/fd/{fd}"));
-            let (file, root) = (target(fd.as_raw_fd())?, target(self.root.as_raw_fd())?);
+            let (file, root) = (target(fd.as_raw_fd())?, target(self.below.as_raw_fd())?);
             match file.strip_prefix(root) {
                 Ok(path) => named.path = Some(path.to_string_lossy().into_owned()),
                 Err(_) => named.inode = Some(stat.st_ino),
@@ -86,26 +99,22 @@ impl Paths {
         Ok(named)
     }
 
-    fn device(&self, handle: &[u8]) -> Named {
-        let mut named = Named {
-            is_device: true,
-            ..Named::default()
+    fn device(&self, handle: &[u8]) -> Option<Named> {
+        let of_source = self.root.metadata().map_or(0, |metadata| metadata.dev());
+        let is_it = |device: &&Arc<Device>| {
+            let identity = device.file_identity(of_source).ok();
+            identity
+                .and_then(|identity| identity.handle_in(of_source))
+                .as_deref()
+                == Some(handle)
         };
-        for (name, fd) in device_links(&self.root, &self.dir) {
-            let is_it = |number| {
-                FileIdentity::Device(number)
-                    .handle_in(0)
-                    .is_some_and(|one| one == handle)
-            };
-            if fstat(&fd).is_ok_and(|stat| is_it(stat.st_rdev)) {
-                named.path = Some(name.to_owned());
-                let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-                let device =
-                    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty());
-                named.size_bytes = device.and_then(|fd| seek(fd, rustix::fs::SeekFrom::End(0))).ok();
-            }
-        }
-        named
+        let device = self.devices.known().iter().find(is_it)?;
+        Some(Named {
+            is_device: device.is_block(),
+            path: Some(device.name.to_owned()),
+            size_bytes: device.size_bytes().ok(),
+            inode: None,
+        })
     }
 
     /// Looks for inodes below the root, in no more than so many entries.
@@ -147,6 +156,9 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::config::Configuration;
+    use crate::config::Source;
+    use crate::devices::Place;
 
     #[test]
     fn inodes_are_found_below_the_root() {
@@ -155,7 +167,10 @@ mod tests {
         fs::write(dir.join("x/y/file"), "bytes").expect("written");
         symlink("..", dir.join("x/up")).expect("a link, which is not followed");
         let root = OwnedFd::from(File::open(&dir).expect("a directory"));
-        let paths = Paths::new(&root, dir.clone()).expect("it can be read");
+        let below = File::open(&dir).expect("a directory");
+        let place = Place::new(&root, &below, &Source::at(&dir)).expect("a place");
+        let devices = Devices::open(place, &Configuration::new());
+        let paths = Paths::new(&root, &below, Arc::new(devices)).expect("it can be read");
         let inode = fs::metadata(dir.join("x/y/file")).expect("it is there").ino();
         let found = paths.search(HashMap::from([(inode, None), (0, None)]));
         assert_eq!(found[&inode], Some(PathBuf::from("x/y/file")));

@@ -125,6 +125,8 @@ pub(crate) fn engine(engine: &Engine, has_ssd: bool) -> Value {
     let counts = engine.counts();
     let capacity_lines = if has_ssd { engine.capacity_lines() } else { 0 };
     let (lines, lines_in_memory) = engine.lines();
+    let (files, files_max) = engine.files();
+    let (need, budget) = engine.memory_need();
     json!({
         "capacity_bytes": capacity_lines * engine.line_bytes(),
         "used_bytes": lines * engine.line_bytes(),
@@ -136,6 +138,13 @@ pub(crate) fn engine(engine: &Engine, has_ssd: bool) -> Value {
         "policy": has_ssd.then(|| engine.policy().name()),
         "stage_bytes": engine.stage_bytes(),
         "memory_bytes": engine.memory_bytes(),
+        "memory": {
+            "budget_bytes": budget.bytes,
+            "planned_bytes": has_ssd.then(|| need.bytes()),
+            "index_bytes": has_ssd.then_some(need.index_bytes),
+            "stage_bytes": has_ssd.then_some(need.stage_bytes),
+            "daemon_bytes": need.daemon_bytes,
+        },
         "marked_regions": engine.marked_regions(),
         "is_bypassed": engine.is_bypassed(),
         "reads": direction(&counts.reads),
@@ -160,6 +169,12 @@ pub(crate) fn engine(engine: &Engine, has_ssd: bool) -> Value {
         "ssd_errors": counts.ssd_errors,
         "mismatches": counts.mismatches,
         "evictions": counts.evictions,
+        "file_table": {
+            "files": has_ssd.then_some(files),
+            "files_max": has_ssd.then_some(files_max),
+            "evictions": counts.evicted_files,
+            "evicted_lines": counts.evicted_file_lines,
+        },
         "refused": counts.refused,
         "changed_files": counts.changed_files,
         "uncompared_bytes": engine.uncompared_bytes(),

@@ -1,14 +1,15 @@
 //! What is kept of a session in the state directory, apart from the SSD: that it is under way, and which source is which.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bathy_cache::format::Uuid;
 use serde::{Deserialize, Serialize};
 
-use crate::engine_cache::random;
+use crate::random::random;
+use crate::state_files::replace_file;
 
 const FILE: &str = "session.json";
 
@@ -77,14 +78,8 @@ impl Session {
         self.store()
     }
 
-    /// Replaces the file; durable when this returns.
     fn store(&self) -> io::Result<()> {
-        let new = self.path.with_extension("new");
-        let mut file = File::create(&new)?;
-        file.write_all(&serde_json::to_vec(&self.kept)?)?;
-        file.sync_all()?;
-        fs::rename(&new, &self.path)?;
-        File::open(self.path.parent().unwrap_or(Path::new("/")))?.sync_all()
+        replace_file(&self.path, &serde_json::to_vec(&self.kept)?)
     }
 }
 

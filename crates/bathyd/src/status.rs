@@ -8,7 +8,8 @@ use std::time::Duration;
 use bathy_fuse::answer_connections;
 use serde_json::{Value, json};
 
-use crate::config::Failure;
+use crate::failure::Failure;
+use crate::panics::caught;
 
 /// A command has a path, whose length may be 4 KiB.
 const LINE_BYTES_MAX: u64 = 16 << 10;
@@ -56,10 +57,14 @@ fn reply(line: &[u8], answer: &Answer) -> Value {
             r#"for example {"query":"status"}"#,
         ))
     };
-    match question
-        .and_then(|question| answer(&question))
-        .unwrap_or_else(unknown)
-    {
+    let panicked = || {
+        Some(Err(Failure::new(
+            "an error of bathyd itself: what was to answer panicked",
+            "the log of bathyd says where: report it",
+        )))
+    };
+    let answered = question.and_then(|question| caught(|| answer(&question)).unwrap_or_else(panicked));
+    match answered.unwrap_or_else(unknown) {
         Ok(answer) => json!({"ok": true, "answer": answer}),
         Err(Failure { message, hint }) => json!({"ok": false, "error": message, "hint": hint}),
     }
@@ -73,6 +78,7 @@ mod tests {
     fn questions_are_answered_and_others_refused() {
         let answer = |question: &Value| match question["query"].as_str()? {
             "status" => Some(Ok(json!({"up": 1}))),
+            "panics" => panic!("on purpose"),
             "broken" => Some(Err(Failure::new("it is broken", "mend it"))),
             _ => None,
         };
@@ -80,6 +86,11 @@ mod tests {
         assert_eq!(
             reply(br#"{"query":"broken"}"#, &answer),
             json!({"ok": false, "error": "it is broken", "hint": "mend it"})
+        );
+        let panicked = &reply(br#"{"query":"panics"}"#, &answer)["error"];
+        assert!(
+            panicked.as_str().is_some_and(|text| text.contains("panicked")),
+            "{panicked}"
         );
         for line in [
             &b"nonsense"[..],

@@ -131,7 +131,7 @@ def _apart(points: Sequence[Point]) -> tuple[list[Point], list[Point]]:
 
 def _osd_counts(placement: pa.Table) -> dict[str, int]:
     """Return the number of OSDs of each device class."""
-    counted = placement.group_by("device_class").aggregate([("osd", "count_distinct")])
+    counted = placement.group_by("device_class", use_threads=False).aggregate([("osd", "count_distinct")])
     return dict(zip(strings(counted, "device_class"), ints(counted, "osd_count_distinct").tolist(), strict=True))
 
 

@@ -97,7 +97,7 @@ def _busiest(step: Step, rows: pa.Table, about: tuple[str, str, str], points_max
     if rows.num_rows == 0:
         return
     subject, unit, name = about
-    means = rows.group_by(subject).aggregate([(unit, "mean")])
+    means = rows.group_by(subject, use_threads=False).aggregate([(unit, "mean")])
     order = np.argsort(-np.nan_to_num(floats(means, f"{unit}_mean")), kind="stable")
     names = strings(means, subject)
     always = [n for n in ("client", "host", "disk") if n in names]

@@ -31,7 +31,7 @@ def network_uses(samples: pa.Table) -> tuple[NetworkUse, ...]:
     if samples.num_rows == 0:
         return ()
     summed = ("duration_ns", "receive_bytes", "transmit_bytes", *_COUNTS)
-    grouped = samples.group_by(["host", "interface"]).aggregate(
+    grouped = samples.group_by(["host", "interface"], use_threads=False).aggregate(
         [*((name, "sum") for name in summed), ("speed_bits_per_s", "max")]
     )
     sums = {name: floats(grouped, f"{name}_sum") for name in summed}

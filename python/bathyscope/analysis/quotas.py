@@ -51,7 +51,7 @@ def quota_uses(cgroups: pa.Table, processes: pa.Table) -> tuple[QuotaUse, ...]:
     }
     keys = {name: limited.column(name) for name in ("host", "process")}
     table = pa.table(keys | {name: pa.array(np.nan_to_num(values)) for name, values in weighed.items()})
-    grouped = table.group_by(list(keys)).aggregate([(name, "sum") for name in weighed])
+    grouped = table.group_by(list(keys), use_threads=False).aggregate([(name, "sum") for name in weighed])
     found = []
     for row in grouped.sort_by([(name, "ascending") for name in keys]).to_pylist():
         cores = row["allowed_sum"] / row["length_sum"]
@@ -119,7 +119,7 @@ def _limits(cgroups: pa.Table) -> pa.Table:
         share = floats(rows, f"{direction}_request_count") / seconds / floats(rows, f"{direction}_iops_limit")
         rows = rows.append_column(f"{direction}_share", pa.array(share, mask=~np.isfinite(share)))
     shares = [f"{direction}_share" for direction in _DIRECTIONS]
-    summed = rows.group_by(_DEVICE).aggregate(
+    summed = rows.group_by(_DEVICE, use_threads=False).aggregate(
         [*((name, "min") for name in named), *((name, "max") for name in shares), ("process", "count")]
     )
     alone = pc.equal(summed.column("process_count"), pa.scalar(1))

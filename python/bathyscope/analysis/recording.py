@@ -118,7 +118,7 @@ def absences(perf_counter: pa.Table, start_ns: int, end_ns: int) -> tuple[Daemon
         return ()
     intervals = (
         perf_counter.select(["daemon", "at_ns", "duration_ns"])
-        .group_by(["daemon", "at_ns"])
+        .group_by(["daemon", "at_ns"], use_threads=False)
         .aggregate([("duration_ns", "max")])
         .sort_by([("daemon", "ascending"), ("at_ns", "ascending")])
     )

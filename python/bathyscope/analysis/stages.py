@@ -72,7 +72,9 @@ def _slowest_peers(ops: pa.Table) -> tuple[PeerWait, ...]:
     waits = ops.filter(pc.is_valid(ops.column("slowest_peer")))
     if waits.num_rows == 0:
         return ()
-    grouped = waits.group_by("slowest_peer").aggregate([("replica_wait_ns", "sum"), ("replica_wait_ns", "count")])
+    grouped = waits.group_by("slowest_peer", use_threads=False).aggregate(
+        [("replica_wait_ns", "sum"), ("replica_wait_ns", "count")]
+    )
     peers, sums, counts = (
         floats(grouped, name) for name in ("slowest_peer", "replica_wait_ns_sum", "replica_wait_ns_count")
     )

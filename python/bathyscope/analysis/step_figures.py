@@ -298,7 +298,7 @@ def _devices(tables: Tables, device_class: str, osds: frozenset[int] | None) -> 
         samples = samples.append_column(f"{share}_ns", pc.multiply(samples.column(share), length))
     names = ["duration_ns", "read_count", "write_count", "read_bytes", "write_bytes", *(f"{s}_ns" for s in shares)]
     keys = ["host", "device", "role", "device_class"]
-    grouped = samples.group_by(keys).aggregate([(name, "sum") for name in names]).sort_by("device")
+    grouped = samples.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in names]).sort_by("device")
     sums = {name: floats(grouped, f"{name}_sum") for name in names}
     seconds = sums["duration_ns"] / 1e9
     busy, *limits = (sums[f"{share}_ns"] / sums["duration_ns"] for share in shares)
@@ -382,7 +382,7 @@ def _shares(result: pa.Table, spent_s: Floats) -> list[float]:
     if not known.any():
         return []
     rows = result.append_column("cpu_s", pa.array(spent_s)).filter(pa.array(known))
-    grouped = rows.group_by("client").aggregate([("cpu_s", "max"), ("runtime_ns", "max")])
+    grouped = rows.group_by("client", use_threads=False).aggregate([("cpu_s", "max"), ("runtime_ns", "max")])
     cpu, runtime = floats(grouped, "cpu_s_max"), floats(grouped, "runtime_ns_max") / 1e9
     return [float(c / r) for c, r in zip(cpu, runtime, strict=True) if r > 0]
 

@@ -165,6 +165,6 @@ def counted_s(perf: pa.Table) -> float | None:
     """Return the time that the perf counters of a step span, the mean over the daemons; None when there are none."""
     if perf.num_rows == 0:
         return None
-    spans = perf.group_by(["daemon", "at_ns"]).aggregate([("duration_ns", "max")])
-    each = spans.group_by("daemon").aggregate([("duration_ns_max", "sum")])
+    spans = perf.group_by(["daemon", "at_ns"], use_threads=False).aggregate([("duration_ns", "max")])
+    each = spans.group_by("daemon", use_threads=False).aggregate([("duration_ns_max", "sum")])
     return float(np.mean(floats(each, "duration_ns_max_sum"))) / 1e9

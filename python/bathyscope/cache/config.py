@@ -12,15 +12,23 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from bathyscope import files
-from bathyscope.errors import BathyscopeError, CacheError, UsageError
-from bathyscope.fields import as_dict, as_int, as_list, parsing
+from bathyscope.errors import BathyscopeError, CacheError, ParseError, UntrustedError, UsageError
+from bathyscope.fields import as_dict, as_int, as_list, load_json, parsing
+from bathyscope.spec.cache import DEFAULT_LINE_BYTES
 
+Note = Callable[[str], None]
 Mode = Literal["write-through", "write-around", "read-only", "pass-through"]
 DEFAULT_MODE: Mode = "write-through"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # sockaddr_un has room for 107 bytes.
 _SOCKET_PATH_BYTES_MAX = 107
+# Thousands of sources take less.
+_CONFIG_BYTES_MAX = 16 << 20
+
+
+def _ignore(_: str) -> None:
+    """Hear what is noted, and say nothing."""
 
 
 def check_name(name: str, what: str) -> str:
@@ -59,31 +67,89 @@ class Source:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Unread:
+    """An entry of a configuration that is not understood, by the name that bathyd gives it, and as it stands there."""
+
+    name: str
+    directory: str
+    problem: str
+    entry: Any
+
+    @classmethod
+    def of(cls, entry: Any, place: int, problem: str) -> Unread:
+        """Return what can be said of an entry, whatever it is."""
+        fields = entry if isinstance(entry, dict) else {}
+        name, directory = (value if isinstance(value := fields.get(key), str) else "" for key in ("name", "dir"))
+        return cls(name or Path(directory).name or f"source-{place + 1}", directory, problem, entry)
+
+    def document(self) -> dict[str, Any]:
+        """Return what is known of the source."""
+        return {"name": self.name, "dir": self.directory}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class CacheConfig:
-    """A cache: its SSD, the directories that it accelerates, and the rest of the file, verbatim."""
+    """A cache: its SSD, the entries of the directories that it accelerates, and the rest of the file, verbatim.
+
+    An entry that is not understood is kept as it stands, so that who changes another one loses nothing.
+    """
 
     name: str
     ssd: str
-    sources: tuple[Source, ...]
+    entries: tuple[Source | Unread, ...]
     rest: dict[str, Any]
 
     @classmethod
-    def parse(cls, name: str, content: bytes) -> CacheConfig:
-        """Return what a file of this name holds. Raises ParseError."""
-        with parsing(f"the configuration of the cache '{name}'"):
-            document = as_dict(json.loads(content))
-            sources = tuple(Source.of(entry) for entry in as_list(document["sources"]))
-            return cls(name, str(document["cache"]["ssd"]), sources, document)
+    def parse(cls, name: str, content: bytes, note: Note = _ignore) -> CacheConfig:
+        """Return what a file of this name holds; `note` is told of entries that are not understood. Raises ParseError.
+
+        bathyd serves the others of these, so nobody may refuse a whole configuration for one of its entries.
+        """
+        what, entries = f"the configuration of the cache '{name}'", list[Source | Unread]()
+        with parsing(what):
+            document = as_dict(load_json(content))
+            for place, entry in enumerate(as_list(document["sources"])):
+                try:
+                    entries.append(_source(what, content, place, entry))
+                except ParseError as error:
+                    note(f"not served: {error.message}")
+                    entries.append(Unread.of(entry, place, error.message))
+            return cls(name, str(document["cache"]["ssd"]), tuple(entries), document)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The sources that are understood."""
+        return tuple(entry for entry in self.entries if isinstance(entry, Source))
+
+    @property
+    def unread(self) -> tuple[Unread, ...]:
+        """The entries that are not understood."""
+        return tuple(entry for entry in self.entries if isinstance(entry, Unread))
+
+    @property
+    def directories(self) -> list[str]:
+        """The directories that its entries name, each once; none of an entry that does not say it as a path."""
+        return [*dict.fromkeys(entry.directory for entry in self.entries if entry.directory.startswith("/"))]
 
     def content(self) -> bytes:
         """Return the file."""
-        document = self.rest | {"sources": [source.document() for source in self.sources]}
-        return json.dumps(document, indent=2).encode() + b"\n"
+        entries = [one.entry if isinstance(one, Unread) else one.document() for one in self.entries]
+        return json.dumps(self.rest | {"sources": entries}, indent=2).encode() + b"\n"
 
     @property
     def is_detached(self) -> bool:
         """Whether the cache starts without its SSD."""
         return self.rest["cache"].get("is_detached") is True
+
+    @property
+    def line_bytes(self) -> int:
+        """The line size of the cache that is made with it."""
+        return as_int(self.rest["cache"].get("line_bytes", DEFAULT_LINE_BYTES))
+
+    @property
+    def notices_changes(self) -> bool:
+        """Whether a start notices what was written past the cache: `verify` trusts that nothing was."""
+        return bool(self.rest["cache"].get("after_unclean") != "verify")
 
     def with_ssd(self, ssd: str, *, is_detached: bool) -> CacheConfig:
         """Return it with this SSD, attached or not."""
@@ -92,21 +158,21 @@ class CacheConfig:
             cache["is_detached"] = True
         return dataclasses.replace(self, ssd=ssd, rest=self.rest | {"cache": cache})
 
-    def source(self, name: str) -> Source:
-        """Return the source of this name. Raises UsageError."""
-        for source in self.sources:
-            if source.name == name:
-                return source
-        raise UsageError(f"the cache '{self.name}' has no source '{name}'", hint="bathy cache source list")
+    def entry(self, name: str) -> Source | Unread | None:
+        """Return the entry of this name, if there is one: of two, the one that is understood."""
+        named = [entry for entry in self.entries if entry.name == name]
+        return next((entry for entry in named if isinstance(entry, Source)), named[0] if named else None)
 
     def with_source(self, source: Source) -> CacheConfig:
         """Return it with a source added, or put in the place of the one with its name."""
-        kept = tuple(source if one.name == source.name else one for one in self.sources)
-        return dataclasses.replace(self, sources=kept if source in kept else (*kept, source))
+        present = self.entry(source.name)
+        if not isinstance(present, Source):
+            return dataclasses.replace(self, entries=(*self.entries, source))
+        return dataclasses.replace(self, entries=tuple(source if one is present else one for one in self.entries))
 
-    def without_source(self, name: str) -> CacheConfig:
-        """Return it without a source."""
-        return dataclasses.replace(self, sources=tuple(one for one in self.sources if one.name != name))
+    def without(self, entry: Source | Unread) -> CacheConfig:
+        """Return it without an entry."""
+        return dataclasses.replace(self, entries=tuple(one for one in self.entries if one != entry))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,9 +182,9 @@ class Places:
     root: Path = Path("/")
 
     @property
-    def is_system(self) -> bool:
-        """Whether these are the machine's own places, which systemd's units know."""
-        return self.root == Path("/")
+    def are_systemds(self) -> bool:
+        """Whether these are the machine's own places, which systemd's units know, and systemd runs here."""
+        return self.root == Path("/") and Path("/run/systemd/system").is_dir()
 
     @property
     def configs(self) -> Path:
@@ -151,23 +217,68 @@ class Places:
                 return []
             return sorted(name for name in found if _NAME.fullmatch(name))
 
-    def load(self, name: str) -> CacheConfig:
-        """Return the configuration of a cache. Raises UsageError, CacheError, ParseError, UntrustedError."""
+    def load(self, name: str, note: Note = _ignore) -> CacheConfig:
+        """Return the configuration of a cache; `note` is told of entries that are not understood.
+
+        Raises UsageError, CacheError, ParseError, UntrustedError.
+        """
         path = self.config(name)
         with _as_root(path):
             try:
-                return CacheConfig.parse(name, files.read_own(path))
+                return CacheConfig.parse(name, files.read_own(path), note)
             except FileNotFoundError:
-                known = ", ".join(self.names())
-                hint = f"caches of this machine: {known}" if known else f"make one: bathy cache create {name} DEVICE"
-                raise UsageError(f"there is no cache '{name}'", hint=hint) from None
+                raise self._missing(name) from None
+            except ParseError as error:
+                hint = f"correct {path}, or: bathy cache delete {name}"
+                raise ParseError(error.message, hint=hint) from error
 
-    def load_all(self, note: Callable[[str], None]) -> dict[str, CacheConfig]:
+    def check(self, name: str) -> str:
+        """Return the name of a cache that there is, whatever its configuration holds. Raises UsageError, CacheError."""
+        if not os.path.lexists(self.config(name)):
+            raise self._missing(name)
+        return name
+
+    def _missing(self, name: str) -> UsageError:
+        known = ", ".join(self.names())
+        hint = f"caches of this machine: {known}" if known else f"make one: bathy cache create {name} DEVICE"
+        return UsageError(f"there is no cache '{name}'", hint=hint)
+
+    def served_before(self, name: str) -> list[str]:
+        """Return the directories that the daemon of a cache has served, by its own notes; none where these are lost.
+
+        Those that other caches serve by now, by configurations that can be read, are left out.
+        """
+        with contextlib.suppress(OSError, BathyscopeError), parsing("session.json"):
+            sources = as_dict(load_json(files.read_own(self.state(name) / "session.json")))["sources"]
+            taken = self.directories_of_others(name)
+            # As bathyd escapes them; a directory of other bytes than text is a source of nobody here.
+            return [directory for directory in as_dict(sources) if "\\" not in directory and directory not in taken]
+        return []
+
+    def directories_of_others(self, name: str) -> set[str]:
+        """Return the directories of all other caches whose configurations can be read. Raises CacheError."""
+        others = (config for other, config in self.load_all().items() if other != name)
+        return {directory for config in others for directory in config.directories}
+
+    def may_trust_changes(self, name: str) -> bool:
+        """Return whether the cache of a configuration that cannot be read may trust that nothing is written past it.
+
+        What a damaged one says of that cannot be told; that it says nothing of it can. Raises CacheError.
+        """
+        with _as_root(self.config(name)):
+            try:
+                with os.fdopen(files.open_plain(self.config(name)), "rb") as file:
+                    content = file.read(_CONFIG_BYTES_MAX + 1)
+            except UntrustedError:
+                return True
+        return len(content) > _CONFIG_BYTES_MAX or b'"verify"' in content
+
+    def load_all(self, note: Note = _ignore) -> dict[str, CacheConfig]:
         """Return the configurations by name; one that cannot be read is noted and left out. Raises CacheError."""
         found = {}
         for name in self.names():
             try:
-                found[name] = self.load(name)
+                found[name] = self.load(name, note)
             except BathyscopeError as error:
                 note(f"the cache '{name}' is left out: {error.message}")
         return found
@@ -211,14 +322,24 @@ class Places:
                 stack.enter_context(files.directory_lock(self.configs))
             yield
 
-    def find_source(self, source: str, cache: str | None, note: Callable[[str], None]) -> tuple[CacheConfig, Source]:
-        """Return a source and its cache; without `cache` only one source may have the name. Raises UsageError.
+    def find_source(self, source: str, cache: str | None, note: Note) -> tuple[CacheConfig, Source]:
+        """Return a source that is understood, and its cache, as `find_entry` does. Raises UsageError."""
+        config, entry = self.find_entry(source, cache, note)
+        if isinstance(entry, Unread):
+            problem = f"the source '{source}' of the cache '{config.name}' is not understood: {entry.problem}"
+            raise UsageError(
+                problem, hint=f"correct {self.config(config.name)}, or: bathy cache source delete {source}"
+            )
+        return config, entry
 
-        `note` is told of caches whose configuration cannot be read.
+    def find_entry(self, source: str, cache: str | None, note: Note) -> tuple[CacheConfig, Source | Unread]:
+        """Return an entry and its cache; without `cache` only one may have the name. Raises UsageError.
+
+        `note` is told of caches whose configuration cannot be read, and of entries that are not understood.
         """
         check_name(source, "source")
-        configs = [self.load(cache)] if cache is not None else [*self.load_all(note).values()]
-        found = [(config, one) for config in configs for one in config.sources if one.name == source]
+        configs = [self.load(cache, note)] if cache is not None else [*self.load_all(note).values()]
+        found = [(config, entry) for config in configs if (entry := config.entry(source)) is not None]
         if len(found) > 1:
             names = ", ".join(config.name for config, _ in found)
             raise UsageError(f"several caches have a source '{source}': {names}", hint="name one: --cache CACHE")
@@ -234,6 +355,27 @@ class Places:
             self.config(name).unlink(missing_ok=True)
             files.fsync_path(self.configs)
             files.remove_directory(self.state(name))
+
+
+def _source(what: str, content: bytes, place: int, entry: Any) -> Source:
+    """Return the source of an entry of the configuration `what`; a wrong one names its line. Raises ParseError."""
+    try:
+        with parsing(f"source {place + 1}"):
+            return Source.of(entry)
+    except ParseError as error:
+        raise ParseError(f"{what}, line {_line_of(content.decode(), place)}: {error.message}") from error
+
+
+def _line_of(text: str, place: int) -> int:
+    """Return the line in which the entry at this place of the list of sources begins."""
+    decoder, at = json.JSONDecoder(), text.index("[", text.index('"sources"')) + 1
+    for _ in range(place):
+        _, at = decoder.raw_decode(text, _entry_at(text, at))
+    return text.count("\n", 0, _entry_at(text, at)) + 1
+
+
+def _entry_at(text: str, at: int) -> int:
+    return next(place for place in range(at, len(text)) if text[place] not in " \t\r\n,")
 
 
 def check_mode(mode: str) -> str:

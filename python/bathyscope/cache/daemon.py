@@ -13,7 +13,7 @@ from typing import Any
 from bathyscope import files
 from bathyscope.cache.config import Places
 from bathyscope.errors import CacheDownError, CacheError, ParseError
-from bathyscope.fields import as_dict, last_line, parsing
+from bathyscope.fields import as_dict, as_int, as_list, last_line, load_json, parsing
 from bathyscope.host import Completed, Host, ProcessRequest, SocketRequest, outliving
 from bathyscope.host.process import NOBODY, ProcessIdentity, is_alive, own_program
 
@@ -65,7 +65,7 @@ class Daemon:
         if not said:
             raise self.down()
         with parsing(f"the answer of the daemon of the cache '{self.name}'"):
-            answer = as_dict(json.loads(said))
+            answer = as_dict(load_json(said))
             if answer["ok"]:
                 return as_dict(answer.get("answer") or {})
             raise CacheError(f"cache '{self.name}': {answer['error']}", hint=answer.get("hint"))
@@ -96,9 +96,7 @@ class Daemon:
 
     def is_supervised(self) -> bool:
         """Return whether systemd runs here and knows the unit; it is not asked for caches below another root."""
-        if not (self.places.is_system and Path("/run/systemd/system").is_dir()):
-            return False
-        return self._systemctl("cat").exit_code == 0
+        return self.places.are_systemds and self._systemctl("cat").exit_code == 0
 
     def start(self, note: Callable[[str], None]) -> None:
         """Start it and wait until it serves. Raises CacheError with what it said."""
@@ -115,6 +113,8 @@ class Daemon:
             raise CacheError(problem, hint=f"bathy cache stop {self.name} --force")
         note("starting")
         if self.is_supervised():
+            # Starts by hand count for the unit's limit as well. A unit that never failed has nothing to be reset.
+            self._systemctl("reset-failed")
             if (done := self._systemctl("start")).exit_code != 0:
                 raise CacheError(f"systemd cannot start {unit(self.name)}: {last_line(done.stderr)}",
                                  hint=self.log_hint())  # fmt: skip
@@ -136,7 +136,7 @@ class Daemon:
     def stop(self, note: Callable[[str], None], *, force: bool = False) -> None:
         """Stop what `start` started, and wait until it has ended. Raises CacheDownError, CacheError."""
         if self.is_supervised() and self._systemctl("is-active").exit_code == 0:
-            note("stopping")
+            note(f"stopping{self._in_use()}")
             if (done := self._systemctl("stop")).exit_code != 0:
                 raise CacheError(f"systemd cannot stop {unit(self.name)}: {last_line(done.stderr)}",
                                  hint=self.log_hint())  # fmt: skip
@@ -166,6 +166,15 @@ class Daemon:
         if not self._has_ended(identity, STOP_LIMIT_S):
             raise CacheError(f"process {identity.pid} does not end", hint=self.log_hint())
 
+    def _in_use(self) -> str:
+        """Say that files are open, if some are."""
+        try:
+            sources = as_list(self.status()["sources"])
+        except (CacheError, KeyError, TypeError):
+            return ""
+        opened = sum(as_int((as_dict(one).get("in_use") or {}).get("open_files") or 0) for one in sources)
+        return f"; {opened} open files are served until they are closed" if opened else ""
+
     def log_hint(self) -> str:
         """Return where it logs."""
         if self.is_supervised():
@@ -188,7 +197,7 @@ class Daemon:
         """Return the process that `start` started last in the background, running or not; NOBODY if there was none."""
         try:
             with parsing("process.json"):
-                return ProcessIdentity.of(json.loads(files.read_own(self.places.state(self.name) / _PROCESS)))
+                return ProcessIdentity.of(load_json(files.read_own(self.places.state(self.name) / _PROCESS)))
         except (OSError, ParseError):
             return NOBODY
 

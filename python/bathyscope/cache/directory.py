@@ -1,50 +1,47 @@
-"""A directory that is to become a source: who uses it, and the OSD that then starts after its cache."""
+"""A directory that is to become a source, is one, or was one: what it lies on, who uses it, what is mounted over it."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
+import stat
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bathyscope import files
-from bathyscope.cache.config import CacheConfig, Places, Source
-from bathyscope.cache.daemon import UNIT_TEMPLATE, Daemon, unit
+from bathyscope.cache.config import CacheConfig, Source
+from bathyscope.cache.daemon import Daemon
+from bathyscope.cache.osd_units import osd_of
 from bathyscope.errors import BathyscopeError, BusyError, CacheError, UsageError
-from bathyscope.host import Host, ProcessRequest
+from bathyscope.fields import last_line
+from bathyscope.host import Completed, Host, ProcessRequest, Running
 
-_OSD = re.compile(r"/var/lib/ceph/osd/[^/]+-([0-9]+)")
 # An OSD locks the first of them while it runs, bathyd all.
 _LOCKED_NAMES = ("fsid", "block", "block.db", "block.wal")
 _OWN_KIND = "fuse.bathyd"
-_DROP_IN = """# Written by `bathy cache source create`, removed by `bathy cache source delete`.
-[Unit]
-Requires={unit}
-After={unit}
-"""
-
-
-def osd_of(directory: str) -> int | None:
-    """Return the number of the OSD whose data directory this is, as ceph-volume lays them out; None for others."""
-    match = _OSD.fullmatch(directory)
-    return None if match is None else int(match[1])
+# What the kernel says of a mount without a daemon.
+_DEAD = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.ECANCELED})
 
 
 def checked_directory(text: str, configs: list[CacheConfig], host: Host) -> str:
     """Return the absolute path of a directory that can become a source. Raises UsageError, BusyError, CacheError."""
-    path = Path(os.path.abspath(text))  # noqa: PTH100 - links are resolved below, and only above the directory itself
     try:
+        text.encode()
+    except UnicodeEncodeError:
+        hint = "rename the directory, or mount it (mount --bind) on one whose path is UTF-8"
+        raise UsageError(f"{os.fsencode(text)!r} is not valid UTF-8: no path of a source", hint=hint) from None
+    path = Path(os.path.abspath(text))  # noqa: PTH100 - links are resolved below, and only above the directory itself
+    with _existing(text):
         path = path.parent.resolve(strict=True) / path.name
-        if path.is_symlink():
-            raise UsageError(f"{path} is a symbolic link", hint=f"name the directory itself: {path.resolve()}")
-        if not path.is_dir():
-            missing = "is no directory" if path.exists() else "does not exist"
-            raise UsageError(f"{path} {missing}", hint="a source is a directory that exists")
-    except OSError as error:
-        raise UsageError(f"{text}: {error.strerror}", hint="a source is a directory that exists") from error
     for config in configs:
-        for source in config.sources:
+        for source in config.entries:
+            if not source.directory:
+                # Of an entry that is not understood.
+                continue
             other = Path(source.directory)
             if path == other:
                 hint = f"bathy cache source delete {source.name} --cache {config.name}"
@@ -58,10 +55,27 @@ def checked_directory(text: str, configs: list[CacheConfig], host: Host) -> str:
             if own and Path(own).is_relative_to(path):
                 hint = "choose a directory that does not hold the cache"
                 raise UsageError(f"{own} of the cache '{config.name}' lies in {path}", hint=hint)
+    # What is mounted is known without a touch of the directory, which may hang.
     _must_not_be_served(str(path), host)
+    _must_be_local(str(path), host)
+    with _existing(text):
+        if path.is_symlink():
+            raise UsageError(f"{path} is a symbolic link", hint=f"name the directory itself: {path.resolve()}")
+        if not path.is_dir():
+            missing = "is no directory" if path.exists() else "does not exist"
+            raise UsageError(f"{path} {missing}", hint="a source is a directory that exists")
     _must_be_idle(path)
     must_not_be_open(str(path))
     return str(path)
+
+
+@contextlib.contextmanager
+def _existing(directory: str) -> Iterator[None]:
+    """Say of what the system refuses that the directory must exist. Raises UsageError."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{directory}: {error.strerror}", hint="a source is a directory that exists") from error
 
 
 def must_not_be_dead(directory: str, cache: str, host: Host) -> None:
@@ -69,6 +83,84 @@ def must_not_be_dead(directory: str, cache: str, host: Host) -> None:
     if _OWN_KIND in _mounts_on(directory, host):
         hint = f"bathy cache start {cache}, then stop it; or: umount -l {directory}"
         raise CacheError(f"{directory} still has the mount of a daemon that was killed", hint=hint)
+
+
+# Of the kernel: what is below are no files that keep their bytes.
+_KERNEL_KINDS = frozenset({
+    "autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs",
+    "fusectl", "mqueue", "nsfs", "proc", "rpc_pipefs", "securityfs", "selinuxfs", "sysfs", "tracefs",
+})  # fmt: skip
+# Of servers: others may change files without being seen here.
+_NETWORK_KINDS = frozenset({
+    "9p", "afs", "beegfs", "ceph", "cifs", "coda", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4",
+    "ocfs2", "orangefs", "smb3", "smbfs", "vboxsf", "virtiofs",
+})  # fmt: skip
+
+
+def _must_be_local(directory: str, host: Host) -> None:
+    """Raise UsageError for a directory whose file system cannot be cached."""
+    kind, point = "", ""
+    for found, at in _mounts(host):
+        if Path(directory).is_relative_to(at) and len(at) >= len(point):
+            kind, point = found, at
+    what = (
+        "a file system of the kernel" if kind in _KERNEL_KINDS
+        else "a network file system" if kind in _NETWORK_KINDS
+        else "a FUSE file system" if kind.partition(".")[0] in {"fuse", "fuseblk"}
+        else None
+    )  # fmt: skip
+    if what is not None:
+        hint = "choose a directory on a local file system, such as XFS, ext4 or tmpfs"
+        raise UsageError(f"{directory} is on {what} ({kind}, mounted on {point})", hint=hint)
+
+
+def release(directories: Sequence[str], cache: str, host: Host) -> dict[str, BathyscopeError]:
+    """Take the mounts of a daemon that was killed from its directories, and return what keeps one from being plain.
+
+    Nobody is kept out of the directories any more. The next start sees that the mounts are gone, and believes of what
+    was being written nothing that it has not compared. All are asked at once: those of a daemon that hangs all hang.
+    """
+    failures: dict[str, BathyscopeError] = {}
+    # Mounts may lie over each other.
+    while mounted := [one for one in directories if one not in failures and _OWN_KIND in _mounts_on(one, host)]:
+        asked: dict[str, Running] = {}
+        for one in mounted:
+            try:
+                asked[one] = host.start(ProcessRequest("statvfs", (sys.executable, "-I", "-S", "-c", _ASK, one)))
+            except BathyscopeError as error:
+                failures[one] = error
+        deadline_ns = host.monotonic_ns() + _ANSWER_LIMIT_S * 1e9
+        for one, answer in asked.items():
+            try:
+                _must_be_dead(one, cache, answer.wait(max(0.0, (deadline_ns - host.monotonic_ns()) / 1e9)))
+                done = host.run(ProcessRequest("umount", ("umount", "--lazy", one)))
+                if done.exit_code != 0:
+                    raise CacheError(f"{one}: {last_line(done.stderr)}", hint="caches are root's: use sudo")
+            except BathyscopeError as error:
+                failures[one] = error
+    return failures
+
+
+# A process of its own asks: a process cannot end while a thread of it waits in the kernel for a daemon that hangs.
+_ASK = """import os, sys
+try:
+    os.statvfs(sys.argv[1])
+except OSError as error:
+    sys.exit(error.errno)
+"""
+_ANSWER_LIMIT_S = 10.0
+
+
+def _must_be_dead(directory: str, cache: str, done: Completed | None) -> None:
+    """Raise BusyError for a mount that a daemon serves, CacheError for one whose daemon hangs, or of another error."""
+    if done is None:
+        hint = f"end that daemon, or give it up: umount --force {directory}; then: bathy cache release {cache}"
+        raise CacheError(f"{directory}: its daemon does not answer within {_ANSWER_LIMIT_S:.0f} s", hint=hint)
+    if done.exit_code == 0:
+        raise BusyError(f"{directory} is served by a daemon", hint=f"stop it: bathy cache stop {cache}")
+    if done.exit_code not in _DEAD:
+        why = last_line(done.stderr) if done.stderr else os.strerror(abs(done.exit_code))
+        raise CacheError(f"{directory}: {why}", hint="look at the file system")
 
 
 def _must_not_be_served(directory: str, host: Host) -> None:
@@ -84,6 +176,7 @@ def _must_not_be_served(directory: str, host: Host) -> None:
 def problem_of(daemon: Daemon) -> BathyscopeError | None:
     """Return what is wrong with a cache that is down: a dead mount, a configuration; None if nothing is."""
     try:
+        # bathyd serves the others of a source that it does not understand.
         for source in daemon.places.load(daemon.name).sources:
             must_not_be_dead(source.directory, daemon.name, daemon.host)
     except BathyscopeError as error:
@@ -93,20 +186,24 @@ def problem_of(daemon: Daemon) -> BathyscopeError | None:
 
 def _mounts_on(directory: str, host: Host) -> list[str]:
     """Return the types of the file systems that are mounted on a directory. The directory itself is not asked."""
-    found = []
+    return [kind for kind, point in _mounts(host) if point == directory]
+
+
+def _mounts(host: Host) -> Iterator[tuple[str, str]]:
+    """Return type and mount point of all file systems, the lowest one first."""
     for line in host.read("/proc/self/mountinfo").decode("utf-8", "replace").splitlines():
         before, _, after = line.partition(" - ")
         point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), before.split(" ")[4])
-        if point == directory:
-            found.append(after.partition(" ")[0])
-    return found
+        yield after.partition(" ")[0], point
 
 
 def _must_be_idle(path: Path) -> None:
     """Raise BusyError while an OSD runs in the directory, CacheError where it cannot be known."""
     for name in _LOCKED_NAMES:
         try:
-            # Not a device: it is not opened for writing without need.
+            # Anybody who can write to the directory could have made it: what is no regular file is not opened.
+            if not stat.S_ISREG((path / name).lstat().st_mode):
+                continue
             descriptor = os.open(path / name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except PermissionError as error:
             raise CacheError(f"{path / name}: permission denied", hint="caches are root's: use sudo") from error
@@ -157,53 +254,6 @@ def _opened_below(process: Path, directory: str) -> str | None:
     return None
 
 
-def drop_in(places: Places, directory: str) -> Path | None:
-    """Return the file that makes the OSD of a directory wait for its cache; None for what is no OSD's directory."""
-    osd = osd_of(directory)
-    return None if osd is None else places.root / f"etc/systemd/system/ceph-osd@{osd}.service.d/bathyscope-cache.conf"
-
-
-def write_drop_in(places: Places, host: Host, cache: str, directory: str) -> Path | None:
-    """Make the OSD of a directory start after its cache, and return the file that says so. Raises CacheError.
-
-    None for what is no OSD's directory, and where the cache's unit is not installed: the OSD could never start.
-    """
-    path = drop_in(places, directory)
-    if path is None or not _is_unit_installed(places, cache):
-        return None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.write_file(path, _DROP_IN.format(unit=unit(cache)).encode(), mode=files.SHARED_FILE)
-    except OSError as error:
-        raise CacheError(f"{path}: {error.strerror}", hint="caches are root's: use sudo") from error
-    _reload(places, host)
-    return path
-
-
-def _is_unit_installed(places: Places, cache: str) -> bool:
-    directories = [
-        places.root / place / "systemd/system" for place in ("etc", "run", "usr/local/lib", "usr/lib", "lib")
-    ]
-    return any((place / name).is_file() for place in directories for name in (UNIT_TEMPLATE, unit(cache)))
-
-
-def remove_drop_in(places: Places, host: Host, directory: str) -> Path | None:
-    """Undo `write_drop_in` and return the file that is gone; None when there was none."""
-    path = drop_in(places, directory)
-    if path is None or not path.exists():
-        return None
-    path.unlink()
-    if not any(path.parent.iterdir()):
-        path.parent.rmdir()
-    _reload(places, host)
-    return path
-
-
-def _reload(places: Places, host: Host) -> None:
-    if places.is_system and Path("/run/systemd/system").is_dir():
-        host.run(ProcessRequest("systemctl daemon-reload", ("systemctl", "daemon-reload")))
-
-
 def not_activated(config: CacheConfig, host: Host) -> list[Source]:
     """Return the OSDs whose directories ceph-volume has not filled yet, as it does when a machine starts."""
     osds = [source for source in config.sources if osd_of(source.directory) is not None]
@@ -212,4 +262,15 @@ def not_activated(config: CacheConfig, host: Host) -> list[Source]:
 
 def _is_activated(directory: str, host: Host) -> bool:
     # The mount of a daemon that was killed answers nothing; what is below it was served, so it is activated.
-    return _OWN_KIND in _mounts_on(directory, host) or (Path(directory) / "whoami").exists()
+    if _OWN_KIND in _mounts_on(directory, host):
+        return True
+    # ceph-volume makes the link to the device of BlueStore last. The device need not be there.
+    path = Path(directory)
+    is_waiting_for_link = _is_bluestore(path) and not os.path.lexists(path / "block")
+    return os.path.lexists(path / "whoami") and not is_waiting_for_link
+
+
+def _is_bluestore(directory: Path) -> bool:
+    with contextlib.suppress(OSError, BathyscopeError), os.fdopen(files.open_plain(directory / "type"), "rb") as file:
+        return file.read(64).strip() == b"bluestore"
+    return False

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bathyscope.fields import as_dict, as_float, as_list, parsing
 
+if TYPE_CHECKING:
+    from bathyscope.cache.config import CacheConfig, Source, Unread
+
+RUNNING = "running"
 # Upper bounds of latencies are powers of two, so a percentile from buckets can be twice the true one.
 BUCKET_FACTOR = 2
 
@@ -19,6 +23,56 @@ class Look:
     cache: str
     at_ns: int
     answer: dict[str, Any]
+
+    @classmethod
+    def of_down(cls, cache: str, at_ns: int, state: str, problem: str, config: CacheConfig | None) -> Look:
+        """Return what is known of a cache that no daemon answers for; `config` is None where it cannot be read."""
+        answer = {
+            "state": state,
+            "uptime_s": 0.0,
+            "cache": {"ssd": None if config is None else config.ssd, "problem": problem},
+            "sources": [] if config is None else [_unserved(source, problem) for source in config.sources],
+        }
+        down = cls(cache, at_ns, answer)
+        return down if config is None else down.with_sources_of(config)
+
+    def with_sources_of(self, config: CacheConfig) -> Look:
+        """Return it with the sources that are configured and that the daemon does not name.
+
+        They were stopped since its start, or are not understood.
+        """
+        known = {*self.sources(), *(name for name, _ in self.stopped())}
+        stopped = "stopped; serve it: bathy cache source start"
+        missing = [
+            *(_unserved(source, f"{stopped} {source.name}") for source in config.sources if source.name not in known),
+            *(_unserved(entry, entry.problem) for entry in config.unread if entry.name not in known),
+        ]
+        return dataclasses.replace(self, answer=self.answer | {"sources": [*self._entries(), *missing]})
+
+    def with_process(self, memory: dict[str, int] | None) -> Look:
+        """Return it with what the kernel says of the daemon's process; None where it says nothing."""
+        return self if memory is None else dataclasses.replace(self, answer=self.answer | {"process": memory})
+
+    def with_bad_configuration(self, problem: str) -> Look:
+        """Return it with what is wrong with a configuration that the next start of the daemon would refuse."""
+        return dataclasses.replace(self, answer=self.answer | {"configuration_problem": problem})
+
+    @property
+    def state(self) -> str:
+        """What the daemon does: it is running, or why it is not."""
+        return str(self.answer.get("state", RUNNING))
+
+    def is_served(self, source: str | None = None) -> bool:
+        """Return whether the cache is, with its sources or the one that is named, without a problem of theirs.
+
+        Of a source that is served, a device may not be. With a bad configuration none is after the next start. Raises
+        ParseError.
+        """
+        served = self.sources()
+        troubled = {name for name, _ in self.stopped() if name not in served}
+        troubled |= {name for name, entry in served.items() if entry.get("problem")}
+        is_up = self.state == RUNNING and not self.answer.get("configuration_problem")
+        return is_up and not any(source in {None, name} for name in troubled)
 
     @property
     def uptime_s(self) -> float:
@@ -93,6 +147,10 @@ class Span:
             return None
         bounds, before = latency_buckets(self.now, path), dict(latency_buckets(self.before or {}, path))
         return next((upper for upper, count in bounds if count - before.get(upper, 0.0) >= share * requests), None)
+
+
+def _unserved(source: Source | Unread, problem: str) -> dict[str, Any]:
+    return {**source.document(), "is_served": False, "problem": problem}
 
 
 def is_served(entry: dict[str, Any]) -> bool:

@@ -54,6 +54,9 @@ _OF_CACHES: tuple[tuple[str, str, str, str], ...] = (
     ("capacity_bytes", "gauge", "Room on the SSD.", "cache.engine.capacity_bytes"),
     ("used_bytes", "gauge", "Bytes in use on the SSD.", "cache.engine.used_bytes"),
     ("memory_bytes", "gauge", "Memory of the engine.", "cache.engine.memory_bytes"),
+    ("memory_budget_bytes", "gauge", "Memory that the daemon may take.", "cache.engine.memory.budget_bytes"),
+    ("resident_bytes", "gauge", "Resident memory of the daemon.", "process.resident_bytes"),
+    ("resident_bytes_max", "gauge", "Most resident memory since its start.", "process.resident_bytes_max"),
     ("ssd_read_bytes_total", "counter", "Bytes read from the SSD.", "cache.engine.ssd_read_bytes"),
     ("ssd_write_bytes_total", "counter", "Bytes written to the SSD.", "cache.engine.ssd_write_bytes"),
     (
@@ -63,6 +66,20 @@ _OF_CACHES: tuple[tuple[str, str, str, str], ...] = (
         "cache.engine.fetched_ahead_bytes",
     ),
     ("evictions_total", "counter", "Lines that gave way to others.", "cache.engine.evictions"),
+    (
+        "file_evictions_total",
+        "counter",
+        "Files that gave way to others in the full file table.",
+        "cache.engine.file_table.evictions",
+    ),
+    (
+        "file_evicted_lines_total",
+        "counter",
+        "Lines that left with these files.",
+        "cache.engine.file_table.evicted_lines",
+    ),
+    ("file_table_files", "gauge", "Files of which something can be cached.", "cache.engine.file_table.files"),
+    ("file_table_files_max", "gauge", "Files that the file table has room for.", "cache.engine.file_table.files_max"),
     ("ssd_errors_total", "counter", "Requests that the SSD failed.", "cache.engine.ssd_errors"),
     (
         "uncompared_bytes",

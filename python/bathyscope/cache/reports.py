@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from bathyscope.cache.looks import BUCKET_FACTOR, Look, Span, is_continued, is_served, spans
+from bathyscope.cache.looks import BUCKET_FACTOR, RUNNING, Look, Span, is_continued, is_served, spans
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable, Unit
 from bathyscope.units import format_bytes, format_percent, format_seconds, format_size_short
 
@@ -29,10 +29,11 @@ class _Value:
     take: _Take
     rank: int = 0
     is_counter: bool = False
+    is_prose: bool = False
 
     def column(self, *, is_interval: bool) -> ActivityColumn:
         unit = _RATES.get(self.unit, self.unit) if is_interval and self.is_counter else self.unit
-        return ActivityColumn(self.name, unit, rank=self.rank)
+        return ActivityColumn(self.name, unit, rank=self.rank, prose=self.is_prose)
 
     def of(self, span: Span, *, is_interval: bool) -> Any:
         value = self.take(span)
@@ -148,6 +149,7 @@ _USAGE = (
     _Value("Use %", "ratio", lambda s: _ratio(s.gauge("usage.used_bytes"), s.gauge("usage.capacity_bytes"))),
     _gauge("Max usage", "bytes", "usage.used_bytes_max"),
     _gauge("Files", "count", "usage.files"),
+    _gauge("Data", "bytes", "usage.cached_bytes", rank=1),
     _DIRECTORY,
 )
 _IOPS = (
@@ -219,20 +221,25 @@ _STATUS = (
     *_USAGE[1:3],
     _share("Byte hit %", "stats.reads.bytes_hit", "stats.reads.bytes"),
     _Value("Served", "", lambda span: "yes" if is_served(span.now) else "no"),
-    _text("Problem", "problem", rank=1),
+    _Value("Problem", "", lambda span: span.text("problem"), is_prose=True),
     _gauge("Open files", "count", "in_use.open_files", rank=3),
     _gauge("Fetch", "bytes", "fetch.bytes_max", rank=4),
     _text("Transport", "transport", rank=5),
     _DIRECTORY,
 )
 _CACHES = (
+    _Value("State", "", lambda span: span.text("state") or RUNNING),
     _gauge("Capacity", "bytes", "cache.engine.capacity_bytes"),
     _gauge("Usage", "bytes", "cache.engine.used_bytes"),
-    _gauge("Memory", "bytes", "cache.engine.memory_bytes"),
+    _gauge("Resident", "bytes", "process.resident_bytes"),
+    _gauge("Memory budget", "bytes", "cache.engine.memory.budget_bytes", rank=1),
     _counter("SSD read", "bytes", "cache.engine.ssd_read_bytes"),
     _counter("SSD write", "bytes", "cache.engine.ssd_write_bytes"),
     _counter("Evictions", "count", "cache.engine.evictions", rank=1),
+    _counter("Files evicted", "count", "cache.engine.file_table.evictions", rank=1),
     _counter("SSD errors", "count", "cache.engine.ssd_errors", rank=2),
+    _gauge("Peak resident", "bytes", "process.resident_bytes_max", rank=2),
+    _gauge("Memory", "bytes", "cache.engine.memory_bytes", rank=2),
     _counter("Mismatches", "count", "cache.engine.mismatches", rank=3),
     _text("Policy", "cache.engine.policy", rank=4),
     _Value("Admission", "", _admission, rank=5),
@@ -241,6 +248,10 @@ _CACHES = (
     _text("SSD", "cache.ssd", rank=8),
 )
 
+_NO_PROCESS = (
+    "Resident memory of '{name}' is not known: process {pid} is not its daemon here. In a container the daemon has "
+    "another number: run bathy there."
+)
 _NO_FIGURES = "The daemon reports no figures of its sources."
 _UNSEEN: dict[Name, tuple[str, ...]] = {
     "status": (),
@@ -251,6 +262,7 @@ _UNSEEN: dict[Name, tuple[str, ...]] = {
     ),
     "usage": (
         "A source without a share of its own has the capacity of the whole cache, which all such sources share.",
+        "Usage counts whole lines: a file takes one line at least, however small it is. Data is what is valid in them.",
     ),
     "iops": (
         "Cache: reads that the cache answered alone, and copies to it where they are measured.",
@@ -277,7 +289,9 @@ def report(
     usable: list[tuple[Look, Look | None]] = []
     is_interval = any(before is not None for _, before in looks)
     for now, before in looks:
-        if before is not None and not is_continued(now, before):
+        if before is not None and now.state != RUNNING:
+            before = None  # noqa: PLW2901 - nothing is counted
+        elif before is not None and not is_continued(now, before):
             said.append(
                 f"The daemon of '{now.cache}' was started anew {format_seconds(now.uptime_s)} ago: "
                 "its counters began at 0 then, and are shown from there."
@@ -292,6 +306,8 @@ def report(
         sources += stopped
     elif stopped:
         said.append(f"Not shown: {len(stopped)} sources that are not served: bathy cache status.")
+    if name == "status":
+        said += [_NO_PROCESS.format(name=span.name, pid=span.text("pid")) for span in caches if _has_no_process(span)]
     sources = [span for span in sources if source in (None, span.name)]
     tables = _tables(name, caches, sources, is_interval=is_interval, is_named=as_one_table)
     if as_one_table and len(tables) > 1 and name == "stats":
@@ -390,17 +406,52 @@ def _facts(caches: Sequence[Span]) -> tuple[tuple[str, str], ...]:
         facts += [
             (f"{span.name} {word}", text) for word in ("found", "problem") if (text := span.text(f"cache.{word}"))
         ]
+        if text := span.text("configuration_problem"):
+            facts.append((f"{span.name} cannot be started again", text))
         facts += _attachment(span)
         engine = (span.now.get("cache") or {}).get("engine") or {}
         if span.text("cache.attachment.state") in {None, "attached"} and engine.get("is_bypassed"):
             facts.append((f"{span.name} is bypassed", "requests go past it to the sources"))
+        facts += [*_devices(span), *_memory(span)]
         if uncompared_bytes := engine.get("uncompared_bytes"):
             text = f"{format_bytes(uncompared_bytes)} to go; others may have changed them, so reads go past it"
             facts.append((f"{span.name} is compared with its files", text))
         if without_room := engine.get("files_without_room"):
             text = f"{without_room:,} open files are not cached: its file table is full of other open files"
             facts.append((f"{span.name} is too small", text))
+        facts += _file_table(span)
     return tuple(facts)
+
+
+def _file_table(span: Span) -> list[tuple[str, str]]:
+    """Return what a full file table costs: files that left it for others, with their lines."""
+    evictions, lines, room = (
+        span.gauge(f"cache.engine.file_table.{name}") for name in ("evictions", "evicted_lines", "files_max")
+    )
+    if not evictions or room is None:
+        return []
+    text = f"it has room for {room:,.0f} files; {evictions:,.0f} files gave way to others, with {lines or 0:,.0f} lines"
+    return [(f"{span.name} file table is full", text)]
+
+
+def _memory(span: Span) -> list[tuple[str, str]]:
+    """Return that the daemon has more memory than it may take, if so: its budget is planned, and not enforced."""
+    resident, budget = span.gauge("process.resident_bytes"), span.gauge("cache.engine.memory.budget_bytes")
+    if resident is None or budget is None or resident <= budget:
+        return []
+    text = f"{format_bytes(resident)} are resident, and its budget is {format_bytes(budget)}"
+    return [(f"{span.name} has more memory than its budget", text)]
+
+
+def _devices(span: Span) -> list[tuple[str, str]]:
+    """Return the devices whose cached lines were not believed at the start, and why."""
+    words = {"compared": "all cached lines are compared with it before they are used", "dropped": "all were dropped"}
+    return [
+        (f"{span.name} may be stale on {device['device']}", f"{words[device['at_start']]}: {device['reason']}")
+        for source in span.now.get("sources") or []
+        for device in source.get("devices_at_start") or []
+        if device.get("at_start") in words
+    ]
 
 
 def _attachment(span: Span) -> list[tuple[str, str]]:
@@ -434,8 +485,11 @@ def _io_sentence(_caches: Sequence[Span], sources: Sequence[Span]) -> str:
 def _usage_sentence(_caches: Sequence[Span], sources: Sequence[Span]) -> str:
     # Of the later answer alone.
     now = [dataclasses.replace(span, before=None) for span in sources]
-    files, used = _total(now, "usage.files"), _total(now, "usage.used_bytes")
-    return _NO_FIGURES if files is None or used is None else f"Cached: {format_bytes(used)} of {files:,.0f} files."
+    files, used, data = (_total(now, f"usage.{name}") for name in ("files", "used_bytes", "cached_bytes"))
+    if files is None or used is None:
+        return _NO_FIGURES
+    held = "" if data is None else f", which hold {format_bytes(data)} of data"
+    return f"Cached: lines of {format_bytes(used)} of {files:,.0f} files{held}."
 
 
 def _iops_sentence(_caches: Sequence[Span], sources: Sequence[Span]) -> str:
@@ -455,14 +509,22 @@ def _hits(hits: float | None, every: float | None) -> str:
     )
 
 
+def _has_no_process(span: Span) -> bool:
+    return (span.text("state") or RUNNING) == RUNNING and span.gauge("process.resident_bytes") is None
+
+
 def _caches_nothing(span: Span) -> bool:
     is_attached = span.text("cache.attachment.state") in {None, "attached"}
     return not is_attached or bool(span.text("cache.problem")) or span.text("cache.engine") is None
 
 
 def _status_sentence(caches: Sequence[Span], sources: Sequence[Span]) -> str:
-    bad = [span.name for span in caches if _caches_nothing(span)]
-    trouble = f" Nothing is cached by: {', '.join(bad)}." if bad else ""
+    down = [span.name for span in caches if (span.text("state") or RUNNING) != RUNNING]
+    bad = [span.name for span in caches if _caches_nothing(span) and span.name not in down]
+    unusable = [span.name for span in caches if span.text("configuration_problem")]
+    trouble = f" Not running: {', '.join(down)}." if down else ""
+    trouble += f" Cannot be started again: {', '.join(unusable)}." if unusable else ""
+    trouble += f" Nothing is cached by: {', '.join(bad)}." if bad else ""
     served = sum(is_served(span.now) for span in sources)
     return f"Sources: {len(sources)}, served: {served}.{trouble}"
 

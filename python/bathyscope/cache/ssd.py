@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from bathyscope.cache.config import CacheConfig
 from bathyscope.cache.daemon import bathyd
 from bathyscope.errors import CacheError, UsageError
-from bathyscope.fields import as_dict, parsing
+from bathyscope.fields import as_dict, load_json, parsing
 from bathyscope.files import PRIVATE_FILE
 from bathyscope.host import Host
 
@@ -69,7 +68,7 @@ def create(host: Host, config: Path, ssd: Path, size_bytes: int | None, *, force
         words += ["--size", str(size_bytes)]
     try:
         with parsing("what bathyd says of an SSD"):
-            return as_dict(json.loads(bathyd(host, *words)))
+            return as_dict(load_json(bathyd(host, *words)))
     except BaseException:
         if is_new:
             ssd.unlink(missing_ok=True)
@@ -79,7 +78,7 @@ def create(host: Host, config: Path, ssd: Path, size_bytes: int | None, *, force
 def resize(host: Host, config: Path, size_bytes: int) -> dict[str, Any]:
     """Give a cache that does not run another size and return what bathyd says of it. Raises CacheError."""
     with parsing("what bathyd says of an SSD"):
-        return as_dict(json.loads(bathyd(host, "resize", str(config), "--size", str(size_bytes))))
+        return as_dict(load_json(bathyd(host, "resize", str(config), "--size", str(size_bytes))))
 
 
 def _make_file(path: Path, size_bytes: int) -> bool:

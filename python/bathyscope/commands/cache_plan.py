@@ -14,56 +14,75 @@ from bathyscope.errors import UsageError
 
 if TYPE_CHECKING:
     from bathyscope.records import Placement
-    from bathyscope.records.cache_plan_finding import CachePlan
+    from bathyscope.records.cache_plan_finding import CacheMemory, CachePlan
     from bathyscope.spec.size import SizeSpec
     from bathyscope.store import RunDirectory
 
 PLAN_HELP = """Say which OSDs of each node get how much of its SSD, and what to expect, from a run with operations.
 
-The cache is simulated as it runs: S3-FIFO, lines of 64K with units of 4K, adaptive fetch from hard disks,
+The cache is simulated as it runs: S3-FIFO, lines of --line-size with units of 4K, adaptive fetch from hard disks,
 write-through, past it what is written in runs of more than 256K. Sizes are flash; the small queue is in DRAM beside it.
-`bathy size RUN --by osd` shows the curves behind the plan, other line sizes and prices.
+A plan is refused when its cache would need more memory than it may take (--memory).
+`bathy size RUN --by osd` shows the curves behind the plan, all line sizes and prices.
 """
 PLAN_EXAMPLES = """Examples:
 
 \b
   bathy cache plan last --flash 400G                   each node has 400 GiB
   bathy cache plan last --flash 400G --node node2
+  bathy cache plan last --flash 400G --line-size 256K  for a cache that is made with --line-size 256K
   bathy cache plan last --flash 400G -o json > plan.json
   bathy cache source create --from-plan plan.json --cache fast
 """
-LINE_BYTES = 64 << 10
 FETCH_BYTES = 4 << 10
 
 
-def plan(
+def plan(  # noqa: PLR0917 - one parameter for each option
     run: RunArgument,
     flash: Annotated[str, typer.Option(help="Flash of each node: 400G.")],
+    line_size: Annotated[
+        str, typer.Option(help="Size of a cache line, as `bathy cache create` takes it: 16K, 64K or 256K.")
+    ] = "64K",
     node: Annotated[
         list[str] | None, typer.Option(metavar="NODE", help="Plan for this node alone; repeatable.")
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(help="Memory that the cache of each node may take, as `bathy cache create` has it; default: 4G."),
     ] = None,
     workspace: WorkspaceOption = None,
     output: OutputOption = "table",
 ) -> None:
     """See PLAN_HELP."""
+    from bathyscope.simulate.memory import cache_memory
+    from bathyscope.spec.cache import DEFAULT_LINE_BYTES, CacheSettings
     from bathyscope.spec.size import ADMISSION_OF_BATHYD, MOST_THREADS, SizeSpec
     from bathyscope.spec.values import checked
     from bathyscope.store import Workspace
     from bathyscope.units import parse_bytes
     from bathyscope.views import render
 
+    line_bytes = checked(CacheSettings, line_bytes=line_size).line_bytes or DEFAULT_LINE_BYTES
+    memory_bytes = None if memory is None else parse_bytes(memory)
+    needed = cache_memory(parse_bytes(flash), line_bytes, memory_bytes)
     opened = Workspace(workspace).open_run(run)
     spec = checked(
-        SizeSpec, traces=[str(opened.path)], by="osd", line_bytes=[LINE_BYTES], fetch_bytes=FETCH_BYTES,
-        admission=ADMISSION_OF_BATHYD, budget_bytes=parse_bytes(flash),
+        SizeSpec, traces=[str(opened.path)], by="osd", line_bytes=[line_bytes], fetch_bytes=FETCH_BYTES,
+        admission=ADMISSION_OF_BATHYD, budget_bytes=parse_bytes(flash), memory_bytes=memory_bytes,
         threads=min(os.cpu_count() or 1, MOST_THREADS),
     )  # fmt: skip
     backing = spec.backing_profile
     spec = spec.model_copy(update={"break_even_bytes": None if backing is None else backing.break_even_bytes})
-    render(_planned(opened, spec, _nodes(opened, node or ()), workspace), output)
+    render(_planned(opened, spec, _nodes(opened, node or ()), needed, workspace), output)
 
 
-def _planned(run: RunDirectory, spec: SizeSpec, nodes: dict[str, list[Placement]], workspace: Path | None) -> CachePlan:
+def _planned(
+    run: RunDirectory,
+    spec: SizeSpec,
+    nodes: dict[str, list[Placement]],
+    memory: CacheMemory,
+    workspace: Path | None,
+) -> CachePlan:
     from bathyscope import simulate
     from bathyscope.analysis.sizing import SizeQuestion
     from bathyscope.analysis.sizing.cache_plan import cache_plan
@@ -75,7 +94,7 @@ def _planned(run: RunDirectory, spec: SizeSpec, nodes: dict[str, list[Placement]
         workload = simulate.profile(trace, spec, bar_of("profile"))
         rows = simulate.run(GRID, workload, bar_of(GRID.name))
     question = SizeQuestion(spec, workload.summary)
-    return cache_plan(rows, question, nodes, run_id=run.id)
+    return cache_plan(rows, question, nodes, memory, run_id=run.id)
 
 
 def _nodes(run: RunDirectory, wanted: Sequence[str]) -> dict[str, list[Placement]]:

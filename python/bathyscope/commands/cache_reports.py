@@ -113,7 +113,7 @@ def _report(  # noqa: PLR0917 - what the options say
             return None
         return report(name, pairs, source=source, remarks=remarks, as_one_table=output == "csv")
 
-    _show(daemons, cache, source, interval_s, output, found)
+    _show(daemons, cache, source, interval_s, output, found, looks_of=_all_looks if name == "status" else _looks)
 
 
 def _show(  # noqa: PLR0917 - what the options say
@@ -123,15 +123,19 @@ def _show(  # noqa: PLR0917 - what the options say
     interval_s: float | None,
     output: Output,
     found: Callable[[list[Look], list[str]], ActivityFinding | None],
+    looks_of: Callable[..., tuple[list[Look], list[str]]] | None = None,
 ) -> None:
-    """Print what is `found` of the daemons that are up, once or after each interval; a watch sees them come and go."""
+    """Print what is `found` of the daemons that are up, once or after each interval; a watch sees them come and go.
+
+    With `_all_looks` of all caches: the exit code is 1 if one of them, or of their sources, is not served.
+    """
     from bathyscope import views
 
     if interval_s is not None and not 1 <= interval_s <= 60:
         raise UsageError(f"--interval must be from 1s to 60s (got {interval_s:g} s)", hint="--interval 5s")
     is_first = True
     for turn in itertools.count():
-        looks, remarks = _looks(daemons, may_be_down=cache is None or turn > 0, may_all_be_down=turn > 0)
+        looks, remarks = (looks_of or _looks)(daemons, may_be_down=cache is None or turn > 0, may_all_be_down=turn > 0)
         if turn == 0:
             _check_source(source, looks)
         finding = None
@@ -145,6 +149,8 @@ def _show(  # noqa: PLR0917 - what the options say
         if interval_s is None:
             if finding is not None:
                 views.render(finding, output)
+            if looks_of is _all_looks and not all(look.is_served(source) for look in looks):
+                raise typer.Exit(1)
             return
         if finding is not None:
             _show_interval(finding, output, is_first=is_first)
@@ -327,19 +333,18 @@ def _names(places: Places, cache: str | None) -> list[str]:
     if cache is None:
         return places.names()
     # An unknown name is an error of its own, and not a daemon that is down.
-    return [places.load(cache).name]
+    return [places.check(cache)]
 
 
 def _looks(daemons: list[Daemon], *, may_be_down: bool, may_all_be_down: bool = False) -> tuple[list[Look], list[str]]:
     """Ask all daemons; return what they said, and a remark for each that is not there."""
     from bathyscope.cache import directory as directories
-    from bathyscope.cache.looks import Look
 
     looks: list[Look] = []
     problems: list[BathyscopeError] = []
     for daemon in daemons:
         try:
-            looks.append(Look(daemon.name, daemon.host.now_ns(), daemon.status()))
+            looks.append(_look(daemon))
         except CacheDownError as error:
             problems.append(directories.problem_of(daemon) or error)
         except BathyscopeError as error:
@@ -349,11 +354,48 @@ def _looks(daemons: list[Daemon], *, may_be_down: bool, may_all_be_down: bool = 
     return looks, [_sentence(problem) for problem in problems]
 
 
+def _look(daemon: Daemon) -> Look:
+    """Ask a daemon, and the kernel for its process. Raises CacheDownError, CacheError."""
+    from bathyscope.cache.looks import Look
+    from bathyscope.cache.resident import resident_memory
+
+    look = Look(daemon.name, daemon.host.now_ns(), daemon.status())
+    return look.with_process(resident_memory(daemon.host, daemon.name, look.answer.get("pid")))
+
+
+def _all_looks(daemons: list[Daemon], **_: bool) -> tuple[list[Look], list[str]]:
+    """Ask all daemons; return what they said, or what is known of a cache whose daemon says nothing."""
+    from bathyscope.cache import directory as directories
+    from bathyscope.cache.looks import Look
+
+    looks: list[Look] = []
+    for daemon in daemons:
+        now_ns, config, problem = daemon.host.now_ns(), None, None
+        try:
+            # As bathyd does: a source that is not understood is not served, and the others are.
+            config = daemon.places.load(daemon.name)
+        except BathyscopeError as error:
+            problem = error
+        try:
+            look = _look(daemon)
+            look = look if config is None else look.with_sources_of(config)
+        except CacheDownError as error:
+            killed = directories.problem_of(daemon)
+            state = "unusable" if config is None else "stopped" if killed is None else "killed"
+            looks.append(Look.of_down(daemon.name, now_ns, state, _sentence(problem or killed or error), config))
+            continue
+        except BathyscopeError as error:
+            look = Look.of_down(daemon.name, now_ns, "no answer", _sentence(error), config)
+        looks.append(look if problem is None else look.with_bad_configuration(_sentence(problem)))
+    return looks, []
+
+
 def _sentence(error: BathyscopeError) -> str:
     return f"{error.message[:1].upper()}{error.message[1:]}; {error.hint or 'look at its log'}."
 
 
 def _check_source(source: str | None, looks: list[Look]) -> None:
     known = sorted({name for look in looks for name in look.sources()})
-    if source is not None and source not in known:
+    stopped = {name for look in looks for name, _ in look.stopped()}
+    if source is not None and source not in {*known, *stopped}:
         raise UsageError(f"no source '{source}' is served", hint=f"one of {', '.join(known)}" if known else None)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bathyscope.commands.cache_plan import LINE_BYTES
 from bathyscope.commands.options import CacheOption, CacheRootOption, OutputOption
 from bathyscope.commands.talk import say
 from bathyscope.errors import CacheDownError, CacheError, UsageError
 from bathyscope.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
-    from bathyscope.cache.config import CacheConfig, Places, Source
+    from bathyscope.cache.config import CacheConfig, Places, Source, Unread
     from bathyscope.cache.daemon import Daemon
+    from bathyscope.cache.devices import Found
     from bathyscope.cache.looks import Look
     from bathyscope.spec.cache_plan import CachePlanFile
 
@@ -26,6 +27,9 @@ Stop the OSD of the directory first, and start it afterwards: nobody may have a 
 was opened before goes past the cache. For /var/lib/ceph/osd/ceph-N a file is written that \
 makes systemd start the cache before the OSD, if the unit bathyd@.service is installed; its path is printed, and \
 `source delete` removes it. Stopping the cache's unit then stops its OSDs: start them again afterwards.
+
+What the links block, block.db and block.wal of an OSD lead to is shown and, when that is confirmed, written to the \
+configuration: nothing else is ever served in their place.
 """
 _CREATE_EXAMPLES = """Examples:
 
@@ -49,6 +53,13 @@ ModeOption = Annotated[
 ]
 
 
+PlaintextOption = Annotated[
+    bool,
+    typer.Option("--plaintext", help="Even if it is encrypted (dm-crypt): the cache then holds its data as plaintext."),
+]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask whether its devices are the right ones.")]
+
+
 def add_to(group: typer.Typer) -> None:
     """Attach the verbs."""
     sources = typer.Typer(no_args_is_help=True, help="Directories that a cache accelerates.")
@@ -64,9 +75,12 @@ def add_to(group: typer.Typer) -> None:
 def create(  # noqa: PLR0917 - one parameter for each option
     cache: Annotated[str, typer.Option("--cache", metavar="CACHE", help="The cache.")],
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="The source's name.")] = None,
-    directory: Annotated[Path | None, typer.Argument(metavar="DIR", help="The directory.")] = None,
+    # No Path: it would be touched while the command line is read, and may be a mount that hangs.
+    directory: Annotated[str | None, typer.Argument(metavar="DIR", help="The directory.")] = None,
     size: Size = None,
     mode: ModeOption = None,
+    plaintext: PlaintextOption = False,
+    yes: YesOption = False,
     from_plan: Annotated[
         Path | None, typer.Option("--from-plan", metavar="FILE", help="The OSDs of a plan: bathy cache plan -o json.")
     ] = None,
@@ -77,6 +91,7 @@ def create(  # noqa: PLR0917 - one parameter for each option
     root: CacheRootOption = Path("/"),
 ) -> None:
     """See _CREATE_HELP."""
+    from bathyscope.cache import devices
     from bathyscope.cache import directory as directories
     from bathyscope.cache.config import Places
 
@@ -91,30 +106,60 @@ def create(  # noqa: PLR0917 - one parameter for each option
     places = Places(root)
     with places.changing():
         daemon, known = _daemon(places, cache), places.load_all(say) | {cache: places.load(cache)}
-        config, sources = known[cache], []
+        config, looked_at = known[cache], []
         if plan is not None:
             _say_if_other(config, plan)
         # All are looked at before the first is served.
         for one in wanted:
-            if one.name in {other.name for other in known[cache].sources}:
+            if one.name in {other.name for other in known[cache].entries}:
                 hint = "bathy cache source list"
                 raise UsageError(f"the cache '{cache}' has a source '{one.name}' already", hint=hint)
             place = directories.checked_directory(one.directory, [*known.values()], daemon.host)
-            sources.append(dataclasses.replace(one, directory=place))
-            known[cache] = known[cache].with_source(sources[-1])
+            _check_share(one, config)
+            placed = dataclasses.replace(one, directory=place)
+            looked_at.append((placed, devices.find(places, daemon.host, cache, place)))
+            devices.check(*looked_at[-1], plaintext=plaintext)
+            known[cache] = known[cache].with_source(placed)
+        _confirm(looked_at, yes=yes)
+        sources = [devices.configured(source, found, plaintext=plaintext) for source, found in looked_at]
         for source in sources:
-            _say_if_above(source, config)
             config = _add(places, daemon, config, source)
     if not daemon.is_up():
         say(f"served when the cache runs: bathy cache start {cache}")
 
 
-def _wanted(name: str | None, directory: Path | None, size: str | None, mode: str | None) -> list[Source]:
+def _confirm(looked_at: list[tuple[Source, Found]], *, yes: bool) -> None:
+    """Show what links lead to, and ask whether that is right. Raises UsageError, or Abort for a no."""
+    served = 0
+    for source, found in looked_at:
+        for link in found.links:
+            if link.configured is None:
+                say(f"not served: {source.directory}/{link.problem}")
+                continue
+            served += 1
+            size = "" if link.size_bytes is None else f", {format_bytes(link.size_bytes)}"
+            say(f"{source.directory}/{link.name} leads to {link.target}{size}: {link.identity}")
+    if not served or yes:
+        return
+    what = "this device" if served == 1 else f"these {served} devices"
+    if not sys.stdin.isatty():
+        raise UsageError(f"nobody can be asked whether to serve {what}", hint="look at them, then say --yes")
+    typer.confirm(f"serve {what}?", abort=True, err=True)
+
+
+def _wanted(name: str | None, directory: str | None, size: str | None, mode: str | None) -> list[Source]:
     from bathyscope.cache.config import DEFAULT_MODE, Source, check_mode, check_name
 
     if name is None or directory is None:
         raise UsageError("NAME and DIR are needed, or --from-plan", hint="bathy cache source create --help")
-    return [Source(check_name(name, "source"), str(directory), check_mode(mode or DEFAULT_MODE), _size_bytes(size))]
+    return [
+        Source(
+            check_name(name, "source"),
+            directory,
+            check_mode(mode or DEFAULT_MODE),
+            None if size is None else parse_bytes(size),
+        )
+    ]
 
 
 def _planned(plan: CachePlanFile, node: str | None, mode: str | None) -> list[Source]:
@@ -144,25 +189,32 @@ def _say_if_other(config: CacheConfig, plan: CachePlanFile) -> None:
 
 def _add(places: Places, daemon: Daemon, config: CacheConfig, source: Source) -> CacheConfig:
     """Write a source down, serve it if its cache runs, and return the new configuration. On error nothing is left."""
-    from bathyscope.cache import directory as directories
+    from bathyscope.cache import osd_units
     from bathyscope.cache.daemon import UNIT_TEMPLATE
 
     added = config.with_source(source)
     places.save(added)
     try:
-        waits = directories.write_drop_in(places, daemon.host, config.name, source.directory)
+        waits = osd_units.write_drop_in(
+            places, daemon.host, config.name, source.directory, say, notices_changes=config.notices_changes
+        )
         is_served = _tell(daemon, command="start_source", source=source.document())
     except BaseException:
-        directories.remove_drop_in(places, daemon.host, source.directory)
+        # First of all: it is what the next start serves.
         places.save(config)
+        try:
+            osd_units.remove_drop_in(places, daemon.host, source.directory, say)
+        except CacheError as error:
+            say(error.message)
         raise
     say(
         f"the source '{source.name}' of the cache '{config.name}' is {source.directory}"
         + (", and is served" if is_served else "")
     )
     if waits is not None:
-        say(f"written: {waits} (the OSD starts after its cache, and stops with it)")
-    elif (osd := directories.osd_of(source.directory)) is not None:
+        without = "on the plain directory if that fails" if config.notices_changes else "and not without it"
+        say(f"written: {waits} (the OSD starts after its cache, {without}, and stops with it)")
+    elif (osd := osd_units.osd_of(source.directory)) is not None:
         say(
             f"systemd does not know {UNIT_TEMPLATE}: start the cache before the OSD {osd} yourself; "
             "or install the unit, then delete the source and create it again"
@@ -177,11 +229,11 @@ def list_(
 ) -> None:
     """List the sources of all caches."""
     from bathyscope import views
-    from bathyscope.cache.config import Places
+    from bathyscope.cache.config import Places, Source
 
     places = Places(root)
     rows: list[dict[str, object]] = []
-    for name, config in (places.load_all(say) if cache is None else {cache: places.load(cache)}).items():
+    for name, config in (places.load_all(say) if cache is None else {cache: places.load(cache, say)}).items():
         served: set[str] | None = None
         try:
             served = _served(_daemon(places, name))
@@ -189,14 +241,14 @@ def list_(
             say(error.message)
         rows += [
             {
-                "source": source.name,
+                "source": entry.name,
                 "cache": name,
-                "served": None if served is None else source.name in served,
-                "mode": source.mode,
-                "size_bytes": source.size_bytes,
-                "directory": source.directory,
+                "served": None if served is None else entry.name in served,
+                "mode": entry.mode if isinstance(entry, Source) else None,
+                "size_bytes": entry.size_bytes if isinstance(entry, Source) else None,
+                "directory": entry.directory,
             }
-            for source in config.sources
+            for entry in config.entries
         ]
     make = f"bathy cache source create NAME DIR --cache {cache or 'CACHE'}"
     views.render(rows, output, empty=f"no sources; make one: {make}")
@@ -220,38 +272,66 @@ def stop(
     root: CacheRootOption = Path("/"),
 ) -> None:
     """Serve a source no longer: its directory is the plain one again, until the source or the cache is started."""
-    config, _, daemon = _found(root, name, cache)
+    config, _, daemon = _found_entry(root, name, cache)
     daemon.ask(command="stop_source", name=name, **({"force": True} if force else {}))
     say(f"the source '{name}' of the cache '{config.name}' is stopped: its directory is the plain one")
 
 
-def set_(
+def set_(  # noqa: PLR0917 - one parameter for each option
     name: Name,
     mode: ModeOption = None,
     size: Annotated[str | None, typer.Option("--size", help='Its share of the cache; "none" for no limit.')] = None,
+    devices: Annotated[
+        bool, typer.Option("--devices", help="Serve what its links block, block.db and block.wal lead to now.")
+    ] = False,
+    plaintext: PlaintextOption = False,
+    yes: YesOption = False,
     cache: CacheOption = None,
     root: CacheRootOption = Path("/"),
 ) -> None:
-    """Change the mode or the share of a source; if it is served, at once, else from its next start on."""
+    """Change the mode or the share of a source; if it is served, at once, else from its next start on.
+
+    Its devices can be changed only while it is stopped: what its links lead to is shown, and asked for.
+    """
     from bathyscope.cache.config import Places, check_mode
 
-    if mode is None and size is None:
-        raise UsageError("nothing is to be changed", hint="say --mode or --size")
+    if mode is None and size is None and not devices and not plaintext:
+        raise UsageError("nothing is to be changed", hint="say --mode, --size, --devices or --plaintext")
     places = Places(root)
     with places.changing():
         config, source, daemon = _found(root, name, cache)
         is_served = name in _served(daemon)
         if mode is not None:
             source = dataclasses.replace(source, mode=check_mode(mode))
+        if devices or plaintext:
+            if is_served:
+                hint = f"stop it first: bathy cache source stop {name}"
+                raise CacheError(f"the source '{name}' is served with the devices that it has", hint=hint)
+            source = _with_devices(places, daemon, config, source, plaintext=plaintext, yes=yes)
         if size is not None:
-            source = dataclasses.replace(source, size_bytes=None if size == "none" else _size_bytes(size))
-            _say_if_above(source, config)
+            source = dataclasses.replace(source, size_bytes=None if size == "none" else parse_bytes(size))
+            _check_share(source, config)
         if mode is not None and is_served:
             daemon.ask(command="set_mode", name=name, mode=mode)
         if size is not None and is_served:
             daemon.ask(command="set_size", name=name, size_bytes=source.size_bytes)
         places.save(config.with_source(source))
     say(f"the source '{name}' of the cache '{config.name}' is changed")
+
+
+def _with_devices(
+    places: Places, daemon: Daemon, config: CacheConfig, source: Source, *, plaintext: bool, yes: bool
+) -> Source:
+    """Return a source that is not served with what its links lead to now."""
+    from bathyscope.cache import devices
+    from bathyscope.cache import directory as directories
+
+    directories.must_not_be_dead(source.directory, config.name, daemon.host)
+    plaintext = plaintext or dict(source.other).get("plaintext") is True
+    found = devices.find(places, daemon.host, config.name, source.directory)
+    devices.check(source, found, plaintext=plaintext)
+    _confirm([(source, found)], yes=yes)
+    return devices.configured(source, found, plaintext=plaintext)
 
 
 def delete(
@@ -266,28 +346,39 @@ def delete(
 
     places = Places(root)
     with places.changing():
-        config, source, daemon = _found(root, name, cache)
+        config, entry, daemon = _found_entry(root, name, cache)
         if name in _served(daemon) or name in _failed(daemon):
             daemon.ask(command="stop_source", name=name, **({"force": True} if force else {}))
         if not daemon.is_up():
-            directories.must_not_be_dead(source.directory, config.name, daemon.host)
-        places.save(config.without_source(name))
-        say_removed(directories.remove_drop_in(places, daemon.host, source.directory))
-    say(f"the source '{name}' of the cache '{config.name}' is deleted: {source.directory} is a plain directory")
+            directories.must_not_be_dead(entry.directory, config.name, daemon.host)
+        remaining = config.without(entry)
+        places.save(remaining)
+        # An entry that is not understood may name the directory of another source.
+        is_used = entry.directory in {*remaining.directories, *places.directories_of_others(config.name)}
+        if not is_used:
+            remove_drop_in(places, daemon, entry.directory)
+    plain = "" if is_used or not entry.directory else f": {entry.directory} is a plain directory"
+    say(f"the source '{name}' of the cache '{config.name}' is deleted{plain}")
 
 
-def say_removed(path: Path | None) -> None:
-    """Say which file is gone, if one is."""
-    if path is not None:
+def remove_drop_in(places: Places, daemon: Daemon, directory: str) -> None:
+    """Remove the file that makes an OSD wait for its cache, if there is one, and say so. Raises CacheError."""
+    from bathyscope.cache import osd_units
+
+    if (path := osd_units.remove_drop_in(places, daemon.host, directory, say)) is not None:
         say(f"removed: {path}")
 
 
-def _size_bytes(text: str | None) -> int | None:
-    size_bytes = None if text is None else parse_bytes(text)
-    if size_bytes is not None and size_bytes < LINE_BYTES:
-        problem = f"--size must be at least {format_bytes(LINE_BYTES)}, one line of the cache (got {text})"
+def _check_share(source: Source, config: CacheConfig) -> None:
+    """Refuse a share that is smaller than a line, and say of one that is larger than the SSD. Raises UsageError."""
+    size_bytes = source.size_bytes
+    if size_bytes is None:
+        return
+    if size_bytes < config.line_bytes:
+        line = format_bytes(config.line_bytes)
+        problem = f"--size must be at least {line}, one line of the cache (got {format_bytes(size_bytes)})"
         raise UsageError(problem, hint="95G; or leave it out for no limit")
-    return size_bytes
+    _say_if_above(source, config)
 
 
 def _say_if_above(source: Source, config: CacheConfig) -> None:
@@ -307,6 +398,14 @@ def _found(root: Path, name: str, cache: str | None) -> tuple[CacheConfig, Sourc
     places = Places(root)
     config, source = places.find_source(name, cache, say)
     return config, source, _daemon(places, config.name)
+
+
+def _found_entry(root: Path, name: str, cache: str | None) -> tuple[CacheConfig, Source | Unread, Daemon]:
+    from bathyscope.cache.config import Places
+
+    places = Places(root)
+    config, entry = places.find_entry(name, cache, say)
+    return config, entry, _daemon(places, config.name)
 
 
 def _daemon(places: Places, cache: str) -> Daemon:

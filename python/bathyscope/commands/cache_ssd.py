@@ -49,7 +49,7 @@ def detach(name: CacheArgument, root: CacheRootOption = Path("/"), output: Outpu
 
     places = Places(root)
     with places.changing():
-        config = places.load(name)
+        config = places.load(name, say)
         daemon = _daemon(places, name)
         answer = _told(
             daemon, is_done=lambda status: not config.is_detached and _is(status, "detached"), command="detach"
@@ -82,7 +82,7 @@ def attach(
 
     places = Places(root)
     with places.changing():
-        config = places.load(name)
+        config = places.load(name, say)
         path = config.ssd
         asked: dict[str, Any] = {"command": "attach"}
         if ssd is not None:
@@ -126,7 +126,7 @@ def resize(
     size_bytes = parse_bytes(size)
     places = Places(root)
     with places.changing():
-        config = places.load(name)
+        config = places.load(name, say)
         daemon = _daemon(places, name)
         answer = _told(daemon, is_done=lambda _: False, command="resize", size_bytes=size_bytes)
         is_running = answer is not None

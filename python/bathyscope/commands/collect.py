@@ -12,6 +12,7 @@ from bathyscope.commands.options import (
     AttachmentsOption,
     ClientOption,
     ConfOption,
+    ImageStatisticsOption,
     KeyringOption,
     KubectlOption,
     LabOption,
@@ -70,6 +71,7 @@ def collect(  # noqa: PLR0917 - one parameter for each option
         list[str] | None,
         typer.Option(metavar="POOL/IMAGE", help="Count the single objects of this image, too; repeatable, at most 16."),
     ] = None,
+    image_statistics: ImageStatisticsOption = False,
     follow: Annotated[bool, typer.Option("--follow", help="Record until it is ended; join old samples.")] = False,
     lab: LabOption = None,
     conf: ConfOption = None,
@@ -114,6 +116,7 @@ def collect(  # noqa: PLR0917 - one parameter for each option
         interval_s=interval,
         depth=depth,
         images=image or (),
+        image_statistics=image_statistics,
     )
     found = with_prefix(find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target), ceph_prefix)
     found = with_resolvers(found, libvirt or (), kubectl, attachments)

@@ -145,7 +145,10 @@ def _seen(  # noqa: PLR0917 - one parameter for each option
 
 
 def _print_commands(title: str, commands: list[str]) -> None:
-    sys.stdout.write("\n".join([f"# {title}", *commands]) + "\n")
+    from bathyscope.views.labels import clean
+
+    # What is shown is what would be copied.
+    sys.stdout.write("\n".join([f"# {title}", *map(clean, commands)]) + "\n")
 
 
 def _described(seen: Look) -> Iterator[tuple[str, str]]:
@@ -162,7 +165,7 @@ def _described(seen: Look) -> Iterator[tuple[str, str]]:
         yield "module", "enabled, but it does not answer; the log of the active manager says why"
         return
     yield "module", f"enabled, version {answer['version']}"
-    if (difference := mgr_install.difference(answer)) is not None:
+    if (difference := mgr_install.difference(answer["version"])) is not None:
         yield "version", difference
     if answer["refused"]:
         yield "refused", str(answer["refused"])

@@ -59,6 +59,14 @@ SshHostOption = Annotated[
     typer.Option("--ssh-host", metavar="NODE=NAME", help="Name of a node for ssh, if another; repeatable."),
 ]
 SudoOption = Annotated[bool, typer.Option("--sudo", help="Read as root on these machines, by `sudo -n`.")]
+ImageStatisticsOption = Annotated[
+    bool,
+    typer.Option(
+        "--image-statistics",
+        help="Without the module of `bathy mgr install`, ask Ceph's own statistics of images. Only where you trust all "
+        "clients: the name of an object can end the manager meanwhile. On in a lab.",
+    ),
+]
 LibvirtOption = Annotated[
     list[str] | None,
     typer.Option(

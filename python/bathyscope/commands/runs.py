@@ -13,8 +13,6 @@ from bathyscope.commands.talk import say
 from bathyscope.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from bathyscope.records import RawAnswer
     from bathyscope.store import RunDirectory, Segment
 
@@ -134,9 +132,11 @@ def rm(
     say(f"deleted {found}")
 
 
-def sql(
+def sql(  # noqa: PLR0917 - one parameter for each option
     query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT statement.")],
     run: Annotated[list[str] | None, typer.Option("--run", "-r", help="Only these runs. Default: all.")] = None,
+    timeout: Annotated[str, typer.Option(help="How long the query may take: 30s, 10m.")] = "60s",
+    limit: Annotated[int, typer.Option(min=1, help="Print so many rows at most.")] = 100_000,
     workspace: WorkspaceOption = None,
     output: OutputOption = "table",
 ) -> None:
@@ -144,7 +144,11 @@ def sql(
     import bathyscope.sources  # noqa: F401 - a source may declare a record of its own
     from bathyscope import views
     from bathyscope.store import RunDirectory, Workspace, duck
+    from bathyscope.units import parse_seconds
 
+    bounds = duck.Bounds(parse_seconds(timeout), limit)
+    if bounds.timeout_s <= 0:
+        raise UsageError(f"--timeout must be greater than 0 (got {timeout})", hint="--timeout 10m")
     place = Workspace(workspace)
     if run:
         chosen = [place.open_run(ref) for ref in run]
@@ -158,7 +162,10 @@ def sql(
     def leave_out(damaged: RunDirectory, error: StoreError) -> None:
         say(f"bathy: {damaged.id} is left out: {error.message}")
 
-    table = duck.query(chosen, query, left_out=None if run else leave_out)
+    table = duck.query(chosen, query, left_out=None if run else leave_out, bounds=bounds)
+    if table.num_rows > limit:
+        say(f"only the first {limit:,} rows are printed: --limit")
+        table = table.slice(0, limit)
     names = [f"{name}_{i}" if name in table.column_names[:i] else name for i, name in enumerate(table.column_names)]
     rows = table.rename_columns(names).to_pylist()
     views.render(rows, output, columns=names, empty="no rows")
@@ -193,19 +200,24 @@ def raw(  # noqa: PLR0917 - one parameter for each option
         ]
         views.render(rows, output, columns=("segment", "source", "bytes on disk"), empty="no raw answers")
         return
-    answers = _segment(found, segment).raw(source)
-    if not answers:
+    is_list = answer is None and file is None
+    rows, chosen = [], None
+    # One is held at a time, and whether the file is whole is known at its end.
+    for number, found_answer in enumerate(_segment(found, segment).scan_raw(source), start=1):
+        rows.append(_answer_row(number, found_answer))
+        if not is_list and number == (answer or 1):
+            chosen = found_answer
+    if not rows:
         raise UsageError(
             f"segment {segment} has no raw answers of '{source}'",
             hint=f"bathy runs raw {found.id} {segment} lists them",
         )
-    if answer is None and file is None:
-        views.render(_answer_rows(answers), output)
-        return
-    chosen = answer or 1
-    if chosen > len(answers):
-        raise UsageError(f"--answer must be 1 to {len(answers)} (got {chosen})")
-    _print_answer(answers[chosen - 1], file)
+    if is_list:
+        views.render(rows, output)
+    elif chosen is None:
+        raise UsageError(f"--answer must be 1 to {len(rows)} (got {answer})")
+    else:
+        _print_answer(chosen, file)
 
 
 def reparse(run: RunArgument, workspace: WorkspaceOption = None) -> None:
@@ -231,19 +243,16 @@ def _segment(run: RunDirectory, name: str) -> Segment:
     return segments[name]
 
 
-def _answer_rows(answers: Sequence[RawAnswer]) -> list[dict[str, object]]:
-    return [
-        {
-            "answer": number,
-            "label": answer.label,
-            "exit": answer.exit_code,
-            "ms": round((answer.ended_ns - answer.started_ns) / 1e6, 1),
-            "bytes": answer.size_bytes,
-            "files": len(answer.files),
-            "command": " ".join(answer.argv),
-        }
-        for number, answer in enumerate(answers, start=1)
-    ]
+def _answer_row(number: int, answer: RawAnswer) -> dict[str, object]:
+    return {
+        "answer": number,
+        "label": answer.label,
+        "exit": answer.exit_code,
+        "ms": round((answer.ended_ns - answer.started_ns) / 1e6, 1),
+        "bytes": answer.size_bytes,
+        "files": len(answer.files),
+        "command": " ".join(answer.argv),
+    }
 
 
 def _print_answer(answer: RawAnswer, file: str | None) -> None:

@@ -16,7 +16,7 @@ _HELP = """Report how much flash would help, where, and at what price: from trac
 
 The trace is replayed through a simulated write-through cache of lines, at every size that matters. Advised is the \
 configuration that leaves the disks the least time, on the drives of the price file that cost least. s3-fifo and \
-clock2q+ keep their small queue (1.6 % of the size, at most 4 GiB) in DRAM. Small \
+clock2q+ keep their small queue (1.6 % of the size, at most 1 GiB) in DRAM. Small \
 traces are simulated in full, large ones on a sample of their regions, with a 95 % band for the reads that hit.
 
 TRACE: a file of any format that is known by its content (VSCSI, blktrace, blkparse, fio iolog, MSR, SPC, Alibaba, \

@@ -13,6 +13,7 @@ from bathyscope.commands.options import (
     AttachmentsOption,
     ClientOption,
     ConfOption,
+    ImageStatisticsOption,
     KeyringOption,
     KubectlOption,
     LabOption,
@@ -73,6 +74,7 @@ def top(  # noqa: PLR0917 - one parameter for each option
     depth: Annotated[
         str, typer.Option(help="light: monitors and manager only. normal: also OSDs' counters.")
     ] = "normal",
+    image_statistics: ImageStatisticsOption = False,
     once: Annotated[bool, typer.Option("--once", help="Print one sample and end, without a screen.")] = False,
     replay: Annotated[str | None, typer.Option("--replay", metavar="RUN", help="Show this recording.")] = None,
     lab: LabOption = None,
@@ -109,7 +111,7 @@ def top(  # noqa: PLR0917 - one parameter for each option
         return
     if depth == "deep":
         raise UsageError("bathy top changes nothing on a cluster", hint="bathy collect --depth deep records operations")
-    spec = checked(CollectSpec, duration_s=None, interval_s=interval, depth=depth)
+    spec = checked(CollectSpec, duration_s=None, interval_s=interval, depth=depth, image_statistics=image_statistics)
     found = with_prefix(find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target), ceph_prefix)
     found = with_resolvers(found, libvirt or (), kubectl, attachments)
     with contextlib.ExitStack() as stack:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import abc
 import dataclasses
 import errno
-import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from bathyscope.errors import ClusterError, DeniedError, ParseError, PolicyError, UnreachableError
+from bathyscope.fields import load_json
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ def answer_json(completed: Completed, client: str = "the key") -> Any:
     if not completed.stdout.strip():
         return None
     try:
-        return json.loads(completed.stdout)
+        return load_json(completed.stdout)
     except ValueError as error:
         raise ParseError(f"'{what}' did not answer with JSON: {error}") from error
 

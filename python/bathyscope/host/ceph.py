@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import errno
 import importlib.resources
 import itertools
@@ -30,7 +31,7 @@ from bathyscope.errors import (
     UnreachableError,
     UsageError,
 )
-from bathyscope.fields import last_line
+from bathyscope.fields import as_int, last_line, load_json
 from bathyscope.host.base import CephRequest, CephSession, Completed, Host, ProcessRequest, answer_json
 from bathyscope.host.local import LocalHost, LocalPipe, find_program
 from bathyscope.spec import Target
@@ -42,6 +43,13 @@ _PYTHON = "/usr/bin/python3"
 # The program comes over stdin: as an argument it would be too long for some of those who pass it on (kubectl's server).
 _FROM_STDIN = "import sys; i = sys.stdin.buffer; exec(i.read(int(i.readline())))"
 _NOISE_BYTES = 64 << 10
+
+# What one command may answer: `pg dump` has 2.5 kB for each of some 300,000 placement groups of 10,000 OSDs. And what
+# those may that are sent side by side, all of which are held at once.
+_ANSWER_BYTES = 1 << 30
+_TOGETHER_BYTES = 2 << 30
+_HEADER_BYTES = 4096
+_PIECE_BYTES = 1 << 20
 
 
 @runtime_checkable
@@ -72,6 +80,7 @@ def connect(host: Host, target: Target, timeout_s: float = 10.0) -> CephSession:
         argv, start_s, grace_s = (*_interpreter(target.root), "-I", "-c", _FROM_STDIN), 5.0, 1.0
     pipe = host.open_pipe(ProcessRequest("ceph-bridge", argv, root=target.root))
     settings = {"conf": conf, "keyring": target.keyring, "client": target.client, "timeout_s": timeout_s}
+    settings["answer_bytes"] = _ANSWER_BYTES
     try:
         # A prefix that ends at once takes no more than its first words; its last words say why.
         with contextlib.suppress(BrokenPipeError):
@@ -133,8 +142,8 @@ def _greeting(pipe: LocalPipe, patience_s: float) -> dict[str, Any]:
         read_bytes += 1
         line += byte
         if byte == b"\n":
-            with contextlib.suppress(ValueError, RecursionError):
-                answer = json.loads(line)
+            with contextlib.suppress(ValueError):
+                answer = load_json(line)
                 if isinstance(answer, dict) and "ready" in answer:
                     return answer
             line, before = b"", line
@@ -231,6 +240,21 @@ def _no_monitor(conf: str, timeout_s: float, monitors: Sequence[tuple[str, str]]
 _Answer = tuple[int, bytes, bytes, int]
 
 
+@dataclasses.dataclass
+class _Budget:
+    """How much may still come of the commands that were sent together."""
+
+    left_bytes: int
+
+
+class _Waiting:
+    """Whoever waits for the answer to one command."""
+
+    def __init__(self, budget: _Budget) -> None:
+        self.answer: concurrent.futures.Future[_Answer] = concurrent.futures.Future()
+        self.budget = budget
+
+
 class BridgeSession(CephSession):
     """A session over the bridge process. Thread-safe. Use as a context manager, or call close()."""
 
@@ -240,7 +264,7 @@ class BridgeSession(CephSession):
         self.client = client
         self._pipe = pipe
         self._lock = threading.Lock()
-        self._waiting: dict[int, concurrent.futures.Future[_Answer]] = {}
+        self._waiting: dict[int, _Waiting] = {}
         self._numbers = itertools.count()
         self._lost = False
         self._reader = threading.Thread(target=self._read, name="bathy-ceph-bridge", daemon=True)
@@ -254,24 +278,53 @@ class BridgeSession(CephSession):
 
     def _read(self) -> None:
         """Hand every answer to whoever waits for it; at the end of the bridge, wake all with the loss."""
-        stream = self._pipe.stdout
         # Garbage between the answers, or JSON that is no header: where the next answer begins nobody knows.
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            while line := stream.readline():
-                header = json.loads(line)
-                out, err = stream.read(header["out_bytes"]), stream.read(header["err_bytes"])
-                with self._lock:
-                    waiting = self._waiting.pop(header["id"], None)
-                if waiting is not None:
-                    waiting.set_result((header["code"], out, err, time.time_ns()))
+        with contextlib.suppress(OSError, EOFError, ValueError, KeyError, TypeError, OverflowError):
+            while line := self._pipe.stdout.readline(_HEADER_BYTES):
+                self._receive(load_json(line))
         with self._lock:
             self._lost = True
             left, self._waiting = list(self._waiting.values()), {}
         for waiting in left:
-            waiting.set_exception(self._loss())
+            waiting.answer.set_exception(self._loss())
 
-    def _send(self, request: CephRequest) -> tuple[int, concurrent.futures.Future[_Answer]]:
-        waiting: concurrent.futures.Future[_Answer] = concurrent.futures.Future()
+    def _receive(self, header: dict[str, Any]) -> None:
+        """Read an answer whose first line is `header`; what nobody waits for, or is too long, is not kept."""
+        number, code = as_int(header["id"]), as_int(header["code"])
+        sizes = [as_int(header[name]) for name in ("out_bytes", "err_bytes")]
+        if min(sizes) < 0:
+            raise ValueError(f"{min(sizes)} bytes")
+        with self._lock:
+            waiting = self._waiting.pop(number, None)
+        try:
+            if waiting is not None and sum(sizes) <= min(_ANSWER_BYTES, waiting.budget.left_bytes):
+                waiting.budget.left_bytes -= sum(sizes)
+                out, err = map(self._exactly, sizes)
+            else:
+                self._pass_over(sum(sizes))
+                why = f"its answer of {sum(sizes) >> 20} MiB is more than is taken at a time"
+                code, out, err = -errno.EFBIG, b"", why.encode()
+        except BaseException:
+            # The rest will not come: it is lost with the others.
+            if waiting is not None:
+                with self._lock:
+                    self._waiting[number] = waiting
+            raise
+        if waiting is not None:
+            waiting.answer.set_result((code, out, err, time.time_ns()))
+
+    def _exactly(self, size_bytes: int) -> bytes:
+        content = self._pipe.stdout.read(size_bytes)
+        if len(content) < size_bytes:
+            raise EOFError
+        return content
+
+    def _pass_over(self, size_bytes: int) -> None:
+        while size_bytes:
+            size_bytes -= len(self._exactly(min(size_bytes, _PIECE_BYTES)))
+
+    def _send(self, request: CephRequest, budget: _Budget) -> tuple[int, _Waiting]:
+        waiting = _Waiting(budget)
         with self._lock:
             if self._lost:
                 raise self._loss()
@@ -295,12 +348,15 @@ class BridgeSession(CephSession):
     def commands(self, requests: Sequence[CephRequest]) -> list[Completed]:
         """Send several commands side by side; answers in the order of the requests."""
         started_ns, started = time.time_ns(), time.monotonic()
-        sent = [(request, *self._send(request)) for request in requests]
+        budget = _Budget(_TOGETHER_BYTES)
+        sent = [(request, *self._send(request, budget)) for request in requests]
         answers = []
         for request, number, waiting in sent:
             timed_out = False
             try:
-                code, out, err, ended_ns = waiting.result(max(0.0, started + request.timeout_s - time.monotonic()))
+                code, out, err, ended_ns = waiting.answer.result(
+                    max(0.0, started + request.timeout_s - time.monotonic())
+                )
             except TimeoutError:
                 with self._lock:
                     self._waiting.pop(number, None)
@@ -313,8 +369,10 @@ class BridgeSession(CephSession):
         """End the bridge."""
         self._pipe.close(self._grace_s)
         self._reader.join(timeout=2.0)
-        with contextlib.suppress(OSError):
-            self._pipe.stdout.close()
+        # What a prefix has left behind may hold the other end open: then the reader has ours until this program ends.
+        if not self._reader.is_alive():
+            with contextlib.suppress(OSError):
+                self._pipe.stdout.close()
 
 
 def send(session: CephSession, request: CephRequest) -> None:

@@ -4,7 +4,8 @@ It runs under the system's Python (>= 3.6), beside the `rados` module of the Cep
 release that is measured, perhaps in another root file system; its source comes over stdin. Standard library and
 rados only; nothing of bathyscope is importable here.
 
-It speaks lines of JSON over stdio. First line in: {"conf", "keyring", "client", "timeout_s"}. First line out:
+It speaks lines of JSON over stdio. First line in: {"conf", "keyring", "client", "timeout_s", "answer_bytes"}: a longer
+answer is -EFBIG instead. First line out:
 {"ready": true, "fsid"} or {"ready": false, "phase": "module" | "conf" | "connect", "errno", "message"}; for a failed
 "connect" also "keyrings": [[path, "absent" | "unreadable" | "no key" | "key"]] and "monitors": [[address, state]],
 where state is "ceph", "refused", "silent", "no ceph" or the system's word for why it cannot be reached.
@@ -20,17 +21,19 @@ at most `count`) and "image watchers" (who has `images` open, [[namespace, name]
 # The rados module may be missing; every failure is an answer; and Python 3.6 must be able to read this.
 # ruff: noqa: PLC0415, BLE001, UP006, UP035, UP037, UP045
 import errno
+import itertools
 import json
 import os
 import queue
 import re
+import resource
 import socket
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, Dict, Iterator, List, Optional, Tuple
+from typing import IO, Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 # Enough for one command to each OSD of a node at once; a command that hangs holds one thread, not the bridge.
 THREADS_MAX = 32
@@ -43,8 +46,18 @@ OMAP_KEYS = 1000
 # What an image's header says of its shape.
 HEADER_KEYS = ("size", "order", "stripe_unit", "stripe_count", "data_pool_id", "parent")
 
+# librbd writes some 300 bytes for an image. Whoever may write to a pool can write more.
+ENTRY_BYTES = 4096
+# How long those are counted that there is no time to look at.
+COUNTING_S = 10.0
+
 # Images that are opened side by side.
 OPEN_AT_ONCE = 8
+
+# What librados may take, for itself and for the two copies of an answer that it makes: it has no bound of its own for
+# what a daemon sends. Beyond it this process dies, which its other end calls the loss of the connection.
+MEMORY_BYTES = 4 << 30
+ERROR_BYTES = 64 << 10
 
 # A monitor greets before it is spoken to; one that does not within this time hangs.
 MONITOR_ANSWER_S = 2.0
@@ -222,34 +235,57 @@ def images(ioctx: Any, count: int, seconds: float) -> Dict[str, Any]:
     """Return the images of a pool as librbd wrote them down, without librbd: it would open each one.
 
     "images": [namespace, object that lists it, id, entry there, {key: value of its header}], bytes as hexadecimal
-    digits. "left": how many were not looked at, because there are more than `count` or the time was over.
+    digits. "left": how many were not looked at, because there are more than `count`, the time was over, or they have
+    more to say than librbd writes. At some time counting them ends, too.
     """
     ends = time.monotonic() + seconds
     found = []  # type: List[List[Any]]
     left = 0
-    for namespace in ["", *(key[len("name_") :] for key, _ in omap(ioctx, "rbd_namespace", "name_"))]:
-        ioctx.set_namespace(namespace)
-        for place in ("rbd_directory", "rbd_trash"):
-            listed = [(key[len("id_") :], entry) for key, entry in omap(ioctx, place, "id_")]
-            for first in range(0, len(listed), OBJECTS_AT_ONCE):
-                batch = listed[first : first + OBJECTS_AT_ONCE]
-                if len(found) + len(batch) > count or time.monotonic() > ends:
-                    left += len(listed) - first
-                    break
-                headers = read_headers(ioctx, [image for image, _ in batch])
-                for (image, entry), header in zip(batch, headers):  # noqa: B905 - not before Python 3.10
-                    # One that was removed meanwhile has none.
-                    if header is not None:
-                        found.append([namespace, place, image, entry.hex(), header])
+    for namespace, place, batch in listed_images(ioctx, ends + COUNTING_S):
+        fitting = [(image, entry) for image, entry in batch if len(image) + len(entry) <= ENTRY_BYTES]
+        left += len(batch) - len(fitting)
+        if len(found) + len(fitting) > count or time.monotonic() > ends:
+            left += len(fitting)
+            continue
+        headers = read_headers(ioctx, [image for image, _ in fitting])
+        for (image, entry), header in zip(fitting, headers):  # noqa: B905 - not before Python 3.10
+            # One that was removed meanwhile has none.
+            if header is None:
+                continue
+            if sum(map(len, header.values())) > 2 * ENTRY_BYTES:
+                left += 1
+            else:
+                found.append([namespace, place, image, entry.hex(), header])
     return {"images": found, "left": left}
 
 
-def omap(ioctx: Any, name: str, prefix: str) -> Iterator[Tuple[str, bytes]]:
+def listed_images(ioctx: Any, until: float) -> Iterator[Tuple[str, str, List[Tuple[str, bytes]]]]:
+    """Yield (namespace, object that lists them, [id and entry there]), some at a time, for as long as there is time.
+
+    Whoever may write to the pool decides how many there are: only some are held.
+    """
+    for namespace in itertools.chain(
+        [""], (key[len("name_") :] for key, _ in omap(ioctx, "", "rbd_namespace", "name_"))
+    ):
+        for place in ("rbd_directory", "rbd_trash"):
+            entries = ((key[len("id_") :], entry) for key, entry in omap(ioctx, namespace, place, "id_"))
+            batch = list(itertools.islice(entries, OBJECTS_AT_ONCE))
+            while batch:
+                ioctx.set_namespace(namespace)
+                yield namespace, place, batch
+                if time.monotonic() > until:
+                    return
+                batch = list(itertools.islice(entries, OBJECTS_AT_ONCE))
+
+
+def omap(ioctx: Any, namespace: str, name: str, prefix: str) -> Iterator[Tuple[str, bytes]]:
     """Yield the keys of an object that begin with `prefix`, and their values; none when there is no such object."""
     import rados
 
     last = ""
     while True:
+        # Between two pages it may have been set to another one.
+        ioctx.set_namespace(namespace)
         with rados.ReadOpCtx() as operation:
             pairs, _ = ioctx.get_omap_vals(operation, last, prefix, OMAP_KEYS)
             try:
@@ -317,20 +353,32 @@ def watchers(cluster: Any, pool: str, named: List[List[str]], seconds: float) ->
     return seen
 
 
+def answer_to(cluster: Any, request: Dict[str, Any], most_bytes: int) -> Tuple[int, bytes, bytes]:
+    """Return (code, out, err) of one command; every failure is one, and so is an answer that is too long."""
+    try:
+        code, out, err = perform(cluster, request)
+    except Exception as error:
+        number = getattr(error, "errno", None)
+        code, out, err = -abs(number if isinstance(number, int) and number else 5), b"", str(error)
+    if len(out) > most_bytes:
+        err = f"its answer of {len(out) >> 20} MiB is longer than the {most_bytes >> 20} MiB that are taken"
+        code, out = -errno.EFBIG, b""
+    return code, out, err.encode("utf-8", "replace")[:ERROR_BYTES]
+
+
 def work(
-    cluster: Any, todo: "queue.Queue[Dict[str, Any]]", idle: threading.Semaphore, out: IO[bytes], lock: threading.Lock
+    answer: Callable[[Dict[str, Any]], Tuple[int, bytes, bytes]],
+    todo: "queue.Queue[Dict[str, Any]]",
+    idle: threading.Semaphore,
+    out: IO[bytes],
+    lock: threading.Lock,
 ) -> None:
     """Perform commands one after the other, for as long as the process lives."""
     while True:
         request = todo.get()
-        try:
-            code, answer, err = perform(cluster, request)
-        except Exception as error:
-            number = getattr(error, "errno", None)
-            code, answer, err = -abs(number if isinstance(number, int) and number else 5), b"", str(error)
-        text = err.encode("utf-8", "replace")
-        header = {"id": request["id"], "code": code, "out_bytes": len(answer), "err_bytes": len(text)}
-        say(out, lock, header, answer, text)
+        code, *payloads = answer(request)
+        sizes = [len(payload) for payload in payloads]
+        say(out, lock, {"id": request["id"], "code": code, "out_bytes": sizes[0], "err_bytes": sizes[1]}, *payloads)
         idle.release()
 
 
@@ -341,10 +389,17 @@ def main() -> None:
     os.dup2(2, 1)
     lock = threading.Lock()
     settings = json.loads(sys.stdin.buffer.readline())
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    if most == resource.RLIM_INFINITY or most > MEMORY_BYTES:
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     cluster, greeting = connect(settings)
     say(out, lock, greeting)
     if cluster is None:
         os._exit(1)
+
+    def answer(request: Dict[str, Any]) -> Tuple[int, bytes, bytes]:
+        return answer_to(cluster, request, settings["answer_bytes"])
+
     todo: "queue.Queue[Dict[str, Any]]" = queue.Queue()
     idle, threads = threading.Semaphore(0), 0
     while True:
@@ -354,7 +409,7 @@ def main() -> None:
             os._exit(0)
         if not idle.acquire(blocking=False) and threads < THREADS_MAX:
             threads += 1
-            threading.Thread(target=work, args=(cluster, todo, idle, out, lock), daemon=True).start()
+            threading.Thread(target=work, args=(answer, todo, idle, out, lock), daemon=True).start()
         todo.put(json.loads(line))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import errno
+import fcntl
 import io
 import os
 import shutil
@@ -47,6 +48,13 @@ _INSTALL_HINTS = {
 }
 
 _PIECE_BYTES = 1 << 30
+# What a child may write to stdout, and to stderr: many times what any program that we start has to say. Some of them
+# pass on what another machine sends.
+OUTPUT_BYTES = 256 << 20
+# Of one that is talked to over pipes, stderr is only for its last words.
+_LAST_WORDS_BYTES = 1 << 20
+# The kernel refuses the whole piece of a write that would cross the end of a file that cannot grow; pieces are smaller.
+_MARGIN_BYTES = 4 << 20
 
 # The one thread that forks. PR_SET_PDEATHSIG fires when the forking thread ends, so it must be a thread that
 # ends only with the program.
@@ -150,15 +158,29 @@ def _spawn(
         raise EnvironmentError_(f"cannot start {request.argv[0]}: {error.strerror}") from error
 
 
-def _memory_file(name: str) -> IO[bytes]:
-    """Return an anonymous file in memory: output needs no reader, and no disk can fill up."""
-    return os.fdopen(os.memfd_create(f"bathy-{name}"), "w+b")
+def _memory_file(name: str, limit_bytes: int | None = None) -> IO[bytes]:
+    """Return an anonymous file in memory: output needs no reader, and no disk can fill up.
+
+    With a limit no write goes beyond it, whoever has the file: it has that size from the start, as a hole, and cannot
+    grow. How far it was written is the offset, which all processes share that have inherited it.
+    """
+    file = os.fdopen(os.memfd_create(f"bathy-{name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b")
+    if limit_bytes is not None:
+        os.ftruncate(file.fileno(), limit_bytes + _MARGIN_BYTES)
+        fcntl.fcntl(file.fileno(), fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+    return file
 
 
-def _content(file: IO[bytes]) -> bytes:
-    """Return all that was written to `file`, by whichever process; one pread gives 2 GiB at most."""
-    size = os.fstat(file.fileno()).st_size
-    return b"".join(os.pread(file.fileno(), _PIECE_BYTES, offset) for offset in range(0, size, _PIECE_BYTES))
+def _written_bytes(file: IO[bytes]) -> int:
+    return os.lseek(file.fileno(), 0, os.SEEK_CUR)
+
+
+def _content(file: IO[bytes], limit_bytes: int) -> bytes:
+    """Return what was written to `file`, `limit_bytes` of it at most; one pread gives 2 GiB at most."""
+    size = min(_written_bytes(file), limit_bytes)
+    return b"".join(
+        os.pread(file.fileno(), min(_PIECE_BYTES, size - offset), offset) for offset in range(0, size, _PIECE_BYTES)
+    )
 
 
 class LocalRunning:
@@ -166,8 +188,8 @@ class LocalRunning:
 
     def __init__(self, request: ProcessRequest, *, stdin_stays_open: bool = False) -> None:
         self._request = request
-        self._stdout = _memory_file("stdout")
-        self._stderr = _memory_file("stderr")
+        self._stdout = _memory_file("stdout", OUTPUT_BYTES)
+        self._stderr = _memory_file("stderr", OUTPUT_BYTES)
         self._stdin: IO[bytes] | None = None
         stdin: int | IO[bytes] = subprocess.DEVNULL
         if request.stdin is not None and stdin_stays_open:
@@ -216,11 +238,16 @@ class LocalRunning:
         with self._lock:
             os.close(self._pidfd)
             self._pidfd = -1
+        stderr = _content(self._stderr, OUTPUT_BYTES)
+        if max(map(_written_bytes, (self._stdout, self._stderr))) > OUTPUT_BYTES:
+            # Half an answer is none, whatever the program made of the write that failed.
+            exit_code = exit_code or 1
+            stderr += f"\nits output was cut off at {OUTPUT_BYTES >> 20} MiB\n".encode()
         self._completed = Completed(
             request=self._request,
             exit_code=exit_code,
-            stdout=_content(self._stdout),
-            stderr=_content(self._stderr),
+            stdout=_content(self._stdout, OUTPUT_BYTES),
+            stderr=stderr,
             started_ns=self._started_ns,
             ended_ns=ended_ns,
             timed_out=self._timed_out,
@@ -231,10 +258,10 @@ class LocalRunning:
             self._stdin.close()
         self._ended.set()
 
-    def stdout(self) -> bytes:
-        """Return what it has written so far; nothing any more when it has ended."""
+    def stdout(self, limit_bytes: int) -> bytes:
+        """Return the first bytes that it has written so far; nothing any more when it has ended."""
         with contextlib.suppress(ValueError):
-            return _content(self._stdout)
+            return _content(self._stdout, limit_bytes)
         return b""
 
     def _signal(self, number: signal.Signals) -> None:
@@ -265,7 +292,7 @@ class LocalPipe:
     """A child that is talked to over its stdin and stdout; its stderr is kept in memory."""
 
     def __init__(self, request: ProcessRequest) -> None:
-        self._stderr = _memory_file("stderr")
+        self._stderr = _memory_file("stderr", _LAST_WORDS_BYTES)
         self._process = _spawn(request, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr)
         assert self._process.stdin is not None  # noqa: S101 - both were asked for as pipes
         assert self._process.stdout is not None  # noqa: S101
@@ -274,7 +301,7 @@ class LocalPipe:
 
     def stderr(self) -> bytes:
         """Return what the child has written to stderr so far."""
-        return _content(self._stderr)
+        return _content(self._stderr, _LAST_WORDS_BYTES)
 
     def close(self, grace_s: float = 1.0) -> int:
         """Close its stdin, which asks it to end; end it after `grace_s`. Return its exit code."""
@@ -337,7 +364,7 @@ class LocalHost:
             channel.connect(request.path)
             channel.sendall(request.line.encode() + b"\n")
             with channel.makefile("rb") as lines:
-                return lines.readline()
+                return lines.readline(OUTPUT_BYTES)
 
     def ask_nodes(self, requests: Sequence[NodeRequest]) -> list[NodeAnswer]:
         """Ask several machines at once; answers in the order of the requests. A failure is an answer."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.resources
+import json
 import os
 import re
+import shlex
 import shutil
 import textwrap
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from bathyscope.spec import Target
 
 MODULE = "bathyscope"
 STOCK_PATH = "/usr/share/ceph/mgr"
+# With an older version a tenant can end the manager by the name of an object (SECURITY.md).
+SAFE_VERSION = 3
 # A manager starts itself again when its modules change.
 _RESTART_S = 90.0
 _INIT = b"from .module import Module  # noqa: F401\n"
@@ -62,16 +65,26 @@ def source_version() -> int:
     return int(found[1])
 
 
-def difference(answer: Mapping[str, Any]) -> str | None:
+def difference(version: int) -> str | None:
     """Return how the version of a module that answered differs from this program's, in words; None where it does not.
 
     What an older module counts may be less, or otherwise, than what is said of it here.
     """
-    version, own = answer["version"], source_version()
+    own = source_version()
     if version == own:
         return None
+    if not is_safe(version):
+        return (
+            f"the manager's module bathyscope has version {version}: while it counts, a client that may write to a "
+            f"pool can end the manager. It is not asked; `bathy mgr install` replaces it by version {own}"
+        )
     advice = "`bathy mgr install` replaces it" if version < own else "upgrade bathyscope"
     return f"the manager's module bathyscope has version {version}, this program's is version {own}: {advice}"
+
+
+def is_safe(version: int) -> bool:
+    """Return whether a module of this version may be made to count."""
+    return version >= SAFE_VERSION
 
 
 def contents() -> dict[str, bytes]:
@@ -139,13 +152,19 @@ def remove(host: Host, session: CephSession, target: Target, seen: Look) -> None
 
 
 def by_hand(seen: Look) -> list[str]:
-    """Return the commands that install the module on hosts that are not this machine."""
+    """Return the commands that install the module on hosts that are not this machine.
+
+    Names and paths are what a manager says of itself, and the commands are for a shell: every word is quoted, once more
+    for the shell over there.
+    """
     source, place = importlib.resources.files("bathyscope.host") / "mgr_module.py", f"{seen.path}/{MODULE}"
+    over_there, init = shlex.quote(place), _INIT.decode().split("  #")[0]
     commands = []
     for host in sorted({manager.host for manager in seen.managers}):
+        make = f'mkdir -p {over_there} && echo "{init}" > {over_there}/__init__.py'
         commands += [
-            f"ssh {host} 'mkdir -p {place} && echo \"{_INIT.decode().split('  #')[0]}\" > {place}/__init__.py'",
-            f"scp {source} {host}:{place}/module.py",
+            shlex.join(["ssh", "--", host, make]),
+            shlex.join(["scp", "--", str(source), f"{host}:{over_there}/module.py"]),
         ]
     return [*commands, f"ceph mgr module enable {MODULE} --force"]
 
@@ -153,14 +172,19 @@ def by_hand(seen: Look) -> list[str]:
 def by_hand_removed(seen: Look) -> list[str]:
     """Return the commands that undo those of `by_hand`."""
     hosts = sorted({manager.host for manager in seen.managers})
-    return [f"ceph mgr module disable {MODULE}", *(f"ssh {host} rm -r {seen.path}/{MODULE}" for host in hosts)]
+    remove_there = ["rm", "-r", shlex.quote(f"{seen.path}/{MODULE}")]
+    return [
+        f"ceph mgr module disable {MODULE}",
+        *(shlex.join(["ssh", "--", host, *remove_there]) for host in hosts),
+    ]
 
 
 def cephadm_spec(seen: Look) -> str:
     """Return a service specification of cephadm that gives the managers the module's files, on their hosts of today."""
     lines = ["# Needs Ceph 17.2. In the form that cephadm documents; not tried on a cluster of cephadm's."]
     lines += ["service_type: mgr", "placement:", "  hosts:"]
-    lines += [f"    - {host}" for host in sorted({manager.host for manager in seen.managers})]
+    # A string of JSON is one of YAML.
+    lines += [f"    - {json.dumps(host)}" for host in sorted({manager.host for manager in seen.managers})]
     lines.append("custom_configs:")
     for name, content in contents().items():
         lines += [f"  - mount_path: {STOCK_PATH}/{MODULE}/{name}", "    content: |"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bathyscope.errors import EnvironmentError_, ParseError
-from bathyscope.fields import as_dict, as_int, as_list, parsing
+from bathyscope.fields import as_dict, as_int, as_list, load_json, parsing
 from bathyscope.host.base import Completed, ProcessRequest, Running
 from bathyscope.host.load_runner import GREETING
 from bathyscope.host.ssh import NO_CONNECTION, REMOTE
@@ -24,12 +24,15 @@ _GREETED = re.compile(rb"^%s (\d{1,10})\n" % re.escape(GREETING), re.MULTILINE)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.#-]{0,99}")
 _FILES_MAX = 100
 _LOGIN_S = 30.0
+# What a login may print before the runner's greeting, and the answer's first line.
+_NOISE_BYTES = 64 << 10
+_HEADER_BYTES = 1 << 20
 
 
 class _Ssh(Running, Protocol):
     """What is needed of `local.LocalRunning`."""
 
-    def stdout(self) -> bytes: ...
+    def stdout(self, limit_bytes: int) -> bytes: ...
 
 
 def ssh_request(request: ProcessRequest) -> ProcessRequest:
@@ -73,7 +76,7 @@ class RemoteRunning:
         deadline = time.monotonic() + _LOGIN_S
         while time.monotonic() < deadline:
             ended = self._ssh.wait(0.02)
-            match = _GREETED.search(self._ssh.stdout() if ended is None else ended.stdout)
+            match = _GREETED.search(self._ssh.stdout(_NOISE_BYTES) if ended is None else ended.stdout, 0, _NOISE_BYTES)
             if match is not None:
                 return int(match[1])
             if ended is not None:
@@ -95,11 +98,11 @@ class RemoteRunning:
     def _read(self, completed: Completed) -> Completed:
         """Return the program's own answer; without one, that of ssh. Files are written to the directory for them."""
         own = dataclasses.replace(completed, request=self._request)
-        match = _GREETED.search(completed.stdout)
+        match = _GREETED.search(completed.stdout, 0, _NOISE_BYTES)
         if match is None or completed.exit_code != 0:
             return dataclasses.replace(own, exit_code=completed.exit_code or NO_CONNECTION, stdout=b"")
         try:
-            code, stdout, stderr, files = _parts(completed.stdout[match.end() :])
+            code, stdout, stderr, files = _parts(completed.stdout, match.end())
         except ParseError as error:
             return dataclasses.replace(own, exit_code=NO_CONNECTION, stdout=b"", stderr=error.message.encode())
         if self._request.confined is not None:
@@ -111,11 +114,13 @@ class RemoteRunning:
         return dataclasses.replace(own, exit_code=code, stdout=stdout, stderr=stderr)
 
 
-def _parts(answer: bytes) -> tuple[int, bytes, bytes, list[tuple[str, bytes]]]:
-    """Return exit code, stdout, stderr and files of the runner's answer. Raises ParseError."""
-    line, _, body = answer.partition(b"\n")
+def _parts(answer: bytes, start: int) -> tuple[int, bytes, bytes, list[tuple[str, bytes]]]:
+    """Return exit code, stdout, stderr and files of the runner's answer, which begins at `start`. Raises ParseError."""
+    end = answer.find(b"\n", start, start + _HEADER_BYTES)
+    end = min(start + _HEADER_BYTES, len(answer)) if end < 0 else end
+    body = memoryview(answer)[end + 1 :]
     with parsing("the answer of the client host"):
-        said = as_dict(json.loads(line))
+        said = as_dict(load_json(answer[start:end]))
         sizes = [(str(name), as_int(size)) for name, size in map(as_list, as_list(said["files"]))]
         sizes = [("stdout", as_int(said["stdout"])), ("stderr", as_int(said["stderr"])), *sizes]
         code = as_int(said["exit_code"])
@@ -125,7 +130,7 @@ def _parts(answer: bytes) -> tuple[int, bytes, bytes, list[tuple[str, bytes]]]:
         raise ParseError("the answer of the client host is not whole")
     contents, place = [], 0
     for name, size in sizes:
-        contents.append((name, body[place : place + size]))
+        contents.append((name, bytes(body[place : place + size])))
         place += size
     (_, stdout), (_, stderr), *files = contents
     return code, stdout, stderr, files

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from bathyscope.errors import BathyscopeError, ParseError
-from bathyscope.fields import as_dict, as_int, as_list, last_line, parsing
+from bathyscope.fields import as_dict, as_int, as_list, last_line, load_json, parsing
 from bathyscope.host.base import Completed, NodeAnswer, NodeRequest, ProcessRequest
 from bathyscope.host.node_sampler import GREETING
 from bathyscope.spec import SshAccess
@@ -182,7 +182,7 @@ def _header(line: bytes) -> tuple[dict[str, Any], list[tuple[str, int]], int]:
     """Return an answer's first line without its files, their paths and sizes, and the sum of these."""
     try:
         with parsing("its answer"):
-            said = as_dict(json.loads(line))
+            said = as_dict(load_json(line))
             sizes = [(str(path), as_int(size)) for path, size in map(as_list, as_list(said.pop("files")))]
     except ParseError as error:
         raise _BrokenError("its answer is not understood") from error

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bathyscope.errors import EnvironmentError_, LabError, UsageError
+from bathyscope.fields import last_line, load_json
 from bathyscope.host import CephRequest, CephSession, Host, SocketRequest, outliving
 from bathyscope.host.ceph import connect
 from bathyscope.host.local import FOREIGN_VARIABLES, LocalHost
 from bathyscope.host.process import ProcessIdentity, is_alive, own_program
 from bathyscope.lab import daemons, journal, loop, nodes, simdisk, throttle
 from bathyscope.lab.layout import Layout
+from bathyscope.lab.run import system
 from bathyscope.lab.state import DaemonState, LabState, load, locked
 
 PROCESS = "bathyd"
@@ -88,7 +90,7 @@ def ask(layout: Layout, osd: str, query: str = "status", **more: Any) -> Any:
     """Return what the cache of an OSD answers to a query with `more`. Raises LabError when it does not."""
     request = SocketRequest(PROCESS, str(layout.cache_socket(osd)), json.dumps({"query": query, **more}))
     try:
-        answer = json.loads(LocalHost().exchange(request))
+        answer = load_json(LocalHost().exchange(request))
     except (OSError, ValueError) as error:
         raise LabError(f"the cache of {osd} does not answer ({error})", hint="bathy lab status") from error
     if not answer["ok"]:
@@ -175,7 +177,8 @@ def _serve(state: LabState, daemon: DaemonState, size_bytes: int, mode: Mode, fe
     directory.mkdir(mode=0o700, exist_ok=True)
     ssd, config, apart = directory / "ssd", directory / "bathyd.json", directory / "state"
     apart.mkdir(mode=0o700, exist_ok=True)
-    if not ssd.exists():
+    is_new = not ssd.exists()
+    if is_new:
         loop.create_file(ssd, size_bytes, preallocate=False)
     socket = layout.cache_socket(osd)
     content = {
@@ -186,6 +189,10 @@ def _serve(state: LabState, daemon: DaemonState, size_bytes: int, mode: Mode, fe
         "threads": _THREADS,
     }
     config.write_text(json.dumps(content, indent=2), encoding="utf-8")
+    if is_new:
+        made = system(*own_program("bathyscope.bathyd", "create", str(config)))
+        if made.exit_code != 0:
+            raise LabError(f"the cache of {osd} was not made: {last_line(made.stderr)}", hint=f"look at {ssd}")
     name = f"{PROCESS}.{osd.partition('.')[2]}"
     log = layout.log / f"{name}.out"
 

@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from bathyscope.errors import LabError
+from bathyscope.fields import load_json
 
 TIMEOUT_S = 60.0
 _POLL_S = 0.2
+# What a program printed comes in one line; the agent cuts it at 16 MiB.
+_LINE_BYTES = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ def ask(agent: Path, command: str, arguments: Mapping[str, Any] | None = None, t
             # The byte 0xff, which is in no JSON text, ends what somebody else began to send.
             channel.sendall(b"\xff" + json.dumps(request).encode() + b"\n")
             with channel.makefile("rb") as lines:
-                answer = _answer_to(label, lines)
+                answer = _answer_to(label, iter(lambda: lines.readline(_LINE_BYTES), b""))
     except (OSError, ValueError) as error:
         raise LabError(f"the guest {agent.stem} does not answer ({error})", hint="bathy lab vm list") from error
     if "error" in answer:
@@ -69,7 +72,7 @@ def _connect(channel: socket.socket, agent: Path, deadline: float) -> None:
 
 def _answer_to(label: str, lines: Iterable[bytes]) -> dict[str, Any]:
     for line in lines:
-        answer: dict[str, Any] = json.loads(line.lstrip(b"\xff"))
+        answer: dict[str, Any] = load_json(line.lstrip(b"\xff"))
         if answer.get("id") == label:
             return answer
     raise ConnectionError("it has ended")

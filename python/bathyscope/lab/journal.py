@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bathyscope import files
+from bathyscope.fields import load_json
 from bathyscope.host.process import ProcessIdentity
 
 
@@ -98,10 +99,10 @@ def read(path: Path) -> Resources:
         return resources
     for line in lines:
         try:
-            entry = json.loads(line)
+            entry = load_json(line)
             if isinstance(entry, dict):
                 _apply(resources, entry)
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             continue
     return resources
 

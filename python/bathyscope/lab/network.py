@@ -7,7 +7,6 @@ is known by its name, which carries the lab's fsid. A cable ends with the networ
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import re
 import socket
@@ -17,7 +16,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from bathyscope.errors import LabError
-from bathyscope.fields import last_line
+from bathyscope.fields import last_line, load_json
 from bathyscope.lab.run import system
 
 RESERVED = IPv4Network("198.18.0.0/15")
@@ -58,7 +57,7 @@ def routed() -> set[str]:
     """Return the destinations of this machine's routes, its own addresses among them. Raises LabError."""
     result = system("ip", "-json", "-4", "route", "show", "table", "all")
     try:
-        return {str(route["dst"]) for route in json.loads(result.stdout or b"[]")}
+        return {str(route["dst"]) for route in load_json(result.stdout or b"[]")}
     except (ValueError, KeyError, TypeError) as error:
         raise LabError(f"ip route cannot be read: {last_line(result.stderr) or error}") from error
 

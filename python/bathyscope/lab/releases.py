@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bathyscope import files
 from bathyscope.errors import EnvironmentError_, LabError
-from bathyscope.fields import last_line
+from bathyscope.fields import last_line, load_json
 from bathyscope.host import ProcessRequest
 from bathyscope.host.local import LocalHost
 from bathyscope.lab import journal, mount, requirements
@@ -124,7 +124,7 @@ def ensure(release: Release, progress: Callable[[str], None], more: tuple[str, .
             files.write_file(facts, json.dumps({"release": release, "major": version}).encode())
         # Programs of the root are run as root.
         files.own_directory(place)
-        major = int(json.loads(files.read_own(facts))["major"])
+        major = int(load_json(files.read_own(facts))["major"])
     return Root(place, major)
 
 

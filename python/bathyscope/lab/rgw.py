@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from bathyscope.errors import LabError
-from bathyscope.fields import as_dict, as_list, parsing
+from bathyscope.fields import as_dict, as_list, load_json, parsing
 from bathyscope.files import read_own
 from bathyscope.lab import network
 from bathyscope.lab.bringup import Bringup, write_private
@@ -41,7 +39,7 @@ def s3_keys(layout: Layout) -> tuple[str, str]:
     """Return the access key and the secret key of the lab's user. Raises LabError."""
     try:
         with parsing("the S3 user"):
-            (key, *_) = as_list(as_dict(json.loads(read_own(layout.s3_user)))["keys"])
+            (key, *_) = as_list(as_dict(load_json(read_own(layout.s3_user)))["keys"])
             return str(as_dict(key)["access_key"]), str(as_dict(key)["secret_key"])
     except OSError as error:
         raise LabError(f"{layout.s3_user} cannot be read: {error.strerror}") from error

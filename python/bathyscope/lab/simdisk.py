@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bathyscope.errors import LabError
+from bathyscope.fields import load_json
 from bathyscope.host import SocketRequest
 from bathyscope.host.local import LocalHost
 from bathyscope.host.process import own_program
@@ -55,7 +56,7 @@ def ask(control: Path, **request: Any) -> dict[str, Any]:
     """Return the answer to a request ("op" and its arguments). Raises LabError when it is refused or nobody answers."""
     line = SocketRequest(PROCESS, str(control), json.dumps(request))
     try:
-        answer: dict[str, Any] = json.loads(LocalHost().exchange(line))
+        answer: dict[str, Any] = load_json(LocalHost().exchange(line))
     except (OSError, ValueError) as error:
         hint = "bathy lab status shows what runs"
         raise LabError(f"the simulated disks do not answer ({error})", hint=hint) from error

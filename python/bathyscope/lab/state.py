@@ -7,7 +7,6 @@ replaced by rename, so a reader finds the old or the new one. Nothing in this mo
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -17,6 +16,7 @@ from pydantic import ValidationError
 
 from bathyscope import files
 from bathyscope.errors import FormatVersionError, LabError, UsageError
+from bathyscope.fields import load_json
 from bathyscope.host.local import LocalHost
 from bathyscope.host.process import ProcessIdentity, is_alive
 from bathyscope.lab import guests, journal, network, nodes, simdisk, throttle
@@ -280,11 +280,11 @@ def read_record(layout: Layout) -> LabRecord | None:
     except OSError as error:
         raise LabError(f"{layout.record} cannot be read: {error.strerror}") from error
     try:
-        version = json.loads(text)["format_version"]
+        version = load_json(text)["format_version"]
         if version > FORMAT_VERSION:
             raise FormatVersionError(f"the lab in {layout.directory} was made by a newer version of bathyscope")
         record = LabRecord.model_validate_json(text)
-    except (ValueError, KeyError, TypeError, RecursionError, ValidationError) as error:
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
         raise LabError(f"{layout.record} is damaged", hint=_DAMAGED_HINT) from error
     if record.directory != str(layout.directory) or record.root not in (None, str(layout.root)):
         raise LabError(f"{layout.record} is about another directory, {record.directory}", hint=_DAMAGED_HINT)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from bathyscope import files
 from bathyscope.errors import BusyError
+from bathyscope.fields import load_json
 from bathyscope.host.local import LocalHost
 from bathyscope.host.process import NOBODY, ProcessIdentity, identity_of, is_alive
 from bathyscope.lab import loop, simdisk, throttle
@@ -72,10 +73,10 @@ def _busy(state: LabState) -> BusyError:
 def _owner(marker: Path) -> ProcessIdentity | None:
     """Return who wrote the marker; NOBODY when it is damaged; None without a marker."""
     try:
-        return ProcessIdentity.of(json.loads(files.read_own(marker)))
+        return ProcessIdentity.of(load_json(files.read_own(marker)))
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return NOBODY
 
 

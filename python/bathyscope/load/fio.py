@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from bathyscope.errors import ParseError, ToolError
-from bathyscope.fields import as_dict, as_float, as_int, as_list, json_after_noise, parsing
+from bathyscope.fields import as_dict, as_float, as_int, as_list, json_after_noise, last_lines, parsing
 from bathyscope.load.base import LoadTables
 from bathyscope.load.fio_log import (
     DIRECTIONS,
@@ -52,7 +52,7 @@ class FioOutput:
 def read_output(answer: RawAnswer) -> FioOutput:
     """Return the structure of what fio printed. Raises ParseError."""
     value, messages = json_after_noise(answer.stdout, answer.label)
-    messages += [line for line in answer.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+    messages += last_lines(answer.stderr)
     with parsing(f"the output of {answer.label}"):
         rows = [as_dict(row) for row in as_list(value["jobs"] if "jobs" in value else value["client_stats"])]
         single = [row for row in rows if row.get("jobname") != "All clients"]
@@ -75,10 +75,8 @@ def check(answer: RawAnswer) -> None:
         output = read_output(answer)
         moved = any(as_int(as_dict(job[name])["total_ios"]) > 0 for job in output.jobs for name in DIRECTIONS)
     except (ParseError, KeyError, TypeError, ValueError):
-        text = (answer.stdout + b"\n" + answer.stderr).decode("utf-8", "replace")
-        lines = [
-            line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("{", '"'))
-        ]
+        said = [*last_lines(answer.stdout), *last_lines(answer.stderr)]
+        lines = [line for line in said if not line.startswith(("{", '"'))]
         ended = f"was ended by signal {-answer.exit_code}" if answer.exit_code < 0 else f"failed ({answer.exit_code})"
         raise ToolError(f"fio {ended}: {' | '.join(lines[-2:])[:300] or 'no message'}", hint=hint) from None
     if not moved:

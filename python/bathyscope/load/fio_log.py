@@ -28,7 +28,7 @@ _KIB = 1024.0
 # Times beyond this (the year 2001) are absolute: the option that makes them so changed its name after 3.35.
 EPOCH_MS = 10**12
 
-# A step of a day with intervals of 100 ms has fewer; more than that is not a log of ours.
+# A step of a day with intervals of 100 ms has fewer, in each direction; more than that is not a log of ours.
 _INTERVALS_MAX = 1_000_000
 
 # (kind of log, direction) → (end in ms, value), in order of time
@@ -89,7 +89,10 @@ def intervals(step_index: int, client: str, series: Series, clock: LogClock) -> 
             offset_ms = end_ms - clock.start_ms
             if offset_ms <= previous_ms:
                 continue
-            for gap_end_ms in _gap_ends(previous_ms, offset_ms, clock.length_ms):
+            gap_ends = _gap_ends(previous_ms, offset_ms, clock.length_ms)
+            if len(rows) + len(gap_ends) > _INTERVALS_MAX * len(DIRECTIONS):
+                raise ValueError(f"more than {_INTERVALS_MAX * len(DIRECTIONS)} intervals")
+            for gap_end_ms in gap_ends:
                 rows.append((direction, gap_end_ms, gap_end_ms - previous_ms, 0, 0, None))
                 previous_ms = gap_end_ms
             bandwidth, latency = (_near(lines, end_ms, clock.length_ms) for lines in (bandwidths, latencies))

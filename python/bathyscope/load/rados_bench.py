@@ -13,13 +13,12 @@ other people's runs; the pool is ours and is deleted whole.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pyarrow as pa
 
 from bathyscope.errors import ParseError, ToolError
-from bathyscope.fields import as_dict, as_float, as_int, as_list, last_line, parsing
+from bathyscope.fields import as_dict, as_float, as_int, as_list, last_line, load_json, parsing
 from bathyscope.host import ProcessRequest
 from bathyscope.load.base import LoadTables, Place
 from bathyscope.records import Interval, RawAnswer, Result, build_table, to_table
@@ -72,7 +71,7 @@ def parse(answer: RawAnswer, *, step_index: int, client: str) -> LoadTables:
     if not answer.files or not answer.files[0][1].strip():
         raise ParseError(f"{answer.label} left no output; was it interrupted?")
     with parsing(f"the output of {answer.label}"):
-        value = as_dict(json.loads(answer.files[0][1]))
+        value = as_dict(load_json(answer.files[0][1]))
         # An older release writes the key with the colon of its text output.
         value = {key.rstrip(":"): item for key, item in value.items()}
         direction = "write" if "total_writes_made" in value else "read"

@@ -31,7 +31,7 @@ import pydantic
 
 from bathyscope import files
 from bathyscope.errors import BusyError, StoreError
-from bathyscope.fields import as_int
+from bathyscope.fields import as_int, load_json
 from bathyscope.host import Host
 from bathyscope.host.process import NOBODY, ProcessIdentity, identity_of, is_alive
 from bathyscope.spec import Target
@@ -112,13 +112,13 @@ class Journal:
         journal: Journal | None = None
         try:
             for line in complete.splitlines():
-                event = json.loads(line)
+                event = load_json(line)
                 if event["event"] == "run":
                     target = Target.model_validate(event["target"])
                     journal = cls(path, _own_run(path, event["run_id"]), target, event.get("fsid"))
                 elif journal is not None:
                     journal._replay(event)
-        except (ValueError, KeyError, TypeError, RecursionError, pydantic.ValidationError) as error:
+        except (ValueError, KeyError, TypeError, pydantic.ValidationError) as error:
             raise StoreError(f"the journal {path} is damaged: {error}", hint=_DAMAGED) from error
         if journal is None:
             raise StoreError(f"the journal {path} has no beginning", hint=_DAMAGED)

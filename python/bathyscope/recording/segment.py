@@ -15,6 +15,7 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from bathyscope.errors import ParseError
+from bathyscope.fields import load_json
 from bathyscope.recording.collect import Collected
 from bathyscope.records import Collection, RawAnswer, Record, Tables, schema_of, to_table
 from bathyscope.sources.shape import Source
@@ -125,12 +126,12 @@ def _about(raw: Raw) -> tuple[Scope, list[Collection], list[int], dict[str, int]
     """Return a segment's scope, its collections, the count of answers of each, and of those carried by source."""
     texts = {answer.label: answer.stdout for answer in raw.get(RECORDING, ())}
     try:
-        rows = json.loads(texts[_COLLECTIONS])
+        rows = load_json(texts[_COLLECTIONS])
         return (
             Scope.model_validate_json(texts[_SCOPE]),
             [Collection(*row[:-1]) for row in rows],
             [int(row[-1]) for row in rows],
-            {str(name): int(count) for name, count in json.loads(texts[_CARRIED]).items()},
+            {str(name): int(count) for name, count in load_json(texts[_CARRIED]).items()},
         )
     except (KeyError, TypeError, ValueError, ValidationError) as error:
         raise ParseError(f"the context of a segment cannot be read: {error}") from error

@@ -9,6 +9,25 @@ from bathyscope.records.finding import CaveatView
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class CacheMemory:
+    """Memory of a daemon by its parts: the index of all lines, the lines that wait in memory, and what never grows.
+
+    `files_max` is how many files the cache knows at once; a file takes a line at least.
+    """
+
+    index_bytes: int
+    stage_bytes: int
+    daemon_bytes: int
+    budget_bytes: int
+    files_max: int
+
+    @property
+    def all_bytes(self) -> int:
+        """Return the sum of the parts."""
+        return self.index_bytes + self.stage_bytes + self.daemon_bytes
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class PlannedSource:
     """An OSD to cache, and its share of the SSD.
 
@@ -33,7 +52,9 @@ class PlannedSource:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlannedCache:
-    """The SSD of one node. `index_bytes` is the memory that its lines take besides the small queue in DRAM.
+    """The SSD of one node. `index_bytes` is the memory that its lines take besides the small queue in DRAM;
+    `memory_bytes` is all that its daemon takes, which may take `memory_budget_bytes`. It knows `files_max` files at
+    once, and a file takes a line of flash at least.
 
     `read_hit_ratio` is that of all reads of the node's OSDs, `read_hit_ratio_even` what an even split would have.
     `without` are the OSDs that get nothing, because nothing read there would hit, or the flash
@@ -45,6 +66,9 @@ class PlannedCache:
     useful_bytes: int
     dram_bytes: int
     index_bytes: int
+    memory_bytes: int
+    memory_budget_bytes: int
+    files_max: int
     read_requests: int
     read_hit_ratio: float | None
     read_hit_ratio_even: float | None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Any
 
 from bathyscope.errors import ParseError
+from bathyscope.fields import load_json
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class RawAnswer:
     def json(self) -> Any:
         """Return stdout as JSON. Raises ParseError with the label and the first bytes."""
         try:
-            return json.loads(self.stdout)
-        except (ValueError, RecursionError) as error:
+            return load_json(self.stdout)
+        except ValueError as error:
             start = self.stdout[:60].decode(errors="replace")
             raise ParseError(f"{self.label} did not answer with JSON: {error}; it begins: {start!r}") from error
 

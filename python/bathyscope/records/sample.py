@@ -47,8 +47,10 @@ class Op(Record):
     pg: str | None = column("placement group: 2.1f")
     object_name: str | None = column("name of the object")
     op: str = column("read, write or other")
-    offset_bytes: int | None = column("offset inside the object of the first extent", unit="bytes")
-    length_bytes: int | None = column("length of all extents", unit="bytes")
+    offset_bytes: int | None = column(
+        "offset inside the object of the first extent that is written, else read", unit="bytes"
+    )
+    length_bytes: int | None = column("length of all extents that are written, else read", unit="bytes")
     started_ns: int = column("when the OSD began to receive the op, since the Unix epoch", unit="ns")
     duration_ns: int = column("from there to done", unit="ns")
     queue_ns: int | None = column("received to taken up by a worker (network read, throttle, op queue)", unit="ns")

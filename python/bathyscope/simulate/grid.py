@@ -17,19 +17,19 @@ FRACTIONS = (1 / 128, 1 / 64, 1 / 32, 1 / 16, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.
 """Sizes of the grid, of the working set."""
 
 
-def flash_lines(policy: str, size_lines: int, line_bytes: int) -> int:
-    """Return how many of `size_lines` are on flash."""
-    return size_lines - _core.stage_lines(policy, size_lines, line_bytes)
+def flash_lines(policy: str, size_lines: int, line_bytes: int, memory_bytes: int | None = None) -> int:
+    """Return how many of `size_lines` are on flash; without `memory_bytes` of a cache that takes what bathyd may."""
+    return size_lines - _core.stage_lines(policy, size_lines, line_bytes, memory_bytes)
 
 
-def largest_size_lines(policy: str, flash: int, line_bytes: int) -> int:
+def largest_size_lines(policy: str, flash: int, line_bytes: int, memory_bytes: int | None = None) -> int:
     """Return the lines of the largest cache that needs at most `flash` lines of flash, at least 1."""
     # The stage is no more than that of twice the flash, and never shrinks as a cache grows.
-    stage = _core.stage_lines(policy, 2 * flash + 2, line_bytes)
+    stage = _core.stage_lines(policy, 2 * flash + 2, line_bytes, memory_bytes)
     smaller, larger = flash, flash + stage + 1
     while larger - smaller > 1:
         middle = (smaller + larger) // 2
-        fits = flash_lines(policy, middle, line_bytes) <= flash
+        fits = flash_lines(policy, middle, line_bytes, memory_bytes) <= flash
         smaller, larger = (middle, larger) if fits else (smaller, middle)
     return max(1, smaller)
 
@@ -59,10 +59,12 @@ def size_grid(
     return np.asarray(sorted(kept), np.uint64)
 
 
-def size_for_flash(policy: str, flash_bytes: int, line_bytes: int, largest_line_bytes: int) -> int:
+def size_for_flash(
+    policy: str, flash_bytes: int, line_bytes: int, largest_line_bytes: int, memory_bytes: int | None = None
+) -> int:
     """Return the size in bytes that needs at most so much flash: one for all line sizes unless that wastes some."""
     unit = largest_line_bytes if flash_bytes >= 256 * largest_line_bytes else line_bytes
-    return largest_size_lines(policy, flash_bytes // unit, unit) * unit
+    return largest_size_lines(policy, flash_bytes // unit, unit, memory_bytes) * unit
 
 
 def _rounded(size_bytes: float, unit_bytes: int) -> int:

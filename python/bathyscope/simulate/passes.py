@@ -127,9 +127,9 @@ def _curves(wanted: Pass, workload: Workload) -> Iterable[points.Curve]:
             for line in spec.line_bytes:
                 for policy in spec.policies:
                     key = CurveKey(group.kind, group.name, line, policy)
-                    budget = spec.budget_bytes
-                    size = None if budget is None else grid.size_for_flash(policy, budget, line, max(spec.line_bytes))
-                    sizes = grid.size_grid(group.working_set_bytes, group.lines[line], line, max(spec.line_bytes), size)
+                    budget, memory, largest = spec.budget_bytes, spec.memory_bytes, max(spec.line_bytes)
+                    size = None if budget is None else grid.size_for_flash(policy, budget, line, largest, memory)
+                    sizes = grid.size_grid(group.working_set_bytes, group.lines[line], line, largest, size)
                     yield _curve(WantedSizes(key, (), spec.admission), group, sizes, workload, window_ns)
         return
     prefix = ""
@@ -173,6 +173,7 @@ def _curve(  # noqa: PLR0917 - one for each part of a curve
         else 1.0 - group.writes[1] / touched_bytes,
         duration_s=workload.summary.duration_s,
         window_prefix=window_prefix,
+        memory_bytes=spec.memory_bytes,
     )
 
 
@@ -197,6 +198,7 @@ def _add(core: _core.EnginePass, curve: points.Curve, workload: Workload) -> Non
             write_budget_bytes_per_day=curve.admission.write_budget_bytes_per_day,
             windows=((summary.time_ns_range or (0, 0))[0], curve.window_ns) if curve.window_ns else None,
             sample_region_bytes=curve.region_bytes,
+            memory_bytes=curve.memory_bytes,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error

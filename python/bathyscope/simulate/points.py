@@ -49,6 +49,7 @@ class Curve:
     """A curve under simulation: what it is of, and at which sizes.
 
     `rate` None simulates every request. `window_ns` 0 counts no windows; `window_prefix` stands before their numbers.
+    `memory_bytes` is what the cache may take, None what bathyd takes by default.
     """
 
     key: CurveKey
@@ -63,6 +64,7 @@ class Curve:
     write_gap_ratio: float | None
     duration_s: float
     window_prefix: str = ""
+    memory_bytes: int | None = None
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
@@ -72,7 +74,8 @@ def _ratio(part: Floats, whole: Floats) -> Floats:
 def _common(results: Counts, curve: Curve, places: npt.NDArray[np.intp]) -> dict[str, Any]:
     """Return the columns that the rows of windows share with those of the trace; `places` are the sizes of the rows."""
     sizes = results["size_lines"].astype(np.int64)
-    flash = np.asarray([flash_lines(curve.key.policy, int(size), curve.key.line_bytes) for size in sizes], np.int64)
+    policy, line_bytes = curve.key.policy, curve.key.line_bytes
+    flash = np.asarray([flash_lines(policy, int(size), line_bytes, curve.memory_bytes) for size in sizes], np.int64)
     # A size that was simulated in full is exact beside others that were not; the curve is called by the rest.
     full = bool(np.all(results["rate"] >= 1.0))
     return dataclasses.asdict(curve.key) | {

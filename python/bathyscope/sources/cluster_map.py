@@ -15,7 +15,7 @@ import pyarrow as pa
 from bathyscope.fields import address_of, as_dict, as_float, as_int, as_list, parsing
 from bathyscope.host import Request
 from bathyscope.records import EnvironmentFact, Placement, RawAnswer, Record, Tables
-from bathyscope.sources import cluster_status, exporters, machine, nodes, perf_counters
+from bathyscope.sources import cluster_status, exporters, machine, mgr_counters, nodes, perf_counters
 from bathyscope.sources.facts import CONFIG_DIFF, CONFIG_DUMP, fact_table, latest, redacted
 from bathyscope.sources.shape import Columns, Source, ask, spread, tell
 from bathyscope.spec import BluefsDevice, Target
@@ -26,6 +26,7 @@ _CONFIG_ASKED_MAX = 16
 _SCHEMA = "perf_schema"
 _RULES = "crush_rules"
 _MODULES = "mgr_modules"
+_MODULE_STATUS = "mgr_module_status"
 _CACHE_OPTIONS = ("bluestore_cache_autotune", "bluestore_cache_size", "osd_memory_target")
 _POOL_FACTS = (
     *("size", "min_size", "pg_num", "crush_rule", "type", "pg_autoscale_mode", "erasure_code_profile"),
@@ -70,6 +71,9 @@ class ClusterMap:
         requests = [*cluster_status.SOURCE.plan(scope)]
         requests += [ask(label, daemon, prefix, self.timeout_s) for label, daemon, prefix in _COMMANDS]
         requests += [ask("osd_df_tree", "mgr", "osd df", self.timeout_s, output_method="tree")]
+        if mgr_counters.MODULE in scope.mgr_modules:
+            # To be asked this makes no module count.
+            requests += [ask(_MODULE_STATUS, "mgr", f"{mgr_counters.MODULE} status", self.timeout_s)]
         down = {osd.osd for osd in scope.osds if not osd.up}
         asked = [osd for osd in scope.asked_osds if osd not in down]
         # One OSD speaks for the counters of its release.
@@ -104,14 +108,15 @@ def scope_of(answers: Sequence[RawAnswer], target: Target) -> Scope:
     given = latest(answers)
     with parsing("the cluster's map"):
         dump = as_dict(_json(given, "osd_dump") or {})
-        modules = as_dict(_json(given, _MODULES) or {})
+        module = as_dict(_json(given, _MODULE_STATUS) or {})
         schema = next((label for label in given if label.startswith(f"{_SCHEMA}-")), "")
         scope = Scope(
             target=target,
             fsid=str(dump["fsid"]) if dump else None,
             osds=tuple(_osds(given)),
             pools={str(pool["pool_name"]): as_int(pool["pool"]) for pool in _pools(dump)},
-            mgr_modules=tuple(sorted(map(str, as_list(modules.get("enabled_modules", []))))),
+            mgr_modules=_mgr_modules(given),
+            mgr_module_version=as_int(module.get("version", 0)) if module else None,
             rbd_pools=tuple(_rbd_pools(dump)),
             machine_names=_machine_names(given, target),
             counter_kinds=perf_counters.kinds(_json(given, schema) or {}),
@@ -123,18 +128,21 @@ def scope_of(answers: Sequence[RawAnswer], target: Target) -> Scope:
 
 
 def still_true(before: Sequence[RawAnswer], now: Sequence[RawAnswer]) -> list[RawAnswer]:
-    """Return the good answers of OSDs in an earlier look that need not be asked for again. Raises ParseError.
+    """Return the good answers in an earlier look that need not be asked for again. Raises ParseError.
 
-    What an OSD says of itself (its settings, its counters' kinds) holds while it runs, by the epoch since which the map
-    has it up, and while `config dump` is the same. A setting that is changed in the daemon alone is seen after that.
+    Which version the manager's module has holds while it stays enabled and does not answer. What an OSD says of itself
+    (its settings, its counters' kinds) holds while it runs, by the epoch since which the map has it up, and while
+    `config dump` is the same. A setting that is changed in the daemon alone is seen after that.
     """
     old, new = latest(before), latest(now)
     with parsing("the cluster's map"):
+        stays = all(mgr_counters.MODULE in _mgr_modules(given) for given in (old, new)) and _MODULE_STATUS not in new
+        kept = [answer for label, answer in old.items() if stays and label == _MODULE_STATUS]
         since, started = ({osd: as_int(row["up_from"]) for osd, row in _dumped(given).items()} for given in (old, new))
         running = {f"osd.{osd}" for osd, epoch in started.items() if since.get(osd) == epoch}
         if _json(old, CONFIG_DUMP) != _json(new, CONFIG_DUMP):
-            return []
-    return [answer for label, answer in old.items() if label.rpartition("-")[2] in running]
+            return kept
+    return [*kept, *(answer for label, answer in old.items() if label.rpartition("-")[2] in running)]
 
 
 def device_classes(scope: Scope) -> tuple[str, ...]:
@@ -336,6 +344,12 @@ def _json(given: Given, label: str) -> Any:
     """Return the JSON of an answer, or None when it was not given or is empty."""
     answer = given.get(label)
     return None if answer is None or not answer.stdout.strip() else answer.json()
+
+
+def _mgr_modules(given: Given) -> tuple[str, ...]:
+    """Return the modules of the manager that are enabled."""
+    modules = as_dict(_json(given, _MODULES) or {})
+    return tuple(sorted(map(str, as_list(modules.get("enabled_modules", [])))))
 
 
 def _pools(dump: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from bathyscope.fields import as_dict, as_int, as_list, parsing
 from bathyscope.host import Request
 from bathyscope.records import ImageIo, RawAnswer, Record, Tables, Uncounted
-from bathyscope.sources.mgr_counters import MODULE
+from bathyscope.sources.mgr_counters import may_count
 from bathyscope.sources.shape import Columns, Source, ask
 from bathyscope.spec.scope import Scope
 
@@ -46,7 +46,7 @@ class ImageCounters:
 
     def plan(self, scope: Scope) -> Sequence[Request]:
         """Return one request for each order; none where our own module counts."""
-        if scope.target.kind == "disk" or MODULE in scope.mgr_modules:
+        if scope.target.kind == "disk" or may_count(scope):
             return []
         return [
             ask(f"{_LABEL}-{order}", "mgr", "rbd perf image counters", self.timeout_s, sort_by=order)

@@ -75,7 +75,7 @@ def caveats(answers: Sequence[RawAnswer]) -> list[str]:
                 left[answer.label.removeprefix(_LABEL)] = as_int(as_dict(answer.json())["left"])
     return [
         f"{count} images of the pool {pool} were not looked at: there are more than {_COUNT_MAX}, "
-        f"or reading them took longer than {_LOOK_S:g} s"
+        f"reading them took longer than {_LOOK_S:g} s, or they have larger entries than librbd writes"
         for pool, count in sorted(left.items())
         if count > 0
     ]

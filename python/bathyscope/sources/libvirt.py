@@ -32,6 +32,8 @@ words=
 for id in $ids; do words="$words dumpxml $id;"; done
 exec $ask "$1" "$words hostname"
 """
+# The definition of a machine with hundreds of disks has some 200,000 characters.
+_DEFINITION_CHARACTERS = 4 << 20
 _DOMAIN = re.compile(r"^<domain[ >].*?^</domain>", re.DOTALL | re.MULTILINE)
 _MAPPED = "/dev/rbd/"
 
@@ -84,12 +86,12 @@ SOURCE: Source = Libvirt()
 def _uses(answer: RawAnswer) -> Iterator[tuple[str, str, bool, tuple[str, str, str]]]:
     """Yield (host, machine, whether it runs, image) of each disk that is an image."""
     text = answer.stdout.decode("utf-8", "replace")
-    last = _DOMAIN.sub("", text).split()[-1:]
+    last = _DOMAIN.sub("", text).rsplit(None, 1)[-1:]
     authority = answer.label.removeprefix(_LABEL).partition("://")[2].partition("/")[0].rpartition("@")[2]
     host = last[0] if last else authority
-    for definition in _DOMAIN.findall(text):
+    for found in _DOMAIN.finditer(text):
         with contextlib.suppress(ParseError):
-            yield from ((host, *use) for use in _disks(definition))
+            yield from ((host, *use) for use in _disks(found[0]))
 
 
 def compact(answer: RawAnswer) -> RawAnswer:
@@ -97,8 +99,8 @@ def compact(answer: RawAnswer) -> RawAnswer:
     if not answer.label.startswith(_LABEL):
         return answer
     text = answer.stdout.decode("utf-8", "replace")
-    kept = [small for definition in _DOMAIN.findall(text) if (small := _reduced(definition))]
-    host = _DOMAIN.sub("", text).split()[-1:] if answer.exit_code == 0 else []
+    kept = [small for found in _DOMAIN.finditer(text) if (small := _reduced(found[0]))]
+    host = _DOMAIN.sub("", text).rsplit(None, 1)[-1:] if answer.exit_code == 0 else []
     return dataclasses.replace(answer, stdout="\n".join([*kept, *host, ""]).encode())
 
 
@@ -120,6 +122,9 @@ def _reduced(definition: str) -> str:
 
 def _parsed(definition: str) -> ElementTree.Element:
     """Return a definition. Raises ParseError."""
+    # An element takes some thirty times its text.
+    if len(definition) > _DEFINITION_CHARACTERS:
+        raise ParseError(f"a definition of {len(definition) >> 20} MiB")
     # A document type can define entities that grow without end. libvirt writes none.
     if "<!DOCTYPE" in definition or "<!ENTITY" in definition:
         raise ParseError("a definition with a document type")

@@ -25,12 +25,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bathyscope.fields import as_dict, as_float, as_int, as_list, parsing
-from bathyscope.host import Request
+from bathyscope.host import Request, mgr_install
 from bathyscope.records import ImageIo, OsdIo, RawAnswer, Record, Tables, Uncounted, ZoneIo
 from bathyscope.sources.shape import Columns, Source, ask
 from bathyscope.spec.scope import Scope
 
-MODULE = "bathyscope"
+MODULE = mgr_install.MODULE
 _COUNTERS = "mgr_counters"
 _OTHER_POOL = "(other)"
 _TOTALS = (
@@ -48,6 +48,12 @@ _NUMBER_MAX = 2**63 - 1
 
 # Key → (when it was made on the module's clock, totals).
 _Counted = dict[tuple[Any, ...], tuple[float, tuple[int, ...]]]
+
+
+def may_count(scope: Scope) -> bool:
+    """Return whether the module is enabled, and not known as one by which a tenant can end the manager."""
+    version = scope.mgr_module_version
+    return MODULE in scope.mgr_modules and (version is None or mgr_install.is_safe(version))
 
 
 class _Look:
@@ -96,7 +102,7 @@ class _Look:
 
 
 class MgrCounters:
-    """`bathyscope counters` of the manager, where the module is enabled."""
+    """`bathyscope counters` of the manager, where the module may be made to count."""
 
     name = "mgr_counters"
     records: tuple[type[Record], ...] = (ImageIo, OsdIo, ZoneIo, Uncounted)
@@ -110,7 +116,7 @@ class MgrCounters:
         The module counts zones for a minute after it was last asked to. Where an image has more busy ones than it
         counts, it makes them larger by itself.
         """
-        if MODULE not in scope.mgr_modules:
+        if not may_count(scope):
             return []
         counters = ask(_COUNTERS, "mgr", "bathyscope counters", self.timeout_s)
         if not scope.zoomed_images:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import json
 import re
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
 from bathyscope.errors import ParseError
-from bathyscope.fields import as_int, last_line, parsing
+from bathyscope.fields import as_int, last_line, load_json, parsing
 from bathyscope.host import NodeRequest, Request
 from bathyscope.host.process import BOOT_ID_PATH
 from bathyscope.host.ssh import ssh_argv
@@ -148,7 +147,7 @@ def _asked(scope: Scope) -> dict[str, list[ScopeOsd]]:
 def _node(name: str, answer: RawAnswer, scope: Scope) -> ScopeNode:
     """Return what a machine says of its OSDs. Raises ParseError."""
     with parsing(answer.label):
-        said = json.loads(answer.stdout)
+        said = load_json(answer.stdout)
         texts = {path: content.decode("utf-8", "replace") for path, content in answer.files}
         processes = [(pid, number) for pid in _pids(texts) if (number := osd_of(_argv(texts, pid))) is not None]
         counts = collections.Counter(number for _, number in processes)

@@ -19,7 +19,7 @@ hold it. Those of a recording are bursts, which do not overlap (`recording.burst
 to the next, which would be a megabyte for each OSD.
 
 A burst of many OSDs is tens of MB of JSON: the Rust core reads it and holds the rules of the stages
-(crates/bathy-trace/src/op_table.rs; benchmarks/op_history).
+(crates/bathy-trace/src/ceph/history.rs; benchmarks/op_history).
 """
 
 from __future__ import annotations

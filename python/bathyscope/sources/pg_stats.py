@@ -20,13 +20,14 @@ An answer has some 2.5 kB for each group. It is read group by group, so that of 
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from bathyscope.errors import ParseError
-from bathyscope.fields import as_dict, as_int, as_list, parsing
+from bathyscope.fields import as_dict, as_int, as_list, load_json, parsing
 from bathyscope.host import Request
 from bathyscope.records import PgIo, RawAnswer, Record, Tables, Uncounted
 from bathyscope.sources.shape import Columns, Source, ask
@@ -34,7 +35,10 @@ from bathyscope.spec.scope import Scope
 
 _DUMP = "pg_dump"
 _COUNTERS = ("num_read", "num_write", "num_read_kb", "num_write_kb")
-_FIRST = re.compile(r'\{\s*"pgid"')
+# Decoded at a time, and what is always there ahead: many times a group, as an object takes forty times its text.
+_PIECE_BYTES = 2 << 20
+_GROUP_BYTES = 1 << 20
+_FIRST = re.compile(rb'\{\s*"pgid"')
 _NEXT = re.compile(r"\s*([],])\s*")
 
 # What a group has counted since it was made: reads, writes, KiB read, KiB written.
@@ -177,22 +181,25 @@ def _counted(group: dict[str, Any]) -> _Counted:
 
 def groups(answer: RawAnswer) -> Iterator[dict[str, Any]]:
     """Yield the groups of an answer: a list (14.2), or an object that holds it. Raises ParseError."""
-    text = answer.stdout.decode("utf-8", "replace")
-    first = _FIRST.search(text)
+    first = _FIRST.search(answer.stdout)
     if first is None:
         # No group at all is an answer; anything else is none.
         with parsing(_DUMP):
-            value = json.loads(text)
+            value = load_json(answer.stdout)
             as_list(value if isinstance(value, list) else as_dict(value)["pg_stats"])
         return
-    decoder, place = json.JSONDecoder(), first.start()
+    decoder, characters = json.JSONDecoder(), codecs.getincrementaldecoder("utf-8")("replace")
+    text, at, read = "", 0, first.start()
     while True:
+        if len(text) - at < _GROUP_BYTES and read < len(answer.stdout):
+            text, at = text[at:] + characters.decode(answer.stdout[read : read + _PIECE_BYTES]), 0
+            read += _PIECE_BYTES
         with parsing(_DUMP):
-            group, place = decoder.raw_decode(text, place)
+            group, at = decoder.raw_decode(text, at)
             yield as_dict(group)
-        after = _NEXT.match(text, place)
+        after = _NEXT.match(text, at)
         if after is None:
             raise ParseError(f"{_DUMP} is cut off")
         if after[1] == "]":
             return
-        place = after.end()
+        at = after.end()

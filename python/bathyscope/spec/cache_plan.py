@@ -8,8 +8,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bathyscope.errors import UsageError
-from bathyscope.spec.cache import POLICIES, CacheSettings
+from bathyscope.spec.cache import DEFAULT_LINE_BYTES, POLICIES, CacheSettings
 from bathyscope.spec.size import ADMISSION_OF_BATHYD
+from bathyscope.units import format_line_size
 
 _HINT = "make it by `bathy cache plan RUN --flash 400G --output json`"
 
@@ -36,8 +37,9 @@ class PlannedNode(_Part):
 
 
 class CachePlanFile(_Part):
-    """A plan, with the policy, the admission and the write mode that were simulated. The fetch size is adaptive."""
+    """A plan, with the lines, policy, admission and write mode that were simulated. The fetch size is adaptive."""
 
+    line_bytes: int = DEFAULT_LINE_BYTES
     policy: str = POLICIES[0]
     admission: str = ADMISSION_OF_BATHYD
     mode: str
@@ -46,12 +48,13 @@ class CachePlanFile(_Part):
     @property
     def words(self) -> str:
         """Return how the simulated cache works."""
-        return f"{self.policy}, {self.admission}, adaptive fetch"
+        return f"{format_line_size(self.line_bytes)} lines, {self.policy}, {self.admission}, adaptive fetch"
 
     @property
     def settings(self) -> CacheSettings:
         """Return the same as settings. Raises UsageError."""
-        return CacheSettings.of({"policy": self.policy, "admission": self.admission})
+        lines = {"line_bytes": self.line_bytes}
+        return CacheSettings.of(lines | {"policy": self.policy, "admission": self.admission})
 
     def sources_of(self, node: str | None) -> tuple[PlannedSource, ...]:
         """Return the sources of a node, of the only one when `node` is None. Raises UsageError."""

@@ -33,6 +33,10 @@ class CollectSpec(Model):
 
     `images` are those whose single objects are counted, as POOL/[NAMESPACE/]IMAGE.
 
+    `image_statistics`: Ceph's own statistics of images are asked where the manager's module is not enabled. While they
+    are, a client that may write to a pool can end the manager (SECURITY.md). A lab has no such clients: there they are
+    always asked.
+
     `light` asks only the monitors and the manager; `normal` also the OSDs for their counters, and machines for what
     their devices, processors and networks did; `deep` also single operations of some OSDs at a time (`watch.bursts`).
     """
@@ -42,4 +46,5 @@ class CollectSpec(Model):
         default=5.0, title="--interval"
     )
     images: tuple[str, ...] = Field(default=(), title="--image", max_length=MOST_IMAGES)
+    image_statistics: bool = Field(default=False, title="--image-statistics")
     depth: Annotated[str, values.one_of(lambda: list(DEPTHS))] = Field(default="normal", title="--depth")

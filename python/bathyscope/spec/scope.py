@@ -68,6 +68,9 @@ class Scope(Model):
     zoomed_images: tuple[str, ...] = Field(default=(), description="ids of images whose single objects are counted")
     zoom_digits: int = Field(default=16, description="hexadecimal digits of an object's number that tell objects apart")
     mgr_modules: tuple[str, ...] = Field(default=(), description="modules of the manager that are enabled")
+    mgr_module_version: int | None = Field(
+        default=None, description="version of the manager's module bathyscope, as far as it has answered"
+    )
     rbd_pools: tuple[str, ...] = Field(default=(), description="pools that may hold headers of images")
     watched_images: tuple[tuple[str, str, str], ...] = Field(
         default=(), description="(pool, namespace, image) whose clients are asked for, which costs opening each"

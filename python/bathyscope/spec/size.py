@@ -105,6 +105,7 @@ class SizeSpec(Model):
 
     `nodes` are the OSDs of each node. `fetch_bytes` None means whole lines, which are valid or not as a whole. With
     `break_even_bytes`, those that the disk transfers in the time of an access, the fetch size is adaptive.
+    `memory_bytes` is what the cache may take, which bounds its small queue; None is what bathyd takes by default.
     `samples` None decides by the size of the trace, `window_s` None chooses, `min_life_years` None means the warranty,
     `flash` None any drive in `prices`. `vary` names what the advice may choose otherwise than given. A latency is text,
     "120us", "trace" or RUN:STEPKEY, and is looked up by the verb, like the disk of a run that `backing` names. At most
@@ -122,6 +123,7 @@ class SizeSpec(Model):
     break_even_bytes: int | None = _option("--fetch", None)
     policies: Policies = _option("--policy", ("s3-fifo",))
     admission: Admission = _option("--admission", Admission())
+    memory_bytes: Size | None = _option("--memory", None)
     on_write: Literal["allocate", "update", "invalidate"] = _option("--on-write", "allocate")
     exact: Flag = _option("--exact", default=False)
     samples: Annotated[int, values.whole_number(LEAST_SAMPLES, MOST_SAMPLES)] | None = _option("--samples", None)

@@ -5,7 +5,9 @@ This is the only module that imports duckdb.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import dataclasses
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +22,7 @@ from bathyscope.store import tables
 from bathyscope.store.errors import store_errors
 from bathyscope.store.run_directory import RunDirectory
 from bathyscope.store.tables import stored_schema
+from bathyscope.units import format_seconds
 
 # What does not fit goes to a temporary directory inside a run.
 _QUERY_MEMORY = "512MB"
@@ -30,18 +33,33 @@ _BATCH_ROWS = 1 << 15
 LeftOut = Callable[[RunDirectory, StoreError], None]
 
 
-def query(runs: Iterable[RunDirectory], sql: str, *, left_out: LeftOut | None = None) -> pa.Table:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bounds:
+    """How long a query may take, and how many rows are read of its answer."""
+
+    timeout_s: float
+    rows: int
+
+
+def query(
+    runs: Iterable[RunDirectory], sql: str, *, left_out: LeftOut | None = None, bounds: Bounds | None = None
+) -> pa.Table:
     """Return the answer of one SELECT over the views of `runs`; see `query_all`."""
-    return query_all(runs, {"": sql}, left_out=left_out)[""]
+    return query_all(runs, {"": sql}, left_out=left_out, bounds=bounds)[""]
 
 
 def query_all(
-    runs: Iterable[RunDirectory], queries: Mapping[str, str], *, left_out: LeftOut | None = None
+    runs: Iterable[RunDirectory],
+    queries: Mapping[str, str],
+    *,
+    left_out: LeftOut | None = None,
+    bounds: Bounds | None = None,
 ) -> dict[str, pa.Table]:
     """Return the answer of each SELECT over the views of `runs`, over one connection.
 
     A run with a damaged table that a query names is given to `left_out`, and the others are asked; without it
-    StoreError is raised. Raises UsageError for anything but a SELECT.
+    StoreError is raised. With `bounds` an answer is cut: one row more than these are is the sign of it. Raises
+    UsageError for anything but a SELECT, and for a query that takes longer than its bounds.
     """
     for sql in queries.values():
         _must_only_read(sql)
@@ -49,14 +67,57 @@ def query_all(
     chosen = _sound(runs, named, left_out)
     try:
         with _spilling(chosen) as spill, contextlib.closing(_connect(chosen, named, spill)) as connection:
-            return {name: connection.sql(sql).to_arrow_table() for name, sql in queries.items()}
+            return {name: _answer(connection, sql, bounds) for name, sql in queries.items()}
     except duckdb.Error as error:
         # What lies behind the footer of a file is looked at only when something failed.
         about_words = isinstance(error, duckdb.ParserException | duckdb.BinderException | duckdb.CatalogException)
         sound = chosen if about_words else _sound(chosen, named, left_out, whole=True)
         if len(sound) < len(chosen):
-            return query_all(sound, queries, left_out=left_out)
+            return query_all(sound, queries, left_out=left_out, bounds=bounds)
         raise UsageError(f"the query failed: {str(error).splitlines()[0]}", hint=_SCHEMA_HINT) from error
+
+
+def _answer(connection: duckdb.DuckDBPyConnection, sql: str, bounds: Bounds | None) -> pa.Table:
+    """Return the answer of a SELECT. Raises UsageError when it takes too long, and what duckdb raises.
+
+    A bounded one is carried out by a thread of its own, so that this one can end it: when its time is up, and when a
+    signal has come, which Python says only between its own instructions.
+    """
+    table: pa.Table
+    if bounds is None:
+        table = connection.sql(sql).to_arrow_table()
+        return table
+    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="bathy-sql") as worker:
+        answer = worker.submit(_first_rows, connection, sql, bounds.rows + 1)
+        try:
+            table = answer.result(bounds.timeout_s)
+        except TimeoutError:
+            raise UsageError(
+                f"the query was ended: it took longer than {format_seconds(bounds.timeout_s)}",
+                hint="ask for less, or give it more time with --timeout",
+            ) from None
+        else:
+            return table
+        finally:
+            # Between two steps of a query there is nothing to interrupt.
+            while not answer.done():
+                connection.interrupt()
+                concurrent.futures.wait([answer], 0.05)
+
+
+def _first_rows(connection: duckdb.DuckDBPyConnection, sql: str, count: int) -> pa.Table:
+    reader = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
+    batches, rows = [], 0
+    while rows < count:
+        try:
+            batches.append(reader.read_next_batch())
+        except StopIteration:
+            break
+        except OSError as error:
+            # What duckdb says on the way, as Arrow passes it on.
+            raise duckdb.Error(str(error)) from error
+        rows += batches[-1].num_rows
+    return pa.Table.from_batches(batches, schema=reader.schema).slice(0, count)
 
 
 def query_tables(tables: Mapping[str, pa.Table], queries: Mapping[str, str]) -> dict[str, pa.Table]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bathyscope import files
 from bathyscope.errors import FormatVersionError, StoreError
+from bathyscope.fields import load_json
 from bathyscope.store.errors import store_errors
 
 FORMAT_VERSION = 2
@@ -82,8 +82,8 @@ def read_json(path: Path, *, hint: str) -> dict[str, Any]:
     with store_errors("read", path):
         content = files.read_own(path)
     try:
-        plain = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        plain = load_json(content)
+    except ValueError as error:
         raise StoreError(f"{path} is not valid JSON: {error}", hint=hint) from error
     if not isinstance(plain, dict):
         raise StoreError(f"{path} holds no object", hint=hint)

@@ -9,19 +9,26 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bathyscope import files
 from bathyscope.errors import ParseError
+from bathyscope.fields import load_json
 from bathyscope.records.raw import RawAnswer
 from bathyscope.store.errors import store_errors
 
 _FIRST_LINE = b"bathyscope raw answers 1\n"
-_LINE_LIMIT_BYTES = 16 << 20
+_LINE_LIMIT_BYTES = 4 << 20
 _LENGTH_LIMIT_BYTES = 1 << 30
 _CHUNK_BYTES = 1 << 20
+# What a file may unpack to. zstd makes 4 GB of 100 kB; real answers become 10 to 30 times as large, those of an idle
+# machine, which are all alike, some hundred times.
+_UNPACKED_BYTES = 256 << 20
+_UNPACKED_RATIO = 500
 
 
 def write_raw(path: Path, answers: Iterable[RawAnswer]) -> int:
@@ -56,13 +63,22 @@ def write_raw(path: Path, answers: Iterable[RawAnswer]) -> int:
 
 def read_raw(path: Path) -> list[RawAnswer]:
     """Return the raw answers of a file. Raises ParseError when it is damaged, StoreError when it cannot be read."""
+    return list(scan_raw(path))
+
+
+def scan_raw(path: Path) -> Iterator[RawAnswer]:
+    """Yield the raw answers of a file, one held at a time. Whether it is whole is known at its end.
+
+    Raises ParseError when it is damaged, or unpacks to more than any answers would; StoreError when it cannot be read.
+    """
     import pyarrow as pa
 
-    with store_errors("read", path), path.open("rb") as file:
+    with store_errors("read", path), os.fdopen(files.open_plain(path), "rb") as file:
+        budget_bytes = max(_UNPACKED_BYTES, _UNPACKED_RATIO * os.fstat(file.fileno()).st_size)
         try:
             # The stream of Arrow is what io.BufferedReader needs, though the stubs do not say so.
             compressed: Any = pa.CompressedInputStream(file, "zstd")
-            return list(_answers(_Frames(io.BufferedReader(compressed, _CHUNK_BYTES))))
+            yield from _answers(_Frames(io.BufferedReader(compressed, _CHUNK_BYTES), budget_bytes))
         except ParseError as error:
             raise ParseError(f"{path} is damaged: {error.message}", hint=_DAMAGED) from error
         except (OSError, EOFError) as error:
@@ -78,8 +94,8 @@ def _answers(frames: _Frames) -> Iterator[RawAnswer]:
     while True:
         checksum = frames.checksum
         try:
-            header = json.loads(frames.line())
-        except (ValueError, RecursionError) as error:
+            header = load_json(frames.line())
+        except ValueError as error:
             raise ParseError(f"the header of answer {count} is not JSON") from error
         if not isinstance(header, dict):
             raise ParseError(f"the header of answer {count} is not an object")
@@ -107,16 +123,23 @@ def _answers(frames: _Frames) -> Iterator[RawAnswer]:
 class _Frames:
     """Lines and counted bytes of a stream, with the running CRC-32; what is missing is a ParseError."""
 
-    def __init__(self, stream: io.BufferedReader) -> None:
+    def __init__(self, stream: io.BufferedReader, budget_bytes: int) -> None:
         self._stream = stream
+        self._left_bytes = self._budget_bytes = budget_bytes
         self.checksum = 0
 
     def line(self) -> bytes:
         line = self._stream.readline(_LINE_LIMIT_BYTES)
         if not line.endswith(b"\n"):
             raise ParseError("it ends early")
-        self.checksum = zlib.crc32(line, self.checksum)
+        self._count(line)
         return line
+
+    def _count(self, part: bytes) -> None:
+        self.checksum = zlib.crc32(part, self.checksum)
+        self._left_bytes -= len(part)
+        if self._left_bytes < 0:
+            raise ParseError(f"it unpacks to more than {self._budget_bytes >> 20} MiB")
 
     def content(self, length: Any) -> bytes:
         if _is(int, length) < 0 or length > _LENGTH_LIMIT_BYTES:
@@ -127,7 +150,7 @@ class _Frames:
             part = self._stream.read(min(length, _CHUNK_BYTES))
             if not part:
                 raise ParseError("it ends early")
-            self.checksum = zlib.crc32(part, self.checksum)
+            self._count(part)
             parts.append(part)
             length -= len(part)
         return b"".join(parts)

@@ -13,6 +13,7 @@ date. Reading works at any moment, with or without it.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -121,9 +122,10 @@ class RunDirectory:
         self.must_be_writable()
         with store_errors("clean up", self.path):
             directory = self.path / "segments"
+            # First: what is no directory of ours is refused before anything is deleted.
+            found = on_disk(directory)
             for place in (self.path, directory):
                 files.sweep(place)
-            found = on_disk(directory)
             kept = set(in_force(found).values())
             for segment in found:
                 if segment not in kept:
@@ -137,7 +139,7 @@ class RunDirectory:
         from bathyscope.store.tables import parquet_files
 
         joined = self.path / "tables"
-        if joined.is_dir():
+        if os.path.lexists(joined):
             return {name: [file] for name, file in parquet_files(joined).items()}
         found: dict[str, list[Path]] = {}
         for segment in self.segments().values():
@@ -199,7 +201,7 @@ class RunDirectory:
 
     def drop_joined_tables(self) -> None:
         """Take tables/ away before the run changes; the segments still hold everything. Raises StoreError."""
-        if (self.path / "tables").exists():
+        if os.path.lexists(self.path / "tables"):
             with store_errors("replace", self.path / "tables"):
                 files.remove_directory(self.path / "tables")
 

@@ -19,14 +19,14 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bathyscope import files
-from bathyscope.errors import StoreError
+from bathyscope.errors import StoreError, UntrustedError
 from bathyscope.store.errors import store_errors
 from bathyscope.store.info import read_json
 
@@ -82,28 +82,30 @@ class Segment:
     def raw_sources(self) -> list[str]:
         """Return the names of the sources that have raw answers here, in order. Raises StoreError."""
         directory = self.path / "raw"
-        if not directory.is_dir():
+        if not os.path.lexists(directory):
             return []
         with store_errors("read", directory):
-            return sorted(
-                entry.stem for entry in directory.iterdir() if entry.suffix == ".zst" and is_segment_name(entry.stem)
-            )
+            return [file.stem for file in files.plain_files(directory, ".zst") if is_segment_name(file.stem)]
 
     def raw(self, source: str) -> list[RawAnswer]:
         """Return the raw answers of a source in the order of their writing, none when it has none.
 
         Raises ParseError when the file is damaged, StoreError when it cannot be read.
         """
-        from bathyscope.store.raw import read_raw
+        return list(self.scan_raw(source))
 
-        return read_raw(self.path / "raw" / f"{source}.zst") if source in self.raw_sources() else []
+    def scan_raw(self, source: str) -> Iterator[RawAnswer]:
+        """Yield what `raw` returns; one answer is held at a time."""
+        from bathyscope.store.raw import scan_raw
+
+        return scan_raw(self.path / "raw" / f"{source}.zst") if source in self.raw_sources() else iter(())
 
     def table(self, record: type[Record]) -> pa.Table:
         """Return the rows of one record, empty when it has none. Raises StoreError."""
         from bathyscope.store import tables
 
-        file = self.path / f"{record.TABLE}.parquet"
-        return tables.read(record.TABLE, [file] if file.exists() else [])
+        file = tables.parquet_files(self.path).get(record.TABLE)
+        return tables.read(record.TABLE, [file] if file else [])
 
 
 class SegmentWriter:
@@ -254,14 +256,16 @@ def is_segment_name(name: str) -> bool:
 
 def on_disk(directory: Path) -> list[Segment]:
     """Return all segments in a directory in the order of their names, replaced ones and older generations too."""
-    if not directory.is_dir():
+    if not os.path.lexists(directory):
         return []
     found = []
     with store_errors("read", directory):
-        for entry in directory.iterdir():
-            match = _DIRECTORY_NAME.fullmatch(entry.name)
-            if match is not None and entry.is_dir():
-                found.append(Segment(match[1], entry, int(match[2] or 1)))
+        for name, kind in files.listed(directory).items():
+            match = _DIRECTORY_NAME.fullmatch(name)
+            if match is not None and kind == "other":
+                raise UntrustedError(f"{directory / name} is not a directory", hint=_DAMAGED)
+            if match is not None and kind == "directory":
+                found.append(Segment(match[1], directory / name, int(match[2] or 1)))
     return sorted(found, key=lambda segment: (segment.name, segment.generation))
 
 

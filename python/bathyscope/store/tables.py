@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bathyscope import files
 from bathyscope.errors import StoreError
 from bathyscope.records import RECORDS_BY_TABLE, Record, schema_of, to_table
 from bathyscope.store.errors import store_errors
@@ -81,7 +82,7 @@ def stored_table(record: type[Record], rows: pa.Table | Iterable[Record], run_id
 def parquet_files(directory: Path) -> dict[str, Path]:
     """Return table name → file of the Parquet files in a directory; names that no table can have are left out."""
     with store_errors("read", directory):
-        found = sorted(entry for entry in directory.iterdir() if entry.suffix == ".parquet")
+        found = files.plain_files(directory, ".parquet")
     return {path.stem: path for path in found if _TABLE_NAME.fullmatch(path.stem)}
 
 

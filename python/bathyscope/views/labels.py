@@ -6,7 +6,6 @@ import datetime
 import json
 import re
 import shlex
-import unicodedata
 
 from bathyscope.records import HERE
 from bathyscope.records.finding import LadderFinding, LayerView, PointFinding, RungGroup, Verdict
@@ -47,7 +46,9 @@ _LIMITS = {
     "unknown": "not known",
 }
 
-_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_BREAKS = "\n\r\t\u2028\u2029"
+# Control characters (escape sequences begin with one), surrogates, and what changes the direction of text.
+_STEERING = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def clean(text: str) -> str:
@@ -56,8 +57,12 @@ def clean(text: str) -> str:
     Names of pools, hosts and devices come from the cluster. Control characters (escape sequences begin
     with one), surrogates and bidirectional overrides become U+FFFD; line breaks and tabs become a space.
     """
-    text = re.sub("[\n\r\t\u2028\u2029]", " ", text)
-    return "".join("\ufffd" if c in _BIDI or unicodedata.category(c) in ("Cc", "Cs") else c for c in text)
+    return _STEERING.sub("\ufffd", re.sub(f"[{_BREAKS}]", " ", text))
+
+
+def escaped_json(text: str) -> str:
+    """Return a JSON text with the characters that `clean` would replace as escapes; its own line feeds stay."""
+    return re.sub(f"(?!\n)(?:[{_BREAKS}]|{_STEERING.pattern})", lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def clean_lines(text: str) -> str:

@@ -45,6 +45,10 @@ NO_MODULE = (
     "Nothing is known of single objects: they are counted by the manager module bathyscope, which is not enabled "
     "(`bathy mgr install`)."
 )
+OLD_MODULE = (
+    "Nothing is known of single objects: they are counted by the manager module bathyscope, and the one that is "
+    "enabled is too old to be asked (`bathy mgr install` replaces it)."
+)
 NOT_YET = (
     "The manager's module counts the objects of this image as long as you look at it. The first counts come some 15 s "
     "after its next I/O."
@@ -168,7 +172,7 @@ class LiveFeed:
         if image == self._zoomed:
             return
         rows = []
-        if image is not None and mgr_counters.MODULE in self._keeper.scope.mgr_modules:
+        if image is not None and mgr_counters.may_count(self._keeper.scope):
             known = self._sink.tables().get(Image.TABLE)
             rows = [] if known is None else [row for row in known.to_pylist() if image in zooming.names([row])]
         # One that is not listed yet is looked for again.
@@ -187,6 +191,8 @@ class LiveFeed:
         scope = self._keeper.scope
         if mgr_counters.MODULE not in scope.mgr_modules:
             return NO_MODULE
+        if not mgr_counters.may_count(scope):
+            return OLD_MODULE
         return NOT_YET if scope.zoomed_images else NOT_LISTED
 
     def move(self, steps: int) -> None:

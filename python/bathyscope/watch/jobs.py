@@ -16,8 +16,12 @@ from bathyscope.spec.scope import Scope
 # The statistics of placement groups are megabytes on a large cluster, and change every 5 s at most.
 _PG_STATS_S = 10.0
 _STATUS_S = 10.0
+_NO_IMAGE_COUNTS = (
+    "I/O is not counted by image and client: `bathy mgr install` installs the manager's module for it. Without it "
+    "--image-statistics asks Ceph's own statistics; while they are asked, a client that may write to a pool can end "
+    "the manager (SECURITY.md)"
+)
 # What images are, where they lie and who has them, as far as the target says where to ask.
-_OF_IMAGES = ("mgr_counters", "image_counters")
 _LOOKED_UP = ("images", "pg_map", "libvirt", "csi", "attachment_file")
 
 
@@ -29,7 +33,7 @@ def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
         Job(SOURCES["pg_stats"], period_s=max(_PG_STATS_S, interval_s)),
         # Reports of the OSDs come every 5 s.
         # One of the two asks, also when the manager's module comes or goes meanwhile: both count the same I/O.
-        *(Job(SOURCES[name], period_s=max(5.0, interval_s), budget_ratio=0.25) for name in _OF_IMAGES),
+        *(Job(SOURCES[name], period_s=max(5.0, interval_s), budget_ratio=0.25) for name in _of_images(spec, scope)),
         # They ask rarely, and mostly wait for other machines. One without anything to ask may have it later.
         *(Job(SOURCES[name], budget_ratio=0.25) for name in _LOOKED_UP),
     ]
@@ -55,6 +59,14 @@ def jobs(spec: CollectSpec, scope: Scope, *, may_tell: bool) -> list[Job]:
     return found
 
 
+def _of_images(spec: CollectSpec, scope: Scope) -> list[str]:
+    return ["mgr_counters", "image_counters"] if _asks_statistics(spec, scope) else ["mgr_counters"]
+
+
+def _asks_statistics(spec: CollectSpec, scope: Scope) -> bool:
+    return spec.image_statistics or scope.target.kind == "lab"
+
+
 def allowed_jobs(session: CephSession, spec: CollectSpec, scope: Scope, note: Callable[[str], None]) -> list[Job]:
     """Return the jobs of a watch that its key may carry out; `note` is told what is missing or out of date.
 
@@ -68,7 +80,9 @@ def allowed_jobs(session: CephSession, spec: CollectSpec, scope: Scope, note: Ca
         )
     if refused is not None:
         note(f"{refused}: no latencies of OSDs (`bathy caps collect --tell` prints the caps for them)")
-    answer = mgr_install.status(session) if mgr_install.MODULE in scope.mgr_modules else None
-    if answer is not None and (difference := mgr_install.difference(answer)) is not None:
+    version = scope.mgr_module_version
+    if version is not None and (difference := mgr_install.difference(version)) is not None:
         note(difference)
+    if mgr_install.MODULE not in scope.mgr_modules and not _asks_statistics(spec, scope):
+        note(_NO_IMAGE_COUNTS)
     return jobs(spec, scope, may_tell=refused is None)

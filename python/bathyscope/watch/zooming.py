@@ -25,9 +25,11 @@ def zoom(host: Host, session: CephSession, scope: Scope, wanted: Sequence[str]) 
     step would lose what is counted meanwhile. Raises UsageError for a name that no image has, and where nothing counts
     single objects; DeniedError, ClusterError when the images cannot be listed.
     """
-    if mgr_counters.MODULE not in scope.mgr_modules:
+    if not mgr_counters.may_count(scope):
+        is_there = mgr_counters.MODULE in scope.mgr_modules
+        why = f"too old (version {scope.mgr_module_version})" if is_there else "not enabled"
         raise UsageError(
-            "single objects of images are counted by the manager module bathyscope, which is not enabled",
+            f"single objects of images are counted by the manager module bathyscope, which is {why}",
             hint="bathy mgr install",
         )
     source = SOURCES["images"]

@@ -10,6 +10,9 @@ throttled HDDs, three SSDs, two cores). Everything is seeded: equal arguments gi
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -293,9 +296,10 @@ def ladder_loads() -> list[Load]:
     return loads
 
 
+@functools.cache
 def ladder_tables(
     *, repeats: int = 3, seed: int = 1, run_id: str = "20260921-133320-abc123", factor: float = 1.0, op_rows: int = 60
-) -> dict[str, pa.Table]:
+) -> Mapping[str, pa.Table]:
     """Return the tables of a whole ladder run; `factor` makes everything faster (> 1) or slower."""
     builder = RunBuilder(run_id, seed=seed, counter_prefix="bluestore_")
     builder.add_run()
@@ -319,9 +323,10 @@ def ladder_tables(
     )  # fmt: skip
     builder.add_caveat("thin_image", "refused", "the OSDs returned 3 % of the 1.00 GiB that the client read", index)
     builder.add_caveat("unsteady", "warning", "not steady: over 5 rounds the rate ranged by 31 % of its mean", 2)
-    return builder.tables()
+    return MappingProxyType(builder.tables())
 
 
+@functools.cache
 def ladder_finding(**arguments: Any) -> LadderFinding:
     """Return the finding of `ladder_tables`, with two commands."""
     tables = ladder_tables(**arguments)

@@ -47,8 +47,9 @@ def test_processors_of_the_load_are_those_of_the_machine_that_made_it() -> None:
     ]
     rows = [ProcessSample(**row) for row in [*process, *idle]]
     moved = {**tables, "process_sample": to_table(ProcessSample, rows)}
+    windows = Windows(tables), Windows(moved)
     for step in from_table(Step, tables["step"]):
-        before, after = (figures(step, Windows(each).of_step(step)) for each in (tables, moved))
+        before, after = (figures(step, each.of_step(step)) for each in windows)
         assert (before.load_host, after.load_host) == (HERE, "client1")
         assert after.client_cores == before.client_cores
         assert after.host_cpu_ratio == before.host_cpu_ratio

@@ -30,7 +30,8 @@ def source(name: str = "ceph0", **more: Any) -> dict[str, Any]:
         "is_served": True, "in_use": {"open_files": 1},
         "io": {"cache_read_bytes": 30 * MIB, "cache_write_bytes": 2 * MIB,
                "source_read_bytes": 10 * MIB, "source_write_bytes": MIB, "compared_bytes": 4 * MIB},
-        "usage": {"capacity_bytes": 95 * MIB, "used_bytes": 19 * MIB, "used_bytes_max": 38 * MIB, "files": 7},
+        "usage": {"capacity_bytes": 95 * MIB, "used_bytes": 19 * MIB, "used_bytes_max": 38 * MIB, "files": 7,
+                  "cached_bytes": 2 * MIB},
         "iops": {
             "cache": {"reads": latencies(300, 30_000, [[32768, 290], [65536, 300]], latency_ns_p50=29_000,
                                          latency_ns_p99=60_000, latency_ns_p999=61_000, latency_ns_max=62_000),
@@ -49,6 +50,7 @@ def source(name: str = "ceph0", **more: Any) -> dict[str, Any]:
 def status(*sources: dict[str, Any], uptime_s: float = 100.0, pid: int = 7, **cache: Any) -> dict[str, Any]:
     engine = {"capacity_bytes": 1024 * MIB, "used_bytes": 19 * MIB, "ssd_write_bytes": 5 * MIB, "evictions": 3,
               "ssd_writes": {"data_bytes": 4 * MIB, "line_table_bytes": MIB},
+              "file_table": {"files": 1000, "files_max": 1024, "evictions": 1976, "evicted_lines": 2001},
               "memory_bytes": MIB, "is_bypassed": False, "policy": "s3-fifo", "line_bytes": 65536}  # fmt: skip
     about = {"name": "fast", "ssd": "/dev/sdz", "problem": None, "found": "clean", "engine": engine} | cache
     return {"protocol": 1, "uptime_s": uptime_s, "pid": pid, "cache": about, "sources": [*(sources or [source()])]}

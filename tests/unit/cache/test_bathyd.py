@@ -131,8 +131,10 @@ def test_a_cache_that_was_killed_is_started_again(fast: Places, bathy: Bathy, tm
     assert (
         "still has the mount of a daemon that was killed" in json.loads(done(bathy("list", "-o", "json")))[0]["state"]
     )
-    for words in (("status",), ("stop", "fast")):
-        assert "a daemon that was killed" in str(bathy(*words).exception)
+    shown = bathy("status")
+    assert shown.exit_code == 1
+    assert "a daemon that was killed" in " ".join(shown.stdout.split())
+    assert "a daemon that was killed" in str(bathy("stop", "fast").exception)
     # Without its configuration nobody would take the dead mount away.
     for words in (("source", "delete", "data"), ("delete", "fast", "--yes")):
         refused = bathy(*words)

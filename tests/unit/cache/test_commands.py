@@ -8,49 +8,26 @@ import json
 import os
 import socket
 import stat
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import Result
 
 from bathyscope.cache import daemon as daemons
 from bathyscope.cache.config import Places, Source
-from bathyscope.cache.directory import checked_directory, drop_in, not_activated, write_drop_in
-from bathyscope.errors import BathyscopeError, BusyError, CacheDownError, CacheError, ParseError, UsageError
+from bathyscope.cache.osd_units import write_drop_in
+from bathyscope.errors import BathyscopeError, CacheDownError, CacheError, ParseError, UsageError
 from bathyscope.host import ProcessRequest
 from bathyscope.host.fake import FakeAnswer, FakeHost
 from bathyscope.host.local import LocalHost
 
 from .daemons import FakeDaemon, serving, source, status
+from .verbs import Bathy, install_unit, refused
 
-Bathy = Callable[..., Result]
-
-
-def refused(result: Result, kind: type[BathyscopeError], words: str) -> BathyscopeError:
-    assert isinstance(result.exception, kind), result.output
-    assert words in result.exception.message
-    assert result.exception.hint
-    return result.exception
-
-
-@pytest.fixture
-def fast(places: Places) -> Places:
-    """Return places with a cache `fast` without sources."""
-    places.add(places.new("fast", "/dev/sdz"))
-    return places
-
-
-@pytest.fixture
-def daemon(fast: Places) -> Iterator[FakeDaemon]:
-    """Yield a daemon of `fast` that carries out every command."""
-    done: dict[str, Any] = {key: {} for key in ("start_source", "stop_source", "set_mode", "set_size")}
-    with serving(fast.socket("fast"), **done) as serving_:
-        yield serving_
+pytestmark = pytest.mark.usefixtures("found")
 
 
 @pytest.fixture
@@ -75,7 +52,7 @@ def test_a_cache_in_a_new_file_reserves_its_space(
     assert (found.st_size, stat.S_IMODE(found.st_mode)) == (4 << 20, 0o600)
     assert found.st_blocks * 512 >= 4 << 20
     assert bathyd == [("create", str(places.config("fast")))]
-    assert "the cache 'fast' of 1.00 GiB is on" in result.stderr
+    assert "the cache 'fast' of 1.00 GiB with 64K lines is on" in result.stderr
     assert places.load("fast").ssd == str(tmp_path / "ssd.img")
 
 
@@ -100,10 +77,15 @@ def test_how_a_cache_works_is_written_down_as_bathyd_reads_it(
     assert written("all", "--fetch", "adaptive", "--admission", "all") == {
         "fetch": "adaptive", "admission": {"is_stream_of_writes": False},
     }  # fmt: skip
+    assert written("large", "--line-size", "256K", "--fetch", "256K") == {"line_bytes": 256 << 10, "fetch": 256 << 10}
+    assert written("small", "--line-size", "16K") == {"line_bytes": 16 << 10}
+    listed = {row["name"]: row["line"] for row in json.loads(bathy("list", "-o", "json").stdout)}
+    assert listed == {"plain": "64K", "all": "64K", "large": "256K", "small": "16K"}
     assert written("other", "--policy", "lru", "--fetch", "16K", "--admission", "2-hit+write-bypass:4M") == {
         "policy": "lru", "fetch": 16 << 10,
         "admission": {"n_hit": 2, "stream_cutoff_bytes": 4 << 20, "is_stream_of_writes": True},
     }  # fmt: skip
+    assert written("roomy", "--memory", "8G") == {"memory_bytes": 8 << 30}
 
 
 def test_a_cache_that_bathyd_refuses_leaves_nothing(
@@ -127,8 +109,11 @@ def test_a_cache_that_bathyd_refuses_leaves_nothing(
         (("fast", "."), "no block device and no file"),
         (("a/b", "ssd.img", "--size", "4M"), "no name of a cache"),
         (("fast", "/dev/nothing", "--size", "4M"), "the device /dev/nothing does not exist"),
-        (("fast", "ssd.img", "--size", "4M", "--fetch", "12K"), "--fetch must be a power of two from 4K to 64K"),
+        (("fast", "ssd.img", "--size", "4M", "--fetch", "12K"), "--fetch must be a power of two from 4K to 256K"),
+        (("fast", "ssd.img", "--size", "4M", "--fetch", "128K"), "--fetch must be at most 64K, the size of a line"),
+        (("fast", "ssd.img", "--size", "4M", "--line-size", "32K"), "--line-size must be one of 16K, 64K, 256K"),
         (("fast", "ssd.img", "--size", "4M", "--policy", "arc"), "--policy is not known"),
+        (("fast", "ssd.img", "--size", "4M", "--memory", "0"), "--memory must be greater than 0"),
         (("fast", "ssd.img", "--size", "4M", "--admission", "1-hit"), "--admission must be made of known filters"),
     ],
 )
@@ -153,7 +138,7 @@ def test_a_source_is_written_down_and_served_at_once(
     (tmp_path / "data").mkdir()
     result = bathy("source", "create", "data", tmp_path / "data", "--cache", "fast", "--size", "95G")
     assert result.exit_code == 0, result.exception
-    made = Source("data", str(tmp_path / "data"), "write-through", 95 << 30)
+    made = Source("data", str(tmp_path / "data"), "write-through", 95 << 30, (("devices", {}),))
     assert fast.load("fast").sources == (made,)
     assert daemon.commands == [{"command": "start_source", "source": made.document()}]
 
@@ -164,7 +149,7 @@ def test_a_source_that_the_daemon_refuses_is_not_kept(
     (tmp_path / "data").mkdir()
     install_unit(fast)
     daemon.answers["start_source"] = ("fsid is in use by another process", "stop the OSD first")
-    monkeypatch.setattr("bathyscope.cache.directory.osd_of", lambda _: 7)
+    monkeypatch.setattr("bathyscope.cache.osd_units.osd_of", lambda _: 7)
     result = bathy("source", "create", "data", tmp_path / "data", "--cache", "fast")
     assert refused(result, CacheError, "fsid is in use").hint == "stop the OSD first"
     assert len(daemon.commands) == 1
@@ -210,7 +195,7 @@ def test_the_sources_of_a_plan_are_made_with_their_shares(
 def test_a_plan_with_a_directory_that_is_not_there_makes_no_source(bathy: Bathy, fast: Places, tmp_path: Path) -> None:
     (tmp_path / "ceph-1").mkdir()
     planned = [
-        {"name": f"osd.{osd}", "osd": osd, "directory": str(tmp_path / f"ceph-{osd}"), "flash_bytes": 1}
+        {"name": f"osd.{osd}", "osd": osd, "directory": str(tmp_path / f"ceph-{osd}"), "flash_bytes": 1 << 30}
         for osd in (1, 2)
     ]
     plan = {"mode": "write-through", "caches": [{"node": "n1", "sources": planned}]}
@@ -227,6 +212,7 @@ def test_a_plan_with_a_directory_that_is_not_there_makes_no_source(bathy: Bathy,
         (("--policy", "s3-fifo", "--fetch", "adaptive", "--admission", "write-bypass:256K"), None),
         (("--policy", "lru"), "--policy"),
         (("--fetch", "16K", "--admission", "2-hit"), "--fetch, --admission"),
+        (("--line-size", "256K"), "--line-size"),
     ],
 )
 def test_a_plan_for_a_cache_that_works_otherwise_is_noted(
@@ -239,155 +225,10 @@ def test_a_plan_for_a_cache_that_works_otherwise_is_noted(
     assert bathy("create", "fast", tmp_path / "ssd.img", "--size", "4M", *settings).exit_code == 0
     result = bathy("source", "create", "--from-plan", tmp_path / "plan.json", "--cache", "fast")
     assert result.exit_code == 0
-    assert ("than the plan simulated (s3-fifo, write-bypass, adaptive fetch)" in result.stderr) == (others is not None)
-    assert others is None or f"the cache 'fast' has other {others} than" in result.stderr
-
-
-def test_directories_that_cannot_be_a_source_are_refused(bathy: Bathy, fast: Places, tmp_path: Path) -> None:
-    for name in ("data/inner", "other"):
-        (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "file").touch()
-    (tmp_path / "link").symlink_to("other")
-    assert bathy("source", "create", "data", tmp_path / "data", "--cache", "fast").exit_code == 0
-    for name, directory, problem in (
-        ("data", "other", "has a source 'data' already"),
-        ("more", "data", "is the source 'data'"),
-        ("more", "data/inner", "overlaps"),
-        ("more", ".", "overlaps"),
-        ("more", "missing", "does not exist"),
-        ("more", "missing/too", "No such file"),
-        ("more", "file", "is no directory"),
-        ("more", "link", "is a symbolic link"),
-        ("a/b", "other", "no name of a source"),
-    ):
-        refused(bathy("source", "create", name, tmp_path / directory, "--cache", "fast"), UsageError, problem)
-    refused(bathy("source", "create", "x", tmp_path / "other", "--cache", "none"), UsageError, "no cache 'none'")
-    wrong = bathy("source", "create", "x", tmp_path / "other", "--cache", "fast", "--mode", "write-back")
-    refused(wrong, UsageError, "--mode must be one of write-through")
-    small = bathy("source", "create", "x", tmp_path / "other", "--cache", "fast", "--size", "63K")
-    refused(small, UsageError, "at least 64.0 KiB")
-    assert [one.name for one in fast.load("fast").sources] == ["data"]
-
-
-def test_the_directory_of_the_cache_itself_is_no_source(fast: Places, tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    config = fast.new("own", str(tmp_path / "disk/ssd.img"))
-    with pytest.raises(UsageError, match=r"ssd.img of the cache 'own' lies in"):
-        checked_directory(str(tmp_path / "disk"), [config], LocalHost())
-
-
-def test_a_running_osd_is_named_with_the_command_that_stops_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "fsid").write_text("x")
-    holder = (
-        "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); print(1, flush=True); input()"
+    assert ("than the plan simulated (64K lines, s3-fifo, write-bypass, adaptive fetch)" in result.stderr) == (
+        others is not None
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", holder, str(tmp_path / "fsid")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as osd:
-        assert osd.stdout is not None
-        osd.stdout.readline()
-        monkeypatch.setattr("bathyscope.cache.directory.osd_of", lambda _: 3)
-        with pytest.raises(BusyError, match="fsid is in use by another process") as caught:
-            checked_directory(str(tmp_path), [], LocalHost())
-        osd.communicate(b"\n")
-    assert caught.value.hint == "stop the OSD first: systemctl stop ceph-osd@3"
-    assert checked_directory(str(tmp_path), [], LocalHost()) == str(tmp_path)
-
-
-@pytest.mark.parametrize("how", ["opened", "mapped", "worked in"])
-def test_a_directory_that_a_process_is_in_is_no_source_and_is_not_started(
-    bathy: Bathy, daemon: FakeDaemon, fast: Places, tmp_path: Path, how: str
-) -> None:
-    data = tmp_path / "data"
-    (data / "inner").mkdir(parents=True)
-    (data / "inner/file").write_bytes(b"x" * 4096)
-    fast.save(fast.load("fast").with_source(Source("old", str(data))))
-    holder = {
-        "opened": "f = open('file')",
-        "mapped": "import mmap; f = open('file'); m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ); f.close()",
-        "worked in": "",
-    }[how] + "\nimport os\nif 'WORKED' not in os.environ: os.chdir('/')\nprint(1, flush=True); input()"
-    environment = os.environ | ({"WORKED": "1"} if how == "worked in" else {})
-    with subprocess.Popen(
-        [sys.executable, "-P", "-c", holder], cwd=data / "inner", env=environment,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        process.stdout.readline()
-        started = bathy("source", "start", "old")
-        refused(started, BusyError, f"process {process.pid} (python")
-        with pytest.raises(BusyError, match=f"has {data}/inner"):
-            checked_directory(str(data), [], LocalHost())
-        process.communicate(b"\n")
-    assert daemon.commands == []
-    assert bathy("source", "start", "old").exit_code == 0
-    assert checked_directory(str(data), [], LocalHost()) == str(data)
-
-
-def test_a_directory_that_another_bathyd_serves_is_busy(tmp_path: Path) -> None:
-    (tmp_path / "a b").mkdir()
-    mounts = f"36 35 0:44 / {tmp_path}/a\\040b rw shared:1 - fuse.bathyd bathyd rw\n"
-    host = FakeHost(files={"/proc/self/mountinfo": mounts.encode()})
-    with pytest.raises(BusyError, match="served by another bathyd"):
-        checked_directory(str(tmp_path / "a b"), [], host)
-    (tmp_path / "a").mkdir()
-    assert checked_directory(str(tmp_path / "a"), [], host) == str(tmp_path / "a")
-
-
-def test_a_mount_point_can_be_a_source_unless_it_is_of_fuse(tmp_path: Path) -> None:
-    def host(*kinds: str) -> FakeHost:
-        mounts = [f"36 35 0:44 / {tmp_path} rw shared:1 - {kind} none rw\n" for kind in kinds]
-        return FakeHost(files={"/proc/self/mountinfo": "".join(mounts).encode()})
-
-    for kind in ("tmpfs", "xfs", "fusectl"):
-        assert checked_directory(str(tmp_path), [], host(kind)) == str(tmp_path)
-    for kind in ("fuse", "fuse.sshfs"):
-        with pytest.raises(UsageError, match=rf"FUSE file system \({kind}\)"):
-            checked_directory(str(tmp_path), [], host("tmpfs", kind))
-    with pytest.raises(BusyError, match="served by another bathyd"):
-        checked_directory(str(tmp_path), [], host("tmpfs", "fuse.bathyd"))
-
-
-def install_unit(places: Places) -> None:
-    units = places.root / "etc/systemd/system"
-    units.mkdir(parents=True)
-    (units / "bathyd@.service").touch()
-
-
-def test_an_osd_does_not_wait_for_a_unit_that_is_not_there(
-    bathy: Bathy, daemon: FakeDaemon, fast: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bathyscope.cache.directory.osd_of", lambda _: 12)
-    (tmp_path / "data").mkdir()
-    result = bathy("source", "create", "data", tmp_path / "data", "--cache", "fast")
-    assert result.exit_code == 0, result.exception
-    assert "systemd does not know bathyd@.service" in result.stderr
-    assert not (tmp_path / "etc/systemd").exists()
-
-
-def test_an_osd_starts_after_its_cache(places: Places, tmp_path: Path) -> None:
-    install_unit(places)
-    path = write_drop_in(places, FakeHost(), "fast", "/var/lib/ceph/osd/ceph-12")
-    assert path == tmp_path / "etc/systemd/system/ceph-osd@12.service.d/bathyscope-cache.conf"
-    lines = path.read_text().splitlines()
-    assert lines[1:] == ["[Unit]", "Requires=bathyd@fast.service", "After=bathyd@fast.service"]
-    assert drop_in(places, "/srv/data") is None
-    assert drop_in(places, "/var/lib/ceph/osd/ceph-12/current") is None
-
-
-def test_a_source_that_goes_takes_its_drop_in_with_it(bathy: Bathy, daemon: FakeDaemon, fast: Places) -> None:
-    install_unit(fast)
-    directory = "/var/lib/ceph/osd/ceph-12"
-    fast.save(fast.load("fast").with_source(Source("ceph12", directory)))
-    path = write_drop_in(fast, FakeHost(), "fast", directory)
-    assert path is not None
-    daemon.answers["status"] = status(source("ceph12"))
-    result = bathy("source", "delete", "ceph12")
-    assert result.exit_code == 0, result.exception
-    assert f"removed: {path}" in result.stderr
-    assert not path.parent.exists()
-    assert fast.load("fast").sources == ()
-    assert daemon.commands == [{"command": "stop_source", "name": "ceph12"}]
+    assert others is None or f"the cache 'fast' has other {others} than" in result.stderr
 
 
 def test_a_source_with_open_files_is_kept_unless_forced(bathy: Bathy, daemon: FakeDaemon, fast: Places) -> None:
@@ -488,7 +329,32 @@ def test_a_cache_is_deleted_when_that_is_confirmed(bathy: Bathy, fast: Places) -
     assert not fast.state("fast").exists()
 
 
-@pytest.mark.parametrize("report", ["status", "io", "usage", "iops", "stats", "files", "objects", "curve"])
+def test_a_damaged_configuration_names_its_line_and_is_deleted(bathy: Bathy, fast: Places) -> None:
+    install_unit(fast)
+    path = write_drop_in(fast, FakeHost(), "fast", "/var/lib/ceph/osd/ceph-12", lambda _: None, notices_changes=True)
+    (fast.state("fast") / "session.json").write_text(
+        '{"is_in_use": false, "sources": {"/var/lib/ceph/osd/ceph-12": []}}'
+    )
+    fast.config("fast").write_text('{\n "sources": [\n  oops\n')
+    error = bathy("stop", "fast").exception
+    assert isinstance(error, ParseError)
+    assert "the configuration of the cache 'fast' has an unexpected form" in error.message
+    assert "line 3" in error.message
+    document = fast.new("fast", "/dev/sdz").with_source(Source("a", "/a")).rest | {
+        "sources": [{"dir": "/a", "mode": "read-only"}, {"mode": "read-only"}]
+    }
+    fast.config("fast").write_text(json.dumps(document, indent=1))
+    lines = fast.config("fast").read_text().splitlines()
+    line = len(lines) - lines[::-1].index("  {")
+    result = bathy("delete", "fast", "--yes")
+    assert result.exit_code == 0, result.exception
+    assert f"line {line}: source 2" in result.stderr
+    assert fast.names() == []
+    assert path is not None
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("report", ["io", "usage", "iops", "stats", "files", "objects", "curve"])
 def test_a_report_of_a_cache_that_does_not_run_says_what_starts_it(bathy: Bathy, fast: Places, report: str) -> None:
     for words in ((report, "fast"), (report,)):
         error = refused(bathy(*words), CacheDownError, "'fast' is not running")
@@ -496,7 +362,109 @@ def test_a_report_of_a_cache_that_does_not_run_says_what_starts_it(bathy: Bathy,
     refused(bathy(report, "other"), UsageError, "no cache 'other'")
 
 
-@pytest.mark.parametrize("report", ["status", "io", "usage", "iops", "stats"])
+def test_the_status_has_a_row_for_every_configured_cache_and_source(
+    bathy: Bathy, daemon: FakeDaemon, fast: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shown(*words: str) -> tuple[int, dict[str, str], dict[str, tuple[str, str | None]]]:
+        result = bathy("status", *words, "-o", "json")
+        caches, sources = (
+            [dict(zip([column["name"] for column in table["columns"]], row, strict=True)) for row in table["rows"]]
+            for table in json.loads(result.stdout)["tables"]
+        )
+        states = {row["Cache"]: row["State"] for row in caches}
+        return result.exit_code, states, {row["Source"]: (row["Served"], row["Problem"]) for row in sources}
+
+    daemon.answers["status"] = status(source("a"))
+    fast.save(fast.load("fast").with_source(Source("a", "/srv/a")))
+    assert shown() == (0, {"fast": "running"}, {"a": ("yes", None)})
+    # One that was stopped, one that was killed, one whose configuration is damaged.
+    for name in ("stopped", "killed", "damaged"):
+        fast.add(fast.new(name, f"/dev/{name}").with_source(Source(f"of-{name}", f"/srv/{name}")))
+    fast.config("damaged").write_text("{")
+    mounts = b"37 36 0:45 / /srv/killed rw - fuse.bathyd bathyd rw\n"
+    monkeypatch.setattr(LocalHost, "read", lambda self, path: mounts)
+    code, states, sources = shown()
+    assert (code, states) == (
+        1, {"damaged": "unusable", "fast": "running", "killed": "killed", "stopped": "stopped"},
+    )  # fmt: skip
+    assert {name: served for name, (served, _) in sources.items()} == {
+        "a": "yes",
+        "of-killed": "no",
+        "of-stopped": "no",
+    }
+    assert "mount of a daemon that was killed" in str(sources["of-killed"][1])
+    assert shown("fast")[0] == 0
+    assert shown("killed")[:2] == (1, {"killed": "killed"})
+    # A source that is configured and not served is a finding as well.
+    fast.save(fast.load("fast").with_source(Source("b", "/srv/b")))
+    assert shown("fast")[0] == 1
+    assert shown("fast", "--source", "a")[0] == 0
+    assert shown("fast", "--source", "b")[2]["b"] == ("no", "stopped; serve it: bathy cache source start b")
+    # So is one that is served, but for a device of it that is not.
+    daemon.answers["status"] = status(source("a"), source("b", problem="block leads elsewhere"))
+    assert shown("fast") == (1, {"fast": "running"}, {"a": ("yes", None), "b": ("yes", "block leads elsewhere")})
+    assert shown("fast", "--source", "b")[0] == 1
+    assert shown("fast", "--source", "a")[0] == 0
+    refused(bathy("status", "none"), UsageError, "no cache 'none'")
+
+
+@pytest.mark.parametrize("problem", ["others can write it", "damaged"])
+def test_a_cache_that_runs_and_cannot_be_started_again_is_a_finding(
+    bathy: Bathy, daemon: FakeDaemon, fast: Places, problem: str
+) -> None:
+    fast.save(fast.load("fast").with_source(Source("ceph0", "/srv/a")))
+    assert bathy("status", "fast").exit_code == 0
+    if problem == "damaged":
+        fast.config("fast").write_text("{")
+    else:
+        fast.config("fast").chmod(0o666)
+    hint = f"correct {fast.config('fast')}" if problem == "damaged" else f"chmod go-w {fast.config('fast')}"
+    for words in ((), ("fast",), ("fast", "--source", "ceph0")):
+        result = bathy("status", *words, "-o", "json")
+        assert result.exit_code == 1, result.exception
+        document = json.loads(result.stdout)
+        (fact,) = (value for name, value in document["facts"] if name == "fast cannot be started again")
+        assert hint in fact
+        assert document["sentence"] == "Sources: 1, served: 1. Cannot be started again: fast."
+    # It serves all the same: its figures can be asked for by name.
+    assert bathy("io", "fast").exit_code == 0
+    (row,) = json.loads(bathy("list", "-o", "json").stdout)
+    assert row["state"].startswith("running, cannot be started again: ")
+
+
+def test_a_source_that_is_not_understood_has_a_row_and_hides_no_other(
+    bathy: Bathy, daemon: FakeDaemon, fast: Places
+) -> None:
+    daemon.answers["status"] = status(source("a"))
+    for name in ("fast", "stopped"):
+        if name == "stopped":
+            fast.add(fast.new(name, "/dev/stopped"))
+        entries = [
+            {"name": "a", "dir": "/srv/a", "mode": "read-only"},
+            {"dir": "/srv/b", "mode": "x", "size_bytes": "?"},
+            7,
+        ]
+        fast.config(name).write_text(json.dumps(fast.load(name).rest | {"sources": entries}))
+
+    def problems(cache: str, *words: str) -> tuple[int, dict[str, str | None]]:
+        result = bathy("status", cache, *words, "-o", "json")
+        table = json.loads(result.stdout)["tables"][1]
+        rows = [dict(zip([column["name"] for column in table["columns"]], row, strict=True)) for row in table["rows"]]
+        return result.exit_code, {row["Source"]: row["Problem"] for row in rows}
+
+    code, found = problems("fast")
+    assert (code, list(found)) == (1, ["a", "b", "source-3"])
+    assert "line 1: source 2" in str(found["b"])
+    assert "line 1: source 3" in str(found["source-3"])
+    assert problems("fast", "--source", "a") == (0, {"a": None})
+    code, found = problems("stopped")
+    assert (code, list(found)) == (1, ["a", "b", "source-3"])
+    assert "line 1: source 2" in str(found["b"])
+    states = {row["name"]: (row["state"], row["sources"]) for row in json.loads(bathy("list", "-o", "json").stdout)}
+    assert states == {"fast": ("running", 3), "stopped": ("stopped", 3)}
+
+
+@pytest.mark.parametrize("report", ["io", "usage", "iops", "stats"])
 def test_reports_of_all_caches_name_the_ones_that_are_down(
     bathy: Bathy, daemon: FakeDaemon, fast: Places, report: str
 ) -> None:
@@ -606,32 +574,19 @@ def test_an_interval_out_of_bounds_is_refused(bathy: Bathy, daemon: FakeDaemon, 
     assert isinstance(bathy("io", "--watch", "--interval", interval).exception, UsageError)
 
 
-def test_an_osd_that_is_not_activated_yet_is_waited_for(places: Places, tmp_path: Path, monkeypatch: Any) -> None:
-    config = places.new("fast", "/u").with_source(Source("a", str(tmp_path / "ceph-1"))).with_source(Source("b", "/b"))
-    monkeypatch.setattr("bathyscope.cache.directory.osd_of", lambda path: 1 if "ceph-1" in path else None)
-    mounts = f"36 35 0:44 / {tmp_path}/ceph-1 rw - tmpfs tmpfs rw\n"
-    host = FakeHost(files={"/proc/self/mountinfo": mounts.encode()})
-    assert not_activated(config, host) == [config.sources[0]]
-    # The mount of a daemon that was killed, in which nothing can be looked up.
-    mounts += f"37 36 0:45 / {tmp_path}/ceph-1 rw - fuse.bathyd bathyd rw\n"
-    host.files["/proc/self/mountinfo"] = mounts.encode()
-    assert not_activated(config, host) == []
-    host.files["/proc/self/mountinfo"] = b""
-    (tmp_path / "ceph-1").mkdir()
-    (tmp_path / "ceph-1/whoami").write_text("1\n")
-    assert not_activated(config, host) == []
-
-
-def test_who_waits_for_an_osd_in_vain_learns_how_to_delete_its_source(
+def test_an_osd_that_is_waited_for_in_vain_keeps_no_other_from_its_cache(
     bathy: Bathy, fast: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    became: list[str] = []
+    monkeypatch.setattr(os, "execv", lambda path, argv: became.append(path))
     missing = Source("gone", "/var/lib/ceph/osd/ceph-9")
     monkeypatch.setattr("bathyscope.cache.directory.not_activated", lambda config, host: [missing])
     monkeypatch.setattr("bathyscope.commands.cache._ACTIVATION_LIMIT_S", -1.0)
-    error = bathy("run", "fast").exception
-    assert isinstance(error, CacheError)
-    assert "ceph-9: ceph-volume has not activated" in error.message
-    assert str(error.hint).endswith("bathy cache source delete gone --cache fast")
+    result = bathy("run", "fast")
+    assert result.exit_code == 0, result.exception
+    assert "ceph-9: ceph-volume has not activated" in result.stderr
+    assert result.stderr.rstrip().endswith("bathy cache source delete gone --cache fast")
+    assert len(became) == 1
 
 
 def test_run_becomes_the_daemon(bathy: Bathy, fast: Places, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -639,6 +594,20 @@ def test_run_becomes_the_daemon(bathy: Bathy, fast: Places, monkeypatch: pytest.
     monkeypatch.setattr(os, "execv", lambda path, argv: became.append((path, argv)))
     assert bathy("run", "fast").exit_code == 0
     assert became == [(sys.executable, daemons.command(fast.config("fast")))]
+
+
+def test_a_source_that_is_not_understood_keeps_no_cache_from_running(
+    bathy: Bathy, fast: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    became: list[str] = []
+    monkeypatch.setattr(os, "execv", lambda path, argv: became.append(path))
+    document = fast.load("fast").rest | {"sources": [{"dir": "/a", "mode": "read-only", "size_bytes": "x"}]}
+    fast.config("fast").write_text(json.dumps(document, indent=1))
+    result = bathy("run", "fast")
+    assert result.exit_code == 0, result.exception
+    assert "not served: " in result.stderr
+    assert "source 1" in result.stderr
+    assert len(became) == 1
 
 
 def test_bathyd_imports_nothing_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -794,7 +763,10 @@ def test_systemd_starts_and_stops_where_it_knows_the_unit(fast: Places, monkeypa
     daemon.start(lambda _: None)
     daemon.stop(lambda _: None)
     asked = [request.argv[1:] for request in host.requests]
-    assert asked == [(verb, "bathyd@fast.service") for verb in ("start", "is-active", "stop")]
+    assert asked == [(verb, "bathyd@fast.service") for verb in ("reset-failed", "start", "is-active", "stop")]
+    # A unit that never failed has nothing to be reset.
+    fails = {"reset-failed"}
+    daemon.start(lambda _: None)
     fails = {"start"}
     with pytest.raises(CacheError, match=r"cannot start bathyd@fast.service: Job failed\.") as caught:
         daemon.start(lambda _: None)

@@ -37,7 +37,7 @@ def test_fields_that_are_not_known_here_are_kept() -> None:
     assert changed["cache"] == text["cache"]
     assert changed["threads"] == 4
     assert changed["sources"][0] == {"name": "osd-3", **text["sources"][0]}
-    assert json.loads(config.without_source("osd-3").content())["sources"] == []
+    assert json.loads(config.without(config.entries[0]).content())["sources"] == []
 
 
 def test_a_source_is_replaced_in_its_place() -> None:
@@ -45,6 +45,34 @@ def test_a_source_is_replaced_in_its_place() -> None:
     assert [one.mode for one in config.with_source(Source("a", "/a", "read-only")).sources] == [
         "read-only", "write-through",
     ]  # fmt: skip
+
+
+def test_an_entry_that_is_not_understood_is_named_with_its_line_and_kept_as_it_stands() -> None:
+    document = Places().new("c", "/u").with_source(Source("a", "/a")).rest | {
+        "sources": [{"dir": "/a", "mode": "read-only", "size_bytes": "x"}, {"dir": "/b", "mode": "read-only"}, 7]
+    }
+    content = json.dumps(document, indent=1).encode()
+    notes: list[str] = []
+    config = CacheConfig.parse("c", content, notes.append)
+    assert [one.directory for one in config.sources] == ["/b"]
+    assert [(one.name, one.directory) for one in config.unread] == [("a", "/a"), ("source-3", "")]
+    assert len(notes) == 2
+    assert f"line {content[: content.index(b'/a')].count(10)}: source 1" in notes[0]
+    changed = json.loads(config.with_source(Source("b", "/b", "write-through")).content())["sources"]
+    assert changed == [document["sources"][0], {"name": "b", "dir": "/b", "mode": "write-through"}, 7]
+    assert config.directories == ["/a", "/b"]
+
+
+def test_what_a_cache_has_served_is_not_what_others_serve_now(places: Places) -> None:
+    places.add(places.new("fast", "/u"))
+    places.add(places.new("other", "/v").with_source(Source("b", "/b")))
+    places.add(places.new("broken", "/w"))
+    places.config("broken").write_text("{")
+    places.config("fast").write_text("{")
+    session = {"is_in_use": False, "sources": {"/a": [], "/b": [], "/\\xff": []}}
+    (places.state("fast") / "session.json").write_text(json.dumps(session))
+    (places.state("fast") / "session.json").chmod(0o600)
+    assert places.served_before("fast") == ["/a"]
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "a b", "a\n", "ä", "x" * 65, "%i", "a;b"])
@@ -68,8 +96,7 @@ def test_what_others_can_write_is_refused(places: Places) -> None:
         places.load("fast")
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"sources": 1, "cache": {"ssd": "/u"}}', b"\xff",
-                                     b'{"sources": [{}], "cache": {"ssd": "/u"}}'])  # fmt: skip
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"sources": 1, "cache": {"ssd": "/u"}}', b"\xff"])
 def test_a_broken_configuration_is_a_parse_error(content: bytes) -> None:
     with pytest.raises(ParseError, match="the configuration of the cache 'c'"):
         CacheConfig.parse("c", content)

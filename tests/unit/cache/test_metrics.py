@@ -41,6 +41,9 @@ def test_every_series_is_what_the_daemon_counted() -> None:
     assert found["read_bytes_total", f'{own},device="source"'] == 10 * MIB
     assert found["requests_total", f'{own},op="read"'] == 400
     assert found["evictions_total", 'cache="fast"'] == 3
+    assert found["file_evictions_total", 'cache="fast"'] == 1976
+    assert found["file_evicted_lines_total", 'cache="fast"'] == 2001
+    assert found["file_table_files_max", 'cache="fast"'] == 1024
     assert found["request_bytes_total", f'{own},op="read"'] == source()["stats"]["reads"]["bytes"]
     assert found["source_served", own] == 1
     assert found["source_lines", own] == source()["stats"]["segments_present"]

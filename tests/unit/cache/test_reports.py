@@ -45,6 +45,25 @@ def test_io_and_usage_are_what_the_daemon_answers() -> None:
     )  # fmt: skip
 
 
+def test_usage_tells_data_from_the_lines_that_hold_it() -> None:
+    finding = report("usage", [(look(status()), None)])
+    (row,) = rows(finding)
+    assert (row["Usage"], row["Data"]) == (19 * MIB, 2 * MIB)
+    assert finding.sentence == "Cached: lines of 19.0 MiB of 7 files, which hold 2.00 MiB of data."
+    assert any("a file takes one line at least" in text for text in finding.unseen)
+
+
+def test_a_full_file_table_is_said_with_what_it_costs() -> None:
+    finding = report("status", [(look(status()), None)])
+    (cache,) = rows(finding)
+    assert (cache["Evictions"], cache["Files evicted"]) == (3, 1976)
+    assert dict(finding.facts)["fast file table is full"] == (
+        "it has room for 1,024 files; 1,976 files gave way to others, with 2,001 lines"
+    )
+    empty = status(engine={"file_table": {"files": 3, "files_max": 1024, "evictions": 0, "evicted_lines": 0}})
+    assert "fast file table is full" not in dict(report("status", [(look(empty), None)]).facts)
+
+
 def test_iops_has_a_row_for_the_cache_and_one_for_the_directory_below() -> None:
     cache, below = rows(report("iops", [(look(status()), None)]))
     assert (cache["Device"], cache["Reads"], cache["read mean"], cache["read p99"]) == ("cache", 300, 30_000, 60_000)
@@ -70,6 +89,19 @@ def test_what_the_daemon_does_not_know_is_not_zero() -> None:
     empty = report("io", [(look(status(source(io=None, stats=None))), None)])
     assert rows(empty)[0]["Cache read"] is None
     assert empty.sentence == "The daemon reports no figures of its sources."
+
+
+def test_a_device_whose_lines_were_not_believed_is_named_with_the_reason() -> None:
+    devices = [
+        {"device": "naa.1", "at_start": "sampled", "sampled_lines": 688, "reason": None},
+        {"device": "naa.2", "at_start": "compared", "sampled_lines": None, "reason": "it was away"},
+        {"device": "naa.3", "at_start": "dropped", "sampled_lines": None, "reason": "a line differs"},
+    ]
+    facts = report("status", [(look(status(source(devices_at_start=devices))), None)]).facts
+    assert [fact for fact in facts if "stale" in fact[0]] == [
+        ("fast may be stale on naa.2", "all cached lines are compared with it before they are used: it was away"),
+        ("fast may be stale on naa.3", "all were dropped: a line differs"),
+    ]
 
 
 def later() -> dict[str, Any]:
@@ -191,6 +223,19 @@ def test_every_report_fits_80_columns_without_cutting_a_number(name: Any) -> Non
     assert max(map(len, lines)) <= 80
     assert "…" not in stream.getvalue()
     assert any(line.startswith("ceph11") for line in lines)
+
+
+def test_the_problem_of_a_source_is_shown_however_narrow_the_terminal_is() -> None:
+    problem = "block leads to /dev/sdq, which is not the disk of the configuration; bathy cache source set a --devices"
+    answer = status(source("a", problem=problem), source("b"))
+    for width in (40, 80, 200):
+        stream = io.StringIO()
+        render(report("status", [(look(answer), None)]), "table", stream, width=width, colour=False)
+        assert f"a: {problem}" in " ".join(stream.getvalue().split())
+        assert "Problem" not in stream.getvalue()
+    # What all sources of a cache have is said once.
+    answer = status(*(source(name, problem="its daemon was killed") for name in "abc"))
+    assert as_text(report("status", [(look(answer), None)]), "table").count("killed") == 1
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
+import os
 import shlex
 import socket
 import sys
@@ -14,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bathyscope.errors import (
     BathyscopeError,
@@ -26,7 +30,7 @@ from bathyscope.errors import (
     UsageError,
 )
 from bathyscope.host import CephRequest, ProcessRequest, answer_json
-from bathyscope.host.ceph import connect
+from bathyscope.host.ceph import BridgeSession, connect
 from bathyscope.host.local import LocalHost, LocalPipe
 from bathyscope.spec import Target
 
@@ -104,7 +108,11 @@ class Rados:
     def mgr_command(self, command, data):
         return 1, b"", "positive error"
     def osd_command(self, osd, command, data):
-        return 0, b"\\n\\xff" * 1_000_000, ""
+        words = json.loads(command)
+        if words["prefix"] == "endless":
+            # What librados would take for an answer that has no end.
+            return 0, b"x" * (8 << 30), ""
+        return 0, b"\\n\\xff" * words.get("pairs", 1_000_000), ""
 """
 
 
@@ -289,6 +297,105 @@ def test_noise_between_the_answers_is_the_loss_of_the_bridge(host: ScriptedHost,
     there = target(tmp_path).model_copy(update={"ceph_prefix": prefix})
     with connect(host, there) as session, pytest.raises(UnreachableError, match="lost"):  # type: ignore[attr-defined]
         session.command(request("status", timeout_s=60.0))
+
+
+class Pipe:
+    """A bridge that has said all that it will ever say; unless `open_`, it has ended."""
+
+    def __init__(self, said: bytes, *, open_: bool = False) -> None:
+        reading, self._writing = os.pipe()
+        self.stdin, self.stdout = io.BytesIO(), os.fdopen(reading, "rb")
+        threading.Thread(target=self._say, args=(said, open_), daemon=True).start()
+
+    def _say(self, said: bytes, open_: bool) -> None:
+        with contextlib.suppress(OSError), os.fdopen(os.dup(self._writing), "wb") as out:
+            out.write(said)
+        if not open_:
+            self.close()
+
+    def stderr(self) -> bytes:
+        return b""
+
+    def close(self, grace_s: float = 0.0) -> None:
+        writing, self._writing = self._writing, -1
+        if writing >= 0:
+            os.close(writing)
+
+
+def of_pipe(said: bytes, *, open_: bool = False) -> BridgeSession:
+    return BridgeSession(Pipe(said, open_=open_), "f-s-i-d", "client.x")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("header", [b'{"id": 0, "code": 0, "out_bytes": -1, "err_bytes": 0}\n', b"x" * 5000])
+def test_a_header_that_bounds_nothing_is_the_loss_of_the_bridge(header: bytes) -> None:
+    # Nothing comes after it: whoever reads on waits for ever.
+    with of_pipe(header, open_=True) as session, pytest.raises(UnreachableError, match="lost"):
+        session.command(request("status", timeout_s=60.0))
+
+
+@pytest.mark.parametrize("said", [b"half", b"all", b"all!!"])
+def test_half_an_answer_is_the_loss_of_the_bridge(said: bytes) -> None:
+    with (
+        of_pipe(b'{"id": 0, "code": 0, "out_bytes": 3, "err_bytes": 5}\n' + said) as session,
+        pytest.raises(UnreachableError, match="lost"),
+    ):
+        session.command(request("status", timeout_s=60.0))
+
+
+@settings(max_examples=200)
+@given(
+    headers=st.lists(
+        st.tuples(
+            st.dictionaries(
+                st.sampled_from(["id", "code", "out_bytes", "err_bytes"]),
+                st.one_of(st.integers(-1, 3), st.sampled_from([2**70, 1e300, None, True, "1", [], {}])),
+            )
+            | st.integers()
+            | st.none(),
+            st.binary(max_size=4),
+        ),
+        max_size=4,
+    )
+)
+def test_whatever_a_bridge_says_is_an_answer_or_its_loss(headers: list[tuple[object, bytes]]) -> None:
+    said = b"".join(json.dumps(header).encode() + b"\n" + content for header, content in headers)
+    with of_pipe(said) as session, contextlib.suppress(UnreachableError):
+        for answer in session.commands([request("a", timeout_s=60.0), request("b", timeout_s=60.0)]):
+            assert not answer.timed_out
+            assert len(answer.stdout) + len(answer.stderr) <= len(said)
+
+
+def test_an_answer_that_is_too_long_fails_alone(
+    host: ScriptedHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bathyscope.host.ceph._ANSWER_BYTES", 1 << 20)
+    with connect(host, target(tmp_path)) as session:  # type: ignore[attr-defined]
+        long, short = session.commands([request("x", "osd.3"), request("status")])
+        assert (long.exit_code, long.stdout) == (-errno.EFBIG, b"")
+        with pytest.raises(ClusterError, match="its answer of 1 MiB is longer than the 1 MiB that are taken"):
+            answer_json(long)
+        assert short.exit_code == 0
+        # A bridge that sends it all the same, for it is another's: it is not kept, and the next one is understood.
+        monkeypatch.setattr("bathyscope.host.ceph._ANSWER_BYTES", 1000)
+        long, short = session.commands([request("x", "osd.3", pairs=5000), request("status")])
+        assert (long.exit_code, long.stdout, short.exit_code) == (-errno.EFBIG, b"", 0)
+
+
+def test_answers_that_are_held_together_have_one_budget(
+    host: ScriptedHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bathyscope.host.ceph._TOGETHER_BYTES", 5_000_000)
+    with connect(host, target(tmp_path)) as session:  # type: ignore[attr-defined]
+        for _ in range(2):
+            answers = session.commands([request("x", f"osd.{osd}") for osd in range(4)])
+            assert sorted(answer.exit_code for answer in answers) == [-errno.EFBIG, -errno.EFBIG, 0, 0]
+
+
+def test_an_answer_without_an_end_takes_the_bridge_and_no_more(host: ScriptedHost, tmp_path: Path) -> None:
+    with connect(host, target(tmp_path)) as session:  # type: ignore[attr-defined]
+        # Python turns the refusal of memory into an error; librados would abort, which is the loss of the bridge.
+        assert session.command(request("endless", "osd.3", timeout_s=120.0)).exit_code < 0
+        assert session.command(request("status")).exit_code == 0
 
 
 @pytest.mark.parametrize("noise", ["", "Inferring fsid 1\\n", '{"a": 1}\\n{\\n"ready"\\n'])

@@ -150,9 +150,44 @@ def test_a_pool_without_images_and_an_erasure_coded_one_have_none() -> None:
 
 def test_what_count_and_time_do_not_allow_is_counted() -> None:
     few = ceph_bridge.images(Ioctx(pool(150), page=1000), 100, 60)
-    assert (len(few["images"]), few["left"]) == (64 + 2, 150 - 64)
+    assert (len(few["images"]), few["left"]) == (64 + 22 + 2, 64)
     none = ceph_bridge.images(Ioctx(pool(150), page=1000), 1000, -1)
     assert (len(none["images"]), none["left"]) == (0, 152)
+
+
+def test_what_a_tenant_writes_into_the_directory_is_not_all_held() -> None:
+    omaps = pool(3)
+    omaps["", "rbd_directory"] |= {"id_long": b"x" * 5000, f"id_{'y' * 5000}": b"name", "id_fat": b"name"}
+    omaps["", "rbd_header.fat"] = {"order": b"\x16", "parent": b"x" * 9000}
+    answer = ceph_bridge.images(Ioctx(omaps), 1000, 60)
+    assert [entry[2] for entry in answer["images"]] == ["0000", "0001", "0002", "dead", "beef"]
+    assert answer["left"] == 3
+
+
+def test_more_images_than_are_looked_at_are_counted_and_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(Ioctx):
+        """A directory that goes on for ever, as far as one look can tell."""
+
+        pages = 0
+
+        def get_omap_vals(self, operation: Operation, after: str, prefix: str, most: int) -> tuple[Any, int]:
+            def page(_: object) -> list[tuple[str, bytes | None]]:
+                self.pages += 1
+                return [(f"id_{self.pages:06d}{number:04d}", b"name") for number in range(most)]
+
+            if prefix != "id_":
+                return super().get_omap_vals(operation, after, prefix, most)
+            operation.wanted = page
+            return operation.pairs, 0
+
+    ioctx = Endless(pool(0))
+    monkeypatch.setattr(ceph_bridge, "COUNTING_S", 0.0)
+    clock = iter(range(10**9))
+    monkeypatch.setattr(ceph_bridge.time, "monotonic", lambda: next(clock))
+    answer = ceph_bridge.images(ioctx, 10, 500)
+    assert answer["images"] == []
+    assert answer["left"] >= 64
+    assert ioctx.pages < 100
 
 
 def test_a_refusal_is_raised_when_all_answers_are_there() -> None:

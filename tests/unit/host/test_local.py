@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bathyscope.errors import EnvironmentError_
-from bathyscope.host import ProcessRequest
+from bathyscope.host import ProcessRequest, local
 from bathyscope.host.launcher import LAUNCH_FAILED
 from bathyscope.host.local import FOREIGN_VARIABLES, LocalHost, find_program
 
@@ -41,6 +41,21 @@ def test_output_and_exit_code_are_kept_verbatim() -> None:
 def test_a_large_output_needs_no_reader() -> None:
     completed = LocalHost().run(python("import sys; sys.stdout.write('x' * 5_000_000)"))
     assert len(completed.stdout) == 5_000_000
+
+
+def test_an_output_without_end_is_cut_off_and_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "OUTPUT_BYTES", 1 << 20)
+    for stream in ("stdout", "stderr"):
+        code = f"import sys\nwhile True: sys.{stream}.buffer.write(b'x' * 50_000)"
+        completed = LocalHost().run(python(code, timeout_s=60.0))
+        assert not completed.timed_out
+        assert completed.exit_code != 0
+        assert len(completed.stdout) == (1 << 20 if stream == "stdout" else 0)
+        assert len(completed.stderr) < (1 << 20) + 100_000
+        assert completed.stderr.endswith(b"its output was cut off at 1 MiB\n")
+    # Also when the program did not mind.
+    code = "import os\ntry:\n    while True: os.write(1, bytes(50_000))\nexcept OSError: pass"
+    assert LocalHost().run(python(code)).exit_code == 1
 
 
 def test_stdin_is_given_and_can_be_opened_by_name() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,26 @@ def test_managers_elsewhere_are_left_to_people(tmp_path: Path) -> None:
     assert [command.split()[0] for command in commands] == ["ssh", "scp", "ceph"]
     assert by_hand_removed(elsewhere) == [
         "ceph mgr module disable bathyscope",
-        f"ssh mon1 rm -r {tmp_path}/bathyscope",
+        f"ssh -- mon1 rm -r {tmp_path}/bathyscope",
     ]
+
+
+@pytest.mark.parametrize("name", ["mon1; touch /tmp/x", "$(id)", "-oProxyCommand=id", "a'b", "m\nn"])
+def test_what_a_manager_calls_itself_is_a_word_of_the_printed_commands(tmp_path: Path, name: str) -> None:
+    elsewhere = look(Cluster(tmp_path / "it's $(here)", host=name).session, TARGET)
+    place = f"{tmp_path}/it's $(here)/bathyscope"
+    make, copy, _ = map(shlex.split, by_hand(elsewhere))
+    # The shell over there splits what ssh is given once more.
+    assert make[:3] == ["ssh", "--", name]
+    assert shlex.split(make[3])[:3] == ["mkdir", "-p", place]
+    assert copy[:2] == ["scp", "--"]
+    assert copy[3].startswith(f"{name}:")
+    assert shlex.split(copy[3].removeprefix(f"{name}:")) == [f"{place}/module.py"]
+    remove_there = shlex.split(by_hand_removed(elsewhere)[1])
+    assert remove_there[:3] == ["ssh", "--", name]
+    assert shlex.split(" ".join(remove_there[3:])) == ["rm", "-r", place]
+    spec = YAML(typ="safe", pure=True).load(cephadm_spec(elsewhere))
+    assert spec["placement"] == {"hosts": [name]}
 
 
 def test_the_specification_for_cephadm_holds_the_files(tmp_path: Path) -> None:

@@ -11,11 +11,13 @@ import re
 import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 from tests.unit.waiting import until
 
 import bathyscope.host
@@ -198,6 +200,52 @@ def test_an_object_names_its_image(load: Load, name: str, groups: Any) -> None:
     assert (found and found.groups()) == groups
 
 
+# What a tenant can put into the names that an operation carries: bytes, as RADOS takes them.
+_HOSTILE = [
+    b"", b"tenant", b"\xff\xfe\x80", b"a\xff", b"\xffa", b"a\n\xff", b"a\nb", b"a\x00b", b"\xc3\xbc", b"\xed\xa0\x80",
+    b"client.7", b"client.7\xff", b"mgr\xff.7", b"client.\xff", b"mgr\xe9.12",
+    b"10.0.0.1:0/1", b"v1:[fd00::1]:0/1", b"[\xff\xfe]:0/1", b"v2:\xff", b"[fe80::1%\xff]:0/1",
+    b"2", b"-1", b"2\xff", b"\xff2",
+    b"rbd_data.a1.0000000000000000", b"rbd_data.a1\xff.0000000000000000", b"rbd_data.\xff.0000000000000000",
+    b"rbd_data.2\xff.a1.0000000000000000", b"rbd_data.2.a1.000000000000000\xff", b"rbd_data.a1.\xff000000000000000",
+]  # fmt: skip
+
+
+def expressions(module: Any) -> Iterator[re.Pattern[bytes]]:
+    """Yield the expressions of all queries, as an OSD matches them: over bytes."""
+    module.ask("zoom", images="a1", digits=14)
+    module.ask("zoom", images="a1", digits=16, within="0" * 13)
+    yield from (
+        re.compile(part["regex"].encode()) for query in module.queries.values() for part in query["key_descriptor"]
+    )
+
+
+@given(names=st.lists(st.one_of(st.sampled_from(_HOSTILE), st.binary(max_size=40)), max_size=40))
+@example(names=_HOSTILE)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_an_osd_reports_is_text(module: Any, names: list[bytes]) -> None:
+    """A manager makes Python text of every group, and ends with SIGSEGV where it cannot."""
+    for expression in expressions(module):
+        for name in names:
+            found = expression.search(name)
+            for group in (found and found.groups()) or ():
+                assert group is None or re.fullmatch(b"[ -~]*", group), (expression.pattern, name)
+
+
+def test_a_namespace_of_other_bytes_is_not_taken_for_another_one(load: Load) -> None:
+    expression = re.compile(load().NAMESPACE.encode())
+    found = {name: expression.search(name) for name in (b"", b"tenant", b"a b", b"a\xff", b"\xff", b"a\nb")}
+    assert {name: match and match[1] for name, match in found.items()} == {
+        b"": b"", b"tenant": b"tenant", b"a b": b"a b", b"a\xff": None, b"\xff": None, b"a\nb": None,
+    }  # fmt: skip
+
+
+def test_what_is_matched_of_an_object_has_a_length(load: Load) -> None:
+    """The name may be 2 KiB long, and is a tenant's choice."""
+    assert re.search(load().IMAGE, f"rbd_data.{'1' * 18}.{'a' * 32}.0000000000000000") is not None
+    assert re.search(load().IMAGE, f"rbd_data.{'a' * 33}.0000000000000000") is None
+
+
 def test_totals_add_up_over_drains_and_say_since_when(module: Any) -> None:
     module.report_image(7, "a1", 3)
     module.report_image(7, "b2", 5, header="4")
@@ -210,7 +258,7 @@ def test_totals_add_up_over_drains_and_say_since_when(module: Any) -> None:
     ]
     CLOCK[0] += 2
     said = module.ask("counters")
-    assert (said["version"], said["at_age_s"], said["dropped"]) == (2, 2.0, 0)
+    assert (said["version"], said["at_age_s"], said["dropped"]) == (3, 2.0, 0)
     assert said["queries"]["image_client"]["registered_age_s"] == 12.0
 
 

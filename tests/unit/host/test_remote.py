@@ -11,7 +11,7 @@ import pytest
 from tests.unit.waiting import until
 
 from bathyscope.errors import EnvironmentError_
-from bathyscope.host import Completed, Elsewhere, ProcessRequest, load_runner
+from bathyscope.host import Completed, Elsewhere, ProcessRequest, load_runner, local
 from bathyscope.host.local import LocalHost
 from bathyscope.host.ssh import NO_CONNECTION, login_argv
 from bathyscope.recording.collect import describe
@@ -123,3 +123,16 @@ def test_a_program_that_is_not_there_and_a_file_that_cannot_be_sent(there: Path,
 
 def test_an_old_python_understands_the_runner() -> None:
     ast.parse(inspect.getsource(load_runner), feature_version=(3, 6))
+
+
+def test_a_client_host_that_sends_without_end_is_left(
+    there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "OUTPUT_BYTES", 1 << 20)
+    (tmp_path / "lie").write_bytes(
+        b'{"exit_code": 0, "stdout": 33554432, "stderr": 0, "files": []}\n' + bytes(32 << 20)
+    )
+    ended = run(request(tmp_path, "true", node="liar"))
+    assert ended.exit_code != 0
+    assert len(ended.stdout) == 0
+    assert b"cut off at 1 MiB" in ended.stderr

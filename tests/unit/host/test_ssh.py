@@ -32,7 +32,7 @@ case $2 in
   silent) exec sleep 600 ;;
   endless) exec cat /dev/zero ;;
   noisy) echo "Welcome to noisy"; echo ;;
-  liar) echo "bathy node sampler 1"; exec cat "{directory}/lie" ;;
+  liar) echo "bathy node sampler 1"; read size; head -c "$size" > /dev/null; read asked; exec cat "{directory}/lie" ;;
   shifted) PATH="{directory}/shifted:$PATH" ;;
 esac
 exec sh -c "$3"

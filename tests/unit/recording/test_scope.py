@@ -13,7 +13,7 @@ from bathyscope.errors import ClusterError, ParseError, UnreachableError
 from bathyscope.host.fake import FakeCephSession, FakeHost
 from bathyscope.recording.scope import ScopeKeeper
 from bathyscope.records import RawAnswer
-from bathyscope.sources import cluster_map
+from bathyscope.sources import cluster_map, mgr_counters
 from bathyscope.spec.scope import Scope
 from bathyscope.spec.target import DaemonTarget
 
@@ -162,3 +162,42 @@ def test_an_osd_is_asked_for_its_settings_once_per_start(recorded: Callable[[str
     session.requests.clear()
     keeper.refresh()
     assert len([request for request in session.requests if dict(request.command)["prefix"] == "config get"]) == 9
+
+
+def test_the_manager_s_module_is_asked_which_version_it_has_as_soon_as_it_is_enabled() -> None:
+    node = {"id": 0, "name": "osd.0", "type": "osd"}
+    modules: dict[str, Any] = {"enabled_modules": []}
+    answers: dict[str | tuple[str, str], Any] = {
+        "osd dump": {"fsid": "f", "pools": [], "osds": [{"osd": 0, "up": 1, "up_from": 1}]},
+        "osd df": {"nodes": [{"id": -1, "name": "a", "type": "host", "children": [0]}, node]},
+        "mgr module ls": lambda _: modules,
+        "bathyscope status": {"version": 2},
+    }
+    session = FakeCephSession(answers)
+    keeper = ScopeKeeper(FakeHost(), session, TARGET, asked_osds=(), sources=[cluster_map.SOURCE])
+
+    def version() -> int | None:
+        keeper.look()
+        return keeper.scope.mgr_module_version
+
+    assert version() is None
+    assert all(dict(request.command)["prefix"] != "bathyscope status" for request in session.requests)
+    modules["enabled_modules"] = ["bathyscope"]
+    assert version() == 2
+    assert not mgr_counters.may_count(keeper.scope)
+    # Once that is known, a manager that does not answer makes nobody forget it.
+    answers["bathyscope status"] = -110
+    assert version() == 2
+    # `bathy mgr install` has replaced it.
+    answers["bathyscope status"] = {"version": 3}
+    assert version() == 3
+    assert mgr_counters.may_count(keeper.scope)
+    # It was removed, and another one was installed.
+    modules["enabled_modules"] = []
+    keeper.look()
+    assert not mgr_counters.may_count(keeper.scope)
+    modules["enabled_modules"], answers["bathyscope status"] = ["bathyscope"], {"version": 1}
+    assert version() == 1
+    # One that says no version of its own is none of ours.
+    answers["bathyscope status"] = {"else": 1}
+    assert version() == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from bathyscope.commands import cache_plan as verb
 from bathyscope.errors import UsageError
 from bathyscope.records import Op, Placement, to_table
+from bathyscope.simulate.memory import cache_memory
 from bathyscope.spec.cache_plan import load_cache_plan
 from bathyscope.store import Workspace
 
@@ -42,14 +44,22 @@ def run_id(tmp_path: Path) -> str:
                 rows.append((step * 3600 * 10**6 // count, "read", step % lines * LINE, LINE, f"v{osd}"))
                 osds.append(osd)
     table = ops(rows)
-    table = table.set_column(table.schema.get_field_index("osd"), table.schema.field("osd"), [osds])
-    with Workspace(tmp_path).create_run(kind="bench", started_ns=1) as run:
+    table = on_osds(table, osds)
+    hosts = {0: "a", 1: "b", 2: "a", 3: "b"}
+    # osd.2 stood on b first.
+    return run_of(tmp_path, table, [placed(2, "b"), *(placed(osd, host) for osd, host in hosts.items())])
+
+
+def on_osds(operations: pa.Table, osds: list[int]) -> pa.Table:
+    place = operations.schema.get_field_index("osd")
+    return operations.set_column(place, operations.schema.field("osd"), [osds])
+
+
+def run_of(workspace: Path, operations: pa.Table, osds: list[Placement]) -> str:
+    with Workspace(workspace).create_run(kind="bench", started_ns=1) as run:
         with run.begin_segment("run") as segment:
-            segment.table(Op, table)
-            hosts = {0: "a", 1: "b", 2: "a", 3: "b"}
-            # osd.2 stood on b first.
-            looks = [placed(2, "b"), *(placed(osd, host) for osd, host in hosts.items())]
-            segment.table(Placement, to_table(Placement, looks))
+            segment.table(Op, operations)
+            segment.table(Placement, to_table(Placement, osds))
             segment.commit()
         run.compact()
     return run.id
@@ -60,6 +70,24 @@ def printed(workspace: Path, *arguments: str) -> str:
     app.command("plan")(verb.plan)
     result = CliRunner().invoke(app, [*arguments, "--workspace", str(workspace)], catch_exceptions=False)
     return result.stdout
+
+
+@pytest.mark.parametrize("line", [16 << 10, 256 << 10])
+def test_a_plan_is_for_the_lines_of_the_cache(run_id: str, tmp_path: Path, line: int) -> None:
+    text = printed(tmp_path, run_id, "--flash", "64M", "--line-size", f"{line >> 10}K", "--output", "json")
+    plan = json.loads(text)
+    assert plan["line_bytes"] == line
+    for cache in plan["caches"]:
+        assert cache["index_bytes"] == (64 << 20) // line * {16 << 10: 81, 64 << 10: 96, 256 << 10: 156}[line] // 2
+        for source in cache["sources"]:
+            assert source["flash_bytes"] % line == 0
+    (tmp_path / "plan.json").write_text(text)
+    assert load_cache_plan(tmp_path / "plan.json").settings.line_bytes == line
+
+
+def test_a_line_size_that_no_cache_has_is_refused(run_id: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--line-size must be one of 16K, 64K, 256K"):
+        printed(tmp_path, run_id, "--flash", "64M", "--line-size", "1M")
 
 
 def test_each_node_gets_the_shares_that_its_osds_can_use(run_id: str, tmp_path: Path) -> None:
@@ -84,6 +112,41 @@ def test_each_node_gets_the_shares_that_its_osds_can_use(run_id: str, tmp_path: 
     # Each of the scan's reads is a miss.
     assert a["read_hit_ratio"] == pytest.approx(0.5 * (1 - 1 / ROUNDS), abs=0.01)
     assert a["index_bytes"] == 64 * MIB // LINE * 48
+    # A 64th of the lines, and what does not grow with the cache.
+    assert a["memory_bytes"] == a["index_bytes"] + MIB + 128 * MIB
+    assert (a["memory_budget_bytes"], a["files_max"]) == (4 << 30, 64 * MIB // LINE // 8)
+
+
+def test_a_plan_that_needs_more_memory_than_it_may_take_is_refused_with_what_would_fit(
+    run_id: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=r"needs 7\.12 GiB of memory") as refused:
+        printed(tmp_path, run_id, "--flash", "8T")
+    assert "6.00 GiB for the index of 134,217,728 lines" in refused.value.message
+    assert refused.value.hint is not None
+    assert "--memory 8.2G" in refused.value.hint
+    assert "--flash 3925.3G, the most that fits" in refused.value.hint
+    with pytest.raises(UsageError, match=r"may take 1\.00 GiB") as refused:
+        printed(tmp_path, run_id, "--flash", "1T", "--memory", "1G")
+    assert refused.value.hint is not None
+    # What it says fits, and with what it says that is needed it is not refused for its memory.
+    assert cache_memory(int(float(refused.value.hint.split("--flash ")[1].split("G")[0]) * (1 << 30)), LINE, 1 << 30)
+    assert cache_memory(1 << 40, LINE, int(float(refused.value.hint.split("--memory ")[1].split("G")[0]) * (1 << 30)))
+
+
+def test_a_cache_that_may_take_less_memory_is_simulated_with_less_in_it(tmp_path: Path) -> None:
+    line = 256 << 10
+    # Each line comes again after 300 others, for which memory has room or has not once the flash is full.
+    places = [place for start in range(0, 42_000, 300) for place in (*range(start, start + 300),) * 2]
+    rows: list[Row] = [(number, "read", place * line, 4096, "v0") for number, place in enumerate(places)]
+    run = run_of(tmp_path, on_osds(ops(rows), [0] * len(rows)), [placed(0, "a")])
+    words = (run, "--flash", "5G", "--line-size", "256K", "--output", "json")
+    found = [json.loads(printed(tmp_path, *words, *more))["caches"][0] for more in ((), ("--memory", "200M"))]
+    dram, hits = ([cache[key] for cache in found] for key in ("dram_bytes", "read_hit_ratio"))
+    # A 64th of the lines, and a quarter of the memory.
+    assert dram == [(5 << 30) // 64, 50 << 20]
+    assert hits[0] == pytest.approx(0.5, abs=0.01)
+    assert hits[1] < 0.45
 
 
 def test_too_little_flash_goes_where_it_brings_most(run_id: str, tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ from .test_curve_points import TRACES
 from .traces import LINE
 
 
-def lines_on_flash(policy: str, size_lines: int) -> int:
+def lines_on_flash(policy: str, size_lines: int, memory_bytes: int | None = None) -> int:
     """What the engine writes to flash while as many lines as it holds are read for the first time.
 
     A policy with a queue in memory fills that queue first and sends the rest to flash.
     """
     engines = _core.EnginePass()
-    number = engines.add_engine(policy, LINE, np.asarray([size_lines], np.uint64))
+    number = engines.add_engine(policy, LINE, np.asarray([size_lines], np.uint64), memory_bytes=memory_bytes)
     offsets = np.arange(size_lines, dtype=np.uint64) * np.uint64(LINE)
     engines.add_requests(
         np.zeros(size_lines, np.uint64),
@@ -47,10 +47,24 @@ def test_every_policy_that_keeps_lines_in_memory_is_known() -> None:
     assert flash_lines("s3-fifo", 1000, LINE) == 1000 - 15
 
 
+@pytest.mark.parametrize("memory_bytes", [1 << 20, 1 << 21, 1 << 40])
+def test_a_cache_that_may_take_less_memory_has_less_in_it(memory_bytes: int) -> None:
+    stage = min(memory_bytes // 4 // LINE, 12_345 // 64)
+    for policy, expected in (("s3-fifo", 12_345 - stage), ("lru", 12_345)):
+        assert flash_lines(policy, 12_345, LINE, memory_bytes) == expected
+        assert lines_on_flash(policy, 12_345, memory_bytes) == expected
+        size = largest_size_lines(policy, expected, LINE, memory_bytes)
+        assert (
+            flash_lines(policy, size, LINE, memory_bytes)
+            <= expected
+            < flash_lines(policy, size + 1, LINE, memory_bytes)
+        )
+
+
 def test_what_is_in_memory_is_bounded() -> None:
     for line_bytes in (4096, 65_536):
         lines = 400 * 2**30 // line_bytes
-        assert (lines - flash_lines("s3-fifo", lines, line_bytes)) * line_bytes == 4 * 2**30
+        assert (lines - flash_lines("s3-fifo", lines, line_bytes)) * line_bytes == 2**30
 
 
 @given(st.sampled_from(["s3-fifo", "lru"]), st.integers(1, 1 << 40))

@@ -7,18 +7,23 @@ import csv
 import dataclasses
 import io
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tests.unit.analysis.builders import Load, RunBuilder
+from tests.unit.waiting import until
 
 from bathyscope import cli
 from bathyscope.commands.compare import parse_share
 from bathyscope.errors import UsageError
 from bathyscope.records import RECORDS_BY_TABLE, RawAnswer
 from bathyscope.store import Workspace, step_name
+
+# It takes some minutes.
+LONG_QUERY = "SELECT count(*) FROM range(10000000) AS a, range(10000000) AS b WHERE (a.range * b.range) % 7919 = 3"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,3 +281,32 @@ def test_shares(text: str, value: float) -> None:
 def test_what_is_no_share(text: str) -> None:
     with pytest.raises(UsageError):
         parse_share(text)
+
+
+def test_sql_says_when_it_was_cut(space: tuple[Path, list[str]]) -> None:
+    path, _ = space
+    done = bathy(path, "runs", "sql", "SELECT * FROM range(7)", "--limit", "3", "-o", "json")
+    assert [row["range"] for row in json.loads(done.stdout)] == [0, 1, 2]
+    assert done.stderr == "only the first 3 rows are printed: --limit\n"
+    whole = bathy(path, "runs", "sql", "SELECT * FROM range(7)", "--limit", "7", "-o", "json")
+    assert (len(json.loads(whole.stdout)), whole.stderr) == (7, "")
+    late = bathy(path, "runs", "sql", LONG_QUERY, "--timeout", "100ms")
+    assert (late.returncode, late.stdout) == (2, "")
+    assert late.stderr.startswith("bathy: the query was ended: it took longer than 0.1 s\nhint: ")
+    assert bathy(path, "runs", "sql", "SELECT 1", "--timeout", "0s").returncode == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_query(space: tuple[Path, list[str]], number: signal.Signals) -> None:
+    path, ids = space
+    process = subprocess.Popen(
+        ["env", "--default-signal=INT,TERM", sys.executable, "-m", "bathyscope.cli", "runs", "sql", LONG_QUERY,
+         "-r", ids[0], "-w", str(path)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    # Its directory for what does not fit in memory is there as soon as the query is.
+    until(lambda: list(Path(path, "runs", ids[0]).glob(".partial-sql-*")) or process.poll() is not None, 60)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (128 + number, "", "bathy: interrupted\n")
+    assert list(Path(path, "runs", ids[0]).glob(".partial-sql-*")) == []

@@ -86,3 +86,23 @@ def test_only_reading_the_runs(runs: list[RunDirectory], sql: str) -> None:
         duck.query(runs, sql)
     assert caught.value.hint
     assert not Path("/tmp/never.csv").exists()
+
+
+# It takes some minutes.
+_LONG = "SELECT count(*) FROM range(10000000) AS a, range(10000000) AS b WHERE (a.range * b.range) % 7919 = 3"
+
+
+def test_a_query_that_takes_too_long_is_ended(runs: list[RunDirectory]) -> None:
+    with pytest.raises(UsageError, match=r"took longer than 0\.1 s") as caught:
+        duck.query(runs, _LONG, bounds=duck.Bounds(0.1, 10))
+    assert "--timeout" in str(caught.value.hint)
+
+
+def test_of_an_answer_one_row_more_than_its_bounds_is_read(runs: list[RunDirectory]) -> None:
+    def rows(sql: str, limit: int) -> list[int]:
+        return [int(row["n"]) for row in duck.query(runs, sql, bounds=duck.Bounds(60.0, limit)).to_pylist()]
+
+    assert rows("SELECT range AS n FROM range(1000000000000)", 100_000) == list(range(100_001))
+    assert rows("SELECT range AS n FROM range(5) ORDER BY n DESC", 5) == [4, 3, 2, 1, 0]
+    assert rows("SELECT range AS n FROM range(0)", 5) == []
+    assert duck.query(runs, "EXPLAIN SELECT 1", bounds=duck.Bounds(60.0, 5)).num_rows > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import zlib
 from pathlib import Path
@@ -13,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bathyscope.errors import ParseError, StoreError
+from bathyscope.errors import ParseError, StoreError, UntrustedError
 from bathyscope.records import RawAnswer
+from bathyscope.store import raw
 from bathyscope.store.raw import read_raw, write_raw
 
 times = st.integers(0, 2**63 - 1)
@@ -149,3 +151,46 @@ def test_the_operating_system_s_errors(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="File exists"):
         write_raw(tmp_path / "there.zst", [])
     assert (tmp_path / "there.zst").read_bytes() == b""
+
+
+def test_a_file_that_unpacks_to_far_more_than_it_is_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "bomb.zst"
+    with pa.OSFile(str(path), "wb") as file, pa.CompressedOutputStream(file, "zstd") as stream:
+        stream.write(b"bathyscope raw answers 1\n")
+        header = {"label": "a", "argv": [], "environment": [], "exit_code": 0, "started_ns": 1, "ended_ns": 2}
+        for _ in range(20):
+            stream.write(json.dumps({**header, "stdout": 1 << 20, "stderr": 0, "files": []}).encode() + b"\n")
+            stream.write(bytes(1 << 20))
+    assert path.stat().st_size < 10_000
+    monkeypatch.setattr(raw, "_UNPACKED_BYTES", 8 << 20)
+    read: list[int] = []
+    with pytest.raises(ParseError, match="unpacks to more than 8 MiB"):
+        read.extend(len(answer.stdout) for answer in raw.scan_raw(path))
+    assert sum(read) < 8 << 20
+    with pytest.raises(ParseError, match="unpacks to more than 8 MiB"):
+        read_raw(path)
+
+
+def test_real_answers_are_far_from_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand samples of an idle machine, of which only the idle time grows."""
+    monkeypatch.setattr(raw, "_UNPACKED_BYTES", 0)
+
+    def stat(number: int) -> bytes:
+        return b"".join(b"cpu%d 7919 0 104729 %d 0 0 0 0 0 0\n" % (core, 99 * number + core) for core in range(64))
+
+    given_answers = [
+        RawAnswer("proc", (), (), 0, b"", b"", number * 10**9, number * 10**9 + 12345, (("/proc/stat", stat(number)),))
+        for number in range(1000)
+    ]
+    path = tmp_path / "proc.zst"
+    write_raw(path, given_answers)
+    assert read_raw(path) == given_answers
+
+
+def test_nothing_but_a_regular_file_is_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.zst")
+    write_raw(tmp_path / "there.zst", [ANSWER])
+    (tmp_path / "link.zst").symlink_to("there.zst")
+    for name in ("fifo.zst", "link.zst"):
+        with pytest.raises(UntrustedError, match="is not a regular file"):
+            read_raw(tmp_path / name)

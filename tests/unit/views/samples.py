@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 
 from tests.unit.analysis.builders import LAYERS as LAYER_VIEWS
@@ -33,6 +34,7 @@ from bathyscope.records.finding import (
     Verdict,
 )
 from bathyscope.records.recording_finding import DaemonAbsence, Gap, RecordingFinding, SourceRecording
+from bathyscope.views import as_text
 
 HOSTILE_HOST = "<img src=x onerror=alert(1)>\"'&host"
 HOSTILE_POOL = "</script><script>alert('pool')</script>"
@@ -368,6 +370,7 @@ def _command(p: PointFinding, repeat: int) -> CommandView:
     return CommandView(p.step_key, repeat, "fio", argv, (("CEPH_CONF", "/etc/ceph/lab one.conf"),), 0, 12.4)
 
 
+@functools.cache
 def ladder() -> LadderFinding:
     """Return a ladder over 2 device classes × 6 patterns × 3 layers with refusals, warnings and hostile names."""
     groups = tuple(group(c, i) for c in ("hdd", "ssd") for i in range(len(PATTERNS)))
@@ -436,6 +439,12 @@ def accounts() -> AccountsFinding:
     finding = ladder()
     points = (*(p for g in finding.groups for p in g.points), *finding.cross_checks)
     return AccountsFinding(finding.run_id, finding.target, points)
+
+
+@functools.cache
+def ladder_page() -> str:
+    """Return the page of `ladder`: a page costs more than all that a test looks for in it."""
+    return as_text(ladder(), "html")
 
 
 def large_ladder(configurations: int, repeats: int = 3) -> LadderFinding:

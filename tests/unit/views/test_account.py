@@ -294,7 +294,7 @@ def test_advice_stands_beside_the_sentence() -> None:
     table = text_of(samples.ladder())
     assert "    next: Give the OSDs more cores and measure again." in table
     assert "also considered: the CPU of the load generator (19 %); osd.3's SSD" in table
-    page = as_text(samples.ladder(), "html")
+    page = samples.ladder_page()
     assert "<b>Next:</b> Give the OSDs more cores and measure again." in page
     assert "Also considered: the CPU of the load generator (19 %); osd.3&#39;s SSD (node2) (9.8 %)" in page
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 import dataclasses
 import re
 
+import altair as alt
 import pytest
+from altair.utils import schemapi
 
 from bathyscope.errors import UsageError
 from bathyscope.records.finding import LadderFinding
@@ -71,6 +73,7 @@ def test_stage_bars_are_whole() -> None:
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=lambda t: t.name)
 def test_every_kind_draws_its_marks(theme: Theme) -> None:
     for drawing in every_kind(theme):
+        schemapi.validate_jsonschema(drawing.template(theme), alt.load_schema())
         text = picture(drawing, "svg", theme).decode()
         marks = re.findall(r'class="mark-(symbol|line|rect) role-mark', text)
         assert marks, drawing.name

@@ -86,6 +86,15 @@ def test_no_escape_sequence_reaches_a_stream_without_a_terminal(kind: str) -> No
     assert "\u202e" not in text
 
 
+def test_json_of_a_hostile_name_says_it_and_steers_no_terminal() -> None:
+    hostile = "a\x1b[2J\x9b31m\u202egnp.exe\u2066\u200f\u2028\x7f\n\u061c"
+    buffer = io.StringIO()
+    render([{"name": hostile}], "json", buffer)
+    text = buffer.getvalue()
+    assert json.loads(text) == [{"name": hostile}]
+    assert labels.clean(text.replace("\n", "")) == text.replace("\n", "")
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -263,7 +272,7 @@ def test_other_tenants_are_told_of_everywhere_and_have_columns_where_there_is_ro
 
 def test_without_other_tenants_nothing_is_said_of_them() -> None:
     assert "others" not in next(line for line in text_of(samples.ladder(), width=160).splitlines() if "p99.9" in line)
-    assert "Other pools" not in text_of(samples.ladder(), "html")
+    assert "Other pools" not in samples.ladder_page()
 
 
 def test_the_greatest_rate_of_a_trend_is_the_highest_bar() -> None:

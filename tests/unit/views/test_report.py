@@ -48,7 +48,7 @@ class Reader(HTMLParser):
 
 @pytest.fixture(scope="module")
 def html() -> str:
-    return as_text(samples.ladder(), "html")
+    return samples.ladder_page()
 
 
 @pytest.fixture(scope="module")
@@ -202,9 +202,9 @@ def test_a_report_of_a_thousand_steps_is_below_3_mb() -> None:
 
 
 @in_a_browser
-def test_the_page_draws_every_open_chart_in_a_browser(tmp_path: Path) -> None:
+def test_the_page_draws_every_open_chart_in_a_browser(html: str, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    path.write_text(as_text(samples.ladder(), "html"))
+    path.write_text(html)
     dom, console = loaded(path, tmp_path / "profile", "--window-size=1400,9000")
     assert console == []
     drawn = re.search(r'<html[^>]*data-drawn="(\d+)"', dom)

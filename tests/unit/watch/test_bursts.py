@@ -15,6 +15,7 @@ from tests.unit.recording.test_burst import Histories
 
 from bathyscope.bench import session
 from bathyscope.errors import DeniedError, UnreachableError
+from bathyscope.host import mgr_install
 from bathyscope.host.fake import FakeCephSession, FakeHost
 from bathyscope.host.mgr_install import source_version
 from bathyscope.recording.burst import OPS_MAX, OSDS_MAX
@@ -324,20 +325,24 @@ def test_a_key_that_may_not_change_options_is_refused_what_needs_it() -> None:
 
 
 @pytest.mark.parametrize(("apart", "advice"), [(-1, "`bathy mgr install` replaces it"), (1, "upgrade bathyscope")])
-def test_a_module_of_another_version_is_said_once_at_the_start(apart: int, advice: str) -> None:
-    status = {"version": source_version()}
-    session = FakeCephSession({"bathyscope status": lambda _: status, "osd dump": {"osds": []}})
+def test_a_module_of_another_version_is_said_once_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, apart: int, advice: str
+) -> None:
+    version = source_version()
+    session = FakeCephSession({"osd dump": {"osds": []}})
     said: list[str] = []
 
     def jobs_of(*modules: str) -> None:
-        scope = Keeper(1).scope.model_copy(update={"mgr_modules": modules})
-        allowed_jobs(session, CollectSpec(depth="light"), scope, said.append)
+        known = {"mgr_modules": modules, "mgr_module_version": version if modules else None}
+        scope = Keeper(1).scope.model_copy(update=known)
+        allowed_jobs(session, CollectSpec(depth="light", image_statistics=True), scope, said.append)
 
+    monkeypatch.setattr(mgr_install, "SAFE_VERSION", 1)
     jobs_of("bathyscope")
-    status["version"] += apart
+    version += apart
     jobs_of()
     assert said == []
     jobs_of("bathyscope")
     (words,) = said
-    assert f"bathyscope has version {status['version']}, this program's is version {source_version()}" in words
+    assert f"bathyscope has version {version}, this program's is version {source_version()}" in words
     assert advice in words

@@ -15,6 +15,7 @@ from tests.unit.see.conftest import rows_of
 from bathyscope.commands.top import top
 from bathyscope.errors import UnreachableError, UsageError
 from bathyscope.host.fake import EPOCH_NS, FakeCephSession, FakeHost
+from bathyscope.host.mgr_install import SAFE_VERSION
 from bathyscope.recording.collect import as_collected
 from bathyscope.recording.recorder import Recorder
 from bathyscope.recording.scope import ScopeKeeper
@@ -30,6 +31,7 @@ from bathyscope.watch.feeds import (
     NO_MODULE,
     NOT_LISTED,
     NOT_YET,
+    OLD_MODULE,
     SOME_OSDS,
     LiveFeed,
     ReplayFeed,
@@ -173,6 +175,14 @@ def test_without_the_module_the_view_says_what_would_show_objects() -> None:
     world.feed.zoom("rbd/a")
     assert world.keeper.scope.zoomed_images == ()
     assert world.feed.view("objects", {"image": "rbd/a"}).unseen == (NO_MODULE,)
+    # One that is not asked counts nothing, either.
+    world.keeper.narrow(mgr_modules=("bathyscope",), mgr_module_version=SAFE_VERSION - 1)
+    world.feed.zoom("rbd/a")
+    assert world.keeper.scope.zoomed_images == ()
+    assert world.feed.view("objects", {"image": "rbd/a"}).unseen == (OLD_MODULE,)
+    world.keeper.narrow(mgr_module_version=SAFE_VERSION)
+    world.feed.zoom("rbd/a")
+    assert world.keeper.scope.zoomed_images == ("10ab",)
 
 
 def test_zones_objects_and_one_object_are_narrowed_to_what_was_gone_into() -> None:

@@ -13,8 +13,9 @@
 //! | 72..128 | reserved, zero |
 //! | 128..256 | handle |
 
-use super::{Kind, Uuid, get_u16, get_u32, get_u64, is_sealed, put_u16, put_u32, put_u64, seal, words};
-use crate::files::FileIdentity;
+use super::sealed::{
+    Kind, Uuid, get_u16, get_u32, get_u64, is_sealed, put_u16, put_u32, put_u64, seal, words,
+};
 use crate::store::Stamp;
 
 /// Bytes of a record: half a sector, so that a torn write has each record old or new.
@@ -25,6 +26,47 @@ pub const FILES_PER_BLOCK: usize = 4096 / FILE_RECORD_BYTES;
 pub const HANDLE_BYTES_MAX: usize = 128;
 
 const HANDLE_START: usize = 128;
+
+/// By what a file is known for as long as it lives: its source and a handle there, such as `name_to_handle_at` gives it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FileIdentity {
+    source: Uuid,
+    handle: Box<[u8]>,
+}
+
+impl FileIdentity {
+    /// `None` if the handle has more than [`HANDLE_BYTES_MAX`] bytes.
+    pub fn new(source: Uuid, handle: &[u8]) -> Option<Self> {
+        (handle.len() <= HANDLE_BYTES_MAX).then(|| Self {
+            source,
+            handle: handle.into(),
+        })
+    }
+
+    /// One that no file has, for a file of the source that has none any more. It cannot be stored.
+    pub(crate) fn unnamed(source: Uuid, number: u64) -> Self {
+        let mut handle = vec![0; HANDLE_BYTES_MAX + 1];
+        handle[..8].copy_from_slice(&number.to_le_bytes());
+        Self {
+            source,
+            handle: handle.into(),
+        }
+    }
+
+    /// Names the source.
+    pub fn source(&self) -> &Uuid {
+        &self.source
+    }
+
+    /// Names the file in the source.
+    pub fn handle(&self) -> &[u8] {
+        &self.handle
+    }
+
+    pub(crate) fn hash(&self) -> u32 {
+        crc32c::crc32c_append(crc32c::crc32c(&self.source), &self.handle)
+    }
+}
 
 /// A file that may have lines.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! A sector of the intent bitmap: the seal, four reserved bytes, and one bit for each region.
 
-use super::{Kind, Uuid, is_sealed, seal, words};
+use super::sealed::{Kind, Uuid, is_sealed, seal, words};
 
 /// What a power cut writes whole or not at all.
 pub const SECTOR_BYTES: usize = 512;

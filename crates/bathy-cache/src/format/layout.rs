@@ -2,21 +2,18 @@
 
 use std::ops::Range;
 
-use bathy_cache_model::{LineSize, stage_lines};
+use bathy_cache_model::memory::LINES_PER_FILE;
+use bathy_cache_model::{LineSize, MemoryBudget};
 
 use super::file_record::FILES_PER_BLOCK;
 use super::intent_sector::{REGIONS_PER_SECTOR, SECTOR_BYTES};
-use super::record::{RECORDS_PER_BLOCK, UNIT_BYTES, UNITS_MAX};
-use super::state::ENTRIES_PER_BLOCK;
-
-/// What is read and written at once of everything but data.
-pub const BLOCK_BYTES: u64 = 4096;
+use super::record::{UNIT_BYTES, UNITS_MAX, record_bytes};
+use super::sealed::BLOCK_BYTES;
+use super::state::entries_per_block;
 
 const INTENT_START_BLOCK: u64 = 16;
 /// The data begin at a multiple of this.
 const DATA_ALIGNMENT_BLOCKS: u64 = 256;
-/// Slots of the cache for each file of the file table: 2.5 bytes of memory and 32 bytes of SSD a slot.
-const SLOTS_PER_FILE: u64 = 8;
 /// A small cache has as many files as slots up to this: programs keep some hundreds open at once (`FileStore` 128 and its
 /// database), and one that came when all others had a record would never be cached.
 const FILES_OF_SMALL: u64 = 1024;
@@ -42,7 +39,7 @@ pub struct Extent {
 /// The sizes that all else follows from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Bytes of a line: a power of two, 4 KiB to 64 KiB.
+    /// Bytes of a line: a power of two, 4 KiB to 256 KiB.
     pub line_bytes: u32,
     /// The cache is divided into so many parts that share nothing; keys are dealt out by their hash.
     pub shards: u32,
@@ -61,7 +58,7 @@ pub struct Geometry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
     /// A line size that is not supported.
-    #[error("the line size must be a power of two from 4096 to 65536 bytes (got {0})")]
+    #[error("the line size must be a power of two from 4096 to 262144 bytes (got {0})")]
     Line(u32),
     /// A region size that is not supported.
     #[error("the region size must be a power of two from the line size to 2^40 bytes (got {0})")]
@@ -195,6 +192,16 @@ impl Geometry {
         Some(self)
     }
 
+    /// Units of a line.
+    pub fn line_units(&self) -> usize {
+        (u64::from(self.line_bytes) / UNIT_BYTES) as usize
+    }
+
+    /// Records of a block of the line table.
+    fn records_per_block(&self) -> u64 {
+        BLOCK_BYTES / record_bytes(self.line_units()) as u64
+    }
+
     /// Bytes of the data of one slot of each shard.
     fn slot_bytes(&self) -> u64 {
         u64::from(self.shards) * u64::from(self.line_bytes)
@@ -208,9 +215,13 @@ impl Geometry {
         LineSize::new(u64::from(self.line_bytes)).expect("the geometry was checked")
     }
 
-    /// Of the slots of a shard, those in memory: the last ones.
-    pub fn stage_slots(&self) -> u32 {
-        stage_lines(u64::from(self.slots), self.line()) as u32
+    /// Of the slots of a shard, those in memory with this budget: the last ones. All shards together have the stage.
+    pub fn stage_slots(&self, memory: MemoryBudget) -> u32 {
+        if self.slots < 2 {
+            return 0;
+        }
+        let lines = memory.stage_lines(self.slots_total(), self.line());
+        (lines / u64::from(self.shards)).max(1) as u32
     }
 
     /// Slots of all shards.
@@ -228,13 +239,13 @@ impl Geometry {
     fn areas(&self, extent: &Extent) -> Areas {
         let (shards, slots) = (u64::from(self.shards), u64::from(extent.slots));
         let of_small = (shards * slots).clamp(FILES_MIN, FILES_OF_SMALL);
-        let files = (shards * slots / SLOTS_PER_FILE).clamp(of_small, u64::from(u32::MAX));
+        let files = (shards * slots / LINES_PER_FILE).clamp(of_small, u64::from(u32::MAX));
         let file_blocks = files.div_ceil(FILES_PER_BLOCK as u64);
         let state_start = extent.start_block + file_blocks;
         // A line or hole for each slot, as many ghosts, and the hands.
-        let state_blocks = (2 * slots + 1).div_ceil(ENTRIES_PER_BLOCK as u64);
+        let state_blocks = (2 * slots + 1).div_ceil(entries_per_block(self.line_units()) as u64);
         let table_start = state_start + shards * state_blocks;
-        let table_blocks = slots.div_ceil(RECORDS_PER_BLOCK as u64);
+        let table_blocks = slots.div_ceil(self.records_per_block());
         Areas {
             first_slot: 0,
             slots,
@@ -329,6 +340,21 @@ impl Layout {
         self.geometry.shards
     }
 
+    /// Units of a line.
+    pub fn line_units(&self) -> usize {
+        self.geometry.line_units()
+    }
+
+    /// Bytes of a record of the line table.
+    pub fn record_bytes(&self) -> usize {
+        record_bytes(self.line_units())
+    }
+
+    /// Records of a block of the line table.
+    pub fn records_per_block(&self) -> usize {
+        self.geometry.records_per_block() as usize
+    }
+
     /// The offset of superblock 0 or 1.
     pub fn superblock(&self, number: u64) -> u64 {
         number * BLOCK_BYTES
@@ -376,7 +402,7 @@ impl Layout {
     pub fn record_place(&self, slot: u32) -> (u64, usize) {
         let areas = self.extent(u64::from(slot), |areas| areas.first_slot);
         let in_extent = u64::from(slot) - areas.first_slot;
-        let records = RECORDS_PER_BLOCK as u64;
+        let records = self.geometry.records_per_block();
         (
             areas.first_table_block + in_extent / records,
             (in_extent % records) as usize,
@@ -386,8 +412,9 @@ impl Layout {
     /// The slots that have records in a block of the line table.
     pub fn slots_of_block(&self, block: u64) -> Range<u32> {
         let areas = self.extent(block, |areas| areas.first_table_block);
-        let first = (block - areas.first_table_block) * RECORDS_PER_BLOCK as u64;
-        let end = (first + RECORDS_PER_BLOCK as u64).min(areas.slots);
+        let records = self.geometry.records_per_block();
+        let first = (block - areas.first_table_block) * records;
+        let end = (first + records).min(areas.slots);
         (areas.first_slot + first) as u32..(areas.first_slot + end) as u32
     }
 
@@ -438,7 +465,7 @@ impl Layout {
                 ranges.push(start..start + areas.file_blocks * BLOCK_BYTES);
             }
             let kept = u64::from(slots).saturating_sub(areas.first_slot).min(areas.slots);
-            let kept_blocks = kept.div_ceil(RECORDS_PER_BLOCK as u64);
+            let kept_blocks = kept.div_ceil(self.geometry.records_per_block());
             for shard in 0..u64::from(self.geometry.shards) {
                 let start = areas.table_start + shard * areas.table_blocks;
                 ranges.push((start + kept_blocks) * BLOCK_BYTES..(start + areas.table_blocks) * BLOCK_BYTES);
@@ -465,10 +492,58 @@ mod tests {
         }
     }
 
+    #[test]
+    fn lines_of_16_kib_fill_a_tebibyte_and_larger_ones_more() {
+        for (line_log, ssd_bytes, share) in
+            [(14, 1 << 40, 0.988), (16, 4 << 40, 0.995), (18, 16 << 40, 0.996)]
+        {
+            let geometry = blank(line_log, 16, 1 << 20)
+                .that_fits(ssd_bytes)
+                .expect("there is room");
+            assert_eq!(geometry.check(), Ok(()));
+            let of_data = geometry.slots_total() as f64 * f64::from(geometry.line_bytes) / ssd_bytes as f64;
+            assert!(of_data > share, "{of_data}");
+        }
+    }
+
+    #[test]
+    fn the_stage_of_all_shards_together_is_within_the_budget() {
+        let of = |ssd_bytes: u64, memory| {
+            let geometry = blank(16, 16, 1 << 20)
+                .that_fits(ssd_bytes)
+                .expect("there is room");
+            u64::from(geometry.stage_slots(memory)) * 16 * 65_536
+        };
+        // It was 16 GiB and 64 GiB.
+        for ssd_bytes in [1 << 40, 4 << 40] {
+            assert_eq!(of(ssd_bytes, MemoryBudget::default()), 1 << 30);
+            assert_eq!(of(ssd_bytes, MemoryBudget { bytes: 1 << 30 }), 256 << 20);
+        }
+        let small = of(16 << 30, MemoryBudget::default());
+        assert!((255 << 20..=256 << 20).contains(&small), "a 64th: {small}");
+        // A line for each shard, however little it may be.
+        assert_eq!(of(16 << 30, MemoryBudget { bytes: 0 }), 1 << 20);
+    }
+
+    #[test]
+    fn no_shard_has_more_in_memory_than_a_64th_and_one_line_at_least() {
+        for shards in [1, 2, 3, 16, 64] {
+            for slots in 1..2000 {
+                let geometry = blank(16, shards, 1 << 20).with_slots(slots);
+                let most = if slots < 2 { 0 } else { (slots / 64).max(1) };
+                let stage_slots = geometry.stage_slots(MemoryBudget::default());
+                assert!(
+                    stage_slots <= most,
+                    "{shards} shards of {slots} slots: {stage_slots}"
+                );
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn areas_lie_one_after_the_other_and_the_largest_that_fits_is_found(
-            shards in 1u32..9, line_log in 12u32..17, ssd_bytes in 1u64 << 20..1 << 36, intent_bits in 1u64..1 << 20,
+            shards in 1u32..9, line_log in 12u32..19, ssd_bytes in 1u64 << 20..1 << 36, intent_bits in 1u64..1 << 20,
         ) {
             let geometry = blank(line_log, shards, intent_bits);
             let Some(geometry) = geometry.that_fits(ssd_bytes) else {
@@ -490,7 +565,7 @@ mod tests {
 
         #[test]
         fn a_cache_of_another_size_has_its_slots_where_they_were_and_nothing_overlaps(
-            shards in 1u32..5, line_log in 12u32..17, sizes in prop::collection::vec(1u64 << 21..1 << 26, 2..12),
+            shards in 1u32..5, line_log in 12u32..19, sizes in prop::collection::vec(1u64 << 21..1 << 26, 2..12),
         ) {
             let Some(mut geometry) = blank(line_log, shards, 64).that_fits(sizes[0]) else {
                 return Ok(());

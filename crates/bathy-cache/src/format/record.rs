@@ -1,4 +1,4 @@
-//! A record of the line table: what a slot holds.
+//! A record of the line table: what a slot holds. Lines of up to 64 KiB have this one:
 //!
 //! | bytes | what |
 //! |---|---|
@@ -10,27 +10,58 @@
 //! | 24..32 | sequence: of two records with one key the higher is newer |
 //! | 32..64 | reserved, zero (write-back: dirty units, order) |
 //! | 64..128 | crc32c of each unit |
+//!
+//! Larger ones, which have more units, have a whole sector:
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0..32 | as above, but the valid units are zero |
+//! | 32..40 | valid units, one bit each |
+//! | 40..64 | reserved, zero (write-back) |
+//! | 64..320 | crc32c of each unit |
+//! | 320..512 | reserved, zero |
 
-use super::{
+use super::sealed::{
     Kind, Uuid, crc_of, get_u16, get_u32, get_u64, is_sealed, put_u16, put_u32, put_u64, seal, words,
 };
 
-/// Bytes of a record: a quarter of a sector, so that a torn write has each record old or new.
-pub const RECORD_BYTES: usize = 128;
-/// Records of a block.
-pub const RECORDS_PER_BLOCK: usize = 4096 / RECORD_BYTES;
 /// Bytes of a unit.
 pub const UNIT_BYTES: u64 = 4096;
 /// Units of a line at most.
-pub const UNITS_MAX: usize = 16;
+pub const UNITS_MAX: usize = 64;
+/// Units of a line at most that has the smaller record.
+const UNITS_OF_SMALL: usize = 16;
+const SMALL_BYTES: usize = 128;
+const LARGE_BYTES: usize = 512;
+const CRCS_AT: usize = 64;
+
+/// Bytes of the record of a line of so many units: a sector or a quarter of one, so that a torn write has each record old or
+/// new.
+pub const fn record_bytes(units: usize) -> usize {
+    if units <= UNITS_OF_SMALL {
+        SMALL_BYTES
+    } else {
+        LARGE_BYTES
+    }
+}
+
+/// The first key of the lines of a file.
+pub(crate) fn first_key(number: u32) -> u64 {
+    u64::from(number) << 32
+}
+
+/// The number of the file that a line belongs to.
+pub(crate) fn number_of(key: u64) -> u32 {
+    (key >> 32) as u32
+}
 
 /// What a slot holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The line; `None` if there is none.
     pub key: Option<u64>,
     /// Its valid units.
-    pub valid: u16,
+    pub valid: u64,
     /// The generation of the content that it belongs to.
     pub generation: u64,
     /// Of two records with one key the one with the higher number is newer.
@@ -39,39 +70,64 @@ pub struct Record {
     pub crcs: [u32; UNITS_MAX],
 }
 
-impl Record {
-    /// The bytes of the record with this number ([`Layout::record_number`](super::Layout::record_number)).
-    pub fn encode(&self, uuid: &Uuid, number: u64) -> [u8; RECORD_BYTES] {
-        let mut bytes = [0; RECORD_BYTES];
-        put_u16(&mut bytes, 4, u16::from(self.key.is_some()));
-        put_u16(&mut bytes, 6, self.valid);
-        put_u64(&mut bytes, 8, self.key.unwrap_or(0));
-        put_u64(&mut bytes, 16, self.generation);
-        put_u64(&mut bytes, 24, self.sequence);
-        for (unit, &crc) in self.crcs.iter().enumerate() {
-            put_u32(&mut bytes, 64 + unit * 4, crc);
+impl Default for Record {
+    fn default() -> Self {
+        Self {
+            key: None,
+            valid: 0,
+            generation: 0,
+            sequence: 0,
+            crcs: [0; UNITS_MAX],
         }
-        seal(&mut bytes, &words(Kind::Record, uuid, number));
-        bytes
+    }
+}
+
+impl Record {
+    /// Makes `bytes`, of which there are as many as the record of such a line has, the record with this number
+    /// ([`Layout::record_number`](super::Layout::record_number)).
+    pub fn encode(&self, uuid: &Uuid, number: u64, bytes: &mut [u8]) {
+        bytes.fill(0);
+        put_u16(bytes, 4, u16::from(self.key.is_some()));
+        put_u64(bytes, 8, self.key.unwrap_or(0));
+        put_u64(bytes, 16, self.generation);
+        put_u64(bytes, 24, self.sequence);
+        if bytes.len() == SMALL_BYTES {
+            put_u16(bytes, 6, self.valid as u16);
+        } else {
+            put_u64(bytes, 32, self.valid);
+        }
+        for (unit, crc) in bytes[CRCS_AT..].chunks_exact_mut(4).zip(&self.crcs) {
+            put_u32(unit, 0, *crc);
+        }
+        seal(bytes, &words(Kind::Record, uuid, number));
     }
 
     /// `None` if the bytes are not a record with this number.
     pub fn decode(uuid: &Uuid, number: u64, bytes: &[u8]) -> Option<Self> {
-        if bytes.len() != RECORD_BYTES || !is_sealed(bytes, &words(Kind::Record, uuid, number)) {
+        let is_small = bytes.len() == SMALL_BYTES;
+        let has_size = is_small || bytes.len() == LARGE_BYTES;
+        if !has_size || !is_sealed(bytes, &words(Kind::Record, uuid, number)) {
             return None;
         }
-        let key = match get_u16(bytes, 4) {
-            0 => None,
-            1 => Some(get_u64(bytes, 8)),
-            _ => return None,
-        };
-        Some(Self {
-            key,
-            valid: get_u16(bytes, 6),
+        let mut record = Self {
+            key: match get_u16(bytes, 4) {
+                0 => None,
+                1 => Some(get_u64(bytes, 8)),
+                _ => return None,
+            },
+            valid: if is_small {
+                u64::from(get_u16(bytes, 6))
+            } else {
+                get_u64(bytes, 32)
+            },
             generation: get_u64(bytes, 16),
             sequence: get_u64(bytes, 24),
-            crcs: std::array::from_fn(|unit| get_u32(bytes, 64 + unit * 4)),
-        })
+            ..Self::default()
+        };
+        for (crc, unit) in record.crcs.iter_mut().zip(bytes[CRCS_AT..].chunks_exact(4)) {
+            *crc = get_u32(unit, 0);
+        }
+        Some(record)
     }
 }
 

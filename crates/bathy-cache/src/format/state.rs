@@ -6,16 +6,32 @@
 //! | 4..6 | entries |
 //! | 6..8 | 1 in the last block of a shard |
 //! | 8..16 | reserved, zero |
-//! | 16.. | entries of 16 bytes: a byte that says what it is, and its numbers |
+//! | 16.. | entries of 16 bytes: a byte that says what it is, and its numbers; of a cache whose lines have more than 16 units 24 bytes, with the valid units behind |
 
 use bathy_policy::StateRecord;
 
-use super::layout::BLOCK_BYTES;
-use super::{Kind, Uuid, get_u16, get_u32, get_u64, is_sealed, put_u16, put_u32, put_u64, seal, words};
+use super::sealed::{
+    BLOCK_BYTES, Kind, Uuid, get_u16, get_u32, get_u64, is_sealed, put_u16, put_u32, put_u64, seal, words,
+};
 
-const ENTRY_BYTES: usize = 16;
-/// Entries of a block at most.
-pub const ENTRIES_PER_BLOCK: usize = BLOCK_BYTES as usize / ENTRY_BYTES - 1;
+const HEADER_BYTES: usize = 16;
+const SMALL_BYTES: usize = 16;
+const LARGE_BYTES: usize = 24;
+/// Units of a line at most that has the smaller entry.
+const UNITS_OF_SMALL: usize = 16;
+
+const fn entry_bytes(line_units: usize) -> usize {
+    if line_units <= UNITS_OF_SMALL {
+        SMALL_BYTES
+    } else {
+        LARGE_BYTES
+    }
+}
+
+/// Entries of a block at most, of a cache whose lines have so many units.
+pub const fn entries_per_block(line_units: usize) -> usize {
+    (BLOCK_BYTES as usize - HEADER_BYTES) / entry_bytes(line_units)
+}
 
 const LINE: u8 = 1;
 const FREE: u8 = 2;
@@ -25,7 +41,7 @@ const HANDS: u8 = 4;
 /// A block of state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateBlock {
-    /// At most [`ENTRIES_PER_BLOCK`], each with the valid units of a line.
+    /// At most [`entries_per_block`], each with the valid units of a line.
     pub entries: Vec<(StateRecord, u64)>,
     /// Whether it is the last of its shard.
     pub is_last: bool,
@@ -38,12 +54,13 @@ fn seal_words(uuid: &Uuid, sequence: u64, shard: u32, block: u64) -> [u64; 6] {
 
 impl StateBlock {
     /// The bytes of block number `block` of a shard, at the stop that the superblock `sequence` ends.
-    pub fn encode(&self, uuid: &Uuid, sequence: u64, shard: u32, block: u64) -> Vec<u8> {
+    pub fn encode(&self, line_units: usize, uuid: &Uuid, sequence: u64, shard: u32, block: u64) -> Vec<u8> {
+        let entry_bytes = entry_bytes(line_units);
         let mut bytes = vec![0; BLOCK_BYTES as usize];
         put_u16(&mut bytes, 4, self.entries.len() as u16);
         put_u16(&mut bytes, 6, u16::from(self.is_last));
-        for (entry, &(record, units)) in bytes[ENTRY_BYTES..]
-            .chunks_exact_mut(ENTRY_BYTES)
+        for (entry, &(record, units)) in bytes[HEADER_BYTES..]
+            .chunks_exact_mut(entry_bytes)
             .zip(&self.entries)
         {
             match record {
@@ -53,9 +70,13 @@ impl StateBlock {
                     references,
                 } => {
                     (entry[0], entry[1]) = (LINE, references);
-                    put_u16(entry, 2, units as u16);
                     put_u32(entry, 4, slot);
                     put_u64(entry, 8, key);
+                    if entry_bytes == SMALL_BYTES {
+                        put_u16(entry, 2, units as u16);
+                    } else {
+                        put_u64(entry, SMALL_BYTES, units);
+                    }
                 }
                 StateRecord::Free { slot } => {
                     entry[0] = FREE;
@@ -79,10 +100,18 @@ impl StateBlock {
     }
 
     /// `None` if the bytes are not this block.
-    pub fn decode(uuid: &Uuid, sequence: u64, shard: u32, block: u64, bytes: &[u8]) -> Option<Self> {
+    pub fn decode(
+        line_units: usize,
+        uuid: &Uuid,
+        sequence: u64,
+        shard: u32,
+        block: u64,
+        bytes: &[u8],
+    ) -> Option<Self> {
+        let entry_bytes = entry_bytes(line_units);
         let fits = bytes.len() == BLOCK_BYTES as usize
             && is_sealed(bytes, &seal_words(uuid, sequence, shard, block))
-            && usize::from(get_u16(bytes, 4)) <= ENTRIES_PER_BLOCK;
+            && usize::from(get_u16(bytes, 4)) <= entries_per_block(line_units);
         if !fits {
             return None;
         }
@@ -107,9 +136,14 @@ impl StateBlock {
                 },
                 _ => return None,
             };
-            Some((record, u64::from(get_u16(entry, 2))))
+            let units = if entry_bytes == SMALL_BYTES {
+                u64::from(get_u16(entry, 2))
+            } else {
+                get_u64(entry, SMALL_BYTES)
+            };
+            Some((record, units))
         };
-        let entries = bytes[ENTRY_BYTES..].chunks_exact(ENTRY_BYTES);
+        let entries = bytes[HEADER_BYTES..].chunks_exact(entry_bytes);
         Some(Self {
             entries: entries
                 .take(usize::from(get_u16(bytes, 4)))

@@ -14,18 +14,21 @@
 //! | 68..72 | policy: 1 S3-FIFO, 2 Clock2Q+, 3 LRU: the place in [`CachePolicy::KINDS`], counted from 1 |
 //! | 72..80, 80..88 | region bytes, bits of intent |
 //! | 88..92 | the number of the next new file, at least |
-//! | 92..120 | reserved, zero |
+//! | 92..96 | slots of each shard that are in memory, the last ones; 0 of versions of the program that did not say |
+//! | 96..120 | reserved, zero |
 //! | 120..128 | blocks of the journal, 0 |
 //! | 128..384 | 16 extents: first block (8 bytes), slots of a shard (4 bytes; 0: there is none), zero (4 bytes) |
 //! | 384.. | reserved, zero |
 
 use bathy_policy::{CachePolicy, PolicyKind};
 
-use super::layout::{BLOCK_BYTES, Extent, Geometry};
-use super::{Kind, Uuid, get_u32, get_u64, is_sealed, put_u32, put_u64, seal, words};
+use super::layout::{Extent, Geometry};
+use super::sealed::{BLOCK_BYTES, Kind, Uuid, get_u32, get_u64, is_sealed, put_u32, put_u64, seal, words};
 
-/// The version of the format. Any change of bytes on the SSD is another version.
-pub const VERSION: u32 = 3;
+/// The versions of the format. Any change of bytes on the SSD is another version. Lines of up to 64 KiB have the first, as
+/// they always had, and larger ones the other.
+pub const VERSIONS: [u32; 2] = [3, 4];
+const LINE_BYTES_OF_FIRST: u32 = 65_536;
 /// Four for each session, so that none comes so far.
 const SEQUENCE_MAX: u64 = 1 << 24;
 const EXTENTS_AT: usize = 128;
@@ -49,6 +52,9 @@ pub struct Superblock {
     pub policy: PolicyKind,
     /// A number that no file had and no lower one will: at a clean stop the next one.
     pub next_file: u32,
+    /// Slots of each shard that its last user had in memory, the last ones; 0 if that is not known: see
+    /// [`Superblock::slots_in_memory`].
+    pub stage_slots: u32,
 }
 
 /// Why a block is not a superblock.
@@ -58,7 +64,7 @@ pub enum SuperblockError {
     #[error("it does not hold a cache")]
     NotACache,
     /// It was written by another version of this program.
-    #[error("its format is version {0}, and this program knows version {VERSION}")]
+    #[error("its format is version {0}, and this program knows versions {first} and {second}", first = VERSIONS[0], second = VERSIONS[1])]
     Version(u32),
     /// Its checksum or its sizes are wrong.
     #[error("its superblocks are damaged")]
@@ -66,11 +72,16 @@ pub enum SuperblockError {
 }
 
 impl Superblock {
+    /// The version of the format that the cache has.
+    pub fn version(&self) -> u32 {
+        VERSIONS[usize::from(self.geometry.line_bytes > LINE_BYTES_OF_FIRST)]
+    }
+
     /// The bytes. Which of the two places it has follows from its sequence: [`Superblock::place`].
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; BLOCK_BYTES as usize];
         put_u64(&mut bytes, 8, MAGIC);
-        put_u32(&mut bytes, 16, VERSION);
+        put_u32(&mut bytes, 16, self.version());
         put_u32(&mut bytes, 20, u32::from(self.is_clean));
         bytes[24..40].copy_from_slice(&self.uuid);
         put_u64(&mut bytes, 40, self.sequence);
@@ -83,12 +94,28 @@ impl Superblock {
         put_u64(&mut bytes, 72, self.geometry.region_bytes);
         put_u64(&mut bytes, 80, self.geometry.intent_bits);
         put_u32(&mut bytes, 88, self.next_file);
+        put_u32(&mut bytes, 92, self.stage_slots);
         for (number, extent) in self.geometry.extents.iter().enumerate() {
             put_u64(&mut bytes, EXTENTS_AT + number * EXTENT_BYTES, extent.start_block);
             put_u32(&mut bytes, EXTENTS_AT + number * EXTENT_BYTES + 8, extent.slots);
         }
         seal(&mut bytes, &words(Kind::Superblock, &self.uuid, 0));
         bytes
+    }
+
+    /// Slots of each shard that its last user had in memory. What lies there on the SSD was written at a clean stop.
+    pub fn slots_in_memory(&self) -> u32 {
+        if !self.policy.has_stage() || self.geometry.slots < 2 {
+            return 0;
+        }
+        match self.stage_slots {
+            // As it was before the budget: a 64th, and 4 GiB in each shard at most.
+            0 => {
+                let most = (1 << 32) / u64::from(self.geometry.line_bytes);
+                u64::from(self.geometry.slots / 64).clamp(1, most.max(1)) as u32
+            }
+            slots => slots.min(self.geometry.slots - 1),
+        }
     }
 
     /// Which of the two superblocks this is.
@@ -108,8 +135,9 @@ impl Superblock {
         if !is_sealed(bytes, &words(Kind::Superblock, &uuid, 0)) {
             return Err(SuperblockError::Damaged);
         }
-        if get_u32(bytes, 16) != VERSION {
-            return Err(SuperblockError::Version(get_u32(bytes, 16)));
+        let version = get_u32(bytes, 16);
+        if !VERSIONS.contains(&version) {
+            return Err(SuperblockError::Version(version));
         }
         let geometry = Geometry {
             line_bytes: get_u32(bytes, 56),
@@ -128,7 +156,7 @@ impl Superblock {
         if !has_next || geometry.check().is_err() || get_u32(bytes, 20) > 1 || get_u64(bytes, 120) != 0 {
             return Err(SuperblockError::Damaged);
         }
-        Ok(Self {
+        let superblock = Self {
             uuid,
             sequence: get_u64(bytes, 40),
             generation: get_u64(bytes, 48),
@@ -136,6 +164,11 @@ impl Superblock {
             geometry,
             policy,
             next_file: get_u32(bytes, 88),
-        })
+            stage_slots: get_u32(bytes, 92),
+        };
+        if superblock.version() != version {
+            return Err(SuperblockError::Damaged);
+        }
+        Ok(superblock)
     }
 }

@@ -1,18 +1,18 @@
-//! Round trips, hostile bytes, and the bytes of version 3.
+//! Round trips, hostile bytes, and the bytes of versions 3 and 4.
 
 use std::fmt::Write;
 
 use bathy_policy::{CachePolicy, PolicyKind, StateRecord};
 use proptest::prelude::*;
 
+use super::sealed::{Kind, put_u16, put_u32, seal, words};
 use super::*;
-use crate::files::FileIdentity;
 use crate::store::Stamp;
 
 const UUID: Uuid = *b"0123456789abcdef";
 
 fn geometry() -> impl Strategy<Value = Geometry> {
-    (12u32..17, 1u32..1025, 1u32..1 << 30, 16u32..41, 1u64..1 << 32).prop_map(
+    (12u32..19, 1u32..1025, 1u32..1 << 30, 18u32..41, 1u64..1 << 32).prop_map(
         |(line, shards, slots, region, intent_bits)| {
             Geometry {
                 line_bytes: 1 << line,
@@ -45,6 +45,7 @@ fn superblock() -> impl Strategy<Value = Superblock> {
                 geometry,
                 policy: CachePolicy::KINDS[policy],
                 next_file: next_file as u32,
+                stage_slots: (next_file >> 32) as u32,
             },
         )
 }
@@ -68,33 +69,47 @@ fn file_record() -> impl Strategy<Value = FileRecord> {
     )
 }
 
-fn record() -> impl Strategy<Value = Record> {
-    (
-        any::<Option<u64>>(),
-        any::<u16>(),
-        any::<u64>(),
-        any::<u64>(),
-        any::<[u32; 16]>(),
-    )
-        .prop_map(|(key, valid, generation, sequence, crcs)| Record {
-            key,
-            valid,
-            generation,
-            sequence,
-            crcs,
-        })
+/// Units of lines with the smaller records and entries, and with the larger ones.
+fn line_units() -> impl Strategy<Value = usize> {
+    prop::sample::select(vec![4, 16, 32, 64])
 }
 
-fn state_record() -> impl Strategy<Value = (StateRecord, u64)> {
-    prop_oneof![
-        (any::<u32>(), any::<u64>(), any::<u8>(), any::<u16>()).prop_map(|(slot, key, references, units)| {
-            let line = StateRecord::Line {
-                slot,
+fn record(line_units: usize) -> impl Strategy<Value = Record> {
+    let crcs = prop::collection::vec(any::<u32>(), line_units);
+    (any::<Option<u64>>(), any::<[u64; 3]>(), crcs).prop_map(
+        move |(key, [valid, generation, sequence], of_units)| {
+            let mut crcs = [0; UNITS_MAX];
+            crcs[..line_units].copy_from_slice(&of_units);
+            Record {
                 key,
-                references,
-            };
-            (line, u64::from(units))
-        }),
+                valid: valid >> (64 - line_units),
+                generation,
+                sequence,
+                crcs,
+            }
+        },
+    )
+}
+
+/// The bytes of a record.
+fn encoded(record: &Record, line_units: usize, number: u64) -> Vec<u8> {
+    let mut bytes = vec![0xa5; record_bytes(line_units)];
+    record.encode(&UUID, number, &mut bytes);
+    bytes
+}
+
+fn state_record(line_units: usize) -> impl Strategy<Value = (StateRecord, u64)> {
+    prop_oneof![
+        (any::<u32>(), any::<u64>(), any::<u8>(), any::<u64>()).prop_map(
+            move |(slot, key, references, units)| {
+                let line = StateRecord::Line {
+                    slot,
+                    key,
+                    references,
+                };
+                (line, units >> (64 - line_units))
+            }
+        ),
         any::<u32>().prop_map(|slot| (StateRecord::Free { slot }, 0)),
         (any::<u32>(), any::<u64>())
             .prop_map(|(number, known_by)| (StateRecord::Ghost { number, known_by }, 0)),
@@ -111,8 +126,11 @@ fn sealed(mut bytes: Vec<u8>, words: &[u64]) -> Vec<u8> {
 proptest! {
     #[test]
     fn what_is_encoded_is_decoded_and_no_flipped_bit_is_overlooked(
-        superblock in superblock(), record in record(), file in file_record(), slot: u32, entries in prop::collection::vec(state_record(), 0..255),
-        is_last: bool, regions in prop::collection::btree_set(0..REGIONS_PER_SECTOR, 0..50), number: u64, bit: usize,
+        superblock in superblock(), file in file_record(), slot: u32, is_last: bool,
+        (line_units, record, entries) in line_units().prop_flat_map(|units| (
+            Just(units), record(units), prop::collection::vec(state_record(units), 0..=entries_per_block(units)),
+        )),
+        regions in prop::collection::btree_set(0..REGIONS_PER_SECTOR, 0..50), number: u64, bit: usize,
     ) {
         let flipped = |bytes: &[u8]| {
             let mut bytes = bytes.to_vec();
@@ -124,7 +142,7 @@ proptest! {
         prop_assert_eq!(Superblock::decode(&bytes), Ok(superblock));
         prop_assert!(Superblock::decode(&flipped(&bytes)).is_err());
 
-        let bytes = record.encode(&UUID, number);
+        let bytes = encoded(&record, line_units, number);
         prop_assert_eq!(Record::decode(&UUID, number, &bytes), Some(Record { key: record.key, ..record }));
         prop_assert_eq!(Record::decode(&UUID, number, &flipped(&bytes)), None);
         prop_assert_eq!(Record::decode(&UUID, number ^ 1, &bytes), None, "of another slot");
@@ -137,10 +155,10 @@ proptest! {
         prop_assert_eq!(FileRecord::decode(&UUID, slot, &FileRecord::encode(None, &UUID, slot)), None);
 
         let state = StateBlock { entries, is_last };
-        let bytes = state.encode(&UUID, 5, 1, 2);
-        prop_assert_eq!(StateBlock::decode(&UUID, 5, 1, 2, &bytes), Some(state));
-        prop_assert_eq!(StateBlock::decode(&UUID, 5, 1, 2, &flipped(&bytes)), None);
-        prop_assert_eq!(StateBlock::decode(&UUID, 6, 1, 2, &bytes), None, "of another stop");
+        let bytes = state.encode(line_units, &UUID, 5, 1, 2);
+        prop_assert_eq!(StateBlock::decode(line_units, &UUID, 5, 1, 2, &bytes), Some(state));
+        prop_assert_eq!(StateBlock::decode(line_units, &UUID, 5, 1, 2, &flipped(&bytes)), None);
+        prop_assert_eq!(StateBlock::decode(line_units, &UUID, 6, 1, 2, &bytes), None, "of another stop");
 
         let bytes = encode_intent(&UUID, number, |region| regions.contains(&region));
         prop_assert_eq!(decode_intent(&UUID, number, &bytes), Some(regions.into_iter().collect()));
@@ -156,7 +174,7 @@ proptest! {
             block[8..16].copy_from_slice(b"BathyCch");
         }
         if version {
-            put_u32(&mut block, 16, VERSION);
+            put_u32(&mut block, 16, VERSIONS[usize::from(noise[0]) % VERSIONS.len()]);
         }
         let mut uuid = Uuid::default();
         uuid.copy_from_slice(&block[24..40]);
@@ -165,7 +183,9 @@ proptest! {
             prop_assert_eq!(superblock.geometry.check(), Ok(()));
             prop_assert!(superblock.geometry.layout().end() > 0);
         }
-        let _ = Record::decode(&UUID, 3, &sealed(noise[..128].to_vec(), &words(Kind::Record, &UUID, 3)));
+        for bytes in [128, 512] {
+            let _ = Record::decode(&UUID, 3, &sealed(noise[..bytes].to_vec(), &words(Kind::Record, &UUID, 3)));
+        }
         let _ = FileRecord::decode(&UUID, 3, &sealed(noise[..256].to_vec(), &words(Kind::File, &UUID, 3)));
         let mut empty_or_not = noise[..256].to_vec();
         put_u16(&mut empty_or_not, 4, 1);
@@ -174,13 +194,15 @@ proptest! {
         prop_assert!(file.is_none_or(|file| file.number != 0 && file.identity.handle().len() <= HANDLE_BYTES_MAX));
         let _ = decode_intent(&UUID, 3, &sealed(noise[..512].to_vec(), &words(Kind::Intent, &UUID, 3)));
         let [kind, high, low, shard] = words(Kind::State, &UUID, 1);
-        let _ = StateBlock::decode(&UUID, 5, 1, 2, &sealed(noise.clone(), &[kind, high, low, shard, 2, 5]));
+        for line_units in [16, 64] {
+            let _ = StateBlock::decode(line_units, &UUID, 5, 1, 2, &sealed(noise.clone(), &[kind, high, low, shard, 2, 5]));
+        }
         for len in [0, 1, 127, 4095] {
             let _ = Superblock::decode(&noise[..len]);
             let _ = Record::decode(&UUID, 3, &noise[..len]);
             let _ = FileRecord::decode(&UUID, 3, &noise[..len]);
             let _ = decode_intent(&UUID, 3, &noise[..len]);
-            let _ = StateBlock::decode(&UUID, 5, 1, 2, &noise[..len]);
+            let _ = StateBlock::decode(16, &UUID, 5, 1, 2, &noise[..len]);
         }
     }
 }
@@ -199,9 +221,56 @@ fn dump(name: &str, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_bytes_of_version_3_stay_what_they_are() {
+fn the_bytes_of_versions_3_and_4_stay_what_they_are() {
+    bytes_stay(3, 65_536);
+    bytes_stay(4, 262_144);
+}
+
+/// A superblock of one version with the lines of the other is a damaged one, and one of another version is named.
+#[test]
+fn a_version_has_its_line_sizes() {
+    let superblock = |line_bytes| {
+        let blank = Geometry {
+            line_bytes,
+            shards: 2,
+            slots: 0,
+            region_bytes: 1 << 20,
+            intent_bits: 64,
+            extents: [Extent::default(); EXTENTS_MAX],
+        };
+        Superblock {
+            uuid: UUID,
+            sequence: 1,
+            generation: 1,
+            is_clean: true,
+            geometry: blank.with_slots(9),
+            policy: PolicyKind::S3Fifo,
+            next_file: 1,
+            stage_slots: 0,
+        }
+    };
+    let decoded = |line_bytes, version| {
+        let mut bytes = superblock(line_bytes).encode();
+        put_u32(&mut bytes, 16, version);
+        Superblock::decode(&sealed(bytes, &words(Kind::Superblock, &UUID, 0)))
+    };
+    for (line_bytes, version, other) in [(16_384, 3, 4), (65_536, 3, 4), (131_072, 4, 3), (262_144, 4, 3)] {
+        let superblock = superblock(line_bytes);
+        assert_eq!(superblock.version(), version);
+        assert_eq!(decoded(line_bytes, version), Ok(superblock));
+        assert_eq!(decoded(line_bytes, other), Err(SuperblockError::Damaged));
+    }
+    let refused = decoded(65_536, 5).expect_err("of a later version");
+    assert_eq!(
+        refused.to_string(),
+        "its format is version 5, and this program knows versions 3 and 4"
+    );
+}
+
+fn bytes_stay(version: u32, line_bytes: u32) {
+    let line_units = line_bytes as usize / 4096;
     let geometry = Geometry {
-        line_bytes: 65_536,
+        line_bytes,
         shards: 16,
         slots: 0,
         region_bytes: 4 << 20,
@@ -211,9 +280,11 @@ fn the_bytes_of_version_3_stay_what_they_are() {
     // It grew, and was made a little smaller.
     let geometry = geometry
         .with_slots(900)
-        .resized(1300 << 20)
+        .resized(u64::from(line_bytes) * 20_800)
         .expect("there is room");
-    let geometry = geometry.resized(1200 << 20).expect("there is room");
+    let geometry = geometry
+        .resized(u64::from(line_bytes) * 19_200)
+        .expect("there is room");
     let superblock = Superblock {
         uuid: UUID,
         sequence: 7,
@@ -222,13 +293,14 @@ fn the_bytes_of_version_3_stay_what_they_are() {
         geometry,
         policy: PolicyKind::Clock2QPlus,
         next_file: 14,
+        stage_slots: 0,
     };
     let record = Record {
         key: Some(0x0102_0304),
-        valid: 0x8001,
+        valid: 1 << (line_units - 1) | 1,
         generation: 3,
         sequence: 0x0800_0000_0009,
-        crcs: std::array::from_fn(|unit| unit as u32 + 100),
+        crcs: std::array::from_fn(|unit| if unit < line_units { unit as u32 + 100 } else { 0 }),
     };
     let file = FileRecord {
         identity: FileIdentity::new(*b"a source's uuid.", &[7; 12]).expect("it is short enough"),
@@ -258,7 +330,7 @@ fn the_bytes_of_version_3_stay_what_they_are() {
     };
     let state = StateBlock {
         entries: vec![
-            (line, 0xf0f0),
+            (line, 0xf0f0 << (line_units - 16)),
             (StateRecord::Free { slot: 8 }, 0),
             (ghost, 0),
             (hands, 0),
@@ -280,20 +352,24 @@ fn the_bytes_of_version_3_stay_what_they_are() {
     );
     let bytes = [
         dump("superblock", &superblock.encode()),
-        dump("record", &record.encode(&UUID, layout.record_number(1, 2))),
-        dump("empty", &Record::default().encode(&UUID, 0)),
+        dump(
+            "record",
+            &encoded(&record, line_units, layout.record_number(1, 2)),
+        ),
+        dump("empty", &encoded(&Record::default(), line_units, 0)),
         dump("file", &FileRecord::encode(Some(&file), &UUID, 5)),
         dump("no file", &FileRecord::encode(None, &UUID, 0)),
         dump("intent", &encode_intent(&UUID, 1, |region| region % 1000 == 3)),
-        dump("state", &state.encode(&UUID, 7, 1, 2)),
+        dump("state", &state.encode(line_units, &UUID, 7, 1, 2)),
         places,
     ]
     .concat();
-    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-3.txt");
+    assert_eq!(superblock.version(), version);
+    let golden = format!("{}/tests/golden/format-{version}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("BATHY_UPDATE_GOLDEN").is_some() {
-        std::fs::write(golden, &bytes).expect("the golden file can be written");
+        std::fs::write(&golden, &bytes).expect("the golden file can be written");
     }
-    let expected = std::fs::read_to_string(golden).expect("the golden file");
+    let expected = std::fs::read_to_string(&golden).expect("the golden file");
     assert!(
         bytes == expected,
         "the format on the SSD has changed: that is another VERSION, with its own golden file.\n{bytes}"

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use bathy_cache::{
-    BlockStore, CachedFile, CreateOptions, Engine, FileIdentity, OpenError, Options, Recovery, Stamp, Usage,
-    Witness, create, open,
+    BlockStore, CachedFile, CreateOptions, Engine, FileIdentity, GenerationStore, OpenError, Options,
+    Recovery, Stamp, Usage, create, open,
 };
 use bathy_cache_model::{AdmissionOptions, LineSize, StreamCutoff};
 use bathy_policy::{CachePolicy, PolicyKind};
@@ -351,6 +351,10 @@ impl BlockStore for MemoryStore {
 
     fn stamp(&self) -> io::Result<Stamp> {
         self.flush()?;
+        self.look()
+    }
+
+    fn look(&self) -> io::Result<Stamp> {
         let inner = self.inner();
         // 0 is the time of a device.
         let time_ns = if inner.is_device { 0 } else { inner.modified + 1 };
@@ -402,7 +406,7 @@ pub(crate) struct MemoryWitness {
     pub(crate) log: Mutex<Option<Log>>,
 }
 
-impl Witness for MemoryWitness {
+impl GenerationStore for MemoryWitness {
     fn load(&self) -> Option<u64> {
         Some(self.generation.load(Ordering::SeqCst)).filter(|&generation| generation != 0)
     }
@@ -425,19 +429,29 @@ pub(crate) struct World {
     pub(crate) backing: Arc<MemoryStore>,
     pub(crate) witness: Arc<MemoryWitness>,
     pub(crate) options: Options,
+    /// Bytes of a line.
+    pub(crate) line: u64,
 }
 
-pub(crate) const LINE: u64 = 16_384;
+/// The line sizes that a cache can have.
+pub(crate) const LINE_SIZES: [u64; 3] = [16_384, 65_536, 262_144];
+/// The one of tests for which it is no matter: the more lines, the shorter they take.
+pub(crate) const LINE: u64 = LINE_SIZES[0];
 pub(crate) const UNIT: u64 = 4096;
 pub(crate) const REGION: u64 = 65_536;
 
-pub(crate) fn create_options(shards: u32) -> CreateOptions {
+/// Bytes of the regions of a cache with such lines.
+pub(crate) fn region_of(line: u64) -> u64 {
+    line.max(REGION)
+}
+
+pub(crate) fn create_options(line: u64, shards: u32) -> CreateOptions {
     CreateOptions {
-        line: LineSize::new(LINE).expect("a power of two"),
+        line: LineSize::new(line).expect("a power of two"),
         shards,
-        region_bytes: REGION,
-        // Few, so that regions of several files share some.
-        intent_bits: 64,
+        region_bytes: region_of(line),
+        // Few, so that regions of several files share some. Of 64 bits the one of a whole file is that of its region 7, too.
+        intent_bits: if line > LINE { 128 } else { 64 },
         ..CreateOptions::new(*b"uuid of a test..")
     }
 }
@@ -445,18 +459,25 @@ pub(crate) fn create_options(shards: u32) -> CreateOptions {
 impl World {
     /// A backing of random bytes and a new cache for about `lines` lines of it.
     pub(crate) fn new(backing_bytes: u64, lines: u64, shards: u32) -> Self {
-        Self::running(CachePolicy::KINDS[0], backing_bytes, lines, shards)
+        Self::running(CachePolicy::KINDS[0], LINE, backing_bytes, lines, shards)
     }
 
-    /// One with a cache of this policy.
-    pub(crate) fn running(policy: PolicyKind, backing_bytes: u64, lines: u64, shards: u32) -> Self {
+    /// One with a cache of this policy and line size.
+    pub(crate) fn running(
+        policy: PolicyKind,
+        line: u64,
+        backing_bytes: u64,
+        lines: u64,
+        shards: u32,
+    ) -> Self {
         let mut backing = vec![0; backing_bytes as usize];
         Random(backing_bytes).fill(&mut backing);
         // Data begin at a MiB, when the areas before are as small as here.
         let world = Self {
-            ssd: MemoryStore::device(vec![0xa5; ((1 << 20) + lines * LINE) as usize]),
+            ssd: MemoryStore::device(vec![0xa5; ((1 << 20) + lines * line) as usize]),
             backing: MemoryStore::new(backing),
             witness: Arc::default(),
+            line,
             options: Options {
                 pending_records: 8,
                 // Threads between a request and its store would take most of the time of the tests.
@@ -470,7 +491,7 @@ impl World {
         let ssd: Arc<dyn BlockStore> = world.ssd.clone();
         let options = CreateOptions {
             policy,
-            ..create_options(shards)
+            ..create_options(line, shards)
         };
         create(ssd, &*world.witness, &options).expect("there is room for a cache");
         world
@@ -529,7 +550,9 @@ impl Cache {
     }
 
     pub(crate) fn write(&self, data: &[u8], offset: u64, time_ns: u64) -> io::Result<()> {
-        self.file.write(data, offset, time_ns)
+        let written = self.file.write(data, offset, time_ns)?;
+        assert_eq!(written, data.len(), "stores of tests write all or nothing");
+        Ok(())
     }
 
     pub(crate) fn flush(&self) -> io::Result<()> {

@@ -1,9 +1,11 @@
 //! Files that others may have changed: what is compared is served again, and what differs never.
 
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
-use bathy_cache::{BlockStore, CachedFile, Engine, open};
+use bathy_cache::{Beginning, BlockStore, CachedFile, Engine, FileIdentity, Stamp, Trust, open};
 
 use crate::common::{Fault, LINE, MemoryStore, Random, UNIT, World, identity};
 
@@ -76,6 +78,50 @@ fn a_device_is_warm_after_it_was_compared_and_what_others_changed_is_not_served(
     let changed = 3 * LINE;
     assert_eq!(engine.counts().reads.bytes_hit, LINES * LINE - changed);
     assert_eq!(engine.counts().changed_files, 0);
+}
+
+#[test]
+fn a_source_whose_disk_hangs_keeps_no_other_from_being_compared() {
+    let mut world = World::new(4096, 4 * LINES, 2);
+    world.options.compared_bytes_min = 0;
+    let stores = [(); 2].map(|()| MemoryStore::device(vec![1; (LINES * LINE) as usize]));
+    let identities = [*b"the slow source ", *b"the other source"].map(|uuid| {
+        let identity = FileIdentity::new(uuid, &[1]);
+        identity.expect("it is short enough")
+    });
+    let begin = || {
+        let opened = open(world.ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
+        let files = [0, 1].map(|file: usize| {
+            let attached = opened
+                .engine
+                .attach(identities[file].clone(), stores[file].clone());
+            attached.expect("the backing works")
+        });
+        (opened.engine, files)
+    };
+    let (engine, files) = begin();
+    for (file, store) in files.iter().zip(&stores).chain(files.iter().zip(&stores)) {
+        assert_served(file, store, "at first");
+    }
+    assert!(engine.stop().expect("the backing works"));
+    let (engine, files) = begin();
+    assert_eq!(engine.uncompared_bytes(), 2 * LINES * LINE);
+    stores[0].set_fault(Fault::Hang(0));
+    let asked = stores[0].operations();
+    let slow = {
+        let (engine, source) = (Arc::clone(&engine), *identities[0].source());
+        thread::spawn(move || while engine.compare_next_of(&source).is_some() {})
+    };
+    while stores[0].operations() == asked {
+        thread::yield_now();
+    }
+    while engine.compare_next_of(identities[1].source()).is_some() {}
+    assert_eq!(engine.uncompared_bytes(), LINES * LINE);
+    assert!(files[1].holds(0, LINE as usize) && !files[0].holds(0, LINE as usize));
+    stores[0].release();
+    slow.join().expect("no panic");
+    assert_eq!(engine.uncompared_bytes(), 0);
+    assert!(files[0].holds(0, LINE as usize));
 }
 
 #[test]
@@ -191,4 +237,97 @@ fn who_reads_and_writes_while_it_is_compared_reads_what_was_written() {
         assert!(engine.stop().expect("the backing works"));
     }
     assert!(store.size_bytes().is_ok());
+}
+
+/// A device that others change without a sign: its stamp stays as it is. It counts what is read.
+struct Silent {
+    store: Arc<MemoryStore>,
+    reads: AtomicU64,
+    trust: Trust,
+}
+
+impl BlockStore for Silent {
+    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.store.read(buffer, offset)
+    }
+
+    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.store.write(data, offset)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.store.flush()
+    }
+
+    fn stamp(&self) -> io::Result<Stamp> {
+        Ok(Stamp {
+            modified_ns: 1,
+            ..self.store.stamp()?
+        })
+    }
+
+    fn size_bytes(&self) -> io::Result<u64> {
+        self.store.size_bytes()
+    }
+
+    fn trust(&self) -> Trust {
+        self.trust
+    }
+}
+
+/// Attaches a device anew: what became of its lines, and how often it was read for that.
+fn attached(world: &World, store: &Arc<MemoryStore>, trust: Trust) -> (Beginning, u64) {
+    let opened = open(world.ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
+    let silent = Arc::new(Silent {
+        store: Arc::clone(store),
+        reads: AtomicU64::new(0),
+        trust,
+    });
+    let file = opened
+        .engine
+        .attach(identity(1), silent.clone())
+        .expect("the backing works");
+    let found = (file.beginning(), silent.reads.load(Ordering::Relaxed));
+    if found.0 == Beginning::Compared {
+        while opened.engine.compare_next().is_some() {}
+    }
+    for line in 0..store.bytes().len() as u64 / LINE {
+        let mut out = vec![0; UNIT as usize];
+        file.read(&mut out, line * LINE, 0).expect("the backing works");
+    }
+    drop(file);
+    assert!(opened.engine.stop().expect("the backing works"));
+    found
+}
+
+#[test]
+fn a_silent_change_of_a_hundredth_of_a_device_is_found_by_its_sample() {
+    const LINES: u64 = 3000;
+    let mut world = World::new(4096, 2 * LINES, 4);
+    world.options.compared_bytes_min = 0;
+    let store = MemoryStore::device(vec![1; (LINES * LINE) as usize]);
+    assert_eq!(attached(&world, &store, Trust::Sample).0, Beginning::New);
+    let mut random = Random(9);
+    for round in 0..8 {
+        let kept = attached(&world, &store, Trust::Sample);
+        assert_eq!(kept, (Beginning::Sampled { lines: 688 }, 688), "round {round}");
+        // Another seed each time: spread over the device, or in one piece.
+        let start = random.below(LINES - LINES / 100);
+        for number in 0..LINES / 100 {
+            let line = if round % 2 == 0 {
+                random.below(LINES)
+            } else {
+                start + number
+            };
+            store.change_offline((line * LINE + 9) as usize, round as u8 + 2);
+        }
+        assert_eq!(
+            attached(&world, &store, Trust::Sample).0,
+            Beginning::Compared,
+            "round {round}"
+        );
+    }
+    assert_eq!(attached(&world, &store, Trust::Stamp).0, Beginning::Known);
+    assert_eq!(attached(&world, &store, Trust::Nothing).0, Beginning::Compared);
 }

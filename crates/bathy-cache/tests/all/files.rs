@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bathy_cache::{
-    BlockStore, CreateOptions, FileStore, FileWitness, OpCounts, Options, Recovery, create, open,
+    BlockStore, CreateOptions, FileStore, GenerationFile, OpCounts, Options, Recovery, create, open,
 };
 
-use crate::common::{Cache, Opened, Random, assert_serves_backing};
+use bathy_cache_model::LineSize;
+
+use crate::common::{Cache, LINE_SIZES, Opened, Random, assert_serves_backing};
 
 /// A directory of one test; gone when it ends.
 struct Directory(PathBuf);
@@ -34,14 +36,17 @@ impl Directory {
         Arc::new(FileStore::open(&self.0.join(name)).expect("nobody else has it"))
     }
 
-    fn create(&self) {
-        let witness = FileWitness::new(self.0.join("witness"));
-        let options = CreateOptions::new(*b"0123456789abcdef");
+    fn create(&self, line: u64) {
+        let witness = GenerationFile::new(self.0.join("witness"));
+        let options = CreateOptions {
+            line: LineSize::new(line).expect("a power of two"),
+            ..CreateOptions::new(*b"0123456789abcdef")
+        };
         create(self.store("ssd"), &witness, &options).expect("there is room");
     }
 
     fn open(&self) -> Opened {
-        let witness = Arc::new(FileWitness::new(self.0.join("witness")));
+        let witness = Arc::new(GenerationFile::new(self.0.join("witness")));
         let opened = open(self.store("ssd"), witness, &Options::default()).expect("it is a cache");
         Opened {
             engine: Cache::new(opened.engine, self.store("backing")),
@@ -58,12 +63,18 @@ impl Drop for Directory {
 
 #[test]
 fn a_cache_over_files_is_warm_after_a_stop_and_cold_after_a_change() {
+    for line in LINE_SIZES {
+        is_warm_after_a_stop_and_cold_after_a_change(line);
+    }
+}
+
+fn is_warm_after_a_stop_and_cold_after_a_change(line: u64) {
     let directory = Directory::new("files");
     let mut bytes = vec![0; (4 << 20) + 1000];
     Random(5).fill(&mut bytes);
     fs::write(directory.0.join("backing"), &bytes).expect("a backing");
-    directory.file("ssd", 16 << 20);
-    directory.create();
+    directory.file("ssd", 40 << 20);
+    directory.create(line);
     let engine = directory.open().engine;
     let second = FileStore::open(&directory.0.join("backing"))
         .err()
@@ -120,22 +131,28 @@ fn a_cache_over_files_is_warm_after_a_stop_and_cold_after_a_change() {
 }
 
 #[test]
-fn a_line_takes_at_most_48_bytes_of_memory() {
+fn a_line_of_64_kib_or_less_takes_at_most_48_bytes_of_memory() {
+    for (line, bytes_max) in LINE_SIZES.into_iter().zip([48.0, 48.0, 100.0]) {
+        takes_at_most(line, bytes_max);
+    }
+}
+
+fn takes_at_most(line: u64, bytes_max: f64) {
     let directory = Directory::new("memory");
     // Sparse: nothing of it is written but the intent bitmap.
     directory.file("backing", 64 << 30);
     directory.file("ssd", 16 << 30);
-    directory.create();
+    directory.create(line);
     let engine = directory.open().engine;
     let per_line = engine.memory_bytes() as f64 / engine.capacity_lines() as f64;
     let of_ssd = engine.stage_bytes() as f64 / (16u64 << 30) as f64;
     eprintln!(
-        "{per_line:.1} bytes a line, {} lines; {:.2} % of the SSD in memory",
+        "{per_line:.1} bytes a line of {line} bytes, {} lines; {:.2} % of the SSD in memory",
         engine.capacity_lines(),
         of_ssd * 100.0
     );
-    assert!(engine.capacity_lines() > 261_000);
-    assert!(per_line <= 48.0, "{per_line}");
+    assert!(engine.capacity_lines() > (16 << 30) / line * 98 / 100);
+    assert!(per_line <= bytes_max, "{per_line}");
     assert!((0.01..0.02).contains(&of_ssd));
 }
 

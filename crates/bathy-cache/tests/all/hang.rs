@@ -74,7 +74,7 @@ fn hang_at(number: u64) -> (bool, bool) {
     world.ssd.release();
     let opened = world.open();
     if is_hung {
-        let cold = Recovery::Cold(ColdReason::Witness);
+        let cold = Recovery::Cold(ColdReason::Generation);
         assert_eq!(opened.recovery, cold, "hung at operation {number}");
     }
     let context = format!("hung at operation {number}");

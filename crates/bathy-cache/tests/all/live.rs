@@ -135,8 +135,8 @@ fn the_ssd_goes_and_comes_and_changes_its_size_under_load() {
             // The same, with all that it has, and the next time a new one.
             let ssd: Arc<dyn BlockStore> = world.ssd.clone();
             let expected = if round % 2 == 1 {
-                create(ssd.clone(), &*world.witness, &create_options(2)).expect("there is room");
-                Recovery::Cold(ColdReason::Witness)
+                create(ssd.clone(), &*world.witness, &create_options(LINE, 2)).expect("there is room");
+                Recovery::Cold(ColdReason::Generation)
             } else {
                 Recovery::Clean
             };
@@ -320,6 +320,18 @@ fn a_source_that_is_first_seen_without_the_ssd_has_the_curve_of_its_cache() {
 }
 
 #[test]
+fn a_size_of_a_source_that_comes_to_an_engine_that_was_left_changes_nothing() {
+    let world = World::new(BYTES, 24, 2);
+    let (cache, _file) = warm_file(&world, world.backing.clone(), false);
+    let source = *identity(BACKING).source();
+    let left = cache.engine();
+    // The search for lines that leave is somewhere.
+    left.set_size(&source, Some(3 * LINE));
+    assert!(cache.detach_ssd(PAUSE_MAX).expect("the SSD works"));
+    left.set_size(&source, Some(0));
+}
+
+#[test]
 fn counts_modes_and_limits_go_on_whatever_becomes_of_the_ssd() {
     let world = World::new(BYTES, 24, 2);
     let (cache, file) = warm_file(&world, world.backing.clone(), false);
@@ -414,7 +426,7 @@ fn an_ssd_that_could_not_be_taken_because_of_requests_is_not_believed_later() {
     file.write(&[9; UNIT as usize], 0, 0).expect("the backing works");
     cache.stop().expect("the backing works");
     drop((file, cache));
-    assert_eq!(world.open().recovery, Recovery::Cold(ColdReason::Witness));
+    assert_eq!(world.open().recovery, Recovery::Cold(ColdReason::Generation));
 }
 
 #[test]

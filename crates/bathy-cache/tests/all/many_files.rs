@@ -155,6 +155,15 @@ fn new_files(count: u8) -> Vec<File> {
     (1..=count).map(file).collect()
 }
 
+/// More than the places of a small file table, with a unit each and the same handles.
+fn small_files() -> Vec<File> {
+    let mut files = new_files(70);
+    for file in &mut files {
+        file.store = MemoryStore::new(vec![file.handle; UNIT as usize]);
+    }
+    files
+}
+
 fn open_engine(world: &World) -> (Arc<Engine>, Recovery) {
     let opened = open(world.ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
     (opened.engine, opened.recovery)
@@ -208,6 +217,7 @@ fn files_come_and_go_and_each_is_what_it_is() {
 fn after_each_power_cut_each_file_is_what_the_backing_has() {
     let points = crate::power_cut::crash_points();
     let (mut cuts, mut hits, mut dropped, mut seed) = (0, 0, 0, 0);
+    let mut cuts_when_full = 0;
     while cuts < points {
         let mut random = Random(1000 + seed);
         let mut world = World::new(4096, 40, 1 + (seed % 2) as u32);
@@ -218,7 +228,9 @@ fn after_each_power_cut_each_file_is_what_the_backing_has() {
             world.options.was_fenced = false;
         }
         seed += 1;
-        let mut files = new_files(4);
+        // Sometimes there are more small files than the file table has places, most of which are open files'.
+        let is_full = seed % 8 == 6;
+        let mut files = if is_full { small_files() } else { new_files(4) };
         let mut stores = vec![Replayed::new(&world.ssd)];
         stores.extend(files.iter().map(|file| Replayed::new(&file.store)));
         let mut generation = world.witness.generation.load(Ordering::SeqCst);
@@ -228,6 +240,12 @@ fn after_each_power_cut_each_file_is_what_the_backing_has() {
             file.store.record(file.handle, &log);
         }
         let (mut engine, _) = open_engine(&world);
+        for file in files.iter_mut().filter(|_| is_full) {
+            file.attach(&engine);
+            if random.chance(0.2) {
+                file.open = None;
+            }
+        }
         let dies_at = if random.chance(0.2) {
             random.below(80)
         } else {
@@ -257,10 +275,11 @@ fn after_each_power_cut_each_file_is_what_the_backing_has() {
                 Ok(store) => stores[usize::from(store)].on(event),
                 Err(new) => generation = new,
             }
-            if !random.chance(0.2) {
+            if !random.chance(if is_full { 0.03 } else { 0.2 }) {
                 continue;
             }
             cuts += 1;
+            cuts_when_full += u64::from(is_full);
             // Each store loses what it loses.
             let mode = random.below(4);
             let after = World {
@@ -271,6 +290,7 @@ fn after_each_power_cut_each_file_is_what_the_backing_has() {
                     ..MemoryWitness::default()
                 }),
                 options: world.options,
+                line: world.line,
             };
             let (engine, recovery) = open_engine(&after);
             let mut compares = is_compared && random.chance(0.5);
@@ -278,7 +298,7 @@ fn after_each_power_cut_each_file_is_what_the_backing_has() {
                 dropped += dropped_lines;
             }
             assert_usage(&engine, "after a power cut");
-            let mut files = new_files(4);
+            let mut files = if is_full { small_files() } else { new_files(4) };
             for (file, store) in files.iter_mut().zip(&stores[1..]) {
                 let mode_of_file = random.below(4);
                 file.store = store.cut(mode_of_file, &mut random);
@@ -303,6 +323,7 @@ fn after_each_power_cut_each_file_is_what_the_backing_has() {
     }
     eprintln!("{cuts} power cuts, {hits} lines found after them, {dropped} lines dropped");
     assert!(hits > cuts && dropped > cuts, "{cuts} {hits} {dropped}");
+    assert!(cuts_when_full > 0);
 }
 
 #[test]
@@ -647,7 +668,7 @@ fn what_is_void_stays_void_whatever_the_witness_had() {
         }
         void(&*world.witness).expect("the witness works");
         assert_ne!(world.witness.generation.load(Ordering::SeqCst), kept);
-        assert_eq!(open_engine(&world).1, Recovery::Cold(ColdReason::Witness));
+        assert_eq!(open_engine(&world).1, Recovery::Cold(ColdReason::Generation));
     }
 }
 
@@ -720,7 +741,7 @@ fn what_is_counted_of_files_and_sources() {
 }
 
 #[test]
-fn the_lines_of_a_file_that_was_written_to_and_removed_leave_when_it_is_at_rest() {
+fn the_lines_of_a_file_that_was_written_to_and_removed_leave_with_its_last_user() {
     let world = World::new(4096, 60, 1);
     let (engine, _) = open_engine(&world);
     let store = MemoryStore::new(vec![0; 4 * LINE as usize]);
@@ -728,10 +749,9 @@ fn the_lines_of_a_file_that_was_written_to_and_removed_leave_when_it_is_at_rest(
     file.write(&vec![1; 3 * LINE as usize], 0, 0)
         .expect("the backing works");
     file.forget(|| Ok(())).expect("it is removed");
-    drop(file);
     assert_eq!(assert_usage(&engine, "removed").lines, 3);
-    assert!(engine.tidy() && engine.tidy());
-    assert_eq!(assert_usage(&engine, "at rest").lines, 0);
+    drop(file);
+    assert_eq!(assert_usage(&engine, "closed").lines, 0);
 }
 
 #[test]

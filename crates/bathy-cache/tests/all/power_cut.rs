@@ -11,15 +11,31 @@ use std::sync::atomic::Ordering;
 
 use bathy_cache::{CachedLine, ColdReason, Recovery, resize};
 
+use bathy_cache_model::MemoryBudget;
 use bathy_policy::CachePolicy;
 
 use crate::common::{
-    BACKING, Cache, Event, Fault, LINE, MemoryStore, MemoryWitness, REGION, RUNS_GO_PAST, Random, SECTOR,
-    SSD, UNIT, World, assert_serves_backing,
+    BACKING, Cache, Event, Fault, LINE_SIZES, MemoryStore, MemoryWitness, RUNS_GO_PAST, Random, SECTOR, SSD,
+    UNIT, World, assert_serves_backing, region_of,
 };
 
-const BYTES: u64 = 512 << 10;
-const SECTORS: usize = BYTES as usize / SECTOR;
+/// Bytes of the backing of a cache with such lines, and its lines.
+fn sizes(line: u64) -> (u64, u64) {
+    match line {
+        16_384 => (512 << 10, 20),
+        65_536 => (1 << 20, 10),
+        _ => (2 << 20, 6),
+    }
+}
+
+/// Bytes of the backing.
+fn backing_bytes(world: &World) -> u64 {
+    sizes(world.line).0
+}
+
+fn untouched(world: &World) -> Rc<Vec<bool>> {
+    Rc::new(vec![false; backing_bytes(world) as usize / SECTOR])
+}
 
 /// Crash points of the short form; `BATHY_TORTURE_CRASHES` makes it longer.
 pub(crate) fn crash_points() -> u64 {
@@ -44,7 +60,7 @@ impl Known {
         Self {
             events: 0,
             synced: Rc::new(world.backing.bytes()),
-            written: Rc::new(vec![false; SECTORS]),
+            written: untouched(world),
             settled: Rc::default(),
         }
     }
@@ -56,7 +72,7 @@ impl Known {
 
     fn on_flush(&mut self, world: &World) {
         self.synced = Rc::new(world.backing.bytes());
-        self.written = Rc::new(vec![false; SECTORS]);
+        self.written = untouched(world);
     }
 
     fn on_lines(&mut self, engine: &Cache, all_are_written: bool) {
@@ -82,26 +98,27 @@ impl Known {
 /// of its last line. They are no hits.
 fn verified(world: &World) -> Cache {
     let engine = world.open().engine;
-    assert_serves_backing(&engine, &world.backing.bytes(), LINE as usize, "opened");
+    assert_serves_backing(&engine, &world.backing.bytes(), world.line as usize, "opened");
     engine
 }
 
 /// One request of the caller, or what a daemon does besides.
 fn step(world: &World, engine: Cache, random: &mut Random, known: &mut Known) -> Cache {
     // Writes stay in a few regions for a while, so that others lose their marks.
-    let near = known.events as u64 / 256 * 3 * REGION % BYTES;
-    let unit = random.below(BYTES / UNIT);
+    let (bytes, region) = (backing_bytes(world), region_of(world.line));
+    let near = known.events as u64 / 256 * 3 * region % bytes;
+    let unit = random.below(bytes / UNIT);
     let len = (1 + random.below(5)) * UNIT;
-    let at = |offset: u64| (offset, len.min(BYTES - offset) as usize);
+    let at = |offset: u64| (offset, len.min(bytes - offset) as usize);
     match random.below(100) {
         0..45 => {
-            let (offset, len) = at(unit * UNIT % (BYTES / 2) / (1 + random.below(3)));
+            let (offset, len) = at(unit * UNIT % (bytes / 2) / (1 + random.below(3)));
             engine
                 .read(&mut vec![0; len], offset, 0)
                 .expect("the backing works");
         }
         45..85 => {
-            let (mut offset, mut len) = at((near + unit * UNIT % (2 * REGION)) % BYTES);
+            let (mut offset, mut len) = at((near + unit * UNIT % (2 * region)) % bytes);
             if random.chance(0.3) {
                 (offset, len) = (offset / 3, len.min(3000));
             }
@@ -130,7 +147,11 @@ fn step(world: &World, engine: Cache, random: &mut Random, known: &mut Known) ->
             if random.chance(0.7) {
                 let size_bytes = (1 << 20) + random.below(world.ssd.bytes().len() as u64 - (1 << 20));
                 // It is too small now and then.
-                let _is_changed = resize(world.ssd.clone(), size_bytes.next_multiple_of(UNIT));
+                let _is_changed = resize(
+                    world.ssd.clone(),
+                    size_bytes.next_multiple_of(UNIT),
+                    MemoryBudget::default(),
+                );
             }
             let opened = world.open();
             assert_eq!(opened.recovery, Recovery::Clean);
@@ -290,6 +311,7 @@ fn torture(world: &World, random: &mut Random, steps: u64, depth: u32, seen: &mu
                 ..MemoryWitness::default()
             }),
             options: world.options,
+            line: world.line,
         };
         // The cut came after `number + 1` events: some requests were over, the next may have been under way.
         let over = history.partition_point(|known| known.events <= number + 1) - 1;
@@ -324,7 +346,7 @@ fn check(after: &World, over: &Known, under_way: &Known, seen: &mut Seen, contex
             seen.unclean += 1;
             seen.dropped_lines += dropped_lines;
         }
-        Recovery::Cold(ColdReason::Witness) => seen.cold += 1,
+        Recovery::Cold(ColdReason::Generation) => seen.cold += 1,
         other => panic!("{context}: {other:?}"),
     }
     let engine = opened.engine;
@@ -344,7 +366,7 @@ fn check(after: &World, over: &Known, under_way: &Known, seen: &mut Seen, contex
             .unwrap_or_else(|| panic!("{context}: {settled:?} is gone"));
         let missing = settled.valid_units & !line.valid_units;
         assert_eq!(missing, 0, "{context}: {settled:?} is {line:?}");
-        for unit in (0..LINE / UNIT).filter(|unit| settled.valid_units >> unit & 1 == 1) {
+        for unit in (0..after.line / UNIT).filter(|unit| settled.valid_units >> unit & 1 == 1) {
             let mut out = vec![0; UNIT as usize];
             let hits = engine.counts().reads.requests_hit;
             engine
@@ -367,22 +389,17 @@ fn check(after: &World, over: &Known, under_way: &Known, seen: &mut Seen, contex
 
 #[test]
 fn after_each_power_cut_the_cache_serves_what_the_backing_has() {
-    let mut seen = Seen::default();
-    let mut seed = 0;
-    while seen.cuts < crash_points() {
-        let policy = CachePolicy::KINDS[seed as usize % 3];
-        let mut world = World::running(policy, BYTES, 20, 1 + seed % 2);
-        if seed / 3 % 2 == 1 {
-            world.options.admission = RUNS_GO_PAST;
+    let (mut seen, mut seed) = (Seen::default(), 0);
+    for line in LINE_SIZES {
+        // What is copied and read for each cut grows with the lines.
+        let share = if line == LINE_SIZES[0] { 4 } else { 1 };
+        let until = seen.cuts + crash_points() * share / 6;
+        while seen.cuts < until {
+            cuts_with(line, seed, &mut seen);
+            seed += 1;
         }
-        if seed % 3 == 2 {
-            // There is room for more extents, whose tables begin at a MiB.
-            world.ssd.resize((3 << 20) + 40 * LINE as usize);
-        }
-        torture(&world, &mut Random(u64::from(seed)), 60, 1, &mut seen);
-        seed += 1;
+        eprintln!("up to lines of {line}: {seen:?}");
     }
-    eprintln!("{seen:?}");
     assert!(seen.warm_lines > seen.cuts / 2, "{seen:?}");
     assert!(seen.dropped_lines > seen.cuts / 2, "{seen:?}");
     assert!(
@@ -391,9 +408,29 @@ fn after_each_power_cut_the_cache_serves_what_the_backing_has() {
     );
 }
 
+fn cuts_with(line: u64, seed: u32, seen: &mut Seen) {
+    let policy = CachePolicy::KINDS[seed as usize % 3];
+    let (bytes, lines) = sizes(line);
+    let mut world = World::running(policy, line, bytes, lines, 1 + seed % 2);
+    if seed / 3 % 2 == 1 {
+        world.options.admission = RUNS_GO_PAST;
+    }
+    if seed % 3 == 2 {
+        // There is room for more extents, whose tables begin at a MiB.
+        world.ssd.resize((3 << 20) + (2 * lines * line) as usize);
+    }
+    torture(&world, &mut Random(u64::from(seed)), 60, 1, seen);
+}
+
 #[test]
 fn a_flush_of_the_ssd_that_failed_is_not_made_good_by_the_next_one() {
-    let world = World::new(BYTES, 40, 1);
+    let world = World::running(
+        CachePolicy::KINDS[0],
+        LINE_SIZES[0],
+        sizes(LINE_SIZES[0]).0,
+        40,
+        1,
+    );
     let engine = verified(&world);
     assert!(engine.tidy(), "the records of the old bytes are on the SSD");
     world.ssd.flushed();
@@ -407,8 +444,9 @@ fn a_flush_of_the_ssd_that_failed_is_not_made_good_by_the_next_one() {
         backing: MemoryStore::with_modified(world.backing.bytes(), world.backing.modified()),
         witness: Arc::clone(&world.witness),
         options: world.options,
+        line: world.line,
     };
     let opened = after.open();
     assert_serves_backing(&opened.engine, &after.backing.bytes(), 4096, "after the cut");
-    assert_eq!(opened.recovery, Recovery::Cold(ColdReason::Witness));
+    assert_eq!(opened.recovery, Recovery::Cold(ColdReason::Generation));
 }

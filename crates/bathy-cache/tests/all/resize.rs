@@ -3,6 +3,8 @@
 
 use bathy_cache::{CachedLine, Recovery, ResizeError, inspect, resize};
 
+use bathy_cache_model::MemoryBudget;
+
 use crate::common::{Fault, LINE, Random, UNIT, World, assert_serves_backing};
 
 const BYTES: u64 = 2 << 20;
@@ -43,7 +45,7 @@ fn a_larger_cache_has_all_lines_and_a_smaller_one_those_of_its_slots() {
     assert!(before.len() > 30);
     // By extents, one after the other.
     for size_bytes in [(2 << 20) + 20 * LINE, (4 << 20) + 8 * LINE, 5 << 20] {
-        resize(world.ssd.clone(), size_bytes).expect("there is room");
+        resize(world.ssd.clone(), size_bytes, MemoryBudget::default()).expect("there is room");
         let opened = world.open();
         assert_eq!(opened.recovery, Recovery::Clean);
         let after = lines_of(&opened.engine);
@@ -66,7 +68,7 @@ fn a_larger_cache_has_all_lines_and_a_smaller_one_those_of_its_slots() {
         opened.engine.stop().expect("it works");
     }
     let before = stopped_lines(&world);
-    resize(world.ssd.clone(), (1 << 20) + 20 * LINE).expect("it is smaller");
+    resize(world.ssd.clone(), (1 << 20) + 20 * LINE, MemoryBudget::default()).expect("it is smaller");
     let opened = world.open();
     let after = lines_of(&opened.engine);
     assert!(after.len() >= 10 && after.len() < before.len());
@@ -93,7 +95,7 @@ fn records_of_a_size_before_are_void_when_their_slots_come_back() {
             ];
         }
         for size_bytes in sizes {
-            resize(world.ssd.clone(), size_bytes).expect("there is room");
+            resize(world.ssd.clone(), size_bytes, MemoryBudget::default()).expect("there is room");
             let cache = world.open().engine;
             for _ in 0..100 {
                 let mut data = [0; UNIT as usize];
@@ -128,7 +130,8 @@ fn only_a_cache_that_was_stopped_gets_another_size_and_errors_change_nothing() {
     let world = stopped(20, 3);
     let before = inspect(world.ssd.clone()).expect("it is a cache");
     for (size_bytes, is_beyond) in [(6 << 20, true), (1 << 20, false), (4096, false)] {
-        let refused = resize(world.ssd.clone(), size_bytes).expect_err("it does not fit");
+        let refused =
+            resize(world.ssd.clone(), size_bytes, MemoryBudget::default()).expect_err("it does not fit");
         assert_eq!(
             matches!(refused, ResizeError::Beyond { .. }),
             is_beyond,
@@ -139,7 +142,7 @@ fn only_a_cache_that_was_stopped_gets_another_size_and_errors_change_nothing() {
     for operation in 0.. {
         let world = stopped(20, 3);
         world.ssd.set_fault(Fault::Nth(operation));
-        let resized = resize(world.ssd.clone(), 5 << 20);
+        let resized = resize(world.ssd.clone(), 5 << 20, MemoryBudget::default());
         let is_over = world.ssd.operations() <= operation;
         world.ssd.set_fault(Fault::None);
         // One of both superblocks may be unreadable.
@@ -160,7 +163,7 @@ fn only_a_cache_that_was_stopped_gets_another_size_and_errors_change_nothing() {
     opened.engine.tidy();
     drop(opened);
     assert!(matches!(
-        resize(world.ssd.clone(), 2 << 20),
+        resize(world.ssd.clone(), 2 << 20, MemoryBudget::default()),
         Err(ResizeError::Unclean)
     ));
 }

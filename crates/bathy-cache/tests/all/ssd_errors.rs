@@ -64,7 +64,7 @@ fn no_error_of_the_ssd_reaches_the_caller() {
                 world.ssd.set_fault(Fault::None);
                 let opened = world.open();
                 match opened.recovery {
-                    Recovery::Cold(ColdReason::Witness) => stale += 1,
+                    Recovery::Cold(ColdReason::Generation) => stale += 1,
                     Recovery::Clean | Recovery::Unclean { .. } => {}
                     other => panic!("{fault:?}: {other:?}"),
                 }

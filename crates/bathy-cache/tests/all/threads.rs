@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bathy_policy::{CachePolicy, PolicyKind};
 
-use crate::common::{Random, UNIT, World, assert_serves_backing, assert_usage};
+use crate::common::{LINE, Random, UNIT, World, assert_serves_backing, assert_usage};
 
 const THREADS: u64 = 4;
 const BYTES: u64 = 1 << 20;
@@ -20,7 +20,7 @@ fn what_a_thread_wrote_it_reads_whatever_others_do_to_the_same_lines() {
 }
 
 fn all_write(policy: PolicyKind) {
-    let world = World::running(policy, BYTES, 24, 2);
+    let world = World::running(policy, LINE, BYTES, 24, 2);
     world.backing.set_yields();
     let engine = world.open().engine;
     let is_over = AtomicBool::new(false);

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::DataPath;
 use super::buffers::Buffers;
+use super::data_path::DataPath;
 use super::transfer::{self, Work};
 
 /// A request of a queue, which has its entry until the job is done.

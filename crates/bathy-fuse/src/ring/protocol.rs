@@ -4,6 +4,8 @@
 
 use std::io;
 
+use crate::caller::Caller;
+
 /// The bytes of `struct fuse_in_header`.
 pub(super) const IN_HEADER_BYTES: usize = 40;
 /// The bytes of `struct fuse_out_header`.
@@ -52,6 +54,7 @@ pub(super) struct InHeader {
     pub(super) length: usize,
     pub(super) opcode: u32,
     pub(super) unique: u64,
+    pub(super) caller: Caller,
 }
 
 impl InHeader {
@@ -61,6 +64,11 @@ impl InHeader {
             length: u32_at(bytes, 0) as usize,
             opcode: u32_at(bytes, 4),
             unique: u64_at(bytes, 8),
+            caller: Caller {
+                user: u32_at(bytes, 24),
+                group: u32_at(bytes, 28),
+                thread: u32_at(bytes, 32),
+            },
         }
     }
 

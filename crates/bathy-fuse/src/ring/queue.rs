@@ -13,8 +13,8 @@ use io_uring::{IoUring, cqueue, opcode, types};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, sendmsg};
 
-use super::DataPath;
 use super::buffers::{Buffers, Entry};
+use super::data_path::DataPath;
 use super::pool::{Job, Jobs, Returns};
 use super::protocol::{
     IN_HEADER_BYTES, InHeader, OUT_HEADER_BYTES, OutHeader, READ, RING_PART_BYTES, Transfer, WRITE,

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use fuser::{Errno, WriteFlags};
 
-use super::DataPath;
 use super::buffers::Entry;
+use super::data_path::DataPath;
 use super::protocol::{InHeader, OutHeader, Transfer};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,11 +26,12 @@ pub(super) fn carry_out(service: &dyn DataPath, work: Work, entry: &mut Entry<'_
             service.read(asked.handle, asked.offset, buffer)
         }),
         Work::Write => caught(|| {
+            let caller = InHeader::of(entry.in_header()).caller;
             let data = part(entry.payload, asked.length)?;
             let flags = WriteFlags::from_bits_retain(asked.flags);
-            service.write(asked.handle, asked.offset, data, flags)
+            service.write(caller, asked.handle, asked.offset, data, flags)
         })
-        .map(|()| written(asked.length, entry.payload)),
+        .map(|bytes| written(bytes, entry.payload)),
     };
     reply(entry, done);
     begun.elapsed()

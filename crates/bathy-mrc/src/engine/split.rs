@@ -291,8 +291,7 @@ mod tests {
     fn more_lines_than_ids_end_the_splitting_and_are_no_panic() {
         let options = EngineOptions {
             policy: bathy_policy::PolicyKind::Lru,
-            policy_options: bathy_policy::PolicyOptions::default(),
-            staged: false,
+            memory: None,
             line: crate::LineSize::new(4096).expect("a power of two"),
             unit_bytes: 4096,
             fetch: FetchSize::Fixed(4096),

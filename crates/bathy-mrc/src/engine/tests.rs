@@ -10,8 +10,7 @@ mod sample;
 fn options(policy: PolicyKind, line: u64, fetch: u64) -> EngineOptions {
     EngineOptions {
         policy,
-        policy_options: PolicyOptions::default(),
-        staged: false,
+        memory: None,
         line: LineSize::new(line).expect("valid"),
         unit_bytes: fetch,
         fetch: FetchSize::Fixed(fetch),
@@ -160,9 +159,9 @@ fn smaller_fetches_read_less_and_hit_less() {
 
 #[test]
 fn a_small_queue_in_memory_and_admission_save_flash_writes() {
-    let plain = run(options(PolicyKind::S3Fifo, 4096, 4096), &[800])[0];
+    let plain = run(options(PolicyKind::Lru, 4096, 4096), &[800])[0];
     let mut staged = options(PolicyKind::S3Fifo, 4096, 4096);
-    staged.staged = true;
+    staged.memory = Some(MemoryBudget::default());
     let staged = run(staged, &[800])[0];
     assert!(staged.counts.flash_write_bytes < 0.8 * plain.counts.flash_write_bytes);
     let mut budgeted = options(PolicyKind::Lru, 4096, 4096);
@@ -279,7 +278,7 @@ fn memory_grows_by_little_more_than_a_hundred_bytes_a_line() {
     let sizes: Vec<u64> = (1..=10).map(|tenth| lines * tenth / 10).collect();
     let bytes_per_line = |policy, line, fetch| {
         let mut options = options(policy, line, fetch);
-        options.staged = true;
+        options.memory = Some(MemoryBudget::default());
         let mut sweep = EngineSweep::new(options, &sizes, Fidelity::Full);
         let empty = sweep.memory_bytes();
         sweep.access((0..lines).map(|step| io(step * line, 4096, false)));
@@ -309,7 +308,7 @@ fn a_write_budget_bounds_all_that_is_written_to_flash() {
     ] {
         for fetch in [4096, 65_536] {
             let mut options = options(policy, 65_536, fetch);
-            options.staged = staged;
+            options.memory = staged.then(MemoryBudget::default);
             let sizes = [20, 200];
             let free = run(options, &sizes);
             for budget in [1u64 << 20, 16 << 20, 64 << 20] {
@@ -328,7 +327,7 @@ fn a_write_budget_bounds_all_that_is_written_to_flash() {
 #[test]
 fn a_cache_of_one_line_has_no_stage_in_memory() {
     let mut options = options(PolicyKind::S3Fifo, 4096, 4096);
-    options.staged = true;
+    options.memory = Some(MemoryBudget::default());
     let counts = One::new(options, 1).after(io(0, 4096, false));
     assert_eq!(counts.flash_write_bytes, 4096.0);
     let counts = One::new(options, 2).after(io(0, 4096, false));
@@ -368,7 +367,7 @@ fn writes_that_only_update_fill_nothing() {
 #[test]
 fn windows_add_up_to_the_whole() {
     let mut windowed = options(PolicyKind::S3Fifo, 16_384, 16_384);
-    windowed.staged = true;
+    windowed.memory = Some(MemoryBudget::default());
     windowed.windows = Some(Windows {
         origin_ns: 0,
         length_ns: 4_000_000_000,

@@ -9,8 +9,9 @@
 //! the hit ratio falls.
 
 use crate::admission::Admission;
-use crate::index::{HashIndex, HashSeed, KeyIndex, NIL};
+use crate::index::{HashIndex, KeyIndex};
 use crate::slab::Links;
+use crate::slots::{HashSeed, NIL};
 
 /// The one queue of tracked keys.
 const ORDER: u8 = 0;

@@ -84,7 +84,7 @@ impl WriteBudget {
         self.advance(time_ns);
         // A sequence of Weyl, mixed as in `SplitMix64`.
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let drawn = (crate::index::mix(self.random) >> 11) as f64 / (1u64 << 53) as f64;
+        let drawn = (crate::slots::mix(self.random) >> 11) as f64 / (1u64 << 53) as f64;
         drawn < self.share && self.rest_bytes() > 0.0
     }
 

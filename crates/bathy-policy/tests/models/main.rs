@@ -11,9 +11,8 @@ mod w_tinylfu;
 use std::collections::BTreeSet;
 
 use bathy_policy::{
-    Arc, Clock, Clock2QPlus, Clock2QPlusOptions, DenseIndex, DensePlaces, Durable, Fifo, HashIndex,
-    HashPlaces, HashSeed, Lirs, Lru, Policy, S3Fifo, S3FifoOptions, Sieve, StagedFifo, StagedOptions, TwoQ,
-    Universe, WTinyLfu,
+    Arc, Clock, DenseIndex, DensePlaces, Durable, Fifo, HashIndex, HashPlaces, HashSeed, Lirs, Lru, Policy,
+    Sieve, StagedFifo, StagedOptions, TwoQ, Universe, WTinyLfu,
 };
 use proptest::prelude::*;
 
@@ -203,21 +202,9 @@ proptest! {
     }
 
     #[test]
-    fn s3_fifo((capacity, ops) in workload(0)) {
-        let mut policy = S3Fifo::<DenseIndex>::new(capacity, Universe(1000));
-        agree(&mut policy, ghosts::ThreeQueues::s3_fifo(capacity), &ops)?;
-    }
-
-    #[test]
-    fn clock2q_plus((capacity, ops) in workload(0)) {
-        let mut policy = Clock2QPlus::<HashIndex>::new(capacity, HASH);
-        agree(&mut policy, ghosts::ThreeQueues::clock2q_plus(capacity), &ops)?;
-    }
-
-    #[test]
-    fn staged_s3_fifo((capacity, ops) in workload(8), share in 0.0..0.5f64, middle: prop::sample::Index) {
+    fn s3_fifo((capacity, ops) in workload(8), share in 0.0..0.5f64, middle: prop::sample::Index) {
         let memory = (capacity as f64 * share) as usize;
-        let options = StagedOptions::s3_fifo(capacity, memory, &S3FifoOptions::default());
+        let options = StagedOptions::s3_fifo(capacity, memory);
         let mut dense = StagedFifo::<DensePlaces>::new(capacity, Universe(0), options);
         agree(&mut dense, staged::Staged::s3_fifo(capacity, memory), &ops)?;
         let make = || StagedFifo::<HashPlaces>::new(capacity, HASH, options);
@@ -227,9 +214,9 @@ proptest! {
     }
 
     #[test]
-    fn staged_clock2q_plus((capacity, ops) in workload(8), share in 0.0..0.5f64, middle: prop::sample::Index) {
+    fn clock2q_plus((capacity, ops) in workload(8), share in 0.0..0.5f64, middle: prop::sample::Index) {
         let memory = (capacity as f64 * share) as usize;
-        let options = StagedOptions::clock2q_plus(capacity, memory, &Clock2QPlusOptions::default());
+        let options = StagedOptions::clock2q_plus(capacity, memory);
         let make = || StagedFifo::<HashPlaces>::new(capacity, HASH, options);
         agree(&mut make(), staged::Staged::clock2q_plus(capacity, memory), &ops)?;
         let parts = ops.split_at(middle.index(ops.len()));

@@ -24,8 +24,7 @@ const SSD_BYTES: u64 = 16 << 20;
 /// A place with an SSD, and a file with bytes without a pattern.
 fn place() -> (Place, Vec<u8>) {
     let place = Place::new();
-    let ssd = File::create(place.path("ssd")).expect("an SSD");
-    ssd.set_len(SSD_BYTES).expect("a size");
+    place.ssd(SSD_BYTES);
     let bytes = Random::new(7).bytes(FILE_BYTES as usize);
     fs::write(place.dir().join("file"), &bytes).expect("written");
     (place, bytes)
@@ -293,6 +292,7 @@ fn an_ssd_that_hung_or_failed_or_was_missing_comes_back_by_itself() {
         scope.spawn(|| {
             let (place, bytes) = self::place();
             let away = place.path("away");
+            Place::run(&["create", &place.written(&place.config("write-through"))]).expect("it is empty");
             fs::rename(place.path("ssd"), &away).expect("away");
             let daemon = place.start(&place.config("write-through"));
             let file = open(&place);

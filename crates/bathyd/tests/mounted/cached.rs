@@ -29,13 +29,24 @@ fn reads_return_what_was_written_last() {
     if is_skipped() {
         return;
     }
+    let total = operations(6_000);
+    let (mut hits, mut kills) = (0, 0);
+    for line_bytes in [16 << 10, 64 << 10, 256 << 10] {
+        let of_line = reads_with_lines(line_bytes, total.div_ceil(3));
+        eprintln!("lines of {line_bytes}: {of_line:?} hits and kills");
+        hits += of_line.0;
+        kills += of_line.1;
+    }
+    assert!(hits > total / 40 && kills > 0, "{hits} hits, {kills} kills");
+}
+
+/// The hits and the kills of so many operations.
+fn reads_with_lines(line_bytes: u64, total: u64) -> (u64, u64) {
     let place = Place::new();
     let mut model = vec![0_u8; FILE_BYTES as usize];
     let made = File::create(place.dir().join("block")).expect("a file");
     made.set_len(FILE_BYTES).expect("a size");
-    let ssd = File::create(place.path("ssd")).expect("an SSD");
-    ssd.set_len(12 << 20).expect("a size");
-    let total = operations(6_000);
+    place.ssd(12 << 20);
     let mut random = Random::new(3);
     let (mut hits, mut kills) = (0, 0);
     let mut done = 0;
@@ -44,9 +55,11 @@ fn reads_return_what_was_written_last() {
         if done >= total {
             break;
         }
-        let daemon = place.start(&place.adaptive(mode));
+        let mut config = place.adaptive(mode);
+        config["cache"]["line_bytes"] = line_bytes.into();
+        let daemon = place.start(&config);
         let files = open(&place);
-        for _ in 0..total.div_ceil(16) {
+        for _ in 0..total.div_ceil(6) {
             done += 1;
             let direct = random.below(2) == 1;
             // Half of the requests in a sixteenth of the file, so that there are hits.
@@ -88,6 +101,7 @@ fn reads_return_what_was_written_last() {
         }
         let engine = daemon.status()["cache"]["engine"].clone();
         if mode != "pass-through" {
+            assert_eq!(engine["line_bytes"], line_bytes, "{engine}");
             hits += engine["reads"]["requests_hit"].as_u64().expect("a count");
             assert_eq!(engine["is_bypassed"], false);
             // A kill leaves old records of slots that have another line: these are misses.
@@ -104,7 +118,7 @@ fn reads_return_what_was_written_last() {
             assert!(std::fs::read(place.dir().join("block")).expect("read") == model);
         }
     }
-    assert!(hits > total / 40 && kills > 0, "{hits} hits, {kills} kills");
+    (hits, kills)
 }
 
 #[test]
@@ -114,8 +128,7 @@ fn what_is_cached_before_a_clean_stop_is_cached_after_it() {
     }
     let place = Place::new();
     std::fs::write(place.dir().join("block"), Random::new(1).bytes(8 << 20)).expect("written");
-    let ssd = File::create(place.path("ssd")).expect("an SSD");
-    ssd.set_len(64 << 20).expect("a size");
+    place.ssd(64 << 20);
     let config = place.config("write-through");
     let mut source_read_bytes = Vec::new();
     for _ in 0..3 {
@@ -153,9 +166,7 @@ fn a_directory_that_was_used_after_a_kill_is_cached_anew() {
     let place = Place::new();
     let block = place.dir().join("block");
     std::fs::write(&block, vec![1; 4 << 20]).expect("written");
-    File::create(place.path("ssd"))
-        .and_then(|ssd| ssd.set_len(16 << 20))
-        .expect("an SSD");
+    place.ssd(16 << 20);
     found(&place, 1).0.kill();
     // The dead mount has kept everybody out. Whether the SSD had a record by then or not, nothing calls it clean.
     let (daemon, how) = found(&place, 1);
@@ -176,9 +187,7 @@ fn one_block_that_was_written_without_the_cache_is_not_found_in_it() {
     let changed = 20 << 20;
     let place = Place::new();
     std::fs::write(place.dir().join("block"), vec![1; FILE_BYTES as usize]).expect("written");
-    File::create(place.path("ssd"))
-        .and_then(|ssd| ssd.set_len(80 << 20))
-        .expect("an SSD");
+    place.ssd(80 << 20);
     let daemon = place.start(&place.config("write-through"));
     for _ in 0..2 {
         assert!(
@@ -216,9 +225,7 @@ fn a_device_is_shown_as_a_file_and_cached_anew_when_it_was_written_to_without_th
     let link = place.dir().join("block");
     std::os::unix::fs::symlink(&device.0, &link).expect("a link");
     std::os::unix::fs::symlink(&device.0, place.dir().join("other")).expect("a link");
-    File::create(place.path("ssd"))
-        .and_then(|ssd| ssd.set_len(16 << 20))
-        .expect("an SSD");
+    place.ssd(16 << 20);
     found(&place, 1).0.stop();
     let (daemon, how) = found(&place, 1);
     assert!(how.contains("clean: all"), "{how}");
@@ -258,8 +265,7 @@ fn a_large_device_that_was_written_to_without_the_cache_is_compared_and_stays_wa
     };
     let link = place.dir().join("block");
     std::os::unix::fs::symlink(&device.0, &link).expect("a link");
-    let ssd = File::create(place.path("ssd")).expect("an SSD");
-    ssd.set_len(64 << 20).expect("a size");
+    place.ssd(64 << 20);
     let begin = 40 << 20;
     let mut buffer = vec![0; 8 << 20];
     let mut read = |byte: Option<u8>| {
@@ -309,8 +315,7 @@ fn a_file_that_grows_is_cut_and_punched_stays_cached_and_right() {
         return;
     }
     let place = Place::new();
-    let ssd = File::create(place.path("ssd")).expect("an SSD");
-    ssd.set_len(16 << 20).expect("a size");
+    place.ssd(16 << 20);
     let daemon = place.start(&place.config("write-through"));
     let counted = |kind: &str, what: &str| daemon.status()["cache"]["engine"][kind][what].clone();
     // As an OSD that is made does: the file is new, gets its size, and is opened again.
@@ -434,8 +439,7 @@ fn many_files_are_what_was_done_to_them_across_kills_and_stops() {
         return;
     }
     let place = Place::new();
-    let ssd = File::create(place.path("ssd")).expect("an SSD");
-    ssd.set_len(12 << 20).expect("a size");
+    place.ssd(12 << 20);
     let mut model = Model {
         random: Random::new(11),
         files: std::collections::BTreeMap::new(),

@@ -1,7 +1,7 @@
 //! A `bathyd` in a directory of its own.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -63,6 +63,13 @@ impl Place {
         self.path.join(part)
     }
 
+    /// The SSD of its configurations, with so many bytes that say nothing.
+    pub(crate) fn ssd(&self, bytes: u64) -> File {
+        let ssd = File::create(self.path("ssd")).expect("an SSD");
+        ssd.set_len(bytes).expect("a size");
+        ssd
+    }
+
     /// The directory that is served.
     pub(crate) fn dir(&self) -> PathBuf {
         self.path("dir")
@@ -88,8 +95,13 @@ impl Place {
     }
 
     fn command(&self, config: &Value) -> Command {
+        self.written(config);
+        self.command_as_written()
+    }
+
+    fn command_as_written(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bathyd"));
-        command.arg(self.written(config)).stdin(Stdio::null());
+        command.arg(self.path("config.json")).stdin(Stdio::null());
         command
     }
 
@@ -118,10 +130,39 @@ impl Place {
         path.to_string_lossy().into_owned()
     }
 
-    /// A daemon that may not serve yet.
+    /// A daemon that may not serve yet. An SSD that holds nothing is made a cache before, as an operator does it.
     pub(crate) fn spawn(&self, config: &Value) -> Daemon {
-        let child = self
-            .command(config)
+        if config["cache"]["ssd"]
+            .as_str()
+            .is_some_and(|ssd| is_blank(Path::new(ssd)))
+        {
+            // What keeps it from being made is for the daemon to say.
+            let _made = Self::run(&["create", &self.written(config)]);
+        }
+        self.spawn_as_it_is(config)
+    }
+
+    /// [`Place::spawn`] with the SSD as it is.
+    pub(crate) fn spawn_as_it_is(&self, config: &Value) -> Daemon {
+        self.written(config);
+        self.spawn_written()
+    }
+
+    /// A daemon of the configuration that was written last.
+    fn spawn_written(&self) -> Daemon {
+        self.spawned(self.command_as_written())
+    }
+
+    /// The same in a mount namespace of its own: nobody else sees its mounts, but through [`Daemon::root`].
+    pub(crate) fn spawn_apart(&self) -> Daemon {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", env!("CARGO_BIN_EXE_bathyd")]);
+        command.arg(self.path("config.json")).stdin(Stdio::null());
+        self.spawned(command)
+    }
+
+    fn spawned(&self, mut command: Command) -> Daemon {
+        let child = command
             .stderr(File::create(self.path("log")).expect("a log"))
             .spawn()
             .expect("the program starts");
@@ -134,7 +175,22 @@ impl Place {
 
     /// A daemon that serves.
     pub(crate) fn start(&self, config: &Value) -> Daemon {
-        let mut daemon = self.spawn(config);
+        self.serving(self.spawn(config))
+    }
+
+    /// A daemon that serves and may have so many descriptors.
+    pub(crate) fn start_with_descriptors(&self, config: &Value, count: u64) -> Daemon {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", &format!("ulimit -n {count} && exec \"$0\" \"$1\"")])
+            .arg(env!("CARGO_BIN_EXE_bathyd"))
+            .arg(self.written(config))
+            .stdin(Stdio::null());
+        self.serving(self.spawned(command))
+    }
+
+    /// Waits until a daemon serves.
+    pub(crate) fn serving(&self, mut daemon: Daemon) -> Daemon {
         // A dead mount and a socket of a daemon that was killed are there already.
         while !self.log().contains("bathyd: serving") {
             let ended = daemon.child.try_wait().expect("a child");
@@ -158,6 +214,13 @@ impl Drop for Place {
     }
 }
 
+/// Whether an SSD holds nothing that would keep it from being made a cache.
+fn is_blank(ssd: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = File::open(ssd).and_then(|file| file.take(1 << 20).read_to_end(&mut head));
+    read.is_ok() && !head.is_empty() && head.iter().all(|&byte| byte == 0)
+}
+
 /// Whether a daemon serves the directory, or was killed while it did.
 pub(crate) fn is_mounted(dir: &Path) -> bool {
     mounts_on(dir).iter().any(|kind| kind == "fuse.bathyd")
@@ -165,7 +228,9 @@ pub(crate) fn is_mounted(dir: &Path) -> bool {
 
 /// The types of the file systems that are mounted on a directory, the lowest one first.
 pub(crate) fn mounts_on(dir: &Path) -> Vec<String> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+    // Not every path is text.
+    let mounts = fs::read("/proc/self/mountinfo").expect("mounts");
+    let mounts = String::from_utf8_lossy(&mounts);
     let on_it = mounts
         .lines()
         .filter(|line| line.split(' ').nth(4) == dir.to_str());
@@ -183,6 +248,11 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
+    /// The root directory of its mount namespace.
+    pub(crate) fn root(&self) -> PathBuf {
+        format!("/proc/{}/root", self.child.id()).into()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a pid"));
         kill(pid, signal).expect("the daemon lives");

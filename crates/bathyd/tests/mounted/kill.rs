@@ -267,8 +267,7 @@ fn kill_under_load(after_unclean: &str, kills: u64, seed: u64) {
     };
     std::os::unix::fs::symlink(&device.0, place.dir().join("block")).expect("a link");
     // Room for about half of it.
-    let ssd = File::create(place.path("ssd")).expect("an SSD");
-    ssd.set_len(14 << 20).expect("a size");
+    place.ssd(14 << 20);
     // By this descriptor the directory is reached when it is mounted over.
     let below = File::open(place.dir()).expect("a directory");
     let bare = PathBuf::from(format!("/proc/self/fd/{}", below.as_raw_fd()));

@@ -20,9 +20,8 @@ fn what_threads_see_through_the_mount_is_as_if_one_request_came_after_the_other(
     }
     for mode in ["write-through", "write-around", "read-only"] {
         let place = Place::new();
-        let ssd = File::create(place.path("ssd")).expect("an SSD");
         // Room for half of the lines of a file.
-        ssd.set_len(2 << 20).expect("a size");
+        place.ssd(2 << 20);
         let daemon = place.start(&place.adaptive(mode));
         let mut seen = 0;
         for part in 0..operations(12_000) / (THREADS * REQUESTS_IN_PART * 3) {

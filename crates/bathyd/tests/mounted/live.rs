@@ -15,8 +15,7 @@ const SHARE_BYTES_MIN: u64 = 16 << 16;
 /// A place with an SSD, and two directories with a file each.
 fn place() -> (Place, [std::path::PathBuf; 2]) {
     let place = Place::new();
-    let ssd = File::create(place.path("ssd")).expect("an SSD");
-    ssd.set_len(64 << 20).expect("a size");
+    place.ssd(64 << 20);
     let dirs = [place.dir(), place.path("bare")];
     for (dir, byte) in dirs.iter().zip([1, 2]) {
         fs::write(dir.join("file"), vec![byte; BYTES as usize]).expect("written");

@@ -5,11 +5,14 @@
 //! `ring`; `ring` needs `fuse.enable_uring=1`. No test is timed.
 
 mod attach;
+mod attacks;
 mod bad_input;
 mod cached;
 mod daemon;
+mod devices;
 #[path = "../../../bathy-cache/tests/all/history.rs"]
 mod history;
+mod hung_source;
 mod kill;
 mod linearizable;
 mod live;
@@ -17,5 +20,7 @@ mod model;
 mod mount_points;
 mod peers;
 mod reports;
+mod rights;
+mod shares;
 mod ssd_faults;
 mod unmounting;

@@ -70,8 +70,7 @@ impl Source {
         .expect("mounted");
         symlink(&devices[0].0, place.dir().join("block")).expect("a link");
         fs::write(place.dir().join("file"), vec![1; FILE_BYTES]).expect("written");
-        let ssd = File::create(place.path("ssd")).expect("an SSD");
-        ssd.set_len(64 << 20).expect("a size");
+        place.ssd(64 << 20);
         Some(Self {
             kind,
             place,

@@ -1,7 +1,7 @@
 //! Test programs of others, where they are installed: `cargo install pjdfstest fsx`.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -82,8 +82,7 @@ fn pjdfstest(place: &Place, directory: &Path) -> BTreeSet<String> {
 /// A place with an SSD for the cache.
 fn with_ssd(bytes: u64) -> Place {
     let place = Place::new();
-    let ssd = File::create(place.path("ssd")).expect("an SSD");
-    ssd.set_len(bytes).expect("a size");
+    place.ssd(bytes);
     place
 }
 

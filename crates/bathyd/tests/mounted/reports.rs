@@ -11,11 +11,6 @@ use crate::daemon::{Daemon, Place, is_skipped};
 const UNIT: u64 = 4096;
 const LINE: u64 = 16 * UNIT;
 
-fn ssd(place: &Place, bytes: u64) {
-    let ssd = File::create(place.path("ssd")).expect("an SSD");
-    ssd.set_len(bytes).expect("a size");
-}
-
 fn source(daemon: &Daemon, number: usize) -> Value {
     daemon.ask("status")["sources"][number].clone()
 }
@@ -54,7 +49,7 @@ fn what_is_cached_of_ranges_of_a_file_is_reported() {
         return;
     }
     let place = Place::new();
-    ssd(&place, 64 << 20);
+    place.ssd(64 << 20);
     fs::write(place.dir().join("block"), vec![2; 1 << 20]).expect("written");
     let daemon = place.start(&place.config("write-through"));
     let file = open(&place.dir().join("block"));
@@ -98,7 +93,7 @@ fn what_is_reported_of_a_source_is_what_was_done() {
         return;
     }
     let place = Place::new();
-    ssd(&place, 64 << 20);
+    place.ssd(64 << 20);
     fs::create_dir(place.dir().join("sub")).expect("a directory");
     fs::write(place.dir().join("sub/a"), vec![1; 1 << 20]).expect("written");
     fs::write(place.dir().join("b"), vec![2; 1 << 20]).expect("written");
@@ -284,7 +279,7 @@ fn a_file_is_named_as_it_is_called_now() {
         return;
     }
     let place = Place::new();
-    ssd(&place, 16 << 20);
+    place.ssd(16 << 20);
     fs::create_dir_all(place.dir().join("x/y")).expect("directories");
     let path = place.dir().join("x/y/deep");
     fs::write(&path, vec![1; 1 << 16]).expect("written");
@@ -369,7 +364,7 @@ fn requests_come_over_the_ring_where_the_kernel_offers_it_unless_it_is_said_othe
         return;
     }
     let place = Place::new();
-    ssd(&place, 8 << 20);
+    place.ssd(8 << 20);
     fs::write(place.dir().join("file"), vec![7; 3 * UNIT as usize]).expect("a file");
     let mut config = place.config("write-through");
     config.as_object_mut().expect("an object").remove("transport");

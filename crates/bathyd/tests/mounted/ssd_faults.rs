@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -201,6 +202,36 @@ fn fail_each(is_lasting: bool, requests: u64) {
     assert!(after > requests / 2);
 }
 
+/// A flush that hangs holds the file's lock in the kernel: who hands over a write waits for it, and with a ring cannot be left.
+#[test]
+fn a_file_system_that_holds_a_flush_of_the_ssd_holds_no_request() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let ssd = FailingSsd::new(&place);
+    let mut config = place.config("write-through");
+    config["cache"]["ssd"] = json!(ssd.path());
+    let mut model = Model::new(&place);
+    let daemon = place.start(&config);
+    model.requests(&place, 50, "before");
+    let added = ssd.ask(&json!({"op": "fault", "disk": "ssd", "add": "hang=flush"}));
+    let (say, done) = mpsc::channel();
+    thread::scope(|scope| {
+        let (model, place) = (&mut model, &place);
+        scope.spawn(move || {
+            model.requests(place, 400, "while a flush hangs");
+            say.send(()).expect("it is waited for");
+        });
+        let done = done.recv_timeout(Duration::from_secs(180));
+        // Else nothing would ever end.
+        ssd.ask(&json!({"op": "fault", "disk": "ssd", "clear": added["id"]}));
+        done.expect("requests go on");
+    });
+    model.check(&place, "after it");
+    end(daemon, false);
+}
+
 #[test]
 fn no_operation_of_the_ssd_that_fails_is_seen_in_the_mount() {
     if is_skipped() {
@@ -248,8 +279,7 @@ fn an_ssd_file_that_is_cut_under_load_is_not_seen_in_the_mount() {
     }
     for bytes in [0, SSD_BYTES / 2] {
         let place = Place::new();
-        let ssd = File::create(place.path("ssd")).expect("an SSD");
-        ssd.set_len(SSD_BYTES).expect("a size");
+        let ssd = place.ssd(SSD_BYTES);
         let config = place.config("write-through");
         change_under_load(&place, &config, &mut || ssd.set_len(bytes).expect("cut"));
     }

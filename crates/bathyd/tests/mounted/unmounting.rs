@@ -73,9 +73,7 @@ fn what_is_written_right_after_an_unmount_from_outside_is_not_taken_for_what_is_
         return;
     }
     let place = Place::new();
-    File::create(place.path("ssd"))
-        .and_then(|ssd| ssd.set_len(64 << 20))
-        .expect("an SSD");
+    place.ssd(64 << 20);
     let config = place.config("write-through");
     let path = place.dir().join("a");
     let mut daemon = place.start(&config);
@@ -241,9 +239,7 @@ fn what_is_cached_is_never_read_in_another_namespace_after_others_changed_the_pl
         return;
     }
     let place = Place::new();
-    File::create(place.path("ssd"))
-        .and_then(|ssd| ssd.set_len(64 << 20))
-        .expect("an SSD");
+    place.ssd(64 << 20);
     let path = place.dir().join("a");
     let config = place.config("write-through");
     let mut daemon = place.start(&config);

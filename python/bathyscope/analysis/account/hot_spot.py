@@ -56,6 +56,10 @@ def hot_spot(ops: pa.Table) -> HotSpot | None:
 
 
 def _most(ops: pa.Table, *keys: str) -> tuple[str, int, int]:
-    grouped = ops.group_by(list(keys)).aggregate([([], "count_all")]).sort_by([("count_all", "descending")])
+    grouped = (
+        ops.group_by(list(keys), use_threads=False)
+        .aggregate([([], "count_all")])
+        .sort_by([("count_all", "descending")])
+    )
     first = grouped.slice(0, 1).to_pylist()[0]
     return first[keys[0]], first[keys[1]], first["count_all"]

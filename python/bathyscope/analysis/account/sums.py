@@ -19,7 +19,7 @@ def averages(perf: pa.Table, section: str, osds: Collection[int]) -> dict[tuple[
     rows = where(perf, section=section, kind="average")
     if rows.num_rows == 0:
         return {}
-    grouped = rows.group_by(["daemon", "name"]).aggregate([("count", "sum"), ("delta", "sum")])
+    grouped = rows.group_by(["daemon", "name"], use_threads=False).aggregate([("count", "sum"), ("delta", "sum")])
     columns = zip(
         strings(grouped, "daemon"),
         strings(grouped, "name"),

@@ -28,7 +28,9 @@ def throttles(perf: pa.Table, osds: frozenset[int] | None) -> tuple[Throttle, ..
     rows = where(perf, section=list(_OPTIONS)) if perf.num_rows else perf
     if rows.num_rows == 0 or not osds:
         return ()
-    grouped = rows.group_by(["daemon", "section", "name"]).aggregate([("delta", "sum"), ("count", "sum")])
+    grouped = rows.group_by(["daemon", "section", "name"], use_threads=False).aggregate(
+        [("delta", "sum"), ("count", "sum")]
+    )
     found: dict[tuple[str, str], dict[str, float]] = {}
     columns = zip(
         *(strings(grouped, name) for name in ("daemon", "section", "name")),

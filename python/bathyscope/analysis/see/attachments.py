@@ -121,7 +121,7 @@ def _last_look(attachments: pa.Table) -> pa.Table:
     keys = ["pool", "namespace", "image", "resolver"]
     if attachments.num_rows == 0:
         return attachments
-    last = attachments.group_by(keys).aggregate([("at_ns", "max")])
+    last = attachments.group_by(keys, use_threads=False).aggregate([("at_ns", "max")])
     joined = attachments.join(last, keys, join_type="inner")
     return joined.filter(pc.greater_equal(joined["at_ns"], pc.subtract(joined["at_ns_max"], _LOOK_NS)))
 
@@ -131,6 +131,6 @@ def _io_clients(image_io: pa.Table | None) -> Iterator[tuple[ImageKey, str]]:
     if image_io is None:
         return
     columns = ["pool", "namespace", "image", "client_address"]
-    for row in image_io.select(columns).group_by(columns).aggregate([]).to_pylist():
+    for row in image_io.select(columns).group_by(columns, use_threads=False).aggregate([]).to_pylist():
         if row["image"] and row["client_address"]:
             yield (row["pool"], row["namespace"], row["image"]), row["client_address"]

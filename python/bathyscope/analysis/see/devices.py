@@ -36,8 +36,9 @@ _COLUMNS = (
     *timed.COLUMNS,
 )
 _NO_IO = (
-    "Nothing is known of images: the manager's image statistics were not answered. They need the cap mgr 'profile "
-    "rbd-read-only' (or 'allow r' with the module bathyscope), and begin some 10 s after the first question."
+    "Nothing is known of images: neither the manager module bathyscope (`bathy mgr install`; cap mgr 'allow r') nor "
+    "Ceph's own image statistics (`bathy collect --image-statistics`, see SECURITY.md; cap mgr 'profile "
+    "rbd-read-only') have answered. Both begin some 10 s after the first question."
 )
 _CLIENTS = "string_agg(DISTINCT client_address, ', ' ORDER BY client_address) AS clients"
 # The module names the client of all that it counts, also one whose address is not known; the manager itself none.

@@ -13,12 +13,9 @@ from bathyscope.analysis.sizing.question import SizeQuestion
 from bathyscope.analysis.sizing.sample_caveats import caveats_of_sample
 from bathyscope.analysis.sizing.shares import split_of
 from bathyscope.records import CurvePoint, Placement, from_table
-from bathyscope.records.cache_plan_finding import CachePlan, PlannedCache, PlannedSource
+from bathyscope.records.cache_plan_finding import CacheMemory, CachePlan, PlannedCache, PlannedSource
 from bathyscope.records.finding import CaveatView
 from bathyscope.records.size_finding import SizeCurve, SizePoint
-
-INDEX_BYTES_PER_LINE = 48
-"""Memory of the cache for each line, at most; tests of the engine hold it."""
 
 _UNSEEN = (
     "the records are of operations that clients sent to an OSD; what reaches its disk besides (copies of writes of "
@@ -29,7 +26,12 @@ _UNSEEN = (
 
 
 def cache_plan(
-    points: pa.Table, question: SizeQuestion, nodes: Mapping[str, Sequence[Placement]], *, run_id: str
+    points: pa.Table,
+    question: SizeQuestion,
+    nodes: Mapping[str, Sequence[Placement]],
+    memory: CacheMemory,
+    *,
+    run_id: str,
 ) -> CachePlan:
     """Return the best split of the budget of `question`, which each of `nodes` has, over the OSDs there.
 
@@ -38,9 +40,8 @@ def cache_plan(
     """
     rows = from_table(CurvePoint, points)
     found = curves_of(rows, question)
-    flash_bytes = question.spec.budget_bytes or 0
     curves = {curve.group_name: curve for curve in found if curve.group_kind == "osd"}
-    caches = [_cache(node, osds, curves, flash_bytes, question) for node, osds in sorted(nodes.items())]
+    caches = [_cache(node, osds, curves, memory, question) for node, osds in sorted(nodes.items())]
     first = found[0]
     return CachePlan(
         run_id=run_id,
@@ -60,9 +61,10 @@ def _cache(
     node: str,
     osds: Sequence[Placement],
     curves: Mapping[str, SizeCurve],
-    flash_bytes: int,
+    memory: CacheMemory,
     question: SizeQuestion,
 ) -> PlannedCache:
+    flash_bytes = question.spec.budget_bytes or 0
     places = {f"osd.{placed.osd}": placed for placed in osds}
     of_node = {name: curves[name] for name in places if name in curves}
     reads = sum(curve.read_requests for curve in of_node.values())
@@ -71,6 +73,8 @@ def _cache(
     useful_bytes = sum(share.flash_bytes for share in shares)
     scale = flash_bytes / useful_bytes if useful_bytes else 1.0
     line_bytes = next((curve.line_bytes for curve in of_node.values()), 1)
+    # The sources fill the small queue as they fill the flash.
+    dram_ratio = memory.stage_bytes / flash_bytes if flash_bytes else 0.0
     planned = [
         PlannedSource(
             name=share.group_name.replace(".", "-"),
@@ -78,7 +82,7 @@ def _cache(
             directory=places[share.group_name].data_path or "",
             flash_bytes=int(share.flash_bytes * scale) // line_bytes * line_bytes,
             useful_bytes=share.flash_bytes,
-            dram_bytes=int(share.dram_bytes * scale),
+            dram_bytes=round(share.flash_bytes * scale * dram_ratio),
             read_requests=of_node[share.group_name].read_requests,
             read_hit_ratio=share.read_hit_ratio,
             disk_time_left_ratio=_between(
@@ -96,9 +100,12 @@ def _cache(
         node=node,
         flash_bytes=flash_bytes,
         useful_bytes=useful_bytes,
-        dram_bytes=sum(source.dram_bytes for source in sources),
+        dram_bytes=memory.stage_bytes if of_node else 0,
         # The cache has the whole SSD, whatever its sources may take of it.
-        index_bytes=flash_bytes // line_bytes * INDEX_BYTES_PER_LINE if of_node else 0,
+        index_bytes=memory.index_bytes if of_node else 0,
+        memory_bytes=memory.all_bytes if of_node else 0,
+        memory_budget_bytes=memory.budget_bytes,
+        files_max=memory.files_max,
         read_requests=reads,
         read_hit_ratio=one.hits / reads if one is not None and reads else None,
         read_hit_ratio_even=one.hits_even / reads if one is not None and reads else None,

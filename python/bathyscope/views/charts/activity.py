@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import altair as alt
@@ -47,7 +48,7 @@ def bars(finding: ActivityFinding, theme: Theme = LIGHT) -> list[Drawing]:
             name=f"bars-{finding.view}",
             title=title,
             description=f"{title}: a bar for each, its share of all beside it.",
-            chart=_chart([row["name"] for row in rows[::2]], theme),
+            chart=functools.partial(_chart, [row["name"] for row in rows[::2]], theme),
             rows=tuple(rows),
         )
     ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import altair as alt
+from altair.utils import schemapi
 
 from bathyscope.views.charts.theme import Theme
 
@@ -37,27 +39,37 @@ LABELS = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Drawing:
-    """A chart: `chart` reads the named data "rows", which are `rows`. `title` and `description` are for people."""
+    """A chart: `chart` makes it, and it reads the named data "rows", which are `rows`.
+
+    `title` and `description` are for people. The chart is made when its specification is asked for: a page of a
+    thousand steps needs one for all of them.
+    """
 
     name: str
     title: str
     description: str
-    chart: Any
+    chart: Callable[[], Any]
     rows: tuple[dict[str, Any], ...]
 
     def template(self, theme: Theme) -> dict[str, Any]:
         """Return the specification without data and title, as wide as the page's column."""
-        chart = self.chart.properties(width="container").configure(**theme.config())
-        spec: dict[str, Any] = chart.to_dict()
+        spec = self._spec(theme, width="container")
         spec["autosize"] = {"type": "fit-x", "contains": "padding"}
         return spec
 
     def picture(self, theme: Theme) -> dict[str, Any]:
         """Return the complete specification with data and title, in a fixed width."""
-        chart = self.chart.properties(width=PICTURE_WIDTH, title=self.title, description=self.description)
-        spec: dict[str, Any] = chart.configure(**theme.config()).to_dict()
+        spec = self._spec(theme, width=PICTURE_WIDTH, title=self.title, description=self.description)
         spec["datasets"] = {ROWS: list(self.rows)}
         spec["padding"] = 16
+        return spec
+
+    def _spec(self, theme: Theme, **properties: Any) -> dict[str, Any]:
+        # Only the rows and names come from a run. Altair would hold each part of each chart against its schema, which
+        # takes most of the time of a page; a test does so for every kind of chart.
+        with schemapi.debug_mode(arg=False):
+            chart = self.chart().properties(**properties).configure(**theme.config())
+            spec: dict[str, Any] = chart.to_dict(validate=False)
         return spec
 
 

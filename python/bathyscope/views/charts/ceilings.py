@@ -6,6 +6,7 @@ have their names beside them: an axis with numbers of its own would only repeat 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -54,11 +55,12 @@ def ceilings(finding: LadderFinding, group: RungGroup, theme: Theme = LIGHT, *, 
         ]
         title = f"{title} on {view.words}"
         description = _description(title, point.account, shown)
+    parts = [row["place"] for row in rows if row["kind"] == "part"]
     return Drawing(
         name=f"ceilings-{group.device_class or 'all'}-{group.pattern}",
         title=f"{title}: ceilings and latency",
         description=description,
-        chart=_chart(labels.layers(finding), theme, [row["place"] for row in rows if row["kind"] == "part"] * legend),
+        chart=functools.partial(_chart, labels.layers(finding), theme, parts * legend),
         rows=tuple(rows),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import altair as alt
@@ -34,7 +35,7 @@ def distribution(finding: LadderFinding, group: RungGroup, theme: Theme = LIGHT,
         name=f"distribution-{group.device_class or 'all'}-{group.pattern}",
         title=title,
         description=f"{title}. Latency, logarithmic, over the percentile of the I/Os.",
-        chart=_chart(labels.layers(finding), theme, legend=legend),
+        chart=functools.partial(_chart, labels.layers(finding), theme, legend=legend),
         rows=rows,
     )
 

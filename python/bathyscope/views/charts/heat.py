@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any, Literal
 
@@ -40,7 +41,7 @@ def _drawing(heat: HeatMap, theme: Theme) -> Drawing:
         name=f"heat-{heat.name}",
         title=heat.title,
         description=f"{heat.title}: {what} of each {heat.kind} as colour, time to the right.",
-        chart=_chart(heat, names, what, theme),
+        chart=functools.partial(_chart, heat, names, what, theme),
         rows=rows,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -36,7 +37,7 @@ def rungs(finding: LadderFinding, device_class: str, metric: str = "iops", theme
             f"{METRICS[metric]} of {labels.device_class(device_class)} for each pattern and layer with 95 % intervals, "
             "on a logarithmic axis; the table below holds the same figures."
         ),
-        chart=_chart(metric, domain, labels.layers(finding), theme, order_of(rows)),
+        chart=functools.partial(_chart, metric, domain, labels.layers(finding), theme, order_of(rows)),
         rows=rows,
     )
 

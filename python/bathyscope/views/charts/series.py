@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import altair as alt
@@ -55,7 +56,7 @@ def series(finding: LadderFinding, step_key: str, name: str, theme: Theme = LIGH
         name=f"series-{step_key}-{name}",
         title=f"{key}: {measure_title(name)}",
         description=f"{measure_title(name)} of {key} over time, one line for each repeat.",
-        chart=_chart(name, unit, labels.layers(finding), theme),
+        chart=functools.partial(_chart, name, unit, labels.layers(finding), theme),
         rows=rows,
     )
 

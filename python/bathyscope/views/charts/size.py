@@ -74,7 +74,7 @@ def curves(finding: SizeFinding, shown: Sequence[SizeCurve], name: str, title: s
     )
     chart = alt.layer(band, line, dots, marks, texts).properties(height=CHART_HEIGHT)
     about = f"{title}: read hit ratio over the cache size; the tables below hold the same figures."
-    return Drawing(name, title, about, chart, tuple(rows))
+    return Drawing(name, title, about, lambda: chart, tuple(rows))
 
 
 def latency(curve: SizeCurve, theme: Theme = LIGHT) -> Drawing:
@@ -95,7 +95,8 @@ def latency(curve: SizeCurve, theme: Theme = LIGHT) -> Drawing:
     dots = base.mark_point(filled=True, size=30).encode(tooltip=tooltip)
     title = "Expected read latency"
     about = "Expected mean and p99 of the read latency over the cache size."
-    return Drawing("latency", title, about, alt.layer(line, dots).properties(height=220), tuple(rows))
+    chart = alt.layer(line, dots).properties(height=220)
+    return Drawing("latency", title, about, lambda: chart, tuple(rows))
 
 
 def split(one: Split, theme: Theme = LIGHT) -> Drawing:
@@ -127,7 +128,8 @@ def split(one: Split, theme: Theme = LIGHT) -> Drawing:
     texts = base.mark_text(align="left", dx=6, fontSize=11.5, color=theme.text).encode(text="label:N")
     title = f"Split of {format_bytes(one.budget_bytes)}"
     about = "Share of the flash of each group, and the read hit ratio of the group there."
-    return Drawing("split", title, about, alt.layer(bars, texts).properties(height=max(60, 26 * len(rows))), rows)
+    chart = alt.layer(bars, texts).properties(height=max(60, 26 * len(rows)))
+    return Drawing("split", title, about, lambda: chart, rows)
 
 
 def stability(finding: SizeFinding, theme: Theme = LIGHT) -> Drawing:
@@ -154,7 +156,7 @@ def stability(finding: SizeFinding, theme: Theme = LIGHT) -> Drawing:
         .properties(height=180)
     )
     about = "Read hit ratio in each window of the trace; pale bars are not counted: cold, or few reads."
-    return Drawing("stability", "Read hit ratio over time", about, chart, rows)
+    return Drawing("stability", "Read hit ratio over time", about, lambda: chart, rows)
 
 
 def _series_name(curve: SizeCurve, shown: Sequence[SizeCurve]) -> str:

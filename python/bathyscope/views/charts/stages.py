@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import altair as alt
@@ -24,7 +25,7 @@ def stages(finding: LadderFinding, device_class: str, theme: Theme = LIGHT, *, l
         name=f"stages-{device_class or 'all'}",
         title=f"{labels.device_class(device_class)}: time inside the OSDs by stage",
         description=f"Shares of the operations' time by stage: {', '.join(labels.STAGES.values())}.",
-        chart=_chart(theme, order_of(rows), legend=legend),
+        chart=functools.partial(_chart, theme, order_of(rows), legend=legend),
         rows=rows,
     )
 

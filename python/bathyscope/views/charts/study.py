@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import altair as alt
@@ -24,7 +25,9 @@ def drawings(finding: StudyFinding, theme: Theme = LIGHT) -> list[Drawing]:
         f"IOPS of each access pattern over those of the phase {finding.base}, on a logarithmic axis; "
         "the table below holds the same figures."
     )
-    return [Drawing("study", f"IOPS over those of {finding.base}", about, _chart(finding, theme), rows)]
+    return [
+        Drawing("study", f"IOPS over those of {finding.base}", about, functools.partial(_chart, finding, theme), rows)
+    ]
 
 
 def _chart(finding: StudyFinding, theme: Theme) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TextIO
 
 from rich.console import Console
@@ -32,6 +33,20 @@ def write(finding: ActivityFinding, stream: TextIO, options: Options) -> None:
         print_wrapped("- ", remark, out, out.width, "dim")
 
 
+def _write_prose(table: ActivityTable, names: Sequence[str], out: Console) -> None:
+    """Print what has no column after the names of the rows that it is said of: once, if several have the same."""
+    said: dict[tuple[int, str], list[str]] = {}
+    for name, row in zip(names, table.rows, strict=False):
+        for place, column in enumerate(table.columns):
+            if column.prose and row[place]:
+                said.setdefault((place, str(row[place])), []).append(name)
+    for (_, words), those in said.items():
+        if len(those) == 1:
+            print_wrapped(f"{those[0]}: ", words, out, out.width)
+        else:
+            print_wrapped("", f"{', '.join(those)}: {words}", out, out.width)
+
+
 def _write_table(table: ActivityTable, out: Console, *, several: bool) -> None:
     if several:
         out.print()
@@ -47,10 +62,7 @@ def _write_table(table: ActivityTable, out: Console, *, several: bool) -> None:
     dispensable = [table.columns[place].name for place in left_out_first(table, places)]
     words = [column.name for column in columns if not column.unit]
     out.print(fitting([column.name for column in columns], rows, out, dispensable, words=words))
-    for row, (_, cells) in zip(table.rows, rows, strict=False):
-        for column, value in zip(table.columns, row, strict=True):
-            if column.prose and value:
-                print_wrapped(f"{cells[0]}: ", str(value), out, out.width)
+    _write_prose(table, [cells[0] for _, cells in rows], out)
     for column, place in zip(columns, places, strict=True):
         if column.unit == "parts" and (parts := next((row[place] for row in table.rows if row[place]), None)):
             letters = ", ".join(f"{letter} {name}" for name, letter in marks([name for name, _ in parts]).items())

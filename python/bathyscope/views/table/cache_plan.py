@@ -51,9 +51,12 @@ def _cache(cache: PlannedCache, out: Console) -> None:
         text(
             f"{percent(cache.read_hit_ratio)} of the node's {format_rate(cache.read_requests)} reads would hit "
             f"({percent(even)} with an even split); memory: {format_bytes(cache.dram_bytes)} for the small queue and "
-            f"up to {format_bytes(cache.index_bytes)} for the index"
+            f"up to {format_bytes(cache.index_bytes)} for the index, {format_bytes(cache.memory_bytes)} with the "
+            f"daemon's own (it may take {format_bytes(cache.memory_budget_bytes)})"
         )
     )
+    files = f"{cache.files_max:,} files can be cached at once, and a file takes a line of flash at least"
+    out.print(text(files, "dim"))
     if cache.without:
         names = ", ".join(f"osd.{osd}" for osd in cache.without[:10])
         more = f" and {len(cache.without) - 10} more" if len(cache.without) > 10 else ""

@@ -1,0 +1,233 @@
+//! What makes files durable and takes their marks back.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::engine::Engine;
+use crate::engine::shard::Shard;
+use crate::index::files::{FileState, Files};
+use crate::mutant::{Mutant, is_made};
+use crate::store::ssd::FlushNumber;
+use crate::sync::atomic::Ordering;
+use crate::sync::{MutexGuard, lock};
+
+/// Files that are looked at for one that is to be settled.
+const LOOKED_AT_MAX: usize = 16;
+
+impl Engine {
+    /// Takes back the intent of regions that nobody wrote to since the last call, notes which files are at rest, and writes
+    /// the records that wait. To be called now and then, such as every few seconds: it bounds what a power cut takes from the
+    /// cache, and how many files that were closed are kept open. Whether all records are on the SSD.
+    pub fn tidy(&self) -> bool {
+        let _alone = lock(&self.tidying);
+        if self.is_stopped.load(Ordering::Acquire) {
+            return false;
+        }
+        if self.ssd.is_given_up() {
+            // If the generation store fails, the next write tries again, or is refused.
+            let _ = self.enter_bypass();
+        }
+        if self.is_bypassed() || self.has_lost_writes() {
+            // There is nothing to keep files open for but an error that the next caller is to get, perhaps of a flush now.
+            lock(&self.unflushed).retain(|_, file| {
+                let keeps = file.flush_error.try_lock().map_or(true, |kept| kept.is_some());
+                file.is_unflushed.store(keeps, Ordering::Release);
+                keeps
+            });
+            return false;
+        }
+        self.drop_leftover();
+        let idle = self.intent.idle();
+        let numbers: Vec<u32> = lock(&self.unflushed).keys().copied().collect();
+        for number in numbers {
+            // None of them is kept open for longer than its own flush takes: it may be removed meanwhile.
+            let Some(file) = lock(&self.unflushed).get(&number).cloned() else {
+                continue;
+            };
+            let is_at_rest = !file.is_recent.swap(false, Ordering::AcqRel);
+            let has_record = file.may_have_record.load(Ordering::Acquire);
+            if idle.is_empty() && !is_at_rest && has_record {
+                continue;
+            }
+            if !is_made(Mutant::MarksGoBeforeTheFilesAreDurable)
+                && self.let_have_record(&file, || file.store.flush()).is_none()
+            {
+                return false;
+            }
+            if is_at_rest || file.is_forgotten.load(Ordering::Acquire) {
+                self.settle(&file);
+            }
+        }
+        // The records of lines that a write changed or drove out must be on the SSD before the bit that covers them goes.
+        let write_out = |shard: &Shard| {
+            if is_made(Mutant::MarksGoBeforeTheRecords) {
+                return Ok(());
+            }
+            shard.write_out()
+        };
+        let written_out = self.shards.iter().try_for_each(write_out);
+        let is_durable = written_out.and_then(|()| self.ssd.flush()).is_ok();
+        if !is_durable || self.has_lost_writes() {
+            return false;
+        }
+        // Bits that stay on the SSD by an error cost lines, not truth.
+        let _ = self.intent.clear(&idle, &self.ssd);
+        true
+    }
+
+    /// The writes to a file are to be made durable by tidying, and the file is used until then.
+    pub(crate) fn is_to_be_flushed(&self, file: &Arc<FileState>) {
+        if !file.is_unflushed.swap(true, Ordering::AcqRel) {
+            lock(&self.unflushed).insert(file.number, Arc::clone(file));
+        }
+    }
+
+    /// A new file that is not made durable, if too many wait for that: its lines stay, and count until the session ends. It
+    /// waits again when somebody opens it. Nobody has it open, and nobody opens it while the file table is locked.
+    pub(crate) fn take_surplus(&self, _files: &MutexGuard<'_, Files>) -> Option<Arc<FileState>> {
+        let mut unflushed = lock(&self.unflushed);
+        if unflushed.len() <= self.unflushed_max {
+            return None;
+        }
+        let from = self.surplus_from.load(Ordering::Relaxed);
+        let mut in_turn = (unflushed.range(from..).chain(unflushed.range(..from))).take(LOOKED_AT_MAX);
+        let is_surplus = |file: &Arc<FileState>| {
+            let has_error = || file.flush_error.try_lock().map_or(true, |kept| kept.is_some());
+            Arc::strong_count(file) == 1 && !file.may_have_record.load(Ordering::Acquire) && !has_error()
+        };
+        let number = in_turn.find_map(|(&number, file)| {
+            self.surplus_from.store(number + 1, Ordering::Relaxed);
+            is_surplus(file).then_some(number)
+        });
+        let file = unflushed.remove(&number?)?;
+        // Who attaches it before the caller drops it, and writes to it, notes it again.
+        file.is_unflushed.store(false, Ordering::Release);
+        Some(file)
+    }
+
+    /// Notes what a file is, if no request to it is under way.
+    pub(crate) fn settle(&self, file: &Arc<FileState>) {
+        let Ok(_gate) = file.gate.try_write() else {
+            return;
+        };
+        // A write that came since the flush is durable with the stamp.
+        if self.note_stamp(file) {
+            file.is_unflushed.store(false, Ordering::Release);
+            lock(&self.unflushed).remove(&file.number);
+            if file.is_forgotten.load(Ordering::Acquire) {
+                // Nobody else may be there to do it.
+                self.drop_lines(file.number, 0..u64::MAX);
+            }
+        }
+    }
+
+    /// Makes the writes to a file durable for a caller, who gets an error that nobody got before, too.
+    ///
+    /// Who flushes a file has it alone until an error is noted, here and in [`Engine::make_durable`]: the kernel reports a lost
+    /// write once, so the flush of another succeeds then and must not be believed before it is known that writes were lost.
+    pub(crate) fn flush(&self, file: &FileState) -> io::Result<()> {
+        let mut kept = lock(&file.flush_error);
+        let earlier = kept.take();
+        let flushed = file.store.flush();
+        if flushed.is_err() {
+            self.on_lost_writes();
+        }
+        earlier.map_or(flushed, Err)
+    }
+
+    /// Makes the writes to a file durable by `flush`, for no caller: an error is kept for the next one who asks.
+    pub(crate) fn make_durable<T>(
+        &self,
+        file: &FileState,
+        flush: impl FnOnce() -> io::Result<T>,
+    ) -> Option<T> {
+        let mut kept = lock(&file.flush_error);
+        match flush() {
+            Ok(flushed) => Some(flushed),
+            Err(error) => {
+                *kept = Some(error);
+                self.on_lost_writes();
+                None
+            }
+        }
+    }
+
+    /// Stores the stamp of a file that is at rest, whose writes are durable then. Whether it could be stored; else the file
+    /// counts as in use.
+    pub(crate) fn note_stamp(&self, file: &FileState) -> bool {
+        if file.number == 0 || file.is_forgotten.load(Ordering::Acquire) {
+            return true;
+        }
+        let Some(stamp) = self.let_have_record(file, || file.store.stamp()) else {
+            return false;
+        };
+        let mut files = lock(&self.files);
+        // Else its slot may be another file's by now.
+        if file.is_forgotten.load(Ordering::Acquire) {
+            return true;
+        }
+        // Even a record that failed may be on the SSD.
+        file.is_in_use.store(false, Ordering::Release);
+        files.put(file, Some(stamp), &self.ssd).is_ok()
+    }
+
+    /// Makes the writes to a file durable by `flush`, as [`Engine::make_durable`]. From then on a record of it may be written.
+    ///
+    /// A start believes lines of a file that has a record, unless they are marked. So before one that was new gets its record the
+    /// marks that it has are durable, and those to come will be before the write; and its bytes are, as marks may have been taken
+    /// back without them.
+    fn let_have_record<T>(&self, file: &FileState, flush: impl FnOnce() -> io::Result<T>) -> Option<T> {
+        let is_new = !file.may_have_record.load(Ordering::Acquire);
+        if is_new {
+            file.marks_may_wait.store(false, Ordering::SeqCst);
+            self.intent.make_all_durable(&self.ssd).ok()?;
+        }
+        let flushed = self.make_durable(file, flush)?;
+        if is_new {
+            file.may_have_record.store(true, Ordering::Release);
+        }
+        Some(flushed)
+    }
+
+    /// Notes that a file is in use, before the first write to it since it was at rest: by which flush that must be durable
+    /// before the write, for [`Engine::end_note_of_use`]. `None` if it is.
+    pub(crate) fn note_use(&self, file: &FileState) -> io::Result<Option<FlushNumber>> {
+        let needs_none = |file: &FileState| {
+            file.is_in_use.load(Ordering::Acquire) || !file.may_have_record.load(Ordering::Acquire)
+        };
+        if needs_none(file) {
+            return Ok(None);
+        }
+        let mut files = lock(&self.files);
+        if file.is_forgotten.load(Ordering::Acquire) {
+            // It has no record that could be believed.
+            file.is_in_use.store(true, Ordering::Release);
+            return Ok(None);
+        }
+        files.put(file, None, &self.ssd)?;
+        Ok(Some(self.ssd.next_flush()))
+    }
+
+    /// Waits for that flush, unless that of the marks was one. The caller shares the gate of the file, so it does not come to rest
+    /// meanwhile.
+    pub(crate) fn end_note_of_use(&self, file: &FileState, noted: Option<FlushNumber>) -> io::Result<()> {
+        let Some(noted) = noted else { return Ok(()) };
+        if !is_made(Mutant::MarkIsNotFlushed) {
+            self.ssd.flush_up_to(noted)?;
+        }
+        file.is_in_use.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// The backing lost writes, nobody knows which: lines that are newer than it are forgotten. The intent of their regions
+    /// stays, so that the next start drops them as well.
+    pub(crate) fn on_lost_writes(&self) {
+        self.has_lost_writes.store(true, Ordering::Release);
+        self.drop_matching(&|key| self.intent.is_line_marked(key));
+    }
+
+    /// Whether a flush of a file failed since the start.
+    pub(crate) fn has_lost_writes(&self) -> bool {
+        self.has_lost_writes.load(Ordering::Acquire)
+    }
+}

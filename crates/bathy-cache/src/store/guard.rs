@@ -1,0 +1,200 @@
+//! Operations that end by a deadline, whatever the store does.
+//!
+//! An operation that is in the kernel cannot be called back. So it works on a buffer of its own, which lives for as long as it
+//! does, and its caller goes on without it. A store that can wait with a limit does so ([`BlockStore::read_within`],
+//! [`BlockStore::write_within`]); all else is done by threads, of which there are as many as there were callers at once.
+
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::store::aligned::Aligned;
+use crate::store::{BlockStore, Until};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::lock;
+
+/// Who waits sees after this time that another operation was late.
+pub(crate) const LOOK_PERIOD: Duration = Duration::from_millis(100);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A store whose operations end by a deadline. After the first one that did not, all others fail at once: what the store
+/// still does late meets nothing newer.
+pub(crate) struct Guard {
+    store: Arc<dyn BlockStore>,
+    deadlines: Deadlines,
+    /// Nothing is sent to it any more.
+    is_closed: AtomicBool,
+    /// Threads that wait for work. Who takes one gives it back when its work is done.
+    idle: Mutex<Vec<mpsc::Sender<Job>>>,
+}
+
+/// After these times nobody waits any more. `None`: as long as it takes.
+///
+/// Callers that read wait for reads of the SSD, which must take no longer than those of a slow disk. Writes and flushes are
+/// waited for by callers that write, open or remove a file or bring lines into the cache, and by a stop. A busy file system below the SSD, or a drive that empties its
+/// cache, keeps a write or a flush for seconds and is none the worse for it, so these wait longer: to give the SSD up costs
+/// all that is cached. One that does not answer at all is not waited for that long: when a read is late all others end too.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadlines {
+    pub(crate) reads: Option<Duration>,
+    pub(crate) writes: Option<Duration>,
+}
+
+fn hung(what: &str, deadline: Duration) -> io::Error {
+    let text = format!("the SSD does not answer: {what} did not end within {deadline:?}");
+    io::Error::new(io::ErrorKind::TimedOut, text)
+}
+
+/// What a store says that waited with a limit, in the words of this module. Errors of the device have a number.
+fn said<T>(what: &str, deadline: Duration, result: io::Result<T>) -> io::Result<T> {
+    result.map_err(|error| match (error.raw_os_error(), error.kind()) {
+        (None, io::ErrorKind::TimedOut) => hung(what, deadline),
+        (None, io::ErrorKind::NotConnected) => closed(),
+        _ => error,
+    })
+}
+
+fn closed() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the SSD is not used any more")
+}
+
+impl Guard {
+    pub(crate) fn new(store: Arc<dyn BlockStore>, deadlines: Deadlines) -> Self {
+        Self {
+            store,
+            deadlines,
+            is_closed: AtomicBool::new(false),
+            idle: Mutex::default(),
+        }
+    }
+
+    /// Whether an operation did not end by the deadline, or [`Guard::close`] was called.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// All operations fail from now on.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn read(&self, len: usize, offset: u64) -> io::Result<Aligned> {
+        let deadline = self.deadlines.reads;
+        let mut bytes = Aligned::to_fill(len);
+        if let Some(deadline) = deadline.filter(|_| !self.is_closed()) {
+            let is_over = &|| self.is_closed();
+            match self
+                .store
+                .read_within(bytes, offset, &Until { deadline, is_over })
+            {
+                Ok(read) => return self.noted(said("a read", deadline, read)),
+                Err(given_back) => bytes = given_back,
+            }
+        }
+        self.run("a read", deadline, move |store| {
+            store.read(&mut bytes, offset).map(|()| bytes)
+        })
+    }
+
+    /// Writes bytes that are its own: where nobody waits any more the operation keeps them. Parts of blocks may be read where
+    /// they go: then no read that begins after this finds what was there before.
+    pub(crate) fn write(&self, mut data: Aligned, offset: u64, is_read_in_parts: bool) -> io::Result<()> {
+        let deadline = self.deadlines.writes;
+        let by_thread = self.is_closed() || is_read_in_parts && self.store.leaves_old_pages();
+        if let Some(deadline) = deadline.filter(|_| !by_thread) {
+            let is_over = &|| self.is_closed();
+            match self
+                .store
+                .write_within(data, offset, &Until { deadline, is_over })
+            {
+                Ok(written) => return self.noted(said("a write", deadline, written)),
+                Err(given_back) => data = given_back,
+            }
+        }
+        // The buffer goes back to this thread, which uses it again.
+        let written = self.run("a write", deadline, move |store| {
+            store.write(&data, offset).map(|()| data)
+        });
+        written.map(drop)
+    }
+
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        self.run("a flush", self.deadlines.writes, |store| store.flush())
+    }
+
+    pub(crate) fn size_bytes(&self) -> io::Result<u64> {
+        self.run("asking for its size", self.deadlines.reads, |store| {
+            store.size_bytes()
+        })
+    }
+
+    /// An answer, unless it is late or another operation was.
+    fn waited<T>(
+        &self,
+        answer: &mpsc::Receiver<io::Result<T>>,
+        what: &str,
+        deadline: Duration,
+    ) -> io::Result<T> {
+        let end = Instant::now() + deadline;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match answer.recv_timeout(left.min(LOOK_PERIOD)) {
+                Ok(result) => return result,
+                Err(mpsc::RecvTimeoutError::Timeout) if !self.is_closed() && !left.is_zero() => {}
+                Err(_) if self.is_closed() => return Err(closed()),
+                Err(_) => return Err(hung(what, deadline)),
+            }
+        }
+    }
+
+    fn noted<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        let is_late =
+            |error: &io::Error| error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none();
+        if result.as_ref().is_err_and(is_late) {
+            self.close();
+        }
+        result
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        what: &str,
+        deadline: Option<Duration>,
+        operation: impl FnOnce(&dyn BlockStore) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        if self.is_closed() {
+            return Err(closed());
+        }
+        let Some(deadline) = deadline else {
+            return operation(&*self.store);
+        };
+        let (reply, answer) = mpsc::sync_channel(1);
+        let store = Arc::clone(&self.store);
+        let worker = lock(&self.idle).pop();
+        let worker = worker.map_or_else(new_worker, Ok)?;
+        let job: Job = Box::new(move || {
+            let result = operation(&*store);
+            // Who has the answer may be the last to use the store: it is closed, and its lock free, once he has left it.
+            drop(store);
+            // Nobody may be waiting any more.
+            let _ = reply.send(result);
+        });
+        worker.send(job).map_err(|_| closed())?;
+        let result = self.noted(self.waited(&answer, what, deadline));
+        if !self.is_closed() {
+            lock(&self.idle).push(worker);
+        }
+        result
+    }
+}
+
+/// A thread that works for as long as somebody has this end of the channel, and until its last work is done.
+fn new_worker() -> io::Result<mpsc::Sender<Job>> {
+    let (worker, jobs) = mpsc::channel::<Job>();
+    let work = move || jobs.into_iter().for_each(|job| job());
+    thread::Builder::new().name("ssd".to_owned()).spawn(work)?;
+    Ok(worker)
+}

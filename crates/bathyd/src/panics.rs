@@ -1,0 +1,178 @@
+//! A panic is an error of bathyd itself. It ends what it happens in, and what that was done for is trusted no more; all else
+//! goes on.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+
+use rustix::io::Errno;
+
+/// Does something: `None` after a panic, of which the log has the place.
+pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
+    // What it left in locks and atomic numbers is for the caller to judge.
+    catch_unwind(AssertUnwindSafe(work)).ok()
+}
+
+/// The requests to a source, of which one that panics fails alone.
+pub(crate) struct Containment {
+    distrust: Box<dyn Fn() + Send + Sync>,
+    has_panicked: OnceLock<()>,
+}
+
+impl Containment {
+    /// `distrust` is called after the first panic, before the request is answered.
+    pub(crate) fn new(distrust: impl Fn() + Send + Sync + 'static) -> Self {
+        Self {
+            distrust: Box::new(distrust),
+            has_panicked: OnceLock::new(),
+        }
+    }
+
+    /// Does what a request asks for.
+    ///
+    /// # Errors
+    /// Those of `work`; `EIO` after a panic.
+    pub(crate) fn contain<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        caught(work).unwrap_or_else(|| {
+            // Others that panic at the same time wait for it.
+            self.has_panicked.get_or_init(|| (self.distrust)());
+            Err(Errno::IO.into())
+        })
+    }
+
+    /// Whether a request panicked.
+    pub(crate) fn has_panicked(&self) -> bool {
+        self.has_panicked.get().is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs::{self, File};
+    use std::io::Write;
+    use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use bathy_fuse::{MountOptions, claim, mount};
+
+    use super::*;
+    use crate::cache::{CachedFile, Change, FileCache};
+    use crate::config::Source;
+    use crate::counts::FrontCounts;
+    use crate::devices::{Devices, Place};
+    use crate::directory::Directory;
+    use crate::identity::FileIdentity;
+    use crate::inodes::Inode;
+    use crate::tree;
+
+    /// A cache that has an error: it panics wherever a file is used, apart from reads of its first byte and of its end.
+    struct Broken;
+
+    impl FileCache for Broken {
+        fn attach(&self, _inode: &Inode) -> io::Result<Option<Arc<dyn CachedFile>>> {
+            Ok(Some(Arc::new(Broken)))
+        }
+
+        fn forget(&self, _identity: &FileIdentity, _change: Change<'_>) -> io::Result<()> {
+            panic!("on purpose")
+        }
+    }
+
+    impl CachedFile for Broken {
+        fn holds(&self, _offset: u64, _length: usize) -> bool {
+            false
+        }
+
+        fn read(&self, buffer: &mut [u8], offset: u64, _announce: &dyn Fn()) -> io::Result<usize> {
+            assert_eq!(offset, 0, "on purpose");
+            buffer[0] = 7;
+            Ok(1)
+        }
+
+        fn write(&self, _data: &[u8], _offset: u64) -> io::Result<usize> {
+            panic!("on purpose")
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            panic!("on purpose")
+        }
+
+        fn discard(&self, _offset: u64, _length: u64, _change: Change<'_>) -> io::Result<()> {
+            panic!("on purpose")
+        }
+
+        fn resize(&self, _length: u64, _change: Change<'_>) -> io::Result<()> {
+            panic!("on purpose")
+        }
+    }
+
+    #[test]
+    fn a_request_that_panics_fails_and_all_others_are_answered() {
+        if !rustix::process::geteuid().is_root() || File::open("/dev/fuse").is_err() {
+            eprintln!("SKIPPED: this test needs root and /dev/fuse");
+            return;
+        }
+        // SAFETY: nothing is called: a process whose mount ends is told so by this signal.
+        unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
+        let dir = std::env::temp_dir().join(format!("bathyd-panics-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        fs::write(dir.join("file"), "two bytes and more").expect("written");
+        let options = MountOptions {
+            directory: dir.clone(),
+            program: "bathyd",
+            threads: 2,
+            real_time: false,
+        };
+        let claim = claim(&options).expect("nobody else serves it");
+        let root = tree::private_mount(claim.below()).expect("a mount");
+        let place = Place::new(&root, claim.below(), &Source::at(&dir)).expect("a directory");
+        let devices = Arc::new(Devices::open(place, &BTreeMap::new()));
+        let panics = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&panics);
+        let containment = Arc::new(Containment::new(move || {
+            counted.fetch_add(1, Ordering::SeqCst);
+        }));
+        let counts = Arc::new(FrontCounts::new(Arc::default()));
+        let directory = Directory::new(root, devices, Arc::new(Broken), counts, Arc::clone(&containment));
+        let directory = directory.expect("a directory").in_one_session(2);
+        let mounted = mount(directory, &claim, &options, &[]).expect("mounted");
+        let path = dir.join("file");
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .expect("opened");
+        assert!(!containment.has_panicked());
+        // More often than there are threads.
+        for _ in 0..4 {
+            let failures = [
+                file.read_at(&mut [0], 1).err(),
+                file.write(b"it").err(),
+                file.sync_all().err(),
+                file.set_len(0).err(),
+                fs::remove_file(&path).err(),
+            ];
+            for failure in failures {
+                let code = failure.and_then(|error| error.raw_os_error());
+                assert_eq!(code, Some(libc::EIO));
+            }
+            let mut byte = [0];
+            assert_eq!(file.read_at(&mut byte, 0).expect("read"), 1);
+            assert_eq!(byte, [7]);
+        }
+        assert_eq!(panics.load(Ordering::SeqCst), 1, "it is distrusted once");
+        assert!(containment.has_panicked() && !mounted.has_ended());
+        drop(file);
+        while !mounted.unmount_unused().expect("it can be unmounted") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        mounted
+            .join_for(Duration::from_secs(60))
+            .expect("no thread has ended before");
+        assert_eq!(fs::read(&path).expect("read"), b"two bytes and more");
+        fs::remove_dir_all(dir).expect("removed");
+    }
+}

@@ -1,0 +1,238 @@
+//! Sources are served no more: one, or all at the end.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::sources::{Leaving, ServedDirectory, SourceInfo};
+use super::{Service, cannot_note, place_of};
+use crate::apart::{apart, each_apart};
+use crate::config;
+use crate::failure::Failure;
+use crate::panics::caught;
+use crate::systemd::notify;
+
+/// A stop waits so long for files to become durable before it unmounts; what is not by then is dropped from the cache.
+const SETTLING_MAX: Duration = Duration::from_secs(30);
+
+/// So long a file may count as open that was closed.
+const CLOSING_MAX: Duration = Duration::from_millis(200);
+
+/// Waits until no file is open, for a moment: one that was just closed counts until the kernel says so.
+fn wait_for_closes(sources: &[Arc<SourceInfo>]) {
+    let until = Instant::now() + CLOSING_MAX;
+    while sources.iter().any(|one| one.open_files() > 0) && Instant::now() < until {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Service {
+    /// Takes note of mounts that ended. Returns whether there is nothing left to serve because they were ended, and not
+    /// because nothing was to be served. No source begins any more then.
+    pub(crate) fn reap(self: &Arc<Self>) -> bool {
+        let _alone = self.change();
+        let mut state = self.lock();
+        let all = std::mem::take(&mut state.served);
+        let (ended, served): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.mounted.has_ended());
+        state.served = served;
+        state.draining.retain(|one| !one.mounted.has_ended());
+        let is_stopping = self.is_stopping.load(Ordering::Acquire);
+        // Not of those that nobody stopped: on a kernel before 5.8 the list of mounts may lack one while others change.
+        let stopped = state.served.iter().filter(|_| is_stopping);
+        for one in stopped.chain(&state.draining) {
+            one.end_unless_used();
+        }
+        let is_served = !state.served.is_empty() || !state.draining.is_empty();
+        state.has_ended |= !ended.is_empty() && !is_served;
+        for one in ended {
+            // A stop or somebody else unmounted it, and others may have changed files since.
+            state.leaving.push(Leaving::new(&one.info.source));
+            let service = Arc::clone(self);
+            let leave = move || {
+                if let Err(error) = service.leave(one) {
+                    eprintln!("bathyd: {error}");
+                }
+            };
+            if let Err(error) = apart("leave", leave) {
+                // It counts as one whose disk does not answer.
+                eprintln!("bathyd: a thread: {error}");
+            }
+        }
+        let is_waited_for = |one: &Leaving| !is_stopping || one.since.elapsed() < SETTLING_MAX;
+        if is_served || !(state.has_ended || is_stopping) || state.leaving.iter().any(is_waited_for) {
+            return false;
+        }
+        for late in &state.leaving {
+            eprintln!(
+                "bathyd: {}: its disk does not answer: the cache is not stopped cleanly",
+                late.source.dir.display()
+            );
+            self.is_unsound.store(true, Ordering::Release);
+        }
+        self.is_stopping.store(true, Ordering::Release);
+        true
+    }
+
+    /// Waits for the end of a mount among [`State::leaving`], and drops what is not known of its files any more.
+    pub(super) fn leave(&self, one: ServedDirectory) -> io::Result<()> {
+        let info = Arc::clone(&one.info);
+        one.end();
+        let left = caught(|| {
+            let in_cache = info.cached.as_ref().map(|cached| cached.in_cache());
+            in_cache.map_or(Ok(()), |(live, uuid)| {
+                live.with_engine(|engine| engine.leave_source(uuid))
+            })
+        });
+        let left = left.unwrap_or_else(|| Err(io::Error::other("a panic while it was left")));
+        let noted = self.noted(&info.source, left);
+        let mut state = self.lock();
+        (state.leaving).retain(|leaving| leaving.source.dir != info.source.dir);
+        noted
+    }
+
+    /// An error of the cache at the end of a source. It ends nothing else, but the next start must believe nothing.
+    pub(super) fn noted(&self, source: &config::Source, result: io::Result<()>) -> io::Result<()> {
+        result.map_err(|error| {
+            self.is_unsound.store(true, Ordering::Release);
+            io::Error::new(error.kind(), format!("{}: {error}", source.dir.display()))
+        })
+    }
+
+    /// All mounts are to end. Those with open files are detached, and served until these are closed; those that cannot be
+    /// unmounted are served until that is done from outside.
+    pub(crate) fn unmount_all(&self) {
+        // With this no other source begins.
+        self.is_stopping.store(true, Ordering::Release);
+        let served = {
+            // One that begins is waited for.
+            let _alone = self.change();
+            let state = self.lock();
+            let served = state.served.iter().map(|one| Arc::clone(&one.info));
+            served.collect::<Vec<_>>()
+        };
+        wait_for_closes(&served);
+        // Before others can change files. What is written to after this is dropped when its source is left; so is what is not
+        // settled in time.
+        each_apart("settle", served.clone(), SETTLING_MAX, |info| info.settle());
+        let _alone = self.change();
+        // New users will find the directory itself: what is cached must not be read once they can change files.
+        self.leave_cache(served.into_iter().filter(|info| info.open_files() > 0).collect());
+        let mut in_use = Vec::new();
+        let state = self.lock();
+        for one in state.served.iter().filter(|one| !one.mounted.has_ended()) {
+            match one.mounted.unmount() {
+                Ok(is_unused) if is_unused && one.end_unless_used() => {}
+                Ok(is_unused) => {
+                    let place = if is_unused {
+                        " in another mount namespace"
+                    } else {
+                        ""
+                    };
+                    eprintln!(
+                        "bathyd: {}: files are open{place}; they are served until they are closed, or until a second signal",
+                        one.dir()
+                    );
+                    in_use.push(Arc::clone(&one.info));
+                }
+                Err(error) => eprintln!(
+                    "bathyd: {}: {error}; it is served until a second signal",
+                    one.dir()
+                ),
+            }
+        }
+        drop(state);
+        if !in_use.is_empty() {
+            notify(&format!(
+                "STATUS={} directories are plain ones again; files that are open in them are served until they are closed",
+                in_use.len()
+            ));
+        }
+        self.leave_cache(in_use);
+    }
+
+    /// The cache is used no more for the sake of these sources.
+    pub(super) fn leave_cache(&self, sources: Vec<Arc<SourceInfo>>) {
+        let cache = self.lock().cache.clone();
+        for info in sources {
+            let left = cache.as_ref().map_or(Ok(()), |cache| cache.leave());
+            if let Err(error) = self.noted(&info.source, left) {
+                eprintln!("bathyd: {error}");
+            }
+        }
+    }
+
+    /// Stops the cache, when nothing is served any more.
+    ///
+    /// # Errors
+    /// If it cannot be noted.
+    pub(crate) fn end(&self) -> Result<(), Failure> {
+        let cache = self.lock().cache.take();
+        let is_sound = !self.is_unsound.load(Ordering::Acquire);
+        // Else it ends as by a kill: the next start compares stamps.
+        if is_sound && cache.is_none_or(|cache| cache.stop()) {
+            return self.lock().session.end().map_err(|error| cannot_note(&error));
+        }
+        eprintln!("bathyd: the cache was not stopped cleanly");
+        Ok(())
+    }
+
+    /// Ends the mount of a source. Whether nothing of it was in use; else, by force, it is served to those who have files open.
+    pub(super) fn stop(&self, name: &str, force: bool) -> Result<bool, Failure> {
+        let failed = |error: &io::Error| Failure::new(format!("{name}: {error}"), "see the log of bathyd");
+        let alone = self.running()?;
+        let mut state = self.lock();
+        let known = state.unserved.len() + state.starting.len();
+        state.unserved.retain(|one| one.name != name);
+        (state.starting).retain(|one| one.failure.is_none() || one.source.name() != name);
+        if state.unserved.len() + state.starting.len() < known {
+            // Nobody uses it. If its disk answers later it is not served.
+            return Ok(true);
+        }
+        drop(state);
+        let (_, info) = self.served_as(name)?;
+        drop(alone);
+        // Before others can change files. What is written to after this is dropped when it is left.
+        wait_for_closes(std::slice::from_ref(&info));
+        info.settle();
+        let alone = self.running()?;
+        let mut state = self.lock();
+        let place = place_of(&state, name)?;
+        let one = &state.served[place];
+        // The mount here does not know of files that are open in other mount namespaces.
+        let is_closed = one.info.open_files() == 0;
+        if is_closed && one.mounted.unmount_unused().map_err(|error| failed(&error))? {
+            one.end_unless_used();
+            let one = state.served.remove(place);
+            state.leaving.push(Leaving::new(&one.info.source));
+            drop(state);
+            drop(alone);
+            self.leave(one).map_err(|error| failed(&error))?;
+            return Ok(true);
+        }
+        if !force {
+            let open_files = one.info.open_files();
+            return Err(Failure::new(
+                format!("{name} is in use ({open_files} open files)"),
+                "stop who uses it, such as the OSD; or force it: open files are then served until they are closed, and what is cached of the source is lost",
+            ));
+        }
+        // From here on new users find the directory itself: what is cached must never be found again.
+        let info = Arc::clone(&one.info);
+        state
+            .session
+            .forget_source(&info.source.dir)
+            .map_err(|error| failed(&error))?;
+        drop(state);
+        if let Some((live, uuid)) = info.cached.as_ref().map(|cached| cached.in_cache()) {
+            live.with_engine(|engine| engine.abandon_source(uuid));
+        }
+        let mut state = self.lock();
+        let one = state.served.remove(place);
+        let unmounted = one.mounted.unmount();
+        let is_left = one.mounted.is_left();
+        state.draining.push(one);
+        Ok(unmounted.map_err(|error| failed(&error))? && !is_left)
+    }
+}
