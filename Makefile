@@ -22,15 +22,15 @@ demo: setup  ## Start a real Ceph, measure it layer by layer, write report.html,
 	@$(BIN)/bathy demo --output report.html
 
 test:  ## Formatters, linters, types, layers; Rust, Python and real Ceph 16.2: 25 minutes on two quiet processors.
-	@scripts/part set-up $(MAKE) --no-print-directory $(STAMPS)/core $(STAMPS)/dev
-	@scripts/part check $(MAKE) --no-print-directory check
+	@# Packages come while the core is compiled.
+	@scripts/part set-up $(MAKE) --no-print-directory --jobs=2 $(STAMPS)/core $(STAMPS)/dev
 	@# Tests on a real Ceph wait most of the time; the others take what they leave of two processors.
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=recurse shared-cluster nice-rust nice-unit JOBS=2
+	@$(MAKE) --no-print-directory --jobs=4 --output-sync=recurse shared-cluster nice-check nice-rust nice-unit JOBS=2
 	@scripts/part quiet $(MAKE) --no-print-directory quiet
 
 # Where all would end at the same time: what is left at the end has one of two processors for itself.
-nice-unit nice-rust: nice-%: $(STAMPS)/core $(STAMPS)/dev
-	@scripts/part $* nice -n $(if $(filter unit,$*),5,10) $(MAKE) --no-print-directory $*
+nice-check nice-unit nice-rust: nice-%: $(STAMPS)/core $(STAMPS)/dev
+	@scripts/part $* nice -n $(if $(filter rust,$*),10,5) $(MAKE) --no-print-directory $*
 
 check: $(STAMPS)/core $(STAMPS)/dev  ## Formatters, linters, types and import layers.
 	$(BIN)/ruff format --check python tests benchmarks docs
@@ -40,8 +40,10 @@ check: $(STAMPS)/core $(STAMPS)/dev  ## Formatters, linters, types and import la
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
-rust: $(STAMPS)/system  ## Tests of the Rust crates.
-	PROPTEST_RNG_SEED=1 cargo test --locked --workspace
+rust: $(STAMPS)/core $(STAMPS)/dev  ## Tests of the Rust crates, and what runs their programs.
+	@# cargo would look for the job server of a make that keeps it to itself.
+	env -u MAKEFLAGS PROPTEST_RNG_SEED=1 cargo test --locked --workspace
+	$(BIN)/pytest tests/programs
 
 torture: export BATHY_TORTURE_OPS = 1000000
 torture: export BATHY_TORTURE_CRASHES = 10000
@@ -54,7 +56,7 @@ torture: $(STAMPS)/system  ## The cache's tests in their long forms, as root: ho
 	cargo test --locked -p bathy-cache -p bathyd -- --nocapture
 
 unit: $(STAMPS)/core $(STAMPS)/dev  ## Python tests that need no Ceph.
-	$(BIN)/pytest tests/unit -n $(JOBS) --durations=25
+	$(BIN)/pytest tests/unit -m "not machine" -n $(JOBS) --durations=25
 
 cluster: shared-cluster  ## Tests on a real Ceph that labs start, six labs at once; then those that need a quiet machine.
 	@$(MAKE) --no-print-directory quiet

@@ -50,8 +50,8 @@ def test_runs_with_all_captured_are_held_against_runs_with_nothing(
     assert found["median_loss"] == pytest.approx(1 - sorted(found["ratios"])[1], abs=0.001)
     low, high = found["ratio_interval_95"]
     assert low <= 1 - found["median_loss"] <= high
-    # Processor time does not depend on what else runs: about 0.4 s for a run of one step.
-    assert 0 < found["extra_cpu_s_of_a_run"] < 2
+    # About 0.4 s for a run of one step; of three runs of a second, less than what a collection of garbage takes.
+    assert abs(found["extra_cpu_s_of_a_run"]) < 2
 
 
 def test_our_figures_are_held_against_plain_fio_in_turns(cluster: Any, overhead: ModuleType, tmp_path: Path) -> None:

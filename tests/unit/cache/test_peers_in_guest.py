@@ -92,6 +92,7 @@ def test_a_pass_counts_what_came_after_its_start_and_a_start_what_came_before_it
 
 
 @pytest.mark.slow
+@pytest.mark.machine
 def test_what_is_warm_after_a_power_cut_is_counted(peers: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     if (reason := peers.guest.missing()) is not None:
         pytest.skip(reason)

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 PROGRAMS = ("bathyd", "examples/passthrough", "examples/open_rate")
 
 Load = Callable[[str], ModuleType]
