@@ -213,7 +213,9 @@ class TableWriter:
         self._time_column = time_column
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
-        self._writer = pq.ParquetWriter(path, schema, compression="zstd", compression_level=3)
+        # Opened here: a writer that cannot write its footer would leave its file open.
+        self._file = pa.OSFile(str(path), "wb")
+        self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", compression_level=3)
 
     def append(self, batches: pa.Table | pa.RecordBatch) -> None:
         """Add rows that have the schema. Raises OSError or pa.ArrowException."""
@@ -224,10 +226,15 @@ class TableWriter:
             self._write()
 
     def close(self) -> None:
-        """Write what is left and the footer. Raises OSError or pa.ArrowException."""
-        if self._waiting:
-            self._write()
-        self._writer.close()
+        """Write what is left and the footer. Raises OSError or pa.ArrowException; the file is closed all the same."""
+        try:
+            if self._waiting:
+                self._write()
+            self._writer.close()
+        finally:
+            # What could not be written is not tried again when the writer is freed.
+            self._writer.is_open = False
+            self._file.close()
 
     def _write(self) -> None:
         table = pa.Table.from_batches(self._waiting, schema=self._schema)

@@ -318,7 +318,28 @@ def test_a_really_full_file_system(tmp_path: Path) -> None:
             assert list(run.step_segments()) == [0, 1]
             assert run.tables()["caveat"].num_rows == 2
     finally:
-        subprocess.run(["umount", str(mount)], check=True, timeout=20)
+        subprocess.run(["umount", "--lazy", str(mount)], check=True, timeout=20)
+
+
+def test_a_table_whose_footer_cannot_be_written_leaves_no_file_open(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_writer: pq.ParquetWriter) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with make_run(workspace) as run, monkeypatch.context() as patch:
+        patch.setattr(pq.ParquetWriter, "close", full)
+        # What the error holds is not freed before the end.
+        with pytest.raises(StoreError, match="No space left"), run.begin_segment(step_name(0)) as writer:
+            commit_rows_to(writer, [caveat(0)])
+        assert open_files(run.path / "segments") == []
+
+
+def open_files(directory: Path) -> list[Path]:
+    """Return the files below `directory` that this process has open."""
+    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    paths = [Path(str(link.readlink()).removesuffix(" (deleted)")) for link in links]
+    return [path for path in paths if path.is_relative_to(directory)]
 
 
 def test_a_workspace_that_cannot_be_made(tmp_path: Path) -> None:
