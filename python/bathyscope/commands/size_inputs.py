@@ -76,7 +76,9 @@ def _open_tables(
 
     from bathyscope.simulate.op_trace import OP_COLUMNS, OPTIONAL_COLUMNS, OpTrace
     from bathyscope.store.ordered_rows import OrderedRows
+    from bathyscope.store.parquet_bounds import must_fit
 
+    must_fit(path.resolve() for path in paths)
     rows = 0
     for path in paths:
         with _parquet_errors(path), _parquet(path) as file:

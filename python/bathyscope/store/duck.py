@@ -20,6 +20,7 @@ from bathyscope.errors import StoreError, UsageError
 from bathyscope.records import RECORDS_BY_TABLE, Record
 from bathyscope.store import tables
 from bathyscope.store.errors import store_errors
+from bathyscope.store.parquet_bounds import must_fit
 from bathyscope.store.run_directory import RunDirectory
 from bathyscope.store.tables import stored_schema
 from bathyscope.units import format_seconds
@@ -166,7 +167,9 @@ def _sound(
     found = []
     for run in runs:
         try:
-            for name, paths in _named(run, sql).items():
+            named = _named(run, sql)
+            must_fit(path for paths in named.values() for path in paths)
+            for name, paths in named.items():
                 for path in paths:
                     tables.check(name, path, whole=whole)
         except StoreError as error:
@@ -262,6 +265,7 @@ def rolled_up(
         SELECT * EXCLUDE ({left_out}), {", ".join(replaced)}
         FROM joined ORDER BY at_ns, {listed}
     """  # noqa: S608 - names of columns of a record and paths of a run
+    must_fit(paths, columns=len(schema))
     connection = _connection(_ROLL_UP_MEMORY, spill)
     try:
         with store_errors("roll up", paths[0].parent):

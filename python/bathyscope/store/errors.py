@@ -19,6 +19,8 @@ _HINTS = {
     errno.EIO: "the device under the workspace reports I/O errors: see the kernel log",
 }
 
+_DAMAGED = "the file is damaged or was not written by bathyscope; move it away"
+
 
 @contextlib.contextmanager
 def store_errors(doing: str, path: Path) -> Iterator[None]:
@@ -32,14 +34,16 @@ def store_errors(doing: str, path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         number = error.errno if error.errno is not None else _errno_from_text(str(error))
-        reason = error.strerror or str(error)
-        raise StoreError(f"cannot {doing} {path}: {reason}", hint=_HINTS.get(number or 0)) from error
+        reason = error.strerror or (str(error).splitlines() or ["unknown error"])[0]
+        # Arrow says with an OSError of no number that it does not understand what it reads.
+        hint = _DAMAGED if number is None else _HINTS.get(number)
+        raise StoreError(f"cannot {doing} {path}: {reason}", hint=hint) from error
     except Exception as error:
         if not _is_of_arrow(error):
             raise
         raise StoreError(
             f"cannot {doing} {path}: {str(error).splitlines()[0]}",
-            hint="the file is damaged or was not written by bathyscope; move it away",
+            hint=_DAMAGED,
         ) from error
 
 

@@ -170,8 +170,10 @@ class RunDirectory:
         """Return whole tables by name: every record's and what else lies there. Raises StoreError."""
         from bathyscope.records import RECORDS_BY_TABLE
         from bathyscope.store import tables
+        from bathyscope.store.parquet_bounds import must_fit
 
         files = self.files()
+        must_fit(path for paths in files.values() for path in paths)
         return {name: tables.read(name, files.get(name, [])) for name in dict.fromkeys([*RECORDS_BY_TABLE, *files])}
 
     def row_counts(self) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from bathyscope import files
 from bathyscope.errors import StoreError
 from bathyscope.records import RECORDS_BY_TABLE, Record, schema_of, to_table
 from bathyscope.store.errors import store_errors
+from bathyscope.store.parquet_bounds import must_fit
 
 # A row of the widest record takes some 250 bytes, so a row group is held in about 32 MiB.
 ROW_GROUP_ROWS = 1 << 17
@@ -86,18 +88,20 @@ def parquet_files(directory: Path) -> dict[str, Path]:
     return {path.stem: path for path in found if _TABLE_NAME.fullmatch(path.stem)}
 
 
-def schema_on_disk(name: str, files: Sequence[Path]) -> pa.Schema:
+def schema_on_disk(name: str, paths: Sequence[Path]) -> pa.Schema:
     """Return the schema of a table: that of its record, or of its files when no module has declared the record."""
     import pyarrow.parquet as pq
 
     record = RECORDS_BY_TABLE.get(name)
     if record is not None:
         return stored_schema(record)
+    must_fit(paths)
     schemas = []
-    for path in files:
-        with store_errors("read", path):
-            schemas.append(pq.read_schema(path))
-    return pa.unify_schemas(schemas)
+    for path in paths:
+        with store_errors("read", path), os.fdopen(files.open_plain(path), "rb") as file:
+            schemas.append(pq.read_schema(file))
+    with store_errors("read", paths[0].parent):
+        return pa.unify_schemas(schemas)
 
 
 def check(name: str, path: Path, *, whole: bool = False) -> None:
@@ -105,7 +109,12 @@ def check(name: str, path: Path, *, whole: bool = False) -> None:
     import pyarrow.parquet as pq
 
     record = RECORDS_BY_TABLE.get(name)
-    with store_errors("read", path), pq.ParquetFile(path) as file:
+    must_fit([path])
+    with (
+        store_errors("read", path),
+        os.fdopen(files.open_plain(path), "rb") as content,
+        pq.ParquetFile(content) as file,
+    ):
         if record is not None:
             _check(str(path), file.schema_arrow, stored_schema(record))
         for _ in file.iter_batches(_BATCH_ROWS) if whole else ():
@@ -114,7 +123,7 @@ def check(name: str, path: Path, *, whole: bool = False) -> None:
 
 def read(
     name: str,
-    files: Sequence[Path],
+    paths: Sequence[Path],
     *,
     start_ns: int | None = None,
     end_ns: int | None = None,
@@ -124,16 +133,16 @@ def read(
 
     Row groups outside of the window and columns that are not asked for are not read.
     """
-    schema = schema_on_disk(name, files)
+    schema = schema_on_disk(name, paths)
     if columns is not None:
         schema = pa.schema([schema.field(column) for column in columns])
-    batches = list(scan(name, files, schema, start_ns=start_ns, end_ns=end_ns, parallel=True))
+    batches = list(scan(name, paths, schema, start_ns=start_ns, end_ns=end_ns, parallel=True))
     return pa.Table.from_batches(batches, schema=schema)
 
 
 def scan(
     name: str,
-    files: Sequence[Path],
+    paths: Sequence[Path],
     schema: pa.Schema,
     *,
     start_ns: int | None = None,
@@ -148,16 +157,17 @@ def scan(
     import pyarrow.dataset as ds
 
     window = _window(name, start_ns, end_ns)
-    if not files:
+    if not paths:
         return
-    full = schema_on_disk(name, files)
-    with store_errors("read", files[0].parent):
-        dataset = ds.dataset([str(path) for path in files], schema=full, format="parquet")
+    full = schema_on_disk(name, paths)
+    must_fit(paths, columns=len(full))
+    with store_errors("read", paths[0].parent):
+        dataset = ds.dataset([str(path) for path in paths], schema=full, format="parquet")
     for fragment in dataset.get_fragments():
         with store_errors("read", Path(fragment.path)):
             _check(fragment.path, fragment.physical_schema, full)
     limits: dict[str, Any] = {} if parallel else {"batch_readahead": 1, "fragment_readahead": 1}
-    with store_errors(f"read {name} in", files[0].parent):
+    with store_errors(f"read {name} in", paths[0].parent):
         scanner = dataset.scanner(
             columns=schema.names,
             filter=window,
