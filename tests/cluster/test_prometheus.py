@@ -133,7 +133,8 @@ def test_a_run_has_the_figures_of_nodes_that_only_prometheus_knows(
     assert (node.name, node.processors, node.osd_cores) == (HERE, os.cpu_count(), None)
     assert own["network_sample"].num_rows
     codes = {row["code"]: row["text"] for row in tools.rows(found, "caveat") if row["code"].startswith("node_")}
-    assert list(codes) == ["node_resolution"]
+    # Where others take the processors a scrape may come too late, which is said.
+    assert set(codes) - {"node_not_sampled"} == {"node_resolution"}
     assert codes["node_resolution"].startswith(f"figures of {HERE} come from Prometheus: one scrape every 1.0 s")
     # The same from raw answers alone.
     before = {name: sorted(map(str, tables[name].to_pylist())) for name in ("process_sample", "device_sample")}
