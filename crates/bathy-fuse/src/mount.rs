@@ -1,8 +1,7 @@
 //! Mounting, serving until told to stop, and unmounting.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -13,7 +12,7 @@ use nix::unistd::{getegid, geteuid};
 
 use crate::front_end::FrontEnd;
 use crate::mount_options::{MountError, MountOptions};
-use crate::mount_point::{self, Attached, Claim, Unattached, claim};
+use crate::mount_point::{self, Attached, Claim, Place, Unattached, claim};
 use crate::ring::{self, DataPath};
 use crate::service::FileService;
 
@@ -132,8 +131,8 @@ fn mount_with<R: FnOnce() -> io::Result<()> + Send + 'static>(
         let (attach, attached) = mpsc::sync_channel(1);
         let thread = serve_when_attached(options, attached, run)?;
         let (attached, connection) = unattached.attach(claim)?;
-        let directory = attached.directory().to_owned();
-        let _listens = attach.send((directory, connection));
+        let place = Arc::clone(attached.place());
+        let _listens = attach.send((place, connection));
         Ok(Mounted { attached, thread })
     };
     start().map_err(MountError::Io)
@@ -157,14 +156,14 @@ fn session_config(options: &MountOptions, flags: &[MountOption]) -> Config {
 /// A thread that serves until the end what is attached. It is there before: a mount without one would be dead.
 fn serve_when_attached(
     options: &MountOptions,
-    attached: mpsc::Receiver<(PathBuf, Arc<File>)>,
+    attached: mpsc::Receiver<(Arc<Place>, Arc<File>)>,
     run: impl FnOnce() -> io::Result<()> + Send + 'static,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     let (real_time, program) = (options.real_time, options.program);
     thread::Builder::new()
         .name("fuse-session".to_owned())
         .spawn(move || {
-            let Ok((directory, connection)) = attached.recv() else {
+            let Ok((place, connection)) = attached.recv() else {
                 return Ok(());
             };
             // The session's threads inherit it.
@@ -172,7 +171,7 @@ fn serve_when_attached(
             let ended = run();
             // Unless it was unmounted, the end was a failure or an abort: the mount is dead now.
             drop(connection);
-            let _plain = mount_point::detach_dead(&directory, program);
+            let _plain = mount_point::detach_dead(&place, program);
             let _unsent = nix::sys::signal::kill(nix::unistd::getpid(), Signal::SIGUSR1);
             ended
         })
@@ -251,7 +250,12 @@ pub fn serve<S: FileService>(
     ready: impl FnOnce(),
     stopped: impl FnOnce(),
 ) -> Result<(), MountError> {
-    let claim = claim(options)?;
+    // Links on the way are those of who starts the program.
+    let directory = fs::canonicalize(&options.directory).unwrap_or_else(|_| options.directory.clone());
+    let claim = claim(&MountOptions {
+        directory,
+        ..options.clone()
+    })?;
     let front_end = FrontEnd::new(service, geteuid().as_raw(), getegid().as_raw());
     let mounted = mount(front_end, &claim, options, &[MountOption::NoAtime])?;
     ready();

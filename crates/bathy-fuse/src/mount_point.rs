@@ -1,17 +1,23 @@
 //! The directory that is mounted over, and of all mounts there the one that is ours.
 //!
-//! The directory may be a mount point itself, such as that of an OSD. So a path does not say which mount goes when it is
+//! Whoever can rename a directory on the way to it can lead its path elsewhere at any time. So the path is walked once, without
+//! a symbolic link, to the directory that has it, and all that follows begins there. The mount is made on the directory that
+//! was opened, by its descriptor, and undone if that is not what its path leads to by then.
+//!
+//! The directory may be a mount point itself, such as that of an OSD. So its name does not say which mount goes when it is
 //! unmounted: if somebody else has unmounted ours, it is the one below. Three things keep that one where it is:
 //!
-//! - Before each call the path has to lead to a mount of our file system, which is known by its device number. The number is
+//! - Before each call the name has to lead to a mount of our file system, which is known by its device number. The number is
 //!   not given to another one as long as our connection to the kernel lives, which is looked at after the number.
 //! - Between look and call ours may still go. A plain unmount then finds the mount below in use, as [`Claim`] has a file
-//!   open on it, and is refused. A detaching one is told the mount by a descriptor of its root and not by the path.
-//! - What is dead is detached by a descriptor as well, and only if its type is that of our program.
+//!   open on it, and is refused. A detaching one is told the mount by a descriptor of its root and not by its name.
+//! - What is dead is detached by a descriptor as well, and only if its type is that of our program and our user made it:
+//!   `fusermount` gives everybody's mounts the type that they ask for.
 //!
 //! One race remains: what somebody mounts on top of ours between look and call goes in its place. Nothing that was there
 //! before us ever does.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -27,7 +33,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::statvfs::fstatvfs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create, fsconfig_set_flag,
     fsconfig_set_string, fsmount, fsopen, move_mount,
@@ -40,7 +46,8 @@ use crate::mount_options::{MountError, MountOptions};
 /// A directory to be mounted over, for this process alone as long as this or the mount exists.
 #[derive(Debug)]
 pub struct Claim {
-    /// Without symbolic links.
+    place: Arc<Place>,
+    /// As the kernel names it.
     directory: PathBuf,
     below: Arc<Flock<File>>,
     had_dead_mount: bool,
@@ -78,11 +85,17 @@ pub fn claim(options: &MountOptions) -> Result<Claim, MountError> {
         let problem = format!("the mount point must be an absolute path (got {shown})");
         return Err(refused(problem));
     }
-    let (top, had_dead_mount) =
-        detach_dead(&options.directory, options.program).map_err(|error| match error.kind() {
-            io::ErrorKind::NotADirectory => refused(format!("{shown} is not a directory")),
-            _ => refused(format!("{shown}: {error}")),
-        })?;
+    let opened = Place::of(&options.directory).and_then(|place| {
+        let (top, had_dead_mount) = detach_dead(&place, options.program)?;
+        Ok((place, top, had_dead_mount))
+    });
+    let (place, top, had_dead_mount) = opened.map_err(|error| match error.kind() {
+        io::ErrorKind::NotADirectory => refused(format!("{shown} is not a directory")),
+        _ if error.raw_os_error() == Some(libc::ELOOP) => refused(format!(
+            "{shown}: a symbolic link is on the way: name it by its path without links"
+        )),
+        _ => refused(format!("{shown}: {error}")),
+    })?;
     if let Some(kind) = top.kind.filter(|kind| is_fuse(kind)) {
         let problem = format!("{shown} is already a mount point (type {kind})");
         return Err(refused(problem));
@@ -92,6 +105,7 @@ pub fn claim(options: &MountOptions) -> Result<Claim, MountError> {
     let below = Flock::lock(below, FlockArg::LockExclusiveNonblock)
         .map_err(|(_, error)| refused(format!("{shown}: another process serves it ({error})")))?;
     Ok(Claim {
+        place: Arc::new(place),
         directory: top.directory,
         below: Arc::new(below),
         had_dead_mount,
@@ -180,12 +194,18 @@ impl Unattached {
         move_mount(&self.root, "", claim.below(), "", by_descriptors)?;
         let connection = Arc::new(self.connection);
         let attached = Attached {
-            directory: claim.directory.clone(),
+            place: Arc::clone(&claim.place),
             number,
             connection: Arc::downgrade(&connection),
             abort,
             _below: Arc::clone(&claim.below),
         };
+        let now = claim.place.again().and_then(|place| attached.is_on_top(&place));
+        if !now.unwrap_or(false) {
+            detach(&self.root)?;
+            let problem = "it was exchanged for another directory while it was mounted over";
+            return Err(io::Error::other(problem));
+        }
         Ok((attached, connection))
     }
 }
@@ -193,7 +213,7 @@ impl Unattached {
 /// Our mount on a directory.
 #[derive(Debug)]
 pub(crate) struct Attached {
-    directory: PathBuf,
+    place: Arc<Place>,
     number: DeviceNumber,
     /// Weak: when the session has ended, the kernel must see the connection closed.
     connection: Weak<File>,
@@ -203,8 +223,8 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    pub(crate) fn directory(&self) -> &Path {
-        &self.directory
+    pub(crate) fn place(&self) -> &Arc<Place> {
+        &self.place
     }
 
     /// Unmounts unless it is in use. Returns whether it is no more mounted.
@@ -213,7 +233,7 @@ impl Attached {
         if self.root()?.is_none() {
             return self.must_be_gone().map(|()| true);
         }
-        match umount2(&self.directory, MntFlags::UMOUNT_NOFOLLOW) {
+        match umount2(&self.place.path(), MntFlags::UMOUNT_NOFOLLOW) {
             Ok(()) | Err(Errno::EINVAL) => Ok(true),
             // If ours is gone by now, what is in use is below.
             Err(Errno::EBUSY) => Ok(self.root()?.is_none()),
@@ -239,11 +259,20 @@ impl Attached {
         self.root()?.map_or(Ok(()), |root| detach(&root))
     }
 
-    /// The root of our mount, if the path leads there.
+    /// The root of our mount, if the name leads there.
     fn root(&self) -> io::Result<Option<OwnedFd>> {
-        let root = open(&self.directory, AS_PATH | OFlags::NOFOLLOW, Mode::empty())?;
+        let root = match self.place.open() {
+            // Who has it in another mount namespace can remove it, and our mount with it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            root => root?,
+        };
         let is_numbered = device_number(&root)? == self.number;
         Ok((is_numbered && self.is_connected()).then_some(root))
+    }
+
+    /// Whether a place leads to our mount.
+    fn is_on_top(&self, place: &Place) -> io::Result<bool> {
+        Ok(device_number(place.open()?)? == self.number)
     }
 
     fn is_connected(&self) -> bool {
@@ -266,10 +295,10 @@ impl Attached {
         Ok(mounts.lines().any(|line| line.split(' ').nth(2) == Some(&number)))
     }
 
-    /// The path leads elsewhere. If our file system is mounted all the same, something is mounted on it, which must not go.
+    /// The name leads elsewhere. If our file system is mounted all the same, something is mounted on it, which must not go.
     fn must_be_gone(&self) -> io::Result<()> {
         if self.is_listed()? && self.is_connected() {
-            let shown = self.directory.display();
+            let shown = self.place.directory.display();
             return Err(io::Error::other(format!(
                 "another file system is mounted over {shown}: unmount that first"
             )));
@@ -279,6 +308,44 @@ impl Attached {
 }
 
 const AS_PATH: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// A directory by its name in the directory that has it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    directory: PathBuf,
+    parent: OwnedFd,
+    name: OsString,
+}
+
+impl Place {
+    /// Of a path without symbolic links.
+    fn of(directory: &Path) -> io::Result<Self> {
+        let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else {
+            return Err(io::Error::other("it has no name"));
+        };
+        Ok(Self {
+            directory: directory.to_owned(),
+            parent: openat2(CWD, parent, AS_PATH, Mode::empty(), ResolveFlags::NO_SYMLINKS)?,
+            name: name.to_owned(),
+        })
+    }
+
+    /// As its path leads to it now.
+    fn again(&self) -> io::Result<Self> {
+        Self::of(&self.directory)
+    }
+
+    /// What is there, or is mounted there.
+    fn open(&self) -> io::Result<OwnedFd> {
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        Ok(openat2(&self.parent, &self.name, AS_PATH, Mode::empty(), within)?)
+    }
+
+    /// For calls that take no descriptor.
+    fn path(&self) -> PathBuf {
+        link(&self.parent).join(&self.name)
+    }
+}
 
 /// What is open, as a path that leads nowhere else.
 fn link(fd: &OwnedFd) -> PathBuf {
@@ -293,31 +360,32 @@ fn detach(root: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// What the path of a directory leads to.
+/// What the name of a directory leads to.
 pub(crate) struct Top {
     root: OwnedFd,
     directory: PathBuf,
     /// The type of the file system that is mounted there, if one is.
     kind: Option<String>,
+    /// Who mounted it, if that is known.
+    user: Option<u32>,
 }
 
 impl Top {
-    fn of(directory: &Path) -> io::Result<Self> {
-        let root = open(directory, AS_PATH, Mode::empty())?;
+    fn of(place: &Place) -> io::Result<Self> {
+        let root = place.open()?;
         let directory = fs::read_link(link(&root))?;
         let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", root.as_raw_fd()))?;
         let id = about.lines().find_map(|line| line.strip_prefix("mnt_id:"));
         let mounts = mount_table()?;
         let shown = directory.to_string_lossy();
         let mount = mounts.lines().filter_map(mount_of_line);
-        let kind = mount
-            .filter(|(of, point, _)| Some(*of) == id.map(str::trim) && *point == shown)
-            .map(|(_, _, kind)| kind.to_owned())
-            .next();
+        let mut mount = mount.filter(|mount| Some(mount.id) == id.map(str::trim) && mount.point == shown);
+        let mount = mount.next();
         Ok(Self {
+            kind: mount.as_ref().map(|mount| mount.kind.to_owned()),
+            user: mount.and_then(|mount| mount.user),
             root,
             directory,
-            kind,
         })
     }
 }
@@ -326,16 +394,17 @@ impl Top {
 /// breaks off or cancels what is asked.
 const DEAD: [Errno; 3] = [Errno::ENOTCONN, Errno::ECONNABORTED, Errno::ECANCELED];
 
-/// Detaches mounts of `program` on `directory` whose processes are gone. Returns what is there then, and whether there was
-/// one.
-pub(crate) fn detach_dead(directory: &Path, program: &str) -> io::Result<(Top, bool)> {
+/// Detaches mounts of `program` of this user in a place whose processes are gone. Returns what is there then, and whether
+/// there was one.
+pub(crate) fn detach_dead(place: &Place, program: &str) -> io::Result<(Top, bool)> {
     let own_kind = format!("fuse.{program}");
     let mut has_detached = false;
     loop {
-        let top = Top::of(directory)?;
+        let top = Top::of(place)?;
         // Only our own kind is asked: a file system that hangs would hang this process, too. Attributes could come from the
         // kernel's cache for a while; the size of a file system never does.
         let is_dead = top.kind.as_ref() == Some(&own_kind)
+            && top.user == Some(nix::unistd::getuid().as_raw())
             && fstatvfs(&top.root).is_err_and(|error| DEAD.contains(&error));
         if !is_dead {
             return Ok((top, has_detached));
@@ -352,7 +421,7 @@ pub(crate) fn detach_dead(directory: &Path, program: &str) -> io::Result<(Top, b
 pub fn mounts_below(directory: &Path) -> io::Result<Vec<(PathBuf, String)>> {
     let mounts = mount_table()?;
     let mounts = mounts.lines().filter_map(mount_of_line);
-    let mounts = mounts.map(|(_, point, kind)| (PathBuf::from(point), kind.to_owned()));
+    let mounts = mounts.map(|mount| (PathBuf::from(mount.point), mount.kind.to_owned()));
     Ok(mounts
         .filter(|(point, _)| point != directory && point.starts_with(directory))
         .collect())
@@ -368,11 +437,28 @@ fn mount_table() -> io::Result<String> {
     Ok(String::from_utf8_lossy(&fs::read("/proc/self/mountinfo")?).into_owned())
 }
 
-/// Number, mount point and file system type of a line of `/proc/self/mountinfo` (proc(5)).
-fn mount_of_line(line: &str) -> Option<(&str, String, &str)> {
+/// A mount.
+struct Mount<'a> {
+    id: &'a str,
+    point: String,
+    kind: &'a str,
+    /// Of a FUSE file system: who mounted it.
+    user: Option<u32>,
+}
+
+/// The mount of a line of `/proc/self/mountinfo` (proc(5)).
+fn mount_of_line(line: &str) -> Option<Mount<'_>> {
     let (before, after) = line.split_once(" - ")?;
-    let mut fields = before.split(' ');
-    Some((fields.next()?, unescape(fields.nth(3)?), after.split(' ').next()?))
+    let (mut fields, mut rest) = (before.split(' '), after.split(' '));
+    let kind = rest.next()?;
+    // What is mounted is a text of who mounted it; the options are the kernel's, and the last field.
+    let mut options = rest.next_back().unwrap_or_default().split(',');
+    Some(Mount {
+        id: fields.next()?,
+        point: unescape(fields.nth(3)?),
+        kind,
+        user: options.find_map(|option| option.strip_prefix("user_id=")?.parse().ok()),
+    })
 }
 
 /// Undo the octal escapes of space, tab, newline and backslash.
@@ -402,11 +488,10 @@ mod tests {
 
     #[test]
     fn mount_points_with_spaces_are_read() {
-        let line = r"98 29 0:53 / /mnt/a\040b\134c rw,nosuid shared:3 - fuse.bathy-simdisk bathy-simdisk rw,user_id=0";
-        assert_eq!(
-            mount_of_line(line),
-            Some(("98", r"/mnt/a b\c".to_owned(), "fuse.bathy-simdisk"))
-        );
-        assert_eq!(mount_of_line("nonsense"), None);
+        let line = r"98 29 0:53 / /mnt/a\040b\134c rw,nosuid shared:3 - fuse.bathy-simdisk bathy-simdisk rw,user_id=7,group_id=0";
+        let mount = mount_of_line(line).expect("a mount");
+        assert_eq!((mount.id, &*mount.point), ("98", r"/mnt/a b\c"));
+        assert_eq!((mount.kind, mount.user), ("fuse.bathy-simdisk", Some(7)));
+        assert!(mount_of_line("nonsense").is_none());
     }
 }

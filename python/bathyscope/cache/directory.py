@@ -25,6 +25,8 @@ _LOCKED_NAMES = ("fsid", "block", "block.db", "block.wal")
 _OWN_KIND = "fuse.bathyd"
 # What the kernel says of a mount without a daemon.
 _DEAD = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.ECANCELED})
+# Of <sys/mount.h>.
+_MNT_DETACH = 2
 
 
 def checked_directory(text: str, configs: list[CacheConfig], host: Host) -> str:
@@ -126,26 +128,36 @@ def release(directories: Sequence[str], cache: str, host: Host) -> dict[str, Bat
         asked: dict[str, Running] = {}
         for one in mounted:
             try:
-                asked[one] = host.start(ProcessRequest("statvfs", (sys.executable, "-I", "-S", "-c", _ASK, one)))
+                asked[one] = host.start(ProcessRequest("detach", (sys.executable, "-I", "-S", "-c", _DETACH_DEAD, one)))
             except BathyscopeError as error:
                 failures[one] = error
         deadline_ns = host.monotonic_ns() + _ANSWER_LIMIT_S * 1e9
         for one, answer in asked.items():
             try:
                 _must_be_dead(one, cache, answer.wait(max(0.0, (deadline_ns - host.monotonic_ns()) / 1e9)))
-                done = host.run(ProcessRequest("umount", ("umount", "--lazy", one)))
-                if done.exit_code != 0:
-                    raise CacheError(f"{one}: {last_line(done.stderr)}", hint="caches are root's: use sudo")
             except BathyscopeError as error:
                 failures[one] = error
     return failures
 
 
-# A process of its own asks: a process cannot end while a thread of it waits in the kernel for a daemon that hangs.
-_ASK = """import os, sys
+# Asks and detaches by one descriptor: whoever can rename a directory on the way can lead the path elsewhere in between.
+# Root made the mounts of bathyd; `fusermount` gives those of others the type that they ask for. A process of its own
+# does it: a process cannot end while a thread of it waits in the kernel for a daemon that hangs.
+_DETACH_DEAD = f"""import ctypes, os, sys
+root = os.open(sys.argv[1], os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+with open(f"/proc/self/fdinfo/{{root}}") as about:
+    number = next(line.split()[1] for line in about if line.startswith("mnt_id:"))
+with open("/proc/self/mountinfo", errors="surrogateescape") as mounts:
+    mount = next(line for line in mounts if line.split(" ")[0] == number).rstrip().partition(" - ")[2].split(" ")
+is_there = os.readlink(f"/proc/self/fd/{{root}}") == sys.argv[1]
+if not is_there or mount[0] != "{_OWN_KIND}" or "user_id=0" not in mount[-1].split(","):
+    sys.exit("another mount than that of bathyd is there")
 try:
-    os.statvfs(sys.argv[1])
+    os.statvfs(root)
 except OSError as error:
+    if error.errno in {sorted(_DEAD)}:
+        if ctypes.CDLL(None, use_errno=True).umount2(f"/proc/self/fd/{{root}}".encode(), {_MNT_DETACH}) != 0:
+            sys.exit(os.strerror(ctypes.get_errno()))
     sys.exit(error.errno)
 """
 _ANSWER_LIMIT_S = 10.0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -59,20 +60,37 @@ def daemon(fast: Places) -> Iterator[FakeDaemon]:
         yield serving_
 
 
-@pytest.fixture
-def hung(tmp_path: Path) -> Iterator[Path]:
-    """Yield a directory with the mount of a bathyd that answers nothing: whoever touches it waits in the kernel."""
+@contextlib.contextmanager
+def _fuse_mount(directory: Path, user: int) -> Iterator[int]:
+    """Mount a bathyd of `user` that answers nothing, and yield its device: closing that is the end of the daemon."""
     if not simdisk.possible():
         pytest.skip("FUSE needs root and /dev/fuse")
-    directory, libc = tmp_path / "hung", ctypes.CDLL(None, use_errno=True)
+    libc = ctypes.CDLL(None, use_errno=True)
     directory.mkdir()
     device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     try:
-        options = f"fd={device},rootmode=40000,user_id=0,group_id=0".encode()
+        options = f"fd={device},rootmode=40000,user_id={user},group_id={user}".encode()
         if libc.mount(b"bathyd", os.fsencode(directory), b"fuse.bathyd", 0, options) != 0:
             pytest.skip(f"cannot mount: {os.strerror(ctypes.get_errno())}")
-        yield directory
+        yield device
     finally:
         # Who still waits is given an error.
-        os.close(device)
+        with contextlib.suppress(OSError):
+            os.close(device)
         subprocess.run(["umount", "--lazy", directory], check=False, capture_output=True)
+
+
+@pytest.fixture
+def hung(tmp_path: Path) -> Iterator[Path]:
+    """Yield a directory with the mount of a bathyd that answers nothing: whoever touches it waits in the kernel."""
+    with _fuse_mount(tmp_path / "hung", 0):
+        yield tmp_path / "hung"
+
+
+@pytest.fixture
+def dead(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Yield a directory with the mount of a bathyd that was killed, which this user made."""
+    (tmp_path / "way").mkdir()
+    with _fuse_mount(tmp_path / "way" / "dead", request.param) as device:
+        os.close(device)
+        yield tmp_path / "way" / "dead"

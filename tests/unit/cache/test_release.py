@@ -27,37 +27,38 @@ pytestmark = pytest.mark.usefixtures("found")
 
 
 def test_a_cache_that_cannot_run_leaves_plain_directories_and_running_osds(
-    bathy: Bathy, fast: Places, monkeypatch: pytest.MonkeyPatch
+    bathy: Bathy, fast: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    directory, calls = "/var/lib/ceph/osd/ceph-12", []
+    directory, calls, detached = "/var/lib/ceph/osd/ceph-12", [], tmp_path / "detached"
     mounts = [b"36 35 0:44 / %s rw - tmpfs tmpfs rw\n", b"37 36 0:45 / %s rw - fuse.bathyd bathyd rw\n"]
 
     def run(_: LocalHost, request: ProcessRequest) -> Completed:
         calls.append(request.argv)
-        if request.argv[0] == "umount":
-            mounts.pop()
         return Completed(request, 0, b"", b"", 0, 0)
 
-    monkeypatch.setattr(LocalHost, "read", lambda *_: b"".join(mounts).replace(b"%s", directory.encode()))
+    def read(*_: object) -> bytes:
+        return b"".join(mounts[:1] if detached.exists() else mounts).replace(b"%s", directory.encode())
+
+    monkeypatch.setattr(LocalHost, "read", read)
     monkeypatch.setattr(LocalHost, "run", run)
-    monkeypatch.setattr("bathyscope.cache.directory._ASK", f"import sys; sys.exit({errno.ENOTCONN})")
+    detach = f"import sys; open({str(detached)!r}, 'w').write(sys.argv[1]); sys.exit({errno.ENOTCONN})"
+    monkeypatch.setattr("bathyscope.cache.directory._DETACH_DEAD", detach)
     fast.save(fast.load("fast").with_source(Source("ceph12", directory)))
     result = bathy("release", "fast", "--start-osds")
     assert result.exit_code == 0, result.exception
     assert f"NOT CACHED: {directory} is a plain directory" in result.stderr
     assert calls == [
-        ("umount", "--lazy", directory),
         ("systemctl", "reset-failed", "ceph-osd@12.service"),
         ("systemctl", "start", "--no-block", "ceph-osd@12.service"),
     ]
-    assert len(mounts) == 1
+    assert detached.read_text() == directory
     # One that would believe what was written past it is not left to itself.
     config = fast.load("fast")
     fast.save(
         dataclasses.replace(config, rest=config.rest | {"cache": config.rest["cache"] | {"after_unclean": "verify"}})
     )
     refused(bathy("release", "fast", "--start-osds"), CacheError, "would not notice what is written past it")
-    assert len(calls) == 3
+    assert len(calls) == 2
 
 
 def test_the_trouble_of_one_directory_keeps_no_other_osd_down(
@@ -98,7 +99,7 @@ def test_a_directory_that_is_served_keeps_no_other_osd_down(
     served = b"37 36 0:45 / /var/lib/ceph/osd/ceph-12 rw - fuse.bathyd bathyd rw\n"
     monkeypatch.setattr(LocalHost, "read", lambda *_: served)
     monkeypatch.setattr(LocalHost, "run", run)
-    monkeypatch.setattr("bathyscope.cache.directory._ASK", "")
+    monkeypatch.setattr("bathyscope.cache.directory._DETACH_DEAD", "")
     for osd in (12, 13):
         fast.save(fast.load("fast").with_source(Source(f"ceph{osd}", f"/var/lib/ceph/osd/ceph-{osd}")))
     refused(bathy("release", "fast", "--start-osds"), CacheError, "ceph-12 is served by a daemon")
@@ -172,10 +173,38 @@ def test_a_mount_that_answers_with_another_error_is_left_alone(
 ) -> None:
     mounts = f"37 36 0:45 / {tmp_path} rw - fuse.bathyd bathyd rw\n".encode()
     monkeypatch.setattr(LocalHost, "read", lambda *_: mounts)
-    monkeypatch.setattr("bathyscope.cache.directory._ASK", ask)
+    monkeypatch.setattr("bathyscope.cache.directory._DETACH_DEAD", ask)
     (error,) = release([str(tmp_path)], "fast", LocalHost()).values()
     assert isinstance(error, CacheError)
     assert said in error.message
+
+
+def _is_listed(mount: Path) -> bool:
+    return f" {mount} " in Path("/proc/self/mountinfo").read_text()
+
+
+@pytest.mark.parametrize("dead", [65534], indirect=True)
+def test_a_dead_mount_that_another_user_made_is_left_alone(dead: Path) -> None:
+    (error,) = release([str(dead)], "fast", LocalHost()).values()
+    assert "another mount than that of bathyd is there" in error.message
+    assert _is_listed(dead)
+
+
+@pytest.mark.parametrize("dead", [0], indirect=True)
+def test_a_path_that_leads_elsewhere_by_now_takes_no_mount_away(
+    dead: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if the directory had been replaced by a link after the mounts were listed.
+    exchanged = tmp_path / "exchanged"
+    exchanged.symlink_to(dead.parent)
+    path = str(exchanged / dead.name)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalHost, "read", lambda *_: f"37 36 0:45 / {path} rw - fuse.bathyd bathyd rw\n".encode())
+        (error,) = release([path], "fast", LocalHost()).values()
+    assert "another mount than that of bathyd is there" in error.message
+    assert _is_listed(dead)
+    assert release([str(dead)], "fast", LocalHost()) == {}
+    assert not _is_listed(dead)
 
 
 def test_a_drop_in_that_cannot_be_renewed_keeps_its_osd_and_others_from_no_start(
