@@ -264,6 +264,14 @@ mod tests {
                 &*format!("{source}, {}", other.replace("/e", "/e/d")),
                 "the name d is that of two",
             ),
+            (
+                &*format!("{source}, {}", other.replace("/e", "/d/e")),
+                "the directories /d/e and /d overlap",
+            ),
+            (
+                &*format!("{}, {source}", other.replace("/e", "/d/e")),
+                "the directories /d and /d/e overlap",
+            ),
             (r#"{"dir": "/", "mode": "read-only"}"#, "a name has 1 to 64"),
             (
                 r#"{"dir": "/d", "mode": "read-only", "name": ".."}"#,

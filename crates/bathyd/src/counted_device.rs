@@ -34,6 +34,19 @@ impl CountedDevice {
         }
     }
 
+    /// A stamp of the store, with what is known of changes.
+    fn signed(&self, stamp: Stamp) -> Stamp {
+        // Without counters there is nothing by which a change would be known: the device is compared.
+        let is_written = self.is_written.load(Ordering::Relaxed);
+        let signs = signs(self.number, &self.attributes(), is_written);
+        signs.map_or(stamp, |(id, modified_ns, changed_ns)| Stamp {
+            id,
+            modified_ns,
+            changed_ns,
+            ..stamp
+        })
+    }
+
     fn attributes(&self) -> PathBuf {
         let (major, minor) = (rustix::fs::major(self.number), rustix::fs::minor(self.number));
         PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
@@ -183,21 +196,21 @@ impl BlockStore for CountedDevice {
         self.store.write(data, offset)
     }
 
+    fn write_some(&self, data: &[u8], offset: u64) -> io::Result<usize> {
+        self.is_written.store(true, Ordering::Relaxed);
+        self.store.write_some(data, offset)
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.store.flush()
     }
 
     fn stamp(&self) -> io::Result<Stamp> {
-        let stamp = self.store.stamp()?;
-        // Without counters there is nothing by which a change would be known: the device is compared.
-        let is_written = self.is_written.load(Ordering::Relaxed);
-        let signs = signs(self.number, &self.attributes(), is_written);
-        Ok(signs.map_or(stamp, |(id, modified_ns, changed_ns)| Stamp {
-            id,
-            modified_ns,
-            changed_ns,
-            ..stamp
-        }))
+        self.store.stamp().map(|stamp| self.signed(stamp))
+    }
+
+    fn look(&self) -> io::Result<Stamp> {
+        self.store.look().map(|stamp| self.signed(stamp))
     }
 
     fn size_bytes(&self) -> io::Result<u64> {

@@ -12,8 +12,9 @@
 //! `setfsuid`, `setfsgid`, `setgroups` and `capset` as they are called here hold for the calling thread alone. With another
 //! user than 0 the kernel takes the capabilities of file systems away, and gives them back with user 0.
 //!
-//! Supplementary groups do not come with a request. They matter for set-group-id bits alone, which are rare, and are read from
-//! `/proc` then. The caller waits for the reply, so its thread is there; a thread that cannot be seen counts as a member of none.
+//! Supplementary groups do not come with a request. The program gives up its own when it starts. Those of callers matter for
+//! set-group-id bits alone, which are rare, and are read from `/proc` then. The caller waits for the reply, so its thread is
+//! there; a thread that cannot be seen counts as a member of none.
 
 use std::cell::{Cell, RefCell};
 use std::fs;

@@ -60,6 +60,8 @@ fn run(path: &Path) -> Result<(), Failure> {
     let system = |what: &str, error: io::Error| {
         Failure::new(format!("{what}: {error}"), "the system refuses what bathyd needs")
     };
+    // Those of who starts bathyd must not decide what is done for others: see `credentials`.
+    rustix::thread::set_thread_groups(&[]).map_err(|error| system("groups", error.into()))?;
     let signals = StopSignals::block().map_err(|error| system("signals", error))?;
     raise_file_limit();
     let _lock = lock_state(&config.state)?;

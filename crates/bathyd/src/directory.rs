@@ -218,19 +218,13 @@ impl Directory {
             tree::create(&directory, name, flags_below(flags), mode)
         };
         let file = match made {
-            // It was there already, which the kernel did not know.
-            Err(rustix::io::Errno::EXIST) if !flags.contains(OFlags::EXCL) => {
-                tree::reopen(tree::open_path(&directory, name)?, flags_below(flags))
-            }
+            // Somebody has made it past the mount since the kernel looked. Who may open it has not been asked: the kernel
+            // looks again.
+            Err(rustix::io::Errno::EXIST) if !flags.contains(OFlags::EXCL) => Err(rustix::io::Errno::STALE),
             made => made,
         }?;
         // By the descriptor: the name may lead elsewhere by now.
-        let (inode, mut entry) = self.inodes.know(tree::path_of(&file)?, None)?;
-        // Its cache must know that it is cut.
-        if flags.contains(OFlags::TRUNC) && entry.attributes.size > 0 {
-            self.resize(caller, &inode, 0, None)?;
-            entry = inode.entry()?;
-        }
+        let (inode, entry) = self.inodes.know(tree::path_of(&file)?, None)?;
         Ok((entry, self.opened(caller, inode, (file, permit), flags)?))
     }
 

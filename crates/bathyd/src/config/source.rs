@@ -88,10 +88,18 @@ impl Source {
         }
         let name = self.name();
         check_name(&name)?;
-        let taken = others.find(|other| other.dir == self.dir || other.name() == name);
+        let overlaps = |other: &Self| other.dir.starts_with(&self.dir) || self.dir.starts_with(&other.dir);
+        let taken = others.find(|other| overlaps(other) || other.name() == name);
         taken.map_or(Ok(()), |other| {
+            let dir = self.dir.display();
             let what = if other.dir == self.dir {
-                format!("the directory {}", self.dir.display())
+                format!("the directory {dir}")
+            } else if overlaps(other) {
+                // Each would change files past the other one's cache.
+                return Err(Failure::new(
+                    format!("the directories {dir} and {} overlap", other.dir.display()),
+                    "a source must not lie within another one",
+                ));
             } else {
                 format!("the name {name}")
             };

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt, lchown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::bad_input::lock_as_an_osd;
 use crate::daemon::{Daemon, Loop, Place, is_skipped};
+use crate::rights::STRANGER;
 
 const BLOCK_BYTES: usize = 4 << 20;
 
@@ -498,6 +499,69 @@ fn a_device_that_grew_is_read_and_written_to_its_new_end() {
     let disk = File::open(place.path("own")).expect("the disk");
     disk.read_exact_at(&mut found, at).expect("read");
     assert_eq!(found, [4; 4096]);
+}
+
+#[test]
+fn a_write_over_the_end_of_a_device_says_how_much_was_written() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let Some(own) = device_of_block(&place) else {
+        return;
+    };
+    place.ssd(64 << 20);
+    let over_the_end = |path: &Path| {
+        let written = open_for_both(path).write_at(&[5; 8192], BLOCK_BYTES as u64 - 4096);
+        written.map_err(|error| error.raw_os_error())
+    };
+    let bare = over_the_end(Path::new(&own.0));
+    assert_eq!(bare, Ok(4096));
+    let daemon = place.start(&with_devices(&place, "write-through"));
+    assert_eq!(over_the_end(&place.dir().join("block")), bare);
+    daemon.stop();
+}
+
+#[test]
+fn who_can_swap_a_name_past_the_mount_opens_nothing_that_he_may_not() {
+    const TRIES: usize = 3000;
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let _source = Mounted::tmpfs(&place.dir(), MsFlags::empty());
+    fs::set_permissions(place.dir(), fs::Permissions::from_mode(0o777)).expect("set");
+    let _bare = Mounted::bind(&place.dir(), &place.path("bare"));
+    let bare = place.path("bare");
+    let secret = bare.join("secret");
+    fs::write(&secret, "secret").expect("written");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("set");
+    let daemon = place.start(&place.config("pass-through"));
+    // The kernel knows a name for a second, so each is tried once.
+    let tried = AtomicUsize::new(0);
+    let opened = thread::scope(|scope| {
+        scope.spawn(|| {
+            while let number @ ..TRIES = tried.load(Ordering::Relaxed) {
+                let name = bare.join(number.to_string());
+                let _there_is_another = fs::hard_link(&secret, &name);
+                let _there_is_none = fs::remove_file(&name);
+            }
+        });
+        STRANGER.act(0, || {
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(false);
+            let mut count = 0;
+            for number in 0..TRIES {
+                let opened = options.open(place.dir().join(number.to_string()));
+                let is_secret = |file: File| file.metadata().is_ok_and(|it| it.len() > 0);
+                count += usize::from(opened.is_ok_and(is_secret));
+                tried.fetch_add(1, Ordering::Relaxed);
+            }
+            count
+        })
+    });
+    assert_eq!(opened, 0, "a file that is root's alone was opened");
+    daemon.stop();
 }
 
 #[test]

@@ -189,6 +189,16 @@ impl Place {
         self.serving(self.spawned(command))
     }
 
+    /// A daemon that serves and was started by a member of another group.
+    pub(crate) fn start_in_group(&self, config: &Value, group: u32) -> Daemon {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--groups", &group.to_string(), env!("CARGO_BIN_EXE_bathyd")])
+            .arg(self.written(config))
+            .stdin(Stdio::null());
+        self.serving(self.spawned(command))
+    }
+
     /// Waits until a daemon serves.
     pub(crate) fn serving(&self, mut daemon: Daemon) -> Daemon {
         // A dead mount and a socket of a daemon that was killed are there already.

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use bathy_fuse::is_ring_offered;
+
 use crate::daemon::{Place, is_skipped, operations};
 
 /// Results of pjdfstest that differ between mount and bare directory, each with its reason.
@@ -91,10 +93,18 @@ fn pjdfstest_says_of_the_mount_what_it_says_of_the_bare_directory() {
     if is_skipped() || is_missing("pjdfstest") {
         return;
     }
-    for mode in ["pass-through", "write-through"] {
+    // What reads and writes data goes over the ring, so its requests are of interest with and without a cache.
+    let ring = ["pass-through", "write-through"].map(|mode| (mode, Some("ring")));
+    let ring = if is_ring_offered() { &ring[..] } else { &[] };
+    let all = [("pass-through", None), ("write-through", None)];
+    for &(mode, transport) in all.iter().chain(ring) {
         let place = with_ssd(16 << 20);
+        let mut config = place.config(mode);
+        if let Some(transport) = transport {
+            config["transport"] = transport.into();
+        }
         // The tests' users go through it.
-        let daemon = place.start(&place.config(mode));
+        let daemon = place.start(&config);
         let [mounted, bare] =
             [place.dir(), place.path("bare")].map(|directory| pjdfstest(&place, &directory));
         daemon.stop();
@@ -106,9 +116,10 @@ fn pjdfstest_says_of_the_mount_what_it_says_of_the_bare_directory() {
             .map(|line| line.split(" # ").next().unwrap_or_default().to_owned())
             .collect();
         let unexplained: Vec<_> = differences.difference(&justified).collect();
-        assert!(unexplained.is_empty(), "{mode}: {unexplained:?}");
+        let transport = &config["transport"];
+        assert!(unexplained.is_empty(), "{mode}, {transport}: {unexplained:?}");
         eprintln!(
-            "{mode}: {} results, {} differences",
+            "{mode}, {transport}: {} results, {} differences",
             bare.len(),
             differences.len()
         );

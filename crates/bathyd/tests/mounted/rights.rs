@@ -1,5 +1,6 @@
 //! The same is done by the same user on the mount and on the bare directory, and ends alike: results, owners, modes, ACLs, sizes.
 
+use std::ffi::CString;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
@@ -26,7 +27,7 @@ const DEFAULT: &str = "system.posix_acl_default";
 
 /// Who does something.
 #[derive(Clone, Copy)]
-struct Actor {
+pub(crate) struct Actor {
     name: &'static str,
     user: u32,
     groups: &'static [u32],
@@ -42,7 +43,7 @@ const MEMBER: Actor = Actor {
     user: 1001,
     groups: &[GROUP],
 };
-const STRANGER: Actor = Actor {
+pub(crate) const STRANGER: Actor = Actor {
     name: "a stranger",
     user: 1002,
     groups: &[],
@@ -51,7 +52,7 @@ const ACTORS: [Actor; 3] = [ROOT, MEMBER, STRANGER];
 
 impl Actor {
     /// Does something with his user, groups and mask.
-    fn act<T: Send>(self, mask: u32, action: impl FnOnce() -> T + Send) -> T {
+    pub(crate) fn act<T: Send>(self, mask: u32, action: impl FnOnce() -> T + Send) -> T {
         let acting = || {
             // These hold for this thread alone.
             unshare(CloneFlags::CLONE_FS).expect("a mask of its own");
@@ -474,45 +475,107 @@ fn a_user_may_do_and_gets_on_the_mount_what_he_may_and_gets_on_the_bare_director
     }
 }
 
-/// A file system with blocks that are left for root, in which a directory is served.
+#[test]
+fn the_groups_of_who_starts_the_daemon_are_nobodys_rights() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let daemon = place.start_in_group(&place.config("pass-through"), GROUP);
+    // Its group may not execute the file: the set-group-id bit stays for members alone.
+    let file = Some((STRANGER.user, 0o6767));
+    for (name, action) in CHANGES {
+        let [mounted, bare] =
+            [place.dir(), place.path("bare")].map(|root| outcome(&root, STRANGER, file, *action));
+        assert_eq!(mounted, bare, "{name}");
+    }
+    daemon.stop();
+}
+
+/// A file system of little room, in which a directory is served.
 struct Small {
     place: Place,
-    _device: Loop,
+    device: Loop,
 }
 
 impl Small {
-    fn new() -> Option<Self> {
+    /// Made with this feature of ext4, and mounted with an option.
+    fn new(feature: &str, option: Option<&str>) -> Option<Self> {
         let place = Place::new();
         let image = place.path("image");
         File::create(&image)
             .and_then(|file| file.set_len(48 << 20))
             .expect("an image");
         let device = Loop::new(&image)?;
-        // Without a journal blocks are free at once.
+        // A quarter is left for root. Without a journal blocks are free at once.
+        let features = format!("^has_journal{feature}");
         let made = Command::new("mkfs.ext4")
-            .args(["-q", "-m", "25", "-O", "^has_journal", &device.0])
+            .args(["-q", "-m", "25", "-O", &features, &device.0])
             .status();
         if !made.is_ok_and(|status| status.success()) {
             eprintln!("SKIPPED: this test needs mkfs.ext4");
             return None;
         }
         fs::create_dir(place.path("below")).expect("a directory");
-        mount(
+        if let Err(error) = mount(
             Some(device.0.as_str()),
             &place.path("below"),
             Some("ext4"),
             MsFlags::empty(),
-            None::<&str>,
-        )
-        .expect("mounted");
+            option,
+        ) {
+            assert!(option.is_some(), "{error}");
+            eprintln!("SKIPPED: this test needs a kernel with {option:?} for ext4");
+            return None;
+        }
         for name in ["dir", "bare"] {
             let path = place.path("below").join(name);
             fs::create_dir(&path).expect("a directory");
             fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("root");
         }
-        Some(Self {
-            place,
-            _device: device,
+        Some(Self { place, device })
+    }
+
+    fn set_quota(&self, user: u32, bytes: u64) {
+        let limits = libc::dqblk {
+            // In KiB.
+            dqb_bhardlimit: bytes >> 10,
+            dqb_bsoftlimit: 0,
+            dqb_curspace: 0,
+            dqb_ihardlimit: 0,
+            dqb_isoftlimit: 0,
+            dqb_curinodes: 0,
+            dqb_btime: 0,
+            dqb_itime: 0,
+            dqb_valid: libc::QIF_BLIMITS,
+        };
+        let device = CString::new(self.device.0.as_str()).expect("no zero in it");
+        // SAFETY: the string ends with a zero, and the kernel reads a structure of this layout from an address of this function.
+        let code = unsafe {
+            libc::quotactl(
+                libc::QCMD(libc::Q_SETQUOTA, libc::USRQUOTA),
+                device.as_ptr(),
+                user as i32,
+                (&raw const limits).cast_mut().cast(),
+            )
+        };
+        assert_eq!(code, 0, "{}", std::io::Error::last_os_error());
+    }
+
+    /// What filling the file system ends with, and the blocks of 1 KiB that are free then, on the mount and on the bare
+    /// directory.
+    fn filled(&self, actor: Actor, fill: Action) -> [(Outcome, u64); 2] {
+        ["dir", "bare"].map(|root| {
+            let at = self.below().join(root);
+            let free = || statvfs(self.below().join("bare")).expect("asked").f_bfree;
+            let before = free();
+            let filled = actor.act(0, || fill(&at));
+            let left = free();
+            fs::remove_file(at.join("fill")).expect("root");
+            while free() < before {
+                thread::sleep(Duration::from_millis(5));
+            }
+            (filled, left)
         })
     }
 
@@ -560,7 +623,7 @@ fn blocks_that_are_left_for_root_are_left_by_others() {
     if is_skipped() {
         return;
     }
-    let Some(small) = Small::new() else { return };
+    let Some(small) = Small::new("", None) else { return };
     small.place.ssd(8 << 20);
     for mode in ["pass-through", "write-through"] {
         let mut config = small.place.config(mode);
@@ -568,19 +631,11 @@ fn blocks_that_are_left_for_root_are_left_by_others() {
         let daemon = small.place.start(&config);
         for actor in [STRANGER, ROOT] {
             for (name, fill) in FILLS {
-                let [mounted, bare] = ["dir", "bare"].map(|root| {
-                    let at = small.below().join(root);
-                    let free = || statvfs(small.below().join("bare")).expect("asked").f_bfree;
-                    let before = free();
-                    assert_eq!(actor.act(0, || fill(&at)), Err(Errno::NOSPC), "{mode}, {name}");
-                    let left = free();
-                    fs::remove_file(at.join("fill")).expect("root");
-                    while free() < before {
-                        thread::sleep(Duration::from_millis(5));
-                    }
+                let [mounted, bare] = small.filled(actor, *fill).map(|(filled, left)| {
+                    assert_eq!(filled, Err(Errno::NOSPC), "{mode}, {name}");
                     left
                 });
-                // Blocks of 1 KiB. What a file takes for itself depends on how it came to its blocks.
+                // What a file takes for itself depends on how it came to its blocks.
                 assert!(
                     mounted.abs_diff(bare) < 300,
                     "{mode}: {name} of {} leave {mounted} blocks free, {bare} on the bare directory",
@@ -591,6 +646,37 @@ fn blocks_that_are_left_for_root_are_left_by_others() {
                     actor.user != 0,
                     "{mode}: {name} of {}: {mounted}",
                     actor.name,
+                );
+            }
+        }
+        daemon.stop();
+    }
+}
+
+#[test]
+fn a_user_takes_no_more_than_his_quota() {
+    const QUOTA_BYTES: u64 = 8 << 20;
+    if is_skipped() {
+        return;
+    }
+    let Some(small) = Small::new(",quota", Some("usrquota")) else {
+        return;
+    };
+    small.place.ssd(8 << 20);
+    small.set_quota(STRANGER.user, QUOTA_BYTES);
+    for mode in ["pass-through", "write-through"] {
+        let mut config = small.place.config(mode);
+        config["sources"][0]["dir"] = small.below().join("dir").to_string_lossy().into();
+        let daemon = small.place.start(&config);
+        for (name, fill) in FILLS {
+            for (actor, end) in [(STRANGER, Errno::DQUOT), (MEMBER, Errno::NOSPC)] {
+                let [mounted, bare] = small.filled(actor, *fill);
+                assert_eq!((&mounted.0, &bare.0), (&Err(end), &Err(end)), "{mode}, {name}");
+                let differs = mounted.1.abs_diff(bare.1);
+                assert!(
+                    differs < 300,
+                    "{mode}: {name} of {}: {mounted:?}, {bare:?}",
+                    actor.name
                 );
             }
         }
