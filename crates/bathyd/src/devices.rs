@@ -192,46 +192,70 @@ impl Place {
     }
 
     fn link(&self, name: &'static str) -> io::Result<Option<Link>> {
+        let link = self.target_and_owner(name)?;
+        Ok(link.map(|(target, _)| Link::open(name, target)))
+    }
+
+    /// Where a link leads, if it leads out of the directory, and whose it is. What it leads to is not touched.
+    fn target_and_owner(&self, name: &str) -> io::Result<Option<(PathBuf, u32)>> {
         let link = match tree::open_path(&self.root, OsStr::new(name)) {
             Err(Errno::NOENT) => return Ok(None),
             link => link?,
         };
-        let Some(target) = self.way_out(&link)? else {
-            return Ok(None);
-        };
-        Ok(Some(Link {
-            name,
-            found: Device::open(name, &target),
-            target,
-            owner: fstat(&link)?.st_uid,
-        }))
+        let target = self.way_out(&link)?;
+        let owner = fstat(&link)?.st_uid;
+        Ok(target.map(|target| (target, owner)))
     }
 
     /// What a configuration without a word of devices is taken to mean: the links that only those made who could open what
     /// these lead to by themselves.
     pub(crate) fn adopt(&self) -> Adopted {
         let mut adopted = Adopted::default();
-        for link in self.links() {
-            match link.map(|link| (self.objection(&link), link)) {
-                Ok((None, link)) => {
-                    if let Some(configured) = link.configured() {
-                        adopted.devices.insert(link.name.to_owned(), configured);
-                    } else {
-                        adopted.unseen.extend(link.problem());
-                    }
+        for name in NAMES {
+            let (target, owner) = match self.target_and_owner(name) {
+                Ok(Some(link)) => link,
+                Ok(None) => continue,
+                Err(error) => {
+                    adopted.unseen.push(format!("{name}: {error}"));
+                    continue;
                 }
-                Ok((Some(objection), _)) => adopted.left_out.push(objection),
-                Err(problem) => adopted.unseen.push(problem),
+            };
+            // Before it is touched: it may be on a file system of who made the link, which never answers.
+            if let Some(problem) = self.distrust(owner) {
+                let target = target.display();
+                adopted
+                    .left_out
+                    .push(format!("{name} leads to {target}: {problem}"));
+                continue;
+            }
+            let link = Link::open(name, target);
+            if let Some(objection) = self.objection(&link) {
+                adopted.left_out.push(objection);
+            } else if let Some(configured) = link.configured() {
+                adopted.devices.insert(name.to_owned(), configured);
+            } else {
+                adopted.unseen.extend(link.problem());
             }
         }
         adopted
     }
 
-    /// Why what a link leads to is not served for its sake. What cannot be looked at meets none.
-    fn objection(&self, link: &Link) -> Option<String> {
+    /// Why a link of this owner is not followed, whatever it leads to.
+    fn distrust(&self, link_owner: u32) -> Option<&'static str> {
         const OTHERS_WRITE: u32 = 0o022;
         // In such a directory, as the tmpfs of an OSD is, nobody takes the place of another one's link.
         const STICKY: u32 = 0o1000;
+        let Ok(root) = fstat(&self.root) else {
+            return Some("the directory cannot be asked");
+        };
+        if root.st_mode & OTHERS_WRITE != 0 && root.st_mode & STICKY == 0 {
+            return Some("others than its owner can write to the directory");
+        }
+        (link_owner != 0 && link_owner != root.st_uid).then_some("the link is not the directory's owner's")
+    }
+
+    /// Why what a link leads to is not served for its sake. What cannot be looked at meets none.
+    fn objection(&self, link: &Link) -> Option<String> {
         let device = match &link.found {
             Ok(device) => device,
             Err(error) => {
@@ -240,24 +264,14 @@ impl Place {
                     .filter(|_| error.kind() == io::ErrorKind::Unsupported);
             }
         };
-        let Ok(root) = fstat(&self.root) else {
-            return Some(format!("{}: the directory cannot be asked", link.name));
-        };
-        let owner = root.st_uid;
-        let problem = if root.st_mode & OTHERS_WRITE != 0 && root.st_mode & STICKY == 0 {
-            "others than its owner can write to the directory"
-        } else if link.owner != 0 && link.owner != owner {
-            "the link is not the directory's owner's"
-        } else if owner != 0 && device.stat.st_uid != owner {
-            "the directory's owner does not own what it leads to"
-        } else {
-            return None;
-        };
-        Some(format!(
-            "{} leads to {}: {problem}",
-            link.name,
-            link.target.display()
-        ))
+        let owner = fstat(&self.root).map_or(u32::MAX, |root| root.st_uid);
+        (owner != 0 && device.stat.st_uid != owner).then(|| {
+            format!(
+                "{} leads to {}: the directory's owner does not own what it leads to",
+                link.name,
+                link.target.display()
+            )
+        })
     }
 }
 
@@ -276,10 +290,17 @@ pub(crate) struct Link {
     pub(crate) name: &'static str,
     target: PathBuf,
     pub(crate) found: io::Result<Device>,
-    owner: u32,
 }
 
 impl Link {
+    fn open(name: &'static str, target: PathBuf) -> Self {
+        Self {
+            name,
+            found: Device::open(name, &target),
+            target,
+        }
+    }
+
     /// How a configuration names what it leads to.
     pub(crate) fn configured(&self) -> Option<Configured> {
         let device = self.found.as_ref().ok()?;

@@ -218,6 +218,45 @@ fn links_that_others_could_make_are_not_followed() {
 }
 
 #[test]
+fn a_link_of_a_user_to_what_never_answers_keeps_no_source_from_being_served() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let hung = place.path("hung");
+    fs::create_dir(&hung).expect("a directory");
+    // Of a user, who answers nothing.
+    let connection = File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .expect("root");
+    let data = format!(
+        "fd={},rootmode=40755,user_id=65534,group_id=65534,allow_other",
+        connection.as_raw_fd()
+    );
+    mount(Some("hung"), &hung, Some("fuse"), MsFlags::empty(), Some(&*data)).expect("mounted");
+    let hung = Mounted(hung);
+    symlink(hung.0.join("device"), place.dir().join("block")).expect("a link");
+    lchown(place.dir().join("block"), Some(65534), None).expect("a user's");
+    fs::set_permissions(place.dir(), fs::Permissions::from_mode(0o1777)).expect("set");
+    let daemon = place.spawn(&place.config("write-through"));
+    let is_served = (0..1000).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        place.log().contains("bathyd: serving")
+    });
+    // Who waits for it is let go.
+    drop(connection);
+    assert!(is_served, "{}", place.log());
+    assert!(
+        place.log().contains("the link is not the directory's owner's"),
+        "{}",
+        place.log()
+    );
+    daemon.stop();
+}
+
+#[test]
 fn a_link_that_is_swapped_never_shows_another_device() {
     if is_skipped() {
         return;
