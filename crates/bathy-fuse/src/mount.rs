@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use nix::unistd::{getegid, geteuid};
 
 use crate::front_end::FrontEnd;
 use crate::mount_options::{MountError, MountOptions};
-use crate::mount_point::{self, Attached, Claim, Place, Unattached, claim};
+use crate::mount_point::{self, Attached, Claim, Unattached, claim};
 use crate::ring::{self, DataPath};
 use crate::service::FileService;
 
@@ -131,8 +132,7 @@ fn mount_with<R: FnOnce() -> io::Result<()> + Send + 'static>(
         let (attach, attached) = mpsc::sync_channel(1);
         let thread = serve_when_attached(options, attached, run)?;
         let (attached, connection) = unattached.attach(claim)?;
-        let place = Arc::clone(attached.place());
-        let _listens = attach.send((place, connection));
+        let _listens = attach.send((attached.clone(), connection));
         Ok(Mounted { attached, thread })
     };
     start().map_err(MountError::Io)
@@ -156,22 +156,27 @@ fn session_config(options: &MountOptions, flags: &[MountOption]) -> Config {
 /// A thread that serves until the end what is attached. It is there before: a mount without one would be dead.
 fn serve_when_attached(
     options: &MountOptions,
-    attached: mpsc::Receiver<(Arc<Place>, Arc<File>)>,
+    attached: mpsc::Receiver<(Attached, Arc<File>)>,
     run: impl FnOnce() -> io::Result<()> + Send + 'static,
 ) -> io::Result<JoinHandle<io::Result<()>>> {
     let (real_time, program) = (options.real_time, options.program);
     thread::Builder::new()
         .name("fuse-session".to_owned())
         .spawn(move || {
-            let Ok((place, connection)) = attached.recv() else {
+            let Ok((attached, connection)) = attached.recv() else {
                 return Ok(());
             };
             // The session's threads inherit it.
             let _allowed = real_time && prefer_real_time();
-            let ended = run();
+            let panicked = |_| Err(io::Error::other("a session thread panicked"));
+            let ended = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(panicked);
+            if ended.is_err() {
+                // Others of its threads may go on, while nobody counts on them any more.
+                attached.abort();
+            }
             // Unless it was unmounted, the end was a failure or an abort: the mount is dead now.
             drop(connection);
-            let _plain = mount_point::detach_dead(&place, program);
+            let _plain = mount_point::detach_dead(attached.place(), program);
             let _unsent = nix::sys::signal::kill(nix::unistd::getpid(), Signal::SIGUSR1);
             ended
         })

@@ -211,7 +211,7 @@ impl Unattached {
 }
 
 /// Our mount on a directory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Attached {
     place: Arc<Place>,
     number: DeviceNumber,

@@ -5,7 +5,6 @@ use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -41,7 +40,8 @@ pub fn answer_connections(
     connections_max: usize,
     converse: impl Fn(UnixStream) -> io::Result<()> + Send + Sync + 'static,
 ) -> io::Result<()> {
-    let (converse, connections) = (Arc::new(converse), Arc::new(AtomicUsize::new(0)));
+    // A connection has its place for as long as this is shared with it, and gives it back however it ends, by a panic too.
+    let (converse, places) = (Arc::new(converse), Arc::new(()));
     let accept = move || {
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
@@ -49,20 +49,57 @@ pub fn answer_connections(
                 thread::sleep(Duration::from_millis(100));
                 continue;
             };
-            if connections.fetch_add(1, Ordering::Relaxed) >= connections_max {
-                connections.fetch_sub(1, Ordering::Relaxed);
+            if Arc::strong_count(&places) > connections_max {
                 continue;
             }
-            let (converse, counted) = (Arc::clone(&converse), Arc::clone(&connections));
-            let answering = thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let (converse, place) = (Arc::clone(&converse), Arc::clone(&places));
+            let _no_thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
                 let _broken = converse(stream);
-                counted.fetch_sub(1, Ordering::Relaxed);
+                drop(place);
             });
-            if answering.is_err() {
-                connections.fetch_sub(1, Ordering::Relaxed);
-            }
         }
     };
     thread::Builder::new().name(name.to_owned()).spawn(accept)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::time::Instant;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn conversations_that_panic_give_their_places_back() {
+        let path = std::env::temp_dir().join(format!("bathy-fuse-socket-{}", std::process::id()));
+        let listener = bind_socket(&path).expect("nobody listens there");
+        answer_connections(listener, "test", 2, |mut stream| {
+            let mut word = [0; 4];
+            stream.read_exact(&mut word)?;
+            assert_ne!(&word, b"fail", "on purpose");
+            stream.write_all(&word)
+        })
+        .expect("a thread");
+        // What comes back: nothing, if there is no place for it or it panics.
+        let say = |word: &[u8]| {
+            let mut stream = UnixStream::connect(&path).expect("somebody listens");
+            let mut answer = Vec::new();
+            let _no_place = stream
+                .write_all(word)
+                .and_then(|()| stream.read_to_end(&mut answer).map(drop));
+            answer
+        };
+        for _ in 0..4 {
+            assert!(say(b"fail").is_empty());
+        }
+        let began = Instant::now();
+        while say(b"well") != b"well" {
+            assert!(began.elapsed() < PATIENCE, "the socket is silent");
+            thread::yield_now();
+        }
+        fs::remove_file(path).expect("removed");
+    }
 }

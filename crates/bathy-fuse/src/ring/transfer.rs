@@ -16,23 +16,26 @@ pub(super) enum Work {
     Write,
 }
 
-/// Carries out the request of an entry and writes the reply there. Returns how long it took.
+/// Carries out the request of an entry and writes the reply there, also if that panics: a request that is never answered hangs its
+/// application, and the queue waits for each of them. Returns how long it took.
 pub(super) fn carry_out(service: &dyn DataPath, work: Work, entry: &mut Entry<'_>) -> Duration {
     let begun = Instant::now();
-    let asked = Transfer::of(entry.arguments());
-    let done = match work {
-        Work::Read => caught(|| {
-            let buffer = part(entry.payload, asked.length)?;
-            service.read(asked.handle, asked.offset, buffer)
-        }),
-        Work::Write => caught(|| {
-            let caller = InHeader::of(entry.in_header()).caller;
-            let data = part(entry.payload, asked.length)?;
-            let flags = WriteFlags::from_bits_retain(asked.flags);
-            service.write(caller, asked.handle, asked.offset, data, flags)
-        })
-        .map(|bytes| written(bytes, entry.payload)),
-    };
+    let done = caught(|| {
+        let asked = Transfer::of(entry.arguments());
+        match work {
+            Work::Read => {
+                let buffer = part(entry.payload, asked.length)?;
+                service.read(asked.handle, asked.offset, buffer)
+            }
+            Work::Write => {
+                let caller = InHeader::of(entry.in_header()).caller;
+                let data = part(entry.payload, asked.length)?;
+                let flags = WriteFlags::from_bits_retain(asked.flags);
+                let bytes = service.write(caller, asked.handle, asked.offset, data, flags)?;
+                Ok(written(bytes, entry.payload))
+            }
+        }
+    });
     reply(entry, done);
     begun.elapsed()
 }
@@ -75,7 +78,6 @@ fn written(length: usize, payload: &mut [u8]) -> usize {
     REPLY_BYTES
 }
 
-/// A request that is never answered hangs its application, so one that panics is answered.
 fn caught<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(io::Error::other("a panic")))
 }
