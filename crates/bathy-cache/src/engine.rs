@@ -88,6 +88,8 @@ pub struct Engine {
     pub(crate) inherited: Counts,
     /// Files written to that are to be flushed, by number.
     pub(crate) unflushed: Mutex<BTreeMap<u32, Arc<FileState>>>,
+    /// Sources of which a file was used when tidying panicked.
+    panicked: Mutex<Vec<Uuid>>,
     /// If more of them wait, one that is new and closed waits no more: see [`tidy`].
     unflushed_max: usize,
     /// The number that is looked at next for that.
@@ -166,6 +168,7 @@ impl Engine {
             compared_bytes_min: options.compared_bytes_min,
             memory: options.memory,
             unflushed: Mutex::default(),
+            panicked: Mutex::default(),
             bypass: Mutex::new(()),
             is_bypassed: AtomicBool::new(false),
             has_lost_writes: AtomicBool::new(false),
@@ -228,6 +231,23 @@ impl Engine {
     pub fn ssd_problem(&self) -> Option<String> {
         let panicked = || "a thread panicked while it changed what is known of the SSD".to_owned();
         self.is_poisoned().then(panicked).or_else(|| self.ssd.problem())
+    }
+
+    /// Sources that made [`Engine::tidy`] panic since the last call, for [`Engine::distrust_source`].
+    pub fn take_panicked(&self) -> Vec<Uuid> {
+        std::mem::take(&mut *lock(&self.panicked))
+    }
+
+    /// Gives the SSD up if a thread panicked while it changed what all sources share. To be called now and then, and when that
+    /// may have happened.
+    ///
+    /// # Errors
+    /// If the generation store cannot be written.
+    pub fn bypass_if_poisoned(&self) -> io::Result<()> {
+        if self.is_poisoned() {
+            self.enter_bypass()?;
+        }
+        Ok(())
     }
 
     /// Whether a thread panicked while it changed what all sources share.

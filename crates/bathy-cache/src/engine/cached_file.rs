@@ -19,7 +19,7 @@ use crate::mutant::{Mutant, is_made};
 use crate::stats::{RequestCounts, ServedRequest, SourceCounts};
 use crate::store::aligned::Aligned;
 use crate::sync::atomic::Ordering;
-use crate::sync::{OnPanic, lock};
+use crate::sync::{OnPanic, if_free, lock};
 
 /// A file that is cached. The file is used until all of these are dropped; its lines stay.
 pub struct CachedFile {
@@ -115,7 +115,7 @@ impl CachedFile {
         announce: &dyn Fn(),
     ) -> io::Result<usize> {
         let begun = Instant::now();
-        let _gate = if let Ok(gate) = self.file.gate.try_read() {
+        let _gate = if let Some(gate) = if_free(self.file.gate.try_read()) {
             gate
         } else {
             announce();

@@ -11,6 +11,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -48,6 +49,9 @@ pub enum DetachError {
     /// A file cannot be asked for its size, the generation store cannot be written, or the cache was stopped. Nothing has changed.
     #[error("the files cannot be served without the SSD: {0}")]
     Io(#[from] io::Error),
+    /// By an error of this program. Files are served without an SSD, and what it has is void.
+    #[error("the switch of the SSD panicked")]
+    Panicked,
 }
 
 /// Why an SSD was not taken, or did not get another size.
@@ -244,7 +248,7 @@ impl LiveCache {
     /// [`LiveCache::engine`] any more. Whether it was left by a clean stop; else what it has is void.
     ///
     /// # Errors
-    /// If nothing has changed, such as when requests under way did not end within `pause`.
+    /// If nothing has changed, such as when requests under way did not end within `pause`; or if it panicked.
     pub fn detach_ssd(&self, pause: Duration) -> Result<bool, DetachError> {
         let _alone = lock(&self.switching);
         self.leave_ssd(pause)
@@ -369,7 +373,7 @@ impl LiveCache {
     ///
     /// # Errors
     /// If there is no SSD that answers, or the size is not possible, nothing has changed. If the cache could not be stopped
-    /// cleanly, or not be started again, files are served without it.
+    /// cleanly, or not be started again, or it panicked, files are served without it.
     pub fn resize(&self, size_bytes: u64) -> Result<u64, AttachError> {
         let _alone = lock(&self.switching);
         let engine = self.engine();
@@ -445,7 +449,26 @@ impl LiveCache {
             let file = handle.file.try_write_until(until).ok_or(DetachError::Busy)?;
             files.push(Paused { handle, file });
         }
-        Ok(switch(&mut current, &mut files))
+        let switched = catch_unwind(AssertUnwindSafe(|| switch(&mut current, &mut files)));
+        switched.or_else(|_| {
+            self.leave_half_way(&mut current, &mut files)?;
+            Err(DetachError::Panicked)
+        })
+    }
+
+    /// A switch panicked: all files go on without an SSD, whichever engine each of them has by now, and no SSD is believed.
+    fn leave_half_way(&self, current: &mut Current, files: &mut [Paused<'_>]) -> io::Result<()> {
+        void(&*self.generations)?;
+        *lock(&self.left) = None;
+        let engine = self.engine();
+        engine.begin_bypassed();
+        engine.ssd.close();
+        let (bare, given) = self.without_ssd(&engine, current, files)?;
+        engine.is_stopped.store(true, Ordering::Release);
+        current.bare = Arc::clone(&bare);
+        current.ssd = None;
+        self.give(files, given, bare);
+        Ok(())
     }
 
     /// The switch: from here on requests go to `engine`.

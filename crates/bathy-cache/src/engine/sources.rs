@@ -198,11 +198,11 @@ impl Engine {
     /// # Errors
     /// An error of the SSD only if the generation store fails as well.
     pub fn distrust_source(&self, source: &Uuid) -> io::Result<()> {
-        if !self.is_poisoned() {
-            self.abandon_source(source);
-            return Ok(());
+        if self.is_poisoned() {
+            lock(&self.files).source(source).abandon();
+            return self.enter_bypass();
         }
-        lock(&self.files).source(source).abandon();
-        self.enter_bypass()
+        self.abandon_source(source);
+        Ok(())
     }
 }

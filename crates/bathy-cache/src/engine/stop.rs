@@ -36,7 +36,9 @@ impl Engine {
         for file in open.iter().filter(|_| !is_made(Mutant::StopWaitsForNobody)) {
             drop(file.gate.write().unwrap_or_else(PoisonError::into_inner));
         }
-        let unflushed = std::mem::take(&mut *lock(&self.unflushed));
+        let mut unflushed = std::mem::take(&mut *lock(&self.unflushed));
+        // Nothing is cached of these any more.
+        unflushed.retain(|_, file| !file.source.is_abandoned());
         // All of them, whatever happens to one.
         for file in unflushed.values() {
             let _kept_in_the_file = self.make_durable(file, || file.store.flush());
@@ -45,7 +47,10 @@ impl Engine {
         let is_sound = !self.is_bypassed() && !self.ssd.is_given_up() && !self.has_lost_writes();
         // After the last write, and before anybody else's.
         let mut is_trusted = is_sound;
-        for file in files.iter().filter(|_| is_sound) {
+        for file in files
+            .iter()
+            .filter(|file| is_sound && !file.source.is_abandoned())
+        {
             is_trusted &= self.note_stamp(file);
         }
         let is_clean = is_trusted && !self.has_lost_writes() && self.store_state().is_some();

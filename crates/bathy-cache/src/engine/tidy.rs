@@ -9,7 +9,7 @@ use crate::index::files::{FileState, Files};
 use crate::mutant::{Mutant, is_made};
 use crate::store::ssd::FlushNumber;
 use crate::sync::atomic::Ordering;
-use crate::sync::{MutexGuard, lock};
+use crate::sync::{MutexGuard, OnPanic, if_free, lock};
 
 /// Files that are looked at for one that is to be settled.
 const LOOKED_AT_MAX: usize = 16;
@@ -30,13 +30,15 @@ impl Engine {
         if self.is_bypassed() || self.has_lost_writes() {
             // There is nothing to keep files open for but an error that the next caller is to get, perhaps of a flush now.
             lock(&self.unflushed).retain(|_, file| {
-                let keeps = file.flush_error.try_lock().map_or(true, |kept| kept.is_some());
+                let keeps = if_free(file.flush_error.try_lock()).is_none_or(|kept| kept.is_some());
                 file.is_unflushed.store(keeps, Ordering::Release);
                 keeps
             });
             return false;
         }
         self.drop_leftover();
+        // Nothing is cached of these any more.
+        lock(&self.unflushed).retain(|_, file| !file.source.is_abandoned());
         let idle = self.intent.idle();
         let numbers: Vec<u32> = lock(&self.unflushed).keys().copied().collect();
         for number in numbers {
@@ -44,6 +46,7 @@ impl Engine {
             let Some(file) = lock(&self.unflushed).get(&number).cloned() else {
                 continue;
             };
+            let _panicked = OnPanic(|| lock(&self.panicked).push(*file.identity.source()));
             let is_at_rest = !file.is_recent.swap(false, Ordering::AcqRel);
             let has_record = file.may_have_record.load(Ordering::Acquire);
             if idle.is_empty() && !is_at_rest && has_record {
@@ -92,7 +95,7 @@ impl Engine {
         let from = self.surplus_from.load(Ordering::Relaxed);
         let mut in_turn = (unflushed.range(from..).chain(unflushed.range(..from))).take(LOOKED_AT_MAX);
         let is_surplus = |file: &Arc<FileState>| {
-            let has_error = || file.flush_error.try_lock().map_or(true, |kept| kept.is_some());
+            let has_error = || if_free(file.flush_error.try_lock()).is_none_or(|kept| kept.is_some());
             Arc::strong_count(file) == 1 && !file.may_have_record.load(Ordering::Acquire) && !has_error()
         };
         let number = in_turn.find_map(|(&number, file)| {
@@ -107,7 +110,7 @@ impl Engine {
 
     /// Notes what a file is, if no request to it is under way.
     pub(crate) fn settle(&self, file: &Arc<FileState>) {
-        let Ok(_gate) = file.gate.try_write() else {
+        let Some(_gate) = if_free(file.gate.try_write()) else {
             return;
         };
         // A write that came since the flush is durable with the stamp.

@@ -145,7 +145,12 @@ impl Guard {
                 Ok(result) => return result,
                 Err(mpsc::RecvTimeoutError::Timeout) if !self.is_closed() && !left.is_zero() => {}
                 Err(_) if self.is_closed() => return Err(closed()),
-                Err(_) => return Err(hung(what, deadline)),
+                Err(mpsc::RecvTimeoutError::Timeout) => return Err(hung(what, deadline)),
+                // As after one that is late: nobody knows what it did.
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    self.close();
+                    return Err(io::Error::other(format!("{what} of the SSD panicked")));
+                }
             }
         }
     }

@@ -7,7 +7,7 @@ use crate::store::BlockStore;
 use crate::store::aligned::Aligned;
 use crate::store::guard::{Deadlines, Guard};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, OnPanic};
 
 /// What of the SSD is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,6 +267,7 @@ impl Ssd {
             return Ok(());
         }
         let number = self.flushes.fetch_add(1, Ordering::SeqCst) + 1;
+        let _failed = OnPanic(|| self.give_up());
         let flushed = self.counted(self.store.flush());
         match flushed {
             Ok(()) => self.flushed.store(number, Ordering::SeqCst),

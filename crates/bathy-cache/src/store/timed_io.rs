@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
-use std::mem::forget;
+use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::time::Instant;
 
@@ -64,35 +64,46 @@ pub(crate) fn write(
 
 /// Does with all of `bytes` what `entry` makes of them and their length.
 fn carry_out(
-    mut bytes: Aligned,
+    bytes: Aligned,
     until: &Until<'_>,
     entry: impl FnOnce(&mut Aligned, u32) -> squeue::Entry,
 ) -> Result<io::Result<Aligned>, Aligned> {
+    let Ok(len) = u32::try_from(bytes.len()) else {
+        return Err(bytes);
+    };
     RING.with_borrow_mut(|slot| {
-        let (Some(ring), Ok(len)) = (slot.as_mut(), u32::try_from(bytes.len())) else {
+        let Some(ring) = slot.take() else {
             return Err(bytes);
         };
+        // What the kernel may use is not freed, by a panic neither: then this thread has no ring any more.
+        let (mut ring, mut bytes) = (ManuallyDrop::new(ring), ManuallyDrop::new(bytes));
         let entry = entry(&mut bytes, len);
         // SAFETY: the memory is that of `bytes`, which stays where it is: it is given back after the operation has ended, and
         // is never freed if that was not waited for. The same holds for the ring, in which the kernel would note the end.
         if unsafe { ring.submission().push(&entry) }.is_err() {
-            return Err(bytes);
+            *slot = Some(ManuallyDrop::into_inner(ring));
+            return Err(ManuallyDrop::into_inner(bytes));
         }
-        match wait(ring, until) {
-            Ok(count) if count == len as i32 => Ok(Ok(bytes)),
-            Ok(error) if error < 0 => Ok(Err(io::Error::from_raw_os_error(-error))),
-            // A part of it: whoever comes next does all of it again.
-            Ok(_) => Err(bytes),
+        let result = match wait(&mut ring, until) {
+            Ok(result) => result,
             // The kernel is short of something for now, and has not taken it.
             Err(_) if !ring.submission().is_empty() => {
+                drop(ManuallyDrop::into_inner(ring));
                 *slot = new_ring();
-                Err(bytes)
+                return Err(ManuallyDrop::into_inner(bytes));
             }
             Err(error) => {
-                forget((slot.take(), bytes));
                 *slot = new_ring();
-                Ok(Err(error))
+                return Ok(Err(error));
             }
+        };
+        *slot = Some(ManuallyDrop::into_inner(ring));
+        let bytes = ManuallyDrop::into_inner(bytes);
+        match result {
+            count if count == len as i32 => Ok(Ok(bytes)),
+            error if error < 0 => Ok(Err(io::Error::from_raw_os_error(-error))),
+            // A part of it: whoever comes next does all of it again.
+            _ => Err(bytes),
         }
     })
 }
@@ -128,6 +139,7 @@ fn is_passing(error: &io::Error) -> bool {
 mod tests {
     use std::io::Write;
     use std::os::fd::OwnedFd;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::time::Duration;
 
     use super::*;
@@ -173,6 +185,33 @@ mod tests {
         }
         let beyond = read(&own, Aligned::new(4096), 1 << 60, &PATIENT);
         assert!(beyond.is_err() || beyond.is_ok_and(|read| read.is_err()));
+    }
+
+    #[test]
+    fn a_panic_while_a_read_is_under_way_leaves_the_kernel_what_it_uses() {
+        let (reader, mut writer) = io::pipe().expect("a pipe");
+        let pipe = File::from(OwnedFd::from(reader));
+        let panics = Until {
+            is_over: &|| panic!("on purpose"),
+            ..PATIENT
+        };
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            read(&pipe, Aligned::new(4096), 0, &panics).is_ok()
+        }));
+        if panicked.is_ok() {
+            eprintln!("there are no rings here");
+            return;
+        }
+        writer.write_all(&[7; 4096]).expect("there is room");
+        let own = File::open("/proc/self/exe").expect("the program");
+        let mut expected = [0; 4096];
+        std::os::unix::fs::FileExt::read_exact_at(&own, &mut expected, 8192).expect("it is longer");
+        for _ in 0..10 {
+            // The end of the first read must not pass for that of another.
+            if let Ok(read) = read(&own, Aligned::new(4096), 8192, &PATIENT) {
+                assert!(read.expect("the file works")[..] == expected);
+            }
+        }
     }
 
     #[test]

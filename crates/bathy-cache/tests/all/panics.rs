@@ -7,30 +7,44 @@ use std::thread;
 use std::time::Duration;
 use std::{io, ops::Range};
 
-use bathy_cache::{BlockStore, Recovery, Stamp, inspect, open};
+use bathy_cache::{
+    AttachError, BlockStore, ColdReason, DetachError, LiveCache, LiveFile, PAUSE_MAX, Recovery, Stamp,
+    inspect, open,
+};
 
-use crate::common::{Cache, LINE, MemoryStore, Random, UNIT, World, assert_serves_backing, assert_usage};
+use crate::common::{
+    BACKING, Cache, LINE, MemoryStore, Random, UNIT, World, assert_serves_backing, assert_usage, identity,
+};
 
 const BYTES: u64 = 512 << 10;
 /// Whoever takes longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One operation on a range of it panics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Op {
+    Read,
+    Write,
+    Flush,
+    /// Looks at it, too.
+    Stamp,
+}
+
+/// One operation, of reads and writes one on a range of it, panics.
 struct Panicking {
     store: Arc<MemoryStore>,
     range: Range<u64>,
-    is_of_writes: bool,
+    op: Op,
     /// Operations until then; below 0 it is over.
     left: AtomicI64,
 }
 
 impl Panicking {
     /// It panics when it is told to: [`Panicking::after`].
-    fn new(store: &Arc<MemoryStore>, range: Range<u64>, is_of_writes: bool) -> Arc<Self> {
+    fn new(store: &Arc<MemoryStore>, range: Range<u64>, op: Op) -> Arc<Self> {
         Arc::new(Self {
             store: Arc::clone(store),
             range,
-            is_of_writes,
+            op,
             left: AtomicI64::new(-1),
         })
     }
@@ -40,8 +54,13 @@ impl Panicking {
         self.left.store(operations, Ordering::SeqCst);
     }
 
-    fn perhaps(&self, is_write: bool, offset: u64) {
-        let counts = is_write == self.is_of_writes && self.range.contains(&offset);
+    /// Whether it did since.
+    fn has_panicked(&self) -> bool {
+        self.left.load(Ordering::SeqCst) < 0
+    }
+
+    fn perhaps(&self, op: Op, offset: u64) {
+        let counts = op == self.op && self.range.contains(&offset);
         if counts && self.left.fetch_sub(1, Ordering::SeqCst) == 0 {
             // Without a word on the screen.
             resume_unwind(Box::new("on purpose"));
@@ -51,21 +70,23 @@ impl Panicking {
 
 impl BlockStore for Panicking {
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.perhaps(false, offset);
+        self.perhaps(Op::Read, offset);
         self.store.read(buffer, offset)
     }
 
     fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
         self.store.write(data, offset)?;
-        self.perhaps(true, offset);
+        self.perhaps(Op::Write, offset);
         Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
+        self.perhaps(Op::Flush, self.range.start);
         self.store.flush()
     }
 
     fn stamp(&self) -> io::Result<Stamp> {
+        self.perhaps(Op::Stamp, self.range.start);
         self.store.stamp()
     }
 
@@ -85,7 +106,7 @@ fn a_panic_while_records_are_written_keeps_nobody_waiting() {
     let world = World::new(BYTES, 20, 1);
     let found = inspect(world.ssd.clone()).expect("it is a cache");
     let records = from_records(&world).start..found.geometry.layout().data(0, 0);
-    let ssd = Panicking::new(&world.ssd, records, true);
+    let ssd = Panicking::new(&world.ssd, records, Op::Write);
     let opened = open(ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
     let cache = Arc::new(Cache::new(opened.engine, world.backing.clone()));
     ssd.after(0);
@@ -169,13 +190,18 @@ fn assert_all_has_ended(cache: &Cache, world: &World, context: &str) {
 
 #[test]
 fn what_a_thread_began_that_panics_is_ended() {
-    for (is_ssd, is_of_writes) in [(true, true), (true, false), (false, true), (false, false)] {
+    for (is_ssd, op) in [
+        (true, Op::Write),
+        (true, Op::Read),
+        (false, Op::Write),
+        (false, Op::Read),
+    ] {
         let mut panics = 0;
         for after in 0.. {
             let world = World::new(BYTES, 20, 1);
             let range = from_records(&world);
-            let ssd = Panicking::new(&world.ssd, range, is_of_writes);
-            let backing = Panicking::new(&world.backing, 0..BYTES, is_of_writes);
+            let ssd = Panicking::new(&world.ssd, range, op);
+            let backing = Panicking::new(&world.backing, 0..BYTES, op);
             let opened = open(ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
             let cache = Cache::new(opened.engine, backing.clone());
             if is_ssd { &ssd } else { &backing }.after(after);
@@ -183,21 +209,21 @@ fn what_a_thread_began_that_panics_is_ended() {
                 break;
             }
             panics += 1;
-            let context = format!("ssd {is_ssd}, writes {is_of_writes}, after {after}");
+            let context = format!("ssd {is_ssd}, {op:?}, after {after}");
             assert_all_has_ended(&cache, &world, &context);
             assert!(cache.stop().expect("the backing works"), "{context}");
             let opened = world.open();
             assert_eq!(opened.recovery, Recovery::Clean, "{context}");
             assert_serves_backing(&opened.engine, &world.backing.bytes(), 16_384, &context);
         }
-        assert!(panics > 5, "ssd {is_ssd}, writes {is_of_writes}: {panics} panics");
+        assert!(panics > 5, "ssd {is_ssd}, {op:?}: {panics} panics");
     }
 }
 
 #[test]
 fn a_change_that_panics_leaves_no_mark_and_the_size_that_the_file_has() {
     let world = World::new(BYTES, 20, 1);
-    let backing = Panicking::new(&world.backing, 0..u64::MAX, true);
+    let backing = Panicking::new(&world.backing, 0..u64::MAX, Op::Write);
     let opened = open(world.ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
     let cache = Cache::new(opened.engine, backing.clone());
     let mut line = [0; LINE as usize];
@@ -230,7 +256,7 @@ fn a_comparison_that_panics_keeps_no_line() {
     drop(cache);
     world.backing.change_offline(0, 7);
     world.options.compared_bytes_min = 1;
-    let ssd = Panicking::new(&world.ssd, from_records(&world), false);
+    let ssd = Panicking::new(&world.ssd, from_records(&world), Op::Read);
     let opened = open(ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
     let cache = Cache::new(opened.engine, world.backing.clone());
     ssd.after(0);
@@ -238,4 +264,190 @@ fn a_comparison_that_panics_keeps_no_line() {
     while cache.compare_next().is_some() {}
     assert_eq!(cache.uncompared_bytes(), 0);
     assert_all_has_ended(&cache, &world, "after the panic");
+}
+
+#[test]
+fn a_flush_of_the_ssd_that_panics_is_one_that_failed() {
+    let world = World::new(BYTES, 20, 1);
+    let ssd = Panicking::new(&world.ssd, 0..1, Op::Flush);
+    let opened = open(ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
+    let cache = Cache::new(opened.engine, world.backing.clone());
+    ssd.after(0);
+    let mut line = [7; LINE as usize];
+    // The flush of its mark.
+    assert!(catch_unwind(AssertUnwindSafe(|| cache.write(&line, 0, 0))).is_err());
+    cache.write(&line, 0, 1).expect("the backing works");
+    assert!(
+        cache.is_bypassed(),
+        "the next flush would succeed, and may have lost what was before it"
+    );
+    cache.read(&mut line, 0, 2).expect("the backing works");
+    assert_eq!(line, [7; LINE as usize]);
+    assert!(!cache.stop().expect("the backing works"));
+    let cold = Recovery::Cold(ColdReason::Generation);
+    assert_eq!(world.open().recovery, cold);
+}
+
+#[test]
+fn a_thread_of_the_ssd_that_panics_ends_its_use_and_keeps_nobody_waiting() {
+    for op in [Op::Read, Op::Write, Op::Flush] {
+        let mut world = World::new(BYTES, 20, 1);
+        world.options.ssd_deadline = Some(PATIENCE);
+        world.options.ssd_write_deadline = Some(PATIENCE);
+        let ssd = Panicking::new(&world.ssd, 0..u64::MAX, op);
+        let opened = open(ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
+        let cache = Arc::new(Cache::new(opened.engine, world.backing.clone()));
+        assert!(!panics_once(&cache, 1));
+        ssd.after(0);
+        let (done, ended) = mpsc::channel();
+        for seed in 0..3 {
+            let (cache, done) = (Arc::clone(&cache), done.clone());
+            thread::spawn(move || {
+                let panicked = panics_once(&cache, seed);
+                cache.tidy();
+                cache.tidy();
+                done.send(panicked)
+            });
+        }
+        for _ in 0..3 {
+            assert_eq!(ended.recv_timeout(PATIENCE / 2), Ok(false), "{op:?}");
+        }
+        assert!(ssd.has_panicked() && cache.is_bypassed(), "{op:?}");
+        let problem = cache.ssd_problem().unwrap_or_default();
+        assert!(problem.contains("panicked"), "{op:?}: {problem}");
+        assert!(!cache.stop().expect("the backing works"));
+        assert_eq!(
+            world.open().recovery,
+            Recovery::Cold(ColdReason::Generation),
+            "{op:?}"
+        );
+    }
+}
+
+#[test]
+fn a_file_whose_change_panicked_comes_to_rest() {
+    let world = World::new(BYTES, 20, 1);
+    let cache = world.open().engine;
+    let users = Arc::strong_count(&world.backing);
+    cache.write(&[7; LINE as usize], 0, 0).expect("the backing works");
+    let panics = || -> io::Result<()> { resume_unwind(Box::new("on purpose")) };
+    assert!(catch_unwind(AssertUnwindSafe(|| cache.file.discard(0..UNIT, panics))).is_err());
+    let engine = Arc::clone(&cache.engine);
+    drop(cache);
+    for _ in 0..3 {
+        engine.tidy();
+    }
+    assert!(
+        Arc::strong_count(&world.backing) < users,
+        "it is kept open for ever"
+    );
+}
+
+#[test]
+fn a_file_that_makes_tidying_panic_costs_its_source_alone() {
+    let world = World::new(BYTES, 20, 1);
+    let engine = world.open().engine.engine;
+    let broken = Panicking::new(&MemoryStore::new(vec![5; LINE as usize]), 0..1, Op::Flush);
+    let source = *b"the broken one's";
+    let of_broken = bathy_cache::FileIdentity::new(source, &[1]).expect("a handle");
+    let file = engine.attach(of_broken, broken.clone()).expect("it works");
+    let cache = Cache::new(engine, world.backing.clone());
+    file.write(&[6; UNIT as usize], 0, 0).expect("it works");
+    cache.write(&[7; UNIT as usize], 0, 1).expect("the backing works");
+    broken.after(0);
+    // At the latest when both files are at rest.
+    let panicked = (0..3).any(|_| catch_unwind(AssertUnwindSafe(|| cache.tidy())).is_err());
+    assert!(panicked && cache.take_panicked() == [source]);
+    cache.distrust_source(&source).expect("the witness works");
+    // It is not asked any more.
+    broken.after(0);
+    for _ in 0..3 {
+        assert!(cache.tidy());
+    }
+    assert_eq!(cache.marked_regions(), 0);
+    assert!(
+        cache.stop().expect("the backing works"),
+        "the stop is a clean one"
+    );
+    assert!(!broken.has_panicked());
+    let opened = world.open();
+    assert_eq!(opened.recovery, Recovery::Clean);
+    assert_serves_backing(&opened.engine, &world.backing.bytes(), 16_384, "the next session");
+}
+
+/// What the file has, whoever serves it.
+fn assert_is_served(file: &LiveFile, world: &World, byte: u8, context: &str) {
+    file.write(&[byte; UNIT as usize], 0, 0)
+        .expect("the backing works");
+    let mut out = vec![0; BYTES as usize];
+    file.read(&mut out, 0, 0).expect("the backing works");
+    assert!(out == world.backing.bytes() && out[0] == byte, "{context}");
+}
+
+#[test]
+fn a_switch_of_the_ssd_that_panics_half_way_leaves_the_files_without_it_and_the_next_one_works() {
+    type Switch = fn(&LiveCache, Arc<dyn BlockStore>) -> Result<(), AttachError>;
+    let switches: [(&str, Switch); 3] = [
+        ("detach", |cache, _| Ok(cache.detach_ssd(PAUSE_MAX).map(drop)?)),
+        ("attach", |cache, ssd| {
+            cache.detach_ssd(PAUSE_MAX)?;
+            cache.attach_ssd(ssd).map(drop)
+        }),
+        ("resize", |cache, _| cache.resize((1 << 20) + 12 * LINE).map(drop)),
+    ];
+    for (name, switch) in switches {
+        for (is_ssd, op) in [
+            (true, Op::Write),
+            (true, Op::Flush),
+            (true, Op::Read),
+            (false, Op::Stamp),
+            (false, Op::Flush),
+        ] {
+            let mut half_way = 0;
+            for after in 0.. {
+                let context = format!("{name}, ssd {is_ssd}, {op:?} {after}");
+                let world = World::new(BYTES, 20, 1);
+                let ssd = Panicking::new(&world.ssd, 0..u64::MAX, op);
+                let backing = Panicking::new(&world.backing, 0..1, op);
+                let opened = open(ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
+                let cache = LiveCache::new(
+                    Some((opened.engine, ssd.clone())),
+                    world.witness.clone(),
+                    world.options,
+                );
+                let file = cache
+                    .attach(identity(BACKING), backing.clone(), false)
+                    .expect("the backing works");
+                let mut out = vec![0; BYTES as usize];
+                file.read(&mut out, 0, 0).expect("the backing works");
+                file.write(&[1; UNIT as usize], 0, 0).expect("the backing works");
+                let armed = if is_ssd { &ssd } else { &backing };
+                armed.after(after);
+                let switched = catch_unwind(AssertUnwindSafe(|| switch(&cache, ssd.clone())));
+                let has_panicked = armed.has_panicked();
+                armed.after(-1);
+                if let Ok(Err(AttachError::Detach(DetachError::Panicked))) = switched {
+                    assert!(!cache.has_ssd(), "{context}");
+                    half_way += 1;
+                }
+                assert_is_served(&file, &world, 2, &context);
+                if !has_panicked {
+                    switched.expect("no panic").expect("it works");
+                    break;
+                }
+                cache.attach_ssd(ssd.clone()).expect("it works now");
+                assert_is_served(&file, &world, 3, &context);
+                drop(file);
+                // As if the power failed.
+                drop(cache);
+                let found = world.open();
+                assert_serves_backing(&found.engine, &world.backing.bytes(), 16_384, &context);
+            }
+            let may_be_none = name != "detach" && !is_ssd || op == Op::Read;
+            assert!(
+                half_way > 0 || may_be_none,
+                "{name}, ssd {is_ssd}, {op:?}: nothing panicked half way"
+            );
+        }
+    }
 }
