@@ -9,7 +9,7 @@
 mod changes;
 
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -99,6 +99,15 @@ impl Attachment {
 
     pub(crate) fn is_used(&self) -> bool {
         matches!(self.lock().state, State::Used { .. })
+    }
+
+    /// To change which SSD is used: `None` if somebody does. What a panic left is whole: which SSD there is says the cache.
+    fn try_change(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.changing.try_lock() {
+            Ok(alone) => Some(alone),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// No SSD is attached from now on. Waits for who does that now.

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::device;
 use crate::devices_command::run_devices;
 use crate::failure::Failure;
+use crate::panics::caught;
 use crate::service::Service;
 use crate::state_files::lock_state;
 use crate::status;
@@ -80,7 +81,7 @@ fn run(path: &Path) -> Result<(), Failure> {
     let tidied = Arc::clone(&service);
     let tidy = move || loop {
         thread::sleep(TIDY_PERIOD);
-        tidied.tidy();
+        let _logged = caught(|| tidied.tidy());
     };
     thread::Builder::new()
         .name("tidy".to_owned())
@@ -90,7 +91,7 @@ fn run(path: &Path) -> Result<(), Failure> {
     eprintln!("bathyd: serving {} directories", service.served());
     let wakeups = receive(signals, socket.clone());
     let wakeups = wakeups.map_err(|error| system("threads", error))?;
-    wait(&wakeups, &service).map_err(|error| system("signals", error))?;
+    wait(&wakeups, &service);
     notify("STOPPING=1");
     let ended = service.end();
     drop(std::fs::remove_file(&socket));
@@ -120,22 +121,34 @@ fn receive(signals: StopSignals, socket: PathBuf) -> io::Result<Receiver<io::Res
     Ok(wakeups)
 }
 
-/// Waits until all mounts have ended: by a signal, or because somebody unmounts.
-fn wait(wakeups: &Receiver<io::Result<Wakeup>>, service: &Arc<Service>) -> io::Result<()> {
-    let mut soon = 0_u32;
-    while !service.reap() {
+/// Waits until all mounts have ended: by a signal, or because somebody unmounts. Where no signal can be heard any more, as the thread
+/// that waits for them is gone, they are unmounted at once: nobody could stop it later but by a kill.
+pub(crate) fn wait(wakeups: &Receiver<io::Result<Wakeup>>, service: &Arc<Service>) {
+    let (mut soon, mut is_deaf) = (0_u32, false);
+    // What panics is tried again.
+    while !caught(|| service.reap()).unwrap_or(false) {
         let period = Duration::from_millis(if soon > 0 { 10 } else { 1000 });
         soon = soon.saturating_sub(1);
-        match wakeups.recv_timeout(period) {
-            Ok(Ok(Wakeup::Stop)) => service.unmount_all(),
+        let heard = if is_deaf {
+            thread::sleep(period);
+            Err(RecvTimeoutError::Timeout)
+        } else {
+            wakeups.recv_timeout(period)
+        };
+        match heard {
             // The signal comes right before the end, and one may stand for several.
             Ok(Ok(Wakeup::MountEnded)) => soon = 100,
-            Ok(Err(error)) => return Err(error),
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Err(io::ErrorKind::BrokenPipe.into()),
+            Ok(Ok(Wakeup::Stop)) => {
+                let _logged = caught(|| service.unmount_all());
+            }
+            Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => {
+                eprintln!("bathyd: no signal is heard any more: it stops");
+                is_deaf = true;
+                let _logged = caught(|| service.unmount_all());
+            }
         }
     }
-    Ok(())
 }
 
 /// Open files take descriptors: as many as the system allows this process, which is the unit's to say.

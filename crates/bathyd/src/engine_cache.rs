@@ -33,6 +33,7 @@ use crate::device_notes::DeviceNotes;
 use crate::devices::Device;
 use crate::identity::FileIdentity;
 use crate::inodes::{Inode, path_of};
+use crate::panics::{Containment, caught, perhaps};
 use crate::paths::Paths;
 use crate::reports;
 
@@ -166,10 +167,24 @@ impl EngineCache {
         Ok(())
     }
 
-    /// To be called every few seconds.
-    pub(crate) fn tidy(self: &Arc<Self>) {
-        let _written = self.live.tidy();
+    /// To be called every few seconds. After a panic the sources that it came from, by what names them in the cache; if these are
+    /// not known, or what all share was being changed, the SSD is given up.
+    pub(crate) fn tidy(self: &Arc<Self>) -> Vec<Uuid> {
+        let tidied = caught(|| {
+            perhaps("tidy", &self.options.generations);
+            self.live.tidy()
+        });
+        let engine = self.live.engine();
+        let panicked = engine.take_panicked();
+        // If the generation store fails, it is tried again the next time; writes are refused until then.
+        let _left = if tidied.is_none() && panicked.is_empty() {
+            engine.bypass()
+        } else {
+            engine.bypass_if_poisoned()
+        };
+        drop(engine);
         self.look_after_ssd();
+        panicked
     }
 
     /// Others may use the files without the cache from now on, while some are still served.
@@ -427,18 +442,22 @@ impl Source {
     }
 }
 
-/// Compares what the cache has of changed files of a source with them, for as long as it is there. It leaves three quarters of
-/// the time of its disk to others.
-pub(crate) fn compare(source: &Weak<Source>) {
-    while let Some(of) = source.upgrade() {
+/// Compares what the cache has of changed files of a source, of a directory, with them, for as long as it is there and nothing
+/// panics. It leaves three quarters of the time of its disk to others.
+pub(crate) fn compare(source: &Weak<Source>, dir: &Path, containment: &Weak<Containment>) {
+    while let Some((of, containment)) = source.upgrade().zip(containment.upgrade()) {
         let began = Instant::now();
         let (live, uuid) = of.in_cache();
-        let compared = live.with_engine(|engine| engine.compare_next_of(uuid));
-        drop(of);
+        let compared = containment.contain(|| {
+            perhaps("compare", dir);
+            Ok(live.with_engine(|engine| engine.compare_next_of(uuid)))
+        });
+        drop((of, containment));
         thread::sleep(match compared {
-            Some(0) => Duration::ZERO,
-            Some(_) => 3 * began.elapsed(),
-            None => COMPARE_PERIOD,
+            Ok(Some(0)) => Duration::ZERO,
+            Ok(Some(_)) => 3 * began.elapsed(),
+            Ok(None) => COMPARE_PERIOD,
+            Err(_) => return,
         });
     }
 }

@@ -3,7 +3,10 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::OnceLock;
+#[cfg(test)]
+use std::sync::PoisonError;
 
 use rustix::io::Errno;
 
@@ -13,7 +16,27 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-/// The requests to a source, of which one that panics fails alone.
+/// Where a test makes a panic: in what is done for a directory, or for the cache of a state directory.
+#[cfg(test)]
+pub(crate) static ON_PURPOSE: std::sync::Mutex<Vec<(&str, std::path::PathBuf)>> =
+    std::sync::Mutex::new(Vec::new());
+
+/// Panics if a test wants it. Once for each time that it does.
+#[inline]
+pub(crate) fn perhaps(what: &str, of: &Path) {
+    #[cfg(test)]
+    {
+        let mut all = ON_PURPOSE.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = all.iter().position(|(other, dir)| *other == what && dir == of);
+        let panics = place.map(|place| all.swap_remove(place)).is_some();
+        drop(all);
+        assert!(!panics, "on purpose: {what}");
+    }
+    #[cfg(not(test))]
+    let _ = (what, of);
+}
+
+/// What is done for a source, its requests above all: what of it panics fails alone.
 pub(crate) struct Containment {
     distrust: Box<dyn Fn() + Send + Sync>,
     has_panicked: OnceLock<()>,
@@ -34,13 +57,20 @@ impl Containment {
     /// Those of `work`; `EIO` after a panic.
     pub(crate) fn contain<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         caught(work).unwrap_or_else(|| {
-            // Others that panic at the same time wait for it.
-            self.has_panicked.get_or_init(|| (self.distrust)());
+            self.note_panic();
             Err(Errno::IO.into())
         })
     }
 
-    /// Whether a request panicked.
+    /// Something that was done for the source panicked.
+    pub(crate) fn note_panic(&self) {
+        // Others that panic at the same time wait for it.
+        self.has_panicked.get_or_init(|| {
+            let _logged = caught(&self.distrust);
+        });
+    }
+
+    /// Whether something panicked.
     pub(crate) fn has_panicked(&self) -> bool {
         self.has_panicked.get().is_some()
     }

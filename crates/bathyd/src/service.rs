@@ -36,7 +36,6 @@ struct Snapshot {
 
 /// What is served changes while [`Service::changing`] is locked.
 struct State {
-    session: Session,
     /// Opened when the first source needs it.
     cache: Option<Arc<EngineCache>>,
     served: Vec<ServedDirectory>,
@@ -69,9 +68,11 @@ pub(crate) struct Service {
     began: Instant,
     /// Locked by who changes which sources are served, and how: before the state.
     changing: Mutex<()>,
-    /// Locked for moments, and never while the SSD or a switch is waited for, nor a source but for its unmount: these must keep
+    /// Locked for moments, and never while a disk or a switch is waited for, but for the unmount of a source: these must keep
     /// nobody from a question.
     state: Mutex<State>,
+    /// Locked while it is written, which no question waits for. Nothing else is locked with it.
+    session: Mutex<Session>,
     /// Locked by who changes the configuration's file.
     writing: Mutex<()>,
     is_stopping: AtomicBool,
@@ -91,6 +92,10 @@ impl Service {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn session(&self) -> MutexGuard<'_, Session> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Waits for who changes sources. Nobody else does until the guard is dropped.
     fn change(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
@@ -102,8 +107,8 @@ impl Service {
             return Ok(Arc::clone(cache));
         }
         self.check_running()?;
-        let was_clean = state.session.was_clean();
         drop(state);
+        let was_clean = self.session().was_clean();
         let is_strict = self.config.cache.after_unclean == AfterUnclean::Cold;
         let options = EngineCacheOptions {
             name: self.config.cache.name.clone(),
@@ -134,8 +139,17 @@ impl Service {
     /// To be called every few seconds.
     pub(crate) fn tidy(&self) {
         let cache = self.lock().cache.clone();
-        if let Some(cache) = cache {
-            cache.tidy();
+        let panicked = cache.map_or_else(Vec::new, |cache| cache.tidy());
+        let sources = if panicked.is_empty() {
+            Vec::new()
+        } else {
+            self.now().sources
+        };
+        for info in sources {
+            let uuid = info.cached.as_ref().map(|cached| cached.in_cache().1);
+            if uuid.is_some_and(|uuid| panicked.contains(uuid)) {
+                info.containment.note_panic();
+            }
         }
     }
 
@@ -193,6 +207,7 @@ fn unknown_source(name: &str) -> Failure {
 mod tests {
     use std::fs::{self, File};
     use std::path::PathBuf;
+    use std::sync::mpsc;
     use std::thread;
     use std::time::Duration;
 
@@ -201,6 +216,7 @@ mod tests {
     use super::claimed::claim_source;
     use super::*;
     use crate::device::run_create;
+    use crate::panics::{ON_PURPOSE, caught};
 
     /// A directory for a service, with the directories `good` and `bad`; `None` where nothing can be mounted.
     struct Scratch(PathBuf);
@@ -349,6 +365,145 @@ mod tests {
                 .as_str()
                 .is_some_and(|found| found.starts_with("clean"))
         );
+        end(service);
+    }
+
+    /// What is done for a directory or a state panics the next time.
+    fn panics_at(what: &'static str, of: PathBuf) {
+        let mut all = ON_PURPOSE.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push((what, of));
+    }
+
+    fn wait_until(mut happens: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !happens() {
+            assert!(began.elapsed() < Duration::from_secs(60), "it does not happen");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Reads the file of a source: whether the cache served that.
+    fn is_hit(service: &Service, scratch: &Scratch, name: &str) -> bool {
+        let hits = || source_of(service, name)["stats"]["reads"]["requests_hit"].as_u64();
+        let before = hits();
+        assert_eq!(scratch.read(name), name);
+        hits() > before
+    }
+
+    fn has_panicked(service: &Service, name: &str) -> bool {
+        let problem = &source_of(service, name)["problem"];
+        problem.as_str().is_some_and(|text| text.contains("panicked"))
+    }
+
+    fn is_mounted(dir: &std::path::Path) -> bool {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").expect("proc is mounted");
+        mounts.contains(&*dir.to_string_lossy())
+    }
+
+    #[test]
+    fn a_comparison_that_panics_ends_the_use_of_its_source_in_the_cache_and_of_no_other() {
+        let Some(scratch) = Scratch::new("compare") else {
+            return;
+        };
+        panics_at("compare", scratch.0.join("bad"));
+        let service = scratch.begin(claim_source);
+        wait_until(|| has_panicked(&service, "bad"));
+        for name in ["good", "bad"] {
+            is_hit(&service, &scratch, name);
+        }
+        assert!(is_hit(&service, &scratch, "good") && !has_panicked(&service, "good"));
+        assert!(!is_hit(&service, &scratch, "bad"));
+        end(service);
+    }
+
+    #[test]
+    fn a_source_whose_end_panics_is_cold_the_next_time_and_the_others_are_warm() {
+        for what in ["settle", "leave"] {
+            let Some(scratch) = Scratch::new(what) else {
+                return;
+            };
+            let service = scratch.begin(claim_source);
+            for name in ["good", "bad"] {
+                is_hit(&service, &scratch, name);
+                assert!(is_hit(&service, &scratch, name));
+            }
+            panics_at(what, scratch.0.join("bad"));
+            let stop = json!({"command": "stop_source", "name": "bad"});
+            service
+                .answer(&stop)
+                .expect("it is known")
+                .expect("it is stopped");
+            end(service);
+            let service = scratch.begin(claim_source);
+            let found = service.status()["cache"]["found"].clone();
+            let is_clean = found.as_str().is_some_and(|found| found.starts_with("clean"));
+            assert!(is_clean, "{what}: {found}");
+            assert!(is_hit(&service, &scratch, "good"), "{what}");
+            assert!(!is_hit(&service, &scratch, "bad"), "{what}");
+            end(service);
+        }
+    }
+
+    #[test]
+    fn a_panic_while_all_is_tidied_gives_the_ssd_up_and_one_while_it_is_attached_keeps_no_later_command_out()
+    {
+        let Some(scratch) = Scratch::new("tidy") else {
+            return;
+        };
+        let service = scratch.begin(claim_source);
+        let state = || service.status()["cache"]["attachment"]["state"].clone();
+        let generations = generation_path(&scratch.0.join("state"));
+        panics_at("tidy", generations.clone());
+        service.tidy();
+        wait_until(|| state() == "waiting");
+        assert!(!is_hit(&service, &scratch, "good"));
+        assert!(!is_hit(&service, &scratch, "good"));
+        let attach = json!({"command": "attach"});
+        let attached = || caught(|| service.answer(&attach).expect("it is known"));
+        panics_at("take", generations);
+        // The thread that left the SSD may have to let go of it.
+        wait_until(|| attached().is_none());
+        assert_eq!(state(), "waiting");
+        attached().expect("no panic").expect("it is attached");
+        is_hit(&service, &scratch, "good");
+        assert!(is_hit(&service, &scratch, "good"));
+        service.tidy();
+        assert_eq!(state(), "attached");
+        end(service);
+    }
+
+    #[test]
+    fn a_source_whose_unmount_panics_keeps_no_other_mounted() {
+        let Some(scratch) = Scratch::new("unmount") else {
+            return;
+        };
+        let service = scratch.begin(claim_source);
+        panics_at("unmount", scratch.0.join("bad"));
+        service.unmount_all();
+        assert!(!is_mounted(&scratch.0.join("good")));
+        assert!(is_mounted(&scratch.0.join("bad")));
+        assert_eq!(scratch.read("bad"), "bad");
+        end(service);
+    }
+
+    #[test]
+    fn when_no_signal_is_heard_any_more_all_is_unmounted() {
+        let Some(scratch) = Scratch::new("deaf") else {
+            return;
+        };
+        let service = scratch.begin(claim_source);
+        assert!(is_mounted(&scratch.0.join("good")));
+        let (signals, wakeups) = mpsc::channel();
+        drop(signals);
+        let (done, is_done) = mpsc::channel();
+        let served = Arc::clone(&service);
+        thread::spawn(move || {
+            crate::daemon::wait(&wakeups, &served);
+            drop(served);
+            done.send(())
+        });
+        is_done.recv_timeout(Duration::from_secs(60)).expect("it ends");
+        assert!(!is_mounted(&scratch.0.join("good")) && !is_mounted(&scratch.0.join("bad")));
         end(service);
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Session {
     kept: Kept,
 }
 
-#[derive(Default, Deserialize, Serialize)]
+#[derive(Clone, Default, Deserialize, Serialize)]
 struct Kept {
     is_in_use: bool,
     /// By the bytes of the directory's path.
@@ -39,12 +39,12 @@ impl Session {
             is_in_use: true,
             ..kept.unwrap_or_default()
         };
-        let session = Self {
+        let mut session = Self {
             path,
             was_clean,
-            kept,
+            kept: Kept::default(),
         };
-        session.store()?;
+        session.keep(kept)?;
         Ok(session)
     }
 
@@ -58,31 +58,58 @@ impl Session {
         if let Some(uuid) = self.kept.sources.get(&key(dir)) {
             return Ok(*uuid);
         }
-        let uuid = random()?;
-        self.kept.sources.insert(key(dir), uuid);
-        self.store()?;
+        let (uuid, mut kept) = (random()?, self.kept.clone());
+        kept.sources.insert(key(dir), uuid);
+        self.keep(kept)?;
         Ok(uuid)
     }
 
     /// A directory is used without the cache: what is cached of it is never found again.
     pub(crate) fn forget_source(&mut self, dir: &Path) -> io::Result<()> {
-        match self.kept.sources.remove(&key(dir)) {
-            Some(_) => self.store(),
+        let mut kept = self.kept.clone();
+        match kept.sources.remove(&key(dir)) {
+            Some(_) => self.keep(kept),
             None => Ok(()),
         }
     }
 
     /// The cache was stopped cleanly.
     pub(crate) fn end(&mut self) -> io::Result<()> {
-        self.kept.is_in_use = false;
-        self.store()
+        self.keep(Kept {
+            is_in_use: false,
+            ..self.kept.clone()
+        })
     }
 
-    fn store(&self) -> io::Result<()> {
-        replace_file(&self.path, &serde_json::to_vec(&self.kept)?)
+    /// What counts is what is on the disk: after an error, or a panic, it is as it was, and whoever asks again writes it again.
+    fn keep(&mut self, kept: Kept) -> io::Result<()> {
+        replace_file(&self.path, &serde_json::to_vec(&kept)?)?;
+        self.kept = kept;
+        Ok(())
     }
 }
 
 fn key(dir: &Path) -> String {
     dir.as_os_str().as_encoded_bytes().escape_ascii().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_written_is_written_by_who_asks_again() {
+        let state = std::env::temp_dir().join(format!("bathyd-session-{}", std::process::id()));
+        fs::create_dir_all(&state).expect("a directory");
+        let (dir, mut session) = (Path::new("/dir"), Session::begin(&state).expect("begun"));
+        let uuid = session.source(dir).expect("written");
+        fs::rename(&state, state.with_extension("away")).expect("moved");
+        session.forget_source(dir).expect_err("it cannot be written");
+        fs::rename(state.with_extension("away"), &state).expect("moved back");
+        session.forget_source(dir).expect("written");
+        drop(session);
+        let mut next = Session::begin(&state).expect("begun");
+        assert_ne!(next.source(dir).expect("written"), uuid);
+        fs::remove_dir_all(state).expect("removed");
+    }
 }

@@ -2,17 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use bathy_cache::format::Uuid;
 use bathy_cache::{AttachError, DetachError, GenerationFile, PAUSE_MAX, probe};
 
 use super::{State, WAIT_MAX};
+use crate::apart::apart;
 use crate::cache_size::{size_failure, with_file_of_size};
 use crate::device::{Found, Making};
 use crate::engine_cache::{EngineCache, describe, own_store, why_not_opened};
 use crate::failure::Failure;
+use crate::panics::{caught, perhaps};
 
 /// Requests are kept waiting so long at most for others that are under way, when nobody has asked for the switch.
 const PAUSE_BY_ITSELF: Duration = Duration::from_secs(1);
@@ -42,7 +43,7 @@ impl EngineCache {
         drop(inner);
         let cache = Arc::clone(self);
         let look = move || {
-            let Ok(_alone) = cache.attachment.changing.try_lock() else {
+            let Some(_alone) = cache.attachment.try_change() else {
                 return;
             };
             if cache.attachment.is_used() {
@@ -51,24 +52,27 @@ impl EngineCache {
                 cache.try_again();
             }
         };
-        if let Err(error) = thread::Builder::new().name("ssd".to_owned()).spawn(look) {
+        if let Err(error) = apart("ssd", look) {
             eprintln!("bathyd: the SSD is not looked after: {error}");
         }
     }
 
     fn leave_failed(&self) {
         let reason = self.live.engine().ssd_problem();
-        match self.live.detach_ssd(PAUSE_BY_ITSELF) {
-            Ok(_) => {
+        let left = caught(|| self.live.detach_ssd(PAUSE_BY_ITSELF));
+        match left.unwrap_or(Err(DetachError::Panicked)) {
+            // However it was.
+            _ if !self.live.has_ssd() => {
                 let reason = reason.unwrap_or_else(|| "it cannot be written".to_owned());
                 self.attachment.set_failed(reason, true);
             }
             // Until then requests pass it by, so there is no hurry; and each try keeps requests waiting.
-            Err(error) => {
+            left => {
                 let mut inner = self.attachment.lock();
                 let wait = inner.wait;
                 inner.leave_after = Some(Instant::now() + wait);
                 inner.wait = (2 * wait).min(WAIT_MAX);
+                let error = left.err().map_or_else(String::new, |error| error.to_string());
                 eprintln!(
                     "bathyd: the SSD is given up and cannot be left yet: {error}; next try in {} s",
                     wait.as_secs()
@@ -85,7 +89,8 @@ impl EngineCache {
             }
             inner.path.clone()
         };
-        match self.take(&path) {
+        let taken = caught(|| self.take(&path));
+        match taken.unwrap_or_else(|| Err("what was to attach it panicked".to_owned())) {
             Ok(found) => self.attachment.set_used(&found),
             Err(problem) => self
                 .attachment
@@ -96,6 +101,7 @@ impl EngineCache {
     /// Attaches the SSD as a start does: how it was found.
     fn take(&self, path: &Path) -> Result<String, String> {
         let failed = |error: &dyn std::fmt::Display| error.to_string();
+        perhaps("take", &self.options.generations);
         let ssd = own_store(path, &self.options)?;
         probe(Arc::clone(&ssd), PROBE_MAX).map_err(|error| why_not_opened(&error, &self.options))?;
         self.make_times_durable().map_err(|error| failed(&error))?;
@@ -120,10 +126,11 @@ impl EngineCache {
         let _alone = self.alone()?;
         if self.attachment.is_used() {
             let engine = self.live.engine();
-            let is_clean = self
-                .live
-                .detach_ssd(PAUSE_MAX)
-                .map_err(|error| detach_failure(&error))?;
+            let left = self.live.detach_ssd(PAUSE_MAX);
+            if let Some(error) = left.as_ref().err().filter(|_| self.live.has_ssd()) {
+                return Err(detach_failure(error));
+            }
+            let is_clean = *left.as_ref().unwrap_or(&false);
             let mut inner = self.attachment.lock();
             inner.state = State::Detached;
             inner.found = None;
@@ -131,7 +138,8 @@ impl EngineCache {
             if is_clean {
                 eprintln!("bathyd: {path}: detached");
             } else {
-                let reason = engine.ssd_problem();
+                let panicked = left.err().map(|error| error.to_string());
+                let reason = panicked.or_else(|| engine.ssd_problem());
                 let reason = reason.unwrap_or_else(|| "a file below lost writes".to_owned());
                 eprintln!("bathyd: {path}: detached, and what it has cannot be used again: {reason}");
                 inner.last_reason = Some(reason);
@@ -237,8 +245,8 @@ impl EngineCache {
     }
 
     fn alone(&self) -> Result<MutexGuard<'_, ()>, Failure> {
-        let alone = self.attachment.changing.try_lock();
-        let alone = alone.map_err(|_| in_use("the SSD is being attached or left at the moment"))?;
+        let alone = self.attachment.try_change();
+        let alone = alone.ok_or_else(|| in_use("the SSD is being attached or left at the moment"))?;
         if self.attachment.lock().is_over {
             return Err(Failure::new("bathyd is stopping", "start it again"));
         }
@@ -250,6 +258,7 @@ fn detach_failure(error: &DetachError) -> Failure {
     let hint = match error {
         DetachError::Busy => "a directory below does not answer: look at its disk, and repeat it",
         DetachError::Io(_) => "see the log of bathyd",
+        DetachError::Panicked => "the log of bathyd says where: report it",
     };
     Failure::new(error.to_string(), hint)
 }

@@ -109,9 +109,9 @@ impl Service {
         let service = Arc::new(Self {
             began: Instant::now(),
             changing: Mutex::new(()),
+            session: Mutex::new(session),
             writing: Mutex::new(()),
             state: Mutex::new(State {
-                session,
                 cache: None,
                 served: Vec::new(),
                 draining: Vec::new(),

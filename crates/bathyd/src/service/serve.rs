@@ -28,7 +28,7 @@ use crate::devices::{Adopted, Devices, Place};
 use crate::directory::Directory;
 use crate::engine_cache::{Source, compare};
 use crate::failure::Failure;
-use crate::panics::Containment;
+use crate::panics::{Containment, caught};
 use crate::paths::Paths;
 use crate::plaintext::{encrypted, is_encrypted, plaintext_failure};
 use crate::starts::StartNumber;
@@ -73,12 +73,12 @@ impl Service {
         let paths =
             Paths::new(&root, claim.below(), Arc::clone(&devices)).map_err(|error| unreadable(&error))?;
         let cached = if source.mode == Mode::PassThrough {
-            let forgotten = self.lock().session.forget_source(&source.dir);
+            let forgotten = self.session().forget_source(&source.dir);
             forgotten.map_err(|error| cannot_note(&error))?;
             None
         } else {
             let cache = self.open_cache(false)?;
-            let uuid = self.lock().session.source(&source.dir);
+            let uuid = self.session().source(&source.dir);
             let uuid = uuid.map_err(|error| cannot_note(&error))?;
             let cached = Source::new(cache, uuid, &root).map_err(|error| unreadable(&error))?;
             let (live, uuid) = cached.in_cache();
@@ -116,8 +116,10 @@ impl Service {
         let directory = directory.map_err(|error| unreadable(&error))?;
         if let Some(cached) = &cached {
             // Without a thread for it what is not compared is not used.
-            let cached = Arc::downgrade(cached);
-            apart("compare", move || compare(&cached)).map_err(|error| unreadable(&error))?;
+            let (cached, contained) = (Arc::downgrade(cached), Arc::downgrade(&containment));
+            let dir = source.dir.clone();
+            apart("compare", move || compare(&cached, &dir, &contained))
+                .map_err(|error| unreadable(&error))?;
         }
         // From here on no disk is waited for.
         let _alone = self.running()?;
@@ -208,19 +210,21 @@ impl Service {
         }
     }
 
-    /// After a panic in a request to a source: nothing that is cached of it is believed any more, now and at later starts. It
+    /// After a panic in what was done for a source: nothing that is cached of it is believed any more, now and at later starts. It
     /// is served on, without the cache.
     pub(super) fn distrust(&self, dir: &Path, cached: Option<&Source>) {
         eprintln!(
-            "bathyd: {}: a request panicked, which is an error of bathyd: {}",
+            "bathyd: {}: what was done for it panicked, which is an error of bathyd: {}",
             dir.display(),
             cached.map_or("it is served on", |_| "it is served on, without the cache")
         );
         let Some((live, uuid)) = cached.map(Source::in_cache) else {
             return;
         };
-        let forgotten = self.lock().session.forget_source(dir);
-        let distrusted = live.with_engine(|engine| engine.distrust_source(uuid));
+        let forgotten = self.session().forget_source(dir);
+        let distrusted = caught(|| live.with_engine(|engine| engine.distrust_source(uuid)));
+        // If it panics again, more than the source is broken.
+        let distrusted = distrusted.unwrap_or_else(|| live.bypass());
         if let Err(error) = forgotten.and(distrusted) {
             eprintln!("bathyd: {}: {error}", dir.display());
             self.is_unsound.store(true, Ordering::Release);

@@ -13,7 +13,7 @@ use crate::counts::FrontCounts;
 use crate::devices::Devices;
 use crate::engine_cache::Source;
 use crate::failure::Failure;
-use crate::panics::Containment;
+use crate::panics::{Containment, perhaps};
 use crate::paths::Paths;
 
 /// A mount without users ends in this time.
@@ -47,7 +47,7 @@ impl SourceInfo {
         if self.containment.has_panicked() {
             let name = self.source.name();
             return Some((
-                "a request panicked, which is an error of bathyd: it is served without the cache since"
+                "what was done for it panicked, which is an error of bathyd: it is served without the cache since"
                     .to_owned(),
                 format!(
                     "report what the log of bathyd says of it; with an empty cache again: bathy cache source stop {name}, then bathy cache source start {name}"
@@ -61,7 +61,11 @@ impl SourceInfo {
     /// What is at rest becomes durable and gets its stamps, which takes as long as the file system below does.
     pub(super) fn settle(&self) {
         if let Some((cache, uuid)) = self.cached.as_ref().map(|cached| cached.in_cache()) {
-            cache.with_engine(|engine| engine.settle_source(uuid));
+            let _distrusted = self.containment.contain(|| {
+                perhaps("settle", &self.source.dir);
+                cache.with_engine(|engine| engine.settle_source(uuid));
+                Ok(())
+            });
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{Service, cannot_note, place_of};
 use crate::apart::{apart, each_apart};
 use crate::config;
 use crate::failure::Failure;
-use crate::panics::caught;
+use crate::panics::{caught, perhaps};
 use crate::systemd::notify;
 
 /// A stop waits so long for files to become durable before it unmounts; what is not by then is dropped from the cache.
@@ -28,6 +28,10 @@ fn wait_for_closes(sources: &[Arc<SourceInfo>]) {
     }
 }
 
+fn panicked<T>() -> io::Result<T> {
+    Err(io::Error::other("it panicked"))
+}
+
 impl Service {
     /// Takes note of mounts that ended. Returns whether there is nothing left to serve because they were ended, and not
     /// because nothing was to be served. No source begins any more then.
@@ -38,12 +42,6 @@ impl Service {
         let (ended, served): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| one.mounted.has_ended());
         state.served = served;
         state.draining.retain(|one| !one.mounted.has_ended());
-        let is_stopping = self.is_stopping.load(Ordering::Acquire);
-        // Not of those that nobody stopped: on a kernel before 5.8 the list of mounts may lack one while others change.
-        let stopped = state.served.iter().filter(|_| is_stopping);
-        for one in stopped.chain(&state.draining) {
-            one.end_unless_used();
-        }
         let is_served = !state.served.is_empty() || !state.draining.is_empty();
         state.has_ended |= !ended.is_empty() && !is_served;
         for one in ended {
@@ -59,6 +57,12 @@ impl Service {
                 // It counts as one whose disk does not answer.
                 eprintln!("bathyd: a thread: {error}");
             }
+        }
+        let is_stopping = self.is_stopping.load(Ordering::Acquire);
+        // Not of those that nobody stopped: on a kernel before 5.8 the list of mounts may lack one while others change.
+        let stopped = state.served.iter().filter(|_| is_stopping);
+        for one in stopped.chain(&state.draining) {
+            let _panicked = caught(|| one.end_unless_used());
         }
         let is_waited_for = |one: &Leaving| !is_stopping || one.since.elapsed() < SETTLING_MAX;
         if is_served || !(state.has_ended || is_stopping) || state.leaving.iter().any(is_waited_for) {
@@ -79,14 +83,15 @@ impl Service {
     pub(super) fn leave(&self, one: ServedDirectory) -> io::Result<()> {
         let info = Arc::clone(&one.info);
         one.end();
-        let left = caught(|| {
+        let left = info.containment.contain(|| {
+            perhaps("leave", &info.source.dir);
             let in_cache = info.cached.as_ref().map(|cached| cached.in_cache());
-            in_cache.map_or(Ok(()), |(live, uuid)| {
+            Ok(in_cache.map_or(Ok(()), |(live, uuid)| {
                 live.with_engine(|engine| engine.leave_source(uuid))
-            })
+            }))
         });
-        let left = left.unwrap_or_else(|| Err(io::Error::other("a panic while it was left")));
-        let noted = self.noted(&info.source, left);
+        // After a panic it is distrusted: no start will find what is cached of it.
+        let noted = left.map_or(Ok(()), |left| self.noted(&info.source, left));
         let mut state = self.lock();
         (state.leaving).retain(|leaving| leaving.source.dir != info.source.dir);
         noted
@@ -122,7 +127,11 @@ impl Service {
         let mut in_use = Vec::new();
         let state = self.lock();
         for one in state.served.iter().filter(|one| !one.mounted.has_ended()) {
-            match one.mounted.unmount() {
+            let unmounted = caught(|| {
+                perhaps("unmount", &one.info.source.dir);
+                one.mounted.unmount()
+            });
+            match unmounted.unwrap_or_else(panicked) {
                 Ok(is_unused) if is_unused && one.end_unless_used() => {}
                 Ok(is_unused) => {
                     let place = if is_unused {
@@ -156,7 +165,11 @@ impl Service {
     pub(super) fn leave_cache(&self, sources: Vec<Arc<SourceInfo>>) {
         let cache = self.lock().cache.clone();
         for info in sources {
-            let left = cache.as_ref().map_or(Ok(()), |cache| cache.leave());
+            let left = caught(|| {
+                perhaps("leave the cache", &info.source.dir);
+                cache.as_ref().map_or(Ok(()), |cache| cache.leave())
+            });
+            let left = left.unwrap_or_else(panicked);
             if let Err(error) = self.noted(&info.source, left) {
                 eprintln!("bathyd: {error}");
             }
@@ -171,8 +184,8 @@ impl Service {
         let cache = self.lock().cache.take();
         let is_sound = !self.is_unsound.load(Ordering::Acquire);
         // Else it ends as by a kill: the next start compares stamps.
-        if is_sound && cache.is_none_or(|cache| cache.stop()) {
-            return self.lock().session.end().map_err(|error| cannot_note(&error));
+        if is_sound && cache.is_none_or(|cache| caught(|| cache.stop()).unwrap_or(false)) {
+            return self.session().end().map_err(|error| cannot_note(&error));
         }
         eprintln!("bathyd: the cache was not stopped cleanly");
         Ok(())
@@ -220,11 +233,9 @@ impl Service {
         }
         // From here on new users find the directory itself: what is cached must never be found again.
         let info = Arc::clone(&one.info);
-        state
-            .session
-            .forget_source(&info.source.dir)
-            .map_err(|error| failed(&error))?;
         drop(state);
+        let forgotten = self.session().forget_source(&info.source.dir);
+        forgotten.map_err(|error| failed(&error))?;
         if let Some((live, uuid)) = info.cached.as_ref().map(|cached| cached.in_cache()) {
             live.with_engine(|engine| engine.abandon_source(uuid));
         }
