@@ -76,21 +76,19 @@ def machine(tmp_path: Path, tools: Any) -> Iterator[Machine]:
         f"Host lab-node\n  HostName 127.0.0.1\n  Port {port}\n  IdentityFile {own}\n  IdentitiesOnly yes\n"
         f"  UserKnownHostsFile {tmp_path}/known\n  StrictHostKeyChecking yes\n"
     )
-    separation = Path("/run/sshd")
-    made = not separation.exists()
-    separation.mkdir(exist_ok=True)
     assert SSHD is not None
+    # Each has a directory for its separation of privileges, which no other test takes away when it ends.
+    start = 'mount -t tmpfs tmpfs /run && mkdir /run/sshd && exec "$0" -D -e -f "$1"'
     with (tmp_path / "sshd.log").open("wb") as log:
-        daemon = subprocess.Popen([SSHD, "-D", "-e", "-f", str(tmp_path / "sshd.conf")], stderr=log)
+        daemon = subprocess.Popen(
+            ["unshare", "--mount", "sh", "-c", start, SSHD, str(tmp_path / "sshd.conf")], stderr=log
+        )
     try:
         tools.wait_for(lambda: b"listening on" in (tmp_path / "sshd.log").read_bytes(), what="sshd")
         yield Machine(config, daemon)
     finally:
         daemon.terminate()
         daemon.wait()
-        if made:
-            with contextlib.suppress(OSError):
-                separation.rmdir()
 
 
 def plan_file(tmp_path: Path) -> str:
@@ -127,16 +125,11 @@ def arguments(cluster: Any, machine: Machine, tmp_path: Path) -> list[str]:
 def test_a_run_has_the_figures_of_osds_that_are_elsewhere(
     cluster: Any, machine: Machine, tmp_path: Path, tools: Any
 ) -> None:
-    words, hidden = arguments(cluster, machine, tmp_path), blind(tmp_path)
-    for _ in range(3):
-        ended = cluster.bathy(*words, **hidden, timeout_s=240)
-        assert ended.returncode == 0, ended.stderr
-        found = tools.newest(tmp_path / "ws")
-        step, tables, seen = step_of(found)
-        # Where others take the processors, the samples of a short step may come too late for it.
-        if seen.all_osds_sampled:
-            break
-    assert seen.all_osds_sampled
+    ended = cluster.bathy(*arguments(cluster, machine, tmp_path), **blind(tmp_path), timeout_s=240)
+    assert ended.returncode == 0, ended.stderr
+    found = tools.newest(tmp_path / "ws")
+    step, tables, seen = step_of(found)
+    assert seen.all_osds_sampled, tools.rows(found, "caveat")
     assert seen.osd_cpu_us_per_op is not None
     assert seen.osd_cpu_us_per_op > 0
     assert seen.device_utilization is not None
