@@ -28,9 +28,8 @@ test:  ## Formatters, linters, types, layers; Rust, Python and real Ceph 16.2: 2
 	@$(MAKE) --no-print-directory --jobs=4 --output-sync=recurse shared-cluster nice-check nice-rust nice-unit JOBS=2
 	@scripts/part quiet $(MAKE) --no-print-directory quiet
 
-# Where all would end at the same time: what is left at the end has one of two processors for itself.
 nice-check nice-unit nice-rust: nice-%: $(STAMPS)/core $(STAMPS)/dev
-	@scripts/part $* nice -n $(if $(filter rust,$*),10,5) $(MAKE) --no-print-directory $*
+	@scripts/part $* nice -n 5 $(MAKE) --no-print-directory $*
 
 check: $(STAMPS)/core $(STAMPS)/dev  ## Formatters, linters, types and import layers.
 	$(BIN)/ruff format --check python tests benchmarks docs
