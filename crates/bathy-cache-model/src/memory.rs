@@ -105,10 +105,28 @@ impl MemoryBudget {
         (size_lines / STAGE_SHARE).clamp(1, most)
     }
 
+    /// Of the stage of a cache of `cache_lines`, the part that a source with `share_lines` of it fills. The sources of a cache
+    /// use one stage as they use one SSD, so the parts of all of them are no more than it has. A share that is larger than the
+    /// cache is a cache of its own.
+    pub fn stage_lines_of_share(self, share_lines: u64, cache_lines: u64, line: LineSize) -> u64 {
+        if share_lines < 2 {
+            return 0;
+        }
+        let cache_lines = cache_lines.max(share_lines);
+        let stage = self.stage_lines(cache_lines, line);
+        let part = u128::from(share_lines) * u128::from(stage) / u128::from(cache_lines);
+        (part as u64).max(1)
+    }
+
     /// The options of a policy in a cache of `size_lines`. The share of a sample's small cache is that of the cache it stands
     /// for.
     pub fn policy_options(self, size_lines: u64, line: LineSize) -> PolicyOptions {
-        let stage = self.stage_lines(size_lines, line);
+        self.policy_options_of_share(size_lines, size_lines, line)
+    }
+
+    /// The options of a policy for a source with `size_lines` of a cache of `cache_lines`.
+    pub fn policy_options_of_share(self, size_lines: u64, cache_lines: u64, line: LineSize) -> PolicyOptions {
+        let stage = self.stage_lines_of_share(size_lines, cache_lines, line);
         PolicyOptions {
             stage_ratio: stage as f64 / size_lines.max(1) as f64,
         }
@@ -209,6 +227,28 @@ mod tests {
             let lines = (size as f64 * options.stage_ratio).round() as u64;
             assert_eq!(lines, of(size));
         }
+    }
+
+    #[test]
+    fn sources_share_the_stage_of_their_cache_and_have_none_for_each() {
+        let of = |share, cache| {
+            MemoryBudget::default().stage_lines_of_share(lines(share), lines(cache), line(65_536))
+        };
+        // A quarter of 4 GiB in lines of 64 KiB is 2^14 lines, for 2^24 lines of SSD: a 1,024th, and not a 64th.
+        assert_eq!(of(TIB, TIB), 1 << 14);
+        assert_eq!(of(TIB / 8, TIB), 1 << 11);
+        assert_eq!(of(TIB / 8, TIB / 8), 1 << 14, "as if it had the whole memory");
+        // 64 GiB have 2^20 lines, of which a 64th fits.
+        assert_eq!(
+            [64, 32, 16].map(|gib| of(gib * GIB, 64 * GIB)),
+            [1 << 14, 1 << 13, 1 << 12]
+        );
+        assert_eq!([0, 65_536, 131_072].map(|bytes| of(bytes, TIB)), [0, 0, 1]);
+        assert_eq!(
+            of(2 * TIB, TIB),
+            1 << 14,
+            "more than the cache is a cache of its own"
+        );
     }
 
     #[test]

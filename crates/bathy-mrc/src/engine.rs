@@ -81,11 +81,10 @@ impl EngineOptions {
         }
     }
 
-    /// The policy's parameters in a cache of this size.
-    fn policy_options(&self, size_lines: u64) -> PolicyOptions {
-        let memory = self.memory;
-        memory.map_or_else(PolicyOptions::default, |memory| {
-            memory.policy_options(size_lines, self.line)
+    /// The policy's parameters in a cache of this size, or in so large a share of a cache of `cache_lines`.
+    fn policy_options(&self, size_lines: u64, cache_lines: Option<u64>) -> PolicyOptions {
+        self.memory.map_or_else(PolicyOptions::default, |memory| {
+            memory.policy_options_of_share(size_lines, cache_lines.unwrap_or(size_lines), self.line)
         })
     }
 }
@@ -135,6 +134,19 @@ impl EngineSweep {
     /// # Panics
     /// When the options are not valid or a size is outside what the policy takes.
     pub fn new(options: EngineOptions, sizes_lines: &[u64], fidelity: Fidelity) -> Self {
+        Self::of_shares(options, sizes_lines, None, fidelity)
+    }
+
+    /// The same for sizes that are shares of a cache of `cache_lines`, which share its stage.
+    ///
+    /// # Panics
+    /// As [`EngineSweep::new`].
+    pub fn of_shares(
+        options: EngineOptions,
+        sizes_lines: &[u64],
+        cache_lines: Option<u64>,
+        fidelity: Fidelity,
+    ) -> Self {
         assert!(options.is_valid(), "units and fetch size fit the line");
         let (asked, sizes_lines) = (
             sizes_lines.len(),
@@ -162,7 +174,7 @@ impl EngineSweep {
                 // The largest size holds about all lines. A table of the cached lines alone, 29 bytes and more each,
                 // is smaller than 9 bytes for each line in caches of less than a fifth of them.
                 let universe = (capacity * 5 >= largest).then_some(0);
-                let policy_options = options.policy_options(size_lines);
+                let policy_options = options.policy_options(size_lines, cache_lines);
                 visit_policy(options.policy, capacity as usize, universe, policy_options, make)
             })
             .collect();

@@ -211,12 +211,13 @@ impl EnginePass {
     /// Adds an engine at several sizes and returns its number. Without `group` it gets the whole trace, or, with
     /// `others`, the groups that have no engine of their own. `unit_bytes` are valid or not together, without it what is
     /// fetched together; with `break_even_bytes` the fetch size is adaptive, for a disk of which that is known. The stage is
-    /// that of a cache that may take `memory_bytes`, or what a cache may by default.
+    /// that of a cache that may take `memory_bytes`, or what a cache may by default; with `cache_lines` the sizes are shares
+    /// of such a cache.
     #[pyo3(signature = (policy_name, line_bytes, sizes_lines, *, group=None, others=false, rate=None, min_lines=500,
         salt=0, fetch_bytes=None, unit_bytes=None,
         break_even_bytes=None, on_write="allocate", n_hit=None, stream_cutoff_bytes=None,
         is_stream_of_writes=false, write_budget_bytes_per_day=None, windows=None, sample_region_bytes=1 << 20,
-        memory_bytes=None))]
+        memory_bytes=None, cache_lines=None))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of a Python function")]
     fn add_engine(
         &mut self,
@@ -239,6 +240,7 @@ impl EnginePass {
         windows: Option<(u64, u64)>,
         sample_region_bytes: u64,
         memory_bytes: Option<u64>,
+        cache_lines: Option<u64>,
     ) -> PyResult<usize> {
         let sizes = slice("sizes_lines", &sizes_lines)?;
         let fidelity = fidelity(rate, min_lines, salt)?;
@@ -274,7 +276,7 @@ impl EnginePass {
             (None, true) => Share::Others,
             (None, false) => Share::Whole,
         };
-        let sweep = EngineSweep::new(options, sizes, fidelity);
+        let sweep = EngineSweep::of_shares(options, sizes, cache_lines, fidelity);
         Ok(unlocked(&mut self.set).add(share, sweep))
     }
 

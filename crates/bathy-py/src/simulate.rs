@@ -16,18 +16,20 @@ pub(crate) fn policy_names() -> Vec<&'static str> {
     PolicyKind::ALL.iter().map(|kind| kind.name()).collect()
 }
 
-/// Lines of a cache of `size_lines` that are in memory, if it may take `memory_bytes` or what a cache may by default.
+/// Lines of a cache of `size_lines`, or of so large a share of a cache of `cache_lines`, that are in memory, if the cache may
+/// take `memory_bytes` or what a cache may by default.
 #[pyfunction]
-#[pyo3(signature = (policy_name, size_lines, line_bytes, memory_bytes=None))]
+#[pyo3(signature = (policy_name, size_lines, line_bytes, memory_bytes=None, cache_lines=None))]
 pub(crate) fn stage_lines(
     policy_name: &str,
     size_lines: u64,
     line_bytes: u64,
     memory_bytes: Option<u64>,
+    cache_lines: Option<u64>,
 ) -> PyResult<u64> {
     let (kind, line) = (policy(policy_name)?, line_size(line_bytes)?);
     Ok(if kind.has_stage() {
-        memory_budget(memory_bytes).stage_lines(size_lines, line)
+        memory_budget(memory_bytes).stage_lines_of_share(size_lines, cache_lines.unwrap_or(size_lines), line)
     } else {
         0
     })

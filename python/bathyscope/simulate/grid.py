@@ -17,9 +17,14 @@ FRACTIONS = (1 / 128, 1 / 64, 1 / 32, 1 / 16, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.
 """Sizes of the grid, of the working set."""
 
 
-def flash_lines(policy: str, size_lines: int, line_bytes: int, memory_bytes: int | None = None) -> int:
-    """Return how many of `size_lines` are on flash; without `memory_bytes` of a cache that takes what bathyd may."""
-    return size_lines - _core.stage_lines(policy, size_lines, line_bytes, memory_bytes)
+def flash_lines(
+    policy: str, size_lines: int, line_bytes: int, memory_bytes: int | None = None, cache_lines: int | None = None
+) -> int:
+    """Return how many of `size_lines` are on flash; without `memory_bytes` of a cache that takes what bathyd may.
+
+    With `cache_lines` these are a share of a cache of so many.
+    """
+    return size_lines - _core.stage_lines(policy, size_lines, line_bytes, memory_bytes, cache_lines)
 
 
 def largest_size_lines(policy: str, flash: int, line_bytes: int, memory_bytes: int | None = None) -> int:

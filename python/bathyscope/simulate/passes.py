@@ -127,8 +127,8 @@ def _curves(wanted: Pass, workload: Workload) -> Iterable[points.Curve]:
             for line in spec.line_bytes:
                 for policy in spec.policies:
                     key = CurveKey(group.kind, group.name, line, policy)
-                    budget, memory, largest = spec.budget_bytes, spec.memory_bytes, max(spec.line_bytes)
-                    size = None if budget is None else grid.size_for_flash(policy, budget, line, largest, memory)
+                    lines, largest = _budget_lines(policy, line, spec), max(spec.line_bytes)
+                    size = None if lines is None else lines * line
                     sizes = grid.size_grid(group.working_set_bytes, group.lines[line], line, largest, size)
                     yield _curve(WantedSizes(key, (), spec.admission), group, sizes, workload, window_ns)
         return
@@ -174,7 +174,16 @@ def _curve(  # noqa: PLR0917 - one for each part of a curve
         duration_s=workload.summary.duration_s,
         window_prefix=window_prefix,
         memory_bytes=spec.memory_bytes,
+        cache_lines=None if group.kind == "all" else _budget_lines(key.policy, key.line_bytes, spec),
     )
+
+
+def _budget_lines(policy: str, line_bytes: int, spec: SizeSpec) -> int | None:
+    """Return the lines of the cache that the budget allows, which groups share; None without a budget."""
+    if spec.budget_bytes is None:
+        return None
+    largest, memory = max(spec.line_bytes), spec.memory_bytes
+    return grid.size_for_flash(policy, spec.budget_bytes, line_bytes, largest, memory) // line_bytes
 
 
 def _add(core: _core.EnginePass, curve: points.Curve, workload: Workload) -> None:
@@ -199,6 +208,7 @@ def _add(core: _core.EnginePass, curve: points.Curve, workload: Workload) -> Non
             windows=((summary.time_ns_range or (0, 0))[0], curve.window_ns) if curve.window_ns else None,
             sample_region_bytes=curve.region_bytes,
             memory_bytes=curve.memory_bytes,
+            cache_lines=curve.cache_lines,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error

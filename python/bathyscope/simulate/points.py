@@ -49,7 +49,8 @@ class Curve:
     """A curve under simulation: what it is of, and at which sizes.
 
     `rate` None simulates every request. `window_ns` 0 counts no windows; `window_prefix` stands before their numbers.
-    `memory_bytes` is what the cache may take, None what bathyd takes by default.
+    `memory_bytes` is what the cache may take, None what bathyd takes by default. With `cache_lines` the sizes are
+    shares of a cache of so many lines, and of its small queue in memory.
     """
 
     key: CurveKey
@@ -65,6 +66,7 @@ class Curve:
     duration_s: float
     window_prefix: str = ""
     memory_bytes: int | None = None
+    cache_lines: int | None = None
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
@@ -75,7 +77,9 @@ def _common(results: Counts, curve: Curve, places: npt.NDArray[np.intp]) -> dict
     """Return the columns that the rows of windows share with those of the trace; `places` are the sizes of the rows."""
     sizes = results["size_lines"].astype(np.int64)
     policy, line_bytes = curve.key.policy, curve.key.line_bytes
-    flash = np.asarray([flash_lines(policy, int(size), line_bytes, curve.memory_bytes) for size in sizes], np.int64)
+    memory_bytes, cache_lines = curve.memory_bytes, curve.cache_lines
+    on_flash = [flash_lines(policy, int(size), line_bytes, memory_bytes, cache_lines) for size in sizes]
+    flash = np.asarray(on_flash, np.int64)
     # A size that was simulated in full is exact beside others that were not; the curve is called by the rest.
     full = bool(np.all(results["rate"] >= 1.0))
     return dataclasses.asdict(curve.key) | {

@@ -67,6 +67,15 @@ def test_what_is_in_memory_is_bounded() -> None:
         assert (lines - flash_lines("s3-fifo", lines, line_bytes)) * line_bytes == 2**30
 
 
+def test_shares_of_a_cache_have_shares_of_what_it_has_in_memory() -> None:
+    cache, line_bytes = 2**40 // 65_536, 65_536
+    stage = cache - flash_lines("s3-fifo", cache, line_bytes)
+    assert stage * line_bytes == 2**30
+    eighths = [cache // 8 - flash_lines("s3-fifo", cache // 8, line_bytes, None, cache) for _ in range(8)]
+    assert sum(eighths) == stage
+    assert cache // 8 == flash_lines("lru", cache // 8, line_bytes, None, cache)
+
+
 @given(st.sampled_from(["s3-fifo", "lru"]), st.integers(1, 1 << 40))
 def test_the_largest_size_for_some_flash_uses_it_up(policy: str, flash: int) -> None:
     size = largest_size_lines(policy, flash, LINE)

@@ -80,7 +80,7 @@ def _cache(
             name=share.group_name.replace(".", "-"),
             osd=places[share.group_name].osd,
             directory=places[share.group_name].data_path or "",
-            flash_bytes=int(share.flash_bytes * scale) // line_bytes * line_bytes,
+            flash_bytes=share.flash_bytes * flash_bytes // useful_bytes // line_bytes * line_bytes,
             useful_bytes=share.flash_bytes,
             dram_bytes=round(share.flash_bytes * scale * dram_ratio),
             read_requests=of_node[share.group_name].read_requests,
