@@ -27,7 +27,7 @@ _RECORDED_S, _QUIET_S = 38.0, 20.0
 _EXAMPLES = """Examples:
 
 \b
-  bathy demo                              about six minutes; writes report.html
+  bathy demo                              about five minutes; writes report.html
   bathy demo --device ssd=3 --preset smoke
   bathy demo --release tentacle           on Ceph 20.2, from a cached root file system
 """
