@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
 CORE_SOURCES := Cargo.toml Cargo.lock pyproject.toml $(shell find crates -name '*.rs' -o -name Cargo.toml | grep -v '/target/')
 JOBS ?= $(shell nproc)
-# Workers that each have a lab or two: a small lab takes about 0.7 GB.
+# Workers that each have a lab, some of them two: a small lab takes about 0.7 GB.
 LABS ?= 5
 
 help:  ## Show this list.
@@ -57,7 +57,7 @@ torture: $(STAMPS)/system  ## The cache's tests in their long forms, as root: ho
 unit: $(STAMPS)/core $(STAMPS)/dev  ## Python tests that need no Ceph.
 	$(BIN)/pytest tests/unit -m "not machine" -n $(JOBS) --durations=25
 
-cluster: shared-cluster  ## Tests on a real Ceph that labs start, six labs at once; then those that need a quiet machine.
+cluster: shared-cluster  ## Tests on a real Ceph that labs start, five at once; then those that need a quiet machine.
 	@$(MAKE) --no-print-directory quiet
 
 shared-cluster: $(STAMPS)/core $(STAMPS)/dev
