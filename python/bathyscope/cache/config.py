@@ -9,16 +9,14 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from bathyscope import files
 from bathyscope.errors import BathyscopeError, CacheError, ParseError, UntrustedError, UsageError
 from bathyscope.fields import as_dict, as_int, as_list, load_json, parsing
-from bathyscope.spec.cache import DEFAULT_LINE_BYTES
+from bathyscope.spec.cache import DEFAULT_LINE_BYTES, DEFAULT_MODE, Mode
 
 Note = Callable[[str], None]
-Mode = Literal["write-through", "write-around", "read-only", "pass-through"]
-DEFAULT_MODE: Mode = "write-through"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # sockaddr_un has room for 107 bytes.

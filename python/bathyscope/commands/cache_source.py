@@ -148,7 +148,8 @@ def _confirm(looked_at: list[tuple[Source, Found]], *, yes: bool) -> None:
 
 
 def _wanted(name: str | None, directory: str | None, size: str | None, mode: str | None) -> list[Source]:
-    from bathyscope.cache.config import DEFAULT_MODE, Source, check_mode, check_name
+    from bathyscope.cache.config import Source, check_mode, check_name
+    from bathyscope.spec.cache import DEFAULT_MODE
 
     if name is None or directory is None:
         raise UsageError("NAME and DIR are needed, or --from-plan", hint="bathy cache source create --help")

@@ -24,9 +24,9 @@ from bathyscope.lab import daemons, journal, loop, nodes, simdisk, throttle
 from bathyscope.lab.layout import Layout
 from bathyscope.lab.run import system
 from bathyscope.lab.state import DaemonState, LabState, load, locked
+from bathyscope.spec.cache import DEFAULT_MODE, Mode
 
 PROCESS = "bathyd"
-Mode = Literal["write-through", "write-around", "read-only", "pass-through"]
 
 _TIMEOUT_S = 60.0
 # A thread of bathyd waits for the disk: as many requests as an OSD has on its disk need as many threads.
@@ -43,7 +43,7 @@ def put_on(
     state: LabState,
     host: Host,
     size_bytes: int,
-    mode: Mode = "write-through",
+    mode: Mode = DEFAULT_MODE,
     osds: Sequence[str] = (),
     *,
     fetch: int | Literal["adaptive"] = "adaptive",

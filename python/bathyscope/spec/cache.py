@@ -17,6 +17,9 @@ POLICIES = ["s3-fifo", "clock2q+", "lru"]
 LINE_SIZES = (16 << 10, 64 << 10, 256 << 10)
 """The line sizes that a cache of bathyd is made with."""
 DEFAULT_LINE_BYTES = 64 << 10
+Mode = Literal["write-through", "write-around", "read-only", "pass-through"]
+"""What of a source's reads and writes enters the cache: see bathyd's README."""
+DEFAULT_MODE: Mode = "write-through"
 
 Block = Annotated[int, values.power_of_two(UNIT_BYTES, max(LINE_SIZES))]
 

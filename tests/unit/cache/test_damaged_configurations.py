@@ -12,11 +12,9 @@ import pytest
 from bathyscope import files
 from bathyscope.cache.config import Places, Source
 from bathyscope.errors import CacheDownError, ParseError, UsageError
-from bathyscope.host import Completed, ProcessRequest
-from bathyscope.host.local import LocalHost
 
 from .daemons import FakeDaemon, serving, source, status
-from .verbs import Bathy, refused
+from .verbs import Bathy, programs_run, refused
 
 pytestmark = pytest.mark.usefixtures("found")
 UNREAD = {"name": "odd", "dir": "/srv/odd", "mode": "read-only", "size_bytes": "much", "of": "a later version"}
@@ -159,13 +157,7 @@ def test_a_cache_that_does_not_run_says_so_or_what_keeps_it_from_its_start(bathy
 def test_osds_of_entries_that_are_not_understood_start_at_a_release(
     bathy: Bathy, half: Places, monkeypatch: pytest.MonkeyPatch, directory: str | None
 ) -> None:
-    calls = []
-
-    def run(_: LocalHost, request: ProcessRequest) -> Completed:
-        calls.append(request.argv)
-        return Completed(request, 0, b"", b"", 0, 0)
-
-    monkeypatch.setattr(LocalHost, "run", run)
+    calls = programs_run(monkeypatch)
     document = json.loads(half.config("fast").read_text())
     document["sources"] = [
         {"name": "osd", "mode": "read-only", "size_bytes": "much"} | ({} if directory is None else {"dir": directory}),

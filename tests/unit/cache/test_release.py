@@ -21,7 +21,7 @@ from bathyscope.host.fake import FakeAnswer, FakeHost
 from bathyscope.host.local import LocalHost
 
 from .daemons import FakeDaemon
-from .verbs import Bathy, install_unit, refused
+from .verbs import Bathy, install_unit, programs_run, refused
 
 pytestmark = pytest.mark.usefixtures("found")
 
@@ -29,18 +29,14 @@ pytestmark = pytest.mark.usefixtures("found")
 def test_a_cache_that_cannot_run_leaves_plain_directories_and_running_osds(
     bathy: Bathy, fast: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    directory, calls, detached = "/var/lib/ceph/osd/ceph-12", [], tmp_path / "detached"
+    directory, detached = "/var/lib/ceph/osd/ceph-12", tmp_path / "detached"
     mounts = [b"36 35 0:44 / %s rw - tmpfs tmpfs rw\n", b"37 36 0:45 / %s rw - fuse.bathyd bathyd rw\n"]
-
-    def run(_: LocalHost, request: ProcessRequest) -> Completed:
-        calls.append(request.argv)
-        return Completed(request, 0, b"", b"", 0, 0)
 
     def read(*_: object) -> bytes:
         return b"".join(mounts[:1] if detached.exists() else mounts).replace(b"%s", directory.encode())
 
     monkeypatch.setattr(LocalHost, "read", read)
-    monkeypatch.setattr(LocalHost, "run", run)
+    calls = programs_run(monkeypatch)
     detach = f"import sys; open({str(detached)!r}, 'w').write(sys.argv[1]); sys.exit({errno.ENOTCONN})"
     monkeypatch.setattr("bathyscope.cache.directory._DETACH_DEAD", detach)
     fast.save(fast.load("fast").with_source(Source("ceph12", directory)))
@@ -90,15 +86,9 @@ def test_the_trouble_of_one_directory_keeps_no_other_osd_down(
 def test_a_directory_that_is_served_keeps_no_other_osd_down(
     bathy: Bathy, fast: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = []
-
-    def run(_: LocalHost, request: ProcessRequest) -> Completed:
-        calls.append(request.argv)
-        return Completed(request, 0, b"", b"", 0, 0)
-
     served = b"37 36 0:45 / /var/lib/ceph/osd/ceph-12 rw - fuse.bathyd bathyd rw\n"
     monkeypatch.setattr(LocalHost, "read", lambda *_: served)
-    monkeypatch.setattr(LocalHost, "run", run)
+    calls = programs_run(monkeypatch)
     monkeypatch.setattr("bathyscope.cache.directory._DETACH_DEAD", "")
     for osd in (12, 13):
         fast.save(fast.load("fast").with_source(Source(f"ceph{osd}", f"/var/lib/ceph/osd/ceph-{osd}")))
@@ -113,13 +103,7 @@ def test_a_cache_that_runs_is_not_released(bathy: Bathy, daemon: FakeDaemon, fas
 def test_osds_start_also_where_others_can_write_the_configuration(
     bathy: Bathy, fast: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = []
-
-    def run(_: LocalHost, request: ProcessRequest) -> Completed:
-        calls.append(request.argv)
-        return Completed(request, 0, b"", b"", 0, 0)
-
-    monkeypatch.setattr(LocalHost, "run", run)
+    calls = programs_run(monkeypatch)
     # What it says is not believed; what the daemon has served is in its own notes.
     fast.save(fast.load("fast").with_source(Source("ceph13", "/var/lib/ceph/osd/ceph-13")))
     files.write_file(fast.state("fast") / "session.json", b'{"sources": {"/var/lib/ceph/osd/ceph-12": []}}')
@@ -141,16 +125,10 @@ def test_osds_start_also_where_others_can_write_the_configuration(
 def test_a_mount_that_hangs_is_left_alone_and_keeps_no_other_osd_down(
     bathy: Bathy, fast: Places, monkeypatch: pytest.MonkeyPatch, hung: Path
 ) -> None:
-    calls = []
-
-    def run(_: LocalHost, request: ProcessRequest) -> Completed:
-        calls.append(request.argv)
-        return Completed(request, 0, b"", b"", 0, 0)
-
     monkeypatch.setattr("bathyscope.cache.directory._ANSWER_LIMIT_S", 0.2)
     fast.save(fast.load("fast").with_source(Source("hung", str(hung))).with_source(Source("b", "/srv/b")))
     with monkeypatch.context() as patch:
-        patch.setattr(LocalHost, "run", run)
+        calls = programs_run(patch)
         error = refused(bathy("release", "fast"), CacheError, f"{hung}: its daemon does not answer within")
         assert calls == []
     # What the hint says.
@@ -210,13 +188,7 @@ def test_a_path_that_leads_elsewhere_by_now_takes_no_mount_away(
 def test_a_drop_in_that_cannot_be_renewed_keeps_its_osd_and_others_from_no_start(
     bathy: Bathy, fast: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = []
-
-    def run(_: LocalHost, request: ProcessRequest) -> Completed:
-        calls.append(request.argv)
-        return Completed(request, 0, b"", b"", 0, 0)
-
-    monkeypatch.setattr(LocalHost, "run", run)
+    calls = programs_run(monkeypatch)
     install_unit(fast)
     for osd in (12, 13):
         fast.save(fast.load("fast").with_source(Source(f"ceph{osd}", f"/var/lib/ceph/osd/ceph-{osd}")))

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import tomllib
-from pathlib import Path
-from types import ModuleType
 
-ROOT = Path(__file__).parents[3]
-
-
-def _generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_notice", ROOT / "docs" / "notice.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tests.unit.docs.generators import ROOT, generator
 
 
 def test_the_notice_lists_the_crates_and_their_licences() -> None:
-    assert (ROOT / "NOTICE").read_text() == _generator().text(), "run `make docs`"
+    assert (ROOT / "NOTICE").read_text() == generator("notice").text(), "run `make docs`"
 
 
 def test_every_direct_dependency_is_among_them_at_the_version_of_the_lock() -> None:
     listed = dict(
-        line.split(": ", 1) for line in (ROOT / "NOTICE").read_text().split(_generator().TITLE)[1].splitlines()
+        line.split(": ", 1) for line in (ROOT / "NOTICE").read_text().split(generator("notice").TITLE)[1].splitlines()
     )
     assert all(listed.values())
     locked = {f"{crate['name']} {crate['version']}" for crate in _toml("Cargo.lock")["package"] if "source" in crate}

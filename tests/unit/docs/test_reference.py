@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import typer
+from tests.unit.docs.generators import ROOT, generator
 
 from bathyscope import cli
 from bathyscope.layers import traits
 from bathyscope.spec.plan import Plan
 from bathyscope.spec.plan_file import parse_plan
 
-ROOT = Path(__file__).parents[3]
-
-
-def _generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 def test_the_reference_equals_the_code() -> None:
-    assert _generator().differing_pages() == [], "run `make docs`"
+    assert generator("generate").differing_pages() == [], "run `make docs`"
 
 
-PLAN_KEYS = list(_generator().plan_keys())
+PLAN_KEYS = list(generator("generate").plan_keys())
 
 
 @pytest.mark.parametrize(("section", "key", "about"), PLAN_KEYS, ids=[f"{s}.{k}".lstrip(".") for s, k, _ in PLAN_KEYS])
@@ -42,14 +30,14 @@ def test_every_key_of_a_plan_is_explained_by_an_example_that_works(
     section: str, key: str, about: dict[str, Any]
 ) -> None:
     """The page says what the key means, in which unit, and shows a value that a plan file may have."""
-    generator = _generator()
+    pages = generator("generate")
     assert about["description"]
-    value = generator._value(about)
+    value = pages._value(about)
     assert value.get("unit") or value.get("type") != "number", "a number has a unit"
     document: dict[str, Any] = {"name": "x", "layers": ["rbd"], "patterns": ["randread-4K-qd1"]}
     if "$ref" in about:
         return
-    example = generator.plan_example(about)
+    example = pages.plan_example(about)
     assert example is not None, "a key without a default needs an example"
     if section == "axes" and key in ("op", "block_size", "queue_depth"):
         del document["patterns"]
@@ -58,7 +46,7 @@ def test_every_key_of_a_plan_is_explained_by_an_example_that_works(
         document["patterns"] = [{"op": "read", "block_size": "4K", "queue_depth": 1, key: example}]
     else:
         (document.setdefault(section, {}) if section else document)[key] = example
-    text = "\n".join(f"{name}: {generator._yaml(one)}" for name, one in document.items())
+    text = "\n".join(f"{name}: {pages._yaml(one)}" for name, one in document.items())
     plan = parse_plan(text, name="the example", layers=traits())
     if not section:
         assert key in plan.model_fields_set
