@@ -29,7 +29,7 @@ mod store;
 mod sync;
 
 pub use curve::{CurvePoint, MissRatioCurve};
-pub use engine::cached_file::CachedFile;
+pub use engine::cached_file::{CachedFile, Events};
 pub use engine::live::{AttachError, DetachError, LiveCache, LiveFile, PAUSE_MAX};
 pub use engine::open::{
     ColdReason, CreateError, CreateOptions, OpenError, Opened, Recovery, create, inspect, open, probe,

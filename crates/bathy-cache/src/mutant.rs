@@ -26,6 +26,8 @@ pub(crate) enum Mutant {
     StoresOverlap,
     /// A hit that was written to while it was read is believed to be damaged, or whole.
     HitsThatWereWrittenAreBelieved,
+    /// What a fill has fetched is served until it is on the SSD, whatever was written meanwhile.
+    ArrivedUnitsAreBelieved,
     /// A line that is on its way to the SSD is read there.
     MovesAreReadFromTheirSlots,
     /// A record that changed while its block was written counts as written.
@@ -40,7 +42,7 @@ pub(crate) enum Mutant {
 
 #[cfg(test)]
 impl Mutant {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::FillReadsBeforeItsTicket,
         Self::CopyBeforeTheBacking,
         Self::LengthAfterTheLines,
@@ -52,6 +54,7 @@ impl Mutant {
         Self::StopWaitsForNobody,
         Self::StoresOverlap,
         Self::HitsThatWereWrittenAreBelieved,
+        Self::ArrivedUnitsAreBelieved,
         Self::MovesAreReadFromTheirSlots,
         Self::NewerRecordIsForgotten,
         Self::RecordsUnderWayAreWritten,

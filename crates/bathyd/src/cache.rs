@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
+use bathy_cache::Events;
+
 use crate::identity::FileIdentity;
 use crate::inodes::Inode;
 
@@ -30,9 +32,9 @@ pub(crate) trait CachedFile: Send + Sync {
     /// Whether a read, if it came now, would not have to wait for the file.
     fn holds(&self, offset: u64, length: usize) -> bool;
 
-    /// Reads from `offset` on, and returns the bytes read: fewer than asked for only at the end of the file. `announce` is
-    /// called before the file below or another request is waited for.
-    fn read(&self, buffer: &mut [u8], offset: u64, announce: &dyn Fn()) -> io::Result<usize>;
+    /// Reads from `offset` on, and returns the bytes read: fewer than asked for only at the end of the file. Who is told that all
+    /// bytes are there can be answered then.
+    fn read(&self, buffer: &mut [u8], offset: u64, events: &Events<'_>) -> io::Result<usize>;
 
     /// Writes `data` at `offset`, and returns how many bytes were written; the file grows if it has to.
     fn write(&self, data: &[u8], offset: u64) -> io::Result<usize>;

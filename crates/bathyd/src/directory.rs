@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Instant;
 
+use bathy_cache::Events;
 use bathy_fuse::{Caller, DataPath, Pace, Readers, Turn};
 use fuser::{FileAttr, FileHandle, FileType, INodeNo, TimeOrNow, WriteFlags};
 use rustix::fs::{
@@ -234,16 +235,21 @@ impl Directory {
         offset: u64,
         buffer: &mut [u8],
         turn: &Turn<'_>,
+        served: &dyn Fn(&[u8]),
     ) -> io::Result<usize> {
         // The SSD may be slow too.
         if !self.hits.is_quick() {
             turn.may_wait();
         }
         let (begun, is_hit) = (Instant::now(), Cell::new(true));
-        let read = open.read_into(offset, buffer, &|| {
-            is_hit.set(false);
-            turn.may_wait();
-        });
+        let events = Events {
+            waits: &|| {
+                is_hit.set(false);
+                turn.may_wait();
+            },
+            served,
+        };
+        let read = open.read_into(offset, buffer, &events);
         if is_hit.get() {
             self.hits.note(begun.elapsed());
         }
@@ -432,7 +438,7 @@ impl DataPath for Directory {
     fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         self.contain(|| {
             let open = self.files.get(FileHandle(handle))?;
-            open.read_into(offset, buffer, &|| {})
+            open.read_into(offset, buffer, &Events::UNHEARD)
         })
     }
 

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bathy_cache::{
-    Beginning, BlockStore, Engine, FileIdentity as EngineIdentity, FileStore, GenerationFile,
+    Beginning, BlockStore, Engine, Events, FileIdentity as EngineIdentity, FileStore, GenerationFile,
     GenerationStore, LiveCache, LiveFile, OpenError, Options, PAUSE_MAX, Recovery, SourceFetch, Trust, Usage,
     format::{SuperblockError, Uuid},
     inspect, open, void,
@@ -582,9 +582,9 @@ impl CachedFile for EngineFile {
         self.file.holds(offset, length)
     }
 
-    fn read(&self, buffer: &mut [u8], offset: u64, announce: &dyn Fn()) -> io::Result<usize> {
+    fn read(&self, buffer: &mut [u8], offset: u64, events: &Events<'_>) -> io::Result<usize> {
         self.grow(offset.saturating_add(buffer.len() as u64))?;
-        self.file.read_announced(buffer, offset, self.now_ns(), announce)
+        self.file.read_telling(buffer, offset, self.now_ns(), events)
     }
 
     fn write(&self, data: &[u8], offset: u64) -> io::Result<usize> {

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use bathy_cache::write_some;
+use bathy_cache::{Events, write_some};
 use bathy_fuse::Caller;
 use fuser::FileHandle;
 use rustix::fs::{OFlags, fdatasync, fsync};
@@ -74,7 +74,7 @@ impl OpenFile {
     pub(crate) fn read_at_hand(&self, offset: u64, buffer: &mut [u8]) -> Option<io::Result<usize>> {
         if let Some(cached) = &self.cached {
             let is_held = cached.holds(offset, buffer.len());
-            return is_held.then(|| self.read_into(offset, buffer, &|| {}));
+            return is_held.then(|| self.read_into(offset, buffer, &Events::UNHEARD));
         }
         let whole = buffer.len();
         let in_memory = || -> io::Result<usize> {
@@ -100,13 +100,13 @@ impl OpenFile {
     }
 
     /// Reads into `buffer`, which is aligned for direct I/O, and returns the bytes read: fewer only at the end of the file.
-    /// `announce` is called before a device below is waited for.
-    pub(crate) fn read_into(&self, offset: u64, buffer: &mut [u8], announce: &dyn Fn()) -> io::Result<usize> {
+    /// Copies to the SSD that are made after the bytes are there are a part of the request, which is pending until then.
+    pub(crate) fn read_into(&self, offset: u64, buffer: &mut [u8], events: &Events<'_>) -> io::Result<usize> {
         self.counts.pending(|| {
             if let Some(cached) = &self.cached {
-                return cached.read(buffer, offset, announce);
+                return cached.read(buffer, offset, events);
             }
-            announce();
+            (events.waits)();
             self.counts.uncached(false, || self.read_below(buffer, offset))
         })
     }

@@ -86,6 +86,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
+    use bathy_cache::Events;
     use bathy_fuse::{MountOptions, claim, mount};
 
     use super::*;
@@ -98,7 +99,8 @@ mod tests {
     use crate::inodes::Inode;
     use crate::tree;
 
-    /// A cache that has an error: it panics wherever a file is used, apart from reads of its first byte and of its end.
+    /// A cache that has an error: it panics wherever a file is used, apart from reads of its first byte and of its end, and after
+    /// the answer to those of its third.
     struct Broken;
 
     impl FileCache for Broken {
@@ -116,9 +118,12 @@ mod tests {
             false
         }
 
-        fn read(&self, buffer: &mut [u8], offset: u64, _announce: &dyn Fn()) -> io::Result<usize> {
-            assert_eq!(offset, 0, "on purpose");
+        fn read(&self, buffer: &mut [u8], offset: u64, events: &Events<'_>) -> io::Result<usize> {
             buffer[0] = 7;
+            if offset == 2 {
+                (events.served)(&buffer[..1]);
+            }
+            assert_eq!(offset, 0, "on purpose");
             Ok(1)
         }
 
@@ -189,9 +194,12 @@ mod tests {
                 let code = failure.and_then(|error| error.raw_os_error());
                 assert_eq!(code, Some(libc::EIO));
             }
-            let mut byte = [0];
-            assert_eq!(file.read_at(&mut byte, 0).expect("read"), 1);
-            assert_eq!(byte, [7]);
+            // What comes after the answer fails nobody's request.
+            for offset in [0, 2] {
+                let mut byte = [0];
+                assert_eq!(file.read_at(&mut byte, offset).expect("read"), 1);
+                assert_eq!(byte, [7]);
+            }
         }
         assert_eq!(panics.load(Ordering::SeqCst), 1, "it is distrusted once");
         assert!(containment.has_panicked() && !mounted.has_ended());

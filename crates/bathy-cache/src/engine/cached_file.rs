@@ -1,16 +1,19 @@
 //! Requests to a file: which locks are taken, and in which order backing and SSD are written.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use bathy_cache_model::{Backing, Part, WriteMode, WritePlan};
+use bathy_cache_model::{Backing, Part, Ticket, WriteMode, WritePlan};
 use smallvec::SmallVec;
 
 use crate::curve::{OnlineCurve, Read};
-use crate::engine::shard_state::{Fetch, copy_units, runs};
+use crate::engine::shard::{Fetched, Shard, SsdCopy};
+use crate::engine::shard_state::{copy_units, overlap, runs};
 use crate::engine::{Engine, Streams, stopped};
 use crate::format::UNIT_BYTES;
 use crate::format::first_key;
@@ -20,6 +23,89 @@ use crate::stats::{RequestCounts, ServedRequest, SourceCounts};
 use crate::store::aligned::Aligned;
 use crate::sync::atomic::Ordering;
 use crate::sync::{OnPanic, if_free, lock};
+
+/// Lines of a request that are planned together, read from the backing by one read where they are neighbours, and held in memory
+/// until the SSD has them.
+const LINES_AT_ONCE: usize = 8;
+
+/// What a read tells while it is under way.
+pub struct Events<'a> {
+    /// The backing is about to be read, or another request to be waited for.
+    pub waits: &'a dyn Fn(),
+    /// All bytes are there, these. What is done after this are copies to the SSD, for which nobody need wait: what they have
+    /// is served from memory until they have ended. It is not called if there are none.
+    pub served: &'a dyn Fn(&[u8]),
+}
+
+impl Events<'static> {
+    /// Told to nobody.
+    pub const UNHEARD: Self = Self {
+        waits: &|| {},
+        served: &|_| {},
+    };
+}
+
+/// A fetch of a part that is under way.
+struct Fetching<'a, 'p> {
+    shard: &'a Shard,
+    part: &'p Part,
+    /// Where the part is among what was asked for.
+    place: Range<usize>,
+    units: u64,
+    /// Bytes of those among them that nobody asked for.
+    ahead_bytes: u64,
+    fill: Option<(Ticket, u32)>,
+    /// If more is read than the part: the line, when it was.
+    line: Option<Aligned>,
+}
+
+/// Fetches whose fills end with them.
+struct Fetches<'a, 'p>(SmallVec<[Fetching<'a, 'p>; 2]>);
+
+impl Drop for Fetches<'_, '_> {
+    fn drop(&mut self) {
+        for Fetching {
+            shard, part, fill, ..
+        } in &self.0
+        {
+            match fill {
+                Some((fill, _)) if thread::panicking() => shard.abort(part.key, [*fill]),
+                Some((fill, _)) => shard.end_fill(part.key, *fill),
+                None => {}
+            }
+        }
+    }
+}
+
+/// Copies to the SSD that a read leaves for later.
+struct Copies<'a> {
+    file: &'a CachedFile,
+    left: VecDeque<(&'a Shard, SsdCopy)>,
+}
+
+impl<'a> Copies<'a> {
+    fn new(file: &'a CachedFile) -> Self {
+        let left = VecDeque::new();
+        Self { file, left }
+    }
+
+    fn make(&mut self) {
+        while let Some((shard, copy)) = self.left.pop_front() {
+            let begun = Instant::now();
+            let copied = shard.make(&copy);
+            self.file.count_copy(begun, copied);
+        }
+    }
+}
+
+impl Drop for Copies<'_> {
+    /// There are none left unless a thread panics.
+    fn drop(&mut self) {
+        for (shard, copy) in &self.left {
+            shard.abandon(copy);
+        }
+    }
+}
 
 /// A file that is cached. The file is used until all of these are dropped; its lines stay.
 pub struct CachedFile {
@@ -100,25 +186,25 @@ impl CachedFile {
     /// # Errors
     /// Those of the backing, unchanged. No error of the SSD.
     pub fn read(&self, out: &mut [u8], offset: u64, time_ns: u64) -> io::Result<usize> {
-        self.read_announced(out, offset, time_ns, &|| {})
+        self.read_telling(out, offset, time_ns, &Events::UNHEARD)
     }
 
-    /// As [`CachedFile::read`]; `announce` is called before the backing is read, and before another request is waited for.
+    /// As [`CachedFile::read`], and tells what happens.
     ///
     /// # Errors
     /// Those of [`CachedFile::read`].
-    pub fn read_announced(
+    pub fn read_telling(
         &self,
         out: &mut [u8],
         offset: u64,
         time_ns: u64,
-        announce: &dyn Fn(),
+        events: &Events<'_>,
     ) -> io::Result<usize> {
         let begun = Instant::now();
         let _gate = if let Some(gate) = if_free(self.file.gate.try_read()) {
             gate
         } else {
-            announce();
+            (events.waits)();
             self.file.gate.read().unwrap_or_else(PoisonError::into_inner)
         };
         self.check_running()?;
@@ -130,27 +216,127 @@ impl CachedFile {
         }
         self.engine.ssd.set_time(time_ns);
         let Some(parts) = self.split(offset, len, false).filter(|_| self.is_read_cached()) else {
-            self.read_backing(out, offset, announce)?;
+            self.read_backing(out, offset, events.waits)?;
             self.count(begun, false, (len, 0), time_ns);
             self.count_unused();
             return Ok(len);
         };
-        let mut bytes_hit = 0;
-        let mut rest = out;
-        for part in &parts {
-            let (out, others) = rest.split_at_mut(part.bytes() as usize);
-            rest = others;
-            bytes_hit += self.read_part(part, time_ns, out, announce)?;
+        let mut copies = Copies::new(self);
+        let read = self.read_parts(&parts, time_ns, out, events.waits, &mut copies);
+        if let Ok(bytes_hit) = read {
+            self.count(begun, false, (len, bytes_hit), time_ns);
+            if bytes_hit < len as u64 && parts.iter().any(|part| part.bypasses) {
+                self.count_in(|counts| counts.bypassed_by_stream += 1);
+            }
+            if !copies.left.is_empty() {
+                (events.served)(out);
+            }
         }
-        self.count(begun, false, (len, bytes_hit), time_ns);
-        if bytes_hit < len as u64 && parts.iter().any(|part| part.bypasses) {
-            self.count_in(|counts| counts.bypassed_by_stream += 1);
-        }
-        Ok(len)
+        copies.make();
+        read.map(|_| len)
     }
 
     /// The bytes that the cache served.
-    fn read_part(&self, part: &Part, time_ns: u64, out: &mut [u8], announce: &dyn Fn()) -> io::Result<u64> {
+    fn read_parts<'a>(
+        &'a self,
+        parts: &[Part],
+        time_ns: u64,
+        mut out: &mut [u8],
+        waits: &dyn Fn(),
+        copies: &mut Copies<'a>,
+    ) -> io::Result<u64> {
+        let mut bytes_hit = 0;
+        for parts in parts.chunks(LINES_AT_ONCE) {
+            // Of the lines before.
+            copies.make();
+            let bytes: usize = parts.iter().map(|part| part.bytes() as usize).sum();
+            let (now, rest) = out.split_at_mut(bytes);
+            out = rest;
+            bytes_hit += self.read_lines(parts, time_ns, now, waits, copies)?;
+        }
+        Ok(bytes_hit)
+    }
+
+    /// Reads so many parts that all are planned before the backing is read: once for neighbours, where nothing is read but what
+    /// was asked for. The bytes that the cache served.
+    fn read_lines<'a>(
+        &'a self,
+        parts: &[Part],
+        time_ns: u64,
+        out: &mut [u8],
+        waits: &dyn Fn(),
+        copies: &mut Copies<'a>,
+    ) -> io::Result<u64> {
+        let bytes = out.len() as u64;
+        let mut fetches = Fetches(SmallVec::new());
+        let mut at = 0;
+        for part in parts {
+            let place = at..at + part.bytes() as usize;
+            at = place.end;
+            let planned = self.plan_read(part, time_ns, &mut out[place.clone()], copies);
+            fetches
+                .0
+                .extend(planned.map(|fetching| Fetching { place, ..fetching }));
+        }
+        if fetches.0.is_empty() {
+            return Ok(bytes);
+        }
+        // Asked after the fills were planned: a write that made the file longer is over, or takes its units from them.
+        let len_bytes = self.file.len_bytes();
+        let mut ranges = SmallVec::<[Range<usize>; 2]>::new();
+        for fetching in fetches.0.iter().filter(|it| it.line.is_none()) {
+            if !self.is_within_part(fetching, len_bytes) {
+                continue;
+            }
+            for run in runs(fetching.units) {
+                let bytes = overlap(fetching.part, &run);
+                let start = fetching.place.start + bytes.start - fetching.part.start as usize;
+                let range = start..start + bytes.len();
+                match ranges.last_mut() {
+                    Some(last) if last.end == range.start => last.end = range.end,
+                    _ => ranges.push(range),
+                }
+            }
+        }
+        let offset = self.line_start(&parts[0]) + u64::from(parts[0].start);
+        for range in ranges {
+            let start = offset + range.start as u64;
+            self.read_backing(&mut out[range], start, waits)?;
+        }
+        let mut bytes_missed = 0;
+        for fetching in &mut fetches.0 {
+            let out = &mut out[fetching.place.clone()];
+            if fetching.line.is_none() && !self.is_within_part(fetching, len_bytes) {
+                let mut line = Aligned::to_fill(self.engine.line_bytes as usize);
+                if self
+                    .read_line(fetching, len_bytes, &mut line, out, waits)
+                    .is_err()
+                {
+                    // The error may lie in what was read besides.
+                    for run in runs(fetching.units) {
+                        let bytes = overlap(fetching.part, &run);
+                        let start = self.line_start(fetching.part) + bytes.start as u64;
+                        let from = fetching.part.start as usize;
+                        self.read_backing(&mut out[bytes.start - from..bytes.end - from], start, waits)?;
+                    }
+                    bytes_missed += out.len() as u64;
+                    continue;
+                }
+                fetching.line = Some(line);
+            }
+            bytes_missed += self.keep(fetching, out, copies);
+        }
+        Ok(bytes - bytes_missed)
+    }
+
+    /// Looks a part up and copies what is cached: what is to be read from the backing, if anything.
+    fn plan_read<'a, 'p>(
+        &'a self,
+        part: &'p Part,
+        time_ns: u64,
+        out: &mut [u8],
+        copies: &mut Copies<'a>,
+    ) -> Option<Fetching<'a, 'p>> {
         let shard = self.engine.shard(part.key);
         let is_compared = self.is_compared(part);
         let backing = Backing {
@@ -167,101 +353,108 @@ impl CachedFile {
         for curve in self.curves() {
             curve.read(part.key, read);
         }
+        let mut fetching = Fetching {
+            shard,
+            part,
+            place: 0..0,
+            units: units_of(part),
+            ahead_bytes: 0,
+            fill: None,
+            line: None,
+        };
         if !is_compared {
-            let read = self.read_units(part, units_of(part), None, out, announce)?;
-            shard.lock().counts.backing_read_bytes += read;
-            return Ok(0);
+            return Some(fetching);
         }
-        let early = is_made(Mutant::FillReadsBeforeItsTicket).then(|| {
+        if is_made(Mutant::FillReadsBeforeItsTicket) {
             let mut line = Aligned::to_fill(self.engine.line_bytes as usize);
-            self.read_units(part, units_of(part), Some(&mut line), out, announce)
-                .map(|read| (line, read))
-        });
-        let fetch = shard.read(backing, part, time_ns, out, announce);
-        let Some(Fetch {
-            units,
-            ahead_bytes,
-            fill,
-        }) = fetch
-        else {
-            return Ok(u64::from(part.bytes()));
-        };
-        let Some(fill) = fill else {
-            let read = self.read_units(part, units, None, out, announce)?;
+            let read = self.read_line(&fetching, self.file.len_bytes(), &mut line, out, &|| {});
+            fetching.line = read.is_ok().then_some(line);
+        }
+        let later = &mut |moved| copies.left.push_back((shard, SsdCopy::Move(moved)));
+        let fetch = shard.read(backing, part, time_ns, out, later)?;
+        Some(Fetching {
+            units: fetch.units,
+            ahead_bytes: fetch.ahead_bytes,
+            fill: fetch.fill,
+            line: fetching.line.filter(|_| fetch.fill.is_some()),
+            ..fetching
+        })
+    }
+
+    /// What was fetched is there: what a fill keeps of it, memory has now, and the SSD will have by `copies`. The bytes of the
+    /// part that the cache did not have.
+    fn keep<'a>(&self, fetching: &mut Fetching<'a, '_>, out: &[u8], copies: &mut Copies<'a>) -> u64 {
+        let (shard, part) = (fetching.shard, fetching.part);
+        let Some(fill) = fetching.fill else {
+            let read = runs(fetching.units)
+                .map(|run| overlap(part, &run).len() as u64)
+                .sum();
             shard.lock().counts.backing_read_bytes += read;
-            return Ok(u64::from(part.bytes()) - read);
-        };
-        let _ended = OnPanic(|| shard.abort(part.key, [fill.0]));
-        let (line, read) = if let Some(Ok((line, read))) = early {
-            (line, Ok(read))
-        } else {
-            let mut line = Aligned::to_fill(self.engine.line_bytes as usize);
-            let read = self.read_units(part, units, Some(&mut line), out, announce);
-            (line, read)
+            return read;
         };
         let begun = Instant::now();
-        let copied = shard.fill(part.key, fill, read.is_ok().then_some(&line));
-        shard.lock().counts.backing_read_bytes += *read.as_ref().unwrap_or(&0);
-        self.count_copy(begun, copied);
-        let Ok(read) = read else {
-            // The error may lie in what was read besides.
-            self.read_units(part, units, None, out, announce)?;
-            return Ok(0);
+        let fetched = match fetching.line.take() {
+            Some(line) => Fetched::Line(line),
+            None => Fetched::Part(part, out),
         };
+        let (copied, copy) = shard.fill(part.key, fill, fetching.units, fetched);
+        fetching.fill = None;
+        copies.left.extend(copy.map(|copy| (shard, copy)));
+        let read = u64::from(fetching.units.count_ones()) * UNIT_BYTES;
+        shard.lock().counts.backing_read_bytes += read;
+        self.count_copy(begun, copied);
         // A unit that the request covers in part counts as if it were covered whole, as in the simulator.
-        Ok(u64::from(part.bytes()).saturating_sub(read - ahead_bytes))
+        u64::from(part.bytes()).min(read - fetching.ahead_bytes)
+    }
+
+    fn line_start(&self, part: &Part) -> u64 {
+        (part.key - first_key(self.file.number)) * self.engine.line_bytes
+    }
+
+    /// Whether all that is to be read of a line was asked for, in a file of this length.
+    fn is_within_part(&self, fetching: &Fetching<'_, '_>, len_bytes: u64) -> bool {
+        let (part, units) = (fetching.part, fetching.units);
+        let start = units.trailing_zeros() as usize * UNIT_BYTES as usize;
+        let end = u64::from(u64::BITS - units.leading_zeros()) * UNIT_BYTES;
+        let end = end.min(len_bytes.saturating_sub(self.line_start(part)));
+        fetching.fill.is_none() || part.start as usize <= start && end <= u64::from(part.end)
     }
 
     /// Bytes of a part's line that the file has.
     fn line_end(&self, part: &Part) -> u32 {
-        let line_start = (part.key - first_key(self.file.number)) * self.engine.line_bytes;
-        let bytes = self.file.len_bytes().saturating_sub(line_start);
+        let bytes = self.file.len_bytes().saturating_sub(self.line_start(part));
         bytes.min(self.engine.line_bytes) as u32
     }
 
-    fn read_backing(&self, out: &mut [u8], offset: u64, announce: &dyn Fn()) -> io::Result<()> {
-        announce();
+    fn read_backing(&self, out: &mut [u8], offset: u64, waits: &dyn Fn()) -> io::Result<()> {
+        waits();
         let cost = &self.file.source.cost;
         cost.timed(out.len(), || self.file.store.read(out, offset))?;
         self.count_in(|counts| counts.count_source_read(out.len() as u64));
         Ok(())
     }
 
-    /// Reads units from the backing: whole ones into `line`, or without one just what the part touches. The bytes read.
-    fn read_units(
+    /// Reads the units of a fetch into `line`, and what the part touches of them into `out`.
+    fn read_line(
         &self,
-        part: &Part,
-        units: u64,
-        line: Option<&mut Aligned>,
+        fetching: &Fetching<'_, '_>,
+        len_bytes: u64,
+        line: &mut Aligned,
         out: &mut [u8],
-        announce: &dyn Fn(),
-    ) -> io::Result<u64> {
-        let line_start = (part.key - first_key(self.file.number)) * self.engine.line_bytes;
+        waits: &dyn Fn(),
+    ) -> io::Result<()> {
+        let line_start = self.line_start(fetching.part);
         let unit = UNIT_BYTES as usize;
-        let mut bytes = 0;
-        let Some(line) = line else {
-            for run in runs(units) {
-                let start = (run.start * unit).max(part.start as usize);
-                let end = (run.end * unit).min(part.end as usize);
-                let out = &mut out[start - part.start as usize..end - part.start as usize];
-                self.read_backing(out, line_start + start as u64, announce)?;
-                bytes += (end - start) as u64;
-            }
-            return Ok(bytes);
-        };
-        // Asked after the fill was planned: a write that made the file longer is over, or takes its units from the fill.
-        let len_bytes = self.file.len_bytes();
-        for run in runs(units) {
+        for run in runs(fetching.units) {
             let start = line_start + run.start as u64 * UNIT_BYTES;
             // What lies beyond the end is zero, as which it would be read if the file grew.
             let len = len_bytes.saturating_sub(start).min((run.len() * unit) as u64) as usize;
             let data = &mut line[run.start * unit..run.end * unit];
             data[len..].fill(0);
-            self.read_backing(&mut data[..len], start, announce)?;
-            copy_units(part, run.clone(), data, out);
-            bytes += (run.len() * unit) as u64;
+            self.read_backing(&mut data[..len], start, waits)?;
+            copy_units(fetching.part, run, data, out);
         }
-        Ok(bytes)
+        Ok(())
     }
 
     /// Writes `data`; beyond the end the file grows. Returns how many bytes were written, from the first one on: fewer than all

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::engine::cached_file::CachedFile;
+use crate::engine::cached_file::{CachedFile, Events};
 use crate::engine::open::{OpenError, Opened, Recovery, inspect, open, without_ssd};
 use crate::engine::options::Options;
 use crate::engine::resize::{ResizeError, apply, planned, void_tables};
@@ -554,18 +554,18 @@ impl LiveFile {
         self.file().read(out, offset, time_ns)
     }
 
-    /// [`CachedFile::read_announced`].
+    /// [`CachedFile::read_telling`].
     ///
     /// # Errors
     /// Those of [`CachedFile::read`].
-    pub fn read_announced(
+    pub fn read_telling(
         &self,
         out: &mut [u8],
         offset: u64,
         time_ns: u64,
-        announce: &dyn Fn(),
+        events: &Events<'_>,
     ) -> io::Result<usize> {
-        self.file().read_announced(out, offset, time_ns, announce)
+        self.file().read_telling(out, offset, time_ns, events)
     }
 
     /// [`CachedFile::write`].

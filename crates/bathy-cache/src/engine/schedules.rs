@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use bathy_cache_model::WriteMode;
-use bathy_policy::Policy;
+use bathy_policy::{CachePolicy, Policy, PolicyKind};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
@@ -178,8 +178,18 @@ impl Scene {
     fn new(mode: WriteMode) -> Self {
         // Made once: that has a deadline, by the clock of the machine.
         static CREATED: OnceLock<(Vec<u8>, u64)> = OnceLock::new();
-        let (ssd, generation) = CREATED.get_or_init(|| {
-            let world = World::new(0, CACHE_LINES, 1);
+        Self::of(&CREATED, CachePolicy::KINDS[0], mode)
+    }
+
+    /// One without lines in memory: all that is fetched goes to the SSD.
+    fn without_memory(mode: WriteMode) -> Self {
+        static CREATED: OnceLock<(Vec<u8>, u64)> = OnceLock::new();
+        Self::of(&CREATED, PolicyKind::Lru, mode)
+    }
+
+    fn of(created: &OnceLock<(Vec<u8>, u64)>, policy: PolicyKind, mode: WriteMode) -> Self {
+        let (ssd, generation) = created.get_or_init(|| {
+            let world = World::running(policy, LINE, 0, CACHE_LINES, 1);
             (world.ssd.bytes(), world.witness.generation.load(Ordering::SeqCst))
         });
         let is_new = below(2) == 0;
@@ -517,13 +527,6 @@ fn serves(file: &CachedFile, bytes: &[u8]) -> Result<(), String> {
 
 /// All threads under one schedule.
 fn play(mode: WriteMode) -> Result<(), String> {
-    let scene = Arc::new(Scene::new(mode));
-    let first = scene.begin();
-    let stops_meanwhile = below(4) == 0;
-    let run = |part: fn(&Scene) -> Seen| {
-        let scene = Arc::clone(&scene);
-        thread::spawn(move || part(&scene))
-    };
     let parts = [
         Scene::reader,
         Scene::reader,
@@ -532,6 +535,23 @@ fn play(mode: WriteMode) -> Result<(), String> {
         Scene::remover,
         Scene::tidier,
     ];
+    play_in(Scene::new(mode), parts)
+}
+
+/// What several fetch while one writes, and has not reached the SSD yet.
+fn play_readers(mode: WriteMode) -> Result<(), String> {
+    let parts = [Scene::reader, Scene::reader, Scene::reader, Scene::writer];
+    play_in(Scene::without_memory(mode), parts)
+}
+
+fn play_in<const PARTS: usize>(scene: Scene, parts: [fn(&Scene) -> Seen; PARTS]) -> Result<(), String> {
+    let scene = Arc::new(scene);
+    let first = scene.begin();
+    let stops_meanwhile = below(4) == 0;
+    let run = |part: fn(&Scene) -> Seen| {
+        let scene = Arc::clone(&scene);
+        thread::spawn(move || part(&scene))
+    };
     let running = parts.map(run);
     let cutting = {
         let scene = Arc::clone(&scene);
@@ -753,6 +773,12 @@ fn under_many_schedules_what_threads_see_is_in_an_order_and_survives_power_cuts_
 }
 
 #[test]
+fn what_was_fetched_is_served_before_the_ssd_has_it_and_no_longer_once_it_is_written_to() {
+    let Outcome { played, wrong } = explore(SCHEDULES, play_readers);
+    assert_eq!(wrong, None, "schedule {played}");
+}
+
+#[test]
 fn a_source_that_gets_another_size_beside_a_stop_leaves_no_record_without_a_line() {
     let Outcome { played, wrong } = explore(SCHEDULES, play_resize_and_stop);
     assert_eq!(wrong, None, "schedule {played}");
@@ -782,6 +808,7 @@ fn each_error_made_on_purpose_is_found() {
         let play = match mutant {
             Mutant::StateBesideOlderRecords => play_resize_and_stop,
             Mutant::EmptyFilesAreFound => play_new_files,
+            Mutant::ArrivedUnitsAreBelieved => play_readers,
             _ => play,
         };
         let Outcome { played, wrong } = explore(SCHEDULES_TO_FIND, play);

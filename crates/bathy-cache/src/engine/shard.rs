@@ -13,7 +13,8 @@ use std::sync::{Arc, PoisonError};
 use bathy_cache_model::{Backing, Part, Ticket, WriteMode, WritePlan};
 
 use crate::engine::shard_state::{
-    Crcs, Fetch, Hit, HitEnd, Model, Move, NO_CRCS, ShardState, Store, UNIT, copy_units, overlay, runs,
+    Arrived, Crcs, Fetch, Hit, HitEnd, Model, Move, NO_CRCS, ReadPlan, ShardState, Store, UNIT, copy_units,
+    overlay, runs,
 };
 use crate::format::{Layout, Record, UNIT_BYTES, UnitSeed, Uuid};
 use crate::index::table::{Batch, Records, Table};
@@ -36,6 +37,50 @@ pub(crate) struct Shard {
     state: Mutex<ShardState>,
     /// Told when a [`Batch`] has ended.
     batch_ended: Condvar,
+}
+
+/// A copy to the SSD for which nobody waits: what it has is served from memory until it has ended.
+pub(crate) enum SsdCopy {
+    /// A line that left memory.
+    Move(Move),
+    /// What a fill has fetched: into this slot, these units.
+    Fill(Arrived, u32, u64),
+}
+
+/// What a fill has fetched.
+pub(crate) enum Fetched<'a> {
+    /// A line of which the fetched units are filled.
+    Line(Aligned),
+    /// The bytes of a part, which covers the fetched units as far as the file has them.
+    Part(&'a Part, &'a [u8]),
+}
+
+impl Fetched<'_> {
+    /// Copies a run of the fetched units.
+    fn copy(&self, run: Range<usize>, to: &mut [u8]) {
+        match self {
+            Self::Line(line) => to.copy_from_slice(&line[run.start * UNIT..run.end * UNIT]),
+            Self::Part(part, data) => {
+                let there = (part.end as usize).min(run.end * UNIT) - run.start * UNIT;
+                to[there..].fill(0);
+                overlay(part, run, data, to);
+            }
+        }
+    }
+
+    /// The line, of which the fetched units are filled.
+    fn into_line(self, units: u64, line_bytes: usize) -> Aligned {
+        match self {
+            Self::Line(line) => line,
+            Self::Part(..) => {
+                let mut line = Aligned::to_fill(line_bytes);
+                for run in runs(units) {
+                    self.copy(run.clone(), &mut line[run.start * UNIT..run.end * UNIT]);
+                }
+                line
+            }
+        }
+    }
 }
 
 /// What a look at a line found.
@@ -198,32 +243,35 @@ impl Shard {
     }
 
     /// Reads a part and copies what is cached to `out`, which has the length of the part: what is to be read from the
-    /// backing, if anything. A copy that cannot be read or does not match its record is forgotten and planned anew. `announce`
-    /// is called before the SSD is waited for on behalf of other lines.
+    /// backing, if anything. A copy that cannot be read or does not match its record is forgotten and planned anew. A line that
+    /// leaves memory for this is passed to `later`, at the latest when its copy must be made.
     pub(crate) fn read(
         &self,
         backing: Backing,
         part: &Part,
         time_ns: u64,
         out: &mut [u8],
-        announce: &dyn Fn(),
+        later: &mut dyn FnMut(Move),
     ) -> Option<Fetch> {
         loop {
-            let plan = self.lock().read(backing, part, time_ns, out);
-            let _ended = OnPanic(|| self.abort(part.key, plan.tickets()));
-            if let Some(moved) = &plan.moved {
-                announce();
-                self.carry_out(moved);
+            let ReadPlan { moved, hit, fetch } = self.lock().read(backing, part, time_ns, out);
+            if let Some(moved) = moved {
+                later(moved);
             }
-            let Some(hit) = &plan.hit else {
-                return plan.fetch;
+            let Some(hit) = hit else {
+                return fetch;
             };
-            let (is_whole, record) = self.load_hit(hit, |run, data| copy_units(part, run, data, out));
+            let fill = fetch.and_then(|fetch| fetch.fill);
+            let _ended = OnPanic(|| {
+                let tickets = [hit.ticket].into_iter().chain(fill.map(|(ticket, _)| ticket));
+                self.abort(part.key, tickets);
+            });
+            let (is_whole, record) = self.load_hit(&hit, |run, data| copy_units(part, run, data, out));
             let mut state = self.lock();
-            if state.end_hit(hit, is_whole, record.as_ref()) == HitEnd::Served {
-                return plan.fetch;
+            if state.end_hit(&hit, is_whole, record.as_ref()) == HitEnd::Served {
+                return fetch;
             }
-            if let Some(fetch) = plan.fetch {
+            if let Some(fetch) = fetch {
                 state.take_back(part.key, &fetch);
             }
             self.end_change(state);
@@ -287,36 +335,59 @@ impl Shard {
         }
     }
 
-    /// The fetch of [`Shard::read`] is done: `data` is the line, of which the fetched units are filled; `None` after an
-    /// error of the backing. The bytes that were copied.
-    pub(crate) fn fill(&self, key: u64, fill: (Ticket, u32), data: Option<&[u8]>) -> u64 {
-        let (ticket, slot) = fill;
-        let Some(data) = data else {
-            self.change(|state| state.end_fill(key, ticket));
-            return 0;
-        };
-        let mut state = self.lock();
-        let keep = match state.begin_fill(key, fill, data) {
-            Store::Done(bytes) => {
-                self.end_change(state);
-                return bytes;
+    /// The fetch of [`Shard::read`], of these units, is done: the bytes that memory keeps, and what is to be written to the SSD.
+    pub(crate) fn fill(
+        &self,
+        key: u64,
+        (fill, slot): (Ticket, u32),
+        units: u64,
+        fetched: Fetched<'_>,
+    ) -> (u64, Option<SsdCopy>) {
+        if slot >= self.stage_start {
+            let copy = |run, to: &mut [u8]| fetched.copy(run, to);
+            let bytes = self.change(|state| state.fill_stage(key, (fill, slot), copy));
+            return (bytes, None);
+        }
+        let line = Arc::new(fetched.into_line(units, self.line_bytes));
+        let keep = self.lock().arrive(Arrived {
+            key,
+            fill,
+            line: Arc::clone(&line),
+        });
+        (0, Some(SsdCopy::Fill(Arrived { key, fill, line }, slot, keep)))
+    }
+
+    /// The fetch of [`Shard::read`] failed, or nobody carries it out.
+    pub(crate) fn end_fill(&self, key: u64, fill: Ticket) {
+        self.change(|state| state.end_fill(key, fill));
+    }
+
+    /// Makes a copy: the bytes of a fill that were written.
+    pub(crate) fn make(&self, copy: &SsdCopy) -> u64 {
+        let (arrived, slot, keep) = match copy {
+            SsdCopy::Move(moved) => {
+                self.carry_out(moved);
+                return 0;
             }
-            Store::Units(keep) => keep,
+            SsdCopy::Fill(arrived, slot, keep) => (arrived, *slot, *keep),
         };
-        drop(state);
-        let stored = self.store(slot, key, keep, data);
+        let Arrived { key, fill, ref line } = *arrived;
+        let _ended = OnPanic(|| self.abort(key, [fill]));
+        let stored = self.store(slot, key, keep, line);
         let (mut state, record) = self.lock_with_record(slot);
         let copied = stored.map_or(0, |_| state.model.bytes_of(keep));
         state.counts.flash_write_bytes += copied;
-        state.end_store(
-            (key, slot),
-            keep,
-            stored.as_ref(),
-            record.ok().as_ref(),
-            |model, ok| model.fill_done(ticket, ok),
-        );
+        state.end_arrived((key, slot, fill), keep, stored.as_ref(), record.ok().as_ref());
         self.end_change(state);
         copied
+    }
+
+    /// A copy is not made, as who was to make it panics.
+    pub(crate) fn abandon(&self, copy: &SsdCopy) {
+        match copy {
+            SsdCopy::Move(moved) => self.lock().end_move(moved, None, None),
+            SsdCopy::Fill(arrived, ..) => self.abort(arrived.key, [arrived.fill]),
+        }
     }
 
     /// Plans a write, before the backing gets it.

@@ -63,20 +63,18 @@ pub(crate) struct Move {
     ticket: Ticket,
 }
 
+/// What a fill has fetched, each unit in its place in the line.
+pub(crate) struct Arrived {
+    pub(crate) key: u64,
+    pub(crate) fill: Ticket,
+    pub(crate) line: Arc<Aligned>,
+}
+
 /// A read of a part: what memory has was copied.
 pub(crate) struct ReadPlan {
     pub(crate) moved: Option<Move>,
     pub(crate) hit: Option<Hit>,
     pub(crate) fetch: Option<Fetch>,
-}
-
-impl ReadPlan {
-    /// What it began.
-    pub(crate) fn tickets(&self) -> impl Iterator<Item = Ticket> {
-        let hit = self.hit.as_ref().map(|hit| hit.ticket);
-        let fill = self.fetch.and_then(|fetch| fetch.fill);
-        hit.into_iter().chain(fill.map(|(ticket, _)| ticket))
-    }
 }
 
 /// How a hit ended.
@@ -105,6 +103,8 @@ pub(crate) struct ShardState {
     stage: Vec<u8>,
     /// By their new slots, lines that are being moved from memory to the SSD, each with a copy.
     moving: HashMap<u32, (Ticket, Arc<Aligned>)>,
+    /// What fills have fetched that is not on the SSD yet.
+    arrived: Vec<Arrived>,
     pub(crate) counts: Counts,
     residency: Arc<Residency>,
     /// Where the search for a line of a source that has too many goes on.
@@ -119,6 +119,7 @@ impl ShardState {
             stage_start: (slots - in_memory) as u32,
             stage: vec![0; in_memory * line_bytes],
             moving: HashMap::new(),
+            arrived: Vec::new(),
             model,
             table,
             counts: Counts::default(),
@@ -188,8 +189,8 @@ impl ShardState {
             fill,
             ..
         } = plan.miss.unwrap_or_default();
-        // What another read waits for is read a second time: nobody here waits for somebody else's I/O.
-        let units = awaited | fetch | pass;
+        // What another read waits for, and has not yet, is read a second time: nobody here waits for somebody else's I/O.
+        let units = awaited & !self.copy_arrived(part, awaited, out) | fetch | pass;
         self.counts.fetched_ahead_bytes += self.model.bytes_of(ahead);
         let fetch = (units != 0).then(|| Fetch {
             units,
@@ -203,6 +204,24 @@ impl ShardState {
             })
         });
         ReadPlan { moved, hit, fetch }
+    }
+
+    /// Copies those of units that fills have fetched and nothing has touched since: which these are.
+    fn copy_arrived(&self, part: &Part, units: u64, out: &mut [u8]) -> u64 {
+        let mut left = units;
+        for it in self.arrived.iter().filter(|it| it.key == part.key) {
+            let untouched = if is_made(Mutant::ArrivedUnitsAreBelieved) {
+                left
+            } else {
+                self.model.units_of(it.fill)
+            };
+            let there = left & untouched;
+            for run in runs(there) {
+                copy_units(part, run.clone(), &it.line[run.start * UNIT..], out);
+            }
+            left &= !there;
+        }
+        units & !left
     }
 
     /// Passes those of valid units that memory has to `copy`: the others, which are to be read from the SSD.
@@ -269,9 +288,10 @@ impl ShardState {
         HitEnd::Again
     }
 
-    /// A fill is over before it has begun.
+    /// A fill is over, and nothing is kept of it.
     pub(crate) fn end_fill(&mut self, key: u64, fill: Ticket) {
         self.changing(key, |it| it.model.fill_done(fill, false));
+        self.arrived.retain(|it| it.fill != fill);
     }
 
     /// Who carried this out is gone, and nobody knows how far it came. What ended already is left alone.
@@ -301,18 +321,46 @@ impl ShardState {
         Some((units, hit.flatten()))
     }
 
-    /// The fetch of a fill is done: `data` is the line, of which the fetched units are filled.
-    pub(crate) fn begin_fill(&mut self, key: u64, (fill, slot): (Ticket, u32), data: &[u8]) -> Store {
+    /// The fetch of a fill is done whose slot is in memory. `copy` gives it its units. The bytes that it keeps.
+    pub(crate) fn fill_stage(
+        &mut self,
+        key: u64,
+        (fill, slot): (Ticket, u32),
+        mut copy: impl FnMut(Range<usize>, &mut [u8]),
+    ) -> u64 {
         let keep = self.begin_store(fill);
         let Some(stage) = self.staged(slot) else {
-            return Store::Units(keep);
+            self.end_fill(key, fill);
+            return 0;
         };
         for run in runs(keep) {
             let bytes = run.start * UNIT..run.end * UNIT;
-            stage[bytes.clone()].copy_from_slice(&data[bytes]);
+            copy(run, &mut stage[bytes]);
         }
         self.changing(key, |it| it.model.fill_done(fill, true));
-        Store::Done(self.model.bytes_of(keep))
+        self.model.bytes_of(keep)
+    }
+
+    /// The fetch of a fill is done whose slot is on the SSD: the units that are to be written there. Until that has ended they
+    /// are served from here.
+    pub(crate) fn arrive(&mut self, arrived: Arrived) -> u64 {
+        let keep = self.begin_store(arrived.fill);
+        self.arrived.push(arrived);
+        keep
+    }
+
+    /// What a fill has fetched was written to its slot, or was not. `record` is that of the slot.
+    pub(crate) fn end_arrived(
+        &mut self,
+        (key, slot, fill): (u64, u32, Ticket),
+        units: u64,
+        stored: Option<&Crcs>,
+        record: Option<&Record>,
+    ) {
+        self.end_store((key, slot), units, stored, record, |model, ok| {
+            model.fill_done(fill, ok)
+        });
+        self.arrived.retain(|it| it.fill != fill);
     }
 
     fn begin_store(&mut self, ticket: Ticket) -> u64 {
@@ -538,6 +586,7 @@ impl ShardState {
         self.model = new_model(config, PolicyKind::S3Fifo, 1, 0);
         self.table = table;
         self.stage = Vec::new();
+        self.arrived = Vec::new();
         self.stage_start = 1;
         self.hand = 0;
     }
@@ -562,7 +611,7 @@ pub(crate) fn runs(mut units: u64) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// The bytes of a line that a part touches in a run of units.
-fn overlap(part: &Part, run: &Range<usize>) -> Range<usize> {
+pub(crate) fn overlap(part: &Part, run: &Range<usize>) -> Range<usize> {
     let start = (part.start as usize).max(run.start * UNIT);
     start..(part.end as usize).min(run.end * UNIT).max(start)
 }

@@ -1,6 +1,7 @@
 //! The engine against an oracle, the simulator, power cuts, bit flips, failing SSDs and several threads, whose histories are
 //! searched for an order.
 
+mod answered_first;
 mod bit_flips;
 mod common;
 mod compare;

@@ -1,5 +1,6 @@
 //! The requests of the kernel.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
@@ -296,15 +297,22 @@ impl Filesystem for Directory {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let turn = self.readers.turn();
+        let (turn, reply) = (self.readers.turn(), Cell::new(Some(reply)));
         with_buffer(size as usize, |buffer| {
+            // Before copies to the SSD are made.
+            let answer = |bytes: &[u8]| {
+                if let Some(reply) = reply.take() {
+                    reply.data(bytes);
+                }
+            };
             let read = self.contain(|| {
                 let open = self.files.get(handle)?;
-                self.read_file(&open, offset, buffer, &turn)
+                self.read_file(&open, offset, buffer, &turn, &answer)
             });
-            match read {
-                Ok(read) => reply.data(&buffer[..read]),
-                Err(error) => reply.error(errno(error)),
+            match (read, reply.take()) {
+                (Ok(read), Some(reply)) => reply.data(&buffer[..read]),
+                (Err(error), Some(reply)) => reply.error(errno(error)),
+                (_, None) => {}
             }
         });
     }
