@@ -16,8 +16,8 @@ import typer
 from typer.core import TyperGroup
 
 from bathyscope import __version__, commands
-from bathyscope.commands.signals import interruptible
 from bathyscope.errors import BathyscopeError
+from bathyscope.interruption import interruptible
 
 EXIT_ERROR = 2
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +23,22 @@ from bathyscope.spec import Target
 
 # It keeps what it likes in them.
 _OF_THE_MANAGER = ("device_health_metrics", ".mgr")
+
+
+class Background(subprocess.Popen[bytes]):
+    """A `bathy` in the background. One that does not end when it should says what each of its threads does."""
+
+    said: Path
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end, as Popen does; what is late is ended, and the test with it."""
+        try:
+            return super().wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.send_signal(signal.SIGABRT)
+            super().wait(10)
+            words = self.said.read_text(errors="replace")
+            raise AssertionError(f"bathy did not end within {timeout} s:\n{words}") from None
 
 
 @dataclasses.dataclass
@@ -58,14 +75,17 @@ class Cluster:
             timeout=timeout_s, check=False, cwd=cwd,
         )  # fmt: skip
 
-    def start(self, *words: str, stderr: Path, **environment: str) -> subprocess.Popen[bytes]:
+    def start(self, *words: str, stderr: Path, **environment: str) -> Background:
         """Start `bathy` in the background; what it says goes to a file that can be waited on.
 
         A signal that these tests ignore themselves (run by nohup or as a background job) would be ignored by it too.
         """
         argv = ["env", "--default-signal=INT,HUP,TERM", *self.argv(*words)]
+        variables = self.environment(PYTHONFAULTHANDLER="1", **environment)
         with stderr.open("wb") as file:
-            return subprocess.Popen(argv, env=self.environment(**environment), stdout=subprocess.DEVNULL, stderr=file)
+            process = Background(argv, env=variables, stdout=subprocess.DEVNULL, stderr=file)
+        process.said = stderr
+        return process
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything that a run could have changed: pools, rules, flags, options, overrides of OSDs."""

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bathyscope import lab
+from bathyscope import interruption, lab
 from bathyscope.analysis import limits
 from bathyscope.analysis.step_figures import StepFigures
 from bathyscope.bench import caps, checks, cleanup, client_host, prediction, preflight
@@ -105,10 +105,12 @@ class Conductor:
         self.begun = False
         """Whether the checks before the run have passed: only then is anything changed or measured."""
 
+    @interruption.held()
     def execute(self, *, keep: bool = False) -> None:
         """Run every step that is not finished, then clean up.
 
         `keep` leaves pools and images for another run. Raises BathyscopeError; the run can then be resumed.
+        A signal is held off until a load or a pause; the clean-up at the end is not interrupted.
         """
         self._run.update(status="running")
         finished = self._run.step_segments()

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 
+from bathyscope import interruption
 from bathyscope.errors import UnhealthyError
 from bathyscope.host import Completed, Host, ProcessRequest, Running
 from bathyscope.load import output_paths
@@ -30,7 +31,8 @@ def run_load(
 
     `started(pid)` is called for each process; `tick(seconds)` about twenty times a second. When one process fails the
     others are stopped: a part of a load is another load. Whatever interrupts the waiting (Ctrl-C above all) stops
-    every process within two seconds. Raises UnhealthyError when `violation` gives a sentence.
+    every process within two seconds; a signal that is held off comes here. Raises UnhealthyError when `violation` gives
+    a sentence.
     """
     running: list[Running] = []
     ends: dict[int, Completed] = {}
@@ -51,6 +53,7 @@ def run_load(
                 end = completed if index == waiting else process.wait(0)
                 if end is not None:
                     ends[index] = end
+            interruption.check()
             tick((host.monotonic_ns() - began_ns) / 1e9)
             raise_if_broken(violation())
             if any(end.exit_code != 0 for end in ends.values()) and len(ends) < len(running):

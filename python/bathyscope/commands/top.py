@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -114,23 +113,24 @@ def top(  # noqa: PLR0917 - one parameter for each option
     spec = checked(CollectSpec, duration_s=None, interval_s=interval, depth=depth, image_statistics=image_statistics)
     found = with_prefix(find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target), ceph_prefix)
     found = with_resolvers(found, libvirt or (), kubectl, attachments)
+    host = LocalHost()
     with contextlib.ExitStack() as stack:
         with status_line() as status:
             status("connecting")
-            feed = stack.enter_context(live(LocalHost(), spec, found, target_now=lambda: fresh_target(found), note=say))
+            feed = stack.enter_context(live(host, spec, found, target_now=lambda: fresh_target(found), note=say))
             if once:
                 status("waiting for the first reports of the OSDs")
-                time.sleep(_FIRST_REPORT_S)
+                host.sleep(_FIRST_REPORT_S)
                 if image is not None:
                     _check_image(feed, image)
                     feed.zoom(image)
-                    time.sleep(_FIRST_ZOOM_S)
-                time.sleep(feed.shown_s)
+                    host.sleep(_FIRST_ZOOM_S)
+                host.sleep(feed.shown_s)
         _show(feed, what, image, once=once, output=output)
 
 
 def _show(feed: LiveFeed | ReplayFeed, what: str, image: str | None, *, once: bool, output: str) -> None:
-    from bathyscope import views
+    from bathyscope import interruption, views
     from bathyscope.analysis.see import VIEWS
     from bathyscope.watch.feeds import ReplayFeed
 
@@ -143,7 +143,9 @@ def _show(feed: LiveFeed | ReplayFeed, what: str, image: str | None, *, once: bo
     from bathyscope.views.tui.top import Top
 
     roots = [*_VIEWS.values(), *_MORE]
-    Top(feed, roots, view, known=VIEWS, replay=isinstance(feed, ReplayFeed), image=image).run()
+    replay = isinstance(feed, ReplayFeed)
+    with interruption.held():
+        Top(feed, roots, view, known=VIEWS, replay=replay, image=image, interrupted=interruption.noted).run()
 
 
 def _check_image(feed: LiveFeed | ReplayFeed, image: str) -> None:

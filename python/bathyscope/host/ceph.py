@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
+from bathyscope import interruption
 from bathyscope.errors import (
     BathyscopeError,
     ClusterError,
@@ -254,10 +255,18 @@ class _Waiting:
         self.answer: concurrent.futures.Future[_Answer] = concurrent.futures.Future()
         self.budget = budget
 
+    def has_come(self, timeout_s: float) -> bool:
+        """Wait for the answer, and return whether it is there."""
+        with contextlib.suppress(TimeoutError):
+            self.answer.exception(timeout_s)
+            return True
+        return False
+
 
 class BridgeSession(CephSession):
     """A session over the bridge process. Thread-safe. Use as a context manager, or call close()."""
 
+    @interruption.held()
     def __init__(self, pipe: LocalPipe, fsid: str, client: str, grace_s: float = 1.0) -> None:
         self.fsid = fsid
         self._grace_s = grace_s
@@ -323,6 +332,7 @@ class BridgeSession(CephSession):
         while size_bytes:
             size_bytes -= len(self._exactly(min(size_bytes, _PIECE_BYTES)))
 
+    @interruption.held()
     def _send(self, request: CephRequest, budget: _Budget) -> tuple[int, _Waiting]:
         waiting = _Waiting(budget)
         with self._lock:
@@ -352,16 +362,15 @@ class BridgeSession(CephSession):
         sent = [(request, *self._send(request, budget)) for request in requests]
         answers = []
         for request, number, waiting in sent:
-            timed_out = False
-            try:
-                code, out, err, ended_ns = waiting.answer.result(
-                    max(0.0, started + request.timeout_s - time.monotonic())
-                )
-            except TimeoutError:
+            left_s = max(0.0, started + request.timeout_s - time.monotonic())
+            timed_out = not interruption.wait(waiting.has_come, left_s)
+            if timed_out:
                 with self._lock:
                     self._waiting.pop(number, None)
-                timed_out, ended_ns = True, time.time_ns()
+                ended_ns = time.time_ns()
                 code, out, err = -errno.ETIMEDOUT, b"", f"no answer within {request.timeout_s:g} s".encode()
+            else:
+                code, out, err, ended_ns = waiting.answer.result()
             answers.append(Completed(request, code, out, err, started_ns, ended_ns, timed_out))
         return answers
 

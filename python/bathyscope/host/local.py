@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from bathyscope import interruption
 from bathyscope.errors import EnvironmentError_
 from bathyscope.host import http, node_sampler, remote
 from bathyscope.host.base import (
@@ -186,6 +187,7 @@ def _content(file: IO[bytes], limit_bytes: int) -> bytes:
 class LocalRunning:
     """A child under way. A thread of its own waits for it, so its end is timed when it happens."""
 
+    @interruption.held()
     def __init__(self, request: ProcessRequest, *, stdin_stays_open: bool = False) -> None:
         self._request = request
         self._stdout = _memory_file("stdout", OUTPUT_BYTES)
@@ -272,9 +274,10 @@ class LocalRunning:
 
     def wait(self, timeout_s: float | None = None) -> Completed | None:
         """Return what came back, or None when it is still running after `timeout_s`."""
-        self._ended.wait(timeout_s)
+        interruption.wait(self._ended.wait, timeout_s)
         return self._completed
 
+    @interruption.held()
     def stop(self, grace_s: float = 1.5) -> Completed:
         """Ask it to end (SIGINT: fio then still reports), insist (SIGTERM), end it (SIGKILL) after `grace_s`."""
         for number, patience_s in ((signal.SIGINT, grace_s * 0.7), (signal.SIGTERM, grace_s * 0.3)):
@@ -291,6 +294,7 @@ class LocalRunning:
 class LocalPipe:
     """A child that is talked to over its stdin and stdout; its stderr is kept in memory."""
 
+    @interruption.held()
     def __init__(self, request: ProcessRequest) -> None:
         self._stderr = _memory_file("stderr", _LAST_WORDS_BYTES)
         self._process = _spawn(request, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr)
@@ -387,5 +391,8 @@ class LocalHost:
         return time.monotonic_ns()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
-        time.sleep(seconds)
+        """Wait. A signal that is held off comes here."""
+        ends_s = time.monotonic() + seconds
+        while (left_s := ends_s - time.monotonic()) > 0:
+            time.sleep(min(interruption.SOON_S, left_s))
+            interruption.check()

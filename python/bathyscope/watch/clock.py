@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from bathyscope import interruption
 from bathyscope.host import Host
 from bathyscope.recording.recorder import Recorder
-
-_TICK_S = 0.5
 
 Tick = Callable[[float], None]
 """Called about twice a second with the seconds since the beginning; what it raises ends the recording."""
@@ -35,10 +34,14 @@ class Clock:
         return self._duration_s - self.passed_s
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait `seconds`, or until the time is over; return False at once when the recording ends by itself."""
+        """Wait `seconds`, or until the time is over; return False at once when the recording ends by itself.
+
+        A signal that is held off comes here.
+        """
         ends_s = self._duration_s if seconds is None else self.passed_s + seconds
         while (passed_s := self.passed_s) < ends_s:
-            if self._recorder.wait(min(_TICK_S, ends_s - passed_s)):
+            if self._recorder.wait(min(interruption.SOON_S, ends_s - passed_s)):
                 return False
+            interruption.check()
             self._tick(passed_s)
         return True

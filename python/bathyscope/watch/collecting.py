@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from bathyscope import __version__
+from bathyscope import __version__, interruption
 from bathyscope.errors import ClusterError
 from bathyscope.host import CephSession, Host
 from bathyscope.recording.recorder import Recorder
@@ -36,7 +36,7 @@ def collect(
     note: Callable[[str], None],
     tick: Tick,
 ) -> RunDirectory:
-    """Record `spec` and return the run, closed. An interruption ends the recording as its time does.
+    """Record `spec` and return the run, closed. An interruption ends the recording as its time does, within seconds.
 
     `target_now` finds a lab's daemons again after a restart; `tidy` restores what dead runs left on the cluster.
     Nothing of the cluster is changed but, at the depth `deep`, the length of op histories. Raises BathyscopeError; what
@@ -55,7 +55,8 @@ def collect(
             target=target.model_dump(mode="json"),
             versions={"bathy": __version__, **({"fsid": keeper.scope.fsid} if keeper.scope.fsid else {})},
         )
-        with run:
+        # What is recorded is closed in order, whenever a signal comes.
+        with interruption.held(), run:
             # A kill costs one segment at most; days of short ones would be a hundred thousand files.
             is_short = spec.duration_s is not None and spec.duration_s <= _SHORT_S
             segment_s = 2 * spec.interval_s if is_short else _LONG_SEGMENT_S

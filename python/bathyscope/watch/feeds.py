@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from bathyscope import interruption
 from bathyscope.analysis.columns import table_of, where
 from bathyscope.analysis.see import VIEWS, last_ops, op_rows, slow, touched
 from bathyscope.analysis.see.shape import TREND_PARTS, Question
@@ -203,7 +204,10 @@ class LiveFeed:
 def live(
     host: Host, spec: CollectSpec, target: Target, *, target_now: Callable[[], Target], note: Callable[[str], None]
 ) -> Iterator[LiveFeed]:
-    """Watch a cluster as long as the context lasts; nothing is changed, nothing is stored. Raises BathyscopeError."""
+    """Watch a cluster as long as the context lasts; nothing is changed, nothing is stored. Raises BathyscopeError.
+
+    Signals are held off meanwhile.
+    """
     with opened(host, target, target_now) as (session, keeper):
         sink = LiveSink(keeper, kept_s(spec))
         keep_start(sink, keeper)
@@ -212,7 +216,7 @@ def live(
         asked = allowed_jobs(session, spec, keeper.scope, said.append)
         for words in said:
             note(words)
-        with Recorder(host, session, keeper, asked, BusiestSink(sink, keeper)) as recorder:
+        with interruption.held(), Recorder(host, session, keeper, asked, BusiestSink(sink, keeper)) as recorder:
             # Who may be asked for counters may be asked for operations.
             asks_osds = any(job.source.name == perf_counters.SOURCE.name for job in asked)
             yield LiveFeed(host, sink, keeper, recorder, spec, session=session if asks_osds else None, said=said)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from tests.unit.signals import ended_by_a_signal
 
 from bathyscope.bench import conductor, session
 from bathyscope.bench.conductor import Watcher
@@ -273,6 +276,21 @@ def test_a_run_that_keeps_its_pools_restores_the_settings_all_the_same(
     monkeypatch.setattr(conductor.Conductor, "clean_up", lambda self: pytest.fail("what was made is kept"))
     start(ScriptedLayer([STEADY]), keep=True)
     assert len(restored) == 1
+
+
+def test_a_signal_ends_a_run_in_its_load_and_not_where_something_is_half_done(start: Any, tmp_path: Path) -> None:
+    done: list[str] = []
+
+    def interrupt(load: int) -> None:
+        if load == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("all of it")
+
+    with ended_by_a_signal():
+        start(ScriptedLayer([STEADY], before_load=interrupt))
+    assert done == ["all of it"]
+    assert last(tmp_path).status == "interrupted"
+    assert list(last(tmp_path).step_segments()) == [0, 1]
 
 
 def test_an_interrupted_run_restores_before_it_writes_to_a_workspace_that_may_be_full(

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from bathyscope.commands.signals import interruptible
+from bathyscope.interruption import interruptible
 
 
 def bathy(*words: str, **options) -> subprocess.Popen[bytes]:
@@ -92,7 +92,7 @@ def test_what_is_said_is_read_at_once(unbuffered: str) -> None:
 
 _CLEANING = """
 import sys, time
-from bathyscope.commands.signals import interruptible
+from bathyscope.interruption import interruptible
 with interruptible():
     try:
         print("ready", flush=True)

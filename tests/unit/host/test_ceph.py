@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.signals import Signalled
 
 from bathyscope.errors import (
     BathyscopeError,
@@ -32,6 +33,7 @@ from bathyscope.errors import (
 from bathyscope.host import CephRequest, ProcessRequest, answer_json
 from bathyscope.host.ceph import BridgeSession, connect
 from bathyscope.host.local import LocalHost, LocalPipe
+from bathyscope.interruption import interruptible
 from bathyscope.spec import Target
 
 RADOS = """
@@ -280,6 +282,18 @@ def test_a_slow_command_times_out_alone(host: ScriptedHost, tmp_path: Path) -> N
         late = session.command(request("sleep", timeout_s=0.2, seconds=1.0))
         assert (late.exit_code, late.timed_out) == (-errno.ETIMEDOUT, True)
         assert session.command(request("status")).exit_code == 0
+
+
+def test_a_signal_anywhere_in_a_question_leaves_the_session_to_the_next(host: ScriptedHost, tmp_path: Path) -> None:
+    with connect(host, target(tmp_path)) as session:  # type: ignore[attr-defined]
+        place, sent = 0, True
+        while sent:
+            signalled = Signalled(place)
+            with contextlib.suppress(SystemExit), interruptible(), signalled():
+                session.commands([request("sleep", seconds=0.01, n=n) for n in range(2)])
+            assert session.command(request("status")).exit_code == 0, place
+            sent, place = signalled.was_sent, place + 1
+        assert place > 20
 
 
 def test_the_loss_of_the_bridge_is_unreachable_for_all(host: ScriptedHost, tmp_path: Path) -> None:

@@ -285,6 +285,19 @@ def test_the_screen_can_be_light() -> None:
     drive(Feed(), steps)
 
 
+def test_the_screen_ends_when_it_is_interrupted() -> None:
+    interrupted: list[bool] = []
+
+    async def steps(app: Top, pilot: Pilot[None]) -> None:
+        await pilot.pause(1.0)
+        assert app.is_running
+        interrupted.append(True)
+        while app.is_running:
+            await pilot.pause(0.01)
+
+    drive(Feed(), steps, interrupted=lambda: bool(interrupted))
+
+
 # --- below a row
 
 

@@ -7,7 +7,7 @@ last, and the next sample tries again.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from textual import work
@@ -25,6 +25,8 @@ from bathyscope.views.tui.places import Place, below, of_image, title
 from bathyscope.views.tui.rows import Row, Rows
 
 _BRIEF, _HEALTH, _HEALTHY = "image", "health", "HEALTH_OK"
+# How often it is asked whether the screen is to end.
+_ASKED_S = 0.5
 
 
 class Feed(Protocol):
@@ -70,7 +72,7 @@ class _Sample:
 class Top(App[None]):
     """The screen. `view` is shown first, `views` are those of the whole cluster; `known` are all that the feed has.
 
-    With `image` it begins inside of that one.
+    With `image` it begins inside of that one. It ends soon after `interrupted` says so.
     """
 
     CSS = """
@@ -115,9 +117,10 @@ class Top(App[None]):
         known: Collection[str],
         replay: bool = False,
         image: str | None = None,
+        interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__()
-        self._feed, self._known, self._replay = feed, known, replay
+        self._feed, self._known, self._replay, self._interrupted = feed, known, replay, interrupted
         self._places = [Place("", list(views), view if view in views else views[0])]
         if image is not None and self._enter(of_image(image)) and view in self.place.views:
             self.place.view = view
@@ -156,12 +159,17 @@ class Top(App[None]):
         self._table.focus()
         self._draw()
         self.refresh_view()
+        self.set_interval(_ASKED_S, self._end_if_interrupted)
         if not self._replay:
             self.set_interval(self._feed.period_s, self._tick)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 - Textual's
         """Leave out the keys that mean nothing here."""
         return not ((action == "move" and not self._replay) or (action == "pause" and self._replay))
+
+    def _end_if_interrupted(self) -> None:
+        if self._interrupted():
+            self.exit()
 
     def _tick(self) -> None:
         # A slow cluster is not asked a second time while it has not answered.
