@@ -19,6 +19,7 @@ from bathyscope.records import RawAnswer
 _POLL_S = 0.05
 
 
+@interruption.held()
 def run_load(
     host: Host,
     requests: Sequence[ProcessRequest],

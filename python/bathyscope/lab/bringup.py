@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bathyscope import interruption
 from bathyscope.errors import LabError
 from bathyscope.host import CephRequest, CephSession, Host, outliving
 from bathyscope.host.process import ProcessIdentity, identity_of
@@ -91,7 +92,8 @@ class Bringup:
         self._timeout_s += seconds
 
     def tick(self, problem: str, pause_s: float = 0.05) -> None:
-        """Wait a little. Raises LabError when a daemon has ended or the time is up."""
+        """Wait a little. Raises LabError when a daemon has ended or the time is up, and a signal that is held off."""
+        interruption.check()
         for name, started in self.children.items():
             if started.child.poll() is not None:
                 raise LabError(f"{name} ended with exit code {started.child.returncode}")

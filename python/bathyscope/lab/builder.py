@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable
 
+from bathyscope import interruption
 from bathyscope.errors import EnvironmentError_
 from bathyscope.files import FileLock
 from bathyscope.host import Host
@@ -100,7 +101,10 @@ def build(bringup: Bringup) -> None:
     devices.make_files(bringup)
     nodes.make(bringup)
     group = devices.Throttle(bringup)
-    with concurrent.futures.ThreadPoolExecutor(max_workers=16, thread_name_prefix="bathy-lab") as pool:
+    with (
+        interruption.held(),
+        concurrent.futures.ThreadPoolExecutor(max_workers=16, thread_name_prefix="bathy-lab") as pool,
+    ):
         bringup.progress("making keys and maps")
         monmap = monitor.configure(bringup, pool)
         bringup.progress(f"making the monitor and {bringup.spec.osd_count} OSDs")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import concurrent.futures
 from pathlib import Path
 
+from bathyscope import interruption
 from bathyscope.host import CephSession
 from bathyscope.lab import devices
-from bathyscope.lab.bringup import UP_TIMEOUT_S, Bringup, command_all
+from bathyscope.lab.bringup import Bringup, command_all
 from bathyscope.lab.state import LabDevice
 
 
@@ -55,11 +56,14 @@ def start(
 ) -> None:
     """Start each OSD when it is made; return when all are up and in."""
     done: list[LabDevice] = []
-    for future in concurrent.futures.as_completed(made, timeout=UP_TIMEOUT_S):
-        own = future.result()
-        done += own
-        if own[0].osd_id is not None:
-            bringup.start(f"osd.{own[0].osd_id}", before=group.join)
+    left = set(made)
+    while left:
+        ready, left = concurrent.futures.wait(left, interruption.SOON_S, concurrent.futures.FIRST_COMPLETED)
+        for own in [future.result() for future in ready]:
+            done += own
+            if own[0].osd_id is not None:
+                bringup.start(f"osd.{own[0].osd_id}", before=group.join)
+        bringup.tick("the OSDs are not made", pause_s=0.0)
     bringup.replace_devices(done)
     bringup.progress("waiting for the OSDs")
     while True:

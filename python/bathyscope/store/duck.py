@@ -9,13 +9,14 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 
-from bathyscope import files
+from bathyscope import files, interruption
 from bathyscope.errors import StoreError, UsageError
 from bathyscope.records import RECORDS_BY_TABLE, Record
 from bathyscope.store import tables
@@ -82,23 +83,23 @@ def _answer(connection: duckdb.DuckDBPyConnection, sql: str, bounds: Bounds | No
     """Return the answer of a SELECT. Raises UsageError when it takes too long, and what duckdb raises.
 
     A bounded one is carried out by a thread of its own, so that this one can end it: when its time is up, and when a
-    signal has come, which Python says only between its own instructions.
+    signal has come.
     """
-    table: pa.Table
     if bounds is None:
-        table = connection.sql(sql).to_arrow_table()
+        table: pa.Table = connection.sql(sql).to_arrow_table()
         return table
-    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="bathy-sql") as worker:
+    ends_s = time.monotonic() + bounds.timeout_s
+    with interruption.held(), concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="bathy-sql") as worker:
         answer = worker.submit(_first_rows, connection, sql, bounds.rows + 1)
         try:
-            table = answer.result(bounds.timeout_s)
-        except TimeoutError:
+            while (left_s := ends_s - time.monotonic()) > 0:
+                if concurrent.futures.wait([answer], min(interruption.SOON_S, left_s)).done:
+                    return answer.result()
+                interruption.check()
             raise UsageError(
                 f"the query was ended: it took longer than {format_seconds(bounds.timeout_s)}",
                 hint="ask for less, or give it more time with --timeout",
-            ) from None
-        else:
-            return table
+            )
         finally:
             # Between two steps of a query there is nothing to interrupt.
             while not answer.done():

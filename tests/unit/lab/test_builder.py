@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import time
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from tests.unit.signals import ended_by_a_signal
 
+from bathyscope import interruption
 from bathyscope.errors import LabError
+from bathyscope.host import CephSession
 from bathyscope.host.fake import FakeHost
-from bathyscope.lab import builder, releases, requirements
+from bathyscope.lab import builder, osds, releases, requirements
+from bathyscope.lab.bringup import Bringup
+from bathyscope.lab.devices import Throttle
 from bathyscope.lab.layout import Layout
 from bathyscope.lab.spec import LabSpec, parse_device
+from bathyscope.lab.state import LabDevice
 
 
 def test_the_time_to_come_up_begins_when_the_release_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -38,3 +49,11 @@ def test_the_time_to_come_up_begins_when_the_release_is_there(monkeypatch: pytes
     clock[0] += 2
     with pytest.raises(LabError, match=f"not up after {builder.UP_TIMEOUT_S + 60:.0f} s"):
         made.tick("not up", pause_s=0)
+
+
+def test_a_signal_that_is_held_off_comes_while_osds_are_made() -> None:
+    bringup = SimpleNamespace(tick=lambda *_, **__: interruption.check())
+    never: Future[list[LabDevice]] = Future()
+    with ended_by_a_signal(), interruption.held():
+        os.kill(os.getpid(), signal.SIGINT)
+        osds.start(cast("Bringup", bringup), cast("CephSession", None), [never], cast("Throttle", None))

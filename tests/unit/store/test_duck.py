@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.unit.signals import Signalled
 
 from bathyscope.errors import UsageError
+from bathyscope.interruption import interruptible
 from bathyscope.records import RECORDS_BY_TABLE, Caveat
 from bathyscope.store import RunDirectory, Workspace, duck, step_name
 from bathyscope.store.tables import stored_schema
@@ -96,6 +99,17 @@ def test_a_query_that_takes_too_long_is_ended(runs: list[RunDirectory]) -> None:
     with pytest.raises(UsageError, match=r"took longer than 0\.1 s") as caught:
         duck.query(runs, _LONG, bounds=duck.Bounds(0.1, 10))
     assert "--timeout" in str(caught.value.hint)
+
+
+@pytest.mark.timeout(120)
+def test_a_query_ends_wherever_a_signal_comes(runs: list[RunDirectory]) -> None:
+    place, sent = 0, True
+    while sent:
+        signalled = Signalled(place)
+        with contextlib.suppress(SystemExit), interruptible(), signalled():
+            duck.query(runs, "SELECT 1", bounds=duck.Bounds(60.0, 5))
+        sent, place = signalled.was_sent, place + 3
+    assert place > 20
 
 
 def test_of_an_answer_one_row_more_than_its_bounds_is_read(runs: list[RunDirectory]) -> None:
