@@ -36,6 +36,7 @@ SHARED_FILE = 0o666
 
 # Our own state files are kilobytes, a journal of a large cluster a few megabytes.
 _READ_LIMIT_BYTES = 64 << 20
+_LOG_END_BYTES = 64 << 10
 
 _LOOK_HINT = "bathy did not make it: look at it, then move it away"
 
@@ -100,6 +101,25 @@ def read_own(path: Path) -> bytes:
         if size_bytes > _READ_LIMIT_BYTES:
             raise UntrustedError(f"{path} is larger than {_READ_LIMIT_BYTES >> 20} MiB", hint=_LOOK_HINT)
         return file.read(_READ_LIMIT_BYTES)
+
+
+def read_bounded(path: Path) -> bytes:
+    """Return the content of a file that the user, or the system's configuration, names.
+
+    Whoever it belongs to: links are followed and pipes read to their end. Raises OSError (EFBIG) for more than 64 MiB.
+    """
+    with path.open("rb") as file:
+        content = file.read(_READ_LIMIT_BYTES + 1)
+    if len(content) > _READ_LIMIT_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {_READ_LIMIT_BYTES >> 20} MiB", str(path))
+    return content
+
+
+def read_end(log: Path, start: int = 0) -> bytes:
+    """Return the last 64 KiB of a log of ours, without what lies before `start`. Raises UntrustedError, OSError."""
+    with os.fdopen(open_plain(log), "rb") as file:
+        file.seek(max(start, os.fstat(file.fileno()).st_size - _LOG_END_BYTES))
+        return file.read(_LOG_END_BYTES)
 
 
 def own_directory(path: Path, *, make: bool = False) -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bathyscope import files
-from bathyscope.errors import BusyError
+from bathyscope.errors import BusyError, UntrustedError
 
 
 def test_create_file_refuses_to_replace_and_leaves_nothing_beside(tmp_path: Path) -> None:
@@ -99,3 +99,27 @@ def test_a_directory_is_locked_for_all_others_and_nothing_is_left(tmp_path: Path
         os.close(descriptor)
     with files.directory_lock(directory):
         assert list(directory.iterdir()) == []
+
+
+def test_what_a_user_names_is_read_through_links_and_pipes_and_not_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_bytes(b"a: 1")
+    (tmp_path / "link").symlink_to(path)
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b"a: 2",))
+    writer.start()
+    assert files.read_bounded(tmp_path / "link") == b"a: 1"
+    assert files.read_bounded(tmp_path / "pipe") == b"a: 2"
+    writer.join()
+    with pytest.raises(OSError, match="it is larger than 64 MiB"):
+        files.read_bounded(Path("/dev/zero"))
+
+
+def test_of_a_log_its_end_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"x" * (1 << 20) + b"earlier\nlast\n")
+    assert len(files.read_end(log)) == 64 << 10
+    assert files.read_end(log, (1 << 20) + 8) == b"last\n"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UntrustedError):
+        files.read_end(tmp_path / "pipe")

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,8 @@ from bathyscope import files
 from bathyscope.cache.config import Places
 from bathyscope.errors import CacheDownError, CacheError, ParseError
 from bathyscope.fields import as_dict, as_int, as_list, last_line, load_json, parsing
-from bathyscope.host import Completed, Host, ProcessRequest, SocketRequest, outliving
-from bathyscope.host.process import NOBODY, ProcessIdentity, is_alive, own_program
+from bathyscope.host import Completed, Host, ProcessRequest, SocketAnswer, SocketRequest, outliving
+from bathyscope.host.process import NOBODY, ProcessIdentity, is_alive, own_program, resident_memory
 
 _LOG, _PROCESS = "bathyd.log", "process.json"
 _POLL_S = 0.05
@@ -50,9 +50,12 @@ class Daemon:
 
     def ask(self, **request: Any) -> dict[str, Any]:
         """Return the answer to a query or a command. Raises CacheDownError, CacheError with the daemon's own hint."""
+        return self._asked(request)[0]
+
+    def _asked(self, request: Mapping[str, Any]) -> tuple[dict[str, Any], SocketAnswer]:
         path = str(self.places.socket(self.name))
         timeout_s = QUERY_TIMEOUT_S if "query" in request else _COMMAND_TIMEOUT_S
-        line = SocketRequest("bathyd", path, json.dumps(request), timeout_s=timeout_s)
+        line = SocketRequest("bathyd", path, json.dumps(request), timeout_s=timeout_s, process_file="status")
         try:
             said = self.host.exchange(line)
         except (FileNotFoundError, ConnectionError):
@@ -62,17 +65,19 @@ class Daemon:
         except OSError as error:
             hint = f"look at its log: {self.log_hint()}"
             raise CacheError(f"the daemon of the cache '{self.name}' does not answer ({error})", hint=hint) from error
-        if not said:
+        if not said.line:
             raise self.down()
         with parsing(f"the answer of the daemon of the cache '{self.name}'"):
-            answer = as_dict(load_json(said))
+            answer = as_dict(load_json(said.line))
             if answer["ok"]:
-                return as_dict(answer.get("answer") or {})
+                return as_dict(answer.get("answer") or {}), said
             raise CacheError(f"cache '{self.name}': {answer['error']}", hint=answer.get("hint"))
 
     def status(self) -> dict[str, Any]:
-        """Return what it says of itself. Raises CacheDownError, CacheError."""
-        return self.ask(query="status")
+        """Return what it says of itself, and the kernel of its `process`. Raises CacheDownError, CacheError."""
+        answer, said = self._asked({"query": "status"})
+        memory = resident_memory(said.files)
+        return answer if memory is None else answer | {"process": memory}
 
     def is_up(self) -> bool:
         """Return whether it answers. Raises CacheError when it cannot be known."""
@@ -127,7 +132,7 @@ class Daemon:
         deadline_ns = self.host.monotonic_ns() + START_LIMIT_S * 1e9
         while not self._is_served_by(started.identity):
             if started.child.poll() is not None:
-                raise _said(log.read_bytes()[before:], self.name, str(log))
+                raise _said(files.read_end(log, before), self.name, str(log))
             if self.host.monotonic_ns() > deadline_ns:
                 outliving.end_all([started.identity])
                 raise CacheError(f"the cache '{self.name}' did not serve within {START_LIMIT_S:.0f} s", hint=str(log))

@@ -7,7 +7,6 @@ import errno
 import fcntl
 import os
 import re
-import stat
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from bathyscope import files
 from bathyscope.cache.config import CacheConfig, Source
 from bathyscope.cache.daemon import Daemon
 from bathyscope.cache.osd_units import osd_of
-from bathyscope.errors import BathyscopeError, BusyError, CacheError, UsageError
+from bathyscope.errors import BathyscopeError, BusyError, CacheError, UntrustedError, UsageError
 from bathyscope.fields import last_line
 from bathyscope.host import Completed, Host, ProcessRequest, Running
 
@@ -213,13 +212,11 @@ def _must_be_idle(path: Path) -> None:
     """Raise BusyError while an OSD runs in the directory, CacheError where it cannot be known."""
     for name in _LOCKED_NAMES:
         try:
-            # Anybody who can write to the directory could have made it: what is no regular file is not opened.
-            if not stat.S_ISREG((path / name).lstat().st_mode):
-                continue
-            descriptor = os.open(path / name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            # Anybody who can write to the directory could have made it.
+            descriptor = files.open_plain(path / name, os.O_RDWR)
         except PermissionError as error:
             raise CacheError(f"{path / name}: permission denied", hint="caches are root's: use sudo") from error
-        except OSError:
+        except (OSError, UntrustedError):
             continue
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -241,7 +238,7 @@ def must_not_be_open(directory: str) -> None:
             continue
         if (opened := _opened_below(process, directory)) is not None:
             try:
-                command = (process / "comm").read_text(encoding="utf-8", errors="replace").strip()
+                command = Path(f"/proc/{process.name}/comm").read_text(encoding="utf-8", errors="replace").strip()
             except OSError:
                 # It has ended meanwhile.
                 continue

@@ -49,10 +49,6 @@ class Look:
         ]
         return dataclasses.replace(self, answer=self.answer | {"sources": [*self._entries(), *missing]})
 
-    def with_process(self, memory: dict[str, int] | None) -> Look:
-        """Return it with what the kernel says of the daemon's process; None where it says nothing."""
-        return self if memory is None else dataclasses.replace(self, answer=self.answer | {"process": memory})
-
     def with_bad_configuration(self, problem: str) -> Look:
         """Return it with what is wrong with a configuration that the next start of the daemon would refuse."""
         return dataclasses.replace(self, answer=self.answer | {"configuration_problem": problem})

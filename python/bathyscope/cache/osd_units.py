@@ -102,7 +102,7 @@ def _write(path: Path, cache: str, *, notices_changes: bool) -> bool:
     """Return whether a file had to be written, because it was not there or said something else. Raises CacheError."""
     content = _DROP_IN.format(unit=unit(cache), needs="Wants" if notices_changes else "Requires").encode()
     with contextlib.suppress(OSError):
-        if path.read_bytes() == content:
+        if files.read_bounded(path) == content:
             return False
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

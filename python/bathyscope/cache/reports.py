@@ -249,8 +249,8 @@ _CACHES = (
 )
 
 _NO_PROCESS = (
-    "Resident memory of '{name}' is not known: process {pid} is not its daemon here. In a container the daemon has "
-    "another number: run bathy there."
+    "Resident memory of '{name}' is not known: its process is not seen from here. If this is a container, run bathy "
+    "outside of it."
 )
 _NO_FIGURES = "The daemon reports no figures of its sources."
 _UNSEEN: dict[Name, tuple[str, ...]] = {
@@ -307,7 +307,7 @@ def report(
     elif stopped:
         said.append(f"Not shown: {len(stopped)} sources that are not served: bathy cache status.")
     if name == "status":
-        said += [_NO_PROCESS.format(name=span.name, pid=span.text("pid")) for span in caches if _has_no_process(span)]
+        said += [_NO_PROCESS.format(name=span.name) for span in caches if _has_no_process(span)]
     sources = [span for span in sources if source in (None, span.name)]
     tables = _tables(name, caches, sources, is_interval=is_interval, is_named=as_one_table)
     if as_one_table and len(tables) > 1 and name == "stats":

@@ -355,12 +355,9 @@ def _looks(daemons: list[Daemon], *, may_be_down: bool, may_all_be_down: bool = 
 
 
 def _look(daemon: Daemon) -> Look:
-    """Ask a daemon, and the kernel for its process. Raises CacheDownError, CacheError."""
     from bathyscope.cache.looks import Look
-    from bathyscope.cache.resident import resident_memory
 
-    look = Look(daemon.name, daemon.host.now_ns(), daemon.status())
-    return look.with_process(resident_memory(daemon.host, daemon.name, look.answer.get("pid")))
+    return Look(daemon.name, daemon.host.now_ns(), daemon.status())
 
 
 def _all_looks(daemons: list[Daemon], **_: bool) -> tuple[list[Look], list[str]]:

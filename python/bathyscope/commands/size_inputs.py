@@ -78,7 +78,9 @@ def _open_tables(
     from bathyscope.store.ordered_rows import OrderedRows
     from bathyscope.store.parquet_bounds import must_fit
 
-    must_fit(path.resolve() for path in paths)
+    # A link of the user's is followed here, and none from here on.
+    paths = [path.resolve() for path in paths]
+    must_fit(paths)
     rows = 0
     for path in paths:
         with _parquet_errors(path), _parquet(path) as file:
@@ -110,11 +112,11 @@ def _open_tables(
     )
 
 
-def _parquet(path: Path) -> ParquetFile:
-    from pyarrow.parquet import ParquetFile
+def _parquet(path: Path) -> contextlib.AbstractContextManager[ParquetFile]:
+    from bathyscope.store.parquet_bounds import parquet_file
 
     # Pages are read as they are needed, so that a row group of any size is streamed; threads would read ahead.
-    return ParquetFile(path, pre_buffer=False, buffer_size=1 << 16)
+    return parquet_file(path, pre_buffer=False, buffer_size=1 << 16)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bathyscope import files
 from bathyscope.commands.options import DEFAULT_CLIENT
 from bathyscope.errors import UsageError
 
@@ -244,7 +245,7 @@ def with_resolvers(target: Target, libvirt: Sequence[str], kubectl: str | None, 
             raise UsageError("--kubectl must be a command (got '')", hint=example)
     if attachments is not None:
         try:
-            list(attachment_file.rows(attachments.read_bytes(), str(attachments)))
+            list(attachment_file.rows(files.read_bounded(attachments), str(attachments)))
         except OSError as error:
             raise UsageError(f"the file {attachments} cannot be read: {error.strerror}") from error
         changes["attachments"] = str(attachments.resolve())
@@ -267,7 +268,7 @@ def _target_file(path: Path) -> Target:
     from bathyscope.spec import Target
 
     try:
-        return Target.model_validate(YAML(typ="safe", pure=True).load(path.read_text()))
+        return Target.model_validate(YAML(typ="safe", pure=True).load(files.read_bounded(path).decode()))
     except OSError as error:
         raise UsageError(f"the target file {path} cannot be read: {error.strerror}") from error
     except (YAMLError, UnicodeDecodeError) as error:

@@ -83,12 +83,24 @@ class ReadRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SocketRequest:
-    """A line for whoever serves a Unix socket of this machine, which answers with a line."""
+    """A line for whoever serves a Unix socket of this machine, which answers with a line.
+
+    `process_file` is a name in /proc/PID of that process, read with the answer: "status".
+    """
 
     label: str
     path: str
     line: str
     timeout_s: float = 10.0
+    process_file: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SocketAnswer:
+    """The line that was answered, and the file of the process that was asked for, if it can be read."""
+
+    line: bytes
+    files: tuple[tuple[str, bytes], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -169,7 +181,10 @@ class Host(Protocol):
         """Start a process. It ends with this program at the latest, however this program ends."""
 
     def read(self, path: str) -> bytes:
-        """Return the bytes of a file of this machine (/proc and /sys above all). Raises OSError."""
+        """Return the bytes of a file of this machine (/proc and /sys above all), 1 GiB at most. Raises OSError.
+
+        It may lie where others write: a pipe in its place is not waited for.
+        """
 
     def matching(self, pattern: str) -> list[str]:
         """Return the paths of this machine that match a pattern with asterisks, as `node_sampler` says."""
@@ -180,8 +195,8 @@ class Host(Protocol):
         Another process in the same file system sees the file as well. Raises OSError.
         """
 
-    def exchange(self, request: SocketRequest) -> bytes:
-        """Send a line to a Unix socket and return the line that is answered. Raises OSError."""
+    def exchange(self, request: SocketRequest) -> SocketAnswer:
+        """Send a line to a Unix socket and return what is answered. Raises OSError."""
 
     def ask_nodes(self, requests: Sequence[NodeRequest]) -> list[NodeAnswer]:
         """Ask several machines at once; answers in the order of the requests. A failure is an answer."""

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
-from bathyscope import interruption
+from bathyscope import files, interruption
 from bathyscope.errors import (
     BathyscopeError,
     ClusterError,
@@ -104,8 +104,7 @@ def _check_conf(target: Target, conf: str) -> None:
             continue
         path = Path(target.root, name.lstrip("/")) if target.root else Path(name)
         try:
-            with path.open("rb"):
-                pass
+            files.read_bounded(path)
         except OSError as error:
             hint = f"name it with {option}, or start a cluster of your own: bathy lab up"
             raise UsageError(f"cannot read the {what} {name}: {error.strerror}", hint=hint) from error
@@ -120,7 +119,7 @@ def _interpreter(root: str | None) -> tuple[str, ...]:
         raise EnvironmentError_(f"the program ceph is not installed{where}", hint=hint)
     inside = Path(root, path.lstrip("/")) if root else Path(path)
     try:
-        first = inside.read_bytes()[:256].splitlines()[0].decode("utf-8", "replace")
+        first = files.read_bounded(inside)[:256].splitlines()[0].decode("utf-8", "replace")
     except (OSError, IndexError):
         first = ""
     words = shlex.split(first[2:]) if first.startswith("#!") else []
@@ -132,9 +131,11 @@ def _interpreter(root: str | None) -> tuple[str, ...]:
 def _greeting(pipe: LocalPipe, patience_s: float) -> dict[str, Any]:
     """Return the bridge's first line; what a prefix prints before it is passed over."""
     ends_s, line, before, read_bytes = time.monotonic() + patience_s, b"", b"", 0
+    # Not `select`, which takes no descriptor beyond 1,023.
+    poll = select.poll()
+    poll.register(pipe.stdout, select.POLLIN)
     while read_bytes < _NOISE_BYTES:
-        ready, _, _ = select.select([pipe.stdout], [], [], max(0.0, ends_s - time.monotonic()))
-        if not ready:
+        if not poll.poll(max(0.0, ends_s - time.monotonic()) * 1e3):
             return {"ready": False, "phase": "connect", "errno": errno.ETIMEDOUT, "message": "no answer"}
         # Byte by byte: what follows the line belongs to the session's reader.
         byte = os.read(pipe.stdout.fileno(), 1)

@@ -18,11 +18,14 @@ from bathyscope.host.base import (
     NodeAnswer,
     NodeRequest,
     ProcessRequest,
+    SocketAnswer,
     SocketRequest,
 )
 from bathyscope.spec import Target
 
 EPOCH_NS = 1_700_000_000_000_000_000
+# Who serves the scripted sockets.
+FAKE_SERVER = 6355
 
 ProcessAnswer = Callable[[ProcessRequest], "FakeAnswer"]
 CephAnswer = Callable[[CephRequest], Any]
@@ -154,11 +157,12 @@ class FakeHost:
         """Return the scripted file below the process's root. Raises FileNotFoundError."""
         return self.read(f"/proc/{pid}/root{path}")
 
-    def exchange(self, request: SocketRequest) -> bytes:
-        """Return a scripted answer. Raises FileNotFoundError."""
+    def exchange(self, request: SocketRequest) -> SocketAnswer:
+        """Return a scripted answer, of the process FAKE_SERVER. Raises FileNotFoundError."""
         if request.path not in self.sockets:
             raise FileNotFoundError(2, "No such file or directory", request.path)
-        return self.sockets[request.path](request.line)
+        line, path = self.sockets[request.path](request.line), f"/proc/{FAKE_SERVER}/{request.process_file}"
+        return SocketAnswer(line, ((path, self.read(path)),) if path in self.files else ())
 
     def ask_nodes(self, requests: Sequence[NodeRequest]) -> list[NodeAnswer]:
         """Return what `nodes` says. Raises EnvironmentError_ when no machine is scripted."""

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bathyscope import files
 from bathyscope.errors import UsageError
 from bathyscope.host.base import Completed, HttpRequest
 
@@ -74,7 +75,7 @@ def credential(path: str | None) -> str | None:
     else:
         where = f"the credential file {path}"
         try:
-            text = Path(path).read_text("utf-8")
+            text = files.read_bounded(Path(path)).decode()
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not text"
             raise UsageError(f"{where} cannot be read: {why}") from error

@@ -6,12 +6,12 @@ import concurrent.futures
 import contextlib
 import errno
 import fcntl
-import io
 import os
 import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import threading
 import time
@@ -29,6 +29,7 @@ from bathyscope.host.base import (
     NodeRequest,
     ProcessRequest,
     Running,
+    SocketAnswer,
     SocketRequest,
 )
 from bathyscope.host.launcher import NOBODY_ID, launch_argv
@@ -52,6 +53,11 @@ _PIECE_BYTES = 1 << 30
 # What a child may write to stdout, and to stderr: many times what any program that we start has to say. Some of them
 # pass on what another machine sends.
 OUTPUT_BYTES = 256 << 20
+# What is read of a file: no raw answer can have more.
+_FILE_BYTES = 1 << 30
+_PART_BYTES = 64 << 10
+# struct ucred: pid, uid, gid.
+_UCRED_BYTES = 12
 # Of one that is talked to over pipes, stderr is only for its last words.
 _LAST_WORDS_BYTES = 1 << 20
 # The kernel refuses the whole piece of a write that would cross the end of a file that cannot grow; pieces are smaller.
@@ -348,8 +354,17 @@ class LocalHost:
     def read(self, path: str) -> bytes:
         """Return the bytes of a file. Raises OSError."""
         # Half of what a Path costs: a reading has hundreds of files.
-        with io.FileIO(path) as file:
-            return file.readall()
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            parts, left_bytes = [], _FILE_BYTES
+            while part := os.read(descriptor, _PART_BYTES):
+                parts.append(part)
+                left_bytes -= len(part)
+                if left_bytes < 0:
+                    raise OSError(errno.EFBIG, f"it is larger than {_FILE_BYTES >> 30} GiB", path)
+            return b"".join(parts)
+        finally:
+            os.close(descriptor)
 
     def matching(self, pattern: str) -> list[str]:
         """Return the paths that match a pattern with asterisks, as `node_sampler` says."""
@@ -358,17 +373,26 @@ class LocalHost:
     def read_own(self, pid: int, path: str) -> bytes:
         """Return the bytes of a file in a directory that a process has open. Raises OSError."""
         for seen in node_sampler.beside_open(f"/proc/{pid}", [path]):
-            return Path(seen).read_bytes()
+            return self.read(seen)
         raise FileNotFoundError(errno.ENOENT, f"process {pid} does not have its directory open", path)
 
-    def exchange(self, request: SocketRequest) -> bytes:
-        """Send a line to a Unix socket and return the line that is answered. Raises OSError."""
+    def exchange(self, request: SocketRequest) -> SocketAnswer:
+        """Send a line to a Unix socket and return what is answered. Raises OSError."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
             channel.settimeout(request.timeout_s)
             channel.connect(request.path)
             channel.sendall(request.line.encode() + b"\n")
             with channel.makefile("rb") as lines:
-                return lines.readline(OUTPUT_BYTES)
+                line = lines.readline(OUTPUT_BYTES)
+            if request.process_file is None:
+                return SocketAnswer(line)
+            # The kernel says who listens, by the number that it has here: 0 for one of a container around this one.
+            (pid,) = struct.unpack_from("i", channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED_BYTES))
+        path = f"/proc/{pid}/{request.process_file}"
+        try:
+            return SocketAnswer(line, ((path, self.read(path)),))
+        except OSError:
+            return SocketAnswer(line)
 
     def ask_nodes(self, requests: Sequence[NodeRequest]) -> list[NodeAnswer]:
         """Ask several machines at once; answers in the order of the requests. A failure is an answer."""

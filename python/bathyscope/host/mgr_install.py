@@ -211,7 +211,7 @@ def _directory(target: Target, seen: Look) -> Path:
     directory = path / MODULE
     first = module_source().splitlines()[0]
     module = directory / "module.py"
-    if directory.exists() and not (module.is_file() and module.read_bytes().startswith(first)):
+    if directory.exists() and not (module.is_file() and files.read_bounded(module).startswith(first)):
         raise EnvironmentError_(f"{directory} is there, and is not the module of bathyscope", hint="look at it")
     if not path.is_dir():
         raise EnvironmentError_(f"the manager's modules are in {path}, which this machine does not have")

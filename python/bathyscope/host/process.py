@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bathyscope.fields import as_int
 from bathyscope.host.base import Host
 
 BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
+
+_STATUS = re.compile(r"/proc/[0-9]+/status")
+# proc(5): resident set size, and its peak since the process began. "kB" is KiB there.
+_SIZES = {
+    "resident_bytes": re.compile(rb"^VmRSS:\s+([0-9]+) kB$", re.MULTILINE),
+    "resident_bytes_max": re.compile(rb"^VmHWM:\s+([0-9]+) kB$", re.MULTILINE),
+}
 
 # PID_MAX_LIMIT of the Linux kernel.
 _PID_MAX = 1 << 22
@@ -63,6 +71,16 @@ def identity_of(host: Host, pid: int) -> ProcessIdentity | None:
         return None
     has_ended = fields[0] in (b"Z", b"X") and threads <= 1
     return None if has_ended else ProcessIdentity(pid, start_ticks, boot_id)
+
+
+def resident_memory(files: Iterable[tuple[str, bytes]]) -> dict[str, int] | None:
+    """Return resident memory and its peak by the /proc/PID/status among `files`; None where it does not say."""
+    for path, content in files:
+        found = {key: name.search(content) for key, name in _SIZES.items()} if _STATUS.fullmatch(path) else {}
+        sizes = {key: int(match[1]) << 10 for key, match in found.items() if match is not None}
+        if len(sizes) == len(_SIZES):
+            return sizes
+    return None
 
 
 def is_alive(host: Host, identity: ProcessIdentity) -> bool:

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+from bathyscope import files
 from bathyscope.errors import EnvironmentError_, ParseError
 from bathyscope.fields import as_dict, as_int, as_list, load_json, parsing
 from bathyscope.host.base import Completed, ProcessRequest, Running
@@ -44,7 +45,7 @@ def ssh_request(request: ProcessRequest) -> ProcessRequest:
     contents = []
     for variable, path in request.elsewhere.files:
         try:
-            contents.append((variable, path, Path(path).read_bytes()))
+            contents.append((variable, path, files.read_bounded(Path(path))))
         except OSError as error:
             raise EnvironmentError_(f"{path} cannot be sent to the client host: {error.strerror}") from error
     source = (importlib.resources.files("bathyscope.host") / "load_runner.py").read_bytes()

@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from bathyscope import files
 from bathyscope.errors import EnvironmentError_, LabError, UsageError
-from bathyscope.fields import last_line, load_json
+from bathyscope.fields import last_line, last_lines, load_json
 from bathyscope.host import CephRequest, CephSession, Host, SocketRequest, outliving
 from bathyscope.host.ceph import connect
 from bathyscope.host.local import FOREIGN_VARIABLES, LocalHost
@@ -90,7 +91,7 @@ def ask(layout: Layout, osd: str, query: str = "status", **more: Any) -> Any:
     """Return what the cache of an OSD answers to a query with `more`. Raises LabError when it does not."""
     request = SocketRequest(PROCESS, str(layout.cache_socket(osd)), json.dumps({"query": query, **more}))
     try:
-        answer = load_json(LocalHost().exchange(request))
+        answer = load_json(LocalHost().exchange(request).line)
     except (OSError, ValueError) as error:
         raise LabError(f"the cache of {osd} does not answer ({error})", hint="bathy lab status") from error
     if not answer["ok"]:
@@ -215,7 +216,7 @@ def _serve(state: LabState, daemon: DaemonState, size_bytes: int, mode: Mode, fe
             ask(layout, osd)
             return
         if started.child.poll() is not None or time.monotonic() > deadline:
-            lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            lines = last_lines(files.read_end(log))
             raise LabError(f"the cache of {osd} did not start: {lines[-2:]}", hint=f"look into {log}")
         time.sleep(0.05)
 

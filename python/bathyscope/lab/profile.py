@@ -25,6 +25,7 @@ from pydantic import Field, ValidationError, field_validator
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from bathyscope import files
 from bathyscope.errors import UsageError
 from bathyscope.simdisk import disk_profiles
 from bathyscope.spec import DeviceLimit, Model
@@ -127,7 +128,7 @@ def load_profiles(path: Path | None) -> dict[str, DeviceProfile]:
     if path is None:
         return dict(BUILT_IN)
     try:
-        document = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+        document = YAML(typ="safe").load(files.read_bounded(path).decode())
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the profile file {path} cannot be read: {error}") from error
     except YAMLError as error:

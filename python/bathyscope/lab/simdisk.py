@@ -56,7 +56,7 @@ def ask(control: Path, **request: Any) -> dict[str, Any]:
     """Return the answer to a request ("op" and its arguments). Raises LabError when it is refused or nobody answers."""
     line = SocketRequest(PROCESS, str(control), json.dumps(request))
     try:
-        answer: dict[str, Any] = load_json(LocalHost().exchange(line))
+        answer: dict[str, Any] = load_json(LocalHost().exchange(line).line)
     except (OSError, ValueError) as error:
         hint = "bathy lab status shows what runs"
         raise LabError(f"the simulated disks do not answer ({error})", hint=hint) from error

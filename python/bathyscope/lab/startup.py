@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bathyscope import files
 from bathyscope.errors import BathyscopeError, EnvironmentError_, LabError, UsageError
+from bathyscope.fields import last_lines
 from bathyscope.host import Host
 from bathyscope.host.local import LocalHost
 from bathyscope.lab import builder
@@ -93,7 +94,7 @@ def _last_log_line(layout: Layout) -> str | None:
     """Return the last line of the log that was written last, before the logs are deleted."""
     logs = [log for log in layout.log.glob("*.out") if log.stat().st_size > 0]
     for log in sorted(logs, key=lambda path: path.stat().st_mtime, reverse=True):
-        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        lines = last_lines(files.read_end(log))
         if lines:
             return f"last line of the log of {log.stem}: {lines[-1][:300]}"
     return None

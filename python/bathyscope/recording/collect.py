@@ -19,6 +19,7 @@ from bathyscope.host import (
     ProcessRequest,
     ReadRequest,
     Request,
+    SocketAnswer,
     SocketRequest,
 )
 from bathyscope.host.node_sampler import resolved
@@ -203,12 +204,13 @@ def _read(host: Host, request: ReadRequest) -> RawAnswer:
 def _exchange(host: Host, request: SocketRequest) -> RawAnswer:
     """Ask a socket's server; that nobody answers is an answer."""
     started_ns = host.now_ns()
-    code, line, problem = 0, b"", b""
+    code, answer, problem = 0, SocketAnswer(b""), b""
     try:
-        line = host.exchange(request)
+        answer = host.exchange(request)
     except OSError as error:
         code, problem = -(error.errno or errno.EIO), f"{request.path}: {error.strerror or error}".encode()
-    return to_raw(Completed(request, code, line, problem, started_ns, ended_ns=host.now_ns()))
+    completed = Completed(request, code, answer.line, problem, started_ns, ended_ns=host.now_ns())
+    return to_raw(completed, answer.files)
 
 
 def _run(host: Host, request: ProcessRequest) -> RawAnswer:

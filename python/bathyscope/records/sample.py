@@ -186,6 +186,15 @@ class CacheSample(Record):
     write_count: int = column("writes", roll_up="sum")
     write_hit_count: int = column("writes to what was cached", roll_up="sum")
     write_bytes: int = column("bytes written", unit="bytes", roll_up="sum")
+    daemon_resident_bytes: int | None = column(
+        "resident memory of the cache's daemon, at the end of the interval: one process for all rows of a cache",
+        unit="bytes",
+        optional=True,
+        roll_up="max",
+    )
+    daemon_memory_budget_bytes: int | None = column(
+        "memory that the daemon may take", unit="bytes", optional=True, roll_up="last"
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from bathyscope.fields import as_dict, as_int, as_list, parsing
 from bathyscope.host import Request, SocketRequest
+from bathyscope.host.process import resident_memory
 from bathyscope.records import HERE, CacheSample, RawAnswer, Record, Tables
 from bathyscope.sources.shape import Columns, Source
 from bathyscope.spec.scope import Scope
@@ -41,7 +42,10 @@ class Caches:
     def plan(self, scope: Scope) -> Sequence[Request]:
         """Return one request for each cache on this machine."""
         line = json.dumps({"query": "status"})
-        return [SocketRequest(f"{self.name}-{path}", path, line, self.timeout_s) for path in scope.target.cache_sockets]
+        return [
+            SocketRequest(f"{self.name}-{path}", path, line, self.timeout_s, process_file="status")
+            for path in scope.target.cache_sockets
+        ]
 
     def parse(self, answers: Sequence[RawAnswer], scope: Scope) -> Tables:
         """Return a row for each directory and pair of consecutive answers of one run of its daemon."""
@@ -55,7 +59,7 @@ class Caches:
                 said = as_dict(answer.json())
                 if not said.get("ok"):
                     continue
-                status = as_dict(said["answer"])
+                status = as_dict(said["answer"]) | {"process": resident_memory(answer.files)}
                 last_ns, last = before.get(answer.label, (answer.ended_ns, {}))
                 before[answer.label] = answer.ended_ns, status
                 # After a restart all is counted from 0 again.
@@ -71,6 +75,8 @@ def _add(columns: Columns, before: tuple[int, Mapping[str, Any]], now: tuple[int
     (last_ns, last), (at_ns, status) = before, now
     earlier = _served(last)
     about = as_dict(status["cache"])
+    budget = as_dict(as_dict(about.get("engine") or {}).get("memory") or {}).get("budget_bytes")
+    resident = as_dict(status["process"] or {}).get("resident_bytes")
     for name, entry in _served(status).items():
         directory = str(entry["dir"])
         # Without a cache, or before the first request, nothing is counted.
@@ -86,6 +92,7 @@ def _add(columns: Columns, before: tuple[int, Mapping[str, Any]], now: tuple[int
             at_ns=at_ns, duration_ns=at_ns - last_ns, host=HERE, cache=str(about.get("name") or about.get("ssd") or ""),
             source=name, directory=directory, osd=_osd(directory),
             **{column: _known(usage.get(key)) for column, key in _STATES.items()}, **grown,
+            daemon_resident_bytes=_known(resident), daemon_memory_budget_bytes=_known(budget),
         )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from bathyscope import files
 from bathyscope.errors import UsageError
 from bathyscope.spec.cache import DEFAULT_LINE_BYTES, POLICIES, CacheSettings
 from bathyscope.spec.size import ADMISSION_OF_BATHYD
@@ -73,7 +74,7 @@ class CachePlanFile(_Part):
 def load_cache_plan(path: Path) -> CachePlanFile:
     """Return the plan in a file. Raises UsageError."""
     try:
-        return CachePlanFile.model_validate_json(path.read_bytes())
+        return CachePlanFile.model_validate_json(files.read_bounded(path))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}", hint=_HINT) from error
     except ValidationError as error:

@@ -18,6 +18,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from bathyscope import files
 from bathyscope.errors import PlanError, UsageError
 from bathyscope.spec.layer import LayerTraits
 from bathyscope.spec.plan import UNKNOWN_NAME, Axes, Capture, Limits, Plan, PlanPattern, Quiesce, read_pattern
@@ -52,7 +53,7 @@ def preset_text(name: str) -> str:
 def read_plan_text(path: Path) -> str:
     """Return the text of a plan file. Raises UsageError when it cannot be read."""
     try:
-        return path.read_text()
+        return files.read_bounded(path).decode()
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not a text file", hint="a plan is a YAML file; see bathy bench list") from error
     except OSError as error:

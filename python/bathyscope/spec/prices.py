@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from bathyscope import files
 from bathyscope.errors import UsageError
 from bathyscope.spec.target import Model
 from bathyscope.spec.values import usage_error
@@ -97,7 +98,8 @@ def packaged_prices() -> str:
 def load_prices(path: str | None) -> Prices:
     """Return the prices of a YAML file, or the packaged ones. Raises UsageError with the key that is wrong."""
     try:
-        name, text = ("the packaged prices", packaged_prices()) if path is None else (path, Path(path).read_text())
+        name = "the packaged prices" if path is None else path
+        text = packaged_prices() if path is None else files.read_bounded(Path(path)).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"price file {path} cannot be read: {error}") from error
     try:

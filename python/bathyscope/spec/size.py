@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, fie
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from bathyscope import files
 from bathyscope.errors import UsageError
 from bathyscope.spec import limits, values
 from bathyscope.spec.prices import Backing, Drive, Prices, load_prices
@@ -201,7 +202,7 @@ def load_nodes(path: Path) -> dict[str, tuple[int, ...]]:
     """Return the OSD numbers of each node from a YAML file like `node-a: [0, osd.1]`. Raises UsageError."""
     hint = "YAML, a line for each node: 'node-a: [0, 1, 2]'"
     try:
-        content: Any = YAML(typ="safe", pure=True).load(path.read_text())
+        content: Any = YAML(typ="safe", pure=True).load(files.read_bounded(path).decode())
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"nodes file {path} cannot be read: {error}") from error
     except YAMLError as error:

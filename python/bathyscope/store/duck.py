@@ -8,6 +8,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import itertools
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from bathyscope.errors import StoreError, UsageError
 from bathyscope.records import RECORDS_BY_TABLE, Record
 from bathyscope.store import tables
 from bathyscope.store.errors import store_errors
-from bathyscope.store.parquet_bounds import must_fit
+from bathyscope.store.parquet_bounds import must_fit, opened
 from bathyscope.store.run_directory import RunDirectory
 from bathyscope.store.tables import stored_schema
 from bathyscope.units import format_seconds
@@ -68,7 +69,7 @@ def query_all(
     named = "\n".join(queries.values())
     chosen = _sound(runs, named, left_out)
     try:
-        with _spilling(chosen) as spill, contextlib.closing(_connect(chosen, named, spill)) as connection:
+        with _spilling(chosen) as spill, _connected(chosen, named, spill) as connection:
             return {name: _answer(connection, sql, bounds) for name, sql in queries.items()}
     except duckdb.Error as error:
         # What lies behind the footer of a file is looked at only when something failed.
@@ -207,31 +208,36 @@ def _spilling(runs: Sequence[RunDirectory]) -> Iterator[Path | None]:
             shutil.rmtree(spill, ignore_errors=True)
 
 
-def _connect(runs: Sequence[RunDirectory], sql: str, spill: Path | None) -> duckdb.DuckDBPyConnection:
-    """Return an in-memory connection with a view over `runs` for each record (and other table found) that `sql` names.
+@contextlib.contextmanager
+def _connected(runs: Sequence[RunDirectory], sql: str, spill: Path | None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Give an in-memory connection with a view over `runs` for each record (and other table found) that `sql` names.
 
     Files are read when a query asks for them, column by column. A view over runs without rows is empty and has its
     columns all the same. The connection reads the files of these runs and its own `spill` directory, nothing else.
     """
     listed: dict[str, list[str]] = {name: [] for name in RECORDS_BY_TABLE if name in sql.lower()}
-    for run in runs:
-        for name, paths in _named(run, sql).items():
-            listed.setdefault(name, []).extend(map(str, paths))
-    connection = _connection(_QUERY_MEMORY, spill)
-    for name, paths_of_all in listed.items():
-        parts = []
-        if name in RECORDS_BY_TABLE:
-            # The empty table first: its column order and types hold, and columns an older run lacks are null.
-            connection.register(f"empty_{name}", stored_schema(RECORDS_BY_TABLE[name]).empty_table())
-            parts.append(f'FROM "empty_{name}"')
-        if paths_of_all:
-            parts.append(f"FROM {_read_parquet(paths_of_all)}")
-        connection.execute(f'CREATE VIEW "{name}" AS {" UNION ALL BY NAME ".join(parts)}')
-    allowed = ", ".join(_literal(path) for paths_of_all in listed.values() for path in paths_of_all)
-    connection.execute(f"SET allowed_paths=[{allowed}]")
-    connection.execute("SET enable_external_access=false")
-    connection.execute("SET lock_configuration=true")
-    return connection
+    with contextlib.ExitStack() as stack:
+        for run in runs:
+            # What a run becomes is bounded run by run, as `_sound` does.
+            named = _named(run, sql)
+            names = iter(stack.enter_context(opened(path for paths in named.values() for path in paths)))
+            for name, paths in named.items():
+                listed.setdefault(name, []).extend(itertools.islice(names, len(paths)))
+        connection = stack.enter_context(contextlib.closing(_connection(_QUERY_MEMORY, spill)))
+        for name, names_of_all in listed.items():
+            parts = []
+            if name in RECORDS_BY_TABLE:
+                # The empty table first: its column order and types hold, and columns an older run lacks are null.
+                connection.register(f"empty_{name}", stored_schema(RECORDS_BY_TABLE[name]).empty_table())
+                parts.append(f'FROM "empty_{name}"')
+            if names_of_all:
+                parts.append(f"FROM {_read_parquet(names_of_all)}")
+            connection.execute(f'CREATE VIEW "{name}" AS {" UNION ALL BY NAME ".join(parts)}')
+        allowed = ", ".join(_literal(name) for names_of_all in listed.values() for name in names_of_all)
+        connection.execute(f"SET allowed_paths=[{allowed}]")
+        connection.execute("SET enable_external_access=false")
+        connection.execute("SET lock_configuration=true")
+        yield connection
 
 
 @contextlib.contextmanager
@@ -256,27 +262,26 @@ def rolled_up(
     replaced = [f'max("{name}") OVER (PARTITION BY "{by}", "#interval") AS "{name}"' for name, by in shared.items()]
     replaced.append('max("#last_ns") OVER (PARTITION BY "#interval") AS at_ns')
     left_out = ", ".join(f'"{name}"' for name in ("#last_ns", "#interval", *shared))
-    sql = f"""
-        WITH joined AS (
-            SELECT {", ".join(grouped)}, max(at_ns) AS "#last_ns",
-                   (at_ns + {interval_ns - 1}) // {interval_ns} AS "#interval"
-            FROM {_read_parquet([str(path) for path in paths])}
-            GROUP BY {listed}, "#interval"
-        )
-        SELECT * EXCLUDE ({left_out}), {", ".join(replaced)}
-        FROM joined ORDER BY at_ns, {listed}
-    """  # noqa: S608 - names of columns of a record and paths of a run
-    must_fit(paths, columns=len(schema))
-    connection = _connection(_ROLL_UP_MEMORY, spill)
-    try:
+    with (
+        opened(paths, columns=len(schema)) as names,
+        contextlib.closing(_connection(_ROLL_UP_MEMORY, spill)) as connection,
+    ):
+        sql = f"""
+            WITH joined AS (
+                SELECT {", ".join(grouped)}, max(at_ns) AS "#last_ns",
+                       (at_ns + {interval_ns - 1}) // {interval_ns} AS "#interval"
+                FROM {_read_parquet(names)}
+                GROUP BY {listed}, "#interval"
+            )
+            SELECT * EXCLUDE ({left_out}), {", ".join(replaced)}
+            FROM joined ORDER BY at_ns, {listed}
+        """  # noqa: S608 - names of columns of a record and of descriptors
         with store_errors("roll up", paths[0].parent):
             try:
                 reader = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
                 yield (_conform(batch, schema) for batch in reader)
             except duckdb.Error as error:
                 raise OSError(str(error).splitlines()[0]) from error
-    finally:
-        connection.close()
 
 
 def _aggregate(field: pa.Field[pa.DataType], rule: str) -> str:
@@ -307,8 +312,8 @@ def _connection(memory: str, spill: Path | None) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(":memory:", config=config)
 
 
-def _read_parquet(paths: Iterable[str]) -> str:
-    return f"read_parquet([{', '.join(_literal(path) for path in paths)}], union_by_name=true)"
+def _read_parquet(names: Iterable[str]) -> str:
+    return f"read_parquet([{', '.join(_literal(name) for name in names)}], union_by_name=true)"
 
 
 def _literal(text: str) -> str:

@@ -16,6 +16,7 @@ _HINTS = {
     errno.EACCES: "check the owner and mode of the directory, or choose another workspace",
     errno.EPERM: "check the owner and mode of the directory, or choose another workspace",
     errno.EROFS: "the file system is mounted read-only: choose another workspace",
+    errno.EMFILE: "more tables than this process may have open: name fewer runs, or raise the limit: ulimit -n",
     errno.EIO: "the device under the workspace reports I/O errors: see the kernel log",
 }
 

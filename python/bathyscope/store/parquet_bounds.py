@@ -1,16 +1,22 @@
-"""What Parquet files become when they are read, found from their pages before anything of them is decoded.
+"""The one way to Parquet files: opened once, bounded by the headers of their pages, and read from what was opened.
+
+Where a name leads can change from one moment to the next. So what is read is no name, but the descriptor that was
+looked at: Arrow and DuckDB get its own name in /proc.
 
 Runs may come from elsewhere, and a file of some kilobytes can stand for gigabytes: a page of zeros, a value that is
 repeated a billion times, a long text that each row refers to. The footer may claim anything about that, so the header
 of each page is read as well, by which Arrow and DuckDB decode: they make a buffer of the size that it gives, and as
-many values. The result is an upper bound; it takes a millisecond for a table of a segment.
+many values, before anything of it is decoded. The result is an upper bound; it takes a millisecond for a table of a
+segment.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable
+import resource
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,23 +51,74 @@ def must_fit(paths: Iterable[Path], *, columns: int = 0) -> None:
 
     `columns`: so many does a reader make of each file at least. Also raised for files that cannot be read.
     """
-    decoded_bytes = size_bytes = 0
+    budget = _Budget(columns)
     for path in paths:
-        with store_errors("read", path), os.fdopen(files.open_plain(path), "rb") as file:
-            found = os.fstat(file.fileno())
-            identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-            if identity not in _known:
-                if len(_known) >= _KNOWN_FILES:
-                    _known.clear()
-                _known[identity] = _File(file.fileno(), path, found.st_size).bound()
-            bound = _known[identity]
-        size_bytes += found.st_size
-        decoded_bytes += bound.pages_bytes + bound.rows * _NUMBER_BYTES * max(columns - bound.columns, 0)
-        budget_bytes = max(DECODED_BYTES, DECODED_RATIO * size_bytes)
-        if decoded_bytes > budget_bytes:
+        with store_errors("read", path), contextlib.ExitStack() as stack:
+            budget.take(path, _descriptor(path, stack))
+
+
+@contextlib.contextmanager
+def opened(paths: Iterable[Path], *, columns: int = 0) -> Iterator[list[str]]:
+    """Open tables that `must_fit`, and give the names by which they are read until the end of the block.
+
+    Raises what `must_fit` raises.
+    """
+    budget, names, listed = _Budget(columns), [], list(paths)
+    if len(listed) > _FEW_FILES:
+        _make_room_for(len(listed))
+    with contextlib.ExitStack() as stack:
+        for path in listed:
+            with store_errors("read", path):
+                descriptor = _descriptor(path, stack)
+                budget.take(path, descriptor)
+            names.append(f"/proc/self/fd/{descriptor}")
+        yield names
+
+
+@contextlib.contextmanager
+def parquet_file(path: Path, **options: Any) -> Iterator[pq.ParquetFile]:
+    """Open one table, as `opened` does. Raises StoreError, and inside the block what Arrow raises."""
+    with opened([path]) as (name,), pa.OSFile(name, "rb") as content, pq.ParquetFile(content, **options) as file:
+        yield file
+
+
+def _make_room_for(count: int) -> None:
+    """Let this process have so many more files open, as far as it may: a query over many runs has thousands."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = len([*Path("/proc/self/fd").iterdir()]) + count + _SPARE_DESCRIPTORS
+    if soft < min(wanted, hard):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+
+
+def _descriptor(path: Path, stack: contextlib.ExitStack) -> int:
+    descriptor = files.open_plain(path)
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+class _Budget:
+    """What is left for tables that are read together."""
+
+    def __init__(self, columns: int) -> None:
+        self._columns = columns
+        self._decoded_bytes = self._size_bytes = 0
+
+    def take(self, path: Path, descriptor: int) -> None:
+        """Raise StoreError unless one more fits; what `_File.bound` raises."""
+        found = os.fstat(descriptor)
+        identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        if identity not in _known:
+            if len(_known) >= _KNOWN_FILES:
+                _known.clear()
+            _known[identity] = _File(descriptor, path, found.st_size).bound()
+        bound = _known[identity]
+        self._size_bytes += found.st_size
+        self._decoded_bytes += bound.pages_bytes + bound.rows * _NUMBER_BYTES * max(self._columns - bound.columns, 0)
+        budget_bytes = max(DECODED_BYTES, DECODED_RATIO * self._size_bytes)
+        if self._decoded_bytes > budget_bytes:
             raise StoreError(
-                f"cannot read {path}: it and what is read with it would take {decoded_bytes >> 20:,} MiB of memory, "
-                f"and may take {budget_bytes >> 20:,} MiB",
+                f"cannot read {path}: it and what is read with it would take {self._decoded_bytes >> 20:,} MiB of "
+                f"memory, and may take {budget_bytes >> 20:,} MiB",
                 hint=_HOSTILE,
             )
 
@@ -76,6 +133,9 @@ class _Bound:
 # Each table of a run is asked for several times.
 _known: dict[tuple[int, ...], _Bound] = {}
 _KNOWN_FILES = 100_000
+_FEW_FILES = 32
+# For what reads them, and all else.
+_SPARE_DESCRIPTORS = 512
 
 
 class _File:

@@ -291,7 +291,8 @@ def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
-        shutil.copyfile(source, target)
+        with os.fdopen(files.open_plain(source), "rb") as old, target.open("xb") as new:
+            shutil.copyfileobj(old, new)
 
 
 _DAMAGED = "move the segment's directory away; the others of the run stay readable"

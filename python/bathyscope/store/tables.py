@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from bathyscope import files
 from bathyscope.errors import StoreError
 from bathyscope.records import RECORDS_BY_TABLE, Record, schema_of, to_table
 from bathyscope.store.errors import store_errors
-from bathyscope.store.parquet_bounds import must_fit
+from bathyscope.store.parquet_bounds import must_fit, opened, parquet_file
 
 # A row of the widest record takes some 250 bytes, so a row group is held in about 32 MiB.
 ROW_GROUP_ROWS = 1 << 17
@@ -90,31 +89,22 @@ def parquet_files(directory: Path) -> dict[str, Path]:
 
 def schema_on_disk(name: str, paths: Sequence[Path]) -> pa.Schema:
     """Return the schema of a table: that of its record, or of its files when no module has declared the record."""
-    import pyarrow.parquet as pq
-
     record = RECORDS_BY_TABLE.get(name)
     if record is not None:
         return stored_schema(record)
     must_fit(paths)
     schemas = []
     for path in paths:
-        with store_errors("read", path), os.fdopen(files.open_plain(path), "rb") as file:
-            schemas.append(pq.read_schema(file))
+        with store_errors("read", path), parquet_file(path) as file:
+            schemas.append(file.schema_arrow)
     with store_errors("read", paths[0].parent):
         return pa.unify_schemas(schemas)
 
 
 def check(name: str, path: Path, *, whole: bool = False) -> None:
     """Raise StoreError when a file of a table is damaged or has other columns; with `whole` all of it is read."""
-    import pyarrow.parquet as pq
-
     record = RECORDS_BY_TABLE.get(name)
-    must_fit([path])
-    with (
-        store_errors("read", path),
-        os.fdopen(files.open_plain(path), "rb") as content,
-        pq.ParquetFile(content) as file,
-    ):
+    with store_errors("read", path), parquet_file(path) as file:
         if record is not None:
             _check(str(path), file.schema_arrow, stored_schema(record))
         for _ in file.iter_batches(_BATCH_ROWS) if whole else ():
@@ -160,24 +150,26 @@ def scan(
     if not paths:
         return
     full = schema_on_disk(name, paths)
-    must_fit(paths, columns=len(full))
-    with store_errors("read", paths[0].parent):
-        dataset = ds.dataset([str(path) for path in paths], schema=full, format="parquet")
-    for fragment in dataset.get_fragments():
-        with store_errors("read", Path(fragment.path)):
-            _check(fragment.path, fragment.physical_schema, full)
     limits: dict[str, Any] = {} if parallel else {"batch_readahead": 1, "fragment_readahead": 1}
-    with store_errors(f"read {name} in", paths[0].parent):
-        scanner = dataset.scanner(
-            columns=schema.names,
-            filter=window,
-            batch_size=_BATCH_ROWS,
-            use_threads=parallel,
-            **limits,
-        )
-        for batch in scanner.to_batches():
-            if batch.num_rows:
-                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    with opened(paths, columns=len(full)) as names:
+        with store_errors("read", paths[0].parent):
+            dataset = ds.dataset(names, schema=full, format="parquet")
+        path_of = dict(zip(names, paths, strict=True))
+        for fragment in dataset.get_fragments():
+            path = path_of[fragment.path]
+            with store_errors("read", path):
+                _check(str(path), fragment.physical_schema, full)
+        with store_errors(f"read {name} in", paths[0].parent):
+            scanner = dataset.scanner(
+                columns=schema.names,
+                filter=window,
+                batch_size=_BATCH_ROWS,
+                use_threads=parallel,
+                **limits,
+            )
+            for batch in scanner.to_batches():
+                if batch.num_rows:
+                    yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def _check(path: str, found: pa.Schema, wanted: pa.Schema) -> None:

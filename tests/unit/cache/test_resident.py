@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bathyscope.cache.config import Places
+from bathyscope.cache.daemon import Daemon
 from bathyscope.cache.looks import Look
 from bathyscope.cache.metrics import exposition
 from bathyscope.cache.reports import report
-from bathyscope.cache.resident import resident_memory
-from bathyscope.host.fake import FakeHost
+from bathyscope.host import SocketRequest
+from bathyscope.host.fake import FAKE_SERVER, FakeHost
 from bathyscope.host.local import LocalHost
+from bathyscope.host.process import resident_memory
 from bathyscope.views import as_text
 
 from .daemons import MIB, status
@@ -22,56 +29,52 @@ STATUS = (
     b"Name:\tpython\nPid:\t6355\nVmPeak:\t  412532 kB\nVmSize:\t  412532 kB\nVmHWM:\t   60416 kB\nVmRSS:\t   54044 kB\n"
     b"RssAnon:\t   30132 kB\n"
 )
-CONFIG = "/etc/bathyscope/cache/fast.json"
 
 
-def host(*argv: str, status: bytes = STATUS) -> FakeHost:
-    cmdline = "".join(f"{word}\0" for word in argv).encode()
-    return FakeHost(files={"/proc/6355/cmdline": cmdline, "/proc/6355/status": status})
+def test_it_is_what_the_kernel_says_in_bytes() -> None:
+    found = {"resident_bytes": 54044 * 1024, "resident_bytes_max": 60416 * 1024}
+    assert resident_memory([("/proc/6355/status", STATUS)]) == found
+    zombie = b"Name:\tbathyd\nState:\tZ (zombie)\n"
+    assert resident_memory([]) is None
+    assert resident_memory([("/proc/6355/status", zombie)]) is None
+    assert resident_memory([("/proc/6355/stat", STATUS)]) is None
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ("/usr/bin/python3", "-P", "-m", "bathyscope.bathyd", CONFIG),
-        ("/usr/bin/bathyd", CONFIG),
-        ("bathyd", "fast.json"),
-    ],
-)
-def test_it_is_what_the_kernel_says_in_bytes(argv: tuple[str, ...]) -> None:
-    found = resident_memory(host(*argv), "fast", 6355)
-    assert found == {"resident_bytes": 54044 * 1024, "resident_bytes_max": 60416 * 1024}
+def test_the_process_is_the_one_that_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server("s", family=socket.AF_UNIX) as server:
+
+        def answer() -> None:
+            channel, _ = server.accept()
+            with channel:
+                channel.recv(64)
+                channel.sendall(b"here\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        said = LocalHost().exchange(SocketRequest("s", "s", "?", process_file="status"))
+    ((path, content),) = said.files
+    assert (said.line, path) == (b"here\n", f"/proc/{os.getpid()}/status")
+    assert (resident_memory(said.files) or {})["resident_bytes"] > MIB
+    assert content.startswith(b"Name:")
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ("/usr/bin/python3", "-P", "-m", "bathyscope.bathyd", CONFIG.replace("fast", "other")),
-        ("/usr/bin/python3", "-P", "-m", "bathyscope.cli", CONFIG),
-        ("/usr/bin/less", CONFIG),
-        (CONFIG,),
-        # Of a thread of the kernel.
-        (),
-    ],
-)
-def test_another_process_with_its_number_is_not_its_daemon(argv: tuple[str, ...]) -> None:
-    assert resident_memory(host(*argv), "fast", 6355) is None
-
-
-def test_what_has_ended_or_has_no_number_is_not_known() -> None:
-    daemon = ("/usr/bin/bathyd", CONFIG)
-    assert resident_memory(host(*daemon, status=b"Name:\tbathyd\nState:\tZ (zombie)\n"), "fast", 6355) is None
-    for pid in (1, None, "6355", True):
-        assert resident_memory(host(*daemon), "fast", pid) is None
-    # What runs this test is no daemon.
-    assert resident_memory(LocalHost(), "fast", os.getpid()) is None
+def test_a_daemon_that_is_not_seen_has_none(tmp_path: Path) -> None:
+    places = Places(tmp_path)
+    line = json.dumps({"ok": True, "answer": status()}).encode()
+    host = FakeHost(sockets={str(places.socket("fast")): lambda _: line})
+    assert "process" not in Daemon(host, places, "fast").status()
+    host.files[f"/proc/{FAKE_SERVER}/status"] = STATUS
+    assert Daemon(host, places, "fast").status()["process"]["resident_bytes"] == 54044 * 1024
+    # Nor does it say so itself.
+    assert "process" not in Daemon(host, places, "fast").ask(query="status")
 
 
 def look(resident_bytes: int | None, budget_bytes: int = 4096 * MIB) -> Look:
     answer = status()
     answer["cache"]["engine"]["memory"] = {"budget_bytes": budget_bytes}
-    memory = None if resident_bytes is None else {"resident_bytes": resident_bytes, "resident_bytes_max": 900 * MIB}
-    return Look("fast", 10**12, answer).with_process(memory)
+    if resident_bytes is not None:
+        answer["process"] = {"resident_bytes": resident_bytes, "resident_bytes_max": 900 * MIB}
+    return Look("fast", 10**12, answer)
 
 
 def caches(finding: Any) -> dict[str, Any]:
@@ -94,7 +97,7 @@ def test_the_status_has_it_beside_the_budget() -> None:
 def test_the_status_says_why_it_is_not_known() -> None:
     finding = report("status", [(look(None), None)])
     assert caches(finding)["Resident"] is None
-    assert finding.unseen[0].startswith("Resident memory of 'fast' is not known: process 7 is not its daemon here.")
+    assert finding.unseen[0].startswith("Resident memory of 'fast' is not known: its process is not seen from here.")
     down = Look.of_down("fast", 10**12, "stopped", "not running", None)
     assert not report("status", [(down, None)]).unseen
 

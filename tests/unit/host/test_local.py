@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bathyscope.errors import EnvironmentError_
-from bathyscope.host import ProcessRequest, local
+from bathyscope.host import ProcessRequest, local, node_sampler
 from bathyscope.host.launcher import LAUNCH_FAILED
 from bathyscope.host.local import FOREIGN_VARIABLES, LocalHost, find_program
 
@@ -208,6 +209,19 @@ def test_a_process_runs_inside_another_root(tmp_path: Path) -> None:
     (tmp_path / "inside").write_text("yes")
     completed = LocalHost().run(ProcessRequest("cat", ("cat", "/inside"), root=str(tmp_path)))
     assert (completed.exit_code, completed.stdout) == (0, b"yes")
+
+
+@pytest.mark.parametrize("read", [LocalHost().read, node_sampler.content_of])
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(read: Callable[[str], bytes], tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "whoami")
+    assert read(str(tmp_path / "whoami")) == b""
+
+
+def test_a_file_without_an_end_is_not_read_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_FILE_BYTES", 1 << 20)
+    (tmp_path / "whoami").symlink_to("/dev/zero")
+    with pytest.raises(OSError, match="it is larger than"):
+        LocalHost().read(str(tmp_path / "whoami"))
 
 
 def test_a_file_is_a_process_s_own_while_it_has_the_directory_open(tmp_path: Path) -> None:

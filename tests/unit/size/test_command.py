@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.views import golden, pages
 
-from bathyscope import cli
+from bathyscope import cli, files
 from bathyscope.kinds import kind_of
 from bathyscope.records import CurvePoint, Histogram, Op, Result, Step, from_table
 from bathyscope.spec.size import SizeSpec
@@ -307,6 +307,31 @@ def test_tables_of_operations_are_sized_like_the_trace_of_them(bathy: Bathy, tmp
     ]
     assert hits[0] == hits[1]
     assert len(hits[0]) > 10
+
+
+@pytest.mark.parametrize("swapped_after", [1, 2, 3])
+def test_a_table_whose_name_leads_elsewhere_meanwhile_is_not_read(
+    swapped_after: int, bathy: Bathy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, foreign, opened = tmp_path / "ops.parquet", tmp_path / "foreign.parquet", files.open_plain
+    rows = loop_and_scan(20)
+    pq.write_table(ops(rows), path)
+    pq.write_table(ops([(*row[:4], "secret") for row in rows]), foreign)
+    openings: list[Path] = []
+
+    def then_swapped(file: Path, *flags: int) -> int:
+        descriptor = opened(file, *flags)
+        openings.extend([file] if file == path else [])
+        if len(openings) == swapped_after and not path.is_symlink():
+            path.unlink()
+            path.symlink_to(foreign)
+        return descriptor
+
+    monkeypatch.setattr(files, "open_plain", then_swapped)
+    code, out, err = bathy(path, "--by", "image", "--line", "4K", "--output", "json")
+    assert path.is_symlink()
+    assert "secret" not in out
+    assert (code, "scan" in out) == (0, True) or (code, "is not a regular file" in err) == (2, True)
 
 
 def test_a_parquet_file_that_is_no_table_of_operations_is_refused(bathy: Bathy, tmp_path: Path) -> None:

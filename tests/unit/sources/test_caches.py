@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
@@ -51,6 +52,17 @@ def test_rows_are_what_grew_between_two_answers() -> None:
     assert (row.read_count, row.read_hit_count, row.read_bytes, row.read_hit_bytes) == (40, 30, 400, 300)
     assert (row.write_count, row.write_hit_count, row.write_bytes) == (40, 30, 400)
     assert (row.capacity_bytes, row.used_bytes, row.file_count) == (1000, 77, 2)
+
+
+def test_rows_have_the_memory_of_the_daemon_and_its_budget() -> None:
+    before, after = answered(1, source(1, 1)), answered(2, source(2, 2))
+    (row,) = samples(before, after)
+    assert (row.daemon_resident_bytes, row.daemon_memory_budget_bytes) == (None, None)
+    said = json.loads(after.stdout)
+    said["answer"]["cache"]["engine"] = {"memory": {"budget_bytes": 4 << 30}}
+    files = (("/proc/7/status", b"Name:\tbathyd\nVmHWM:\t 60416 kB\nVmRSS:\t 54044 kB\n"),)
+    (row,) = samples(before, dataclasses.replace(after, stdout=json.dumps(said).encode(), files=files))
+    assert (row.daemon_resident_bytes, row.daemon_memory_budget_bytes) == (54044 << 10, 4 << 30)
 
 
 def test_a_directory_that_is_stopped_and_serves_open_files_is_not_its_successor() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -136,3 +137,23 @@ def test_a_damaged_file_is_an_error(
     path.write_bytes(mutate(path.read_bytes(), data))
     with contextlib.suppress(StoreError):
         tables.must_fit([path])
+
+
+def test_more_tables_are_read_than_the_soft_limit_of_open_files(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = next(iter(run.segments().values())).path / "caveat.parquet"
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = (len(list(Path("/proc/self/fd").iterdir())) + 8, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, few)
+        with parquet_bounds.opened([path] * 64) as names:
+            assert len(set(names)) == 64
+        # Where it cannot be raised.
+        resource.setrlimit(resource.RLIMIT_NOFILE, few)
+        monkeypatch.setattr(parquet_bounds, "_make_room_for", lambda _: None)
+        with pytest.raises(StoreError, match="Too many open files") as caught, parquet_bounds.opened([path] * 64):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "ulimit -n" in str(caught.value.hint)
