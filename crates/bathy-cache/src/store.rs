@@ -110,6 +110,15 @@ pub trait BlockStore: Send + Sync {
         self.write(data, offset).map(|()| data.len())
     }
 
+    /// [`BlockStore::write_some`] for an application that asked for no more than the bare file gives it: the bytes may lie in the page
+    /// cache, where reads find them, until a flush or the system writes them.
+    ///
+    /// # Errors
+    /// Those of [`BlockStore::write_some`]; others come with the flush.
+    fn write_some_buffered(&self, data: &[u8], offset: u64) -> io::Result<usize> {
+        self.write_some(data, offset)
+    }
+
     /// Makes completed writes durable (`fdatasync`).
     ///
     /// # Errors

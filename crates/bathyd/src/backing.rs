@@ -22,6 +22,10 @@ impl BlockStore for WrittenByCallers {
         with_rights_taken(|| self.0.write_some(data, offset))
     }
 
+    fn write_some_buffered(&self, data: &[u8], offset: u64) -> io::Result<usize> {
+        with_rights_taken(|| self.0.write_some_buffered(data, offset))
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.0.flush()
     }

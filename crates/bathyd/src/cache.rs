@@ -36,8 +36,9 @@ pub(crate) trait CachedFile: Send + Sync {
     /// bytes are there can be answered then.
     fn read(&self, buffer: &mut [u8], offset: u64, events: &Events<'_>) -> io::Result<usize>;
 
-    /// Writes `data` at `offset`, and returns how many bytes were written; the file grows if it has to.
-    fn write(&self, data: &[u8], offset: u64) -> io::Result<usize>;
+    /// Writes `data` at `offset`, and returns how many bytes were written; the file grows if it has to. Buffered they may lie in
+    /// the page cache of the file until they are flushed.
+    fn write(&self, data: &[u8], offset: u64, is_buffered: bool) -> io::Result<usize>;
 
     /// Makes completed writes durable.
     fn flush(&self) -> io::Result<()>;

@@ -587,8 +587,12 @@ impl CachedFile for EngineFile {
         self.file.read_telling(buffer, offset, self.now_ns(), events)
     }
 
-    fn write(&self, data: &[u8], offset: u64) -> io::Result<usize> {
+    fn write(&self, data: &[u8], offset: u64, is_buffered: bool) -> io::Result<usize> {
         self.grow(offset.saturating_add(data.len() as u64))?;
+        // What a device counts of its writes is asked when they are there.
+        if is_buffered && self.device.is_none() {
+            return self.file.write_buffered(data, offset, self.now_ns());
+        }
         self.file.write(data, offset, self.now_ns())
     }
 

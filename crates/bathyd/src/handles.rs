@@ -38,6 +38,8 @@ pub(crate) struct OpenFile {
     _permit: Permit,
     pub(crate) cached: Option<Arc<dyn CachedFile>>,
     is_durable: bool,
+    /// Writes go to the page cache below, as on the plain directory.
+    is_buffered: bool,
     /// For whom the kernel writes pages of its mappings back.
     pub(crate) opener: Caller,
     counts: Arc<FrontCounts>,
@@ -64,6 +66,7 @@ impl OpenFile {
             _permit: permit,
             cached,
             is_durable: flags.contains(OFlags::DSYNC),
+            is_buffered: !flags.intersects(OFlags::DSYNC | OFlags::DIRECT),
             opener,
             counts,
         })
@@ -127,7 +130,7 @@ impl OpenFile {
                 let write = || with_rights_taken(|| self.write_below(data, offset));
                 return self.counts.uncached(true, write);
             };
-            let written = cached.write(data, offset)?;
+            let written = cached.write(data, offset, self.is_buffered)?;
             if self.is_durable {
                 cached.flush()?;
             }

@@ -127,7 +127,7 @@ mod tests {
             Ok(1)
         }
 
-        fn write(&self, _data: &[u8], _offset: u64) -> io::Result<usize> {
+        fn write(&self, _data: &[u8], _offset: u64, _is_buffered: bool) -> io::Result<usize> {
             panic!("on purpose")
         }
 

@@ -465,6 +465,30 @@ impl CachedFile {
     /// Those of the backing, unchanged, if nothing was written, and `InvalidInput` at the end of the address space. An error of the SSD only if the
     /// generations fails as well: then nothing could keep a stale SSD from being believed later.
     pub fn write(&self, data: &[u8], offset: u64, time_ns: u64) -> io::Result<usize> {
+        self.write_by(
+            |data| self.file.store.write_some(data, offset),
+            data,
+            offset,
+            time_ns,
+        )
+    }
+
+    /// [`CachedFile::write`] by [`BlockStore::write_some_buffered`].
+    ///
+    /// # Errors
+    /// Those of [`CachedFile::write`].
+    pub fn write_buffered(&self, data: &[u8], offset: u64, time_ns: u64) -> io::Result<usize> {
+        let write = |data: &[u8]| self.file.store.write_some_buffered(data, offset);
+        self.write_by(write, data, offset, time_ns)
+    }
+
+    fn write_by(
+        &self,
+        write: impl Fn(&[u8]) -> io::Result<usize>,
+        data: &[u8],
+        offset: u64,
+        time_ns: u64,
+    ) -> io::Result<usize> {
         let end = offset.checked_add(data.len() as u64);
         let end = end.ok_or(io::ErrorKind::InvalidInput)?;
         if data.is_empty() {
@@ -482,7 +506,7 @@ impl CachedFile {
         };
         let Some(bits) = self.begin_change(&(offset..end))? else {
             let begun = Instant::now();
-            let written = self.file.store.write_some(data, offset);
+            let written = write(data);
             self.after_write(offset, &written);
             let written = written?;
             self.count(begun, true, (written, 0), time_ns);
@@ -526,7 +550,7 @@ impl CachedFile {
         let mut written = if is_made(Mutant::CopyBeforeTheBacking) {
             Ok(data.len())
         } else {
-            self.file.store.write_some(data, offset)
+            write(data)
         };
         let below = begun.elapsed();
         // Before the lines have it: see `read_units`.
@@ -548,7 +572,7 @@ impl CachedFile {
             bytes_hit += u64::from(part.bytes()) * u64::from(plan.was_cached);
         }
         if is_made(Mutant::CopyBeforeTheBacking) {
-            written = self.file.store.write_some(data, offset);
+            written = write(data);
         }
         if is_made(Mutant::LengthAfterTheLines) {
             self.after_write(offset, &written);

@@ -576,6 +576,14 @@ impl LiveFile {
         self.file_to_change().write(data, offset, time_ns)
     }
 
+    /// [`CachedFile::write_buffered`].
+    ///
+    /// # Errors
+    /// Those of [`CachedFile::write`].
+    pub fn write_buffered(&self, data: &[u8], offset: u64, time_ns: u64) -> io::Result<usize> {
+        self.file_to_change().write_buffered(data, offset, time_ns)
+    }
+
     /// [`CachedFile::flush`].
     ///
     /// # Errors

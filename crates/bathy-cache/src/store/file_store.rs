@@ -13,8 +13,18 @@ use crate::store::file_system::FileSystem;
 use crate::store::held_for_moments::wait_for_moments;
 use crate::store::timed_io;
 use crate::store::{BlockStore, Stamp, Until};
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// A [`BlockStore`] over a file or block device, with direct I/O where the file system and the request allow it.
+///
+/// Direct and buffered I/O meet in one file: what is not aligned goes through the page cache, and so do writes of applications that
+/// do ([`BlockStore::write_some_buffered`]). Both see the same bytes. A direct read has the dirty pages of its range written first, and a
+/// direct write besides drops the pages of its range before and after (`kiocb_write_and_wait`, `kiocb_invalidate_pages`,
+/// `kiocb_invalidate_post_direct_write`). No page comes in between: a buffered write has the lock of the inode for itself, which a
+/// direct write shares until it ends, as all here wait for theirs; and a read that fills a page from what a direct write is about to
+/// replace is one at the same time, whose page is dropped after it. What flushes says of durability holds for both: `fdatasync`
+/// writes dirty pages before it empties the write cache of the device, and a power cut before takes any of the writes since, whichever
+/// way they went. An error of a page that the system wrote back is told by the next flush.
 pub struct FileStore {
     /// For what is not aligned, and where direct I/O is not supported.
     buffered: File,
@@ -25,6 +35,8 @@ pub struct FileStore {
     /// Its file system may wait for another program or machine while a request is handed over, and for locks that such a wait
     /// holds: no ring is handed a request that is to end in time.
     may_block: bool,
+    /// Something was written to the page cache since the last flush.
+    may_be_dirty: AtomicBool,
     /// Held for as long as the store exists.
     _lock: Option<Flock<File>>,
 }
@@ -87,6 +99,7 @@ impl FileStore {
             is_device,
             is_in_memory: is_in_memory && !is_device,
             may_block: may_block && !is_device,
+            may_be_dirty: AtomicBool::new(false),
             _lock: None,
         })
     }
@@ -141,7 +154,9 @@ pub fn write_some(file: &File, data: &[u8], offset: u64) -> io::Result<usize> {
 
 impl BlockStore for FileStore {
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let Some(direct) = self.direct_for(buffer.len(), offset) else {
+        // A direct read would wait until the dirty pages of its range are written.
+        let is_direct = !self.may_be_dirty.load(Ordering::Relaxed);
+        let Some(direct) = self.direct_for(buffer.len(), offset).filter(|_| is_direct) else {
             return self.buffered.read_exact_at(buffer, offset);
         };
         if is_aligned(buffer, offset) {
@@ -198,7 +213,14 @@ impl BlockStore for FileStore {
         self.with_aligned(data, offset, |file, data| write_some(file, data, offset))
     }
 
+    fn write_some_buffered(&self, data: &[u8], offset: u64) -> io::Result<usize> {
+        let written = write_some(&self.buffered, data, offset);
+        self.may_be_dirty.store(true, Ordering::Relaxed);
+        written
+    }
+
     fn flush(&self) -> io::Result<()> {
+        self.may_be_dirty.store(false, Ordering::Relaxed);
         // That of one descriptor is that of the file, and each of them is told of its write errors. A second one would empty the
         // write cache of the device once more.
         self.buffered.sync_data()
@@ -212,6 +234,7 @@ impl BlockStore for FileStore {
     }
 
     fn stamp(&self) -> io::Result<Stamp> {
+        self.may_be_dirty.store(false, Ordering::Relaxed);
         // A flush leaves the times in memory. Each descriptor is told of a lost write once: that of flushes may not miss one
         // because who asks for a stamp was told.
         self.direct.as_ref().unwrap_or(&self.buffered).sync_all()?;

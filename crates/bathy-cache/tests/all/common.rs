@@ -1,6 +1,6 @@
 //! Stores in memory that do what devices do: lose, reorder and tear what was not flushed, flip bits, and fail.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +14,7 @@ use bathy_cache_model::{AdmissionOptions, LineSize, StreamCutoff};
 use bathy_policy::{CachePolicy, PolicyKind};
 
 pub(crate) const SECTOR: usize = 512;
+const PAGE: usize = 4096;
 pub(crate) const SSD: u8 = 0;
 pub(crate) const BACKING: u8 = 1;
 
@@ -63,6 +64,12 @@ pub(crate) enum Event {
         offset: u64,
         data: Vec<u8>,
     },
+    /// A page of its page cache reached the store.
+    WriteBack {
+        store: u8,
+        offset: u64,
+        data: Vec<u8>,
+    },
     /// The store got another size: what is new reads as zeros.
     Resize {
         store: u8,
@@ -84,6 +91,7 @@ impl Event {
     pub(crate) fn store(&self) -> Result<u8, u64> {
         match *self {
             Self::Write { store, .. }
+            | Self::WriteBack { store, .. }
             | Self::Resize { store, .. }
             | Self::Flush { store }
             | Self::Loss { store } => Ok(store),
@@ -117,7 +125,10 @@ pub(crate) enum Fault {
 
 #[derive(Default)]
 struct Inner {
+    /// As who reads them finds them.
     bytes: Vec<u8>,
+    /// Pages that were written to and have not reached the store.
+    dirty: BTreeSet<usize>,
     modified: u64,
     operations: u64,
     fault: Fault,
@@ -172,6 +183,7 @@ impl MemoryStore {
     pub(crate) fn resize(&self, size: usize) {
         let mut inner = self.inner();
         inner.bytes.resize(size, 0);
+        inner.dirty.retain(|page| page * PAGE < size);
         inner.modified += 1;
         if let Some((store, log)) = &inner.log {
             let store = *store;
@@ -185,7 +197,10 @@ impl MemoryStore {
 
     /// Its writes and flushes are recorded from now on.
     pub(crate) fn record(&self, number: u8, log: &Log) {
-        self.inner().log = Some((number, Arc::clone(log)));
+        let mut inner = self.inner();
+        inner.log = Some((number, Arc::clone(log)));
+        // What was written before counts as durable.
+        inner.dirty.clear();
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
@@ -280,6 +295,28 @@ impl Inner {
     }
 }
 
+impl Inner {
+    fn log(&self, event: impl FnOnce(u8) -> Event) {
+        if let Some((store, log)) = &self.log {
+            log.lock().expect("no panic").push(event(*store));
+        }
+    }
+
+    /// Pages reach the store, each as it is now.
+    fn write_back(&mut self, pages: impl Iterator<Item = usize>) {
+        for page in pages {
+            let place = page * PAGE..self.bytes.len().min((page + 1) * PAGE);
+            if self.dirty.remove(&page) && !place.is_empty() {
+                self.log(|store| Event::WriteBack {
+                    store,
+                    offset: place.start as u64,
+                    data: self.bytes[place].to_vec(),
+                });
+            }
+        }
+    }
+}
+
 fn eio() -> io::Error {
     io::Error::from_raw_os_error(5)
 }
@@ -300,7 +337,7 @@ impl MemoryStore {
         Ok(())
     }
 
-    fn write_now(&self, data: &[u8], offset: u64) -> io::Result<()> {
+    fn write_now(&self, data: &[u8], offset: u64, is_buffered: bool) -> io::Result<()> {
         let mut inner = self.inner();
         let fails = inner.fails();
         let start = offset as usize;
@@ -312,16 +349,30 @@ impl MemoryStore {
         } else {
             data.len()
         };
+        let pages = start / PAGE..(start + written).div_ceil(PAGE);
+        if !is_buffered {
+            inner.write_back(pages.clone());
+        }
         let end = inner.bytes.len().max(start + written);
         inner.bytes.resize(end, 0);
         inner.bytes[start..start + written].copy_from_slice(&data[..written]);
         inner.modified += 1;
-        if let Some((store, log)) = &inner.log {
-            log.lock().expect("no panic").push(Event::Write {
-                store: *store,
-                offset,
-                data: data[..written].to_vec(),
-            });
+        let data = if is_buffered { &[] } else { &data[..written] };
+        inner.log(|store| Event::Write {
+            store,
+            // The time alone is another one.
+            offset: if is_buffered { 0 } else { offset },
+            data: data.to_vec(),
+        });
+        if is_buffered {
+            inner.dirty.extend(pages);
+            // The system writes some back whenever it likes.
+            let first = inner.dirty.first().copied();
+            inner.write_back(
+                first
+                    .into_iter()
+                    .filter(|page| (page + written / SECTOR) % 3 == 0),
+            );
         }
         if fails { Err(eio()) } else { Ok(()) }
     }
@@ -336,9 +387,16 @@ impl BlockStore for MemoryStore {
 
     fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
         self.give_way();
-        self.when_let_go(|| self.write_now(data, offset))?;
+        self.when_let_go(|| self.write_now(data, offset, false))?;
         self.give_way();
         Ok(())
+    }
+
+    fn write_some_buffered(&self, data: &[u8], offset: u64) -> io::Result<usize> {
+        self.give_way();
+        self.when_let_go(|| self.write_now(data, offset, true))?;
+        self.give_way();
+        Ok(data.len())
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -381,12 +439,15 @@ impl MemoryStore {
             inner.fault = left.checked_sub(1).map_or(Fault::None, Fault::LosingFlush);
             if left == 0 {
                 inner.bytes = inner.flushed.clone().expect("flushes are kept");
+                inner.dirty.clear();
                 if let Some((store, log)) = &inner.log {
                     log.lock().expect("no panic").push(Event::Loss { store: *store });
                 }
                 return Err(eio());
             }
         }
+        let dirty = inner.dirty.clone();
+        inner.write_back(dirty.into_iter());
         let Inner { bytes, flushed, .. } = &mut *inner;
         if let Some(flushed) = flushed {
             flushed.clone_from(bytes);
@@ -551,6 +612,13 @@ impl Cache {
 
     pub(crate) fn write(&self, data: &[u8], offset: u64, time_ns: u64) -> io::Result<()> {
         let written = self.file.write(data, offset, time_ns)?;
+        assert_eq!(written, data.len(), "stores of tests write all or nothing");
+        Ok(())
+    }
+
+    /// [`Cache::write`] by the page cache of the backing.
+    pub(crate) fn write_buffered(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        let written = self.file.write_buffered(data, offset, 0)?;
         assert_eq!(written, data.len(), "stores of tests write all or nothing");
         Ok(())
     }

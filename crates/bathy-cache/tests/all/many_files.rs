@@ -85,9 +85,13 @@ fn step(engine: &Arc<Engine>, files: &mut [File], random: &mut Random) {
             } else {
                 offset
             };
-            file.attach(engine)
-                .write(&data, offset, 0)
-                .expect("the backing works");
+            let file = file.attach(engine);
+            let written = if random.chance(0.5) {
+                file.write(&data, offset, 0)
+            } else {
+                file.write_buffered(&data, offset, 0)
+            };
+            written.expect("the backing works");
         }
         75..80 => {
             let to_nothing = random.chance(0.3);

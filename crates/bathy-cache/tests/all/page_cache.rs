@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bathy_cache::{Aligned, BlockStore, Recovery, Stamp, Until, open};
+use bathy_cache::{Aligned, BlockStore, FileStore, Recovery, Stamp, Until, open};
 
 use crate::common::{Cache, MemoryStore, Random, UNIT, World, assert_serves_backing};
 
@@ -139,4 +139,48 @@ fn records_are_read_as_they_were_written_beside_small_reads_of_a_device() {
         let reads_meanwhile = device.reads_meanwhile.load(Ordering::Relaxed);
         assert!(reads_meanwhile > 100, "{reads_meanwhile}");
     }
+}
+
+/// Aligned requests go past the page cache, and others and buffered writes through it.
+#[test]
+fn a_file_that_is_written_both_ways_reads_as_what_was_written_last() {
+    let path = std::env::temp_dir().join(format!("bathy-page-cache-{}", std::process::id()));
+    std::fs::write(&path, vec![0; BYTES as usize]).expect("the directory is writable");
+    let store = FileStore::open_unlocked(&path).expect("it is a file");
+    let other = FileStore::open_unlocked(&path).expect("it is a file");
+    let mut bytes = vec![0; BYTES as usize];
+    let mut random = Random(5);
+    for number in 0..3000 {
+        let (mut offset, mut len) = (random.below(16 * PAGE), 1 + random.below(3 * PAGE));
+        if random.chance(0.6) {
+            (offset, len) = (offset / PAGE * PAGE, len.next_multiple_of(PAGE));
+        }
+        let range = offset as usize..(offset + len) as usize;
+        let mut data = Aligned::new(len as usize);
+        match random.below(7) {
+            0..2 => {
+                random.fill(&mut data);
+                bytes[range].copy_from_slice(&data);
+                let written = store.write_some_buffered(&data, offset);
+                assert_eq!(written.expect("there is room"), len as usize);
+            }
+            2..4 => {
+                random.fill(&mut data);
+                bytes[range].copy_from_slice(&data);
+                let written = store.write_some(&data, offset);
+                assert_eq!(written.expect("there is room"), len as usize);
+            }
+            4 => store.flush().expect("the disk works"),
+            which => {
+                // Also as somebody sees it who knows nothing of the pages.
+                let store = if which == 5 { &store } else { &other };
+                store.read(&mut data, offset).expect("it is there");
+                assert!(data[..] == bytes[range], "request {number} at {offset}");
+            }
+        }
+    }
+    store.flush().expect("the disk works");
+    drop(store);
+    assert!(std::fs::read(&path).expect("it is there") == bytes);
+    std::fs::remove_file(&path).expect("the test's own");
 }

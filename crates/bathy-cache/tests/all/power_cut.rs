@@ -125,7 +125,12 @@ fn step(world: &World, engine: Cache, random: &mut Random, known: &mut Known) ->
             let mut data = vec![0; len];
             random.fill(&mut data);
             known.on_write(offset, len);
-            engine.write(&data, offset, 0).expect("the backing works");
+            let written = if random.chance(0.5) {
+                engine.write(&data, offset, 0)
+            } else {
+                engine.write_buffered(&data, offset)
+            };
+            written.expect("the backing works");
         }
         85..90 => {
             engine.flush().expect("the backing works");
@@ -196,6 +201,11 @@ impl Replayed {
     pub(crate) fn on(&mut self, event: &Event) {
         match event {
             Event::Write { offset, data, .. } => self.unflushed.push(Change::Write(*offset, data.clone())),
+            Event::WriteBack { offset, data, .. } => {
+                // Its time became another one when the page was written to.
+                self.unflushed.push(Change::Write(*offset, data.clone()));
+                return;
+            }
             Event::Resize { size, .. } => self.unflushed.push(Change::Resize(*size)),
             Event::Flush { .. } => {
                 for change in self.unflushed.drain(..) {

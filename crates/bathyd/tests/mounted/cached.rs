@@ -1,12 +1,15 @@
 //! A cached file against a model of its bytes, through the mount, across clean stops and kills.
 
 use std::fs::File;
+use std::io::IoSliceMut;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::mount::{MntFlags, umount2};
 use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::{ReadWriteFlags, preadv2};
 
 use crate::daemon::{Daemon, Loop, Place, Random, is_skipped, operations};
 
@@ -352,6 +355,60 @@ fn a_file_that_grows_is_cut_and_punched_stays_cached_and_right() {
     assert_eq!(counted("reads", "requests_hit"), 1);
     drop(file);
     daemon.stop();
+}
+
+#[test]
+fn writes_go_to_the_page_cache_below_unless_their_file_was_opened_for_more() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let link = place.path("link");
+    std::fs::write(place.dir().join("block"), vec![0; 4 << 20]).expect("written");
+    std::fs::hard_link(place.dir().join("block"), &link).expect("a link");
+    let below = File::open(&link).expect("the file");
+    below.sync_all().expect("synced");
+    for advice in [
+        PosixFadviseAdvice::POSIX_FADV_RANDOM,
+        PosixFadviseAdvice::POSIX_FADV_DONTNEED,
+    ] {
+        posix_fadvise(&below, 0, 0, advice).expect("advised");
+    }
+    let is_in_memory = |offset: u64| {
+        let mut block = [0; 4096];
+        let read = preadv2(
+            &below,
+            &mut [IoSliceMut::new(&mut block)],
+            offset,
+            ReadWriteFlags::NOWAIT,
+        );
+        read.is_ok_and(|read| read == block.len())
+    };
+    if is_in_memory(7 << 19) {
+        eprintln!("SKIPPED: this file system has its files in memory");
+        return;
+    }
+    place.ssd(16 << 20);
+    let daemon = place.start(&place.config("write-through"));
+    let flags = [0, libc::O_DIRECT, libc::O_DSYNC, libc::O_SYNC];
+    let found = [0, 1, 2, 3].map(|number| {
+        let (flags, offset) = (flags[number], (number as u64) << 20);
+        let mut options = File::options();
+        let file = options
+            .write(true)
+            .custom_flags(flags)
+            .open(place.dir().join("block"));
+        // Aligned in memory as well.
+        let data = vec![7; 2 * ALIGNMENT as usize];
+        let start = data.as_ptr().align_offset(ALIGNMENT as usize);
+        file.expect("the file")
+            .write_all_at(&data[start..start + ALIGNMENT as usize], offset)
+            .expect("written");
+        is_in_memory(offset)
+    });
+    daemon.stop();
+    assert_eq!(found, [true, false, false, false]);
+    assert!(std::fs::read(&link).expect("read")[..4096] == [7; 4096]);
 }
 
 /// Files that are made, written, cut, holed, replaced and removed, with what each has as its bytes.
