@@ -19,6 +19,8 @@ import pyarrow as pa
 
 _ARROW: dict[type, pa.DataType] = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
 
+_SCHEMAS: dict[type[Record], pa.Schema] = {}
+
 R = TypeVar("R", bound="Record")
 
 
@@ -71,6 +73,12 @@ def _arrow_type(annotation: Any) -> tuple[pa.DataType, bool]:
 
 def schema_of(record: type[Record]) -> pa.Schema:
     """Return the Arrow schema of a record class, with unit, help and roll-up as field metadata."""
+    if record not in _SCHEMAS:
+        _SCHEMAS[record] = _made_schema(record)
+    return _SCHEMAS[record]
+
+
+def _made_schema(record: type[Record]) -> pa.Schema:
     hints = typing.get_type_hints(record)
     fields = []
     for each in dataclasses.fields(record):

@@ -73,7 +73,7 @@ def stored_table(record: type[Record], rows: pa.Table | Iterable[Record], run_id
     table = rows if isinstance(rows, pa.Table) else to_table(record, rows)
     if "run_id" in table.column_names:
         table = table.drop_columns(["run_id"])
-    table = table.add_column(0, _RUN_ID, pa.repeat(run_id, table.num_rows))
+    table = table.add_column(0, _RUN_ID, pa.repeat(pa.scalar(run_id, _RUN_ID.type), table.num_rows))
     try:
         return table.cast(stored_schema(record))
     except ValueError as error:
