@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import io
 import keyword
@@ -142,8 +144,18 @@ def _patient(stream: Any, number: int) -> Any:
     )
 
 
+def _freeze() -> None:
+    """Keep Python from looking for cycles in all that was imported before it ends: a fifth of a short command's time.
+
+    DuckDB complains of what is not collected: `store.duck` freezes what was there before it.
+    """
+    if "duckdb" not in sys.modules:
+        gc.freeze()
+
+
 def main() -> None:
     """Run the command line; exit code 0 done, 1 findings, 2 error."""
+    atexit.register(_freeze)
     sys.stdout, sys.stderr = _patient(sys.stdout, 1), _patient(sys.stderr, 2)
     try:
         app()

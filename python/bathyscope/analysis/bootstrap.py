@@ -22,10 +22,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
+from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from bathyscope.analysis.columns import Floats
 from bathyscope.records.figure import Figure
@@ -170,9 +170,16 @@ def false_discovery_rate(p_values: Sequence[float | None]) -> list[float | None]
     return adjusted
 
 
+def _special() -> ModuleType:
+    """Return scipy.special, which most commands never use (scipy.stats takes a second to import)."""
+    from scipy import special  # noqa: PLC0415
+
+    return special
+
+
 def _t_quantile(freedom: float) -> float:
-    """Return Student's quantile of the 95 % interval. scipy.special, since scipy.stats takes a second to import."""
-    return float(special.stdtrit(freedom, _QUANTILES[1]))
+    """Return Student's quantile of the 95 % interval."""
+    return float(_special().stdtrit(freedom, _QUANTILES[1]))
 
 
 def _welch(a: Floats, b: Floats) -> tuple[float, float, float]:
@@ -185,7 +192,7 @@ def _welch(a: Floats, b: Floats) -> tuple[float, float, float]:
         return centre, 0.0, (1.0 if abs(centre) <= 1e-9 * max(1.0, abs(float(a.mean()))) else 0.0)
     freedom = (part_a + part_b) ** 2 / (part_a**2 / (a.size - 1) + part_b**2 / (b.size - 1))
     half = _t_quantile(freedom) * error
-    return centre, half, float(2 * special.stdtr(freedom, -abs(centre) / error))
+    return centre, half, float(2 * _special().stdtr(freedom, -abs(centre) / error))
 
 
 def _resampled_medians(data: Floats, stream: int = 0) -> Floats:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import gc
 import itertools
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 
 from bathyscope import files, interruption
@@ -26,6 +26,12 @@ from bathyscope.store.parquet_bounds import must_fit, opened
 from bathyscope.store.run_directory import RunDirectory
 from bathyscope.store.tables import stored_schema
 from bathyscope.units import format_seconds
+
+# At the end, DuckDB complains on stderr of what was not collected, and Python looks for cycles in all that was
+# imported, which takes a tenth of a short command's time: it need not look into what was there before DuckDB.
+gc.freeze()
+
+import duckdb  # noqa: E402
 
 # What does not fit goes to a temporary directory inside a run.
 _QUERY_MEMORY = "512MB"

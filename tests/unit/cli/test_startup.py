@@ -62,3 +62,18 @@ def test_help_of_a_part_imports_nothing_heavy(words: tuple[str, ...]) -> None:
 
 def test_completion_imports_nothing_heavy() -> None:
     assert loaded_heavy(_BATHY_COMPLETE="complete_bash", COMP_WORDS="bathy ", COMP_CWORD="1") == []
+
+
+@pytest.mark.parametrize("module", ["typer", "duckdb", "bathyscope.store.duck"])
+def test_no_time_is_spent_on_cycles_at_the_end_where_nobody_minds(module: str) -> None:
+    # What is registered first is called last.
+    at_the_end = f"import atexit, gc, {module}; atexit.register(lambda: print(gc.get_freeze_count() > 10_000))"
+    words = [sys.executable, "-c", f"{at_the_end}; from bathyscope import cli; cli.main()", "--version"]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout.splitlines()[1:] == [str(module != "duckdb")]
+    assert ended.stderr == ""
+
+
+def test_views_of_a_recording_need_no_scipy() -> None:
+    script = "import sys; import bathyscope.analysis.see; print('scipy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout == b"False\n"
