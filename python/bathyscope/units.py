@@ -20,6 +20,14 @@ _DURATION_SECONDS = {
 }  # fmt: skip
 
 
+def parse_some_bytes(option: str, text: str, *, hint: str) -> int:
+    """Return the size that an option gives, more than nothing. Raises UsageError."""
+    size_bytes = parse_bytes(text)
+    if size_bytes <= 0:
+        raise UsageError(f"{option} must be greater than 0 (got {text})", hint=hint)
+    return size_bytes
+
+
 def parse_bytes(text: str | int) -> int:
     """Return the number of bytes that `text` ("4K", "1.5GiB", "512", 512) stands for; binary units.
 

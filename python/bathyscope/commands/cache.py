@@ -13,7 +13,7 @@ from bathyscope.commands import cache_plan, cache_reports, cache_source, cache_s
 from bathyscope.commands.options import CacheArgument, CacheRootOption, OutputOption
 from bathyscope.commands.talk import say, status_line
 from bathyscope.errors import BathyscopeError, CacheDownError, CacheError, ParseError, UntrustedError, UsageError
-from bathyscope.units import format_bytes, format_line_size, parse_bytes
+from bathyscope.units import format_bytes, format_line_size, parse_some_bytes
 
 if TYPE_CHECKING:
     from bathyscope.cache.config import CacheConfig, Places
@@ -98,7 +98,7 @@ def create(  # noqa: PLR0917 - one parameter for each option
     from bathyscope.spec.values import checked
 
     check_name(name, "cache")
-    size_bytes = None if size is None else parse_bytes(size)
+    size_bytes = None if size is None else parse_some_bytes("--size", size, hint="--size 40G")
     settings = checked(CacheSettings, line_bytes=line_size, policy=policy, fetch=fetch, admission=admission)
     places = Places(root)
     with places.changing():
@@ -121,9 +121,7 @@ def _memory(text: str | None) -> dict[str, int]:
     """Return the setting of the configuration. Raises UsageError."""
     if text is None:
         return {}
-    if (size_bytes := parse_bytes(text)) <= 0:
-        raise UsageError(f"--memory must be greater than 0 (got {text})", hint="leave it out for the default")
-    return {"memory_bytes": size_bytes}
+    return {"memory_bytes": parse_some_bytes("--memory", text, hint="leave it out for the default")}
 
 
 def list_(root: CacheRootOption = Path("/"), output: OutputOption = "table") -> None:

@@ -59,16 +59,18 @@ def plan(  # noqa: PLR0917 - one parameter for each option
     from bathyscope.spec.size import ADMISSION_OF_BATHYD, MOST_THREADS, SizeSpec
     from bathyscope.spec.values import checked
     from bathyscope.store import Workspace
-    from bathyscope.units import parse_bytes
+    from bathyscope.units import parse_some_bytes
     from bathyscope.views import render
 
     line_bytes = checked(CacheSettings, line_bytes=line_size).line_bytes or DEFAULT_LINE_BYTES
-    memory_bytes = None if memory is None else parse_bytes(memory)
-    needed = cache_memory(parse_bytes(flash), line_bytes, memory_bytes)
+    hint = "leave it out for the default"
+    memory_bytes = None if memory is None else parse_some_bytes("--memory", memory, hint=hint)
+    flash_bytes = parse_some_bytes("--flash", flash, hint="--flash 400G")
+    needed = cache_memory(flash_bytes, line_bytes, memory_bytes)
     opened = Workspace(workspace).open_run(run)
     spec = checked(
         SizeSpec, traces=[str(opened.path)], by="osd", line_bytes=[line_bytes], fetch_bytes=FETCH_BYTES,
-        admission=ADMISSION_OF_BATHYD, budget_bytes=parse_bytes(flash), memory_bytes=memory_bytes,
+        admission=ADMISSION_OF_BATHYD, budget_bytes=flash_bytes, memory_bytes=memory_bytes,
         threads=min(os.cpu_count() or 1, MOST_THREADS),
     )  # fmt: skip
     backing = spec.backing_profile

@@ -10,7 +10,7 @@ import typer
 from bathyscope.commands.options import CacheArgument, CacheRootOption, Output, OutputOption
 from bathyscope.commands.talk import say
 from bathyscope.errors import CacheDownError, CacheError, UsageError
-from bathyscope.units import format_bytes, parse_bytes
+from bathyscope.units import format_bytes, parse_some_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,7 +123,7 @@ def resize(
     from bathyscope.cache import ssd as ssds
     from bathyscope.cache.config import Places
 
-    size_bytes = parse_bytes(size)
+    size_bytes = parse_some_bytes("--size", size, hint="--size 200G")
     places = Places(root)
     with places.changing():
         config = places.load(name, say)

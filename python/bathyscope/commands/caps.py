@@ -22,9 +22,11 @@ _EXAMPLES = """Examples:
   bathy caps bench --set quiesce.scrub=true
   bathy caps bench cleanup               what removes the remains of runs
   bathy caps collect --tell              a recording with the OSDs' counters, or a deep one
+  bathy caps cache objects               where BlueStore OSDs have their busiest objects
 """
 
 _WATCHES = ("collect", "top")
+_ASKS_OSDS = "cache objects"
 _WITHOUT_TELL = {
     "collect": "no --depth deep, no latencies of the OSDs, and their operations from placement groups' statistics",
     "top": "no latencies of the OSDs, and their operations from placement groups' statistics",
@@ -39,7 +41,9 @@ def register(app: typer.Typer) -> None:
 
 
 def caps(  # noqa: PLR0917 - one parameter for each option
-    verb: Annotated[list[str], typer.Argument(metavar="VERB", help="bench, bench cleanup, collect or top.")],
+    verb: Annotated[
+        list[str], typer.Argument(metavar="VERB", help="bench, bench cleanup, collect, top or cache objects.")
+    ],
     plan: Annotated[
         str | None, typer.Option("--plan", help="A plan file (YAML). Default: the preset `ladder`.")
     ] = None,
@@ -57,6 +61,7 @@ def caps(  # noqa: PLR0917 - one parameter for each option
     """Print the command that makes a key with the least caps that a verb works with."""
     from bathyscope.bench import caps as needed
     from bathyscope.commands.targets import entity_name, load_plan, pool_name
+    from bathyscope.spec.caps import Caps
     from bathyscope.watch.caps import of_watch
 
     name = " ".join(verb)
@@ -67,11 +72,13 @@ def caps(  # noqa: PLR0917 - one parameter for each option
         if pool is not None or plan is not None or preset is not None or overrides:
             raise UsageError(f"'{name}' has no plan and loads no pool", hint=f"bathy caps {name}")
         found = of_watch(tell=tell)
+    elif name == _ASKS_OSDS:
+        found = Caps("allow r", "", "allow *")
     else:
-        known = ", ".join((*needed.VERBS, *_WATCHES))
+        known = ", ".join((*needed.VERBS, *_WATCHES, _ASKS_OSDS))
         raise UsageError(f"'{name}' needs no key, or is no verb", hint=f"caps are for: {known}")
     _print(entity_name(client), {kind: cap for kind, cap in dataclasses.asdict(found).items() if cap}, output)
-    if not tell:
+    if not tell and name in _WITHOUT_TELL:
         say(f"without --tell: {_WITHOUT_TELL[name]}; Ceph allows that only with osd 'allow *'")
 
 

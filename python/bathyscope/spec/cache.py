@@ -21,7 +21,19 @@ Mode = Literal["write-through", "write-around", "read-only", "pass-through"]
 """What of a source's reads and writes enters the cache: see bathyd's README."""
 DEFAULT_MODE: Mode = "write-through"
 
-Block = Annotated[int, values.power_of_two(UNIT_BYTES, max(LINE_SIZES))]
+_block: Any = values.power_of_two(UNIT_BYTES, max(LINE_SIZES)).func
+
+
+def _fetch(value: Any) -> Any:
+    # What is written like no size may have been meant as a word.
+    if isinstance(value, str) and not value[:1].isdigit() and value != "adaptive":
+        raise values.wrong(
+            "must be adaptive or a size", value, hint="--fetch adaptive suits most; or 4K, 16K, 64K, 256K"
+        )
+    return value if value == "adaptive" else _block(value)
+
+
+Fetch = Annotated[int | Literal["adaptive"], BeforeValidator(_fetch)]
 
 
 def _line(value: Any) -> int:
@@ -42,7 +54,7 @@ class CacheSettings(Model):
 
     line_bytes: Line | None = Field(None, title="--line-size")
     policy: Annotated[str, values.one_of(lambda: POLICIES)] | None = Field(None, title="--policy")
-    fetch: Block | Literal["adaptive"] | None = Field(None, title="--fetch")
+    fetch: Fetch | None = Field(None, title="--fetch")
     admission: Admission | None = Field(None, title="--admission")
 
     @field_validator("fetch")

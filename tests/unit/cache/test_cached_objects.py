@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from bathyscope import cli
 from bathyscope.analysis.pg_mapping import seeds
 from bathyscope.commands.cache_objects import cached_objects
 from bathyscope.errors import CacheError, DeniedError, UsageError
@@ -168,3 +170,12 @@ def test_a_directory_of_an_osd_of_another_cluster_is_left_out(recorded: Any, ask
     assert any("is not of an OSD of this cluster" in remark for remark in finding.unseen)
     (osd / "whoami").unlink()
     assert ask(recorded(op("rbd_data.a"))).tables[0].rows == ()
+
+
+def test_the_key_that_it_needs_can_be_printed() -> None:
+    printed = CliRunner().invoke(cli.app, ["caps", "cache", "objects"])
+    assert (printed.exit_code, printed.stderr) == (0, "")
+    assert printed.stdout.splitlines()[1:3] == ["  mon 'allow r' \\", "  osd 'allow *' \\"]
+    refused = CliRunner().invoke(cli.app, ["caps", "cache"])
+    assert isinstance(refused.exception, UsageError)
+    assert "cache objects" in str(refused.exception.hint)

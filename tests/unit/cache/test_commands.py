@@ -109,6 +109,8 @@ def test_a_cache_that_bathyd_refuses_leaves_nothing(
         (("fast", "."), "no block device and no file"),
         (("a/b", "ssd.img", "--size", "4M"), "no name of a cache"),
         (("fast", "/dev/nothing", "--size", "4M"), "the device /dev/nothing does not exist"),
+        (("fast", "ssd.img", "--size", "0"), "--size must be greater than 0 (got 0)"),
+        (("fast", "ssd.img", "--size", "4M", "--fetch", "all"), "--fetch must be adaptive or a size (got all)"),
         (("fast", "ssd.img", "--size", "4M", "--fetch", "12K"), "--fetch must be a power of two from 4K to 256K"),
         (("fast", "ssd.img", "--size", "4M", "--fetch", "128K"), "--fetch must be at most 64K, the size of a line"),
         (("fast", "ssd.img", "--size", "4M", "--line-size", "32K"), "--line-size must be one of 16K, 64K, 256K"),

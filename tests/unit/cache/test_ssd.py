@@ -110,6 +110,7 @@ def test_a_running_cache_gets_its_size_from_its_daemon(bathy: Bathy, daemon: Fak
     result = bathy("resize", "fast", "--size", "200G")
     assert "takes 200 GiB" in result.stderr
     assert "room for 199 GiB" in result.stderr
+    refused(bathy("resize", "fast", "--size", "0"), UsageError, "--size must be greater than 0 (got 0)")
     row = json.loads(bathy("resize", "fast", "--size", "200G", "-o", "json").stdout)[0]
     assert (row["size_bytes"], row["capacity_bytes"], row["is_running"]) == (200 << 30, 199 << 30, True)
     assert daemon.commands[0] == {"command": "resize", "size_bytes": 200 << 30}

@@ -85,6 +85,13 @@ def test_a_plan_is_for_the_lines_of_the_cache(run_id: str, tmp_path: Path, line:
     assert load_cache_plan(tmp_path / "plan.json").settings.line_bytes == line
 
 
+@pytest.mark.parametrize("words", [("--flash", "0"), ("--flash", "64M", "--memory", "0")])
+def test_no_flash_and_no_memory_are_refused(words: tuple[str, ...], run_id: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"{words[-2]} must be greater than 0") as refused:
+        printed(tmp_path, run_id, *words)
+    assert refused.value.hint
+
+
 def test_a_line_size_that_no_cache_has_is_refused(run_id: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--line-size must be one of 16K, 64K, 256K"):
         printed(tmp_path, run_id, "--flash", "64M", "--line-size", "1M")
