@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from bathyscope import files
 from bathyscope.host import Host
 from bathyscope.host.local import LocalHost
 from bathyscope.host.process import NOBODY, ProcessIdentity, identity_of, is_alive
@@ -94,7 +95,7 @@ def start(
     Raises FileNotFoundError when the shell does not exist; a program that is missing shows as exit code 127.
     """
     command = ["chroot", str(root), *argv] if root is not None else list(argv)
-    with log.open("ab") as output:
+    with os.fdopen(files.open_plain(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as output:
         child = subprocess.Popen(
             [*wrapper, "/bin/sh", "-c", _HOLD, "sh", *command],
             stdin=subprocess.PIPE,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bathyscope.errors import UntrustedError
 from bathyscope.host import outliving
 from bathyscope.host.fake import FakeHost
 from bathyscope.host.local import LocalHost
@@ -133,3 +134,17 @@ def test_a_number_that_now_belongs_to_a_thread_is_not_signalled() -> None:
     finally:
         ended.set()
         thread.join()
+
+
+def test_its_log_is_for_its_owner_and_leads_nowhere_else(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        outliving.start(["echo", "said"], log=tmp_path / "log", announce=lambda _: None).child.wait(30)
+    finally:
+        os.umask(old)
+    assert (tmp_path / "log").read_bytes() == b"said\n"
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "link").symlink_to(tmp_path / "log")
+    with pytest.raises(UntrustedError):
+        outliving.start(["echo", "more"], log=tmp_path / "link", announce=lambda _: None)
+    assert (tmp_path / "log").read_bytes() == b"said\n"
