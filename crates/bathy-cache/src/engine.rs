@@ -3,9 +3,9 @@
 //! The threads of the callers do the I/O. A shard is locked while it plans, never while SSD or backing are used; what happens
 //! on a line meanwhile the model's tickets settle ([`Shard`]). All that touches several shards is in this room.
 //!
-//! Locks are taken in this order: the claim to a file, its gate, its flush error, the file table, a shard, the intent. While
-//! the file table is locked no file below is used: one whose device is slow or hangs must not keep those of other devices from
-//! being opened.
+//! Locks are taken in this order: the tidying of a source, the claim to a file, its gate, its flush error, the file table, a
+//! shard, the intent. While the file table is locked no file below is used: one whose device is slow or hangs must not keep those
+//! of other devices from being opened. Who waits for the disk of a source has no lock that others need, but for the stop.
 
 mod attach;
 pub(crate) mod cached_file;
@@ -46,7 +46,7 @@ use crate::stats::counters::Counts;
 use crate::stats::residency::Residency;
 use crate::store::ssd::Ssd;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::sync::{Condvar, Mutex, is_poisoned, lock};
+use crate::sync::{Condvar, Mutex, RwLock, is_poisoned, lock};
 
 /// Splits requests that make streams, of which it must see every one.
 pub(crate) struct Streams {
@@ -88,8 +88,6 @@ pub struct Engine {
     pub(crate) inherited: Counts,
     /// Files written to that are to be flushed, by number.
     pub(crate) unflushed: Mutex<BTreeMap<u32, Arc<FileState>>>,
-    /// Sources of which a file was used when tidying panicked.
-    panicked: Mutex<Vec<Uuid>>,
     /// If more of them wait, one that is new and closed waits no more: see [`tidy`].
     unflushed_max: usize,
     /// The number that is looked at next for that.
@@ -100,7 +98,10 @@ pub struct Engine {
     /// A flush of a file failed: what it lost is not known.
     has_lost_writes: AtomicBool,
     pub(crate) is_stopped: AtomicBool,
-    pub(crate) tidying: Mutex<()>,
+    /// Shared by who tidies a source or leaves one: see [`Source::tidying`]. The stop has it alone.
+    ///
+    /// [`Source::tidying`]: crate::index::source::Source::tidying
+    pub(crate) tidying: RwLock<()>,
 }
 
 /// The shard of a key. Its hash must differ from the one of the policy's table.
@@ -168,12 +169,11 @@ impl Engine {
             compared_bytes_min: options.compared_bytes_min,
             memory: options.memory,
             unflushed: Mutex::default(),
-            panicked: Mutex::default(),
             bypass: Mutex::new(()),
             is_bypassed: AtomicBool::new(false),
             has_lost_writes: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
-            tidying: Mutex::new(()),
+            tidying: RwLock::new(()),
         }
     }
 
@@ -231,11 +231,6 @@ impl Engine {
     pub fn ssd_problem(&self) -> Option<String> {
         let panicked = || "a thread panicked while it changed what is known of the SSD".to_owned();
         self.is_poisoned().then(panicked).or_else(|| self.ssd.problem())
-    }
-
-    /// Sources that made [`Engine::tidy`] panic since the last call, for [`Engine::distrust_source`].
-    pub fn take_panicked(&self) -> Vec<Uuid> {
-        std::mem::take(&mut *lock(&self.panicked))
     }
 
     /// Gives the SSD up if a thread panicked while it changed what all sources share. To be called now and then, and when that

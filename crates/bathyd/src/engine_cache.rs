@@ -39,6 +39,8 @@ use crate::reports;
 
 /// So often a source is asked whether there is something to compare.
 const COMPARE_PERIOD: Duration = Duration::from_secs(5);
+/// So long the disks of sources are waited for before what is known of the others is tidied.
+const TIDYING_MAX: Duration = Duration::from_secs(5);
 const NO_SSD: &str = "the cache has no SSD at the moment";
 
 /// Where a cache is, and how it is run.
@@ -167,24 +169,25 @@ impl EngineCache {
         Ok(())
     }
 
-    /// To be called every few seconds. After a panic the sources that it came from, by what names them in the cache; if these are
-    /// not known, or what all share was being changed, the SSD is given up.
-    pub(crate) fn tidy(self: &Arc<Self>) -> Vec<Uuid> {
+    /// To be called every few seconds. What is done for a source is done within `contained`, by a thread of its own; after a panic
+    /// in the rest, or while what all share was being changed, the SSD is given up.
+    pub(crate) fn tidy(self: &Arc<Self>, contained: impl Fn(&Uuid, &dyn Fn()) + Clone + Send + 'static) {
+        let engine = self.live.engine();
+        let tidied = Arc::clone(&engine);
+        let tidy_source = move |uuid| contained(&uuid, &|| tidied.tidy_source(&uuid));
+        each_apart("tidy", engine.sources(), TIDYING_MAX, tidy_source);
         let tidied = caught(|| {
             perhaps("tidy", &self.options.generations);
-            self.live.tidy()
+            engine.tidy_shared()
         });
-        let engine = self.live.engine();
-        let panicked = engine.take_panicked();
         // If the generation store fails, it is tried again the next time; writes are refused until then.
-        let _left = if tidied.is_none() && panicked.is_empty() {
+        let _left = if tidied.is_none() {
             engine.bypass()
         } else {
             engine.bypass_if_poisoned()
         };
         drop(engine);
         self.look_after_ssd();
-        panicked
     }
 
     /// Others may use the files without the cache from now on, while some are still served.

@@ -19,6 +19,7 @@ use bathy_cache::Options;
 use crate::config::{AfterUnclean, Config};
 use crate::engine_cache::{EngineCache, EngineCacheOptions};
 use crate::failure::Failure;
+use crate::panics::perhaps;
 use crate::random::random;
 use crate::session::Session;
 use crate::starts::{StartNumber, Starting};
@@ -138,19 +139,29 @@ impl Service {
 
     /// To be called every few seconds.
     pub(crate) fn tidy(&self) {
-        let cache = self.lock().cache.clone();
-        let panicked = cache.map_or_else(Vec::new, |cache| cache.tidy());
-        let sources = if panicked.is_empty() {
-            Vec::new()
-        } else {
-            self.now().sources
+        let Snapshot {
+            cache: Some(cache),
+            sources,
+            ..
+        } = self.now()
+        else {
+            return;
         };
-        for info in sources {
-            let uuid = info.cached.as_ref().map(|cached| cached.in_cache().1);
-            if uuid.is_some_and(|uuid| panicked.contains(uuid)) {
-                info.containment.note_panic();
-            }
-        }
+        cache.tidy(move |uuid, tidy| {
+            let is_it = |info: &&Arc<SourceInfo>| {
+                let cached = info.cached.as_ref();
+                cached.is_some_and(|cached| cached.in_cache().1 == uuid)
+            };
+            // What was left is nobody's any more.
+            let Some(info) = sources.iter().find(is_it) else {
+                return tidy();
+            };
+            let _distrusted = info.containment.contain(|| {
+                perhaps("tidy", &info.source.dir);
+                tidy();
+                Ok(())
+            });
+        });
     }
 
     fn now(&self) -> Snapshot {
@@ -368,8 +379,8 @@ mod tests {
         end(service);
     }
 
-    /// What is done for a directory or a state panics the next time.
-    fn panics_at(what: &'static str, of: PathBuf) {
+    /// What is done for a directory or a state panics or fails the next time.
+    fn fails_at(what: &'static str, of: PathBuf) {
         let mut all = ON_PURPOSE.lock().unwrap_or_else(PoisonError::into_inner);
         all.push((what, of));
     }
@@ -405,7 +416,7 @@ mod tests {
         let Some(scratch) = Scratch::new("compare") else {
             return;
         };
-        panics_at("compare", scratch.0.join("bad"));
+        fails_at("compare", scratch.0.join("bad"));
         let service = scratch.begin(claim_source);
         wait_until(|| has_panicked(&service, "bad"));
         for name in ["good", "bad"] {
@@ -413,6 +424,24 @@ mod tests {
         }
         assert!(is_hit(&service, &scratch, "good") && !has_panicked(&service, "good"));
         assert!(!is_hit(&service, &scratch, "bad"));
+        end(service);
+    }
+
+    #[test]
+    fn a_source_whose_tidying_panics_is_distrusted_and_the_others_are_tidied() {
+        let Some(scratch) = Scratch::new("tidied") else {
+            return;
+        };
+        let service = scratch.begin(claim_source);
+        fails_at("tidy", scratch.0.join("bad"));
+        for name in ["good", "bad"] {
+            fs::write(scratch.0.join(name).join("file"), name).expect("written");
+        }
+        let marked = || service.status()["cache"]["engine"]["marked_regions"].as_u64();
+        assert!(marked() > Some(0));
+        (0..3).for_each(|_| service.tidy());
+        assert!(has_panicked(&service, "bad") && !has_panicked(&service, "good"));
+        assert_eq!(marked(), Some(0));
         end(service);
     }
 
@@ -427,7 +456,7 @@ mod tests {
                 is_hit(&service, &scratch, name);
                 assert!(is_hit(&service, &scratch, name));
             }
-            panics_at(what, scratch.0.join("bad"));
+            fails_at(what, scratch.0.join("bad"));
             let stop = json!({"command": "stop_source", "name": "bad"});
             service
                 .answer(&stop)
@@ -453,14 +482,14 @@ mod tests {
         let service = scratch.begin(claim_source);
         let state = || service.status()["cache"]["attachment"]["state"].clone();
         let generations = generation_path(&scratch.0.join("state"));
-        panics_at("tidy", generations.clone());
+        fails_at("tidy", generations.clone());
         service.tidy();
         wait_until(|| state() == "waiting");
         assert!(!is_hit(&service, &scratch, "good"));
         assert!(!is_hit(&service, &scratch, "good"));
         let attach = json!({"command": "attach"});
         let attached = || caught(|| service.answer(&attach).expect("it is known"));
-        panics_at("take", generations);
+        fails_at("take", generations);
         // The thread that left the SSD may have to let go of it.
         wait_until(|| attached().is_none());
         assert_eq!(state(), "waiting");
@@ -478,7 +507,7 @@ mod tests {
             return;
         };
         let service = scratch.begin(claim_source);
-        panics_at("unmount", scratch.0.join("bad"));
+        fails_at("unmount", scratch.0.join("bad"));
         service.unmount_all();
         assert!(!is_mounted(&scratch.0.join("good")));
         assert!(is_mounted(&scratch.0.join("bad")));

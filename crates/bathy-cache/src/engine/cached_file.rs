@@ -640,8 +640,10 @@ impl CachedFile {
         }
         let marked = self.engine.note_use(&self.file).and_then(|noted| {
             let bits = self.engine.intent.bits_of(self.file.number, range);
-            let may_wait = &self.file.marks_may_wait;
-            self.engine.intent.begin(&bits, &self.engine.ssd, may_wait)?;
+            let (source, may_wait) = (self.file.source.number, &self.file.marks_may_wait);
+            self.engine
+                .intent
+                .begin(&bits, source, &self.engine.ssd, may_wait)?;
             let ended = self.engine.end_note_of_use(&self.file, noted);
             ended.inspect_err(|_| self.engine.intent.end(&bits))?;
             Ok(bits)

@@ -11,7 +11,8 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -222,11 +223,6 @@ impl LiveCache {
         self.with_engine(|engine| engine.forget(identity, change))
     }
 
-    /// [`Engine::tidy`].
-    pub fn tidy(&self) -> bool {
-        self.engine().tidy()
-    }
-
     /// [`Engine::bypass`]: the SSD is void and stays in use.
     ///
     /// # Errors
@@ -259,8 +255,7 @@ impl LiveCache {
         if engine.ssd.is_given_up() || engine.has_lost_writes() {
             engine.bypass()?;
         }
-        // What it does now need not be done while requests wait.
-        engine.tidy();
+        tidy_before(&engine, pause)?;
         self.paused(pause, |current, files| {
             let (bare, given) = self.without_ssd(&engine, current, files)?;
             let is_clean = self.stop_for_switch(&engine)?;
@@ -384,8 +379,7 @@ impl LiveCache {
         let superblock = *lock(&engine.superblock);
         let geometry = planned(&superblock, &engine.ssd, size_bytes, self.options.memory)?;
         void_tables(&superblock.geometry, &geometry, &engine.ssd).map_err(ResizeError::from)?;
-        // What it does now need not be done while requests wait.
-        engine.tidy();
+        tidy_before(&engine, PAUSE_MAX)?;
         let options = Options {
             was_fenced: engine.was_fenced.load(Ordering::Acquire),
             ..self.options
@@ -484,6 +478,31 @@ impl LiveCache {
             **file = next;
         }
         *lock(&self.engine) = engine;
+    }
+}
+
+/// What is made durable before a switch need not be while all requests wait, and a disk that does not answer must not be met
+/// then. It goes on if there is not enough time.
+fn tidy_before(engine: &Arc<Engine>, pause: Duration) -> Result<(), DetachError> {
+    let (done, is_done) = mpsc::sync_channel(1);
+    let tidied = Arc::clone(engine);
+    let tidy = move || {
+        tidied.tidy();
+        tidied
+            .sources()
+            .iter()
+            .for_each(|source| tidied.settle_source(source));
+        // Before who waits goes on: the SSD is to be nobody's soon.
+        drop(tidied);
+        done.send(())
+    };
+    let thread = thread::Builder::new().name("tidy".to_owned()).spawn(tidy)?;
+    match is_done.recv_timeout(2 * pause) {
+        Ok(()) => Ok(()),
+        Err(RecvTimeoutError::Timeout) => Err(DetachError::Busy),
+        Err(RecvTimeoutError::Disconnected) => thread
+            .join()
+            .map_or_else(|panic| resume_unwind(panic), |_| Ok(())),
     }
 }
 

@@ -38,7 +38,7 @@ pub struct CreateOptions {
     pub shards: u32,
     /// Bytes of a file that one bit of intent stands for.
     pub region_bytes: u64,
-    /// Bits of intent: a quarter of a byte of memory each.
+    /// Bits of intent: an eighth of a byte of memory each, and a quarter more for each source that writes.
     pub intent_bits: u64,
     /// One of [`CachePolicy::KINDS`].
     pub policy: PolicyKind,

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use crate::curve::{CurveOptions, MissRatioCurve, OnlineCurve};
 use crate::engine::Engine;
@@ -99,7 +99,7 @@ impl Engine {
         self.let_curve_go_on(&source.curve, lines_max);
         let mut leaves = true;
         let goes_on = || !self.is_stopped.load(Ordering::Acquire) && self.residency.is_over(source.number);
-        // Not by the lock of tidying, whose holder may wait for a disk that hangs. A stop that begins now stores what it finds.
+        // A stop that begins now stores what it finds.
         while leaves && goes_on() {
             leaves = false;
             for shard in &self.shards {
@@ -116,7 +116,9 @@ impl Engine {
     /// A source is about to be served no more. Files that nobody writes to at the moment become durable and get their stamps
     /// while nobody can change them without the cache.
     pub fn settle_source(&self, source: &Uuid) {
-        let _alone = lock(&self.tidying);
+        let tidied = lock(&self.files).source(source);
+        let _alone = lock(&tidied.tidying);
+        let _goes_on = self.tidying.read().unwrap_or_else(PoisonError::into_inner);
         for file in self.unflushed_of(source) {
             if self.make_durable(&file, || file.store.flush()).is_some() {
                 self.settle(&file);
@@ -137,7 +139,9 @@ impl Engine {
     /// # Errors
     /// An error of the SSD only if the generation store fails as well.
     pub fn leave_source(&self, source: &Uuid) -> io::Result<()> {
-        let _alone = lock(&self.tidying);
+        let left = lock(&self.files).source(source);
+        let _alone = lock(&left.tidying);
+        let _goes_on = self.tidying.read().unwrap_or_else(PoisonError::into_inner);
         for file in self.unflushed_of(source) {
             let _kept_for_nobody = self.make_durable(&file, || file.store.flush());
             self.forget(&file.identity, || Ok(()))?;
@@ -145,8 +149,7 @@ impl Engine {
             lock(&self.unflushed).remove(&file.number);
         }
         let mut files = lock(&self.files);
-        let number = files.source(source).number;
-        files.uncheck(number);
+        files.uncheck(left.number);
         files.end_use_of(source);
         drop(files);
         self.set_unfenced()

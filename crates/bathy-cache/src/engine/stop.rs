@@ -27,7 +27,7 @@ impl Engine {
 
     /// Stops: whether the stop is a clean one, and the files, which have the errors of their flushes.
     pub(crate) fn stop_and_keep_errors(&self) -> (bool, Vec<Arc<FileState>>) {
-        let _alone = lock(&self.tidying);
+        let _alone = self.tidying.write().unwrap_or_else(PoisonError::into_inner);
         if self.is_stopped.swap(true, Ordering::AcqRel) {
             return (false, Vec::new());
         }

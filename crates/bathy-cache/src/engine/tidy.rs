@@ -1,15 +1,17 @@
 //! What makes files durable and takes their marks back.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use crate::engine::Engine;
 use crate::engine::shard::Shard;
+use crate::format::Uuid;
 use crate::index::files::{FileState, Files};
+use crate::index::source::Source;
 use crate::mutant::{Mutant, is_made};
 use crate::store::ssd::FlushNumber;
 use crate::sync::atomic::Ordering;
-use crate::sync::{MutexGuard, OnPanic, if_free, lock};
+use crate::sync::{MutexGuard, if_free, lock};
 
 /// Files that are looked at for one that is to be settled.
 const LOOKED_AT_MAX: usize = 16;
@@ -18,49 +20,84 @@ impl Engine {
     /// Takes back the intent of regions that nobody wrote to since the last call, notes which files are at rest, and writes
     /// the records that wait. To be called now and then, such as every few seconds: it bounds what a power cut takes from the
     /// cache, and how many files that were closed are kept open. Whether all records are on the SSD.
+    ///
+    /// This waits for the disks of all sources. Who has several calls [`Engine::tidy_source`] for each, by a thread of its own,
+    /// and then [`Engine::tidy_shared`].
     pub fn tidy(&self) -> bool {
-        let _alone = lock(&self.tidying);
-        if self.is_stopped.load(Ordering::Acquire) {
-            return false;
+        for source in self.all_sources() {
+            self.make_source_durable(&source, &mut lock(&source.tidying));
         }
-        if self.ssd.is_given_up() {
-            // If the generation store fails, the next write tries again, or is refused.
-            let _ = self.enter_bypass();
+        self.tidy_shared()
+    }
+
+    /// The sources that files are known of.
+    pub fn sources(&self) -> Vec<Uuid> {
+        lock(&self.files).sources.keys().copied().collect()
+    }
+
+    /// The part of [`Engine::tidy`] that waits for the disk of a source, and for no other. Nothing happens if somebody does it.
+    pub fn tidy_source(&self, source: &Uuid) {
+        let source = lock(&self.files).source(source);
+        if let Some(mut idle) = if_free(source.tidying.try_lock()) {
+            self.make_source_durable(&source, &mut idle);
         }
-        if self.is_bypassed() || self.has_lost_writes() {
-            // There is nothing to keep files open for but an error that the next caller is to get, perhaps of a flush now.
-            lock(&self.unflushed).retain(|_, file| {
-                let keeps = if_free(file.flush_error.try_lock()).is_none_or(|kept| kept.is_some());
-                file.is_unflushed.store(keeps, Ordering::Release);
-                keeps
-            });
-            return false;
+    }
+
+    fn all_sources(&self) -> Vec<Arc<Source>> {
+        lock(&self.files).sources().cloned().collect()
+    }
+
+    fn make_source_durable(&self, source: &Source, idle: &mut Vec<u64>) {
+        let _goes_on = self.tidying.read().unwrap_or_else(PoisonError::into_inner);
+        // Those of the last time wait for the SSD still: a disk that takes longer than a round has its turn all the same.
+        if !self.can_be_tidied() || !idle.is_empty() {
+            return;
         }
-        self.drop_leftover();
-        // Nothing is cached of these any more.
-        lock(&self.unflushed).retain(|_, file| !file.source.is_abandoned());
-        let idle = self.intent.idle();
-        let numbers: Vec<u32> = lock(&self.unflushed).keys().copied().collect();
+        let found = self.intent.idle(source.number);
+        let is_of_source = |file: &&Arc<FileState>| file.source.number == source.number;
+        let files = lock(&self.unflushed);
+        let numbers: Vec<u32> = files
+            .values()
+            .filter(is_of_source)
+            .map(|file| file.number)
+            .collect();
+        drop(files);
         for number in numbers {
             // None of them is kept open for longer than its own flush takes: it may be removed meanwhile.
             let Some(file) = lock(&self.unflushed).get(&number).cloned() else {
                 continue;
             };
-            let _panicked = OnPanic(|| lock(&self.panicked).push(*file.identity.source()));
             let is_at_rest = !file.is_recent.swap(false, Ordering::AcqRel);
             let has_record = file.may_have_record.load(Ordering::Acquire);
-            if idle.is_empty() && !is_at_rest && has_record {
+            if found.is_empty() && !is_at_rest && has_record {
                 continue;
             }
             if !is_made(Mutant::MarksGoBeforeTheFilesAreDurable)
                 && self.let_have_record(&file, || file.store.flush()).is_none()
             {
-                return false;
+                return;
             }
             if is_at_rest || file.is_forgotten.load(Ordering::Acquire) {
                 self.settle(&file);
             }
         }
+        *idle = found;
+    }
+
+    /// The part of [`Engine::tidy`] that needs the SSD, for the sources that are done with theirs. Whether all records are on
+    /// the SSD.
+    pub fn tidy_shared(&self) -> bool {
+        let _goes_on = self.tidying.read().unwrap_or_else(PoisonError::into_inner);
+        if !self.can_be_tidied() {
+            return false;
+        }
+        self.drop_leftover();
+        let sources = self.all_sources();
+        // Whose disk is waited for now is not: its marks stay until the next time.
+        let done = sources
+            .iter()
+            .filter_map(|source| Some((source, if_free(source.tidying.try_lock())?)));
+        let mut done: Vec<_> = done.collect();
         // The records of lines that a write changed or drove out must be on the SSD before the bit that covers them goes.
         let write_out = |shard: &Shard| {
             if is_made(Mutant::MarksGoBeforeTheRecords) {
@@ -73,9 +110,48 @@ impl Engine {
         if !is_durable || self.has_lost_writes() {
             return false;
         }
-        // Bits that stay on the SSD by an error cost lines, not truth.
-        let _ = self.intent.clear(&idle, &self.ssd);
+        for (source, idle) in &mut done {
+            // Bits that stay on the SSD by an error cost lines, not truth.
+            let _ = self
+                .intent
+                .clear(&std::mem::take(&mut **idle), source.number, &self.ssd);
+        }
         true
+    }
+
+    /// Whether there is an SSD that is believed. Else files wait no more to be flushed for its sake.
+    fn can_be_tidied(&self) -> bool {
+        if self.is_stopped.load(Ordering::Acquire) {
+            return false;
+        }
+        if self.ssd.is_given_up() {
+            // If the generation store fails, the next write tries again, or is refused.
+            let _ = self.enter_bypass();
+        }
+        if self.is_bypassed() || self.has_lost_writes() {
+            // There is nothing to keep files open for but an error that the next caller is to get, perhaps of a flush now.
+            self.flush_no_more(|file| {
+                let keeps = if_free(file.flush_error.try_lock()).is_none_or(|kept| kept.is_some());
+                file.is_unflushed.store(keeps, Ordering::Release);
+                !keeps
+            });
+            return false;
+        }
+        // Nothing is cached of these any more.
+        self.flush_no_more(|file| file.source.is_abandoned());
+        true
+    }
+
+    /// These files wait no more to be flushed.
+    fn flush_no_more(&self, is_one: impl Fn(&FileState) -> bool) {
+        let mut left = Vec::new();
+        lock(&self.unflushed).retain(|_, file| {
+            let leaves = is_one(file);
+            left.extend(leaves.then(|| Arc::clone(file)));
+            !leaves
+        });
+        // Closes some, which may take time if they are removed: nobody waits for that.
+        drop(left);
     }
 
     /// The writes to a file are to be made durable by tidying, and the file is used until then.

@@ -27,6 +27,7 @@ const REGIONS_AT_ONCE: u64 = 256;
 /// So many regions are marked ahead at most: 64 MiB of regions as bathyd makes them, which a power cut may take from the cache.
 const REGIONS_AHEAD: u64 = 16;
 
+#[derive(Default)]
 struct Bits(Vec<u64>);
 
 impl Bits {
@@ -52,7 +53,8 @@ impl Bits {
 }
 
 /// The intent bitmap. A bit is set durably before the first write to one of its regions goes to the backing, and stays set
-/// while writes come.
+/// while writes come. It is taken back when no source needs it any more: each has the bits of its own writes, so that one
+/// whose disk does not answer keeps its own alone.
 ///
 /// Writes whose bits are on the SSD wait for nobody, and neither do those to files of which no start believes anything yet. Those
 /// with new bits wait for one flush together, and the bits that follow a run of marked ones are marked with it: a stream would
@@ -75,10 +77,19 @@ struct Marks {
     pending: BTreeSet<u64>,
     /// The others that it may not have: of files without a record, of which no start believes anything.
     deferred: BTreeSet<u64>,
-    /// Bits with a write that began since the last [`Intent::idle`], or is expected.
-    recent: Bits,
+    /// By the number of a source. A marked bit that is among those of none was found by the start.
+    sources: Vec<OfSource>,
     /// Writes under way by bit.
     writers: HashMap<u64, u32>,
+}
+
+/// The bits of a source. While it has none this takes no memory.
+#[derive(Default)]
+struct OfSource {
+    /// Those that it needs: a write to them may not be durable.
+    needed: Bits,
+    /// Of these, the bits with a write that began since the last [`Intent::idle`], or is expected.
+    recent: Bits,
 }
 
 impl Marks {
@@ -89,8 +100,16 @@ impl Marks {
         bits.iter().all(is_durable)
     }
 
-    fn mark(&mut self, bit: u64, may_wait: bool) {
-        self.recent.set(bit, true);
+    fn mark(&mut self, bit: u64, source: u16, may_wait: bool) {
+        let (source, words) = (usize::from(source), self.marked.0.len());
+        if self.sources.len() <= source {
+            self.sources.resize_with(source + 1, OfSource::default);
+        }
+        let of = &mut self.sources[source];
+        for bits in [&mut of.needed, &mut of.recent] {
+            bits.0.resize(words, 0);
+            bits.set(bit, true);
+        }
         let is_new = !self.marked.get(bit);
         self.marked.set(bit, true);
         if is_new && may_wait {
@@ -100,8 +119,20 @@ impl Marks {
         }
     }
 
-    fn is_idle(&self, bit: u64) -> bool {
-        !self.recent.get(bit) && !self.writers.contains_key(&bit)
+    /// Whether the source writes to it no more.
+    fn is_idle(&self, bit: u64, source: u16) -> bool {
+        let of = self.sources.get(usize::from(source));
+        !of.is_some_and(|of| of.recent.get(bit)) && !self.writers.contains_key(&bit)
+    }
+
+    /// Whether the source, or nobody, needs it.
+    fn is_left_to(&self, bit: u64, source: u16) -> bool {
+        let of = self.sources.get(usize::from(source));
+        of.is_some_and(|of| of.needed.get(bit)) || !self.is_needed(bit)
+    }
+
+    fn is_needed(&self, bit: u64) -> bool {
+        self.sources.iter().any(|of| of.needed.get(bit))
     }
 
     fn leave(&mut self, bits: &[u64]) {
@@ -129,7 +160,7 @@ impl Intent {
                 marked: Bits::new(geometry.intent_bits),
                 pending: BTreeSet::new(),
                 deferred: BTreeSet::new(),
-                recent: Bits::new(geometry.intent_bits),
+                sources: Vec::new(),
                 writers: HashMap::new(),
             }),
             writing: Mutex::new(()),
@@ -231,9 +262,15 @@ impl Intent {
             .sum()
     }
 
-    /// A write to regions with these bits is about to go to the backing: they are durable when this returns, unless they
-    /// `may_wait`. After an error they are not, and the write must not go to the backing before the SSD is void.
-    pub(crate) fn begin(&self, bits: &[u64], ssd: &Ssd, may_wait: &AtomicBool) -> io::Result<()> {
+    /// A write of a source to regions with these bits is about to go to the backing: they are durable when this returns, unless
+    /// they `may_wait`. After an error they are not, and the write must not go to the backing before the SSD is void.
+    pub(crate) fn begin(
+        &self,
+        bits: &[u64],
+        source: u16,
+        ssd: &Ssd,
+        may_wait: &AtomicBool,
+    ) -> io::Result<()> {
         let mut marks = lock(&self.marks);
         // Asked while the marks are locked: see `make_all_durable`.
         let may_wait = may_wait.load(Ordering::SeqCst);
@@ -243,13 +280,13 @@ impl Intent {
         }
         let are_durable = marks.are_durable(bits);
         for &bit in bits {
-            marks.mark(bit, may_wait);
+            marks.mark(bit, source, may_wait);
         }
         drop(marks);
         if are_durable || may_wait {
             return Ok(());
         }
-        self.make_durable(bits, ssd)
+        self.make_durable(bits, source, ssd)
             .inspect_err(|_| lock(&self.marks).leave(bits))
     }
 
@@ -264,14 +301,14 @@ impl Intent {
     }
 
     /// Makes marks durable, with those of all who came meanwhile.
-    fn make_durable(&self, bits: &[u64], ssd: &Ssd) -> io::Result<()> {
+    fn make_durable(&self, bits: &[u64], source: u16, ssd: &Ssd) -> io::Result<()> {
         let _alone = lock(&self.writing);
         let mut marks = lock(&self.marks);
         if marks.are_durable(bits) {
             return Ok(());
         }
         for bit in self.ahead(&marks, bits) {
-            marks.mark(bit, false);
+            marks.mark(bit, source, false);
         }
         self.write_pending(marks, ssd)
     }
@@ -306,21 +343,38 @@ impl Intent {
         lock(&self.marks).leave(bits);
     }
 
-    /// The marked bits with no write under way and none since the last call.
-    pub(crate) fn idle(&self) -> Vec<u64> {
+    /// The marked bits of a source, and those of none, with no write under way and none of the source since the last call.
+    pub(crate) fn idle(&self, source: u16) -> Vec<u64> {
+        // Sources beyond those that have a number of their own share one: a call for one of them would be none for the others.
+        if source == u16::MAX {
+            return Vec::new();
+        }
         let mut marks = lock(&self.marks);
-        let idle = marks.marked.ones().filter(|&bit| marks.is_idle(bit)).collect();
-        marks.recent.0.fill(0);
+        let is_idle = |bit: &u64| marks.is_idle(*bit, source) && marks.is_left_to(*bit, source);
+        let idle = marks.marked.ones().filter(is_idle).collect();
+        if let Some(of) = marks.sources.get_mut(usize::from(source)) {
+            of.recent.0.fill(0);
+            if of.needed.0.iter().all(|&word| word == 0) {
+                *of = OfSource::default();
+            }
+        }
         idle
     }
 
-    /// Takes back the bits that [`Intent::idle`] found and that nobody wrote to since. Between the two calls the
-    /// backing was flushed, and then the records of the SSD were. Not flushed: a bit that stays costs lines, not truth.
-    pub(crate) fn clear(&self, idle: &[u64], ssd: &Ssd) -> io::Result<()> {
+    /// The source needs the bits no more that [`Intent::idle`] found and that it did not write to since: those that nobody else
+    /// needs are taken back. Between the two calls its files were flushed, and then the records of the SSD were. Not flushed: a
+    /// bit that stays costs lines, not truth.
+    pub(crate) fn clear(&self, idle: &[u64], source: u16, ssd: &Ssd) -> io::Result<()> {
         let _alone = lock(&self.writing);
         let mut marks = lock(&self.marks);
         let mut cleared = idle.to_vec();
-        cleared.retain(|&bit| marks.is_idle(bit) || is_made(Mutant::MarksGoDuringAWrite));
+        cleared.retain(|&bit| marks.is_idle(bit, source) || is_made(Mutant::MarksGoDuringAWrite));
+        for bit in &cleared {
+            if let Some(of) = marks.sources.get_mut(usize::from(source)) {
+                of.needed.set(*bit, false);
+            }
+        }
+        cleared.retain(|&bit| !marks.is_needed(bit));
         for bit in &cleared {
             marks.marked.set(*bit, false);
             marks.pending.remove(bit);
@@ -332,6 +386,8 @@ impl Intent {
 
     pub(crate) fn memory_bytes(&self) -> usize {
         let marks = lock(&self.marks);
-        (marks.marked.0.capacity() + marks.recent.0.capacity()) * 8 + marks.writers.capacity() * 16
+        let of_sources = marks.sources.iter().flat_map(|of| [&of.needed, &of.recent]);
+        let words = of_sources.map(|bits| bits.0.capacity()).sum::<usize>() + marks.marked.0.capacity();
+        words * 8 + marks.writers.capacity() * 16
     }
 }

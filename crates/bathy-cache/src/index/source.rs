@@ -27,6 +27,9 @@ pub(crate) struct Source {
     pub(crate) cost: Arc<BackingCost>,
     pub(crate) curve: Arc<OnlineCurve>,
     mode: AtomicU8,
+    /// Locked by who makes its files durable, whatever the disk takes for that. The bits of its marks that it needs no more as soon
+    /// as records that wait are on the SSD.
+    pub(crate) tidying: Mutex<Vec<u64>>,
 }
 
 /// How a source begins.
@@ -58,6 +61,7 @@ impl Source {
             cost: Arc::new(BackingCost::new(new.break_even_bytes, new.is_backing_measured)),
             curve: Arc::new(OnlineCurve::of_source(new.curve)),
             mode: AtomicU8::new(code(SourceMode::Cached(new.write_mode))),
+            tidying: Mutex::default(),
         }
     }
 
@@ -69,6 +73,7 @@ impl Source {
             cost: Arc::clone(&self.cost),
             curve: Arc::clone(curve),
             mode: AtomicU8::new(self.mode.load(Ordering::Acquire)),
+            tidying: Mutex::default(),
         }
     }
 

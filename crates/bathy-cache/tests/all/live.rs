@@ -119,7 +119,7 @@ fn the_ssd_goes_and_comes_and_changes_its_size_under_load() {
         let go_on = || {
             let so_far = done.load(Ordering::Relaxed);
             while done.load(Ordering::Relaxed) < so_far + 500 {
-                cache.tidy();
+                cache.engine().tidy();
                 std::thread::yield_now();
             }
         };
@@ -192,8 +192,8 @@ fn a_file_that_cannot_be_made_durable_stays_where_it_is_and_its_error_is_not_los
     file.write(&[7; 4096], 0, 0).expect("the backing works");
     world.backing.set_fault(Fault::NextFlush);
     // Tidying hears of the lost write; the caller does after the switch.
-    cache.tidy();
-    cache.tidy();
+    cache.engine().tidy();
+    cache.engine().tidy();
     cache.detach_ssd(PAUSE_MAX).expect("nothing fails");
     assert!(file.flush().is_err(), "the error was taken along");
     file.flush().expect("it was reported once");
@@ -403,6 +403,22 @@ fn requests_that_do_not_end_keep_a_switch_from_happening() {
         hanging.join().expect("no panic").expect("the backing works");
     });
     assert_eq!(units_hit(&cache, &file, &world.backing.bytes()), 8 * LINE / UNIT);
+}
+
+#[test]
+fn a_file_that_is_made_durable_without_an_end_keeps_a_switch_from_happening_and_no_request() {
+    let world = World::new(BYTES, 24, 2);
+    let (cache, file) = warm_file(&world, world.backing.clone(), false);
+    file.write(&[7; UNIT as usize], 0, 0).expect("the backing works");
+    world.backing.set_fault(Fault::Hang(0));
+    let pause = Duration::from_millis(100);
+    assert!(matches!(cache.detach_ssd(pause), Err(DetachError::Busy)));
+    assert!(cache.has_ssd());
+    // A hit.
+    let mut out = [0; UNIT as usize];
+    file.read(&mut out, LINE, 0).expect("the SSD works");
+    world.backing.release();
+    assert!(cache.detach_ssd(PAUSE_MAX).expect("nothing fails"));
 }
 
 #[test]

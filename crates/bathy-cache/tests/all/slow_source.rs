@@ -1,5 +1,5 @@
-//! A file whose device does not answer keeps nobody from files of other devices: neither while it is opened nor while it is
-//! removed.
+//! A file whose device does not answer keeps nobody from files of other devices: neither while it is opened, removed or made
+//! durable.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, mpsc};
@@ -97,6 +97,60 @@ fn who_opens_or_removes_a_file_of_a_slow_device_keeps_nobody_from_files_of_other
     let mut out = vec![0; LINE as usize];
     assert_eq!(next.read(&mut out, 0, 0).expect("its device works"), out.len());
     assert!(out.iter().all(|&byte| byte == 7));
+}
+
+#[test]
+fn who_makes_files_of_a_slow_device_durable_keeps_nobody_from_tidying_others() {
+    let world = World::new(8 * LINE, 8, 1);
+    let engine = world.open().engine.engine;
+    let (slow, quick) = (MemoryStore::new(pattern()), MemoryStore::new(pattern()));
+    let of_slow = engine.attach(of_slow_source(1), slow.clone()).expect("it works");
+    let of_quick = engine.attach(identity(2), quick.clone()).expect("it works");
+    for file in [&of_slow, &of_quick] {
+        file.write(&[7; 512], 0, 0).expect("it works");
+    }
+    slow.set_fault(Fault::Hang(0));
+    let before = slow.operations();
+    let in_thread = |work: fn(&Engine)| {
+        let (engine, (done, is_done)) = (Arc::clone(&engine), channel());
+        let thread = thread::spawn(move || {
+            work(&engine);
+            let _ends = done.send(());
+        });
+        (thread, is_done)
+    };
+    let (hanging, _) =
+        in_thread(|engine| (0..3).for_each(|_| engine.tidy_source(of_slow_source(1).source())));
+    while slow.operations() == before {
+        thread::yield_now();
+    }
+    let (_, is_tidied) = in_thread(|engine| {
+        for _ in 0..3 {
+            for source in engine.sources() {
+                engine.tidy_source(&source);
+            }
+            assert!(engine.tidy_shared());
+        }
+        engine.settle_source(identity(2).source());
+    });
+    is_tidied
+        .recv_timeout(PATIENCE)
+        .expect("it waits for no other device");
+    assert!(!of_quick.is_marked(0) && of_slow.is_marked(0));
+    // A source is left, too, and writes to the slow one wait for that alone.
+    drop(of_quick);
+    let (_, is_left) = in_thread(|engine| engine.leave_source(identity(2).source()).expect("the SSD works"));
+    is_left
+        .recv_timeout(PATIENCE)
+        .expect("it waits for no other device");
+    slow.release();
+    hanging.join().expect("no panic");
+    for _ in 0..3 {
+        assert!(engine.tidy());
+    }
+    assert!(!of_slow.is_marked(0) && engine.marked_regions() == 0);
+    drop(of_slow);
+    assert!(engine.stop().expect("all devices work"));
 }
 
 #[test]
