@@ -128,8 +128,11 @@ impl Engine {
         store: Arc<dyn BlockStore>,
         is_proven: bool,
     ) -> io::Result<Arc<FileState>> {
+        // Nothing is cached of a source that was abandoned, and its disk is asked for no more than a size.
+        let source = lock(&self.files).source(identity.source());
+        let is_bare = || self.is_bypassed() || source.is_abandoned();
         // Where there is nothing that must not be newer than the file, the file need not be durable.
-        let mut is_durable = self.is_bypassed();
+        let mut is_durable = is_bare();
         let mut stamp = if is_durable {
             Stamp {
                 size_bytes: store.size_bytes()?,
@@ -139,7 +142,7 @@ impl Engine {
             store.look()?
         };
         loop {
-            let mut found = self.find(identity)?;
+            let mut found = if is_bare() { None } else { self.find(identity)? };
             let is_known = |found: &Found| is_as_it_was(found, &stamp, trust_in(&*store, is_proven));
             // Of a new one without bytes nothing is cached that could be newer than what a power cut leaves.
             let is_known = found.as_ref().map_or(stamp.size_bytes == 0, is_known);
@@ -159,10 +162,10 @@ impl Engine {
             if found.as_ref().is_some_and(|found| !files.has(found)) {
                 continue;
             }
-            if found.is_none() && files.is_full() && !self.is_bypassed() {
+            if found.is_none() && files.is_full() && !is_bare() {
                 self.make_room(&mut files);
             }
-            let ssd = Some(&*self.ssd).filter(|_| !self.is_bypassed());
+            let ssd = Some(&*self.ssd).filter(|_| !is_bare());
             let is_dropped = beginning == Beginning::Dropped;
             if is_dropped && stamp.size_bytes >= self.compared_bytes_min && ssd.is_some() {
                 beginning = Beginning::Compared;

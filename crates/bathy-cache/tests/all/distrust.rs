@@ -2,13 +2,18 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
-use bathy_cache::{BlockStore, Recovery, SourceMode, Stamp, inspect, open};
+use bathy_cache::{BlockStore, LiveCache, Recovery, SourceMode, Stamp, inspect, open};
 use bathy_cache_model::WriteMode;
 
-use crate::common::{Cache, LINE, MemoryStore, UNIT, World, assert_serves_backing, identity};
+use crate::common::{Cache, Fault, LINE, MemoryStore, UNIT, World, assert_serves_backing, identity};
+
+/// Whoever takes longer than this hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 const BYTES: usize = 4 * LINE as usize;
 
@@ -43,6 +48,47 @@ impl BlockStore for PanicsAtFiles {
     fn size_bytes(&self) -> io::Result<u64> {
         self.store.size_bytes()
     }
+}
+
+#[test]
+fn a_source_that_was_distrusted_is_not_waited_for_when_the_ssd_changes() {
+    let world = World::new(BYTES as u64, 60, 2);
+    let opened = open(world.ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
+    let cache = LiveCache::new(
+        Some((opened.engine, world.ssd.clone())),
+        world.witness.clone(),
+        world.options,
+    );
+    let file = cache
+        .attach(identity(1), world.backing.clone(), false)
+        .expect("the backing works");
+    file.write(&[1; UNIT as usize], 0, 0).expect("the backing works");
+    let source = *identity(1).source();
+    cache
+        .with_engine(|engine| engine.distrust_source(&source))
+        .expect("the witness works");
+    world.backing.set_fault(Fault::Hang(0));
+    let (done, is_done) = mpsc::channel();
+    let bytes = (1 << 20) + 50 * LINE;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            cache.resize(bytes).expect("nothing is asked of the backing");
+            cache.with_engine(|engine| engine.set_mode(&source, SourceMode::Cached(WriteMode::Allocate)));
+            let again = cache.attach(identity(1), world.backing.clone(), false);
+            done.send(again.map(|_| ())).expect("the test listens");
+        });
+        let ended = is_done.recv_timeout(PATIENCE);
+        world.backing.release();
+        ended
+            .expect("it waits for the backing")
+            .expect("the backing works");
+    });
+    let hits = || file.counts().reads.requests_hit;
+    let (before, mut line) = (hits(), vec![0; LINE as usize]);
+    for number in 0..3 {
+        file.read(&mut line, 0, number).expect("the backing works");
+    }
+    assert_eq!(hits(), before, "it stays so, whatever its mode");
 }
 
 #[test]
