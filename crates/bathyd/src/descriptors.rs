@@ -2,10 +2,11 @@
 //!
 //! A process has so many descriptors, and all sources of the daemon share them. What a source cannot do without (open files and
 //! directories, inodes that cannot be opened again) it gets up to its share, so that one user's files leave those of other
-//! sources alone. Inodes that are merely known to the kernel are opened again by their handles, and a bounded number of these
+//! sources alone. Within a source each user has a share as well: the more they have, the more must be left for others. Inodes that are merely known to the kernel are opened again by their handles, and a bounded number of these
 //! descriptors is kept.
 
-use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,6 +23,11 @@ use crate::identity::{file_handle, open_handle};
 const RESERVED: usize = 256 + 2 * NEW_FILES_MAX;
 /// A source keeps no more descriptors of inodes that it could open again.
 const KEPT_MAX: usize = 4096;
+/// A user gets more while he has at most so many times what is left: one alone four fifths of what there is, and each who comes
+/// later as much of what is left then (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches").
+const TIMES_LEFT: usize = 4;
+/// Whose descriptors count as those of the daemon: nobody asks for them.
+const NOBODY: u32 = 0;
 
 /// Sources of this process, which share its descriptors.
 static SOURCES: AtomicUsize = AtomicUsize::new(0);
@@ -36,20 +42,36 @@ pub(crate) struct Descriptors {
     root: Option<File>,
     /// What the process may have, and the sources do not take from the daemon.
     all: usize,
-    taken: AtomicUsize,
+    taken: Mutex<Taken>,
     /// Inodes that were given a descriptor to be kept, the oldest one first.
     kept: Mutex<VecDeque<Weak<Slot>>>,
+}
+
+/// Descriptors that were permitted.
+#[derive(Default)]
+struct Taken {
+    all: usize,
+    /// By users who have some.
+    of_users: HashMap<u32, usize>,
 }
 
 /// The right to have some descriptors open.
 pub(crate) struct Permit {
     source: Arc<Descriptors>,
+    user: u32,
     count: usize,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.source.taken.fetch_sub(self.count, Ordering::Relaxed);
+        let mut taken = lock(&self.source.taken);
+        taken.all -= self.count;
+        if let Entry::Occupied(mut own) = taken.of_users.entry(self.user) {
+            *own.get_mut() -= self.count;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
     }
 }
 
@@ -93,7 +115,7 @@ impl Descriptors {
         Self {
             root: readable.filter(opens),
             all: limit.saturating_sub(RESERVED).max(limit / 2),
-            taken: AtomicUsize::new(0),
+            taken: Mutex::default(),
             kept: Mutex::default(),
         }
     }
@@ -107,18 +129,23 @@ impl Descriptors {
         (self.share() / 4).min(KEPT_MAX)
     }
 
-    /// So many more descriptors, which the caller opens now.
+    /// So many more descriptors, which the caller opens now for a user.
     ///
     /// # Errors
-    /// `ENFILE` if the source has as many as it may.
-    pub(crate) fn permit(self: &Arc<Self>, count: usize) -> Result<Permit> {
+    /// `ENFILE` if the source has as many as it may, or the user so many that too few are left for others.
+    pub(crate) fn permit(self: &Arc<Self>, user: u32, count: usize) -> Result<Permit> {
         let most = self.share() - self.kept_max();
-        let take = |taken: usize| Some(taken + count).filter(|&taken| taken <= most);
-        self.taken
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
-            .map_err(|_| Errno::NFILE)?;
+        let mut taken = lock(&self.taken);
+        let left = most.checked_sub(taken.all + count).ok_or(Errno::NFILE)?;
+        let own = taken.of_users.get(&user).copied().unwrap_or(0);
+        if own > TIMES_LEFT * left {
+            return Err(Errno::NFILE);
+        }
+        taken.all += count;
+        taken.of_users.insert(user, own + count);
         Ok(Permit {
             source: Arc::clone(self),
+            user,
             count,
         })
     }
@@ -166,7 +193,7 @@ impl Drop for Descriptors {
 }
 
 impl Slot {
-    /// Of an inode that is open with `fd`. One that has a handle may be closed and is opened again.
+    /// Of an inode that is open with `fd` for a user. One that has a handle may be closed and is opened again.
     ///
     /// # Errors
     /// If it has to stay open, and the source may have no more descriptors.
@@ -174,13 +201,14 @@ impl Slot {
         source: &Arc<Descriptors>,
         fd: OwnedFd,
         handle: Option<Box<[u8]>>,
+        user: u32,
     ) -> Result<Arc<Self>> {
         let is_kept = handle.is_some();
         let held = match handle {
             Some(handle) => Held::Kept(Arc::new(fd), handle),
             None => Held::Pinned {
                 fd: Arc::new(fd),
-                _permit: Some(source.permit(1)?),
+                _permit: Some(source.permit(user, 1)?),
             },
         };
         let slot = Arc::new(Self::holding(source, held));
@@ -231,8 +259,8 @@ impl Slot {
     }
 
     /// As [`Descriptors::permit`].
-    pub(crate) fn permit(&self, count: usize) -> Result<Permit> {
-        self.source.permit(count)
+    pub(crate) fn permit(&self, user: u32, count: usize) -> Result<Permit> {
+        self.source.permit(user, count)
     }
 
     fn close(&self) {
@@ -248,7 +276,7 @@ impl Slot {
     pub(crate) fn pin(&self, fd: Arc<OwnedFd>) {
         let mut held = lock(&self.held);
         if !matches!(*held, Held::Pinned { .. }) {
-            if let Ok(permit) = self.source.permit(1) {
+            if let Ok(permit) = self.source.permit(NOBODY, 1) {
                 *held = Held::Pinned {
                     fd,
                     _permit: Some(permit),
@@ -294,7 +322,7 @@ mod tests {
                 let inode = fstat(&fd).expect("asked").st_ino;
                 let handle = source.handle(&fd);
                 assert!(handle.is_some());
-                (Slot::new(&source, fd, handle).expect("kept"), inode)
+                (Slot::new(&source, fd, handle, NOBODY).expect("kept"), inode)
             })
             .collect();
         for _ in 0..2 {
@@ -316,9 +344,24 @@ mod tests {
         std::fs::remove_dir_all(dir).expect("removed");
 
         let most = source.share() - source.kept_max();
-        let permit = source.permit(most).expect("its share");
-        assert_eq!(source.permit(1).err(), Some(Errno::NFILE));
+        let permit = source.permit(7, most).expect("its share");
+        assert_eq!(source.permit(8, 1).err(), Some(Errno::NFILE));
         drop(permit);
-        assert!(source.permit(1).is_ok());
+        // One who takes all that he gets, and those who come after him.
+        let mut permits = Vec::new();
+        let counts: Vec<usize> = (1..5)
+            .map(|user| {
+                let before = permits.len();
+                permits.extend(std::iter::from_fn(|| source.permit(user, 1).ok()));
+                permits.len() - before
+            })
+            .collect();
+        assert!(
+            (4 * most / 5..=4 * most / 5 + 1).contains(&counts[0]),
+            "{counts:?} of {most}"
+        );
+        assert!(counts.windows(2).all(|two| two[1] > two[0] / 6), "{counts:?}");
+        drop(permits);
+        assert!(lock(&source.taken).of_users.is_empty() && source.permit(1, most).is_ok());
     }
 }

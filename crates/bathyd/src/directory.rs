@@ -8,6 +8,8 @@
 mod listing;
 mod replies;
 mod requests;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -104,6 +106,21 @@ impl Directory {
         turn
     }
 
+    /// Answers a request that may wait for a device.
+    fn answer(&self, answer: impl FnOnce()) {
+        let _turn = self.waiting();
+        self.survive(answer);
+    }
+
+    /// What panics beside the work that a request asks for ends no thread of the session either: it would not be replaced. The
+    /// kernel gets `EIO` for a reply that is dropped.
+    fn survive(&self, answer: impl FnOnce()) {
+        let _failed = self.contain(|| {
+            answer();
+            Ok(())
+        });
+    }
+
     /// Carries out a request: `EIO` if that panics.
     fn contain<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         self.containment.contain(work)
@@ -132,8 +149,9 @@ impl Directory {
     }
 
     /// An entry that was just made, as it is and not as devices of an OSD are shown.
-    fn made(&self, parent: &Inode, name: &OsStr) -> io::Result<Entry> {
-        Ok(self.inodes.know(tree::open_path(parent.fd()?, name)?, None)?.1)
+    fn made(&self, caller: Caller, parent: &Inode, name: &OsStr) -> io::Result<Entry> {
+        let made = tree::open_path(parent.fd()?, name)?;
+        Ok(self.inodes.know(made, None, caller.user)?.tell())
     }
 
     fn change(&self, caller: Caller, number: INodeNo, changes: &Changes) -> io::Result<FileAttr> {
@@ -175,7 +193,7 @@ impl Directory {
             };
         }
         let rights = Rights::of(caller, mode_of(inode.fd()?)?);
-        let cached = inode.attach(&*self.cache)?;
+        let cached = inode.attach(&*self.cache, caller.user)?;
         let cut = |file: &File| {
             let _acting = rights.take();
             ftruncate(file, size)
@@ -198,7 +216,7 @@ impl Directory {
 
     fn open_file(&self, caller: Caller, number: INodeNo, flags: OFlags) -> io::Result<FileHandle> {
         let inode = self.inodes.get(number)?;
-        let permit = inode.permit(OPEN_DESCRIPTORS)?;
+        let permit = inode.permit(caller.user, OPEN_DESCRIPTORS)?;
         let file = inode.open(flags_below(flags))?;
         self.opened(caller, inode, (file, permit), flags)
     }
@@ -213,7 +231,7 @@ impl Directory {
     ) -> io::Result<(Entry, FileHandle)> {
         let parent = self.inodes.get(parent)?;
         let mode = mode_of_new(&parent, masked)?;
-        let (directory, permit) = (parent.fd()?, parent.permit(OPEN_DESCRIPTORS)?);
+        let (directory, permit) = (parent.fd()?, parent.permit(caller.user, OPEN_DESCRIPTORS)?);
         let made = {
             let _acting = Rights::permitted(caller, mode).take();
             tree::create(&directory, name, flags_below(flags), mode)
@@ -225,8 +243,9 @@ impl Directory {
             made => made,
         }?;
         // By the descriptor: the name may lead elsewhere by now.
-        let (inode, entry) = self.inodes.know(tree::path_of(&file)?, None)?;
-        Ok((entry, self.opened(caller, inode, (file, permit), flags)?))
+        let made = self.inodes.know(tree::path_of(&file)?, None, caller.user)?;
+        let handle = self.opened(caller, Arc::clone(&made.inode), (file, permit), flags)?;
+        Ok((made.tell(), handle))
     }
 
     fn read_file(
@@ -405,8 +424,10 @@ fn mode_of_new(parent: &Inode, (mode, mask): (u32, u32)) -> rustix::io::Result<M
     Ok(Mode::from_raw_mode(mode & 0o7777 & !mask))
 }
 
-/// All space of a device exists. Its holes are zeroes, and end where it ends.
+/// All space of a device exists. Its holes are zeroes, and end where it ends. The kernel keeps all other writes to the device
+/// waiting meanwhile: who wants a larger hole than one that takes a few seconds writes the zeroes himself.
 fn allocate_on_device(open: &OpenFile, offset: u64, length: u64, mode: FallocateFlags) -> io::Result<()> {
+    const HOLE_BYTES_MAX: u64 = 256 << 20;
     const ZEROES: &[u8] = &[0; 256 << 10];
     let size = open.inode.attributes()?.size;
     let end = offset.checked_add(length).ok_or(rustix::io::Errno::FBIG)?;
@@ -415,6 +436,9 @@ fn allocate_on_device(open: &OpenFile, offset: u64, length: u64, mode: Fallocate
     }
     if mode.intersects(FallocateFlags::PUNCH_HOLE | FallocateFlags::ZERO_RANGE) {
         let mut at = offset;
+        if end.min(size).saturating_sub(at) > HOLE_BYTES_MAX {
+            return Err(rustix::io::Errno::OPNOTSUPP.into());
+        }
         while at < end.min(size) {
             let length = (end.min(size) - at).min(ZEROES.len() as u64);
             at += open.write(&ZEROES[..length as usize], at)? as u64;

@@ -55,7 +55,7 @@ impl OpenFile {
         cache: &dyn FileCache,
         counts: Arc<FrontCounts>,
     ) -> io::Result<Self> {
-        let cached = inode.attach(cache)?;
+        let cached = inode.attach(cache, opener.user)?;
         let direct = (cached.is_none() && flags.contains(OFlags::DIRECT))
             .then(|| inode.open(flags_below(flags) | OFlags::DIRECT).ok())
             .flatten();

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -65,6 +66,33 @@ pub(crate) struct Entry {
     pub(crate) generation: Generation,
 }
 
+/// An inode that the kernel is about to be told of: unless it is, it has not been.
+pub(crate) struct Told<'a> {
+    pub(crate) inode: Arc<Inode>,
+    pub(crate) entry: Entry,
+    counted: Counted<'a>,
+}
+
+impl Told<'_> {
+    /// The kernel is told now.
+    pub(crate) fn tell(self) -> Entry {
+        mem::forget(self.counted);
+        self.entry
+    }
+}
+
+/// It is counted that the kernel was told of an inode.
+struct Counted<'a> {
+    inodes: &'a Inodes,
+    number: u64,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.inodes.forget(self.number, 1);
+    }
+}
+
 impl Inode {
     pub(crate) fn is_root(&self) -> bool {
         self.number == INodeNo::ROOT.0
@@ -113,20 +141,20 @@ impl Inode {
         })
     }
 
-    /// So many more descriptors of its source, which the caller opens now.
+    /// So many more descriptors of its source, which the caller opens now for a user.
     ///
     /// # Errors
-    /// If the source has as many as it may.
-    pub(crate) fn permit(&self, count: usize) -> Result<Permit> {
-        self.slot.permit(count)
+    /// If the source or the user has as many as it may.
+    pub(crate) fn permit(&self, user: u32, count: usize) -> Result<Permit> {
+        self.slot.permit(user, count)
     }
 
     /// The file's cache, if it has one, for a user who has to [`Inode::detach`] later unless this fails.
-    pub(crate) fn attach(&self, cache: &dyn FileCache) -> io::Result<Option<Arc<dyn CachedFile>>> {
+    pub(crate) fn attach(&self, cache: &dyn FileCache, user: u32) -> io::Result<Option<Arc<dyn CachedFile>>> {
         let mut attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner);
         // Also for a later user: a program that ran can be written to when it has ended.
         if attached.file.is_none() {
-            let permit = self.permit(ATTACHED_DESCRIPTORS)?;
+            let permit = self.permit(user, ATTACHED_DESCRIPTORS)?;
             attached.file = cache.attach(self)?.map(|file| (file, permit));
         }
         attached.users += 1;
@@ -226,13 +254,16 @@ impl Inodes {
         known.by_number.len()
     }
 
-    /// What `name` in `parent` is, once more known to the kernel.
-    pub(crate) fn look_up(&self, parent: &Inode, name: &OsStr) -> Result<(Arc<Inode>, Entry)> {
+    /// What `name` in `parent` is, of which the kernel is to be told for a user.
+    pub(crate) fn look_up(&self, parent: &Inode, name: &OsStr, user: u32) -> Result<Told<'_>> {
         let fd = tree::open_path(parent.fd()?, name)?;
         let device = parent.is_root().then(|| self.devices.behind(name, &fd)).flatten();
         match device {
-            Some(device) => self.know(device.node.try_clone().map_err(|_| Errno::MFILE)?, Some(device)),
-            None => self.know(fd, None),
+            Some(device) => {
+                let node = device.node.try_clone().map_err(|_| Errno::MFILE)?;
+                self.know(node, Some(device), user)
+            }
+            None => self.know(fd, None, user),
         }
     }
 
@@ -241,8 +272,8 @@ impl Inodes {
         parent.is_root().then(|| self.devices.behind_name(name)).flatten()
     }
 
-    /// The inode of `fd` (`O_PATH`), once more known to the kernel.
-    pub(crate) fn know(&self, fd: OwnedFd, device: Option<Arc<Device>>) -> Result<(Arc<Inode>, Entry)> {
+    /// The inode of `fd` (`O_PATH`), of which the kernel is to be told for a user.
+    pub(crate) fn know(&self, fd: OwnedFd, device: Option<Arc<Device>>, user: u32) -> Result<Told<'_>> {
         let stat = fstat(&fd)?;
         let key = Arc::new(Key::of(&self.descriptors, &fd, &stat, device.as_deref()));
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
@@ -262,7 +293,7 @@ impl Inodes {
             } else {
                 stat.st_ino
             };
-            let slot = Slot::new(&self.descriptors, fd, key.handle.clone())?;
+            let slot = Slot::new(&self.descriptors, fd, key.handle.clone(), user)?;
             // One that is no more, of which the kernel has yet to say that it forgot it.
             let replaced = known.by_number.remove(&number);
             let (generation, times) = replaced.as_ref().map_or((0, 0), |(inode, times)| {
@@ -281,20 +312,23 @@ impl Inodes {
             known.by_number.insert(number, (Arc::clone(&inode), times + 1));
             drop(known);
             drop(replaced);
-            return self.entry_of(inode);
+            return self.count(inode);
         };
         drop(known);
-        self.entry_of(inode)
+        self.count(inode)
     }
 
-    fn entry_of(&self, inode: Arc<Inode>) -> Result<(Arc<Inode>, Entry)> {
-        match inode.entry() {
-            Ok(entry) => Ok((inode, entry)),
-            Err(error) => {
-                self.forget(inode.number, 1);
-                Err(error)
-            }
-        }
+    /// Of an inode that was just counted once more.
+    fn count(&self, inode: Arc<Inode>) -> Result<Told<'_>> {
+        let counted = Counted {
+            inodes: self,
+            number: inode.number,
+        };
+        Ok(Told {
+            entry: inode.entry()?,
+            inode,
+            counted,
+        })
     }
 
     /// What is open with `fd` (`O_PATH`) has lost its last name.

@@ -78,29 +78,22 @@ impl Containment {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::fs::{self, File};
+    use std::fs;
     use std::io::Write;
     use std::os::unix::fs::FileExt;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
 
     use bathy_cache::Events;
-    use bathy_fuse::{MountOptions, claim, mount};
 
     use super::*;
     use crate::cache::{CachedFile, Change, FileCache};
-    use crate::config::Source;
-    use crate::counts::FrontCounts;
-    use crate::devices::{Devices, Place};
-    use crate::directory::Directory;
+    use crate::directory::tests::{Served, THREADS, is_skipped};
     use crate::identity::FileIdentity;
     use crate::inodes::Inode;
-    use crate::tree;
 
     /// A cache that has an error: it panics wherever a file is used, apart from reads of its first byte and of its end, and after
-    /// the answer to those of its third.
+    /// the answer to those of its third; and it says of reads of its fourth that it read more than was asked for.
     struct Broken;
 
     impl FileCache for Broken {
@@ -122,6 +115,9 @@ mod tests {
             buffer[0] = 7;
             if offset == 2 {
                 (events.served)(&buffer[..1]);
+            }
+            if offset == 3 {
+                return Ok(buffer.len() + 1);
             }
             assert_eq!(offset, 0, "on purpose");
             Ok(1)
@@ -146,45 +142,31 @@ mod tests {
 
     #[test]
     fn a_request_that_panics_fails_and_all_others_are_answered() {
-        if !rustix::process::geteuid().is_root() || File::open("/dev/fuse").is_err() {
-            eprintln!("SKIPPED: this test needs root and /dev/fuse");
+        if is_skipped() {
             return;
         }
-        // SAFETY: nothing is called: a process whose mount ends is told so by this signal.
-        unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
         let dir = std::env::temp_dir().join(format!("bathyd-panics-{}", std::process::id()));
         fs::create_dir_all(&dir).expect("a directory");
         fs::write(dir.join("file"), "two bytes and more").expect("written");
-        let options = MountOptions {
-            directory: dir.clone(),
-            program: "bathyd",
-            threads: 2,
-            real_time: false,
-        };
-        let claim = claim(&options).expect("nobody else serves it");
-        let root = tree::private_mount(claim.below()).expect("a mount");
-        let place = Place::new(&root, claim.below(), &Source::at(&dir)).expect("a directory");
-        let devices = Arc::new(Devices::open(place, &BTreeMap::new()));
         let panics = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&panics);
         let containment = Arc::new(Containment::new(move || {
             counted.fetch_add(1, Ordering::SeqCst);
         }));
-        let counts = Arc::new(FrontCounts::new(Arc::default()));
-        let directory = Directory::new(root, devices, Arc::new(Broken), counts, Arc::clone(&containment));
-        let directory = directory.expect("a directory").in_one_session(2);
-        let mounted = mount(directory, &claim, &options, &[]).expect("mounted");
+        let served = Served::new(&dir, Arc::new(Broken), Arc::clone(&containment));
         let path = dir.join("file");
-        let mut file = File::options()
+        let mut file = fs::File::options()
             .read(true)
             .write(true)
             .open(&path)
             .expect("opened");
         assert!(!containment.has_panicked());
         // More often than there are threads.
-        for _ in 0..4 {
+        for _ in 0..2 * THREADS {
             let failures = [
                 file.read_at(&mut [0], 1).err(),
+                // What panics is the answer.
+                file.read_at(&mut [0], 3).err(),
                 file.write(b"it").err(),
                 file.sync_all().err(),
                 file.set_len(0).err(),
@@ -202,14 +184,9 @@ mod tests {
             }
         }
         assert_eq!(panics.load(Ordering::SeqCst), 1, "it is distrusted once");
-        assert!(containment.has_panicked() && !mounted.has_ended());
+        assert!(containment.has_panicked() && !served.mounted.has_ended());
         drop(file);
-        while !mounted.unmount_unused().expect("it can be unmounted") {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        mounted
-            .join_for(Duration::from_secs(60))
-            .expect("no thread has ended before");
+        served.end();
         assert_eq!(fs::read(&path).expect("read"), b"two bytes and more");
         fs::remove_dir_all(dir).expect("removed");
     }

@@ -58,15 +58,16 @@ impl Directory {
         })
     }
 
-    /// As [`Directory::list`], with the attributes of each.
+    /// As [`Directory::list`], with the attributes of each, for a user.
     pub(super) fn list_with_attributes(
         &self,
+        user: u32,
         inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         reply: &mut ReplyDirectoryPlus,
     ) -> io::Result<()> {
-        let (mut is_empty, mut failed) = (true, None);
+        let (mut told, mut is_empty, mut failed) = (Vec::new(), true, None);
         let parent = self.inodes.get(inode)?;
         let read = self.each_entry(handle, offset, &mut |entry| {
             let (name, next) = (name_of(entry), entry.next_entry_cookie());
@@ -84,7 +85,7 @@ impl Directory {
                 is_empty &= is_full;
                 return is_full;
             }
-            let (found, it) = match self.inodes.look_up(&parent, name) {
+            let found = match self.inodes.look_up(&parent, name, user) {
                 Ok(found) => found,
                 // It was removed meanwhile.
                 Err(rustix::io::Errno::NOENT) => return false,
@@ -93,19 +94,25 @@ impl Directory {
                     return true;
                 }
             };
+            let it = found.entry;
             let ttl = entry_ttl(inode, &it.attributes);
             let is_full = reply.add(it.attributes.ino, next, name, &ttl, &it.attributes, it.generation);
-            if is_full {
-                self.inodes.forget(found.number, 1);
+            if !is_full {
+                told.push(found);
             }
             is_empty &= is_full;
             is_full
         });
         // What cannot be shown is not left out: what is before it is listed, and then comes the error.
         match failed.filter(|_| is_empty) {
-            Some(error) => Err(error.into()),
-            None => read,
+            Some(error) => return Err(error.into()),
+            None => read?,
         }
+        // After an error the kernel is told of none of them.
+        for found in told {
+            let _told = found.tell();
+        }
+        Ok(())
     }
 }
 

@@ -65,17 +65,18 @@ impl Filesystem for Directory {
         Ok(())
     }
 
-    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _turn = self.waiting();
-        self.counts.attribute_reads.one();
-        let found = self.contain(|| {
-            let parent = self.inodes.get(parent)?;
-            Ok(self.inodes.look_up(&parent, name)?.1)
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.answer(|| {
+            self.counts.attribute_reads.one();
+            let found = self.contain(|| {
+                let parent = self.inodes.get(parent)?;
+                Ok(self.inodes.look_up(&parent, name, request.uid())?.tell())
+            });
+            let ttl = found
+                .as_ref()
+                .map_or(TTL, |found| entry_ttl(parent, &found.attributes));
+            entry(reply, ttl, found);
         });
-        let ttl = found
-            .as_ref()
-            .map_or(TTL, |found| entry_ttl(parent, &found.attributes));
-        entry(reply, ttl, found);
     }
 
     fn forget(&self, _request: &Request, inode: INodeNo, times: u64) {
@@ -90,10 +91,11 @@ impl Filesystem for Directory {
     }
 
     fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        let _turn = self.waiting();
-        self.counts.attribute_reads.one();
-        let asked = self.contain(|| Ok(self.inodes.get(inode)?.attributes()?));
-        attributes_of(reply, asked);
+        self.answer(|| {
+            self.counts.attribute_reads.one();
+            let asked = self.contain(|| Ok(self.inodes.get(inode)?.attributes()?));
+            attributes_of(reply, asked);
+        });
     }
 
     fn setattr(
@@ -114,29 +116,31 @@ impl Filesystem for Directory {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let _turn = self.waiting();
-        self.counts.attribute_writes.one();
-        let changes = Changes {
-            mode,
-            user,
-            group,
-            size,
-            atime,
-            mtime,
-            handle,
-        };
-        let changed = self.contain(|| self.change(Caller::of(request), inode, &changes));
-        attributes_of(reply, changed);
+        self.answer(|| {
+            self.counts.attribute_writes.one();
+            let changes = Changes {
+                mode,
+                user,
+                group,
+                size,
+                atime,
+                mtime,
+                handle,
+            };
+            let changed = self.contain(|| self.change(Caller::of(request), inode, &changes));
+            attributes_of(reply, changed);
+        });
     }
 
     fn readlink(&self, _request: &Request, inode: INodeNo, reply: ReplyData) {
-        let _turn = self.waiting();
-        self.counts.link_reads.one();
-        let target = self.contain(|| Ok(readlinkat(self.inodes.get(inode)?.fd()?, "", Vec::new())?));
-        match target {
-            Ok(target) => reply.data(target.as_bytes()),
-            Err(error) => reply.error(errno(error)),
-        }
+        self.answer(|| {
+            self.counts.link_reads.one();
+            let target = self.contain(|| Ok(readlinkat(self.inodes.get(inode)?.fd()?, "", Vec::new())?));
+            match target {
+                Ok(target) => reply.data(target.as_bytes()),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
     }
 
     fn mknod(
@@ -149,17 +153,18 @@ impl Filesystem for Directory {
         device: u32,
         reply: ReplyEntry,
     ) {
-        let _turn = self.waiting();
-        let made = self.contain(|| {
-            let parent = self.inodes.get(parent)?;
-            let kind = rustix::fs::FileType::from_raw_mode(mode);
-            let (mode, fd) = (mode_of_new(&parent, (mode, mask))?, parent.fd()?);
-            let acting = Rights::permitted(Caller::of(request), mode).take();
-            mknodat(fd, name, kind, mode, device.into())?;
-            drop(acting);
-            self.made(&parent, name)
+        self.answer(|| {
+            let made = self.contain(|| {
+                let parent = self.inodes.get(parent)?;
+                let kind = rustix::fs::FileType::from_raw_mode(mode);
+                let (mode, fd) = (mode_of_new(&parent, (mode, mask))?, parent.fd()?);
+                let acting = Rights::permitted(Caller::of(request), mode).take();
+                mknodat(fd, name, kind, mode, device.into())?;
+                drop(acting);
+                self.made(Caller::of(request), &parent, name)
+            });
+            entry(reply, TTL, made);
         });
-        entry(reply, TTL, made);
     }
 
     fn mkdir(
@@ -171,48 +176,52 @@ impl Filesystem for Directory {
         mask: u32,
         reply: ReplyEntry,
     ) {
-        let _turn = self.waiting();
-        let made = self.contain(|| {
-            let parent = self.inodes.get(parent)?;
-            let (mode, fd) = (mode_of_new(&parent, (mode, mask))?, parent.fd()?);
-            let acting = Rights::permitted(Caller::of(request), mode).take();
-            mkdirat(fd, name, mode)?;
-            drop(acting);
-            self.made(&parent, name)
+        self.answer(|| {
+            let made = self.contain(|| {
+                let parent = self.inodes.get(parent)?;
+                let (mode, fd) = (mode_of_new(&parent, (mode, mask))?, parent.fd()?);
+                let acting = Rights::permitted(Caller::of(request), mode).take();
+                mkdirat(fd, name, mode)?;
+                drop(acting);
+                self.made(Caller::of(request), &parent, name)
+            });
+            entry(reply, TTL, made);
         });
-        entry(reply, TTL, made);
     }
 
     fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.waiting();
-        let removed = self.contain(|| {
-            let parent = self.inodes.get(parent)?;
-            let mut change = || Ok(unlinkat(parent.fd()?, name, AtFlags::empty())?);
-            self.remove(&parent, name, &mut change)
+        self.answer(|| {
+            let removed = self.contain(|| {
+                let parent = self.inodes.get(parent)?;
+                let mut change = || Ok(unlinkat(parent.fd()?, name, AtFlags::empty())?);
+                self.remove(&parent, name, &mut change)
+            });
+            done(reply, removed);
         });
-        done(reply, removed);
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.waiting();
-        let removed = self.contain(|| {
-            let parent = self.inodes.get(parent)?;
-            let mut change = || Ok(unlinkat(parent.fd()?, name, AtFlags::REMOVEDIR)?);
-            self.remove(&parent, name, &mut change)
+        self.answer(|| {
+            let removed = self.contain(|| {
+                let parent = self.inodes.get(parent)?;
+                let mut change = || Ok(unlinkat(parent.fd()?, name, AtFlags::REMOVEDIR)?);
+                self.remove(&parent, name, &mut change)
+            });
+            done(reply, removed);
         });
-        done(reply, removed);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let _turn = self.waiting();
-        let made = self.contain(|| {
-            let parent = self.inodes.get(parent)?;
-            let acting = Rights::permitted(Caller::of(request), Mode::empty()).take();
-            symlinkat(target, parent.fd()?, name)?;
-            drop(acting);
-            self.made(&parent, name)
+        self.answer(|| {
+            let made = self.contain(|| {
+                let parent = self.inodes.get(parent)?;
+                let acting = Rights::permitted(Caller::of(request), Mode::empty()).take();
+                symlinkat(target, parent.fd()?, name)?;
+                drop(acting);
+                self.made(Caller::of(request), &parent, name)
+            });
+            entry(reply, Duration::ZERO, made);
         });
-        entry(reply, Duration::ZERO, made);
     }
 
     fn rename(
@@ -225,46 +234,49 @@ impl Filesystem for Directory {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.waiting();
-        let renamed = self.contain(|| {
-            let (from, to) = (self.inodes.get(parent)?, self.inodes.get(new_parent)?);
-            let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
-            let rights = Rights::permitted(Caller::of(request), Mode::empty());
-            let mut change = || {
-                let _acting = rights.take();
-                Ok(renameat_with(from.fd()?, name, to.fd()?, new_name, flags)?)
-            };
-            // What has the new name loses it, unless it gets the old one.
-            if flags.contains(rustix::fs::RenameFlags::EXCHANGE) {
-                return change();
-            }
-            self.remove(&to, new_name, &mut change)
+        self.answer(|| {
+            let renamed = self.contain(|| {
+                let (from, to) = (self.inodes.get(parent)?, self.inodes.get(new_parent)?);
+                let flags = rustix::fs::RenameFlags::from_bits_retain(flags.bits());
+                let rights = Rights::permitted(Caller::of(request), Mode::empty());
+                let mut change = || {
+                    let _acting = rights.take();
+                    Ok(renameat_with(from.fd()?, name, to.fd()?, new_name, flags)?)
+                };
+                // What has the new name loses it, unless it gets the old one.
+                if flags.contains(rustix::fs::RenameFlags::EXCHANGE) {
+                    return change();
+                }
+                self.remove(&to, new_name, &mut change)
+            });
+            done(reply, renamed);
         });
-        done(reply, renamed);
     }
 
     fn link(&self, request: &Request, inode: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _turn = self.waiting();
-        let made = self.contain(|| {
-            let (inode, parent) = (self.inodes.get(inode)?, self.inodes.get(parent)?);
-            if inode.is_device() {
-                return Err(rustix::io::Errno::PERM.into());
-            }
-            let acting = Rights::permitted(Caller::of(request), Mode::empty()).take();
-            linkat(inode.fd()?, "", parent.fd()?, name, ITSELF)?;
-            drop(acting);
-            self.made(&parent, name)
+        self.answer(|| {
+            let made = self.contain(|| {
+                let (inode, parent) = (self.inodes.get(inode)?, self.inodes.get(parent)?);
+                if inode.is_device() {
+                    return Err(rustix::io::Errno::PERM.into());
+                }
+                let acting = Rights::permitted(Caller::of(request), Mode::empty()).take();
+                linkat(inode.fd()?, "", parent.fd()?, name, ITSELF)?;
+                drop(acting);
+                self.made(Caller::of(request), &parent, name)
+            });
+            entry(reply, TTL, made);
         });
-        entry(reply, TTL, made);
     }
 
     fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let _turn = self.waiting();
-        let opened = self.contain(|| self.open_file(Caller::of(request), inode, open_flags(flags.0)));
-        match opened {
-            Ok(handle) => reply.opened(handle, OPENED),
-            Err(error) => reply.error(errno(error)),
-        }
+        self.answer(|| {
+            let opened = self.contain(|| self.open_file(Caller::of(request), inode, open_flags(flags.0)));
+            match opened {
+                Ok(handle) => reply.opened(handle, OPENED),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
     }
 
     fn create(
@@ -277,13 +289,14 @@ impl Filesystem for Directory {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let _turn = self.waiting();
-        let (caller, masked) = (Caller::of(request), (mode, mask));
-        let created = self.contain(|| self.create_file(caller, parent, name, masked, open_flags(flags)));
-        match created {
-            Ok((it, handle)) => reply.created(&TTL, &it.attributes, it.generation, handle, OPENED),
-            Err(error) => reply.error(errno(error)),
-        }
+        self.answer(|| {
+            let (caller, masked) = (Caller::of(request), (mode, mask));
+            let created = self.contain(|| self.create_file(caller, parent, name, masked, open_flags(flags)));
+            match created {
+                Ok((it, handle)) => reply.created(&TTL, &it.attributes, it.generation, handle, OPENED),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
     }
 
     fn read(
@@ -298,22 +311,24 @@ impl Filesystem for Directory {
         reply: ReplyData,
     ) {
         let (turn, reply) = (self.readers.turn(), Cell::new(Some(reply)));
-        with_buffer(size as usize, |buffer| {
-            // Before copies to the SSD are made.
-            let answer = |bytes: &[u8]| {
-                if let Some(reply) = reply.take() {
-                    reply.data(bytes);
+        self.survive(|| {
+            with_buffer(size as usize, |buffer| {
+                // Before copies to the SSD are made.
+                let answer = |bytes: &[u8]| {
+                    if let Some(reply) = reply.take() {
+                        reply.data(bytes);
+                    }
+                };
+                let read = self.contain(|| {
+                    let open = self.files.get(handle)?;
+                    self.read_file(&open, offset, buffer, &turn, &answer)
+                });
+                match (read, reply.take()) {
+                    (Ok(read), Some(reply)) => reply.data(&buffer[..read]),
+                    (Err(error), Some(reply)) => reply.error(errno(error)),
+                    (_, None) => {}
                 }
-            };
-            let read = self.contain(|| {
-                let open = self.files.get(handle)?;
-                self.read_file(&open, offset, buffer, &turn, &answer)
             });
-            match (read, reply.take()) {
-                (Ok(read), Some(reply)) => reply.data(&buffer[..read]),
-                (Err(error), Some(reply)) => reply.error(errno(error)),
-                (_, None) => {}
-            }
         });
     }
 
@@ -329,13 +344,14 @@ impl Filesystem for Directory {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let _turn = self.waiting();
-        let caller = Caller::of(request);
-        let written = self.contain(|| self.write_file(caller, handle, offset, data, write_flags));
-        match written {
-            Ok(written) => reply.written(written as u32),
-            Err(error) => reply.error(errno(error)),
-        }
+        self.answer(|| {
+            let caller = Caller::of(request);
+            let written = self.contain(|| self.write_file(caller, handle, offset, data, write_flags));
+            match written {
+                Ok(written) => reply.written(written as u32),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
     }
 
     fn release(
@@ -348,12 +364,13 @@ impl Filesystem for Directory {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.waiting();
-        let removed = self.contain(|| {
-            self.files.remove(handle);
-            Ok(())
+        self.answer(|| {
+            let removed = self.contain(|| {
+                self.files.remove(handle);
+                Ok(())
+            });
+            done(reply, removed);
         });
-        done(reply, removed);
     }
 
     fn fsync(
@@ -364,23 +381,25 @@ impl Filesystem for Directory {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.waiting();
-        let synced = self.contain(|| self.files.get(handle)?.sync(data_only));
-        done(reply, synced);
+        self.answer(|| {
+            let synced = self.contain(|| self.files.get(handle)?.sync(data_only));
+            done(reply, synced);
+        });
     }
 
-    fn opendir(&self, _request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let _turn = self.waiting();
-        let opened = self.contain(|| {
-            let inode = self.inodes.get(inode)?;
-            let permit = inode.permit(1)?;
-            let file = inode.open(OFlags::RDONLY | OFlags::DIRECTORY)?;
-            Ok(self.directories.insert(OpenDirectory::new(file, permit)))
+    fn opendir(&self, request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.answer(|| {
+            let opened = self.contain(|| {
+                let inode = self.inodes.get(inode)?;
+                let permit = inode.permit(request.uid(), 1)?;
+                let file = inode.open(OFlags::RDONLY | OFlags::DIRECTORY)?;
+                Ok(self.directories.insert(OpenDirectory::new(file, permit)))
+            });
+            match opened {
+                Ok(handle) => reply.opened(handle, FopenFlags::empty()),
+                Err(error) => reply.error(errno(error)),
+            }
         });
-        match opened {
-            Ok(handle) => reply.opened(handle, FopenFlags::empty()),
-            Err(error) => reply.error(errno(error)),
-        }
     }
 
     fn readdir(
@@ -391,28 +410,31 @@ impl Filesystem for Directory {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let _turn = self.waiting();
-        let read = self.contain(|| self.list(inode, handle, offset, &mut reply));
-        match read {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(errno(error)),
-        }
+        self.answer(|| {
+            let read = self.contain(|| self.list(inode, handle, offset, &mut reply));
+            match read {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
     }
 
     fn readdirplus(
         &self,
-        _request: &Request,
+        request: &Request,
         inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let _turn = self.waiting();
-        let read = self.contain(|| self.list_with_attributes(inode, handle, offset, &mut reply));
-        match read {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(errno(error)),
-        }
+        self.answer(|| {
+            let read =
+                self.contain(|| self.list_with_attributes(request.uid(), inode, handle, offset, &mut reply));
+            match read {
+                Ok(()) => reply.ok(),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
     }
 
     fn releasedir(
@@ -423,12 +445,13 @@ impl Filesystem for Directory {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.waiting();
-        let removed = self.contain(|| {
-            self.directories.remove(handle);
-            Ok(())
+        self.answer(|| {
+            let removed = self.contain(|| {
+                self.directories.remove(handle);
+                Ok(())
+            });
+            done(reply, removed);
         });
-        done(reply, removed);
     }
 
     fn fsyncdir(
@@ -439,35 +462,37 @@ impl Filesystem for Directory {
         _data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.waiting();
-        let synced = self.contain(|| {
-            let directory = self.directories.get(handle)?;
-            let file = directory.file.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(fsync(&*file)?)
+        self.answer(|| {
+            let synced = self.contain(|| {
+                let directory = self.directories.get(handle)?;
+                let file = directory.file.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(fsync(&*file)?)
+            });
+            done(reply, synced);
         });
-        done(reply, synced);
     }
 
     fn statfs(&self, _request: &Request, inode: INodeNo, reply: ReplyStatfs) {
-        let _turn = self.waiting();
-        let asked = self.contain(|| {
-            let inode = self.inodes.get(inode);
-            let inode = inode.unwrap_or_else(|_| Arc::clone(self.inodes.root()));
-            Ok(fstatvfs(inode.fd()?)?)
+        self.answer(|| {
+            let asked = self.contain(|| {
+                let inode = self.inodes.get(inode);
+                let inode = inode.unwrap_or_else(|_| Arc::clone(self.inodes.root()));
+                Ok(fstatvfs(inode.fd()?)?)
+            });
+            match asked {
+                Ok(it) => reply.statfs(
+                    it.f_blocks,
+                    it.f_bfree,
+                    it.f_bavail,
+                    it.f_files,
+                    it.f_ffree,
+                    it.f_bsize as u32,
+                    it.f_namemax as u32,
+                    it.f_frsize as u32,
+                ),
+                Err(error) => reply.error(errno(error)),
+            }
         });
-        match asked {
-            Ok(it) => reply.statfs(
-                it.f_blocks,
-                it.f_bfree,
-                it.f_bavail,
-                it.f_files,
-                it.f_ffree,
-                it.f_bsize as u32,
-                it.f_namemax as u32,
-                it.f_frsize as u32,
-            ),
-            Err(error) => reply.error(errno(error)),
-        }
     }
 
     fn setxattr(
@@ -480,62 +505,66 @@ impl Filesystem for Directory {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.waiting();
-        self.counts.attribute_writes.one();
-        let flags = XattrFlags::from_bits_retain(flags as u32);
-        let set = self.contain(|| {
-            let fd = self.inodes.get(inode)?.fd()?;
-            let _acting = Rights::permitted(Caller::of(request), mode_of(&fd)?).take();
-            Ok(rustix::fs::setxattr(path_of(&fd), name, value, flags)?)
+        self.answer(|| {
+            self.counts.attribute_writes.one();
+            let flags = XattrFlags::from_bits_retain(flags as u32);
+            let set = self.contain(|| {
+                let fd = self.inodes.get(inode)?.fd()?;
+                let _acting = Rights::permitted(Caller::of(request), mode_of(&fd)?).take();
+                Ok(rustix::fs::setxattr(path_of(&fd), name, value, flags)?)
+            });
+            done(reply, set);
         });
-        done(reply, set);
     }
 
     fn getxattr(&self, _request: &Request, inode: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let _turn = self.waiting();
-        self.counts.attribute_reads.one();
-        let asked = self.contain(|| {
-            let fd = self.inodes.get(inode)?.fd()?;
-            if size == 0 {
-                return Ok(Xattr::Length(rustix::fs::getxattr_query(path_of(&fd), name)?));
-            }
-            let mut value = vec![0; size as usize];
-            let length = rustix::fs::getxattr(path_of(&fd), name, &mut value)?;
-            value.truncate(length);
-            Ok(Xattr::Value(value))
+        self.answer(|| {
+            self.counts.attribute_reads.one();
+            let asked = self.contain(|| {
+                let fd = self.inodes.get(inode)?.fd()?;
+                if size == 0 {
+                    return Ok(Xattr::Length(rustix::fs::getxattr_query(path_of(&fd), name)?));
+                }
+                let mut value = vec![0; size as usize];
+                let length = rustix::fs::getxattr(path_of(&fd), name, &mut value)?;
+                value.truncate(length);
+                Ok(Xattr::Value(value))
+            });
+            xattr(reply, asked);
         });
-        xattr(reply, asked);
     }
 
     fn listxattr(&self, request: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
-        let _turn = self.waiting();
-        self.counts.attribute_reads.one();
-        let listed = self.contain(|| {
-            let fd = self.inodes.get(inode)?.fd()?;
-            let mut names = vec![0; NAMES_BYTES_MAX];
-            let length = rustix::fs::listxattr(path_of(&fd), &mut names)?;
-            let names = visible_names(&names[..length], Caller::of(request));
-            if size != 0 && names.len() > size as usize {
-                return Err(rustix::io::Errno::RANGE.into());
-            }
-            Ok(if size == 0 {
-                Xattr::Length(names.len())
-            } else {
-                Xattr::Value(names)
-            })
+        self.answer(|| {
+            self.counts.attribute_reads.one();
+            let listed = self.contain(|| {
+                let fd = self.inodes.get(inode)?.fd()?;
+                let mut names = vec![0; NAMES_BYTES_MAX];
+                let length = rustix::fs::listxattr(path_of(&fd), &mut names)?;
+                let names = visible_names(&names[..length], Caller::of(request));
+                if size != 0 && names.len() > size as usize {
+                    return Err(rustix::io::Errno::RANGE.into());
+                }
+                Ok(if size == 0 {
+                    Xattr::Length(names.len())
+                } else {
+                    Xattr::Value(names)
+                })
+            });
+            xattr(reply, listed);
         });
-        xattr(reply, listed);
     }
 
     fn removexattr(&self, request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.waiting();
-        self.counts.attribute_writes.one();
-        let removed = self.contain(|| {
-            let fd = self.inodes.get(inode)?.fd()?;
-            let _acting = Rights::permitted(Caller::of(request), mode_of(&fd)?).take();
-            Ok(rustix::fs::removexattr(path_of(&fd), name)?)
+        self.answer(|| {
+            self.counts.attribute_writes.one();
+            let removed = self.contain(|| {
+                let fd = self.inodes.get(inode)?.fd()?;
+                let _acting = Rights::permitted(Caller::of(request), mode_of(&fd)?).take();
+                Ok(rustix::fs::removexattr(path_of(&fd), name)?)
+            });
+            done(reply, removed);
         });
-        done(reply, removed);
     }
 
     fn fallocate(
@@ -548,11 +577,12 @@ impl Filesystem for Directory {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.waiting();
-        let mode = FallocateFlags::from_bits_retain(mode as u32);
-        let caller = Caller::of(request);
-        let allocated = self.contain(|| self.allocate(caller, handle, offset, length, mode));
-        done(reply, allocated);
+        self.answer(|| {
+            let mode = FallocateFlags::from_bits_retain(mode as u32);
+            let caller = Caller::of(request);
+            let allocated = self.contain(|| self.allocate(caller, handle, offset, length, mode));
+            done(reply, allocated);
+        });
     }
 
     fn lseek(
@@ -564,12 +594,13 @@ impl Filesystem for Directory {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let _turn = self.waiting();
-        let found = self.contain(|| self.seek_data(handle, offset as u64, whence));
-        match found {
-            Ok(found) => reply.offset(found as i64),
-            Err(error) => reply.error(errno(error)),
-        }
+        self.answer(|| {
+            let found = self.contain(|| self.seek_data(handle, offset as u64, whence));
+            match found {
+                Ok(found) => reply.offset(found as i64),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
     }
 
     fn copy_file_range(
@@ -585,12 +616,13 @@ impl Filesystem for Directory {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let _turn = self.waiting();
-        let (from, to) = ((handle_in, offset_in), (handle_out, offset_out));
-        let copied = self.contain(|| self.copy(Caller::of(request), from, to, length));
-        match copied {
-            Ok(copied) => reply.written(copied),
-            Err(error) => reply.error(errno(error)),
-        }
+        self.answer(|| {
+            let (from, to) = ((handle_in, offset_in), (handle_out, offset_out));
+            let copied = self.contain(|| self.copy(Caller::of(request), from, to, length));
+            match copied {
+                Ok(copied) => reply.written(copied),
+                Err(error) => reply.error(errno(error)),
+            }
+        });
     }
 }

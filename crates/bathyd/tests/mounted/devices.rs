@@ -4,11 +4,48 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
 use std::process::Command;
 
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::daemon::{Loop, Place, Random, is_skipped};
 
 const LINE: usize = 64 << 10;
+
+#[test]
+fn a_hole_that_would_keep_other_writes_waiting_for_long_is_not_made() {
+    const BYTES: u64 = 1 << 30;
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    place.ssd(8 << 20);
+    let disk = File::create(place.path("disk")).expect("made");
+    disk.set_len(BYTES).expect("a size");
+    disk.write_all_at(&vec![7; 2 * LINE], 0).expect("written");
+    let Some(device) = Loop::new(&place.path("disk")) else {
+        return;
+    };
+    symlink(&device.0, place.dir().join("block")).expect("a link");
+    let daemon = place.start(&place.config("write-through"));
+    let block = File::options()
+        .read(true)
+        .write(true)
+        .open(place.dir().join("block"));
+    let block = block.expect("the device");
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    for length in [BYTES, u64::MAX >> 1] {
+        assert_eq!(fallocate(&block, mode, 0, length), Err(Errno::OPNOTSUPP));
+    }
+    fallocate(&block, mode, LINE as u64, LINE as u64).expect("it is small");
+    let mut out = vec![1; 2 * LINE];
+    block.read_exact_at(&mut out, 0).expect("read");
+    assert!(out[..LINE].iter().all(|&byte| byte == 7) && out[LINE..].iter().all(|&byte| byte == 0));
+    // Beyond the end there is nothing.
+    fallocate(&block, mode, BYTES - LINE as u64, BYTES).expect("it is small");
+    drop(block);
+    daemon.stop();
+}
 
 /// A source whose `block` is a loop device over a file of so many lines.
 struct Disk {

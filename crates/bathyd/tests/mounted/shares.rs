@@ -3,7 +3,9 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -77,6 +79,13 @@ fn many_files_of_one_directory_are_all_listed_and_leave_another_one_its_descript
     };
     assert_eq!(Errno::from_io_error(&error), Some(Errno::NFILE), "{error}");
     assert_eq!(is_served("two").expect("the other directory is served"), "two");
+    // Nor do they leave nothing for another user of the same directory.
+    let read = Command::new("cat")
+        .arg(dir.join("many/0"))
+        .uid(65534)
+        .output()
+        .expect("it runs");
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
     assert_eq!(listed(&other).expect("listed"), 2);
     // An error, and not a part.
     assert!(

@@ -1,0 +1,222 @@
+//! Directories that are served in this process.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use bathy_fuse::{Claim, MountOptions, Mounted, claim, mount};
+use fuser::{
+    Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, ReplyAttr, ReplyDirectory,
+    ReplyEntry, Request,
+};
+use serde_json::Value;
+
+use super::Directory;
+use crate::cache::{CachedFile, Change, FileCache, NoCache};
+use crate::config::Source;
+use crate::counts::FrontCounts;
+use crate::devices::{Devices, Place};
+use crate::identity::FileIdentity;
+use crate::inodes::Inode;
+use crate::panics::Containment;
+use crate::tree;
+
+pub(crate) const THREADS: usize = 2;
+
+/// Whether nothing can be mounted.
+pub(crate) fn is_skipped() -> bool {
+    if !rustix::process::geteuid().is_root() || File::open("/dev/fuse").is_err() {
+        eprintln!("SKIPPED: this test needs root and /dev/fuse");
+        return true;
+    }
+    // SAFETY: nothing is called: a process whose mount ends is told so by this signal.
+    unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
+    false
+}
+
+/// A directory that is served.
+pub(crate) struct Served {
+    pub(crate) mounted: Mounted,
+    status: Box<dyn Fn() -> Value>,
+    _claim: Claim,
+}
+
+fn options(dir: &Path) -> MountOptions {
+    MountOptions {
+        directory: dir.to_owned(),
+        program: "bathyd",
+        threads: THREADS,
+        real_time: false,
+    }
+}
+
+impl Served {
+    pub(crate) fn new(dir: &Path, cache: Arc<dyn FileCache>, containment: Arc<Containment>) -> Self {
+        let options = options(dir);
+        let claim = claim(&options).expect("nobody else serves it");
+        let root = tree::private_mount(claim.below()).expect("a mount");
+        let place = Place::new(&root, claim.below(), &Source::at(dir)).expect("a directory");
+        let devices = Arc::new(Devices::open(place, &BTreeMap::new()));
+        let counts = Arc::new(FrontCounts::new(Arc::default()));
+        let directory = Directory::new(root, devices, cache, counts, containment);
+        let directory = directory.expect("a directory").in_one_session(THREADS);
+        let status = Box::new(directory.status());
+        let mounted = mount(directory, &claim, &options, &[]).expect("mounted");
+        Self {
+            mounted,
+            status,
+            _claim: claim,
+        }
+    }
+
+    /// Inodes that the kernel was told of.
+    fn inodes(&self) -> u64 {
+        (self.status)()["inodes"].as_u64().expect("a number")
+    }
+
+    /// Ends it: no thread of it has ended before.
+    pub(crate) fn end(self) {
+        while !self.mounted.unmount_unused().expect("it can be unmounted") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let ended = self.mounted.join_for(Duration::from_secs(60));
+        ended.expect("no thread has ended before");
+    }
+}
+
+fn uncontained() -> Arc<Containment> {
+    Arc::new(Containment::new(|| {}))
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("bathyd-{name}-{}", std::process::id()));
+    fs::create_dir_all(&dir).expect("a directory");
+    dir
+}
+
+/// A file system with a directory `sub` of a few files, which cannot be read to its end.
+struct Failing;
+
+const SUB: u64 = 2;
+const FILES: [&str; 3] = ["a", "b", "c"];
+
+fn attributes(inode: INodeNo) -> FileAttr {
+    let is_directory = inode.0 <= SUB;
+    let (kind, perm) = if is_directory {
+        (FileType::Directory, 0o755)
+    } else {
+        (FileType::RegularFile, 0o644)
+    };
+    FileAttr {
+        ino: inode,
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind,
+        perm,
+        nlink: 1,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 4096,
+        flags: 0,
+    }
+}
+
+impl Filesystem for Failing {
+    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = match parent.0 {
+            1 => (name == "sub").then_some(SUB),
+            _ => (SUB + 1..)
+                .zip(FILES)
+                .find(|(_, file)| name == *file)
+                .map(|(inode, _)| inode),
+        };
+        match found {
+            Some(inode) => reply.entry(&Duration::ZERO, &attributes(INodeNo(inode)), Generation(0)),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&Duration::ZERO, &attributes(inode));
+    }
+
+    fn readdir(
+        &self,
+        _request: &Request,
+        _inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        if offset > 0 {
+            return reply.error(Errno::EIO);
+        }
+        for (number, file) in (1..).zip(FILES) {
+            let _has_room = reply.add(INodeNo(SUB + number), number, FileType::RegularFile, file);
+        }
+        reply.ok();
+    }
+}
+
+#[test]
+fn of_a_listing_that_fails_half_way_the_kernel_was_told_nothing() {
+    if is_skipped() {
+        return;
+    }
+    let dir = scratch("listing");
+    let below = options(&dir);
+    let claimed = claim(&below).expect("nobody else serves it");
+    let failing = mount(Failing, &claimed, &below, &[]).expect("mounted");
+    let served = Served::new(&dir.join("sub"), Arc::new(NoCache), uncontained());
+    let before = served.inodes();
+    for _ in 0..3 {
+        let listed = fs::read_dir(dir.join("sub")).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let failed = listed.err().and_then(|error| error.raw_os_error());
+        assert_eq!(failed, Some(libc::EIO));
+        // No request tells the daemon to forget any.
+        assert_eq!(served.inodes(), before);
+    }
+    served.end();
+    while !failing.unmount_unused().expect("it can be unmounted") {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(claimed);
+    fs::remove_dir_all(dir).expect("removed");
+}
+
+/// A cache that has no room for any file.
+struct Full;
+
+impl FileCache for Full {
+    fn attach(&self, _inode: &Inode) -> io::Result<Option<Arc<dyn CachedFile>>> {
+        Err(rustix::io::Errno::NFILE.into())
+    }
+
+    fn forget(&self, _identity: &FileIdentity, change: Change<'_>) -> io::Result<()> {
+        change()
+    }
+}
+
+#[test]
+fn of_a_new_file_that_could_not_be_opened_the_kernel_was_told_nothing() {
+    if is_skipped() {
+        return;
+    }
+    let dir = scratch("creation");
+    let served = Served::new(&dir, Arc::new(Full), uncontained());
+    let before = served.inodes();
+    let failed = File::create(dir.join("file")).err();
+    assert_eq!(failed.and_then(|error| error.raw_os_error()), Some(libc::ENFILE));
+    assert_eq!(served.inodes(), before);
+    served.end();
+    fs::remove_dir_all(dir).expect("removed");
+}
