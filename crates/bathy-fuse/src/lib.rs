@@ -32,7 +32,7 @@ pub use caller::Caller;
 pub use fuser::{Errno, MountOption, WriteFlags};
 pub use mount::{Mounted, StopSignals, Wakeup, mount, mount_over_ring, prefer_real_time, serve};
 pub use mount_options::{MountError, MountOptions};
-pub use mount_point::{Claim, claim, is_fuse, mounts_below};
+pub use mount_point::{Claim, MountBelow, claim, mounts_below};
 pub use pace::Pace;
 pub use readers::{Readers, Turn};
 pub use reply::Reply;

@@ -59,11 +59,11 @@ impl Claim {
         &self.below
     }
 
-    /// The file systems that are mounted below the directory at this moment: where, and of which type.
+    /// The file systems that are mounted below the directory at this moment.
     ///
     /// # Errors
     /// If the kernel does not list them.
-    pub fn mounts_below(&self) -> io::Result<Vec<(PathBuf, String)>> {
+    pub fn mounts_below(&self) -> io::Result<Vec<MountBelow>> {
         mounts_below(&self.directory)
     }
 
@@ -414,21 +414,35 @@ pub(crate) fn detach_dead(place: &Place, program: &str) -> io::Result<(Top, bool
     }
 }
 
-/// The file systems that are mounted below a directory, whose path has no symbolic links: where, and of which type.
+/// A file system that is mounted below a directory.
+#[derive(Debug)]
+pub struct MountBelow {
+    /// Where.
+    pub point: PathBuf,
+    /// Of which type.
+    pub kind: String,
+    /// It was mounted by somebody else than root, as who can write to a directory may mount a FUSE file system on it.
+    pub is_of_user: bool,
+}
+
+/// The file systems that are mounted below a directory, whose path has no symbolic links.
 ///
 /// # Errors
 /// If the kernel does not list them.
-pub fn mounts_below(directory: &Path) -> io::Result<Vec<(PathBuf, String)>> {
+pub fn mounts_below(directory: &Path) -> io::Result<Vec<MountBelow>> {
     let mounts = mount_table()?;
     let mounts = mounts.lines().filter_map(mount_of_line);
-    let mounts = mounts.map(|mount| (PathBuf::from(mount.point), mount.kind.to_owned()));
+    let mounts = mounts.map(|mount| MountBelow {
+        point: mount.point.into(),
+        kind: mount.kind.to_owned(),
+        is_of_user: mount.user.is_some_and(|user| user != 0),
+    });
     Ok(mounts
-        .filter(|(point, _)| point != directory && point.starts_with(directory))
+        .filter(|mount| mount.point != directory && mount.point.starts_with(directory))
         .collect())
 }
 
-/// Whether it is a file system that anybody may mount who can write to the directory.
-pub fn is_fuse(kind: &str) -> bool {
+fn is_fuse(kind: &str) -> bool {
     kind == "fuse" || kind.starts_with("fuse.")
 }
 

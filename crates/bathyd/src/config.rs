@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
-use serde::de::IgnoredAny;
+use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ pub use source::{Mode, Source};
 use text::{entries, in_its_place};
 
 use crate::failure::Failure;
-use crate::state_files::replace_file;
+use crate::state_files::{check_own_place, replace_file};
 
 /// What is cached, and where.
 #[derive(Debug, Deserialize)]
@@ -40,11 +40,11 @@ pub struct Config {
     #[serde(skip)]
     pub(crate) unread: Vec<Unread>,
     /// Threads for each source: so many of its requests wait for a disk at a time.
-    #[serde(default = "default_threads")]
+    #[serde(default = "default_threads", deserialize_with = "threads")]
     pub threads: usize,
     /// Seconds after which a source whose disk does not answer keeps the others from their start no more. It is served when
     /// the disk answers.
-    #[serde(default = "default_start_limit")]
+    #[serde(default = "default_start_limit", deserialize_with = "start_limit")]
     pub start_limit_s: u64,
     /// How requests come from the kernel.
     #[serde(default)]
@@ -87,6 +87,23 @@ fn default_start_limit() -> u64 {
     30
 }
 
+fn threads<'a, D: Deserializer<'a>>(deserializer: D) -> Result<usize, D::Error> {
+    const MOST: u64 = 1024;
+    at_most("threads", MOST, deserializer).map(|count| count as usize)
+}
+
+fn start_limit<'a, D: Deserializer<'a>>(deserializer: D) -> Result<u64, D::Error> {
+    const HOUR_S: u64 = 3600;
+    at_most("start_limit_s", HOUR_S, deserializer)
+}
+
+/// A number that is added to others later, or so many of something are made.
+fn at_most<'a, D: Deserializer<'a>>(name: &str, most: u64, deserializer: D) -> Result<u64, D::Error> {
+    let number = u64::deserialize(deserializer)?;
+    let problem = || D::Error::custom(format!("{name} must be at most {most} (got {number})"));
+    Some(number).filter(|&number| number <= most).ok_or_else(problem)
+}
+
 impl Config {
     /// Reads and checks a configuration.
     ///
@@ -98,6 +115,10 @@ impl Config {
             .map_err(|error| Failure::new(format!("{shown}: {error}"), "name the configuration file"))?;
         let config = Self::parse(&text).map_err(|error| not_understood(format!("{shown}: {error}")))?;
         config.check()?;
+        check_own_place(path, false)?;
+        check_own_place(&config.cache.ssd, false)?;
+        check_own_place(&config.socket, true)?;
+        check_own_place(&config.state.join("lock"), true)?;
         Ok(Self {
             path: path.to_owned(),
             ..config
@@ -237,6 +258,36 @@ mod tests {
             let said = &unread.problem;
             assert!(said.starts_with(problem), "{said}");
             assert!(said.contains(&format!(" at line {line} column ")), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_could_not_be_worked_with_is_refused_with_its_line() {
+        let with = |field: &str| {
+            let text = format!(
+                "{{\"socket\": \"/s\", \"state\": \"/t\",\n {field},\n \"cache\": {{\"ssd\": \"/u\"}}}}"
+            );
+            parse(&text).map(|config| (config.threads, config.start_limit_s))
+        };
+        assert_eq!(with(r#""threads": 1024"#), Ok((1024, 30)));
+        assert_eq!(with(r#""start_limit_s": 3600"#), Ok((32, 3600)));
+        for (field, problem) in [
+            (r#""threads": 1025"#, "threads must be at most 1024 (got 1025)"),
+            (
+                r#""start_limit_s": 18446744073709551615"#,
+                "start_limit_s must be at most 3600 (got 18446744073709551615)",
+            ),
+            (r#""start_limit_s": -1"#, "invalid value: integer `-1`"),
+            (
+                r#""start_limit_s": 1e300"#,
+                "invalid type: floating point `1e+300`",
+            ),
+        ] {
+            let refused = with(field).err().unwrap_or_default();
+            assert!(
+                refused.contains(problem) && refused.contains(" at line 2 column "),
+                "{refused}"
+            );
         }
     }
 

@@ -1,6 +1,7 @@
 //! From the configuration to mounts, and back.
 
 use std::io;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -75,27 +76,40 @@ fn run(path: &Path) -> Result<(), Failure> {
         )
     })?;
     let service = Service::begin(config).inspect_err(|_| drop(std::fs::remove_file(&socket)))?;
-    let asked = Arc::clone(&service);
-    let answer = move |question: &serde_json::Value| asked.answer(question);
-    status::start(listener, Arc::new(answer)).map_err(|error| system("status socket", error))?;
-    let tidied = Arc::clone(&service);
-    let tidy = move || loop {
-        thread::sleep(TIDY_PERIOD);
-        let _logged = caught(|| tidied.tidy());
-    };
-    thread::Builder::new()
-        .name("tidy".to_owned())
-        .spawn(tidy)
-        .map_err(|error| system("threads", error))?;
-    notify("READY=1");
-    eprintln!("bathyd: serving {} directories", service.served());
-    let wakeups = receive(signals, socket.clone());
-    let wakeups = wakeups.map_err(|error| system("threads", error))?;
+    // From here on directories are mounted: without a thread that it needs it stops as by a signal.
+    let begun = begin_threads(&service, listener, signals, socket.clone());
+    if begun.is_ok() {
+        notify("READY=1");
+        eprintln!("bathyd: serving {} directories", service.served());
+    }
+    let (wakeups, refused) = begun.map_or_else(
+        |error| (mpsc::channel().1, Err(system("threads", error))),
+        |wakeups| (wakeups, Ok(())),
+    );
     wait(&wakeups, &service);
     notify("STOPPING=1");
     let ended = service.end();
     drop(std::fs::remove_file(&socket));
-    ended
+    refused.and(ended)
+}
+
+/// Begins to answer questions, to tidy and to hear signals, which it returns.
+fn begin_threads(
+    service: &Arc<Service>,
+    listener: UnixListener,
+    signals: StopSignals,
+    socket: PathBuf,
+) -> io::Result<Receiver<io::Result<Wakeup>>> {
+    let asked = Arc::clone(service);
+    let answer = move |question: &serde_json::Value| asked.answer(question);
+    status::start(listener, Arc::new(answer))?;
+    let tidied = Arc::clone(service);
+    let tidy = move || loop {
+        thread::sleep(TIDY_PERIOD);
+        let _logged = caught(|| tidied.tidy());
+    };
+    thread::Builder::new().name("tidy".to_owned()).spawn(tidy)?;
+    receive(signals, socket)
 }
 
 /// Receives signals in a thread of its own, so that a second one to stop ends the process whatever the others wait for. It

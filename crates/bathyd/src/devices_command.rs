@@ -38,7 +38,7 @@ pub(crate) fn run_devices(config: &Path, dir: &Path) -> Result<(), Failure> {
     );
     let below = mounts_below(dir).map_err(failed)?.into_iter();
     let below: Vec<_> = below
-        .map(|(point, kind)| format!("{} ({kind})", point.display()))
+        .map(|mount| format!("{} ({})", mount.point.display(), mount.kind))
         .collect();
     print(&json!({
         "devices": links.iter().map(Link::report).collect::<Vec<_>>(),

@@ -16,7 +16,7 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-/// Where a test makes a panic: in what is done for a directory, or for the cache of a state directory.
+/// Where a test makes a panic or another failure: in what is done for a directory, or for the cache of a state directory.
 #[cfg(test)]
 pub(crate) static ON_PURPOSE: std::sync::Mutex<Vec<(&str, std::path::PathBuf)>> =
     std::sync::Mutex::new(Vec::new());
@@ -24,16 +24,21 @@ pub(crate) static ON_PURPOSE: std::sync::Mutex<Vec<(&str, std::path::PathBuf)>> 
 /// Panics if a test wants it. Once for each time that it does.
 #[inline]
 pub(crate) fn perhaps(what: &str, of: &Path) {
-    #[cfg(test)]
-    {
-        let mut all = ON_PURPOSE.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = all.iter().position(|(other, dir)| *other == what && dir == of);
-        let panics = place.map(|place| all.swap_remove(place)).is_some();
-        drop(all);
-        assert!(!panics, "on purpose: {what}");
-    }
-    #[cfg(not(test))]
-    let _ = (what, of);
+    assert!(!is_on_purpose(what, of), "on purpose: {what}");
+}
+
+/// Whether a test wants this to fail. Once for each time that it does.
+#[cfg(test)]
+pub(crate) fn is_on_purpose(what: &str, of: &Path) -> bool {
+    let mut all = ON_PURPOSE.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = all.iter().position(|(other, dir)| *other == what && dir == of);
+    place.map(|place| all.swap_remove(place)).is_some()
+}
+
+/// Whether a test wants this to fail: there is none.
+#[cfg(not(test))]
+pub(crate) const fn is_on_purpose(_: &str, _: &Path) -> bool {
+    false
 }
 
 /// What is done for a source, its requests above all: what of it panics fails alone.

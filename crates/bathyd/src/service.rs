@@ -217,6 +217,7 @@ fn unknown_source(name: &str) -> Failure {
 #[cfg(test)]
 mod tests {
     use std::fs::{self, File};
+    use std::os::unix::fs::DirBuilderExt;
     use std::path::PathBuf;
     use std::sync::mpsc;
     use std::thread;
@@ -227,6 +228,7 @@ mod tests {
     use super::claimed::claim_source;
     use super::*;
     use crate::device::run_create;
+    use crate::directory::tests::is_skipped;
     use crate::panics::{ON_PURPOSE, caught};
 
     /// A directory for a service, with the directories `good` and `bad`; `None` where nothing can be mounted.
@@ -234,15 +236,15 @@ mod tests {
 
     impl Scratch {
         fn new(name: &str) -> Option<Self> {
-            if !rustix::process::geteuid().is_root() || File::open("/dev/fuse").is_err() {
-                eprintln!("SKIPPED: this test needs root and /dev/fuse");
+            if is_skipped() {
                 return None;
             }
-            // SAFETY: nothing is called: a process whose mount ends is told so by this signal.
-            unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
             let scratch = Self(std::env::temp_dir().join(format!("bathyd-{name}-{}", std::process::id())));
             for part in ["good", "bad", "state"] {
-                fs::create_dir_all(scratch.0.join(part)).expect("a directory");
+                // Others of this process have set the mask that modes are made with.
+                let modes = &mut fs::DirBuilder::new();
+                let made = modes.recursive(true).mode(0o700).create(scratch.0.join(part));
+                made.expect("a directory");
                 fs::write(scratch.0.join(part).join("file"), part).expect("written");
             }
             let ssd = File::create(scratch.0.join("ssd")).expect("an SSD");
@@ -320,6 +322,25 @@ mod tests {
         let again = service.answer(&command).expect("it is known");
         assert!(again.is_err_and(|failure| failure.message.contains("panicked")));
         assert_eq!(source_of(&service, "bad"), of_bad);
+        end(service);
+    }
+
+    #[test]
+    fn a_source_for_which_there_is_no_thread_is_not_served_and_the_others_are() {
+        let Some(scratch) = Scratch::new("thread") else {
+            return;
+        };
+        fails_at("no thread", scratch.0.join("bad"));
+        let service = scratch.begin(claim_source);
+        let of_bad = source_of(&service, "bad");
+        assert_eq!(of_bad["is_served"], false);
+        let problem = of_bad["problem"].as_str().expect("a text");
+        assert!(problem.contains("a thread: "), "{problem}");
+        assert_eq!(scratch.read("good"), "good");
+        let command = json!({"command": "start_source", "source": scratch.source("bad")});
+        let again = service.answer(&command).expect("it is known");
+        again.expect("there is a thread now");
+        assert_eq!(scratch.read("bad"), "bad");
         end(service);
     }
 

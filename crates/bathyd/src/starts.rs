@@ -1,5 +1,6 @@
 //! Starts of sources, each in a thread of its own: a disk that does not answer must keep nobody else's source waiting.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::apart::apart;
 use crate::config::Source;
 use crate::failure::Failure;
-use crate::panics::caught;
+use crate::panics::{caught, is_on_purpose};
 
 /// Tells a start of a source from later ones of the same.
 pub(crate) type StartNumber = usize;
@@ -38,7 +39,8 @@ impl Starting {
 
 /// Starts a source in a thread.
 pub(crate) fn start_apart(source: &Source, start: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
-    apart("start", start).map_err(|error| {
+    let refused = is_on_purpose("no thread", &source.dir).then(|| Err(io::ErrorKind::WouldBlock.into()));
+    refused.unwrap_or_else(|| apart("start", start)).map_err(|error| {
         let message = format!("{}: a thread: {error}", source.dir.display());
         Failure::new(message, "the system refuses what bathyd needs")
     })

@@ -1,12 +1,13 @@
 //! Files of the state directory: for their owner only, whatever the umask and the directory allow.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use libc::{O_NOFOLLOW, O_NONBLOCK};
 use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::geteuid;
 
 use crate::failure::Failure;
 
@@ -35,6 +36,46 @@ pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&new, path)?;
     File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+/// Refuses a place that others could put something else into, or lead elsewhere: they can write to a directory on the way there,
+/// or to one through which its links lead. One with the sticky bit, such as /tmp, lets nobody replace what is not his; but what
+/// is yet to be made there (`is_made`) others could make before.
+pub(crate) fn check_own_place(path: &Path, is_made: bool) -> Result<(), Failure> {
+    let given = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let parent = given.parent().unwrap_or(&given);
+    let below_parent = || Some(fs::canonicalize(parent).ok()?.join(given.file_name()?));
+    let real = fs::canonicalize(&given).ok().or_else(below_parent);
+    for way in [Some(&given), real.as_ref()].into_iter().flatten() {
+        for (depth, (entry, dir)) in way.ancestors().zip(way.ancestors().skip(1)).enumerate() {
+            // What is missing is named by who needs it.
+            let Ok(found) = fs::metadata(dir) else { continue };
+            let is_kept = found.mode() & libc::S_ISVTX != 0
+                && !(is_made && depth == 0)
+                && fs::symlink_metadata(entry).is_ok_and(|entry| is_owned(&entry));
+            if is_owned(&found) && (is_kept || !is_shared(&found)) {
+                continue;
+            }
+            return Err(Failure::new(
+                format!("{}: others can write to {}", path.display(), dir.display()),
+                format!(
+                    "chown root: {0}; chmod go-w {0}; or choose a directory to which root alone can write",
+                    dir.display()
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn is_owned(found: &Metadata) -> bool {
+    [0, geteuid().as_raw()].contains(&found.uid())
+}
+
+/// Whether others than its owner can write to it. The group of root has no other members.
+fn is_shared(found: &Metadata) -> bool {
+    let others = if found.gid() == 0 { 0o002 } else { 0o022 };
+    found.mode() & others != 0
 }
 
 /// Where the generation of the content of the SSD is kept.
@@ -78,6 +119,61 @@ mod tests {
         );
         session.end().expect("written");
         assert_eq!(mode(&dir.join("session.json")), MODE);
+        fs::remove_dir_all(dir).expect("removed");
+    }
+
+    #[test]
+    fn a_place_that_others_can_write_to_is_refused() {
+        let dir = fs::canonicalize(tempfile()).expect("there");
+        let (outer, inner) = (dir.join("outer"), dir.join("outer/inner"));
+        fs::create_dir_all(&inner).expect("made");
+        symlink(&inner, dir.join("link")).expect("made");
+        let set = |dir: &Path, mode: u32| {
+            fs::set_permissions(dir, Permissions::from_mode(mode)).expect("changed");
+        };
+        let refused = |path: &Path, is_made| {
+            check_own_place(path, is_made)
+                .err()
+                .map(|failure| failure.message)
+        };
+        for (of_outer, of_inner, made, there) in [
+            (0o755, 0o755, None, None),
+            (0o755, 0o777, Some(&inner), Some(&inner)),
+            // What is there stays, and others could make what is not.
+            (0o755, 0o1777, Some(&inner), None),
+            (0o1777, 0o755, None, None),
+            (0o777, 0o755, Some(&outer), Some(&outer)),
+        ] {
+            set(&dir, 0o755);
+            set(&outer, of_outer);
+            set(&inner, of_inner);
+            fs::write(inner.join("file"), "").expect("written");
+            for below in [inner.clone(), dir.join("link")] {
+                let file = below.join("file");
+                let expected = |named: Option<&PathBuf>| {
+                    named.map(|named| format!("{}: others can write to {}", file.display(), named.display()))
+                };
+                // By a link the directory is named as it is given first.
+                let found = [refused(&file, true), refused(&file, false)];
+                if below == inner {
+                    assert_eq!(
+                        found,
+                        [expected(made), expected(there)],
+                        "{of_outer:o} {of_inner:o}"
+                    );
+                } else {
+                    assert_eq!(
+                        found.map(|found| found.is_some()),
+                        [made.is_some(), there.is_some()]
+                    );
+                }
+            }
+        }
+        if geteuid().is_root() {
+            set(&outer, 0o755);
+            std::os::unix::fs::chown(&outer, Some(65534), None).expect("changed");
+            assert!(refused(&inner.join("file"), false).is_some_and(|said| said.ends_with("/outer")));
+        }
         fs::remove_dir_all(dir).expect("removed");
     }
 

@@ -74,9 +74,13 @@ impl Service {
                 results: results.clone(),
             };
             let (claims, threads) = (claims.clone(), config.threads);
-            start_apart(source, move || {
+            let begun = start_apart(source, move || {
                 start.claim_and_serve(claim, threads, &claims, &opened);
-            })?;
+            });
+            if let Err(failure) = begun {
+                refused.push(Unserved::new(source, failure));
+                continue;
+            }
             gates.push(gate);
             starting.push(source.clone());
         }

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use bathy_cache::FileSystem;
-use bathy_fuse::{Claim, MountOptions, claim, is_fuse};
+use bathy_fuse::{Claim, MountBelow, MountOptions, claim};
 use rustix::fs::OFlags;
 
 use crate::config;
@@ -62,7 +62,7 @@ pub(super) fn claim_source(source: config::Source, threads: usize) -> Result<Cla
 }
 
 /// Refuses a source below which file systems are mounted: users of the source would find the directories that these cover, and
-/// write to them. What anybody can mount there must not keep others from the source: that is only named.
+/// write to them, past the cache of another daemon if that serves them. What anybody can mount there must not keep others from the source: that is only named.
 fn check_below(source: &config::Source, claim: &Claim) -> Result<(), Failure> {
     let dir = source.dir.display();
     let failed = |error: io::Error| Failure::new(format!("{dir}: {error}"), "/proc must be mounted");
@@ -70,14 +70,14 @@ fn check_below(source: &config::Source, claim: &Claim) -> Result<(), Failure> {
         .mounts_below()
         .map_err(failed)?
         .into_iter()
-        .partition(|(_, kind)| is_fuse(kind));
-    for (point, kind) in of_users {
+        .partition(|mount| mount.is_of_user);
+    for MountBelow { point, kind, .. } in of_users {
         eprintln!(
             "bathyd: {dir}: what is mounted on {} ({kind}) is not served",
             point.display()
         );
     }
-    let Some((point, kind)) = others.first() else {
+    let Some(MountBelow { point, kind, .. }) = others.first() else {
         return Ok(());
     };
     Err(Failure::new(

@@ -15,6 +15,7 @@ use crate::engine_cache::EngineCache;
 use crate::failure::Failure;
 use crate::plaintext::{is_encrypted, plaintext_failure};
 use crate::starts::{Starting, late, start_apart, without_panic};
+use crate::state_files::check_own_place;
 
 impl Service {
     pub(super) fn start_source(self: &Arc<Self>, question: &Value) -> Result<Value, Failure> {
@@ -120,6 +121,7 @@ impl Service {
         let Attach { ssd, force } = parse(question)?;
         if let Some(ssd) = &ssd {
             config::check_path(ssd)?;
+            check_own_place(ssd, false)?;
             let sources = self.now().sources;
             let secret = sources
                 .iter()

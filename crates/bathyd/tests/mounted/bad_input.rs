@@ -1,10 +1,11 @@
 //! What is refused, with what message; and what is served in spite of a fault.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -52,6 +53,56 @@ fn bad_sources_are_refused() {
     second["socket"] = json!(place.path("socket2"));
     refused(&place, &second, "is already a mount point");
     daemon.stop();
+}
+
+#[test]
+fn a_source_of_one_daemon_within_that_of_another_is_refused() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let (inner, outer) = (place.dir().join("inner"), place.dir());
+    fs::create_dir(&inner).expect("a directory");
+    fs::create_dir(place.path("state2")).expect("a directory");
+    let of = |dir: &Path, number: &str| {
+        let mut config = place.config("pass-through");
+        config["sources"][0]["dir"] = json!(dir);
+        config["state"] = json!(place.path(&format!("state{number}")));
+        config["socket"] = json!(place.path(&format!("socket{number}")));
+        config
+    };
+    let first = place.start(&of(&inner, ""));
+    refused(&place, &of(&outer, "2"), "a file system is mounted below it");
+    assert!(!is_mounted(&outer));
+    first.stop();
+    let first = place.start(&of(&outer, ""));
+    refused(&place, &of(&inner, "2"), "is on a FUSE file system");
+    first.stop();
+}
+
+#[test]
+fn what_others_could_replace_is_refused() {
+    if is_skipped() {
+        return;
+    }
+    let place = Place::new();
+    let (shared, own) = (place.path("shared"), place.path("shared/own"));
+    fs::create_dir_all(&own).expect("directories");
+    fs::set_permissions(&shared, Permissions::from_mode(0o777)).expect("changed");
+    let problem = format!(": others can write to {}", shared.display());
+    for (field, path) in [("state", &own), ("socket", &shared.join("socket"))] {
+        let mut config = place.config("pass-through");
+        config[field] = json!(path);
+        refused(&place, &config, &problem);
+    }
+    let mut config = place.config("write-through");
+    config["cache"]["ssd"] = json!(shared.join("ssd"));
+    refused(&place, &config, &problem);
+    let written = shared.join("config.json");
+    fs::write(&written, place.config("pass-through").to_string()).expect("written");
+    let said = Place::run(&[&*written.to_string_lossy()]).expect_err("others can replace it");
+    assert!(said.contains(&problem), "{said}");
+    assert!(!is_mounted(&place.dir()));
 }
 
 #[test]
