@@ -43,7 +43,7 @@ from bathyscope.sources.op_history import OPTIONS
 from bathyscope.spec.plan import expand
 from bathyscope.store import RunDirectory, Workspace, duck
 from bathyscope.store.segment import Segment
-from bathyscope.watch.asking import question_of, view_of
+from bathyscope.window.recording import question_of, view_of
 
 BATHY = (sys.executable, "-m", "bathyscope.cli")
 # Of a recording with samples of every second: a segment has two intervals, and is written within seconds on a busy

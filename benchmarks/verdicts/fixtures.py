@@ -46,6 +46,7 @@ from bathyscope.records import (
     Step,
 )
 from bathyscope.store import RunDirectory, Workspace, tables
+from bathyscope.window.tables import of_steps
 
 FIXTURES = Path(__file__).parents[2] / "tests" / "fixtures" / "verdicts"
 READ = (
@@ -154,7 +155,7 @@ def main() -> None:
 
 def _named(found: Mapping[str, pa.Table]) -> list[tuple[str, str]]:
     """Return what the verdicts of a run name."""
-    finding = ladder.build(found, (), layers.views())
+    finding = ladder.build(found, of_steps(found), (), layers.views())
     verdicts = [point.verdict for group in finding.groups for point in group.points]
     return [(verdict.limit, verdict.subject) for verdict in verdicts]
 

@@ -18,6 +18,7 @@ from typing import Any
 from bed import LABS, Bed, running
 from cases import CASES, Case
 from injectors import UnsupportedError
+from recordings import can_be_recorded, record_case
 from ruamel.yaml import YAML
 from truth import Judged, judge, table, totals, totals_text
 
@@ -111,7 +112,9 @@ def lost(case: Case) -> list[Judged]:
     ]
 
 
-def run_all(cases: Sequence[Case], repeats: int, workspace: Path, runtime_s: float) -> Iterator[list[Judged]]:
+def run_all(
+    cases: Sequence[Case], repeats: int, workspace: Path, runtime_s: float, *, recorded: bool = False
+) -> Iterator[list[Judged]]:
     """Run the cases of each lab together, in rounds, and yield the verdicts of each run."""
     for group in LABS.values():
         own = [case for case in cases if case.lab == group.name]
@@ -122,13 +125,15 @@ def run_all(cases: Sequence[Case], repeats: int, workspace: Path, runtime_s: flo
         with running(group) as bed:
             for case in [case for _ in range(repeats) for case in own]:
                 if case.name not in skipped:
-                    yield _try(bed, case, workspace, runtime_s, skipped)
+                    yield _try(bed, case, workspace, runtime_s, skipped, recorded=recorded)
 
 
-def _try(bed: Bed, case: Case, workspace: Path, runtime_s: float, skipped: set[str]) -> list[Judged]:
+def _try(bed: Bed, case: Case, workspace: Path, runtime_s: float, skipped: set[str], *, recorded: bool) -> list[Judged]:
     """Run a case; one that fails must not keep the others from being run."""
     print(f"{time.strftime('%H:%M:%S')} {case.name}", file=sys.stderr)
     try:
+        if recorded:
+            return [judged for _, judged in record_case(bed, case, workspace)]
         return judge_run(run_case(bed, case, workspace, runtime_s))
     except UnsupportedError as error:
         print(f"  skipped: {error}", file=sys.stderr)
@@ -172,6 +177,7 @@ def main() -> None:
     parser.add_argument("--lab", nargs="+", default=list(LABS), choices=list(LABS), help="only the cases of these")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--runtime", type=float, default=RUNTIME_S, help="seconds of a load")
+    parser.add_argument("--recordings", action="store_true", help="record the loads of clients, in place of benchmarks")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="workspace in which the runs are kept")
     parser.add_argument("--judge", type=Path, metavar="DIR", help="judge the runs that were kept there; runs nothing")
     parser.add_argument("--output", choices=("table", "json"), default="table")
@@ -190,6 +196,8 @@ def main() -> None:
             if os.geteuid() != 0:
                 parser.error("control groups, loop devices and nodes need root")
             keep = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bathy-")))
-            runs = run_all(cases, options.repeats, keep, options.runtime)
+            if options.recordings:
+                cases = [case for case in cases if can_be_recorded(case)]
+            runs = run_all(cases, options.repeats, keep, options.runtime, recorded=options.recordings)
         ok = result(runs, options.output)
     sys.exit(0 if ok else 1)

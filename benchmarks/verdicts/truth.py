@@ -11,7 +11,7 @@ from bathyscope.records.finding import LadderFinding, PointFinding
 
 NAMED_LEAST, WRONG_MOST, CLEAN_RUNS = 0.90, 0.02, 20
 """Of all judged loads with an injection: right at least, wrong at most. Runs without one that must name no cause."""
-NO_CAUSE = frozenset({"nearest", "unknown", "queue", "replica_wait", "refused"})
+NO_CAUSE = frozenset({"nearest", "unknown", "idle", "queue", "replica_wait", "refused"})
 """Limits that name no cause: a queue and a wait for replicas are symptoms."""
 OUTCOMES = ("right", "wrong", "none", "no figure")
 CEILING_OFF_MOST = 0.15

@@ -21,10 +21,10 @@ from tests.cluster.lab_pool import LabPool
 from tests.cluster.traces import traces
 
 from bathyscope import lab
-from bathyscope.analysis.windows import Windows
 from bathyscope.lab.spec import LabSpec, parse_device
 from bathyscope.records import Step, from_table
 from bathyscope.store import RunDirectory, Workspace
+from bathyscope.window.tables import of_steps
 
 
 def wait_for(condition: Callable[[], Any], timeout_s: float = 60, what: str = "it") -> Any:
@@ -81,10 +81,10 @@ def rows(run: RunDirectory, table: str) -> list[dict[str, Any]]:
 def steps(run: RunDirectory) -> list[tuple[Step, dict[str, list[dict[str, Any]]]]]:
     """Return every step in order, with the rows of its window: as the ladder sees them."""
     tables = run.tables()
-    windows = Windows(tables)
+    windows = of_steps(tables)
     found = []
     for step in sorted(from_table(Step, tables["step"]), key=lambda step: step.step_index):
-        own = windows.of_step(step)
+        own = windows[step.step_index]
         found.append((step, {name: own[name].to_pylist() if name in own else [] for name in tables}))
     return found
 

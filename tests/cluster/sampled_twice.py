@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from tests.cut import cut
 
 from bathyscope.analysis.columns import ints, total, where
-from bathyscope.analysis.windows import Samples
 from bathyscope.host import CephSession, Host
 from bathyscope.recording.recorder import Job, Recorder
 from bathyscope.recording.scope import ScopeKeeper
@@ -62,8 +62,8 @@ def must_agree(found: dict[str, Tables], osds: Iterable[str]) -> None:
     for osd in osds:
         cpu, written, busy = [], [], []
         for tables in found.values():
-            processes = where(Samples(ProcessSample, tables[ProcessSample]).cut(*window), process=osd)
-            devices = where(Samples(DeviceSample, tables[DeviceSample]).cut(*window), role=osd)
+            processes = where(cut(ProcessSample, tables[ProcessSample], *window), process=osd)
+            devices = where(cut(DeviceSample, tables[DeviceSample], *window), role=osd)
             cpu.append((total(processes, "cpu_user_s") + total(processes, "cpu_system_s")) / seconds)
             written.append(total(devices, "write_bytes"))
             rows: list[dict[str, Any]] = devices.to_pylist()

@@ -13,7 +13,6 @@ from tests.cluster.traces import PREFIX
 
 from bathyscope.analysis.quotas import quota_uses
 from bathyscope.analysis.step_figures import StepFigures
-from bathyscope.analysis.windows import Windows
 from bathyscope.bench import session as bench
 from bathyscope.bench.conductor import Watcher
 from bathyscope.host.local import LocalHost
@@ -24,6 +23,7 @@ from bathyscope.records import Step
 from bathyscope.spec import DaemonTarget, DeviceLimit, StepSpec
 from bathyscope.spec.plan_file import parse_plan
 from bathyscope.store import Workspace
+from bathyscope.window.tables import of_steps
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 PLAN = """\
@@ -115,7 +115,7 @@ def test_an_osd_with_a_quota_and_a_limit_of_its_own(cluster: Any, tmp_path: Path
     seconds = sum(row["duration_ns"] for row in own) / 1e9
     assert 0 < sum(row["write_request_count"] for row in own) < 1.2 * WRITES_PER_S * seconds
     # An OSD at work takes a multiple of this quota.
-    tables = Windows(found.tables()).of_step(step)
+    tables = of_steps(found.tables())[step.step_index]
     (use,) = quota_uses(tables["cgroup_sample"], tables["process_sample"])
     assert (use.process, use.quota_cores) == ("osd.0", pytest.approx(CORES))
     assert use.throttled_ratio is not None

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cut import cut
 
-from bathyscope.analysis.windows import Samples
 from bathyscope.bench.preflight import ClusterLook
 from bathyscope.bench.resources import Resources
 from bathyscope.errors import EnvironmentError_
@@ -123,14 +123,14 @@ def test_a_disk_of_232_iops_is_reported_as_232_within_2_percent(throttled: DiskT
     assert found.measured_end_ns is not None
     window = found.measured_start_ns, found.measured_end_ns
     sampled = SOURCES["proc"].parse(sink.answers("proc"), keeper.scope)
-    devices = Samples(DeviceSample, sampled[DeviceSample]).cut(*window).to_pylist()
+    devices = cut(DeviceSample, sampled[DeviceSample], *window).to_pylist()
     mine = [row for row in devices if row["role"] == "disk"]
     assert sum(row["duration_ns"] for row in mine) == window[1] - window[0]
     assert sum(row["read_count"] + row["write_count"] for row in mine) == pytest.approx(result.io_count, rel=0.02)
     limit = f"{op.removeprefix('rand')}_limit_ratio"
     used = sum(row[limit] * row["duration_ns"] for row in mine) / (window[1] - window[0])
     assert used == pytest.approx(1, abs=0.03)
-    processes = Samples(ProcessSample, sampled[ProcessSample]).cut(*window)
+    processes = cut(ProcessSample, sampled[ProcessSample], *window)
     assert {"client", "bathy", "host"} <= set(processes["process"].to_pylist())
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cut import cut
 
 from bathyscope.analysis.columns import ints, total, where
 from bathyscope.analysis.step_figures import figures
-from bathyscope.analysis.windows import Samples, Windows
 from bathyscope.host.local import LocalHost
 from bathyscope.lab import ports
 from bathyscope.recording.look import look_at
@@ -29,6 +29,7 @@ from bathyscope.recording.sinks import MemorySink
 from bathyscope.records import DeviceSample, NetworkSample, ProcessSample, Step, from_table
 from bathyscope.sources import SOURCES, node_exporter
 from bathyscope.spec import PrometheusAccess, Target
+from bathyscope.window.tables import of_steps
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 HERE = socket.gethostname()
@@ -120,7 +121,7 @@ def test_a_run_has_the_figures_of_nodes_that_only_prometheus_knows(
     found = tools.newest(tmp_path / "ws")
     tables = found.tables()
     (step,) = from_table(Step, tables["step"])
-    own = Windows(tables).of_step(step)
+    own = of_steps(tables)[step.step_index]
     seen = figures(step, own)
     assert {name for use in seen.devices for name in use.role.split()} == {f"osd.{n}" for n in str(step.osds).split()}
     assert seen.device_utilization is not None
@@ -208,13 +209,13 @@ def test_figures_from_prometheus_are_those_of_this_machine(cluster: Any, monitor
     tables = [{record: own[record] for record in (DeviceSample, ProcessSample)}, seen.tables]
     cpu = []
     for table in tables:
-        host_rows = where(Samples(ProcessSample, table[ProcessSample]).cut(*window), process="host")
+        host_rows = where(cut(ProcessSample, table[ProcessSample], *window), process="host")
         cpu.append(total(host_rows, "cpu_user_s") + total(host_rows, "cpu_system_s"))
     assert cpu[1] == pytest.approx(cpu[0], rel=0.2)
     for osd in ("osd.0", "osd.1", "osd.2"):
         written, writes, busy = [], [], []
         for table in tables:
-            devices = where(Samples(DeviceSample, table[DeviceSample]).cut(*window), role=osd)
+            devices = where(cut(DeviceSample, table[DeviceSample], *window), role=osd)
             written.append(total(devices, "write_bytes"))
             writes.append(total(devices, "write_count"))
             busy.append(sum(r["busy_ratio"] * r["duration_ns"] for r in devices.to_pylist()) / 1e9 / seconds)

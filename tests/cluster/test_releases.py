@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.unit.analysis.builders import ladder_of
 
-from bathyscope.analysis import ladder
 from bathyscope.bench import session as bench
 from bathyscope.bench.conductor import Watcher
 from bathyscope.host import ProcessRequest
@@ -194,7 +194,7 @@ def test_the_op_history_holds_every_io_and_its_stages_add_up(measured: Measured)
 
 
 def test_the_ladder_has_amplification_cache_share_and_processor_time(measured: Measured) -> None:
-    found = ladder.build(measured.run.tables(), layers=views())
+    found = ladder_of(measured.run.tables(), layers=views())
     assert isinstance(found, LadderFinding)
     points = [point for group in found.groups for point in group.points if point.layer != "disk"]
     assert len(points) == 8

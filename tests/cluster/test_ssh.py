@@ -17,12 +17,12 @@ import pytest
 from tests.cluster.sampled_twice import must_agree, sample_twice
 
 from bathyscope.analysis.step_figures import StepFigures, figures
-from bathyscope.analysis.windows import Windows
 from bathyscope.host.local import LocalHost
 from bathyscope.lab import ports
 from bathyscope.recording.look import look_at
 from bathyscope.records import HERE, SAME_MACHINE, EnvironmentFact, Step, from_table
 from bathyscope.spec import SshAccess, Target
+from bathyscope.window.tables import of_steps
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 pytestmark = [
@@ -99,7 +99,7 @@ def plan_file(tmp_path: Path) -> str:
 def step_of(found: Any) -> tuple[Step, dict[str, pa.Table], StepFigures]:
     tables = found.tables()
     (step,) = from_table(Step, tables["step"])
-    own = Windows(tables).of_step(step)
+    own = of_steps(tables)[step.step_index]
     return step, own, figures(step, own)
 
 

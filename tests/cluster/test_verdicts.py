@@ -1,4 +1,4 @@
-"""Cases of benchmarks/verdicts on a real lab: they inject what they say, it is in the records, and nothing is left."""
+"""Cases of benchmarks/verdicts on a real lab: what they inject is recorded and named, and nothing of it is left."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
-NAMES = ("truth", "bed", "injectors", "cases", "runner")
-R16 = "randread-4K-qd16"
+NAMES = ("truth", "bed", "injectors", "cases", "recorded", "recordings", "runner")
 
 
 @pytest.fixture(scope="module")
@@ -50,27 +49,29 @@ def _samples(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.parametrize(
     "case",
     [
-        ("slow-device", lambda rows: 50.0 in {row["read_iops_limit"] for row in rows}),
-        ("osd-cpu", lambda rows: sum(row["cpu_throttled_s"] or 0.0 for row in rows) > 0),
+        ("slow-device", "randread-4K-qd16", lambda rows: 50.0 in {row["read_iops_limit"] for row in rows}),
+        ("osd-cpu", "randread-4K-qd16", lambda rows: sum(row["cpu_throttled_s"] or 0.0 for row in rows) > 0),
+        ("message-cap", "randwrite-4K-qd16", None),
     ],
     ids=lambda case: str(case[0]),
 )
-def test_what_is_injected_is_in_the_records_and_undone(
+def test_what_limits_clients_is_recorded_named_and_undone(
     cluster: Any, verdicts: dict[str, ModuleType], tmp_path: Path, tools: Any, case: Any
 ) -> None:
-    name, limited = case
+    name, pattern, injected = case
     found = verdicts["cases"].CASES[name]
-    short = dataclasses.replace(found, loads={R16: found.loads[R16]}, plan={"axes": {"image_size": "128M"}})
+    short = dataclasses.replace(found, loads={pattern: found.loads[pattern]}, plan={"axes": {"image_size": "128M"}})
     before = surroundings(cluster)
+    bed = verdicts["bed"].Bed(cluster.name)
     try:
-        run = verdicts["runner"].run_case(verdicts["bed"].Bed(cluster.name), short, tmp_path, runtime_s=3)
+        ((run, judged),) = verdicts["recordings"].record_case(bed, short, tmp_path, seconds=14.0)
     except verdicts["injectors"].UnsupportedError as error:
         pytest.skip(str(error))
     assert surroundings(cluster) == before
-    assert {osd for osd, rows in _samples(tools.rows(run, "cgroup_sample")).items() if limited(rows)} == {"osd.0"}
-    (judged,) = [one for one in verdicts["runner"].judge_run(run) if one.pattern == R16]
-    assert judged.iops
-    assert judged.outcome in ("right", "wrong", "none")
+    if injected is not None:
+        samples = _samples(tools.rows(run, "cgroup_sample"))
+        assert {osd for osd, rows in samples.items() if injected(rows)} == {"osd.0"}
+    assert judged.outcome == "right", judged.sentence
 
 
 def test_an_injection_is_undone_after_an_error(cluster: Any, verdicts: dict[str, ModuleType]) -> None:

@@ -22,10 +22,9 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from bathyscope.analysis import bootstrap, latency
-from bathyscope.analysis.columns import Tables, table_of
+from bathyscope.analysis.columns import Tables, by_step, table_of
 from bathyscope.analysis.differences import Facts, differences, joined, obstacle, step_differences
 from bathyscope.analysis.step_figures import StepFigures, figures
-from bathyscope.analysis.windows import Windows
 from bathyscope.errors import AnalysisError, UsageError
 from bathyscope.records import Run, Step, from_table
 from bathyscope.records.figure import Figure
@@ -125,10 +124,11 @@ def _sides(tables: Tables) -> dict[str, _Side]:
         raise AnalysisError(
             "a run without finished steps cannot be compared", hint="resume it with `bathy bench resume`"
         )
-    windows = Windows({name: table_of(tables, name) for name in ("result", "interval", "histogram")})
+    answers = {name: by_step(table_of(tables, name)) for name in ("result", "interval", "histogram")}
     found: dict[str, _Side] = {}
     for step in steps:
-        numbers = figures(step, windows.of_step(step))
+        own = {name: rows[step.step_index] for name, rows in answers.items() if step.step_index in rows}
+        numbers = figures(step, own)
         usable = step.status == "done" and numbers.io_count > 0
         seen = found.get(step.step_key)
         found[step.step_key] = _Side(

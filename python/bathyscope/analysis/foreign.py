@@ -22,7 +22,7 @@ from bathyscope.analysis import counters
 from bathyscope.analysis.columns import Floats, Tables, floats, strings, table_of
 from bathyscope.analysis.step_figures import StepFigures, figures, machine, osds_of
 from bathyscope.analysis.tenants import Direction
-from bathyscope.analysis.windows import counted_s
+from bathyscope.analysis.window import counted_s
 from bathyscope.records import Step
 from bathyscope.records.account import ForeignWork
 from bathyscope.records.figure import Figure
@@ -76,7 +76,7 @@ def own_figures(step: Step, tables: Tables) -> StepFigures:
 def foreign_work(step: Step, found: StepFigures, tables: Tables) -> tuple[ForeignWork, ...]:
     """Return what others did during a step, the greatest shares of each kind first.
 
-    `tables` are the step's own, as `Windows.of_step` gives them. Nothing is said of what is not known; a sum over OSDs
+    `tables` are the step's own, as `window.tables` gives them. Nothing is said of what is not known; a sum over OSDs
     that did not all answer is a lower bound.
     """
     if osds_of(step) is None:

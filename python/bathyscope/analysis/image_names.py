@@ -1,10 +1,12 @@
-"""What the name of an image says: the names that OpenStack, Proxmox VE, ceph-csi and OpenNebula give."""
+"""What images are called, and what a name says: those that OpenStack, Proxmox VE, ceph-csi and OpenNebula give."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import re
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 _UUID = r"(?P<id>[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})"
 # (pattern, what it is, its virtual machine)
@@ -47,3 +49,15 @@ def named_for(image: str) -> NamedFor | None:
             parts = match.groupdict()
             return NamedFor(words.format(**parts), None if vm is None else vm.format(**parts))
     return None
+
+
+def called(row: Mapping[str, Any]) -> str:
+    """Return what a person calls an image of these columns: POOL/[NAMESPACE/]IMAGE; its id where it has no name."""
+    name = row["image"] or f"(id {row['image_id']})"
+    return "/".join(part for part in (row["pool"], row["namespace"], name) if part)
+
+
+def names(images: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return what views call these images: each by its name, and by its id."""
+    both = (row for image in images for row in (image, {**image, "image": None}))
+    return sorted({called(row) for row in both if row["image"] or row["image_id"]})

@@ -13,16 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bathyscope.analysis import bootstrap, caveat_texts, knee, ladder_series, tenants
-from bathyscope.analysis.account.ceilings import KnownOsd
 from bathyscope.analysis.account.client_options import client_options
 from bathyscope.analysis.account.disk_layer import DiskLayer
 from bathyscope.analysis.account.step import account_of
-from bathyscope.analysis.columns import Tables, floats, ints, strings, table_of, where
+from bathyscope.analysis.columns import Tables, ints, strings, table_of, where
 from bathyscope.analysis.foreign import own_figures
 from bathyscope.analysis.ladder_point import Point, Repeat, base_pattern, point
 from bathyscope.analysis.ladder_words import Layers, group_sentence, headline, loss_sentence
-from bathyscope.analysis.verdict import Cluster
-from bathyscope.analysis.windows import Windows
+from bathyscope.analysis.placement import cluster_of, known_osds
 from bathyscope.errors import AnalysisError
 from bathyscope.records import Caveat, Run, Step, from_table
 from bathyscope.records.finding import (
@@ -40,10 +38,16 @@ CROSS_CHECK_LIMIT = 0.10
 _SOME_REPEATS = re.compile(r" \(in \d+ of \d+ repeats\)$")
 
 
-def build(tables: Tables, commands: Iterable[CommandView] = (), layers: Sequence[LayerView] = ()) -> LadderFinding:
+def build(
+    tables: Tables,
+    of_steps: Mapping[int, Tables],
+    commands: Iterable[CommandView] = (),
+    layers: Sequence[LayerView] = (),
+) -> LadderFinding:
     """Return the ladder of one run from its tables (keys are table names; missing tables count as empty).
 
-    `layers` are the traits of the layers that are known; one that is not known stands above all others by its name.
+    `of_steps` are the tables of each step by its index, cut to its window (`window.tables`); `layers` are the traits of
+    the layers that are known; one that is not known stands above all others by its name.
 
     Raises AnalysisError when the tables hold several runs or no step at all.
     """
@@ -56,7 +60,7 @@ def build(tables: Tables, commands: Iterable[CommandView] = (), layers: Sequence
     names = {layer.name: layer for layer in layers}
     placement = table_of(tables, "placement")
     options = client_options(table_of(tables, "environment"))
-    points, series, shared = _points(steps, Windows(tables), names, placement, options)
+    points, series, shared = _points(steps, of_steps, names, placement, options)
     rungs, cross_checks = _apart(points)
     knees = knee.knees(rungs, names)
     beyond = knee.beyond(rungs, knees)
@@ -85,27 +89,24 @@ def build(tables: Tables, commands: Iterable[CommandView] = (), layers: Sequence
 
 
 def _points(
-    steps: Sequence[Step], windows: Windows, layers: Layers, placement: pa.Table, options: Mapping[str, int]
+    steps: Sequence[Step],
+    of_steps: Mapping[int, Tables],
+    layers: Layers,
+    placement: pa.Table,
+    options: Mapping[str, int],
 ) -> tuple[list[Point], list[Series], list[tenants.Shared]]:
     """Return the points in the plan's order of first appearance, the series of those that have them, and tenants."""
     repeats: dict[str, list[Repeat]] = {}
     series: list[Series] = []
     shared: list[tenants.Shared] = []
     counted = Counter(step.step_key for step in steps)
-    osds = ints(placement, "osd").tolist()
-    weights = floats(placement, "crush_weight") * floats(placement, "reweight")
-    facts = zip(
-        *(osds, strings(placement, "host"), placement.column("rotational").to_pylist(), weights.tolist()), strict=True
-    )
-    known = {osd: KnownOsd(host, turns, None if math.isnan(weight) else weight) for osd, host, turns, weight in facts}
-    affinities = zip(osds, floats(placement, "primary_affinity").tolist(), strict=True)
-    cluster = Cluster(len(osds), {osd: value for osd, value in affinities if value < 1})
+    known, cluster = known_osds(placement), cluster_of(placement)
     alone = [step for step in steps if step.osds is None and step.status == "done"]
-    of_disks = {step.step_index: own_figures(step, windows.of_step(step)) for step in alone}
+    of_disks = {step.step_index: own_figures(step, of_steps[step.step_index]) for step in alone}
     disks = DiskLayer((step, of_disks[step.step_index]) for step in alone)
     shown, points_max = ladder_series.detail(len(counted), max(counted.values(), default=0))
     for step in sorted(steps, key=lambda s: s.step_index):
-        own = windows.of_step(step)
+        own = of_steps[step.step_index]
         caveats = tuple(from_table(Caveat, table_of(own, "caveat")))
         found = of_disks.get(step.step_index) or own_figures(step, own)
         disk = None if step.osds is None else disks.of(step, len(step.osds.split()))

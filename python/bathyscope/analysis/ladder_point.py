@@ -20,7 +20,7 @@ from bathyscope.analysis.ladder_words import Layers, subject
 from bathyscope.analysis.stages import PeerWait, StageFinding, stages
 from bathyscope.analysis.step_figures import StepFigures, rate_iops_of
 from bathyscope.analysis.verdict import Case, Cluster, CpuUse, verdict
-from bathyscope.records import Caveat, Step
+from bathyscope.records import CLIENTS, Caveat, Step
 from bathyscope.records.account import Account
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import CaveatView, DirectionFinding, NodeFinding, PointFinding, Verdict
@@ -68,11 +68,11 @@ def base_pattern(variant: str) -> str:
     return match[0] if match else variant
 
 
-def point(repeats: Sequence[Repeat], layers: Layers, cluster: Cluster) -> Point:
+def point(repeats: Sequence[Repeat], layers: Layers, cluster: Cluster, *, said: str | None = None) -> Point:
     """Return the point of all repeats of one configuration; at least one, of the same step_key.
 
     Refused and failed repeats do not enter any figure; when no repeat is left, every figure is None and the
-    status and reason say why.
+    status and reason say why. `said` begins the verdict: what was measured, by default the load in words.
     """
     repeats = sorted(repeats, key=lambda r: r.step.repeat_index)
     good = [r for r in repeats if r.step.status == "done" and r.figures.io_count > 0]
@@ -83,7 +83,8 @@ def point(repeats: Sequence[Repeat], layers: Layers, cluster: Cluster) -> Point:
     inside = _stages(good, first)
     iops = _iops(numbers)
     account = merged([r.account for r in good])
-    said = subject(first, layers, iops.value) if iops.value else reason
+    if said is None or not iops.value:
+        said = subject(first, layers, iops.value) if iops.value else reason
     finding = PointFinding(
         step_key=first.step_key,
         layer=first.layer,
@@ -250,6 +251,8 @@ def _verdict(
             pgs_seen=pgs_seen(ops),
             peer_waits=peer_waits,
             cluster=cluster,
+            ios=sum(f.io_count for f in numbers),
+            is_recorded=first.layer == CLIENTS,
             rate_reached=rate_iops is not None and _reached(first, numbers, rate_iops),
             unseen=_unseen(first, numbers, account),
         )
@@ -339,9 +342,13 @@ def _caveats(
 def _in_flight(good: Sequence[Repeat]) -> Iterator[tuple[str, str, str]]:
     """Warn where Little's law does not close the account: the load was not what the plan says, or a figure is wrong.
 
-    A load that keeps to a rate has as many I/Os in flight as it needs.
+    A load that keeps to a rate has as many I/Os in flight as it needs. Of clients that were looked at it is not known.
     """
-    if any(r.figures.io_count < _IN_FLIGHT_IOS_MIN for r in good) or rate_iops_of(good[0].step):
+    if (
+        good[0].step.layer == CLIENTS
+        or any(r.figures.io_count < _IN_FLIGHT_IOS_MIN for r in good)
+        or rate_iops_of(good[0].step)
+    ):
         return
     values = [r.account.in_flight.value for r in good if r.account.in_flight.value is not None]
     asked = good[0].account.concurrency
@@ -359,10 +366,10 @@ def _own(
     if left_out:
         why = next((step.reason for step in left_out if step.reason), "no I/O")
         yield "repeats_left_out", "warning", f"{len(left_out)} of {len(repeats)} repeats are left out: {why}"
-    if len(good) == 1:
+    if len(good) == 1 and good[0].step.layer != CLIENTS:
         text = "one repeat: the interval shows the variation within it, not that between repeats"
         yield "few_repeats", "warning", text
-    elif len(good) < 5:
+    elif 1 < len(good) < 5:
         text = f"{len(good)} repeats: the intervals rest on the assumption that repeats scatter normally"
         yield "few_repeats", "note", text
     yield from _in_flight(good)

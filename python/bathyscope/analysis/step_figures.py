@@ -39,6 +39,7 @@ class DeviceUse:
     read_iops: float = 0.0
     write_iops: float = 0.0
     disk: DiskTime | None = None
+    device_class: str = ""
 
     @property
     def place(self) -> str:
@@ -171,7 +172,7 @@ class StepFigures:
 
 
 def figures(step: Step, tables: Tables) -> StepFigures:
-    """Return the figures of one step from its own tables, as `Windows.of_step` gives them.
+    """Return the figures of one step from its own tables, as `window.tables` gives them.
 
     Devices and daemons are those of the OSDs under test, or, for a step without any, the disk under test. Sums over all
     OSDs (write amplification, CPU per op, bytes read from devices) are None unless every one of them was sampled: a
@@ -278,15 +279,15 @@ def _mean_latency(result: pa.Table) -> float | None:
     return float(np.average(mean[known], weights=count[known])) if known.any() else None
 
 
-def _devices(tables: Tables, device_class: str, osds: frozenset[int] | None) -> tuple[DeviceUse, ...]:
+def _devices(tables: Tables, under_test: str, osds: frozenset[int] | None) -> tuple[DeviceUse, ...]:
     samples = table_of(tables, "device_sample")
     if samples.num_rows == 0:
         return ()
     if osds is None:
         samples = where(samples, role="disk")
         # A lab has one spare disk for each class; only that of the class under test was loaded.
-        own = where(samples, device_class=device_class)
-        samples = own if device_class and own.num_rows else samples
+        own = where(samples, device_class=under_test)
+        samples = own if under_test and own.num_rows else samples
     else:
         samples = samples.filter(pa.array([_serves(role, osds) for role in strings(samples, "role")], type=pa.bool_()))
     if samples.num_rows == 0:
@@ -314,6 +315,7 @@ def _devices(tables: Tables, device_class: str, osds: frozenset[int] | None) -> 
             device=device,
             role=role,
             disk=disks.get(device),
+            device_class=device_class,
             utilization=float(use[i]),
             limited=bool(limited[i]),
             read_bytes_per_s=float(sums["read_bytes"][i] / seconds[i]),
@@ -321,7 +323,9 @@ def _devices(tables: Tables, device_class: str, osds: frozenset[int] | None) -> 
             read_iops=float(sums["read_count"][i] / seconds[i]),
             write_iops=float(sums["write_count"][i] / seconds[i]),
         )
-        for i, (host, device, role) in enumerate(zip(*(strings(grouped, key) for key in keys[:3]), strict=True))
+        for i, (host, device, role, device_class) in enumerate(
+            zip(*(strings(grouped, key) for key in keys), strict=True)
+        )
     )
 
 

@@ -94,7 +94,7 @@ _Remark = tuple[str, Severity, str]
 
 
 def judge_step(tables: Tables, context: StepContext) -> Judgement:
-    """Judge one step from its own tables, as `Windows.of_step` gives them.
+    """Judge one step from its own tables, as `window.tables` gives them.
 
     failed: there is no figure (no I/O at all, or the load failed). refused: there is one that misleads.
     """

@@ -9,7 +9,7 @@ The questions are asked in the order of certainty:
 4. reads that a cache answered;
 5. commits that are waited for, and time outside of the OSDs: the client and the network;
 6. with one I/O in flight there is no limit, only latency, and its largest part is named;
-7. else the nearest limit, and how much of it is reached.
+7. else the nearest limit, and how much of it is reached. Of a recording it follows that the clients ask for no more.
 
 A queue is a symptom and never the cause: what is waited for has a name above, or none.
 """
@@ -39,6 +39,8 @@ _NEAR = 0.7
 _ON_THE_WAY_RATIO = 3.0
 _MUCH = 0.15
 FOREIGN_LIMIT = 0.05
+# Of a recording: fewer I/Os say nothing of what limits clients.
+IOS_MIN = 100
 # Less than the limit is told beside a cause, and is none.
 _FOREIGN_MIN = 0.02
 # Placement groups at work for themselves at once, over the time of a step.
@@ -102,6 +104,23 @@ _NEXT = {
     "unknown": "Let bathy see the OSDs' machines (`--ssh` or `--prometheus`), and measure a disk (`--disk`).",
 }
 
+# What differs where the load is that of a cluster's own clients.
+_NEXT_RECORDED = {
+    "device": "Spread this device's data over more devices, or give it a cache (`bathy size` says how much).",
+    "host_cpu": "Give this machine more processors, or move OSDs to another one.",
+    "tenant": "Look at who it is (`bathy analyze RUN --view clients`).",
+    "scrub": "Let scrubs run in quieter hours (`osd_scrub_begin_hour`), or fewer at once.",
+    "recovery": "Wait until all placement groups are active and clean, or let recovery take less.",
+    "snap_trim": "Let fewer snapshots be trimmed at once, or in quieter hours.",
+    "other_processes": "Stop the other processes on the machine, or move them to another one.",
+    "hot_pg": "Spread what is in this object over more of them: a smaller object size, or striping.",
+    "cache": "The devices are not what is measured here: what is read fits into the OSDs' caches.",
+    "outside": "Look at the network between the OSDs: link speeds, errors, round trips.",
+    "clients": "Look at the clients: limits of images and machines (QoS), and how many I/Os each has in flight.",
+    "idle": "Ask about a time in which clients do more (`--since`, `--until`), or record longer.",
+    "unknown": "Let bathy see the OSDs' machines (`bathy collect --ssh` or `--prometheus`).",
+}
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CpuUse:
@@ -130,6 +149,7 @@ class Case:
     `peer_waits`: the replicas that writes waited for, the slowest first; none of a history that kept only slow ones.
     `arm` says what the busiest simulated disk's busy time was spent on.
     `rate_reached`: the load keeps to a rate and reached it. `unseen`: what may be at its ceiling and was not measured.
+    `is_recorded`: nobody made the load for a measurement; it is `ios` I/Os that clients did.
     """
 
     subject: str
@@ -144,6 +164,8 @@ class Case:
     cluster: Cluster = Cluster()
     rate_reached: bool = False
     unseen: tuple[str, ...] = ()
+    ios: int = 0
+    is_recorded: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -168,6 +190,10 @@ def verdict(case: Case) -> Verdict:
     """Return what limits the point: one sentence that can be forwarded as it is, with its evidence."""
     causes = [cause for question in _QUESTIONS for cause in question(case)]
     first = next((cause for cause in causes if not cause.minor), None) or _nearest(case)
+    if case.is_recorded and case.ios < IOS_MIN and (case.account.in_flight.value or 0.0) < 1:
+        # Nobody waits, and too little was done for any of these to be what holds clients back.
+        text = f"cannot tell what limits them: {case.ios} I/Os are too few to say (at least {IOS_MIN})"
+        causes, first = [], Cause("idle", "", text, case.account.iops)
     alone = next((cause for cause in causes if cause.alone), None)
     if alone is not None and first.shared:
         first = alone
@@ -182,7 +208,7 @@ def verdict(case: Case) -> Verdict:
         tuple(_evidence(case)),
         first.subject,
         tuple(Evidence(cause.text, cause.figure) for cause in others),
-        _NEXT.get(first.limit, ""),
+        (_NEXT_RECORDED if case.is_recorded else {}).get(first.limit, _NEXT.get(first.limit, "")),
     )
 
 
@@ -202,7 +228,7 @@ def _ceilings(case: Case) -> Iterator[Cause]:
     at = [one for one in case.account.limits if (one.reached.value or 0.0) >= AT_CEILING]
     for resource in _HARD:
         same = [one for one in at if one.resource == resource]
-        if same and not (resource == "host_cpu" and case.account.concurrency <= 1):
+        if same and (case.is_recorded or resource != "host_cpu" or case.account.concurrency > 1):
             cause = _cause_of(case, same)
             yield dataclasses.replace(cause, shared=resource in _SHARED)
 
@@ -461,7 +487,13 @@ def _foreign(case: Case) -> Iterator[Cause]:
     work = [one for one in known if _counts(one, case.cluster.osd_count)]
     for one in sorted(work, key=lambda one: -(one.share.value or 0.0)):
         minor = one.share.value is not None and one.share.value < FOREIGN_LIMIT
+        # It holds clients back where it uses up what they need.
+        minor = minor or (case.is_recorded and _nearest_reached(case) < _NEAR)
         yield Cause(one.kind, one.subject, one.sentence, one.rate, one.sentence, minor=minor)
+
+
+def _nearest_reached(case: Case) -> float:
+    return max((one.reached.value or 0.0 for one in case.account.limits), default=0.0)
 
 
 def _counts(work: ForeignWork, osd_count: int) -> bool:
@@ -506,7 +538,8 @@ def _cache(case: Case) -> Iterator[Cause]:
     ratio = case.read_from_cache_ratio
     if ratio is not None and ratio >= CACHE_LIMIT:
         text = f"{format_percent(ratio)} of the reads came from a cache, so this is not the speed of the devices"
-        yield Cause("cache", "", text, Figure(ratio, "ratio"))
+        # Clients are not held back by what their caches answer.
+        yield Cause("cache", "", text, Figure(ratio, "ratio"), minor=case.is_recorded)
 
 
 def _outside(case: Case) -> Iterator[Cause]:
@@ -526,7 +559,13 @@ def _outside(case: Case) -> Iterator[Cause]:
         return
     spent = format_duration_ns((outside + between) * (case.account.latency_ns.value or 0.0))
     text = f"{format_percent(outside + between)} of the latency ({spent}) is {_PLACE_WORDS['outside']}"
-    if between >= _MUCH:
+    if case.is_recorded:
+        # What lies between client and OSDs is in no latency of a recording.
+        text = (
+            f"{format_percent(between)} of the latency ({spent}) is spent on the way between OSDs (their network), "
+            f"whose own commits take {format_percent(commits)}"
+        )
+    elif between >= _MUCH:
         text += (
             f": {format_percent(outside)} between client and OSDs, {format_percent(between)} between OSDs, whose own "
             f"commits take {format_percent(commits)}"
@@ -536,7 +575,7 @@ def _outside(case: Case) -> Iterator[Cause]:
 
 def _latency(case: Case) -> Iterator[Cause]:
     account = case.account
-    if account.concurrency > 1 or account.latency_ns.value is None or case.rate_reached:
+    if account.concurrency > 1 or account.latency_ns.value is None or case.rate_reached or case.is_recorded:
         return
     text = f"latency sets the rate (one I/O in flight, {format_duration_ns(account.latency_ns.value)} each)"
     yield Cause("latency_bound", "", text + _largest(case), account.latency_ns)
@@ -560,6 +599,12 @@ def _nearest(case: Case) -> Cause:
         unseen = " and ".join(case.unseen)
         text = f"of what was measured, nothing is at its ceiling; nearest limit: {nearest}; not known: {unseen}"
         return Cause("unknown", known[0].subject, text + _largest(case), known[0].reached)
+    if case.is_recorded:
+        text = (
+            f"no resource of the cluster is at its ceiling (nearest: {nearest}): clients ask for no more, or are held "
+            "back before they reach it (by limits of their own, or their network)"
+        )
+        return Cause("clients", "", text, known[0].reached)
     text = f"no resource is at its ceiling; nearest limit: {nearest}"
     return Cause("nearest", known[0].subject, text + _largest(case), known[0].reached)
 

@@ -15,7 +15,6 @@ import pyarrow as pa
 from bathyscope.analysis import steady_state, trust
 from bathyscope.analysis.columns import table_of
 from bathyscope.analysis.step_figures import StepFigures
-from bathyscope.analysis.windows import Windows
 from bathyscope.errors import BathyscopeError, ParseError
 from bathyscope.fields import last_line
 from bathyscope.layers import LAYERS, LayerContext, LoadTables
@@ -35,6 +34,7 @@ from bathyscope.records import (
 from bathyscope.sources import SOURCES, node_exporter, node_proc, nodes, perf_counters
 from bathyscope.spec import StepSpec
 from bathyscope.spec.scope import Scope
+from bathyscope.window.tables import of_steps
 
 # Raw answers of the load itself, beside those of the sources.
 LOAD = "load"
@@ -124,7 +124,7 @@ def judge(step: StepAnswers) -> JudgedStep:
         text = f"{', '.join(restarted)} restarted during the step"
         caveats.append(Caveat(step.index, "capture", "note", text, "capture"))
     facts = {EnvironmentFact.TABLE: nodes.same_machine(step.scope)}
-    own = Windows(facts | {kind.TABLE: table for kind, table in tables.items()}).of_step(record)
+    own = of_steps(facts | {kind.TABLE: table for kind, table in tables.items()}, [record])[record.step_index]
     # A look at an image serves every step that reads it, so it is no row of any.
     usage = tables.pop(ImageUsage, schema_of(ImageUsage).empty_table())
     judgement = trust.judge_step(own, _context(step, record, failures, written=trust.is_written(usage)))

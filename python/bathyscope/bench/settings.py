@@ -21,7 +21,7 @@ from bathyscope.recording.options import OPTION_KINDS
 from bathyscope.sources import op_history
 from bathyscope.spec.plan import Quiesce
 
-# Longer than what is wanted of a step (`analysis.windows.OP_WINDOW_NS`) by the time until the question reaches the
+# Longer than what is wanted of a step (`analysis.window.OP_WINDOW_NS`) by the time until the question reaches the
 # OSDs, on a busy machine too.
 HISTORY_DURATION_S = 4
 # A burst of `bathy collect --depth deep` holds histories for 5 s, and for its commands and answers on a busy machine.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bathyscope.commands.options import OutputOption, RunArgument, WorkspaceOption
-from bathyscope.errors import AnalysisError, UsageError
+from bathyscope.commands.options import OutputOption, RunArgument, SinceOption, UntilOption, WorkspaceOption
+from bathyscope.errors import UsageError
 
 if TYPE_CHECKING:
     from bathyscope.records.activity_finding import ActivityFinding
@@ -26,6 +26,7 @@ _EXAMPLES = """Examples:
   bathy analyze last --view slow               the slowest operations and whom they waited for
   bathy analyze last rbd/vm-101-disk-0 --view ops        its last operations, one by one
   bathy analyze last --since 30s --until 60s   a part of the recording, from its start
+  bathy analyze last --view osds --step rbd/ssd/randwrite-4K-qd16           of a benchmark: during one step
   bathy analyze --list                         every view
 """
 
@@ -45,8 +46,12 @@ def analyze(  # noqa: PLR0917 - one parameter for each option
     every_object: Annotated[
         bool, typer.Option("--all", help="For objects: also those that nothing was done to.")
     ] = False,
-    since: Annotated[str | None, typer.Option(help="Begin this long after the start of the recording: 30s.")] = None,
-    until: Annotated[str | None, typer.Option(help="End this long after the start of the recording: 60s.")] = None,
+    step: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="Of a benchmark: the last repeat of this step."),
+    ] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
     list_views: Annotated[bool, typer.Option("--list", help="List the views.")] = False,
     workspace: WorkspaceOption = None,
     output: OutputOption = "table",
@@ -65,7 +70,7 @@ def analyze(  # noqa: PLR0917 - one parameter for each option
         return
     found = Workspace(workspace).open_run(run)
     finding = finding_of_view(
-        found, view, image=image, zones=zones, every_object=every_object, since=since, until=until
+        found, view, image=image, zones=zones, every_object=every_object, step=step, since=since, until=until
     )
     if report is not None:
         _write_report(finding, report)
@@ -104,35 +109,33 @@ def finding_of_view(
     image: str | None = None,
     zones: int = 10,
     every_object: bool = False,
+    step: str | None = None,
     since: str | None = None,
     until: str | None = None,
 ) -> ActivityFinding:
-    """Return a view of a recording, or of a part of it. Raises UsageError, StoreError, AnalysisError."""
+    """Return a view of a recording or a benchmark, or of a part of it. Raises UsageError, StoreError, AnalysisError."""
     import dataclasses
 
     from bathyscope.analysis.see import VIEWS
+    from bathyscope.commands.explain import chosen
     from bathyscope.spec.values import did_you_mean
-    from bathyscope.units import parse_seconds
-    from bathyscope.watch.asking import images_of, question_of, view_of
+    from bathyscope.window.recording import images_of, part_of, step_keys, step_of, view_of
 
     if view not in VIEWS:
         raise UsageError(f"there is no view '{view}'", hint=f"--view is one of {', '.join(VIEWS)}")
-    if run.info.kind != "collect":
+    if run.info.kind not in ("collect", "bench"):
         raise UsageError(
-            f"run {run.id} is no recording but of the kind {run.info.kind}", hint="bathy collect makes a recording"
+            f"run {run.id} is of the kind {run.info.kind}: it has no samples", hint=f"bathy runs show {run.id}"
         )
+    if step is not None and run.info.kind != "bench":
+        raise UsageError(f"run {run.id} is a recording: it has no steps", hint="--since and --until choose a part")
     if VIEWS[view].of_image and image is None:
         raise UsageError(f"the view {view} is of one image", hint=f"bathy analyze {run.id} POOL/IMAGE --view {view}")
     if image is not None and not VIEWS[view].of_image:
         raise UsageError(f"the view {view} is not of one image", hint=f"bathy analyze {run.id} {image} --view image")
-    whole = dataclasses.replace(question_of(run), image=image, zones=zones, every_object=every_object)
-    if whole.end_ns <= whole.start_ns:
-        raise AnalysisError(f"nothing was recorded in run {run.id}", hint=f"bathy runs show {run.id}")
-    begin_ns = whole.start_ns + round(parse_seconds(since or 0) * 1e9)
-    end_ns = whole.end_ns if until is None else whole.start_ns + round(parse_seconds(until) * 1e9)
-    if not begin_ns < end_ns:
-        raise UsageError("--since must be before --until and before the end of the recording")
-    found = view_of(run, view, dataclasses.replace(whole, start_ns=begin_ns, end_ns=end_ns))
+    part = part_of(run, since, until) if step is None else step_of(run, chosen(step, step_keys(run), run.id))
+    question = dataclasses.replace(part, image=image, zones=zones, every_object=every_object)
+    found = view_of(run, view, question)
     if image is not None and not found.facts and not any(table.rows for table in found.tables):
         known = images_of(run)
         if image not in known:

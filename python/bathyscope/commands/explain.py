@@ -1,4 +1,4 @@
-"""`bathy explain`: the account of a load: what limits it, how far each limit is, and where its latency is spent."""
+"""`bathy explain`: what limits a load, a benchmark's or that of a cluster's own clients, and where its latency is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bathyscope.commands.options import OutputOption, RunArgument, WorkspaceOption
+from bathyscope.commands.options import OutputOption, RunArgument, SinceOption, UntilOption, WorkspaceOption
 from bathyscope.commands.report import finding_of
 from bathyscope.errors import UsageError
 
@@ -29,6 +29,8 @@ _EXAMPLES = """Examples:
   bathy explain last rbd/ssd/randwrite-4K-qd16 --what-if osd.cpu=2x
   bathy explain last rbd/ssd/randread-4K-qd16 --what-if even --what-if size=2
   bathy explain last -o csv                              all loads, for a spreadsheet
+  bathy explain last --since 30s --until 60s             of a recording: what limited its clients in that time
+  bathy explain last --image rbd/vm-101-disk-0           of a recording: what limited the clients of this image
 
 A change is osd.cpu=2x, client.cpu=2x, network=2x, disk=2x, disk=nvme (as the run measured it), even (the load evenly \
 spread over the OSDs), size=2 (replicas), qd=32 or osds=12. Several with commas are made together; each --what-if is \
@@ -41,7 +43,7 @@ def register(app: typer.Typer) -> None:
     app.command("explain", epilog=_EXAMPLES)(explain)
 
 
-def explain(
+def explain(  # noqa: PLR0917 - one parameter for each option
     run: RunArgument,
     step: Annotated[
         str | None,
@@ -51,20 +53,54 @@ def explain(
         list[str] | None,
         typer.Option("--what-if", metavar="CHANGE", help="Predict the rate after this change; repeatable."),
     ] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    image: Annotated[
+        str | None, typer.Option(help="Of a recording: the clients of this image, POOL/[NAMESPACE/]IMAGE.")
+    ] = None,
+    pool: Annotated[str | None, typer.Option(help="Of a recording: the clients of this pool.")] = None,
     workspace: WorkspaceOption = None,
     output: OutputOption = "table",
 ) -> None:
-    """Explain what limits a load: ceilings of all resources, where its latency is, and what a change would bring."""
+    """Explain what limits a load: ceilings of all resources, where its latency is, and what a change would bring.
+
+    A benchmark has the loads that it made, a recording the one that the cluster's own clients made.
+    """
+    import dataclasses
+
     from bathyscope import views
+    from bathyscope.analysis.what_if import predict
     from bathyscope.records.explain_finding import AccountFinding, AccountsFinding
     from bathyscope.records.finding import LadderFinding
     from bathyscope.store import Workspace
+    from bathyscope.window.recording import load_of, part_of
 
+    found = Workspace(workspace).open_run(run)
+    if found.info.kind == "collect":
+        if step is not None:
+            raise UsageError(f"run {run} is a recording: it has no steps", hint="--since and --until choose a part")
+        question = dataclasses.replace(part_of(found, since, until), image=image, pool=pool)
+        point = load_of(found, question)
+        if what_if and point.verdict.limit in ("clients", "idle"):
+            raise UsageError(
+                "nothing can be predicted: the cluster did not limit its clients in this time",
+                hint=f"bathy explain {run} says what is known; --since and --until choose a busier part",
+            )
+        predictions = tuple(predict(point, change) for change in what_if or ())
+        views.render(AccountFinding(found.id, question.target, point, predictions), output)
+        return
+    if any(option is not None for option in (since, until, image, pool)):
+        raise UsageError(
+            f"run {run} is not a recording: --since, --until, --image and --pool choose a part of one",
+            hint=f"bathy explain {run} lists its steps",
+        )
     if what_if and step is None:
         raise UsageError("--what-if needs a STEP", hint=f"bathy explain {run} lists the steps")
-    ladder = finding_of(Workspace(workspace).open_run(run))
+    ladder = finding_of(found)
     if not isinstance(ladder, LadderFinding):
-        raise UsageError(f"run {run} is no benchmark: it has no loads to explain", hint=f"bathy runs show {run}")
+        raise UsageError(
+            f"run {run} is of the kind {found.info.kind}: it has no loads to explain", hint=f"bathy runs show {run}"
+        )
     points = [point for group in ladder.groups for point in group.points]
     # A plain disk joins the groups of several variants.
     known = {point.step_key: point for point in [*points, *ladder.cross_checks]}

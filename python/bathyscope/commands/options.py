@@ -18,6 +18,12 @@ ReportOption = Annotated[Path | None, typer.Option("--report", help="Also write 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help='A run: its id, the beginning of its id, its path, or "last".')
 ]
+SinceOption = Annotated[
+    str | None, typer.Option("--since", help="Begin this long after the start of the recording: 30s.")
+]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", help="End this long after the start of the recording: 60s.")
+]
 
 DEFAULT_LAB = "default"
 LabNameOption = Annotated[str, typer.Option("--name", "-n", help="The lab's name.")]

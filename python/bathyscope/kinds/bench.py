@@ -15,8 +15,10 @@ def _finding(run: RunDirectory) -> LadderFinding:
     from bathyscope import layers
     from bathyscope.analysis import ladder
     from bathyscope.bench.run_records import commands_of
+    from bathyscope.window.tables import of_steps
 
-    return ladder.build(run.tables(), commands_of(run), layers.views())
+    tables = run.tables()
+    return ladder.build(tables, of_steps(tables), commands_of(run), layers.views())
 
 
 def _describe(run: RunDirectory) -> list[tuple[str, object]]:

@@ -28,7 +28,7 @@ def _finding(run: RunDirectory) -> CollectFinding:
     from bathyscope.analysis.see import VIEWS, heat
     from bathyscope.records.collect_finding import CollectFinding
     from bathyscope.store import duck
-    from bathyscope.watch.asking import question_of, views_of
+    from bathyscope.window.recording import question_of, views_of
 
     whole = question_of(run)
     names = [name for name, view in VIEWS.items() if not view.of_image]
@@ -51,7 +51,7 @@ def _inside_images(run: RunDirectory, whole: Question) -> Iterator[HeatMap]:
     """Yield the pictures of the busiest images whose objects were seen one by one, by offset and time."""
     from bathyscope.analysis.see import image_heat
     from bathyscope.store import duck
-    from bathyscope.watch.asking import view_of
+    from bathyscope.window.recording import view_of
 
     images = duck.query([run], image_heat.busiest(whole, _IMAGES_PICTURED))["image_id"].to_pylist()
     for number, image_id in enumerate(images):

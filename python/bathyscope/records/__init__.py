@@ -28,7 +28,7 @@ from bathyscope.records.base import (
 from bathyscope.records.caveat import Caveat
 from bathyscope.records.environment import SAME_MACHINE, EnvironmentFact, Placement
 from bathyscope.records.raw import RawAnswer
-from bathyscope.records.run import Histogram, Interval, Result, Run, Step
+from bathyscope.records.run import CLIENTS, Histogram, Interval, Result, Run, Step
 from bathyscope.records.sample import (
     HERE,
     CacheSample,
@@ -52,6 +52,7 @@ from bathyscope.records.study import StudyStep
 
 __all__ = [
     "ANY_IMAGE",
+    "CLIENTS",
     "HERE",
     "RECORDS_BY_TABLE",
     "SAME_MACHINE",

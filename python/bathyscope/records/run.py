@@ -30,6 +30,10 @@ class Run(Record):
     cpu_count: int | None = column("processors of the machine that ran bathy")
 
 
+CLIENTS = "clients"
+"""The layer, and the load generator, of what others did to a cluster: a window of a recording."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step(Record):
     """One row per step: one point of the plan's matrix in one repeat."""

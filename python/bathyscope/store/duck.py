@@ -20,6 +20,7 @@ import pyarrow as pa
 from bathyscope import files, interruption
 from bathyscope.errors import StoreError, UsageError
 from bathyscope.records import RECORDS_BY_TABLE, Record
+from bathyscope.records.roll_up import joined
 from bathyscope.store import tables
 from bathyscope.store.errors import store_errors
 from bathyscope.store.parquet_bounds import must_fit, opened
@@ -257,53 +258,18 @@ def rolled_up(
     time. Raises StoreError.
     """
     schema = stored_schema(record)
-    how = {field.name: (field.metadata or {}).get(b"roll_up", b"key").decode() for field in schema}
-    keys = [name for name, rule in how.items() if rule == "key" and name != "at_ns"]
-    grouped = [f'"{name}"' for name in keys]
-    grouped += [f'{_aggregate(schema.field(name), rule)} AS "{name}"' for name, rule in how.items() if rule != "key"]
     interval_ns = resolution_s * 10**9
-    listed = ", ".join(f'"{name}"' for name in keys)
-    # No column of a record has a name like #interval.
-    shared = {name: rule.removeprefix("sum by ") for name, rule in how.items() if rule.startswith("sum by ")}
-    replaced = [f'max("{name}") OVER (PARTITION BY "{by}", "#interval") AS "{name}"' for name, by in shared.items()]
-    replaced.append('max("#last_ns") OVER (PARTITION BY "#interval") AS at_ns')
-    left_out = ", ".join(f'"{name}"' for name in ("#last_ns", "#interval", *shared))
     with (
         opened(paths, columns=len(schema)) as names,
         contextlib.closing(_connection(_ROLL_UP_MEMORY, spill)) as connection,
     ):
-        sql = f"""
-            WITH joined AS (
-                SELECT {", ".join(grouped)}, max(at_ns) AS "#last_ns",
-                       (at_ns + {interval_ns - 1}) // {interval_ns} AS "#interval"
-                FROM {_read_parquet(names)}
-                GROUP BY {listed}, "#interval"
-            )
-            SELECT * EXCLUDE ({left_out}), {", ".join(replaced)}
-            FROM joined ORDER BY at_ns, {listed}
-        """  # noqa: S608 - names of columns of a record and of descriptors
+        sql = joined(schema, _read_parquet(names), f"(at_ns + {interval_ns - 1}) // {interval_ns}")
         with store_errors("roll up", paths[0].parent):
             try:
                 reader = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
                 yield (_conform(batch, schema) for batch in reader)
             except duckdb.Error as error:
                 raise OSError(str(error).splitlines()[0]) from error
-
-
-def _aggregate(field: pa.Field[pa.DataType], rule: str) -> str:
-    name = f'"{field.name}"'
-    match rule:
-        case "sum" | "sum by daemon":
-            # fsum keeps the rounding errors of a long sum; integers are added exactly.
-            return f"fsum({name})" if pa.types.is_floating(field.type) else f"CAST(sum({name}) AS BIGINT)"
-        case "mean":
-            there = f"FILTER ({name} IS NOT NULL)"
-            weighted = f"fsum({name} * duration_ns) {there} / nullif(sum(duration_ns) {there}, 0)"
-            return f"coalesce({weighted}, avg({name}))"
-        case "max":
-            return f"max({name})"
-        case _:
-            return f"arg_max({name}, at_ns)"
 
 
 def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -44,6 +44,8 @@ _LIMITS = {
     "load_rate": "its own rate",
     "uneven": "uneven load",
     "unknown": "not known",
+    "clients": "clients ask for no more",
+    "idle": "cannot tell",
 }
 
 _BREAKS = "\n\r\t\u2028\u2029"

@@ -10,25 +10,28 @@ from typing import Any
 import pyarrow as pa
 
 from bathyscope import interruption
+from bathyscope.analysis import image_names
 from bathyscope.analysis.columns import table_of, where
 from bathyscope.analysis.see import VIEWS, last_ops, op_rows, slow, touched
 from bathyscope.analysis.see.shape import TREND_PARTS, Question
+from bathyscope.errors import AnalysisError
 from bathyscope.host import CephSession, Host
 from bathyscope.recording.collect import measure
 from bathyscope.recording.recorder import Recorder
 from bathyscope.recording.scope import ScopeKeeper
 from bathyscope.records import Collection, Image, Op
 from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.finding import Verdict
 from bathyscope.sources import images, mgr_counters, op_history, perf_counters
 from bathyscope.spec import Target
 from bathyscope.spec.collect import CollectSpec
 from bathyscope.store import RunDirectory, duck
 from bathyscope.watch import zooming
-from bathyscope.watch.asking import images_of, question_of, view_of
 from bathyscope.watch.busiest import BusiestSink
 from bathyscope.watch.jobs import allowed_jobs
 from bathyscope.watch.live import NOTE_SHOWN_NS, LiveSink
 from bathyscope.watch.opening import keep_start, opened
+from bathyscope.window.recording import images_of, load_of, question_of, view_of
 
 # A view shows the mean over this many intervals: reports come in stairs of five seconds.
 _INTERVALS = 3
@@ -132,6 +135,18 @@ class LiveFeed:
         unseen = remarks + [remark for remark in unseen if remark != op_rows.NOTHING]
         return dataclasses.replace(found, unseen=tuple(unseen))
 
+    def verdict(self) -> Verdict | None:
+        """Return what limits the clients in these seconds; None where nobody counts what they do."""
+        # As in `window.recording`.
+        from bathyscope.analysis import recorded_load  # noqa: PLC0415
+
+        now_ns = self._host.now_ns()
+        question = Question("", self._name, now_ns - round(self.shown_s * 1e9), now_ns)
+        with contextlib.suppress(AnalysisError):
+            answers = duck.query_tables(self._sink.tables(), recorded_load.queries(question))
+            return recorded_load.build(answers, question).verdict
+        return None
+
     def _histories(self) -> tuple[Mapping[str, pa.Table], list[str]]:
         """Return the operations that OSDs keep now, and what they are not.
 
@@ -175,7 +190,7 @@ class LiveFeed:
         rows = []
         if image is not None and mgr_counters.may_count(self._keeper.scope):
             known = self._sink.tables().get(Image.TABLE)
-            rows = [] if known is None else [row for row in known.to_pylist() if image in zooming.names([row])]
+            rows = [] if known is None else [row for row in known.to_pylist() if image in image_names.names([row])]
         # One that is not listed yet is looked for again.
         self._zoomed = image if rows else None
         self._keeper.narrow(**(zooming.fields(rows[-1:]) if rows else {"zoomed_images": ()}))
@@ -186,7 +201,7 @@ class LiveFeed:
         listings = where(tables[Collection.TABLE], source=images.SOURCE.name).to_pylist()
         if not listings or not max(listings, key=lambda row: row["at_ns"])["success"]:
             return []
-        return zooming.names(table_of(tables, Image.TABLE).to_pylist())
+        return image_names.names(table_of(tables, Image.TABLE).to_pylist())
 
     def _why_nothing(self) -> str:
         scope = self._keeper.scope
@@ -239,6 +254,14 @@ class ReplayFeed:
         trend_ns = self._at_ns - round(TREND_PARTS * _REPORT_S * 1e9)
         shown = dataclasses.replace(self._whole, start_ns=begins_ns, end_ns=self._at_ns, history_start_ns=trend_ns)
         return view_of(self._run, name, dataclasses.replace(shown, **only))
+
+    def verdict(self) -> Verdict | None:
+        """Return what limited the clients in these seconds; None where nobody counted what they did."""
+        begins_ns = self._at_ns - round(self.shown_s * 1e9)
+        with contextlib.suppress(AnalysisError):
+            question = dataclasses.replace(self._whole, start_ns=begins_ns, end_ns=self._at_ns)
+            return load_of(self._run, question).verdict
+        return None
 
     def images(self) -> list[str]:
         """Return the names of the images that the recording knows. Raises StoreError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from bathyscope.analysis import image_names
 from bathyscope.errors import ClusterError, UsageError
 from bathyscope.host import CephSession, Host
 from bathyscope.recording.collect import collect
@@ -35,7 +36,7 @@ def zoom(host: Host, session: CephSession, scope: Scope, wanted: Sequence[str]) 
     source = SOURCES["images"]
     answers = collect(host, session, source.plan(scope))
     rows = source.parse(answers, scope)[Image].to_pylist()
-    known = {called(row): row for row in rows}
+    known = {image_names.called(row): row for row in rows}
     for name in wanted:
         if name not in known:
             failed = next((answer for answer in answers if answer.exit_code != 0), None)
@@ -47,18 +48,6 @@ def zoom(host: Host, session: CephSession, scope: Scope, wanted: Sequence[str]) 
                 )
             raise unknown(name, known)
     return fields([known[name] for name in wanted])
-
-
-def called(row: Mapping[str, Any]) -> str:
-    """Return what a person calls an image of these columns: POOL/[NAMESPACE/]IMAGE; its id where it has no name."""
-    name = row["image"] or f"(id {row['image_id']})"
-    return "/".join(part for part in (row["pool"], row["namespace"], name) if part)
-
-
-def names(images: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return what views call these images: each by its name, and by its id."""
-    both = (row for image in images for row in (image, {**image, "image": None}))
-    return sorted({called(row) for row in both if row["image"] or row["image_id"]})
 
 
 def unknown(name: str, known: Iterable[str]) -> UsageError:

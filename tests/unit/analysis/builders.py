@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from bathyscope.analysis import ladder
+from bathyscope.analysis.columns import Tables
 from bathyscope.records import (
     RECORDS_BY_TABLE,
     Caveat,
@@ -38,6 +39,7 @@ from bathyscope.records import (
 )
 from bathyscope.records.finding import CommandView, LadderFinding, LayerView
 from bathyscope.units import format_size_short
+from bathyscope.window.tables import of_steps
 
 LAYERS = (
     LayerView("disk", "Disk", "the disk", 0, 0, "square", (1, 0)),
@@ -326,6 +328,11 @@ def ladder_tables(
     return MappingProxyType(builder.tables())
 
 
+def ladder_of(tables: Tables, commands: Iterable[CommandView] = (), layers: Sequence[LayerView] = ()) -> LadderFinding:
+    """Return the ladder of a run's tables."""
+    return ladder.build(tables, of_steps(tables), commands, layers)
+
+
 @functools.cache
 def ladder_finding(**arguments: Any) -> LadderFinding:
     """Return the finding of `ladder_tables`, with two commands."""
@@ -342,4 +349,4 @@ def ladder_finding(**arguments: Any) -> LadderFinding:
         CommandView("rbd/hdd/randread-4K-qd16", repeat, "fio#0", argv, (("CEPH_CONF", "/etc/ceph/ceph.conf"),), 0, 12.3)
         for repeat in range(2)
     ]
-    return ladder.build(tables, commands, LAYERS)
+    return ladder_of(tables, commands, LAYERS)

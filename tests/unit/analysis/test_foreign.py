@@ -12,9 +12,9 @@ from tests.unit.analysis.builders import Load, RunBuilder
 from bathyscope.analysis.foreign import UNKNOWN_CLIENTS, in_cpu, in_writes, own_figures
 from bathyscope.analysis.step_figures import StepFigures
 from bathyscope.analysis.trust import StepContext, judge_step
-from bathyscope.analysis.windows import Windows
 from bathyscope.records import ClusterStatus, PerfCounter, PoolIo, ProcessSample, Record, Step, from_table, to_table
 from bathyscope.records.account import ForeignWork
+from bathyscope.window.tables import of_steps
 
 Tables = dict[str, pa.Table]
 
@@ -35,7 +35,7 @@ def step_of(tables: Tables) -> Step:
 
 
 def found(tables: Tables) -> StepFigures:
-    return own_figures(step_of(tables), Windows(tables).of_step(step_of(tables)))
+    return own_figures(step_of(tables), of_steps(tables)[step_of(tables).step_index])
 
 
 STEP = step_of(tables_of(Load()))
@@ -234,7 +234,7 @@ def test_a_figure_that_would_hold_much_work_of_others_is_not_given(more: list[An
     figures = found(tables)
     assert (figures.write_amplification is None, figures.osd_cpu_us_per_op is None) == hidden
     assert (bool(in_writes(figures)), bool(in_cpu(figures))) == hidden
-    judgement = judge_step(Windows(tables).of_step(step_of(tables)), StepContext(step_of(tables)))
+    judgement = judge_step(of_steps(tables)[step_of(tables).step_index], StepContext(step_of(tables)))
     texts = [caveat.text for caveat in judgement.caveats if caveat.code == "foreign_work"]
     names = {
         NOTHING: [],

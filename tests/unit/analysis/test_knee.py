@@ -5,10 +5,9 @@ from __future__ import annotations
 import io
 
 import pytest
-from tests.unit.analysis.builders import LAYERS, Load, RunBuilder
+from tests.unit.analysis.builders import LAYERS, Load, RunBuilder, ladder_of
 
 from bathyscope import views
-from bathyscope.analysis import ladder
 from bathyscope.records.finding import LadderFinding
 
 DEPTHS = (1, 4, 16, 64)
@@ -26,7 +25,7 @@ def built(
                 builder.add_step(
                     Load(op=op, queue_depth=depth, iops=iops, noise=noise, op_rows=0, runtime_s=5, **load), repeat
                 )  # type: ignore[arg-type]
-    return ladder.build(builder.tables(), layers=LAYERS)
+    return ladder_of(builder.tables(), layers=LAYERS)
 
 
 def closed_loop(depths: tuple[int, ...], service_s: float, servers: int) -> dict[int, float]:
@@ -98,7 +97,7 @@ def test_a_refused_depth_is_no_point_of_the_curve() -> None:
             status = "refused" if depth == 64 else "done"
             step = Load(queue_depth=depth, iops=iops, op_rows=0, runtime_s=5, status=status, reason="thin")
             builder.add_step(step, repeat)
-    (knee,) = ladder.build(builder.tables()).knees
+    (knee,) = ladder_of(builder.tables()).knees
     assert [p.queue_depth for p in knee.points] == [1, 4, 16]
 
 
@@ -108,7 +107,7 @@ def test_curves_of_other_loads_are_apart_and_a_held_rate_is_none() -> None:
         builder.add_step(Load(queue_depth=depth, iops=100.0 * depth, op_rows=0, runtime_s=5))
         builder.add_step(Load(queue_depth=depth, iops=90.0, op_rows=0, runtime_s=5, suffix="-j4", jobs=4))
         builder.add_step(Load(queue_depth=depth, iops=50.0, op_rows=0, runtime_s=5, suffix="-rate50"))
-    finding = ladder.build(builder.tables())
+    finding = ladder_of(builder.tables())
     assert {knee.pattern for knee in finding.knees} == {"randread-4K", "randread-4K-j4"}
 
 

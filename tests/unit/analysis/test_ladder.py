@@ -8,9 +8,8 @@ import re
 
 import pyarrow as pa
 import pytest
-from tests.unit.analysis.builders import Load, RunBuilder, ladder_finding, ladder_tables
+from tests.unit.analysis.builders import Load, RunBuilder, ladder_finding, ladder_of, ladder_tables
 
-from bathyscope.analysis import ladder
 from bathyscope.analysis.ladder_point import base_pattern, variant_of
 from bathyscope.analysis.ladder_words import headline
 from bathyscope.errors import AnalysisError
@@ -103,7 +102,7 @@ def test_cross_checks_stand_apart_and_disagreement_is_said(finding: LadderFindin
     for repeat in range(3):
         builder.add_step(Load(layer="rados", iops=230), repeat)
         builder.add_step(Load(layer="rados", iops=120, load_generator="rados_bench"), repeat)
-    warning = next(c for c in ladder.build(builder.tables()).caveats if c.code == "cross_check_disagrees")
+    warning = next(c for c in ladder_of(builder.tables()).caveats if c.code == "cross_check_disagrees")
     assert warning.step_keys == ("rados/hdd/randread-4K-qd16",)
     assert "0.5" in warning.text
 
@@ -136,7 +135,7 @@ def test_some_repeats_refused() -> None:
     builder.add_step(Load(iops=230), 0)
     builder.add_step(Load(iops=9000, status="refused", reason="a thin image"), 1)
     builder.add_step(Load(iops=232), 2)
-    p = points_of(ladder.build(builder.tables()))[0]
+    p = points_of(ladder_of(builder.tables()))[0]
     assert (p.status, p.repeats) == ("done", 2)
     assert p.iops.value == pytest.approx(231, rel=0.03)
     left_out = next(c for c in p.caveats if c.code == "repeats_left_out")
@@ -149,7 +148,7 @@ def test_variants_join_the_plain_disk() -> None:
     for suffix in ("", "-j4", "-obj1M"):
         builder.add_step(Load(suffix=suffix, jobs=4 if suffix == "-j4" else 1))
     builder.add_step(Load(layer="disk"))
-    groups = ladder.build(builder.tables()).groups
+    groups = ladder_of(builder.tables()).groups
     assert {g.pattern: [p.step_key for p in g.points] for g in groups} == {
         "randread-4K-qd16": ["disk/hdd/randread-4K-qd16", "rbd/hdd/randread-4K-qd16"],
         "randread-4K-qd16-j4": ["disk/hdd/randread-4K-qd16", "rbd/hdd/randread-4K-qd16-j4"],
@@ -217,17 +216,17 @@ def test_the_finding_is_plain_json(finding: LadderFinding) -> None:
 
 def test_a_run_without_steps_or_of_two_runs() -> None:
     with pytest.raises(AnalysisError) as caught:
-        ladder.build({})
+        ladder_of({})
     assert caught.value.hint
     a, b = ladder_tables(repeats=1), ladder_tables(repeats=1, run_id="other")
     with pytest.raises(AnalysisError, match="not of 2"):
-        ladder.build({name: pa.concat_tables([a[name], b[name]]) for name in a})
+        ladder_of({name: pa.concat_tables([a[name], b[name]]) for name in a})
 
 
 def test_nothing_but_failures() -> None:
     builder = RunBuilder()
     builder.add_step(Load(iops=0, status="failed", reason="fio ended with code 1", op_rows=0))
-    finding = ladder.build(builder.tables())
+    finding = ladder_of(builder.tables())
     assert finding.headline == "No figure of this run can be shown; the caveats say why."
     assert finding.groups[0].points[0].reason == "fio ended with code 1"
 
@@ -237,7 +236,7 @@ def test_a_cluster_of_200_osds() -> None:
     builder.add_osds("ssd", 200)
     for step in range(24):
         builder.add_step(Load(device_class="ssd", queue_depth=step // 3 + 1, iops=4000, op_rows=200), step % 3)
-    finding = ladder.build(builder.tables())
+    finding = ladder_of(builder.tables())
     assert len(finding.groups) == 8
 
 
@@ -249,7 +248,7 @@ def repeated(*texts: tuple[str, ...]) -> LadderFinding:
         index = builder.add_step(Load(op_rows=0), repeat)
         for text in own:
             builder.add_caveat("cache_hits", "note", text, index)
-    return ladder.build(builder.tables())
+    return ladder_of(builder.tables())
 
 
 def test_a_caveat_of_several_repeats_has_the_range_of_its_figures() -> None:
@@ -275,7 +274,7 @@ def test_caveats_of_several_configurations_have_the_range_of_their_figures() -> 
             index = builder.add_step(Load(queue_depth=depth, op_rows=0), repeat)
             if depth != 2 or repeat == 0:
                 builder.add_caveat("cache_hits", "note", text, index)
-    (joined,) = [c for c in ladder.build(builder.tables()).caveats if c.code == "cache_hits"]
+    (joined,) = [c for c in ladder_of(builder.tables()).caveats if c.code == "cache_hits"]
     assert joined.text == "12–40 % of osd.1's reads (not in all repeats) (in 2 of 3 cases; other words in the rest)"
     assert len(joined.step_keys) == 3
 
@@ -301,7 +300,7 @@ def test_what_flash_can_do_is_known_from_the_disk_layer_of_the_run() -> None:
         run.add_osds("ssd", 3)
         for load in loads:
             run.add_step(load)
-        found = point(ladder.build(run.tables()), "rbd/ssd/randread-4K-qd16").account
+        found = point(ladder_of(run.tables()), "rbd/ssd/randread-4K-qd16").account
         assert found is not None
         return next(((one.reached.value, one.source) for one in found.ceilings if one.resource == "device"), None)
 
@@ -329,7 +328,7 @@ def test_a_load_that_does_not_keep_its_ios_in_flight_is_said() -> None:
     result = tables["result"]
     halved = pa.array([(value or 0) / 2 for value in result.column("latency_ns_mean").to_pylist()])
     tables["result"] = result.set_column(result.column_names.index("latency_ns_mean"), "latency_ns_mean", halved)
-    (group,) = ladder.build(tables).groups
+    (group,) = ladder_of(tables).groups
     (caveat,) = [caveat for caveat in group.points[0].caveats if caveat.code == "in_flight"]
     assert re.fullmatch(
         r"rate × latency gives [78]\.\d\d I/Os in flight where the load generator was to keep 16", caveat.text

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from tests.cut import cut
 from tests.unit.analysis.builders import ladder_tables
 
 from bathyscope.analysis.network import NetworkUse, network_uses
 from bathyscope.analysis.step_figures import figures
-from bathyscope.analysis.windows import Samples, Windows
 from bathyscope.records import HERE, NetworkSample, ProcessSample, Step, from_table, schema_of, to_table
+from bathyscope.window.tables import of_steps
 
 SECOND = 10**9
 
@@ -32,8 +33,8 @@ def test_interfaces_of_a_machine_add_up_and_the_busiest_link_counts() -> None:
 
 def test_intervals_are_cut_to_the_window() -> None:
     rows = [row(at, ("node1", "eth0"), 1000, 500) for at in (1, 2, 3)]
-    cut = Samples(NetworkSample, to_table(NetworkSample, rows)).cut(SECOND // 2, 2 * SECOND + SECOND // 2)
-    assert network_uses(cut) == (NetworkUse("node1", 1000.0, 500.0, None, 6.0),)
+    rows_inside = cut(NetworkSample, to_table(NetworkSample, rows), SECOND // 2, 2 * SECOND + SECOND // 2)
+    assert network_uses(rows_inside) == (NetworkUse("node1", 1000.0, 500.0, None, 6.0),)
 
 
 def test_processors_of_the_load_are_those_of_the_machine_that_made_it() -> None:
@@ -47,9 +48,9 @@ def test_processors_of_the_load_are_those_of_the_machine_that_made_it() -> None:
     ]
     rows = [ProcessSample(**row) for row in [*process, *idle]]
     moved = {**tables, "process_sample": to_table(ProcessSample, rows)}
-    windows = Windows(tables), Windows(moved)
+    of_both = of_steps(tables), of_steps(moved)
     for step in from_table(Step, tables["step"]):
-        before, after = (figures(step, each.of_step(step)) for each in windows)
+        before, after = (figures(step, own[step.step_index]) for own in of_both)
         assert (before.load_host, after.load_host) == (HERE, "client1")
         assert after.client_cores == before.client_cores
         assert after.host_cpu_ratio == before.host_cpu_ratio

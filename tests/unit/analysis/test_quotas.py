@@ -13,7 +13,6 @@ from tests.unit.analysis.test_trust import tables_of
 from bathyscope.analysis.ladder_series import series_of
 from bathyscope.analysis.quotas import QuotaUse, quota_uses, with_limits
 from bathyscope.analysis.step_figures import figures
-from bathyscope.analysis.windows import Windows
 from bathyscope.records import (
     HERE,
     CgroupSample,
@@ -24,6 +23,7 @@ from bathyscope.records import (
     schema_of,
     to_table,
 )
+from bathyscope.window.tables import of_steps
 
 SECOND = 10**9
 
@@ -137,7 +137,7 @@ def limited_tables(load: Load, **values: Any) -> tuple[Step, dict[str, pa.Table]
     ]
     (step,) = from_table(Step, tables["step"])
     tables |= {"device_sample": to_table(DeviceSample, rows), "cgroup_sample": to_table(CgroupSample, groups)}
-    return step, Windows(tables).of_step(step)
+    return step, of_steps(tables)[step.step_index]
 
 
 def test_a_device_that_any_control_group_limits_is_used_by_the_share_of_its_limit() -> None:

@@ -14,7 +14,6 @@ from tests.unit.analysis.builders import Load, RunBuilder
 
 from bathyscope.analysis.step_figures import StepFigures
 from bathyscope.analysis.trust import Judgement, StepContext, is_written, judge_step
-from bathyscope.analysis.windows import Windows
 from bathyscope.records import (
     SAME_MACHINE,
     ClusterStatus,
@@ -33,6 +32,7 @@ from bathyscope.records import (
     to_table,
 )
 from bathyscope.units import format_percent
+from bathyscope.window.tables import of_steps
 
 STEP_FIELDS = {field.name for field in dataclasses.fields(Step)}
 
@@ -50,7 +50,7 @@ def judged(tables: dict[str, pa.Table], **changes: Any) -> Judgement:
     asked = {"runtime_s": 10.0, **changes}
     step = dataclasses.replace(step, **{k: v for k, v in asked.items() if k in STEP_FIELDS})
     beside = {"cache_bytes": 144 << 20, **{k: v for k, v in asked.items() if k not in STEP_FIELDS}}
-    return judge_step(Windows(tables).of_step(step), StepContext(step, **beside))
+    return judge_step(of_steps(tables)[step.step_index], StepContext(step, **beside))
 
 
 def with_rows(

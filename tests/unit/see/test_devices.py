@@ -10,7 +10,7 @@ from tests.unit.see.conftest import START_NS, Recording, S, rows_of
 
 from bathyscope.commands.analyze import finding_of_view
 from bathyscope.records import Attachment, Collection, Image, ImageIo, Placement, Uncounted
-from bathyscope.watch.asking import question_of, view_of
+from bathyscope.window.recording import question_of, view_of
 
 
 def io(image: str | None, reads: int, writes: int, *, at_s: int = 30, **more: Any) -> ImageIo:

@@ -16,7 +16,7 @@ from bathyscope.commands.analyze import finding_of_view
 from bathyscope.records import Collection
 from bathyscope.records.activity_finding import ActivityColumn
 from bathyscope.views.activity_rows import cell, marks
-from bathyscope.watch.asking import view_of
+from bathyscope.window.recording import view_of
 
 OTHER = f"rbd_data.ff.{3:016x}"
 

@@ -20,6 +20,7 @@ from bathyscope.osd_log import OsdLogs
 from bathyscope.records import Image, ImageIo, Op, PerfCounter, Placement, ZoneIo
 from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.store import RunDirectory, Workspace
+from bathyscope.window.recording import load_of, question_of
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "osd_log" / "16.2.15"
 LOGS = [RECORDED / "debug_osd" / "ceph-osd.2.log", RECORDED / "debug_ms" / "ceph-osd.2.log"]
@@ -96,6 +97,16 @@ def test_every_view_is_of_the_operations(imported: tuple[RunDirectory, pa.Table]
     assert sum(map(sum, objects)) == sum(f".{image}." in str(name) for name in names)
     heats = {heat.name: heat for heat in KINDS["collect"].finding(run).heat_maps}
     assert {"images", "osds", "latency", "offsets-0"} <= set(heats)
+
+
+def test_of_a_few_operations_it_cannot_be_told_what_limits_the_clients(imported: tuple[RunDirectory, pa.Table]) -> None:
+    run, table = imported
+    point = load_of(run, question_of(run))
+    seconds = (max(table["started_ns"].to_pylist()) - min(table["started_ns"].to_pylist())) / 1e9
+    counted = sum(row["op"] in ("read", "write") for row in good(table))
+    assert point.iops.value == pytest.approx(counted / seconds, rel=0.05)
+    assert point.verdict.limit == "idle"
+    assert "cannot tell what limits them" in point.verdict.sentence
 
 
 def of_ops(recording: Recording) -> Recording:

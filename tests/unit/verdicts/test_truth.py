@@ -11,17 +11,16 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from tests.unit.analysis.builders import ladder_finding
+from tests.unit.analysis.builders import ladder_finding, ladder_of
 from tests.unit.views import golden
 
 from bathyscope import layers
-from bathyscope.analysis import ladder
 from bathyscope.records.account import Account, Ceiling
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import Verdict
 
 ROOT = Path(__file__).parents[3]
-NAMES = ("truth", "bed", "injectors", "cases", "runner", "fixtures")
+NAMES = ("truth", "bed", "injectors", "cases", "runner", "fixtures", "recorded", "recordings")
 
 
 @pytest.fixture(scope="module")
@@ -42,22 +41,39 @@ def judged(verdicts: dict[str, ModuleType]) -> list[Any]:
     assert recorded <= cases.keys(), "a fixture of no case"
     for name, case in cases.items():
         if name in recorded:
-            finding = ladder.build(verdicts["fixtures"].read(directory / name), (), layers.views())
+            finding = ladder_of(verdicts["fixtures"].read(directory / name), (), layers.views())
             found += verdicts["truth"].judge(name, dict(case.loads), finding, injected=not case.clean)
     return found
 
 
-@pytest.mark.slow
-def test_what_is_said_of_every_recorded_case(verdicts: dict[str, ModuleType], judged: list[Any]) -> None:
+def said_of(truth: ModuleType, judged: list[Any]) -> str:
     blocks = [
         f"{one.case}, {one.pattern}: {one.outcome}\n"
         f"  true: {' or '.join(sorted(one.expect.limits))}{f' of {one.expect.subject}' if one.expect.subject else ''}\n"
         f"  said: {one.limit}{f' of {one.subject}' if one.subject else ''}. {one.sentence}\n"
         for one in judged
     ]
-    truth = verdicts["truth"]
     runs = len({one.case for one in judged if not one.injected})
-    golden.check("verdicts.txt", "".join(blocks) + "\n" + truth.totals_text(truth.totals(judged), runs))
+    return "".join(blocks) + "\n" + truth.totals_text(truth.totals(judged), runs)
+
+
+@pytest.mark.slow
+def test_what_is_said_of_every_recorded_case(verdicts: dict[str, ModuleType], judged: list[Any]) -> None:
+    golden.check("verdicts.txt", said_of(verdicts["truth"], judged))
+
+
+@pytest.mark.slow
+def test_what_a_recording_says_of_the_same_loads(verdicts: dict[str, ModuleType]) -> None:
+    """Without a load generator's answers: who made the load is not known, and what limits it is."""
+    directory = verdicts["fixtures"].FIXTURES
+    found: list[Any] = []
+    for name, case in verdicts["cases"].CASES.items():
+        if (directory / name).is_dir():
+            found += verdicts["recorded"].judge(case, verdicts["fixtures"].read(directory / name))
+    golden.check("verdicts_recorded.txt", said_of(verdicts["truth"], found))
+    outcomes = [one.outcome for one in found]
+    assert outcomes.count("right") >= verdicts["truth"].NAMED_LEAST * len(outcomes)
+    assert outcomes.count("wrong") <= verdicts["truth"].WRONG_MOST * len(outcomes)
 
 
 def test_every_case_has_loads_that_its_plan_measures(verdicts: dict[str, ModuleType]) -> None:

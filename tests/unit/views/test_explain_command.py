@@ -21,7 +21,8 @@ KEY = "rbd/ssd/randread-4K-qd16"
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     """Return the verb over a run whose ladder is known, with a prediction that is known."""
-    monkeypatch.setattr("bathyscope.store.Workspace", lambda _: SimpleNamespace(open_run=lambda ref: ref))
+    bench = SimpleNamespace(info=SimpleNamespace(kind="bench"))
+    monkeypatch.setattr("bathyscope.store.Workspace", lambda _: SimpleNamespace(open_run=lambda _: bench))
     monkeypatch.setattr(explain, "finding_of", lambda _: samples.ladder())
 
     def predict_in_run(ladder: LadderFinding, point: PointFinding, change: str) -> Prediction:
@@ -90,7 +91,12 @@ def test_a_wrong_change_is_refused(app: typer.Typer) -> None:
 
 def test_a_run_of_another_kind_has_no_loads(app: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explain, "finding_of", lambda _: samples.recording())
-    assert "no benchmark" in refused(app, "last").message
+    assert "it has no loads to explain" in refused(app, "last").message
+
+
+def test_a_part_of_a_benchmark_is_a_step(app: typer.Typer) -> None:
+    for option in ("--since", "--until", "--image", "--pool"):
+        assert "is not a recording" in refused(app, "last", KEY, option, "1").message
 
 
 def test_a_wrong_run_is_refused(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.analysis.builders import LAYERS, RunBuilder, ladder_loads
+from tests.unit.analysis.builders import LAYERS, RunBuilder, ladder_loads, ladder_of
 
-from bathyscope.analysis import ladder
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import CommandView
 from bathyscope.views import as_text
@@ -190,7 +189,7 @@ def test_a_report_of_a_thousand_steps_is_below_3_mb() -> None:
         for index, key, repeat in steps
     ]
     assert len(steps) > 1000
-    finding = ladder.build(builder.tables(), commands, LAYERS)
+    finding = ladder_of(builder.tables(), commands, LAYERS)
     html = as_text(finding, "html")
     assert len(html.encode()) < 3_000_000
     assert "The first 1 of 3 are shown." in html

@@ -16,6 +16,7 @@ from bathyscope.analysis.see import VIEWS
 from bathyscope.analysis.see.shape import Question
 from bathyscope.errors import DeniedError, UnreachableError
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable, Unit
+from bathyscope.records.finding import Verdict
 from bathyscope.views.tui.help import Help
 from bathyscope.views.tui.places import Place, below
 from bathyscope.views.tui.rows import Rows, fitting
@@ -84,6 +85,7 @@ class Feed:
         self.zoomed: list[str | None] = []
         self.recovered: Sequence[str] = ()
         self.health = "HEALTH_OK."
+        self.limit: Verdict | None = None
 
     def view(self, name: str, only: Mapping[str, Any]) -> ActivityFinding:
         if self.broken is not None:
@@ -95,6 +97,9 @@ class Feed:
         return ActivityFinding(
             name, "", "lab", 0, 10**10, f"about {name}", facts, (TABLES[name],), unseen=("cannot see x",)
         )
+
+    def verdict(self) -> Verdict | None:
+        return self.limit
 
     def problems(self) -> Sequence[str]:
         return ("image_counters: denied",)
@@ -459,6 +464,19 @@ def test_what_the_cluster_says_of_itself_is_shown_while_it_is_not_well() -> None
         app.refresh_view()
         await settled(app, pilot)
         assert words(app, "#health") == "HEALTH_WARN: 1 osds down."
+
+    drive(feed, steps)
+
+
+def test_what_limits_the_clients_stands_in_the_head_line() -> None:
+    feed = Feed()
+
+    async def steps(app: Top, pilot: Pilot[None]) -> None:
+        assert "limit:" not in words(app, "#where")
+        feed.limit = Verdict("device", "osd.3's HDD is saturated", subject="osd.3")
+        app.refresh_view()
+        await settled(app, pilot)
+        assert words(app, "#where").endswith("limit: device (osd.3)")
 
     drive(feed, steps)
 

@@ -16,7 +16,7 @@ from bathyscope.analysis.account.disk_layer import DiskRate
 from bathyscope.analysis.account.sums import NO_SUM, averages
 from bathyscope.analysis.counters import all_answered
 from bathyscope.analysis.step_figures import DeviceUse, StepFigures, machine
-from bathyscope.records import HERE, Step
+from bathyscope.records import CLIENTS, HERE, Step
 from bathyscope.records.account import Ceiling
 from bathyscope.records.figure import Figure
 
@@ -113,10 +113,11 @@ def device_words(role: str, host: str, device_class: str) -> str:
 def _devices(step: Step, figures: StepFigures, disk: DiskRate | None) -> Iterator[Ceiling]:
     for resource, devices in (("device", figures.devices), ("bluefs_device", figures.bluefs_devices)):
         for device in devices:
+            device_class = step.device_class or device.device_class
             done, use, source = device.read_iops + device.write_iops, device.utilization, THROTTLE
             has_arm = device.disk is not None and device.disk.seek + device.disk.rotation > 0
             if not device.limited:
-                source = BUSY_TIME if has_arm or (step.device_class == "hdd" and resource == "device") else DISK_LAYER
+                source = BUSY_TIME if has_arm or (device_class == "hdd" and resource == "device") else DISK_LAYER
             if source == DISK_LAYER:
                 use = _use_of(device, disk) if disk and resource == "device" else 0.0
             if done <= 0 or use <= 0:
@@ -125,14 +126,14 @@ def _devices(step: Step, figures: StepFigures, disk: DiskRate | None) -> Iterato
             yield ceiling(
                 resource,
                 device.role,
-                device_words(device.role, device.host, step.device_class if resource == "device" else ""),
+                device_words(device.role, device.host, device_class if resource == "device" else ""),
                 device.host,
                 used=done,
                 capacity=done / use,
                 unit="I/Os",
                 source=source,
                 iops=figures.iops,
-                binding=source != BUSY_TIME or step.queue_depth * step.jobs > 1,
+                binding=source != BUSY_TIME or step.queue_depth * step.jobs > 1 or step.layer == CLIENTS,
             )
 
 

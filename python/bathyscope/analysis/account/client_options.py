@@ -15,7 +15,7 @@ from bathyscope.analysis.account.ceilings import ceiling
 from bathyscope.analysis.columns import strings, where
 from bathyscope.analysis.step_figures import StepFigures
 from bathyscope.errors import UsageError
-from bathyscope.records import Step
+from bathyscope.records import CLIENTS, Step
 from bathyscope.records.account import Ceiling, Throttle
 from bathyscope.records.figure import Figure
 from bathyscope.units import parse_bytes
@@ -57,21 +57,31 @@ def _number(text: str) -> int:
 
 def image_limits(step: Step, figures: StepFigures, options: Mapping[str, int]) -> Iterator[Ceiling]:
     """Yield the limits of the images under a load; each load process has an image of its own."""
+    if step.layer != "rbd":
+        return
     rates = {one.direction: (one.iops, one.bandwidth_bytes_per_s) for one in figures.directions}
     rates |= {"": (figures.iops, figures.bandwidth_bytes_per_s)}
     if not figures.directions:
         rates["read" if figures.read_bytes else "write"] = rates[""]
-    for option, limit in options.items() if step.layer == "rbd" else ():
+    of_all = {option: limit * step.jobs for option, limit in options.items()}
+    yield from limit_ceilings(of_all, rates, "the image", figures.load_host, figures.iops)
+
+
+def limit_ceilings(
+    options: Mapping[str, int], rates: Mapping[str, tuple[float, float]], image: str, host: str, iops: float
+) -> Iterator[Ceiling]:
+    """Yield the limits of an image that does I/O; `rates` are its I/Os and bytes a second by direction, "" of both."""
+    for option, limit in options.items():
         direction, unit = _IMAGE_LIMITS.get(option, ("", ""))
         used = rates.get(direction, (0.0, 0.0))[0 if unit == "I/Os" else 1]
         if unit and used > 0:
             yield ceiling(
-                *("image_limit", option, f"the image's {option}", figures.load_host),
+                *("image_limit", option, f"{image}'s {option}", host),
                 used=used,
-                capacity=limit * step.jobs,
+                capacity=limit,
                 unit=unit,
                 source=OPTION,
-                iops=figures.iops,
+                iops=iops,
             )
 
 
@@ -81,7 +91,8 @@ def client_throttles(step: Step, options: Mapping[str, int]) -> tuple[Throttle, 
     The load sends an I/O for each that ends, so what is above the limit always waits.
     """
     limit = options.get(IN_FLIGHT, step.queue_depth)
-    if step.osds is None or limit >= step.queue_depth:
+    # Of clients that were only looked at it is not known what each has in flight.
+    if step.osds is None or step.layer == CLIENTS or limit >= step.queue_depth:
         return ()
     held = Figure(1 - limit / step.queue_depth, "ratio")
     return (Throttle("the load generator", IN_FLIGHT, held, limit),)

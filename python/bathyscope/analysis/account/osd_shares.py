@@ -48,7 +48,8 @@ def osd_shares(
 ) -> tuple[OsdShare, ...]:
     """Return the OSDs under test by number; none when one of them did not answer.
 
-    How long their own part took is not known where some are on hard disks and some on flash.
+    How long their own part took is given of those on hard disks or of those on flash, whichever have spent more time:
+    the two cannot be compared.
     """
     if not osds or not all_answered(perf, frozenset(osds), "osd"):
         return ()
@@ -59,8 +60,10 @@ def osd_shares(
         own = {osd: _plus(own[osd], sums.get((osd, name), NO_SUM)) for osd in osds}
     for name in [name for name, wanted in (("op_r_latency", reads), ("op_w_latency", writes)) if wanted]:
         served = {osd: served[osd] + sums.get((osd, name), NO_SUM)[0] for osd in osds}
-    # What a hard disk and flash take cannot be compared.
-    alike = len({known.rotational for known in osds.values()}) == 1
+    spent_by_kind: dict[bool | None, float] = {}
+    for osd, known in osds.items():
+        spent_by_kind[known.rotational] = spent_by_kind.get(known.rotational, 0.0) + own[osd][1]
+    kind = max(spent_by_kind, key=lambda each: spent_by_kind[each])
     ops, time_ns = sum(served.values()), sum(spent for _, spent in own.values())
     even = _by_weight(osds)
     return tuple(
@@ -69,11 +72,20 @@ def osd_shares(
             osds[osd].host,
             Figure(served[osd] / ops if ops else 0.0, "ratio", samples=round(served[osd])),
             Figure(own[osd][1] / time_ns if time_ns else 0.0, "ratio"),
-            Figure(own[osd][1] / own[osd][0] if own[osd][0] and alike else None, "ns", samples=round(own[osd][0])),
+            Figure(
+                own[osd][1] / own[osd][0] if own[osd][0] and osds[osd].rotational == kind else None,
+                "ns",
+                samples=round(own[osd][0]),
+            ),
             even[osd],
         )
         for osd in sorted(osds)
     )
+
+
+def _mean(sums: Sums) -> Figure:
+    count, spent_ns = sums
+    return Figure(spent_ns / count if count else None, "ns", samples=round(count))
 
 
 def _by_weight(osds: Mapping[int, KnownOsd]) -> dict[int, float]:

@@ -31,11 +31,18 @@ Places = dict[str, float]
 
 
 def latency_parts(
-    perf: pa.Table, osds: Collection[int] | None, latency_ns: float | None, *, directions: Collection[str], ios: float
+    perf: pa.Table,
+    osds: Collection[int] | None,
+    latency_ns: float | None,
+    *,
+    directions: Collection[str],
+    ios: float,
+    rest: str = "outside",
 ) -> tuple[LatencyPart, ...]:
     """Return the parts of the client's mean latency; none when an OSD did not answer or they are not known.
 
-    `directions` are those of the load (read, write), `ios` its I/Os in the counters' intervals.
+    `directions` are those of the load (read, write), `ios` its I/Os in the counters' intervals; `rest` is the place of
+    what the counters do not explain.
     """
     if not osds or not latency_ns or not all_answered(perf, frozenset(osds), "osd"):
         return ()
@@ -54,7 +61,7 @@ def latency_parts(
     # The counters hold the ramp as well, so their mean can be a little above the client's own.
     scale = min(1.0, latency_ns / inside) if inside > 0 else 1.0
     means = {place: mean * scale for place, mean in means.items()}
-    means["outside"] = max(0.0, latency_ns - inside)
+    means[rest] += max(0.0, latency_ns - inside)
     return tuple(
         LatencyPart(place, Figure(mean / latency_ns, "ratio"), Figure(mean, "ns"))
         for place, mean in means.items()

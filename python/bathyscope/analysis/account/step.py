@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from bathyscope.analysis.account.ceilings import KnownOsd, step_ceilings
 from bathyscope.analysis.account.client_options import client_throttles, image_limits
@@ -12,8 +12,8 @@ from bathyscope.analysis.account.parts import latency_parts
 from bathyscope.analysis.account.throttles import throttles
 from bathyscope.analysis.columns import Tables, table_of
 from bathyscope.analysis.step_figures import StepFigures, osds_of
-from bathyscope.records import Step
-from bathyscope.records.account import Account
+from bathyscope.records import CLIENTS, Step
+from bathyscope.records.account import Account, Ceiling
 from bathyscope.records.figure import Figure
 
 
@@ -25,10 +25,11 @@ def account_of(
     disk: DiskRate | None = None,
     *,
     options: Mapping[str, int] | None = None,
+    limits: Iterable[Ceiling] = (),
 ) -> Account:
-    """Return the account of a step from its own tables, as `Windows.of_step` gives them; `known`: of the OSDs.
+    """Return the account of a step from its own tables, as `window.tables` gives them; `known`: of the OSDs.
 
-    `disk`: see `step_ceilings`; `options`: see `client_options`.
+    `disk`: see `step_ceilings`; `options`: see `client_options`; `limits`: ceilings that are known besides.
     """
     perf, under_test = table_of(tables, "perf_counter"), osds_of(step)
     osds = None if under_test is None else {osd: known.get(osd, KnownOsd()) for osd in under_test}
@@ -41,8 +42,18 @@ def account_of(
         iops=Figure(figures.iops, "1/s"),
         latency_ns=Figure(latency_ns, "ns"),
         in_flight=Figure(figures.iops * latency_ns / 1e9 if latency_ns else None, "I/Os"),
-        ceilings=step_ceilings(step, figures, perf, osds, disk, more=image_limits(step, figures, options or {})),
-        parts=latency_parts(perf, osds, latency_ns, directions=directions, ios=figures.iops * load_s),
+        ceilings=step_ceilings(
+            step, figures, perf, osds, disk, more=(*image_limits(step, figures, options or {}), *limits)
+        ),
+        parts=latency_parts(
+            perf,
+            osds,
+            latency_ns,
+            directions=directions,
+            ios=figures.iops * load_s,
+            # The latency of a recording ends at the OSDs.
+            rest="inside" if step.layer == CLIENTS else "outside",
+        ),
         foreign=figures.foreign,
         throttles=(*client_throttles(step, options or {}), *throttles(perf, under_test)),
         other_cores=Figure(_other_cores(figures), "cores"),

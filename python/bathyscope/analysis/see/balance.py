@@ -24,7 +24,8 @@ import pyarrow as pa
 
 from bathyscope.analysis.see import ops, osd_sums
 from bathyscope.analysis.see.osd_sums import OsdSum
-from bathyscope.analysis.see.shape import Question, View, finding_of, within
+from bathyscope.analysis.see.shape import Question, View, finding_of
+from bathyscope.analysis.window import overlaps
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 from bathyscope.units import format_duration_ns, format_percent
 
@@ -94,7 +95,7 @@ class Balance:
             "weights": "SELECT osd, arg_max(coalesce(crush_weight, 1) * coalesce(reweight, 1), osd) AS weight, "
             "arg_max(primary_affinity, osd) AS primary_affinity FROM placement GROUP BY osd",
             "group_ops": "SELECT osd, sum(ops) AS ops, sum(ops * ops) AS squares FROM (SELECT osd, pg, "
-            f"CAST(sum(read_count + write_count) AS DOUBLE) AS ops FROM pg_io WHERE {within(question)} "
+            f"CAST(sum(read_count + write_count) AS DOUBLE) AS ops FROM pg_io WHERE {overlaps(question)} "
             "GROUP BY osd, pg) GROUP BY osd",
             # Thirds of the time that was seen: an OSD that is slow answers late, and then the end is not known.
             "latencies": "WITH counted AS (SELECT *, at_ns - duration_ns // 2 AS middle_ns "

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from bathyscope.analysis.see import ops, words
-from bathyscope.analysis.see.shape import Question, View, finding_of, seen, sums, trend, was_seen, within
+from bathyscope.analysis.see.shape import Question, View, finding_of, seen, sums, trend, was_seen
+from bathyscope.analysis.window import overlaps
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
 _COLUMNS = (
@@ -45,7 +46,7 @@ class Clients:
             if question.of_ops
             else f"SELECT {client}, {sums(question, *words.COUNTED)}, "
             "count(DISTINCT (pool, namespace, image, image_id)) AS images, count(DISTINCT client) AS instances "
-            f"FROM image_io WHERE client IS NOT NULL AND {within(question)} GROUP BY ALL",
+            f"FROM image_io WHERE client IS NOT NULL AND {overlaps(question)} GROUP BY ALL",
             **({"images": _images_of_ops(question, client)} if question.of_ops else {}),
         }
 

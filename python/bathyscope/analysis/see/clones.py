@@ -12,7 +12,8 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from bathyscope.analysis.see.images import Images
-from bathyscope.analysis.see.shape import Question, within
+from bathyscope.analysis.see.shape import Question
+from bathyscope.analysis.window import overlaps
 
 _NAMED_MOST = 3
 
@@ -22,7 +23,7 @@ def queries(question: Question) -> Mapping[str, str]:
     return {
         "clones": "SELECT DISTINCT pool, namespace, image, image_id, parent FROM image WHERE parent IS NOT NULL",
         "readers": "SELECT pool, namespace, image, image_id, client, CAST(sum(read_count) AS BIGINT) AS read_count "
-        f"FROM image_io WHERE {within(question)} AND EXISTS (SELECT 1 FROM image WHERE parent IS NOT NULL) "
+        f"FROM image_io WHERE {overlaps(question)} AND EXISTS (SELECT 1 FROM image WHERE parent IS NOT NULL) "
         "GROUP BY ALL",
     }
 

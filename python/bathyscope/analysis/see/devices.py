@@ -9,18 +9,8 @@ import pyarrow as pa
 from bathyscope.analysis.see import clones, ops, timed, words
 from bathyscope.analysis.see.attachments import MACHINES, attached, failures, in_force
 from bathyscope.analysis.see.images import IMAGES, Images
-from bathyscope.analysis.see.shape import (
-    Question,
-    View,
-    finding_of,
-    literal,
-    only,
-    seen,
-    sums,
-    trend,
-    was_seen,
-    within,
-)
+from bathyscope.analysis.see.shape import Question, View, finding_of, literal, only, seen, sums, trend, was_seen
+from bathyscope.analysis.window import overlaps
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
 _COLUMNS = (
@@ -73,7 +63,7 @@ class Devices:
             )
             if question.of_ops
             else f"SELECT {keys}, {sums(question, *words.COUNTED)}, {_CLIENTS}, {_TOLD} "
-            f"FROM image_io WHERE {within(question)}{narrowed} GROUP BY {keys}",
+            f"FROM image_io WHERE {overlaps(question)}{narrowed} GROUP BY {keys}",
             "trend": trend(question, "image_io", keys, condition=f"true{narrowed}"),
             **({} if question.of_ops else timed.queries(question)),
             "images": IMAGES,
@@ -83,7 +73,7 @@ class Devices:
             "failures": failures(question),
             "users": "SELECT DISTINCT io.pool, io.namespace, io.client_address, "
             "coalesce(io.image, known.image) AS image FROM (SELECT DISTINCT pool, namespace, image, image_id, "
-            f"client_address FROM image_io WHERE client_address IS NOT NULL AND {within(question)}) AS io "
+            f"client_address FROM image_io WHERE client_address IS NOT NULL AND {overlaps(question)}) AS io "
             f"LEFT JOIN ({IMAGES}) AS known ON known.pool = io.pool AND known.image_id = io.image_id",
         }
 

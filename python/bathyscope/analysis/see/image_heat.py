@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from bathyscope.analysis.see import ops
 from bathyscope.analysis.see.heat import bin_count, bin_ns
-from bathyscope.analysis.see.shape import Question, seen, seen_bins, spread, within
+from bathyscope.analysis.see.shape import Question, seen, seen_bins, spread
 from bathyscope.analysis.see.touched import Touched, ids_of
+from bathyscope.analysis.window import overlaps
 from bathyscope.rbd_names import NUMBER_SQL
 from bathyscope.records.activity_finding import HeatMap
 from bathyscope.units import format_bytes
@@ -52,7 +53,7 @@ def busiest(question: Question, most: int) -> str:
     operations = (
         f"SELECT nullif(image_id, '') AS image_id, count(*) AS n FROM op WHERE {ops.moved(question)} GROUP BY ALL"
     )
-    zones = f"SELECT image_id, read_count + write_count AS n FROM zone_io WHERE {within(question)}"
+    zones = f"SELECT image_id, read_count + write_count AS n FROM zone_io WHERE {overlaps(question)}"
     return (
         f"SELECT image_id FROM ({operations if question.of_ops else zones}) WHERE image_id IS NOT NULL "
         f"GROUP BY image_id ORDER BY sum(n) DESC, image_id LIMIT {most}"

@@ -8,17 +8,8 @@ import pyarrow as pa
 
 from bathyscope.analysis.columns import where
 from bathyscope.analysis.see import ops, words
-from bathyscope.analysis.see.shape import (
-    Question,
-    View,
-    finding_of,
-    only,
-    seen,
-    sums,
-    trend,
-    was_seen,
-    within,
-)
+from bathyscope.analysis.see.shape import Question, View, finding_of, only, seen, sums, trend, was_seen
+from bathyscope.analysis.window import overlaps
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
 _COLUMNS = (
@@ -60,12 +51,12 @@ class OsdPools:
             )
             if question.of_ops
             else f"SELECT {keys}, {sums(question, *words.COUNTED)} "
-            f"FROM osd_io WHERE {within(question)}{narrowed} GROUP BY ALL",
+            f"FROM osd_io WHERE {overlaps(question)}{narrowed} GROUP BY ALL",
             "uncounted": words.uncounted(question, "mgr_counters", "pg_stats"),
             "counters_trend": trend(question, "osd_io", keys, condition=f"true{narrowed}"),
             "groups_seen": seen(question, "pg_stats"),
             "groups": f"SELECT {keys}, {sums(question, *counted)}, NULL AS read_latency_ns_sum, "
-            f"NULL AS write_latency_ns_sum FROM pg_io WHERE {within(question)}{narrowed} GROUP BY ALL",
+            f"NULL AS write_latency_ns_sum FROM pg_io WHERE {overlaps(question)}{narrowed} GROUP BY ALL",
             "groups_trend": trend(question, "pg_io", keys, condition=f"true{narrowed}"),
         }
 

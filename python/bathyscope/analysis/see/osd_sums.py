@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from bathyscope.analysis.columns import where
 from bathyscope.analysis.see import ops, words
-from bathyscope.analysis.see.shape import NOT_KNOWN, Question, part, seconds_of, seen, sums, trend, within
+from bathyscope.analysis.see.shape import NOT_KNOWN, Question, seconds_of, seen, sums, trend
+from bathyscope.analysis.window import overlaps, share
 
 _COUNTERS = {
     "op_r": "read_count",
@@ -65,12 +66,12 @@ def queries(question: Question, *, tails: bool = False) -> Mapping[str, str]:
     return {
         "counters_trend": trend(question, "perf_counter", "daemon", "delta", counted),
         "groups_trend": trend(question, "pg_io", "'osd.' || osd AS daemon"),
-        "counters": f"SELECT daemon, name, sum(delta * {part(question)}) AS delta FROM perf_counter "
-        f"WHERE section = 'osd' AND daemon LIKE 'osd.%' AND name IN ({names}) AND {within(question)} GROUP BY ALL",
-        "asked": f"SELECT DISTINCT daemon FROM perf_counter WHERE section = 'osd' AND {within(question)}",
+        "counters": f"SELECT daemon, name, sum(delta * {share(question)}) AS delta FROM perf_counter "
+        f"WHERE section = 'osd' AND daemon LIKE 'osd.%' AND name IN ({names}) AND {overlaps(question)} GROUP BY ALL",
+        "asked": f"SELECT DISTINCT daemon FROM perf_counter WHERE section = 'osd' AND {overlaps(question)}",
         "groups": "SELECT osd, count(DISTINCT pg) AS pg_count, "
         f"{sums(question, 'read_count', 'write_count', 'read_bytes', 'write_bytes')} "
-        f"FROM pg_io WHERE {within(question)} GROUP BY osd",
+        f"FROM pg_io WHERE {overlaps(question)} GROUP BY osd",
         "placement": "SELECT DISTINCT osd, host, device_class FROM placement",
         # Of an imported log operations are all there is.
         "ops": ops.sums(question, "osd AS number", {"osd": "number"}, tails=tails)

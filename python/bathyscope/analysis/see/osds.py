@@ -9,7 +9,8 @@ import pyarrow as pa
 from bathyscope.analysis.columns import where
 from bathyscope.analysis.latency_buckets import percentile
 from bathyscope.analysis.see import ops, osd_sums, words
-from bathyscope.analysis.see.shape import Question, View, finding_of, within
+from bathyscope.analysis.see.shape import Question, View, finding_of
+from bathyscope.analysis.window import overlaps
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
 _COLUMNS = (
@@ -42,7 +43,7 @@ class Osds:
         return {
             **osd_sums.queries(question, tails=True),
             "buckets": "SELECT osd, latency_min_ns, latency_max_ns, CAST(sum(op_count) AS BIGINT) AS op_count "
-            f"FROM osd_latency_bucket WHERE {within(question)} GROUP BY osd, latency_min_ns, latency_max_ns",
+            f"FROM osd_latency_bucket WHERE {overlaps(question)} GROUP BY osd, latency_min_ns, latency_max_ns",
         }
 
     def build(self, tables: Mapping[str, pa.Table], question: Question) -> ActivityFinding:

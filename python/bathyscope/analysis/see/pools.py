@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from bathyscope.analysis.see import ops, words
-from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, trend, within
+from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, trend
+from bathyscope.analysis.window import overlaps
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 
 _COLUMNS = (
@@ -44,7 +45,7 @@ class Pools:
             else "SELECT pool, NULL AS read_latency_ns_sum, NULL AS write_latency_ns_sum, "
             "count(DISTINCT pg) AS pgs, count(DISTINCT osd) AS osds, "
             f"{sums(question, 'read_count', 'write_count', 'read_bytes', 'write_bytes')} "
-            f"FROM pg_io WHERE {within(question)} GROUP BY pool",
+            f"FROM pg_io WHERE {overlaps(question)} GROUP BY pool",
             "spread": f"SELECT {ops.POOL} AS pool, count(DISTINCT pg) AS pgs, count(DISTINCT osd) AS osds "
             f"FROM op WHERE {ops.moved(question) if question.of_ops else 'false'} GROUP BY pool_id",
         }

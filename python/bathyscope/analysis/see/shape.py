@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bathyscope.analysis.window import overlaps, share
 from bathyscope.records.activity_finding import ActivityFinding, ActivityTable, HeatMap
 
 # A trend shows so many rates.
@@ -81,17 +82,6 @@ def history_start_ns(question: Question) -> int:
     return question.start_ns if question.history_start_ns is None else question.history_start_ns
 
 
-def within(question: Question) -> str:
-    """Return the SQL condition for intervals that reach into the time that is asked for; `part` weighs them."""
-    return f"at_ns > {question.start_ns} AND at_ns - duration_ns < {question.end_ns} AND duration_ns > 0"
-
-
-def part(question: Question) -> str:
-    """Return the SQL for the share of an interval that lies in the time that is asked for."""
-    overlap = f"least(at_ns, {question.end_ns}) - greatest(at_ns - duration_ns, {question.start_ns})"
-    return f"(({overlap}) / duration_ns)"
-
-
 def literal(text: str) -> str:
     """Return a text as an SQL literal: names of images come from outside."""
     return "'" + text.replace("'", "''") + "'"
@@ -116,7 +106,7 @@ def sums(question: Question, *columns: str) -> str:
 
     What is counted in whole intervals stays exact.
     """
-    weight = part(question)
+    weight = share(question)
     return ", ".join(f"CAST(round(sum({name} * {weight})) AS BIGINT) AS {name}" for name in columns)
 
 
@@ -132,7 +122,7 @@ def spread(question: Question, table: str, bin_ns: int, condition: str = "true")
     return (
         f"(SELECT *, (least(at_ns, {ends}) - greatest(at_ns - duration_ns, {begins})) / duration_ns AS weight FROM "
         f"(SELECT *, unnest(range(CAST({first} AS BIGINT), CAST({last} AS BIGINT) + 1)) AS place FROM {table} "
-        f"WHERE {within(question)} AND {condition}))"
+        f"WHERE {overlaps(question)} AND {condition}))"
     )
 
 

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from bathyscope.analysis.see import ops, words
 from bathyscope.analysis.see.held import Held, held, query
-from bathyscope.analysis.see.shape import Question, literal, part, within
+from bathyscope.analysis.see.shape import Question, literal
+from bathyscope.analysis.window import overlaps, share
 from bathyscope.errors import AnalysisError
 from bathyscope.rbd_names import NUMBER_SQL
 from bathyscope.units import format_bytes
@@ -57,9 +58,9 @@ def queries(question: Question) -> Mapping[str, str]:
         "CASE WHEN op = 'read' THEN size ELSE 0 END AS read_bytes, "
         "CASE WHEN op = 'write' THEN size ELSE 0 END AS write_bytes, first_ns, last_ns FROM named "
         "UNION ALL SELECT first_object, object_count, true, osd, "
-        f"{', '.join(f'{name} * {part(question)}' for name in _COUNTED)}, "
+        f"{', '.join(f'{name} * {share(question)}' for name in _COUNTED)}, "
         "at_ns - duration_ns, at_ns FROM zone_io "
-        f"WHERE image_id IN {ids} AND {within(question)}) "
+        f"WHERE image_id IN {ids} AND {overlaps(question)}) "
         "SELECT first_object, object_count, counted, osd, "
         f"{', '.join(f'CAST(round(sum({name})) AS BIGINT) AS {name}' for name in _COUNTED)}, "
         "min(first_ns) AS first_ns, max(last_ns) AS last_ns "

@@ -7,6 +7,7 @@ from typing import TextIO
 
 from rich.console import Console
 
+from bathyscope.records import CLIENTS
 from bathyscope.records.account import Account, ForeignWork, Prediction
 from bathyscope.records.explain_finding import AccountFinding
 from bathyscope.records.figure import Figure
@@ -56,7 +57,11 @@ def write(finding: AccountFinding, stream: TextIO, options: Options) -> None:
     out = console(stream, options)
     width = min(out.width, _WIDTH_MAX)
     point = finding.point
-    about = f"{point.step_key} ({labels.pattern(point)}) of run {finding.run_id} on {finding.target}"
+    of_run = f"run {finding.run_id} on {finding.target}"
+    is_recorded = point.layer == CLIENTS
+    about = (
+        f"what clients did in {of_run}" if is_recorded else f"{point.step_key} ({labels.pattern(point)}) of {of_run}"
+    )
     print_wrapped("", about, out, width, "dim")
     out.print()
     if not is_shown(point):
@@ -70,7 +75,7 @@ def write(finding: AccountFinding, stream: TextIO, options: Options) -> None:
         why = "this load went through no OSD" if not point.on_cluster else "the run recorded too little for it"
         print_wrapped("", f"There is no account of its resources: {why}.", out, width)
     else:
-        _print_account(point.account, out, width)
+        _print_account(point.account, out, width, is_recorded=is_recorded)
     _print_facts("Also considered", point.verdict.alternatives, out, width)
     _print_facts("Evidence", point.verdict.evidence, out, width)
     for prediction in finding.predictions:
@@ -78,7 +83,7 @@ def write(finding: AccountFinding, stream: TextIO, options: Options) -> None:
     _print_caveats(point, out, width)
 
 
-def _print_account(account: Account, out: Console, width: int) -> None:
+def _print_account(account: Account, out: Console, width: int, *, is_recorded: bool) -> None:
     _print_ceilings(account, out, width)
     _print_parts(account, out, width)
     _print_osds(account, out, width)
@@ -90,8 +95,10 @@ def _print_account(account: Account, out: Console, width: int) -> None:
         out.print(fitting(_FOREIGN, rows, out, ("of the load's",)))
         for work in account.foreign:
             print_wrapped("  ", work.sentence, out, width)
-    _print_heading("Little's law", out)
-    print_wrapped("", little(account), out, width)
+    # What clients have in flight is known by this law alone.
+    if not is_recorded:
+        _print_heading("Little's law", out)
+        print_wrapped("", little(account), out, width)
 
 
 def _print_ceilings(account: Account, out: Console, width: int) -> None:

@@ -18,6 +18,7 @@ from textual.worker import get_current_worker
 
 from bathyscope.errors import BathyscopeError
 from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.finding import Verdict
 from bathyscope.units import format_seconds
 from bathyscope.views import labels
 from bathyscope.views.tui.help import Help
@@ -37,6 +38,10 @@ class Feed(Protocol):
 
     def view(self, name: str, only: Mapping[str, Any]) -> ActivityFinding:
         """Return a view as it is now, narrowed to `only`. May take a while; may raise BathyscopeError."""
+        ...
+
+    def verdict(self) -> Verdict | None:
+        """Return what limits the clients of the cluster now; None where nobody counts what they do."""
         ...
 
     def problems(self) -> Sequence[str]:
@@ -65,6 +70,7 @@ class _Sample:
     finding: ActivityFinding | None
     brief: ActivityFinding | None
     health: str
+    verdict: Verdict | None
     problems: Sequence[str]
     notes: Sequence[str]
 
@@ -185,16 +191,19 @@ class Top(App[None]):
             self.call_from_thread(self._show, sample)
 
     def _ask(self, place: Place, view: str) -> _Sample:
-        finding, brief, health, problem = None, None, "", []
+        finding, brief, health, verdict, problem = None, None, "", None, []
         try:
             self._feed.zoom(place.only.get("image"))
             finding = self._feed.view(view, place.only)
             if "image" in place.only and view != _BRIEF:
                 brief = self._feed.view(_BRIEF, {"image": place.only["image"]})
             health = self._feed.view(_HEALTH, {}).sentence if _HEALTH in self._known and view != _HEALTH else ""
+            verdict = self._feed.verdict()
         except BathyscopeError as error:
             problem = [f"{error.message} ({error.hint})" if error.hint else error.message]
-        return _Sample(place, view, finding, brief, health, [*problem, *self._feed.problems()], self._feed.notes())
+        return _Sample(
+            place, view, finding, brief, health, verdict, [*problem, *self._feed.problems()], self._feed.notes()
+        )
 
     def _show(self, sample: _Sample) -> None:
         if sample.place is not self.place or sample.view != self.place.view:
@@ -243,7 +252,14 @@ class Top(App[None]):
             span = f"{format_seconds(self._feed.shown_s)} to {labels.time_utc(finding.end_ns)}"
         path = " › ".join(crumbs) if len(crumbs) > 1 else ""
         target = finding.target if finding is not None else ""
-        return "  ".join(filter(None, (target, path, span, "PAUSED" if self._paused else "", self._filtered)))
+        paused = "PAUSED" if self._paused else ""
+        return "  ".join(filter(None, (target, path, span, self._limit, paused, self._filtered)))
+
+    @property
+    def _limit(self) -> str:
+        """What limits the clients of the cluster, in few words."""
+        verdict = self._sample.verdict if self._sample is not None else None
+        return f"limit: {labels.limit(verdict)}" if verdict is not None else ""
 
     @property
     def _filtered(self) -> str:

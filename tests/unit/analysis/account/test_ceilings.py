@@ -15,9 +15,9 @@ from bathyscope.analysis.network import NetworkUse
 from bathyscope.analysis.quotas import QuotaUse
 from bathyscope.analysis.simulated_disks import DiskTime
 from bathyscope.analysis.step_figures import DeviceUse, NodeUse, StepFigures, figures
-from bathyscope.analysis.windows import Windows
 from bathyscope.records import PerfCounter, Step, from_table, to_table
 from bathyscope.records.account import Ceiling
+from bathyscope.window.tables import of_steps
 
 OSDS = {osd: KnownOsd(f"node{osd + 1}", rotational=osd == 2) for osd in range(3)}
 
@@ -30,7 +30,7 @@ def step_and_figures() -> tuple[Step, StepFigures]:
     run.add_step(Load(device_class="ssd", iops=500.0))
     tables = run.tables()
     (step,) = from_table(Step, tables["step"])
-    return step, figures(step, Windows(tables).of_step(step))
+    return step, figures(step, of_steps(tables)[step.step_index])
 
 
 def found(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.analysis.builders import Load, RunBuilder
+from tests.unit.analysis.builders import Load, RunBuilder, ladder_of
 
-from bathyscope.analysis import ladder
 from bathyscope.analysis.account.client_options import client_options
 from bathyscope.records import EnvironmentFact, to_table
 from bathyscope.records.finding import PointFinding
@@ -40,7 +39,7 @@ def measured(load: Load, option: str, value: str) -> PointFinding:
     builder.add_osds("ssd", 3)
     builder.rows[EnvironmentFact].append(EnvironmentFact("before", "config client", option, value))
     builder.add_step(load)
-    return ladder.build(builder.tables()).groups[0].points[0]
+    return ladder_of(builder.tables()).groups[0].points[0]
 
 
 READS = Load(device_class="ssd", iops=296.0, noise=0.0, limit_ratio=0.2)

@@ -147,5 +147,10 @@ def test_hard_disks_and_flash_are_not_compared() -> None:
     known = {osd: KnownOsd(HOSTS[osd], rotational=osd == 0) for osd in OSDS}
     table = perf(op_r_latency={0: (160, 118.0), 1: (200, 3.6), 2: (110, 3.8)})
     shares = osd_shares(table, known, reads=True, writes=False)
-    assert [share.own_ns.value for share in shares] == [None] * 3
+    assert [share.own_ns.value for share in shares] == [118e6, None, None]
     assert slow_osd(shares) is None
+    # Of those that hold most of the time one can stand out.
+    table = perf(op_r_latency={0: (16, 0.1), 1: (200, 90.0), 2: (110, 3.8)})
+    slow = slow_osd(osd_shares(table, known, reads=True, writes=False))
+    assert slow is not None
+    assert slow.osds == (1,)

@@ -9,11 +9,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cut import cut
 from tests.unit.analysis.builders import SECOND_NS, START_NS, Load, RunBuilder
 
 from bathyscope.analysis.columns import floats, total
-from bathyscope.analysis.windows import Samples, Windows, counted_s
+from bathyscope.analysis.window import counted_s, of_time
 from bathyscope.records import ClusterStatus, DeviceSample, Op, PerfCounter, Step, from_table, to_table
+from bathyscope.window.tables import in_windows, of_steps
 
 DEVICE = DeviceSample(START_NS, SECOND_NS, "h", "sda", "osd.0", "hdd", 10, 20, 4096, 8192, 0.5, None, None)
 
@@ -26,7 +28,7 @@ def device(end_s: float, length_s: float, reads: int) -> DeviceSample:
 
 def test_an_interval_at_the_edge_counts_in_proportion() -> None:
     rows = to_table(DeviceSample, [device(1, 1, 100), device(2, 1, 200), device(3, 1, 300)])
-    found = Samples(DeviceSample, rows).cut(START_NS + SECOND_NS // 2, START_NS + 2 * SECOND_NS + SECOND_NS // 4)
+    found = cut(DeviceSample, rows, START_NS + SECOND_NS // 2, START_NS + 2 * SECOND_NS + SECOND_NS // 4)
     assert floats(found, "read_count").tolist() == [50.0, 200.0, 75.0]
     assert floats(found, "duration_ns").tolist() == [0.5e9, 1e9, 0.25e9]
     assert floats(found, "busy_ratio").tolist() == [0.5, 0.5, 0.5]
@@ -34,7 +36,7 @@ def test_an_interval_at_the_edge_counts_in_proportion() -> None:
 
 def test_a_gap_stays_a_gap() -> None:
     rows = to_table(DeviceSample, [device(1, 1, 100), device(9, 1, 300)])
-    assert Samples(DeviceSample, rows).cut(START_NS + 2 * SECOND_NS, START_NS + 8 * SECOND_NS).num_rows == 0
+    assert cut(DeviceSample, rows, START_NS + 2 * SECOND_NS, START_NS + 8 * SECOND_NS).num_rows == 0
 
 
 @given(
@@ -52,10 +54,11 @@ def test_windows_that_share_out_a_time_share_out_what_was_counted(
     table = to_table(DeviceSample, rows)
     end = at / 1000
     edges = [0.0, *sorted(mark / 10**6 * end for mark in marks), end]
-    samples = Samples(DeviceSample, table)
+    marks_ns = [START_NS + round(edge * SECOND_NS) for edge in edges]
     parts = [
-        samples.cut(START_NS + round(a * SECOND_NS), START_NS + round(b * SECOND_NS))
-        for a, b in itertools.pairwise(edges)
+        own["device_sample"]
+        for own in in_windows({"device_sample": table}, list(itertools.starmap(of_time, itertools.pairwise(marks_ns))))
+        if own
     ]
     assert sum(total(part, "read_count") for part in parts) == pytest.approx(total(table, "read_count"), rel=1e-9)
     assert sum(total(part, "duration_ns") for part in parts) == pytest.approx(end * SECOND_NS, rel=1e-9)
@@ -72,7 +75,7 @@ def run_of(*loads: Load) -> tuple[dict[str, pa.Table], list[Step]]:
 
 def test_perf_counters_are_taken_whole_with_their_own_length() -> None:
     tables, steps = run_of(Load(), Load())
-    first, second = (Windows(tables).of_step(step)["perf_counter"] for step in steps)
+    first, second = (of_steps(tables)[step.step_index]["perf_counter"] for step in steps)
     assert first.num_rows == second.num_rows == tables["perf_counter"].num_rows // 2
     assert total(first, "delta") == sum(row.delta or 0 for row in from_table(PerfCounter, first))
     assert counted_s(first) == 12.0
@@ -91,7 +94,7 @@ def test_ops_are_those_of_the_steps_last_seconds() -> None:
     early = dataclasses.replace(ops[0], started_ns=step.measured_end_ns - 3 * SECOND_NS)
     late = dataclasses.replace(ops[0], started_ns=step.measured_end_ns + 1)
     tables["op"] = to_table(Op, [*ops, early, late])
-    assert Windows(tables).of_step(step)["op"].num_rows == 10
+    assert of_steps(tables)[step.step_index]["op"].num_rows == 10
 
 
 def test_a_history_that_does_not_reach_back_is_no_complete_sample() -> None:
@@ -99,7 +102,7 @@ def test_a_history_that_does_not_reach_back_is_no_complete_sample() -> None:
     ops = from_table(Op, tables["op"])
     ops[0] = dataclasses.replace(ops[0], complete_since_ns=step.measured_end_ns - SECOND_NS)
     tables["op"] = to_table(Op, ops)
-    complete = Windows(tables).of_step(step)["op"].column("complete_sample").to_pylist()
+    complete = of_steps(tables)[step.step_index]["op"].column("complete_sample").to_pylist()
     assert (complete.count(False), complete.count(True)) == (1, 9)
 
 
@@ -115,12 +118,12 @@ def test_looks_are_those_of_the_window_and_the_next_ones_around_it() -> None:
         "after": step.ended_ns + half, "another step's": step.ended_ns + SECOND_NS,
     }  # fmt: skip
     tables["cluster_status"] = to_table(ClusterStatus, [look(at) for at in moments.values()])
-    found = Windows(tables).of_step(step)["cluster_status"].column("at_ns").to_pylist()
+    found = of_steps(tables)[step.step_index]["cluster_status"].column("at_ns").to_pylist()
     assert found == [moments[name] for name in ("before", "inside", "after")]
 
 
 def test_rows_of_the_load_generator_go_by_their_step() -> None:
     tables, steps = run_of(Load(layer="disk"), Load(layer="disk", op="randwrite"))
     for step in steps:
-        own = Windows(tables).of_step(step)
+        own = of_steps(tables)[step.step_index]
         assert set(own["result"].column("step_index").to_pylist()) == {step.step_index}
