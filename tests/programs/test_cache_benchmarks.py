@@ -123,3 +123,11 @@ def test_a_start_reads_every_line_of_a_full_table(load: Load, tmp_path: Path) ->
     # A GiB has 16,384 lines of 64 KiB, of which the table, and the stage in memory, take a few.
     assert 15_000 < full.lines < 16_384
     assert full.table_bytes >= full.lines * 128
+
+
+def test_files_are_made_used_and_removed_on_each_side(load: Load) -> None:
+    found = load("cache.files").run(1, files=4, size_bytes=1 << 20, ssd_bytes=16 << 20)
+    assert list(found) == ["create", "open", "remove", "write", "read"]
+    for took_us in found.values():
+        assert list(took_us) == ["bare directory", "cache", "pass-through"]
+        assert all(len(turns) == 1 and turns[0] > 0 for turns in took_us.values())
