@@ -14,7 +14,17 @@ from tests.unit.analysis.builders import SECOND_NS, START_NS, Load, RunBuilder
 
 from bathyscope.analysis.columns import floats, total
 from bathyscope.analysis.window import counted_s, of_time
-from bathyscope.records import ClusterStatus, DeviceSample, Op, PerfCounter, Step, from_table, to_table
+from bathyscope.records import (
+    CacheSample,
+    ClusterStatus,
+    DeviceSample,
+    Op,
+    PerfCounter,
+    Step,
+    from_table,
+    schema_of,
+    to_table,
+)
 from bathyscope.window.tables import in_windows, of_steps
 
 DEVICE = DeviceSample(START_NS, SECOND_NS, "h", "sda", "osd.0", "hdd", 10, 20, 4096, 8192, 0.5, None, None)
@@ -120,6 +130,16 @@ def test_looks_are_those_of_the_window_and_the_next_ones_around_it() -> None:
     tables["cluster_status"] = to_table(ClusterStatus, [look(at) for at in moments.values()])
     found = of_steps(tables)[step.step_index]["cluster_status"].column("at_ns").to_pylist()
     assert found == [moments[name] for name in ("before", "inside", "after")]
+
+
+def test_samples_of_a_cache_are_in_the_windows_of_steps() -> None:
+    tables, (step,) = run_of(Load(layer="disk"))
+    fields = dict.fromkeys(schema_of(CacheSample).names, 0)
+    texts = dict.fromkeys(("host", "cache", "source", "directory"), "a")
+    row = fields | texts | {"at_ns": step.measured_start_ns + SECOND_NS, "duration_ns": 2 * SECOND_NS, "read_count": 50}
+    tables["cache_sample"] = pa.Table.from_pylist([row], schema=schema_of(CacheSample))
+    (sample,) = of_steps(tables)[step.step_index]["cache_sample"].to_pylist()
+    assert (sample["read_count"], sample["duration_ns"]) == (25.0, SECOND_NS)
 
 
 def test_rows_of_the_load_generator_go_by_their_step() -> None:
