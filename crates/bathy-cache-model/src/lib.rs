@@ -5,8 +5,8 @@
 //! * [`MemoryBudget`] says what a cache takes of memory, and how large the stage is that waits there.
 //!
 //! A simulator counts the plans and reports at once that they are done; an engine carries them out, many at a time. No I/O,
-//! clock, threads or locks: time is an argument, and an engine calls a model under a lock of its own. ARCHITECTURE.md has
-//! the invariants.
+//! clock, threads or locks: time is an argument, and an engine calls a model under a lock of its own. docs/decisions/cache.md
+//! has the invariants.
 
 mod config;
 mod fetch;
