@@ -203,12 +203,13 @@ def _spilling(runs: Sequence[RunDirectory]) -> Iterator[Path | None]:
     What a kill leaves there is swept with the run's other leftovers.
     """
     spill = None
-    for run in runs:
-        if run.status != "running":
-            with contextlib.suppress(OSError):
-                spill = files.partial_directory(run.path / "sql")
-                break
     try:
+        for run in runs:
+            # A signal that comes while it is made comes when it is known.
+            with contextlib.suppress(OSError), interruption.held():
+                if run.status != "running":
+                    spill = files.partial_directory(run.path / "sql")
+                    break
         yield spill
     finally:
         if spill is not None:
