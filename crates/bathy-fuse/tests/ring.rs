@@ -157,6 +157,7 @@ impl DataPath for Blocks {
         _offset: u64,
         data: &[u8],
         _flags: WriteFlags,
+        _is_durable: bool,
     ) -> io::Result<usize> {
         Ok(data.len())
     }

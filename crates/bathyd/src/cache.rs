@@ -43,6 +43,9 @@ pub(crate) trait CachedFile: Send + Sync {
     /// Makes completed writes durable.
     fn flush(&self) -> io::Result<()>;
 
+    /// Flushes that failed so far, whoever asked: one that succeeds says nothing of writes that were lost before.
+    fn failed_flushes(&self) -> u64;
+
     /// `change` changes bytes in a range or takes space for it, up to which the file may grow.
     fn discard(&self, offset: u64, length: u64, change: Change<'_>) -> io::Result<()>;
 

@@ -283,6 +283,7 @@ impl Directory {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
+        is_durable: bool,
     ) -> io::Result<usize> {
         let open = self.files.get(handle)?;
         let is_of_mapping = flags.contains(WriteFlags::FUSE_WRITE_CACHE);
@@ -298,7 +299,7 @@ impl Directory {
         let mut written = 0;
         loop {
             let rights = rights.clone();
-            written += rights.within(|| open.write(&data[written..], offset + written as u64))?;
+            written += rights.within(|| open.write(&data[written..], offset + written as u64, is_durable))?;
             // Of pages that it writes back the kernel notices errors alone.
             if written == data.len() || !is_of_mapping {
                 return Ok(written);
@@ -441,7 +442,7 @@ fn allocate_on_device(open: &OpenFile, offset: u64, length: u64, mode: Fallocate
         }
         while at < end.min(size) {
             let length = (end.min(size) - at).min(ZEROES.len() as u64);
-            at += open.write(&ZEROES[..length as usize], at)? as u64;
+            at += open.write(&ZEROES[..length as usize], at, false)? as u64;
         }
     }
     Ok(())
@@ -473,7 +474,8 @@ impl DataPath for Directory {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
+        is_durable: bool,
     ) -> io::Result<usize> {
-        self.contain(|| self.write_file(caller, FileHandle(handle), offset, data, flags))
+        self.contain(|| self.write_file(caller, FileHandle(handle), offset, data, flags, is_durable))
     }
 }

@@ -603,6 +603,10 @@ impl CachedFile for EngineFile {
         self.file.flush()
     }
 
+    fn failed_flushes(&self) -> u64 {
+        self.file.failed_flushes()
+    }
+
     fn discard(&self, offset: u64, length: u64, change: Change<'_>) -> io::Result<()> {
         self.file.discard(offset..offset.saturating_add(length), change)
     }

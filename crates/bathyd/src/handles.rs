@@ -38,6 +38,8 @@ pub(crate) struct OpenFile {
     _permit: Permit,
     pub(crate) cached: Option<Arc<dyn CachedFile>>,
     is_durable: bool,
+    /// Failed flushes that its owner was told of.
+    told: AtomicU64,
     /// Writes go to the page cache below, as on the plain directory.
     is_buffered: bool,
     /// For whom the kernel writes pages of its mappings back.
@@ -59,13 +61,15 @@ impl OpenFile {
         let direct = (cached.is_none() && flags.contains(OFlags::DIRECT))
             .then(|| inode.open(flags_below(flags) | OFlags::DIRECT).ok())
             .flatten();
+        let failed = cached.as_ref().map_or(0, |cached| cached.failed_flushes());
         Ok(Self {
             inode,
             file,
             direct,
             _permit: permit,
             cached,
-            is_durable: flags.contains(OFlags::DSYNC),
+            is_durable: asks_for_durability(flags.bits()),
+            told: AtomicU64::new(failed),
             is_buffered: !flags.intersects(OFlags::DSYNC | OFlags::DIRECT),
             opener,
             counts,
@@ -123,16 +127,20 @@ impl OpenFile {
     }
 
     /// Writes `data` with the rights of [`Rights::within`](crate::credentials::Rights::within), and returns how many bytes
-    /// were written: an error that comes after some of them comes with the rest.
-    pub(crate) fn write(&self, data: &[u8], offset: u64) -> io::Result<usize> {
+    /// were written: an error that comes after some of them comes with the rest. `is_durable`: this write asks for it, as
+    /// `pwritev2` with `RWF_DSYNC` does.
+    pub(crate) fn write(&self, data: &[u8], offset: u64, is_durable: bool) -> io::Result<usize> {
         self.counts.pending(|| {
-            let Some(cached) = &self.cached else {
+            let written = if let Some(cached) = &self.cached {
+                cached.write(data, offset, self.is_buffered && !is_durable)?
+            } else {
                 let write = || with_rights_taken(|| self.write_below(data, offset));
-                return self.counts.uncached(true, write);
+                self.counts.uncached(true, write)?
             };
-            let written = cached.write(data, offset, self.is_buffered)?;
-            if self.is_durable {
-                cached.flush()?;
+            // A descriptor below that was opened for it does it by itself.
+            let is_done = self.cached.is_none() && self.is_durable;
+            if (is_durable || self.is_durable) && !is_done {
+                self.sync(true)?;
             }
             Ok(written)
         })
@@ -151,7 +159,13 @@ impl OpenFile {
 
     pub(crate) fn sync(&self, data_only: bool) -> io::Result<()> {
         if let Some(cached) = &self.cached {
-            cached.flush()?;
+            let flushed = cached.flush();
+            let failed = cached.failed_flushes();
+            // Whoever asked for the flush that failed: these may be writes of this owner that were lost.
+            if self.told.swap(failed, Ordering::AcqRel) != failed {
+                return flushed.and(Err(rustix::io::Errno::IO.into()));
+            }
+            flushed?;
             if data_only {
                 return Ok(());
             }
@@ -170,6 +184,12 @@ impl Drop for OpenFile {
         self.cached = None;
         self.inode.detach();
     }
+}
+
+/// Whether flags of an open file, or of a write, ask for durable writes. `O_SYNC` contains `O_DSYNC`; rustix calls the former by both
+/// names.
+pub(crate) fn asks_for_durability(flags: u32) -> bool {
+    flags & libc::O_DSYNC as u32 != 0
 }
 
 /// Flags for the descriptor below: the kernel has truncated, and it gives the offset of what is appended.

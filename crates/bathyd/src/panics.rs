@@ -136,6 +136,10 @@ mod tests {
             panic!("on purpose")
         }
 
+        fn failed_flushes(&self) -> u64 {
+            0
+        }
+
         fn discard(&self, _offset: u64, _length: u64, _change: Change<'_>) -> io::Result<()> {
             panic!("on purpose")
         }

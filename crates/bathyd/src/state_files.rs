@@ -1,9 +1,10 @@
 //! Files of the state directory: for their owner only, whatever the umask and the directory allow.
 
+use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use libc::{O_NOFOLLOW, O_NONBLOCK};
 use nix::fcntl::{Flock, FlockArg};
@@ -39,23 +40,30 @@ pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Refuses a place that others could put something else into, or lead elsewhere: they can write to a directory on the way there,
-/// or to one through which its links lead. One with the sticky bit, such as /tmp, lets nobody replace what is not his; but what
-/// is yet to be made there (`is_made`) others could make before.
+/// each link on it included. One with the sticky bit, such as /tmp, lets nobody replace what is not his; but what is yet to be made
+/// there (`is_made`) others could make before.
 pub(crate) fn check_own_place(path: &Path, is_made: bool) -> Result<(), Failure> {
+    // As many links as the kernel follows.
+    const LINKS_MAX: usize = 40;
     let given = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let parent = given.parent().unwrap_or(&given);
-    let below_parent = || Some(fs::canonicalize(parent).ok()?.join(given.file_name()?));
-    let real = fs::canonicalize(&given).ok().or_else(below_parent);
-    for way in [Some(&given), real.as_ref()].into_iter().flatten() {
-        for (depth, (entry, dir)) in way.ancestors().zip(way.ancestors().skip(1)).enumerate() {
-            // What is missing is named by who needs it.
-            let Ok(found) = fs::metadata(dir) else { continue };
-            let is_kept = found.mode() & libc::S_ISVTX != 0
-                && !(is_made && depth == 0)
-                && fs::symlink_metadata(entry).is_ok_and(|entry| is_owned(&entry));
-            if is_owned(&found) && (is_kept || !is_shared(&found)) {
-                continue;
-            }
+    let mut left = names_from_the_last(&given);
+    let mut dir = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(name) = left.pop() {
+        if name == ".." {
+            dir.pop();
+            continue;
+        }
+        let entry = dir.join(name);
+        // What is missing is named by who needs it.
+        let Ok(found) = fs::symlink_metadata(&dir) else {
+            return Ok(());
+        };
+        let next = fs::symlink_metadata(&entry);
+        let is_kept = found.mode() & libc::S_ISVTX != 0
+            && !(is_made && left.is_empty())
+            && next.as_ref().is_ok_and(is_owned);
+        if !is_owned(&found) || !is_kept && is_shared(&found) {
             return Err(Failure::new(
                 format!("{}: others can write to {}", path.display(), dir.display()),
                 format!(
@@ -64,8 +72,36 @@ pub(crate) fn check_own_place(path: &Path, is_made: bool) -> Result<(), Failure>
                 ),
             ));
         }
+        let Ok(next) = next else { return Ok(()) };
+        if !next.is_symlink() {
+            dir = entry;
+            continue;
+        }
+        links += 1;
+        let Ok(target) = fs::read_link(&entry) else {
+            return Ok(());
+        };
+        if links > LINKS_MAX {
+            return Ok(());
+        }
+        if target.is_absolute() {
+            dir = PathBuf::from("/");
+        }
+        left.extend(names_from_the_last(&target));
     }
     Ok(())
+}
+
+/// The names that a path leads by, the last one first.
+fn names_from_the_last(path: &Path) -> Vec<OsString> {
+    let names = path.components().rev();
+    names
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name.to_owned()),
+            Component::ParentDir => Some("..".into()),
+            _ => None,
+        })
+        .collect()
 }
 
 fn is_owned(found: &Metadata) -> bool {
@@ -175,6 +211,26 @@ mod tests {
             assert!(refused(&inner.join("file"), false).is_some_and(|said| said.ends_with("/outer")));
         }
         fs::remove_dir_all(dir).expect("removed");
+    }
+
+    #[test]
+    fn a_link_that_leads_through_a_link_in_a_shared_directory_is_refused() {
+        let dir = fs::canonicalize(tempfile()).expect("there");
+        let (shared, own) = (dir.join("shared"), dir.join("own"));
+        for (place, mode) in [(&dir, 0o755), (&own, 0o755), (&shared, 0o777)] {
+            fs::create_dir_all(place).expect("made");
+            fs::set_permissions(place, Permissions::from_mode(mode)).expect("changed");
+        }
+        fs::write(own.join("file"), "").expect("written");
+        symlink(&own, shared.join("hop")).expect("made");
+        symlink("shared/hop", dir.join("through")).expect("made");
+        symlink("own/../own", dir.join("beside")).expect("made");
+        let refused =
+            |name: &str| [true, false].map(|is_made| check_own_place(&dir.join(name), is_made).is_err());
+        let found = ["through/file", "beside/file"].map(refused);
+        fs::remove_dir_all(&dir).expect("removed");
+        // Who can write to `shared` can lead the first one elsewhere.
+        assert_eq!(found, [[true, true], [false, false]]);
     }
 
     #[test]

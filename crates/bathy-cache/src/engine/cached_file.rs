@@ -728,6 +728,12 @@ impl CachedFile {
         self.engine.flush(&self.file)
     }
 
+    /// Flushes of this file that failed, whoever asked for them. A flush that succeeds says nothing of writes that an earlier one
+    /// lost: the kernel reports these once. So who has the file open compares this with what it was before.
+    pub fn failed_flushes(&self) -> u64 {
+        self.file.failed_flushes.load(Ordering::Acquire)
+    }
+
     /// The file is about to be removed: [`Engine::forget`].
     ///
     /// # Errors

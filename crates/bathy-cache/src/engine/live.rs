@@ -257,6 +257,7 @@ impl LiveCache {
         }
         tidy_before(&engine, pause)?;
         self.paused(pause, |current, files| {
+            flush_paused(&engine, pause)?;
             let (bare, given) = self.without_ssd(&engine, current, files)?;
             let is_clean = self.stop_for_switch(&engine)?;
             if is_clean {
@@ -385,6 +386,7 @@ impl LiveCache {
             ..self.options
         };
         self.paused(PAUSE_MAX, |current, files| {
+            flush_paused(&engine, PAUSE_MAX)?;
             let (bare, given) = self.without_ssd(&engine, current, files)?;
             let reopened = self.reopened(&engine, &ssd, &options, |ssd| Ok(apply(&geometry, ssd)?));
             current.bare = Arc::clone(&bare);
@@ -472,6 +474,8 @@ impl LiveCache {
             if kept.is_some() {
                 *lock(&next.state().flush_error) = kept;
             }
+            let failed = file.failed_flushes();
+            next.state().failed_flushes.fetch_max(failed, Ordering::AcqRel);
             file.state().give_counts(next.state());
             self.unproven.settle(&next);
             handle.is_noted.store(false, Ordering::Release);
@@ -484,20 +488,37 @@ impl LiveCache {
 /// What is made durable before a switch need not be while all requests wait, and a disk that does not answer must not be met
 /// then. It goes on if there is not enough time.
 fn tidy_before(engine: &Arc<Engine>, pause: Duration) -> Result<(), DetachError> {
-    let (done, is_done) = mpsc::sync_channel(1);
-    let tidied = Arc::clone(engine);
-    let tidy = move || {
-        tidied.tidy();
-        tidied
+    within(engine, 2 * pause, |engine| {
+        engine.tidy();
+        engine
             .sources()
             .iter()
-            .for_each(|source| tidied.settle_source(source));
+            .for_each(|source| engine.settle_source(source));
+    })
+}
+
+/// What was written between [`tidy_before`] and the pause is made durable while all requests wait, so that the stop finds nothing
+/// that keeps it. A disk that does not answer costs the others no more than another pause: the switch is given up then.
+fn flush_paused(engine: &Arc<Engine>, pause: Duration) -> Result<(), DetachError> {
+    within(engine, pause, Engine::flush_all)
+}
+
+/// Has a thread do something that may wait for a disk. It goes on if there is not enough time.
+fn within(
+    engine: &Arc<Engine>,
+    limit: Duration,
+    work: impl FnOnce(&Engine) + Send + 'static,
+) -> Result<(), DetachError> {
+    let (done, is_done) = mpsc::sync_channel(1);
+    let engine = Arc::clone(engine);
+    let work = move || {
+        work(&engine);
         // Before who waits goes on: the SSD is to be nobody's soon.
-        drop(tidied);
+        drop(engine);
         done.send(())
     };
-    let thread = thread::Builder::new().name("tidy".to_owned()).spawn(tidy)?;
-    match is_done.recv_timeout(2 * pause) {
+    let thread = thread::Builder::new().name("tidy".to_owned()).spawn(work)?;
+    match is_done.recv_timeout(limit) {
         Ok(()) => Ok(()),
         Err(RecvTimeoutError::Timeout) => Err(DetachError::Busy),
         Err(RecvTimeoutError::Disconnected) => thread
@@ -609,6 +630,11 @@ impl LiveFile {
     /// Those of [`CachedFile::flush`].
     pub fn flush(&self) -> io::Result<()> {
         self.file().flush()
+    }
+
+    /// [`CachedFile::failed_flushes`], of all engines that had the file since it was attached.
+    pub fn failed_flushes(&self) -> u64 {
+        self.file().failed_flushes()
     }
 
     /// [`CachedFile::discard`].

@@ -184,6 +184,14 @@ impl Engine {
         Some(file)
     }
 
+    /// Makes the writes to all files durable. None of them is at rest by that.
+    pub(crate) fn flush_all(&self) {
+        let files: Vec<Arc<FileState>> = lock(&self.unflushed).values().cloned().collect();
+        for file in files.iter().filter(|file| !file.source.is_abandoned()) {
+            let _kept_in_the_file = self.make_durable(file, || file.store.flush());
+        }
+    }
+
     /// Notes what a file is, if no request to it is under way.
     pub(crate) fn settle(&self, file: &Arc<FileState>) {
         let Some(_gate) = if_free(file.gate.try_write()) else {
@@ -209,6 +217,7 @@ impl Engine {
         let earlier = kept.take();
         let flushed = file.store.flush();
         if flushed.is_err() {
+            file.failed_flushes.fetch_add(1, Ordering::AcqRel);
             self.on_lost_writes();
         }
         earlier.map_or(flushed, Err)
@@ -225,6 +234,7 @@ impl Engine {
             Ok(flushed) => Some(flushed),
             Err(error) => {
                 *kept = Some(error);
+                file.failed_flushes.fetch_add(1, Ordering::AcqRel);
                 self.on_lost_writes();
                 None
             }

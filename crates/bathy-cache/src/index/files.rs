@@ -75,6 +75,8 @@ pub(crate) struct FileState {
     /// An error of a flush that no caller asked for, for the next caller that does: the kernel reports it once. Locked by who
     /// flushes until it is noted.
     pub(crate) flush_error: Mutex<Option<io::Error>>,
+    /// Flushes of it that failed: each who has it open is to hear of every one.
+    pub(crate) failed_flushes: AtomicU64,
     pub(crate) beginning: Beginning,
     /// Lines from this one on may not be what the file has: see [`compare`](crate::engine::compare).
     pub(crate) compared_lines: AtomicU64,
@@ -640,6 +642,7 @@ impl Files {
             is_unflushed: AtomicBool::new(false),
             is_forgotten: AtomicBool::new(false),
             flush_error: Mutex::new(None),
+            failed_flushes: AtomicU64::new(0),
             compared_lines: AtomicU64::new(match known {
                 Some(known) if !known.record.is_compared => 0,
                 _ => ALL_LINES,

@@ -422,6 +422,64 @@ fn a_file_that_is_made_durable_without_an_end_keeps_a_switch_from_happening_and_
 }
 
 #[test]
+fn a_disk_that_hangs_after_a_write_that_came_before_the_pause_keeps_the_others_no_longer_than_that() {
+    let world = World::new(BYTES, 24, 2);
+    let (cache, good) = warm_file(&world, world.backing.clone(), false);
+    let stores = [101, 102].map(|number| (number, MemoryStore::new(vec![1; BYTES as usize])));
+    let [busy, slow] = stores.each_ref().map(|(number, store)| {
+        cache
+            .attach(identity(*number), store.clone(), false)
+            .expect("works")
+    });
+    let [(_, busy_store), (_, slow_store)] = &stores;
+    busy_store.set_fault(Fault::Hang(0));
+    let pause = Duration::from_secs(2);
+    let (answered, switched) = std::thread::scope(|scope| {
+        let before = busy_store.operations();
+        scope.spawn(|| busy.read(&mut [0; UNIT as usize], 0, 0).expect("works"));
+        while busy_store.operations() == before {
+            std::thread::yield_now();
+        }
+        // It waits for that read now, with all that was written before made durable.
+        let switch = scope.spawn(|| cache.detach_ssd(pause));
+        std::thread::sleep(pause / 4);
+        slow.write_buffered(&[7; UNIT as usize], 0, 1)
+            .expect("the page cache below takes it");
+        slow_store.set_fault(Fault::Hang(0));
+        busy_store.release();
+        let (tell, told) = std::sync::mpsc::channel();
+        let good = &good;
+        scope.spawn(move || {
+            good.read(&mut [0; UNIT as usize], LINE, 0).expect("works");
+            tell.send(()).expect("it is waited for");
+        });
+        let answered = told.recv_timeout(60 * pause);
+        slow_store.release();
+        (answered, switch.join().expect("no panic"))
+    });
+    answered.expect("others are served while the disk hangs");
+    assert!(matches!(switched, Err(DetachError::Busy)));
+    assert!(cache.detach_ssd(PAUSE_MAX).expect("nothing fails"));
+}
+
+#[test]
+fn a_flush_that_failed_is_counted_for_all_who_have_the_file_and_in_a_switch_too() {
+    let world = World::new(BYTES, 24, 2);
+    let (cache, one) = warm_file(&world, world.backing.clone(), false);
+    let two = cache
+        .attach(identity(BACKING), world.backing.clone(), false)
+        .expect("works");
+    one.write_buffered(&[7; UNIT as usize], 0, 1).expect("works");
+    two.write_buffered(&[7; UNIT as usize], 8 * UNIT, 1)
+        .expect("works");
+    world.backing.set_fault(Fault::NextFlush);
+    assert_eq!([one.flush().is_err(), two.flush().is_err()], [true, false]);
+    assert_eq!([one.failed_flushes(), two.failed_flushes()], [1, 1]);
+    let _left = cache.detach_ssd(PAUSE_MAX).expect("it goes on without the SSD");
+    assert_eq!([one.failed_flushes(), two.failed_flushes()], [1, 1]);
+}
+
+#[test]
 fn an_ssd_that_could_not_be_taken_because_of_requests_is_not_believed_later() {
     let world = World::new(BYTES, 24, 2);
     let (cache, file) = warm_file(&world, world.backing.clone(), false);

@@ -21,7 +21,8 @@ pub trait DataPath: Send + Sync + 'static {
     /// The application gets the error.
     fn read(&self, handle: u64, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes `data` for `caller`, and returns how many bytes were written, from the first one on.
+    /// Writes `data` for `caller`, and returns how many bytes were written, from the first one on. `is_durable`: they are when this
+    /// returns, whatever the file was opened for.
     ///
     /// # Errors
     /// The application gets the error. Nothing was written.
@@ -32,5 +33,6 @@ pub trait DataPath: Send + Sync + 'static {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
+        is_durable: bool,
     ) -> io::Result<usize>;
 }

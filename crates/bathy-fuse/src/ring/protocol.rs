@@ -113,6 +113,8 @@ pub(super) struct Transfer {
     pub(super) length: usize,
     /// `FUSE_WRITE_…` of a write.
     pub(super) flags: u32,
+    /// Those of the open file and of this request: a write may ask for more than the file was opened for.
+    pub(super) open_flags: u32,
 }
 
 impl Transfer {
@@ -122,7 +124,13 @@ impl Transfer {
             offset: u64_at(arguments, 8),
             length: u32_at(arguments, 16) as usize,
             flags: u32_at(arguments, 20),
+            open_flags: u32_at(arguments, 32),
         }
+    }
+
+    /// Whether a write is to be durable when it is answered.
+    pub(super) fn is_durable(&self) -> bool {
+        self.open_flags & libc::O_DSYNC as u32 != 0
     }
 }
 

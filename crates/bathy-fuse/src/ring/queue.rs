@@ -264,8 +264,9 @@ impl Queue {
                 Work::Read
             }
             WRITE => {
-                let is_quick = self.writes.is_quick();
-                if is_quick && !service.is_written_through(Transfer::of(entry.arguments()).handle) {
+                let asked = Transfer::of(entry.arguments());
+                let may_wait = asked.is_durable() || service.is_written_through(asked.handle);
+                if self.writes.is_quick() && !may_wait {
                     self.writes
                         .note(transfer::carry_out(service, Work::Write, &mut entry));
                     return self.commit(index);

@@ -31,7 +31,14 @@ pub(super) fn carry_out(service: &dyn DataPath, work: Work, entry: &mut Entry<'_
                 let caller = InHeader::of(entry.in_header()).caller;
                 let data = part(entry.payload, asked.length)?;
                 let flags = WriteFlags::from_bits_retain(asked.flags);
-                let bytes = service.write(caller, asked.handle, asked.offset, data, flags)?;
+                let bytes = service.write(
+                    caller,
+                    asked.handle,
+                    asked.offset,
+                    data,
+                    flags,
+                    asked.is_durable(),
+                )?;
                 Ok(written(bytes, entry.payload))
             }
         }

@@ -22,7 +22,7 @@ use rustix::fs::{
 use super::replies::{OPENED, TTL, Xattr, attributes_of, done, entry, entry_ttl, errno, xattr};
 use super::{Changes, Directory, mode_of, mode_of_new};
 use crate::credentials::Rights;
-use crate::handles::{OpenDirectory, with_buffer};
+use crate::handles::{OpenDirectory, asks_for_durability, with_buffer};
 use crate::inodes::{ITSELF, path_of};
 
 const TRANSFER_BYTES_MAX: u32 = 1 << 20;
@@ -340,13 +340,16 @@ impl Filesystem for Directory {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         self.answer(|| {
             let caller = Caller::of(request);
-            let written = self.contain(|| self.write_file(caller, handle, offset, data, write_flags));
+            // Those of the open file, and of this write.
+            let is_durable = asks_for_durability(flags.0 as u32);
+            let written =
+                self.contain(|| self.write_file(caller, handle, offset, data, write_flags, is_durable));
             match written {
                 Ok(written) => reply.written(written as u32),
                 Err(error) => reply.error(errno(error)),

@@ -6,8 +6,10 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
+use bathy_cache::Events;
 use bathy_fuse::{Claim, MountOptions, Mounted, claim, mount};
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, ReplyAttr, ReplyDirectory,
@@ -96,6 +98,89 @@ fn scratch(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("bathyd-{name}-{}", std::process::id()));
     fs::create_dir_all(&dir).expect("a directory");
     dir
+}
+
+/// Whose first flush loses writes, of which the kernel below tells once.
+#[derive(Default)]
+struct Losing {
+    flushes: AtomicU64,
+}
+
+impl FileCache for Arc<Losing> {
+    fn attach(&self, _inode: &Inode) -> io::Result<Option<Arc<dyn CachedFile>>> {
+        Ok(Some(Arc::new(LosingFile(Arc::clone(self)))))
+    }
+
+    fn forget(&self, _identity: &FileIdentity, change: Change<'_>) -> io::Result<()> {
+        change()
+    }
+}
+
+struct LosingFile(Arc<Losing>);
+
+impl CachedFile for LosingFile {
+    fn holds(&self, _offset: u64, _length: usize) -> bool {
+        true
+    }
+
+    fn read(&self, _buffer: &mut [u8], _offset: u64, _events: &Events<'_>) -> io::Result<usize> {
+        Ok(0)
+    }
+
+    fn write(&self, data: &[u8], _offset: u64, _is_buffered: bool) -> io::Result<usize> {
+        Ok(data.len())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        match self.0.flushes.fetch_add(1, Ordering::SeqCst) {
+            0 => Err(io::Error::from_raw_os_error(libc::EDQUOT)),
+            _ => Ok(()),
+        }
+    }
+
+    fn failed_flushes(&self) -> u64 {
+        self.0.flushes.load(Ordering::SeqCst).min(1)
+    }
+
+    fn discard(&self, _offset: u64, _length: u64, change: Change<'_>) -> io::Result<()> {
+        change()
+    }
+
+    fn resize(&self, _length: u64, change: Change<'_>) -> io::Result<()> {
+        change()
+    }
+}
+
+#[test]
+fn each_who_has_a_file_open_hears_once_of_writes_that_were_lost() {
+    if is_skipped() {
+        return;
+    }
+    let dir = scratch("losing");
+    fs::write(dir.join("file"), "some bytes").expect("written");
+    let served = Served::new(&dir, Arc::new(Arc::new(Losing::default())), uncontained());
+    let open = || {
+        File::options()
+            .write(true)
+            .open(dir.join("file"))
+            .expect("opened")
+    };
+    let files = [open(), open(), open()];
+    let codes = |synced: fn(&File) -> io::Result<()>| {
+        files
+            .each_ref()
+            .map(|file| synced(file).err().and_then(|error| error.raw_os_error()))
+    };
+    assert_eq!(
+        codes(File::sync_data),
+        [Some(libc::EDQUOT), Some(libc::EIO), Some(libc::EIO)]
+    );
+    assert_eq!(codes(File::sync_all), [None; 3]);
+    // Who comes later has lost nothing.
+    assert!(open().sync_data().is_ok());
+    drop(files);
+    served.end();
+    fs::remove_dir_all(dir).expect("removed");
 }
 
 /// A file system with a directory `sub` of a few files, which cannot be read to its end.

@@ -1,15 +1,16 @@
 //! A cached file against a model of its bytes, through the mount, across clean stops and kills.
 
 use std::fs::File;
-use std::io::IoSliceMut;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::mount::{MntFlags, umount2};
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::{ReadWriteFlags, preadv2};
+use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
 
 use crate::daemon::{Daemon, Loop, Place, Random, is_skipped, operations};
 
@@ -525,4 +526,122 @@ fn many_files_are_what_was_done_to_them_across_kills_and_stops() {
         }
     }
     assert!(hits > 0);
+}
+
+/// Writes so that it is durable, or not.
+type Writes = fn(&Path, &[u8]);
+
+fn opened_with(path: &Path, flags: i32) -> File {
+    let mut options = File::options();
+    let opened = options.write(true).custom_flags(flags).open(path);
+    opened.expect("the file")
+}
+
+fn written_with(path: &Path, bytes: &[u8], flags: ReadWriteFlags) {
+    let slices = [IoSlice::new(bytes)];
+    let written = pwritev2(opened_with(path, 0), &slices, 0, flags);
+    assert_eq!(written, Ok(bytes.len()));
+}
+
+const WRITES: [(&str, Writes, bool); 7] = [
+    (
+        "nothing",
+        |path, bytes| written_with(path, bytes, ReadWriteFlags::empty()),
+        false,
+    ),
+    (
+        "rwf_dsync",
+        |path, bytes| written_with(path, bytes, ReadWriteFlags::DSYNC),
+        true,
+    ),
+    (
+        "rwf_sync",
+        |path, bytes| written_with(path, bytes, ReadWriteFlags::SYNC),
+        true,
+    ),
+    (
+        "o_dsync",
+        |path, bytes| {
+            opened_with(path, libc::O_DSYNC)
+                .write_all_at(bytes, 0)
+                .expect("written");
+        },
+        true,
+    ),
+    (
+        "o_sync",
+        |path, bytes| {
+            opened_with(path, libc::O_SYNC)
+                .write_all_at(bytes, 0)
+                .expect("written");
+        },
+        true,
+    ),
+    (
+        "o_direct_dsync",
+        |path, bytes| {
+            let flags = libc::O_DIRECT | libc::O_DSYNC;
+            opened_with(path, flags).write_all_at(bytes, 0).expect("written");
+        },
+        true,
+    ),
+    (
+        "fdatasync",
+        |path, bytes| {
+            let file = opened_with(path, 0);
+            file.write_all_at(bytes, 0).expect("written");
+            file.sync_data().expect("durable");
+        },
+        true,
+    ),
+];
+
+/// Whether all of a file has its place on the disk, in a file system that gives one when it writes back: a write that is in the page
+/// cache alone has none.
+fn is_on_the_disk(path: &Path) -> bool {
+    let shown = Command::new("filefrag")
+        .arg("-v")
+        .arg(path)
+        .output()
+        .expect("filefrag");
+    !String::from_utf8_lossy(&shown.stdout).contains("delalloc")
+}
+
+#[test]
+fn a_write_that_asks_for_it_is_durable_when_it_returns() {
+    if is_skipped() {
+        return;
+    }
+    for mode in ["write-through", "pass-through"] {
+        let place = Place::new();
+        let sizes = [("small", 100), ("aligned", 1 << 16)];
+        let named = |how: &str, size: &str| format!("{how}-{size}");
+        for (how, ..) in WRITES {
+            for (size, _) in sizes {
+                let name = named(how, size);
+                std::fs::write(place.dir().join(&name), "").expect("written");
+                // The file below, which the mount hides.
+                std::fs::hard_link(place.dir().join(&name), place.path(&name)).expect("a link");
+            }
+        }
+        place.ssd(16 << 20);
+        let daemon = place.start(&place.config(mode));
+        let mut told = false;
+        for (how, write, is_durable) in WRITES {
+            for (size, bytes) in sizes {
+                let name = named(how, size);
+                write(&place.dir().join(&name), &vec![9; bytes]);
+                let is_there = is_on_the_disk(&place.path(&name));
+                if is_durable {
+                    assert!(is_there, "{mode}: {name}");
+                } else {
+                    told |= !is_there;
+                }
+            }
+        }
+        daemon.stop();
+        if !told {
+            eprintln!("SKIPPED: the file system of the test gives files their places at once");
+        }
+    }
 }
