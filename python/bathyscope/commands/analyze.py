@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 def analyze(  # noqa: PLR0917 - one parameter for each option
     run: RunArgument = "last",
     image: Annotated[
-        str | None, typer.Argument(metavar="[IMAGE]", help="For image, zones, objects and ops: POOL/[NAMESPACE/]IMAGE.")
+        str | None, typer.Argument(metavar="IMAGE", help="For image, zones, objects and ops: POOL/[NAMESPACE/]IMAGE.")
     ] = None,
     view: Annotated[str, typer.Option("--view", "-v", help="What to show; --list has all views.")] = "devices",
     zones: Annotated[int, typer.Option(min=1, max=10_000, help="Zones that an image is cut into.")] = 10,

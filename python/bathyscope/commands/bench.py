@@ -104,7 +104,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(  # noqa: PLR0917 - one parameter for each option
-    plan: Annotated[str | None, typer.Argument(metavar="[PLAN]", help="A plan file (YAML).")] = None,
+    plan: Annotated[str | None, typer.Argument(metavar="PLAN", help="A plan file (YAML).")] = None,
     preset: Annotated[str | None, typer.Option(help="A packaged plan instead: see `bathy bench list`.")] = None,
     lab: LabOption = None,
     conf: ConfOption = None,
@@ -285,7 +285,7 @@ def show(plan: Annotated[str, typer.Argument(metavar="PLAN|PRESET", help="A plan
 
 
 def cleanup(
-    runs: Annotated[list[str] | None, typer.Argument(metavar="[RUN]…", help="Only these runs.")] = None,
+    runs: Annotated[list[str] | None, typer.Argument(metavar="RUN", help="Only these runs.")] = None,
     forget: Annotated[
         bool,
         typer.Option(

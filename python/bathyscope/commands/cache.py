@@ -29,6 +29,14 @@ _RELEASE_HELP = """Make the directories of a cache whose daemon cannot run plain
 Nothing in them changes, and OSDs can run on them without the cache. At its next start the cache drops or compares \
 what may have been changed meanwhile.
 """
+_GROUP_EXAMPLES = """Examples:
+
+\b
+  bathy cache create fast /dev/disk/by-id/nvme-…-part1
+  bathy cache source create osd3 /var/lib/ceph/osd/ceph-3 --cache fast
+  bathy cache start fast
+  bathy cache status
+"""
 _CREATE_EXAMPLES = """Examples:
 
 \b
@@ -43,7 +51,7 @@ _ACTIVATION_LIMIT_S = 120.0
 
 def register(app: typer.Typer) -> None:
     """Attach the verb."""
-    group = typer.Typer(no_args_is_help=True, help=_HELP)
+    group = typer.Typer(no_args_is_help=True, help=_HELP, epilog=_GROUP_EXAMPLES)
     group.command("create", epilog=_CREATE_EXAMPLES)(create)
     group.command("list", epilog="Example: bathy cache list --output json")(list_)
     group.command("delete", epilog="Example: bathy cache delete fast --yes")(delete)

@@ -38,7 +38,7 @@ _METRICS_EXAMPLES = """Examples:
   bathy cache metrics                          once, to stdout: for node_exporter's textfile collector
   bathy cache metrics --listen 127.0.0.1:9780  serve http://127.0.0.1:9780/metrics until interrupted
 """
-Cache = Annotated[str | None, typer.Argument(metavar="[CACHE]", help="A cache; default: all.")]
+Cache = Annotated[str | None, typer.Argument(metavar="CACHE", help="A cache; default: all.")]
 SourceOption = Annotated[str | None, typer.Option("--source", metavar="NAME", help="This source only.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Print the rates of each interval until interrupted.")]
 WatchList = Annotated[

@@ -62,7 +62,11 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask whether its d
 
 def add_to(group: typer.Typer) -> None:
     """Attach the verbs."""
-    sources = typer.Typer(no_args_is_help=True, help="Directories that a cache accelerates.")
+    sources = typer.Typer(
+        no_args_is_help=True,
+        help="Directories that a cache accelerates.",
+        epilog="Example: bathy cache source create osd3 /var/lib/ceph/osd/ceph-3 --cache fast",
+    )
     sources.command("create", help=_CREATE_HELP, epilog=_CREATE_EXAMPLES)(create)
     sources.command("list", epilog="Example: bathy cache source list --output csv")(list_)
     sources.command("start", epilog="Example: bathy cache source start ceph0")(start)

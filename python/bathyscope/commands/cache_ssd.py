@@ -69,7 +69,7 @@ def detach(name: CacheArgument, root: CacheRootOption = Path("/"), output: Outpu
 
 def attach(
     name: CacheArgument,
-    ssd: Annotated[Path | None, typer.Argument(metavar="[DEVICE|FILE]", help="Another SSD; default: its own.")] = None,
+    ssd: Annotated[Path | None, typer.Argument(metavar="DEVICE|FILE", help="Another SSD; default: its own.")] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Even if the other SSD holds something: that is lost.")
     ] = False,

@@ -47,7 +47,7 @@ def explain(  # noqa: PLR0917 - one parameter for each option
     run: RunArgument,
     step: Annotated[
         str | None,
-        typer.Argument(metavar="[STEP]", help="A load: its step key, or a part that no other has. Default: all."),
+        typer.Argument(metavar="STEP", help="A load: its step key, or a part that no other has. Default: all."),
     ] = None,
     what_if: Annotated[
         list[str] | None,

@@ -173,9 +173,9 @@ def sql(  # noqa: PLR0917 - one parameter for each option
 
 def raw(  # noqa: PLR0917 - one parameter for each option
     run: RunArgument,
-    segment: Annotated[str | None, typer.Argument(metavar="[SEGMENT]", help="A segment of the run.")] = None,
+    segment: Annotated[str | None, typer.Argument(metavar="SEGMENT", help="A segment of the run.")] = None,
     source: Annotated[
-        str | None, typer.Argument(metavar="[SOURCE]", help='A source, or "load" for the load generator.')
+        str | None, typer.Argument(metavar="SOURCE", help='A source, or "load" for the load generator.')
     ] = None,
     answer: Annotated[int | None, typer.Option("--answer", "-a", min=1, help="Print this answer verbatim.")] = None,
     file: Annotated[str | None, typer.Option("--file", "-f", help="Print this file of the answer.")] = None,

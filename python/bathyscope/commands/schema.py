@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 
 def schema(
-    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Name of a table.")] = None,
+    table: Annotated[str | None, typer.Argument(metavar="TABLE", help="Name of a table.")] = None,
     output: OutputOption = "table",
 ) -> None:
     """Print the tables of a run, or the columns of one table: type, unit, whether a value can be empty, meaning."""

@@ -62,7 +62,7 @@ def top(  # noqa: PLR0917 - one parameter for each option
     what: Annotated[
         str,
         typer.Argument(
-            metavar="[WHAT]",
+            metavar="WHAT",
             help="images, clients, osds, nodes, pools or slow (operations); zones, objects or ops of --image.",
         ),
     ] = "images",

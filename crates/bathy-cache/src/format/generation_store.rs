@@ -4,8 +4,9 @@
 //! lines, they are stale. So the generation of its content is kept here as well, and what an SSD holds is good only if both
 //! agree. Who can no longer write the SSD raises the number here, before the backing gets another write.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::sealed::{get_u64, is_sealed, put_u64, seal};
@@ -69,7 +70,13 @@ impl GenerationStore for GenerationFile {
         seal(&mut bytes, &[SEAL]);
         let mut new = self.path.clone().into_os_string();
         new.push(".new");
-        let mut file = File::create(&new)?;
+        // For its owner alone, whatever the umask.
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&new)?;
         file.write_all(&bytes)?;
         file.sync_all()?;
         fs::rename(&new, &self.path)?;
@@ -79,6 +86,8 @@ impl GenerationStore for GenerationFile {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -88,6 +97,11 @@ mod tests {
         let generations = GenerationFile::new(directory.join("w"));
         assert_eq!(generations.load(), None);
         generations.store(7).expect("stored");
+        let mode = fs::metadata(directory.join("w"))
+            .expect("there")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
         generations.store(9).expect("replaced");
         assert_eq!(generations.load(), Some(9));
         let mut bytes = fs::read(&generations.path).expect("the file");
