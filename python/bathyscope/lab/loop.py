@@ -5,6 +5,8 @@ A device is known by its backing file, which is unique to the lab; the kernel's 
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import time
 from pathlib import Path
@@ -14,6 +16,8 @@ from bathyscope.fields import last_line
 from bathyscope.lab.run import system
 
 SYS_BLOCK = Path("/sys/block")
+LOOP_CLR_FD = 0x4C01
+"""The request that detaches a loop device, of linux/loop.h."""
 
 
 def create_file(path: Path, size_bytes: int, *, preallocate: bool) -> None:
@@ -45,15 +49,16 @@ def attach(backing: Path) -> str:
 
 def find(backing: str, sys_block: Path = SYS_BLOCK) -> list[str]:
     """Return the loop devices whose backing file is `backing` (also if it was deleted meanwhile)."""
-    devices = []
-    for entry in sys_block.glob("loop[0-9]*"):
-        try:
-            file = (entry / "loop" / "backing_file").read_text(encoding="utf-8", errors="surrogateescape").rstrip("\n")
-        except OSError:
-            continue
-        if file.removesuffix(" (deleted)") == backing:
-            devices.append(f"/dev/{entry.name}")
-    return devices
+    names = [entry.name for entry in sys_block.glob("loop[0-9]*")]
+    return [f"/dev/{name}" for name in names if _is_of(name, backing, sys_block)]
+
+
+def _is_of(name: str, backing: str, sys_block: Path = SYS_BLOCK) -> bool:
+    try:
+        file = (sys_block / name / "loop" / "backing_file").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return False
+    return file.rstrip("\n").removesuffix(" (deleted)") == backing
 
 
 def detach(backing: str, timeout_s: float = 10.0) -> list[str]:
@@ -64,10 +69,29 @@ def detach(backing: str, timeout_s: float = 10.0) -> list[str]:
         if not devices or time.monotonic() > deadline:
             return devices
         for device in devices:
-            system("losetup", "--detach", device)
+            _detach_if_of(device, backing)
         # While someone has the device open, the kernel detaches it at the last close.
         if find(backing):
             time.sleep(0.1)
+
+
+def _detach_if_of(device: str, backing: str) -> None:
+    """Detach the device if it is that of `backing` still.
+
+    Numbers of devices are given anew: between a look at the kernel's table and `losetup --detach`, the last user can
+    give a device back, and another lab can get it, which would lose its disk. While we have the device open, its file
+    does not change: it is detached if it was the one that we found.
+    """
+    try:
+        opened = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if _is_of(Path(device).name, backing):
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(opened, LOOP_CLR_FD)
+    finally:
+        os.close(opened)
 
 
 def direct(device: str) -> bool:

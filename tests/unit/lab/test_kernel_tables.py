@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bathyscope.errors import BathyscopeError
 from bathyscope.lab import loop, mount, throttle
 from bathyscope.lab.profile import BUILT_IN
 from bathyscope.spec import DeviceLimit
@@ -35,6 +36,23 @@ def test_loop_devices_are_found_by_their_backing_file(tmp_path: Path) -> None:
     (tmp_path / "loop3").mkdir()  # not attached
     assert sorted(loop.find("/a/osd.0", tmp_path)) == ["/dev/loop0", "/dev/loop11"]
     assert loop.find("/a/osd", tmp_path) == []
+
+
+def test_a_loop_device_that_is_anothers_by_now_stays_attached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number was given back after the kernel's table was read, and given to another lab."""
+    own, other = tmp_path / "own", tmp_path / "other"
+    loop.create_file(other, 1 << 20, preallocate=False)
+    try:
+        device = loop.attach(other)
+    except BathyscopeError:
+        pytest.skip("no loop devices here")
+    looks = iter([[device], [], []])
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "find", lambda _backing: next(looks))
+        assert loop.detach(str(own)) == []
+    assert loop.find(str(other)) == [device]
+    assert loop.detach(str(other)) == []
+    assert loop.find(str(other)) == []
 
 
 def test_sparse_and_preallocated_files(tmp_path: Path) -> None:

@@ -338,7 +338,7 @@ impl Drop for Daemon {
 }
 
 /// A loop device over a file, for as long as it exists.
-pub(crate) struct Loop(pub(crate) String);
+pub(crate) struct Loop(pub(crate) String, PathBuf);
 
 impl Loop {
     pub(crate) fn new(file: &Path) -> Option<Self> {
@@ -348,7 +348,7 @@ impl Loop {
             .output()
             .ok()?;
         let name = String::from_utf8(made.stdout).ok()?.trim().to_owned();
-        let device = (made.status.success() && !name.is_empty()).then_some(Self(name));
+        let device = (made.status.success() && !name.is_empty()).then(|| Self(name, file.to_owned()));
         if device.is_none() {
             eprintln!("SKIPPED: this test needs a loop device");
         }
@@ -357,8 +357,13 @@ impl Loop {
 }
 
 impl Drop for Loop {
+    /// Detach it, if the test has it still: one that a test detached can be that of another program by now.
     fn drop(&mut self) {
-        let _detached = Command::new("losetup").args(["--detach", &self.0]).status();
+        let name = self.0.trim_start_matches("/dev/");
+        let file = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file"));
+        if file.is_ok_and(|it| Path::new(it.trim_end()).parent() == self.1.parent()) {
+            let _detached = Command::new("losetup").args(["--detach", &self.0]).status();
+        }
     }
 }
 
