@@ -68,10 +68,14 @@ def judge(case: Case, tables: Mapping[str, pa.Table]) -> Iterator[Judged]:
             continue
         # The I/O of images is counted by recordings alone.
         expect = expected(expect, images=False)
-        point = finding_of(tables, step)
-        said = outcome(point.verdict.limit, point.verdict.sentence, expect)
-        verdict = point.verdict
-        yield Judged(
-            case.name, not case.clean, pattern, verdict.limit, verdict.subject, verdict.sentence, expect, said,
-            point.iops.value,
-        )  # fmt: skip
+        yield judged(case, pattern, expect, finding_of(tables, step))
+
+
+def judged(case: Case, pattern: str, expect: Expect, point: PointFinding) -> Judged:
+    """Return the verdict on a load of clients, held against the truth."""
+    verdict = point.verdict
+    said = outcome(verdict.limit, verdict.sentence, expect)
+    return Judged(
+        case.name, not case.clean, pattern, verdict.limit, verdict.subject, verdict.sentence, expect, said,
+        point.iops.value,
+    )  # fmt: skip

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from bed import Bed, tenant_fio
 from cases import Case
-from recorded import expected
-from truth import Expect, Judged, outcome
+from recorded import expected, judged
+from truth import Expect, Judged
 
 from bathyscope import lab
 from bathyscope.host.local import LocalHost
@@ -100,10 +100,5 @@ def _record(bed: Bed, workspace: Path, seconds: float) -> RunDirectory:
 def _judged(case: Case, pattern: str, expect: Expect, run: RunDirectory) -> Judged:
     whole, edge_ns = question_of(run), round(INTERVAL_S * 1e9)
     point = load_of(run, dataclasses.replace(whole, start_ns=whole.start_ns + edge_ns, end_ns=whole.end_ns - edge_ns))
-    verdict = point.verdict
-    print(f"  {pattern}: {verdict.limit} {verdict.subject}", file=sys.stderr)
-    said = outcome(verdict.limit, verdict.sentence, expect)
-    return Judged(
-        case.name, not case.clean, pattern, verdict.limit, verdict.subject, verdict.sentence, expect, said,
-        point.iops.value,
-    )  # fmt: skip
+    print(f"  {pattern}: {point.verdict.limit} {point.verdict.subject}", file=sys.stderr)
+    return judged(case, pattern, expect, point)

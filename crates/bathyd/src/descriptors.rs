@@ -2,8 +2,8 @@
 //!
 //! A process has so many descriptors, and all sources of the daemon share them. What a source cannot do without (open files and
 //! directories, inodes that cannot be opened again) it gets up to its share, so that one user's files leave those of other
-//! sources alone. Within a source each user has a share as well: the more they have, the more must be left for others. Inodes that are merely known to the kernel are opened again by their handles, and a bounded number of these
-//! descriptors is kept.
+//! sources alone. Within a source each user has a share as well: the more they have, the more must be left for others. Inodes
+//! that are merely known to the kernel are opened again by their handles, and a bounded number of these descriptors is kept.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};

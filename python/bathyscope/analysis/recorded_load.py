@@ -117,16 +117,16 @@ def build(tables: Tables, question: Question) -> PointFinding:
     classes = sorted({osd.device_class for osd in under_load})
     step = _step(directions, classes, question, seconds)
     step = dataclasses.replace(step, osds=" ".join(str(osd.osd) for osd in under_load))
-    own = _samples(tables) | {
+    samples = _samples(tables) | {
         Result.TABLE: _results(directions, seconds),
         # The course is of all clients.
         Interval.TABLE: _course(tables["course"].slice(0, 0 if question.image or question.pool else None), question),
     }
-    figures = own_figures(step, own)
-    placement, options = table_of(own, Placement.TABLE), client_options(table_of(own, EnvironmentFact.TABLE))
+    figures = own_figures(step, samples)
+    placement, options = table_of(samples, Placement.TABLE), client_options(table_of(samples, EnvironmentFact.TABLE))
     limits = tuple(_image_limits(tables, options, seconds, figures.iops))
-    account = account_of(step, figures, own, known_osds(placement), limits=limits)
-    repeat = Repeat(step, figures, account, table_of(own, Op.TABLE), tuple(_caveats(directions, question)))
+    account = account_of(step, figures, samples, known_osds(placement), limits=limits)
+    repeat = Repeat(step, figures, account, table_of(samples, Op.TABLE), tuple(_caveats(directions, question)))
     return point(
         [repeat], {}, cluster_of(placement), said=_said(directions, seconds, account.in_flight, question)
     ).finding
@@ -176,20 +176,20 @@ def _of_part(tables: Tables, question: Question) -> list[_Direction] | None:
             f"no I/O of {part} was counted in this time",
             hint=f"bathy analyze {question.run_id} --view {'devices' if question.image else 'pools'} lists them",
         )
-    found = []
+    directions = []
     for name in ("read", "write"):
         times = [row.get(f"{name}_latency_ns_sum") for row in rows if row[f"{name}_count"]]
-        known = None if None in times else float(sum(time for time in times if time is not None))
+        spent_ns = None if None in times else float(sum(time for time in times if time is not None))
         count, size_bytes = (sum(row[f"{name}_{what}"] for row in rows) for what in ("count", "bytes"))
-        found.append(_Direction(name, count, size_bytes, known))
-    return found
+        directions.append(_Direction(name, count, size_bytes, spent_ns))
+    return directions
 
 
 def _step(directions: Sequence[_Direction], classes: Sequence[str], question: Question, seconds: float) -> Step:
     """Return the window as a step: as many I/Os in flight as rate and latency say."""
-    count = sum(one.count for one in directions)
-    spent_ns = sum(one.latency_ns_sum or 0.0 for one in directions)
-    reads, writes = (bool(one.count) for one in directions)
+    count = sum(direction.count for direction in directions)
+    spent_ns = sum(direction.latency_ns_sum or 0.0 for direction in directions)
+    reads, writes = (bool(direction.count) for direction in directions)
     return Step(
         step_index=0,
         step_key=CLIENTS,
@@ -198,7 +198,7 @@ def _step(directions: Sequence[_Direction], classes: Sequence[str], question: Qu
         load_generator=CLIENTS,
         device_class=classes[0] if len(classes) == 1 else "",
         op="randrw" if reads and writes else "randwrite" if writes else "randread",
-        block_size_bytes=round(sum(one.size_bytes for one in directions) / count) if count else 0,
+        block_size_bytes=round(sum(direction.size_bytes for direction in directions) / count) if count else 0,
         queue_depth=max(1, round(spent_ns / 1e9 / seconds)),
         jobs=1,
         object_size_bytes=None,
@@ -223,18 +223,18 @@ def _results(directions: Sequence[_Direction], seconds: float) -> pa.Table:
         Result(
             0,
             CLIENTS,
-            one.name,
-            round(one.count),
-            round(one.size_bytes),
+            direction.name,
+            round(direction.count),
+            round(direction.size_bytes),
             0,
             round(seconds * 1e9),
-            one.count / seconds,
-            one.size_bytes / seconds,
-            one.latency_ns_sum / one.count if one.latency_ns_sum is not None else None,
+            direction.count / seconds,
+            direction.size_bytes / seconds,
+            direction.latency_ns_sum / direction.count if direction.latency_ns_sum is not None else None,
             *(None,) * 5,
         )
-        for one in directions
-        if one.count
+        for direction in directions
+        if direction.count
     ]
     return to_table(Result, rows)
 
@@ -253,8 +253,8 @@ def _course(course: pa.Table, question: Question) -> pa.Table:
 
 def _samples(tables: Tables) -> dict[str, pa.Table]:
     """Return the tables of the window without the machine that only looks on."""
-    found = {name: tables[name] for name in RECORDS_BY_TABLE if name in tables}
-    process = found[ProcessSample.TABLE]
+    samples = {name: tables[name] for name in RECORDS_BY_TABLE if name in tables}
+    process = samples[ProcessSample.TABLE]
     hosts = set(strings(where(process, process="host"), "host")) - {HERE}
     osds = [
         host
@@ -262,10 +262,10 @@ def _samples(tables: Tables) -> dict[str, pa.Table]:
         if name.startswith("osd.")
     ]
     # The nodes of a lab are this machine under other names.
-    is_node = bool(where(found[EnvironmentFact.TABLE], name=SAME_MACHINE, value=HERE).num_rows)
+    is_node = bool(where(samples[EnvironmentFact.TABLE], name=SAME_MACHINE, value=HERE).num_rows)
     if not is_node and all(host in hosts for host in osds):
-        found[ProcessSample.TABLE] = process.filter(pc.not_equal(process.column("host"), pa.scalar(HERE)))
-    return found
+        samples[ProcessSample.TABLE] = process.filter(pc.not_equal(process.column("host"), pa.scalar(HERE)))
+    return samples
 
 
 def _image_limits(tables: Tables, options: Mapping[str, int], seconds: float, iops: float) -> Iterator[Ceiling]:
@@ -275,15 +275,15 @@ def _image_limits(tables: Tables, options: Mapping[str, int], seconds: float, io
     for row in tables["images"].to_pylist() if options and iops > 0 else ():
         rates = {name: (row[f"{name}_count"] / seconds, row[f"{name}_bytes"] / seconds) for name in ("read", "write")}
         both = (sum(rate[0] for rate in rates.values()), sum(rate[1] for rate in rates.values()))
-        for one in limit_ceilings(options, {**rates, "": both}, names.name(row), HERE, iops):
-            known = nearest.get(one.subject)
-            if known is None or (one.reached.value or 0.0) > (known.reached.value or 0.0):
-                nearest[one.subject] = one
+        for ceiling in limit_ceilings(options, {**rates, "": both}, names.name(row), HERE, iops):
+            best = nearest.get(ceiling.subject)
+            if best is None or (ceiling.reached.value or 0.0) > (best.reached.value or 0.0):
+                nearest[ceiling.subject] = ceiling
     yield from nearest.values()
 
 
 def _caveats(directions: Sequence[_Direction], question: Question) -> Iterator[Caveat]:
-    if any(one.count and one.latency_ns_sum is None for one in directions):
+    if any(direction.count and direction.latency_ns_sum is None for direction in directions):
         text = "latencies are not known: the OSDs' own counters were not read, or not those of all"
         yield Caveat(0, "no_latency", "warning", text, "capture")
     if question.image is not None or question.pool is not None:
@@ -295,7 +295,7 @@ def _caveats(directions: Sequence[_Direction], question: Question) -> Iterator[C
 
 def _said(directions: Sequence[_Direction], seconds: float, in_flight: Figure, question: Question) -> str:
     """Return the beginning of the verdict: what clients did."""
-    count, size = (sum(getattr(one, name) for one in directions) for name in ("count", "size_bytes"))
+    count, size = (sum(getattr(direction, name) for direction in directions) for name in ("count", "size_bytes"))
     who = (
         "Clients"
         if question.image is None and question.pool is None

@@ -50,7 +50,7 @@ _LOOKS = (ClusterStatus.TABLE, HealthCheck.TABLE, OsdLatency.TABLE)
 
 
 class Span(Protocol):
-    """A part of time: ns since the Unix epoch, or the names of columns that hold them."""
+    """A part of time: ns since the Unix epoch, or SQL for them."""
 
     @property
     def start_ns(self) -> int | str:
@@ -67,7 +67,10 @@ def overlaps(span: Span) -> str:
 
 
 def share(span: Span) -> str:
-    """Return the SQL for the share of an interval that lies in a span that it reaches into."""
+    """Return the SQL for the share of an interval that lies in a span; below 0 if it does not reach into it.
+
+    What was counted is multiplied by this: the product of an hour in ns and its operations is beyond 64 bits.
+    """
     return f"((least(at_ns, {span.end_ns}) - greatest(at_ns - duration_ns, {span.start_ns})) / duration_ns)"
 
 
@@ -102,12 +105,14 @@ def of_step(step: Step) -> Window:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Columns:
+class SqlSpan:
+    """A part of time by the SQL of its bounds, for spans that a query itself makes."""
+
     start_ns: str
     end_ns: str
 
 
-_MEASURED, _LOADED = _Columns("w.start_ns", "w.end_ns"), _Columns("w.began_ns", "w.ended_ns")
+_MEASURED, _LOADED = SqlSpan("w.start_ns", "w.end_ns"), SqlSpan("w.began_ns", "w.ended_ns")
 
 
 def queries(tables: Iterable[str], windows: Sequence[Window]) -> Mapping[str, str]:
@@ -117,15 +122,15 @@ def queries(tables: Iterable[str], windows: Sequence[Window]) -> Mapping[str, st
     """
     # What asking cost is no sample of the cluster.
     records = [record for name in tables if (record := RECORDS_BY_TABLE[name]) is not Collection]
-    found = {}
+    selects = {}
     for record in [record for record in records if record.TIME is not None and windows]:
         # Rows of one moment stay in the order in which they were read: the same run gives the same figures.
         rows = f'(SELECT *, row_number() OVER () AS "#row" FROM "{record.TABLE}")'
-        found[record.TABLE] = (
+        selects[record.TABLE] = (
             f'SELECT * EXCLUDE ("#row") FROM ({_inside(record, rows, windows, WHOLE)}) '
             f'ORDER BY "{WINDOW}", {record.TIME}, "#row"'
         )
-    return found
+    return selects
 
 
 def joined_in(record: type[Record], window: Window, condition: str = "true") -> str:
@@ -179,9 +184,9 @@ def by_window(table: pa.Table) -> dict[int, pa.Table]:
         return {}
     numbers = ints(table, WINDOW)
     rows = table.drop_columns([WINDOW])
-    found, starts = np.unique(numbers, return_index=True)
+    windows, starts = np.unique(numbers, return_index=True)
     ends = np.append(starts[1:], len(numbers))
-    return {int(n): rows.slice(int(a), int(b - a)) for n, a, b in zip(found, starts, ends, strict=True)}
+    return {int(n): rows.slice(int(a), int(b - a)) for n, a, b in zip(windows, starts, ends, strict=True)}
 
 
 def counted_s(perf: pa.Table) -> float | None:

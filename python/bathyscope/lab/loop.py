@@ -16,8 +16,8 @@ from bathyscope.fields import last_line
 from bathyscope.lab.run import system
 
 SYS_BLOCK = Path("/sys/block")
-LOOP_CLR_FD = 0x4C01
-"""The request that detaches a loop device, of linux/loop.h."""
+# The request that detaches a loop device: linux/loop.h.
+_LOOP_CLR_FD = 0x4C01
 
 
 def create_file(path: Path, size_bytes: int, *, preallocate: bool) -> None:
@@ -89,7 +89,7 @@ def _detach_if_of(device: str, backing: str) -> None:
     try:
         if _is_of(Path(device).name, backing):
             with contextlib.suppress(OSError):
-                fcntl.ioctl(opened, LOOP_CLR_FD)
+                fcntl.ioctl(opened, _LOOP_CLR_FD)
     finally:
         os.close(opened)
 

@@ -14,12 +14,12 @@ from bathyscope.store import duck
 
 def in_windows(tables: Tables, windows: Sequence[Window]) -> list[dict[str, pa.Table]]:
     """Return for each window those of the tables that are samples and have rows in it, cut to it."""
-    found: list[dict[str, pa.Table]] = [{} for _ in windows]
+    rows_of: list[dict[str, pa.Table]] = [{} for _ in windows]
     wanted = queries([name for name, table in tables.items() if table.num_rows], windows)
     for name, answer in duck.query_tables(tables, wanted).items():
         for number, rows in by_window(answer).items():
-            found[number][name] = rows
-    return found
+            rows_of[number][name] = rows
+    return rows_of
 
 
 def of_steps(tables: Tables, steps: Sequence[Step] | None = None) -> dict[int, dict[str, pa.Table]]:
@@ -30,9 +30,9 @@ def of_steps(tables: Tables, steps: Sequence[Step] | None = None) -> dict[int, d
     steps = from_table(Step, table_of(tables, Step.TABLE)) if steps is None else steps
     always = {name: table for name, table in tables.items() if name == EnvironmentFact.TABLE}
     samples = in_windows(tables, [of_step(step) for step in steps])
-    found = {step.step_index: {**always, **own} for step, own in zip(steps, samples, strict=True)}
+    tables_of = {step.step_index: {**always, **sampled} for step, sampled in zip(steps, samples, strict=True)}
     for name, table in tables.items():
         for index, rows in by_step(table).items() if "step_index" in table.column_names else ():
-            if index in found:
-                found[index][name] = rows
-    return found
+            if index in tables_of:
+                tables_of[index][name] = rows
+    return tables_of

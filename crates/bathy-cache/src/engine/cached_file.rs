@@ -553,7 +553,7 @@ impl CachedFile {
             write(data)
         };
         let below = begun.elapsed();
-        // Before the lines have it: see `read_units`.
+        // Before the lines have it: see `read_lines`.
         if !is_made(Mutant::LengthAfterTheLines) {
             self.after_write(offset, &written);
         }

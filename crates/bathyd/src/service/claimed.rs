@@ -62,7 +62,8 @@ pub(super) fn claim_source(source: config::Source, threads: usize) -> Result<Cla
 }
 
 /// Refuses a source below which file systems are mounted: users of the source would find the directories that these cover, and
-/// write to them, past the cache of another daemon if that serves them. What anybody can mount there must not keep others from the source: that is only named.
+/// write to them, past the cache of another daemon if that serves them. What anybody can mount there must not keep others from
+/// the source: that is only named.
 fn check_below(source: &config::Source, claim: &Claim) -> Result<(), Failure> {
     let dir = source.dir.display();
     let failed = |error: io::Error| Failure::new(format!("{dir}: {error}"), "/proc must be mounted");

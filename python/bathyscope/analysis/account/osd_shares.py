@@ -83,11 +83,6 @@ def osd_shares(
     )
 
 
-def _mean(sums: Sums) -> Figure:
-    count, spent_ns = sums
-    return Figure(spent_ns / count if count else None, "ns", samples=round(count))
-
-
 def _by_weight(osds: Mapping[int, KnownOsd]) -> dict[int, float]:
     """Return the share of the data, and so of random operations, that CRUSH gives each OSD by its weight."""
     weights = {osd: known.weight for osd, known in osds.items()}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen
-from bathyscope.analysis.window import overlaps, share
+from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums
+from bathyscope.analysis.window import overlaps
 from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
 from bathyscope.units import format_bytes, format_percent
 
@@ -47,11 +47,10 @@ class Caches:
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each directory that a cache serves, and the OSDs."""
-        weight = share(question)
-        sums = ", ".join(f"CAST(round(sum({name} * {weight})) AS BIGINT) AS {name}" for name in _COUNTED)
         last = ", ".join(f"arg_max({name}, at_ns) AS {name}" for name in ("capacity_bytes", "used_bytes", "file_count"))
         return {
-            "sources": f"SELECT cache, source, directory, any_value(osd) AS osd, {sums}, {last} FROM cache_sample "
+            "sources": "SELECT cache, source, directory, any_value(osd) AS osd, "
+            f"{sums(question, *_COUNTED)}, {last} FROM cache_sample "
             f"WHERE {overlaps(question)} GROUP BY cache, source, directory ORDER BY osd, directory",
             "osds": "SELECT osd, any_value(host) AS host, max(size_bytes) AS size_bytes FROM placement GROUP BY osd",
             "seen": seen(question, "caches"),

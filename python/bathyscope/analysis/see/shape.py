@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bathyscope.analysis.window import overlaps, share
+from bathyscope.analysis.window import SqlSpan, overlaps, share
 from bathyscope.records.activity_finding import ActivityFinding, ActivityTable, HeatMap
 
 # A trend shows so many rates.
@@ -118,9 +118,9 @@ def spread(question: Question, table: str, bin_ns: int, condition: str = "true")
     start, end = question.start_ns, question.end_ns
     first = f"(greatest(at_ns - duration_ns, {start}) - {start}) // {bin_ns}"
     last = f"(least(at_ns, {end}) - 1 - {start}) // {bin_ns}"
-    begins, ends = f"{start} + place * {bin_ns}", f"{start} + (place + 1) * {bin_ns}"
+    one_bin = SqlSpan(f"{start} + place * {bin_ns}", f"{start} + (place + 1) * {bin_ns}")
     return (
-        f"(SELECT *, (least(at_ns, {ends}) - greatest(at_ns - duration_ns, {begins})) / duration_ns AS weight FROM "
+        f"(SELECT *, {share(one_bin)} AS weight FROM "
         f"(SELECT *, unnest(range(CAST({first} AS BIGINT), CAST({last} AS BIGINT) + 1)) AS place FROM {table} "
         f"WHERE {overlaps(question)} AND {condition}))"
     )
@@ -138,9 +138,7 @@ def trend(
     rates = []
     for place in range(TREND_PARTS):
         begins, ends = (f"(last_ns - {(TREND_PARTS - place - more) * part_ns})" for more in (0, 1))
-        overlap = f"greatest(0, least(at_ns, {ends}) - greatest(at_ns - duration_ns, {begins}))"
-        # Divided first: the product of an hour and its operations is beyond 64 bits.
-        counted = f"sum(({ops}) * ({overlap} / duration_ns))"
+        counted = f"sum(({ops}) * greatest(0, {share(SqlSpan(begins, ends))}))"
         rates.append(f"CASE WHEN sum({counted}) OVER () > 0 THEN {counted} / {part_ns / 1e9} END")
     return (
         f"SELECT {keys}, [{', '.join(rates)}] AS trend FROM {table}, "
