@@ -350,7 +350,7 @@ def test_rates_agree_with_rbd_perf_image_iostat(loaded: Any, tmp_path: Path, too
     }  # fmt: skip
     for image in STEADY:
         for theirs, ours in columns.items():
-            mean = sum(rates[image][theirs] for _, rates in answers) / len(answers)
+            mean = sum(rates.get(image, {theirs: 0.0})[theirs] for _, rates in answers) / len(answers)
             found = devices[image][ours]
             paced = PACED[image][theirs]
             print(f"{image} {ours}: fio {paced}, iostat {mean:.1f}, recorded {found:.1f}")
