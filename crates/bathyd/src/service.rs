@@ -223,6 +223,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
     use serde_json::{Value, json};
 
     use super::claimed::claim_source;
@@ -322,6 +323,31 @@ mod tests {
         let again = service.answer(&command).expect("it is known");
         assert!(again.is_err_and(|failure| failure.message.contains("panicked")));
         assert_eq!(source_of(&service, "bad"), of_bad);
+        end(service);
+    }
+
+    #[test]
+    fn a_source_below_which_another_daemon_mounts_after_its_claim_is_not_served() {
+        let Some(scratch) = Scratch::new("nested") else {
+            return;
+        };
+        let below = scratch.0.join("bad/below");
+        fs::create_dir(&below).expect("made");
+        let service = scratch.begin(|source, threads| {
+            let claimed = claim_source(source, threads)?;
+            if claimed.source.name() == "bad" {
+                let below = claimed.source.dir.join("below");
+                mount("none", below, "tmpfs", MountFlags::empty(), None).expect("mounted");
+            }
+            Ok(claimed)
+        });
+        let of_bad = source_of(&service, "bad");
+        unmount(&below, UnmountFlags::empty()).expect("its path leads to it");
+        assert_eq!(of_bad["is_served"], false);
+        let problem = of_bad["problem"].as_str().expect("a text");
+        assert!(problem.contains("mounted below it"), "{problem}");
+        assert!(!is_mounted(&scratch.0.join("bad")));
+        assert_eq!(scratch.read("good"), "good");
         end(service);
     }
 

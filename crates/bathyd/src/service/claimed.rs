@@ -53,7 +53,7 @@ pub(super) fn claim_source(source: config::Source, threads: usize) -> Result<Cla
             format!("when it has: bathy cache source start {}", source.name()),
         ));
     }
-    check_below(&source, &claim)?;
+    mounts_of_users(&source, &claim)?;
     Ok(ClaimedSource {
         source,
         options,
@@ -63,8 +63,8 @@ pub(super) fn claim_source(source: config::Source, threads: usize) -> Result<Cla
 
 /// Refuses a source below which file systems are mounted: users of the source would find the directories that these cover, and
 /// write to them, past the cache of another daemon if that serves them. What anybody can mount there must not keep others from
-/// the source: that is only named.
-fn check_below(source: &config::Source, claim: &Claim) -> Result<(), Failure> {
+/// the source: that is only returned.
+pub(super) fn mounts_of_users(source: &config::Source, claim: &Claim) -> Result<Vec<MountBelow>, Failure> {
     let dir = source.dir.display();
     let failed = |error: io::Error| Failure::new(format!("{dir}: {error}"), "/proc must be mounted");
     let (of_users, others): (Vec<_>, Vec<_>) = claim
@@ -72,14 +72,8 @@ fn check_below(source: &config::Source, claim: &Claim) -> Result<(), Failure> {
         .map_err(failed)?
         .into_iter()
         .partition(|mount| mount.is_of_user);
-    for MountBelow { point, kind, .. } in of_users {
-        eprintln!(
-            "bathyd: {dir}: what is mounted on {} ({kind}) is not served",
-            point.display()
-        );
-    }
     let Some(MountBelow { point, kind, .. }) = others.first() else {
-        return Ok(());
+        return Ok(of_users);
     };
     Err(Failure::new(
         format!(

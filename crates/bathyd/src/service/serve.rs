@@ -10,13 +10,14 @@ use std::sync::{Arc, PoisonError};
 
 use bathy_cache::wait_for_moments;
 use bathy_fuse::{
-    Claim, DataPath, MountError, MountOption, MountOptions, Mounted, is_ring_offered, mount, mount_over_ring,
+    Claim, DataPath, MountBelow, MountError, MountOption, MountOptions, Mounted, is_ring_offered, mount,
+    mount_over_ring,
 };
 use nix::fcntl::{FcntlArg, fcntl};
 use rustix::fs::{OFlags, StatVfsMountFlags, fstatvfs};
 use rustix::io::Errno;
 
-use super::claimed::ClaimedSource;
+use super::claimed::{ClaimedSource, mounts_of_users};
 use super::commands::check_size;
 use super::sources::{ServedDirectory, SourceInfo};
 use super::{Service, cannot_note};
@@ -140,6 +141,16 @@ impl Service {
                     failed(&error, "FUSE must be available: modprobe fuse")
                 }
             })?;
+        // Another daemon may have mounted below since the claim. If it mounts from now on, its path does not lead to its mount,
+        // and it is refused there.
+        let of_users = mounts_of_users(&source, &claim).inspect_err(|_| {
+            let _detached = mounted.unmount();
+            mounted.abort();
+        })?;
+        for MountBelow { point, kind, .. } in of_users {
+            let point = point.display();
+            eprintln!("bathyd: {dir}: what is mounted on {point} ({kind}) is not served");
+        }
         let mut state = self.lock();
         state.has_ended = false;
         state.served.push(ServedDirectory {
