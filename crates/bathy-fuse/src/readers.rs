@@ -26,6 +26,9 @@ pub struct Readers {
     most: usize,
     /// Threads that do. Changed under the lock.
     ready: AtomicUsize,
+    threads: usize,
+    /// Of them those that go on after their replies.
+    going_on: AtomicUsize,
     resting: Mutex<Resting>,
     called: Condvar,
     rest: Duration,
@@ -47,6 +50,8 @@ impl Readers {
             most,
             // A session has one at least.
             ready: AtomicUsize::new(threads.max(1)),
+            threads,
+            going_on: AtomicUsize::new(0),
             resting: Mutex::default(),
             called: Condvar::new(),
             rest: REST,
@@ -63,6 +68,7 @@ impl Readers {
         Turn {
             readers: self,
             is_waiting: Cell::new(false),
+            goes_on: Cell::new(false),
         }
     }
 
@@ -108,6 +114,7 @@ impl Readers {
 pub struct Turn<'a> {
     readers: &'a Readers,
     is_waiting: Cell<bool>,
+    goes_on: Cell<bool>,
 }
 
 impl Turn<'_> {
@@ -118,10 +125,32 @@ impl Turn<'_> {
         }
     }
 
+    /// Whether the reply may be sent now, though the request is not done: its thread goes on with it, and who asked need not wait
+    /// for that. Fewer than half of the threads do, so that one who asks again after each answer never has them all.
+    pub fn may_go_on(&self) -> bool {
+        let Readers {
+            threads, going_on, ..
+        } = self.readers;
+        let one_more = |count: usize| Some(count + 1).filter(|count| 2 * count < *threads);
+        let goes_on = self.goes_on.get()
+            || going_on
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
+                .is_ok();
+        self.goes_on.set(goes_on);
+        goes_on
+    }
+
     /// Ends it, and the thread asks for requests whoever else does: for one of many that came to it at once.
     pub fn end_without_rest(self) {
+        self.go_on_no_more();
         self.come_back();
         mem::forget(self);
+    }
+
+    fn go_on_no_more(&self) {
+        if self.goes_on.get() {
+            self.readers.going_on.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     fn come_back(&self) {
@@ -135,6 +164,7 @@ impl Turn<'_> {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let readers = self.readers;
+        self.go_on_no_more();
         if thread::panicking() {
             // It asks for nothing more.
             self.may_wait();
@@ -228,6 +258,20 @@ mod tests {
         while readers.ready.load(Ordering::Relaxed) > 2 {
             send.send(None).expect("threads run");
             said.recv().expect("answered");
+        }
+    }
+
+    #[test]
+    fn fewer_than_half_of_the_threads_go_on_after_their_replies() {
+        for (threads, most) in [(1, 0), (2, 0), (3, 1), (4, 1), (32, 15)] {
+            let readers = Readers::new(threads, threads);
+            for _ in 0..2 {
+                let turns: Vec<_> = (0..threads).map(|_| readers.turn()).collect();
+                let going_on = || turns.iter().filter(|turn| turn.may_go_on()).count();
+                assert_eq!((going_on(), going_on()), (most, most), "of {threads}");
+                let mut turns = turns;
+                turns.swap_remove(0).end_without_rest();
+            }
         }
     }
 

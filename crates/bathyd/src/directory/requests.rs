@@ -313,9 +313,11 @@ impl Filesystem for Directory {
         let (turn, reply) = (self.readers.turn(), Cell::new(Some(reply)));
         self.survive(|| {
             with_buffer(size as usize, |buffer| {
-                // Before copies to the SSD are made.
+                // Before copies to the SSD are made, unless many threads make some: then who asked waits for his.
                 let answer = |bytes: &[u8]| {
-                    if let Some(reply) = reply.take() {
+                    if turn.may_go_on()
+                        && let Some(reply) = reply.take()
+                    {
                         reply.data(bytes);
                     }
                 };

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bathy_cache::Events;
@@ -27,7 +29,9 @@ use crate::inodes::Inode;
 use crate::panics::Containment;
 use crate::tree;
 
-pub(crate) const THREADS: usize = 2;
+pub(crate) const THREADS: usize = 8;
+/// Whoever takes longer than this hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whether nothing can be mounted.
 pub(crate) fn is_skipped() -> bool {
@@ -83,9 +87,9 @@ impl Served {
     /// Ends it: no thread of it has ended before.
     pub(crate) fn end(self) {
         while !self.mounted.unmount_unused().expect("it can be unmounted") {
-            std::thread::sleep(Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(5));
         }
-        let ended = self.mounted.join_for(Duration::from_secs(60));
+        let ended = self.mounted.join_for(PATIENCE);
         ended.expect("no thread has ended before");
     }
 }
@@ -183,6 +187,130 @@ fn each_who_has_a_file_open_hears_once_of_writes_that_were_lost() {
     fs::remove_dir_all(dir).expect("removed");
 }
 
+const BLOCK: u64 = 4096;
+
+/// A file over an SSD that takes no copy before it is let go. The cache has the first block, and each read of another is copied.
+#[derive(Default)]
+struct Slow {
+    copies: Mutex<Copies>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Copies {
+    under_way: usize,
+    /// So many were at once.
+    most: usize,
+    are_let_go: bool,
+}
+
+impl Slow {
+    fn copy(&self) {
+        let mut copies = self.copies.lock().expect("no panic");
+        copies.under_way += 1;
+        copies.most = copies.most.max(copies.under_way);
+        self.changed.notify_all();
+        let waited = self.changed.wait_while(copies, |it| !it.are_let_go);
+        waited.expect("no panic").under_way -= 1;
+    }
+
+    fn wait_for_copies(&self, count: usize) {
+        let copies = self.copies.lock().expect("no panic");
+        let waited = self
+            .changed
+            .wait_timeout_while(copies, PATIENCE, |it| it.under_way < count);
+        assert!(!waited.expect("no panic").1.timed_out());
+    }
+
+    fn let_go(&self) {
+        self.copies.lock().expect("no panic").are_let_go = true;
+        self.changed.notify_all();
+    }
+}
+
+impl FileCache for Arc<Slow> {
+    fn attach(&self, _inode: &Inode) -> io::Result<Option<Arc<dyn CachedFile>>> {
+        Ok(Some(Arc::new(Arc::clone(self))))
+    }
+
+    fn forget(&self, _identity: &FileIdentity, change: Change<'_>) -> io::Result<()> {
+        change()
+    }
+}
+
+impl CachedFile for Arc<Slow> {
+    fn holds(&self, offset: u64, _length: usize) -> bool {
+        offset == 0
+    }
+
+    fn read(&self, buffer: &mut [u8], offset: u64, events: &Events<'_>) -> io::Result<usize> {
+        buffer.fill((offset / BLOCK) as u8);
+        if offset > 0 {
+            (events.waits)();
+            (events.served)(buffer);
+            self.copy();
+        }
+        Ok(buffer.len())
+    }
+
+    fn write(&self, data: &[u8], _offset: u64, _is_buffered: bool) -> io::Result<usize> {
+        Ok(data.len())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn failed_flushes(&self) -> u64 {
+        0
+    }
+
+    fn discard(&self, _offset: u64, _length: u64, change: Change<'_>) -> io::Result<()> {
+        change()
+    }
+
+    fn resize(&self, _length: u64, change: Change<'_>) -> io::Result<()> {
+        change()
+    }
+}
+
+#[test]
+fn while_a_slow_ssd_takes_the_copies_of_one_reader_the_hits_of_another_are_answered() {
+    const BLOCKS: u64 = 2 * THREADS as u64;
+    const HITS: u64 = 300;
+    if is_skipped() {
+        return;
+    }
+    let dir = scratch("slow");
+    fs::write(dir.join("file"), vec![0; (BLOCKS * BLOCK) as usize]).expect("written");
+    let slow = Arc::new(Slow::default());
+    let served = Served::new(&dir, Arc::new(Arc::clone(&slow)), uncontained());
+    let file = File::open(dir.join("file")).expect("opened");
+    let read = |block: u64| {
+        let mut bytes = [0xff; BLOCK as usize];
+        file.read_exact_at(&mut bytes, block * BLOCK)
+            .expect("it is served");
+        assert!(bytes.iter().all(|&byte| u64::from(byte) == block));
+    };
+    thread::scope(|scope| {
+        let (read, (tell, told)) = (&read, mpsc::channel());
+        scope.spawn(move || (1..BLOCKS).for_each(read));
+        // Those that were answered before, and one that the reader waits for.
+        slow.wait_for_copies(THREADS / 2);
+        scope.spawn(move || {
+            (0..HITS).for_each(|_| read(0));
+            tell.send(()).expect("the test listens");
+        });
+        let answered = told.recv_timeout(PATIENCE);
+        slow.let_go();
+        answered.expect("no hit waits for a copy");
+    });
+    assert_eq!(slow.copies.lock().expect("no panic").most, THREADS / 2);
+    drop(file);
+    served.end();
+    fs::remove_dir_all(dir).expect("removed");
+}
+
 /// A file system with a directory `sub` of a few files, which cannot be read to its end.
 struct Failing;
 
@@ -272,7 +400,7 @@ fn of_a_listing_that_fails_half_way_the_kernel_was_told_nothing() {
     }
     served.end();
     while !failing.unmount_unused().expect("it can be unmounted") {
-        std::thread::sleep(Duration::from_millis(5));
+        thread::sleep(Duration::from_millis(5));
     }
     drop(claimed);
     fs::remove_dir_all(dir).expect("removed");
