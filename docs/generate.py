@@ -1,12 +1,19 @@
-"""Write docs/reference from the code: commands, plan, records, errors. `--check` only compares.
+"""Write docs/reference from the code: commands, plan, records, errors, JSON schemas of findings.
 
-The reference is never edited by hand; tests/unit/docs holds it equal to what this prints.
+`--check` only compares. The reference is never edited by hand;
+tests/unit/docs holds it equal to what this prints.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import inspect
+import json
+import pkgutil
 import sys
+import types
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +21,10 @@ from typing import Any
 import typer
 
 import bathyscope.sources  # noqa: F401 - a source may declare a record of its own
-from bathyscope import cli, errors
+from bathyscope import cli, errors, records
 from bathyscope.records import RECORDS_BY_TABLE
+from bathyscope.records.blocks import Table
+from bathyscope.records.finding import FORMAT_VERSION
 from bathyscope.spec.plan import Plan
 from bathyscope.store.tables import stored_columns
 from bathyscope.units import format_size_short
@@ -206,7 +215,73 @@ def _indent_tree(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
 
 
-PAGES = {"commands.md": commands_page, "plan.md": plan_page, "records.md": records_page, "errors.md": errors_page}
+def findings() -> dict[str, type]:
+    """Return every class of findings by its NAME: what `--output json` prints."""
+    modules = [
+        importlib.import_module(f"{records.__name__}.{entry.name}") for entry in pkgutil.iter_modules(records.__path__)
+    ]
+    classes = [each for module in modules for each in vars(module).values() if isinstance(each, type)]
+    return dict(
+        sorted((each.NAME, each) for each in classes if dataclasses.is_dataclass(each) and hasattr(each, "NAME"))
+    )
+
+
+def findings_schema() -> str:
+    """Return the JSON schema of every finding, by the annotations of its class: what `as_plain` makes of it."""
+    definitions: dict[str, Any] = {}
+    printed: dict[str, Any] = {}
+    for name, finding in findings().items():
+        head = {"finding": {"const": finding.__name__}, "format_version": {"const": FORMAT_VERSION}}
+        printed[name] = _object(finding, definitions, head)
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "What `bathy … --output json` prints of a finding",
+        "oneOf": [{"$ref": f"#/$defs/{name}"} for name in printed],
+        "$defs": printed | dict(sorted(definitions.items())),
+    }
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
+def _object(of: type, definitions: dict[str, Any], head: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a dataclass, with `head` before its own fields."""
+    hints = typing.get_type_hints(of)
+    properties = head | {field.name: _json_type(hints[field.name], definitions) for field in dataclasses.fields(of)}
+    if of is Table:
+        properties["rows"] = {"type": "array", "items": {"type": "object"}, "description": "by the keys of columns"}
+    return {
+        "description": inspect.cleandoc(of.__doc__ or ""),
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _json_type(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a value. A number may be null: NaN and infinities are."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if dataclasses.is_dataclass(hint):
+        name = typing.cast("type", hint).__name__
+        if name not in definitions:
+            definitions[name] = _object(typing.cast("type", hint), definitions, {})
+        return {"$ref": f"#/$defs/{name}"}
+    if origin is typing.Literal:
+        return {"enum": list(inner)}
+    if origin in (types.UnionType, typing.Union):
+        return {"anyOf": [_json_type(each, definitions) for each in inner]}
+    if origin is tuple and inner[-1] is not Ellipsis:
+        items = [_json_type(each, definitions) for each in inner]
+        return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+    if origin is tuple:
+        return {"type": "array", "items": _json_type(inner[0], definitions)}
+    plain = {str: "string", bool: "boolean", int: "integer", float: ["number", "null"], types.NoneType: "null"}
+    return {} if hint is Any else {"type": plain[hint]}
+
+
+PAGES = {
+    "commands.md": commands_page, "plan.md": plan_page, "records.md": records_page, "errors.md": errors_page,
+    "findings.json": findings_schema,
+}  # fmt: skip
 
 
 def differing_pages() -> list[str]:

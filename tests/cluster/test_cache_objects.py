@@ -110,22 +110,21 @@ def test_what_is_cached_of_the_objects_of_a_recording(own_lab: Any, tmp_path: Pa
         shown = cluster.bathy(*asked, **where)
         assert shown.returncode == 0, shown.stderr
         (table,) = json.loads(shown.stdout)["tables"]
-        names = [column["name"] for column in table["columns"]]
-        rows = {row[0]: dict(zip(names, row, strict=True)) for row in table["rows"]}
+        rows = {row["object_name"]: row for row in table["rows"]}
         # Nobody used the third one, and the cluster's own objects are perhaps there.
         assert {"odd%3a%25", WRITTEN} <= rows.keys()
         assert IDLE not in rows
         read, written = rows["odd%3a%25"], rows[WRITTEN]
-        assert read["Reads"] > 0
-        assert (read["Read data"], read["Writes"]) == (read["Reads"] * OBJECT_BYTES // 2, 0)
+        assert read["reads"] > 0
+        assert (read["read_bytes"], read["writes"]) == (read["reads"] * OBJECT_BYTES // 2, 0)
         # Where the half that is read begins within a line, the cache may have fetched the line's beginning with it.
-        assert 0 <= read["Cached"] - OBJECT_BYTES // 2 < LINE_BYTES
-        assert (read["Allocated"], read["Share"]) == (OBJECT_BYTES, read["Cached"] / OBJECT_BYTES)
-        assert written["Writes"] > 0
-        assert written["Reads"] == 0
+        assert 0 <= read["cached_bytes"] - OBJECT_BYTES // 2 < LINE_BYTES
+        assert (read["allocated_bytes"], read["share_ratio"]) == (OBJECT_BYTES, read["cached_bytes"] / OBJECT_BYTES)
+        assert written["writes"] > 0
+        assert written["reads"] == 0
         # Of a run of writes the beginning enters the cache, and it may continue the one before.
-        assert 0 <= written["Cached"] <= written["Allocated"] == OBJECT_BYTES
-        assert written["Share"] == written["Cached"] / written["Allocated"]
+        assert 0 <= written["cached_bytes"] <= written["allocated_bytes"] == OBJECT_BYTES
+        assert written["share_ratio"] == written["cached_bytes"] / written["allocated_bytes"]
 
         # And the extents have the bytes of the object, in whatever order.
         with cluster.session() as session:

@@ -271,7 +271,7 @@ def test_a_recording_names_who_has_each_image(lab: Any, libvirt: Libvirt, tmp_pa
             load.wait()
     assert done.returncode == 0, done.stderr
     found = finding_of_view(Workspace(tmp_path).open_run("last"), "devices")
-    places = [column.name for column in found.tables[0].columns]
+    places = [column.heading for column in found.tables[0].columns]
     rows = {row[places.index("image")]: row[places.index("attached to")] for row in found.tables[0].rows}
     here = os.uname().nodename
     assert rows == {"rbd/of-machine": f"{here}:web", "rbd/of-client": f"{here}:-"}

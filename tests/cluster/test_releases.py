@@ -257,8 +257,7 @@ def test_the_module_counts_every_write_for_the_least_key(released: tuple[str, An
         done = cluster.bathy(*words, "-o", "json")
         assert done.returncode == 0, done.stderr
         (table,) = json.loads(done.stdout)["tables"]
-        writes = [column["name"] for column in table["columns"]].index("writes")
-        return {str(row[0]): row[writes] for row in table["rows"]}
+        return {str(row[table["columns"][0]["key"]]): row["writes"] for row in table["rows"]}
 
     for image in WRITES:
         run("rbd", "create", "--size", "64M", image)

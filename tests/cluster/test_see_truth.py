@@ -167,7 +167,7 @@ class Watched:
     def rows(self, name: str, image: str | None = None, **question: Any) -> dict[Any, dict[str, Any]]:
         """Return first column → column → value of a view's table; images without their pool."""
         table = self.view(name, image, **question).tables[0]
-        names = [column.name for column in table.columns]
+        names = [column.heading for column in table.columns]
         rows = [dict(zip(names, row, strict=True)) for row in table.rows]
         return {key.removeprefix(f"{POOL}/") if isinstance(key := row[names[0]], str) else key: row for row in rows}
 

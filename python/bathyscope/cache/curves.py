@@ -8,18 +8,19 @@ from typing import Any
 
 from bathyscope.cache.looks import Look, source_name
 from bathyscope.fields import as_dict, as_float, as_int, as_list, parsing
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table
 from bathyscope.units import format_bytes, format_percent
 
 _COLUMNS = (
-    ActivityColumn("Cache"),
-    ActivityColumn("Source", help="a source as if it had a cache of its own; a dash is the whole cache"),
-    ActivityColumn("Size", "bytes"),
-    ActivityColumn("Hit %", "ratio", help="a dash: the sample has too few lines for this size"),
-    ActivityColumn("Of the present size", "times", help="of the share that the source may use, or of the cache"),
-    ActivityColumn("Present"),
-    ActivityColumn("Reads", "count", rank=1, help="of lines: a request counts once for each line that it touches"),
-    ActivityColumn("Sampled", "count", rank=1, help="reads that the hit ratio is estimated from"),
+    Column("cache", "Cache"),
+    Column("source", "Source", help="a source as if it had a cache of its own; a dash is the whole cache"),
+    Column("size_bytes", "Size", "bytes"),
+    Column("hit_ratio", "Hit %", "ratio", help="a dash: the sample has too few lines for this size"),
+    Column("size_ratio", "Of the present size", "times", help="of the share that the source may use, or of the cache"),
+    Column("present", "Present"),
+    Column("reads", "Reads", "count", rank=1, help="of lines: a request counts once for each line that it touches"),
+    Column("sampled", "Sampled", "count", rank=1, help="reads that the hit ratio is estimated from"),
 )
 _SINCE = "since the daemon's start, or since the content or the size (of a source: its share) changed"
 _OWN = "The curve of a source assumes a cache that it does not share; that of a cache ignores the limits of sources."
@@ -108,7 +109,7 @@ def curve(
         start_ns=end_ns - round(max(look.uptime_s for look in looks) * 1e9),
         end_ns=end_ns,
         sentence=" ".join(map(_sentence, said)) or nothing,
-        tables=(ActivityTable("Hit ratio by size", _COLUMNS, rows),),
+        tables=(Table("curve", "Hit ratio by size", _COLUMNS, rows),),
         unseen=(*unseen, f"Hit ratios are of reads {_SINCE}. Another load, or a longer time, has another curve."),
     )
 

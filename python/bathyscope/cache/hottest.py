@@ -9,31 +9,32 @@ from bathyscope.cache.filestore import object_of
 from bathyscope.cache.looks import Look, Span, source_name
 from bathyscope.fields import as_dict, as_list, parsing
 from bathyscope.rbd_names import NUMBER_DIGITS, image_id_of
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable, Unit
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table, Unit
 
 Kind = Literal["files", "objects"]
 # The columns that a kind has of its own, their cells for each file, and what is not shown.
-_Places = tuple[tuple[ActivityColumn, ...], list[tuple[tuple[Any, ...], Span]], list[str]]
+_Places = tuple[tuple[Column, ...], list[tuple[tuple[Any, ...], Span]], list[str]]
 
-_FIGURES: tuple[tuple[str, Unit, str, int], ...] = (
-    ("Reads", "count", "reads.requests", 0),
-    ("Read hits", "count", "reads.requests_hit", 0),
-    ("Read data", "bytes", "reads.bytes", 2),
-    ("Writes", "count", "writes.requests", 1),
-    ("Cached", "bytes", "cached_bytes", 0),
-    ("Size", "bytes", "size_bytes", 3),
-    ("Last used", "s", "last_access_s_ago", 1),
-    ("Residence", "s", "residence_s_mean", 4),
-    ("Residence sample", "count", "residence.lines_left", 6),
-    ("Oldest line", "s", "residence.age_s_max", 5),
+_FIGURES: tuple[tuple[str, str, Unit, str, int], ...] = (
+    ("reads", "Reads", "count", "reads.requests", 0),
+    ("read_hits", "Read hits", "count", "reads.requests_hit", 0),
+    ("read_bytes", "Read data", "bytes", "reads.bytes", 2),
+    ("writes", "Writes", "count", "writes.requests", 1),
+    ("cached_bytes", "Cached", "bytes", "cached_bytes", 0),
+    ("size_bytes", "Size", "bytes", "size_bytes", 3),
+    ("last_used_s", "Last used", "s", "last_access_s_ago", 1),
+    ("residence_s", "Residence", "s", "residence_s_mean", 4),
+    ("residence_sample", "Residence sample", "count", "residence.lines_left", 6),
+    ("oldest_line_s", "Oldest line", "s", "residence.age_s_max", 5),
 )
 _HELP = {
-    "Residence": "mean time from entering the cache to leaving it, of sampled lines, 1 of 128",
-    "Residence sample": "sampled lines that entered since the start and left, which the mean is of",
-    "Oldest line": "time since the first of the sampled lines that are present entered; of those since the start",
+    "residence_s": "mean time from entering the cache to leaving it, of sampled lines, 1 of 128",
+    "residence_sample": "sampled lines that entered since the start and left, which the mean is of",
+    "oldest_line_s": "time since the first of the sampled lines that are present entered; of those since the start",
 }
 _FIGURE_COLUMNS = tuple(
-    ActivityColumn(name, unit, rank=rank, help=_HELP.get(name, "")) for name, unit, _, rank in _FIGURES
+    Column(key, heading, unit, rank=rank, help=_HELP.get(key, "")) for key, heading, unit, _, rank in _FIGURES
 )
 _BLOCK_NAMES = ("block", "block.db", "block.wal")
 
@@ -50,7 +51,7 @@ def hottest(
     """Return the files with the most requests of each source, or the objects of each FileStore OSD."""
     spans = _asked(looks, answers, source, limit)
     own, places, unseen = _objects(spans) if kind == "objects" else _files(spans)
-    columns = (*own, ActivityColumn("Source", rank=1), *_FIGURE_COLUMNS)
+    columns = (*own, Column("source", "Source", rank=1), *_FIGURE_COLUMNS)
     rows = tuple((*place, span.name, *_figures(span)) for place, span in places)
     end_ns = max(look.at_ns for look in looks)
     start_ns = end_ns - round(max(look.uptime_s for look in looks) * 1e9)
@@ -61,7 +62,7 @@ def hottest(
         start_ns=start_ns,
         end_ns=end_ns,
         sentence=f"{kind.capitalize()} with the most requests: {len(rows):,}." if rows else f"No {kind} are known.",
-        tables=(ActivityTable(kind.capitalize(), columns, rows),),
+        tables=(Table(kind, kind.capitalize(), columns, rows),),
         unseen=(*remarks, *unseen),
     )
 
@@ -69,17 +70,17 @@ def hottest(
 def _files(spans: Sequence[Span]) -> _Places:
     places = [((_path_of(span) or f"handle {span.text('handle')}",), span) for span in spans]
     unseen = "A file that is shown by its handle has no name any more, or its name is not known at the moment."
-    return (ActivityColumn("File"),), places, [unseen]
+    return (Column("file", "File"),), places, [unseen]
 
 
 def _objects(spans: Sequence[Span]) -> _Places:
     """Return the objects, and which sources have none that are known."""
     columns = (
-        ActivityColumn("Object"),
-        ActivityColumn("Image id", rank=2),
-        ActivityColumn("Pool id", rank=3),
-        ActivityColumn("Namespace", rank=9),
-        ActivityColumn("Snapshot", rank=8),
+        Column("object_name", "Object"),
+        Column("image_id", "Image id", rank=2),
+        Column("pool_id", "Pool id", rank=3),
+        Column("namespace", "Namespace", rank=9),
+        Column("snapshot", "Snapshot", rank=8),
     )
     places: list[tuple[tuple[Any, ...], Span]] = []
     block_stores, others = set(), 0
@@ -112,7 +113,7 @@ def _path_of(span: Span) -> str | None:
 
 
 def _figures(span: Span) -> tuple[Any, ...]:
-    return tuple(span.gauge(path) for _, _, path, _ in _FIGURES)
+    return tuple(span.gauge(path) for _, _, _, path, _ in _FIGURES)
 
 
 def _asked(looks: Sequence[Look], answers: Mapping[str, dict[str, Any]], source: str | None, limit: int) -> list[Span]:

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bathyscope.cache.bluestore import PlacedObject
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table
 from bathyscope.units import format_bytes
 
 _COLUMNS = (
-    ActivityColumn("Object"),
-    ActivityColumn("Image id", rank=2),
-    ActivityColumn("Pool id", rank=3),
-    ActivityColumn("Source", rank=1),
-    ActivityColumn("Reads", "count", help="of clients, as far as they were recorded"),
-    ActivityColumn("Read data", "bytes", rank=4, help="what these returned"),
-    ActivityColumn("Writes", "count", rank=1, help="of clients, as far as they were recorded"),
-    ActivityColumn("Allocated", "bytes", help="extents of the block device that the object has now"),
-    ActivityColumn("Cached", "bytes", help="bytes of these extents that are cached now"),
-    ActivityColumn("Share", "ratio", help="what is cached of what is allocated"),
+    Column("object_name", "Object"),
+    Column("image_id", "Image id", rank=2),
+    Column("pool_id", "Pool id", rank=3),
+    Column("source", "Source", rank=1),
+    Column("reads", "Reads", "count", help="of clients, as far as they were recorded"),
+    Column("read_bytes", "Read data", "bytes", rank=4, help="what these returned"),
+    Column("writes", "Writes", "count", rank=1, help="of clients, as far as they were recorded"),
+    Column("allocated_bytes", "Allocated", "bytes", help="extents of the block device that the object has now"),
+    Column("cached_bytes", "Cached", "bytes", help="bytes of these extents that are cached now"),
+    Column("share_ratio", "Share", "ratio", help="what is cached of what is allocated"),
 )
 _NO_HITS = "Hits, last use and residence time are not known by object: a cache counts them for the device as a whole."
 
@@ -45,7 +46,7 @@ def placed_objects(
         start_ns=span_ns[0],
         end_ns=span_ns[1],
         sentence=sentence if ordered else "No objects are known.",
-        tables=(ActivityTable("Objects on BlueStore OSDs", _COLUMNS, tuple(map(_row, ordered))),),
+        tables=(Table("objects", "Objects on BlueStore OSDs", _COLUMNS, tuple(map(_row, ordered))),),
         unseen=(*remarks, _NO_HITS),
     )
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from bathyscope.cache.looks import BUCKET_FACTOR, RUNNING, Look, Span, is_continued, is_served, spans
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable, Unit
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table, Unit
 from bathyscope.units import format_bytes, format_percent, format_seconds, format_size_short
 
 Name = Literal["status", "io", "usage", "iops", "stats"]
@@ -24,16 +25,19 @@ _RATES: dict[Unit, Unit] = {"bytes": "bytes/s", "count": "1/s"}
 class _Value:
     """A column of a report. A counter becomes a rate when an interval is shown."""
 
-    name: str
+    key: str
+    heading: str
     unit: Unit
     take: _Take
     rank: int = 0
     is_counter: bool = False
     is_prose: bool = False
 
-    def column(self, *, is_interval: bool) -> ActivityColumn:
-        unit = _RATES.get(self.unit, self.unit) if is_interval and self.is_counter else self.unit
-        return ActivityColumn(self.name, unit, rank=self.rank, prose=self.is_prose)
+    def column(self, *, is_interval: bool) -> Column:
+        key, unit = self.key, self.unit
+        if is_interval and self.is_counter:
+            key, unit = f"{key}_per_s", _RATES.get(unit, unit)
+        return Column(key, self.heading, unit, rank=self.rank, prose=self.is_prose)
 
     def of(self, span: Span, *, is_interval: bool) -> Any:
         value = self.take(span)
@@ -48,19 +52,19 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _gauge(name: str, unit: Unit, path: str, rank: int = 0) -> _Value:
-    return _Value(name, unit, lambda span: span.gauge(path), rank)
+def _gauge(key: str, heading: str, unit: Unit, path: str, rank: int = 0) -> _Value:
+    return _Value(key, heading, unit, lambda span: span.gauge(path), rank)
 
 
-def _text(name: str, path: str, rank: int = 0) -> _Value:
-    return _Value(name, "", lambda span: span.text(path), rank)
+def _text(key: str, heading: str, path: str, rank: int = 0) -> _Value:
+    return _Value(key, heading, "", lambda span: span.text(path), rank)
 
 
-def _counter(name: str, unit: Unit, path: str, rank: int = 0) -> _Value:
-    return _Value(name, unit, lambda span: span.count(path), rank, is_counter=True)
+def _counter(key: str, heading: str, unit: Unit, path: str, rank: int = 0) -> _Value:
+    return _Value(key, heading, unit, lambda span: span.count(path), rank, is_counter=True)
 
 
-def _less(name: str, unit: Unit, path: str, *others: str, rank: int = 0) -> _Value:
+def _less(key: str, heading: str, unit: Unit, path: str, *others: str, rank: int = 0) -> _Value:
     """Return the column of a counter without what other counters have of it."""
 
     def take(span: Span) -> float | None:
@@ -68,14 +72,14 @@ def _less(name: str, unit: Unit, path: str, *others: str, rank: int = 0) -> _Val
         known = [value for value in values if value is not None]
         return known[0] - sum(known[1:]) if len(known) == len(values) else None
 
-    return _Value(name, unit, take, rank, is_counter=True)
+    return _Value(key, heading, unit, take, rank, is_counter=True)
 
 
-def _share(name: str, part: str, whole: str, rank: int = 0) -> _Value:
+def _share(key: str, heading: str, part: str, whole: str, rank: int = 0) -> _Value:
     def take(span: Span) -> float | None:
         return _ratio(span.count(part), span.count(whole))
 
-    return _Value(name, "ratio", take, rank)
+    return _Value(key, heading, "ratio", take, rank)
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:
@@ -86,12 +90,19 @@ def _ops(kind: str) -> tuple[_Value, ...]:
     """Return the columns of reads or of writes: a request that was in the cache in part is no hit and no miss."""
     path, name = f"stats.{kind}s", kind.capitalize()
     return (
-        _counter(f"{name} requests", "count", f"{path}.requests", rank=1),
-        _counter(f"{name} hits", "count", f"{path}.requests_hit"),
-        _counter(f"{name} partial", "count", f"{path}.requests_partial"),
-        _less(f"{name} misses", "count", f"{path}.requests", f"{path}.requests_hit", f"{path}.requests_partial"),
-        _counter(f"{name} bytes", "bytes", f"{path}.bytes", rank=2),
-        _share(f"{name} byte hit %", f"{path}.bytes_hit", f"{path}.bytes"),
+        _counter(f"{kind}_requests", f"{name} requests", "count", f"{path}.requests", rank=1),
+        _counter(f"{kind}_hits", f"{name} hits", "count", f"{path}.requests_hit"),
+        _counter(f"{kind}_partial", f"{name} partial", "count", f"{path}.requests_partial"),
+        _less(
+            f"{kind}_misses",
+            f"{name} misses",
+            "count",
+            f"{path}.requests",
+            f"{path}.requests_hit",
+            f"{path}.requests_partial",
+        ),
+        _counter(f"{kind}_bytes", f"{name} bytes", "bytes", f"{path}.bytes", rank=2),
+        _share(f"{kind}_byte_hit_ratio", f"{name} byte hit %", f"{path}.bytes_hit", f"{path}.bytes"),
     )
 
 
@@ -106,94 +117,105 @@ def _latencies(op: str) -> tuple[_Value, ...]:
         return lambda span: span.percentile_ns(path(span), name, share)
 
     return (
-        _Value(f"{op} mean", "ns", mean, rank=2 if op == "write" else 0),
-        _Value(f"{op} p50", "ns", percentile("p50", 0.5), rank=5),
-        _Value(f"{op} p99", "ns", percentile("p99", 0.99), rank=3 if op == "write" else 0),
-        _Value(f"{op} p99.9", "ns", percentile("p999", 0.999), rank=6),
-        _Value(f"{op} max", "ns", lambda s: None if s.before else s.gauge(f"{path(s)}.latency_ns_max"), rank=7),
+        _Value(f"{op}_mean_ns", f"{op} mean", "ns", mean, rank=2 if op == "write" else 0),
+        _Value(f"{op}_p50_ns", f"{op} p50", "ns", percentile("p50", 0.5), rank=5),
+        _Value(f"{op}_p99_ns", f"{op} p99", "ns", percentile("p99", 0.99), rank=3 if op == "write" else 0),
+        _Value(f"{op}_p999_ns", f"{op} p99.9", "ns", percentile("p999", 0.999), rank=6),
+        _Value(
+            f"{op}_max_ns",
+            f"{op} max",
+            "ns",
+            lambda s: None if s.before else s.gauge(f"{path(s)}.latency_ns_max"),
+            rank=7,
+        ),
     )
 
 
-def _of_device(name: str, unit: Unit, path: str, rank: int = 0) -> _Value:
-    return _Value(name, unit, lambda span: span.count(f"{span.name}.{path}"), rank, is_counter=True)
+def _of_device(key: str, heading: str, unit: Unit, path: str, rank: int = 0) -> _Value:
+    return _Value(key, heading, unit, lambda span: span.count(f"{span.name}.{path}"), rank, is_counter=True)
 
 
-def _throughput(name: str, path: str) -> _Value:
+def _throughput(key: str, heading: str, path: str) -> _Value:
     # Of an interval the bytes themselves are the throughput.
-    return _Value(name, "bytes/s", lambda s: None if s.before else s.rate(f"{s.name}.{path}"), rank=4)
+    return _Value(key, heading, "bytes/s", lambda s: None if s.before else s.rate(f"{s.name}.{path}"), rank=4)
 
 
-_DIRECTORY = _text("Directory", "dir", rank=8)
+_DIRECTORY = _text("directory", "Directory", "dir", rank=8)
 
 _IO = (
-    _counter("Cache read", "bytes", "io.cache_read_bytes"),
-    _counter("Cache write", "bytes", "io.cache_write_bytes"),
-    _counter("Source read", "bytes", "io.source_read_bytes"),
-    _counter("Source write", "bytes", "io.source_write_bytes"),
-    _counter("Compared", "bytes", "io.compared_bytes", rank=2),
-    _share("Byte hit %", "stats.reads.bytes_hit", "stats.reads.bytes", rank=1),
+    _counter("cache_read_bytes", "Cache read", "bytes", "io.cache_read_bytes"),
+    _counter("cache_write_bytes", "Cache write", "bytes", "io.cache_write_bytes"),
+    _counter("source_read_bytes", "Source read", "bytes", "io.source_read_bytes"),
+    _counter("source_write_bytes", "Source write", "bytes", "io.source_write_bytes"),
+    _counter("compared_bytes", "Compared", "bytes", "io.compared_bytes", rank=2),
+    _share("byte_hit_ratio", "Byte hit %", "stats.reads.bytes_hit", "stats.reads.bytes", rank=1),
     _DIRECTORY,
 )
 _SSD = (
-    _counter("All", "bytes", "cache.engine.ssd_write_bytes"),
-    _counter("Data", "bytes", "cache.engine.ssd_writes.data_bytes"),
-    _counter("Line table", "bytes", "cache.engine.ssd_writes.line_table_bytes"),
-    _counter("File table", "bytes", "cache.engine.ssd_writes.file_table_bytes"),
-    _counter("Intent", "bytes", "cache.engine.ssd_writes.intent_bytes"),
-    _counter("State", "bytes", "cache.engine.ssd_writes.state_bytes", rank=1),
-    _counter("Superblocks", "bytes", "cache.engine.ssd_writes.superblock_bytes", rank=1),
+    _counter("ssd_write_bytes", "All", "bytes", "cache.engine.ssd_write_bytes"),
+    _counter("data_bytes", "Data", "bytes", "cache.engine.ssd_writes.data_bytes"),
+    _counter("line_table_bytes", "Line table", "bytes", "cache.engine.ssd_writes.line_table_bytes"),
+    _counter("file_table_bytes", "File table", "bytes", "cache.engine.ssd_writes.file_table_bytes"),
+    _counter("intent_bytes", "Intent", "bytes", "cache.engine.ssd_writes.intent_bytes"),
+    _counter("state_bytes", "State", "bytes", "cache.engine.ssd_writes.state_bytes", rank=1),
+    _counter("superblock_bytes", "Superblocks", "bytes", "cache.engine.ssd_writes.superblock_bytes", rank=1),
 )
 _USAGE = (
-    _gauge("Capacity", "bytes", "usage.capacity_bytes"),
-    _gauge("Usage", "bytes", "usage.used_bytes"),
-    _Value("Use %", "ratio", lambda s: _ratio(s.gauge("usage.used_bytes"), s.gauge("usage.capacity_bytes"))),
-    _gauge("Max usage", "bytes", "usage.used_bytes_max"),
-    _gauge("Files", "count", "usage.files"),
-    _gauge("Data", "bytes", "usage.cached_bytes", rank=1),
+    _gauge("capacity_bytes", "Capacity", "bytes", "usage.capacity_bytes"),
+    _gauge("usage_bytes", "Usage", "bytes", "usage.used_bytes"),
+    _Value(
+        "use_ratio", "Use %", "ratio", lambda s: _ratio(s.gauge("usage.used_bytes"), s.gauge("usage.capacity_bytes"))
+    ),
+    _gauge("max_usage_bytes", "Max usage", "bytes", "usage.used_bytes_max"),
+    _gauge("files", "Files", "count", "usage.files"),
+    _gauge("data_bytes", "Data", "bytes", "usage.cached_bytes", rank=1),
     _DIRECTORY,
 )
 _IOPS = (
-    _of_device("Reads", "count", "reads.requests"),
-    _of_device("Writes", "count", "writes.requests"),
-    _of_device("Read data", "bytes", "reads.bytes", rank=1),
-    _of_device("Write data", "bytes", "writes.bytes", rank=1),
-    _throughput("Read rate", "reads.bytes"),
-    _throughput("Write rate", "writes.bytes"),
+    _of_device("reads", "Reads", "count", "reads.requests"),
+    _of_device("writes", "Writes", "count", "writes.requests"),
+    _of_device("read_data_bytes", "Read data", "bytes", "reads.bytes", rank=1),
+    _of_device("write_data_bytes", "Write data", "bytes", "writes.bytes", rank=1),
+    _throughput("read_rate_bytes_per_s", "Read rate", "reads.bytes"),
+    _throughput("write_rate_bytes_per_s", "Write rate", "writes.bytes"),
     *_latencies("read"),
     *_latencies("write"),
 )
-_STATS: tuple[tuple[str, tuple[_Value, ...]], ...] = (
+_STATS: tuple[tuple[str, str, tuple[_Value, ...]], ...] = (
     (
+        "files",
         "Files and segments (cache lines)",
         (
-            _gauge("Files in cache", "count", "stats.files"),
-            _gauge("Segments cached", "count", "stats.segments_cached"),
-            _gauge("Segments present", "count", "stats.segments_present"),
-            _gauge("Segments uncached", "count", "stats.segments_uncached"),
+            _gauge("files_in_cache", "Files in cache", "count", "stats.files"),
+            _gauge("segments_cached", "Segments cached", "count", "stats.segments_cached"),
+            _gauge("segments_present", "Segments present", "count", "stats.segments_present"),
+            _gauge("segments_uncached", "Segments uncached", "count", "stats.segments_uncached"),
         ),
     ),
-    ("Room", _USAGE[:4]),
-    ("Reads", _ops("read")),
-    ("Writes", _ops("write")),
+    ("room", "Room", _USAGE[:4]),
+    ("reads", "Reads", _ops("read")),
+    ("writes", "Writes", _ops("write")),
     (
+        "attributes",
         "Attributes and links",
         (
-            _counter("Attr read hits", "count", "stats.attribute_reads.hits"),
-            _counter("Attr read misses", "count", "stats.attribute_reads.misses"),
-            _counter("Attr write hits", "count", "stats.attribute_writes.hits"),
-            _counter("Attr write misses", "count", "stats.attribute_writes.misses"),
-            _gauge("Links cached", "count", "stats.links.cached", rank=1),
-            _counter("Link hits", "count", "stats.links.hits", rank=1),
-            _counter("Link misses", "count", "stats.links.misses", rank=1),
+            _counter("attr_read_hits", "Attr read hits", "count", "stats.attribute_reads.hits"),
+            _counter("attr_read_misses", "Attr read misses", "count", "stats.attribute_reads.misses"),
+            _counter("attr_write_hits", "Attr write hits", "count", "stats.attribute_writes.hits"),
+            _counter("attr_write_misses", "Attr write misses", "count", "stats.attribute_writes.misses"),
+            _gauge("links_cached", "Links cached", "count", "stats.links.cached", rank=1),
+            _counter("link_hits", "Link hits", "count", "stats.links.hits", rank=1),
+            _counter("link_misses", "Link misses", "count", "stats.links.misses", rank=1),
         ),
     ),
     (
+        "requests",
         "Requests under way and past the cache",
         (
-            _gauge("Pending", "count", "stats.pending"),
-            _counter("Bypassed stream", "count", "stats.bypassed.stream"),
-            _counter("Bypassed error", "count", "stats.bypassed.error"),
-            _Value("Uptime", "s", lambda span: span.uptime_s),
+            _gauge("pending", "Pending", "count", "stats.pending"),
+            _counter("bypassed_stream", "Bypassed stream", "count", "stats.bypassed.stream"),
+            _counter("bypassed_error", "Bypassed error", "count", "stats.bypassed.error"),
+            _Value("uptime_s", "Uptime", "s", lambda span: span.uptime_s),
         ),
     ),
 )
@@ -216,36 +238,36 @@ def _admission(span: Span) -> str | None:
 
 
 _STATUS = (
-    _text("Mode", "mode"),
-    _gauge("Share", "bytes", "size_bytes", rank=2),
+    _text("mode", "Mode", "mode"),
+    _gauge("share_bytes", "Share", "bytes", "size_bytes", rank=2),
     *_USAGE[1:3],
-    _share("Byte hit %", "stats.reads.bytes_hit", "stats.reads.bytes"),
-    _Value("Served", "", lambda span: "yes" if is_served(span.now) else "no"),
-    _Value("Problem", "", lambda span: span.text("problem"), is_prose=True),
-    _gauge("Open files", "count", "in_use.open_files", rank=3),
-    _gauge("Fetch", "bytes", "fetch.bytes_max", rank=4),
-    _text("Transport", "transport", rank=5),
+    _share("byte_hit_ratio", "Byte hit %", "stats.reads.bytes_hit", "stats.reads.bytes"),
+    _Value("served", "Served", "", lambda span: "yes" if is_served(span.now) else "no"),
+    _Value("problem", "Problem", "", lambda span: span.text("problem"), is_prose=True),
+    _gauge("open_files", "Open files", "count", "in_use.open_files", rank=3),
+    _gauge("fetch_bytes", "Fetch", "bytes", "fetch.bytes_max", rank=4),
+    _text("transport", "Transport", "transport", rank=5),
     _DIRECTORY,
 )
 _CACHES = (
-    _Value("State", "", lambda span: span.text("state") or RUNNING),
-    _gauge("Capacity", "bytes", "cache.engine.capacity_bytes"),
-    _gauge("Usage", "bytes", "cache.engine.used_bytes"),
-    _gauge("Resident", "bytes", "process.resident_bytes"),
-    _gauge("Memory budget", "bytes", "cache.engine.memory.budget_bytes", rank=1),
-    _counter("SSD read", "bytes", "cache.engine.ssd_read_bytes"),
-    _counter("SSD write", "bytes", "cache.engine.ssd_write_bytes"),
-    _counter("Evictions", "count", "cache.engine.evictions", rank=1),
-    _counter("Files evicted", "count", "cache.engine.file_table.evictions", rank=1),
-    _counter("SSD errors", "count", "cache.engine.ssd_errors", rank=2),
-    _gauge("Peak resident", "bytes", "process.resident_bytes_max", rank=2),
-    _gauge("Memory", "bytes", "cache.engine.memory_bytes", rank=2),
-    _counter("Mismatches", "count", "cache.engine.mismatches", rank=3),
-    _text("Policy", "cache.engine.policy", rank=4),
-    _Value("Admission", "", _admission, rank=5),
-    _gauge("Line", "bytes", "cache.engine.line_bytes", rank=6),
-    _gauge("In-memory stage", "bytes", "cache.engine.stage_bytes", rank=7),
-    _text("SSD", "cache.ssd", rank=8),
+    _Value("state", "State", "", lambda span: span.text("state") or RUNNING),
+    _gauge("capacity_bytes", "Capacity", "bytes", "cache.engine.capacity_bytes"),
+    _gauge("usage_bytes", "Usage", "bytes", "cache.engine.used_bytes"),
+    _gauge("resident_bytes", "Resident", "bytes", "process.resident_bytes"),
+    _gauge("memory_budget_bytes", "Memory budget", "bytes", "cache.engine.memory.budget_bytes", rank=1),
+    _counter("ssd_read_bytes", "SSD read", "bytes", "cache.engine.ssd_read_bytes"),
+    _counter("ssd_write_bytes", "SSD write", "bytes", "cache.engine.ssd_write_bytes"),
+    _counter("evictions", "Evictions", "count", "cache.engine.evictions", rank=1),
+    _counter("files_evicted", "Files evicted", "count", "cache.engine.file_table.evictions", rank=1),
+    _counter("ssd_errors", "SSD errors", "count", "cache.engine.ssd_errors", rank=2),
+    _gauge("peak_resident_bytes", "Peak resident", "bytes", "process.resident_bytes_max", rank=2),
+    _gauge("memory_bytes", "Memory", "bytes", "cache.engine.memory_bytes", rank=2),
+    _counter("mismatches", "Mismatches", "count", "cache.engine.mismatches", rank=3),
+    _text("policy", "Policy", "cache.engine.policy", rank=4),
+    _Value("admission", "Admission", "", _admission, rank=5),
+    _gauge("line_bytes", "Line", "bytes", "cache.engine.line_bytes", rank=6),
+    _gauge("stage_bytes", "In-memory stage", "bytes", "cache.engine.stage_bytes", rank=7),
+    _text("ssd", "SSD", "cache.ssd", rank=8),
 )
 
 _NO_PROCESS = (
@@ -282,8 +304,8 @@ def report(
 ) -> ActivityFinding:
     """Return a report of (later, earlier answer) of several caches; the earlier one is None for all since the start.
 
-    An earlier answer of another run of the daemon is not used, and a remark says so. `as_one_table` puts all columns
-    into one table, with the cache's name in each row, for CSV.
+    An earlier answer of another run of the daemon is not used, and a remark says so. `as_one_table` is for CSV:
+    the cache's name is in each row, and of several tables with the same rows the first has the columns of all.
     """
     said = [*remarks]
     usable: list[tuple[Look, Look | None]] = []
@@ -310,11 +332,8 @@ def report(
         said += [_NO_PROCESS.format(name=span.name) for span in caches if _has_no_process(span)]
     sources = [span for span in sources if source in (None, span.name)]
     tables = _tables(name, caches, sources, is_interval=is_interval, is_named=as_one_table)
-    if as_one_table and len(tables) > 1 and name == "stats":
-        tables = (_joined(tables),)
-    if as_one_table and name == "io":
-        # A row of the SSD has no source, and the metrics have it.
-        tables = tables[:1]
+    if as_one_table and name == "stats":
+        tables = (_joined(tables), *tables)
     if is_interval and name == "iops":
         said.append(
             f"Percentiles of an interval are upper bounds: the true ones are at most {BUCKET_FACTOR} times lower."
@@ -341,40 +360,42 @@ def _target(caches: Sequence[Span]) -> str:
 
 def _tables(
     name: Name, caches: Sequence[Span], sources: Sequence[Span], *, is_interval: bool, is_named: bool
-) -> tuple[ActivityTable, ...]:
-    def made(title: str, first: Sequence[_Value], values: Sequence[_Value], rows: Sequence[Span]) -> ActivityTable:
+) -> tuple[Table, ...]:
+    def made(key: str, title: str, first: Sequence[_Value], values: Sequence[_Value], rows: Sequence[Span]) -> Table:
         every = (*first, *values)
         columns = tuple(value.column(is_interval=is_interval) for value in every)
         cells = tuple(tuple(value.of(span, is_interval=is_interval) for value in every) for span in rows)
-        return ActivityTable(title, columns, cells)
+        return Table(key, title, columns, cells)
 
-    own = _Value("Source", "", lambda span: span.name)
+    own = _Value("source", "Source", "", lambda span: span.name)
     # With one cache its name stands above the table, if the table has one.
-    cache = [_Value("Cache", "", lambda span: span.cache, rank=1)] if is_named or len(caches) > 1 else []
+    cache = [_Value("cache", "Cache", "", lambda span: span.cache, rank=1)] if is_named or len(caches) > 1 else []
     match name:
         case "status":
-            first = [_Value("Cache", "", lambda span: span.name)]
-            return made("Caches", first, _CACHES, caches), made("Sources", [own, *cache], _STATUS, sources)
+            first = [_Value("cache", "Cache", "", lambda span: span.name)]
+            return made("caches", "Caches", first, _CACHES, caches), made(
+                "sources", "Sources", [own, *cache], _STATUS, sources
+            )
         case "io":
-            first = [_Value("Cache", "", lambda span: span.name)]
+            first = [_Value("cache", "Cache", "", lambda span: span.name)]
             return (
-                made("Bytes by where they came from and went to", [own, *cache], _IO, sources),
-                made("Bytes written to the SSD", first, _SSD, caches),
+                made("sources", "Bytes by where they came from and went to", [own, *cache], _IO, sources),
+                made("ssd", "Bytes written to the SSD", first, _SSD, caches),
             )
         case "usage":
-            return (made("Usage", [own, *cache], _USAGE, sources),)
+            return (made("usage", "Usage", [own, *cache], _USAGE, sources),)
         case "iops":
             return (_by_device(sources, cache, is_interval=is_interval),)
         case "stats":
-            return tuple(made(title, [own, *cache], values, sources) for title, values in _STATS)
+            return tuple(made(key, title, [own, *cache], values, sources) for key, title, values in _STATS)
 
 
-def _by_device(sources: Sequence[Span], cache: Sequence[_Value], *, is_interval: bool) -> ActivityTable:
+def _by_device(sources: Sequence[Span], cache: Sequence[_Value], *, is_interval: bool) -> Table:
     """Return the table of two rows for each source: what its cache did, and what the directory below did."""
     first = [
-        ActivityColumn("Source"),
+        Column("source", "Source"),
         *(value.column(is_interval=is_interval) for value in cache),
-        ActivityColumn("Device"),
+        Column("device", "Device"),
     ]
     columns = [value.column(is_interval=is_interval) for value in (*_IOPS, _DIRECTORY)]
     rows = []
@@ -385,10 +406,10 @@ def _by_device(sources: Sequence[Span], cache: Sequence[_Value], *, is_interval:
             one = dataclasses.replace(device, name=place)
             values = [value.of(one, is_interval=is_interval) for value in _IOPS]
             rows.append((span.name, *(value.take(span) for value in cache), place, *values, span.text("dir")))
-    return ActivityTable("Operations by device", (*first, *columns), tuple(rows))
+    return Table("devices", "Operations by device", (*first, *columns), tuple(rows))
 
 
-def _joined(tables: Sequence[ActivityTable]) -> ActivityTable:
+def _joined(tables: Sequence[Table]) -> Table:
     """Return one table of several that have the same rows: the first table, then what others have besides it."""
     columns, rows = list(tables[0].columns), [list(row) for row in tables[0].rows]
     for table in tables[1:]:
@@ -396,7 +417,7 @@ def _joined(tables: Sequence[ActivityTable]) -> ActivityTable:
         columns += [table.columns[place] for place in places]
         for row, more in zip(rows, table.rows, strict=True):
             row += [more[place] for place in places]
-    return ActivityTable("Statistics", tuple(columns), tuple(tuple(row) for row in rows))
+    return Table("statistics", "Statistics", tuple(columns), tuple(tuple(row) for row in rows))
 
 
 def _facts(caches: Sequence[Span]) -> tuple[tuple[str, str], ...]:
@@ -540,9 +561,9 @@ _SENTENCES: dict[Name, Callable[[Sequence[Span], Sequence[Span]], str]] = {
 
 def with_time(finding: ActivityFinding) -> ActivityFinding:
     """Return a report whose rows begin with the end of the interval, for rows of many intervals in one file."""
-    time = ActivityColumn("Ended", "time")
+    time = Column("ended_ns", "Ended", "time")
     tables = tuple(
-        ActivityTable(one.title, (time, *one.columns), tuple((finding.end_ns, *row) for row in one.rows))
+        Table(one.key, one.title, (time, *one.columns), tuple((finding.end_ns, *row) for row in one.rows))
         for one in finding.tables
     )
     return dataclasses.replace(finding, tables=tables)

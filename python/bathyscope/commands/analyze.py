@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bathyscope.commands.options import OutputOption, RunArgument, SinceOption, UntilOption, WorkspaceOption
+from bathyscope.commands.options import (
+    OutputOption,
+    RunArgument,
+    SinceOption,
+    TableOption,
+    UntilOption,
+    WorkspaceOption,
+)
 from bathyscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,6 +62,7 @@ def analyze(  # noqa: PLR0917 - one parameter for each option
     list_views: Annotated[bool, typer.Option("--list", help="List the views.")] = False,
     workspace: WorkspaceOption = None,
     output: OutputOption = "table",
+    table: TableOption = None,
     report: Annotated[
         Path | None,
         typer.Option("--report", help="Also write the view to this file: a page (.html) or its picture (.png, .svg)."),
@@ -74,7 +82,7 @@ def analyze(  # noqa: PLR0917 - one parameter for each option
     )
     if report is not None:
         _write_report(finding, report)
-    views.render(finding, output)
+    views.render(finding, output, table=table)
 
 
 def _write_report(finding: ActivityFinding, target: Path) -> None:

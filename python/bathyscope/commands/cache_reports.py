@@ -18,6 +18,7 @@ from bathyscope.commands.options import (
     LabOption,
     Output,
     OutputOption,
+    TableOption,
     WorkspaceOption,
 )
 from bathyscope.commands.talk import say
@@ -90,14 +91,21 @@ def _verb(name: Name) -> Callable[..., None]:
         interval: Interval = "2s",
         root: CacheRootOption = Path("/"),
         output: OutputOption = "table",
+        table: TableOption = None,
     ) -> None:
-        _report(name, cache, source, parse_seconds(interval) if watch else None, root, output)
+        _report(name, cache, source, parse_seconds(interval) if watch else None, root, output, table)
 
     return report
 
 
 def _report(  # noqa: PLR0917 - what the options say
-    name: Name, cache: str | None, source: str | None, interval_s: float | None, root: Path, output: Output
+    name: Name,
+    cache: str | None,
+    source: str | None,
+    interval_s: float | None,
+    root: Path,
+    output: Output,
+    table: str | None,
 ) -> None:
     from bathyscope.cache.reports import report
 
@@ -113,7 +121,8 @@ def _report(  # noqa: PLR0917 - what the options say
             return None
         return report(name, pairs, source=source, remarks=remarks, as_one_table=output == "csv")
 
-    _show(daemons, cache, source, interval_s, output, found, looks_of=_all_looks if name == "status" else _looks)
+    looks_of = _all_looks if name == "status" else _looks
+    _show(daemons, cache, source, interval_s, output, found, looks_of=looks_of, table=table)
 
 
 def _show(  # noqa: PLR0917 - what the options say
@@ -124,6 +133,7 @@ def _show(  # noqa: PLR0917 - what the options say
     output: Output,
     found: Callable[[list[Look], list[str]], ActivityFinding | None],
     looks_of: Callable[..., tuple[list[Look], list[str]]] | None = None,
+    table: str | None = None,
 ) -> None:
     """Print what is `found` of the daemons that are up, once or after each interval; a watch sees them come and go.
 
@@ -148,30 +158,30 @@ def _show(  # noqa: PLR0917 - what the options say
             remarks.append(_sentence(error))
         if interval_s is None:
             if finding is not None:
-                views.render(finding, output)
+                views.render(finding, output, table=table)
             if looks_of is _all_looks and not all(look.is_served(source) for look in looks):
                 raise typer.Exit(1)
             return
         if finding is not None:
-            _show_interval(finding, output, is_first=is_first)
+            _show_interval(finding, output, table, is_first=is_first)
             is_first = False
         elif remarks:
             say("\n".join(remarks))
         daemons[0].host.sleep(interval_s)
 
 
-def _show_interval(finding: ActivityFinding, output: Output, *, is_first: bool) -> None:
+def _show_interval(finding: ActivityFinding, output: Output, table: str | None, *, is_first: bool) -> None:
     """Print an interval of a watch: a terminal shows the last one, CSV has one heading and the time of each row."""
     from bathyscope import views
     from bathyscope.cache.reports import with_time
 
     if output == "csv":
-        text = views.as_text(with_time(finding), "csv")
+        text = views.as_text(with_time(finding), "csv", table=table)
         sys.stdout.write(text if is_first else text.partition("\n")[2])
     else:
         if output == "table" and sys.stdout.isatty():
             sys.stdout.write(_CLEAR)
-        views.render(finding, output)
+        views.render(finding, output, table=table)
     sys.stdout.flush()
 
 

@@ -14,6 +14,10 @@ WorkspaceOption = Annotated[
     typer.Option("--workspace", "-w", help="Directory of the runs. Default: $BATHY_WORKSPACE, else ./bathy-runs."),
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
+TableOption = Annotated[
+    str | None,
+    typer.Option("--table", metavar="KEY", help="Of --output csv: this table of several; the first by default."),
+]
 ReportOption = Annotated[Path | None, typer.Option("--report", help="Also write the report to this HTML file.")]
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help='A run: its id, the beginning of its id, its path, or "last".')

@@ -19,6 +19,7 @@ from bathyscope.commands.options import (
     LibvirtOption,
     OutputOption,
     PrefixOption,
+    TableOption,
     TargetOption,
     WorkspaceOption,
 )
@@ -87,6 +88,7 @@ def top(  # noqa: PLR0917 - one parameter for each option
     attachments: AttachmentsOption = None,
     workspace: WorkspaceOption = None,
     output: OutputOption = "table",
+    table: TableOption = None,
 ) -> None:
     """Show who does the I/O of a cluster now: images, clients, OSDs, nodes, pools."""
     from bathyscope.commands.targets import find_target, fresh_target, with_prefix, with_resolvers
@@ -106,7 +108,7 @@ def top(  # noqa: PLR0917 - one parameter for each option
         run = Workspace(workspace).open_run(replay)
         if run.info.kind != "collect":
             raise UsageError(f"run {run.id} is no recording", hint="bathy collect makes one")
-        _show(ReplayFeed(run), what, image, once=once, output=output)
+        _show(ReplayFeed(run), what, image, once=once, output=output, table=table)
         return
     if depth == "deep":
         raise UsageError("bathy top changes nothing on a cluster", hint="bathy collect --depth deep records operations")
@@ -126,10 +128,12 @@ def top(  # noqa: PLR0917 - one parameter for each option
                     feed.zoom(image)
                     host.sleep(_FIRST_ZOOM_S)
                 host.sleep(feed.shown_s)
-        _show(feed, what, image, once=once, output=output)
+        _show(feed, what, image, once=once, output=output, table=table)
 
 
-def _show(feed: LiveFeed | ReplayFeed, what: str, image: str | None, *, once: bool, output: str) -> None:
+def _show(
+    feed: LiveFeed | ReplayFeed, what: str, image: str | None, *, once: bool, output: str, table: str | None
+) -> None:
     from bathyscope import interruption, views
     from bathyscope.analysis.see import VIEWS
     from bathyscope.watch.feeds import ReplayFeed
@@ -138,7 +142,7 @@ def _show(feed: LiveFeed | ReplayFeed, what: str, image: str | None, *, once: bo
     if once:
         if image is not None:
             _check_image(feed, image)
-        views.render(feed.view(view, {} if image is None else {"image": image}), output)
+        views.render(feed.view(view, {} if image is None else {"image": image}), output, table=table)
         return
     from bathyscope.views.tui.top import Top
 

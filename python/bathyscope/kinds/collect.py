@@ -13,7 +13,7 @@ from bathyscope.units import format_seconds
 if TYPE_CHECKING:
     from bathyscope.analysis.see.shape import Question
     from bathyscope.records import RawAnswer
-    from bathyscope.records.activity_finding import HeatMap
+    from bathyscope.records.blocks import HeatMap
     from bathyscope.records.collect_finding import CollectFinding
     from bathyscope.records.recording_finding import RecordingFinding, SourceRecording
 

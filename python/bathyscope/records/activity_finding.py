@@ -3,55 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
-Unit = Literal["", "count", "1/s", "bytes", "bytes/s", "ns", "s", "ratio", "times", "time", "trend", "parts"]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ActivityColumn:
-    """A column of a view. `unit` says how its values are read; "time" is ns since the Unix epoch, "" is text.
-
-    "times" is a multiple of something, "trend" rates a second of equal times, the latest last, "parts" are the parts
-    of a whole in order, each (name, share). `prose` is text that has a line of its own where there is no room beside
-    others.
-
-    `rank`: 0 is always shown; where a terminal is narrow, columns of the highest rank are left out first. `live` is the
-    rank on a live screen, where it is another one: there rates come first, here counts.
-    """
-
-    name: str
-    unit: Unit = ""
-    help: str = ""
-    rank: int = 0
-    prose: bool = False
-    live: int | None = None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ActivityTable:
-    """One table of a view: rows of as many values as there are columns, None where a value is not known."""
-
-    title: str
-    columns: tuple[ActivityColumn, ...]
-    rows: tuple[tuple[Any, ...], ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class HeatMap:
-    """Values of several things over time: a row for each of `names`, a column for each `bin_ns` from `start_ns`.
-
-    None where nothing is known. `kind` is what the names are, in the singular.
-    """
-
-    name: str
-    title: str
-    kind: str
-    unit: Unit
-    names: tuple[str, ...]
-    start_ns: int
-    bin_ns: int
-    values: tuple[tuple[float | None, ...], ...]
+from bathyscope.records.blocks import HeatMap, Table
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,6 +25,6 @@ class ActivityFinding:
     end_ns: int
     sentence: str
     facts: tuple[tuple[str, str], ...] = ()
-    tables: tuple[ActivityTable, ...] = ()
+    tables: tuple[Table, ...] = ()
     unseen: tuple[str, ...] = ()
     heat_maps: tuple[HeatMap, ...] = ()

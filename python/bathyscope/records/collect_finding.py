@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from bathyscope.records.activity_finding import ActivityFinding, HeatMap
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import HeatMap
 from bathyscope.records.recording_finding import RecordingFinding
 
 

@@ -11,10 +11,13 @@ import math
 from typing import Any, ClassVar
 
 from bathyscope.records.account import Account
+from bathyscope.records.blocks import Table
 from bathyscope.records.figure import Figure
 
 _NO_RATE, _NO_TIME = Figure(None, "1/s"), Figure(None, "ns")
 SEVERITIES = ("refused", "warning", "note")
+FORMAT_VERSION = 1
+"""Of the JSON of all findings: it grows by one when a key goes or gets another meaning, not when one is added."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -358,7 +361,14 @@ class CompareFinding:
 
 
 def as_plain(value: Any) -> Any:
-    """Return a finding as dictionaries, lists and scalars; NaN and infinities become None (JSON has neither)."""
+    """Return a finding as dictionaries, lists and scalars; NaN and infinities become None (JSON has neither).
+
+    A row of a table is a dictionary by the keys of its columns.
+    """
+    if isinstance(value, Table):
+        keys = [column.key for column in value.columns]
+        rows = [dict(zip(keys, as_plain(row), strict=True)) for row in value.rows]
+        return {"key": value.key, "title": value.title, "columns": as_plain(value.columns), "rows": rows}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: as_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, dict):

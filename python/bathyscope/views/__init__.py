@@ -26,6 +26,8 @@ Output = Literal["table", "json", "csv"]
 class Options:
     """`columns` and `empty` are for plain rows: which keys in which order, and what a table without rows says.
 
+    `table` is the key of the table that is printed as CSV; None is the first.
+
     `colour` None means: if the stream is a terminal and NO_COLOR is not set. `width` None means the terminal's, 80
     elsewhere.
     """
@@ -34,6 +36,7 @@ class Options:
     width: int | None
     columns: Sequence[str] | None
     empty: str
+    table: str | None = None
 
 
 def render(
@@ -45,22 +48,27 @@ def render(
     width: int | None = None,
     columns: Sequence[str] | None = None,
     empty: str = "nothing to show",
+    table: str | None = None,
 ) -> None:
     """Write `finding` to `stream` (default: stdout) as `output`: table, json, csv or html.
 
     `finding` is a finding (its class has a NAME), or plain rows: a sequence of mappings or dataclasses. The options are
-    those of `Options`. Raises UsageError when there is no such output or the finding has none of this kind, and
-    TypeError for what is neither a finding nor rows.
+    those of `Options`. Raises UsageError when there is no such output or table, or the finding has no output of this
+    kind, and TypeError for what is neither a finding nor rows.
     """
     stream = sys.stdout if stream is None else stream
+    if table is not None and output != "csv":
+        raise UsageError(
+            f"--table is for --output csv (got --output {output})", hint="the other outputs have all tables"
+        )
     view = view_of(finding, output)
-    view.write(without_refused(finding), stream, Options(colour, width, columns, empty))
+    view.write(without_refused(finding), stream, Options(colour, width, columns, empty, table))
 
 
-def as_text(finding: Any, output: str) -> str:
+def as_text(finding: Any, output: str, *, table: str | None = None) -> str:
     """Return what `render` writes: `as_text(finding, "html")` is the page of a finding, as one document."""
     buffer = io.StringIO()
-    render(finding, output, buffer)
+    render(finding, output, buffer, table=table)
     return buffer.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""Cells of activity tables for reading, and their columns' names for programs."""
+"""Cells of tables for reading, and which columns are shown where there is no room for all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bathyscope.records.activity_finding import ActivityColumn, ActivityTable, Unit
+from bathyscope.records.blocks import Column, Table, Unit
 from bathyscope.units import (
     format_bandwidth,
     format_bytes,
@@ -22,18 +22,6 @@ from bathyscope.views.figures import NOT_APPLICABLE
 # Cells of a terminal that parts of a whole are drawn in.
 _BAR_CELLS = 12
 
-_SUFFIXES: dict[Unit, str] = {
-    "1/s": "",
-    "bytes": "_bytes",
-    "bytes/s": "_bytes_per_s",
-    "ns": "_ns",
-    "s": "_s",
-    "ratio": "_ratio",
-    "times": "_ratio",
-    "time": "_ns",
-    "trend": "_per_s",
-    "parts": "_ratios",
-}
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -77,7 +65,7 @@ _FORMS: dict[Unit, Callable[[Any], str]] = {
 }
 
 
-def cell(column: ActivityColumn, value: Any) -> str:
+def cell(column: Column, value: Any) -> str:
     """Return a value for reading."""
     if value is None or value == "":
         return NOT_APPLICABLE
@@ -85,13 +73,7 @@ def cell(column: ActivityColumn, value: Any) -> str:
     return labels.clean(str(value)) if form is None else form(value)
 
 
-def program_name(column: ActivityColumn) -> str:
-    """Return a column's name with its unit last: read_latency_ns."""
-    words = column.name.lower().replace("%", "").split()
-    return "_".join(words) + _SUFFIXES.get(column.unit, "")
-
-
-def shown_columns(table: ActivityTable) -> list[int]:
+def shown_columns(table: Table) -> list[int]:
     """Return the places of the columns that a person is shown: without those that may be left out and are empty."""
     return [
         place
@@ -100,11 +82,11 @@ def shown_columns(table: ActivityTable) -> list[int]:
     ]
 
 
-def left_out_first(table: ActivityTable, places: Sequence[int], *, live: bool = False) -> list[int]:
+def left_out_first(table: Table, places: Sequence[int], *, live: bool = False) -> list[int]:
     """Return those of `places` that may be left out where there is no room: the highest rank first, the last of it."""
     ranks = {place: _rank(table.columns[place], live=live) for place in places}
     return sorted((place for place in places if ranks[place]), key=lambda place: (-ranks[place], -place))
 
 
-def _rank(column: ActivityColumn, *, live: bool) -> int:
+def _rank(column: Column, *, live: bool) -> int:
     return column.live if live and column.live is not None else column.rank

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.views import schemas
 from typer.testing import CliRunner
 
 from bathyscope import cli, views
@@ -159,6 +160,7 @@ def test_every_preset_can_be_predicted_and_shown(name: str, fake_session: Any) -
     assert "at worst" in shown.getvalue()
     assert "PGs" in shown.getvalue()
     plain = json.loads(views.as_text(found, "json"))
+    assert schemas.check(json.dumps(plain)) == "prediction"
     assert plain["cost"]["fill_bytes"] == found.cost.fill_bytes
     assert len(plain["commands"]) == len(found.commands)
     assert views.as_text(found, "csv").count("\n") == len(found.commands) + 1

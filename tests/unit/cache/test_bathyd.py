@@ -55,7 +55,7 @@ def done(result: Result) -> str:
 
 def row(bathy: Bathy, report: str, table: int = 0) -> dict[str, Any]:
     found = json.loads(done(bathy(report, "fast", "-o", "json")))["tables"][table]
-    return dict(zip([column["name"] for column in found["columns"]], found["rows"][0], strict=True))
+    return dict(found["rows"][0])
 
 
 def is_mounted(directory: Path) -> bool:
@@ -82,11 +82,11 @@ def test_reports_are_what_was_read_and_written(fast: Places, bathy: Bathy, tmp_p
         64 * MIB, 4 * MIB + written, 4 * MIB + written, 2,
     )  # fmt: skip
     reads = row(bathy, "stats", 2)
-    assert reads["Read hits"] == reads["Read misses"] > 0
+    assert reads["read_hits"] == reads["read_misses"] > 0
     iops = row(bathy, "iops")
-    assert iops["Reads"] == reads["Read hits"]
-    assert 0 < iops["read p50"] <= iops["read p99"] <= iops["read max"]
-    files = {line[0]: line for line in json.loads(done(bathy("files", "-o", "json")))["tables"][0]["rows"]}
+    assert iops["reads"] == reads["read_hits"]
+    assert 0 < iops["read_p50_ns"] <= iops["read_p99_ns"] <= iops["read_max_ns"]
+    files = {line["file"]: line for line in json.loads(done(bathy("files", "-o", "json")))["tables"][0]["rows"]}
     assert set(files) == {"file", "new"}
     metrics = done(bathy("metrics"))
     assert f'bathy_cache_read_bytes_total{{cache="fast",source="data",device="cache"}} {4 * MIB}\n' in metrics
@@ -165,14 +165,14 @@ def test_the_curve_of_a_load_that_fits_says_how_much_it_saw(fast: Places, bathy:
         (tmp_path / "data/file").read_bytes()
     finding = json.loads(done(bathy("curve", "fast", "-o", "json")))
     rows = finding["tables"][0]["rows"]
-    assert {line[1] for line in rows} == {None, "data"}
+    assert {line["source"] for line in rows} == {None, "data"}
     for source in (None, "data"):
-        sizes = {line[4]: line[3] for line in rows if line[1] == source}
+        sizes = {line["size_ratio"]: line["hit_ratio"] for line in rows if line["source"] == source}
         # All but the first read of each line are hits, at any of these sizes.
         assert sizes.keys() >= {0.25, 0.5, 1.0, 2.0, 4.0}
         assert 0.4 < sizes[1.0] < 1
     alone = json.loads(done(bathy("curve", "fast", "--source", "data", "-o", "json")))
-    assert alone["tables"][0]["rows"] == [line for line in rows if line[1] == "data"]
+    assert alone["tables"][0]["rows"] == [line for line in rows if line["source"] == "data"]
     metrics = done(bathy("metrics", "fast"))
     assert f'bathy_cache_source_curve_hit_ratio{{cache="fast",source="data",size_ratio="2"}} {sizes[2.0]!r}' in metrics
     assert any("sampled of" in remark for remark in finding["unseen"])

@@ -369,12 +369,9 @@ def test_the_status_has_a_row_for_every_configured_cache_and_source(
 ) -> None:
     def shown(*words: str) -> tuple[int, dict[str, str], dict[str, tuple[str, str | None]]]:
         result = bathy("status", *words, "-o", "json")
-        caches, sources = (
-            [dict(zip([column["name"] for column in table["columns"]], row, strict=True)) for row in table["rows"]]
-            for table in json.loads(result.stdout)["tables"]
-        )
-        states = {row["Cache"]: row["State"] for row in caches}
-        return result.exit_code, states, {row["Source"]: (row["Served"], row["Problem"]) for row in sources}
+        caches, sources = (table["rows"] for table in json.loads(result.stdout)["tables"])
+        states = {row["cache"]: row["state"] for row in caches}
+        return result.exit_code, states, {row["source"]: (row["served"], row["problem"]) for row in sources}
 
     daemon.answers["status"] = status(source("a"))
     fast.save(fast.load("fast").with_source(Source("a", "/srv/a")))
@@ -450,9 +447,8 @@ def test_a_source_that_is_not_understood_has_a_row_and_hides_no_other(
 
     def problems(cache: str, *words: str) -> tuple[int, dict[str, str | None]]:
         result = bathy("status", cache, *words, "-o", "json")
-        table = json.loads(result.stdout)["tables"][1]
-        rows = [dict(zip([column["name"] for column in table["columns"]], row, strict=True)) for row in table["rows"]]
-        return result.exit_code, {row["Source"]: row["Problem"] for row in rows}
+        rows = json.loads(result.stdout)["tables"][1]["rows"]
+        return result.exit_code, {row["source"]: row["problem"] for row in rows}
 
     code, found = problems("fast")
     assert (code, list(found)) == (1, ["a", "b", "source-3"])
@@ -474,6 +470,14 @@ def test_reports_of_all_caches_name_the_ones_that_are_down(
     result = bathy(report, "-o", "json")
     assert "The cache 'other' is not running; start it: bathy cache start other." in json.loads(result.stdout)["unseen"]
     refused(bathy(report, "--source", "none"), UsageError, "no source 'none' is served")
+
+
+def test_each_table_of_a_report_is_printed_as_csv_by_its_key(bathy: Bathy, daemon: FakeDaemon) -> None:
+    sources, ssd = (bathy("io", "-o", "csv", *words).stdout.splitlines()[0] for words in ((), ("--table", "ssd")))
+    assert sources.startswith("source,cache,cache_read_bytes,")
+    assert ssd.startswith("cache,ssd_write_bytes,")
+    assert bathy("stats", "-o", "csv", "--table", "requests").stdout.startswith("source,cache,pending,")
+    refused(bathy("io", "-o", "csv", "--table", "x"), UsageError, "--table must be one of sources, ssd (got 'x')")
 
 
 def test_a_watch_shows_intervals_and_survives_a_restart_of_the_daemon(

@@ -26,7 +26,7 @@ def look(answer: dict[str, Any], at_s: float = 1000.0, cache: str = "fast") -> L
 
 def rows(finding: ActivityFinding, table: int = 0) -> list[dict[str, Any]]:
     found = finding.tables[table]
-    return [dict(zip([column.name for column in found.columns], row, strict=True)) for row in found.rows]
+    return [dict(zip([column.heading for column in found.columns], row, strict=True)) for row in found.rows]
 
 
 def test_io_and_usage_are_what_the_daemon_answers() -> None:

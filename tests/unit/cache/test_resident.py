@@ -79,14 +79,14 @@ def look(resident_bytes: int | None, budget_bytes: int = 4096 * MIB) -> Look:
 
 def caches(finding: Any) -> dict[str, Any]:
     table = finding.tables[0]
-    return dict(zip([column.name for column in table.columns], table.rows[0], strict=True))
+    return dict(zip([column.heading for column in table.columns], table.rows[0], strict=True))
 
 
 def test_the_status_has_it_beside_the_budget() -> None:
     finding = report("status", [(look(800 * MIB), None)])
     row = caches(finding)
     assert (row["Resident"], row["Peak resident"], row["Memory budget"]) == (800 * MIB, 900 * MIB, 4096 * MIB)
-    assert {column.unit for column in finding.tables[0].columns if "esident" in column.name} == {"bytes"}
+    assert {column.unit for column in finding.tables[0].columns if "esident" in column.heading} == {"bytes"}
     assert "more memory than its budget" not in str(finding.facts)
     assert not finding.unseen
     assert "800 MiB" in as_text(finding, "table")

@@ -47,7 +47,7 @@ class Recording:
 
 def rows_of(finding: ActivityFinding, *names: str) -> list[tuple[Any, ...]]:
     """Return these columns of the first table of a view."""
-    places = [[column.name for column in finding.tables[0].columns].index(name) for name in names]
+    places = [[column.heading for column in finding.tables[0].columns].index(name) for name in names]
     return [tuple(row[place] for place in places) for row in finding.tables[0].rows]
 
 

@@ -14,7 +14,7 @@ from bathyscope import views
 from bathyscope.analysis.see.shape import Question
 from bathyscope.commands.analyze import finding_of_view
 from bathyscope.records import Collection
-from bathyscope.records.activity_finding import ActivityColumn
+from bathyscope.records.blocks import Column
 from bathyscope.views.activity_rows import cell, marks
 from bathyscope.window.recording import view_of
 
@@ -79,7 +79,7 @@ def test_stages_are_shares_of_the_whole_and_a_bar(recording: Recording) -> None:
     ((parts, replica),) = rows_of(found, "stages", "last replica")
     assert parts == (("queue", 0.1), ("prepare", 0.0), ("store", 0.5), ("replicas", 0.3), ("reply", 0.1))
     assert replica == "osd.2"
-    column = next(column for column in found.tables[0].columns if column.name == "stages")
+    column = next(column for column in found.tables[0].columns if column.heading == "stages")
     assert cell(column, parts) == "qssssssrrrre"
     assert marks([name for name, _ in parts]) == dict(zip((name for name, _ in parts), "qpsre", strict=True))
 
@@ -87,7 +87,7 @@ def test_stages_are_shares_of_the_whole_and_a_bar(recording: Recording) -> None:
 @pytest.mark.parametrize("shares", [(1.0,), (0.5, 0.5), (0.01, 0.98, 0.01), (1 / 3, 1 / 3, 1 / 3)])
 def test_a_bar_is_as_long_as_any_other(shares: tuple[float, ...]) -> None:
     parts = tuple((f"{number}", share) for number, share in enumerate(shares))
-    assert len(cell(ActivityColumn("x", "parts"), parts)) == 12
+    assert len(cell(Column("x", "x", "parts"), parts)) == 12
 
 
 def test_percentiles_of_an_image_are_of_its_complete_samples(recording: Recording) -> None:
@@ -154,8 +154,7 @@ def test_parts_are_lists_in_json_and_not_in_csv(recording: Recording, capsys: py
     found = recording.view("ops", image=ID)
     views.render(found, "json")
     plain: dict[str, Any] = json.loads(capsys.readouterr().out)
-    place = [column["name"] for column in plain["tables"][0]["columns"]].index("stages")
-    assert plain["tables"][0]["rows"][0][place][0] == ["queue", 0.25]
+    assert plain["tables"][0]["rows"][0]["stages"][0] == ["queue", 0.25]
     views.render(found, "csv")
     header, row = capsys.readouterr().out.splitlines()[:2]
     assert "stages" not in header

@@ -138,15 +138,14 @@ def test_a_trend_is_bars_in_a_table_and_numbers_for_programs(recording: Recordin
     recording.seen("mgr_counters")
     recording.add(io("a", 600, 60, 30))
     found = recording.view("devices")
-    trend = [column.name for column in found.tables[0].columns].index("trend")
+    trend = [column.heading for column in found.tables[0].columns].index("trend")
     assert cell(found.tables[0].columns[trend], found.tables[0].rows[0][trend]).endswith("███")
     columns, values = (line.split(",") for line in views.as_text(found, "csv").splitlines())
     shown = values[columns.index("trend_per_s")].split()
     assert shown[:2] == ["n/a", "n/a"]
     assert float(shown[-1]) == pytest.approx(20.0)
     table = json.loads(views.as_text(found, "json"))["tables"][0]
-    place = [column["name"] for column in table["columns"]].index("trend")
-    assert table["rows"][0][place][-1] == pytest.approx(20.0)
+    assert table["rows"][0]["trend_per_s"][-1] == pytest.approx(20.0)
 
 
 def test_a_trend_over_rows_of_hours_and_many_operations_fits_its_numbers(recording: Recording) -> None:
@@ -154,7 +153,7 @@ def test_a_trend_over_rows_of_hours_and_many_operations_fits_its_numbers(recordi
     recording.ends_s = 3600
     recording.add(io("a", 40_000_000, 3600, 3600))
     found = recording.view("devices")
-    trend = [column.name for column in found.tables[0].columns].index("trend")
+    trend = [column.heading for column in found.tables[0].columns].index("trend")
     assert found.tables[0].rows[0][trend][-1] == pytest.approx(40_000_000 / 3600)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import typer
+from tests.unit.views import schemas
 from typer.testing import CliRunner
 
 from bathyscope.commands import cache_plan as verb
@@ -98,7 +99,9 @@ def test_a_line_size_that_no_cache_has_is_refused(run_id: str, tmp_path: Path) -
 
 
 def test_each_node_gets_the_shares_that_its_osds_can_use(run_id: str, tmp_path: Path) -> None:
-    plan = json.loads(printed(tmp_path, run_id, "--flash", "64M", "--output", "json"))
+    text = printed(tmp_path, run_id, "--flash", "64M", "--output", "json")
+    assert schemas.check(text) == "cache_plan"
+    plan = json.loads(text)
     assert (plan["policy"], plan["admission"], plan["mode"]) == ("s3-fifo", "write-bypass", "write-through")
     a, b = plan["caches"]
     assert [(cache["node"], [source["name"] for source in cache["sources"]]) for cache in (a, b)] == [

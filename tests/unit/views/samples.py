@@ -10,7 +10,8 @@ from tests.unit.analysis.builders import LAYERS as LAYER_VIEWS
 
 from bathyscope.records import HERE
 from bathyscope.records.account import Account, Ceiling, ForeignWork, LatencyPart, OsdShare, Prediction
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable, HeatMap
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, HeatMap, Table
 from bathyscope.records.collect_finding import CollectFinding
 from bathyscope.records.explain_finding import AccountFinding, AccountsFinding
 from bathyscope.records.figure import Figure
@@ -540,19 +541,19 @@ def recording() -> RecordingFinding:
 def activity() -> ActivityFinding:
     """Return a view with every unit, a value that is not known, hostile names and prose."""
     columns = (
-        ActivityColumn("image", help="name"),
-        ActivityColumn("reads", "count"),
-        ActivityColumn("IOPS", "1/s"),
-        ActivityColumn("share", "ratio", rank=1),
-        ActivityColumn("to peers", "times", rank=2),
-        ActivityColumn("read", "bytes", rank=2),
-        ActivityColumn("bandwidth", "bytes/s", rank=3),
-        ActivityColumn("read latency", "ns"),
-        ActivityColumn("lasted", "s", rank=3),
-        ActivityColumn("last access", "time", rank=3),
-        ActivityColumn("never known", rank=1),
-        ActivityColumn("stages", "parts", rank=1),
-        ActivityColumn("finding", prose=True),
+        Column("image", "image", help="name"),
+        Column("reads", "reads", "count"),
+        Column("iops", "IOPS", "1/s"),
+        Column("share_ratio", "share", "ratio", rank=1),
+        Column("to_peers_ratio", "to peers", "times", rank=2),
+        Column("read_bytes", "read", "bytes", rank=2),
+        Column("bandwidth_bytes_per_s", "bandwidth", "bytes/s", rank=3),
+        Column("read_latency_ns", "read latency", "ns"),
+        Column("lasted_s", "lasted", "s", rank=3),
+        Column("last_access_ns", "last access", "time", rank=3),
+        Column("never_known", "never known", rank=1),
+        Column("stages", "stages", "parts", rank=1),
+        Column("finding", "finding", prose=True),
     )
     at_ns = 1_787_407_385 * 10**9
     parts = (("queue", 0.25), ("store", 0.5), (HOSTILE_POOL, 0.25))
@@ -564,7 +565,7 @@ def activity() -> ActivityFinding:
     return ActivityFinding(
         "devices", "20260823-141500-abcdef", HOSTILE_HOST, at_ns, at_ns + 60 * 10**9,
         f"rbd/vm-1 does 91 % of the I/O of {HOSTILE_POOL}: 20.6k of 22.6k IOPS.", (("Size", "60.0 GiB"),),
-        (ActivityTable("images", columns, rows),), ("Clients are not told apart.",),
+        (Table("images", "images", columns, rows),), ("Clients are not told apart.",),
     )  # fmt: skip
 
 
@@ -572,7 +573,7 @@ def collected() -> CollectFinding:
     """Return a recording with two views and a heat map."""
     view, went = activity(), recording()
     empty = dataclasses.replace(view, view="clients", sentence="No client is known.", facts=(), tables=(
-        ActivityTable("clients", view.tables[0].columns, ()),
+        Table("clients", "clients", view.tables[0].columns, ()),
     ))  # fmt: skip
     heat = HeatMap(
         "images", "I/O of images over time", "image", "1/s", ("rbd/vm-1", HOSTILE_HOST), went.start_ns, 10**10,

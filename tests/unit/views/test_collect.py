@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from bathyscope.analysis.see import words
-from bathyscope.records.activity_finding import ActivityColumn, ActivityTable
+from bathyscope.records.blocks import Column, Table
 from bathyscope.records.report_finding import ReportFinding
 from bathyscope.views import as_text, view_of
 from bathyscope.views.charts.activity import drawings
@@ -84,9 +84,9 @@ def test_a_view_is_a_page_and_a_picture_of_its_own() -> None:
 
 
 def test_bars_are_reads_and_writes_with_the_share_beside_them() -> None:
-    columns = (ActivityColumn("node"), *words.COUNTS[:6])
+    columns = (Column("node", "node"), *words.COUNTS[:6])
     rows = (("a", 30, 10, 1.0, 0.8, 0, 0), ("<b>", 0, 10, 0.2, 0.2, 0, 0))
-    nodes = dataclasses.replace(samples.activity(), view="nodes", tables=(ActivityTable("nodes", columns, rows),))
+    nodes = dataclasses.replace(samples.activity(), view="nodes", tables=(Table("nodes", "nodes", columns, rows),))
     (drawing,) = drawings(nodes)
     assert [(row["name"], row["kind"], row["v"], row["total"], row["share"]) for row in drawing.rows] == [
         ("a", "reads", 30, 40, "80 %"),

@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 
 from bathyscope.errors import UsageError
-from bathyscope.records.activity_finding import ActivityColumn
+from bathyscope.records.blocks import Column, Table
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import LadderFinding
 from bathyscope.views import figures, labels, render
@@ -153,6 +153,23 @@ def test_csv_has_one_row_for_each_point_and_units_in_its_names() -> None:
     assert {"bandwidth_bytes_per_s", "osd_cpu_us_per_op", "latency_ns_p999_relative_error"} <= first.keys()
 
 
+def test_csv_has_the_table_that_is_asked_for_and_the_first_by_default() -> None:
+    (images,) = samples.activity().tables
+    more = Table("osds", "OSDs", (Column("osd", "OSD"), Column("read_bytes", "read", "bytes")), (("osd.3", 7),))
+    finding = dataclasses.replace(samples.activity(), tables=(images, more))
+    assert text_of(finding, "csv") == text_of(samples.activity(), "csv") == text_of(finding, "csv", table="images")
+    assert text_of(finding, "csv", table="osds") == "osd,read_bytes\nosd.3,7\n"
+    with pytest.raises(UsageError, match="--table must be one of images, osds \\(got 'pools'\\)"):
+        text_of(finding, "csv", table="pools")
+    with pytest.raises(UsageError, match="--table is for --output csv"):
+        text_of(finding, "json", table="osds")
+
+
+def test_two_columns_of_a_table_have_two_keys() -> None:
+    with pytest.raises(ValueError, match="same key"):
+        Table("osds", "OSDs", (Column("osd", "OSD"), Column("osd", "host")), ())
+
+
 def test_csv_text_is_never_a_formula() -> None:
     rows = list(csv.reader(io.StringIO(text_of(samples.rows(), "csv"))))
     assert rows[2][2] == "'" + samples.HOSTILE_CSV
@@ -276,7 +293,7 @@ def test_without_other_tenants_nothing_is_said_of_them() -> None:
 
 
 def test_the_greatest_rate_of_a_trend_is_the_highest_bar() -> None:
-    column = ActivityColumn("trend", "trend")
+    column = Column("trend_per_s", "trend", "trend")
     # 7 * x / x is more than 7 for these.
     for most in (507.4408597536824, 99.86550665837746):
         assert cell(column, (0.0, None, most)) == "▁ █"

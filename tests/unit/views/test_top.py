@@ -15,22 +15,24 @@ from textual.widgets import Footer, Static
 from bathyscope.analysis.see import VIEWS
 from bathyscope.analysis.see.shape import Question
 from bathyscope.errors import DeniedError, UnreachableError
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable, Unit
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table, Unit
 from bathyscope.records.finding import Verdict
 from bathyscope.views.tui.help import Help
 from bathyscope.views.tui.places import Place, below
 from bathyscope.views.tui.rows import Rows, fitting
 from bathyscope.views.tui.top import Top
 
-IMAGES = ActivityTable(
+IMAGES = Table(
+    "images",
     "images",
     (
-        ActivityColumn("image"),
-        ActivityColumn("reads", "count", live=4),
-        ActivityColumn("read IOPS", "1/s", rank=3, live=0),
-        ActivityColumn("read latency", "ns", rank=1),
-        ActivityColumn("trend", "trend", rank=3, live=1),
-        ActivityColumn("attached to", rank=1),
+        Column("image", "image"),
+        Column("reads", "reads", "count", live=4),
+        Column("read_iops", "read IOPS", "1/s", rank=3, live=0),
+        Column("read_latency_ns", "read latency", "ns", rank=1),
+        Column("trend_per_s", "trend", "trend", rank=3, live=1),
+        Column("attached_to", "attached to", rank=1),
     ),
     (
         ("rbd/a", 5, 1.0, 1e6, [None, 1.0, 2.0, 4.0], "node1:vm-a"),
@@ -40,35 +42,45 @@ IMAGES = ActivityTable(
 )
 TABLES = {
     "devices": IMAGES,
-    "clients": ActivityTable(
+    "clients": Table(
         "clients",
-        (ActivityColumn("client"), ActivityColumn("IOPS", "1/s"), ActivityColumn("images", "count")),
+        "clients",
+        (Column("client", "client"), Column("iops", "IOPS", "1/s"), Column("images", "images", "count")),
         (("10.0.0.1", 5.0, 2),),
     ),
-    "nodes": ActivityTable("nodes", (ActivityColumn("node"), ActivityColumn("IOPS", "1/s")), (("node1", 5.0),)),
-    "pools": ActivityTable("pools", (ActivityColumn("pool"), ActivityColumn("IOPS", "1/s")), (("rbd", 5.0),)),
-    "osds": ActivityTable("OSDs", (ActivityColumn("OSD"), ActivityColumn("host")), (("osd.3", "node1"),)),
-    "osd_pools": ActivityTable(
-        "OSDs and pools", (ActivityColumn("OSD"), ActivityColumn("pool")), (("osd.3", "rbd"), ("osd.3", "ec"))
+    "nodes": Table("nodes", "nodes", (Column("node", "node"), Column("iops", "IOPS", "1/s")), (("node1", 5.0),)),
+    "pools": Table("pools", "pools", (Column("pool", "pool"), Column("iops", "IOPS", "1/s")), (("rbd", 5.0),)),
+    "osds": Table("osds", "OSDs", (Column("osd", "OSD"), Column("host", "host")), (("osd.3", "node1"),)),
+    "osd_pools": Table(
+        "osd_pools",
+        "OSDs and pools",
+        (Column("osd", "OSD"), Column("pool", "pool")),
+        (("osd.3", "rbd"), ("osd.3", "ec")),
     ),
-    "zones": ActivityTable(
+    "zones": Table(
         "zones",
-        (ActivityColumn("offset", "bytes"), ActivityColumn("end", "bytes"), ActivityColumn("reads", "count")),
+        "zones",
+        (
+            Column("offset_bytes", "offset", "bytes"),
+            Column("end_bytes", "end", "bytes"),
+            Column("reads", "reads", "count"),
+        ),
         ((0, 1 << 22, 4), (1 << 22, 1 << 23, 7)),
     ),
-    "objects": ActivityTable(
+    "objects": Table(
+        "objects",
         "objects",
         (
-            ActivityColumn("offset", "bytes"),
-            ActivityColumn("length", "bytes"),
-            ActivityColumn("object", "count"),
-            ActivityColumn("OSD"),
+            Column("offset_bytes", "offset", "bytes"),
+            Column("length_bytes", "length", "bytes"),
+            Column("object_number", "object", "count"),
+            Column("osd", "OSD"),
         ),
         ((1 << 22, 1 << 22, 1, "osd.3"),),
     ),
-    "image": ActivityTable("nodes", (ActivityColumn("node"), ActivityColumn("reads", "count")), (("node1", 11),)),
-    "ops": ActivityTable("operations", (ActivityColumn("took", "ns"), ActivityColumn("op")), ((5e6, "read"),)),
-    "balance": ActivityTable("balance", (ActivityColumn("OSD"), ActivityColumn("what")), ()),
+    "image": Table("nodes", "nodes", (Column("node", "node"), Column("reads", "reads", "count")), (("node1", 11),)),
+    "ops": Table("operations", "operations", (Column("took_ns", "took", "ns"), Column("op", "op")), ((5e6, "read"),)),
+    "balance": Table("balance", "balance", (Column("osd", "OSD"), Column("what", "what")), ()),
 }
 ROOTS = ["devices", "clients", "osds", "nodes", "pools", "balance"]
 SIZES = [(80, 24), (200, 50)]
@@ -386,18 +398,18 @@ def test_a_level_without_a_view_is_not_entered() -> None:
 def test_rows_of_the_real_views_lead_somewhere(view: str, leads_to: str | None) -> None:
     columns = vars(importlib.import_module(type(VIEWS[view]).__module__))["_COLUMNS"]
     place = Place("", [view], view, {"image": "rbd/a"} if VIEWS[view].of_image else {})
-    found = below(place, ActivityTable("t", columns, ()), [1 if column.unit else "x" for column in columns])
+    found = below(place, Table("t", "t", columns, ()), [1 if column.unit else "x" for column in columns])
     assert (None if found is None else found.view) == leads_to
     if found is not None:
         assert set(found.only) <= {field.name for field in dataclasses.fields(Question)}
         assert set(found.views) <= set(VIEWS)
-    unknown = below(place, ActivityTable("t", columns, ()), [None for _ in columns])
+    unknown = below(place, Table("t", "t", columns, ()), [None for _ in columns])
     assert unknown is None
 
 
 def test_every_unit_has_room() -> None:
     for unit in get_args(Unit):
-        table = ActivityTable("t", (ActivityColumn("x", unit),), ((None,),))
+        table = Table("t", "t", (Column("x", "x", unit),), ((None,),))
         assert fitting(table, table.rows, 80)[0][1] >= 1
 
 

@@ -26,19 +26,22 @@ from bathyscope.analysis.see import ops, osd_sums
 from bathyscope.analysis.see.osd_sums import OsdSum
 from bathyscope.analysis.see.shape import Question, View, finding_of
 from bathyscope.analysis.window import overlaps
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table
 from bathyscope.units import format_duration_ns, format_percent
 
 _COLUMNS = (
-    ActivityColumn("OSD"),
-    ActivityColumn("host", help="CRUSH host bucket", rank=1),
-    ActivityColumn("class", help="CRUSH device class", rank=3),
-    ActivityColumn("share", "ratio", "share of the class's operations that it served as their primary"),
-    ActivityColumn("by weight", "ratio", "its share of the class's CRUSH weight"),
-    ActivityColumn("store write", "ns", "mean time of a commit in its own store"),
-    ActivityColumn("store read", "ns", "mean time of a client's read in it"),
-    ActivityColumn("to peers", "times", "the larger of its latencies, as a multiple of the median of its peers"),
-    ActivityColumn("finding", help="what stands out", prose=True),
+    Column("osd", "OSD"),
+    Column("host", "host", help="CRUSH host bucket", rank=1),
+    Column("class", "class", help="CRUSH device class", rank=3),
+    Column("share_ratio", "share", "ratio", "share of the class's operations that it served as their primary"),
+    Column("weight_share_ratio", "by weight", "ratio", "its share of the class's CRUSH weight"),
+    Column("store_write_ns", "store write", "ns", "mean time of a commit in its own store"),
+    Column("store_read_ns", "store read", "ns", "mean time of a client's read in it"),
+    Column(
+        "to_peers_ratio", "to peers", "times", "the larger of its latencies, as a multiple of the median of its peers"
+    ),
+    Column("finding", "finding", help="what stands out", prose=True),
 )
 
 # Ceph 16 and 17+ name the commit of a transaction in BlueStore so; FileStore's journal is the last.
@@ -137,7 +140,7 @@ class Balance:
             self,
             question,
             _sentence(judged),
-            ActivityTable("balance", _COLUMNS, cells),
+            Table("balance", "balance", _COLUMNS, cells),
             unseen=osd_sums.remarks(tables, question, has_counters=has_counters),
         )
 

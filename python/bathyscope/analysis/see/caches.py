@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums
 from bathyscope.analysis.window import overlaps
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table
 from bathyscope.units import format_bytes, format_percent
 
 _COUNTED = (
@@ -18,17 +19,17 @@ _COUNTED = (
     *("write_count", "write_hit_count", "write_bytes"),
 )
 _COLUMNS = (
-    ActivityColumn("cached", "bytes", "bytes in the cache at the end of the time shown"),
-    ActivityColumn("of capacity", "ratio", "share of the OSDs' capacity that is cached", rank=2),
-    ActivityColumn("files", "count", "files with something in the cache; a BlueStore device is one", rank=3),
-    ActivityColumn("reads", "count", "reads that the cache was asked for", live=4),
-    ActivityColumn("hit", "ratio", "share of the reads that came from the cache alone"),
-    ActivityColumn("read IOPS", "1/s", "reads a second", rank=2),
-    ActivityColumn("read", "bytes", "bytes read", rank=3),
-    ActivityColumn("from cache", "ratio", "share of the bytes read that came from the cache", rank=1),
-    ActivityColumn("writes", "count", "writes, each of which went to the disk as well", rank=1, live=4),
-    ActivityColumn("to cached", "ratio", "share of the writes to what was cached", rank=3),
-    ActivityColumn("written", "bytes", "bytes written", rank=3),
+    Column("cached_bytes", "cached", "bytes", "bytes in the cache at the end of the time shown"),
+    Column("capacity_share_ratio", "of capacity", "ratio", "share of the OSDs' capacity that is cached", rank=2),
+    Column("files", "files", "count", "files with something in the cache; a BlueStore device is one", rank=3),
+    Column("reads", "reads", "count", "reads that the cache was asked for", live=4),
+    Column("hit_ratio", "hit", "ratio", "share of the reads that came from the cache alone"),
+    Column("read_iops", "read IOPS", "1/s", "reads a second", rank=2),
+    Column("read_bytes", "read", "bytes", "bytes read", rank=3),
+    Column("from_cache_ratio", "from cache", "ratio", "share of the bytes read that came from the cache", rank=1),
+    Column("writes", "writes", "count", "writes, each of which went to the disk as well", rank=1, live=4),
+    Column("to_cached_ratio", "to cached", "ratio", "share of the writes to what was cached", rank=3),
+    Column("written_bytes", "written", "bytes", "bytes written", rank=3),
 )
 _HERE_ONLY = "Caches on other machines than that of the recording are not seen."
 _NONE = "No cache over an OSD of this machine was asked."
@@ -73,20 +74,20 @@ class Caches:
             (name, len(members), *_cells(_joined(members), seconds)) for name, members in sorted(nodes.items())
         )
         first = (
-            ActivityColumn("OSD", help="the OSD, else the directory"),
-            ActivityColumn("node", help="CRUSH host bucket", rank=3),
-            ActivityColumn("cache", help="name of the cache, else its SSD", rank=3),
+            Column("osd", "OSD", help="the OSD, else the directory"),
+            Column("node", "node", help="CRUSH host bucket", rank=3),
+            Column("cache", "cache", help="name of the cache, else its SSD", rank=3),
         )
         of_nodes = (
-            ActivityColumn("node", help="CRUSH host bucket"),
-            ActivityColumn("OSDs", "count", "OSDs with a cache", rank=2),
+            Column("node", "node", help="CRUSH host bucket"),
+            Column("osds", "OSDs", "count", "OSDs with a cache", rank=2),
         )
         return finding_of(
             self,
             question,
             _sentence(rows),
-            ActivityTable("cached OSDs", (*first, *_COLUMNS), by_osd),
-            ActivityTable("nodes", (*of_nodes, *_COLUMNS), by_node),
+            Table("cached_osds", "cached OSDs", (*first, *_COLUMNS), by_osd),
+            Table("nodes", "nodes", (*of_nodes, *_COLUMNS), by_node),
             unseen=tuple(_remarks(rows)),
         )
 

@@ -9,15 +9,18 @@ import pyarrow as pa
 from bathyscope.analysis.see import ops, words
 from bathyscope.analysis.see.shape import Question, View, finding_of, seen, sums, trend, was_seen
 from bathyscope.analysis.window import overlaps
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table
 
 _COLUMNS = (
-    ActivityColumn("client", help="address of the client, or its instance where the address is not known"),
+    Column("client", "client", help="address of the client, or its instance where the address is not known"),
     *words.COUNTS,
     *words.LATENCIES,
     words.TREND,
-    ActivityColumn("images", "count", "images that it did I/O on", rank=1),
-    ActivityColumn("instances", "count", "connections with a number of their own: one for each open client", rank=3),
+    Column("images", "images", "count", "images that it did I/O on", rank=1),
+    Column(
+        "instances", "instances", "count", "connections with a number of their own: one for each open client", rank=3
+    ),
     *ops.DETAILS,
 )
 _UNSEEN = "Nothing is known of clients: the manager module bathyscope tells them apart (`bathy mgr install`)."
@@ -74,7 +77,7 @@ class Clients:
         )
         sentence = words.standing_out("client", names, counts, seconds)
         unseen = remarks if rows or was_seen(tables["seen"]) else (_UNSEEN, *remarks)
-        return finding_of(self, question, sentence, ActivityTable("clients", _COLUMNS, cells), unseen=unseen)
+        return finding_of(self, question, sentence, Table("clients", "clients", _COLUMNS, cells), unseen=unseen)
 
 
 def _images_of_ops(question: Question, client: str) -> str:

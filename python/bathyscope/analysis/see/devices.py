@@ -11,18 +11,19 @@ from bathyscope.analysis.see.attachments import MACHINES, attached, failures, in
 from bathyscope.analysis.see.images import IMAGES, Images
 from bathyscope.analysis.see.shape import Question, View, finding_of, literal, only, seen, sums, trend, was_seen
 from bathyscope.analysis.window import overlaps
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table
 
 _COLUMNS = (
-    ActivityColumn("image", help="pool/image, or pool/namespace/image; the id where the name is not known"),
-    ActivityColumn("size", "bytes", "provisioned size", rank=2),
+    Column("image", "image", help="pool/image, or pool/namespace/image; the id where the name is not known"),
+    Column("size_bytes", "size", "bytes", "provisioned size", rank=2),
     *words.COUNTS,
     *words.LATENCIES,
     words.TREND,
-    ActivityColumn("attached to", help="host:VM that uses it, as far as it is known", rank=1),
-    ActivityColumn("clients", help="addresses of the clients that did it", rank=2),
+    Column("attached_to", "attached to", help="host:VM that uses it, as far as it is known", rank=1),
+    Column("clients", "clients", help="addresses of the clients that did it", rank=2),
     *ops.DETAILS[2:],
-    ActivityColumn("for clones", help="of a parent: for which of its clones it was read", prose=True, rank=2),
+    Column("for_clones", "for clones", help="of a parent: for which of its clones it was read", prose=True, rank=2),
     *timed.COLUMNS,
 )
 _NO_IO = (
@@ -115,7 +116,7 @@ class Devices:
         unseen += timed.remarks(of_rows, question)
         unseen += remarks
         sentence = words.standing_out("image", names, counts, seconds)
-        return finding_of(self, question, sentence, ActivityTable("images", _COLUMNS, cells), unseen=tuple(unseen))
+        return finding_of(self, question, sentence, Table("images", "images", _COLUMNS, cells), unseen=tuple(unseen))
 
 
 def _in_pool(pool: str | None, data_pool: str | None = None) -> str:

@@ -7,15 +7,16 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from bathyscope.analysis.see.shape import Question, View, finding_of, history_start_ns
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table
 
 _COLUMNS = (
-    ActivityColumn("check", help="code of the health check"),
-    ActivityColumn("now", help="yes: the last look at the cluster found it"),
-    ActivityColumn("severity", help="HEALTH_WARN or HEALTH_ERR", rank=1),
-    ActivityColumn("first seen", "time", rank=2),
-    ActivityColumn("last seen", "time", rank=3),
-    ActivityColumn("message", help="what the cluster says of it"),
+    Column("check", "check", help="code of the health check"),
+    Column("now", "now", help="yes: the last look at the cluster found it"),
+    Column("severity", "severity", help="HEALTH_WARN or HEALTH_ERR", rank=1),
+    Column("first_seen_ns", "first seen", "time", rank=2),
+    Column("last_seen_ns", "last seen", "time", rank=3),
+    Column("message", "message", help="what the cluster says of it"),
 )
 _NOT_LOOKED = "The cluster's health is not known: `status` and `health detail` were not answered in this time."
 # What puts data or service at risk is said first.
@@ -73,7 +74,7 @@ class Health:
             self,
             question,
             sentence,
-            ActivityTable("health checks", _COLUMNS, cells),
+            Table("health_checks", "health checks", _COLUMNS, cells),
             unseen=() if looked_ns is not None else (_NOT_LOOKED,),
         )
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from bathyscope.analysis.see import ops, words
 from bathyscope.analysis.see.images import IMAGES, Images
 from bathyscope.analysis.see.shape import Question, seen, seen_bins, spread
-from bathyscope.records.activity_finding import HeatMap, Unit
+from bathyscope.records.blocks import HeatMap, Unit
 
 _BINS_MOST = 120
 _BIN_LEAST_NS = 5_000_000_000

@@ -15,15 +15,17 @@ import pyarrow as pa
 
 from bathyscope.analysis.pg_mapping import numbered, seeds
 from bathyscope.analysis.see.shape import NOT_KNOWN, Question
-from bathyscope.records.activity_finding import ActivityColumn, ActivityTable
+from bathyscope.records.blocks import Column, Table
 
 _AT_ONCE = 1 << 20
 _COLUMNS = (
-    ActivityColumn("node", help="CRUSH host bucket"),
-    ActivityColumn("primary of", "count", "objects whose primary OSD is there: it serves their reads and writes"),
-    ActivityColumn("primary share", "ratio", "their share of all objects"),
-    ActivityColumn("holds", "count", "objects of which the node has a copy, or a chunk"),
-    ActivityColumn("share", "ratio", "their share of all objects"),
+    Column("node", "node", help="CRUSH host bucket"),
+    Column(
+        "primary_objects", "primary of", "count", "objects whose primary OSD is there: it serves their reads and writes"
+    ),
+    Column("primary_share_ratio", "primary share", "ratio", "their share of all objects"),
+    Column("held_objects", "holds", "count", "objects of which the node has a copy, or a chunk"),
+    Column("share_ratio", "share", "ratio", "their share of all objects"),
 )
 REMARK = (
     "The table of all objects has every object that the image can have, written or not, where the map of placement "
@@ -51,7 +53,7 @@ class Held:
         """Return the OSDs that hold an object; none where it is beyond the image's end."""
         return self.acting[self.groups[number]] if number < len(self.groups) else ()
 
-    def by_node(self, hosts: Mapping[int, str]) -> ActivityTable:
+    def by_node(self, hosts: Mapping[int, str]) -> Table:
         """Return how many of all objects each node serves and holds."""
         counts = np.bincount(self.groups, minlength=len(self.acting))
         serves: dict[str, int] = {}
@@ -67,7 +69,7 @@ class Held:
             (node, serves.get(node, 0), serves.get(node, 0) / whole, count, count / whole)
             for node, count in sorted(holds.items())
         )
-        return ActivityTable("all objects", _COLUMNS, rows)
+        return Table("all_objects", "all objects", _COLUMNS, rows)
 
 
 def held(about: Mapping[str, Any], groups: pa.Table, count: int) -> Held | None:

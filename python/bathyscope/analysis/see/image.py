@@ -8,17 +8,18 @@ import pyarrow as pa
 
 from bathyscope.analysis.see import held, image_heat, timed, touched
 from bathyscope.analysis.see.shape import NOT_KNOWN, Question, View, finding_of
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table
 from bathyscope.units import format_percent
 
 _COLUMNS = (
-    ActivityColumn("node", help="CRUSH host bucket of the primary OSDs"),
-    ActivityColumn("objects", "count", "objects that something was done to there"),
-    ActivityColumn("of objects", "ratio", "their share of the image's objects"),
-    ActivityColumn("reads", "count"),
-    ActivityColumn("of reads", "ratio", "share of the image's reads"),
-    ActivityColumn("writes", "count"),
-    ActivityColumn("of writes", "ratio", "share of the image's writes"),
+    Column("node", "node", help="CRUSH host bucket of the primary OSDs"),
+    Column("objects", "objects", "count", "objects that something was done to there"),
+    Column("object_share_ratio", "of objects", "ratio", "their share of the image's objects"),
+    Column("reads", "reads", "count"),
+    Column("read_share_ratio", "of reads", "ratio", "share of the image's reads"),
+    Column("writes", "writes", "count"),
+    Column("write_share_ratio", "of writes", "ratio", "share of the image's writes"),
 )
 
 
@@ -76,7 +77,7 @@ class ImageBrief:
             if image.rows
             else f"Nothing was seen of single objects of {image.name}."
         )
-        found = [ActivityTable("objects with I/O", _COLUMNS, tuple(cells))]
+        found = [Table("touched_objects", "objects with I/O", _COLUMNS, tuple(cells))]
         unseen = [*image.remarks, *timed.remarks(of_image, question)]
         if image.held is not None:
             found.append(image.held.by_node(image.hosts))

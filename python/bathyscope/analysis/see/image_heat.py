@@ -13,7 +13,7 @@ from bathyscope.analysis.see.shape import Question, seen, seen_bins, spread
 from bathyscope.analysis.see.touched import Touched, ids_of
 from bathyscope.analysis.window import overlaps
 from bathyscope.rbd_names import NUMBER_SQL
-from bathyscope.records.activity_finding import HeatMap
+from bathyscope.records.blocks import HeatMap
 from bathyscope.units import format_bytes
 
 _ROWS_MOST = 64

@@ -10,16 +10,17 @@ from bathyscope.analysis.see import op_rows, timed, touched
 from bathyscope.analysis.see.shape import Question, View, finding_of, greatest, literal, only
 from bathyscope.errors import AnalysisError
 from bathyscope.rbd_names import NUMBER_SQL
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table
 from bathyscope.units import format_duration_ns
 
 _COLUMNS = (
-    ActivityColumn("at", "time", "when it began"),
-    ActivityColumn("client", help="address of the client", rank=1),
-    ActivityColumn("object", "count", "number of the object in the image", rank=1),
-    ActivityColumn("object name", help="its name", rank=4),
-    ActivityColumn("offset", "bytes", "offset inside the object", rank=1),
-    ActivityColumn("length", "bytes", "length of the operation"),
+    Column("at_ns", "at", "time", "when it began"),
+    Column("client", "client", help="address of the client", rank=1),
+    Column("object_number", "object", "count", "number of the object in the image", rank=1),
+    Column("object_name", "object name", help="its name", rank=4),
+    Column("offset_bytes", "offset", "bytes", "offset inside the object", rank=1),
+    Column("length_bytes", "length", "bytes", "length of the operation"),
     *op_rows.COLUMNS,
 )
 _ROWS = 200
@@ -69,7 +70,7 @@ class LastOps:
                 f"The last {len(rows):,} of {whole['count']:,} recorded operations of {what}{question.image}; "
                 f"the slowest of them took {format_duration_ns(slowest['duration_ns'])}{most}."
             )
-        return finding_of(self, question, sentence, ActivityTable("operations", _COLUMNS, cells), unseen=unseen)
+        return finding_of(self, question, sentence, Table("operations", "operations", _COLUMNS, cells), unseen=unseen)
 
 
 VIEW: View = LastOps()

@@ -9,11 +9,12 @@ import pyarrow as pa
 from bathyscope.analysis.see import osd_sums, words
 from bathyscope.analysis.see.osd_sums import OsdSum
 from bathyscope.analysis.see.shape import Question, View, finding_of
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table
 
 _COLUMNS = (
-    ActivityColumn("node", help="CRUSH host bucket"),
-    ActivityColumn("OSDs", "count", "OSDs of the node", rank=1),
+    Column("node", "node", help="CRUSH host bucket"),
+    Column("osds", "OSDs", "count", "OSDs of the node", rank=1),
     *words.COUNTS,
     *words.LATENCIES,
     words.TREND,
@@ -55,7 +56,7 @@ class Nodes:
             self,
             question,
             sentence,
-            ActivityTable("nodes", _COLUMNS, cells),
+            Table("nodes", "nodes", _COLUMNS, cells),
             unseen=osd_sums.remarks(tables, question, has_counters=has_latency),
         )
 

@@ -11,22 +11,23 @@ import pyarrow as pa
 from bathyscope.analysis.see import touched
 from bathyscope.analysis.see.shape import Question, View, finding_of
 from bathyscope.analysis.see.touched import Touched
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table
 from bathyscope.units import format_bytes, format_percent
 
 _COLUMNS = (
-    ActivityColumn("offset", "bytes", "where the object, or the zone of objects, begins in the image"),
-    ActivityColumn("length", "bytes", "how much of the image it is", rank=3),
-    ActivityColumn("object", "count", "number of the object", rank=1),
-    ActivityColumn("OSD", help="primary OSD"),
-    ActivityColumn("node", help="its CRUSH host bucket", rank=2),
-    ActivityColumn("held by", help="OSDs that hold it by the map of placement groups, the primary first", rank=1),
-    ActivityColumn("reads", "count"),
-    ActivityColumn("writes", "count"),
-    ActivityColumn("read", "bytes", "bytes read", rank=2),
-    ActivityColumn("written", "bytes", "bytes written", rank=2),
-    ActivityColumn("first access", "time", rank=3),
-    ActivityColumn("last access", "time", rank=1),
+    Column("offset_bytes", "offset", "bytes", "where the object, or the zone of objects, begins in the image"),
+    Column("length_bytes", "length", "bytes", "how much of the image it is", rank=3),
+    Column("object_number", "object", "count", "number of the object", rank=1),
+    Column("osd", "OSD", help="primary OSD"),
+    Column("node", "node", help="its CRUSH host bucket", rank=2),
+    Column("held_by", "held by", help="OSDs that hold it by the map of placement groups, the primary first", rank=1),
+    Column("reads", "reads", "count"),
+    Column("writes", "writes", "count"),
+    Column("read_bytes", "read", "bytes", "bytes read", rank=2),
+    Column("written_bytes", "written", "bytes", "bytes written", rank=2),
+    Column("first_access_ns", "first access", "time", rank=3),
+    Column("last_access_ns", "last access", "time", rank=1),
 )
 
 
@@ -82,7 +83,7 @@ class Objects:
         if question.every_object:
             cells += _others(image)
             unseen += [_NO_MAP] if image.held is None else []
-        table = ActivityTable("objects", _COLUMNS, tuple(cells))
+        table = Table("objects", "objects", _COLUMNS, tuple(cells))
         return finding_of(self, question, sentence, table, facts=image.facts, unseen=unseen)
 
 

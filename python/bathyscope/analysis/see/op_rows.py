@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bathyscope.records.activity_finding import ActivityColumn
+from bathyscope.records.blocks import Column
 
 _STAGES = {
     "queue": "queue_ns",
@@ -16,17 +16,19 @@ _STAGES = {
 }
 
 COLUMNS = (
-    ActivityColumn("took", "ns", "from receipt to done in the primary OSD"),
-    ActivityColumn("op", help="read or write"),
-    ActivityColumn("OSD", help="primary OSD"),
-    ActivityColumn("most of it", help="the stage that took longest; of a wait for replicas the one that came last"),
-    ActivityColumn("stages", "parts", "share of each stage: queue, prepare, store, replicas, reply", rank=1),
-    ActivityColumn("queue", "ns", "received to taken up by a worker", rank=3),
-    ActivityColumn("prepare", "ns", "taken up to started or sent to replicas", rank=4),
-    ActivityColumn("store", "ns", "in the primary's own store", rank=2),
-    ActivityColumn("replicas", "ns", "waited for replicas beyond that", rank=2),
-    ActivityColumn("last replica", help="replica that came last, after the primary's own store", rank=3),
-    ActivityColumn("reply", "ns", "the rest", rank=4),
+    Column("took_ns", "took", "ns", "from receipt to done in the primary OSD"),
+    Column("op", "op", help="read or write"),
+    Column("osd", "OSD", help="primary OSD"),
+    Column(
+        "longest_stage", "most of it", help="the stage that took longest; of a wait for replicas the one that came last"
+    ),
+    Column("stages", "stages", "parts", "share of each stage: queue, prepare, store, replicas, reply", rank=1),
+    Column("queue_ns", "queue", "ns", "received to taken up by a worker", rank=3),
+    Column("prepare_ns", "prepare", "ns", "taken up to started or sent to replicas", rank=4),
+    Column("store_ns", "store", "ns", "in the primary's own store", rank=2),
+    Column("replicas_ns", "replicas", "ns", "waited for replicas beyond that", rank=2),
+    Column("last_replica", "last replica", help="replica that came last, after the primary's own store", rank=3),
+    Column("reply_ns", "reply", "ns", "the rest", rank=4),
 )
 """The columns of `cells`."""
 

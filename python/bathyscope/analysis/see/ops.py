@@ -11,22 +11,34 @@ from collections.abc import Mapping
 from typing import Any
 
 from bathyscope.analysis.see.shape import NOT_KNOWN, Question
-from bathyscope.records.activity_finding import ActivityColumn
+from bathyscope.records.blocks import Column
 
 OTHER_OBJECTS = "(other objects)"
 """In place of an image's name: objects that are no data of an image."""
 
 DETAILS = (
-    ActivityColumn(
-        "read p99", "ns", "99 % of the reads took no longer; of 1,000 at least, at most 1 % above the truth", rank=2
+    Column(
+        "read_p99_ns",
+        "read p99",
+        "ns",
+        "99 % of the reads took no longer; of 1,000 at least, at most 1 % above the truth",
+        rank=2,
     ),
-    ActivityColumn(
-        "write p99", "ns", "99 % of the writes took no longer; of 1,000 at least, at most 1 % above the truth", rank=2
+    Column(
+        "write_p99_ns",
+        "write p99",
+        "ns",
+        "99 % of the writes took no longer; of 1,000 at least, at most 1 % above the truth",
+        rank=2,
     ),
-    ActivityColumn(
-        "attribute ops", "count", "operations that move no data: stat, attributes, omap, calls of classes", rank=2
+    Column(
+        "attribute_ops",
+        "attribute ops",
+        "count",
+        "operations that move no data: stat, attributes, omap, calls of classes",
+        rank=2,
     ),
-    ActivityColumn("failed", "count", "operations that failed, counted nowhere else", rank=3),
+    Column("failed", "failed", "count", "operations that failed, counted nowhere else", rank=3),
 )
 
 COMPLETE = "complete_sample AND started_ns >= complete_since_ns"

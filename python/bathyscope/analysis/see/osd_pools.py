@@ -10,11 +10,12 @@ from bathyscope.analysis.columns import where
 from bathyscope.analysis.see import ops, words
 from bathyscope.analysis.see.shape import Question, View, finding_of, only, seen, sums, trend, was_seen
 from bathyscope.analysis.window import overlaps
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table
 
 _COLUMNS = (
-    ActivityColumn("OSD", help="number of the OSD"),
-    ActivityColumn("pool", help="pool of the objects"),
+    Column("osd", "OSD", help="number of the OSD"),
+    Column("pool", "pool", help="pool of the objects"),
     *words.COUNTS,
     *words.LATENCIES,
     words.TREND,
@@ -84,7 +85,9 @@ class OsdPools:
         sentence = words.standing_out("pool of an OSD", names, counts, seconds)
         late = () if source == "counters" else (_LATE,) if was_seen(tables["groups_seen"]) else (_UNSEEN,)
         unseen = (*late, *remarks)
-        return finding_of(self, question, sentence, ActivityTable("OSDs and pools", _COLUMNS, cells), unseen=unseen)
+        return finding_of(
+            self, question, sentence, Table("osd_pools", "OSDs and pools", _COLUMNS, cells), unseen=unseen
+        )
 
 
 VIEW: View = OsdPools()

@@ -11,22 +11,24 @@ from bathyscope.analysis.latency_buckets import percentile
 from bathyscope.analysis.see import ops, osd_sums, words
 from bathyscope.analysis.see.shape import Question, View, finding_of
 from bathyscope.analysis.window import overlaps
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table
 
 _COLUMNS = (
-    ActivityColumn("OSD", help="number of the OSD"),
-    ActivityColumn("host", help="CRUSH host bucket", rank=1),
-    ActivityColumn("class", help="CRUSH device class", rank=3),
+    Column("osd", "OSD", help="number of the OSD"),
+    Column("host", "host", help="CRUSH host bucket", rank=1),
+    Column("class", "class", help="CRUSH device class", rank=3),
     *words.COUNTS,
     *words.LATENCIES,
     words.TREND,
-    ActivityColumn(
+    Column(
+        "p99_below_ns",
         "p99 below",
         "ns",
         "99 % of its operations took less: a bucket's bound, from 100 µs on at most twice the truth",
         rank=2,
     ),
-    ActivityColumn("busy PGs", "count", "placement groups with I/O whose primary it is", rank=3),
+    Column("busy_pgs", "busy PGs", "count", "placement groups with I/O whose primary it is", rank=3),
     *ops.DETAILS,
 )
 
@@ -72,7 +74,7 @@ class Osds:
             self,
             question,
             sentence,
-            ActivityTable("OSDs", _COLUMNS, cells),
+            Table("osds", "OSDs", _COLUMNS, cells),
             unseen=osd_sums.remarks(tables, question, has_counters=has_latency),
         )
 

@@ -9,15 +9,16 @@ import pyarrow as pa
 from bathyscope.analysis.see import ops, words
 from bathyscope.analysis.see.shape import Question, View, finding_of, seconds_of, seen, sums, trend
 from bathyscope.analysis.window import overlaps
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table
 
 _COLUMNS = (
-    ActivityColumn("pool"),
+    Column("pool", "pool"),
     *words.COUNTS,
     *words.LATENCIES,
     words.TREND,
-    ActivityColumn("busy PGs", "count", "placement groups with I/O", rank=3),
-    ActivityColumn("primaries", "count", "OSDs that were their primaries", rank=3),
+    Column("busy_pgs", "busy PGs", "count", "placement groups with I/O", rank=3),
+    Column("primaries", "primaries", "count", "OSDs that were their primaries", rank=3),
     *ops.DETAILS,
 )
 _STAIRCASE = (
@@ -72,7 +73,7 @@ class Pools:
         sentence = words.standing_out("pool", [row["pool"] for row in rows], counts, seconds)
         remarks, _ = words.not_counted(tables["uncounted"], question)
         unseen = () if question.of_ops else (_STAIRCASE, *remarks)
-        return finding_of(self, question, sentence, ActivityTable("pools", _COLUMNS, cells), unseen=unseen)
+        return finding_of(self, question, sentence, Table("pools", "pools", _COLUMNS, cells), unseen=unseen)
 
 
 VIEW: View = Pools()

@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bathyscope.analysis.window import SqlSpan, overlaps, share
-from bathyscope.records.activity_finding import ActivityFinding, ActivityTable, HeatMap
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import HeatMap, Table
 
 # A trend shows so many rates.
 TREND_PARTS = 8
@@ -194,7 +195,7 @@ def finding_of(
     view: View,
     question: Question,
     sentence: str,
-    *tables: ActivityTable,
+    *tables: Table,
     facts: Sequence[tuple[str, str]] = (),
     unseen: Sequence[str] = (),
     heat_maps: Sequence[HeatMap] = (),

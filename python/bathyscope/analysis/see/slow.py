@@ -10,15 +10,16 @@ import pyarrow as pa
 
 from bathyscope.analysis.see import op_rows, ops, timed
 from bathyscope.analysis.see.shape import Question, View, finding_of, greatest
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table
 from bathyscope.units import format_duration_ns, format_percent
 
 _COLUMNS = (
     *op_rows.COLUMNS,
-    ActivityColumn("length", "bytes", "length of the operation", rank=2),
-    ActivityColumn("client", help="address of the client", rank=2),
-    ActivityColumn("object", help="name of the object", rank=2),
-    ActivityColumn("at", "time", "when it began", rank=3),
+    Column("length_bytes", "length", "bytes", "length of the operation", rank=2),
+    Column("client", "client", help="address of the client", rank=2),
+    Column("object_name", "object", help="name of the object", rank=2),
+    Column("at_ns", "at", "time", "when it began", rank=3),
 )
 _ROWS = 100
 # Slow is five times the median. Who is behind more than half of these, of ten at least, is named, if that is half as
@@ -78,7 +79,7 @@ class Slow:
             self,
             question,
             _blame(tables["judged"].to_pylist(), whole, served) + _sentence(rows, whole),
-            ActivityTable("operations", _COLUMNS, cells),
+            Table("operations", "operations", _COLUMNS, cells),
             unseen=unseen,
         )
 

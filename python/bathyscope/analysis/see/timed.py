@@ -12,25 +12,35 @@ import pyarrow as pa
 
 from bathyscope.analysis.see import ops
 from bathyscope.analysis.see.shape import Question
-from bathyscope.records.activity_finding import ActivityColumn
+from bathyscope.records.blocks import Column
 from bathyscope.units import format_duration_ns
 
 COLUMNS = (
-    ActivityColumn("read p50", "ns", "half of the timed reads took no longer; at most 1 % above the truth", rank=3),
-    ActivityColumn(
+    Column(
+        "read_p50_ns", "read p50", "ns", "half of the timed reads took no longer; at most 1 % above the truth", rank=3
+    ),
+    Column(
+        "read_p99_ns",
         "read p99",
         "ns",
         "99 % of the timed reads took no longer; of 1,000 at least, at most 1 % above the truth",
         rank=2,
     ),
-    ActivityColumn("write p50", "ns", "half of the timed writes took no longer; at most 1 % above the truth", rank=3),
-    ActivityColumn(
+    Column(
+        "write_p50_ns",
+        "write p50",
+        "ns",
+        "half of the timed writes took no longer; at most 1 % above the truth",
+        rank=3,
+    ),
+    Column(
+        "write_p99_ns",
         "write p99",
         "ns",
         "99 % of the timed writes took no longer; of 1,000 at least, at most 1 % above the truth",
         rank=2,
     ),
-    ActivityColumn("timed ops", "count", "operations that the percentiles rest on: recorded one by one", rank=2),
+    Column("timed_ops", "timed ops", "count", "operations that the percentiles rest on: recorded one by one", rank=2),
 )
 """The columns of `cells`."""
 

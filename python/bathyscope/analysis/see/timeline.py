@@ -24,19 +24,22 @@ import pyarrow as pa
 from bathyscope.analysis.see import ops
 from bathyscope.analysis.see.images import IMAGES, Images
 from bathyscope.analysis.see.shape import Question, View, finding_of, seen, seen_bins, spread
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table
 from bathyscope.units import format_duration_ns, format_percent, format_rate, format_seconds
 
 Floats = npt.NDArray[np.float64]
 _Key = TypeVar("_Key")
 
 _COLUMNS = (
-    ActivityColumn("after", help="time since the start of the recording"),
-    ActivityColumn("at", "time", "when", rank=2),
-    ActivityColumn("what", help="reads or writes a second, or their mean latency in the OSDs"),
-    ActivityColumn("before", help="level before it"),
-    ActivityColumn("then", help="level after it"),
-    ActivityColumn("moved with it", help="what changed most in the same direction at the same time", prose=True),
+    Column("since_start", "after", help="time since the start of the recording"),
+    Column("at_ns", "at", "time", "when", rank=2),
+    Column("what", "what", help="reads or writes a second, or their mean latency in the OSDs"),
+    Column("level_before", "before", help="level before it"),
+    Column("level_after", "then", help="level after it"),
+    Column(
+        "moved_together", "moved with it", help="what changed most in the same direction at the same time", prose=True
+    ),
 )
 _NO_LATENCIES = "Latencies are not known: the OSDs' counters were not read."
 _NO_CLIENTS = (
@@ -149,7 +152,7 @@ class Timeline:
         unseen = [] if tables["osds"].num_rows else [_NO_LATENCIES]
         if tables["images"].num_rows and not tables["clients"].num_rows:
             unseen.append(_NO_CLIENTS)
-        return finding_of(self, question, sentence, ActivityTable("shifts", _COLUMNS, cells), unseen=unseen)
+        return finding_of(self, question, sentence, Table("shifts", "shifts", _COLUMNS, cells), unseen=unseen)
 
 
 VIEW: View = Timeline()

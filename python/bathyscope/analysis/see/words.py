@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from bathyscope.analysis.see.shape import Question, literal, seconds_of
-from bathyscope.records.activity_finding import ActivityColumn
+from bathyscope.records.blocks import Column
 from bathyscope.units import format_percent, format_rate, format_seconds
 
 # Who does three times as much as the next one stands out, from a tenth of all on; two or three of whom each is that far
@@ -35,22 +35,24 @@ _BEGIN_NS = 10_000_000_000
 _BEGINS = "OSDs begin some 10 s after they are asked to count"
 
 COUNTS = (
-    ActivityColumn("reads", "count", "reads that were done", live=4),
-    ActivityColumn("writes", "count", "writes that were done", live=4),
-    ActivityColumn("IOPS", "1/s", "reads and writes a second over the time shown", live=2),
-    ActivityColumn("share", "ratio", "share of all reads and writes shown", rank=1, live=2),
-    ActivityColumn("read", "bytes", "bytes read", rank=2, live=4),
-    ActivityColumn("written", "bytes", "bytes written", rank=2, live=4),
-    ActivityColumn("read IOPS", "1/s", "reads a second", rank=3, live=0),
-    ActivityColumn("write IOPS", "1/s", "writes a second", rank=3, live=0),
-    ActivityColumn("read bandwidth", "bytes/s", "bytes read a second", rank=3, live=2),
-    ActivityColumn("write bandwidth", "bytes/s", "bytes written a second", rank=3, live=2),
+    Column("reads", "reads", "count", "reads that were done", live=4),
+    Column("writes", "writes", "count", "writes that were done", live=4),
+    Column("iops", "IOPS", "1/s", "reads and writes a second over the time shown", live=2),
+    Column("share_ratio", "share", "ratio", "share of all reads and writes shown", rank=1, live=2),
+    Column("read_bytes", "read", "bytes", "bytes read", rank=2, live=4),
+    Column("written_bytes", "written", "bytes", "bytes written", rank=2, live=4),
+    Column("read_iops", "read IOPS", "1/s", "reads a second", rank=3, live=0),
+    Column("write_iops", "write IOPS", "1/s", "writes a second", rank=3, live=0),
+    Column("read_bandwidth_bytes_per_s", "read bandwidth", "bytes/s", "bytes read a second", rank=3, live=2),
+    Column("write_bandwidth_bytes_per_s", "write bandwidth", "bytes/s", "bytes written a second", rank=3, live=2),
 )
 LATENCIES = (
-    ActivityColumn("read latency", "ns", "mean time of a read in the primary OSD", rank=1),
-    ActivityColumn("write latency", "ns", "mean time of a write in the primary OSD", rank=1),
+    Column("read_latency_ns", "read latency", "ns", "mean time of a read in the primary OSD", rank=1),
+    Column("write_latency_ns", "write latency", "ns", "mean time of a write in the primary OSD", rank=1),
 )
-TREND = ActivityColumn("trend", "trend", "IOPS of the last equal parts of the time, the latest last", rank=3, live=1)
+TREND = Column(
+    "trend_per_s", "trend", "trend", "IOPS of the last equal parts of the time, the latest last", rank=3, live=1
+)
 
 
 def counts(row: Mapping[str, Any], total: int, seconds: float) -> tuple[float | None, ...]:

@@ -9,20 +9,21 @@ import pyarrow as pa
 
 from bathyscope.analysis.see import touched
 from bathyscope.analysis.see.shape import Question, View, finding_of
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table
 from bathyscope.units import format_bytes, format_percent
 
 _COLUMNS = (
-    ActivityColumn("offset", "bytes", "where the zone begins in the image"),
-    ActivityColumn("end", "bytes", "where it ends", rank=1),
-    ActivityColumn("objects", "count", "objects of the zone that something was done to"),
-    ActivityColumn("touched", "ratio", "their share of the zone's objects", rank=1),
-    ActivityColumn("reads", "count"),
-    ActivityColumn("of reads", "ratio", "share of the image's reads", rank=1),
-    ActivityColumn("writes", "count"),
-    ActivityColumn("of writes", "ratio", "share of the image's writes", rank=1),
-    ActivityColumn("read", "bytes", "bytes read", rank=2),
-    ActivityColumn("written", "bytes", "bytes written", rank=2),
+    Column("offset_bytes", "offset", "bytes", "where the zone begins in the image"),
+    Column("end_bytes", "end", "bytes", "where it ends", rank=1),
+    Column("objects", "objects", "count", "objects of the zone that something was done to"),
+    Column("touched_ratio", "touched", "ratio", "their share of the zone's objects", rank=1),
+    Column("reads", "reads", "count"),
+    Column("read_share_ratio", "of reads", "ratio", "share of the image's reads", rank=1),
+    Column("writes", "writes", "count"),
+    Column("write_share_ratio", "of writes", "ratio", "share of the image's writes", rank=1),
+    Column("read_bytes", "read", "bytes", "bytes read", rank=2),
+    Column("written_bytes", "written", "bytes", "bytes written", rank=2),
 )
 
 
@@ -83,7 +84,7 @@ class Zones:
             self,
             question,
             sentence,
-            ActivityTable("zones", _COLUMNS, tuple(cells)),
+            Table("zones", "zones", _COLUMNS, tuple(cells)),
             facts=image.facts,
             unseen=image.remarks,
         )

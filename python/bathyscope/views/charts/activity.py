@@ -16,7 +16,7 @@ from bathyscope.views.charts.theme import LIGHT, Theme
 
 _ROW_HEIGHT = 22
 _ROWS_MOST = 40
-_READS, _WRITES, _SHARE = "reads", "writes", "share"
+_READS, _WRITES, _SHARE = "reads", "writes", "share_ratio"
 # Slots of the theme's colours that are told apart best: blue and orange.
 _SLOTS = (1, 2)
 
@@ -29,7 +29,7 @@ def drawings(finding: ActivityFinding, theme: Theme = LIGHT) -> list[Drawing]:
 def bars(finding: ActivityFinding, theme: Theme = LIGHT) -> list[Drawing]:
     """Return the bars of a view whose rows count reads and writes and have a share; none with fewer than two rows."""
     table = finding.tables[0]
-    places = {column.name: place for place, column in enumerate(table.columns)}
+    places = {column.key: place for place, column in enumerate(table.columns)}
     if not places.keys() >= {_READS, _WRITES, _SHARE} or len(table.rows) < 2:
         return []
     # What a row is of may take several columns: an OSD and a pool.

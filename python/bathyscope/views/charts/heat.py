@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import altair as alt
 
-from bathyscope.records.activity_finding import ActivityFinding, HeatMap
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import HeatMap
 from bathyscope.records.collect_finding import CollectFinding
 from bathyscope.views import labels
 from bathyscope.views.charts.base import LABELS, Drawing, named_rows

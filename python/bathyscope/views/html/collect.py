@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TextIO
 
-from bathyscope.records.activity_finding import ActivityColumn, ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Column, Table
 from bathyscope.records.collect_finding import CollectFinding
 from bathyscope.records.finding import as_plain
 from bathyscope.units import format_percent, format_seconds
@@ -96,11 +97,11 @@ def view_content(view: ActivityFinding) -> dict[str, Any]:
     return {**first, **about}
 
 
-def _table(table: ActivityTable) -> dict[str, Any]:
+def _table(table: Table) -> dict[str, Any]:
     columns = [(place, table.columns[place]) for place in shown_columns(table)]
     return {
         "title": table.title,
-        "columns": [(column.name, column.help, _kind(column)) for _, column in columns],
+        "columns": [(column.heading, column.help, _kind(column)) for _, column in columns],
         "rows": [
             [(_cell(column, row[place]), _kind(column), _share(column, row[place])) for place, column in columns]
             for row in table.rows[:_ROWS_SHOWN]
@@ -110,17 +111,17 @@ def _table(table: ActivityTable) -> dict[str, Any]:
     }
 
 
-def _kind(column: ActivityColumn) -> str:
+def _kind(column: Column) -> str:
     """Return the class of a column's cells: words are read from the left, figures from the right."""
     return "figure" if column.unit else "prose" if column.prose else "words"
 
 
-def _share(column: ActivityColumn, value: Any) -> str:
+def _share(column: Column, value: Any) -> str:
     """Return how much of its cell a share fills; nothing for what is no share."""
     return f"{100 * min(1.0, max(0.0, value)):.1f}%" if column.unit == "ratio" and value is not None else ""
 
 
-def _cell(column: ActivityColumn, value: Any) -> str | list[tuple[str, str]]:
+def _cell(column: Column, value: Any) -> str | list[tuple[str, str]]:
     """Return a value for reading; parts of a whole as (name, share), which the page draws."""
     if column.unit == "parts" and value:
         return [(labels.clean(name), f"{share:.1%}") for name, share in value]

@@ -18,6 +18,7 @@ from bathyscope import __version__
 from bathyscope.views import as_text
 from bathyscope.views.charts.base import VL_VERSION
 from bathyscope.views.charts.theme import DARK, LIGHT, css_variables
+from bathyscope.views.json import named
 from bathyscope.views.labels import clean
 
 # Colours of the page alone; those that charts share come from the theme.
@@ -51,7 +52,7 @@ def render_page(finding: Any, template: str, variables: dict[str, Any], *, chart
             library=_as_is(library),
             program=_as_is(program),
             charts_data=packed(charts),
-            finding_data=packed(data),
+            finding_data=packed(named(finding, data)),
             csv_data=packed(as_text(finding, "csv")),
         )
     )

@@ -7,7 +7,8 @@ from typing import TextIO
 
 from rich.console import Console
 
-from bathyscope.records.activity_finding import ActivityFinding, ActivityTable
+from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Table
 from bathyscope.units import format_seconds
 from bathyscope.views import Options, labels
 from bathyscope.views.activity_rows import cell, left_out_first, marks, shown_columns
@@ -33,7 +34,7 @@ def write(finding: ActivityFinding, stream: TextIO, options: Options) -> None:
         print_wrapped("- ", remark, out, out.width, "dim")
 
 
-def _write_prose(table: ActivityTable, names: Sequence[str], out: Console) -> None:
+def _write_prose(table: Table, names: Sequence[str], out: Console) -> None:
     """Print what has no column after the names of the rows that it is said of: once, if several have the same."""
     said: dict[tuple[int, str], list[str]] = {}
     for name, row in zip(names, table.rows, strict=False):
@@ -47,7 +48,7 @@ def _write_prose(table: ActivityTable, names: Sequence[str], out: Console) -> No
             print_wrapped("", f"{', '.join(those)}: {words}", out, out.width)
 
 
-def _write_table(table: ActivityTable, out: Console, *, several: bool) -> None:
+def _write_table(table: Table, out: Console, *, several: bool) -> None:
     if several:
         out.print()
         out.print(text(table.title, "bold"))
@@ -59,13 +60,13 @@ def _write_table(table: ActivityTable, out: Console, *, several: bool) -> None:
         ("", [cell(column, row[place]) for column, place in zip(columns, places, strict=True)])
         for row in table.rows[:_ROWS_SHOWN]
     ]
-    dispensable = [table.columns[place].name for place in left_out_first(table, places)]
-    words = [column.name for column in columns if not column.unit]
-    out.print(fitting([column.name for column in columns], rows, out, dispensable, words=words))
+    dispensable = [table.columns[place].heading for place in left_out_first(table, places)]
+    words = [column.heading for column in columns if not column.unit]
+    out.print(fitting([column.heading for column in columns], rows, out, dispensable, words=words))
     _write_prose(table, [cells[0] for _, cells in rows], out)
     for column, place in zip(columns, places, strict=True):
         if column.unit == "parts" and (parts := next((row[place] for row in table.rows if row[place]), None)):
             letters = ", ".join(f"{letter} {name}" for name, letter in marks([name for name, _ in parts]).items())
-            print_wrapped(f"{column.name}: ", letters, out, out.width, "dim")
+            print_wrapped(f"{column.heading}: ", letters, out, out.width, "dim")
     if len(table.rows) > _ROWS_SHOWN:
         out.print(text(f"and {len(table.rows) - _ROWS_SHOWN:,} more; --output csv has them all", "dim"))

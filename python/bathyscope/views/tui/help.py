@@ -45,7 +45,7 @@ class Help(ModalScreen[None]):
         if self._finding is not None and self._finding.tables:
             lines.append("\nColumns\n")
             for column in self._finding.tables[0].columns:
-                lines.append(f"  {column.name:<14} {column.help}\n", style="not bold")
+                lines.append(f"  {column.heading:<14} {column.help}\n", style="not bold")
         if self._remarks:
             lines.append("\nRemarks\n")
             for remark in self._remarks:

@@ -1,6 +1,6 @@
 """Where one is in the cluster, and what lies below a row: from the cluster to images, zones, objects, operations.
 
-What a row is about is said by the names of its columns, which every view shares. So one more view that has a column
+What a row is about is said by the keys of its columns, which every view shares. So one more view that has a column
 "image" can be entered like the others.
 """
 
@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bathyscope.records.activity_finding import ActivityTable
+from bathyscope.records.blocks import Table
 from bathyscope.views.activity_rows import cell
 
 OPS = "ops"
@@ -22,10 +22,10 @@ _INTO: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = 
     "image": (("image",), ("image",), ("zones", "objects", OPS, "image")),
     "client": (("client",), ("client",), ("devices",)),
     "node": (("node",), ("node",), ("osds",)),
-    "OSD": (("OSD",), ("osd",), ("osd_pools",)),
+    "osd": (("osd",), ("osd",), ("osd_pools",)),
     "pool": (("pool",), ("pool",), ("devices", "osd_pools")),
-    "offset": (("offset", "end"), ("from_bytes", "to_bytes"), ("objects",)),
-    "object": (("object",), ("object_number",), (OPS,)),
+    "offset_bytes": (("offset_bytes", "end_bytes"), ("from_bytes", "to_bytes"), ("objects",)),
+    "object_number": (("object_number",), ("object_number",), (OPS,)),
 }
 # Zones and objects are parts of an image, which stays named; any other thing is looked at for itself.
 _PARTS = ("from_bytes", "object_number")
@@ -54,30 +54,29 @@ def of_image(image: str) -> Place:
     return Place(image, views, views[0], {field: image})
 
 
-def below(place: Place, table: ActivityTable, row: Sequence[Any]) -> Place | None:
+def below(place: Place, table: Table, row: Sequence[Any]) -> Place | None:
     """Return the place that a row leads to, None where nothing lies below it.
 
     The first column that names a thing counts. What the place is narrowed to already is not
     entered again: in the pools of an OSD a row leads to the pool.
     """
-    at = {column.name: number for number, column in enumerate(table.columns)}
+    at = {column.key: number for number, column in enumerate(table.columns)}
     for name in at:
         wanted, fields, views = _INTO.get(name, ((), (), ()))
         if not wanted or not at.keys() >= set(wanted) or fields[0] in place.only:
             continue
         values = [row[at[each]] for each in wanted]
-        # An object that is a text is named by its name, which nothing is narrowed by.
-        if None in values or (name == "object" and not table.columns[at[name]].unit):
+        if None in values:
             continue
         words = "–".join(cell(table.columns[at[each]], value) for each, value in zip(wanted, values, strict=True))
         kept = {"image": place.only["image"]} if fields[0] in _PARTS and "image" in place.only else {}
         facts = (
-            (column.name, cell(column, value))
+            (column.heading, cell(column, value))
             for column, value in zip(table.columns, row, strict=True)
-            if not column.unit and column.name not in wanted and value
+            if not column.unit and column.key not in wanted and value
         )
         return Place(
-            f"object {words}" if name == "object" else words,
+            f"object {words}" if name == "object_number" else words,
             views,
             views[0],
             {**kept, **dict(zip(fields, values, strict=True))},

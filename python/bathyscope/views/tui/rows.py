@@ -13,7 +13,7 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from bathyscope.records.activity_finding import ActivityColumn, ActivityTable, Unit
+from bathyscope.records.blocks import Column, Table, Unit
 from bathyscope.views.activity_rows import cell, left_out_first, shown_columns
 
 Row = tuple[Any, ...]
@@ -39,7 +39,7 @@ _FIRST_PART, _TEXT_PART = 3, 5
 _TEXT_LEAST = 12
 
 
-def fitting(table: ActivityTable, rows: Sequence[Row], width: int) -> list[tuple[int, int]]:
+def fitting(table: Table, rows: Sequence[Row], width: int) -> list[tuple[int, int]]:
     """Return (place, width) of the columns that fit into `width`.
 
     Columns are left out by their rank. Only texts are shortened: a number that is cut is another number.
@@ -69,7 +69,7 @@ def _whole(widths: dict[int, int], kept: Sequence[int]) -> int:
     return sum(widths[place] + _GAP for place in kept)
 
 
-def _natural_width(column: ActivityColumn, place: int, rows: Sequence[Row]) -> int:
+def _natural_width(column: Column, place: int, rows: Sequence[Row]) -> int:
     head = max(map(len, _head(column)))
     values = (row[place] for row in rows)
     if column.unit == "count":
@@ -79,9 +79,9 @@ def _natural_width(column: ActivityColumn, place: int, rows: Sequence[Row]) -> i
     return max(head, max((len(str(value)) for value in values if value is not None), default=1))
 
 
-def _head(column: ActivityColumn) -> tuple[str, str]:
+def _head(column: Column) -> tuple[str, str]:
     """Return a column's name on two lines."""
-    first, _, rest = column.name.partition(" ")
+    first, _, rest = column.heading.partition(" ")
     return (first, rest) if rest else ("", first)
 
 
@@ -93,7 +93,7 @@ def _middle_cut(text: str, width: int) -> str:
     return set_cell_size(text, width - 1 - tail).rstrip() + "…" + text[len(text) - tail :]
 
 
-def _placed(column: ActivityColumn, text: str, width: int) -> str:
+def _placed(column: Column, text: str, width: int) -> str:
     """Return a text in its column: numbers to the right and never cut, words to the left."""
     if column.unit and column.unit not in _DRAWN:
         return " " + text.rjust(width) + " "
@@ -121,7 +121,7 @@ class Rows(ScrollView, can_focus=True, inherit_bindings=False):
 
     def __init__(self) -> None:
         super().__init__()
-        self._table = ActivityTable("", (), ())
+        self._table = Table("", "", (), ())
         self._rows: Sequence[Row] = ()
         self._columns: list[tuple[int, int]] = []
         self._cursor = 0
@@ -142,7 +142,7 @@ class Rows(ScrollView, can_focus=True, inherit_bindings=False):
         """The row that the cursor is on."""
         return self._rows[self._cursor] if self._rows else None
 
-    def show(self, table: ActivityTable, rows: Sequence[Row], sorted_by: tuple[int, str] | None) -> None:
+    def show(self, table: Table, rows: Sequence[Row], sorted_by: tuple[int, str] | None) -> None:
         """Show these rows of a table; `sorted_by` is a column's place and a mark for it.
 
         A cursor on the first row stays there: who looks at the top wants to see who is on top.

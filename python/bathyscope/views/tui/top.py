@@ -295,7 +295,7 @@ class Top(App[None]):
 
     def _sort_place(self) -> int | None:
         wanted = self._sorted_by.get(self.place.view)
-        names = [column.name for column in self._finding.tables[0].columns] if self._finding is not None else []
+        names = [column.key for column in self._finding.tables[0].columns] if self._finding is not None else []
         return names.index(wanted) if wanted in names else None
 
     # --- keys
@@ -347,7 +347,7 @@ class Top(App[None]):
             places = self._table.places
             now = self._sort_place()
             at = places.index(now) + step if now in places else (step - 1) // 2
-            self._sorted_by[self.place.view] = self._finding.tables[0].columns[places[at % len(places)]].name
+            self._sorted_by[self.place.view] = self._finding.tables[0].columns[places[at % len(places)]].key
             self._draw()
 
     def action_reverse(self) -> None:

@@ -1,0 +1,63 @@
+"""Blocks: what a finding is made of, the same for every output."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+Unit = Literal["", "count", "1/s", "bytes", "bytes/s", "ns", "s", "ratio", "times", "time", "trend", "parts"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. `unit` says how its values are read; "time" is ns since the Unix epoch, "" is text.
+
+    Programs know it by `key` (snake case, its unit last), people by `heading`: a heading may change, a key may not.
+
+    "times" is a multiple of something, "trend" rates a second of equal times, the latest last, "parts" are the parts
+    of a whole in order, each (name, share). `prose` is text that has a line of its own where there is no room beside
+    others.
+
+    `rank`: 0 is always shown; where a terminal is narrow, columns of the highest rank are left out first. `live` is the
+    rank on a live screen, where it is another one: there rates come first, here counts.
+    """
+
+    key: str
+    heading: str
+    unit: Unit = ""
+    help: str = ""
+    rank: int = 0
+    prose: bool = False
+    live: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of as many values as there are columns, None where a value is not known; `key` names it for programs."""
+
+    key: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where two columns have one key: a row by keys would lose one of them."""
+        if len({column.key for column in self.columns}) < len(self.columns):
+            raise ValueError(f"two columns of the table {self.key} have the same key")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeatMap:
+    """Values of several things over time: a row for each of `names`, a column for each `bin_ns` from `start_ns`.
+
+    None where nothing is known. `kind` is what the names are, in the singular.
+    """
+
+    name: str
+    title: str
+    kind: str
+    unit: Unit
+    names: tuple[str, ...]
+    start_ns: int
+    bin_ns: int
+    values: tuple[tuple[float | None, ...], ...]
