@@ -208,10 +208,10 @@ def _run_caveats(table: pa.Table, points: Sequence[Point], more: Sequence[Caveat
     kinds: dict[tuple[str, str], list[CaveatView]] = {}
     for caveat in [*(c for p in points for c in p.finding.caveats), *more]:
         kinds.setdefault((caveat.code, caveat.severity), []).append(caveat)
-    return tuple(sorted([*rows, *map(_joined, kinds.values())], key=lambda view: (view.rank, view.code)))
+    return tuple(sorted([*rows, *map(joined_caveats, kinds.values())], key=lambda view: (view.rank, view.code)))
 
 
-def _joined(same: Sequence[CaveatView]) -> CaveatView:
+def joined_caveats(same: Sequence[CaveatView]) -> CaveatView:
     """Return caveats of one kind as one, with the steps of all: the words that most of them have, with ranges."""
     keys = tuple(dict.fromkeys(key for caveat in same for key in caveat.step_keys))
     if len({caveat.text for caveat in same}) == 1:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from bathyscope.analysis import bootstrap
-from bathyscope.analysis.columns import Tables, floats, ints, strings, table_of, total, where
+from bathyscope.analysis.columns import Tables, floats, ints, strings, table_of, total
 from bathyscope.analysis.foreign import STEAL_LIMIT, STEAL_MIN
+from bathyscope.analysis.ladder import joined_caveats
+from bathyscope.analysis.ladder_point import base_pattern, variant_of
+from bathyscope.analysis.step_figures import figures
+from bathyscope.errors import AnalysisError
+from bathyscope.records import CacheSample, Caveat, Result, Step, from_table
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import CaveatView
 from bathyscope.records.study_finding import ExpectationView, StudyCell, StudyFinding, StudyRow
@@ -19,93 +24,157 @@ from bathyscope.units import format_percent, three_digits
 
 _TIMES = "×"
 _NO_RATIO = Figure(None, _TIMES)
+_ONE_RUN = (
+    "Each cell is one measurement. The interval of a ratio is the variation between clients; another run of the study "
+    "can differ by more."
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Repeat:
+    """One measurement of an access pattern in a phase: its results, its caches, and the steal, if they are known."""
+
+    step: Step
+    result: pa.Table
+    caches: pa.Table
+    steal_ratio: float | None
+
+    @property
+    def iops(self) -> float | None:
+        """The I/Os of all clients over the longest time that one of them took: no client counts after its end."""
+        longest_ns = int(ints(self.result, "runtime_ns").max(initial=0))
+        return total(self.result, "io_count") / longest_ns * 1e9 if longest_ns else None
+
+    @property
+    def of_clients(self) -> dict[str, float]:
+        """IOPS of each client."""
+        return dict(zip(strings(self.result, "client"), floats(self.result, "iops").tolist(), strict=True))
+
+
+# (phase, pattern) → its measurements that can be trusted, by their repeat.
+_Cells = Mapping[tuple[str, str], Mapping[int, _Repeat]]
 
 
 def build(
-    tables: Tables, design: StudyDesign, run_id: str, caveats: Sequence[tuple[str, str]], *, is_judged: bool
+    tables: Tables,
+    of_steps: Mapping[int, Tables],
+    design: StudyDesign,
+    run_id: str,
+    caveats: Sequence[tuple[str, str]],
+    *,
+    is_judged: bool,
 ) -> StudyFinding:
-    """Return the finding of a study. `tables` needs `study_step` and `result`; `caveats` are those of the target.
+    """Return the finding of a study. `of_steps` are the tables of each step, cut to its window.
 
-    A step that was made again (another one of the same phase and pattern) replaces the earlier one.
-    Nothing is expected of a pattern that no phase has.
+    `caveats` are those of the target. A step that was refused or failed has no figure. Nothing is expected of a pattern
+    that no phase has. Raises AnalysisError when there is no step at all.
     """
-    steps = {(row["phase"], row["pattern"]): row for row in table_of(tables, "study_step").to_pylist()}
-    result = table_of(tables, "result")
-    phases = tuple(phase for phase in design.phases if any(known == phase for known, _ in steps))
+    cells: dict[tuple[str, str], dict[int, _Repeat]] = {}
+    reasons: dict[tuple[str, str], str] = {}
+    steps = sorted(from_table(Step, table_of(tables, Step.TABLE)), key=lambda step: step.step_index)
+    if not steps:
+        raise AnalysisError("the run has no finished step", hint="resume it with `bathy bench resume`")
+    for step in steps:
+        place = step.phase or "", base_pattern(variant_of(step.step_key))
+        own, repeats = of_steps[step.step_index], cells.setdefault(place, {})
+        if step.status == "done":
+            result, caches = table_of(own, Result.TABLE), table_of(own, CacheSample.TABLE)
+            repeats[step.repeat_index] = _Repeat(step, result, caches, figures(step, own).host_steal_ratio)
+        else:
+            reasons[place] = step.reason or step.status
+    phases = tuple(phase for phase in design.phases if any(known == phase for known, _ in cells))
+    first = design.phases[0]
     rows = []
-    for pattern in dict.fromkeys(pattern for _, pattern in steps):
-        results = {
-            phase: where(result, step_index=steps[phase, pattern]["step_index"])
-            for phase in phases
-            if (phase, pattern) in steps
-        }
-        base = results.get(design.phases[0])
-        cells = [
-            _cell(phase, steps[phase, pattern], own, base if phase != design.phases[0] else None)
-            for phase, own in results.items()
-        ]
-        rows.append(StudyRow(pattern, tuple(cells)))
+    for pattern in dict.fromkeys(pattern for _, pattern in cells):
+        base = cells.get((first, pattern), {})
+        here = [(phase, cells[phase, pattern]) for phase in phases if (phase, pattern) in cells]
+        rows.append(StudyRow(pattern, tuple(_cell(phase, own, base, first) for phase, own in here)))
     measured = {row.pattern for row in rows}
-    known = {cell: step["cpu_steal_ratio"] for cell, step in steps.items()}
-    steal = {cell: ratio for cell, ratio in known.items() if ratio is not None}
+    steal = {place: ratio for place, repeats in cells.items() if (ratio := _steal_of(repeats)) is not None}
     expectations = tuple(
-        _judge(one, rows, design.phases[0], steal) for one in design.expectations if one.pattern in measured
+        _judge(one, rows, first, steal, reasons) for one in design.expectations if one.pattern in measured
     )
+    result = table_of(tables, Result.TABLE)
     shown = [CaveatView(code, "note", text) for code, text in (*caveats, *design.caveats)]
+    if max((len(repeats) for repeats in cells.values()), default=0) == 1:
+        shown.append(CaveatView("one_run", "note", _ONE_RUN))
     return StudyFinding(
         run_id=run_id,
         study=design.name,
         title=design.title,
         phases=phases,
-        base=design.phases[0] if design.phases[0] in phases and len(phases) > 1 else None,
+        base=first if first in phases and len(phases) > 1 else None,
         clients=len(set(strings(result, "client"))),
         rows=tuple(rows),
         expectations=expectations,
         is_judged=is_judged,
         sentence=_sentence(expectations, is_judged=is_judged),
-        caveats=(*_failures(result), *_steal(steal), *shown),
+        caveats=(*_failures(result), *_of_steps(tables, steps), *_steal(steal), *shown),
     )
 
 
-def _cell(phase: str, step: dict[str, Any], own: pa.Table, base: pa.Table | None) -> StudyCell:
-    count, iops = total(own, "io_count"), _iops(own)
-    latencies, counts = floats(own, "latency_ns_mean"), floats(own, "io_count")
+def _cell(phase: str, own: Mapping[int, _Repeat], base: Mapping[int, _Repeat], first: str) -> StudyCell:
+    repeats = list(own.values())
+    result = pa.concat_tables([one.result for one in repeats]) if repeats else table_of({}, Result.TABLE)
+    count = total(result, "io_count")
+    latencies, counts = floats(result, "latency_ns_mean"), floats(result, "io_count")
     latency = float(np.nansum(latencies * counts) / count) if count else None
-    read_bytes, hit_bytes = step["cache_read_bytes"], step["cache_read_hit_bytes"]
-    # What an OSD reads for the sake of a write is no read of a client.
-    is_read = "read" in strings(own, "direction")
-    hit = hit_bytes / read_bytes if is_read and read_bytes and hit_bytes is not None else None
-    bandwidth = None if iops is None else iops * step["block_size_bytes"]
+    rates = [one.iops for one in repeats if one.iops is not None]
+    # One measurement has no interval; its samples are its clients.
+    iops = bootstrap.median(rates) if len(repeats) > 1 else bootstrap.Estimate(*rates[:1] or (None,))
+    samples = iops.samples or result.num_rows
+    block_bytes = repeats[0].step.block_size_bytes if repeats else 0
+    bandwidth, low, high = (None if v is None else v * block_bytes for v in (iops.value, iops.low, iops.high))
     return StudyCell(
         phase=phase,
-        iops=Figure(iops, "1/s", samples=own.num_rows),
-        bandwidth_bytes_per_s=Figure(bandwidth, "bytes/s", samples=own.num_rows),
-        latency_ns_mean=Figure(latency, "ns", samples=own.num_rows),
-        ratio=_NO_RATIO if base is None else _ratio(base, own),
-        read_hit_ratio=hit,
+        iops=Figure(iops.value, "1/s", iops.low, iops.high, samples=samples),
+        bandwidth_bytes_per_s=Figure(bandwidth, "bytes/s", low, high, samples=samples),
+        latency_ns_mean=Figure(latency, "ns", samples=result.num_rows),
+        ratio=_NO_RATIO if phase == first else _ratio(base, own),
+        read_hit_ratio=_hit_ratio(repeats) if "read" in strings(result, "direction") else None,
     )
 
 
-def _iops(results: pa.Table) -> float | None:
-    """Return the I/Os of all clients over the longest time that one of them took: no client counts after its end."""
-    longest_ns = int(ints(results, "runtime_ns").max(initial=0))
-    return total(results, "io_count") / longest_ns * 1e9 if longest_ns else None
+def _hit_ratio(repeats: Sequence[_Repeat]) -> float | None:
+    """Return the share of the bytes that the OSDs read from their caches and that were cached.
+
+    What an OSD reads for the sake of a write is no read of a client, so it is not asked for where clients only write.
+    """
+    read, hit = (sum(total(one.caches, f"read_{name}") for one in repeats) for name in ("bytes", "hit_bytes"))
+    return hit / read if read else None
 
 
-def _ratio(base: pa.Table, own: pa.Table) -> Figure:
-    """Return the ratio of all clients' IOPS; its interval is of each client's own: its image stays the same."""
-    below, above = _iops(base), _iops(own)
-    if not below or not above:
-        return _NO_RATIO
-    before, after = (dict(zip(strings(one, "client"), floats(one, "iops"), strict=True)) for one in (base, own))
-    ratios = [iops / before[client] for client, iops in after.items() if before.get(client, 0) > 0]
-    return bootstrap.median(ratios, at=above / below).figure(_TIMES)
+def _ratio(base: Mapping[int, _Repeat], own: Mapping[int, _Repeat]) -> Figure:
+    """Return the ratio of all clients' IOPS.
+
+    Its interval is of the repeats, each compared with the base's of the same round; of one repeat it is of the clients,
+    each compared with itself: its image stays the same.
+    """
+    pairs = [(base[number], one) for number, one in own.items() if number in base]
+    rates = [(before.iops, after.iops) for before, after in pairs]
+    ratios = [above / below for below, above in rates if below and above]
+    if len(ratios) != 1:
+        return bootstrap.median(ratios).figure(_TIMES)
+    (before, after), at = next(pair for pair in pairs if pair[0].iops and pair[1].iops), ratios[0]
+    known = before.of_clients
+    each = [iops / known[client] for client, iops in after.of_clients.items() if known.get(client, 0) > 0]
+    return bootstrap.median(each, at=at).figure(_TIMES)
+
+
+def _steal_of(repeats: Mapping[int, _Repeat]) -> float | None:
+    known = [one.steal_ratio for one in repeats.values() if one.steal_ratio is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _judge(
-    expectation: Expectation, rows: Sequence[StudyRow], base: str, steal: Mapping[tuple[str, str], float]
+    expectation: Expectation,
+    rows: Sequence[StudyRow],
+    base: str,
+    steal: Mapping[tuple[str, str], float],
+    reasons: Mapping[tuple[str, str], str],
 ) -> ExpectationView:
     """Judge an expectation. `steal`: (phase, pattern) → share of the time in which processors waited for a hypervisor.
+    `reasons`: why there is no figure.
 
     A load that uses up the processors is slower by as much as it waits for them. Where the ratio would be on the other
     side of what was expected without that, it is not judged.
@@ -115,7 +184,10 @@ def _judge(
     ratio = next((cell.ratio for cell in cells if cell.phase == phase), _NO_RATIO)
     words = f"at least {three_digits(wanted)} × was expected"
     if ratio.value is None:
+        refused = [(one, reasons[one, pattern]) for one in (phase, base) if (one, pattern) in reasons]
         text = f"{phase} {pattern} was not measured, or {base} was not; {words}"
+        if refused:
+            text = f"{refused[0][0]} {pattern} has no figure: {refused[0][1]}; {words}"
         return ExpectationView(pattern, phase, wanted, ratio, None, text)
     met: bool | None = ratio.value >= wanted
     is_certain = ratio.low is None or ratio.high is None or not ratio.low < wanted <= ratio.high
@@ -142,6 +214,18 @@ def _failures(result: pa.Table) -> list[CaveatView]:
         return []
     text = f"{failed:.0f} I/Os failed ({format_percent(failed / max(1.0, failed + done))} of all)."
     return [CaveatView("failed_ios", "warning", text)]
+
+
+def _of_steps(tables: Tables, steps: Sequence[Step]) -> list[CaveatView]:
+    """Return why steps were refused, and their warnings, those of one kind as one row."""
+    keys = {step.step_index: step.step_key for step in steps}
+    kinds: dict[tuple[str, str], list[CaveatView]] = {}
+    for caveat in from_table(Caveat, table_of(tables, Caveat.TABLE)):
+        # Steal is told of all steps together, and failed I/Os are.
+        if caveat.step_index in keys and caveat.severity != "note" and caveat.code not in ("cpu_steal", "io_errors"):
+            view = CaveatView(caveat.code, caveat.severity, caveat.text, (keys[caveat.step_index],))
+            kinds.setdefault((caveat.code, caveat.severity), []).append(view)
+    return [joined_caveats(same) for same in kinds.values()]
 
 
 def _steal(steal: Mapping[tuple[str, str], float]) -> list[CaveatView]:

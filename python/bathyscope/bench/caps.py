@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from bathyscope.bench.phases import caps as phase_caps
 from bathyscope.bench.resources import PREFIX
 from bathyscope.bench.settings import caps as switch_caps
 from bathyscope.errors import DeniedError, UsageError
@@ -62,6 +63,7 @@ def _data_cap(pool: str | None) -> str:
 
 def _caps(plan: Plan, sent: Sequence[Permission], pool: str | None, osd: str) -> Caps:
     mon, mgr = switch_caps(plan.quiesce)
+    mon += phase_caps(plan.phases)
     own = [] if pool else [permission.cap(PREFIX) for permission in sent]
     return Caps(", ".join(["allow r", *own, *mon]), ", ".join(["allow r", *mgr]), osd)
 

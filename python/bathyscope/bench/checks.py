@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from bathyscope.bench import caps, preflight
+from bathyscope.bench import caps, phases, preflight
 from bathyscope.bench.preflight import ClusterLook
 from bathyscope.bench.resources import default_replicas, make_context
 from bathyscope.errors import UsageError
@@ -40,6 +40,11 @@ def check(
     """
     preflight.check_tools(host, context.target, steps)
     preflight.check_layers(steps, context)
+    phases.check(plan.phases, context.target)
+    warmed = {phase.name for phase in plan.phases if phase.warm}
+    for step in steps:
+        if step.phase in warmed and step.pattern.reads:
+            LAYERS[step.layer].warm(step, context)
     preflight.check_disks(host, steps, context)
     if session is None:
         return

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from bathyscope.bench import phases
+from bathyscope.bench.phases import PHASE_KINDS
 from bathyscope.bench.resources import Resources
 from bathyscope.bench.settings import SETTING_KINDS, Settings
 from bathyscope.errors import BathyscopeError, UnreachableError
@@ -11,6 +13,9 @@ from bathyscope.host import CephSession, Host
 from bathyscope.layers.needs import REMOVALS
 from bathyscope.recording.journal import Change, Journal
 from bathyscope.recording.options import OPTION_KINDS
+
+SWITCHED_KINDS = (*PHASE_KINDS, *SETTING_KINDS)
+"""What holds for a while. The rest are things that a run has made."""
 
 
 def undo_all(
@@ -23,19 +28,24 @@ def undo_all(
 ) -> list[str]:
     """Undo what is pending in a journal and return a sentence for each change that could not be undone.
 
-    Settings go first, so that a failure later leaves no switch behind. What does not exist (any more) is not mentioned.
+    What leads back from a phase goes first, so that all OSDs are there for the rest; then settings, so that a failure
+    later leaves no switch behind. What does not exist (any more) is not mentioned.
 
     Raises UnreachableError when the cluster is lost; then the journal keeps the rest.
     """
     pending = [change for change in journal.pending() if kinds is None or change.kind in kinds]
     switched = [change for change in reversed(pending) if change.kind in SETTING_KINDS]
     failed = []
+    if left := [change for change in pending if change.kind in PHASE_KINDS]:
+        note(f"undoing {summary(left)}")
+        problems = phases.undo(phases.Stage(host, session, journal, note), left)
+        failed += [f"{describe(change)}: {problems[change.number]}" for change in left if change.number in problems]
     if switched:
         note(f"restoring {summary(switched)}")
         problems = Settings(session, journal).undo(switched)
         failed += [f"{describe(change)}: {problems[change.number]}" for change in switched if change.number in problems]
         journal.undone(*(change for change in switched if change.number not in problems))
-    if any(change.kind not in SETTING_KINDS for change in pending):
+    if any(change.kind not in SWITCHED_KINDS for change in pending):
         failed += _remove(host, session, journal, note)
     if kinds is None and not failed:
         journal.forget_facts()
@@ -65,7 +75,7 @@ def still_there(host: Host, session: CephSession, journal: Journal) -> tuple[lis
     """
     resources = Resources(host, session, journal)
     left, unknown = [], []
-    for change in sorted((c for c in journal.pending() if c.kind not in SETTING_KINDS), key=_order):
+    for change in sorted((c for c in journal.pending() if c.kind not in SWITCHED_KINDS), key=_order):
         try:
             if resources.exists(change):
                 left.append(change)
@@ -88,6 +98,8 @@ def describe(change: Change) -> str:
     details = change.details
     if change.kind in OPTION_KINDS:
         return f"{details.get('option')} of {details.get('daemon')}"
+    if change.kind in PHASE_KINDS:
+        return phases.describe(change)
     removal = REMOVALS.get(change.kind)
     words = removal.words if removal is not None else {"osd_flag": "the flag"}.get(change.kind, change.kind)
     name = "/".join(str(part) for part in (details.get("pool"), details.get("name") or details.get("flag")) if part)

@@ -4,7 +4,8 @@
     make      pools, images and objects that the steps need, each in the journal first
     watch     the cluster before any load: what other tenants do, and how long they wait
     fill      write in full what will be read
-    look      record what the run stands on
+    phase     lead the cluster to the next phase of the plan, each change in the journal first; a plan may have none
+    look      record what the steps stand on
     switch    what the plan wants switched, each in the journal first
     step      load, record, judge, keep: once for each configuration and repeat
     look      again
@@ -28,17 +29,19 @@ import pyarrow as pa
 from bathyscope import interruption, lab
 from bathyscope.analysis import limits
 from bathyscope.analysis.step_figures import StepFigures
-from bathyscope.bench import caps, checks, cleanup, client_host, prediction, preflight
+from bathyscope.bench import caps, checks, cleanup, client_host, phases, prediction, preflight
+from bathyscope.bench.cleanup import SWITCHED_KINDS
 from bathyscope.bench.judging import LOAD, StepAnswers, is_unsteady, judge, parse_load
 from bathyscope.bench.load import answer_of, raise_if_broken, run_load
 from bathyscope.bench.preflight import ClusterLook
 from bathyscope.bench.resources import Resources, existing, prefix_of
 from bathyscope.bench.run_records import write_end, write_run_row, write_start, write_step
-from bathyscope.bench.settings import SETTING_KINDS, Settings, switches
+from bathyscope.bench.settings import Settings, switches
 from bathyscope.bench.step_recording import StepRecording
 from bathyscope.errors import BathyscopeError, ClusterError, ParseError, StoreError, ToolError
+from bathyscope.fields import last_line
 from bathyscope.host import CephRequest, CephSession, Host
-from bathyscope.layers import LAYERS, LayerContext, Need, fill_batches, needs_of, traits
+from bathyscope.layers import LAYERS, LayerContext, Need, batches, needs_of, traits
 from bathyscope.layers.needs import REMOVALS
 from bathyscope.recording.collect import collect
 from bathyscope.recording.journal import Journal
@@ -46,7 +49,7 @@ from bathyscope.recording.scope import ScopeKeeper
 from bathyscope.records import RawAnswer, Step
 from bathyscope.sources import SOURCES, op_history
 from bathyscope.spec import StepSpec, Target
-from bathyscope.spec.plan import Plan, expand
+from bathyscope.spec.plan import Phase, Plan, expand
 from bathyscope.spec.scope import Scope
 from bathyscope.store import RunDirectory
 from bathyscope.units import format_seconds
@@ -95,6 +98,8 @@ class Conductor:
         self._journal = journal
         self._watcher = watcher
         self._steps = expand(plan, device_classes, traits())
+        self._phases = {phase.name: phase for phase in plan.phases}
+        self._block: tuple[int, str] | None = None
         self._context = context_of(plan, target, run.id)
         self._before = limits.Baseline()
         self._usage_of: dict[tuple[str, str], list[RawAnswer]] = {}
@@ -118,16 +123,18 @@ class Conductor:
         left = [(index, step) for index, step in enumerate(self._steps) if index not in finished]
         with self._scratch(), self._undone_on_trouble():
             if left:
+                if self._journal.pending():
+                    # A kill may have come between two phases, or while OSDs started again.
+                    self._restore_settings()
                 self._check()
                 needs = needs_of([step for _, step in left], self._context)
                 self._say_cost([step for _, step in left], needs)
                 self._make(needs)
                 self._watch_idle()
                 self._fill(needs)
-                self._look_before()
-                self._switch()
             pace = prediction.Pace([step for _, step in left])
             for index, step in left:
+                self._enter(step)
                 self._watcher.time_left(pace.left_s)
                 began_ns = self._host.monotonic_ns()
                 self._run_step(index, step)
@@ -173,7 +180,7 @@ class Conductor:
 
     def _restore_settings(self) -> None:
         if self._session is not None:
-            cleanup.undo_all(self._host, self._session, self._journal, kinds=SETTING_KINDS, note=self._watcher.note)
+            cleanup.undo_all(self._host, self._session, self._journal, kinds=SWITCHED_KINDS, note=self._watcher.note)
 
     def _note_interruption(self) -> None:
         self._run.update(status="interrupted")
@@ -212,6 +219,7 @@ class Conductor:
             self._before_filling = self._looked
             for switch in switches(self._session, self._plan.quiesce):
                 checks.rehearse(self._session, switch.back)
+            checks.rehearse(self._session, phases.rehearsals(self._session, self._plan.phases))
         self.begun = True
 
     def _say_cost(self, steps: Sequence[StepSpec], needs: Sequence[Need]) -> None:
@@ -276,7 +284,7 @@ class Conductor:
             return
         recording = self._recording(capture=False)
         with self._unthrottled(), recording:
-            for batch in fill_batches(self._empty(needs), self._context):
+            for batch in batches([(need, r) for need in self._empty(needs) for r in need.fill(self._context)]):
                 names = ", ".join(request.label.removeprefix("prefill-") for _, request in batch)
                 self._watcher.note(f"writing in full: {names}")
                 answers = run_load(self._host, [request for _, request in batch], violation=recording.violation)
@@ -292,8 +300,38 @@ class Conductor:
             return contextlib.nullcontext()
         return lab.unthrottled(lab.load(self._target.name))
 
+    def _warm(self, phase: Phase) -> None:
+        """Read once in full what the steps of a phase read. Raises ToolError."""
+        reading = [step for step in self._steps if step.phase == phase.name and step.pattern.reads]
+        requests = dict.fromkeys(r for step in reading for r in LAYERS[step.layer].warm(step, self._context))
+        recording = self._recording(capture=False)
+        with self._unthrottled(), recording:
+            for batch in batches(list(requests)):
+                for end in run_load(self._host, batch, violation=recording.violation):
+                    if end.exit_code != 0:
+                        text = last_line(end.stderr or end.stdout)
+                        raise ToolError(f"{end.request.label} ended with exit code {end.exit_code}: {text}")
+
+    def _enter(self, step: StepSpec) -> None:
+        """Lead the cluster to the phase of a step, unless it is there, and record what the phase stands on."""
+        block = (step.repeat_index, step.phase) if step.phase else (0, "")
+        if block == self._block:
+            return
+        if self._session is not None and step.phase:
+            phase = self._phases[step.phase]
+            osds = tuple(f"osd.{osd}" for osd in self._under_test(self._steps))
+            stage = phases.Stage(
+                self._host, self._session, self._journal, self._watcher.note, osds, lambda: self._warm(phase)
+            )
+            phases.enter(phase, stage)
+            # What started again is another process, and a cache has another socket.
+            self._keeper.narrow(target=lab.fresh_target(self._keeper.scope.target))
+        self._look_before()
+        self._switch()
+        self._block = block
+
     def _look_before(self) -> None:
-        """Record what the run stands on, before our own switches: they are none of the cluster's settings."""
+        """Record what steps stand on, before our own switches: they are none of the cluster's settings."""
         self._keeper.refresh()
         answers = self._look()
         # The caveats of the run are those of the cluster before we wrote anything: the first look counts.

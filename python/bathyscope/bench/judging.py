@@ -167,6 +167,7 @@ def _record(step: StepAnswers, rows: LoadTables) -> Step:
         prolonged_count=step.prolonged,
         status="done",
         reason=None,
+        phase=spec.phase or None,
     )
 
 

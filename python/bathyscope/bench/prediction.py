@@ -11,9 +11,10 @@ import dataclasses
 import shlex
 from collections.abc import Iterator, Sequence
 
+from bathyscope.bench import phases
 from bathyscope.bench.settings import Switch
 from bathyscope.host import CephRequest, ProcessRequest
-from bathyscope.layers import LAYERS, Action, LayerContext, MakeContext, Need, fill_batches, needs_of, planned
+from bathyscope.layers import LAYERS, Action, LayerContext, MakeContext, Need, batches, needs_of, planned
 from bathyscope.layers.needs import REMOVALS
 from bathyscope.records.prediction_finding import Cost, PlannedChange, PlannedCommand, PlannedPool, PredictionFinding
 from bathyscope.sources.cluster_map import up_osds
@@ -82,7 +83,8 @@ def cost(
         stored_bytes += need.fill_bytes * copies[step.layer]
     for step in steps:
         load_bytes += _written_bytes(step, rates[step.layer, step.device_class]) * copies[step.layer]
-    limits_s = [max(request.timeout_s or 0.0 for _, request in batch) for batch in fill_batches(empty, context)]
+    fills = [request for need in empty for request in need.fill(context)]
+    limits_s = [max(request.timeout_s or 0.0 for request in batch) for batch in batches(fills)]
     attempts = 1 + plan.limits.prolong
     on_cluster = any(LAYERS[layer].needs_cluster for layer in copies)
     return Cost(
@@ -149,6 +151,7 @@ def predict(
                 for switch in switches
             ),
             *_history(history),
+            *phases.planned(plan.phases),
             *_of_the_machine(steps, context),
         ),
         commands=tuple(_command(key, request) for key, request in planned(steps, context, prefill=plan.prefill)),

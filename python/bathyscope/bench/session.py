@@ -12,15 +12,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from bathyscope import __version__, lab
-from bathyscope.bench import checks, cleanup, prediction, preflight
+from bathyscope.bench import checks, cleanup, phases, prediction, preflight
+from bathyscope.bench.cleanup import SWITCHED_KINDS
 from bathyscope.bench.conductor import Conductor, Watcher, context_of, enlarged_history, scratch_path
 from bathyscope.bench.preflight import ClusterLook
 from bathyscope.bench.resources import make_context
-from bathyscope.bench.settings import SETTING_KINDS, enlarging, switches
+from bathyscope.bench.settings import enlarging, switches
 from bathyscope.errors import BathyscopeError, EnvironmentError_, StoreError, UnreachableError, UsageError
 from bathyscope.host import CephSession, Host
 from bathyscope.host.ceph import connect
-from bathyscope.layers import LAYERS, traits
+from bathyscope.lab import LabSpec
+from bathyscope.lab.layout import Layout
+from bathyscope.lab.state import directory_of
+from bathyscope.layers import LAYERS, MakeContext, traits
 from bathyscope.recording.collect import collect
 from bathyscope.recording.journal import Journal, journal_directory, journal_path, journals
 from bathyscope.recording.look import fsid_of, look_at
@@ -30,9 +34,12 @@ from bathyscope.sources import SOURCES, cluster_map, exporters
 from bathyscope.spec import Target
 from bathyscope.spec.plan import Plan, expand
 from bathyscope.spec.plan_file import dump_plan, parse_plan
+from bathyscope.spec.scope import Scope, ScopeOsd
 from bathyscope.store import RunDirectory, Workspace
 
 _CLASSES = "device_classes"
+OWN_LAB = "own_lab"
+"""Key of a run's context: the lab that was brought up for it, and is taken down when it ends."""
 _NO_RUN = "00000000-000000-000000"
 
 
@@ -105,6 +112,24 @@ def predict(host: Host, plan: Plan, target: Target) -> PredictionFinding:
     return dataclasses.replace(found, refusal=refused.message if refused else "", refusal_hint=hint, notes=tuple(notes))
 
 
+def predict_on(spec: LabSpec, plan: Plan) -> PredictionFinding:
+    """Return what a run of the plan would take and change on a lab that is not up yet. Raises BathyscopeError."""
+    layout = Layout(directory_of(spec.name))
+    target = Target(name=spec.name, kind="lab", conf=str(layout.conf), keyring=str(layout.admin_keyring))
+    osds = tuple(ScopeOsd(osd=osd, device_class=name, host=node) for osd, name, node in spec.osds())
+    scope, context = Scope(target=target, osds=osds), context_of(plan, target, _NO_RUN)
+    steps = expand(plan, cluster_map.device_classes(scope), traits())
+    preflight.check_layers(steps, context)
+    phases.check(plan.phases, target)
+    make = MakeContext(scope, {"default": frozenset(osd.osd for osd in osds)}, spec.replica_count)
+    asked, size = enlarged_history(scope, steps, plan.capture.op_history_ops)
+    return prediction.predict(
+        plan, steps, scope, context, make,
+        replicas=plan.replicas or spec.replica_count,
+        history=enlarging(asked, size) if plan.capture.op_history else (),
+    )  # fmt: skip
+
+
 def _unread(keeper: ScopeKeeper) -> EnvironmentError_ | None:
     """Return the error for a Prometheus that is named and cannot be read; a run that has begun goes on without it."""
     access, why = keeper.scope.target.prometheus, exporters.problem(keeper.answers.get(exporters.SOURCE.name, ()))
@@ -136,9 +161,17 @@ def _refusal(
 
 
 def begin(
-    host: Host, workspace: Workspace, plan: Plan, target: Target, watcher: Watcher, *, keep: bool = False
+    host: Host,
+    workspace: Workspace,
+    plan: Plan,
+    target: Target,
+    watcher: Watcher,
+    *,
+    keep: bool = False,
+    kind: str = "bench",
+    own_lab: bool = False,
 ) -> RunDirectory:
-    """Run a plan from the start and return the finished run, closed.
+    """Run a plan from the start and return the finished run, closed. `own_lab`: the lab was brought up for it.
 
     Raises BathyscopeError, KeyboardInterrupt; then the run exists and can be resumed, unless nothing was begun.
     """
@@ -151,13 +184,13 @@ def begin(
         classes = device_classes(keeper, session)
         fsid = keeper.scope.fsid
         run = workspace.create_run(
-            kind="bench",
+            kind=kind,
             name=plan.name,
             spec_text=dump_plan(plan),
             started_ns=host.now_ns(),
             target=target.model_dump(mode="json"),
             versions={"bathy": __version__, **({"fsid": fsid} if fsid else {})},
-            context={_CLASSES: list(classes)},
+            context={_CLASSES: list(classes), **({OWN_LAB: target.name} if own_lab else {})},
             step_count=len(expand(plan, classes, traits())),
         )
         with run:
@@ -168,7 +201,7 @@ def begin(
             except BaseException:
                 if conductor is None or not conductor.begun:
                     _forget_run(run, workspace)
-                else:
+                elif not own_lab:
                     _tell_how_to_go_on(run, watcher)
                 raise
     return workspace.open_run(str(run.path))
@@ -300,13 +333,13 @@ def tidy(host: Host, session: CephSession, *, note: Callable[[str], None]) -> No
     for journal in abandoned:
         if journal.fsid != here:
             if not _is_gone(journal):
-                is_recording = all(change.kind in SETTING_KINDS for change in journal.pending())
+                is_recording = all(change.kind in SWITCHED_KINDS for change in journal.pending())
                 way = "" if is_recording else f"bathy bench resume {journal.run_id}, or "
                 note(f"run {journal.run_id} has left changes on {journal.target.name}: {way}bathy bench cleanup")
             continue
         try:
             journal.take_over(host)
-            problems = cleanup.undo_all(host, session, journal, kinds=SETTING_KINDS, note=note)
+            problems = cleanup.undo_all(host, session, journal, kinds=SWITCHED_KINDS, note=note)
             left, unknown = cleanup.still_there(host, session, journal)
             journal.give_up()
             journal.close()
@@ -323,7 +356,22 @@ def tidy(host: Host, session: CephSession, *, note: Callable[[str], None]) -> No
 
 def _is_gone(journal: Journal) -> bool:
     """Whether the journal is about a lab that was taken down: then nothing can be left on it."""
-    return journal.target.kind == "lab" and journal.target.name not in lab.list_labs()
+    if journal.target.kind != "lab":
+        return False
+    if journal.target.name not in lab.list_labs():
+        return True
+    try:
+        return journal.fsid not in (None, lab.load(journal.target.name).record.fsid)
+    except BathyscopeError:
+        # One that is not finished, or damaged.
+        return False
+
+
+def forget_gone() -> None:
+    """Discard the journals of runs on labs that were taken down."""
+    for journal in journals(journal_directory())[0]:
+        if _is_gone(journal):
+            journal.discard()
 
 
 def clean_abandoned(
@@ -384,10 +432,6 @@ def _clean_one(host: Host, target: Target, journal: Journal, note: Callable[[str
     """Undo what one dead run left, unless it left it on another cluster. Raises BathyscopeError."""
     with contextlib.closing(connect(host, target)) as session:
         if journal.fsid is not None and fsid_of(session) != journal.fsid:
-            if target.kind == "lab":
-                note(f"run {journal.run_id} ran on an earlier lab of the name '{target.name}', which is gone")
-                journal.discard()
-                return []
             where = f"{target.name} now leads to another cluster than {journal.fsid}, on which the run was"
             return [f"{where}; if that one is gone: bathy bench cleanup --forget {journal.run_id}"]
         journal.take_over(host)

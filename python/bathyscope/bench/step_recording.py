@@ -86,6 +86,9 @@ class StepRecording:
             jobs += [Job(source, period_s=period_s, budget_ratio=_PROC_BUDGET_RATIO) for source in sampled]
             cgroups = SOURCES["cgroups"]
             jobs.append(Job(cgroups, period_s=max(cgroups.period_s, period_s), budget_ratio=_PROC_BUDGET_RATIO))
+            if keeper.scope.target.cache_sockets:
+                caches = SOURCES["caches"]
+                jobs.append(Job(caches, period_s=max(caches.period_s, period_s), budget_ratio=_PROC_BUDGET_RATIO))
             if keeper.scope.nodes:
                 # A reading waits for the network; that costs nobody anything.
                 jobs.append(Job(SOURCES["node_proc"], period_s=period_s, budget_ratio=math.inf))
@@ -152,7 +155,7 @@ class StepRecording:
 
     def finish(self) -> None:
         """Take the last looks, at once when the load has ended; a step of a second has no other look at the cluster."""
-        self._collect("proc", "node_proc", "cgroups", "simulated_disks", "perf_counters")
+        self._collect("proc", "node_proc", "cgroups", "simulated_disks", "caches", "perf_counters")
         for name in ("cluster_status", "tenants"):
             with contextlib.suppress(BathyscopeError):
                 self._collect(name)

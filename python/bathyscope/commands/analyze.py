@@ -126,16 +126,18 @@ def finding_of_view(
 
     from bathyscope.analysis.see import VIEWS
     from bathyscope.commands.explain import chosen
+    from bathyscope.kinds import kind_of
     from bathyscope.spec.values import did_you_mean
     from bathyscope.window.recording import images_of, part_of, step_keys, step_of, view_of
 
     if view not in VIEWS:
         raise UsageError(f"there is no view '{view}'", hint=f"--view is one of {', '.join(VIEWS)}")
-    if run.info.kind not in ("collect", "bench"):
+    has_steps = kind_of(run).loads is not None
+    if run.info.kind != "collect" and not has_steps:
         raise UsageError(
             f"run {run.id} is of the kind {run.info.kind}: it has no samples", hint=f"bathy runs show {run.id}"
         )
-    if step is not None and run.info.kind != "bench":
+    if step is not None and not has_steps:
         raise UsageError(f"run {run.id} is a recording: it has no steps", hint="--since and --until choose a part")
     if VIEWS[view].of_image and image is None:
         raise UsageError(f"the view {view} is of one image", hint=f"bathy analyze {run.id} POOL/IMAGE --view {view}")

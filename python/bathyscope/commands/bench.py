@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from bathyscope.spec import Target
     from bathyscope.store import RunDirectory
 
+_NOT_AS_EXPECTED = 1
+
 DestroyOption = Annotated[
     bool, typer.Option("--destroy-disk-content", help="The disks named with --disk may be overwritten.")
 ]
@@ -228,25 +230,25 @@ def resume(  # noqa: PLR0917 - one parameter for each option
     output: OutputOption = "table",
     report: ReportOption = None,
 ) -> None:
-    """Continue an interrupted run: finished steps are kept, the unfinished one is repeated."""
+    """Continue an interrupted run, of a study too: finished steps are kept, the unfinished one is repeated."""
+    from bathyscope import lab as labs
     from bathyscope.bench import session
     from bathyscope.commands.bench_progress import watching
-    from bathyscope.commands.targets import fresh_target
+    from bathyscope.commands.own_lab import take_down_after
     from bathyscope.host.local import LocalHost
     from bathyscope.store import Workspace
 
     def refreshed(target: Target) -> Target:
-        from bathyscope import lab as labs
-
         if target.kind == "lab":
             labs.restore_throttle(labs.load(target.name))
-        return fresh_target(target)
+        return labs.fresh_target(target)
 
     with watching() as watcher:
         finished = session.resume(
             LocalHost(), Workspace(workspace), run, watcher,
             refresh=refreshed, keep=keep, destroy_disk_content=destroy_disk_content,
         )  # fmt: skip
+    take_down_after(finished)
     show_result(finished, output, report)
 
 
@@ -297,8 +299,9 @@ def cleanup(
 ) -> None:
     """Remove what interrupted runs left on clusters, and restore their settings. Runs under way are left alone."""
     from bathyscope.bench import session
-    from bathyscope.commands.targets import fresh_target, with_key
+    from bathyscope.commands.targets import with_key
     from bathyscope.host.local import LocalHost
+    from bathyscope.lab import fresh_target
 
     if forget and not runs:
         raise UsageError("--forget needs a run", hint="bathy bench cleanup --forget RUN")
@@ -320,7 +323,10 @@ def cleanup(
 def show_result(
     run: RunDirectory, output: Output, report: Path | None, *, recording: RunDirectory | None = None
 ) -> None:
-    """Print a run's ladder and write its report, to `report` or into the run, with a recording if there is one."""
+    """Print what a run found and write its report, to `report` or into the run, with a recording if there is one.
+
+    Exits with 1 when it is not as expected.
+    """
     from bathyscope import views
     from bathyscope.commands.report import finding_of, write_page
     from bathyscope.records.report_finding import ReportFinding
@@ -331,3 +337,5 @@ def show_result(
     written = write_page(shown, report or run.path / "report.html", private=report is None)
     say(f"run {run.id}: {run.path}")
     say(f"report: {written}")
+    if not getattr(finding, "passed", True):
+        raise typer.Exit(_NOT_AS_EXPECTED)

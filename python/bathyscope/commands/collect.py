@@ -94,14 +94,7 @@ def collect(  # noqa: PLR0917 - one parameter for each option
     from bathyscope import views
     from bathyscope.bench.session import tidy
     from bathyscope.commands.analyze import finding_of_view
-    from bathyscope.commands.targets import (
-        find_target,
-        fresh_target,
-        ssh_access,
-        with_nodes,
-        with_prefix,
-        with_resolvers,
-    )
+    from bathyscope.commands.targets import find_target, ssh_access, with_nodes, with_prefix, with_resolvers
     from bathyscope.host.local import LocalHost
     from bathyscope.spec.collect import CollectSpec
     from bathyscope.spec.values import checked
@@ -126,7 +119,7 @@ def collect(  # noqa: PLR0917 - one parameter for each option
     host = LocalHost()
     with _ticking(spec.duration_s) as tick:
         run = record(
-            host, Workspace(workspace), spec, found, target_now=lambda: fresh_target(found),
+            host, Workspace(workspace), spec, found, target_now=lambda: labs.fresh_target(found),
             tidy=lambda session: tidy(host, session, note=say), note=say, tick=tick,
         )  # fmt: skip
     views.render(finding_of_view(run, "devices"), output)

@@ -77,7 +77,7 @@ def demo(
         recording = None
         try:
             recording = _recorded(host, runs, target)
-            study = _studied(workspace)
+            study = _studied(host, runs, target)
         except BathyscopeError:
             show_result(run, "table", report, recording=recording)
             raise
@@ -92,7 +92,6 @@ def _recorded(host: Host, workspace: Workspace, target: Target) -> RunDirectory:
     """Record clients that do I/O as virtual machines do, one of them a noisy neighbour, with the manager's module."""
     from bathyscope import lab as labs
     from bathyscope.bench.session import tidy
-    from bathyscope.commands.targets import fresh_target
     from bathyscope.host import mgr_install
     from bathyscope.host.ceph import connect
     from bathyscope.lab import clients
@@ -111,32 +110,33 @@ def _recorded(host: Host, workspace: Workspace, target: Target) -> RunDirectory:
             with clients.running(state, host, tenants):
                 return collect(
                     host, workspace, CollectSpec(duration_s=_RECORDED_S), target,
-                    target_now=lambda: fresh_target(target), tidy=lambda session: tidy(host, session, note=say),
+                    target_now=lambda: labs.fresh_target(target), tidy=lambda session: tidy(host, session, note=say),
                     note=say, tick=lambda _seconds: None,
                 )  # fmt: skip
         finally:
             mgr_install.remove(host, session, target, mgr_install.look(session, target))
 
 
-def _studied(workspace: Path | None) -> RunDirectory | None:
+def _studied(host: Host, runs: Workspace, target: Target) -> RunDirectory | None:
     """Show in seconds what a cache over the hard disks brings for random reads; None where they cannot have one."""
     from bathyscope import lab as labs
-    from bathyscope.commands.study import measured
-    from bathyscope.lab import caches
+    from bathyscope.bench import phases, session
+    from bathyscope.commands.bench_progress import watching
     from bathyscope.studies import vm_fleet
 
     state = labs.load(LAB_NAME)
+    short = {"patterns": ("randread-4K-qd8",), "phases": ("no-cache", "repeated"), "runtime": 1.5, "ramp": 0.3}
+    plan = vm_fleet.STUDY.plan(vm_fleet.Parameters.model_validate({"images": 4, "part_size": "32M", **short}))
     try:
-        caches.check_machine()
+        phases.check(plan.phases, target)
     except BathyscopeError as error:
         say(f"without the study of a cache: {error.message}")
         return None
     if not any(device.simulated and device.osd_id is not None for device in state.record.devices):
         say("without the study of a cache: no OSD has a simulated disk")
         return None
-    short = {"patterns": ("randread-4K-qd8",), "phases": ("no-cache", "repeated"), "runtime": 1.5, "ramp": 0.3}
-    given = vm_fleet.Parameters.model_validate({"images": 4, "part_size": "32M", **short})
-    return measured(vm_fleet.STUDY, given, state, workspace)
+    with watching() as watcher:
+        return session.begin(host, runs, plan, labs.fresh_target(target), watcher, kind="study")
 
 
 def _tenants() -> list[Client]:

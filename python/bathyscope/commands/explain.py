@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bathyscope.commands.options import OutputOption, RunArgument, SinceOption, UntilOption, WorkspaceOption
-from bathyscope.commands.report import finding_of
+from bathyscope.commands.report import loads_of
 from bathyscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,7 +71,6 @@ def explain(  # noqa: PLR0917 - one parameter for each option
     from bathyscope import views
     from bathyscope.analysis.what_if import predict
     from bathyscope.records.explain_finding import AccountFinding, AccountsFinding
-    from bathyscope.records.finding import LadderFinding
     from bathyscope.store import Workspace
     from bathyscope.window.recording import load_of, part_of
 
@@ -96,11 +95,7 @@ def explain(  # noqa: PLR0917 - one parameter for each option
         )
     if what_if and step is None:
         raise UsageError("--what-if needs a STEP", hint=f"bathy explain {run} lists the steps")
-    ladder = finding_of(found)
-    if not isinstance(ladder, LadderFinding):
-        raise UsageError(
-            f"run {run} is of the kind {found.info.kind}: it has no loads to explain", hint=f"bathy runs show {run}"
-        )
+    ladder = loads_of(found)
     points = [point for group in ladder.groups for point in group.points]
     # A plain disk joins the groups of several variants.
     known = {point.step_key: point for point in [*points, *ladder.cross_checks]}

@@ -13,6 +13,7 @@ from bathyscope.units import format_seconds
 
 if TYPE_CHECKING:
     from bathyscope.lab import LabSpec, LabState
+    from bathyscope.store import RunDirectory
 
 
 @contextlib.contextmanager
@@ -23,6 +24,7 @@ def own_lab(spec: LabSpec) -> Iterator[LabState]:
     if spec.name in labs.list_labs():
         say(f"taking down the lab '{spec.name}' of an earlier start")
         labs.down(spec.name)
+        _forget()
     began = time.monotonic()
     say(f"starting a real Ceph: {', '.join(f'{g.count} {g.device_class}' for g in spec.devices)} OSDs")
     try:
@@ -32,8 +34,33 @@ def own_lab(spec: LabSpec) -> Iterator[LabState]:
     finally:
         # `up` takes an unfinished lab down itself.
         if spec.name in labs.list_labs():
-            say("taking the cluster down")
-            try:
-                labs.down(spec.name)
-            except BathyscopeError as error:
-                say(f"the lab could not be taken down: {error.message}; try: bathy lab down --name {spec.name}")
+            _take_down(spec.name)
+
+
+def take_down_after(run: RunDirectory) -> None:
+    """Take down the lab that was brought up for a run which has ended now, and that a kill has left."""
+    from bathyscope import lab as labs
+    from bathyscope.bench.session import OWN_LAB
+
+    name = run.info.context.get(OWN_LAB)
+    if name in labs.list_labs() and labs.load(name).record.fsid == run.info.versions.get("fsid"):
+        _take_down(name)
+
+
+def _take_down(name: str) -> None:
+    """Take a lab down, with what is noted of runs on it."""
+    from bathyscope import lab as labs
+
+    say("taking the cluster down")
+    try:
+        labs.down(name)
+    except BathyscopeError as error:
+        say(f"the lab could not be taken down: {error.message}; try: bathy lab down --name {name}")
+    else:
+        _forget()
+
+
+def _forget() -> None:
+    from bathyscope.bench.session import forget_gone
+
+    forget_gone()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -12,8 +12,14 @@ from bathyscope.commands.options import RunArgument, WorkspaceOption
 from bathyscope.errors import AnalysisError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bathyscope.kinds import RunKind
+    from bathyscope.records.finding import LadderFinding
     from bathyscope.records.report_finding import ReportFinding
     from bathyscope.store import RunDirectory
+
+F = TypeVar("F")
 
 _EXAMPLES = """Examples:
 
@@ -78,8 +84,24 @@ def finding_of(run: RunDirectory) -> Any:
     from bathyscope.kinds import kind_of
 
     kind = kind_of(run)
+    return _of_kind(kind.finding, kind, run)
+
+
+def loads_of(run: RunDirectory) -> LadderFinding:
+    """Return the loads that a run made. Raises as `finding_of`, and UsageError when it made none."""
+    from bathyscope.kinds import kind_of
+
+    kind = kind_of(run)
+    if kind.loads is None:
+        raise UsageError(
+            f"run {run.id} is of the kind {run.info.kind}: it has no loads to explain", hint=f"bathy runs show {run.id}"
+        )
+    return _of_kind(kind.loads, kind, run)
+
+
+def _of_kind(finding: Callable[[RunDirectory], F], kind: RunKind, run: RunDirectory) -> F:
     try:
-        return kind.finding(run)
+        return finding(run)
     except AnalysisError as error:
         if run.status == "interrupted":
             raise AnalysisError(error.message, hint=kind.continue_hint(run.id)) from error

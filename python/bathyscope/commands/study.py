@@ -1,8 +1,8 @@
-"""`bathy study`: experiments that make what they need, measure it in phases and judge the result."""
+"""`bathy study`: experiments with phases and expectations, on a lab of their own or on a cluster that is named."""
 
 from __future__ import annotations
 
-import sys
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,33 +10,46 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bathyscope.commands.options import OutputOption, ReportOption, WorkspaceOption
+from bathyscope.commands.options import (
+    ClientOption,
+    ConfOption,
+    KeyringOption,
+    LabOption,
+    Output,
+    OutputOption,
+    ReportOption,
+    TargetOption,
+    WorkspaceOption,
+)
 from bathyscope.commands.talk import say
 from bathyscope.errors import UsageError
 from bathyscope.units import format_seconds, format_size_short
 
 if TYPE_CHECKING:
-    from bathyscope.lab import LabState
-    from bathyscope.spec import Model
-    from bathyscope.store import RunDirectory
+    from bathyscope.spec import Target
+    from bathyscope.spec.plan import Plan
     from bathyscope.studies import Study
 
-_NOT_AS_EXPECTED = 1
 _LIST = "list"
-_HELP = """Carry out an experiment on a lab of its own, and judge its result; or list all with their parameters.
+_HELP = """Carry out an experiment, and judge its result; or list all with their parameters.
 
-The lab is brought up at the start and taken down at the end, also after an error or an interruption; that of a study \
-that was killed is taken down by the next one. The exit code is 1 when an expectation is not met on simulated disks, \
-or cannot be judged because the processors waited for a hypervisor.
+It is a benchmark in phases, on a lab of its own unless a lab or a cluster is named. Its own lab is brought up at the \
+start and taken down at the end, also after an error or an interruption. A study that was killed goes on with \
+`bathy bench resume`; else the next one takes its lab down. The exit code is 1 when an expectation is not met on \
+simulated disks, or cannot be judged because the processors waited for a hypervisor.
 """
 _EXAMPLES = """Examples:
 
 \b
   bathy study list                               the studies and their parameters
-  bathy study vm-fleet                           a cache over hard disks under virtual machines; about four minutes
+  bathy study vm-fleet                           a cache over hard disks under virtual machines; about five minutes
+  bathy study vm-fleet --dry-run                 time, changes, commands
   bathy study vm-fleet --report study.html       and a page with a chart
   bathy study vm-fleet --set images=4 --set runtime=4s
   bathy study vm-fleet --set phases=no-cache,repeated
+  bathy study vm-fleet --lab demo                on a lab of yours, which is left as it was
+  bathy bench resume last                        continue one that was killed
+  bathy explain last                             what limits each load of it
   bathy report last                              the page of the last run, later
 """
 
@@ -46,18 +59,29 @@ def register(app: typer.Typer) -> None:
     app.command("study", help=_HELP, epilog=_EXAMPLES)(study)
 
 
-def study(
+def study(  # noqa: PLR0917 - one parameter for each option
     name: Annotated[str, typer.Argument(metavar="STUDY | list", show_default=False)],
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a parameter; repeatable.")
     ] = None,
+    lab: LabOption = None,
+    conf: ConfOption = None,
+    client: ClientOption = None,
+    keyring: KeyringOption = None,
+    target: TargetOption = None,
     workspace: WorkspaceOption = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print what it takes, changes and starts, and whether it would be refused."),
+    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave pools and images on a lab or cluster of yours.")] = False,
     output: OutputOption = "table",
     report: ReportOption = None,
 ) -> None:
     """See _HELP."""
     from bathyscope import views
-    from bathyscope.spec.values import did_you_mean
+    from bathyscope.commands.targets import find_target
+    from bathyscope.spec.values import checked, did_you_mean
     from bathyscope.studies import STUDIES
 
     if name == _LIST:
@@ -66,7 +90,67 @@ def study(
     if name not in STUDIES:
         hint = did_you_mean(name, STUDIES, f"one of {', '.join(STUDIES)}")
         raise UsageError(f"there is no study '{name}'", hint=hint)
-    _carry_out(STUDIES[name], set_ or [], workspace, output, report)
+    found = STUDIES[name]
+    given = checked(found.parameters, **dict(_pair(text, found) for text in set_ or []))
+    plan, named = found.plan(given), None
+    if any(option is not None for option in (lab, conf, client, keyring, target)):
+        named = find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target)
+    if dry_run:
+        _predict(found, given, plan, named, output)
+    else:
+        _carry_out(found, given, plan, named, workspace, output, report, keep=keep)
+
+
+def _predict(study: Study, given: Any, plan: Plan, named: Target | None, output: Output) -> None:
+    """Print what a run would take and change. Exits with 1 when it would be refused."""
+    from bathyscope import views
+    from bathyscope.bench import session
+    from bathyscope.host.local import LocalHost
+
+    if named is None:
+        predicted = session.predict_on(study.lab(given), plan)
+    else:
+        predicted = session.predict(LocalHost(), plan, named)
+    views.render(predicted, output)
+    if predicted.refusal:
+        raise typer.Exit(1)
+
+
+def _carry_out(  # noqa: PLR0917 - those of the verb
+    study: Study,
+    given: Any,
+    plan: Plan,
+    named: Target | None,
+    workspace: Path | None,
+    output: Output,
+    report: Path | None,
+    *,
+    keep: bool,
+) -> None:
+    """Measure on the target that is named or on a lab of its own, and show what was found."""
+    from bathyscope import lab as labs
+    from bathyscope.bench import phases, session
+    from bathyscope.commands.bench import show_result
+    from bathyscope.commands.bench_progress import watching
+    from bathyscope.commands.own_lab import own_lab
+    from bathyscope.host.local import LocalHost
+    from bathyscope.spec import Target
+    from bathyscope.store import Workspace
+
+    began = time.monotonic()
+    spec = study.lab(given)
+    # Before a lab is made for it.
+    phases.check(plan.phases, named or Target(name=spec.name, kind="lab"))
+    if named is not None and named.kind == "lab":
+        labs.restore_throttle(labs.load(named.name))
+    with contextlib.ExitStack() as stack:
+        target = named or stack.enter_context(own_lab(spec)).target()
+        watcher = stack.enter_context(watching())
+        run = session.begin(
+            LocalHost(), Workspace(workspace), plan, target, watcher, keep=keep, kind="study", own_lab=named is None
+        )
+    say(f"done after {format_seconds(time.monotonic() - began)}")
+    show_result(run, output, report)
 
 
 def _rows(study: Study) -> Iterator[dict[str, Any]]:
@@ -85,46 +169,6 @@ def _shown(name: str, value: Any) -> str:
     if isinstance(value, tuple):
         return "all"
     return format_size_short(value) if name.endswith("_size") else f"{value:g}"
-
-
-def _carry_out(study: Study, changes: list[str], workspace: Path | None, output: str, report: Path | None) -> None:
-    """Bring the lab up, measure, take it down, and show what was found. Exits with 1 when it is not as expected."""
-    from bathyscope import views
-    from bathyscope.commands.own_lab import own_lab
-    from bathyscope.commands.report import finding_of, write_page
-    from bathyscope.spec.values import checked
-
-    began = time.monotonic()
-    given = checked(study.parameters, **dict(_pair(text, study) for text in changes))
-    study.check()
-    with own_lab(study.lab(given)) as state:
-        run = measured(study, given, state, workspace)
-    finding = finding_of(run)
-    views.render(finding, output)
-    sys.stdout.flush()
-    say(f"run {run.id}, done after {format_seconds(time.monotonic() - began)}")
-    if report is not None:
-        say(f"report: {write_page(finding, report)}")
-    if not finding.passed:
-        raise typer.Exit(_NOT_AS_EXPECTED)
-
-
-def measured(study: Study, given: Model, state: LabState, workspace: Path | None) -> RunDirectory:
-    """Carry a study out on a lab and return its run, closed. What it makes and changes there is not undone."""
-    from bathyscope import __version__
-    from bathyscope.host.local import LocalHost
-    from bathyscope.store import Workspace
-    from bathyscope.studies.base import Measurement
-
-    run = Workspace(workspace).create_run(
-        kind="study", name=study.name, spec_text=given.model_dump_json(), started_ns=time.time_ns(),
-        target=state.target().model_dump(mode="json"), versions={"bathy": __version__},
-    )  # fmt: skip
-    with run:
-        study.measure(Measurement(LocalHost(), state, run, say), given)
-        run.compact()
-        run.update(status="done", ended_ns=time.time_ns())
-    return run
 
 
 def _pair(text: str, study: Study) -> tuple[str, str | list[str]]:

@@ -87,25 +87,6 @@ def pool_name(text: str) -> str:
     return text
 
 
-def fresh_target(target: Target) -> Target:
-    """Return a lab's target as the lab is now: its daemons may have been restarted. What the user named stays.
-
-    Targets that are no lab stay as they are.
-    """
-    from bathyscope import lab as labs
-
-    if target.kind != "lab":
-        return target
-    fresh = labs.load(target.name).target()
-    named = {device_class: disk for device_class, disk in target.disks.items() if disk.named}
-    options = (
-        *("client", "keyring", "pool", "clients", "ceph_prefix", "client_host", "ssh", "prometheus"),
-        *("libvirt", "kubectl", "attachments"),
-    )
-    kept = {name: getattr(target, name) for name in options}
-    return fresh.model_copy(update={**kept, "disks": {**fresh.disks, **named}})
-
-
 def fio_client(text: str) -> FioClient:
     """Return the `fio --server` that HOST[:PORT] names. Raises UsageError."""
     from bathyscope.spec import FioClient

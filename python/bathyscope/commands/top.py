@@ -91,8 +91,9 @@ def top(  # noqa: PLR0917 - one parameter for each option
     table: TableOption = None,
 ) -> None:
     """Show who does the I/O of a cluster now: images, clients, OSDs, nodes, pools."""
-    from bathyscope.commands.targets import find_target, fresh_target, with_prefix, with_resolvers
+    from bathyscope.commands.targets import find_target, with_prefix, with_resolvers
     from bathyscope.host.local import LocalHost
+    from bathyscope.lab import fresh_target
     from bathyscope.spec.collect import CollectSpec
     from bathyscope.spec.values import checked
     from bathyscope.store import Workspace

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bathyscope.store import RunDirectory
+
+if TYPE_CHECKING:
+    from bathyscope.records.finding import LadderFinding
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -20,7 +23,8 @@ class RunKind:
     `finding` returns what a view shows of a run: a finding, or plain rows. `describe` returns (name, value) rows for
     `bathy runs show`. `continue_hint` says, from a run's id, how a run that was interrupted goes on. `reparse` makes
     the tables of a run, open for writing, from its raw answers again and says what became of them in one sentence; None
-    when a run of this kind has no raw answers.
+    when a run of this kind has no raw answers. `loads` returns the loads that a run made, with what limits each; None
+    when it made none.
     """
 
     name: str
@@ -28,3 +32,4 @@ class RunKind:
     describe: Callable[[RunDirectory], Sequence[tuple[str, object]]]
     continue_hint: Callable[[str], str]
     reparse: Callable[[RunDirectory], str] | None = None
+    loads: Callable[[RunDirectory], LadderFinding] | None = None

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from bathyscope.records.finding import LadderFinding
 
 
-def _finding(run: RunDirectory) -> LadderFinding:
+def ladder_of(run: RunDirectory) -> LadderFinding:
+    """Return the loads of a run that has steps, with what limits each. Raises AnalysisError, StoreError, ParseError."""
     from bathyscope import layers
     from bathyscope.analysis import ladder
     from bathyscope.bench.run_records import commands_of
@@ -21,19 +22,22 @@ def _finding(run: RunDirectory) -> LadderFinding:
     return ladder.build(tables, of_steps(tables), commands_of(run), layers.views())
 
 
-def _describe(run: RunDirectory) -> list[tuple[str, object]]:
+def describe(run: RunDirectory) -> list[tuple[str, object]]:
+    """Return how far a run is."""
     return [("steps finished", len(run.step_segments())), ("steps planned", run.info.step_count)]
 
 
-def _continue_hint(run_id: str) -> str:
+def continue_hint(run_id: str) -> str:
+    """Return how a run goes on."""
     return f"resume it with `bathy bench resume {run_id}`"
 
 
-def _reparse(run: RunDirectory) -> str:
+def reparse(run: RunDirectory) -> str:
+    """Make the records of a run again, and say what became of them."""
     from bathyscope.bench import run_records
 
     changed = run_records.reparse(run)
     return f"{len(run.step_segments())} steps were parsed and judged again; {changed} got another status"
 
 
-KIND = RunKind("bench", _finding, _describe, _continue_hint, _reparse)
+KIND = RunKind("bench", ladder_of, describe, continue_hint, reparse, ladder_of)

@@ -1,10 +1,11 @@
-"""A study: an experiment in phases, each step of which is finished by itself."""
+"""A study: a benchmark in phases, of which something was expected."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from bathyscope.errors import UsageError
+from bathyscope.kinds import bench
 from bathyscope.kinds.base import RunKind
 from bathyscope.store import RunDirectory
 
@@ -29,32 +30,12 @@ def study_of(run: RunDirectory) -> Study:
 def _finding(run: RunDirectory) -> StudyFinding:
     from bathyscope.analysis.study import build
     from bathyscope.spec import Target
+    from bathyscope.window.tables import of_steps
 
-    target = Target.model_validate(run.info.target)
-    design = study_of(run).design
-    return build(run.tables(), design, run.id, target.caveats, is_judged=target.disk_control is not None)
-
-
-def _describe(run: RunDirectory) -> list[tuple[str, object]]:
-    return [("steps finished", len(run.step_segments()))]
+    target, design = Target.model_validate(run.info.target), study_of(run).design
+    tables = run.tables()
+    is_judged = target.disk_control is not None
+    return build(tables, of_steps(tables), design, run.id, target.caveats, is_judged=is_judged)
 
 
-def _continue_hint(run_id: str) -> str:
-    return f"a study is made in one go: carry it out again, and delete this run with `bathy runs rm {run_id}`"
-
-
-def _reparse(run: RunDirectory) -> str:
-    from bathyscope.studies.base import parse_step
-
-    steps = run.step_segments()
-    parsed = {index: parse_step(segment, index) for index, segment in steps.items()}
-    for index, tables in parsed.items():
-        with run.replace_segment(steps[index].name) as writer:
-            for record, table in tables.items():
-                writer.table(record, table)
-            writer.commit()
-    run.compact()
-    return f"{len(steps)} steps were parsed again"
-
-
-KIND = RunKind("study", _finding, _describe, _continue_hint, _reparse)
+KIND = RunKind("study", _finding, bench.describe, bench.continue_hint, bench.reparse, bench.ladder_of)

@@ -23,7 +23,7 @@ from bathyscope.lab.faults import add_fault, clear_faults, list_faults
 from bathyscope.lab.profile import load_profiles
 from bathyscope.lab.spec import DeviceGroup, LabSpec, parse_device, parse_ec, parse_release
 from bathyscope.lab.startup import up
-from bathyscope.lab.state import LabState, list_labs, load
+from bathyscope.lab.state import LabState, fresh_target, list_labs, load
 from bathyscope.lab.status import daemon_rows, guest_rows, health, run_fio, shell_exports, ssh_command
 from bathyscope.lab.teardown import down, down_all
 from bathyscope.lab.unthrottle import restore_throttle, unthrottled
@@ -37,6 +37,7 @@ __all__ = [
     "daemon_rows",
     "down",
     "down_all",
+    "fresh_target",
     "guest_rows",
     "health",
     "list_faults",

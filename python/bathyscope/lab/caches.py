@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -65,12 +66,20 @@ def put_on(
     _while_down(state, host, osds, serve)
 
 
-def take_off(state: LabState, host: Host, osds: Sequence[str] = ()) -> None:
+def take_off(state: LabState, host: Host, osds: Sequence[str] = (), *, remove: bool = False) -> None:
     """Stop the caches of OSDs (none named: all) and leave their plain directories; wait until all is active+clean.
 
-    Their SSDs stay: `put_on` finds them warm. Raises LabError, BusyError.
+    Their SSDs stay, and `put_on` finds them warm, unless they are to be removed. Raises LabError, BusyError.
     """
-    _while_down(state, host, osds or list(cached(state)), lambda state, osd: _stop(state, osd.name))
+
+    def leave(state: LabState, osd: DaemonState) -> None:
+        if osd.name in cached(state):
+            _stop(state, osd.name)
+        journal.Journal(state.layout.journal).ended(_process(osd.name))
+        if remove:
+            shutil.rmtree(state.layout.cache(osd.name), ignore_errors=True)
+
+    _while_down(state, host, osds or list(cached(state)), leave)
 
 
 def restart_osds(state: LabState, host: Host, osds: Sequence[str] = ()) -> None:
@@ -194,7 +203,7 @@ def _serve(state: LabState, daemon: DaemonState, size_bytes: int, mode: Mode, fe
         made = system(*own_program("bathyscope.bathyd", "create", str(config)))
         if made.exit_code != 0:
             raise LabError(f"the cache of {osd} was not made: {last_line(made.stderr)}", hint=f"look at {ssd}")
-    name = f"{PROCESS}.{osd.partition('.')[2]}"
+    name = _process(osd)
     log = layout.log / f"{name}.out"
 
     def announce(identity: ProcessIdentity) -> None:
@@ -219,6 +228,11 @@ def _serve(state: LabState, daemon: DaemonState, size_bytes: int, mode: Mode, fe
             lines = last_lines(files.read_end(log))
             raise LabError(f"the cache of {osd} did not start: {lines[-2:]}", hint=f"look into {log}")
         time.sleep(0.05)
+
+
+def _process(osd: str) -> str:
+    """Name of the process that is the cache of an OSD."""
+    return f"{PROCESS}.{osd.partition('.')[2]}"
 
 
 def _stop(state: LabState, osd: str) -> None:

@@ -12,6 +12,7 @@ A torn last line is ignored: its resource had not been made yet. Entries:
     {"make": "link", "name"}        a network link: a bridge, or a cable to a node
     {"make": "mount", "path"}
     {"make": "directory", "path"}   an empty directory outside the lab, made as a mount point
+    {"end": "process", "name"}      the daemon has ended, and is not part of the lab any more
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ class Journal:
     def process(self, name: str, identity: ProcessIdentity) -> None:
         """A process is about to become the daemon `name`."""
         self._append({"make": "process", "name": name, **dataclasses.asdict(identity)})
+
+    def ended(self, name: str) -> None:
+        """The daemon `name` has ended for good."""
+        self._append({"end": "process", "name": name})
 
     def helper(self, identity: ProcessIdentity) -> None:
         """A short program was started; it cannot outlive this one, except by the time that it takes to die."""
@@ -108,6 +113,8 @@ def read(path: Path) -> Resources:
 
 
 def _apply(resources: Resources, entry: dict[str, Any]) -> None:
+    if entry.get("end") == "process":
+        resources.processes = [known for known in resources.processes if known[0] != entry["name"]]
     match entry.get("make"):
         case "process":
             resources.processes.append((str(entry["name"]), ProcessIdentity.of(entry)))

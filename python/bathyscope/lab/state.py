@@ -335,6 +335,23 @@ def load(name: str) -> LabState:
     return LabState(record, layout, journal.read(layout.journal))
 
 
+def fresh_target(target: Target) -> Target:
+    """Return a lab's target as the lab is now: its daemons may have been restarted. What the user named stays.
+
+    Targets that are no lab stay as they are.
+    """
+    if target.kind != "lab":
+        return target
+    fresh = load(target.name).target()
+    named = {device_class: disk for device_class, disk in target.disks.items() if disk.named}
+    options = (
+        *("client", "keyring", "pool", "clients", "ceph_prefix", "client_host", "ssh", "prometheus"),
+        *("libvirt", "kubectl", "attachments"),
+    )
+    kept = {name: getattr(target, name) for name in options}
+    return fresh.model_copy(update={**kept, "disks": {**fresh.disks, **named}})
+
+
 def list_labs() -> list[str]:
     """Return the names of all labs of this user, finished or not. Raises UntrustedError."""
     try:

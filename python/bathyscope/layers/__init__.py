@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from bathyscope import discovery
 from bathyscope.host import ProcessRequest
@@ -23,8 +24,8 @@ __all__ = [
     "LoadTables",
     "MakeContext",
     "Need",
+    "batches",
     "discover",
-    "fill_batches",
     "needs_of",
     "planned",
     "traits",
@@ -32,7 +33,8 @@ __all__ = [
 ]
 
 
-_FILL_AT_ONCE = 4
+_AT_ONCE = 4
+T = TypeVar("T")
 
 
 def discover() -> dict[str, Layer]:
@@ -59,10 +61,9 @@ def needs_of(steps: Iterable[StepSpec], context: LayerContext) -> tuple[Need, ..
     return tuple(dict.fromkeys(need for step in steps for need in LAYERS[step.layer].needs(step, context)))
 
 
-def fill_batches(needs: Iterable[Need], context: LayerContext) -> list[list[tuple[Need, ProcessRequest]]]:
-    """Return the processes that write `needs` in full, in batches of those that run side by side."""
-    jobs = [(need, request) for need in needs for request in need.fill(context)]
-    return [jobs[first : first + _FILL_AT_ONCE] for first in range(0, len(jobs), _FILL_AT_ONCE)]
+def batches(jobs: Sequence[T]) -> list[Sequence[T]]:
+    """Return processes that write or read things in full, in batches of those that run side by side."""
+    return [jobs[first : first + _AT_ONCE] for first in range(0, len(jobs), _AT_ONCE)]
 
 
 def planned(steps: Sequence[StepSpec], context: LayerContext, *, prefill: bool) -> list[tuple[str, ProcessRequest]]:

@@ -10,6 +10,7 @@ import abc
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from bathyscope.errors import UsageError
 from bathyscope.host import ProcessRequest
 from bathyscope.layers.common import LayerContext
 from bathyscope.layers.needs import Need
@@ -67,6 +68,13 @@ class Layer(abc.ABC):
     def left_bytes(self, step: StepSpec, context: LayerContext) -> int:  # noqa: ARG002 - for subclasses
         """Return the bytes that the load itself leaves on the cluster beside the step's needs, one copy."""
         return 0
+
+    def warm(self, step: StepSpec, context: LayerContext) -> tuple[ProcessRequest, ...]:  # noqa: ARG002 - for subclasses
+        """Return the processes that read once in full what `step` reads, for caches that are to hold it.
+
+        Raises UsageError when the layer has none.
+        """
+        raise UsageError(f"the {self.name} layer cannot warm caches", hint="leave it out: --layer rbd")
 
     @abc.abstractmethod
     def plan(self, step: StepSpec, context: LayerContext) -> tuple[ProcessRequest, ...]:

@@ -17,6 +17,10 @@ from bathyscope.spec import StepSpec, Target
 FILL_BLOCK_BYTES = 4 << 20
 FILL_QUEUE_DEPTH = 16
 
+# A cache keeps what comes in reads of this size; it may let longer ones pass.
+_WARM_BLOCK_BYTES = 64 << 10
+_WARM_LIMIT_S = 3600.0
+
 # How long beyond its asked runtime a load may take (connect, open, drain a slow disk) before it counts as hung.
 _MARGIN_S = 120.0
 
@@ -113,6 +117,12 @@ def fill(
         "randrepeat": 0,
     }
     return fio_command.command(label, options, place=place, timeout_s=120 + total_bytes / _FILL_BYTES_PER_S_MIN)
+
+
+def read(label: str, engine: Options, context: LayerContext) -> ProcessRequest:
+    """Return the fio process that reads all that the engine's options lead to once, from its start to its end."""
+    options = {**engine, "thread": None, "rw": "read", "bs": _WARM_BLOCK_BYTES, "iodepth": FILL_QUEUE_DEPTH}
+    return fio_command.command(label, options, place=cluster_place(context), readonly=True, timeout_s=_WARM_LIMIT_S)
 
 
 def fio_tables(step_index: int, step: StepSpec, answers: Sequence[RawAnswer], *, own_cpu: bool = False) -> LoadTables:

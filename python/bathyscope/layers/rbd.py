@@ -18,6 +18,7 @@ from bathyscope.layers.base import Layer
 from bathyscope.layers.common import LayerContext
 from bathyscope.layers.needs import ImageNeed, Need, pool_of
 from bathyscope.load import LoadTables
+from bathyscope.load.fio_command import Options
 from bathyscope.records import RawAnswer
 from bathyscope.records.finding import LayerView
 from bathyscope.spec import StepSpec
@@ -36,8 +37,10 @@ class RbdLayer(Layer):
         """Raise UsageError when the step cannot run."""
         image_bytes, object_bytes = _image_bytes(step), step.object_size_bytes or DEFAULT_OBJECT_BYTES
         image = format_size_short(image_bytes)
-        if step.working_set_bytes and step.working_set_bytes > image_bytes:
+        if step.working_set_bytes and step.offset_bytes + step.working_set_bytes > image_bytes:
             asked = format_size_short(step.working_set_bytes)
+            if step.offset_bytes:
+                raise UsageError(f"an image of {image} is too small for working sets of {asked} apart from each other")
             raise UsageError(f"working_set must be at most image_size, {image} (got {asked})")
         if image_bytes % object_bytes != 0:
             raise UsageError(
@@ -57,13 +60,26 @@ class RbdLayer(Layer):
 
     def plan(self, step: StepSpec, context: LayerContext) -> tuple[ProcessRequest, ...]:
         """Return one fio for each image."""
-        requests = []
-        for job, image in enumerate(self._images(step, context)):
-            engine = {"ioengine": self.load_generators[step.load_generator], **image.options(context)}
-            if step.working_set_bytes is not None:
-                engine["size"] = step.working_set_bytes
-            requests.append(common.load(step, job, context, engine))
-        return tuple(requests)
+        return tuple(
+            common.load(step, job, context, self._engine(step, image, context))
+            for job, image in enumerate(self._images(step, context))
+        )
+
+    def warm(self, step: StepSpec, context: LayerContext) -> tuple[ProcessRequest, ...]:
+        """Return one fio for each image."""
+        return tuple(
+            common.read(f"warm-{image.name}-{step.offset_bytes}", self._engine(step, image, context), context)
+            for image in self._images(step, context)
+        )
+
+    def _engine(self, step: StepSpec, image: ImageNeed, context: LayerContext) -> Options:
+        """Return fio's options that lead to what a step may touch of an image."""
+        engine = {"ioengine": self.load_generators[step.load_generator], **image.options(context)}
+        if step.working_set_bytes is not None:
+            engine["size"] = step.working_set_bytes
+        if step.offset_bytes:
+            engine["offset"] = step.offset_bytes
+        return engine
 
     def parse(self, step_index: int, step: StepSpec, answers: Sequence[RawAnswer]) -> LoadTables:
         """Return the tables."""

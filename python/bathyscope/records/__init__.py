@@ -48,7 +48,6 @@ from bathyscope.records.sample import (
     SimulatedDiskSample,
 )
 from bathyscope.records.size import CurvePoint
-from bathyscope.records.study import StudyStep
 
 __all__ = [
     "ANY_IMAGE",
@@ -90,7 +89,6 @@ __all__ = [
     "Run",
     "SimulatedDiskSample",
     "Step",
-    "StudyStep",
     "Tables",
     "Uncounted",
     "ZoneIo",

@@ -63,6 +63,9 @@ class Step(Record):
     prolonged_count: int = column("times that the step was prolonged because it was not steady")
     status: str = column("done, refused (a number exists but cannot be trusted) or failed (there is no number)")
     reason: str | None = column("why the step was refused or failed")
+    phase: str | None = column(
+        "state of the cluster in which the step was measured: no-cache; empty where a plan has no phases", optional=True
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

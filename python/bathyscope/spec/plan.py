@@ -171,6 +171,39 @@ class Quiesce(Model):
     balancer: bool = Field(default=False, description="the balancer is off")
 
 
+def _plain_text(value: object) -> object:
+    """Let people write the value of an option as YAML has it: false, 16."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+class Phase(Model):
+    """A state of the cluster in which every configuration is measured: what is done before it, in this order.
+
+    All of it is undone when another phase does not want it, and when the run ends.
+    """
+
+    name: str = Field(
+        pattern=r"^[a-z][a-z0-9-]{0,39}$", description="name of the phase, at the end of step keys", examples=["cached"]
+    )
+    osd_options: dict[
+        Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,99}$")], Annotated[str, BeforeValidator(_plain_text)]
+    ] = Field(
+        default_factory=dict,
+        description="options of all OSDs, in the cluster's configuration; many hold from an OSD's next start on",
+        examples=[{"bluestore_default_buffered_read": False}],
+    )
+    cache: Size | None = Field(
+        default=None, description="size of the cache that each OSD under test gets; on labs", examples=["4G"]
+    )
+    empty: bool = Field(default=False, description="the caches begin with nothing in them")
+    warm: bool = Field(
+        default=False, description="all that the phase reads is read once in full; on labs while disks take no time"
+    )
+    restart: bool = Field(default=False, description="the OSDs under test start again; on labs")
+
+
 class Plan(Model):
     """What a benchmark runs. Either `patterns` or `axes.op` says which patterns."""
 
@@ -200,9 +233,19 @@ class Plan(Model):
         default=None, gt=0, description="stop each job after this many I/Os; there is no ramp then", examples=[100000]
     )
     order: Literal["interleaved", "shuffled"] = Field(
-        default="interleaved", description="each round of repeats in the plan's order, or in a random one"
+        default="interleaved", description="each round of repeats in the plan's order, or in a random one, phases too"
     )
     seed: int = Field(default=1, ge=0, description="of the random order")
+    phases: tuple[Phase, ...] = Field(
+        default=(),
+        description="states of the cluster in which every configuration is measured in turn, see below",
+        examples=[[{"name": "bare"}, {"name": "cached", "cache": "4G"}]],
+    )
+    apart: bool = Field(
+        default=False,
+        description="each access pattern has a working set of its own in each image, so none finds cached what "
+        "another has read",
+    )
     replicas: int | None = Field(
         default=None, gt=0, le=10, description="copies in our pools; not given: the cluster's default", examples=[2]
     )
@@ -239,6 +282,10 @@ class Plan(Model):
             raise ValueError("give 'patterns' or the axes op, block_size and queue_depth, not both")
         if not self.patterns and not (self.axes.block_size and self.axes.queue_depth):
             raise ValueError("the matrix needs the axes op, block_size and queue_depth")
+        if self.apart and not self.axes.working_set:
+            raise ValueError("'apart' needs the axis working_set")
+        if len({phase.name for phase in self.phases}) < len(self.phases):
+            raise ValueError("two phases have the same name")
         return self
 
     def pattern_values(self) -> tuple[Pattern, ...]:
@@ -305,7 +352,9 @@ def configurations(plan: Plan, available_classes: Sequence[str], layers: Mapping
         axes.temperature,
     )
     found: dict[str, StepSpec] = {}
-    for extra, pattern, layer in itertools.product(list(extras), plan.pattern_values(), plan.layers):
+    for extra, (place, pattern), layer in itertools.product(
+        list(extras), list(enumerate(plan.pattern_values())), plan.layers
+    ):
         jobs, images, image_size, object_size, working_set, rate, temperature = extra
         traits = layers[layer]
         own_axes = traits.axes
@@ -321,6 +370,7 @@ def configurations(plan: Plan, available_classes: Sequence[str], layers: Mapping
                 image_size_bytes=image_size if "image_size" in own_axes else None,
                 object_size_bytes=object_size if "object_size" in own_axes else None,
                 working_set_bytes=image_size if like_image else working_set,
+                offset_bytes=place * (working_set or 0) if plan.apart and "images" in own_axes else 0,
                 temperature=temperature if "temperature" in own_axes else "any",
                 io_count_limit=plan.io_count,
                 rate_iops=rate,
@@ -341,15 +391,20 @@ def expand(plan: Plan, available_classes: Sequence[str], layers: Mapping[str, La
     """Return all steps of the plan in the order in which they run. `layers` holds the traits of every layer by name.
 
     Repeats are interleaved: one round runs every configuration once, so that a drift of the cluster spreads
-    over all configurations instead of biasing the last ones. `order: shuffled` also permutes each round, with
-    the plan's seed.
+    over all configurations instead of biasing the last ones. Phases are blocks within a round, because what leads
+    from one to the next is costly. `order: shuffled` also permutes each round, with the plan's seed.
     """
     base = configurations(plan, available_classes, layers)
     generator = random.Random(plan.seed)  # noqa: S311 - an order of steps, not a secret
     steps: list[StepSpec] = []
+    names = [phase.name for phase in plan.phases]
     for repeat in range(plan.repeats):
-        order = list(base)
+        phases = list(names)
         if plan.order == "shuffled":
-            generator.shuffle(order)
-        steps.extend(step.model_copy(update={"repeat_index": repeat}) for step in order)
+            generator.shuffle(phases)
+        for phase in phases or [""]:
+            order = list(base)
+            if plan.order == "shuffled":
+                generator.shuffle(order)
+            steps.extend(step.model_copy(update={"repeat_index": repeat, "phase": phase}) for step in order)
     return steps

@@ -21,7 +21,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from bathyscope import files
 from bathyscope.errors import PlanError, UsageError
 from bathyscope.spec.layer import LayerTraits
-from bathyscope.spec.plan import UNKNOWN_NAME, Axes, Capture, Limits, Plan, PlanPattern, Quiesce, read_pattern
+from bathyscope.spec.plan import UNKNOWN_NAME, Axes, Capture, Limits, Phase, Plan, PlanPattern, Quiesce, read_pattern
 from bathyscope.spec.values import did_you_mean
 
 _PRESETS = "bathyscope.spec.presets"
@@ -31,6 +31,7 @@ _SECTIONS: dict[str, type[pydantic.BaseModel]] = {
     "capture": Capture,
     "quiesce": Quiesce,
     "patterns": PlanPattern,
+    "phases": Phase,
 }
 _PATTERN_AXES = ("op", "block_size", "queue_depth")
 

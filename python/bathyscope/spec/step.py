@@ -52,6 +52,7 @@ class StepSpec(Model):
     image_size_bytes: int | None = None
     object_size_bytes: int | None = None
     working_set_bytes: int | None = None
+    offset_bytes: int = Field(default=0, ge=0, description="where the working set begins in an image")
     temperature: Temperature = "any"
     io_count_limit: int | None = Field(default=None, gt=0, description="stop after this many I/Os in each job")
     rate_iops: int | None = Field(default=None, gt=0)
@@ -61,6 +62,7 @@ class StepSpec(Model):
     variant: str = Field(
         default="", description="names what differs from other configurations of the plan with the same pattern: img2G"
     )
+    phase: str = Field(default="", description="phase of the plan; a plan without phases has one without a name")
 
     @property
     def key(self) -> str:
@@ -78,7 +80,6 @@ class StepSpec(Model):
             parts.append(f"rate{self.rate_iops}")
         if self.temperature != "any":
             parts.append(self.temperature)
-        if self.variant:
-            parts.append(self.variant)
+        parts += [part for part in (self.variant, self.phase) if part]
         suffix = "" if self.load_generator == "fio" else f"@{self.load_generator}"
         return f"{self.layer}/{self.device_class or 'all'}/{'-'.join(parts)}{suffix}"

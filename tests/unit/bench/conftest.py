@@ -30,6 +30,8 @@ class FakeCluster:
     flags: set[str] = dataclasses.field(default_factory=lambda: {"sortbitwise"})
     overrides: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     config: dict[str, str] = dataclasses.field(default_factory=dict)
+    osd_config: dict[str, str] = dataclasses.field(default_factory=dict)
+    other_config: list[dict[str, str]] = dataclasses.field(default_factory=list)
     balancer: bool = True
     deletable: bool = True
     down: set[str] = dataclasses.field(default_factory=set)
@@ -52,7 +54,8 @@ class FakeCluster:
     def state(self) -> Any:
         """Return everything that a run must restore."""
         return (
-            dict(self.pools), dict(self.rules), set(self.flags), dict(self.config), self.balancer,
+            dict(self.pools), dict(self.rules), set(self.flags), self.balancer,
+            dict(self.config), dict(self.osd_config),
             {daemon: dict(values) for daemon, values in self.overrides.items() if values},
         )  # fmt: skip
 
@@ -134,7 +137,9 @@ class FakeCluster:
         return {"diff": {words["var"]: levels}}
 
     def do_config_dump(self, daemon: str, words: Any) -> Any:
-        return [{"section": "mgr", "name": name, "value": value} for name, value in self.config.items()]
+        mgr = [{"section": "mgr", "name": name, "value": value} for name, value in self.config.items()]
+        osds = [{"section": "osd", "name": name, "value": value} for name, value in self.osd_config.items()]
+        return [*mgr, *osds, *self.other_config]
 
     def do_osd_dump(self, daemon: str, words: Any) -> Any:
         osds = [{"osd": osd, "up": 1} for osd in range(self.osds)]
@@ -204,10 +209,13 @@ class FakeCluster:
         return b""
 
     def do_config_rm(self, daemon: str, words: Any) -> Any:
-        self.config.pop(words["name"], None)
+        (self.osd_config if words["who"] == "osd" else self.config).pop(words["name"], None)
         return b""
 
     def do_config_set(self, daemon: str, words: Any) -> Any:
+        if daemon == "mon":
+            self.osd_config[words["name"]] = words["value"]
+            return b""
         self.overrides.setdefault(daemon, {})[words["var"]] = words["val"][0]
         return {"success": ""}
 

@@ -42,6 +42,8 @@ def test_every_key_of_a_plan_is_explained_by_an_example_that_works(
     if section == "axes" and key in ("op", "block_size", "queue_depth"):
         del document["patterns"]
         document["axes"] = {"op": "read", "block_size": "4K", "queue_depth": 1, key: example}
+    elif section == "phases":
+        document["phases"] = [{"name": "x", key: example}]
     elif section == "patterns":
         document["patterns"] = [{"op": "read", "block_size": "4K", "queue_depth": 1, key: example}]
     else:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bathyscope import lab
-from bathyscope.commands.targets import find_target, fresh_target
+from bathyscope.commands.targets import find_target
 from bathyscope.errors import BusyError, FormatVersionError, LabError, UsageError
 from bathyscope.host.local import LocalHost
 from bathyscope.host.process import ProcessIdentity, identity_of
@@ -67,14 +67,14 @@ def test_a_resumed_run_keeps_what_the_user_named_and_takes_the_lab_as_it_is_now(
     # A restarted lab has other loop devices and processes.
     stale = begun.disks["hdd"].model_copy(update={"path": "/dev/loop5"})
     begun = begun.model_copy(update={"disks": {**begun.disks, "hdd": stale}, "daemons": ()})
-    found = fresh_target(Target.model_validate(begun.model_dump(mode="json")))
+    found = lab.fresh_target(Target.model_validate(begun.model_dump(mode="json")))
     assert {name: disk.path for name, disk in found.disks.items()} == {"hdd": "/dev/loop91", "nvme": str(other)}
     assert (found.pool, found.clients, found.client, found.keyring) == (
         "scratch", (FioClient(host="h"),), "client.weak", None,
     )  # fmt: skip
     assert found.daemons == lab.load("x").target().daemons != ()
     cluster = Target(name="c")
-    assert fresh_target(cluster) is cluster
+    assert lab.fresh_target(cluster) is cluster
 
 
 def test_a_lab_is_measured_with_the_key_that_was_named(home: Path) -> None:

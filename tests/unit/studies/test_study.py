@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.unit.views import golden
 
 from bathyscope import cli, studies
+from bathyscope.analysis.compare import compare
 from bathyscope.analysis.study import build
-from bathyscope.commands.report import finding_of
+from bathyscope.commands.report import finding_of, loads_of
 from bathyscope.discovery import members
 from bathyscope.errors import UsageError
 from bathyscope.kinds import kind_of
-from bathyscope.records import RawAnswer, Result, StudyStep, to_table
+from bathyscope.layers import LAYERS, LayerContext, traits
+from bathyscope.records import HERE, Caveat, ProcessSample, Result, Step, schema_of, to_table
+from bathyscope.records.figure import Figure
 from bathyscope.records.study_finding import StudyFinding
+from bathyscope.spec import Target
+from bathyscope.spec.plan import expand
+from bathyscope.spec.plan_file import dump_plan, parse_plan
 from bathyscope.spec.study import Expectation, StudyDesign
 from bathyscope.store import Workspace
-from bathyscope.studies import STUDIES, base
+from bathyscope.studies import STUDIES
 from bathyscope.views import as_text, pictures
 
 RECORDED = Path(__file__).parents[2] / "fixtures" / "study" / "vm-fleet"
 RUN = "20261123-160940-c882d1"
+VM_FLEET = STUDIES["vm-fleet"]
 SECOND_NS = 10**9
 READ, WRITE = "randread-4K-qd8", "randwrite-4K-qd8"
 DESIGN = StudyDesign(
@@ -48,7 +56,7 @@ def workspace(tmp_path: Path) -> Workspace:
     with runs.open_run(RUN, exclusive=True) as run:
         reparse = kind_of(run).reparse
         assert reparse is not None
-        assert reparse(run) == "12 steps were parsed again"
+        assert reparse(run) == "12 steps were parsed and judged again; 0 got another status"
     return runs
 
 
@@ -72,13 +80,14 @@ def test_what_fio_and_the_caches_said_is_what_is_shown(workspace: Workspace) -> 
         about = segment.context()
         pattern = about["spec"]["pattern"]
         size = f"{pattern['block_size_bytes'] >> 10}K"
-        cell = cells[f"{pattern['op']}-{size}-qd{pattern['queue_depth']}", about["phase"]]
+        phase = about["spec"]["phase"]
+        cell = cells[f"{pattern['op']}-{size}-qd{pattern['queue_depth']}", phase]
         side = "read" if "read" in pattern["op"] else "write"
         jobs = [json.loads(answer.stdout)["jobs"][0][side] for answer in segment.raw("load")]
         longest_s = max(job["runtime"] for job in jobs) / 1000
         assert cell.iops.value == pytest.approx(sum(job["total_ios"] for job in jobs) / longest_s)
         looks = [json.loads(answer.stdout)["answer"]["cache"]["engine"]["reads"] for answer in segment.raw("caches")]
-        assert len(looks) == (0 if about["phase"] == "no-cache" else 6)
+        assert len(looks) == (0 if phase == "no-cache" else 6)
         if looks and side == "read":
             read, hit = (
                 sum(one[name] for one in looks[3:]) - sum(one[name] for one in looks[:3])
@@ -98,26 +107,54 @@ def test_the_page_and_the_picture(workspace: Workspace) -> None:
     assert b"repeated" in content
 
 
-def judged(
-    rates: dict[tuple[str, str], list[float]],
+def step(index: int, phase: str, pattern: str, repeat: int = 0, **changes: Any) -> Step:
+    """Return the row of a step; what is not given is 0, or as if it were alright."""
+    plain: dict[str, Any] = {
+        field.name: None if field.nullable else "" if field.type == pa.string() else 0 for field in schema_of(Step)
+    }
+    known = {"step_index": index, "step_key": f"rbd/hdd/{pattern}-j3-{phase}", "repeat_index": repeat, "phase": phase}
+    return Step(**{**plain, **known, "block_size_bytes": 4096, "osds": "0", "status": "done", **changes})
+
+
+def found_in(
+    steps: Sequence[Step],
+    clients: Mapping[int, Sequence[float]],
     *,
     is_judged: bool = True,
     errors: int = 0,
-    steal: Mapping[tuple[str, str], float] | None = None,
+    steal: Mapping[int, float] | None = None,
+    caveats: Sequence[Caveat] = (),
 ) -> StudyFinding:
-    """Return the finding of (phase, pattern) → IOPS of each client over ten seconds; `steal` of a step, if known."""
-    steps, results = [], []
-    for index, ((phase, pattern), clients) in enumerate(rates.items()):
-        known = None if steal is None else steal.get((phase, pattern), 0.0)
-        steps.append(StudyStep(index, phase, pattern, 4096, 0, 10 * SECOND_NS, None, None, None, None, known))
-        for number, iops in enumerate(clients):
-            direction = "write" if "write" in pattern else "read"
-            results.append(
-                Result(index, f"fio#{number}", direction, round(iops * 10), 0, errors, 10 * SECOND_NS,
-                       iops, iops * 4096, 1e6, 0.0, 1e6, 1e6, None, None, None)
-            )  # fmt: skip
-    tables = {"study_step": to_table(StudyStep, steps), "result": to_table(Result, results)}
-    return build(tables, DESIGN, "run", [("code", "A lab.")], is_judged=is_judged)
+    """Return the finding of steps with the IOPS of each client over ten seconds; `steal` by step, if known."""
+    of_steps: dict[int, dict[str, pa.Table]] = {}
+    for one in steps:
+        direction = "write" if "write" in one.step_key else "read"
+        results = [
+            Result(one.step_index, f"fio#{number}", direction, round(iops * 10), 0, errors, 10 * SECOND_NS,
+                   iops, iops * 4096, 1e6, 0.0, 1e6, 1e6, None, None, None)
+            for number, iops in enumerate(clients[one.step_index])
+        ]  # fmt: skip
+        of_steps[one.step_index] = {"result": to_table(Result, results)}
+        if steal is not None:
+            stolen_s = steal.get(one.step_index, 0.0) * 10
+            host = ProcessSample(10 * SECOND_NS, 10 * SECOND_NS, HERE, "host", 0.0, 0.0, None, 1, stolen_s)
+            of_steps[one.step_index]["process_sample"] = to_table(ProcessSample, [host])
+    tables = {"step": to_table(Step, steps), "caveat": to_table(Caveat, caveats)}
+    tables["result"] = pa.concat_tables([own["result"] for own in of_steps.values()])
+    return build(tables, of_steps, DESIGN, "run", [("code", "A lab.")], is_judged=is_judged)
+
+
+def judged(
+    rates: dict[tuple[str, str], list[float]],
+    *,
+    steal: Mapping[tuple[str, str], float] | None = None,
+    **more: Any,
+) -> StudyFinding:
+    """Return the finding of (phase, pattern) → IOPS of each client; `steal` likewise."""
+    places = list(rates)
+    steps = [step(index, *place) for index, place in enumerate(places)]
+    by_step = None if steal is None else {places.index(place): ratio for place, ratio in steal.items()}
+    return found_in(steps, dict(enumerate(rates.values())), steal=by_step, **more)
 
 
 def rates(read: float, write: float) -> dict[tuple[str, str], list[float]]:
@@ -172,17 +209,28 @@ def test_what_was_not_measured_is_not_met() -> None:
     assert "not measured" in found.expectations[1].sentence
 
 
-def test_a_step_that_was_measured_again_replaces_the_earlier_one() -> None:
-    found = judged(rates(2.0, 1.0))
-    assert not found.passed
-    steps = [StudyStep(index, "no-cache", READ, 4096, 0, 1, None, None, None, None) for index in (0, 1)]
-    results = [
-        Result(index, "fio#0", "read", count, 0, 0, SECOND_NS, float(count), 0.0, 1e6, 0.0, 1e6, 1e6, None, None, None)
-        for index, count in ((0, 100), (1, 300))
-    ]
-    tables = {"study_step": to_table(StudyStep, steps), "result": to_table(Result, results)}
-    (row,) = build(tables, DESIGN, "run", [], is_judged=True).rows
-    assert row.cells[0].iops.value == 300
+def test_repeats_are_compared_round_by_round() -> None:
+    """The cluster became twice as slow from round to round; the ratio of each round is ten."""
+    steps = [step(0, "no-cache", READ), step(1, "repeated", READ), step(2, "no-cache", READ, 1)]
+    steps += [step(3, "repeated", READ, 1), step(4, "no-cache", READ, 2), step(5, "repeated", READ, 2)]
+    known = {0: [100.0], 1: [1000.0], 2: [50.0], 3: [500.0], 4: [25.0], 5: [250.0]}
+    found = found_in(steps, known)
+    cells = {cell.phase: cell for cell in found.rows[0].cells}
+    assert cells["repeated"].ratio == Figure(pytest.approx(10), "×", pytest.approx(10), pytest.approx(10), samples=3)
+    assert (cells["no-cache"].iops.value, cells["no-cache"].iops.samples) == (50.0, 3)
+    assert "one_run" not in [caveat.code for caveat in found.caveats]
+    assert "one_run" in [caveat.code for caveat in found_in(steps[:2], known).caveats]
+
+
+def test_a_step_that_was_refused_has_no_figure() -> None:
+    steps = [step(0, "no-cache", READ), step(1, "repeated", READ, status="refused", reason="it is thin")]
+    caveats = [Caveat(1, "thin_image", "refused", "it is thin", "trust"), Caveat(1, "x", "note", "a note", "trust")]
+    found = found_in(steps, {0: [100.0], 1: [1000.0]}, caveats=caveats)
+    assert [cell.iops.value for cell in found.rows[0].cells] == [100.0, None]
+    (expectation,) = found.expectations
+    assert expectation.met is None
+    assert "repeated randread-4K-qd8 has no figure: it is thin" in expectation.sentence
+    assert [c.code for c in found.caveats if c.severity != "note"] == ["thin_image"]
 
 
 @pytest.mark.parametrize(
@@ -207,17 +255,6 @@ def test_what_a_hypervisor_can_have_done_is_not_judged(ratio: float, phase: str,
     assert f"for 0.0 % to 10 % of the time of a step (steal), longest in {phase} {WRITE}." in caveat.text
     # Less than is told turns nothing.
     assert judged(rates(8.0, 0.89), steal={("repeated", WRITE): 0.015}).expectations[1].met is False
-
-
-def test_steal_is_read_before_and_after_a_load() -> None:
-    stat = "cpu  100 0 0 900 0 0 0 {}\ncpu0 \ncpu1 \n"
-    readings = [
-        RawAnswer("proc", ("cat",), (), 0, b"", b"", at_s * SECOND_NS, at_s * SECOND_NS, (("/proc/stat", text),))
-        for at_s, text in ((1, stat.format(7).encode()), (11, stat.format(207).encode()))
-    ]
-    assert base._steal_ratio(readings) == pytest.approx(2.0 / (2 * 10))
-    assert base._steal_ratio(readings[:1]) is None
-    assert base._steal_ratio([]) is None
 
 
 def test_failed_ios_are_a_warning() -> None:
@@ -271,8 +308,45 @@ def test_without_fuse_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         bathy("study", "vm-fleet")
 
 
+def test_what_is_done_on_labs_only_is_refused_on_a_cluster() -> None:
+    with pytest.raises(UsageError, match="the phase 'no-cache' starts OSDs again, which bathy does on labs only"):
+        bathy("study", "vm-fleet", "--conf", "/nowhere/ceph.conf")
+
+
+def test_a_dry_run_needs_no_lab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("bathyscope.lab.up", lambda *_: pytest.fail("a lab was started"))
+    bathy("study", "vm-fleet", "--dry-run", "--set", "patterns=randread-4K-qd8", "--output", "json")
+    found = json.loads(capsys.readouterr().out)
+    assert found["cost"]["step_count"] == 3
+    assert [pool["replicas"] for pool in found["pools"]] == [2]
+    done = [change["change"] for change in found["changes"] if change["change"].startswith("before ")]
+    assert done[0] == "before no-cache: config set who=osd name=bluestore_default_buffered_read value=false"
+    assert {"before first: each gets a cache of 4.00 GiB", "before repeated: all start again"} <= set(done)
+
+
+def test_a_plan_is_made_of_each_set_of_parameters() -> None:
+    """The patterns have parts of their own, the image has room for all, and the plan is what its run keeps."""
+    given = VM_FLEET.parameters.model_validate({"part_size": "6M", "patterns": ["write-64K-qd64", READ], "repeats": 2})
+    plan = VM_FLEET.plan(given)
+    assert parse_plan(dump_plan(plan), name="a run", layers=traits()) == plan
+    steps = expand(plan, ("hdd",), traits())
+    assert [(s.phase, s.offset_bytes >> 20) for s in steps[:3]] == [("no-cache", 0), ("no-cache", 6), ("first", 0)]
+    assert len(steps) == 2 * 3 * 2
+    for each in steps:
+        LAYERS["rbd"].check(each, LayerContext(Target(name="x"), "bathy-x", "/tmp/x"))
+
+
 def test_a_run_of_an_unknown_study_says_so(workspace: Workspace) -> None:
     with workspace.open_run(RUN, exclusive=True) as run:
         run.update(name="tide")
     with pytest.raises(UsageError, match="study 'tide'"):
         finding_of(workspace.open_run(RUN))
+
+
+def test_a_study_is_explained_and_compared_as_every_run(workspace: Workspace) -> None:
+    run = workspace.open_run(RUN)
+    loads = [point.step_key for group in loads_of(run).groups for point in group.points]
+    assert len(loads) == 12
+    assert "rbd/hdd/randread-4K-qd8-j2-repeated" in loads
+    finding = compare(run.tables(), run.tables(), metric="iops", threshold=0.05)
+    assert {effect.step_key for effect in finding.effects} == set(loads)

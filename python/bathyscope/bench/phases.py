@@ -1,0 +1,301 @@
+"""What leads a cluster from one phase of a plan to the next, and what undoes it: a class for each thing to be done.
+
+To add one, add a key to `spec.plan.Phase` and a class here. Each change is in the run's journal before it is made; its
+kind says which class undoes it. What the next phase wants as well stays as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
+
+from bathyscope import lab
+from bathyscope.errors import BathyscopeError, ClusterError, ToolError, UnreachableError, UsageError
+from bathyscope.host import CephRequest, CephSession, Host
+from bathyscope.host.ceph import send
+from bathyscope.lab import LabState, caches
+from bathyscope.layers import needs
+from bathyscope.recording.journal import Change, Journal
+from bathyscope.records.prediction_finding import PlannedChange
+from bathyscope.spec import Target
+from bathyscope.spec.plan import Phase
+from bathyscope.units import format_bytes
+
+_OSDS = "OSDs under test"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stage:
+    """What a phase is made on. `osds`: those under test ("osd.3"); `warm` reads once in full what the phase reads."""
+
+    host: Host
+    session: CephSession
+    journal: Journal
+    note: Callable[[str], None]
+    osds: tuple[str, ...] = ()
+    warm: Callable[[], None] = lambda: None
+
+    @property
+    def lab(self) -> LabState:
+        """The lab as it is now. Raises LabError."""
+        return lab.load(self.journal.target.name)
+
+
+class Action:
+    """One thing that a phase can ask for. `kind` is that of its changes in the journal; empty: it leaves none."""
+
+    kind: ClassVar[str] = ""
+
+    def planned(self, phase: Phase) -> Iterator[PlannedChange]:
+        """Yield what the phase asks for, nothing if it does not ask."""
+        raise NotImplementedError
+
+    def check(self, phase: Phase, target: Target) -> None:
+        """Raise UsageError or EnvironmentError_ when what the phase asks for cannot be done on this target."""
+
+    def keeps(self, phase: Phase, change: Change) -> bool:  # noqa: ARG002 - for subclasses
+        """Return whether the phase wants a change that has been made already."""
+        return False
+
+    def do(self, phase: Phase, stage: Stage) -> None:
+        """Do what the phase asks for and is not done yet. Raises BathyscopeError."""
+        raise NotImplementedError
+
+    def undo(self, changes: Sequence[Change], stage: Stage) -> None:
+        """Undo changes; those that were not carried out, or have been undone, do no harm. Raises BathyscopeError."""
+
+    def describe(self, change: Change) -> str:
+        """Return a change in words."""
+        return f"{change.details.get('name')}"
+
+
+class OsdOptions(Action):
+    """Options of all OSDs in the cluster's configuration."""
+
+    kind = "osd_config"
+
+    def planned(self, phase: Phase) -> Iterator[PlannedChange]:
+        """Yield one for each option."""
+        for option, value in phase.osd_options.items():
+            words = f"config set who=osd name={option} value={value}"
+            yield PlannedChange("mon", words, "the value that was there before, or none")
+
+    def keeps(self, phase: Phase, change: Change) -> bool:
+        """Return whether it is the same value."""
+        return phase.osd_options.get(str(change.details["name"])) == str(change.details["value"])
+
+    def do(self, phase: Phase, stage: Stage) -> None:
+        """Set those that are not set."""
+        pending = {change.details["name"] for change in stage.journal.pending() if change.kind == self.kind}
+        for option, value in phase.osd_options.items():
+            if option not in pending:
+                before = _stored(stage.session, option)
+                stage.journal.will_change(self.kind, name=option, value=value, before=before)
+                send(stage.session, _setting(option, value))
+
+    def undo(self, changes: Sequence[Change], stage: Stage) -> None:
+        """Set what was there before, or nothing."""
+        for change in changes:
+            send(stage.session, _setting(_option(change), change.details["before"]))
+
+    def describe(self, change: Change) -> str:
+        """Return the option."""
+        return f"{change.details.get('name')} of the OSDs"
+
+
+def _option(change: Change) -> str:
+    name = str(change.details["name"])
+    if re.fullmatch("[a-z][a-z0-9_]*", name) is None:
+        raise ClusterError(f"no run changes the option '{name}'; it is left alone")
+    return name
+
+
+def _setting(option: str, value: str | None) -> CephRequest:
+    """Return the command that sets an option of all OSDs; None: that removes it."""
+    if value is None:
+        return needs.change(f"unset {option}", "config rm", who="osd", name=option)
+    return needs.change(f"set {option}", "config set", who="osd", name=option, value=value)
+
+
+def _stored(session: CephSession, option: str) -> str | None:
+    """Return what the cluster's configuration has for all OSDs. Raises ClusterError where some have another value."""
+    rows = [row for row in session.json("mon", "config dump") or [] if row.get("name") == option]
+    for row in rows:
+        where = "/".join(filter(None, (str(row.get("section", "")), str(row.get("mask", "")))))
+        if where.startswith("osd") and where != "osd":
+            raise ClusterError(
+                f"{option} is set for {where} alone, so a value for all OSDs does not hold there",
+                hint=f"ceph config rm {where} {option}",
+            )
+    return next((str(row["value"]) for row in rows if row.get("section") == "osd"), None)
+
+
+def rehearsals(session: CephSession, phases: Sequence[Phase]) -> list[CephRequest]:
+    """Return the commands that will undo what the phases set, as things are now: they change nothing yet."""
+    options = dict.fromkeys(option for phase in phases for option in phase.osd_options)
+    return [_setting(option, _stored(session, option)) for option in options]
+
+
+def caps(phases: Sequence[Phase]) -> list[str]:
+    """Return the caps for the monitors that setting options, and putting them back, needs."""
+    options = dict.fromkeys(option for phase in phases for option in phase.osd_options)
+    return [
+        f'allow command "{command}" with who=osd name={option}'
+        for option in options
+        for command in ("config set", "config rm")
+    ]
+
+
+class Caches(Action):
+    """A cache over the data of each OSD under test."""
+
+    kind = "osd_cache"
+
+    def planned(self, phase: Phase) -> Iterator[PlannedChange]:
+        """Yield one for all."""
+        if phase.cache is not None:
+            yield PlannedChange(_OSDS, f"each gets a cache of {format_bytes(phase.cache)}", "the caches are taken off")
+
+    def check(self, phase: Phase, target: Target) -> None:
+        """Raise unless it is a lab on a machine with FUSE."""
+        if phase.cache is not None:
+            _must_be_lab(phase, target, "puts caches over OSDs")
+            caches.check_machine()
+
+    def keeps(self, phase: Phase, change: Change) -> bool:
+        """Return whether a cache of this size is on that may hold something."""
+        return not phase.empty and phase.cache == int(change.details["size_bytes"])
+
+    def do(self, phase: Phase, stage: Stage) -> None:
+        """Put on those that are not on."""
+        on = {str(change.details["name"]) for change in stage.journal.pending() if change.kind == self.kind}
+        missing = [osd for osd in stage.osds if osd not in on]
+        if phase.cache is not None and missing:
+            stage.journal.will_change_all(self.kind, [{"name": osd, "size_bytes": phase.cache} for osd in missing])
+            caches.put_on(stage.lab, stage.host, phase.cache, osds=missing)
+
+    def undo(self, changes: Sequence[Change], stage: Stage) -> None:
+        """Take them off, and remove what they held."""
+        caches.take_off(stage.lab, stage.host, _names(changes), remove=True)
+
+    def describe(self, change: Change) -> str:
+        """Return the cache."""
+        return f"the cache of {change.details.get('name')}"
+
+
+class Warming(Action):
+    """Reads once in full what the phase reads."""
+
+    def planned(self, phase: Phase) -> Iterator[PlannedChange]:
+        """Yield one."""
+        if phase.warm:
+            yield PlannedChange(_OSDS, "all that the phase reads is read once in full", "")
+
+    def do(self, phase: Phase, stage: Stage) -> None:
+        """Read it."""
+        if phase.warm:
+            stage.warm()
+
+
+class Restart(Action):
+    """Starts the OSDs under test again."""
+
+    kind = "osd_down"
+
+    def planned(self, phase: Phase) -> Iterator[PlannedChange]:
+        """Yield one for all."""
+        if phase.restart:
+            yield PlannedChange(_OSDS, "all start again", "")
+
+    def check(self, phase: Phase, target: Target) -> None:
+        """Raise unless it is a lab."""
+        if phase.restart:
+            _must_be_lab(phase, target, "starts OSDs again")
+
+    def do(self, phase: Phase, stage: Stage) -> None:
+        """Stop them, and start them: what a kill leaves between the two is in the journal."""
+        if phase.restart:
+            changes = stage.journal.will_change_all(self.kind, [{"name": osd} for osd in stage.osds])
+            caches.restart_osds(stage.lab, stage.host, stage.osds)
+            stage.journal.undone(*changes)
+
+    def undo(self, changes: Sequence[Change], stage: Stage) -> None:
+        """Start those that are down, and the others again."""
+        caches.restart_osds(stage.lab, stage.host, _names(changes))
+
+
+def _names(changes: Sequence[Change]) -> list[str]:
+    return [str(change.details["name"]) for change in changes]
+
+
+def _must_be_lab(phase: Phase, target: Target, what: str) -> None:
+    if target.kind != "lab":
+        raise UsageError(
+            f"the phase '{phase.name}' {what}, which bathy does on labs only",
+            hint="name a lab: --lab NAME; or leave such phases out",
+        )
+
+
+_RESTART, _OPTIONS, _CACHES = Restart(), OsdOptions(), Caches()
+ACTIONS: tuple[Action, ...] = (_OPTIONS, _CACHES, Warming(), _RESTART)
+"""What phases can ask for, in the order in which it is done."""
+# OSDs that are down come back first. A cache that is taken off starts its OSD again, with the options of before.
+_UNDONE: tuple[Action, ...] = (_RESTART, _OPTIONS, _CACHES)
+PHASE_KINDS = tuple(action.kind for action in _UNDONE)
+
+
+def check(phases: Sequence[Phase], target: Target) -> None:
+    """Raise UsageError or EnvironmentError_ when what the phases ask for cannot be done on this target."""
+    for phase in phases:
+        for action in ACTIONS:
+            action.check(phase, target)
+
+
+def planned(phases: Sequence[Phase]) -> Iterator[PlannedChange]:
+    """Yield what is done before each phase."""
+    for phase in phases:
+        for change in (change for action in ACTIONS for change in action.planned(phase)):
+            yield dataclasses.replace(change, change=f"before {phase.name}: {change.change}")
+
+
+def enter(phase: Phase, stage: Stage) -> None:
+    """Undo what the phase does not want, and do what it asks for. Raises BathyscopeError."""
+    made = [change for change in stage.journal.pending() if change.kind in PHASE_KINDS]
+    failed = undo(stage, [change for change in made if not _of(change).keeps(phase, change)])
+    if failed:
+        raise ToolError(f"the phase before {phase.name} cannot be undone: {next(iter(failed.values()))}")
+    for action in ACTIONS:
+        for change in action.planned(phase):
+            stage.note(f"{phase.name}: {change.change}")
+        action.do(phase, stage)
+
+
+def undo(stage: Stage, changes: Sequence[Change]) -> dict[int, str]:
+    """Undo changes of PHASE_KINDS and write that down. Returns change number → why, for those that could not be undone.
+
+    Raises UnreachableError.
+    """
+    failed: dict[int, str] = {}
+    for action in _UNDONE:
+        own = [change for change in changes if change.kind == action.kind]
+        try:
+            if own:
+                action.undo(own, stage)
+        except UnreachableError:
+            raise
+        except BathyscopeError as error:
+            failed |= dict.fromkeys((change.number for change in own), error.message)
+        else:
+            stage.journal.undone(*own)
+    return failed
+
+
+def describe(change: Change) -> str:
+    """Return a change of PHASE_KINDS in words."""
+    return _of(change).describe(change)
+
+
+def _of(change: Change) -> Action:
+    return next(action for action in _UNDONE if action.kind == change.kind)

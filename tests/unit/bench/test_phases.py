@@ -1,0 +1,167 @@
+"""Phases of a plan: what is done before each, what stays for the next, and that all of it goes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.unit.bench.conftest import FakeCluster
+
+from bathyscope.bench import cleanup, phases
+from bathyscope.errors import ClusterError, LabError, UsageError
+from bathyscope.host import CephSession
+from bathyscope.host.fake import FakeHost
+from bathyscope.layers import traits
+from bathyscope.recording.journal import Journal
+from bathyscope.spec import Target
+from bathyscope.spec.plan import Phase, Plan, expand
+
+OPTION = "bluestore_default_buffered_read"
+OFF = {OPTION: "false"}
+OSDS = ("osd.0", "osd.1")
+GIB = 1 << 30
+
+
+@pytest.fixture
+def lab_log(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[str, ...]]]:
+    """What was done to OSDs of a lab, in order; "broken" among them makes the next restart fail."""
+    log: list[tuple[str, tuple[str, ...]]] = []
+
+    def doing(what: str) -> Any:
+        def do(_state: Any, _host: Any, *given: Any, **more: Any) -> None:
+            osds: Sequence[str] = more.get("osds") or given[-1]
+            log.append((what, tuple(osds)))
+            if ("broken", ()) in log and what == "restart":
+                raise LabError("they do not start")
+
+        return do
+
+    monkeypatch.setattr("bathyscope.lab.load", lambda _: None)
+    for what, name in (("on", "put_on"), ("off", "take_off"), ("restart", "restart_osds")):
+        monkeypatch.setattr(f"bathyscope.lab.caches.{name}", doing(what))
+    return log
+
+
+@pytest.fixture
+def stage(fake_host: FakeHost, fake_session: CephSession, journal: Journal, lab_log: Any) -> phases.Stage:
+    def warm() -> None:
+        lab_log.append(("warm", ()))
+
+    return phases.Stage(fake_host, fake_session, journal, lambda _: None, OSDS, warm)
+
+
+def left(journal: Journal) -> list[str]:
+    return [phases.describe(change) for change in Journal.load(journal.path).pending()]
+
+
+def test_what_the_next_phase_wants_stays_and_the_rest_goes_back(
+    stage: phases.Stage, fake_cluster: FakeCluster, journal: Journal, lab_log: list[Any]
+) -> None:
+    before = fake_cluster.state()
+    phases.enter(Phase(name="none", osd_options=OFF, restart=True), stage)
+    assert fake_cluster.osd_config == OFF
+    assert lab_log == [("restart", OSDS)]
+    assert left(journal) == [f"{OPTION} of the OSDs"]
+    phases.enter(Phase(name="first", osd_options=OFF, cache=GIB, empty=True), stage)
+    assert lab_log[1:] == [("on", OSDS)]
+    # Both the option and the caches are there already.
+    phases.enter(Phase(name="again", osd_options=OFF, cache=GIB, warm=True, restart=True), stage)
+    assert lab_log[2:] == [("warm", ()), ("restart", OSDS)]
+    # Empty caches, and a cache of another size, are put on anew.
+    phases.enter(Phase(name="fresh", osd_options=OFF, cache=GIB, empty=True), stage)
+    phases.enter(Phase(name="large", cache=2 * GIB), stage)
+    assert lab_log[4:] == [("off", OSDS), ("on", OSDS)] * 2
+    assert fake_cluster.osd_config == {}
+    assert left(journal) == ["the cache of osd.0", "the cache of osd.1"]
+    assert cleanup.undo_all(stage.host, stage.session, journal, kinds=cleanup.SWITCHED_KINDS) == []
+    assert lab_log[8:] == [("off", OSDS)]
+    assert left(journal) == []
+    assert fake_cluster.state() == before
+
+
+def test_an_option_goes_back_to_what_it_was(stage: phases.Stage, fake_cluster: FakeCluster, journal: Journal) -> None:
+    fake_cluster.osd_config[OPTION] = "true"
+    phases.enter(Phase(name="off", osd_options=OFF), stage)
+    phases.enter(Phase(name="on", osd_options={OPTION: "yes"}), stage)
+    assert fake_cluster.osd_config == {OPTION: "yes"}
+    assert cleanup.undo_all(stage.host, stage.session, journal) == []
+    assert fake_cluster.osd_config == {OPTION: "true"}
+
+
+def test_an_option_that_an_osd_has_of_its_own_is_refused_before_it_is_set(
+    stage: phases.Stage, fake_cluster: FakeCluster, journal: Journal
+) -> None:
+    fake_cluster.other_config.append({"section": "osd.1", "mask": "", "name": OPTION, "value": "true"})
+    with pytest.raises(ClusterError, match=r"is set for osd\.1 alone"):
+        phases.enter(Phase(name="off", osd_options=OFF), stage)
+    assert fake_cluster.osd_config == {}
+    assert left(journal) == []
+
+
+def test_what_a_kill_has_left_between_stop_and_start_is_started(
+    stage: phases.Stage, journal: Journal, lab_log: list[Any]
+) -> None:
+    journal.will_change_all("osd_down", [{"name": osd} for osd in OSDS])
+    journal.will_change_all("osd_cache", [{"name": osd, "size_bytes": GIB} for osd in OSDS])
+    assert cleanup.undo_all(stage.host, stage.session, journal) == []
+    assert lab_log == [("restart", OSDS), ("off", OSDS)]
+
+
+def test_one_thing_that_cannot_be_undone_keeps_no_other(
+    stage: phases.Stage, fake_cluster: FakeCluster, journal: Journal, lab_log: list[Any]
+) -> None:
+    phases.enter(Phase(name="off", osd_options=OFF), stage)
+    journal.will_change("osd_down", name="osd.0")
+    lab_log.append(("broken", ()))
+    assert cleanup.undo_all(stage.host, stage.session, journal) == ["osd.0: they do not start"]
+    assert fake_cluster.osd_config == {}
+    assert left(journal) == ["osd.0"]
+
+
+def test_what_is_rehearsed_changes_nothing(stage: phases.Stage, fake_cluster: FakeCluster) -> None:
+    fake_cluster.osd_config["osd_max_backfills"] = "3"
+    wanted = [Phase(name="a", osd_options={**OFF, "osd_max_backfills": "1"}), Phase(name="b", osd_options=OFF)]
+    requests = phases.rehearsals(stage.session, wanted)
+    assert len(requests) == 2
+    stage.session.commands(requests)
+    assert fake_cluster.osd_config == {"osd_max_backfills": "3"}
+    assert phases.caps(wanted)[:2] == [
+        f'allow command "config set" with who=osd name={OPTION}',
+        f'allow command "config rm" with who=osd name={OPTION}',
+    ]
+
+
+@pytest.mark.parametrize(("changes", "what"), [({"cache": GIB}, "puts caches"), ({"restart": True}, "starts OSDs")])
+def test_what_is_for_labs_is_refused_elsewhere(changes: dict[str, Any], what: str) -> None:
+    with pytest.raises(UsageError, match=f"the phase 'x' {what}"):
+        phases.check([Phase(name="x", **changes)], Target(name="c"))
+    phases.check([Phase(name="x", osd_options=OFF)], Target(name="c"))
+
+
+def test_phases_are_blocks_of_each_round_in_an_order_that_the_seed_gives() -> None:
+    names = ("a", "b", "c")
+    given = {"name": "t", "layers": ["rbd"], "patterns": ["randread-4K-qd1", "write-4K-qd1"], "repeats": 4}
+    given |= {"phases": [{"name": name} for name in names]}
+    plan = Plan.model_validate(given)
+    steps = expand(plan, ("hdd",), traits())
+    assert [step.phase for step in steps[:6]] == ["a", "a", "b", "b", "c", "c"]
+    assert steps[2].key == "rbd/hdd/randread-4K-qd1-b"
+    shuffled = Plan.model_validate({**given, "order": "shuffled", "seed": 3})
+    drawn = expand(shuffled, ("hdd",), traits())
+    assert drawn == expand(shuffled, ("hdd",), traits())
+    assert sorted((s.key, s.repeat_index) for s in drawn) == sorted((s.key, s.repeat_index) for s in steps)
+    rounds = [[s.phase for s in drawn if s.repeat_index == number] for number in range(4)]
+    # Each phase is entered once in a round.
+    assert all(phase == after for one in rounds for phase, after in zip(one[::2], one[1::2], strict=True))
+    assert len({tuple(one) for one in rounds}) > 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"phases": [{"name": "a"}, {"name": "a"}]}, "two phases"), ({"apart": True}, "'apart' needs"),
+     ({"phases": [{"name": "A b"}]}, "pattern"), ({"phases": [{"name": "a", "osd_options": {"x y": "1"}}]}, "pattern")],
+)  # fmt: skip
+def test_phases_that_make_no_sense(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Plan.model_validate({"name": "t", "patterns": ["read-4K-qd1"], **changes})
