@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from bathyscope.commands import explain
+from bathyscope.commands import explain, report
 from bathyscope.errors import BathyscopeError, UsageError
 from bathyscope.records.account import Prediction
 from bathyscope.records.finding import LadderFinding, PointFinding
@@ -23,7 +23,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     """Return the verb over a run whose ladder is known, with a prediction that is known."""
     bench = SimpleNamespace(info=SimpleNamespace(kind="bench"))
     monkeypatch.setattr("bathyscope.store.Workspace", lambda _: SimpleNamespace(open_run=lambda _: bench))
-    monkeypatch.setattr(explain, "finding_of", lambda _: samples.ladder())
+    monkeypatch.setattr(explain, "loads_of", lambda _: samples.ladder())
 
     def predict_in_run(ladder: LadderFinding, point: PointFinding, change: str) -> Prediction:
         assert ladder == samples.ladder()
@@ -90,7 +90,9 @@ def test_a_wrong_change_is_refused(app: typer.Typer) -> None:
 
 
 def test_a_run_of_another_kind_has_no_loads(app: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explain, "finding_of", lambda _: samples.recording())
+    sizing = SimpleNamespace(id="last", info=SimpleNamespace(kind="size"))
+    monkeypatch.setattr("bathyscope.store.Workspace", lambda _: SimpleNamespace(open_run=lambda _: sizing))
+    monkeypatch.setattr(explain, "loads_of", report.loads_of)
     assert "it has no loads to explain" in refused(app, "last").message
 
 
