@@ -27,7 +27,7 @@ from bathyscope.store import RunDirectory, Workspace
 from bathyscope.window.tables import of_steps
 
 
-def wait_for(condition: Callable[[], Any], timeout_s: float = 60, what: str = "it") -> Any:
+def wait_for(condition: Callable[[], Any], timeout_s: float = 150, what: str = "it") -> Any:
     """Return the first true value of `condition`, which is asked more rarely the longer it takes."""
     deadline = time.monotonic() + timeout_s
     pause_s = 0.02

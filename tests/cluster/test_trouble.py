@@ -65,7 +65,7 @@ def begin(cluster: Any, plan_file: Path, tmp_path: Path, tools: Any) -> Iterator
         )
         assert process.poll() is None, said.read_text()
 
-        def end(timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+        def end(timeout_s: float = 150) -> subprocess.CompletedProcess[str]:
             process.wait(timeout_s)
             return subprocess.CompletedProcess(process.args, process.returncode, "", said.read_text())
 
