@@ -23,8 +23,8 @@ import typer
 import bathyscope.sources  # noqa: F401 - a source may declare a record of its own
 from bathyscope import cli, errors, records
 from bathyscope.records import RECORDS_BY_TABLE
-from bathyscope.records.blocks import Table
-from bathyscope.records.finding import FORMAT_VERSION
+from bathyscope.records.blocks import Column, Table
+from bathyscope.records.finding import COLUMN_FIELDS, FORMAT_VERSION
 from bathyscope.spec.plan import Plan
 from bathyscope.store.tables import stored_columns
 from bathyscope.units import format_size_short
@@ -245,7 +245,9 @@ def findings_schema() -> str:
 def _object(of: type, definitions: dict[str, Any], head: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a dataclass, with `head` before its own fields."""
     hints = typing.get_type_hints(of)
-    properties = head | {field.name: _json_type(hints[field.name], definitions) for field in dataclasses.fields(of)}
+    names = {Table: ("key", "title", "columns", "rows"), Column: COLUMN_FIELDS}.get(of, tuple(hints))
+    fields = [field.name for field in dataclasses.fields(of) if field.name in names]
+    properties = head | {name: _json_type(hints[name], definitions) for name in fields}
     if of is Table:
         properties["rows"] = {"type": "array", "items": {"type": "object"}, "description": "by the keys of columns"}
     return {

@@ -25,6 +25,7 @@ from bathyscope.commands.options import (
     SshHostOption,
     SshOption,
     SudoOption,
+    TableOption,
     TargetOption,
     WorkspaceOption,
 )
@@ -153,6 +154,7 @@ def run(  # noqa: PLR0917 - one parameter for each option
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave pools and images; `bench cleanup` removes them.")] = False,
     output: OutputOption = "table",
+    table: TableOption = None,
     report: ReportOption = None,
 ) -> None:
     """Run a plan on a lab, a cluster or a disk, and print the ladder.
@@ -176,6 +178,7 @@ def run(  # noqa: PLR0917 - one parameter for each option
     from bathyscope.host.local import LocalHost
     from bathyscope.store import Workspace
 
+    _check_table(table, dry_run=dry_run)
     changes = list(overrides or [])
     changes += [f"{k}={v}" for k, v in (("repeats", repeats), ("runtime", runtime), ("ramp", ramp)) if v is not None]
     if layer:
@@ -213,13 +216,19 @@ def run(  # noqa: PLR0917 - one parameter for each option
         from bathyscope import views
 
         predicted = session.predict(host, chosen, found)
-        views.render(predicted, output)
+        views.render(predicted, output, table=table)
         if predicted.refusal:
             raise typer.Exit(1)
         return
     with watching() as watcher:
         finished = session.begin(host, Workspace(workspace), chosen, found, watcher, keep=keep)
     show_result(finished, output, report)
+
+
+def _check_table(table: str | None, *, dry_run: bool) -> None:
+    """Raise UsageError where a table is asked for and there is one alone."""
+    if table is not None and not dry_run:
+        raise UsageError("--table is for --dry-run", hint="the CSV of a ladder is one table")
 
 
 def resume(  # noqa: PLR0917 - one parameter for each option

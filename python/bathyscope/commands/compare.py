@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bathyscope.commands.options import OutputOption, WorkspaceOption
+from bathyscope.commands.options import OutputOption, TableOption, WorkspaceOption
 from bathyscope.commands.talk import say
 from bathyscope.errors import BathyscopeError, UsageError
 
@@ -53,6 +53,7 @@ def compare(  # noqa: PLR0917 - one parameter for each option
     threshold: Annotated[str, typer.Option(help="Smallest change that counts: 5% or 0.05.")] = "5%",
     workspace: WorkspaceOption = None,
     output: OutputOption = "table",
+    table: TableOption = None,
 ) -> None:
     """Compare run B with run A, step by step, with intervals. Missing or refused steps never count as equal."""
     from bathyscope import views
@@ -64,7 +65,7 @@ def compare(  # noqa: PLR0917 - one parameter for each option
     run_a, run_b = (_open(place, ref) for ref in (a, b))
     recorded = (_recorded(run_a), _recorded(run_b))
     finding = comparing.compare(run_a.tables(), run_b.tables(), metric=metric, threshold=least, recorded=recorded)
-    views.render(finding, output)
+    views.render(finding, output, table=table)
     if fail_on is not None:
         reasons = findings(finding, fail_on)
         for reason in reasons:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bathyscope.commands.options import OutputOption, RunArgument, SinceOption, UntilOption, WorkspaceOption
+from bathyscope.commands.options import (
+    OutputOption,
+    RunArgument,
+    SinceOption,
+    TableOption,
+    UntilOption,
+    WorkspaceOption,
+)
 from bathyscope.commands.report import loads_of
 from bathyscope.errors import UsageError
 
@@ -61,6 +68,7 @@ def explain(  # noqa: PLR0917 - one parameter for each option
     pool: Annotated[str | None, typer.Option(help="Of a recording: the clients of this pool.")] = None,
     workspace: WorkspaceOption = None,
     output: OutputOption = "table",
+    table: TableOption = None,
 ) -> None:
     """Explain what limits a load: ceilings of all resources, where its latency is, and what a change would bring.
 
@@ -86,7 +94,7 @@ def explain(  # noqa: PLR0917 - one parameter for each option
                 hint=f"bathy explain {run} says what is known; --since and --until choose a busier part",
             )
         predictions = tuple(predict(point, change) for change in what_if or ())
-        views.render(AccountFinding(found.id, question.target, point, predictions), output)
+        views.render(AccountFinding(found.id, question.target, point, predictions), output, table=table)
         return
     if any(option is not None for option in (since, until, image, pool)):
         raise UsageError(
@@ -100,11 +108,11 @@ def explain(  # noqa: PLR0917 - one parameter for each option
     # A plain disk joins the groups of several variants.
     known = {point.step_key: point for point in [*points, *ladder.cross_checks]}
     if step is None:
-        views.render(AccountsFinding(ladder.run_id, ladder.target, tuple(known.values())), output)
+        views.render(AccountsFinding(ladder.run_id, ladder.target, tuple(known.values())), output, table=table)
         return
     point = known[chosen(step, list(known), run)]
     predictions = tuple(_predict(ladder, point, change) for change in what_if or ())
-    views.render(AccountFinding(ladder.run_id, ladder.target, point, predictions), output)
+    views.render(AccountFinding(ladder.run_id, ladder.target, point, predictions), output, table=table)
 
 
 def chosen(step: str, keys: Sequence[str], run: str) -> str:

@@ -1,11 +1,19 @@
-"""Blocks: what a finding is made of, the same for every output."""
+"""Blocks: what a finding is made of, the same for every output.
+
+What becomes blocks of a finding is one file, `views/findings/<NAME of its class>.py`; each output renders blocks.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any, Literal
 
-Unit = Literal["", "count", "1/s", "bytes", "bytes/s", "ns", "s", "ratio", "times", "time", "trend", "parts"]
+Unit = Literal[
+    "", "count", "1/s", "bytes", "bytes/s", "ns", "s", "ratio", "times", "change", "time", "trend", "parts", "code"
+]
+Tone = Literal["", "strong", "dim", "good", "warning", "bad"]
+Only = Literal["", "people", "programs"]
+"""Whom a thing is for: people read it on a screen, programs as CSV; empty is both."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -14,9 +22,10 @@ class Column:
 
     Programs know it by `key` (snake case, its unit last), people by `heading`: a heading may change, a key may not.
 
-    "times" is a multiple of something, "trend" rates a second of equal times, the latest last, "parts" are the parts
-    of a whole in order, each (name, share). `prose` is text that has a line of its own where there is no room beside
-    others.
+    "times" is a multiple of something, "change" how much larger something is as a share of it, "trend" rates a second
+    of equal times, the latest last, "parts" are the parts of a whole in order, each (name, share), "code" is a command.
+    `prose` is text that has a line of its own where there is no room beside others. Where `figure` is not empty, values
+    are Figures in units of their own; it says whether people see the value alone, or its interval as well.
 
     `rank`: 0 is always shown; where a terminal is narrow, columns of the highest rank are left out first. `live` is the
     rank on a live screen, where it is another one: there rates come first, here counts.
@@ -29,21 +38,44 @@ class Column:
     rank: int = 0
     prose: bool = False
     live: int | None = None
+    figure: Literal["", "value", "interval"] = ""
+    only: Only = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of as many values as there are columns, None where a value is not known; `key` names it for programs."""
+    """Rows of as many values as there are columns, None where a value is not known; `key` names it for programs.
+
+    Tables of one key are parts of one table: they have the same columns. `tones` are those of the rows, if any has one.
+    """
 
     key: str
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Any, ...], ...]
+    tones: tuple[Tone, ...] = ()
+    only: Only = ""
 
     def __post_init__(self) -> None:
         """Raise ValueError where two columns have one key: a row by keys would lose one of them."""
         if len({column.key for column in self.columns}) < len(self.columns):
             raise ValueError(f"two columns of the table {self.key} have the same key")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Text:
+    """A sentence, after what leads to it: "Next: ". "strong" is the answer; a finding has one."""
+
+    words: str
+    tone: Tone = ""
+    lead: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of the subject: (name, value)."""
+
+    pairs: tuple[tuple[str, str], ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,3 +93,15 @@ class HeatMap:
     start_ns: int
     bin_ns: int
     values: tuple[tuple[float | None, ...], ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Section:
+    """Blocks below one heading; that of the first section may be empty. `key` is where a link of a page leads.
+
+    Blocks are Text, Facts, Table, HeatMap, and caveats (`records.finding.CaveatView`).
+    """
+
+    key: str
+    title: str
+    blocks: tuple[Any, ...]

@@ -14,6 +14,8 @@ from bathyscope.records.account import Account
 from bathyscope.records.blocks import Table
 from bathyscope.records.figure import Figure
 
+COLUMN_FIELDS = ("key", "heading", "unit", "help")
+"""What JSON says of a column: the rest is for screens."""
 _NO_RATE, _NO_TIME = Figure(None, "1/s"), Figure(None, "ns")
 SEVERITIES = ("refused", "warning", "note")
 FORMAT_VERSION = 1
@@ -368,7 +370,8 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, Table):
         keys = [column.key for column in value.columns]
         rows = [dict(zip(keys, as_plain(row), strict=True)) for row in value.rows]
-        return {"key": value.key, "title": value.title, "columns": as_plain(value.columns), "rows": rows}
+        columns = [{name: getattr(column, name) for name in COLUMN_FIELDS} for column in value.columns]
+        return {"key": value.key, "title": value.title, "columns": columns, "rows": rows}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: as_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, dict):

@@ -1,7 +1,8 @@
 """Renderers: findings in, text or pictures out. Views never compute, and touch no file, clock or network.
 
-The view of a finding is the module `views/<output>/<NAME of the finding's class>.py`. It is imported when it is needed,
-so that a table waits for no chart library, and one more view is one more file.
+What a finding says is the module `views/findings/<NAME of its class>.py`: sections of blocks. The modules `blocks` of
+the outputs render them; a layout of its own is `views/<output>/<NAME>.py`. Modules are imported when they are needed,
+so that a table waits for no chart library, and one more finding is one more file.
 """
 
 from __future__ import annotations
@@ -80,13 +81,23 @@ def view_of(finding: Any, output: str) -> ModuleType:
     if not hasattr(package, "__path__"):
         # One module for all findings.
         return package
-    name = f"{package.__name__}.{getattr(finding, 'NAME', 'rows')}"
+    name = getattr(finding, "NAME", "rows")
+    if found := _module(f"{package.__name__}.{name}"):
+        return found
+    blocks = _module(f"{package.__name__}.blocks")
+    if blocks is not None and _module(f"{__name__}.findings.{name}") is not None:
+        return blocks
+    raise UsageError(
+        f"{getattr(finding, 'NAME', 'plain rows')} cannot be shown as {output}",
+        hint="use --output json, which every finding has",
+    )
+
+
+def _module(name: str) -> ModuleType | None:
+    """Return a module, None where there is no such file: a fault in it is not hidden."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
-        raise UsageError(
-            f"{getattr(finding, 'NAME', 'plain rows')} cannot be shown as {output}",
-            hint="use --output json, which every finding has",
-        ) from error
+        return None

@@ -15,7 +15,7 @@ from bathyscope.analysis.see.shape import Question
 from bathyscope.commands.analyze import finding_of_view
 from bathyscope.records import Collection
 from bathyscope.records.blocks import Column
-from bathyscope.views.activity_rows import cell, marks
+from bathyscope.views.cells import cell, marks
 from bathyscope.window.recording import view_of
 
 OTHER = f"rbd_data.ff.{3:016x}"

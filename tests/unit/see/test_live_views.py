@@ -28,7 +28,7 @@ from bathyscope.records import (
     to_table,
 )
 from bathyscope.store import duck
-from bathyscope.views.activity_rows import cell
+from bathyscope.views.cells import cell
 
 
 def asked(recording: Recording, view: str, **only: Any) -> Any:

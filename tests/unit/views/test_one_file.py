@@ -1,11 +1,13 @@
-"""One more view is one more file, and a view waits only for what it needs."""
+"""One more finding is one more file, and an output waits only for what it needs."""
 
 from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,7 +15,7 @@ import pytest
 
 from bathyscope import views
 from bathyscope.errors import UsageError
-from bathyscope.views import as_text, csv, table
+from bathyscope.views import as_text, findings
 
 VIEWS = Path(views.__file__).parent
 # Views get findings and return text or bytes: what would let them ask the world is not theirs to import.
@@ -33,13 +35,32 @@ class TideFinding:
     height_m: float
 
 
-def test_a_view_of_a_new_finding_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "tide.py").write_text(
-        "def write(finding, stream, options):\n    stream.write(f'the tide is {finding.height_m} m high\\n')\n"
-    )
-    monkeypatch.setattr(table, "__path__", [*table.__path__, str(tmp_path)])
-    assert as_text(TideFinding(1.5), "table") == "the tide is 1.5 m high\n"
-    assert '"height_m": 1.5' in as_text(TideFinding(1.5), "json")
+SAID = """
+from bathyscope.records.blocks import Column, Section, Table, Text
+
+def sections(finding):
+    columns = (Column("port", "port"), Column("height_m", "height in m"))
+    table = Table("tides", "tides", columns, (("Brest", finding.height_m),))
+    yield Section("tide", "Tide", (Text(f"the tide is {finding.height_m} m high", "strong"), table))
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Yield the place of the file that says what a TideFinding is, in a directory of its own."""
+    monkeypatch.setattr(findings, "__path__", [*findings.__path__, str(tmp_path)])
+    importlib.invalidate_caches()
+    yield tmp_path / "tide.py"
+    sys.modules.pop(f"{findings.__name__}.tide", None)
+
+
+def test_a_new_finding_is_one_file(file: Path) -> None:
+    file.write_text(SAID)
+    finding = TideFinding(1.5)
+    assert as_text(finding, "table").splitlines()[0] == "the tide is 1.5 m high"
+    assert as_text(finding, "table").splitlines()[-1].split() == ["Brest", "1.5"]
+    assert as_text(finding, "csv") == as_text(finding, "csv", table="tides") == "port,height_m\nBrest,1.5\n"
+    assert '"height_m": 1.5' in as_text(finding, "json")
 
 
 def test_an_output_that_a_finding_lacks_is_an_error_with_a_hint() -> None:
@@ -48,9 +69,8 @@ def test_an_output_that_a_finding_lacks_is_an_error_with_a_hint() -> None:
     assert caught.value.hint
 
 
-def test_a_broken_view_is_not_a_missing_view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "tide.py").write_text("import no_such_module\n")
-    monkeypatch.setattr(csv, "__path__", [*csv.__path__, str(tmp_path)])
+def test_a_broken_file_is_not_a_missing_one(file: Path) -> None:
+    file.write_text("import no_such_module\n")
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         as_text(TideFinding(1.5), "csv")
 

@@ -15,7 +15,7 @@ from bathyscope.records.blocks import Column, Table
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import LadderFinding
 from bathyscope.views import figures, labels, render
-from bathyscope.views.activity_rows import cell
+from bathyscope.views.cells import cell
 from bathyscope.views.table.rows import cell_text
 
 from . import golden, samples
@@ -163,6 +163,13 @@ def test_csv_has_the_table_that_is_asked_for_and_the_first_by_default() -> None:
         text_of(finding, "csv", table="pools")
     with pytest.raises(UsageError, match="--table is for --output csv"):
         text_of(finding, "json", table="osds")
+
+
+def test_csv_of_a_comparison_has_its_differences_as_a_table() -> None:
+    header, *rows = text_of(samples.compare(), "csv", table="differences").splitlines()
+    assert header == "area,subject,name,a,b,severity"
+    assert rows[0] == "plan,plan,client_cache,False,True,refused"
+    assert len(rows) == len(samples.compare().differences)
 
 
 def test_two_columns_of_a_table_have_two_keys() -> None:

@@ -87,7 +87,7 @@ class Caches:
             question,
             _sentence(rows),
             Table("cached_osds", "cached OSDs", (*first, *_COLUMNS), by_osd),
-            Table("nodes", "nodes", (*of_nodes, *_COLUMNS), by_node),
+            Table("cached_nodes", "nodes", (*of_nodes, *_COLUMNS), by_node),
             unseen=tuple(_remarks(rows)),
         )
 

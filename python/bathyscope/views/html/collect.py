@@ -11,7 +11,7 @@ from bathyscope.records.collect_finding import CollectFinding
 from bathyscope.records.finding import as_plain
 from bathyscope.units import format_percent, format_seconds
 from bathyscope.views import Options, labels
-from bathyscope.views.activity_rows import cell, shown_columns
+from bathyscope.views.cells import cell, shown_columns
 from bathyscope.views.charts.base import Drawing
 from bathyscope.views.charts.theme import PAGE
 from bathyscope.views.html.frame import render_page

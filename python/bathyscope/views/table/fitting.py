@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, Group
 from rich.measure import Measurement
 from rich.table import Table
 
 from bathyscope.views.table.terminal import new_table, text
 
 _TIGHT = (0, 1, 0, 0)
+# Below this a name would be folded into a column of letters.
+_NAME_LENGTH_MIN = 16
 
 
 def fitting(
@@ -20,42 +23,40 @@ def fitting(
     dispensable: Sequence[str],
     *,
     words: Collection[str] = (),
-) -> Table:
+) -> Table | Group:
     """Return a table of as many columns as fit whole: without the first of `dispensable`, then the second, …
 
-    Columns move together before one is left out. Where that is not enough, the names in the first column are shortened,
-    never a number. `words` are the columns besides the first that hold no numbers.
+    Columns move together before one is left out. Where that is not enough, names in the first column go over several
+    lines; where there is no room for them, each row does. `words` are the columns besides the first without numbers.
     """
     shown = list(columns)
     for left_out in ("", *dispensable):
         shown = [name for name in shown if name != left_out]
-        table = _table_of(shown, columns, rows, words)
+        places = [columns.index(name) for name in shown]
+        table = table_with(*shown, words=words)
+        for style, cells in rows:
+            table.add_row(*(text(cells[place], style) for place in places))
         if fits(table, out):
             return table
         table.padding = _TIGHT
         if fits(table, out):
             return table
-    excess = _width(table, out) - out.width
-    longest = max((len(cells[0]) for _, cells in rows), default=0)
-    length = max(1, max(longest, len(columns[0])) - excess)
-    short = [(style, [shortened(cells[0], length), *cells[1:]]) for style, cells in rows]
-    table = _table_of(shown, columns, short, words, first=shortened(columns[0], length))
-    table.padding = _TIGHT
+    first = table.columns[0]
+    longest = max(cell_len(cells[0]) for cells in [columns, *(cells for _, cells in rows)])
+    length = longest - (_width(table, out) - out.width)
+    if length < min(longest, _NAME_LENGTH_MIN):
+        return _apart(columns, rows)
+    first.no_wrap, first.overflow, first.width = False, "fold", length
     return table
 
 
-def _table_of(
-    shown: Sequence[str],
-    columns: Sequence[str],
-    rows: Sequence[tuple[str, Sequence[str]]],
-    words: Collection[str],
-    first: str | None = None,
-) -> Table:
-    places = [columns.index(name) for name in shown]
-    table = table_with(*([*shown] if first is None else [first, *shown[1:]]), words=words)
-    for style, cells in rows:
-        table.add_row(*(text(cells[place], style) for place in places))
-    return table
+def _apart(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> Group:
+    """Return each row over several lines: a cut figure is a wrong figure."""
+    lines = []
+    for style, (name, *cells) in rows:
+        named = [f"  {heading}: {cell}" for heading, cell in zip(columns[1:], cells, strict=True) if cell.strip()]
+        lines += [text(name, "bold"), *(text(line, style) for line in named if not line.endswith(": –"))]
+    return Group(*lines)
 
 
 def shortened(name: str, length: int) -> str:

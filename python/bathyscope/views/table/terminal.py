@@ -50,7 +50,12 @@ def text(value: str, style: str = "") -> Text:
 
 
 def print_wrapped(lead: str, sentence: str, out: Console, width: int, style: str = "") -> None:
-    """Print a sentence after `lead`, over as many lines as it takes, each as far to the right as the first."""
+    """Print a sentence after `lead`, over as many lines as it takes, each as far to the right as the first.
+
+    A lead that would take more than half of the width is a part of the sentence.
+    """
+    if 2 * len(lead) > width:
+        lead, sentence = "", lead + sentence
     # A number stays with its unit: no line begins with "%" or "ms".
     kept = re.sub(r"(?<=\d) (?=[%µa-zA-Z]{1,3}\b|%)", "\N{NO-BREAK SPACE}", clean(sentence))
     wrapped = textwrap.wrap(kept, max(20, width - 1 - len(lead))) or [""]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bathyscope.records.blocks import Table
-from bathyscope.views.activity_rows import cell
+from bathyscope.views.cells import cell
 
 OPS = "ops"
 """The view of single operations."""

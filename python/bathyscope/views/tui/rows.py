@@ -14,7 +14,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from bathyscope.records.blocks import Column, Table, Unit
-from bathyscope.views.activity_rows import cell, left_out_first, shown_columns
+from bathyscope.views.cells import cell, left_out_first, shown_columns
 
 Row = tuple[Any, ...]
 
@@ -29,11 +29,13 @@ _WIDTHS: dict[Unit, int] = {
     "s": 13,
     "ratio": 6,
     "times": 6,
+    "change": 6,
     "time": 23,
     "trend": 8,
     "parts": 12,
+    "code": 24,
 }
-_DRAWN: tuple[Unit, ...] = ("trend", "parts")
+_DRAWN: tuple[Unit, ...] = ("trend", "parts", "code")
 # Texts get these parts of the screen at most while columns are chosen: the first column, and any other.
 _FIRST_PART, _TEXT_PART = 3, 5
 _TEXT_LEAST = 12

@@ -1,4 +1,4 @@
-"""The ladder as CSV: one row for each point of the ladder and each cross-check.
+"""The ladder: of its tables the one for programs, a row for each point of the ladder and each cross-check.
 
 A figure `x` fills the columns x, x_low and x_high (95 % interval); percentiles also x_relative_error, the bound of the
 histogram. loss_* compares with the next layer below. A mixed load has two rows more: `direction` says which of its
@@ -9,21 +9,24 @@ of the resource that the load is nearest to.
 
 from __future__ import annotations
 
-from typing import Any, TextIO
+from collections.abc import Iterator
+from typing import Any
 
+from bathyscope.records.blocks import Section
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import DirectionFinding, KneeFinding, LadderFinding, PointFinding, RungLoss
-from bathyscope.views import Options
-from bathyscope.views.csv import field_columns, figure_columns, write_rows
-from bathyscope.views.csv.accounts import account_columns
+from bathyscope.views.csv import field_columns, figure_columns
+from bathyscope.views.csv.blocks import flat
+from bathyscope.views.findings import for_programs
+from bathyscope.views.findings.accounts import ACCOUNT, account
 from bathyscope.views.labels import STAGES
 from bathyscope.views.refusal import FIGURES
 
 _PERCENTILES = ("latency_ns_p50", "latency_ns_p99", "latency_ns_p999")
 
 
-def write(finding: LadderFinding, stream: TextIO, _options: Options) -> None:
-    """Write one row for each point and each cross-check."""
+def sections(finding: LadderFinding) -> Iterator[Section]:
+    """Yield the points and cross-checks."""
     rows: list[dict[str, Any]] = []
     places = {point.step_key: _place(point.queue_depth, knee) for knee in finding.knees for point in knee.points}
     for group in finding.groups:
@@ -32,7 +35,7 @@ def write(finding: LadderFinding, stream: TextIO, _options: Options) -> None:
             rows += _rows(finding.run_id, point, losses.get(point.layer), places.get(point.step_key))
     for point in finding.cross_checks:
         rows += _rows(finding.run_id, point, None, places.get(point.step_key))
-    write_rows(rows, stream)
+    yield Section("points", "Points", (for_programs("points", rows),))
 
 
 def _place(queue_depth: int, knee: KneeFinding) -> str:
@@ -74,6 +77,6 @@ def _row(run_id: str, point: PointFinding, loss: RungLoss | None, saturation: st
     for name in STAGES:
         row[f"stage_{name}_share"] = stages[name].share if name in stages else None
     row["stage_sample_count"] = point.stage_sample_count
-    row |= account_columns(point)
+    row |= flat(ACCOUNT, account(point))
     row["caveats"] = "; ".join(f"{c.code}: {c.text}" for c in point.caveats)
     return row

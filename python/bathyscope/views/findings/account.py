@@ -1,4 +1,4 @@
-"""The account of one load as CSV: one row for each figure of each thing that it is made of.
+"""The account of one load: of its tables the one for programs, a row for each figure of each thing that it is made of.
 
 `section` is load, ceiling, latency, osd, throttle, foreign, alternative, evidence or prediction; `name` and `subject`
 say which thing of it, `figure` which of its figures; `text` is what is said beside the figure: the words of a ceiling,
@@ -8,21 +8,21 @@ the source of a capacity, a sentence.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import Any
 
 from bathyscope.records.account import Account
+from bathyscope.records.blocks import Section
 from bathyscope.records.explain_finding import AccountFinding
 from bathyscope.records.figure import Figure
-from bathyscope.views import Options
-from bathyscope.views.csv import write_rows
+from bathyscope.views.findings import for_programs
 
 _COLUMNS = ("section", "name", "subject", "host", "figure", "value", "low", "high", "unit", "text")
 
 
-def write(finding: AccountFinding, stream: TextIO, _options: Options) -> None:
-    """Write the account in the order in which a table shows it."""
+def sections(finding: AccountFinding) -> Iterator[Section]:
+    """Yield the figures in the order in which a terminal shows them."""
     lead = {"run_id": finding.run_id, "step_key": finding.point.step_key}
-    write_rows([lead | row for row in _rows(finding)], stream, (*lead, *_COLUMNS))
+    yield Section("figures", "Figures", (for_programs("figures", [lead | row for row in _rows(finding)]),))
 
 
 def _rows(finding: AccountFinding) -> Iterator[dict[str, Any]]:

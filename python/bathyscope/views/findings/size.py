@@ -1,20 +1,21 @@
-"""The answer of `bathy size` as CSV: one row for each point of each curve."""
+"""The answer of `bathy size`: of its tables the one for programs, a row for each point of each curve."""
 
 from __future__ import annotations
 
-from typing import Any, TextIO
+from collections.abc import Iterator
+from typing import Any
 
+from bathyscope.records.blocks import Section
 from bathyscope.records.size_finding import SizeCurve, SizeFinding, SizePoint
-from bathyscope.views import Options
-from bathyscope.views.csv import field_columns, figure_columns, write_rows
+from bathyscope.views.csv import field_columns, figure_columns
+from bathyscope.views.findings import for_programs
 from bathyscope.views.size_words import is_advised
 
 
-def write(finding: SizeFinding, stream: TextIO, _options: Options) -> None:
-    """Write one row for each point; `mark` says which are the knee, the wanted and the advised size."""
-    write_rows(
-        [_row(finding, curve, point) for curve in (*finding.curves, *finding.trials) for point in curve.points], stream
-    )
+def sections(finding: SizeFinding) -> Iterator[Section]:
+    """Yield the points; `mark` says which are the knee, the wanted and the advised size."""
+    rows = [_row(finding, curve, point) for curve in (*finding.curves, *finding.trials) for point in curve.points]
+    yield Section("points", "Points", (for_programs("points", rows),))
 
 
 def _row(finding: SizeFinding, curve: SizeCurve, point: SizePoint) -> dict[str, Any]:

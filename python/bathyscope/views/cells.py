@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bathyscope.records.blocks import Column, Table, Unit
+from bathyscope.records.figure import Figure
 from bathyscope.units import (
     format_bandwidth,
     format_bytes,
@@ -16,7 +17,7 @@ from bathyscope.units import (
     format_seconds,
     three_digits,
 )
-from bathyscope.views import labels
+from bathyscope.views import figures, labels
 from bathyscope.views.figures import NOT_APPLICABLE
 
 # Cells of a terminal that parts of a whole are drawn in.
@@ -59,6 +60,7 @@ _FORMS: dict[Unit, Callable[[Any], str]] = {
     "s": format_seconds,
     "ratio": format_percent,
     "times": lambda value: f"{three_digits(value)}×",
+    "change": lambda value: figures.change_text(1 + value),
     "time": labels.time_utc,
     "trend": _trend,
     "parts": _bar,
@@ -67,18 +69,40 @@ _FORMS: dict[Unit, Callable[[Any], str]] = {
 
 def cell(column: Column, value: Any) -> str:
     """Return a value for reading."""
+    if column.figure:
+        return _figure(column, value)
     if value is None or value == "":
         return NOT_APPLICABLE
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     form = _FORMS.get(column.unit)
     return labels.clean(str(value)) if form is None else form(value)
 
 
+def _figure(column: Column, figure: Figure | None) -> str:
+    """Return a figure in as few characters as it takes; "n/a" where it was not measured, a dash where it has none."""
+    if figure is None:
+        return NOT_APPLICABLE
+    if column.unit == "change":
+        return _change(figure)
+    value = figures.compact(figure.value, figure.unit)
+    return value if column.figure == "value" else f"{value} {figures.plus_minus(figure)}".rstrip()
+
+
+def _change(figure: Figure) -> str:
+    """Return a change with its interval: "+18% [+15% … +21%]"."""
+    value, low, high = (
+        None if each is None else figures.change_text(1 + each) for each in (figure.value, figure.low, figure.high)
+    )
+    return (value or figures.NOT_KNOWN) if low is None or high is None else f"{value} [{low} … {high}]"
+
+
 def shown_columns(table: Table) -> list[int]:
-    """Return the places of the columns that a person is shown: without those that may be left out and are empty."""
+    """Return the places of the columns that people are shown: without those that may be left out and are empty."""
     return [
         place
         for place, column in enumerate(table.columns)
-        if not column.rank or any(row[place] not in (None, "") for row in table.rows)
+        if column.only != "programs" and (not column.rank or any(row[place] not in (None, "") for row in table.rows))
     ]
 
 

@@ -1,0 +1,30 @@
+"""What findings say: a file for each, by the NAME of its class, whose `sections` makes blocks of it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bathyscope.records.blocks import Column, Section, Table
+
+
+def sections_of(finding: Any) -> tuple[Section, ...]:
+    """Return a finding as sections of blocks. Raises ModuleNotFoundError where there is no file for its kind."""
+    return tuple(importlib.import_module(f"{__name__}.{finding.NAME}").sections(finding))
+
+
+def tables_of(finding: Any) -> list[Table]:
+    """Return the tables that programs get, the first one first."""
+    return [
+        block
+        for section in sections_of(finding)
+        for block in section.blocks
+        if isinstance(block, Table) and block.only != "people"
+    ]
+
+
+def for_programs(key: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the table of rows with the same keys, which people see in another form."""
+    columns = tuple(Column(name, name) for name in (rows[0] if rows else ()))
+    return Table(key, key, columns, tuple(tuple(row.values()) for row in rows), only="programs")

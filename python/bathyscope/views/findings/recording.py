@@ -1,0 +1,68 @@
+"""How a recording went: what each source gave and cost, every gap and every absence of a daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bathyscope.records.blocks import Column, Section, Table, Text, Tone
+from bathyscope.records.recording_finding import RecordingFinding
+from bathyscope.units import format_seconds
+from bathyscope.views import labels
+
+_SOURCES = (
+    Column("source", "source"),
+    Column("period_s", "period", "s", rank=3),
+    Column("collection_count", "collected", "count"),
+    Column("failure_count", "failed", "count"),
+    Column("missed_count", "missed", "count"),
+    Column("mean_cost_ns", "mean cost", "ns", "duration of one collection", rank=2),
+    Column("max_cost_ns", "max cost", "ns", "of one collection", rank=5),
+    Column("answer_bytes", "bytes", "bytes", rank=4),
+    Column("wall_ratio", "time", "ratio", "share of the recording that collecting took", rank=1),
+)
+_SPAN = (Column("start_ns", "from", "time"), Column("lasted_s", "lasted", "s"))
+_GAPS = (
+    Column("source", "source"),
+    *_SPAN,
+    Column("collection_count", "collected in it", "count", rank=1),
+    Column("reason", "reason", prose=True),
+)
+_NONE = Text("none", "dim")
+_ABSENCES = (Column("daemon", "daemon"), *_SPAN, Column("returned", "came back"))
+
+
+def sections(finding: RecordingFinding) -> Iterator[Section]:
+    """Yield the sources, the gaps and the absences."""
+    length = format_seconds((finding.end_ns - finding.start_ns) / 1e9)
+    span = f"recorded {labels.time_utc(finding.start_ns)} to {labels.time_utc(finding.end_ns)}: {length}"
+    sources = tuple(
+        (
+            each.source,
+            each.period_ns / 1e9 or None,
+            each.collection_count,
+            each.failure_count,
+            each.missed_count,
+            each.mean_cost_ns,
+            each.max_cost_ns,
+            each.answer_bytes,
+            each.wall_ratio,
+        )
+        for each in finding.sources
+    )
+    tones: tuple[Tone, ...] = tuple(
+        "warning" if each.failure_count or each.missed_count or each.gaps else "" for each in finding.sources
+    )
+    gaps = tuple(
+        (each.source, gap.start_ns, (gap.end_ns - gap.start_ns) / 1e9, gap.collection_count, gap.reason)
+        for each in finding.sources
+        for gap in each.gaps
+    )
+    absences = tuple(
+        (each.daemon, each.start_ns, (each.end_ns - each.start_ns) / 1e9, each.returned) for each in finding.absences
+    )
+    legend = "cost: duration of one collection; time: share of the recording" if sources else "nothing was recorded"
+    table = Table("sources", "sources", _SOURCES, sources, tones)
+    yield Section("recording", "Recording", (Text(span, "dim"), table, Text(legend, "dim")))
+    yield Section("gaps", "Gaps", (Table("gaps", "gaps", _GAPS, gaps), *([] if gaps else [_NONE])))
+    absent = Table("absences", "absent daemons", _ABSENCES, absences)
+    yield Section("absences", "Absent daemons", (absent, *([] if absences else [_NONE])))

@@ -1,0 +1,118 @@
+"""Blocks on a terminal: readable at 60 columns and without colour; what does not fit is left out whole, never cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from rich.console import Console
+
+from bathyscope.records.blocks import Facts, Table, Text, Tone
+from bathyscope.records.finding import CaveatView
+from bathyscope.views import Options, labels
+from bathyscope.views.cells import cell, left_out_first, marks, shown_columns
+from bathyscope.views.figures import NOT_APPLICABLE
+from bathyscope.views.findings import sections_of
+from bathyscope.views.table.fitting import fitting
+from bathyscope.views.table.terminal import console, print_wrapped, text
+
+# More rows than these are for a program; the sentence and the first rows are what a person reads.
+_ROWS_SHOWN = 40
+_STYLES: dict[Tone, str] = {
+    "": "", "strong": "bold", "dim": "dim", "good": "green", "warning": "yellow", "bad": "red",
+}  # fmt: skip
+_OF_CAVEATS: dict[str, Tone] = {"refused": "bad", "warning": "warning"}
+
+
+def write(finding: Any, stream: TextIO, options: Options) -> None:
+    """Print the sections of a finding, a line between each two."""
+    out = console(stream, options)
+    is_first = True
+    for section in sections_of(finding):
+        blocks = [block for block in section.blocks if _is_shown(block)]
+        if not blocks:
+            continue
+        if not is_first:
+            out.print()
+            if section.title:
+                out.print(text(section.title, "bold"))
+        is_first = False
+        _write_blocks(blocks, out)
+
+
+def _is_shown(block: Any) -> bool:
+    if isinstance(block, Table):
+        return block.only != "programs" and bool(block.rows)
+    return isinstance(block, Text | Facts | CaveatView)
+
+
+def _write_blocks(blocks: Sequence[Any], out: Console) -> None:
+    several = sum(isinstance(block, Table) for block in blocks) > 1
+    for block in blocks:
+        match block:
+            case Text():
+                print_wrapped(block.lead, block.words, out, out.width, _STYLES[block.tone])
+            case Facts():
+                for name, value in block.pairs:
+                    print_wrapped(f"{labels.clean(name)}: ", value, out, out.width)
+            case CaveatView():
+                style = _STYLES[_OF_CAVEATS.get(block.severity, "dim")]
+                print_wrapped(f"{block.severity}: ", block.text, out, out.width, style)
+            case Table():
+                if several:
+                    out.print()
+                    out.print(text(block.title, "bold"))
+                _write_table(block, out)
+
+
+def _write_table(table: Table, out: Console) -> None:
+    places = [place for place in shown_columns(table) if not table.columns[place].prose]
+    columns = [table.columns[place] for place in places]
+    if any(column.unit == "code" for column in columns):
+        _write_commands(table, places, out)
+        return
+    nothing: tuple[Tone, ...] = ("",)
+    tones = table.tones or nothing * len(table.rows)
+    rows = [
+        (_STYLES[tone], [cell(column, row[place]) for column, place in zip(columns, places, strict=True)])
+        for tone, row in zip(tones, table.rows[:_ROWS_SHOWN], strict=False)
+    ]
+    headings = [column.heading for column in columns]
+    dispensable = [table.columns[place].heading for place in left_out_first(table, places)]
+    words = [column.heading for column in columns if not column.unit]
+    out.print(fitting(headings, rows, out, dispensable, words=words))
+    _write_prose(table, rows, out)
+    for column, place in zip(columns, places, strict=True):
+        if column.unit == "parts" and (parts := next((row[place] for row in table.rows if row[place]), None)):
+            letters = ", ".join(f"{letter} {name}" for name, letter in marks([name for name, _ in parts]).items())
+            print_wrapped(f"{column.heading}: ", letters, out, out.width, "dim")
+    if len(table.rows) > _ROWS_SHOWN:
+        more = f"and {len(table.rows) - _ROWS_SHOWN:,} more; --output csv has them all"
+        out.print(text(more, "dim"))
+
+
+def _write_prose(table: Table, rows: Sequence[tuple[str, list[str]]], out: Console) -> None:
+    """Print what has no column after the names of the rows that it is said of: once, if several have the same."""
+    said: dict[tuple[int, str], list[tuple[str, str]]] = {}
+    for (style, cells), row in zip(rows, table.rows, strict=False):
+        for place, column in enumerate(table.columns):
+            if column.prose and column.only != "programs" and row[place]:
+                said.setdefault((place, str(row[place])), []).append((cells[0], style))
+    for (_, words), those in said.items():
+        if len(those) == 1:
+            ((name, style),) = those
+            print_wrapped(f"{name}: ", words, out, out.width, style)
+        else:
+            print_wrapped("", f"{', '.join(name for name, _ in those)}: {words}", out, out.width)
+
+
+def _write_commands(table: Table, places: Sequence[int], out: Console) -> None:
+    """Print commands as lines of a script, never broken: what is copied is what was run."""
+    others = [table.columns[place] for place in places[2:]]
+    for row in table.rows:
+        cells = [cell(table.columns[place], row[place]) for place in places]
+        out.print(text(f"# {cells[0]}", "dim"), soft_wrap=True)
+        out.print(text(cells[1]), soft_wrap=True)
+        for column, value in zip(others, cells[2:], strict=True):
+            if value != NOT_APPLICABLE:
+                out.print(text(f"#   {column.heading}: {value}", "dim"), soft_wrap=True)
