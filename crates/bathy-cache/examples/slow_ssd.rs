@@ -19,8 +19,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bathy_cache::{
-    Aligned, BlockStore, CachedFile, CreateOptions, Engine, FileIdentity, GenerationStore, Options, Stamp,
-    Until, create, open,
+    Aligned, BlockStore, CachedFile, CreateOptions, Engine, FileIdentity, GenerationStore, Options, Place,
+    PlacesRead, Stamp, Until, create, open, parts_of,
 };
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -86,39 +86,46 @@ struct Slow {
 }
 
 impl Slow {
-    fn wait(&self) -> io::Result<()> {
+    /// Waits for so many operations at once.
+    fn wait(&self, operations: usize) -> io::Result<()> {
         if !self.takes_time.load(Ordering::Relaxed) {
             return Ok(());
         }
         let now = Instant::now();
         let mut channels = self.channels.lock().map_err(|_| io::ErrorKind::Other)?;
-        let first = channels.iter_mut().min().ok_or(io::ErrorKind::Other)?;
-        let end = now.max(*first) + LATENCY;
-        *first = end;
+        let mut last = now;
+        for _ in 0..operations {
+            let first = channels.iter_mut().min().ok_or(io::ErrorKind::Other)?;
+            *first = now.max(*first) + LATENCY;
+            last = last.max(*first);
+        }
         drop(channels);
-        thread::sleep(end.saturating_duration_since(Instant::now()));
+        thread::sleep(last.saturating_duration_since(Instant::now()));
         Ok(())
     }
 }
 
 impl BlockStore for Slow {
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.wait()?;
+        self.wait(1)?;
         self.memory.read(buffer, offset)
     }
 
     fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.wait()?;
+        self.wait(1)?;
         self.memory.write(data, offset)
     }
 
     fn read_within(
         &self,
         mut bytes: Aligned,
-        offset: u64,
+        places: &[Place],
         _: &Until<'_>,
-    ) -> Result<io::Result<Aligned>, Aligned> {
-        Ok(self.read(&mut bytes, offset).map(|()| bytes))
+    ) -> Result<io::Result<PlacesRead>, Aligned> {
+        let waited = self.wait(places.len());
+        let read = |(place, part): (Place, _)| self.memory.read(&mut bytes[part], place.offset);
+        let ends = parts_of(places).map(read).collect();
+        Ok(waited.map(|()| (bytes, ends)))
     }
 
     fn write_within(&self, data: Aligned, offset: u64, _: &Until<'_>) -> Result<io::Result<()>, Aligned> {
@@ -126,7 +133,7 @@ impl BlockStore for Slow {
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.wait()
+        self.wait(1)
     }
 
     fn stamp(&self) -> io::Result<Stamp> {

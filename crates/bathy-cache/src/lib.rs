@@ -54,4 +54,4 @@ pub use store::file_store::{FileStore, write_some};
 pub use store::file_system::FileSystem;
 pub use store::held_for_moments::wait_for_moments;
 pub use store::ssd::{ErrorBudget, SsdWrites};
-pub use store::{BlockStore, Stamp, Trust, Until};
+pub use store::{BlockStore, Place, PlacesRead, Stamp, Trust, Until, parts_of};

@@ -11,7 +11,10 @@ pub(crate) mod ssd;
 pub(crate) mod timed_io;
 
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use crate::store::aligned::Aligned;
 
@@ -55,6 +58,27 @@ pub struct Until<'a> {
     pub is_over: &'a dyn Fn() -> bool,
 }
 
+/// A place of a store that is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Where it begins.
+    pub offset: u64,
+    /// Its bytes.
+    pub len: usize,
+}
+
+/// Places with the parts of a buffer that they are read to, one after the other.
+pub fn parts_of(places: &[Place]) -> impl Iterator<Item = (Place, Range<usize>)> {
+    places.iter().scan(0, |end, &place| {
+        let start = *end;
+        *end += place.len;
+        Some((place, start..*end))
+    })
+}
+
+/// The bytes of places, one after the other, and for each of them whether it could be read.
+pub type PlacesRead = (Aligned, SmallVec<[io::Result<()>; 2]>);
+
 /// A file, device or stand-in. A write is durable once a flush that began after its end has succeeded; until then a power
 /// cut may lose it, keep it, or keep some of its sectors of 512 bytes.
 ///
@@ -66,18 +90,19 @@ pub trait BlockStore: Send + Sync {
     /// If any byte cannot be read, also beyond the end.
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// [`BlockStore::read`] that ends by the deadline, with `TimedOut` if the store did not answer, or soon after it is over, with
-    /// `NotConnected`. Gives `bytes` back if the store cannot do this, and a thread is needed for it.
+    /// [`BlockStore::read`] of all these places at once to `bytes`, one behind the other ([`parts_of`]), that ends by the deadline, with
+    /// `TimedOut` if the store did not answer, or soon after it is over, with `NotConnected`. Gives `bytes` back if the store cannot do
+    /// this, and a thread is needed for it.
     ///
     /// # Errors
-    /// The outer one is `bytes`.
+    /// The outer one is `bytes`. The inner one is that of all places.
     fn read_within(
         &self,
         bytes: Aligned,
-        offset: u64,
+        places: &[Place],
         until: &Until<'_>,
-    ) -> Result<io::Result<Aligned>, Aligned> {
-        let _ = (offset, until);
+    ) -> Result<io::Result<PlacesRead>, Aligned> {
+        let _ = (places, until);
         Err(bytes)
     }
 

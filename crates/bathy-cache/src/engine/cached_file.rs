@@ -8,12 +8,12 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bathy_cache_model::{Backing, Part, Ticket, WriteMode, WritePlan};
+use bathy_cache_model::{Backing, Part, WriteMode, WritePlan};
 use smallvec::SmallVec;
 
 use crate::curve::{OnlineCurve, Read};
 use crate::engine::shard::{Fetched, Shard, SsdCopy};
-use crate::engine::shard_state::{copy_units, overlap, runs};
+use crate::engine::shard_state::{Fetch, Hit, HitEnd, copy_units, overlap, runs};
 use crate::engine::{Engine, Streams, stopped};
 use crate::format::UNIT_BYTES;
 use crate::format::first_key;
@@ -24,8 +24,8 @@ use crate::store::aligned::Aligned;
 use crate::sync::atomic::Ordering;
 use crate::sync::{OnPanic, if_free, lock};
 
-/// Lines of a request that are planned together, read from the backing by one read where they are neighbours, and held in memory
-/// until the SSD has them.
+/// Lines of a request that are planned together, read from the SSD by one submission and from the backing by one read where they are
+/// neighbours, and held in memory until the SSD has them. None of them gives way to another meanwhile.
 const LINES_AT_ONCE: usize = 8;
 
 /// What a read tells while it is under way.
@@ -45,33 +45,38 @@ impl Events<'static> {
     };
 }
 
-/// A fetch of a part that is under way.
-struct Fetching<'a, 'p> {
+/// A part whose read is under way.
+struct Reading<'a, 'p> {
     shard: &'a Shard,
     part: &'p Part,
     /// Where the part is among what was asked for.
     place: Range<usize>,
-    units: u64,
-    /// Bytes of those among them that nobody asked for.
-    ahead_bytes: u64,
-    fill: Option<(Ticket, u32)>,
+    /// What is to be read from the SSD.
+    hit: Option<Hit>,
+    /// What is to be read from the backing.
+    fetch: Fetch,
     /// If more is read than the part: the line, when it was.
     line: Option<Aligned>,
 }
 
-/// Fetches whose fills end with them.
-struct Fetches<'a, 'p>(SmallVec<[Fetching<'a, 'p>; 2]>);
+/// Reads whose hits and fills end with them.
+struct Readings<'a, 'p>(SmallVec<[Reading<'a, 'p>; 2]>);
 
-impl Drop for Fetches<'_, '_> {
+impl Drop for Readings<'_, '_> {
     fn drop(&mut self) {
-        for Fetching {
-            shard, part, fill, ..
+        for Reading {
+            shard,
+            part,
+            hit,
+            fetch,
+            ..
         } in &self.0
         {
-            match fill {
-                Some((fill, _)) if thread::panicking() => shard.abort(part.key, [*fill]),
-                Some((fill, _)) => shard.end_fill(part.key, *fill),
-                None => {}
+            let fill = fetch.fill.map(|(fill, _)| fill);
+            match (hit, fill) {
+                (None, None) => {}
+                (None, Some(fill)) if !thread::panicking() => shard.end_fill(part.key, fill),
+                (hit, fill) => shard.abort(part.key, hit.iter().map(|hit| hit.ticket).chain(fill)),
             }
         }
     }
@@ -257,8 +262,8 @@ impl CachedFile {
         Ok(bytes_hit)
     }
 
-    /// Reads so many parts that all are planned before the backing is read: once for neighbours, where nothing is read but what
-    /// was asked for. The bytes that the cache served.
+    /// Reads so many parts that all are planned before the SSD and the backing are read: the one by one submission, the other once
+    /// for neighbours, where nothing is read but what was asked for. The bytes that the cache served.
     fn read_lines<'a>(
         &'a self,
         parts: &[Part],
@@ -268,29 +273,31 @@ impl CachedFile {
         copies: &mut Copies<'a>,
     ) -> io::Result<u64> {
         let bytes = out.len() as u64;
-        let mut fetches = Fetches(SmallVec::new());
+        let mut readings = Readings(SmallVec::new());
         let mut at = 0;
         for part in parts {
             let place = at..at + part.bytes() as usize;
             at = place.end;
-            let planned = self.plan_read(part, time_ns, &mut out[place.clone()], copies);
-            fetches
-                .0
-                .extend(planned.map(|fetching| Fetching { place, ..fetching }));
+            let reading = self.begin_read(part, place, time_ns, out, copies);
+            if reading.hit.is_some() || reading.fetch.units != 0 {
+                readings.0.push(reading);
+            }
         }
-        if fetches.0.is_empty() {
+        self.read_hits(&mut readings.0, time_ns, out, copies);
+        readings.0.retain(|reading| reading.fetch.units != 0);
+        if readings.0.is_empty() {
             return Ok(bytes);
         }
         // Asked after the fills were planned: a write that made the file longer is over, or takes its units from them.
         let len_bytes = self.file.len_bytes();
         let mut ranges = SmallVec::<[Range<usize>; 2]>::new();
-        for fetching in fetches.0.iter().filter(|it| it.line.is_none()) {
-            if !self.is_within_part(fetching, len_bytes) {
+        for reading in readings.0.iter().filter(|it| it.line.is_none()) {
+            if !self.is_within_part(reading, len_bytes) {
                 continue;
             }
-            for run in runs(fetching.units) {
-                let bytes = overlap(fetching.part, &run);
-                let start = fetching.place.start + bytes.start - fetching.part.start as usize;
+            for run in runs(reading.fetch.units) {
+                let bytes = overlap(reading.part, &run);
+                let start = reading.place.start + bytes.start - reading.part.start as usize;
                 let range = start..start + bytes.len();
                 match ranges.last_mut() {
                     Some(last) if last.end == range.start => last.end = range.end,
@@ -304,47 +311,52 @@ impl CachedFile {
             self.read_backing(&mut out[range], start, waits)?;
         }
         let mut bytes_missed = 0;
-        for fetching in &mut fetches.0 {
-            let out = &mut out[fetching.place.clone()];
-            if fetching.line.is_none() && !self.is_within_part(fetching, len_bytes) {
+        for reading in &mut readings.0 {
+            let out = &mut out[reading.place.clone()];
+            if reading.line.is_none() && !self.is_within_part(reading, len_bytes) {
                 let mut line = Aligned::to_fill(self.engine.line_bytes as usize);
-                if self
-                    .read_line(fetching, len_bytes, &mut line, out, waits)
-                    .is_err()
-                {
+                if self.read_line(reading, len_bytes, &mut line, out, waits).is_err() {
                     // The error may lie in what was read besides.
-                    for run in runs(fetching.units) {
-                        let bytes = overlap(fetching.part, &run);
-                        let start = self.line_start(fetching.part) + bytes.start as u64;
-                        let from = fetching.part.start as usize;
+                    for run in runs(reading.fetch.units) {
+                        let bytes = overlap(reading.part, &run);
+                        let start = self.line_start(reading.part) + bytes.start as u64;
+                        let from = reading.part.start as usize;
                         self.read_backing(&mut out[bytes.start - from..bytes.end - from], start, waits)?;
                     }
                     bytes_missed += out.len() as u64;
                     continue;
                 }
-                fetching.line = Some(line);
+                reading.line = Some(line);
             }
-            bytes_missed += self.keep(fetching, out, copies);
+            bytes_missed += self.keep(reading, out, copies);
         }
         Ok(bytes - bytes_missed)
     }
 
-    /// Looks a part up and copies what is cached: what is to be read from the backing, if anything.
-    fn plan_read<'a, 'p>(
+    /// Looks a part up and copies what memory has.
+    fn begin_read<'a, 'p>(
         &'a self,
         part: &'p Part,
+        place: Range<usize>,
         time_ns: u64,
         out: &mut [u8],
         copies: &mut Copies<'a>,
-    ) -> Option<Fetching<'a, 'p>> {
-        let shard = self.engine.shard(part.key);
+    ) -> Reading<'a, 'p> {
         let is_compared = self.is_compared(part);
-        let backing = Backing {
-            break_even_bytes: self.file.source.cost.break_even_bytes(),
-            line_end: self.line_end(part),
+        let mut reading = Reading {
+            shard: self.engine.shard(part.key),
+            part,
+            place,
+            hit: None,
+            fetch: Fetch {
+                units: units_of(part),
+                ..Fetch::default()
+            },
+            line: None,
         };
+        let backing = self.backing(part);
         let read = Read {
-            units: units_of(part),
+            units: reading.fetch.units,
             there: below(backing.line_end.div_ceil(UNIT_BYTES as u32)),
             break_even_bytes: backing.break_even_bytes,
             // What is not compared yet is read past the cache.
@@ -353,58 +365,91 @@ impl CachedFile {
         for curve in self.curves() {
             curve.read(part.key, read);
         }
-        let mut fetching = Fetching {
-            shard,
-            part,
-            place: 0..0,
-            units: units_of(part),
-            ahead_bytes: 0,
-            fill: None,
-            line: None,
-        };
-        if !is_compared {
-            return Some(fetching);
+        if is_compared {
+            self.plan_read(&mut reading, backing, time_ns, out, copies);
         }
+        reading
+    }
+
+    fn plan_read<'a>(
+        &self,
+        reading: &mut Reading<'a, '_>,
+        backing: Backing,
+        time_ns: u64,
+        out: &mut [u8],
+        copies: &mut Copies<'a>,
+    ) {
+        let (shard, part) = (reading.shard, reading.part);
+        let out = &mut out[reading.place.clone()];
         if is_made(Mutant::FillReadsBeforeItsTicket) {
+            reading.fetch.units = units_of(part);
             let mut line = Aligned::to_fill(self.engine.line_bytes as usize);
-            let read = self.read_line(&fetching, self.file.len_bytes(), &mut line, out, &|| {});
-            fetching.line = read.is_ok().then_some(line);
+            let read = self.read_line(reading, self.file.len_bytes(), &mut line, out, &|| {});
+            reading.line = read.is_ok().then_some(line);
         }
         let later = &mut |moved| copies.left.push_back((shard, SsdCopy::Move(moved)));
-        let fetch = shard.read(backing, part, time_ns, out, later)?;
-        Some(Fetching {
-            units: fetch.units,
-            ahead_bytes: fetch.ahead_bytes,
-            fill: fetch.fill,
-            line: fetching.line.filter(|_| fetch.fill.is_some()),
-            ..fetching
-        })
+        (reading.hit, reading.fetch) = shard.plan_read(backing, part, time_ns, out, later);
+        reading.line = reading.line.take().filter(|_| reading.fetch.fill.is_some());
+    }
+
+    /// Reads what is on the SSD. What was written to or dropped meanwhile, or is damaged, is planned anew.
+    fn read_hits<'a>(
+        &self,
+        readings: &mut [Reading<'a, '_>],
+        time_ns: u64,
+        out: &mut [u8],
+        copies: &mut Copies<'a>,
+    ) {
+        loop {
+            let loaded = {
+                let found = readings.iter().filter_map(|it| Some((it, it.hit.as_ref()?)));
+                let (found, hits): (SmallVec<[_; 2]>, SmallVec<[_; 2]>) =
+                    found.map(|(it, hit)| (it, (it.shard, hit))).unzip();
+                if hits.is_empty() {
+                    return;
+                }
+                Shard::load_hits(&hits, |number, run, data| {
+                    let Reading { part, place, .. } = found[number];
+                    copy_units(part, run, data, &mut out[place.clone()]);
+                })
+            };
+            let with_hits = readings.iter_mut().filter(|it| it.hit.is_some());
+            for (reading, loaded) in with_hits.zip(&loaded) {
+                let is_hit = |hit: &Hit| reading.shard.end_hit(hit, loaded, &reading.fetch);
+                let end = reading.hit.as_ref().map(is_hit);
+                reading.hit = None;
+                if end == Some(HitEnd::Again) {
+                    reading.fetch = Fetch::default();
+                    self.plan_read(reading, self.backing(reading.part), time_ns, out, copies);
+                }
+            }
+        }
     }
 
     /// What was fetched is there: what a fill keeps of it, memory has now, and the SSD will have by `copies`. The bytes of the
     /// part that the cache did not have.
-    fn keep<'a>(&self, fetching: &mut Fetching<'a, '_>, out: &[u8], copies: &mut Copies<'a>) -> u64 {
-        let (shard, part) = (fetching.shard, fetching.part);
-        let Some(fill) = fetching.fill else {
-            let read = runs(fetching.units)
+    fn keep<'a>(&self, reading: &mut Reading<'a, '_>, out: &[u8], copies: &mut Copies<'a>) -> u64 {
+        let (shard, part) = (reading.shard, reading.part);
+        let Some(fill) = reading.fetch.fill else {
+            let read = runs(reading.fetch.units)
                 .map(|run| overlap(part, &run).len() as u64)
                 .sum();
             shard.lock().counts.backing_read_bytes += read;
             return read;
         };
         let begun = Instant::now();
-        let fetched = match fetching.line.take() {
+        let fetched = match reading.line.take() {
             Some(line) => Fetched::Line(line),
             None => Fetched::Part(part, out),
         };
-        let (copied, copy) = shard.fill(part.key, fill, fetching.units, fetched);
-        fetching.fill = None;
+        let (copied, copy) = shard.fill(part.key, fill, reading.fetch.units, fetched);
+        reading.fetch.fill = None;
         copies.left.extend(copy.map(|copy| (shard, copy)));
-        let read = u64::from(fetching.units.count_ones()) * UNIT_BYTES;
+        let read = u64::from(reading.fetch.units.count_ones()) * UNIT_BYTES;
         shard.lock().counts.backing_read_bytes += read;
         self.count_copy(begun, copied);
         // A unit that the request covers in part counts as if it were covered whole, as in the simulator.
-        u64::from(part.bytes()).min(read - fetching.ahead_bytes)
+        u64::from(part.bytes()).min(read - reading.fetch.ahead_bytes)
     }
 
     fn line_start(&self, part: &Part) -> u64 {
@@ -412,18 +457,21 @@ impl CachedFile {
     }
 
     /// Whether all that is to be read of a line was asked for, in a file of this length.
-    fn is_within_part(&self, fetching: &Fetching<'_, '_>, len_bytes: u64) -> bool {
-        let (part, units) = (fetching.part, fetching.units);
+    fn is_within_part(&self, reading: &Reading<'_, '_>, len_bytes: u64) -> bool {
+        let (part, units) = (reading.part, reading.fetch.units);
         let start = units.trailing_zeros() as usize * UNIT_BYTES as usize;
         let end = u64::from(u64::BITS - units.leading_zeros()) * UNIT_BYTES;
         let end = end.min(len_bytes.saturating_sub(self.line_start(part)));
-        fetching.fill.is_none() || part.start as usize <= start && end <= u64::from(part.end)
+        reading.fetch.fill.is_none() || part.start as usize <= start && end <= u64::from(part.end)
     }
 
-    /// Bytes of a part's line that the file has.
-    fn line_end(&self, part: &Part) -> u32 {
+    /// What is known of the backing of a part: with it, the bytes of the part's line that the file has.
+    fn backing(&self, part: &Part) -> Backing {
         let bytes = self.file.len_bytes().saturating_sub(self.line_start(part));
-        bytes.min(self.engine.line_bytes) as u32
+        Backing {
+            break_even_bytes: self.file.source.cost.break_even_bytes(),
+            line_end: bytes.min(self.engine.line_bytes) as u32,
+        }
     }
 
     fn read_backing(&self, out: &mut [u8], offset: u64, waits: &dyn Fn()) -> io::Result<()> {
@@ -437,22 +485,22 @@ impl CachedFile {
     /// Reads the units of a fetch into `line`, and what the part touches of them into `out`.
     fn read_line(
         &self,
-        fetching: &Fetching<'_, '_>,
+        reading: &Reading<'_, '_>,
         len_bytes: u64,
         line: &mut Aligned,
         out: &mut [u8],
         waits: &dyn Fn(),
     ) -> io::Result<()> {
-        let line_start = self.line_start(fetching.part);
+        let line_start = self.line_start(reading.part);
         let unit = UNIT_BYTES as usize;
-        for run in runs(fetching.units) {
+        for run in runs(reading.fetch.units) {
             let start = line_start + run.start as u64 * UNIT_BYTES;
             // What lies beyond the end is zero, as which it would be read if the file grew.
             let len = len_bytes.saturating_sub(start).min((run.len() * unit) as u64) as usize;
             let data = &mut line[run.start * unit..run.end * unit];
             data[len..].fill(0);
             self.read_backing(&mut data[..len], start, waits)?;
-            copy_units(fetching.part, run, data, out);
+            copy_units(reading.part, run, data, out);
         }
         Ok(())
     }

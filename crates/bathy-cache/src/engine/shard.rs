@@ -11,10 +11,10 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use bathy_cache_model::{Backing, Part, Ticket, WriteMode, WritePlan};
+use smallvec::SmallVec;
 
 use crate::engine::shard_state::{
-    Arrived, Crcs, Fetch, Hit, HitEnd, Model, Move, NO_CRCS, ReadPlan, ShardState, Store, UNIT, copy_units,
-    overlay, runs,
+    Arrived, Crcs, Fetch, Hit, HitEnd, Model, Move, NO_CRCS, ReadPlan, ShardState, Store, UNIT, overlay, runs,
 };
 use crate::format::{Layout, Record, UNIT_BYTES, UnitSeed, Uuid};
 use crate::index::table::{Batch, Records, Table};
@@ -23,6 +23,7 @@ use crate::stats::residency::Residency;
 use crate::store::aligned::Aligned;
 use crate::store::ssd::Area;
 use crate::store::ssd::Ssd;
+use crate::store::{Place, parts_of};
 use crate::sync::{Condvar, Mutex, MutexGuard, OnPanic, is_poisoned, lock};
 
 pub(crate) struct Shard {
@@ -81,6 +82,14 @@ impl Fetched<'_> {
             }
         }
     }
+}
+
+/// What of a hit was read from the SSD.
+pub(crate) struct Loaded {
+    /// All of it.
+    is_whole: bool,
+    /// Its record, if memory did not have it.
+    record: Option<Record>,
 }
 
 /// What a look at a line found.
@@ -242,61 +251,89 @@ impl Shard {
         self.layout.data(self.number, slot) + unit as u64 * UNIT_BYTES
     }
 
-    /// Reads a part and copies what is cached to `out`, which has the length of the part: what is to be read from the
-    /// backing, if anything. A copy that cannot be read or does not match its record is forgotten and planned anew. A line that
-    /// leaves memory for this is passed to `later`, at the latest when its copy must be made.
-    pub(crate) fn read(
+    /// Plans a read of a part, and copies what memory has to `out`, which has the length of the part: what is to be read from the
+    /// SSD, and from the backing. A line that leaves memory for this is passed to `later`, at the latest when its copy must be made.
+    pub(crate) fn plan_read(
         &self,
         backing: Backing,
         part: &Part,
         time_ns: u64,
         out: &mut [u8],
         later: &mut dyn FnMut(Move),
-    ) -> Option<Fetch> {
-        loop {
-            let ReadPlan { moved, hit, fetch } = self.lock().read(backing, part, time_ns, out);
-            if let Some(moved) = moved {
-                later(moved);
-            }
-            let Some(hit) = hit else {
-                return fetch;
-            };
-            let fill = fetch.and_then(|fetch| fetch.fill);
-            let _ended = OnPanic(|| {
-                let tickets = [hit.ticket].into_iter().chain(fill.map(|(ticket, _)| ticket));
-                self.abort(part.key, tickets);
-            });
-            let (is_whole, record) = self.load_hit(&hit, |run, data| copy_units(part, run, data, out));
-            let mut state = self.lock();
-            if state.end_hit(&hit, is_whole, record.as_ref()) == HitEnd::Served {
-                return fetch;
-            }
-            if let Some(fetch) = fetch {
-                state.take_back(part.key, &fetch);
-            }
-            self.end_change(state);
+    ) -> (Option<Hit>, Fetch) {
+        let ReadPlan { moved, hit, fetch } = self.lock().read(backing, part, time_ns, out);
+        if let Some(moved) = moved {
+            later(moved);
         }
+        (hit, fetch)
     }
 
-    /// Reads the units of a hit, of which `copy` gets those that are what their record says: whether these are all, and the
-    /// record if memory did not have it.
-    fn load_hit(&self, hit: &Hit, mut copy: impl FnMut(Range<usize>, &[u8])) -> (bool, Option<Record>) {
-        let read = if hit.record.is_none() {
+    /// Reads hits, those of all shards by one submission. `copy` gets the number of a hit and units that are what its record says:
+    /// those of all of it, or nobody needs them.
+    pub(crate) fn load_hits(
+        hits: &[(&Self, &Hit)],
+        mut copy: impl FnMut(usize, Range<usize>, &[u8]),
+    ) -> SmallVec<[Loaded; 2]> {
+        let mut places = SmallVec::<[Place; 2]>::new();
+        let mut find = |&(shard, hit): &(&Self, &Hit)| {
+            let loaded = shard.load_record(hit);
+            if loaded.is_whole {
+                places.extend(runs(hit.units).map(|run| Place {
+                    offset: shard.offset(hit.slot, run.start),
+                    len: run.len() * UNIT,
+                }));
+            }
+            loaded
+        };
+        let mut all: SmallVec<[Loaded; 2]> = hits.iter().map(&mut find).collect();
+        let Some(Ok((bytes, ends))) = hits.first().map(|(shard, _)| shard.ssd.read_all(&places)) else {
+            all.iter_mut().for_each(|it| it.is_whole = false);
+            return all;
+        };
+        let mut read = parts_of(&places).zip(ends);
+        for (number, ((shard, hit), loaded)) in hits.iter().zip(&mut all).enumerate() {
+            let Some(record) = hit
+                .record
+                .as_ref()
+                .or(loaded.record.as_ref())
+                .filter(|_| loaded.is_whole)
+            else {
+                continue;
+            };
+            for (run, ((_, part), end)) in runs(hit.units).zip(&mut read) {
+                let data = &bytes[part];
+                loaded.is_whole &= end.is_ok() && shard.has_units(hit.key, record, run.clone(), data);
+                if loaded.is_whole {
+                    copy(number, run, data);
+                }
+            }
+        }
+        all
+    }
+
+    /// What is known of a hit before it is read: whether it has a record that names its units.
+    fn load_record(&self, hit: &Hit) -> Loaded {
+        let record = if hit.record.is_none() {
             self.records.read(hit.slot, &self.ssd).ok()
         } else {
             None
         };
-        let names_them = |record: &&Record| record.key == Some(hit.key) && hit.units & !record.valid == 0;
-        let Some(record) = hit.record.as_ref().or(read.as_ref()).filter(names_them) else {
-            return (false, read);
-        };
-        for run in runs(hit.units) {
-            let Some(data) = self.load(hit.slot, hit.key, record, run.clone()) else {
-                return (false, read);
-            };
-            copy(run, &data);
+        let names_them = |record: &Record| record.key == Some(hit.key) && hit.units & !record.valid == 0;
+        Loaded {
+            is_whole: hit.record.as_ref().or(record.as_ref()).is_some_and(names_them),
+            record,
         }
-        (true, read)
+    }
+
+    /// A hit was read: if it is not served, what was to be fetched beside it is taken back, as it is planned anew.
+    pub(crate) fn end_hit(&self, hit: &Hit, loaded: &Loaded, fetch: &Fetch) -> HitEnd {
+        let mut state = self.lock();
+        let end = state.end_hit(hit, loaded.is_whole, loaded.record.as_ref());
+        if end == HitEnd::Again {
+            state.take_back(hit.key, fetch);
+            self.end_change(state);
+        }
+        end
     }
 
     /// Reads units of a slot and compares them with their record.
@@ -305,10 +342,14 @@ impl Shard {
             .ssd
             .read(run.len() * UNIT, self.offset(slot, run.start))
             .ok()?;
+        self.has_units(key, record, run, &data).then_some(data)
+    }
+
+    /// Whether these are units of a line, as its record says.
+    fn has_units(&self, key: u64, record: &Record, run: Range<usize>, data: &[u8]) -> bool {
         let seed = UnitSeed::new(&self.uuid, key);
         run.zip(data.chunks_exact(UNIT))
             .all(|(unit, data)| seed.crc(unit, data) == record.crcs[unit])
-            .then_some(data)
     }
 
     /// The valid units of a line that `choose` takes. It counts as nothing.
@@ -323,8 +364,9 @@ impl Shard {
         };
         if let Some(hit) = hit {
             let _ended = OnPanic(|| self.abort(key, [hit.ticket]));
-            let (is_whole, record) = self.load_hit(&hit, copy);
-            if self.change(|state| state.end_hit(&hit, is_whole, record.as_ref())) == HitEnd::Again {
+            let loaded = Self::load_hits(&[(self, &hit)], |_, run, data| copy(run, data));
+            let is_served = |loaded| self.end_hit(&hit, loaded, &Fetch::default()) == HitEnd::Served;
+            if !loaded.iter().all(is_served) {
                 return Look::Failed;
             }
         }

@@ -33,8 +33,8 @@ pub(crate) fn new_model(config: CacheConfig, kind: PolicyKind, slots: u32, stage
     CacheModel::new(config, policy.expect("a policy that a cache runs"))
 }
 
-/// What of a read the backing is needed for.
-#[derive(Clone, Copy)]
+/// What of a read the backing is needed for, if it is.
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Fetch {
     /// The units.
     pub(crate) units: u64,
@@ -74,7 +74,7 @@ pub(crate) struct Arrived {
 pub(crate) struct ReadPlan {
     pub(crate) moved: Option<Move>,
     pub(crate) hit: Option<Hit>,
-    pub(crate) fetch: Option<Fetch>,
+    pub(crate) fetch: Fetch,
 }
 
 /// How a hit ended.
@@ -192,11 +192,11 @@ impl ShardState {
         // What another read waits for, and has not yet, is read a second time: nobody here waits for somebody else's I/O.
         let units = awaited & !self.copy_arrived(part, awaited, out) | fetch | pass;
         self.counts.fetched_ahead_bytes += self.model.bytes_of(ahead);
-        let fetch = (units != 0).then(|| Fetch {
+        let fetch = Fetch {
             units,
             ahead_bytes: self.model.bytes_of(ahead),
             fill: fill.zip(plan.slot),
-        });
+        };
         let hit = plan.slot.filter(|_| plan.hit != 0);
         let hit = hit.and_then(|slot| {
             self.begin_hit(part.key, slot, plan.hit, |run, data| {

@@ -12,7 +12,7 @@ use crate::store::aligned::{ALIGNMENT, Aligned, is_aligned};
 use crate::store::file_system::FileSystem;
 use crate::store::held_for_moments::wait_for_moments;
 use crate::store::timed_io;
-use crate::store::{BlockStore, Stamp, Until};
+use crate::store::{BlockStore, Place, PlacesRead, Stamp, Until, parts_of};
 use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// A [`BlockStore`] over a file or block device, with direct I/O where the file system and the request allow it.
@@ -171,17 +171,22 @@ impl BlockStore for FileStore {
     fn read_within(
         &self,
         mut bytes: Aligned,
-        offset: u64,
+        places: &[Place],
         until: &Until<'_>,
-    ) -> Result<io::Result<Aligned>, Aligned> {
+    ) -> Result<io::Result<PlacesRead>, Aligned> {
         if self.is_in_memory {
-            return Ok(self.read(&mut bytes, offset).map(|()| bytes));
+            let read = |(place, part): (Place, _)| self.read(&mut bytes[part], place.offset);
+            let ends = parts_of(places).map(read).collect();
+            return Ok(Ok((bytes, ends)));
         }
         if self.may_block {
             return Err(bytes);
         }
-        let file = self.direct_for(bytes.len(), offset).unwrap_or(&self.buffered);
-        timed_io::read(file, bytes, offset, until)
+        let are_aligned = places
+            .iter()
+            .all(|it| self.direct_for(it.len, it.offset).is_some());
+        let direct = self.direct.as_ref().filter(|_| are_aligned);
+        timed_io::read(direct.unwrap_or(&self.buffered), bytes, places, until)
     }
 
     fn write_within(&self, data: Aligned, offset: u64, until: &Until<'_>) -> Result<io::Result<()>, Aligned> {

@@ -9,8 +9,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
+
 use crate::store::aligned::Aligned;
-use crate::store::{BlockStore, Until};
+use crate::store::{BlockStore, Place, PlacesRead, Until, parts_of};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::lock;
@@ -81,22 +83,30 @@ impl Guard {
         self.is_closed.store(true, Ordering::Release);
     }
 
-    pub(crate) fn read(&self, len: usize, offset: u64) -> io::Result<Aligned> {
+    /// Reads places, all at once where the store can.
+    pub(crate) fn read(&self, places: &[Place]) -> io::Result<PlacesRead> {
         let deadline = self.deadlines.reads;
-        let mut bytes = Aligned::to_fill(len);
+        let mut bytes = Aligned::to_fill(places.iter().map(|place| place.len).sum());
         if let Some(deadline) = deadline.filter(|_| !self.is_closed()) {
             let is_over = &|| self.is_closed();
             match self
                 .store
-                .read_within(bytes, offset, &Until { deadline, is_over })
+                .read_within(bytes, places, &Until { deadline, is_over })
             {
                 Ok(read) => return self.noted(said("a read", deadline, read)),
                 Err(given_back) => bytes = given_back,
             }
         }
-        self.run("a read", deadline, move |store| {
-            store.read(&mut bytes, offset).map(|()| bytes)
-        })
+        let mut ends = SmallVec::new();
+        for (place, part) in parts_of(places) {
+            let (back, end) = self.run("a read", deadline, move |store| {
+                let end = store.read(&mut bytes[part], place.offset);
+                Ok((bytes, end))
+            })?;
+            bytes = back;
+            ends.push(end);
+        }
+        Ok((bytes, ends))
     }
 
     /// Writes bytes that are its own: where nobody waits any more the operation keeps them. Parts of blocks may be read where

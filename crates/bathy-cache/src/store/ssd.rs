@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::{Arc, PoisonError};
 
-use crate::store::BlockStore;
 use crate::store::aligned::Aligned;
 use crate::store::guard::{Deadlines, Guard};
+use crate::store::{BlockStore, Place, PlacesRead};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard, OnPanic};
 
@@ -211,8 +211,16 @@ impl Ssd {
     }
 
     pub(crate) fn read(&self, len: usize, offset: u64) -> io::Result<Aligned> {
+        let (bytes, ends) = self.read_all(&[Place { offset, len }])?;
+        ends.into_iter().collect::<io::Result<()>>().map(|()| bytes)
+    }
+
+    /// Reads places at once.
+    pub(crate) fn read_all(&self, places: &[Place]) -> io::Result<PlacesRead> {
         self.check_used()?;
-        self.counted(self.store.read(len, offset))
+        let (bytes, ends) = self.counted(self.store.read(places))?;
+        let ends = ends.into_iter().map(|end| self.counted(end)).collect();
+        Ok((bytes, ends))
     }
 
     pub(crate) fn write(&self, area: Area, data: Aligned, offset: u64) -> io::Result<()> {

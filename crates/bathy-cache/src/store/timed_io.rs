@@ -1,6 +1,6 @@
 //! Reads and writes that are waited for only so long, without another thread: by `io_uring`, which costs what `pread` costs.
 //!
-//! Each thread has a ring of its own with one operation in it at most.
+//! Each thread has a ring of its own, in which there is what one caller waits for.
 
 #![allow(unsafe_code)]
 
@@ -12,10 +12,14 @@ use std::os::fd::AsRawFd;
 use std::time::Instant;
 
 use io_uring::{IoUring, opcode, squeue, types};
+use smallvec::{SmallVec, smallvec};
 
-use crate::store::Until;
 use crate::store::aligned::Aligned;
 use crate::store::guard::LOOK_PERIOD;
+use crate::store::{Place, PlacesRead, Until, parts_of};
+
+/// Operations that are under way at once: the lines of the largest request of the kernel, each in two parts.
+const OPERATIONS_MAX: usize = 32;
 
 thread_local! {
     /// `None` where the system has no rings, or does not let us have any.
@@ -26,27 +30,27 @@ fn new_ring() -> Option<IoUring> {
     let one_thread = IoUring::builder()
         .setup_single_issuer()
         .setup_defer_taskrun()
-        .build(1);
+        .build(OPERATIONS_MAX as u32);
     // Before Linux 6.1.
-    let ring = one_thread.or_else(|_| IoUring::new(1)).ok()?;
+    let ring = one_thread.or_else(|_| IoUring::new(OPERATIONS_MAX as u32)).ok()?;
     ring.params().is_feature_ext_arg().then_some(ring)
 }
 
-/// Fills `bytes` from `offset` on, or fails with `TimedOut`, or with `NotConnected` when it is over. Gives them back if another
-/// way must be taken.
+/// Reads places to `bytes`, as many as possible at once, or fails with `TimedOut`, or with `NotConnected` when it is over. Gives them
+/// back if another way must be taken.
 pub(crate) fn read(
     file: &File,
     bytes: Aligned,
-    offset: u64,
+    places: &[Place],
     until: &Until<'_>,
-) -> Result<io::Result<Aligned>, Aligned> {
+) -> Result<io::Result<PlacesRead>, Aligned> {
     let fd = types::Fd(file.as_raw_fd());
-    let entry = |bytes: &mut Aligned, len| {
-        opcode::Read::new(fd, bytes.as_mut_ptr(), len)
+    let entry = |bytes: &mut [u8], offset| {
+        opcode::Read::new(fd, bytes.as_mut_ptr(), bytes.len() as u32)
             .offset(offset)
             .build()
     };
-    carry_out(bytes, until, entry)
+    carry_out(bytes, places, until, entry)
 }
 
 /// Writes `bytes` at `offset`, or fails as [`read`] does. Gives them back if another way must be taken: then nothing or a part
@@ -58,74 +62,114 @@ pub(crate) fn write(
     until: &Until<'_>,
 ) -> Result<io::Result<()>, Aligned> {
     let fd = types::Fd(file.as_raw_fd());
-    let entry = |bytes: &mut Aligned, len| opcode::Write::new(fd, bytes.as_ptr(), len).offset(offset).build();
-    carry_out(bytes, until, entry).map(|written| written.map(drop))
+    let entry = |bytes: &mut [u8], offset| {
+        opcode::Write::new(fd, bytes.as_ptr(), bytes.len() as u32)
+            .offset(offset)
+            .build()
+    };
+    let place = Place {
+        offset,
+        len: bytes.len(),
+    };
+    let written = carry_out(bytes, &[place], until, entry)?;
+    Ok(written.and_then(|(_, ends)| ends.into_iter().collect()))
 }
 
-/// Does with all of `bytes` what `entry` makes of them and their length.
+/// Does with the part of `bytes` of each place what `entry` makes of it and of where the place begins.
 fn carry_out(
     bytes: Aligned,
+    places: &[Place],
     until: &Until<'_>,
-    entry: impl FnOnce(&mut Aligned, u32) -> squeue::Entry,
-) -> Result<io::Result<Aligned>, Aligned> {
-    let Ok(len) = u32::try_from(bytes.len()) else {
+    entry: impl Fn(&mut [u8], u64) -> squeue::Entry,
+) -> Result<io::Result<PlacesRead>, Aligned> {
+    // What the kernel says of an operation is as long as this.
+    if i32::try_from(bytes.len()).is_err() {
         return Err(bytes);
-    };
+    }
     RING.with_borrow_mut(|slot| {
         let Some(ring) = slot.take() else {
             return Err(bytes);
         };
         // What the kernel may use is not freed, by a panic neither: then this thread has no ring any more.
         let (mut ring, mut bytes) = (ManuallyDrop::new(ring), ManuallyDrop::new(bytes));
-        let entry = entry(&mut bytes, len);
-        // SAFETY: the memory is that of `bytes`, which stays where it is: it is given back after the operation has ended, and
-        // is never freed if that was not waited for. The same holds for the ring, in which the kernel would note the end.
-        if unsafe { ring.submission().push(&entry) }.is_err() {
-            *slot = Some(ManuallyDrop::into_inner(ring));
-            return Err(ManuallyDrop::into_inner(bytes));
+        let mut counts: SmallVec<[i32; 2]> = smallvec![0; places.len()];
+        let mut parts = parts_of(places);
+        for counts in counts.chunks_mut(OPERATIONS_MAX) {
+            for (number, (place, part)) in parts.by_ref().take(counts.len()).enumerate() {
+                let entry = entry(&mut bytes[part], place.offset).user_data(number as u64);
+                // SAFETY: the memory is that of `bytes`, which stays where it is: it is given back after all operations have
+                // ended, and is never freed if that was not waited for. The same holds for the ring, in which the kernel would
+                // note the end. Each operation has a part of it to itself, and nothing else here looks at it meanwhile.
+                let pushed = unsafe { ring.submission().push(&entry) };
+                pushed.expect("the ring was empty, and has room for as many");
+            }
+            match wait(&mut ring, counts, until) {
+                Ok(()) => {}
+                Err(Unended::NothingUnderWay) => {
+                    drop(ManuallyDrop::into_inner(ring));
+                    *slot = new_ring();
+                    return Err(ManuallyDrop::into_inner(bytes));
+                }
+                Err(Unended::UnderWay(error)) => {
+                    *slot = new_ring();
+                    return Ok(Err(error));
+                }
+            }
         }
-        let result = match wait(&mut ring, until) {
-            Ok(result) => result,
-            // The kernel is short of something for now, and has not taken it.
-            Err(_) if !ring.submission().is_empty() => {
-                drop(ManuallyDrop::into_inner(ring));
-                *slot = new_ring();
-                return Err(ManuallyDrop::into_inner(bytes));
-            }
-            Err(error) => {
-                *slot = new_ring();
-                return Ok(Err(error));
-            }
-        };
         *slot = Some(ManuallyDrop::into_inner(ring));
         let bytes = ManuallyDrop::into_inner(bytes);
-        match result {
-            count if count == len as i32 => Ok(Ok(bytes)),
-            error if error < 0 => Ok(Err(io::Error::from_raw_os_error(-error))),
-            // A part of it: whoever comes next does all of it again.
-            _ => Err(bytes),
+        // A part of it: whoever comes next does all of it again.
+        if (counts.iter().zip(places)).any(|(&count, place)| count >= 0 && count != place.len as i32) {
+            return Err(bytes);
         }
+        let end = |count: i32| {
+            (count >= 0)
+                .then_some(())
+                .ok_or_else(|| io::Error::from_raw_os_error(-count))
+        };
+        let ends = counts.into_iter().map(end).collect();
+        Ok(Ok((bytes, ends)))
     })
 }
 
-/// The result of the operation, as the kernel gives it. After an error it may be under way.
-fn wait(ring: &mut IoUring, until: &Until<'_>) -> io::Result<i32> {
+/// Why operations have not all ended.
+enum Unended {
+    /// The kernel is short of something for now: it has not taken those that are left, and the others have ended.
+    NothingUnderWay,
+    /// Some may be.
+    UnderWay(io::Error),
+}
+
+/// Waits until all that was pushed has ended, and notes what the kernel says of each.
+fn wait(ring: &mut IoUring, counts: &mut [i32], until: &Until<'_>) -> Result<(), Unended> {
     let end = Instant::now() + until.deadline;
+    let mut not_ended = counts.len();
     loop {
         let left = end.saturating_duration_since(Instant::now());
         let timeout = types::Timespec::from(left.min(LOOK_PERIOD));
         let entered = ring
             .submitter()
-            .submit_with_args(1, &types::SubmitArgs::new().timespec(&timeout));
-        if let Some(done) = ring.completion().next() {
-            return Ok(done.result());
+            .submit_with_args(not_ended, &types::SubmitArgs::new().timespec(&timeout));
+        for done in ring.completion() {
+            counts[done.user_data() as usize] = done.result();
+            not_ended -= 1;
         }
-        match entered {
-            _ if left.is_zero() => return Err(io::ErrorKind::TimedOut.into()),
-            _ if (until.is_over)() => return Err(io::ErrorKind::NotConnected.into()),
-            Err(error) if !is_passing(&error) => return Err(error),
-            _ => {}
+        if not_ended == 0 {
+            return Ok(());
         }
+        let not_taken = ring.submission().len();
+        let error = match entered {
+            _ if left.is_zero() => io::ErrorKind::TimedOut.into(),
+            _ if (until.is_over)() => io::ErrorKind::NotConnected.into(),
+            // Of those that it has not taken it is asked again.
+            Err(error) if !is_passing(&error) && (not_taken == 0 || not_taken == not_ended) => error,
+            _ => continue,
+        };
+        return Err(if not_taken == not_ended {
+            Unended::NothingUnderWay
+        } else {
+            Unended::UnderWay(error)
+        });
     }
 }
 
@@ -149,6 +193,10 @@ mod tests {
         is_over: &|| false,
     };
 
+    fn one(offset: u64, len: usize) -> [Place; 1] {
+        [Place { offset, len }]
+    }
+
     /// A pipe that nobody writes to stands for a device that does not answer.
     #[test]
     fn a_read_that_does_not_end_is_left_alone_and_the_next_ones_work() {
@@ -158,7 +206,7 @@ mod tests {
             deadline: Duration::from_millis(20),
             ..PATIENT
         };
-        let Ok(hung) = read(&pipe, Aligned::new(4096), 0, &soon) else {
+        let Ok(hung) = read(&pipe, Aligned::new(8192), &[one(0, 4096)[0]; 2], &soon) else {
             eprintln!("there are no rings here");
             return;
         };
@@ -168,23 +216,23 @@ mod tests {
             is_over: &|| true,
             ..PATIENT
         };
-        let left = read(&pipe, Aligned::new(4096), 0, &others_gave_up)
+        let left = read(&pipe, Aligned::new(4096), &one(0, 4096), &others_gave_up)
             .ok()
             .expect("rings work");
         let error = left.err().expect("nothing was written");
         assert_eq!(error.kind(), io::ErrorKind::NotConnected);
         // The late end of the first reads must not pass for that of another.
-        writer.write_all(&[7; 8192]).expect("there is room");
+        writer.write_all(&[7; 12_288]).expect("there is room");
         let own = File::open("/proc/self/exe").expect("the program");
         let mut expected = [0; 4096];
         std::os::unix::fs::FileExt::read_exact_at(&own, &mut expected, 8192).expect("it is longer");
         for _ in 0..10 {
-            let read = read(&own, Aligned::new(4096), 8192, &PATIENT);
-            let bytes = read.ok().expect("rings work").expect("the file works");
+            let read = read(&own, Aligned::new(4096), &one(8192, 4096), &PATIENT);
+            let (bytes, _) = read.ok().expect("rings work").expect("the file works");
             assert!(bytes[..] == expected);
         }
-        let beyond = read(&own, Aligned::new(4096), 1 << 60, &PATIENT);
-        assert!(beyond.is_err() || beyond.is_ok_and(|read| read.is_err()));
+        let beyond = read(&own, Aligned::new(4096), &one(1 << 60, 4096), &PATIENT);
+        assert!(beyond.is_err() || beyond.is_ok_and(|read| read.is_ok_and(|(_, ends)| ends[0].is_err())));
     }
 
     #[test]
@@ -196,7 +244,7 @@ mod tests {
             ..PATIENT
         };
         let panicked = catch_unwind(AssertUnwindSafe(|| {
-            read(&pipe, Aligned::new(4096), 0, &panics).is_ok()
+            read(&pipe, Aligned::new(4096), &one(0, 4096), &panics).is_ok()
         }));
         if panicked.is_ok() {
             eprintln!("there are no rings here");
@@ -208,10 +256,49 @@ mod tests {
         std::os::unix::fs::FileExt::read_exact_at(&own, &mut expected, 8192).expect("it is longer");
         for _ in 0..10 {
             // The end of the first read must not pass for that of another.
-            if let Ok(read) = read(&own, Aligned::new(4096), 8192, &PATIENT) {
-                assert!(read.expect("the file works")[..] == expected);
+            if let Ok(read) = read(&own, Aligned::new(4096), &one(8192, 4096), &PATIENT) {
+                assert!(read.expect("the file works").0[..] == expected);
             }
         }
+    }
+
+    #[test]
+    fn places_are_read_at_once_each_to_its_part_and_fail_each_by_itself() {
+        let own = File::open("/proc/self/exe").expect("the program");
+        let mut expected = vec![0; 1 << 20];
+        std::os::unix::fs::FileExt::read_exact_at(&own, &mut expected, 0).expect("it is longer");
+        // From the last one on, more than are under way at once, of different lengths.
+        let mut places: Vec<Place> = (0..=3 * OPERATIONS_MAX)
+            .map(|number| Place {
+                offset: (expected.len() - (number + 1) * 8192) as u64,
+                len: 512 * (1 + number % 16),
+            })
+            .collect();
+        let len = |places: &[Place]| places.iter().map(|place| place.len).sum();
+        let Ok(read_all) = read(&own, Aligned::new(len(&places)), &places, &PATIENT) else {
+            eprintln!("there are no rings here");
+            return;
+        };
+        let (bytes, ends) = read_all.expect("the file works");
+        assert!(ends.iter().all(Result::is_ok) && ends.len() == places.len());
+        for (place, part) in parts_of(&places) {
+            assert!(bytes[part] == expected[place.offset as usize..][..place.len]);
+        }
+        // The kernel takes no such offset.
+        places[OPERATIONS_MAX].offset = u64::MAX / 2;
+        let read_others = read(&own, Aligned::new(len(&places)), &places, &PATIENT);
+        let (bytes, ends) = read_others.ok().expect("rings work").expect("the file works");
+        let failed: Vec<_> = (0..ends.len()).filter(|&it| ends[it].is_err()).collect();
+        assert_eq!(failed, [OPERATIONS_MAX]);
+        for (number, (place, part)) in parts_of(&places).enumerate() {
+            assert!(
+                number == OPERATIONS_MAX || bytes[part] == expected[place.offset as usize..][..place.len]
+            );
+        }
+        // One that ends with the file is read by another way, and all others with it.
+        places[3].offset = own.metadata().expect("a file").len() - 100;
+        places[3].len = 512;
+        assert!(read(&own, Aligned::new(len(&places)), &places, &PATIENT).is_err());
     }
 
     #[test]
@@ -231,10 +318,10 @@ mod tests {
             return;
         };
         written.expect("there is room");
-        let bytes = read(&file, Aligned::new(12_288), 0, &PATIENT)
+        let bytes = read(&file, Aligned::new(12_288), &one(0, 12_288), &PATIENT)
             .ok()
             .expect("rings work");
-        let bytes = bytes.expect("the file works");
+        let (bytes, _) = bytes.expect("the file works");
         assert!(bytes[..4096].iter().all(|&it| it == 0) && bytes[4096..].iter().all(|&it| it == 7));
         let other = File::open("/proc/self/exe").expect("the program");
         let refused = write(&other, Aligned::new(4096), 0, &PATIENT);

@@ -15,6 +15,7 @@ mod linearizable;
 mod live;
 mod many_files;
 mod no_lock_over_io;
+mod one_submission;
 mod opening;
 mod oracle;
 mod page_cache;

@@ -1,0 +1,103 @@
+//! What a read finds on the SSD is read by one submission, whatever lines it is of, and each line fails by itself.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bathy_cache::{Aligned, BlockStore, Place, PlacesRead, Stamp, Until, open, parts_of};
+use bathy_cache_model::FetchSize;
+use bathy_policy::PolicyKind;
+
+use crate::common::{Cache, Fault, LINE, MemoryStore, UNIT, World, assert_usage};
+
+const BYTES: u64 = 40 * LINE;
+
+/// An SSD that reads places at once.
+struct AtOnce {
+    store: Arc<MemoryStore>,
+    /// The places of each submission of reads of data.
+    submissions: Mutex<Vec<usize>>,
+}
+
+impl BlockStore for AtOnce {
+    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.store.read(buffer, offset)
+    }
+
+    fn read_within(
+        &self,
+        mut bytes: Aligned,
+        places: &[Place],
+        _: &Until<'_>,
+    ) -> Result<io::Result<PlacesRead>, Aligned> {
+        // Data begin at a MiB.
+        if places[0].offset >= 1 << 20 {
+            self.submissions.lock().expect("no panic").push(places.len());
+        }
+        let read = |(place, part): (Place, _)| self.store.read(&mut bytes[part], place.offset);
+        let ends = parts_of(places).map(read).collect();
+        Ok(Ok((bytes, ends)))
+    }
+
+    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.store.write(data, offset)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.store.flush()
+    }
+
+    fn stamp(&self) -> io::Result<Stamp> {
+        self.store.stamp()
+    }
+
+    fn size_bytes(&self) -> io::Result<u64> {
+        self.store.size_bytes()
+    }
+}
+
+#[test]
+fn hits_of_several_lines_go_to_the_ssd_at_once_and_each_fails_alone() {
+    let mut world = World::running(PolicyKind::Lru, LINE, BYTES, 64, 4);
+    world.options.fetch = FetchSize::Fixed(UNIT);
+    world.options.ssd_deadline = Some(Duration::from_secs(60));
+    let ssd = Arc::new(AtOnce {
+        store: world.ssd.clone(),
+        submissions: Mutex::default(),
+    });
+    let opened = open(ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
+    let cache = Cache::new(opened.engine, world.backing.clone());
+    let bytes = world.backing.bytes();
+    let read = |offset: u64, len: u64| {
+        ssd.submissions.lock().expect("no panic").clear();
+        world.backing.set_fault(Fault::None);
+        let mut out = vec![0; len as usize];
+        cache.read(&mut out, offset, 0).expect("the backing works");
+        assert!(out == bytes[offset as usize..][..len as usize]);
+        let submissions = ssd.submissions.lock().expect("no panic").clone();
+        (submissions, world.backing.operations())
+    };
+    assert_eq!(read(0, 8 * LINE), (vec![], 1));
+    // The last one of a part of its units, and the first one of a part of a unit.
+    assert_eq!(read(LINE / 2 + 512, 3 * LINE), (vec![4], 0));
+    assert_eq!(read(0, 8 * LINE), (vec![8], 0));
+    // With what is between them, which is read from the backing.
+    for unit in [1, 3, 4, 9] {
+        assert_eq!(read(10 * LINE + unit * UNIT, UNIT), (vec![], 1));
+    }
+    assert_eq!(read(10 * LINE, 3 * LINE), (vec![4], 4));
+    assert_eq!(read(10 * LINE, 3 * LINE), (vec![3], 0));
+    let mismatches = cache.counts().mismatches;
+    // One cannot be read: that line alone is fetched again.
+    world.ssd.set_fault(Fault::Nth(1));
+    assert_eq!(read(LINE, 4 * LINE), (vec![4], 1));
+    assert_eq!(read(LINE, 4 * LINE), (vec![4], 0));
+    // One is damaged.
+    let line = &bytes[3 * LINE as usize..][..LINE as usize];
+    let ssd_bytes = world.ssd.bytes();
+    let place = ssd_bytes.windows(line.len()).position(|it| it == line);
+    world.ssd.flip(place.expect("it is cached") as u64 * 8 + 77);
+    assert_eq!(read(LINE, 4 * LINE), (vec![4], 1));
+    assert_eq!(cache.counts().mismatches, mismatches + 2);
+    assert_usage(&cache, "after all");
+}
