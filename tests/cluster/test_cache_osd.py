@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 from collections import Counter
@@ -213,9 +212,7 @@ def test_the_hit_ratio_is_as_predicted(own_lab: Any, tools: Any, tmp_path: Path,
         for flag in ("noscrub", "nodeep-scrub"):
             cached_osds.run(cluster, "ceph", "osd", "set", flag)
         # The caches begin empty, like the simulated ones.
-        caches.take_off(lab, LocalHost())
-        for osd in OSDS:
-            shutil.rmtree(lab.layout.cache(osd))
+        caches.take_off(lab, LocalHost(), remove=True)
         caches.put_on(state.load(cluster.name), LocalHost(), PREDICTED_SSD_BYTES, fetch=FETCH_BYTES)
         before = {osd: reads(cluster, osd) for osd in OSDS}
         with logged(cluster):

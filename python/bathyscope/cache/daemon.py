@@ -15,6 +15,7 @@ from bathyscope.cache.config import Places
 from bathyscope.errors import CacheDownError, CacheError, ParseError
 from bathyscope.fields import as_dict, as_int, as_list, last_line, load_json, parsing
 from bathyscope.host import Completed, Host, ProcessRequest, SocketAnswer, SocketRequest, outliving
+from bathyscope.host.local import FOREIGN_VARIABLES
 from bathyscope.host.process import NOBODY, ProcessIdentity, is_alive, own_program, resident_memory
 
 _LOG, _PROCESS = "bathyd.log", "process.json"
@@ -27,6 +28,7 @@ _COMMAND_TIMEOUT_S = 120.0
 QUERY_TIMEOUT_S = 5.0
 
 
+_OF_PROCESS = re.compile(r"/proc/([0-9]+)/")
 UNIT_TEMPLATE = "bathyd@.service"
 
 
@@ -40,6 +42,22 @@ def command(config: Path) -> tuple[str, ...]:
     return own_program("bathyscope.bathyd", str(config))
 
 
+def _ignored(_: ProcessIdentity) -> None:
+    """Hear of a process, and do nothing."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Launch:
+    """How a daemon is started in the background: by a `wrapper`, a program that runs it as its only child.
+
+    `announce` is told of the daemon before it runs, `announce_wrapper` of the wrapper.
+    """
+
+    wrapper: tuple[str, ...] = ()
+    announce: Callable[[ProcessIdentity], None] = _ignored
+    announce_wrapper: Callable[[ProcessIdentity], None] = _ignored
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Daemon:
     """The daemon of the cache `name`, running or not."""
@@ -47,6 +65,7 @@ class Daemon:
     host: Host
     places: Places
     name: str
+    launch: Launch = Launch()
 
     def ask(self, **request: Any) -> dict[str, Any]:
         """Return the answer to a query or a command. Raises CacheDownError, CacheError with the daemon's own hint."""
@@ -87,9 +106,15 @@ class Daemon:
             return False
         return True
 
+    def _pids(self) -> list[int]:
+        """Return the daemon's process id as it says it, and as the kernel does: in a container they differ."""
+        answer, said = self._asked({"query": "status"})
+        own = [] if answer.get("pid") is None else [as_int(answer["pid"])]
+        return own + [int(found[1]) for path, _ in said.files if (found := _OF_PROCESS.match(path)) is not None]
+
     def _is_served_by(self, identity: ProcessIdentity) -> bool:
         try:
-            return self.status().get("pid") == identity.pid
+            return identity.pid in self._pids()
         except CacheError:
             # Not yet.
             return False
@@ -127,8 +152,10 @@ class Daemon:
         log = self.places.state(self.name) / _LOG
         before = log.stat().st_size if log.exists() else 0
         started = outliving.start(
-            command(self.places.config(self.name)), log=log, announce=self._remember, without=("NOTIFY_SOCKET",)
-        )
+            command(self.places.config(self.name)), log=log, announce=self._remember,
+            wrapper=self.launch.wrapper, announce_wrapper=self.launch.announce_wrapper,
+            without=("NOTIFY_SOCKET", *FOREIGN_VARIABLES),
+        )  # fmt: skip
         deadline_ns = self.host.monotonic_ns() + START_LIMIT_S * 1e9
         while not self._is_served_by(started.identity):
             if started.child.poll() is not None:
@@ -148,15 +175,16 @@ class Daemon:
             return
         identity = self.started()
         try:
-            pid = self.status().get("pid", "not known")
+            pids = self._pids()
         except CacheError:
             # It may serve what is open, or hang: the signal ends both.
             if not is_alive(self.host, identity):
                 raise
         else:
-            if pid != identity.pid:
+            if identity.pid not in pids:
                 hint = "stop it where it was started"
-                raise CacheError(f"the cache '{self.name}' was not started by bathy (process {pid})", hint=hint)
+                process = pids[0] if pids else "not known"
+                raise CacheError(f"the cache '{self.name}' was not started by bathy (process {process})", hint=hint)
         note("stopping")
         outliving.kill(identity, signal.SIGTERM)
         if self._has_ended(identity, STOP_LIMIT_S / 10 if force else STOP_LIMIT_S):
@@ -197,6 +225,7 @@ class Daemon:
     def _remember(self, identity: ProcessIdentity) -> None:
         content = json.dumps(dataclasses.asdict(identity)).encode()
         files.write_file(self.places.state(self.name) / _PROCESS, content)
+        self.launch.announce(identity)
 
     def started(self) -> ProcessIdentity:
         """Return the process that `start` started last in the background, running or not; NOBODY if there was none."""

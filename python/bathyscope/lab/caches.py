@@ -1,13 +1,14 @@
-"""A cache for each OSD of a lab: `bathyd` mounts over the OSD's data directory, and is taken off again.
+"""OSDs of a lab that are stopped and started again, as they are or with a cache over their data directory.
 
-An OSD is stopped while its directory is mounted over or unmounted. The SSD of a cache is a sparse file in the lab's
-directory, as quick as this machine's disk. Every cache is a process in the lab's journal, so that `down` ends it.
+The caches are those of `bathyscope.cache`; what a lab adds is where they lie, that an OSD is down while its directory
+is mounted over or unmounted, its node and its control group, and the lab's journal, so that `down` ends them. The SSD
+of a cache is a sparse file in the lab's directory, as quick as this machine's disk.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import dataclasses
 import shutil
 import signal
 import time
@@ -16,15 +17,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bathyscope import files
+from bathyscope.cache import ssd as ssds
+from bathyscope.cache.config import Places, Source
+from bathyscope.cache.daemon import Daemon, Launch
 from bathyscope.errors import EnvironmentError_, LabError, UsageError
-from bathyscope.fields import last_line, last_lines, load_json
-from bathyscope.host import CephRequest, CephSession, Host, SocketRequest, outliving
+from bathyscope.host import CephRequest, CephSession, Host, outliving
 from bathyscope.host.ceph import connect
-from bathyscope.host.local import FOREIGN_VARIABLES, LocalHost
-from bathyscope.host.process import ProcessIdentity, is_alive, own_program
+from bathyscope.host.local import LocalHost
+from bathyscope.host.process import ProcessIdentity, is_alive
 from bathyscope.lab import daemons, journal, loop, nodes, simdisk, throttle
 from bathyscope.lab.layout import Layout
-from bathyscope.lab.run import system
 from bathyscope.lab.state import DaemonState, LabState, load, locked
 from bathyscope.spec.cache import DEFAULT_MODE, Mode
 
@@ -69,12 +71,12 @@ def put_on(
 def take_off(state: LabState, host: Host, osds: Sequence[str] = (), *, remove: bool = False) -> None:
     """Stop the caches of OSDs (none named: all) and leave their plain directories; wait until all is active+clean.
 
-    Their SSDs stay, and `put_on` finds them warm, unless they are to be removed. Raises LabError, BusyError.
+    Their SSDs stay, and `put_on` finds them warm, unless they are to go. Raises LabError, CacheError, BusyError.
     """
 
     def leave(state: LabState, osd: DaemonState) -> None:
         if osd.name in cached(state):
-            _stop(state, osd.name)
+            Daemon(LocalHost(), _Places(state.layout.caches), osd.name).stop(lambda _: None)
         journal.Journal(state.layout.journal).ended(_process(osd.name))
         if remove:
             shutil.rmtree(state.layout.cache(osd.name), ignore_errors=True)
@@ -97,15 +99,8 @@ def cached(state: LabState) -> dict[str, ProcessIdentity]:
 
 
 def ask(layout: Layout, osd: str, query: str = "status", **more: Any) -> Any:
-    """Return what the cache of an OSD answers to a query with `more`. Raises LabError when it does not."""
-    request = SocketRequest(PROCESS, str(layout.cache_socket(osd)), json.dumps({"query": query, **more}))
-    try:
-        answer = load_json(LocalHost().exchange(request).line)
-    except (OSError, ValueError) as error:
-        raise LabError(f"the cache of {osd} does not answer ({error})", hint="bathy lab status") from error
-    if not answer["ok"]:
-        raise LabError(f"the cache of {osd} refuses: {answer['error']}", hint=answer["hint"])
-    return answer["answer"]
+    """Return what the cache of an OSD answers to a query with `more`. Raises CacheError when it does not."""
+    return Daemon(LocalHost(), _Places(layout.caches), osd).ask(query=query, **more)
 
 
 def _while_down(
@@ -176,67 +171,59 @@ def _limit(state: LabState, identity: ProcessIdentity) -> None:
         throttle.join(Path(state.record.cgroup), identity.pid)
 
 
-def _serve(state: LabState, daemon: DaemonState, size_bytes: int, mode: Mode, fetch: int | Literal["adaptive"]) -> None:
+class _Places(Places):
+    """Where a lab has the caches of its OSDs, each named as its OSD. `root` is the lab's directory of caches."""
+
+    @property
+    def _layout(self) -> Layout:
+        return Layout(self.root.parent)
+
+    @property
+    def configs(self) -> Path:
+        """Return the directory of the caches."""
+        return self.root
+
+    def config(self, name: str) -> Path:
+        """Return the configuration of a cache."""
+        return self._layout.cache(name) / "bathyd.json"
+
+    def state(self, name: str) -> Path:
+        """Return the directory of what bathyd keeps apart from the SSD."""
+        return self._layout.cache(name) / "state"
+
+    def socket(self, name: str) -> Path:
+        """Return the socket of the daemon."""
+        return self._layout.cache_socket(name)
+
+
+def _serve(state: LabState, osd: DaemonState, size_bytes: int, mode: Mode, fetch: int | Literal["adaptive"]) -> None:
     """Mount a cache over the directory of an OSD that is down; return when it answers."""
-    layout, osd, node = state.layout, daemon.name, _node(state, daemon)
-    directory, book = layout.cache(osd), journal.Journal(layout.journal)
-    source = layout.data(osd)
+    layout, node, book = state.layout, _node(state, osd), journal.Journal(state.layout.journal)
+    source = layout.data(osd.name)
     if state.record.root is not None:
         # As the OSD sees it: a mount on the directory itself is not seen in its root file system.
         source = layout.root / source.relative_to("/")
-    directory.mkdir(mode=0o700, exist_ok=True)
-    ssd, config, apart = directory / "ssd", directory / "bathyd.json", directory / "state"
-    apart.mkdir(mode=0o700, exist_ok=True)
-    is_new = not ssd.exists()
-    if is_new:
+    places, ssd = _Places(layout.caches), layout.cache(osd.name) / "ssd"
+    places.make_directories(osd.name)
+    config = places.new(osd.name, str(ssd), fetch=fetch).with_source(Source(osd.name, str(source), mode))
+    config = dataclasses.replace(config, rest=config.rest | {"threads": _THREADS})
+    files.write_file(places.config(osd.name), config.content())
+    if not ssd.exists():
         loop.create_file(ssd, size_bytes, preallocate=False)
-    socket = layout.cache_socket(osd)
-    content = {
-        "socket": str(socket),
-        "state": str(apart),
-        "cache": {"ssd": str(ssd), "fetch": fetch},
-        "sources": [{"dir": str(source), "mode": mode}],
-        "threads": _THREADS,
-    }
-    config.write_text(json.dumps(content, indent=2), encoding="utf-8")
-    if is_new:
-        made = system(*own_program("bathyscope.bathyd", "create", str(config)))
-        if made.exit_code != 0:
-            raise LabError(f"the cache of {osd} was not made: {last_line(made.stderr)}", hint=f"look at {ssd}")
-    name = _process(osd)
-    log = layout.log / f"{name}.out"
+        ssds.create(LocalHost(), places.config(osd.name), ssd, None, force=False)
 
     def announce(identity: ProcessIdentity) -> None:
-        book.process(name, identity)
+        book.process(_process(osd.name), identity)
         _limit(state, identity)
 
     book.mount(source)
-    started = outliving.start(
-        own_program("bathyscope.bathyd", str(config)),
-        log=log,
-        announce=announce,
-        wrapper=nodes.inside(node.pid) if node is not None else (),
-        announce_wrapper=book.helper,
-        without=FOREIGN_VARIABLES,
-    )
-    deadline = time.monotonic() + _TIMEOUT_S
-    while True:
-        with contextlib.suppress(LabError):
-            ask(layout, osd)
-            return
-        if started.child.poll() is not None or time.monotonic() > deadline:
-            lines = last_lines(files.read_end(log))
-            raise LabError(f"the cache of {osd} did not start: {lines[-2:]}", hint=f"look into {log}")
-        time.sleep(0.05)
+    launch = Launch(nodes.inside(node.pid) if node is not None else (), announce, book.helper)
+    Daemon(LocalHost(), places, osd.name, launch).start(lambda _: None)
 
 
 def _process(osd: str) -> str:
     """Name of the process that is the cache of an OSD."""
     return f"{PROCESS}.{osd.partition('.')[2]}"
-
-
-def _stop(state: LabState, osd: str) -> None:
-    _end([cached(state)[osd]], f"the cache of {osd}")
 
 
 def _end(identities: Sequence[ProcessIdentity], what: str) -> None:
