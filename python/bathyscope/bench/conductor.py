@@ -28,6 +28,8 @@ import pyarrow as pa
 
 from bathyscope import interruption, lab
 from bathyscope.analysis import limits
+from bathyscope.analysis.columns import total
+from bathyscope.analysis.repeats import Repeats
 from bathyscope.analysis.step_figures import StepFigures
 from bathyscope.bench import caps, checks, cleanup, client_host, phases, prediction, preflight
 from bathyscope.bench.cleanup import SWITCHED_KINDS
@@ -46,7 +48,7 @@ from bathyscope.layers.needs import REMOVALS
 from bathyscope.recording.collect import collect
 from bathyscope.recording.journal import Journal
 from bathyscope.recording.scope import ScopeKeeper
-from bathyscope.records import RawAnswer, Step
+from bathyscope.records import RawAnswer, Result, Step, from_table
 from bathyscope.sources import SOURCES, op_history
 from bathyscope.spec import StepSpec, Target
 from bathyscope.spec.plan import Phase, Plan, expand
@@ -100,6 +102,7 @@ class Conductor:
         self._steps = expand(plan, device_classes, traits())
         self._phases = {phase.name: phase for phase in plan.phases}
         self._block: tuple[int, str] | None = None
+        self._repeats = Repeats(plan.precision, self._steps)
         self._context = context_of(plan, target, run.id)
         self._before = limits.Baseline()
         self._usage_of: dict[tuple[str, str], list[RawAnswer]] = {}
@@ -121,6 +124,9 @@ class Conductor:
         finished = self._run.step_segments()
         self.begun = bool(finished)
         left = [(index, step) for index, step in enumerate(self._steps) if index not in finished]
+        for segment in finished.values():
+            (row,) = from_table(Step, segment.table(Step))
+            self._repeats.add(row, total(segment.table(Result), "iops"))
         with self._scratch(), self._undone_on_trouble():
             if left:
                 if self._journal.pending():
@@ -134,6 +140,9 @@ class Conductor:
                 self._fill(needs)
             pace = prediction.Pace([step for _, step in left])
             for index, step in left:
+                if self._repeats.are_enough(step):
+                    pace.skipped()
+                    continue
                 self._enter(step)
                 self._watcher.time_left(pace.left_s)
                 began_ns = self._host.monotonic_ns()
@@ -403,6 +412,7 @@ class Conductor:
         judged = judge(attempt)
         write_step(self._run, attempt, judged, recording.costs, self._start)
         self._clear_scratch()
+        self._repeats.add(judged.row, judged.figures.iops)
         self._watcher.step_ended(judged.row, judged.figures)
 
     def _attempt(

@@ -57,6 +57,10 @@ class Pace:
         self._expected_s += self._left.pop(0)
         self._took_s += took_s
 
+    def skipped(self) -> None:
+        """The first step that is left is not wanted any more."""
+        self._left.pop(0)
+
     @property
     def left_s(self) -> float:
         """The seconds until the last step ends."""

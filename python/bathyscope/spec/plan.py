@@ -76,6 +76,7 @@ Many = Annotated[tuple[T, ...], BeforeValidator(lambda value: value if isinstanc
 Size = Annotated[int, _text(parse_bytes), Field(gt=0, json_schema_extra={"unit": "bytes"})]
 Seconds = Annotated[float, _text(parse_seconds), Field(ge=0, json_schema_extra={"unit": "seconds"})]
 Depth = Annotated[int, Field(gt=0, le=65536)]
+Share = Annotated[float, Field(gt=0, lt=1, json_schema_extra={"unit": "ratio"})]
 Percent = Annotated[int, Field(ge=0, le=100, json_schema_extra={"unit": "%"})]
 
 
@@ -227,6 +228,12 @@ class Plan(Model):
     )
     axes: Axes = Field(default=Axes(), description="axes of the matrix, see below")
     repeats: int = Field(default=5, gt=0, le=1000, description="times that every configuration is measured")
+    precision: Share | None = Field(
+        default=None,
+        description="a configuration whose 95 % interval of IOPS is within this share of their median, in each phase, "
+        "is not measured again; `repeats` are then the most",
+        examples=[0.05],
+    )
     ramp: Seconds = Field(default=2.0, description="time under load before the measured window, in each step")
     runtime: Annotated[Seconds, Field(gt=0)] = Field(default=10.0, description="measured time of a step")
     io_count: int | None = Field(

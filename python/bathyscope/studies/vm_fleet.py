@@ -70,6 +70,12 @@ class Parameters(Model):
     patterns: Many[PatternName] = Field(default=PATTERNS, min_length=1, description="access patterns")
     phases: Many[PhaseName] = Field(default=get_args(PhaseName), min_length=1, description="phases")
     repeats: int = Field(default=1, ge=1, le=100, description="times that all phases are measured")
+    precision: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="end the repeats of a pattern whose intervals are within this share; 0: none",
+    )
     runtime: Seconds = Field(default=8.0, gt=0, description="measured time of each access pattern in each phase")
     ramp: Seconds = Field(default=1.0, description="time under load before it")
 
@@ -98,6 +104,7 @@ def _plan(given: Parameters) -> Plan:
         apart=True,
         phases=tuple(phase for phase in phases if phase.name in given.phases),
         repeats=given.repeats,
+        precision=given.precision or None,
         replicas=min(given.replicas, given.osds),
         ramp=given.ramp,
         runtime=given.runtime,

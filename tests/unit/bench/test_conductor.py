@@ -310,3 +310,16 @@ def test_an_interrupted_run_restores_before_it_writes_to_a_workspace_that_may_be
     with pytest.raises(KeyboardInterrupt):
         start(ScriptedLayer([STEADY], before_load=interrupt))
     assert order == ["restore", "note"]
+
+
+def test_what_is_precise_enough_is_not_measured_again(start: Callable[..., RunDirectory]) -> None:
+    """The first pattern is the same each time; the second never agrees, so it has all repeats."""
+    layer = ScriptedLayer([rate if number % 2 else STEADY for number, rate in enumerate(_DIFFERENT)])
+    run = start(layer, repeats=6, precision=0.05, **{"limits.prolong": 0})
+    rows = run.tables()["step"].to_pylist()
+    counted = [sum(row["queue_depth"] == depth for row in rows) for depth in (1, 2)]
+    assert counted == [3, 6]
+    assert run.info.status == "done"
+
+
+_DIFFERENT = tuple((50.0 * (1 + number),) * 10 for number in range(12))

@@ -1,0 +1,52 @@
+"""When a configuration has been measured often enough."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bathyscope.analysis.repeats import Repeats
+from bathyscope.layers import traits
+from bathyscope.records import Step
+from bathyscope.spec.plan import Plan, expand
+
+
+def row(key: str, **changes: Any) -> Any:
+    step: Any = Step.__new__(Step)
+    for name, value in {"step_key": key, "status": "done", **changes}.items():
+        object.__setattr__(step, name, value)
+    return step
+
+
+@pytest.fixture
+def plan() -> Plan:
+    phases = [{"name": "a"}, {"name": "b"}]
+    return Plan.model_validate(
+        {"name": "t", "layers": ["rbd"], "patterns": ["read-4K-qd1"], "repeats": 9, "phases": phases}
+    )
+
+
+def test_all_phases_of_a_configuration_are_measured_as_often(plan: Plan) -> None:
+    steps = expand(plan, ("hdd",), traits())
+    repeats = Repeats(0.1, steps)
+    measured = []
+    # In the phase b the sixth round brings the interval within a tenth.
+    rates = {"a": [100.0] * 9, "b": [80.0, 120.0, 100.0, 101.0, 99.0, 100.0, 100.0, 100.0, 100.0]}
+    for step in steps:
+        if not repeats.are_enough(step):
+            measured.append(step.phase)
+            repeats.add(row(step.key), rates[step.phase][step.repeat_index])
+    assert measured == ["a", "b"] * (len(measured) // 2)
+    assert 3 * 2 < len(measured) < 9 * 2
+
+
+def test_refused_repeats_do_not_count_and_two_are_never_enough(plan: Plan) -> None:
+    steps = expand(plan.model_copy(update={"phases": ()}), ("hdd",), traits())
+    repeats = Repeats(0.1, steps)
+    for status in ("done", "done", "refused", "failed"):
+        repeats.add(row(steps[0].key, status=status), 100.0)
+    assert not repeats.are_enough(steps[4])
+    repeats.add(row(steps[0].key), 100.0)
+    assert repeats.are_enough(steps[5])
+    assert not Repeats(None, steps).are_enough(steps[5])
