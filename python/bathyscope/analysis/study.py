@@ -24,6 +24,7 @@ from bathyscope.units import format_percent, three_digits
 
 _TIMES = "×"
 _NO_RATIO = Figure(None, _TIMES)
+_OF_CACHES = ("cache_hits", "small_working_set")
 _ONE_RUN = (
     "Each cell is one measurement. The interval of a ratio is the variation between clients; another run of the study "
     "can differ by more."
@@ -109,7 +110,7 @@ def build(
         expectations=expectations,
         is_judged=is_judged,
         sentence=_sentence(expectations, is_judged=is_judged),
-        caveats=(*_failures(result), *_of_steps(tables, steps), *_steal(steal), *shown),
+        caveats=(*_failures(result), *_of_steps(tables, of_steps, steps), *_steal(steal), *shown),
     )
 
 
@@ -216,13 +217,19 @@ def _failures(result: pa.Table) -> list[CaveatView]:
     return [CaveatView("failed_ios", "warning", text)]
 
 
-def _of_steps(tables: Tables, steps: Sequence[Step]) -> list[CaveatView]:
-    """Return why steps were refused, and their warnings, those of one kind as one row."""
+def _of_steps(tables: Tables, of_steps: Mapping[int, Tables], steps: Sequence[Step]) -> list[CaveatView]:
+    """Return why steps were refused, and their warnings, those of one kind as one row.
+
+    That a cache answered is no warning where caches over OSDs were looked at: their hits are shown.
+    """
     keys = {step.step_index: step.step_key for step in steps}
     kinds: dict[tuple[str, str], list[CaveatView]] = {}
     for caveat in from_table(Caveat, table_of(tables, Caveat.TABLE)):
+        if caveat.step_index not in keys or caveat.severity == "note":
+            continue
+        cached = table_of(of_steps[caveat.step_index], CacheSample.TABLE).num_rows > 0
         # Steal is told of all steps together, and failed I/Os are.
-        if caveat.step_index in keys and caveat.severity != "note" and caveat.code not in ("cpu_steal", "io_errors"):
+        if caveat.code not in ("cpu_steal", "io_errors", *(_OF_CACHES if cached else ())):
             view = CaveatView(caveat.code, caveat.severity, caveat.text, (keys[caveat.step_index],))
             kinds.setdefault((caveat.code, caveat.severity), []).append(view)
     return [joined_caveats(same) for same in kinds.values()]

@@ -224,13 +224,17 @@ def test_repeats_are_compared_round_by_round() -> None:
 
 def test_a_step_that_was_refused_has_no_figure() -> None:
     steps = [step(0, "no-cache", READ), step(1, "repeated", READ, status="refused", reason="it is thin")]
-    caveats = [Caveat(1, "thin_image", "refused", "it is thin", "trust"), Caveat(1, "x", "note", "a note", "trust")]
+    caveats = [
+        Caveat(1, "thin_image", "refused", "it is thin", "trust"),
+        Caveat(1, "x", "note", "a note", "trust"),
+        Caveat(0, "cache_hits", "warning", "from memory", "trust"),
+    ]
     found = found_in(steps, {0: [100.0], 1: [1000.0]}, caveats=caveats)
     assert [cell.iops.value for cell in found.rows[0].cells] == [100.0, None]
     (expectation,) = found.expectations
     assert expectation.met is None
     assert "repeated randread-4K-qd8 has no figure: it is thin" in expectation.sentence
-    assert [c.code for c in found.caveats if c.severity != "note"] == ["thin_image"]
+    assert [c.code for c in found.caveats if c.severity != "note"] == ["thin_image", "cache_hits"]
 
 
 @pytest.mark.parametrize(
