@@ -96,10 +96,18 @@ class HeatMap:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Bars:
+    """A picture of a table whose rows count `reads` and `writes`: a bar for each of the first rows, with its share."""
+
+    name: str
+    table: Table
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Section:
     """Blocks below one heading; that of the first section may be empty. `key` is where a link of a page leads.
 
-    Blocks are Text, Facts, Table, HeatMap, and caveats (`records.finding.CaveatView`).
+    Blocks are Text, Facts, Table, HeatMap, Bars, and caveats (`records.finding.CaveatView`).
     """
 
     key: str

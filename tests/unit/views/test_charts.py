@@ -99,9 +99,10 @@ def test_pictures_have_safe_names() -> None:
         assert content.startswith(b"\x89PNG")
 
 
-def test_a_finding_without_pictures_is_an_error_with_a_hint() -> None:
-    with pytest.raises(UsageError, match="compare cannot be shown as pictures") as caught:
-        next(draw(samples.compare(), "svg"))
+def test_a_finding_without_charts_has_no_pictures_and_rows_are_no_finding() -> None:
+    assert list(draw(samples.compare(), "svg")) == []
+    with pytest.raises(UsageError, match="plain rows cannot be shown as pictures") as caught:
+        next(draw(samples.rows(), "svg"))
     assert caught.value.hint
 
 

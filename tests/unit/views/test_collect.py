@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 
 from bathyscope.analysis.see import words
-from bathyscope.records.blocks import Column, Table
+from bathyscope.records.blocks import Bars, Column, Table
 from bathyscope.records.report_finding import ReportFinding
 from bathyscope.views import as_text, view_of
-from bathyscope.views.charts.activity import drawings
+from bathyscope.views.charts.bars import drawing as bars
 from bathyscope.views.charts.theme import LIGHT
 from bathyscope.views.pictures import draw
 
@@ -28,7 +28,14 @@ def test_hostile_names_stay_text_and_nothing_is_fetched() -> None:
 
 def test_every_view_has_a_section_and_every_chart_its_rows() -> None:
     html = as_text(samples.collected(), "html")
-    assert re.findall(r'<section id="([a-z]+)"', html) == ["who", "heat", "devices", "clients", "recording"]
+    assert re.findall(r'<section id="([a-z]+)"', html) == [
+        "devices",
+        "heat",
+        "clients",
+        "recording",
+        "gaps",
+        "absences",
+    ]
     charts = unpacked(html, "charts-data")["charts"]
     rows = charts["heat-images"]["rows"]
     # What is not known has no rectangle.
@@ -80,14 +87,15 @@ def test_a_view_is_a_page_and_a_picture_of_its_own() -> None:
     assert name == "001-heat-offsets.svg"
     assert b"I/O of images over time" in content
     assert list(draw(view, "svg")) == []
-    assert re.findall(r'<section id="([a-z]+)"', as_text(view, "html")) == ["top", "devices"]
+    assert re.findall(r'<section id="([a-z]+)"', as_text(view, "html")) == ["devices"]
 
 
 def test_bars_are_reads_and_writes_with_the_share_beside_them() -> None:
     columns = (Column("node", "node"), *words.COUNTS[:6])
     rows = (("a", 30, 10, 1.0, 0.8, 0, 0), ("<b>", 0, 10, 0.2, 0.2, 0, 0))
     nodes = dataclasses.replace(samples.activity(), view="nodes", tables=(Table("nodes", "nodes", columns, rows),))
-    (drawing,) = drawings(nodes)
+    drawing = bars(Bars("nodes", nodes.tables[0]))
+    assert drawing is not None
     assert [(row["name"], row["kind"], row["v"], row["total"], row["share"]) for row in drawing.rows] == [
         ("a", "reads", 30, 40, "80 %"),
         ("a", "writes", 10, 40, "80 %"),
@@ -98,4 +106,4 @@ def test_bars_are_reads_and_writes_with_the_share_beside_them() -> None:
     assert name == "001-bars-nodes.svg"
     assert b"80 %" in content
     recording = dataclasses.replace(samples.collected(), views=(nodes,))
-    assert list(unpacked(as_text(recording, "html"), "charts-data")["charts"]) == ["heat-images", "bars-nodes"]
+    assert list(unpacked(as_text(recording, "html"), "charts-data")["charts"]) == ["bars-nodes", "heat-images"]

@@ -15,7 +15,7 @@ import pytest
 
 from bathyscope import views
 from bathyscope.errors import UsageError
-from bathyscope.views import as_text, findings
+from bathyscope.views import as_text, findings, pictures
 
 VIEWS = Path(views.__file__).parent
 # Views get findings and return text or bytes: what would let them ask the world is not theirs to import.
@@ -36,12 +36,13 @@ class TideFinding:
 
 
 SAID = """
-from bathyscope.records.blocks import Column, Section, Table, Text
+from bathyscope.records.blocks import Column, HeatMap, Section, Table, Text
 
 def sections(finding):
     columns = (Column("port", "port"), Column("height_m", "height in m"))
     table = Table("tides", "tides", columns, (("Brest", finding.height_m),))
-    yield Section("tide", "Tide", (Text(f"the tide is {finding.height_m} m high", "strong"), table))
+    heat = HeatMap("ports", "Tides of ports", "port", "1/s", ("Brest",), 0, 10**9, ((1.0, 2.0),))
+    yield Section("tide", "Tide", (Text(f"the tide is {finding.height_m} m high", "strong"), table, heat))
 """
 
 
@@ -61,6 +62,11 @@ def test_a_new_finding_is_one_file(file: Path) -> None:
     assert as_text(finding, "table").splitlines()[-1].split() == ["Brest", "1.5"]
     assert as_text(finding, "csv") == as_text(finding, "csv", table="tides") == "port,height_m\nBrest,1.5\n"
     assert '"height_m": 1.5' in as_text(finding, "json")
+    page = as_text(finding, "html")
+    assert "<h1>the tide is 1.5 m high</h1>" in page
+    assert '<th scope="row">Brest</th>' in page
+    assert 'data-chart="heat-ports"' in page
+    assert [name for name, _ in pictures.draw(finding, "svg")] == ["001-heat-ports.svg"]
 
 
 def test_an_output_that_a_finding_lacks_is_an_error_with_a_hint() -> None:

@@ -8,9 +8,7 @@ from typing import Any, Literal
 
 import altair as alt
 
-from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.records.blocks import HeatMap
-from bathyscope.records.collect_finding import CollectFinding
 from bathyscope.views import labels
 from bathyscope.views.charts.base import LABELS, Drawing, named_rows
 from bathyscope.views.charts.theme import LIGHT, Theme
@@ -23,12 +21,8 @@ _OFFSETS_LABELLED = 8
 _SCHEME: Literal["viridis"] = "viridis"
 
 
-def drawings(finding: CollectFinding | ActivityFinding, theme: Theme = LIGHT) -> list[Drawing]:
-    """Return a picture for each heat map of a recording, or of one view."""
-    return [_drawing(heat, theme) for heat in finding.heat_maps]
-
-
-def _drawing(heat: HeatMap, theme: Theme) -> Drawing:
+def drawing(heat: HeatMap, theme: Theme = LIGHT) -> Drawing:
+    """Return the picture of a heat map."""
     seconds = heat.bin_ns / 1e9
     names = [labels.clean(name) for name in heat.names]
     rows = tuple(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bathyscope.records.activity_finding import ActivityFinding
-from bathyscope.records.blocks import Facts, Section, Text
+from bathyscope.records.blocks import Bars, Facts, Section, Text
 from bathyscope.units import format_seconds
 from bathyscope.views import labels
 
@@ -14,16 +14,23 @@ _TITLES = {"devices": "Images", "osds": "OSDs", "osd_pools": "OSDs by pool", "op
 
 def sections(finding: ActivityFinding) -> Iterator[Section]:
     """Yield the view as the only section."""
+    yield Section(finding.view, title(finding.view), (where(finding), *blocks(finding, is_pictured=True)))
+
+
+def where(finding: ActivityFinding) -> Text:
+    """Return of what and of when a view is."""
     length = format_seconds((finding.end_ns - finding.start_ns) / 1e9)
-    where = Text(f"{finding.target}, {length} from {labels.time_utc(finding.start_ns)}", "dim")
-    yield Section(finding.view, title(finding.view), (where, *blocks(finding)))
+    return Text(f"{finding.target}, {length} from {labels.time_utc(finding.start_ns)}", "dim")
 
 
-def blocks(finding: ActivityFinding) -> tuple[object, ...]:
-    """Return the blocks of a view besides where and when it is of."""
+def blocks(finding: ActivityFinding, *, is_pictured: bool) -> tuple[object, ...]:
+    """Return the blocks of a view besides where and when it is of; a picture is its heat maps, else bars."""
+    pictures: Sequence[object] = finding.heat_maps
+    if is_pictured and not pictures:
+        pictures = [Bars(finding.view, table) for table in finding.tables[:1]]
     remarks = (Text(remark, "dim", "- ") for remark in finding.unseen)
     facts = [Facts(finding.facts)] if finding.facts else []
-    return (Text(finding.sentence, "strong"), *facts, *finding.heat_maps, *finding.tables, *remarks)
+    return (Text(finding.sentence, "strong"), *facts, *pictures, *finding.tables, *remarks)
 
 
 def title(view: str) -> str:

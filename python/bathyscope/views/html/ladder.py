@@ -37,11 +37,13 @@ from bathyscope.views.account_words import (
 from bathyscope.views.charts.rungs import METRICS
 from bathyscope.views.charts.series import measure_title, shown_measures
 from bathyscope.views.charts.theme import PAGE
+from bathyscope.views.findings import sections_of
 from bathyscope.views.footnotes import Footnotes
-from bathyscope.views.html import collect
+from bathyscope.views.html.blocks import chart_data as of_blocks
+from bathyscope.views.html.blocks import page_sections
 from bathyscope.views.html.frame import packed, render_page
 from bathyscope.views.html.ladder_charts import chart_data, finding_data
-from bathyscope.views.pictures import collect as pictures_of_recording
+from bathyscope.views.pictures.blocks import drawings
 from bathyscope.views.refusal import is_shown, why_refused
 
 _COLUMNS = (
@@ -74,7 +76,7 @@ def page(finding: LadderFinding, recording: CollectFinding | None = None) -> str
     charts, data = chart_data(finding), finding_data(finding)
     content = _content(finding, charts["charts"], recording)
     if recording is not None:
-        of_recording = collect.chart_data(pictures_of_recording.drawings(recording, PAGE))
+        of_recording = of_blocks(drawings(recording, PAGE))
         charts = {name: {**known, **of_recording[name]} for name, known in charts.items()}
         data["recording"] = as_plain(recording)
     return render_page(finding, "ladder.html.j2", content, charts=charts, data=data)
@@ -127,7 +129,8 @@ def _content(finding: LadderFinding, charts: dict[str, Any], recording: CollectF
         "cross_checks": [_row(finding, point, None, notes) for point in finding.cross_checks],
         "accounts": accounts,
         "distribution_groups": distribution_groups,
-        "who": None if recording is None else {**collect.who_did_it(recording), "run_id": recording.run_id},
+        "who": None if recording is None else page_sections(sections_of(recording)),
+        "recording_id": recording and recording.run_id,
         "notes": notes.notes,
         "commands": (commands := _commands(finding.commands)),
         # A thousand commands are half a megabyte, and alike: the page writes those of a step when it is opened.

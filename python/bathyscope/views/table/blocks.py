@@ -7,7 +7,7 @@ from typing import Any, TextIO
 
 from rich.console import Console
 
-from bathyscope.records.blocks import Facts, Table, Text, Tone
+from bathyscope.records.blocks import Facts, HeatMap, Table, Text, Tone
 from bathyscope.records.finding import CaveatView
 from bathyscope.views import Options, labels
 from bathyscope.views.cells import cell, left_out_first, marks, shown_columns
@@ -30,7 +30,9 @@ def write(finding: Any, stream: TextIO, options: Options) -> None:
     is_first = True
     for section in sections_of(finding):
         blocks = [block for block in section.blocks if _is_shown(block)]
-        if not blocks:
+        # Words about a picture alone say nothing here.
+        is_of_picture = any(isinstance(block, HeatMap) for block in section.blocks)
+        if not blocks or (is_of_picture and not any(isinstance(block, Table) for block in blocks)):
             continue
         if not is_first:
             out.print()

@@ -1,4 +1,4 @@
-"""The picture of one view: its heat maps, else a bar for each of its busiest rows, reads and writes apart."""
+"""A bar for each of the busiest rows of a table, reads and writes apart."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 
 import altair as alt
 
-from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import Bars
 from bathyscope.units import format_percent
 from bathyscope.views import labels
-from bathyscope.views.charts import heat
 from bathyscope.views.charts.base import RATE_LABEL, Drawing, named_rows
 from bathyscope.views.charts.theme import LIGHT, Theme
 
@@ -21,17 +20,12 @@ _READS, _WRITES, _SHARE = "reads", "writes", "share_ratio"
 _SLOTS = (1, 2)
 
 
-def drawings(finding: ActivityFinding, theme: Theme = LIGHT) -> list[Drawing]:
-    """Return the pictures of a view; none for one that counts nothing row by row."""
-    return heat.drawings(finding, theme) or bars(finding, theme)
-
-
-def bars(finding: ActivityFinding, theme: Theme = LIGHT) -> list[Drawing]:
-    """Return the bars of a view whose rows count reads and writes and have a share; none with fewer than two rows."""
-    table = finding.tables[0]
+def drawing(block: Bars, theme: Theme = LIGHT) -> Drawing | None:
+    """Return the bars of a table; None where it does not count reads and writes, or has fewer than two rows."""
+    table = block.table
     places = {column.key: place for place, column in enumerate(table.columns)}
     if not places.keys() >= {_READS, _WRITES, _SHARE} or len(table.rows) < 2:
-        return []
+        return None
     # What a row is of may take several columns: an OSD and a pool.
     first = next((place for place, each in enumerate(table.columns) if each.unit), len(table.columns))
     named = [place for place in range(first) if table.columns[place].rank == 0] or [0]
@@ -43,15 +37,13 @@ def bars(finding: ActivityFinding, theme: Theme = LIGHT) -> list[Drawing]:
         about = {"name": name, "total": total, "share": "" if share is None else format_percent(share)}
         rows += [{**about, "kind": kind, "v": row[places[kind]]} for kind in (_READS, _WRITES)]
     title = f"Reads and writes of {table.title}"
-    return [
-        Drawing(
-            name=f"bars-{finding.view}",
-            title=title,
-            description=f"{title}: a bar for each, its share of all beside it.",
-            chart=functools.partial(_chart, [row["name"] for row in rows[::2]], theme),
-            rows=tuple(rows),
-        )
-    ]
+    return Drawing(
+        name=f"bars-{block.name}",
+        title=title,
+        description=f"{title}: a bar for each, its share of all beside it.",
+        chart=functools.partial(_chart, [row["name"] for row in rows[::2]], theme),
+        rows=tuple(rows),
+    )
 
 
 def _chart(names: list[str], theme: Theme) -> Any:

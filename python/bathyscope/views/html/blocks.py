@@ -1,0 +1,117 @@
+"""The page of any finding: its first section as the head, then the others, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+from bathyscope.records.blocks import Column, Facts, Section, Table, Text
+from bathyscope.records.finding import CaveatView, as_plain
+from bathyscope.views import Options, labels
+from bathyscope.views.cells import cell, shown_columns
+from bathyscope.views.charts.base import Drawing
+from bathyscope.views.charts.blocks import drawing_of
+from bathyscope.views.charts.theme import PAGE
+from bathyscope.views.findings import sections_of
+from bathyscope.views.footnotes import Footnote
+from bathyscope.views.html.frame import render_page
+from bathyscope.views.pictures.blocks import drawings
+
+_ROWS_SHOWN = 200
+
+
+def write(finding: Any, stream: TextIO, _options: Options) -> None:
+    """Write the page of a finding."""
+    shown = page_sections(sections_of(finding))
+    head, target = shown[0]["title"] or finding.NAME.replace("_", " "), getattr(finding, "target", "")
+    content = {
+        "title": f"{head.lower()} of {labels.clean(target)}" if target else head.lower(),
+        "file_stem": f"{shown[0]['key']}-{getattr(finding, 'run_id', '')}".rstrip("-"),
+        "csv_row": "One row for each row of the first table",
+        "sections": [(shown[0]["key"], head), *((each["key"], each["title"]) for each in shown[1:] if each["title"])],
+        "shown": shown,
+    }
+    charts = chart_data(drawings(finding, PAGE))
+    stream.write(render_page(finding, "blocks.html.j2", content, charts=charts, data=as_plain(finding)))
+
+
+def chart_data(drawn: Iterable[Drawing]) -> dict[str, Any]:
+    """Return the charts as `render_page` takes them, each by a template of its own."""
+    named = {drawing.name: drawing for drawing in drawn}
+    return {
+        "templates": {key: drawing.template(PAGE) for key, drawing in named.items()},
+        "charts": {
+            key: {"template": key, "rows": list(drawing.rows), "about": drawing.description}
+            for key, drawing in named.items()
+        },
+        "layers": {},
+    }
+
+
+def page_sections(sections: Sequence[Section]) -> list[dict[str, Any]]:
+    """Return what a page shows of sections, as text; those with nothing to show are left out."""
+    return [section for section in map(_section, sections) if section["blocks"] or section["sentence"]]
+
+
+def _section(section: Section) -> dict[str, Any]:
+    sentence = next((each.words for each in section.blocks if isinstance(each, Text) and each.tone == "strong"), "")
+    blocks = [_block(each) for each in section.blocks if not (isinstance(each, Text) and each.tone == "strong")]
+    counted = next((each for each in section.blocks if isinstance(each, Table) and each.only != "programs"), None)
+    return {
+        "key": section.key,
+        "title": section.title.removesuffix(":"),
+        "sentence": sentence,
+        "count": f"{len(counted.rows):,}" if counted is not None and counted.rows else "",
+        "blocks": [block for block in blocks if block is not None],
+    }
+
+
+def _block(block: Any) -> dict[str, Any] | None:
+    """Return what the template shows of a block; None for nothing."""
+    match block:
+        case Text():
+            return {"kind": "text", "lead": block.lead.removeprefix("- "), "words": block.words, "tone": block.tone}
+        case Facts():
+            return {"kind": "facts", "pairs": block.pairs}
+        case CaveatView():
+            return {"kind": "caveat", "note": Footnote("", block, everywhere=False)}
+        case Table():
+            return _table(block) if block.only != "programs" and block.rows else None
+        case _:
+            drawing = drawing_of(block, PAGE)
+            return None if drawing is None else {"kind": "chart", "key": drawing.name, "title": drawing.title}
+
+
+def _table(table: Table) -> dict[str, Any]:
+    columns = [(place, table.columns[place]) for place in shown_columns(table)]
+    tones = table.tones or ("",) * len(table.rows)
+    return {
+        "kind": "table",
+        "title": table.title,
+        "columns": [(column.heading, column.help, _kind(column)) for _, column in columns],
+        "rows": [
+            (tone, [(_cell(each, row[place]), _kind(each), _share(each, row[place])) for place, each in columns])
+            for tone, row in zip(tones[:_ROWS_SHOWN], table.rows, strict=False)
+        ],
+        "more": max(0, len(table.rows) - _ROWS_SHOWN),
+    }
+
+
+def _kind(column: Column) -> str:
+    """Return the class of a column's cells: words are read from the left, figures from the right."""
+    if column.unit == "code":
+        return "prose mono"
+    return "figure" if column.unit else "prose" if column.prose else "words"
+
+
+def _share(column: Column, value: Any) -> str:
+    """Return how much of its cell a share fills; nothing for what is no share."""
+    is_share = column.unit == "ratio" and value is not None and not column.figure
+    return f"{100 * min(1.0, max(0.0, value)):.1f}%" if is_share else ""
+
+
+def _cell(column: Column, value: Any) -> str | list[tuple[str, str]]:
+    """Return a value for reading; parts of a whole as (name, share), which the page draws."""
+    if column.unit == "parts" and value:
+        return [(labels.clean(name), f"{share:.1%}") for name, share in value]
+    return cell(column, value)
