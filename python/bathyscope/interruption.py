@@ -36,6 +36,7 @@ class _State:
     """What the handler and the main thread tell each other; no other thread touches it."""
 
     holders = 0
+    clean_ups = 0
     noted: int | None = None
 
 
@@ -84,6 +85,20 @@ def held() -> Iterator[None]:
         check()
 
 
+@contextmanager
+def put_off() -> Iterator[None]:
+    """Hold the signal off from every `check` within: a clean-up is not cut short. The next check after it raises it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with held():
+        _State.clean_ups += 1
+        try:
+            yield
+        finally:
+            _State.clean_ups -= 1
+
+
 def noted() -> bool:
     """Return whether a signal has come that was not raised yet."""
     return _State.noted is not None
@@ -91,7 +106,8 @@ def noted() -> bool:
 
 def check() -> None:
     """Raise the signal that has come while it was held off: nothing is half done here."""
-    if _State.noted is not None and threading.current_thread() is threading.main_thread():
+    in_main = threading.current_thread() is threading.main_thread()
+    if _State.noted is not None and not _State.clean_ups and in_main:
         number, _State.noted = _State.noted, None
         raise Interrupted(number)
 

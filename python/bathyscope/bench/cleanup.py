@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from bathyscope import interruption
 from bathyscope.bench import phases
 from bathyscope.bench.phases import PHASE_KINDS
 from bathyscope.bench.resources import Resources
@@ -18,6 +19,7 @@ SWITCHED_KINDS = (*PHASE_KINDS, *SETTING_KINDS)
 """What holds for a while. The rest are things that a run has made."""
 
 
+@interruption.put_off()
 def undo_all(
     host: Host,
     session: CephSession,

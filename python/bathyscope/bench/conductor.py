@@ -21,7 +21,7 @@ import contextlib
 import functools
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -156,15 +156,21 @@ class Conductor:
 
     def clean_up(self) -> None:
         """Remove what the run made and restore what it switched. Raises what the cluster raises."""
+        self._undo()
+        self._journal.close()
+
+    def _undo(self, kinds: Collection[str] | None = None) -> None:
+        """Undo all changes, or those of `kinds`. Raises ToolError when some could not be undone; all are noted."""
         if self._session is None:
-            self._journal.close()
             return
-        failed = cleanup.undo_all(self._host, self._session, self._journal, note=self._watcher.note)
+        note = self._watcher.note
+        failed = cleanup.undo_all(self._host, self._session, self._journal, kinds=kinds, note=note)
+        for problem in failed:
+            note(f"not undone: {problem}")
         if failed:
             raise ToolError(
                 f"{len(failed)} changes could not be undone: {failed[0]}", hint="try again: bathy bench cleanup"
             )
-        self._journal.close()
 
     @contextlib.contextmanager
     def _undone_on_trouble(self) -> Iterator[None]:
@@ -181,15 +187,17 @@ class Conductor:
                 self._watcher.note(f"{second.message}; what is left is removed by: bathy bench cleanup")
             raise
         except BaseException:
-            with contextlib.suppress(BathyscopeError):
+            try:
                 self._restore_settings()
+            except BathyscopeError as second:
+                self._watcher.note(f"{second.message}; what is left is restored by: bathy bench cleanup")
             with contextlib.suppress(StoreError):
                 self._note_interruption()
             raise
 
     def _restore_settings(self) -> None:
-        if self._session is not None:
-            cleanup.undo_all(self._host, self._session, self._journal, kinds=SWITCHED_KINDS, note=self._watcher.note)
+        """Restore what the run switched. Raises as `_undo` does."""
+        self._undo(SWITCHED_KINDS)
 
     def _note_interruption(self) -> None:
         self._run.update(status="interrupted")

@@ -7,13 +7,14 @@ kind says which class undoes it. What the next phase wants as well stays as it i
 from __future__ import annotations
 
 import dataclasses
+import errno
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
-from bathyscope import lab
-from bathyscope.errors import BathyscopeError, ClusterError, ToolError, UnreachableError, UsageError
-from bathyscope.host import CephRequest, CephSession, Host
+from bathyscope import interruption, lab
+from bathyscope.errors import BathyscopeError, BusyError, ClusterError, ToolError, UnreachableError, UsageError
+from bathyscope.host import CephRequest, CephSession, Host, answer_json
 from bathyscope.host.ceph import send
 from bathyscope.lab import LabState, caches
 from bathyscope.layers import needs
@@ -90,15 +91,29 @@ class OsdOptions(Action):
         """Set those that are not set."""
         pending = {change.details["name"] for change in stage.journal.pending() if change.kind == self.kind}
         for option, value in phase.osd_options.items():
-            if option not in pending:
+            if option in pending:
+                continue
+            with stage.journal.alone():
+                _must_be_free(option, stage.journal)
                 before = _stored(stage.session, option)
                 stage.journal.will_change(self.kind, name=option, value=value, before=before)
-                send(stage.session, _setting(option, value))
+            send(stage.session, _setting(option, value))
+            # The monitors write values in a form of their own: 4G is 4294967296.
+            stage.journal.remember(_fact(option), _stored(stage.session, option, everywhere=False))
 
     def undo(self, changes: Sequence[Change], stage: Stage) -> None:
-        """Set what was there before, or nothing."""
+        """Set what was there before, or nothing. What somebody else has set meanwhile stays."""
         for change in changes:
-            send(stage.session, _setting(_option(change), change.details["before"]))
+            option, before = _option(change), change.details["before"]
+            ours = (change.details["value"], stage.journal.recall(_fact(option)))
+            found = _stored(stage.session, option, everywhere=False)
+            if found in ours:
+                send(stage.session, _setting(option, before))
+            elif found != before:
+                stage.note(
+                    f"{option} of the OSDs is {_shown(found)} now, not {ours[0]} as this run has set it: somebody else "
+                    f"has changed it, so it is left as it is; before the run it was {_shown(before)}"
+                )
 
     def describe(self, change: Change) -> str:
         """Return the option."""
@@ -112,6 +127,41 @@ def _option(change: Change) -> str:
     return name
 
 
+def _fact(option: str) -> str:
+    """Return the name of the fact that holds what the cluster stored when an option was set."""
+    return f"stored {option}"
+
+
+def _shown(value: str | None) -> str:
+    return "not set" if value is None else value
+
+
+def _must_be_free(option: str, journal: Journal) -> None:
+    """Raise BusyError when another run has set an option and has not put it back."""
+    for other in journal.others():
+        if any(change.kind == OsdOptions.kind and change.details["name"] == option for change in other.pending()):
+            raise BusyError(
+                f"run {other.run_id} has set {option} of the OSDs",
+                hint=f"wait until it has ended; if it was killed: bathy bench cleanup {other.run_id}",
+            )
+
+
+def check_options(session: CephSession, phases: Sequence[Phase]) -> None:
+    """Raise UsageError for an option that the cluster does not know, or that an OSD reads at its start only.
+
+    Such an option would hold in other phases too, and after the run.
+    """
+    for option in dict.fromkeys(option for phase in phases for option in phase.osd_options):
+        answer = session.command(needs.question("config help", key=option))
+        if answer.exit_code == -errno.ENOENT:
+            raise UsageError(f"the cluster has no option {option}", hint="ceph config ls lists all options")
+        if not answer_json(answer, session.client)["can_update_at_runtime"]:
+            raise UsageError(
+                f"{option} cannot be changed while an OSD runs, so it would also hold in other phases",
+                hint="measure it in two runs, with the OSDs started again before each, and compare them: bathy compare",
+            )
+
+
 def _setting(option: str, value: str | None) -> CephRequest:
     """Return the command that sets an option of all OSDs; None: that removes it."""
     if value is None:
@@ -119,12 +169,15 @@ def _setting(option: str, value: str | None) -> CephRequest:
     return needs.change(f"set {option}", "config set", who="osd", name=option, value=value)
 
 
-def _stored(session: CephSession, option: str) -> str | None:
-    """Return what the cluster's configuration has for all OSDs. Raises ClusterError where some have another value."""
+def _stored(session: CephSession, option: str, *, everywhere: bool = True) -> str | None:
+    """Return what the cluster's configuration has for all OSDs.
+
+    Raises ClusterError where some OSDs have a value of their own, if it is to hold `everywhere`.
+    """
     rows = [row for row in session.json("mon", "config dump") or [] if row.get("name") == option]
     for row in rows:
         where = "/".join(filter(None, (str(row.get("section", "")), str(row.get("mask", "")))))
-        if where.startswith("osd") and where != "osd":
+        if everywhere and where.startswith("osd") and where != "osd":
             raise ClusterError(
                 f"{option} is set for {where} alone, so a value for all OSDs does not hold there",
                 hint=f"ceph config rm {where} {option}",
@@ -272,6 +325,7 @@ def enter(phase: Phase, stage: Stage) -> None:
         action.do(phase, stage)
 
 
+@interruption.put_off()
 def undo(stage: Stage, changes: Sequence[Change]) -> dict[int, str]:
     """Undo changes of PHASE_KINDS and write that down. Returns change number → why, for those that could not be undone.
 

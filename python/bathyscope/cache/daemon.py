@@ -156,12 +156,20 @@ class Daemon:
             wrapper=self.launch.wrapper, announce_wrapper=self.launch.announce_wrapper,
             without=("NOTIFY_SOCKET", *FOREIGN_VARIABLES),
         )  # fmt: skip
+        try:
+            self._wait_for(started, log, before)
+        except BaseException:
+            # It must not mount over the files later. SIGTERM lets it unmount what it has mounted already.
+            if outliving.end_all([started.identity], signal_number=signal.SIGTERM):
+                outliving.end_all([started.identity])
+            raise
+
+    def _wait_for(self, started: outliving.Started, log: Path, log_length: int) -> None:
         deadline_ns = self.host.monotonic_ns() + START_LIMIT_S * 1e9
         while not self._is_served_by(started.identity):
             if started.child.poll() is not None:
-                raise _said(files.read_end(log, before), self.name, str(log))
+                raise _said(files.read_end(log, log_length), self.name, str(log))
             if self.host.monotonic_ns() > deadline_ns:
-                outliving.end_all([started.identity])
                 raise CacheError(f"the cache '{self.name}' did not serve within {START_LIMIT_S:.0f} s", hint=str(log))
             self.host.sleep(_POLL_S)
 

@@ -114,9 +114,9 @@ def change(label: str, prefix: str, *, daemon: str = "mon", **words: Any) -> Cep
     return CephRequest(label, daemon, (("prefix", prefix), *words.items()), timeout_s=_CHANGE_TIMEOUT_S)
 
 
-def question(prefix: str) -> CephRequest:
+def question(prefix: str, **words: Any) -> CephRequest:
     """Return a command for the monitors that asks something, in JSON."""
-    return CephRequest(prefix, "mon", (("prefix", prefix), ("format", "json")))
+    return CephRequest(prefix, "mon", (("prefix", prefix), *words.items(), ("format", "json")))
 
 
 class Need:

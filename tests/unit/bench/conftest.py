@@ -32,6 +32,8 @@ class FakeCluster:
     config: dict[str, str] = dataclasses.field(default_factory=dict)
     osd_config: dict[str, str] = dataclasses.field(default_factory=dict)
     other_config: list[dict[str, str]] = dataclasses.field(default_factory=list)
+    runtime: dict[str, bool] = dataclasses.field(default_factory=dict)
+    """Options that are known, and whether they can be changed while an OSD runs."""
     balancer: bool = True
     deletable: bool = True
     down: set[str] = dataclasses.field(default_factory=set)
@@ -141,6 +143,10 @@ class FakeCluster:
         osds = [{"section": "osd", "name": name, "value": value} for name, value in self.osd_config.items()]
         return [*mgr, *osds, *self.other_config]
 
+    def do_config_help(self, daemon: str, words: Any) -> Any:
+        known = self.runtime.get(words["key"])
+        return -errno.ENOENT if known is None else {"name": words["key"], "can_update_at_runtime": known}
+
     def do_osd_dump(self, daemon: str, words: Any) -> Any:
         osds = [{"osd": osd, "up": 1} for osd in range(self.osds)]
         given = [{"pool_name": name, "pg_num": 8, "size": 2, "type": 1, "crush_rule": 0} for name in self.objects]
@@ -214,7 +220,7 @@ class FakeCluster:
 
     def do_config_set(self, daemon: str, words: Any) -> Any:
         if daemon == "mon":
-            self.osd_config[words["name"]] = words["value"]
+            self.osd_config[words["name"]] = {"4G": "4294967296"}.get(words["value"], words["value"])
             return b""
         self.overrides.setdefault(daemon, {})[words["var"]] = words["val"][0]
         return {"success": ""}

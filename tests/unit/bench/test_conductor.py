@@ -15,7 +15,7 @@ from tests.unit.signals import ended_by_a_signal
 from bathyscope.bench import conductor, session
 from bathyscope.bench.conductor import Watcher
 from bathyscope.bench.run_records import reparse
-from bathyscope.errors import BusyError, StoreError, UsageError
+from bathyscope.errors import BusyError, StoreError, ToolError, UnreachableError, UsageError
 from bathyscope.host import ProcessRequest
 from bathyscope.host.fake import FakeAnswer, FakeHost
 from bathyscope.layers import LAYERS, Layer, LoadTables, traits
@@ -276,6 +276,30 @@ def test_a_run_that_keeps_its_pools_restores_the_settings_all_the_same(
     monkeypatch.setattr(conductor.Conductor, "clean_up", lambda self: pytest.fail("what was made is kept"))
     start(ScriptedLayer([STEADY]), keep=True)
     assert len(restored) == 1
+
+
+def test_each_change_that_cannot_be_undone_is_noted_and_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a run that keeps its pools ends with it, and one that was killed does not go on."""
+    monkeypatch.setattr(conductor.cleanup, "undo_all", lambda *_, **__: ["a: denied", "b: denied"])
+    talk, run = Talk(), object.__new__(conductor.Conductor)
+    run._host, run._session, run._journal, run._watcher = Any, Any, Any, talk  # type: ignore[assignment]
+    with pytest.raises(ToolError, match="2 changes could not be undone: a: denied"):
+        run._restore_settings()
+    assert talk.notes == ["not undone: a: denied", "not undone: b: denied"]
+
+
+def test_what_an_interrupted_run_cannot_restore_is_noted(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(load: int) -> None:
+        raise KeyboardInterrupt
+
+    def lost(_: Any) -> None:
+        raise UnreachableError("no monitor answered")
+
+    monkeypatch.setattr(conductor.Conductor, "_restore_settings", lost)
+    talk = Talk()
+    with pytest.raises(KeyboardInterrupt):
+        start(ScriptedLayer([STEADY], before_load=interrupt), watcher=talk)
+    assert any("no monitor answered; what is left is restored by: bathy bench cleanup" in note for note in talk.notes)
 
 
 def test_a_signal_ends_a_run_in_its_load_and_not_where_something_is_half_done(start: Any, tmp_path: Path) -> None:

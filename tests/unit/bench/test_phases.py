@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from tests.unit.bench.conftest import FakeCluster
+from tests.unit.signals import ended_by_a_signal
 
+from bathyscope import interruption
 from bathyscope.bench import cleanup, phases
-from bathyscope.errors import ClusterError, LabError, UsageError
+from bathyscope.errors import BusyError, ClusterError, LabError, UsageError
 from bathyscope.host import CephSession
 from bathyscope.host.fake import FakeHost
+from bathyscope.host.local import LocalHost
 from bathyscope.layers import traits
 from bathyscope.recording.journal import Journal
 from bathyscope.spec import Target
@@ -19,6 +24,7 @@ from bathyscope.spec.plan import Phase, Plan, expand
 
 OPTION = "bluestore_default_buffered_read"
 OFF = {OPTION: "false"}
+OTHER_RUN = "20260102-000000-abcdef"
 OSDS = ("osd.0", "osd.1")
 GIB = 1 << 30
 
@@ -96,6 +102,70 @@ def test_an_option_that_an_osd_has_of_its_own_is_refused_before_it_is_set(
     with pytest.raises(ClusterError, match=r"is set for osd\.1 alone"):
         phases.enter(Phase(name="off", osd_options=OFF), stage)
     assert fake_cluster.osd_config == {}
+    assert left(journal) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"osd_op_num_shards": "1"}, "osd_op_num_shards cannot be changed while an OSD runs"),
+     ({"osd_max_backfils": "1"}, "no option osd_max_backfils")],
+)  # fmt: skip
+def test_only_options_that_can_be_changed_at_run_time_are_taken(
+    stage: phases.Stage, fake_cluster: FakeCluster, options: dict[str, str], message: str
+) -> None:
+    fake_cluster.runtime = {OPTION: True, "osd_op_num_shards": False}
+    phases.check_options(stage.session, [Phase(name="off", osd_options=OFF)])
+    with pytest.raises(UsageError, match=message):
+        phases.check_options(stage.session, [Phase(name="off", osd_options=OFF), Phase(name="x", osd_options=options)])
+
+
+def test_an_option_that_another_run_has_set_is_refused(
+    stage: phases.Stage, fake_cluster: FakeCluster, journal: Journal, fake_host: FakeHost
+) -> None:
+    other = Journal.create(journal.path.parent, OTHER_RUN, "/ws/runs/y", journal.target, fake_host, fsid="f-s-i-d")
+    change = other.will_change("osd_config", name=OPTION, value="true", before=None)
+    with pytest.raises(BusyError, match=f"run {OTHER_RUN} has set {OPTION} of the OSDs"):
+        phases.enter(Phase(name="off", osd_options=OFF), stage)
+    assert fake_cluster.osd_config == {}
+    assert left(journal) == []
+    other.undone(change)
+    phases.enter(Phase(name="off", osd_options=OFF), stage)
+    assert fake_cluster.osd_config == OFF
+
+
+def test_an_option_that_somebody_else_has_changed_meanwhile_stays(
+    stage: phases.Stage, fake_cluster: FakeCluster, journal: Journal
+) -> None:
+    notes: list[str] = []
+    phases.enter(Phase(name="set", osd_options={**OFF, "osd_memory_target": "4G"}), stage)
+    fake_cluster.osd_config[OPTION] = "true"
+    # One OSD with a value of its own keeps nothing from being undone.
+    fake_cluster.other_config.append({"section": "osd.1", "mask": "", "name": OPTION, "value": "true"})
+    assert cleanup.undo_all(stage.host, stage.session, Journal.load(journal.path), note=notes.append) == []
+    # The other option goes back, although the monitors wrote it in another form.
+    assert fake_cluster.osd_config == {OPTION: "true"}
+    assert any(f"{OPTION} of the OSDs is true now, not false as this run has set it" in note for note in notes)
+    assert left(journal) == []
+
+
+def test_a_signal_does_not_cut_a_clean_up_short(
+    stage: phases.Stage, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def slow(*_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        LocalHost().sleep(0.01)
+        done.append("off")
+
+    monkeypatch.setattr("bathyscope.lab.caches.take_off", slow)
+    journal.will_change("osd_cache", name="osd.0", size_bytes=GIB)
+    with ended_by_a_signal(), interruption.held():
+        assert cleanup.undo_all(stage.host, stage.session, journal) == []
+        done.append("all of it")
+        interruption.check()
+        done.append("no more")
+    assert done == ["off", "all of it"]
     assert left(journal) == []
 
 

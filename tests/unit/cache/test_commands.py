@@ -23,6 +23,7 @@ from bathyscope.errors import BathyscopeError, CacheDownError, CacheError, Parse
 from bathyscope.host import ProcessRequest
 from bathyscope.host.fake import FakeAnswer, FakeHost
 from bathyscope.host.local import LocalHost
+from bathyscope.host.process import NOBODY, is_alive
 
 from .daemons import FakeDaemon, serving, source, status
 from .verbs import Bathy, install_unit, refused
@@ -737,6 +738,18 @@ def test_what_the_daemon_says_when_it_refuses_is_the_error(stand_in: Any) -> Non
     with pytest.raises(CacheError, match="fsid is in use by another process") as caught:
         stand_in("refuses").start(lambda _: None)
     assert caught.value.hint == "stop the OSD first"
+
+
+def test_a_start_that_is_interrupted_leaves_no_daemon(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalHost, "sleep", interrupt)
+    daemon = stand_in("serves")
+    with pytest.raises(KeyboardInterrupt):
+        daemon.start(lambda _: None)
+    assert daemon.started() != NOBODY
+    assert not is_alive(LocalHost(), daemon.started())
 
 
 def test_open_files_are_waited_for_unless_forced(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
