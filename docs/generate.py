@@ -255,7 +255,6 @@ def _object(of: type, definitions: dict[str, Any], head: dict[str, Any]) -> dict
         "type": "object",
         "properties": properties,
         "required": list(properties),
-        "additionalProperties": False,
     }
 
 

@@ -18,6 +18,7 @@ from bathyscope.commands.options import (
     Output,
     OutputOption,
     ReportOption,
+    TableOption,
     TargetOption,
     WorkspaceOption,
 )
@@ -76,6 +77,7 @@ def study(  # noqa: PLR0917 - one parameter for each option
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Leave pools and images on a lab or cluster of yours.")] = False,
     output: OutputOption = "table",
+    table: TableOption = None,
     report: ReportOption = None,
 ) -> None:
     """See _HELP."""
@@ -90,18 +92,22 @@ def study(  # noqa: PLR0917 - one parameter for each option
     if name not in STUDIES:
         hint = did_you_mean(name, STUDIES, f"one of {', '.join(STUDIES)}")
         raise UsageError(f"there is no study '{name}'", hint=hint)
+    if table is not None and not dry_run:
+        raise UsageError("--table is for --dry-run", hint="the CSV of a study is one table")
     found = STUDIES[name]
     given = checked(found.parameters, **dict(_pair(text, found) for text in set_ or []))
     plan, named = found.plan(given), None
     if any(option is not None for option in (lab, conf, client, keyring, target)):
         named = find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target)
     if dry_run:
-        _predict(found, given, plan, named, output)
+        _predict(found, given, plan, named, output, table)
     else:
         _carry_out(found, given, plan, named, workspace, output, report, keep=keep)
 
 
-def _predict(study: Study, given: Any, plan: Plan, named: Target | None, output: Output) -> None:
+def _predict(  # noqa: PLR0917 - those of the verb
+    study: Study, given: Any, plan: Plan, named: Target | None, output: Output, table: str | None
+) -> None:
     """Print what a run would take and change. Exits with 1 when it would be refused."""
     from bathyscope import views
     from bathyscope.bench import session
@@ -111,7 +117,7 @@ def _predict(study: Study, given: Any, plan: Plan, named: Target | None, output:
         predicted = session.predict_on(study.lab(given), plan)
     else:
         predicted = session.predict(LocalHost(), plan, named)
-    views.render(predicted, output)
+    views.render(predicted, output, table=table)
     if predicted.refusal:
         raise typer.Exit(1)
 

@@ -9,7 +9,21 @@ import dataclasses
 from typing import Any, Literal
 
 Unit = Literal[
-    "", "count", "1/s", "bytes", "bytes/s", "ns", "s", "ratio", "times", "change", "time", "trend", "parts", "code"
+    "",
+    "count",
+    "1/s",
+    "bytes",
+    "bytes/s",
+    "ns",
+    "s",
+    "ratio",
+    "fine ratio",
+    "times",
+    "change",
+    "time",
+    "trend",
+    "parts",
+    "code",
 ]
 Tone = Literal["", "strong", "dim", "good", "warning", "bad"]
 Only = Literal["", "people", "programs"]
@@ -22,10 +36,11 @@ class Column:
 
     Programs know it by `key` (snake case, its unit last), people by `heading`: a heading may change, a key may not.
 
-    "times" is a multiple of something, "change" how much larger something is as a share of it, "trend" rates a second
-    of equal times, the latest last, "parts" are the parts of a whole in order, each (name, share), "code" is a command.
-    `prose` is text that has a line of its own where there is no room beside others. Where `figure` is not empty, values
-    are Figures in units of their own; it says whether people see the value alone, or its interval as well.
+    "fine ratio" is shown to a tenth of a percent, "times" is a multiple of something, "change" how much larger
+    something is as a share of it, "trend" rates a second of equal times, the latest last, "parts" are the parts of
+    a whole in order, each (name, share), "code" is a command. `prose` is text that has a line of its own where
+    there is no room beside others. Where `figure` is not empty, values are Figures in units of their own; it says
+    whether people see the value alone, or its interval as well.
 
     `rank`: 0 is always shown; where a terminal is narrow, columns of the highest rank are left out first. `live` is the
     rank on a live screen, where it is another one: there rates come first, here counts.
@@ -47,6 +62,7 @@ class Table:
     """Rows of as many values as there are columns, None where a value is not known; `key` names it for programs.
 
     Tables of one key are parts of one table: they have the same columns. `tones` are those of the rows, if any has one.
+    People are shown `shown_max` rows at most, the first ones; None: all.
     """
 
     key: str
@@ -55,20 +71,27 @@ class Table:
     rows: tuple[tuple[Any, ...], ...]
     tones: tuple[Tone, ...] = ()
     only: Only = ""
+    shown_max: int | None = 40
 
     def __post_init__(self) -> None:
-        """Raise ValueError where two columns have one key: a row by keys would lose one of them."""
+        """Raise ValueError where two columns have one key, or rows, columns and tones do not fit each other."""
         if len({column.key for column in self.columns}) < len(self.columns):
             raise ValueError(f"two columns of the table {self.key} have the same key")
+        if any(len(row) != len(self.columns) for row in self.rows) or len(self.tones) not in (0, len(self.rows)):
+            raise ValueError(f"a row of the table {self.key} lacks a value or a tone")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Text:
-    """A sentence, after what leads to it: "Next: ". "strong" is the answer; a finding has one."""
+    """A sentence, after what leads to it: "Next: ". "strong" is the answer; a finding has one.
+
+    `whole`: it may be a command, which is never broken over lines: what is copied is what is run.
+    """
 
     words: str
     tone: Tone = ""
     lead: str = ""
+    whole: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ _FORMS: dict[Unit, Callable[[Any], str]] = {
     "ns": format_duration_ns,
     "s": format_seconds,
     "ratio": format_percent,
+    "fine ratio": lambda value: f"{100 * value:.1f}%",
     "times": lambda value: f"{three_digits(value)}×",
     "change": lambda value: figures.change_text(1 + value),
     "time": labels.time_utc,
@@ -71,7 +72,7 @@ def cell(column: Column, value: Any) -> str:
     """Return a value for reading."""
     if column.figure:
         return _figure(column, value)
-    if value is None or value == "":
+    if value is None or value == "" or (isinstance(value, float) and not math.isfinite(value)):
         return NOT_APPLICABLE
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -166,9 +166,9 @@ def test_every_preset_can_be_predicted_and_shown(name: str, fake_session: Any) -
     assert views.as_text(found, "csv").count("\n") == len(found.commands) + 1
     changes = views.as_text(found, "csv", table="changes").splitlines()
     assert (changes[0], len(changes)) == ("where,change,undone_by", len(found.changes) + 1)
-    # Commands are lines that can be copied.
+    # What is done is a line, however long.
     lines = shown.getvalue().splitlines()
-    assert all(change.change in lines for change in found.changes)
+    assert all(f"  {change.where}: {change.change}" in lines for change in found.changes)
 
 
 def test_a_disk_alone_changes_no_cluster() -> None:

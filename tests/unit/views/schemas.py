@@ -17,5 +17,7 @@ def check(text: str) -> str:
     (name,) = (
         name for name, of in SCHEMA["$defs"].items() if of["properties"].get("finding") == {"const": plain["finding"]}
     )
-    jsonschema.Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": SCHEMA["$defs"]}).validate(plain)
+    # A later version of the same format may have more keys; this one has those alone.
+    closed = {of: schema | {"additionalProperties": False} for of, schema in SCHEMA["$defs"].items()}
+    jsonschema.Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": closed}).validate(plain)
     return str(name)

@@ -304,3 +304,26 @@ def test_the_greatest_rate_of_a_trend_is_the_highest_bar() -> None:
     # 7 * x / x is more than 7 for these.
     for most in (507.4408597536824, 99.86550665837746):
         assert cell(column, (0.0, None, most)) == "▁ █"
+
+
+def test_a_comparison_shows_every_step() -> None:
+    finding = samples.compare()
+    many = dataclasses.replace(finding, effects=(finding.effects[0],) * 60)
+    shown = text_of(many, width=100)
+    assert shown.count("  faster") == 60
+    assert finding.missing[0][0] in shown
+
+
+def test_of_a_long_table_the_option_that_prints_all_of_it_is_said() -> None:
+    table = Table("second", "second", (Column("name", "name"),), (("a",),) * 50)
+    finding = samples.activity()
+    shown = text_of(dataclasses.replace(finding, tables=(*finding.tables, table)))
+    assert "and 10 more; --output csv --table second has them all" in shown
+
+
+def test_rows_and_tones_that_do_not_fit_are_refused() -> None:
+    columns = (Column("name", "name"), Column("count", "count", "count"))
+    with pytest.raises(ValueError, match="lacks a value or a tone"):
+        Table("t", "t", columns, (("a", 1), ("b",)))
+    with pytest.raises(ValueError, match="lacks a value or a tone"):
+        Table("t", "t", columns, (("a", 1), ("b", 2)), tones=("bad",))

@@ -25,10 +25,8 @@ def write(finding: Any, stream: TextIO, options: Options) -> None:
     if key is None:
         return
     if key not in keys:
-        raise UsageError(
-            f"--table must be one of {', '.join(keys) or 'none'} (got '{key}')",
-            hint="without --table the first one is printed",
-        )
+        known = f"--table must be one of {', '.join(keys)}" if keys else "this has no table"
+        raise UsageError(f"{known} (got '{key}')", hint="without --table the first one is printed")
     parts = [table for table in tables if table.key == key]
     names = flat(parts[0].columns, [None] * len(parts[0].columns))
     write_rows([flat(table.columns, row) for table in parts for row in table.rows], stream, list(names))
@@ -38,10 +36,12 @@ def flat(columns: Sequence[Column], row: Sequence[Any]) -> dict[str, Any]:
     """Return a row by keys, without what people alone see. Parts of a whole are figures of other columns."""
     cells: dict[str, Any] = {}
     for column, value in zip(columns, row, strict=True):
+        if column.only == "people" or column.unit == "parts":
+            continue
         if column.figure:
             cells |= figure_columns(column.key, value or Figure(None, ""))
         elif column.unit == "trend" and value is not None:
             cells[column.key] = " ".join(NOT_KNOWN if rate is None else f"{rate:.6g}" for rate in value)
-        elif column.unit != "parts" and column.only != "people":
+        else:
             cells[column.key] = value
     return cells

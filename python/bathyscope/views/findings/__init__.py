@@ -15,13 +15,14 @@ def sections_of(finding: Any) -> tuple[Section, ...]:
 
 
 def tables_of(finding: Any) -> list[Table]:
-    """Return the tables that programs get, the first one first."""
-    return [
-        block
-        for section in sections_of(finding)
-        for block in section.blocks
-        if isinstance(block, Table) and block.only != "people"
-    ]
+    """Return the tables that programs get, the first one first. Raises ValueError for two that only share a key."""
+    blocks = (block for section in sections_of(finding) for block in section.blocks)
+    tables = [block for block in blocks if isinstance(block, Table) and block.only != "people"]
+    columns: dict[str, tuple[Column, ...]] = {}
+    for table in tables:
+        if columns.setdefault(table.key, table.columns) != table.columns:
+            raise ValueError(f"two tables of {finding.NAME} are called {table.key} and have other columns")
+    return tables
 
 
 def for_programs(key: str, rows: Sequence[Mapping[str, Any]]) -> Table:

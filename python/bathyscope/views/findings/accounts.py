@@ -51,7 +51,7 @@ def sections(finding: AccountsFinding) -> Iterator[Section]:
     rows = tuple(_row(finding.run_id, point) for point in finding.points)
     tones: tuple[Tone, ...] = tuple("" if is_shown(point) else "bad" for point in finding.points)
     yield Section("run", "", (Text(f"run {finding.run_id} on {finding.target}", "dim"),))
-    yield Section("loads", "", (Table("loads", "loads", _COLUMNS, rows, tones),))
+    yield Section("loads", "", (Table("loads", "loads", _COLUMNS, rows, tones, shown_max=None),))
     known = any(map(nearest, finding.points))
     legend = Text(_LEGEND, "dim") if known else Text("No load of this run has an account of its resources.")
     yield Section("legend", "", (legend,))

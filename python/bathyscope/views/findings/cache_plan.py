@@ -18,8 +18,8 @@ _COLUMNS = (
     Column("useful_bytes", "useful", "bytes", "flash beyond which this run shows no more hits", rank=1),
     Column("dram_bytes", "DRAM", "bytes", rank=3),
     Column("read_requests", "reads", "count", rank=2),
-    Column("read_hit_ratio", "hit ratio", "ratio"),
-    Column("disk_time_left_ratio", "disk time", "ratio", "what reads keep of it"),
+    Column("read_hit_ratio", "hit ratio", "fine ratio"),
+    Column("disk_time_left_ratio", "disk time", "fine ratio", "what reads keep of it"),
     Column("flash_write_bytes_per_day", "flash/day", "bytes", "what a warm cache writes", rank=4),
 )
 _LEGEND = "useful: flash beyond which this run shows no more hits; disk time: what reads keep of it; flash/day: written"
@@ -46,7 +46,7 @@ def sections(finding: CachePlan) -> Iterator[Section]:
 
 def _blocks(cache: PlannedCache) -> Iterator[object]:
     rows = tuple((cache.node, *(getattr(source, column.key) for column in _COLUMNS[1:])) for source in cache.sources)
-    yield Table("sources", "sources", _COLUMNS, rows)
+    yield Table("sources", "sources", _COLUMNS, rows, shown_max=None)
     if not cache.sources:
         yield Text("no read of these OSDs would hit in so much flash: none is worth a cache by this run")
         return

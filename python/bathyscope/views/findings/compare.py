@@ -29,7 +29,7 @@ _DIFFERENCES = (
     Column("b", "B"),
     Column("severity", "severity"),
 )
-_TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "missing": "warning"}
+_TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "missing": "warning", "inconclusive": "warning"}
 
 
 def sections(finding: CompareFinding) -> Iterator[Section]:
@@ -49,7 +49,7 @@ def sections(finding: CompareFinding) -> Iterator[Section]:
     rows += [(*runs, key, key, None, None, None, None, None, "missing", side) for key, side in finding.missing]
     tones = tuple(_TONES.get(row[-2], "") for row in rows)
     differences = tuple(tuple(getattr(each, column.key) for column in _DIFFERENCES) for each in finding.differences)
-    steps = Table("steps", "steps", _COLUMNS, tuple(rows), tones)
+    steps = Table("steps", "steps", _COLUMNS, tuple(rows), tones, shown_max=None)
     yield Section("steps", "", (steps, Table("differences", "differences", _DIFFERENCES, differences, only="programs")))
     notes = [each for each in finding.differences if each.severity == "note"]
     graver = [each for each in finding.differences if each.severity != "note"]

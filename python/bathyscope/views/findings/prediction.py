@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bathyscope.records.blocks import Column, Facts, Section, Table, Text
-from bathyscope.records.prediction_finding import PlannedCommand, PredictionFinding
+from bathyscope.records.prediction_finding import PlannedChange, PlannedCommand, PredictionFinding
 from bathyscope.units import format_bytes, format_seconds
 from bathyscope.views import labels
 
-_CHANGES = (Column("where", "where"), Column("change", "change", "code"), Column("undone_by", "undone by", "code"))
+_CHANGES = (Column("where", "where"), Column("change", "change"), Column("undone_by", "undone by"))
 _LOADS = (Column("step_key", "step"), Column("line", "command", "code"))
 _COMMANDS = (
     Column("step_key", "step"),
@@ -54,11 +54,10 @@ def sections(finding: PredictionFinding) -> Iterator[Section]:
     if finding.repeats > 1:
         others = f" (repeat 1 of {finding.repeats}; the others have other random seeds, --output json has them)"
     loads = tuple((each.step_key, _line(each)) for each in finding.commands if not each.repeat_index)
-    changes = Table(
-        "changes", "changes", _CHANGES, tuple((each.where, each.change, each.undone_by) for each in finding.changes)
-    )
+    changes = tuple((each.where, each.change, each.undone_by) for each in finding.changes)
+    of_changes = Table("changes", "changes", _CHANGES, changes, only="programs")
     all_loads = Table("commands", "commands", _COMMANDS, commands, only="programs")
-    yield Section("changes", "Changes, and how each goes back:", (all_loads, changes))
+    yield Section("changes", "Changes, and how each goes back:", (all_loads, of_changes, *_lines(finding.changes)))
     yield Section("loads", f"Loads{others}:", (Table("loads", "loads", _LOADS, loads, only="people"),))
 
 
@@ -77,6 +76,14 @@ def _facts(finding: PredictionFinding) -> Iterator[tuple[str, str]]:
         counts = ((len(finding.pools), "pool"), (finding.pg_count, "PG"), (finding.rule_count, "CRUSH rule"))
         made = ", ".join(_counted(*each) for each in (*counts, (finding.image_count, "image")))
         yield "made", f"{made}; removed at the end"
+
+
+def _lines(changes: Sequence[PlannedChange]) -> Iterator[Text]:
+    """Yield changes for people: some are commands, others are sentences."""
+    for each in changes:
+        yield Text(each.change, "", f"  {each.where}: ", whole=True)
+        if each.undone_by:
+            yield Text(each.undone_by, "dim", "    ← ", whole=True)
 
 
 def _refusal(finding: PredictionFinding) -> Iterator[Text]:

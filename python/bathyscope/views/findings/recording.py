@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bathyscope.records.blocks import Column, Section, Table, Text, Tone
-from bathyscope.records.recording_finding import RecordingFinding
+from bathyscope.records.recording_finding import DaemonAbsence, Gap, RecordingFinding
 from bathyscope.units import format_seconds
 from bathyscope.views import labels
 
@@ -24,11 +24,11 @@ _SPAN = (Column("start_ns", "from", "time"), Column("lasted_s", "lasted", "s"))
 _GAPS = (
     Column("source", "source"),
     *_SPAN,
-    Column("collection_count", "collected in it", "count", rank=1),
-    Column("reason", "reason", prose=True),
+    Column("collection_count", "collected in it", "count"),
+    Column("reason", "reason"),
 )
-_NONE = Text("none", "dim")
 _ABSENCES = (Column("daemon", "daemon"), *_SPAN, Column("returned", "came back"))
+_SPANS_SHOWN = 20
 
 
 def sections(finding: RecordingFinding) -> Iterator[Section]:
@@ -63,6 +63,30 @@ def sections(finding: RecordingFinding) -> Iterator[Section]:
     legend = "cost: duration of one collection; time: share of the recording" if sources else "nothing was recorded"
     table = Table("sources", "sources", _SOURCES, sources, tones)
     yield Section("recording", "Recording", (Text(span, "dim"), table, Text(legend, "dim")))
-    yield Section("gaps", "Gaps", (Table("gaps", "gaps", _GAPS, gaps), *([] if gaps else [_NONE])))
-    absent = Table("absences", "absent daemons", _ABSENCES, absences)
-    yield Section("absences", "Absent daemons", (absent, *([] if absences else [_NONE])))
+    lines = [f"{each.source}: {_gap(gap)}" for each in finding.sources for gap in each.gaps]
+    yield _spans(Table("gaps", "Gaps", _GAPS, gaps, only="programs"), lines)
+    lines = [_absence(each) for each in finding.absences]
+    yield _spans(Table("absences", "Absent daemons", _ABSENCES, absences, only="programs"), lines)
+
+
+def _spans(table: Table, lines: Sequence[str]) -> Section:
+    """Return spans as rows for programs and as lines for people."""
+    shown = [Text(line, "warning", "  ") for line in lines[:_SPANS_SHOWN]] or [Text("none", "dim")]
+    if len(lines) > _SPANS_SHOWN:
+        more = f"and {len(lines) - _SPANS_SHOWN:,} more; --output csv --table {table.key} has them all"
+        shown.append(Text(more, "dim", "  "))
+    return Section(table.key, f"{table.title}: {len(lines):,}" if lines else table.title, (table, *shown))
+
+
+def _gap(gap: Gap) -> str:
+    between = f", {gap.collection_count} collections in it" if gap.collection_count else ""
+    return f"{_span(gap.start_ns, gap.end_ns)}{between}: {gap.reason}"
+
+
+def _absence(absence: DaemonAbsence) -> str:
+    end = "then it was back" if absence.returned else "until the end"
+    return f"{absence.daemon}: {_span(absence.start_ns, absence.end_ns)}, {end}"
+
+
+def _span(start_ns: int, end_ns: int) -> str:
+    return f"{format_seconds((end_ns - start_ns) / 1e9)} from {labels.time_utc(start_ns)}"

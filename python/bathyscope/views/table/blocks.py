@@ -12,12 +12,10 @@ from bathyscope.records.finding import CaveatView
 from bathyscope.views import Options, labels
 from bathyscope.views.cells import cell, left_out_first, marks, shown_columns
 from bathyscope.views.figures import NOT_APPLICABLE
-from bathyscope.views.findings import sections_of
+from bathyscope.views.findings import sections_of, tables_of
 from bathyscope.views.table.fitting import fitting
 from bathyscope.views.table.terminal import console, print_wrapped, text
 
-# More rows than these are for a program; the sentence and the first rows are what a person reads.
-_ROWS_SHOWN = 40
 _STYLES: dict[Tone, str] = {
     "": "", "strong": "bold", "dim": "dim", "good": "green", "warning": "yellow", "bad": "red",
 }  # fmt: skip
@@ -27,6 +25,7 @@ _OF_CAVEATS: dict[str, Tone] = {"refused": "bad", "warning": "warning"}
 def write(finding: Any, stream: TextIO, options: Options) -> None:
     """Print the sections of a finding, a line between each two."""
     out = console(stream, options)
+    first = next((table.key for table in tables_of(finding)), None)
     is_first = True
     for section in sections_of(finding):
         blocks = [block for block in section.blocks if _is_shown(block)]
@@ -39,7 +38,7 @@ def write(finding: Any, stream: TextIO, options: Options) -> None:
             if section.title:
                 out.print(text(section.title, "bold"))
         is_first = False
-        _write_blocks(blocks, out)
+        _write_blocks(blocks, out, first)
 
 
 def _is_shown(block: Any) -> bool:
@@ -48,10 +47,13 @@ def _is_shown(block: Any) -> bool:
     return isinstance(block, Text | Facts | CaveatView)
 
 
-def _write_blocks(blocks: Sequence[Any], out: Console) -> None:
+def _write_blocks(blocks: Sequence[Any], out: Console, first: str | None) -> None:
+    """Print blocks. `first` is the key of the table that CSV has by default."""
     several = sum(isinstance(block, Table) for block in blocks) > 1
     for block in blocks:
         match block:
+            case Text(whole=True):
+                out.print(text(block.lead + block.words, _STYLES[block.tone]), soft_wrap=True)
             case Text():
                 print_wrapped(block.lead, block.words, out, out.width, _STYLES[block.tone])
             case Facts():
@@ -65,6 +67,10 @@ def _write_blocks(blocks: Sequence[Any], out: Console) -> None:
                     out.print()
                     out.print(text(block.title, "bold"))
                 _write_table(block, out)
+                if block.shown_max is not None and len(block.rows) > block.shown_max:
+                    option = "" if block.key == first else f" --table {block.key}"
+                    more = f"and {len(block.rows) - block.shown_max:,} more; --output csv{option} has them all"
+                    print_wrapped("", more, out, out.width, "dim")
 
 
 def _write_table(table: Table, out: Console) -> None:
@@ -74,29 +80,29 @@ def _write_table(table: Table, out: Console) -> None:
         _write_commands(table, places, out)
         return
     nothing: tuple[Tone, ...] = ("",)
-    tones = table.tones or nothing * len(table.rows)
+    shown = table.rows[: table.shown_max]
+    tones = (table.tones or nothing * len(table.rows))[: table.shown_max]
     rows = [
         (_STYLES[tone], [cell(column, row[place]) for column, place in zip(columns, places, strict=True)])
-        for tone, row in zip(tones, table.rows[:_ROWS_SHOWN], strict=False)
+        for tone, row in zip(tones, shown, strict=True)
     ]
     headings = [column.heading for column in columns]
     dispensable = [table.columns[place].heading for place in left_out_first(table, places)]
     words = [column.heading for column in columns if not column.unit]
     out.print(fitting(headings, rows, out, dispensable, words=words))
-    _write_prose(table, rows, out)
+    _write_prose(table, shown, rows, out)
     for column, place in zip(columns, places, strict=True):
         if column.unit == "parts" and (parts := next((row[place] for row in table.rows if row[place]), None)):
             letters = ", ".join(f"{letter} {name}" for name, letter in marks([name for name, _ in parts]).items())
             print_wrapped(f"{column.heading}: ", letters, out, out.width, "dim")
-    if len(table.rows) > _ROWS_SHOWN:
-        more = f"and {len(table.rows) - _ROWS_SHOWN:,} more; --output csv has them all"
-        out.print(text(more, "dim"))
 
 
-def _write_prose(table: Table, rows: Sequence[tuple[str, list[str]]], out: Console) -> None:
+def _write_prose(
+    table: Table, shown: Sequence[tuple[Any, ...]], rows: Sequence[tuple[str, list[str]]], out: Console
+) -> None:
     """Print what has no column after the names of the rows that it is said of: once, if several have the same."""
     said: dict[tuple[int, str], list[tuple[str, str]]] = {}
-    for (style, cells), row in zip(rows, table.rows, strict=False):
+    for (style, cells), row in zip(rows, shown, strict=True):
         for place, column in enumerate(table.columns):
             if column.prose and column.only != "programs" and row[place]:
                 said.setdefault((place, str(row[place])), []).append((cells[0], style))
