@@ -13,20 +13,14 @@ from bathyscope.views.charts.base import Drawing
 from bathyscope.views.charts.size import drawings
 from bathyscope.views.charts.theme import PAGE
 from bathyscope.views.footnotes import Footnote
+from bathyscope.views.html.blocks import chart_data
 from bathyscope.views.html.frame import render_page
 
 
 def write(finding: SizeFinding, stream: TextIO, _options: Options) -> None:
     """Write the page of a sizing."""
     drawn = {drawing.name: drawing for drawing in drawings(finding, PAGE)}
-    charts = {
-        "templates": {key: drawing.template(PAGE) for key, drawing in drawn.items()},
-        "charts": {
-            key: {"template": key, "rows": list(drawing.rows), "about": drawing.description}
-            for key, drawing in drawn.items()
-        },
-        "layers": {},
-    }
+    charts = chart_data(drawn.values())
     stream.write(render_page(finding, "size.html.j2", _content(finding, drawn), charts=charts, data=as_plain(finding)))
 
 
