@@ -110,7 +110,7 @@ def test_every_view_shows_the_operations_that_were_done(loaded: Any, tmp_path: P
         kind, other = ("reads", "writes") if pattern == "randread" else ("writes", "reads")
         assert images[image][kind] == pytest.approx(count, rel=IMAGES_OFF), image
         assert images[image][other] == 0
-    assert images[f"{POOL}/a"]["read"] == pytest.approx(LOADS[f"{POOL}/a"][1] * 4096, rel=IMAGES_OFF)
+    assert images[f"{POOL}/a"]["read_bytes"] == pytest.approx(LOADS[f"{POOL}/a"][1] * 4096, rel=IMAGES_OFF)
     assert images[f"{POOL}/a"]["read_latency_ns"] > 0
 
     # Pools and OSDs are complete: also what is no image's data (headers, watches) is counted, so never less.
@@ -246,7 +246,9 @@ def test_the_objects_of_a_chosen_image_are_counted_one_by_one(loaded: Any, tmp_p
     ]
     image_id = json.loads(ceph(loaded, "rbd", "info", f"{POOL}/b", "--format", "json"))["id"]
     for row in rows:
-        mapped = ceph(loaded, "ceph", "osd", "map", POOL, f"rbd_data.{image_id}.{row['object']:016x}", "-f", "json")
+        mapped = ceph(
+            loaded, "ceph", "osd", "map", POOL, f"rbd_data.{image_id}.{row['object_number']:016x}", "-f", "json"
+        )
         assert row["osd"] == f"osd.{json.loads(mapped)['acting_primary']}"
     zones = table(view(loaded, tmp_path, "zones", f"{POOL}/b", "--zones", "4"))
     assert [row["writes"] for row in zones.values()] == [17, 0, 0, 29]

@@ -55,7 +55,7 @@ def test_the_ladder_is_physical(disks: Any, tmp_path: Path) -> None:
     # Half a turn and the way there are spread evenly about their mean; a machine that is busy adds to some reads only.
     assert 4.2e6 < disk["latency_ns_p50"]["value"] < 1.15 * disk["latency_ns_mean"]["value"]
     # Every OSD has all of the image, and a twentieth of it in its cache.
-    assert rados["iops"]["value"] < 1.15 * disk["iops"]["value"]
+    assert rados["latency_ns_mean"]["value"] > 0.9 * 4.2e6
     # Three disks, sixteen at a time: the queue is sorted, and all arms are at work.
     assert found["rados", "randread-4K-qd16"]["iops"]["value"] > 2 * rados["iops"]["value"]
     assert found["disk", "randread-4K-qd16"]["iops"]["value"] > 1.4 * disk["iops"]["value"]
