@@ -45,7 +45,9 @@ _STEP_WORDS = {"working_set_bytes": "working sets", "temperature": "claims on ca
 
 # Keys of a plan that decide what a figure means, and those that move it. Others choose which steps there are.
 _PLAN_REFUSED = frozenset({"client_cache", "prefill", "io_count"})
-_PLAN_WARNINGS = re.compile(r"replicas|ramp|runtime|axes\.image_size|quiesce\..*|limits\.prolong|load_generators\..*")
+_PLAN_WARNINGS = re.compile(
+    r"replicas|ramp|runtime|phases|apart|axes\.image_size|quiesce\..*|limits\.prolong|load_generators\..*"
+)
 _ENVIRONMENT_WARNINGS = frozenset({"target", "fsid", "host_name", "cpu_count"})
 _LAYOUT_NOTES = frozenset({"device", "ceph_version"})
 

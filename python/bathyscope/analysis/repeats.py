@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from bathyscope.analysis import bootstrap
 from bathyscope.records import Step
 from bathyscope.spec import StepSpec
-
-# Fewer repeats that agree by chance would end too early.
-_REPEATS_MIN = 3
+from bathyscope.spec.plan import PRECISE_REPEATS_MIN
 
 
 class Repeats:
@@ -21,13 +19,15 @@ class Repeats:
     def __init__(self, precision: float | None, steps: Sequence[StepSpec]) -> None:
         self._precision = precision
         self._rates: dict[str, list[float]] = {step.key: [] for step in steps}
+        self._about = {step.key: _without_phase(step) for step in steps}
         self._together: dict[StepSpec, list[str]] = {}
-        for key, step in {step.key: step for step in steps}.items():
-            self._together.setdefault(_without_phase(step), []).append(key)
+        for key, about in self._about.items():
+            self._together.setdefault(about, []).append(key)
         self._decided: dict[tuple[StepSpec, int], bool] = {}
 
     def add(self, row: Step, iops: float) -> None:
-        """A repeat has ended."""
+        """A repeat has ended, in this process or before the run was resumed: its round is measured in all phases."""
+        self._decided[self._about[row.step_key], row.repeat_index] = False
         if row.status == "done":
             self._rates[row.step_key].append(iops)
 
@@ -43,7 +43,7 @@ class Repeats:
     def _is_precise(self, key: str) -> bool:
         rates = self._rates[key]
         found = bootstrap.median(rates)
-        if len(rates) < _REPEATS_MIN or not found.value or found.low is None or found.high is None:
+        if len(rates) < PRECISE_REPEATS_MIN or not found.value or found.low is None or found.high is None:
             return False
         reach = max(found.high - found.value, found.value - found.low)
         return reach <= (self._precision or 0.0) * found.value

@@ -40,7 +40,7 @@ def check(
     """
     preflight.check_tools(host, context.target, steps)
     preflight.check_layers(steps, context)
-    phases.check(plan.phases, context.target)
+    phases.check(plan, context.target)
     warmed = {phase.name for phase in plan.phases if phase.warm}
     for step in steps:
         if step.phase in warmed and step.pattern.reads:

@@ -17,11 +17,11 @@ from bathyscope.errors import BathyscopeError, BusyError, ClusterError, ToolErro
 from bathyscope.host import CephRequest, CephSession, Host, answer_json
 from bathyscope.host.ceph import send
 from bathyscope.lab import LabState, caches
-from bathyscope.layers import needs
+from bathyscope.layers import LAYERS, needs
 from bathyscope.recording.journal import Change, Journal
 from bathyscope.records.prediction_finding import PlannedChange
 from bathyscope.spec import Target
-from bathyscope.spec.plan import Phase
+from bathyscope.spec.plan import Phase, Plan
 from bathyscope.units import format_bytes
 
 _OSDS = "OSDs under test"
@@ -299,9 +299,15 @@ _UNDONE: tuple[Action, ...] = (_RESTART, _OPTIONS, _CACHES)
 PHASE_KINDS = tuple(action.kind for action in _UNDONE)
 
 
-def check(phases: Sequence[Phase], target: Target) -> None:
+def check(plan: Plan, target: Target) -> None:
     """Raise UsageError or EnvironmentError_ when what the phases ask for cannot be done on this target."""
-    for phase in phases:
+    without = [layer for layer in plan.layers if not LAYERS[layer].needs_cluster]
+    if plan.phases and without:
+        raise UsageError(
+            f"phases are states of a cluster, which the layer {without[0]} does not use",
+            hint=f"leave {without[0]} out of the plan's layers: layers: [rados, rbd]",
+        )
+    for phase in plan.phases:
         for action in ACTIONS:
             action.check(phase, target)
 

@@ -120,7 +120,7 @@ def predict_on(spec: LabSpec, plan: Plan) -> PredictionFinding:
     scope, context = Scope(target=target, osds=osds), context_of(plan, target, _NO_RUN)
     steps = expand(plan, cluster_map.device_classes(scope), traits())
     preflight.check_layers(steps, context)
-    phases.check(plan.phases, target)
+    phases.check(plan, target)
     make = MakeContext(scope, {"default": frozenset(osd.osd for osd in osds)}, spec.replica_count)
     asked, size = enlarged_history(scope, steps, plan.capture.op_history_ops)
     return prediction.predict(

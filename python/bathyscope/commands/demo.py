@@ -128,7 +128,7 @@ def _studied(host: Host, runs: Workspace, target: Target) -> RunDirectory | None
     short = {"patterns": ("randread-4K-qd8",), "phases": ("no-cache", "repeated"), "runtime": 1.5, "ramp": 0.3}
     plan = vm_fleet.STUDY.plan(vm_fleet.Parameters.model_validate({"images": 4, "part_size": "32M", **short}))
     try:
-        phases.check(plan.phases, target)
+        phases.check(plan, target)
     except BathyscopeError as error:
         say(f"without the study of a cache: {error.message}")
         return None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from bathyscope.commands.talk import say
-from bathyscope.errors import BathyscopeError
+from bathyscope.errors import BathyscopeError, BusyError
 from bathyscope.units import format_seconds
 
 if TYPE_CHECKING:
@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def own_lab(spec: LabSpec) -> Iterator[LabState]:
-    """Yield a lab that nobody else uses. The lab of a verb that was killed, of the same name, is taken down first."""
+    """Yield a lab that nobody else uses. The lab of a verb that was killed, of the same name, is taken down first.
+
+    Raises BusyError while a run on it is under way.
+    """
     from bathyscope import lab as labs
 
     if spec.name in labs.list_labs():
+        _must_be_idle(spec.name)
         say(f"taking down the lab '{spec.name}' of an earlier start")
         labs.down(spec.name)
         _forget()
@@ -35,6 +39,18 @@ def own_lab(spec: LabSpec) -> Iterator[LabState]:
         # `up` takes an unfinished lab down itself.
         if spec.name in labs.list_labs():
             _take_down(spec.name)
+
+
+def _must_be_idle(name: str) -> None:
+    from bathyscope.host.local import LocalHost
+    from bathyscope.recording.journal import journal_directory, journals
+
+    host = LocalHost()
+    for journal in journals(journal_directory())[0]:
+        if journal.target.kind == "lab" and journal.target.name == name and journal.owner_alive(host):
+            raise BusyError(
+                f"run {journal.run_id} uses the lab '{name}' now", hint="wait until it has ended, or interrupt it"
+            )
 
 
 def take_down_after(run: RunDirectory) -> None:

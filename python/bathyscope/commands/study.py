@@ -146,7 +146,7 @@ def _carry_out(  # noqa: PLR0917 - those of the verb
     began = time.monotonic()
     spec = study.lab(given)
     # Before a lab is made for it.
-    phases.check(plan.phases, named or Target(name=spec.name, kind="lab"))
+    phases.check(plan, named or Target(name=spec.name, kind="lab"))
     if named is not None and named.kind == "lab":
         labs.restore_throttle(labs.load(named.name))
     with contextlib.ExitStack() as stack:

@@ -10,6 +10,7 @@ from bathyscope.kinds.base import RunKind
 from bathyscope.store import RunDirectory
 
 if TYPE_CHECKING:
+    from bathyscope.records.finding import LadderFinding
     from bathyscope.records.study_finding import StudyFinding
     from bathyscope.studies import Study
 
@@ -27,15 +28,35 @@ def study_of(run: RunDirectory) -> Study:
     return found
 
 
+def _must_be_a_plan(run: RunDirectory) -> None:
+    """Raise UsageError for a run of before studies were plans: what it holds are parameters, in JSON."""
+    if run.info.spec_text.startswith("{"):
+        raise UsageError(
+            f"run {run.id} was recorded by a version before phases; its tables cannot be read",
+            hint=f"carry the study out again: bathy study {run.info.name}",
+        )
+
+
 def _finding(run: RunDirectory) -> StudyFinding:
     from bathyscope.analysis.study import build
     from bathyscope.spec import Target
     from bathyscope.window.tables import of_steps
 
+    _must_be_a_plan(run)
     target, design = Target.model_validate(run.info.target), study_of(run).design
     tables = run.tables()
     is_judged = target.disk_control is not None
     return build(tables, of_steps(tables), design, run.id, target.caveats, is_judged=is_judged)
 
 
-KIND = RunKind("study", _finding, bench.describe, bench.continue_hint, bench.reparse, bench.ladder_of)
+def _reparse(run: RunDirectory) -> str:
+    _must_be_a_plan(run)
+    return bench.reparse(run)
+
+
+def _loads(run: RunDirectory) -> LadderFinding:
+    _must_be_a_plan(run)
+    return bench.ladder_of(run)
+
+
+KIND = RunKind("study", _finding, bench.describe, bench.continue_hint, _reparse, _loads)

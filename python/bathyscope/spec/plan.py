@@ -179,6 +179,10 @@ def _plain_text(value: object) -> object:
     return str(value) if isinstance(value, int | float) else value
 
 
+PRECISE_REPEATS_MIN = 3
+"""Fewer repeats that agree by chance would end too early."""
+
+
 class Phase(Model):
     """A state of the cluster in which every configuration is measured: what is done before it, in this order.
 
@@ -197,13 +201,26 @@ class Phase(Model):
         examples=[{"bluestore_default_buffered_read": False}],
     )
     cache: Size | None = Field(
-        default=None, description="size of the cache that each OSD under test gets; on labs", examples=["4G"]
+        default=None,
+        description="size of the cache that each OSD under test gets, with `empty`, `warm` or both; on labs",
+        examples=["4G"],
     )
     empty: bool = Field(default=False, description="the caches begin with nothing in them")
     warm: bool = Field(
         default=False, description="all that the phase reads is read once in full; on labs while disks take no time"
     )
     restart: bool = Field(default=False, description="the OSDs under test start again; on labs")
+
+    @model_validator(mode="after")
+    def _has_known_caches(self) -> Phase:
+        if self.empty and self.cache is None:
+            raise ValueError("'empty' needs 'cache'")
+        if self.cache is not None and not (self.empty or self.warm):
+            raise ValueError(
+                "'cache' needs 'empty' or 'warm': else what the caches hold depends on the order of phases, and on "
+                "whether the run was resumed"
+            )
+        return self
 
 
 class Plan(Model):
@@ -247,7 +264,7 @@ class Plan(Model):
     phases: tuple[Phase, ...] = Field(
         default=(),
         description="states of the cluster in which every configuration is measured in turn, see below",
-        examples=[[{"name": "bare"}, {"name": "cached", "cache": "4G"}]],
+        examples=[[{"name": "bare"}, {"name": "cached", "cache": "4G", "empty": True}]],
     )
     apart: bool = Field(
         default=False,
@@ -294,6 +311,8 @@ class Plan(Model):
             raise ValueError("'apart' needs the axis working_set")
         if len({phase.name for phase in self.phases}) < len(self.phases):
             raise ValueError("two phases have the same name")
+        if self.precision is not None and self.repeats <= PRECISE_REPEATS_MIN:
+            raise ValueError(f"'precision' needs at least {PRECISE_REPEATS_MIN + 1} repeats (got {self.repeats})")
         return self
 
     def pattern_values(self) -> tuple[Pattern, ...]:
@@ -398,6 +417,8 @@ def configurations(plan: Plan, available_classes: Sequence[str], layers: Mapping
 def expand(plan: Plan, available_classes: Sequence[str], layers: Mapping[str, LayerTraits]) -> list[StepSpec]:
     """Return all steps of the plan in the order in which they run. `layers` holds the traits of every layer by name.
 
+    Raises PlanError when two steps of a repeat would have the same key.
+
     Repeats are interleaved: one round runs every configuration once, so that a drift of the cluster spreads
     over all configurations instead of biasing the last ones. Phases are blocks within a round, because what leads
     from one to the next is costly. `order: shuffled` also permutes each round, with the plan's seed.
@@ -405,14 +426,24 @@ def expand(plan: Plan, available_classes: Sequence[str], layers: Mapping[str, La
     base = configurations(plan, available_classes, layers)
     generator = random.Random(plan.seed)  # noqa: S311 - an order of steps, not a secret
     steps: list[StepSpec] = []
-    names = [phase.name for phase in plan.phases]
+    names = [phase.name for phase in plan.phases] or [""]
+    blocks = {phase: [step.model_copy(update={"phase": phase}) for step in base] for phase in names}
+    keys: set[str] = set()
+    for phase, step in ((phase, step) for phase, block in blocks.items() for step in block):
+        if step.key in keys:
+            raise PlanError(
+                f"a step of the phase '{phase}' has the same key as another one: {step.key}",
+                hint="give the phase another name",
+                key="phases",
+            )
+        keys.add(step.key)
     for repeat in range(plan.repeats):
         phases = list(names)
         if plan.order == "shuffled":
             generator.shuffle(phases)
-        for phase in phases or [""]:
-            order = list(base)
+        for phase in phases:
+            order = list(blocks[phase])
             if plan.order == "shuffled":
                 generator.shuffle(order)
-            steps.extend(step.model_copy(update={"repeat_index": repeat, "phase": phase}) for step in order)
+            steps.extend(step.model_copy(update={"repeat_index": repeat}) for step in order)
     return steps

@@ -10,13 +10,26 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from bathyscope.lab import DeviceGroup, LabSpec
 from bathyscope.spec import Model
-from bathyscope.spec.plan import Axes, Capture, Limits, Many, Phase, Plan, PlanPattern, Seconds, Size, read_pattern
+from bathyscope.spec.plan import (
+    PRECISE_REPEATS_MIN,
+    Axes,
+    Capture,
+    Limits,
+    Many,
+    Phase,
+    Plan,
+    PlanPattern,
+    Seconds,
+    Size,
+    read_pattern,
+)
 from bathyscope.spec.step import DEFAULT_OBJECT_BYTES
 from bathyscope.spec.study import Expectation, StudyDesign
+from bathyscope.spec.values import wrong
 from bathyscope.studies.base import Study
 
 PatternName = Literal["randread-4K-qd8", "read-64K-qd64", "randwrite-4K-qd8", "write-64K-qd64"]
@@ -78,6 +91,12 @@ class Parameters(Model):
     )
     runtime: Seconds = Field(default=8.0, gt=0, description="measured time of each access pattern in each phase")
     ramp: Seconds = Field(default=1.0, description="time under load before it")
+
+    @model_validator(mode="after")
+    def _has_repeats(self) -> Parameters:
+        if self.precision and self.repeats <= PRECISE_REPEATS_MIN:
+            raise wrong(f"precision needs repeats={PRECISE_REPEATS_MIN + 1} or more", self.repeats)
+        return self
 
 
 def _lab(given: Parameters) -> LabSpec:

@@ -170,7 +170,8 @@ def placed(osds: int, hosts: int) -> pa.Table:
     return to_table(Placement, rows)
 
 
-PLAN = {"replicas": 3, "client_cache": False, "runtime": 10.0, "repeats": 3, "axes": {"image_size": [1 << 30]}}
+PLAN = {"replicas": 3, "client_cache": False, "runtime": 10.0, "repeats": 3, "axes": {"image_size": [1 << 30]},
+        "apart": False, "phases": []}  # fmt: skip
 DB = {"use": "db", "device": "loop9", "limit": {"read_iops": 85_100.0}}
 TARGET = {
     "daemons": [{"name": "osd.0", "pid": 17, "device_class": "hdd", "limit": {"read_iops": 232.0, "write_iops": None}}],
@@ -186,6 +187,8 @@ TARGET = {
         ({"replicas": 2}, {}, "plan", "replicas", "warning"),
         ({"runtime": 60.0}, {}, "plan", "runtime", "warning"),
         ({"axes": {"image_size": [2 << 30]}}, {}, "plan", "axes.image_size", "warning"),
+        ({"apart": True}, {}, "plan", "apart", "warning"),
+        ({"phases": [{"name": "off"}]}, {}, "plan", "phases", "warning"),
         ({"repeats": 5}, {}, "plan", "repeats", "note"),
         ({}, {"daemons": [{**TARGET["daemons"][0], "limit": {"read_iops": 500.0}}]}, "layout", "limit", "warning"),  # type: ignore[dict-item]
         ({}, {"daemons": [{**TARGET["daemons"][0], "bluefs_devices": [DB]}]}, "layout", "limit of block.db", "warning"),  # type: ignore[dict-item]

@@ -13,7 +13,7 @@ from tests.unit.signals import ended_by_a_signal
 
 from bathyscope import interruption
 from bathyscope.bench import cleanup, phases
-from bathyscope.errors import BusyError, ClusterError, LabError, UsageError
+from bathyscope.errors import BusyError, ClusterError, LabError, PlanError, UsageError
 from bathyscope.host import CephSession
 from bathyscope.host.fake import FakeHost
 from bathyscope.host.local import LocalHost
@@ -76,7 +76,7 @@ def test_what_the_next_phase_wants_stays_and_the_rest_goes_back(
     assert lab_log[2:] == [("warm", ()), ("restart", OSDS)]
     # Empty caches, and a cache of another size, are put on anew.
     phases.enter(Phase(name="fresh", osd_options=OFF, cache=GIB, empty=True), stage)
-    phases.enter(Phase(name="large", cache=2 * GIB), stage)
+    phases.enter(Phase(name="large", cache=2 * GIB, empty=True), stage)
     assert lab_log[4:] == [("off", OSDS), ("on", OSDS)] * 2
     assert fake_cluster.osd_config == {}
     assert left(journal) == ["the cache of osd.0", "the cache of osd.1"]
@@ -202,11 +202,31 @@ def test_what_is_rehearsed_changes_nothing(stage: phases.Stage, fake_cluster: Fa
     ]
 
 
-@pytest.mark.parametrize(("changes", "what"), [({"cache": GIB}, "puts caches"), ({"restart": True}, "starts OSDs")])
+def plan_of(**changes: Any) -> Plan:
+    return Plan.model_validate({"name": "t", "layers": ["rbd"], "patterns": ["randread-4K-qd1"], **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"), [({"cache": GIB, "empty": True}, "puts caches"), ({"restart": True}, "starts OSDs")]
+)
 def test_what_is_for_labs_is_refused_elsewhere(changes: dict[str, Any], what: str) -> None:
     with pytest.raises(UsageError, match=f"the phase 'x' {what}"):
-        phases.check([Phase(name="x", **changes)], Target(name="c"))
-    phases.check([Phase(name="x", osd_options=OFF)], Target(name="c"))
+        phases.check(plan_of(phases=[{"name": "x", **changes}]), Target(name="c"))
+    phases.check(plan_of(phases=[{"name": "x", "osd_options": OFF}]), Target(name="c"))
+
+
+def test_phases_are_refused_where_a_layer_needs_no_cluster() -> None:
+    plan = plan_of(layers=["disk", "rbd"], phases=[{"name": "x"}])
+    with pytest.raises(UsageError, match="which the layer disk does not use"):
+        phases.check(plan, Target(name="c"))
+    phases.check(plan.model_copy(update={"phases": ()}), Target(name="c"))
+
+
+def test_a_phase_whose_name_makes_two_keys_the_same_is_named() -> None:
+    names = [{"name": "a"}, {"name": "cold-a"}]
+    plan = plan_of(layers=["rados"], axes={"temperature": ["any", "cold"]}, phases=names)
+    with pytest.raises(PlanError, match="'cold-a' has the same key as another one: rados/hdd/randread-4K-qd1-cold-a"):
+        expand(plan, ("hdd",), traits())
 
 
 def test_phases_are_blocks_of_each_round_in_an_order_that_the_seed_gives() -> None:
@@ -230,6 +250,9 @@ def test_phases_are_blocks_of_each_round_in_an_order_that_the_seed_gives() -> No
 @pytest.mark.parametrize(
     ("changes", "message"),
     [({"phases": [{"name": "a"}, {"name": "a"}]}, "two phases"), ({"apart": True}, "'apart' needs"),
+     ({"phases": [{"name": "a", "cache": "1G"}]}, "'cache' needs 'empty' or 'warm'"),
+     ({"phases": [{"name": "a", "empty": True}]}, "'empty' needs 'cache'"),
+     ({"precision": 0.1, "repeats": 3}, r"'precision' needs at least 4 repeats \(got 3\)"),
      ({"phases": [{"name": "A b"}]}, "pattern"), ({"phases": [{"name": "a", "osd_options": {"x y": "1"}}]}, "pattern")],
 )  # fmt: skip
 def test_phases_that_make_no_sense(changes: dict[str, Any], message: str) -> None:

@@ -43,7 +43,7 @@ def test_every_key_of_a_plan_is_explained_by_an_example_that_works(
         del document["patterns"]
         document["axes"] = {"op": "read", "block_size": "4K", "queue_depth": 1, key: example}
     elif section == "phases":
-        document["phases"] = [{"name": "x", key: example}]
+        document["phases"] = [{"name": "x", "cache": "1G", "empty": True, "warm": True, key: example}]
     elif section == "patterns":
         document["patterns"] = [{"op": "read", "block_size": "4K", "queue_depth": 1, key: example}]
     else:

@@ -17,9 +17,11 @@ from bathyscope.analysis.compare import compare
 from bathyscope.analysis.study import build
 from bathyscope.commands.report import finding_of, loads_of
 from bathyscope.discovery import members
-from bathyscope.errors import UsageError
+from bathyscope.errors import BusyError, UsageError
+from bathyscope.host.local import LocalHost
 from bathyscope.kinds import kind_of
 from bathyscope.layers import LAYERS, LayerContext, traits
+from bathyscope.recording.journal import Journal, journal_directory
 from bathyscope.records import HERE, Caveat, ProcessSample, Result, Step, schema_of, to_table
 from bathyscope.records.figure import Figure
 from bathyscope.records.study_finding import StudyFinding
@@ -294,6 +296,7 @@ def test_the_list_has_every_parameter(capsys: pytest.CaptureFixture[str]) -> Non
         (["vm-fleet", "--set", "image=3"], "--set must be NAME=VALUE"),
         (["vm-fleet", "--set", "phases=first,second"], r"phases must be .* \(got second\)"),
         (["vm-fleet", "--set", "phases=no-cache, repeated", "--set", "images=0"], "images must be greater"),
+        (["vm-fleet", "--set", "precision=0.1"], r"precision needs repeats=4 or more \(got 1\)"),
         (["vm-fleet", "--set", "images=0"], "images must be greater than or equal to 1"),
     ],
 )
@@ -303,6 +306,31 @@ def test_what_cannot_be_carried_out_is_refused_before_a_lab_is_made(
     monkeypatch.setattr("bathyscope.lab.up", lambda *_: pytest.fail("a lab was started"))
     with pytest.raises(UsageError, match=message):
         bathy("study", *words)
+
+
+def test_a_lab_on_which_a_run_is_under_way_is_not_taken_down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    target = Target(name="bathy-study", kind="lab")
+    Journal.create(journal_directory(), RUN, "/ws/x", target, LocalHost(), fsid="f-s-i-d")
+    monkeypatch.setattr("bathyscope.lab.simdisk.possible", lambda: True)
+    monkeypatch.setattr("bathyscope.lab.list_labs", lambda: ["bathy-study"])
+    monkeypatch.setattr("bathyscope.lab.down", lambda *_: pytest.fail("the lab was taken down"))
+    monkeypatch.setattr("bathyscope.lab.up", lambda *_: pytest.fail("a lab was started"))
+    with pytest.raises(BusyError, match=f"run {RUN} uses the lab 'bathy-study' now"):
+        bathy("study", "vm-fleet")
+
+
+@pytest.mark.parametrize("words", [["explain", RUN], ["report", RUN], ["runs", "reparse", RUN]])
+def test_a_run_of_before_phases_is_named(words: list[str], tmp_path: Path) -> None:
+    run = Workspace(tmp_path).create_run(
+        kind="study", name="vm-fleet", spec_text='{"osds":3,"phases":["no-cache"]}', started_ns=1,
+        target=Target(name="bathy-study", kind="lab").model_dump(mode="json"), versions={"bathy": "0.1"},
+    )  # fmt: skip
+    with run:
+        run.update(status="done", ended_ns=2)
+    words = [run.id if word == RUN else word for word in words]
+    with pytest.raises(UsageError, match="recorded by a version before phases; its tables cannot be read"):
+        bathy(*words, "--workspace", str(tmp_path))
 
 
 def test_without_fuse_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
