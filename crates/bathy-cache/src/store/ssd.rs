@@ -176,18 +176,19 @@ impl Ssd {
     }
 
     fn counted<T>(&self, result: io::Result<T>) -> io::Result<T> {
-        if let Err(error) = &result {
-            self.counts().errors.fetch_add(1, Ordering::Relaxed);
-            let mut health = self.health();
-            // After the first one that is late all fail, and say less.
-            if health.problem.is_none() || error.kind() != io::ErrorKind::NotConnected {
-                health.problem = Some(error.to_string());
-            }
-            if health.on_error(&self.budget, self.now_ns.load(Ordering::Relaxed)) {
-                self.give_up();
-            }
+        result.inspect_err(|error| self.count(error))
+    }
+
+    fn count(&self, error: &io::Error) {
+        self.counts().errors.fetch_add(1, Ordering::Relaxed);
+        let mut health = self.health();
+        // After the first one that is late all fail, and say less.
+        if health.problem.is_none() || error.kind() != io::ErrorKind::NotConnected {
+            health.problem = Some(error.to_string());
         }
-        result
+        if health.on_error(&self.budget, self.now_ns.load(Ordering::Relaxed)) {
+            self.give_up();
+        }
     }
 
     pub(crate) fn size_bytes(&self) -> io::Result<u64> {
@@ -215,11 +216,14 @@ impl Ssd {
         ends.into_iter().collect::<io::Result<()>>().map(|()| bytes)
     }
 
-    /// Reads places at once.
+    /// Reads places at once. However many of them fail, it counts as one error: one bad area, or one reset of the controller, meets
+    /// all that is under way.
     pub(crate) fn read_all(&self, places: &[Place]) -> io::Result<PlacesRead> {
         self.check_used()?;
         let (bytes, ends) = self.counted(self.store.read(places))?;
-        let ends = ends.into_iter().map(|end| self.counted(end)).collect();
+        if let Some(error) = ends.iter().find_map(|end| end.as_ref().err()) {
+            self.count(error);
+        }
         Ok((bytes, ends))
     }
 

@@ -1,10 +1,11 @@
 //! What a read finds on the SSD is read by one submission, whatever lines it is of, and each line fails by itself.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bathy_cache::{Aligned, BlockStore, Place, PlacesRead, Stamp, Until, open, parts_of};
+use bathy_cache::{Aligned, BlockStore, ErrorBudget, Place, PlacesRead, Stamp, Until, open, parts_of};
 use bathy_cache_model::FetchSize;
 use bathy_policy::PolicyKind;
 
@@ -17,6 +18,23 @@ struct AtOnce {
     store: Arc<MemoryStore>,
     /// The places of each submission of reads of data.
     submissions: Mutex<Vec<usize>>,
+    /// No place of data can be read.
+    fails: AtomicBool,
+}
+
+impl AtOnce {
+    /// A cache on it that fetches single units.
+    fn open(world: &mut World) -> (Arc<Self>, Cache) {
+        world.options.fetch = FetchSize::Fixed(UNIT);
+        world.options.ssd_deadline = Some(Duration::from_secs(60));
+        let ssd = Arc::new(Self {
+            store: world.ssd.clone(),
+            submissions: Mutex::default(),
+            fails: AtomicBool::new(false),
+        });
+        let opened = open(ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
+        (ssd, Cache::new(opened.engine, world.backing.clone()))
+    }
 }
 
 impl BlockStore for AtOnce {
@@ -31,10 +49,17 @@ impl BlockStore for AtOnce {
         _: &Until<'_>,
     ) -> Result<io::Result<PlacesRead>, Aligned> {
         // Data begin at a MiB.
-        if places[0].offset >= 1 << 20 {
+        let are_data = places[0].offset >= 1 << 20;
+        if are_data {
             self.submissions.lock().expect("no panic").push(places.len());
         }
-        let read = |(place, part): (Place, _)| self.store.read(&mut bytes[part], place.offset);
+        let fails = are_data && self.fails.load(Ordering::Relaxed);
+        let read = |(place, part): (Place, _)| {
+            if fails {
+                return Err(io::Error::other("on purpose"));
+            }
+            self.store.read(&mut bytes[part], place.offset)
+        };
         let ends = parts_of(places).map(read).collect();
         Ok(Ok((bytes, ends)))
     }
@@ -59,14 +84,7 @@ impl BlockStore for AtOnce {
 #[test]
 fn hits_of_several_lines_go_to_the_ssd_at_once_and_each_fails_alone() {
     let mut world = World::running(PolicyKind::Lru, LINE, BYTES, 64, 4);
-    world.options.fetch = FetchSize::Fixed(UNIT);
-    world.options.ssd_deadline = Some(Duration::from_secs(60));
-    let ssd = Arc::new(AtOnce {
-        store: world.ssd.clone(),
-        submissions: Mutex::default(),
-    });
-    let opened = open(ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
-    let cache = Cache::new(opened.engine, world.backing.clone());
+    let (ssd, cache) = AtOnce::open(&mut world);
     let bytes = world.backing.bytes();
     let read = |offset: u64, len: u64| {
         ssd.submissions.lock().expect("no panic").clear();
@@ -100,4 +118,31 @@ fn hits_of_several_lines_go_to_the_ssd_at_once_and_each_fails_alone() {
     assert_eq!(read(LINE, 4 * LINE), (vec![4], 1));
     assert_eq!(cache.counts().mismatches, mismatches + 2);
     assert_usage(&cache, "after all");
+}
+
+#[test]
+fn a_fault_that_meets_all_of_a_submission_is_one_error() {
+    const LINE: u64 = 64 << 10;
+    let mut world = World::running(PolicyKind::Lru, LINE, 8 * LINE, 64, 4);
+    let (ssd, cache) = AtOnce::open(&mut world);
+    let mut unit = vec![0; UNIT as usize];
+    let offsets = (0..8 * LINE).step_by(2 * UNIT as usize);
+    let places = (8 * LINE / (2 * UNIT)) as usize;
+    assert!(places as f64 > ErrorBudget::default().errors_max);
+    for offset in offsets {
+        cache.read(&mut unit, offset, 0).expect("the backing works");
+    }
+    let mut out = vec![0; 8 * LINE as usize];
+    let mut read = |fails: bool| {
+        ssd.fails.store(fails, Ordering::Relaxed);
+        world.backing.set_fault(Fault::None);
+        cache.read(&mut out, 0, 0).expect("the backing works");
+        assert!(out == world.backing.bytes());
+        world.backing.operations()
+    };
+    assert_ne!(read(true), 0);
+    assert_eq!(*ssd.submissions.lock().expect("no panic"), [places]);
+    assert_eq!(cache.counts().ssd_errors, 1);
+    // What it has is used.
+    assert_eq!(read(false), 0);
 }
