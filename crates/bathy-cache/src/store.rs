@@ -52,7 +52,7 @@ pub enum Trust {
 
 /// Until when an operation is waited for.
 pub struct Until<'a> {
-    /// From its begin.
+    /// From its begin; of several, from the last end of one of them: a store that answers slowly does not hang.
     pub deadline: Duration,
     /// Whether nobody waits any more, which is asked now and then.
     pub is_over: &'a dyn Fn() -> bool,
@@ -90,9 +90,9 @@ pub trait BlockStore: Send + Sync {
     /// If any byte cannot be read, also beyond the end.
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// [`BlockStore::read`] of all these places at once to `bytes`, one behind the other ([`parts_of`]), that ends by the deadline, with
-    /// `TimedOut` if the store did not answer, or soon after it is over, with `NotConnected`. Gives `bytes` back if the store cannot do
-    /// this, and a thread is needed for it.
+    /// [`BlockStore::read`] of all these places at once to `bytes`, one behind the other ([`parts_of`]), that ends with `TimedOut` when
+    /// no place was read for as long as the deadline, or soon after it is over, with `NotConnected`. Gives `bytes` back if the store
+    /// cannot do this, and a thread is needed for it.
     ///
     /// # Errors
     /// The outer one is `bytes`. The inner one is that of all places.

@@ -18,7 +18,7 @@ use crate::store::aligned::Aligned;
 use crate::store::guard::LOOK_PERIOD;
 use crate::store::{Place, PlacesRead, Until, parts_of};
 
-/// Operations that are under way at once: the lines of the largest request of the kernel, each in two parts.
+/// Operations that are under way at once: eight lines, each in four parts. Of more places these come one batch after the other.
 const OPERATIONS_MAX: usize = 32;
 
 thread_local! {
@@ -142,7 +142,7 @@ enum Unended {
 
 /// Waits until all that was pushed has ended, and notes what the kernel says of each.
 fn wait(ring: &mut IoUring, counts: &mut [i32], until: &Until<'_>) -> Result<(), Unended> {
-    let end = Instant::now() + until.deadline;
+    let mut end = Instant::now() + until.deadline;
     let mut not_ended = counts.len();
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -150,6 +150,7 @@ fn wait(ring: &mut IoUring, counts: &mut [i32], until: &Until<'_>) -> Result<(),
         let entered = ring
             .submitter()
             .submit_with_args(not_ended, &types::SubmitArgs::new().timespec(&timeout));
+        let before = not_ended;
         for done in ring.completion() {
             counts[done.user_data() as usize] = done.result();
             not_ended -= 1;
@@ -157,9 +158,13 @@ fn wait(ring: &mut IoUring, counts: &mut [i32], until: &Until<'_>) -> Result<(),
         if not_ended == 0 {
             return Ok(());
         }
+        let has_answered = not_ended < before;
+        if has_answered {
+            end = Instant::now() + until.deadline;
+        }
         let not_taken = ring.submission().len();
         let error = match entered {
-            _ if left.is_zero() => io::ErrorKind::TimedOut.into(),
+            _ if left.is_zero() && !has_answered => io::ErrorKind::TimedOut.into(),
             _ if (until.is_over)() => io::ErrorKind::NotConnected.into(),
             // Of those that it has not taken it is asked again.
             Err(error) if !is_passing(&error) && (not_taken == 0 || not_taken == not_ended) => error,
@@ -233,6 +238,32 @@ mod tests {
         }
         let beyond = read(&own, Aligned::new(4096), &one(1 << 60, 4096), &PATIENT);
         assert!(beyond.is_err() || beyond.is_ok_and(|read| read.is_ok_and(|(_, ends)| ends[0].is_err())));
+    }
+
+    /// A device that ends one operation after the other does not hang, however long all of them take.
+    #[test]
+    fn the_deadline_is_that_of_the_next_end() {
+        const LEN: usize = 512;
+        let (reader, writer) = io::pipe().expect("a pipe");
+        let pipe = File::from(OwnedFd::from(reader));
+        // One operation ends each time that this is asked.
+        let is_over = || {
+            (&writer).write_all(&[7; LEN]).expect("there is room");
+            false
+        };
+        let until = Until {
+            deadline: 10 * LOOK_PERIOD,
+            is_over: &is_over,
+        };
+        let places = [one(0, LEN)[0]; 16];
+        let begun = Instant::now();
+        let Ok(read) = read(&pipe, Aligned::new(places.len() * LEN), &places, &until) else {
+            eprintln!("there are no rings here");
+            return;
+        };
+        let (bytes, ends) = read.expect("each ended soon after the one before");
+        assert!(ends.iter().all(Result::is_ok) && bytes.iter().all(|&it| it == 7));
+        assert!(begun.elapsed() > until.deadline);
     }
 
     #[test]
