@@ -236,7 +236,7 @@ class Conductor:
             self._before_filling = self._looked
             for switch in switches(self._session, self._plan.quiesce):
                 checks.rehearse(self._session, switch.back)
-            checks.rehearse(self._session, phases.rehearsals(self._session, self._plan.phases))
+            checks.rehearse(self._session, phases.rehearsals(self._session, self._journal, self._plan.phases))
         self.begun = True
 
     def _say_cost(self, steps: Sequence[StepSpec], needs: Sequence[Need]) -> None:

@@ -185,9 +185,14 @@ def _stored(session: CephSession, option: str, *, everywhere: bool = True) -> st
     return next((str(row["value"]) for row in rows if row.get("section") == "osd"), None)
 
 
-def rehearsals(session: CephSession, phases: Sequence[Phase]) -> list[CephRequest]:
-    """Return the commands that will undo what the phases set, as things are now: they change nothing yet."""
+def rehearsals(session: CephSession, journal: Journal, phases: Sequence[Phase]) -> list[CephRequest]:
+    """Return the commands that will undo what the phases set, as things are now: they change nothing yet.
+
+    Raises BusyError when another run has set one of the options.
+    """
     options = dict.fromkeys(option for phase in phases for option in phase.osd_options)
+    for option in options:
+        _must_be_free(option, journal)
     return [_setting(option, _stored(session, option)) for option in options]
 
 

@@ -124,6 +124,9 @@ def test_an_option_that_another_run_has_set_is_refused(
 ) -> None:
     other = Journal.create(journal.path.parent, OTHER_RUN, "/ws/runs/y", journal.target, fake_host, fsid="f-s-i-d")
     change = other.will_change("osd_config", name=OPTION, value="true", before=None)
+    # Before anything is made, and again when it is set.
+    with pytest.raises(BusyError, match=f"run {OTHER_RUN} has set {OPTION} of the OSDs"):
+        phases.rehearsals(stage.session, journal, [Phase(name="off", osd_options=OFF)])
     with pytest.raises(BusyError, match=f"run {OTHER_RUN} has set {OPTION} of the OSDs"):
         phases.enter(Phase(name="off", osd_options=OFF), stage)
     assert fake_cluster.osd_config == {}
@@ -192,7 +195,7 @@ def test_one_thing_that_cannot_be_undone_keeps_no_other(
 def test_what_is_rehearsed_changes_nothing(stage: phases.Stage, fake_cluster: FakeCluster) -> None:
     fake_cluster.osd_config["osd_max_backfills"] = "3"
     wanted = [Phase(name="a", osd_options={**OFF, "osd_max_backfills": "1"}), Phase(name="b", osd_options=OFF)]
-    requests = phases.rehearsals(stage.session, wanted)
+    requests = phases.rehearsals(stage.session, stage.journal, wanted)
     assert len(requests) == 2
     stage.session.commands(requests)
     assert fake_cluster.osd_config == {"osd_max_backfills": "3"}
