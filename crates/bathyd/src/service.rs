@@ -352,6 +352,28 @@ mod tests {
     }
 
     #[test]
+    fn what_users_did_in_a_source_before_it_was_refused_is_not_believed_later() {
+        let Some(scratch) = Scratch::new("withdrawn") else {
+            return;
+        };
+        let service = scratch.begin(claim_source);
+        let file = scratch.0.join("bad/file");
+        fs::write(&file, "old").expect("served");
+        assert_eq!(scratch.read("bad"), "old");
+        let alone = service.change();
+        let place = place_of(&service.lock(), "bad").expect("it is served");
+        let one = service.lock().served.remove(place);
+        service.withdraw(alone, one).expect("the cache works");
+        assert!(service.lock().leaving.is_empty() && !is_mounted(&scratch.0.join("bad")));
+        fs::write(&file, "new").expect("written");
+        let command = json!({"command": "start_source", "source": scratch.source("bad")});
+        let started = service.answer(&command).expect("it is known");
+        started.expect("nothing is in its way");
+        assert_eq!(scratch.read("bad"), "new");
+        end(service);
+    }
+
+    #[test]
     fn a_source_for_which_there_is_no_thread_is_not_served_and_the_others_are() {
         let Some(scratch) = Scratch::new("thread") else {
             return;

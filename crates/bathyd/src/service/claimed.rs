@@ -53,7 +53,7 @@ pub(super) fn claim_source(source: config::Source, threads: usize) -> Result<Cla
             format!("when it has: bathy cache source start {}", source.name()),
         ));
     }
-    mounts_of_users(&source, &claim)?;
+    check_mounts_below(&source, &claim)?;
     Ok(ClaimedSource {
         source,
         options,
@@ -64,7 +64,7 @@ pub(super) fn claim_source(source: config::Source, threads: usize) -> Result<Cla
 /// Refuses a source below which file systems are mounted: users of the source would find the directories that these cover, and
 /// write to them, past the cache of another daemon if that serves them. What anybody can mount there must not keep others from
 /// the source: that is only returned.
-pub(super) fn mounts_of_users(source: &config::Source, claim: &Claim) -> Result<Vec<MountBelow>, Failure> {
+pub(super) fn check_mounts_below(source: &config::Source, claim: &Claim) -> Result<Vec<MountBelow>, Failure> {
     let dir = source.dir.display();
     let failed = |error: io::Error| Failure::new(format!("{dir}: {error}"), "/proc must be mounted");
     let (of_users, others): (Vec<_>, Vec<_>) = claim

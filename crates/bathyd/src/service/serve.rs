@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use bathy_cache::wait_for_moments;
 use bathy_fuse::{
@@ -17,9 +17,9 @@ use nix::fcntl::{FcntlArg, fcntl};
 use rustix::fs::{OFlags, StatVfsMountFlags, fstatvfs};
 use rustix::io::Errno;
 
-use super::claimed::{ClaimedSource, mounts_of_users};
+use super::claimed::{ClaimedSource, check_mounts_below};
 use super::commands::check_size;
-use super::sources::{ServedDirectory, SourceInfo};
+use super::sources::{Leaving, ServedDirectory, SourceInfo};
 use super::{Service, cannot_note};
 use crate::apart::apart;
 use crate::cache::{FileCache, NoCache};
@@ -123,12 +123,14 @@ impl Service {
                 .map_err(|error| unreadable(&error))?;
         }
         // From here on no disk is waited for.
-        let _alone = self.running()?;
+        let alone = self.running()?;
         if !self.lock().starting.iter().any(|one| one.number == number) {
             let problem = format!("{dir}: it was stopped before it was served");
             return Err(Failure::new(problem, "start it again"));
         }
         let in_use = Arc::new(directory.status());
+        // Another daemon may have mounted below since the claim.
+        check_mounts_below(&source, &claim)?;
         let transport = self.config.transport;
         let (transport, mounted) =
             mount_over(transport, directory, &claim, &options, &flags).map_err(|error| {
@@ -141,19 +143,8 @@ impl Service {
                     failed(&error, "FUSE must be available: modprobe fuse")
                 }
             })?;
-        // Another daemon may have mounted below since the claim. If it mounts from now on, its path does not lead to its mount,
-        // and it is refused there.
-        let of_users = mounts_of_users(&source, &claim).inspect_err(|_| {
-            let _detached = mounted.unmount();
-            mounted.abort();
-        })?;
-        for MountBelow { point, kind, .. } in of_users {
-            let point = point.display();
-            eprintln!("bathyd: {dir}: what is mounted on {point} ({kind}) is not served");
-        }
-        let mut state = self.lock();
-        state.has_ended = false;
-        state.served.push(ServedDirectory {
+        let checked = check_mounts_below(&source, &claim);
+        let one = ServedDirectory {
             info: Arc::new(SourceInfo {
                 source,
                 cached,
@@ -168,8 +159,35 @@ impl Service {
             }),
             mounted,
             _locks: locks,
-        });
+        };
+        // Or just now. If it mounts from now on, its path does not lead to its mount, and it is refused there.
+        let of_users = match checked {
+            Ok(of_users) => of_users,
+            Err(failure) => {
+                if let Err(error) = self.withdraw(alone, one) {
+                    eprintln!("bathyd: {error}");
+                }
+                return Err(failure);
+            }
+        };
+        for MountBelow { point, kind, .. } in of_users {
+            let point = point.display();
+            eprintln!("bathyd: {dir}: what is mounted on {point} ({kind}) is not served");
+        }
+        let mut state = self.lock();
+        state.has_ended = false;
+        state.served.push(one);
         Ok(())
+    }
+
+    /// Ends a source at once that is mounted and must not be served. Users may have opened files of it by then, so the cache takes
+    /// note as of any end.
+    pub(super) fn withdraw(&self, alone: MutexGuard<'_, ()>, one: ServedDirectory) -> io::Result<()> {
+        let _detached = one.mounted.unmount();
+        one.mounted.abort();
+        self.lock().leaving.push(Leaving::new(&one.info.source));
+        drop(alone);
+        self.leave(one)
     }
 
     /// The source with its devices: those of the configuration, or, where that was written before there was a word of them,
