@@ -21,6 +21,10 @@ use crate::store::{Place, PlacesRead, Until, parts_of};
 /// Operations that are under way at once: eight lines, each in four parts. Of more places these come one batch after the other.
 const OPERATIONS_MAX: usize = 32;
 
+/// Flags of `io_uring_enter`, which the library keeps to itself.
+const GETEVENTS: u32 = 1 << 0;
+const EXT_ARG: u32 = 1 << 3;
+
 thread_local! {
     /// `None` where the system has no rings, or does not let us have any.
     static RING: RefCell<Option<IoUring>> = RefCell::new(new_ring());
@@ -144,12 +148,20 @@ enum Unended {
 fn wait(ring: &mut IoUring, counts: &mut [i32], until: &Until<'_>) -> Result<(), Unended> {
     let mut end = Instant::now() + until.deadline;
     let mut not_ended = counts.len();
+    let mut is_short = false;
     loop {
         let left = end.saturating_duration_since(Instant::now());
         let timeout = types::Timespec::from(left.min(LOOK_PERIOD));
-        let entered = ring
-            .submitter()
-            .submit_with_args(not_ended, &types::SubmitArgs::new().timespec(&timeout));
+        let args = types::SubmitArgs::new().timespec(&timeout);
+        let not_taken = ring.submission().len();
+        let submitter = ring.submitter();
+        let entered = if is_short {
+            let taken = (not_ended - not_taken) as u32;
+            // SAFETY: nothing is handed over, and `args` is what the flags say, and lives until this returns.
+            unsafe { submitter.enter(0, taken, GETEVENTS | EXT_ARG, Some(&args)) }
+        } else {
+            submitter.submit_with_args(not_ended, &args)
+        };
         let before = not_ended;
         for done in ring.completion() {
             counts[done.user_data() as usize] = done.result();
@@ -166,8 +178,15 @@ fn wait(ring: &mut IoUring, counts: &mut [i32], until: &Until<'_>) -> Result<(),
         let error = match entered {
             _ if left.is_zero() && !has_answered => io::ErrorKind::TimedOut.into(),
             _ if (until.is_over)() => io::ErrorKind::NotConnected.into(),
-            // Of those that it has not taken it is asked again.
-            Err(error) if !is_passing(&error) && (not_taken == 0 || not_taken == not_ended) => error,
+            Err(error) if !is_passing(&error) && (is_short || not_taken == 0 || not_taken == not_ended) => {
+                error
+            }
+            // Asked to take the others it would fail at once, and end none of those that it has taken.
+            Err(error) if !is_passing(&error) => {
+                is_short = true;
+                continue;
+            }
+            _ if is_short && not_taken == not_ended => return Err(Unended::NothingUnderWay),
             _ => continue,
         };
         return Err(if not_taken == not_ended {
@@ -264,6 +283,53 @@ mod tests {
         let (bytes, ends) = read.expect("each ended soon after the one before");
         assert!(ends.iter().all(Result::is_ok) && bytes.iter().all(|&it| it == 7));
         assert!(begun.elapsed() > until.deadline);
+    }
+
+    /// A kernel that takes nothing from another thread stands for one that is short of something.
+    #[test]
+    fn what_was_taken_before_the_kernel_is_short_is_waited_for() {
+        const LEN: usize = 512;
+        let (reader, writer) = io::pipe().expect("a pipe");
+        let pipe = File::from(OwnedFd::from(reader));
+        let mut bytes = ManuallyDrop::new(Aligned::new(4 * LEN));
+        let mut entries = (0u64..).zip(bytes.chunks_exact_mut(LEN)).map(|(number, part)| {
+            let fd = types::Fd(pipe.as_raw_fd());
+            let read = opcode::Read::new(fd, part.as_mut_ptr(), LEN as u32);
+            read.build().user_data(number)
+        });
+        let Ok(mut ring) = IoUring::builder().setup_single_issuer().build(4) else {
+            eprintln!("there are no rings here, or none of one thread");
+            return;
+        };
+        let mut push = |ring: &mut IoUring, count| {
+            for entry in entries.by_ref().take(count) {
+                // SAFETY: `bytes` is never freed, and each operation has a part of it to itself.
+                unsafe { ring.submission().push(&entry) }.expect("there is room");
+            }
+        };
+        push(&mut ring, 2);
+        ring.submit().expect("there is memory");
+        push(&mut ring, 2);
+        let asked = std::sync::atomic::AtomicUsize::new(0);
+        let is_over = || {
+            if asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 2 {
+                (&writer).write_all(&[7; 2 * LEN]).expect("there is room");
+            }
+            false
+        };
+        let mut counts = [0; 4];
+        let begun = Instant::now();
+        let other = || {
+            let until = Until {
+                is_over: &is_over,
+                ..PATIENT
+            };
+            wait(&mut ring, &mut counts, &until)
+        };
+        let waited = std::thread::scope(|scope| scope.spawn(other).join()).expect("no panic");
+        assert!(matches!(waited, Err(Unended::NothingUnderWay)));
+        assert_eq!(counts, [LEN as i32, LEN as i32, 0, 0]);
+        assert!(begun.elapsed() >= LOOK_PERIOD, "it was asked all the time");
     }
 
     #[test]
