@@ -24,7 +24,7 @@ use crate::store::aligned::Aligned;
 use crate::sync::atomic::Ordering;
 use crate::sync::{OnPanic, if_free, lock};
 
-/// Lines of a request that are planned together, read from the SSD by one submission and from the backing by one read where they are
+/// Lines of a request that are planned together, their data read from the SSD by one submission, and from the backing by one read where they are
 /// neighbours, and held in memory until the SSD has them. None of them gives way to another meanwhile.
 const LINES_AT_ONCE: usize = 8;
 
@@ -262,7 +262,7 @@ impl CachedFile {
         Ok(bytes_hit)
     }
 
-    /// Reads so many parts that all are planned before the SSD and the backing are read: the one by one submission, the other once
+    /// Reads so many parts that all are planned before the SSD and the backing are read: the data of the one by one submission, the other once
     /// for neighbours, where nothing is read but what was asked for. The bytes that the cache served.
     fn read_lines<'a>(
         &'a self,

@@ -268,7 +268,7 @@ impl Shard {
         (hit, fetch)
     }
 
-    /// Reads hits, those of all shards by one submission. `copy` gets the number of a hit and units that are what its record says:
+    /// Reads hits: the records that memory does not have one by one, the data, those of all shards, by one submission. `copy` gets the number of a hit and units that are what its record says:
     /// those of all of it, or nobody needs them.
     pub(crate) fn load_hits(
         hits: &[(&Self, &Hit)],
@@ -286,7 +286,8 @@ impl Shard {
             loaded
         };
         let mut all: SmallVec<[Loaded; 2]> = hits.iter().map(&mut find).collect();
-        let Some(Ok((bytes, ends))) = hits.first().map(|(shard, _)| shard.ssd.read_all(&places)) else {
+        let first = hits.first().filter(|_| !places.is_empty());
+        let Some(Ok((bytes, ends))) = first.map(|(shard, _)| shard.ssd.read_all(&places)) else {
             all.iter_mut().for_each(|it| it.is_whole = false);
             return all;
         };

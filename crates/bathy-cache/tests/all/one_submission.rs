@@ -1,7 +1,7 @@
-//! What a read finds on the SSD is read by one submission, whatever lines it is of, and each line fails by itself.
+//! The data that a read finds on the SSD are read by one submission, whatever lines it is of, and each line fails by itself.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,14 +12,16 @@ use bathy_policy::PolicyKind;
 use crate::common::{Cache, Fault, LINE, MemoryStore, UNIT, World, assert_usage};
 
 const BYTES: u64 = 40 * LINE;
+/// Where data begin.
+const DATA_START: u64 = 1 << 20;
 
 /// An SSD that reads places at once.
 struct AtOnce {
     store: Arc<MemoryStore>,
     /// The places of each submission of reads of data.
     submissions: Mutex<Vec<usize>>,
-    /// No place of data can be read.
-    fails: AtomicBool,
+    /// What cannot be read.
+    failing: Mutex<Range<u64>>,
 }
 
 impl AtOnce {
@@ -30,7 +32,7 @@ impl AtOnce {
         let ssd = Arc::new(Self {
             store: world.ssd.clone(),
             submissions: Mutex::default(),
-            fails: AtomicBool::new(false),
+            failing: Mutex::default(),
         });
         let opened = open(ssd.clone(), world.witness.clone(), &world.options).expect("it is a cache");
         (ssd, Cache::new(opened.engine, world.backing.clone()))
@@ -48,14 +50,13 @@ impl BlockStore for AtOnce {
         places: &[Place],
         _: &Until<'_>,
     ) -> Result<io::Result<PlacesRead>, Aligned> {
-        // Data begin at a MiB.
-        let are_data = places[0].offset >= 1 << 20;
-        if are_data {
+        let first = places.first().expect("something is read");
+        if first.offset >= DATA_START {
             self.submissions.lock().expect("no panic").push(places.len());
         }
-        let fails = are_data && self.fails.load(Ordering::Relaxed);
+        let failing = self.failing.lock().expect("no panic").clone();
         let read = |(place, part): (Place, _)| {
-            if fails {
+            if failing.contains(&place.offset) {
                 return Err(io::Error::other("on purpose"));
             }
             self.store.read(&mut bytes[part], place.offset)
@@ -133,16 +134,34 @@ fn a_fault_that_meets_all_of_a_submission_is_one_error() {
         cache.read(&mut unit, offset, 0).expect("the backing works");
     }
     let mut out = vec![0; 8 * LINE as usize];
-    let mut read = |fails: bool| {
-        ssd.fails.store(fails, Ordering::Relaxed);
+    let mut read = |failing: Range<u64>| {
+        *ssd.failing.lock().expect("no panic") = failing;
         world.backing.set_fault(Fault::None);
         cache.read(&mut out, 0, 0).expect("the backing works");
         assert!(out == world.backing.bytes());
         world.backing.operations()
     };
-    assert_ne!(read(true), 0);
+    assert_ne!(read(DATA_START..u64::MAX), 0);
     assert_eq!(*ssd.submissions.lock().expect("no panic"), [places]);
     assert_eq!(cache.counts().ssd_errors, 1);
     // What it has is used.
-    assert_eq!(read(false), 0);
+    assert_eq!(read(0..0), 0);
+}
+
+#[test]
+fn hits_without_a_record_that_can_be_read_ask_for_no_data() {
+    let mut world = World::running(PolicyKind::Lru, LINE, BYTES, 64, 4);
+    let (_, cache) = AtOnce::open(&mut world);
+    let mut out = vec![0; 8 * LINE as usize];
+    cache.read(&mut out, 0, 0).expect("the backing works");
+    // Then memory has no record.
+    assert!(cache.stop().expect("the backing works"));
+    drop(cache);
+    let (ssd, cache) = AtOnce::open(&mut world);
+    *ssd.failing.lock().expect("no panic") = 0..DATA_START;
+    world.backing.set_fault(Fault::None);
+    cache.read(&mut out, 0, 0).expect("the backing works");
+    assert!(out == world.backing.bytes()[..out.len()]);
+    assert_eq!(*ssd.submissions.lock().expect("no panic"), []);
+    assert_eq!((world.backing.operations(), cache.counts().ssd_errors), (1, 8));
 }
