@@ -230,7 +230,7 @@ mod tests {
     use super::*;
     use crate::device::run_create;
     use crate::directory::tests::is_skipped;
-    use crate::panics::{ON_PURPOSE, caught};
+    use crate::panics::{ON_PURPOSE, caught, is_on_purpose};
 
     /// A directory for a service, with the directories `good` and `bad`; `None` where nothing can be mounted.
     struct Scratch(PathBuf);
@@ -328,27 +328,35 @@ mod tests {
 
     #[test]
     fn a_source_below_which_another_daemon_mounts_after_its_claim_is_not_served() {
-        let Some(scratch) = Scratch::new("nested") else {
-            return;
-        };
-        let below = scratch.0.join("bad/below");
-        fs::create_dir(&below).expect("made");
-        let service = scratch.begin(|source, threads| {
-            let claimed = claim_source(source, threads)?;
-            if claimed.source.name() == "bad" {
-                let below = claimed.source.dir.join("below");
-                mount("none", below, "tmpfs", MountFlags::empty(), None).expect("mounted");
+        for is_late in [false, true] {
+            let Some(scratch) = Scratch::new("nested") else {
+                return;
+            };
+            let bad = scratch.0.join("bad");
+            let below = bad.join("below");
+            fs::create_dir(&below).expect("made");
+            if is_late {
+                // As if it came after the look right before the source is mounted.
+                fails_at("find mounts below", bad.clone());
             }
-            Ok(claimed)
-        });
-        let of_bad = source_of(&service, "bad");
-        unmount(&below, UnmountFlags::empty()).expect("its path leads to it");
-        assert_eq!(of_bad["is_served"], false);
-        let problem = of_bad["problem"].as_str().expect("a text");
-        assert!(problem.contains("mounted below it"), "{problem}");
-        assert!(!is_mounted(&scratch.0.join("bad")));
-        assert_eq!(scratch.read("good"), "good");
-        end(service);
+            let service = scratch.begin(|source, threads| {
+                let claimed = claim_source(source, threads)?;
+                if claimed.source.name() == "bad" {
+                    let below = claimed.source.dir.join("below");
+                    mount("none", below, "tmpfs", MountFlags::empty(), None).expect("mounted");
+                }
+                Ok(claimed)
+            });
+            let of_bad = source_of(&service, "bad");
+            unmount(&below, UnmountFlags::empty()).expect("its path leads to it");
+            assert_eq!(of_bad["is_served"], false);
+            let problem = of_bad["problem"].as_str().expect("a text");
+            assert!(problem.contains("mounted below it"), "{problem}");
+            assert!(!is_mounted(&bad) && service.lock().leaving.is_empty());
+            assert!(!is_on_purpose("find mounts below", &bad), "it was looked");
+            assert_eq!(scratch.read("good"), "good");
+            end(service);
+        }
     }
 
     #[test]
