@@ -74,11 +74,11 @@ def test_reports_are_what_was_read_and_written(fast: Places, bathy: Bathy, tmp_p
     with (data / "new").open("wb", buffering=0) as new:
         assert os.pwritev(new.fileno(), [memoryview(buffer)[:written]], 0) == written
     io = row(bathy, "io")
-    assert (io["Source"], io["Directory"]) == ("data", str(data))
-    assert (io["Cache read"], io["Source read"], io["Source write"]) == (4 * MIB, 4 * MIB, written)
-    assert io["Byte hit %"] == 0.5
+    assert (io["source"], io["directory"]) == ("data", str(data))
+    assert (io["cache_read_bytes"], io["source_read_bytes"], io["source_write_bytes"]) == (4 * MIB, 4 * MIB, written)
+    assert io["byte_hit_ratio"] == 0.5
     usage = row(bathy, "usage")
-    assert (usage["Capacity"], usage["Usage"], usage["Max usage"], usage["Files"]) == (
+    assert (usage["capacity_bytes"], usage["usage_bytes"], usage["max_usage_bytes"], usage["files"]) == (
         64 * MIB, 4 * MIB + written, 4 * MIB + written, 2,
     )  # fmt: skip
     reads = row(bathy, "stats", 2)
@@ -93,7 +93,7 @@ def test_reports_are_what_was_read_and_written(fast: Places, bathy: Bathy, tmp_p
 
 
 def test_what_a_plan_simulates_is_what_may_enter_unless_told_otherwise(fast: Places, bathy: Bathy) -> None:
-    shown, planned = Admission.of(row(bathy, "status")["Admission"]), Admission.of(ADMISSION_OF_BATHYD)
+    shown, planned = Admission.of(row(bathy, "status")["admission"]), Admission.of(ADMISSION_OF_BATHYD)
     assert shown.model_copy(update={"name": planned.name}) == planned
 
 
@@ -106,7 +106,7 @@ def test_a_stop_leaves_a_plain_directory_and_a_start_is_warm(fast: Places, bathy
     assert (data / "new").read_bytes() == (data / "file").read_bytes() == content
     done(bathy("start", "fast"))
     assert (data / "file").read_bytes() == content
-    assert row(bathy, "io")["Byte hit %"] == 1.0
+    assert row(bathy, "io")["byte_hit_ratio"] == 1.0
 
 
 def test_a_source_in_use_is_not_stopped_unless_forced(fast: Places, bathy: Bathy, tmp_path: Path) -> None:

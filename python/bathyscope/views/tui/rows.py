@@ -28,6 +28,7 @@ _WIDTHS: dict[Unit, int] = {
     "ns": 7,
     "s": 13,
     "ratio": 6,
+    "fine ratio": 6,
     "times": 6,
     "change": 6,
     "time": 23,
