@@ -33,6 +33,7 @@ from bathyscope.lab import (
     requirements,
 )
 from bathyscope.lab.bringup import UP_TIMEOUT_S, Bringup
+from bathyscope.lab.conf import AIO_DEPTH
 from bathyscope.lab.layout import Layout
 from bathyscope.lab.spec import LabSpec
 from bathyscope.lab.state import LabRecord, write_record
@@ -62,6 +63,9 @@ def prepare(
     deadline = time.monotonic() + UP_TIMEOUT_S
     planned = tuple(devices.plan(spec, layout))
     _check_space(layout, devices.needed_bytes(spec, planned))
+    # BlueFS opens the device with the data a second time.
+    opened = [2 if device.use == "block" else 1 for device in planned if device.osd_id is not None]
+    requirements.require_aio(sum(opened) * AIO_DEPTH)
     obstacle = nodes.obstacle() if spec.nodes else None
     caveats = [("lab_shared_cpu", _SHARED_CPU)]
     if obstacle is not None:

@@ -12,6 +12,10 @@ from bathyscope.lab.spec import LabSpec
 # keeps most of such an image on the device. What a step read from cache is still taken from the OSD's counters.
 BLUESTORE_CACHE_BYTES = 48 << 20
 OSD_MEMORY_TARGET_BYTES = 1 << 30
+# The kernel admits 65,536 asynchronous I/Os of all processes together (fs.aio-max-nr) where Ceph's packages have not
+# raised it, and an OSD takes its queue's depth for each file that it opens, used or not. Ceph's own depth is 1,024, and
+# a few labs side by side would be refused (EAGAIN). No emulated device has as many under way.
+AIO_DEPTH = 256
 
 
 def render(
@@ -92,6 +96,7 @@ def render(
             "osd data": f"{directory}/data/osd.$id",
             "admin socket": f"{layout.run}/$name.asok",
             "osd objectstore": "bluestore",
+            "bdev aio max queue depth": AIO_DEPTH,
             "osd crush update on start": "false",
             "osd class update on start": "false",
             "osd memory target": OSD_MEMORY_TARGET_BYTES,

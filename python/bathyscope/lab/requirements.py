@@ -48,6 +48,19 @@ def install_command(programs: Sequence[str]) -> str:
     return f"{sudo}apt-get install --no-install-recommends {' '.join(packages)}"
 
 
+def require_aio(needed: int, limits: Path = Path("/proc/sys/fs")) -> None:
+    """Raise EnvironmentError_ when the kernel has no room for so many asynchronous I/Os more; of no limit, return."""
+    try:
+        most, taken = (int((limits / name).read_text()) for name in ("aio-max-nr", "aio-nr"))
+    except (OSError, ValueError):
+        return
+    if taken + needed > most:
+        raise EnvironmentError_(
+            f"the OSDs need {needed} asynchronous I/Os of the kernel, and of its {most} are {taken} taken",
+            hint="sysctl -w fs.aio-max-nr=1048576, which is what Ceph's packages set, or fewer devices",
+        )
+
+
 def installed_major() -> int | None:
     """Return the major version of the installed Ceph (16), None when there is none. Raises EnvironmentError_."""
     if find_program("ceph-osd") is None:

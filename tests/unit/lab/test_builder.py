@@ -15,7 +15,7 @@ import pytest
 from tests.unit.signals import ended_by_a_signal
 
 from bathyscope import interruption
-from bathyscope.errors import LabError
+from bathyscope.errors import EnvironmentError_, LabError
 from bathyscope.host import CephSession
 from bathyscope.host.fake import FakeHost
 from bathyscope.lab import builder, osds, releases, requirements
@@ -57,3 +57,15 @@ def test_a_signal_that_is_held_off_comes_while_osds_are_made() -> None:
     with ended_by_a_signal(), interruption.held():
         os.kill(os.getpid(), signal.SIGINT)
         osds.start(cast("Bringup", bringup), cast("CephSession", None), [never], cast("Throttle", None))
+
+
+def test_a_kernel_without_room_for_the_asynchronous_requests_of_the_osds_is_said_before_any_is_made(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "aio-max-nr").write_text("65536\n")
+    (tmp_path / "aio-nr").write_text("64000\n")
+    requirements.require_aio(1536, tmp_path)
+    with pytest.raises(EnvironmentError_, match=r"need 1537 .* of its 65536 are 64000 taken") as refused:
+        requirements.require_aio(1537, tmp_path)
+    assert "fs.aio-max-nr" in (refused.value.hint or "")
+    requirements.require_aio(1537, tmp_path / "a kernel that does not say")
