@@ -23,16 +23,8 @@ from bathyscope.analysis.ladder_words import Layers, group_sentence, headline, l
 from bathyscope.analysis.placement import cluster_of, known_osds
 from bathyscope.errors import AnalysisError
 from bathyscope.records import Caveat, Run, Step, from_table
-from bathyscope.records.finding import (
-    CaveatView,
-    CommandView,
-    KneeFinding,
-    LadderFinding,
-    LayerView,
-    RungGroup,
-    RungLoss,
-    Series,
-)
+from bathyscope.records.blocks import CaveatView
+from bathyscope.records.finding import CommandView, KneeFinding, LadderFinding, LayerView, RungGroup, RungLoss, Series
 
 CROSS_CHECK_LIMIT = 0.10
 _SOME_REPEATS = re.compile(r" \(in \d+ of \d+ repeats\)$")

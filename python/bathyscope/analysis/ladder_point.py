@@ -22,8 +22,9 @@ from bathyscope.analysis.step_figures import StepFigures, rate_iops_of
 from bathyscope.analysis.verdict import Case, Cluster, CpuUse, verdict
 from bathyscope.records import CLIENTS, Caveat, Step
 from bathyscope.records.account import Account
+from bathyscope.records.blocks import CaveatView
 from bathyscope.records.figure import Figure
-from bathyscope.records.finding import CaveatView, DirectionFinding, NodeFinding, PointFinding, Verdict
+from bathyscope.records.finding import DirectionFinding, NodeFinding, PointFinding, Verdict
 from bathyscope.units import format_percent, format_rate, three_digits
 
 F = TypeVar("F")

@@ -16,8 +16,8 @@ from bathyscope.analysis.ladder_point import base_pattern, variant_of
 from bathyscope.analysis.step_figures import figures
 from bathyscope.errors import AnalysisError
 from bathyscope.records import CacheSample, Caveat, Result, Step, from_table
+from bathyscope.records.blocks import CaveatView
 from bathyscope.records.figure import Figure
-from bathyscope.records.finding import CaveatView
 from bathyscope.records.study_finding import ExpectationView, StudyCell, StudyFinding, StudyRow
 from bathyscope.spec.study import Expectation, StudyDesign
 from bathyscope.units import format_percent, three_digits

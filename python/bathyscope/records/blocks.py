@@ -26,6 +26,7 @@ Unit = Literal[
     "code",
 ]
 Tone = Literal["", "strong", "dim", "good", "warning", "bad"]
+SEVERITIES = ("refused", "warning", "note")
 Only = Literal["", "people", "programs"]
 """Whom a thing is for: people read it on a screen, programs as CSV; empty is both."""
 
@@ -127,10 +128,25 @@ class Bars:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class CaveatView:
+    """A caveat as shown beside a number; equal caveats of several steps are one row with a count."""
+
+    code: str
+    severity: str
+    text: str
+    step_keys: tuple[str, ...] = ()
+
+    @property
+    def rank(self) -> int:
+        """The place of its severity, the most severe first."""
+        return SEVERITIES.index(self.severity) if self.severity in SEVERITIES else len(SEVERITIES)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Section:
     """Blocks below one heading; that of the first section may be empty. `key` is where a link of a page leads.
 
-    Blocks are Text, Facts, Table, HeatMap, Bars, and caveats (`records.finding.CaveatView`).
+    Blocks are Text, Facts, Table, HeatMap, Bars, and CaveatView.
     """
 
     key: str

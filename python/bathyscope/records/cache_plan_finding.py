@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
-from bathyscope.records.finding import CaveatView
+from bathyscope.records.blocks import CaveatView
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,30 +11,14 @@ import math
 from typing import Any, ClassVar
 
 from bathyscope.records.account import Account
-from bathyscope.records.blocks import Table
+from bathyscope.records.blocks import SEVERITIES, CaveatView, Table
 from bathyscope.records.figure import Figure
 
 COLUMN_FIELDS = ("key", "heading", "unit", "help")
 """What JSON says of a column: the rest is for screens."""
 _NO_RATE, _NO_TIME = Figure(None, "1/s"), Figure(None, "ns")
-SEVERITIES = ("refused", "warning", "note")
 FORMAT_VERSION = 1
 """Of the JSON of all findings: it grows by one when a key goes or gets another meaning, not when one is added."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class CaveatView:
-    """A caveat as shown beside a number; equal caveats of several steps are one row with a count."""
-
-    code: str
-    severity: str
-    text: str
-    step_keys: tuple[str, ...] = ()
-
-    @property
-    def rank(self) -> int:
-        """The place of its severity, the most severe first."""
-        return SEVERITIES.index(self.severity) if self.severity in SEVERITIES else len(SEVERITIES)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar
 
+from bathyscope.records.blocks import CaveatView
 from bathyscope.records.figure import Figure
-from bathyscope.records.finding import CaveatView
 from bathyscope.units import format_size_short
 
 

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from bathyscope.records.blocks import Column, Table, Unit
+from bathyscope.records.blocks import Column, Table
 from bathyscope.records.figure import Figure
-from bathyscope.units import (
-    format_bandwidth,
-    format_bytes,
-    format_duration_ns,
-    format_percent,
-    format_rate,
-    format_seconds,
-    three_digits,
-)
 from bathyscope.views import figures, labels
 from bathyscope.views.figures import NOT_APPLICABLE
 
@@ -51,21 +42,12 @@ def _bar(parts: Sequence[tuple[str, float]]) -> str:
     return bar
 
 
-_FORMS: dict[Unit, Callable[[Any], str]] = {
-    "count": "{:,}".format,
-    "1/s": format_rate,
-    "bytes": format_bytes,
-    "bytes/s": format_bandwidth,
-    "ns": format_duration_ns,
-    "s": format_seconds,
-    "ratio": format_percent,
-    "fine ratio": lambda value: f"{100 * value:.1f}%",
-    "times": lambda value: f"{three_digits(value)}×",
-    "change": lambda value: figures.change_text(1 + value),
-    "time": labels.time_utc,
-    "trend": _trend,
-    "parts": _bar,
-}
+_FORMATS = figures.FORMATS | {"trend": _trend, "parts": _bar}
+
+
+def shortened(name: str, length: int) -> str:
+    """Return a name that is no longer than `length`."""
+    return name if len(name) <= length else name[: length - 1] + "…"
 
 
 def cell(column: Column, value: Any) -> str:
@@ -76,7 +58,7 @@ def cell(column: Column, value: Any) -> str:
         return NOT_APPLICABLE
     if isinstance(value, bool):
         return "yes" if value else "no"
-    form = _FORMS.get(column.unit)
+    form = _FORMATS.get(column.unit)
     return labels.clean(str(value)) if form is None else form(value)
 
 

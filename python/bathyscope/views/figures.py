@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import LadderFinding, PointFinding
@@ -17,6 +18,7 @@ from bathyscope.units import (
     format_seconds,
     three_digits,
 )
+from bathyscope.views import labels
 
 NOT_KNOWN = "n/a"
 NOT_APPLICABLE = "–"
@@ -25,7 +27,8 @@ NOT_APPLICABLE = "–"
 TENANT_COLUMNS = (("tenant_iops", "Other pools' IOPS"), ("tenant_wait_ns", "Other pools' wait"))
 
 
-_FORMATS: dict[str, Callable[[float], str]] = {
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "count": "{:,}".format,
     "ns": format_duration_ns,
     "us": lambda value: format_duration_ns(value * 1000),
     "µs": lambda value: format_duration_ns(value * 1000),
@@ -34,9 +37,14 @@ _FORMATS: dict[str, Callable[[float], str]] = {
     "bytes": format_bytes,
     "bytes/s": format_bandwidth,
     "ratio": format_percent,
+    "fine ratio": lambda value: f"{100 * value:.1f}%",
+    "times": lambda value: f"{three_digits(value)}×",
+    "change": lambda value: change_text(1 + value),
+    "time": labels.time_utc,
     "%": lambda value: format_percent(value / 100),
     "1/s": format_rate,
 }
+"""How a value is read, by its unit; one that is not here is a number beside its unit, or text."""
 
 
 def has_tenants(finding: LadderFinding) -> bool:
@@ -65,8 +73,8 @@ def value_text(value: float | None, unit: str) -> str:
     """Return a value in its unit for reading: "4.30 ms", "152 MiB/s", "99 %"; "n/a" when there is none."""
     if value is None or not math.isfinite(value):
         return NOT_KNOWN
-    if unit in _FORMATS:
-        return _FORMATS[unit](value)
+    if unit in FORMATS:
+        return FORMATS[unit](value)
     number = format_rate(value) if abs(value) >= 1000 else trimmed(value)
     return number if unit in ("", "1") else f"{number} {unit}"
 

@@ -11,7 +11,8 @@ import itertools
 import string
 from collections import Counter
 
-from bathyscope.records.finding import CaveatView, LadderFinding, PointFinding
+from bathyscope.records.blocks import CaveatView
+from bathyscope.records.finding import LadderFinding, PointFinding
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

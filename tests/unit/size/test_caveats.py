@@ -12,7 +12,7 @@ import pytest
 from bathyscope.analysis.sizing import SizeQuestion, build
 from bathyscope.analysis.sizing.sample_caveats import caveats_of_sample
 from bathyscope.records import CurvePoint, to_table
-from bathyscope.records.finding import CaveatView
+from bathyscope.records.blocks import CaveatView
 from bathyscope.simulate.sampling import region_bytes
 from bathyscope.simulate.trace import TraceFiles
 from bathyscope.spec.size import SizeSpec

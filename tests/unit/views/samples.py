@@ -11,12 +11,11 @@ from tests.unit.analysis.builders import LAYERS as LAYER_VIEWS
 from bathyscope.records import HERE
 from bathyscope.records.account import Account, Ceiling, ForeignWork, LatencyPart, OsdShare, Prediction
 from bathyscope.records.activity_finding import ActivityFinding
-from bathyscope.records.blocks import Column, HeatMap, Table
+from bathyscope.records.blocks import CaveatView, Column, HeatMap, Table
 from bathyscope.records.collect_finding import CollectFinding
 from bathyscope.records.explain_finding import AccountFinding, AccountsFinding
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import (
-    CaveatView,
     CommandView,
     CompareFinding,
     Difference,

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from bathyscope.records.finding import CaveatView, PointFinding
+from bathyscope.records.blocks import CaveatView
+from bathyscope.records.finding import PointFinding
 from bathyscope.views.footnotes import Footnotes
 
 from . import samples

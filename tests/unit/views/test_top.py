@@ -194,7 +194,7 @@ def test_rows_remarks_and_problems_are_shown_and_names_cannot_steer_the_terminal
         assert words(app, "#sentence") == "about devices"
         assert "cannot see x" in words(app, "#remarks")
         assert "image_counters: denied" in words(app, "#problems")
-        assert "[images] clients osds nodes pools balance" in words(app, "#tabs")
+        assert "[Images] Clients OSDs Nodes Pools Balance" in words(app, "#tabs")
         assert words(app, "#health") == ""
 
     drive(Feed(), steps, size=size)
@@ -324,8 +324,8 @@ def test_an_image_is_gone_into_down_to_the_last_operations_of_an_object_and_back
 
     async def steps(app: Top, pilot: Pilot[None]) -> None:
         await press(app, pilot, "enter")
-        assert words(app, "#tabs") == "[zones] objects ops image"
-        assert "images › rbd/a" in words(app, "#where")
+        assert words(app, "#tabs") == "[Zones] Objects Operations Image"
+        assert "Images › rbd/a" in words(app, "#where")
         assert words(app, "#sentence") == "about zones"
         # The brief, and what the row said.
         for fact in ("about image", "Size 1.00 GiB", "attached to node1:vm-a"):
@@ -333,7 +333,7 @@ def test_an_image_is_gone_into_down_to_the_last_operations_of_an_object_and_back
         assert feed.zoomed[-1] == "rbd/a"
         await press(app, pilot, "down", "enter")
         assert feed.asked[-2] == ("objects", {"image": "rbd/a", "from_bytes": 1 << 22, "to_bytes": 1 << 23})
-        assert "images › rbd/a › 4.00 MiB–8.00 MiB" in words(app, "#where")
+        assert "Images › rbd/a › 4.00 MiB–8.00 MiB" in words(app, "#where")
         await press(app, pilot, "enter")
         assert feed.asked[-2] == ("ops", {"image": "rbd/a", "object_number": 1})
         assert "› object 1" in words(app, "#where")
@@ -379,7 +379,7 @@ def test_a_level_without_a_view_is_not_entered() -> None:
 
     async def steps(app: Top, pilot: Pilot[None]) -> None:
         await press(app, pilot, "enter")
-        assert words(app, "#tabs") == "[zones] objects image"
+        assert words(app, "#tabs") == "[Zones] Objects Image"
         await press(app, pilot, "tab", "enter")
         assert words(app, "#sentence") == "about objects"
         assert any("no view" in note.message for note in app._notifications)

@@ -13,8 +13,8 @@ from bathyscope.analysis.sizing.question import SizeQuestion
 from bathyscope.analysis.sizing.sample_caveats import caveats_of_sample
 from bathyscope.analysis.sizing.shares import split_of
 from bathyscope.records import CurvePoint, Placement, from_table
+from bathyscope.records.blocks import CaveatView
 from bathyscope.records.cache_plan_finding import CacheMemory, CachePlan, PlannedCache, PlannedSource
-from bathyscope.records.finding import CaveatView
 from bathyscope.records.size_finding import SizeCurve, SizePoint
 
 _UNSEEN = (

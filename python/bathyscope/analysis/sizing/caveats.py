@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from bathyscope.analysis.sizing.question import SizeQuestion
 from bathyscope.analysis.sizing.wear import DAY_S
 from bathyscope.records import CurvePoint
-from bathyscope.records.finding import CaveatView
+from bathyscope.records.blocks import CaveatView
 from bathyscope.records.size_finding import SizeCurve
 from bathyscope.spec import limits
 from bathyscope.units import format_seconds, format_size_short

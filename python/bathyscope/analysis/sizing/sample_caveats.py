@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from bathyscope.records import CurvePoint
-from bathyscope.records.finding import CaveatView
+from bathyscope.records.blocks import CaveatView
 from bathyscope.units import format_bytes, format_size_short
 
 # The error is estimated from eight parts of the sample; parts of fewer than sixty regions vary too much for that.

@@ -14,12 +14,12 @@ from bathyscope.records.figure import Figure
 from bathyscope.views import Options
 from bathyscope.views.csv import figure_columns, write_rows
 from bathyscope.views.figures import NOT_KNOWN
-from bathyscope.views.findings import tables_of
+from bathyscope.views.findings import sections_of, tables_of
 
 
 def write(finding: Any, stream: TextIO, options: Options) -> None:
     """Write the table that is asked for, the first by default. Raises UsageError where there is none."""
-    tables = tables_of(finding)
+    tables = tables_of(sections_of(finding))
     keys = list(dict.fromkeys(table.key for table in tables))
     key = options.table or next(iter(keys), None)
     if key is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bathyscope.records.blocks import Column, Section, Table
@@ -14,14 +14,14 @@ def sections_of(finding: Any) -> tuple[Section, ...]:
     return tuple(importlib.import_module(f"{__name__}.{finding.NAME}").sections(finding))
 
 
-def tables_of(finding: Any) -> list[Table]:
+def tables_of(sections: Iterable[Section]) -> list[Table]:
     """Return the tables that programs get, the first one first. Raises ValueError for two that only share a key."""
-    blocks = (block for section in sections_of(finding) for block in section.blocks)
+    blocks = (block for section in sections for block in section.blocks)
     tables = [block for block in blocks if isinstance(block, Table) and block.only != "people"]
     columns: dict[str, tuple[Column, ...]] = {}
     for table in tables:
         if columns.setdefault(table.key, table.columns) != table.columns:
-            raise ValueError(f"two tables of {finding.NAME} are called {table.key} and have other columns")
+            raise ValueError(f"two tables of a finding are called {table.key} and have other columns")
     return tables
 
 

@@ -11,6 +11,7 @@ from bathyscope.records.figure import Figure
 from bathyscope.records.finding import PointFinding
 from bathyscope.views import labels
 from bathyscope.views.account_words import nearest
+from bathyscope.views.cells import shortened
 from bathyscope.views.refusal import is_shown, why_refused
 
 # Columns of people have no room for more.
@@ -59,8 +60,7 @@ def sections(finding: AccountsFinding) -> Iterator[Section]:
 
 def _row(run_id: str, point: PointFinding) -> tuple[Any, ...]:
     shown, ceiling = is_shown(point), nearest(point)
-    words = "" if ceiling is None else labels.clean(ceiling.words)
-    words = words if len(words) <= _WORDS_LENGTH else words[: _WORDS_LENGTH - 1] + "…"
+    words = "" if ceiling is None else shortened(labels.clean(ceiling.words), _WORDS_LENGTH)
     why = point.reason if shown else why_refused(point)
     verdict = labels.limit(point.verdict) if shown else point.status
     rate = point.iops if shown else None

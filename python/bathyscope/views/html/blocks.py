@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
-from bathyscope.records.blocks import Column, Facts, Section, Table, Text
-from bathyscope.records.finding import CaveatView, as_plain
+from bathyscope.records.blocks import CaveatView, Column, Facts, Section, Table, Text
+from bathyscope.records.finding import as_plain
 from bathyscope.views import Options, labels
 from bathyscope.views.cells import cell, shown_columns
 from bathyscope.views.charts.base import Drawing

@@ -29,8 +29,9 @@ from bathyscope.views.account_words import (
     standing_out,
     throttle_text,
 )
+from bathyscope.views.cells import shortened
 from bathyscope.views.refusal import is_shown, why_refused
-from bathyscope.views.table.fitting import fitting, shortened
+from bathyscope.views.table.fitting import fitting
 from bathyscope.views.table.terminal import console, print_wrapped, text
 
 _OSDS_MAX = 10

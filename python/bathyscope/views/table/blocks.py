@@ -7,8 +7,7 @@ from typing import Any, TextIO
 
 from rich.console import Console
 
-from bathyscope.records.blocks import Facts, HeatMap, Table, Text, Tone
-from bathyscope.records.finding import CaveatView
+from bathyscope.records.blocks import CaveatView, Facts, HeatMap, Table, Text, Tone
 from bathyscope.views import Options, labels
 from bathyscope.views.cells import cell, left_out_first, marks, shown_columns
 from bathyscope.views.figures import NOT_APPLICABLE
@@ -25,9 +24,10 @@ _OF_CAVEATS: dict[str, Tone] = {"refused": "bad", "warning": "warning"}
 def write(finding: Any, stream: TextIO, options: Options) -> None:
     """Print the sections of a finding, a line between each two."""
     out = console(stream, options)
-    first = next((table.key for table in tables_of(finding)), None)
+    sections = sections_of(finding)
+    first = next((table.key for table in tables_of(sections)), None)
     is_first = True
-    for section in sections_of(finding):
+    for section in sections:
         blocks = [block for block in section.blocks if _is_shown(block)]
         # Words about a picture alone say nothing here.
         is_of_picture = any(isinstance(block, HeatMap) for block in section.blocks)

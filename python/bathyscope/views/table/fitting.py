@@ -59,11 +59,6 @@ def _apart(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) ->
     return Group(*lines)
 
 
-def shortened(name: str, length: int) -> str:
-    """Return a name that is no longer than `length`."""
-    return name if len(name) <= length else name[: length - 1] + "…"
-
-
 def table_with(*columns: str, words: Collection[str] = ()) -> Table:
     """Return a table without rows: names and `words` to the left, numbers to the right."""
     table = new_table()

@@ -15,9 +15,9 @@ from bathyscope.records.finding import DirectionFinding, LadderFinding, PointFin
 from bathyscope.units import format_seconds
 from bathyscope.views import Options, figures, labels
 from bathyscope.views.account_words import alternatives, has_accounts, nearest, spoken_of
+from bathyscope.views.cells import shortened
 from bathyscope.views.footnotes import Footnotes
 from bathyscope.views.refusal import is_shown, why_refused
-from bathyscope.views.table.fitting import shortened
 from bathyscope.views.table.terminal import console, print_wrapped, text
 
 # (heading, width, field of PointFinding); "loss" comes from the group. 80 columns with "ceil" and a space between.

@@ -29,7 +29,6 @@ _INTO: Mapping[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = 
 }
 # Zones and objects are parts of an image, which stays named; any other thing is looked at for itself.
 _PARTS = ("from_bytes", "object_number")
-_TITLES = {"devices": "images", "osd_pools": "OSDs × pools"}
 
 
 @dataclasses.dataclass
@@ -41,11 +40,6 @@ class Place:
     view: str
     only: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     facts: tuple[tuple[str, str], ...] = ()
-
-
-def title(view: str) -> str:
-    """Return what a view is called on the screen."""
-    return _TITLES.get(view, view)
 
 
 def of_image(image: str) -> Place:

@@ -21,8 +21,9 @@ from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.records.finding import Verdict
 from bathyscope.units import format_seconds
 from bathyscope.views import labels
+from bathyscope.views.findings.activity import title
 from bathyscope.views.tui.help import Help
-from bathyscope.views.tui.places import Place, below, of_image, title
+from bathyscope.views.tui.places import Place, below, of_image
 from bathyscope.views.tui.rows import Row, Rows
 
 _BRIEF, _HEALTH, _HEALTHY = "image", "health", "HEALTH_OK"

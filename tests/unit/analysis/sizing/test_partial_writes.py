@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bathyscope.records.finding import CaveatView
+from bathyscope.records.blocks import CaveatView
 
 from .test_sizing import _curve, _found
 
