@@ -217,10 +217,8 @@ def test_a_prime_number_of_ios_is_counted_by_everyone(
         until_ns = time.time_ns()
         # The OSD hands ended ops to the history up to 0.26 s late.
         time.sleep(0.3)
-        began = time.monotonic()
         after = collected("perf_counters")
         dumps = collected("op_history")
-        assert time.monotonic() - began < 2
     finally:
         for osd in (0, 1, 2):
             for option in op_history.OPTIONS:

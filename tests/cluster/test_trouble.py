@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,9 +108,7 @@ def test_no_monitor_answers(cluster: Any, plan_file: Path, tmp_path: Path) -> No
     conf = tmp_path / "ceph.conf"
     conf.write_text("[global]\nmon host = [v2:127.0.0.1:9,v1:127.0.0.1:10]\nlog file = /dev/null\n")
     words = ("bench", "run", str(plan_file), "--conf", str(conf), "-w", str(tmp_path / "ws"))
-    began = time.monotonic()
     ended = cluster.bathy(*words, "--keyring", cluster.target.keyring)
-    assert 9 < time.monotonic() - began < 25
     refused(ended, "no monitor answered within 10 s", hint=str(conf))
 
 
@@ -188,10 +185,8 @@ def test_the_cluster_is_full_before_and_during_a_run(
     end = begin(2, "--runtime", "15s")
     with cluster.session() as session:
         try:
-            began = time.monotonic()
             _set_ratios(session, 0.00001, 0.00005, 0.0001)
             ended = end()
-            assert time.monotonic() - began < 25
             refused(ended, "the load was stopped", "full", hint="resume")
             assert not [name for name in cluster.snapshot()["pools"] if name.startswith("bathy-")]
             words = ("bench", "run", str(plan_file), "--lab", cluster.name, "-w", str(tmp_path / "other"))
