@@ -43,7 +43,7 @@ from bathyscope.bench.step_recording import StepRecording
 from bathyscope.errors import BathyscopeError, ClusterError, ParseError, StoreError, ToolError
 from bathyscope.fields import last_line
 from bathyscope.host import CephRequest, CephSession, Host
-from bathyscope.layers import LAYERS, LayerContext, Need, batches, needs_of, traits
+from bathyscope.layers import LAYERS, LayerContext, Need, batches, needs_of, traits, under_test, warming
 from bathyscope.layers.needs import REMOVALS
 from bathyscope.recording.collect import collect
 from bathyscope.recording.journal import Journal
@@ -243,8 +243,8 @@ class Conductor:
         """Say what is left of the run takes and writes."""
         replicas = preflight.replicas_of(self._session, self._target, self._plan) if self._session is not None else 1
         empty = self._empty(needs)
-        found = prediction.cost(self._plan, steps, empty, self._keeper.scope, self._context, replicas=replicas)
-        self._watcher.note(prediction.sentence(found))
+        cost = prediction.cost(self._plan, steps, empty, self._keeper.scope, self._context, replicas=replicas)
+        self._watcher.note(prediction.sentence(cost))
 
     def _empty(self, needs: Sequence[Need]) -> list[Need]:
         """Return the needs that the journal does not remember as filled."""
@@ -319,8 +319,7 @@ class Conductor:
 
     def _warm(self, phase: Phase) -> None:
         """Read once in full what the steps of a phase read. Raises ToolError."""
-        reading = [step for step in self._steps if step.phase == phase.name and step.pattern.reads]
-        requests = dict.fromkeys(r for step in reading for r in LAYERS[step.layer].warm(step, self._context))
+        requests = warming((step for step in self._steps if step.phase == phase.name), self._context)
         recording = self._recording(capture=False)
         with self._unthrottled(), recording:
             for batch in batches(list(requests)):
@@ -497,12 +496,6 @@ class Conductor:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
-
-
-def under_test(scope: Scope, steps: Sequence[StepSpec]) -> tuple[int, ...]:
-    """Return the OSDs under test by any of `steps`."""
-    classes = {step.device_class for step in steps if LAYERS[step.layer].needs_cluster}
-    return tuple(o.osd for o in scope.osds if o.up and classes & {"", o.device_class})
 
 
 def enlarged_history(scope: Scope, steps: Sequence[StepSpec], ops: int) -> tuple[list[int], int]:

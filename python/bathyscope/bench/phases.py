@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import errno
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from bathyscope import interruption, lab
 from bathyscope.errors import BathyscopeError, BusyError, ClusterError, ToolError, UnreachableError, UsageError
@@ -24,7 +25,8 @@ from bathyscope.spec import Target
 from bathyscope.spec.plan import Phase, Plan
 from bathyscope.units import format_bytes
 
-_OSDS = "OSDs under test"
+RESTART_S = (8.0, 120.0)
+"""What it takes to stop a lab's OSDs and start them until all is active+clean, and after how long that has failed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,12 +47,21 @@ class Stage:
 
 
 class Action:
-    """One thing that a phase can ask for. `kind` is that of its changes in the journal; empty: it leaves none."""
+    """One thing that a phase can ask for. `kind` is that of its changes in the journal; empty: it leaves none.
+
+    `where` it is done. `restarts`: the OSDs under test start again for it, and again when it is undone.
+    """
 
     kind: ClassVar[str] = ""
+    where: ClassVar[str] = "OSDs under test"
+    restarts: ClassVar[bool] = False
 
-    def planned(self, phase: Phase) -> Iterator[PlannedChange]:
-        """Yield what the phase asks for, nothing if it does not ask."""
+    def asked(self, phase: Phase, osds: Sequence[str]) -> list[dict[str, Any]]:
+        """Return what the phase asks for of these OSDs: the details of each change, with its `name`."""
+        raise NotImplementedError
+
+    def words(self, details: Mapping[str, Any]) -> tuple[str, str]:
+        """Return how a change is made, and how it is undone; "": it does not stay. Those of many OSDs are the same."""
         raise NotImplementedError
 
     def check(self, phase: Phase, target: Target) -> None:
@@ -60,8 +71,8 @@ class Action:
         """Return whether the phase wants a change that has been made already."""
         return False
 
-    def do(self, phase: Phase, stage: Stage) -> None:
-        """Do what the phase asks for and is not done yet. Raises BathyscopeError."""
+    def do(self, missing: Sequence[Mapping[str, Any]], stage: Stage) -> None:
+        """Do what is missing. Raises BathyscopeError."""
         raise NotImplementedError
 
     def undo(self, changes: Sequence[Change], stage: Stage) -> None:
@@ -76,23 +87,25 @@ class OsdOptions(Action):
     """Options of all OSDs in the cluster's configuration."""
 
     kind = "osd_config"
+    where = "mon"
 
-    def planned(self, phase: Phase) -> Iterator[PlannedChange]:
-        """Yield one for each option."""
-        for option, value in phase.osd_options.items():
-            words = f"config set who=osd name={option} value={value}"
-            yield PlannedChange("mon", words, "the value that was there before, or none")
+    def asked(self, phase: Phase, osds: Sequence[str]) -> list[dict[str, Any]]:  # noqa: ARG002 - it is of all OSDs
+        """Return the options."""
+        return [{"name": name, "value": value} for name, value in phase.osd_options.items()]
+
+    def words(self, details: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the commands."""
+        option = f"who=osd name={details['name']}"
+        return f"config set {option} value={details['value']}", f"config rm {option}, or config set to what it was"
 
     def keeps(self, phase: Phase, change: Change) -> bool:
         """Return whether it is the same value."""
         return phase.osd_options.get(str(change.details["name"])) == str(change.details["value"])
 
-    def do(self, phase: Phase, stage: Stage) -> None:
-        """Set those that are not set."""
-        pending = {change.details["name"] for change in stage.journal.pending() if change.kind == self.kind}
-        for option, value in phase.osd_options.items():
-            if option in pending:
-                continue
+    def do(self, missing: Sequence[Mapping[str, Any]], stage: Stage) -> None:
+        """Set them."""
+        for details in missing:
+            option, value = details["name"], details["value"]
             with stage.journal.alone():
                 _must_be_free(option, stage.journal)
                 before = _stored(stage.session, option)
@@ -106,12 +119,12 @@ class OsdOptions(Action):
         for change in changes:
             option, before = _option(change), change.details["before"]
             ours = (change.details["value"], stage.journal.recall(_fact(option)))
-            found = _stored(stage.session, option, everywhere=False)
-            if found in ours:
+            now = _stored(stage.session, option, everywhere=False)
+            if now in ours:
                 send(stage.session, _setting(option, before))
-            elif found != before:
+            elif now != before:
                 stage.note(
-                    f"{option} of the OSDs is {_shown(found)} now, not {ours[0]} as this run has set it: somebody else "
+                    f"{option} of the OSDs is {_shown(now)} now, not {ours[0]} as this run has set it: somebody else "
                     f"has changed it, so it is left as it is; before the run it was {_shown(before)}"
                 )
 
@@ -210,11 +223,16 @@ class Caches(Action):
     """A cache over the data of each OSD under test."""
 
     kind = "osd_cache"
+    restarts = True
 
-    def planned(self, phase: Phase) -> Iterator[PlannedChange]:
-        """Yield one for all."""
-        if phase.cache is not None:
-            yield PlannedChange(_OSDS, f"each gets a cache of {format_bytes(phase.cache)}", "the caches are taken off")
+    def asked(self, phase: Phase, osds: Sequence[str]) -> list[dict[str, Any]]:
+        """Return a cache for each."""
+        return [{"name": osd, "size_bytes": phase.cache} for osd in osds if phase.cache is not None]
+
+    def words(self, details: Mapping[str, Any]) -> tuple[str, str]:
+        """Return what happens to all of them."""
+        size = format_bytes(int(details["size_bytes"]))
+        return f"each gets a cache of {size} and starts again", "each loses its cache and starts again"
 
     def check(self, phase: Phase, target: Target) -> None:
         """Raise unless it is a lab on a machine with FUSE."""
@@ -226,13 +244,10 @@ class Caches(Action):
         """Return whether a cache of this size is on that may hold something."""
         return not phase.empty and phase.cache == int(change.details["size_bytes"])
 
-    def do(self, phase: Phase, stage: Stage) -> None:
-        """Put on those that are not on."""
-        on = {str(change.details["name"]) for change in stage.journal.pending() if change.kind == self.kind}
-        missing = [osd for osd in stage.osds if osd not in on]
-        if phase.cache is not None and missing:
-            stage.journal.will_change_all(self.kind, [{"name": osd, "size_bytes": phase.cache} for osd in missing])
-            caches.put_on(stage.lab, stage.host, phase.cache, osds=missing)
+    def do(self, missing: Sequence[Mapping[str, Any]], stage: Stage) -> None:
+        """Put them on."""
+        changes = stage.journal.will_change_all(self.kind, missing)
+        caches.put_on(stage.lab, stage.host, int(missing[0]["size_bytes"]), osds=_names(changes))
 
     def undo(self, changes: Sequence[Change], stage: Stage) -> None:
         """Take them off, and remove what they held."""
@@ -246,38 +261,43 @@ class Caches(Action):
 class Warming(Action):
     """Reads once in full what the phase reads."""
 
-    def planned(self, phase: Phase) -> Iterator[PlannedChange]:
-        """Yield one."""
-        if phase.warm:
-            yield PlannedChange(_OSDS, "all that the phase reads is read once in full", "")
+    def asked(self, phase: Phase, osds: Sequence[str]) -> list[dict[str, Any]]:  # noqa: ARG002 - one for all
+        """Return whether it is asked for."""
+        return [{"name": ""}] if phase.warm else []
 
-    def do(self, phase: Phase, stage: Stage) -> None:
+    def words(self, details: Mapping[str, Any]) -> tuple[str, str]:  # noqa: ARG002 - one for all
+        """Return what it does."""
+        return "all that the phase reads is read once in full", ""
+
+    def do(self, missing: Sequence[Mapping[str, Any]], stage: Stage) -> None:  # noqa: ARG002 - one for all
         """Read it."""
-        if phase.warm:
-            stage.warm()
+        stage.warm()
 
 
 class Restart(Action):
     """Starts the OSDs under test again."""
 
     kind = "osd_down"
+    restarts = True
 
-    def planned(self, phase: Phase) -> Iterator[PlannedChange]:
-        """Yield one for all."""
-        if phase.restart:
-            yield PlannedChange(_OSDS, "all start again", "")
+    def asked(self, phase: Phase, osds: Sequence[str]) -> list[dict[str, Any]]:
+        """Return all of them."""
+        return [{"name": osd} for osd in osds if phase.restart]
+
+    def words(self, details: Mapping[str, Any]) -> tuple[str, str]:  # noqa: ARG002 - all do the same
+        """Return what they do."""
+        return "all start again", ""
 
     def check(self, phase: Phase, target: Target) -> None:
         """Raise unless it is a lab."""
         if phase.restart:
             _must_be_lab(phase, target, "starts OSDs again")
 
-    def do(self, phase: Phase, stage: Stage) -> None:
+    def do(self, missing: Sequence[Mapping[str, Any]], stage: Stage) -> None:
         """Stop them, and start them: what a kill leaves between the two is in the journal."""
-        if phase.restart:
-            changes = stage.journal.will_change_all(self.kind, [{"name": osd} for osd in stage.osds])
-            caches.restart_osds(stage.lab, stage.host, stage.osds)
-            stage.journal.undone(*changes)
+        changes = stage.journal.will_change_all(self.kind, missing)
+        caches.restart_osds(stage.lab, stage.host, _names(changes))
+        stage.journal.undone(*changes)
 
     def undo(self, changes: Sequence[Change], stage: Stage) -> None:
         """Start those that are down, and the others again."""
@@ -296,11 +316,12 @@ def _must_be_lab(phase: Phase, target: Target, what: str) -> None:
         )
 
 
-_RESTART, _OPTIONS, _CACHES = Restart(), OsdOptions(), Caches()
-ACTIONS: tuple[Action, ...] = (_OPTIONS, _CACHES, Warming(), _RESTART)
+_RESTART, _OPTIONS, _CACHES, _WARMING = Restart(), OsdOptions(), Caches(), Warming()
+ACTIONS: tuple[Action, ...] = (_OPTIONS, _CACHES, _WARMING, _RESTART)
 """What phases can ask for, in the order in which it is done."""
 # OSDs that are down come back first. A cache that is taken off starts its OSD again, with the options of before.
 _UNDONE: tuple[Action, ...] = (_RESTART, _OPTIONS, _CACHES)
+_END = Phase(name="end")
 PHASE_KINDS = tuple(action.kind for action in _UNDONE)
 
 
@@ -317,11 +338,38 @@ def check(plan: Plan, target: Target) -> None:
             action.check(phase, target)
 
 
-def planned(phases: Sequence[Phase]) -> Iterator[PlannedChange]:
-    """Yield what is done before each phase."""
-    for phase in phases:
-        for change in (change for action in ACTIONS for change in action.planned(phase)):
-            yield dataclasses.replace(change, change=f"before {phase.name}: {change.change}")
+def _missing(action: Action, phase: Phase, made: Sequence[Change], osds: Sequence[str]) -> list[dict[str, Any]]:
+    """Return what a phase asks for and has not been made."""
+    names = {change.details["name"] for change in made if change.kind == action.kind}
+    return [details for details in action.asked(phase, osds) if details["name"] not in names]
+
+
+def planned(
+    phases: Iterable[Phase], osds: Sequence[str], warm: Mapping[str, tuple[float, float]]
+) -> list[PlannedChange]:
+    """Return what is done before each of `phases`, which follow one another, and at the end; the same is one change.
+
+    `warm`: phase → the seconds of its warming, expected and at most.
+    """
+    made: list[Change] = []
+    counts: Counter[PlannedChange] = Counter()
+
+    def add(phase: Phase, action: Action, words: Iterable[tuple[str, str]]) -> None:
+        moment = "at the end" if phase is _END else f"before {phase.name}"
+        for done, undone_by in dict.fromkeys(words):
+            seconds = warm[phase.name] if action is _WARMING else RESTART_S if action.restarts else (0.0, 0.0)
+            counts[PlannedChange(action.where, f"{moment}: {done}", undone_by, 1, *seconds)] += 1
+
+    for phase in (*phases, _END):
+        left = [change for change in made if not _of(change).keeps(phase, change)]
+        for action in _UNDONE:
+            add(phase, action, ((action.words(c.details)[1], "") for c in left if c.kind == action.kind))
+        made = [change for change in made if change not in left]
+        for action in ACTIONS:
+            missing = _missing(action, phase, made, osds)
+            add(phase, action, map(action.words, missing))
+            made += [Change(0, action.kind, details) for details in missing if action.words(details)[1]]
+    return [dataclasses.replace(change, count=count) for change, count in counts.items()]
 
 
 def enter(phase: Phase, stage: Stage) -> None:
@@ -331,9 +379,11 @@ def enter(phase: Phase, stage: Stage) -> None:
     if failed:
         raise ToolError(f"the phase before {phase.name} cannot be undone: {next(iter(failed.values()))}")
     for action in ACTIONS:
-        for change in action.planned(phase):
-            stage.note(f"{phase.name}: {change.change}")
-        action.do(phase, stage)
+        missing = _missing(action, phase, stage.journal.pending(), stage.osds)
+        for words, _ in dict.fromkeys(map(action.words, missing)):
+            stage.note(f"{phase.name}: {words}")
+        if missing:
+            action.do(missing, stage)
 
 
 @interruption.put_off()
@@ -344,16 +394,16 @@ def undo(stage: Stage, changes: Sequence[Change]) -> dict[int, str]:
     """
     failed: dict[int, str] = {}
     for action in _UNDONE:
-        own = [change for change in changes if change.kind == action.kind]
+        of_action = [change for change in changes if change.kind == action.kind]
         try:
-            if own:
-                action.undo(own, stage)
+            if of_action:
+                action.undo(of_action, stage)
         except UnreachableError:
             raise
         except BathyscopeError as error:
-            failed |= dict.fromkeys((change.number for change in own), error.message)
+            failed |= dict.fromkeys((change.number for change in of_action), error.message)
         else:
-            stage.journal.undone(*own)
+            stage.journal.undone(*of_action)
     return failed
 
 

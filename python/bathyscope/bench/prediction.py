@@ -14,12 +14,24 @@ from collections.abc import Iterator, Sequence
 from bathyscope.bench import phases
 from bathyscope.bench.settings import Switch
 from bathyscope.host import CephRequest, ProcessRequest
-from bathyscope.layers import LAYERS, Action, LayerContext, MakeContext, Need, batches, needs_of, planned
+from bathyscope.lab import LabSpec
+from bathyscope.layers import (
+    LAYERS,
+    Action,
+    LayerContext,
+    MakeContext,
+    Need,
+    batches,
+    needs_of,
+    planned,
+    under_test,
+    warming,
+)
 from bathyscope.layers.needs import REMOVALS
 from bathyscope.records.prediction_finding import Cost, PlannedChange, PlannedCommand, PlannedPool, PredictionFinding
 from bathyscope.sources.cluster_map import up_osds
 from bathyscope.spec import StepSpec
-from bathyscope.spec.plan import Plan
+from bathyscope.spec.plan import PRECISE_REPEATS_MIN, Phase, Plan
 from bathyscope.spec.scope import Scope
 from bathyscope.units import format_bandwidth, format_bytes, format_seconds
 
@@ -31,6 +43,8 @@ OVERHEAD_WORST_S = 10.0
 # Pools until their placement groups are clean, looks at the cluster, removal at the end.
 AROUND_S = 10.0
 AROUND_WORST_S = 400.0
+# A lab comes up and is taken down.
+LAB_S = (20.0, 300.0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -77,6 +91,7 @@ def cost(
 ) -> Cost:
     """Return what `steps` take and write; `empty` are needs that are not filled yet, `replicas` those of our pools."""
     empty = empty if plan.prefill else ()
+    certain = [step for step in steps if step.repeat_index < _repeats_min(plan)]
     user = {need: step for step in reversed(steps) for need in LAYERS[step.layer].needs(step, context)}
     copies = {step.layer: replicas if LAYERS[step.layer].needs_cluster else 1 for step in steps}
     rates = {(step.layer, step.device_class): _rates(step, scope, copies[step.layer]) for step in steps}
@@ -91,11 +106,16 @@ def cost(
     limits_s = [max(request.timeout_s or 0.0 for request in batch) for batch in batches(fills)]
     attempts = 1 + plan.limits.prolong
     on_cluster = any(LAYERS[layer].needs_cluster for layer in copies)
+    around_s = fill_s + (AROUND_S + plan.limits.baseline) * on_cluster
+    changes = _between(plan, steps, scope, context)
     return Cost(
+        step_count_min=len(certain),
         step_count=len(steps),
-        expected_s=sum(map(step_s, steps)) + fill_s + (AROUND_S + plan.limits.baseline) * on_cluster,
+        expected_min_s=around_s + _expected_s(certain, _between(plan, certain, scope, context)),
+        expected_s=around_s + _expected_s(steps, changes),
         worst_s=sum(step.ramp_s + attempts * (step.runtime_s + OVERHEAD_WORST_S) for step in steps)
         + sum(limits_s)
+        + sum(change.count * change.worst_s for change in changes)
         + (AROUND_WORST_S + plan.limits.baseline) * on_cluster,
         fill_bytes=sum(need.fill_bytes for need in empty),
         stored_bytes=stored_bytes,
@@ -104,15 +124,43 @@ def cost(
     )
 
 
-def sentence(found: Cost) -> str:
+def _repeats_min(plan: Plan) -> int:
+    """Return how often each configuration is measured for certain."""
+    return plan.repeats if plan.precision is None else min(PRECISE_REPEATS_MIN, plan.repeats)
+
+
+def _expected_s(steps: Sequence[StepSpec], changes: Sequence[PlannedChange]) -> float:
+    return sum(map(step_s, steps)) + sum(change.count * change.expected_s for change in changes)
+
+
+def _between(plan: Plan, steps: Sequence[StepSpec], scope: Scope, context: LayerContext) -> list[PlannedChange]:
+    """Return what leads from phase to phase of `steps`."""
+    phases_of = {phase.name: phase for phase in plan.phases}
+    blocks = dict.fromkeys((step.repeat_index, step.phase) for step in steps if step.phase)
+    warm_s = {phase.name: _warming_s(phase, steps, scope, context) for phase in plan.phases if phase.warm}
+    osds = [f"osd.{osd}" for osd in under_test(scope, steps)]
+    return phases.planned([phases_of[name] for _, name in blocks], osds, warm_s)
+
+
+def _warming_s(phase: Phase, steps: Sequence[StepSpec], scope: Scope, context: LayerContext) -> tuple[float, float]:
+    """Return how long reading in full what a phase reads takes, and when it is given up."""
+    reading = [step for step in steps if step.phase == phase.name and step.pattern.reads]
+    requests = warming(reading, context)
+    rate = min((_rates(step, scope, replicas=1).bytes_per_s for step in reading), default=1.0)
+    limits_s = (max(request.timeout_s or 0.0 for request in batch) for batch in batches(list(requests)))
+    return sum(requests.values()) / rate, sum(limits_s)
+
+
+def sentence(cost: Cost) -> str:
     """Return the cost in one line, for the beginning of a run."""
-    text = (
-        f"{found.step_count} steps, about {format_seconds(found.expected_s)}, at worst {format_seconds(found.worst_s)}"
-    )
-    if found.fill_bytes:
-        text += f"; {format_bytes(found.fill_bytes)} are written first"
-    if found.stored_bytes != found.fill_bytes:
-        text += f" ({format_bytes(found.stored_bytes)} with replicas)"
+    steps, time = f"{cost.step_count} steps", format_seconds(cost.expected_s)
+    if cost.step_count_min < cost.step_count:
+        steps, time = f"{cost.step_count_min} to {steps}", f"{format_seconds(cost.expected_min_s)} to {time}"
+    text = f"{steps}, about {time}, at worst {format_seconds(cost.worst_s)}"
+    if cost.fill_bytes:
+        text += f"; {format_bytes(cost.fill_bytes)} are written first"
+    if cost.stored_bytes != cost.fill_bytes:
+        text += f" ({format_bytes(cost.stored_bytes)} with replicas)"
     return text
 
 
@@ -135,12 +183,15 @@ def predict(
     """
     needs = needs_of(steps, context)
     actions = [action for need in needs for action in need.make(make)] if make is not None else []
+    between = _between(plan, steps, scope, context)
+    warm = [phase.name for phase in plan.phases if phase.warm]
     created = [action.creates[0] for action in actions if action.creates is not None]
     pools = tuple(_pools(actions, replicas))
     return PredictionFinding(
         plan_name=plan.name,
         target=scope.target.name,
         configuration_count=len({step.key for step in steps}),
+        repeats_min=_repeats_min(plan),
         repeats=plan.repeats,
         prolong_max=plan.limits.prolong,
         cost=cost(plan, steps, needs, scope, context, replicas=replicas),
@@ -154,12 +205,25 @@ def predict(
                 PlannedChange(*_words(switch.request), "; ".join(_words(back)[1] for back in switch.back))
                 for switch in switches
             ),
-            *_history(history),
-            *phases.planned(plan.phases),
-            *_of_the_machine(steps, context),
+            *_history(history, again=any(change.expected_s for change in between)),
+            *between,
+            *_of_the_machine(plan, steps, context),
         ),
-        commands=tuple(_command(key, request) for key, request in planned(steps, context, prefill=plan.prefill)),
+        commands=tuple(_command(*each) for each in planned(steps, context, prefill=plan.prefill, warm=warm)),
     )
+
+
+def on_lab_of_its_own(spec: LabSpec, finding: PredictionFinding) -> PredictionFinding:
+    """Return what a run takes and changes with the lab that is brought up for it."""
+    osds = ", ".join(f"{group.count} {group.device_class}" for group in spec.devices)
+    made = PlannedChange(_THIS_MACHINE, f"the lab {spec.name} comes up: {osds} OSDs", "it is taken down", 1, *LAB_S)
+    cost = dataclasses.replace(
+        finding.cost,
+        expected_min_s=finding.cost.expected_min_s + made.expected_s,
+        expected_s=finding.cost.expected_s + made.expected_s,
+        worst_s=finding.cost.worst_s + made.worst_s,
+    )
+    return dataclasses.replace(finding, cost=cost, changes=(made, *finding.changes))
 
 
 # --- what is assumed
@@ -167,9 +231,9 @@ def predict(
 
 def _classes(steps: Sequence[StepSpec], scope: Scope) -> list[str]:
     """Return the device classes that `steps` load, each once; a step on all OSDs loads those of every class."""
-    own = [step.device_class for step in steps if step.device_class or not LAYERS[step.layer].needs_cluster]
+    named = [step.device_class for step in steps if step.device_class or not LAYERS[step.layer].needs_cluster]
     every = [osd.device_class for osd in scope.osds] if any(not step.device_class for step in steps) else []
-    return sorted({*own, *every})
+    return sorted({*named, *every})
 
 
 def _assumed(device_class: str) -> _Rates:
@@ -178,7 +242,8 @@ def _assumed(device_class: str) -> _Rates:
 
 def _assumption(device_class: str) -> str:
     rates, name = _assumed(device_class), f"of class {device_class}" if device_class else "without a class"
-    return f"a device {name} writes {format_bandwidth(rates.bytes_per_s)}, or {rates.writes_per_s:,.0f} random blocks/s"
+    moved = format_bandwidth(rates.bytes_per_s)
+    return f"a device {name} reads and writes {moved}, or writes {rates.writes_per_s:,.0f} random blocks/s"
 
 
 def _rates(step: StepSpec, scope: Scope, replicas: int) -> _Rates:
@@ -259,30 +324,34 @@ def _pools(actions: Sequence[Action], replicas: int) -> Iterator[PlannedPool]:
             )
 
 
-def _history(requests: Sequence[CephRequest]) -> Iterator[PlannedChange]:
-    """Yield one change for each option: a thousand OSDs are one line."""
+def _history(requests: Sequence[CephRequest], *, again: bool) -> Iterator[PlannedChange]:
+    """Yield one change for each option: a thousand OSDs are one line. `again`: after each start of the OSDs."""
     daemons: dict[str, list[str]] = {}
     for request in requests:
         daemons.setdefault(_words(request)[1], []).append(request.daemon)
     for words, asked in daemons.items():
         where = asked[0] if len(asked) == 1 else f"{asked[0]} and {len(asked) - 1} more"
-        yield PlannedChange(where, words, "the run-time value that was there before, or none")
+        often = "; again after each start" if again else ""
+        yield PlannedChange(where, f"{words}{often}", "the run-time value that was there before, or none")
 
 
-def _of_the_machine(steps: Sequence[StepSpec], context: LayerContext) -> Iterator[PlannedChange]:
-    """Yield what is changed on this machine: disks that are overwritten, caches that are dropped."""
+def _of_the_machine(plan: Plan, steps: Sequence[StepSpec], context: LayerContext) -> Iterator[PlannedChange]:
+    """Yield what is changed on this machine: disks that are overwritten, caches that are dropped, a lab's disks."""
     overwritten: dict[str, int | None] = {}
     for step in steps:
         layer = LAYERS[step.layer]
         disk, size_bytes = layer.disk(step, context), layer.working_set_bytes(step, context)
         if disk is not None and disk.destructive:
-            known = overwritten.get(disk.path, 0)
-            overwritten[disk.path] = None if known is None or size_bytes is None else max(known, size_bytes)
+            most = overwritten.get(disk.path, 0)
+            overwritten[disk.path] = None if most is None or size_bytes is None else max(most, size_bytes)
     for path, total in overwritten.items():
         part = "all of it" if total is None else f"its first {format_bytes(total)}"
         yield PlannedChange(_THIS_MACHINE, f"{path}: {part} is overwritten", "nothing: what was there is lost")
     if any(step.temperature == "cold" for step in steps):
         yield PlannedChange("OSDs under test, this machine", "caches are dropped before each cold step", "")
+    if context.target.kind == "lab" and (plan.prefill or any(phase.warm for phase in plan.phases)):
+        words = "the lab's disks take no time while things are written or read in full"
+        yield PlannedChange(_THIS_MACHINE, words, "they take their time as before")
 
 
 def _command(key: str, request: ProcessRequest) -> PlannedCommand:

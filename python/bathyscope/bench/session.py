@@ -123,10 +123,13 @@ def predict_on(spec: LabSpec, plan: Plan) -> PredictionFinding:
     phases.check(plan, target)
     make = MakeContext(scope, {"default": frozenset(osd.osd for osd in osds)}, spec.replica_count)
     asked, size = enlarged_history(scope, steps, plan.capture.op_history_ops)
-    return prediction.predict(
-        plan, steps, scope, context, make,
-        replicas=plan.replicas or spec.replica_count,
-        history=enlarging(asked, size) if plan.capture.op_history else (),
+    return prediction.on_lab_of_its_own(
+        spec,
+        prediction.predict(
+            plan, steps, scope, context, make,
+            replicas=plan.replicas or spec.replica_count,
+            history=enlarging(asked, size) if plan.capture.op_history else (),
+        ),
     )  # fmt: skip
 
 

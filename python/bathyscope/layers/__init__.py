@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
 from bathyscope import discovery
@@ -15,6 +16,7 @@ from bathyscope.load import LoadTables
 from bathyscope.records.finding import LayerView
 from bathyscope.spec import StepSpec
 from bathyscope.spec.layer import LayerTraits
+from bathyscope.spec.scope import Scope
 
 __all__ = [
     "LAYERS",
@@ -29,7 +31,9 @@ __all__ = [
     "needs_of",
     "planned",
     "traits",
+    "under_test",
     "views",
+    "warming",
 ]
 
 
@@ -66,14 +70,36 @@ def batches(jobs: Sequence[T]) -> list[Sequence[T]]:
     return [jobs[first : first + _AT_ONCE] for first in range(0, len(jobs), _AT_ONCE)]
 
 
-def planned(steps: Sequence[StepSpec], context: LayerContext, *, prefill: bool) -> list[tuple[str, ProcessRequest]]:
-    """Return (step key and repeat, process) for every process that `steps` start, fills before their first step."""
-    found: list[tuple[str, ProcessRequest]] = []
-    seen: set[Need] = set()
-    for step in steps:
-        layer = LAYERS[step.layer]
-        new = [need for need in layer.needs(step, context) if prefill and need not in seen]
-        seen.update(new)
-        found += [("prefill", request) for need in new for request in need.fill(context)]
-        found += [(f"{step.key}#{step.repeat_index}", request) for request in layer.plan(step, context)]
-    return found
+def under_test(scope: Scope, steps: Iterable[StepSpec]) -> tuple[int, ...]:
+    """Return the OSDs under test by any of `steps`."""
+    classes = {step.device_class for step in steps if LAYERS[step.layer].needs_cluster}
+    return tuple(osd.osd for osd in scope.osds if osd.up and classes & {"", osd.device_class})
+
+
+def warming(steps: Iterable[StepSpec], context: LayerContext) -> dict[ProcessRequest, int]:
+    """Return the processes that read once in full what `steps` read, with the bytes that each reads."""
+    reading = (step for step in steps if step.pattern.reads)
+    return {
+        request: size_bytes
+        for step in reading
+        for request, size_bytes in LAYERS[step.layer].warm(step, context).items()
+    }
+
+
+def planned(
+    steps: Sequence[StepSpec], context: LayerContext, *, prefill: bool, warm: Collection[str]
+) -> list[tuple[str, ProcessRequest]]:
+    """Return (what it is for, process) for every process that `steps` start, in their order.
+
+    It is for `prefill`, for the warming of a phase among `warm`, or for a step; the last two with the repeat.
+    """
+    fills = [need.fill(context) for need in needs_of(steps, context)] if prefill else []
+    processes = [("prefill", request) for requests in fills for request in requests]
+    for (repeat, phase), group in itertools.groupby(steps, lambda step: (step.repeat_index, step.phase)):
+        block = list(group)
+        if phase in warm:
+            processes += [(f"warm-{phase}#{repeat}", request) for request in warming(block, context)]
+        for step in block:
+            requests = LAYERS[step.layer].plan(step, context)
+            processes += [(f"{step.key}#{step.repeat_index}", request) for request in requests]
+    return processes

@@ -69,8 +69,8 @@ class Layer(abc.ABC):
         """Return the bytes that the load itself leaves on the cluster beside the step's needs, one copy."""
         return 0
 
-    def warm(self, step: StepSpec, context: LayerContext) -> tuple[ProcessRequest, ...]:  # noqa: ARG002 - for subclasses
-        """Return the processes that read once in full what `step` reads, for caches that are to hold it.
+    def warm(self, step: StepSpec, context: LayerContext) -> dict[ProcessRequest, int]:  # noqa: ARG002 - for subclasses
+        """Return the processes that read once in full what `step` reads, with the bytes that each reads.
 
         Raises UsageError when the layer has none.
         """

@@ -19,13 +19,12 @@ FILL_QUEUE_DEPTH = 16
 
 # A cache keeps what comes in reads of this size; it may let longer ones pass.
 _WARM_BLOCK_BYTES = 64 << 10
-_WARM_LIMIT_S = 3600.0
 
 # How long beyond its asked runtime a load may take (connect, open, drain a slow disk) before it counts as hung.
 _MARGIN_S = 120.0
 
-# The slowest disk that a prefill is meant for writes 5 MB/s after replication; slower counts as hung.
-_FILL_BYTES_PER_S_MIN = 5e6
+# What is written or read in full comes to 5 MB/s even on the slowest disk, after replication; slower counts as hung.
+_BYTES_PER_S_MIN = 5e6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -116,13 +115,19 @@ def fill(
         "iodepth": FILL_QUEUE_DEPTH,
         "randrepeat": 0,
     }
-    return fio_command.command(label, options, place=place, timeout_s=120 + total_bytes / _FILL_BYTES_PER_S_MIN)
+    return fio_command.command(label, options, place=place, timeout_s=_limit_s(total_bytes))
 
 
-def read(label: str, engine: Options, context: LayerContext) -> ProcessRequest:
+def read(label: str, engine: Options, total_bytes: int, context: LayerContext) -> ProcessRequest:
     """Return the fio process that reads all that the engine's options lead to once, from its start to its end."""
     options = {**engine, "thread": None, "rw": "read", "bs": _WARM_BLOCK_BYTES, "iodepth": FILL_QUEUE_DEPTH}
-    return fio_command.command(label, options, place=cluster_place(context), readonly=True, timeout_s=_WARM_LIMIT_S)
+    return fio_command.command(
+        label, options, place=cluster_place(context), readonly=True, timeout_s=_limit_s(total_bytes)
+    )
+
+
+def _limit_s(total_bytes: int) -> float:
+    return 120 + total_bytes / _BYTES_PER_S_MIN
 
 
 def fio_tables(step_index: int, step: StepSpec, answers: Sequence[RawAnswer], *, own_cpu: bool = False) -> LoadTables:

@@ -65,12 +65,14 @@ class RbdLayer(Layer):
             for job, image in enumerate(self._images(step, context))
         )
 
-    def warm(self, step: StepSpec, context: LayerContext) -> tuple[ProcessRequest, ...]:
-        """Return one fio for each image."""
-        return tuple(
-            common.read(f"warm-{image.name}-{step.offset_bytes}", self._engine(step, image, context), context)
-            for image in self._images(step, context)
-        )
+    def warm(self, step: StepSpec, context: LayerContext) -> dict[ProcessRequest, int]:
+        """Return one fio for each image, with the bytes that it reads."""
+        size_bytes = step.working_set_bytes or _image_bytes(step)
+        engines = {image.name: self._engine(step, image, context) for image in self._images(step, context)}
+        return {
+            common.read(f"warm-{name}-{step.offset_bytes}", engine, size_bytes, context): size_bytes
+            for name, engine in engines.items()
+        }
 
     def _engine(self, step: StepSpec, image: ImageNeed, context: LayerContext) -> Options:
         """Return fio's options that lead to what a step may touch of an image."""

@@ -10,13 +10,16 @@ from typing import ClassVar
 class Cost:
     """What a number of steps takes and writes.
 
-    `expected_s` rests on `assumptions`. `worst_s` has every step prolonged as often as the plan allows and every
-    preparation at the limit at which it is given up; a load that hangs is not in it. `fill_bytes` is written before the
-    loads, one copy; `stored_bytes` is the same with its replicas. `load_bytes` is what the write loads write, with
-    replicas, when no step is prolonged and the assumed rates are reached.
+    `step_count_min` and `expected_min_s`: when every configuration is precise as early as it can be. `expected_s` rests
+    on `assumptions`. `worst_s` has every step prolonged as often as the plan allows and every preparation at the limit
+    at which it is given up; a load that hangs is not in it. `fill_bytes` is written before the loads, one copy;
+    `stored_bytes` is the same with its replicas. `load_bytes` is what the write loads write, with replicas, when no
+    step is prolonged and the assumed rates are reached.
     """
 
+    step_count_min: int
     step_count: int
+    expected_min_s: float
     expected_s: float
     worst_s: float
     fill_bytes: int
@@ -38,16 +41,22 @@ class PlannedPool:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """One change: by whom (mon, osd.3, this machine), how, and how it goes back; "" where it goes with its pool."""
+    """A change: by whom (mon, osd.3, this machine), how, and how it goes back; "" where it goes with its pool.
+
+    It is made `count` times; each takes `expected_s`, which is 0 where it is no matter, and at most `worst_s`.
+    """
 
     where: str
     change: str
     undone_by: str
+    count: int = 1
+    expected_s: float = 0.0
+    worst_s: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlannedCommand:
-    """A load process as it would be started; `step_key` names step and repeat, or is "prefill"."""
+    """A process as it would be started. `step_key` names the step that it loads, or is prefill, or warm-PHASE."""
 
     step_key: str
     repeat_index: int
@@ -70,6 +79,7 @@ class PredictionFinding:
     plan_name: str
     target: str
     configuration_count: int
+    repeats_min: int
     repeats: int
     prolong_max: int
     cost: Cost

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -84,6 +85,35 @@ def test_what_the_next_phase_wants_stays_and_the_rest_goes_back(
     assert lab_log[8:] == [("off", OSDS)]
     assert left(journal) == []
     assert fake_cluster.state() == before
+
+
+def test_what_is_planned_is_what_is_done(
+    stage: phases.Stage, fake_cluster: FakeCluster, journal: Journal, lab_log: list[Any]
+) -> None:
+    """The dry run has each thing as often as a run does it, whatever stays from one phase to the next."""
+    none = Phase(name="none", osd_options=OFF, restart=True)
+    first = Phase(name="first", osd_options=OFF, cache=GIB, empty=True)
+    again = Phase(name="again", osd_options={OPTION: "yes"}, cache=GIB, warm=True, restart=True)
+    order = [none, first, again, again, first, none]
+    for phase in order:
+        phases.enter(phase, stage)
+    assert cleanup.undo_all(stage.host, stage.session, journal) == []
+    planned = phases.planned(order, OSDS, {"again": (3.0, 60.0)})
+    words = {"starts again": "on", "all start": "restart", "loses its cache": "off", "read once in full": "warm"}
+    restarts = [change for change in planned if change.where != "mon"]
+    told = Counter(dict.fromkeys(words.values(), 0))
+    for change in restarts:
+        told[next(name for text, name in reversed(words.items()) if text in change.change)] += change.count
+    assert told == Counter(what for what, _ in lab_log)
+    seconds = {(change.expected_s, change.worst_s) for change in restarts}
+    assert seconds == {phases.RESTART_S, (3.0, 60.0)}
+    switched = [(change.change, change.count) for change in planned if change.where == "mon"]
+    off, on = (f"config set who=osd name={OPTION} value={value}" for value in ("false", "yes"))
+    back = f"config rm who=osd name={OPTION}, or config set to what it was"
+    assert switched == [
+        (f"before none: {off}", 1), (f"before again: {back}", 1), (f"before again: {on}", 1),
+        (f"before first: {back}", 1), (f"before first: {off}", 1), (f"at the end: {back}", 1),
+    ]  # fmt: skip
 
 
 def test_an_option_goes_back_to_what_it_was(stage: phases.Stage, fake_cluster: FakeCluster, journal: Journal) -> None:

@@ -165,7 +165,7 @@ def test_every_preset_can_be_predicted_and_shown(name: str, fake_session: Any) -
     assert len(plain["commands"]) == len(found.commands)
     assert views.as_text(found, "csv").count("\n") == len(found.commands) + 1
     changes = views.as_text(found, "csv", table="changes").splitlines()
-    assert (changes[0], len(changes)) == ("where,change,undone_by", len(found.changes) + 1)
+    assert (changes[0], len(changes)) == ("where,change,undone_by,count,expected_s,worst_s", len(found.changes) + 1)
     # What is done is a line, however long.
     lines = shown.getvalue().splitlines()
     assert all(f"  {change.where}: {change.change}" in lines for change in found.changes)

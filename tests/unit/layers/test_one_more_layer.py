@@ -151,7 +151,7 @@ def test_a_plan_does_not_know_it_without_its_file() -> None:
 
 
 def test_a_dry_run_names_its_commands(steps: list[StepSpec]) -> None:
-    planned = layers.planned(steps, CONTEXT, prefill=True)
+    planned = layers.planned(steps, CONTEXT, prefill=True, warm=())
     own = [(key, request) for key, request in planned if "--ioengine=posixaio" in request.argv]
     assert [key for key, _ in own] == [
         "prefill",

@@ -15,6 +15,7 @@ from tests.unit.views import golden
 from bathyscope import cli, studies
 from bathyscope.analysis.compare import compare
 from bathyscope.analysis.study import build
+from bathyscope.bench import prediction
 from bathyscope.commands.report import finding_of, loads_of
 from bathyscope.discovery import members
 from bathyscope.errors import BusyError, UsageError
@@ -351,9 +352,40 @@ def test_a_dry_run_needs_no_lab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     found = json.loads(capsys.readouterr().out)
     assert found["cost"]["step_count"] == 3
     assert [pool["replicas"] for pool in found["pools"]] == [2]
-    done = [change["change"] for change in found["changes"] if change["change"].startswith("before ")]
-    assert done[0] == "before no-cache: config set who=osd name=bluestore_default_buffered_read value=false"
-    assert {"before first: each gets a cache of 4.00 GiB", "before repeated: all start again"} <= set(done)
+    done = {change["change"]: change for change in found["changes"]}
+    assert next(iter(done)) == "the lab bathy-study comes up: 3 hdd OSDs"
+    assert "before no-cache: config set who=osd name=bluestore_default_buffered_read value=false" in done
+    put_on = done["before first: each gets a cache of 4.00 GiB and starts again"]
+    assert {"before repeated: all start again", "at the end: each loses its cache and starts again"} <= done.keys()
+    assert (put_on["count"], put_on["undone_by"]) == (1, "each loses its cache and starts again")
+    warming = [row for row in found["commands"] if row["step_key"] == "warm-repeated#0"]
+    assert len(warming) == 8
+    # A study without what its phases do takes less by just that, and by its steps.
+    seconds = sum(change["expected_s"] * change["count"] for change in done.values())
+    loads_s = 3 * prediction.step_s(expand(VM_FLEET.plan(VM_FLEET.parameters()), ("hdd",), traits())[0])
+    assert found["cost"]["expected_s"] > seconds + loads_s > 4 * put_on["expected_s"] + loads_s
+
+
+def test_a_dry_run_of_rounds_until_they_are_precise_says_the_least_and_the_most(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("study", "vm-fleet", "--dry-run", "--set", "patterns=randread-4K-qd8", "--set", "repeats=20")
+    bathy(*words, "--set", "precision=0.1", "--output", "json")
+    found = json.loads(capsys.readouterr().out)
+    cost = found["cost"]
+    assert (found["repeats_min"], found["repeats"], cost["step_count_min"], cost["step_count"]) == (3, 20, 9, 60)
+    # The caches go and come back in each round.
+    counts = {change["change"].partition(" ")[2]: change["count"] for change in found["changes"]}
+    assert counts["no-cache: each loses its cache and starts again"] == 19
+    assert counts["first: each gets a cache of 4.00 GiB and starts again"] == 20
+    bathy(*words, "--set", "precision=0.1")
+    shown = capsys.readouterr().out
+    assert "3 to 20 repeats = 9 to 60 steps" in shown
+    assert "(20 times, about 8.0 s each)" in shown
+    bathy(*words, "--output", "json")
+    always = json.loads(capsys.readouterr().out)
+    assert (always["repeats_min"], always["cost"]["expected_min_s"]) == (20, always["cost"]["expected_s"])
+    assert cost["expected_min_s"] < cost["expected_s"] == always["cost"]["expected_s"]
 
 
 def test_a_plan_is_made_of_each_set_of_parameters() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 from bathyscope.records.blocks import Column, Facts, Section, Table, Text
@@ -9,7 +10,14 @@ from bathyscope.records.prediction_finding import PlannedChange, PlannedCommand,
 from bathyscope.units import format_bytes, format_seconds
 from bathyscope.views import labels
 
-_CHANGES = (Column("where", "where"), Column("change", "change"), Column("undone_by", "undone by"))
+_CHANGES = (
+    Column("where", "where"),
+    Column("change", "change"),
+    Column("undone_by", "undone by"),
+    Column("count", "times"),
+    Column("expected_s", "seconds"),
+    Column("worst_s", "seconds at most"),
+)
 _LOADS = (Column("step_key", "step"), Column("line", "command", "code"))
 _COMMANDS = (
     Column("step_key", "step"),
@@ -25,6 +33,8 @@ def sections(finding: PredictionFinding) -> Iterator[Section]:
     cost = finding.cost
     title = f"{finding.plan_name} on {finding.target}: {_counted(finding.configuration_count, 'configuration')}"
     steps = f"{_counted(finding.repeats, 'repeat')} = {_counted(cost.step_count, 'step')}"
+    if finding.repeats_min < finding.repeats:
+        steps = f"{finding.repeats_min} to {finding.repeats} repeats = {cost.step_count_min} to {cost.step_count} steps"
     prolonged = (
         f"every step prolonged {_counted(finding.prolong_max, 'time')}" if finding.prolong_max else "no prolongation"
     )
@@ -54,7 +64,7 @@ def sections(finding: PredictionFinding) -> Iterator[Section]:
     if finding.repeats > 1:
         others = f" (repeat 1 of {finding.repeats}; the others have other random seeds, --output json has them)"
     loads = tuple((each.step_key, _line(each)) for each in finding.commands if not each.repeat_index)
-    changes = tuple((each.where, each.change, each.undone_by) for each in finding.changes)
+    changes = tuple(map(dataclasses.astuple, finding.changes))
     of_changes = Table("changes", "changes", _CHANGES, changes, only="programs")
     all_loads = Table("commands", "commands", _COMMANDS, commands, only="programs")
     yield Section("changes", "Changes, and how each goes back:", (all_loads, of_changes, *_lines(finding.changes)))
@@ -63,7 +73,8 @@ def sections(finding: PredictionFinding) -> Iterator[Section]:
 
 def _facts(finding: PredictionFinding) -> Iterator[tuple[str, str]]:
     cost = finding.cost
-    yield "time", f"about {format_seconds(cost.expected_s)}; at worst {format_seconds(cost.worst_s)}"
+    least = f"{format_seconds(cost.expected_min_s)} to " if cost.expected_min_s < cost.expected_s else ""
+    yield "time", f"about {least}{format_seconds(cost.expected_s)}; at worst {format_seconds(cost.worst_s)}"
     filled = f"{format_bytes(cost.fill_bytes)} before the loads"
     if cost.stored_bytes != cost.fill_bytes:
         filled += f" ({format_bytes(cost.stored_bytes)} with replicas)"
@@ -81,9 +92,17 @@ def _facts(finding: PredictionFinding) -> Iterator[tuple[str, str]]:
 def _lines(changes: Sequence[PlannedChange]) -> Iterator[Text]:
     """Yield changes for people: some are commands, others are sentences."""
     for each in changes:
-        yield Text(each.change, "", f"  {each.where}: ", whole=True)
+        yield Text(f"{each.change}{_often(each)}", "", f"  {each.where}: ", whole=True)
         if each.undone_by:
             yield Text(each.undone_by, "dim", "    ← ", whole=True)
+
+
+def _often(change: PlannedChange) -> str:
+    """Return how often a change is made and what it takes, where that is known."""
+    words = [f"{change.count} times"] if change.count > 1 else []
+    if change.expected_s:
+        words.append(f"about {format_seconds(change.expected_s)}{' each' if words else ''}")
+    return f" ({', '.join(words)})" if words else ""
 
 
 def _refusal(finding: PredictionFinding) -> Iterator[Text]:
