@@ -214,7 +214,7 @@ def figures(step: Step, tables: Tables) -> StepFigures:
         write_bytes=int(total(writes, "io_bytes")),
         error_count=int(total(result, "error_count")),
         runtime_s=runtime_s,
-        iops=total(result, "iops"),
+        iops=iops_of(result),
         bandwidth_bytes_per_s=total(result, "bandwidth_bytes_per_s"),
         latency_ns_mean=_mean_latency(result),
         histogram=latency.from_rows(histogram),
@@ -242,6 +242,11 @@ def figures(step: Step, tables: Tables) -> StepFigures:
     )
 
 
+def iops_of(result: pa.Table) -> float:
+    """Return the IOPS of a load: the sum of the rates of its clients, each over the time that it ran itself."""
+    return total(result, "iops")
+
+
 def machine(host: str) -> str:
     """Return a machine's name in a sentence."""
     return "this machine" if host == HERE else host
@@ -265,7 +270,7 @@ def osds_of(step: Step) -> frozenset[int] | None:
 def _direction(name: str, rows: pa.Table, histogram: pa.Table) -> DirectionFigures:
     return DirectionFigures(
         direction=name,
-        iops=total(rows, "iops"),
+        iops=iops_of(rows),
         bandwidth_bytes_per_s=total(rows, "bandwidth_bytes_per_s"),
         latency_ns_mean=_mean_latency(rows),
         histogram=latency.from_rows(where(histogram, direction=name)),

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from bathyscope.analysis import bootstrap
-from bathyscope.analysis.columns import Tables, floats, ints, strings, table_of, total
+from bathyscope.analysis.columns import Tables, floats, strings, table_of, total
 from bathyscope.analysis.foreign import STEAL_LIMIT, STEAL_MIN
 from bathyscope.analysis.ladder import joined_caveats
 from bathyscope.analysis.ladder_point import base_pattern, variant_of
-from bathyscope.analysis.step_figures import figures
+from bathyscope.analysis.step_figures import StepFigures, figures
 from bathyscope.errors import AnalysisError
 from bathyscope.records import CacheSample, Caveat, Result, Step, from_table
 from bathyscope.records.blocks import CaveatView
@@ -33,18 +33,12 @@ _ONE_RUN = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Repeat:
-    """One measurement of an access pattern in a phase: its results, its caches, and the steal, if they are known."""
+    """One measurement of an access pattern in a phase: its figures, its results, and its caches if they are known."""
 
     step: Step
+    figures: StepFigures
     result: pa.Table
     caches: pa.Table
-    steal_ratio: float | None
-
-    @property
-    def iops(self) -> float | None:
-        """The I/Os of all clients over the longest time that one of them took: no client counts after its end."""
-        longest_ns = int(ints(self.result, "runtime_ns").max(initial=0))
-        return total(self.result, "io_count") / longest_ns * 1e9 if longest_ns else None
 
     @property
     def of_clients(self) -> dict[str, float]:
@@ -76,24 +70,26 @@ def build(
     if not steps:
         raise AnalysisError("the run has no finished step", hint="resume it with `bathy bench resume`")
     for step in steps:
-        place = step.phase or "", base_pattern(variant_of(step.step_key))
-        own, repeats = of_steps[step.step_index], cells.setdefault(place, {})
+        cell = step.phase or "", base_pattern(variant_of(step.step_key))
+        of_step, repeats = of_steps[step.step_index], cells.setdefault(cell, {})
         if step.status == "done":
-            result, caches = table_of(own, Result.TABLE), table_of(own, CacheSample.TABLE)
-            repeats[step.repeat_index] = _Repeat(step, result, caches, figures(step, own).host_steal_ratio)
+            result, caches = table_of(of_step, Result.TABLE), table_of(of_step, CacheSample.TABLE)
+            repeats[step.repeat_index] = _Repeat(step, figures(step, of_step), result, caches)
         else:
-            reasons[place] = step.reason or step.status
-    phases = tuple(phase for phase in design.phases if any(known == phase for known, _ in cells))
+            reasons[cell] = step.reason or step.status
+    phases = tuple(phase for phase in design.phases if any(measured == phase for measured, _ in cells))
     first = design.phases[0]
     rows = []
     for pattern in dict.fromkeys(pattern for _, pattern in cells):
         base = cells.get((first, pattern), {})
-        here = [(phase, cells[phase, pattern]) for phase in phases if (phase, pattern) in cells]
-        rows.append(StudyRow(pattern, tuple(_cell(phase, own, base, first) for phase, own in here)))
-    measured = {row.pattern for row in rows}
-    steal = {place: ratio for place, repeats in cells.items() if (ratio := _steal_of(repeats)) is not None}
+        of_phases = [(phase, cells[phase, pattern]) for phase in phases if (phase, pattern) in cells]
+        rows.append(StudyRow(pattern, tuple(_cell(phase, repeats, base, first) for phase, repeats in of_phases)))
+    patterns = {row.pattern for row in rows}
+    steal = {cell: ratio for cell, repeats in cells.items() if (ratio := _steal_of(repeats)) is not None}
     expectations = tuple(
-        _judge(one, rows, first, steal, reasons) for one in design.expectations if one.pattern in measured
+        _judge(expectation, rows, first, steal, reasons)
+        for expectation in design.expectations
+        if expectation.pattern in patterns
     )
     result = table_of(tables, Result.TABLE)
     shown = [CaveatView(code, "note", text) for code, text in (*caveats, *design.caveats)]
@@ -114,13 +110,13 @@ def build(
     )
 
 
-def _cell(phase: str, own: Mapping[int, _Repeat], base: Mapping[int, _Repeat], first: str) -> StudyCell:
-    repeats = list(own.values())
-    result = pa.concat_tables([one.result for one in repeats]) if repeats else table_of({}, Result.TABLE)
+def _cell(phase: str, rounds: Mapping[int, _Repeat], base: Mapping[int, _Repeat], first: str) -> StudyCell:
+    repeats = list(rounds.values())
+    result = pa.concat_tables([repeat.result for repeat in repeats]) if repeats else table_of({}, Result.TABLE)
     count = total(result, "io_count")
     latencies, counts = floats(result, "latency_ns_mean"), floats(result, "io_count")
     latency = float(np.nansum(latencies * counts) / count) if count else None
-    rates = [one.iops for one in repeats if one.iops is not None]
+    rates = [repeat.figures.iops for repeat in repeats]
     # One measurement has no interval; its samples are its clients.
     iops = bootstrap.median(rates) if len(repeats) > 1 else bootstrap.Estimate(*rates[:1] or (None,))
     samples = iops.samples or result.num_rows
@@ -131,7 +127,7 @@ def _cell(phase: str, own: Mapping[int, _Repeat], base: Mapping[int, _Repeat], f
         iops=Figure(iops.value, "1/s", iops.low, iops.high, samples=samples),
         bandwidth_bytes_per_s=Figure(bandwidth, "bytes/s", low, high, samples=samples),
         latency_ns_mean=Figure(latency, "ns", samples=result.num_rows),
-        ratio=_NO_RATIO if phase == first else _ratio(base, own),
+        ratio=_NO_RATIO if phase == first else _ratio(base, rounds),
         read_hit_ratio=_hit_ratio(repeats) if "read" in strings(result, "direction") else None,
     )
 
@@ -141,30 +137,28 @@ def _hit_ratio(repeats: Sequence[_Repeat]) -> float | None:
 
     What an OSD reads for the sake of a write is no read of a client, so it is not asked for where clients only write.
     """
-    read, hit = (sum(total(one.caches, f"read_{name}") for one in repeats) for name in ("bytes", "hit_bytes"))
+    read, hit = (sum(total(repeat.caches, f"read_{name}") for repeat in repeats) for name in ("bytes", "hit_bytes"))
     return hit / read if read else None
 
 
-def _ratio(base: Mapping[int, _Repeat], own: Mapping[int, _Repeat]) -> Figure:
+def _ratio(base: Mapping[int, _Repeat], rounds: Mapping[int, _Repeat]) -> Figure:
     """Return the ratio of all clients' IOPS.
 
     Its interval is of the repeats, each compared with the base's of the same round; of one repeat it is of the clients,
     each compared with itself: its image stays the same.
     """
-    pairs = [(base[number], one) for number, one in own.items() if number in base]
-    rates = [(before.iops, after.iops) for before, after in pairs]
-    ratios = [above / below for below, above in rates if below and above]
+    pairs = [(base[number], repeat) for number, repeat in rounds.items() if number in base]
+    ratios = [after.figures.iops / before.figures.iops for before, after in pairs]
     if len(ratios) != 1:
         return bootstrap.median(ratios).figure(_TIMES)
-    (before, after), at = next(pair for pair in pairs if pair[0].iops and pair[1].iops), ratios[0]
-    known = before.of_clients
-    each = [iops / known[client] for client, iops in after.of_clients.items() if known.get(client, 0) > 0]
-    return bootstrap.median(each, at=at).figure(_TIMES)
+    before, after = (repeat.of_clients for repeat in pairs[0])
+    each = [iops / before[client] for client, iops in after.items() if before.get(client, 0) > 0]
+    return bootstrap.median(each, at=ratios[0]).figure(_TIMES)
 
 
 def _steal_of(repeats: Mapping[int, _Repeat]) -> float | None:
-    known = [one.steal_ratio for one in repeats.values() if one.steal_ratio is not None]
-    return sum(known) / len(known) if known else None
+    ratios = [r.figures.host_steal_ratio for r in repeats.values() if r.figures.host_steal_ratio is not None]
+    return sum(ratios) / len(ratios) if ratios else None
 
 
 def _judge(
@@ -185,7 +179,7 @@ def _judge(
     ratio = next((cell.ratio for cell in cells if cell.phase == phase), _NO_RATIO)
     words = f"at least {three_digits(wanted)} × was expected"
     if ratio.value is None:
-        refused = [(one, reasons[one, pattern]) for one in (phase, base) if (one, pattern) in reasons]
+        refused = [(name, reasons[name, pattern]) for name in (phase, base) if (name, pattern) in reasons]
         text = f"{phase} {pattern} was not measured, or {base} was not; {words}"
         if refused:
             text = f"{refused[0][0]} {pattern} has no figure: {refused[0][1]}; {words}"
@@ -193,7 +187,7 @@ def _judge(
     met: bool | None = ratio.value >= wanted
     is_certain = ratio.low is None or ratio.high is None or not ratio.low < wanted <= ratio.high
     result = f"{'met' if met else 'not met'}{'' if is_certain else ', not certain'}"
-    before, after = (steal.get((one, pattern), 0.0) for one in (base, phase))
+    before, after = (steal.get((name, pattern), 0.0) for name in (base, phase))
     if max(before, after) >= STEAL_MIN and met is not (ratio.value * (1 - before) >= wanted * (1 - after)):
         met = None
         shares = f"{format_percent(after)} of the time in {phase}, {format_percent(before)} in {base}"

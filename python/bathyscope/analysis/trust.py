@@ -41,6 +41,7 @@ LATENESS_NOTE = 0.02
 LATENESS_LIMIT = 0.1
 CROSS_CHECK_LIMIT = 0.1
 SHORT_RUNTIME_LIMIT = 0.8
+CLIENTS_APART_LIMIT = 0.1
 RECOVERY_LIMIT = 0.01
 TENANT_NOTE = 0.02
 
@@ -211,6 +212,12 @@ def _caveats(step: StepFigures, tables: Tables, context: StepContext) -> Iterato
     if step.runtime_s < SHORT_RUNTIME_LIMIT * context.step.runtime_s and not context.io_count_limited:
         text = f"the load ran {three_digits(step.runtime_s)} s instead of {three_digits(context.step.runtime_s)} s"
         yield "short", "warning", text
+    # What all clients did over the time of the longest: where one ended early it is less than the sum of their rates.
+    over_longest = step.io_count / step.runtime_s if step.runtime_s > 0 else step.iops
+    if step.iops > over_longest * (1 + CLIENTS_APART_LIMIT):
+        share = format_percent(step.iops / over_longest - 1)
+        text = f"clients ended apart: IOPS are the sum of their rates, {share} above all I/Os over the longest time"
+        yield "clients_apart", "warning", text
     yield from _machine_caveats(step)
     yield from _simulated_disk_caveats(step)
     if context.on_disk:

@@ -28,9 +28,8 @@ import pyarrow as pa
 
 from bathyscope import interruption, lab
 from bathyscope.analysis import limits
-from bathyscope.analysis.columns import total
 from bathyscope.analysis.repeats import Repeats
-from bathyscope.analysis.step_figures import StepFigures
+from bathyscope.analysis.step_figures import StepFigures, iops_of
 from bathyscope.bench import caps, checks, cleanup, client_host, phases, prediction, preflight
 from bathyscope.bench.cleanup import SWITCHED_KINDS
 from bathyscope.bench.judging import LOAD, StepAnswers, is_unsteady, judge, parse_load
@@ -126,7 +125,7 @@ class Conductor:
         left = [(index, step) for index, step in enumerate(self._steps) if index not in finished]
         for segment in finished.values():
             (row,) = from_table(Step, segment.table(Step))
-            self._repeats.add(row, total(segment.table(Result), "iops"))
+            self._repeats.add(row, iops_of(segment.table(Result)))
         with self._scratch(), self._undone_on_trouble():
             if left:
                 if self._journal.pending():

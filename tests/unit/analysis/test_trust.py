@@ -362,6 +362,17 @@ def test_a_node_of_a_lab_has_the_processors_of_this_machine(machine: str, others
     assert found.all_osds_sampled
 
 
+@pytest.mark.parametrize(("share", "warned"), [(1.0, False), (0.95, False), (0.8, True)])
+def test_clients_that_ended_apart_are_not_added_up_without_a_word(share: float, warned: bool) -> None:
+    """The longest client ran as long as before, the others made fewer I/Os in less time: the rates are the same."""
+    tables = with_rows(tables_of(Load()), Result, lambda row: {"io_count": round(row.io_count * share)})
+    judgement = judged(tables)
+    assert codes(judgement, "warning") == ({"clients_apart"} if warned else set())
+    assert judgement.figures.iops == judge(Load()).figures.iops
+    if warned:
+        assert "25 % above all I/Os over the longest time" in judgement.caveats[0].text
+
+
 def test_unsteady_and_short_and_unknown_steadiness() -> None:
     assert codes(judge(Load(drift=0.4)), "warning") == {"unsteady"}
     assert codes(judge(Load(runtime_s=4))) == {"short", "steadiness_unknown"}
