@@ -22,11 +22,12 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from bathyscope.analysis import bootstrap, latency
-from bathyscope.analysis.columns import Tables, by_step, table_of
+from bathyscope.analysis.columns import Tables, by_step, strings, table_of
 from bathyscope.analysis.differences import Facts, differences, joined, obstacle, step_differences
 from bathyscope.analysis.step_figures import StepFigures, figures
+from bathyscope.analysis.trust import STOPPED_WHEN_PRECISE, WHEN_PRECISE
 from bathyscope.errors import AnalysisError, UsageError
-from bathyscope.records import Run, Step, from_table
+from bathyscope.records import Caveat, Run, Step, from_table
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import CompareFinding, Difference, StepEffect
 from bathyscope.units import format_percent
@@ -97,7 +98,7 @@ def compare(
         effects=effects,
         missing=missing,
         differences=every,
-        headline=_headline(effects, missing, metric) + _other_configuration(every),
+        headline=_headline(effects, missing, metric) + _other_configuration(every) + _stopping(tables_a, tables_b),
     )
 
 
@@ -237,6 +238,12 @@ def _other_configuration(found: Sequence[Difference]) -> str:
             more = f"; and {len(own) - _NAMED_MAX} more" if len(own) > _NAMED_MAX else ""
             text += f" {words}: {'; '.join(d.text for d in own[:_NAMED_MAX])}{more}."
     return text
+
+
+def _stopping(*tables: Tables) -> str:
+    """Return the sentence that limits the intervals of runs that ended their repeats when they were precise."""
+    codes = {code for each in tables for code in strings(table_of(each, Caveat.TABLE), "code")}
+    return f" With precision, {WHEN_PRECISE}." if STOPPED_WHEN_PRECISE in codes else ""
 
 
 def _signed(ratio: float) -> str:

@@ -14,6 +14,7 @@ from bathyscope.analysis.foreign import STEAL_LIMIT, STEAL_MIN
 from bathyscope.analysis.ladder import joined_caveats
 from bathyscope.analysis.ladder_point import base_pattern, variant_of
 from bathyscope.analysis.step_figures import StepFigures, figures
+from bathyscope.analysis.trust import STOPPED_WHEN_PRECISE
 from bathyscope.errors import AnalysisError
 from bathyscope.records import CacheSample, Caveat, Result, Step, from_table
 from bathyscope.records.blocks import CaveatView
@@ -219,7 +220,8 @@ def _of_steps(tables: Tables, of_steps: Mapping[int, Tables], steps: Sequence[St
     keys = {step.step_index: step.step_key for step in steps}
     kinds: dict[tuple[str, str], list[CaveatView]] = {}
     for caveat in from_table(Caveat, table_of(tables, Caveat.TABLE)):
-        if caveat.step_index not in keys or caveat.severity == "note":
+        is_shown = caveat.severity != "note" or caveat.code == STOPPED_WHEN_PRECISE
+        if caveat.step_index not in keys or not is_shown:
             continue
         cached = table_of(of_steps[caveat.step_index], CacheSample.TABLE).num_rows > 0
         # Steal is told of all steps together, and failed I/Os are.

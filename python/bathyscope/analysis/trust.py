@@ -45,6 +45,10 @@ CLIENTS_APART_LIMIT = 0.1
 RECOVERY_LIMIT = 0.01
 TENANT_NOTE = 0.02
 
+STOPPED_WHEN_PRECISE = "stopped_when_precise"
+WHEN_PRECISE = "95 % intervals of such repeats hold the true median in about 92 % of the cases"
+"""By simulation: docs/decisions/numbers.md."""
+
 _DATA_IN_CACHE = "bluestore_cache_data_bytes"
 
 Severity = Literal["note", "warning", "refused"]
@@ -58,7 +62,7 @@ class StepContext:
     process that failed. `image_written`: False when an image that is read was not written in full, None when no image
     is read or it is not known. `shared_host`: the load runs on a machine that also runs OSDs under test.
     `io_count_limited`: the load ends after a number of I/Os, not after its run time. `max_tenant_share`: the plan's
-    limit for the I/O of other pools over ours.
+    limit for the I/O of other pools over ours. `precision`: which ends the repeats; None: their number does.
     """
 
     step: Step
@@ -68,6 +72,7 @@ class StepContext:
     shared_host: bool = False
     io_count_limited: bool = False
     max_tenant_share: float = math.inf
+    precision: float | None = None
 
     @property
     def reads(self) -> bool:
@@ -204,6 +209,9 @@ def _other_pools(step: StepFigures) -> tuple[float, str]:
 
 
 def _caveats(step: StepFigures, tables: Tables, context: StepContext) -> Iterator[_Remark]:
+    if context.precision is not None:
+        text = f"measured again until the interval of its IOPS was within {format_percent(context.precision)}"
+        yield STOPPED_WHEN_PRECISE, "note", f"{text} of their median: {WHEN_PRECISE}"
     steady = step.steady
     if steady.verdict == "unsteady":
         yield "unsteady", "warning", f"not steady: {steady.sentence}"

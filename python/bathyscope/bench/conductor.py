@@ -441,8 +441,8 @@ class Conductor:
         answers = {LOAD: [answer_of(self._host, completed) for completed in load], **recording.answers}
         if usage:
             answers["image_usage"] = list(usage)
-        share = self._plan.limits.max_tenant_share
-        return StepAnswers(index, step, self._keeper.scope, prolonged, answers, share), recording
+        share, precision = self._plan.limits.max_tenant_share, self._plan.precision
+        return StepAnswers(index, step, self._keeper.scope, prolonged, answers, share, precision), recording
 
     def _images(self, step: StepSpec) -> tuple[tuple[str, str], ...]:
         """Return the images that the step reads."""

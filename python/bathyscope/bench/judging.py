@@ -44,7 +44,7 @@ LOAD = "load"
 class StepAnswers:
     """All that a step is judged from. `answers` are by source, those of the load under LOAD.
 
-    `max_tenant_share`: the plan's limit for the I/O of other pools over ours.
+    `max_tenant_share` and `precision` are those of the plan.
     """
 
     index: int
@@ -53,6 +53,7 @@ class StepAnswers:
     prolonged: int
     answers: Mapping[str, Sequence[RawAnswer]]
     max_tenant_share: float = math.inf
+    precision: float | None = None
 
 
 def parse_load(step: StepAnswers) -> tuple[LoadTables, tuple[str, ...]]:
@@ -185,4 +186,5 @@ def _context(step: StepAnswers, record: Step, failures: tuple[str, ...], *, writ
         and not (scope.target.clients or scope.target.client_host),
         io_count_limited=step.spec.io_count_limit is not None,
         max_tenant_share=step.max_tenant_share,
+        precision=step.precision,
     )

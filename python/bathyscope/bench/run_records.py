@@ -70,7 +70,7 @@ def write_step(
             segment.raw(source, answers)
         spec = step.spec.model_dump(mode="json")
         about = {"index": step.index, "spec": spec, "prolonged": step.prolonged, "start": start}
-        about["max_tenant_share"] = step.max_tenant_share
+        about |= {"max_tenant_share": step.max_tenant_share, "precision": step.precision}
         segment.context({**about, "scope": _narrowing(step.scope)})
         _commit(segment, {**judged.tables, Collection: to_table(Collection, costs)})
 
@@ -293,13 +293,13 @@ def _stored_step(segment: Segment, scopes: Mapping[str, Scope]) -> StepAnswers:
         scope = _narrowed(scopes[str(context["start"])], context)
         spec = StepSpec.model_validate(context["spec"])
         index, prolonged = int(context["index"]), int(context["prolonged"])
-        share = float(context.get("max_tenant_share", math.inf))
+        share, precision = float(context.get("max_tenant_share", math.inf)), context.get("precision")
     if spec.layer not in LAYERS:
         raise UsageError(
             f"{segment.path} is a step of the layer '{spec.layer}', which this version of bathyscope does not know",
             hint=f"it knows {', '.join(LAYERS)}; parse the run again with the version that made it",
         )
-    return StepAnswers(index, spec, scope, prolonged, _raw(segment), share)
+    return StepAnswers(index, spec, scope, prolonged, _raw(segment), share, precision)
 
 
 def _scope(segment: Segment) -> Scope:

@@ -264,4 +264,5 @@ def test_a_run_compared_with_itself_has_no_effect() -> None:
     finding = compare(a, a)
     assert all(e.effect.value == 0 and e.verdict == "inconclusive" for e in finding.effects)
     assert "all inconclusive" in finding.headline
+    assert "92 %" not in finding.headline
     assert dataclasses.asdict(finding)["run_a"] == "a"

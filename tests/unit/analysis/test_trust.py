@@ -373,6 +373,12 @@ def test_clients_that_ended_apart_are_not_added_up_without_a_word(share: float, 
         assert "25 % above all I/Os over the longest time" in judgement.caveats[0].text
 
 
+def test_repeats_that_end_when_they_are_precise_have_a_note() -> None:
+    (caveat,) = judge(precision=0.05).caveats
+    assert (caveat.code, caveat.severity) == ("stopped_when_precise", "note")
+    assert "until the interval of its IOPS was within 5.0 % of their median: 95 % intervals" in caveat.text
+
+
 def test_unsteady_and_short_and_unknown_steadiness() -> None:
     assert codes(judge(Load(drift=0.4)), "warning") == {"unsteady"}
     assert codes(judge(Load(runtime_s=4))) == {"short", "steadiness_unknown"}

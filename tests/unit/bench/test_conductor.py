@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 from tests.unit.signals import ended_by_a_signal
 
+from bathyscope.analysis.compare import compare
 from bathyscope.bench import conductor, session
 from bathyscope.bench.conductor import Watcher
 from bathyscope.bench.run_records import reparse
@@ -344,6 +345,14 @@ def test_what_is_precise_enough_is_not_measured_again(start: Callable[..., RunDi
     counted = [sum(row["queue_depth"] == depth for row in rows) for depth in (1, 2)]
     assert counted == [3, 6]
     assert run.info.status == "done"
+    # Whoever shows its intervals says what they are worth, also when the run is parsed again.
+    for _ in range(2):
+        codes = [row["code"] for row in run.tables()["caveat"].to_pylist()]
+        assert codes.count("stopped_when_precise") == len(rows)
+        assert "hold the true median in about 92 % of the cases" in compare(run.tables(), run.tables()).headline
+        with Workspace(run.path.parents[1]).open_run(run.id, exclusive=True) as again:
+            reparse(again)
+        run = Workspace(run.path.parents[1]).open_run(run.id)
 
 
 _DIFFERENT = tuple((50.0 * (1 + number),) * 10 for number in range(12))

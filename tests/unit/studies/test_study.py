@@ -231,6 +231,7 @@ def test_a_step_that_was_refused_has_no_figure() -> None:
         Caveat(1, "thin_image", "refused", "it is thin", "trust"),
         Caveat(1, "x", "note", "a note", "trust"),
         Caveat(0, "cache_hits", "warning", "from memory", "trust"),
+        Caveat(0, "stopped_when_precise", "note", "92 %", "trust"),
     ]
     found = found_in(steps, {0: [100.0], 1: [1000.0]}, caveats=caveats)
     assert [cell.iops.value for cell in found.rows[0].cells] == [100.0, None]
@@ -238,6 +239,7 @@ def test_a_step_that_was_refused_has_no_figure() -> None:
     assert expectation.met is None
     assert "repeated randread-4K-qd8 has no figure: it is thin" in expectation.sentence
     assert [c.code for c in found.caveats if c.severity != "note"] == ["thin_image", "cache_hits"]
+    assert ("stopped_when_precise", "92 %") in [(c.code, c.text) for c in found.caveats]
 
 
 @pytest.mark.parametrize(
