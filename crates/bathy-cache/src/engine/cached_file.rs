@@ -25,8 +25,10 @@ use crate::sync::atomic::Ordering;
 use crate::sync::{OnPanic, if_free, lock};
 
 /// Lines of a request that are planned together, their data read from the SSD by one submission, and from the backing by one read where they are
-/// neighbours, and held in memory until the SSD has them. None of them gives way to another meanwhile.
+/// neighbours. None of them gives way to another meanwhile.
 const LINES_AT_ONCE: usize = 8;
+/// What a read has fetched is held in memory until it was answered and the SSD has it: up to so much, or the lines of a request of 1 MiB.
+const HELD_BYTES_MAX: u64 = LINES_AT_ONCE as u64 * (256 << 10);
 
 /// What a read tells while it is under way.
 pub struct Events<'a> {
@@ -252,8 +254,10 @@ impl CachedFile {
     ) -> io::Result<u64> {
         let mut bytes_hit = 0;
         for parts in parts.chunks(LINES_AT_ONCE) {
-            // Of the lines before.
-            copies.make();
+            if (copies.left.len() + parts.len()) as u64 * self.engine.line_bytes > HELD_BYTES_MAX {
+                // Of the lines before.
+                copies.make();
+            }
             let bytes: usize = parts.iter().map(|part| part.bytes() as usize).sum();
             let (now, rest) = out.split_at_mut(bytes);
             out = rest;

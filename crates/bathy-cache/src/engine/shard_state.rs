@@ -85,6 +85,16 @@ pub(crate) enum HitEnd {
     Again,
 }
 
+/// Which line of a source left a shard.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    ALine,
+    /// None: all that there are are in use.
+    AllInUse,
+    /// None: there is none.
+    Nothing,
+}
+
 /// What a slot gets.
 pub(crate) enum Store {
     /// It has it: the slot is in memory.
@@ -173,12 +183,16 @@ impl ShardState {
     pub(crate) fn read(&mut self, backing: Backing, part: &Part, time_ns: u64, out: &mut [u8]) -> ReadPlan {
         let plan = self.model.read_from(backing, part, time_ns);
         let mut moved = None;
-        if let Some(miss) = &plan.miss {
-            self.counts.refused += u64::from(miss.refused);
+        let mut miss = plan.miss.unwrap_or_default();
+        self.counts.refused += u64::from(miss.refused);
+        if miss.room.is_needed {
             moved = self.make_room(&miss.room);
-            if miss.room.is_needed {
-                self.residency.change(part.key, None, Some(0));
-                self.keep_limit(part.key);
+            self.residency.change(part.key, None, Some(0));
+            if let Some(fill) = miss.fill.filter(|_| !self.keep_limit(part.key)) {
+                self.counts.refused += 1;
+                self.end_fill(part.key, fill);
+                miss.pass |= miss.fetch & !miss.ahead;
+                (miss.fetch, miss.ahead, miss.fill) = (0, 0, None);
             }
         }
         let Miss {
@@ -188,7 +202,7 @@ impl ShardState {
             pass,
             fill,
             ..
-        } = plan.miss.unwrap_or_default();
+        } = miss;
         // What another read waits for, and has not yet, is read a second time: nobody here waits for somebody else's I/O.
         let units = awaited & !self.copy_arrived(part, awaited, out) | fetch | pass;
         self.counts.fetched_ahead_bytes += self.model.bytes_of(ahead);
@@ -391,15 +405,19 @@ impl ShardState {
         time_ns: u64,
     ) -> (WritePlan, Option<Move>) {
         let before = self.model.policy().find(part.key);
-        let (plan, moved) = self.changing(part.key, |it| {
+        let (mut plan, moved) = self.changing(part.key, |it| {
             let plan = it.model.write_in(mode, part, time_ns);
             // Before the newcomer counts: there are never more lines than there is room for.
             (plan, it.make_room(&plan.room))
         });
-        self.counts.refused += u64::from(plan.refused);
-        if plan.room.is_needed {
-            self.keep_limit(part.key);
+        if plan.room.is_needed && !self.keep_limit(part.key) {
+            self.end_write(part.key, &plan, false);
+            plan = WritePlan {
+                refused: true,
+                ..self.model.invalidate(part)
+            };
         }
+        self.counts.refused += u64::from(plan.refused);
         if let (Some(slot), None) = (before, plan.slot) {
             self.put_record(slot, &Record::default());
         }
@@ -497,33 +515,42 @@ impl ShardState {
     }
 
     /// After a newcomer: its source may have had all the lines that it may. Two leave at most, one more than came: one request
-    /// does not pay for all that other shards have too much.
-    fn keep_limit(&mut self, key: u64) {
+    /// does not pay for all that other shards have too much. Whether the newcomer stays: if none can leave, as all that the source
+    /// has here are in use, it does not.
+    fn keep_limit(&mut self, key: u64) -> bool {
+        let mut has_left = false;
         for _ in 0..2 {
             let over = self.residency.source_over_limit(key);
-            if !over.is_some_and(|source| self.make_room_in(source, Some(key))) {
-                break;
+            match over.map_or(Left::Nothing, |source| self.make_room_in(source, Some(key))) {
+                Left::ALine => has_left = true,
+                Left::AllInUse => return has_left,
+                Left::Nothing => break,
             }
         }
+        true
     }
 
-    /// Forgets the next line of a source in the order of slots, but the one that is to be kept. Whether there is one.
-    pub(crate) fn make_room_in(&mut self, source: u16, kept: Option<u64>) -> bool {
+    /// Forgets the next line of a source in the order of slots, but the one that is to be kept.
+    pub(crate) fn make_room_in(&mut self, source: u16, kept: Option<u64>) -> Left {
         let slots = self.model.policy().capacity() as u32;
+        let mut left = Left::Nothing;
         for _ in 0..slots {
             let slot = self.hand;
             self.hand = if slot + 1 == slots { 0 } else { slot + 1 };
             let policy = self.model.policy();
-            let key = policy
-                .key_at(slot)
-                .filter(|&key| Some(key) != kept && !policy.is_pinned(slot));
-            if let Some(key) = key.filter(|&key| self.residency.is_of_source(key, source)) {
-                self.counts.evictions += 1;
-                self.forget(key);
-                return true;
+            let key = policy.key_at(slot).filter(|&key| Some(key) != kept);
+            let Some(key) = key.filter(|&key| self.residency.is_of_source(key, source)) else {
+                continue;
+            };
+            if policy.is_pinned(slot) {
+                left = Left::AllInUse;
+                continue;
             }
+            self.counts.evictions += 1;
+            self.forget(key);
+            return Left::ALine;
         }
-        false
+        left
     }
 
     /// Whether it is cached.

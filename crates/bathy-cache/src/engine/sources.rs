@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 
 use crate::curve::{CurveOptions, MissRatioCurve, OnlineCurve};
 use crate::engine::Engine;
+use crate::engine::shard_state::{Left, ShardState};
 use crate::format::Uuid;
 use crate::format::number_of;
 use crate::index::files::FileState;
@@ -89,8 +90,8 @@ impl Engine {
         source.set_mode(mode);
     }
 
-    /// Limits the lines of a source: beyond so many bytes a newcomer takes the place of another of its own lines. Each shard
-    /// may have one more. `None` is no limit. What is too much leaves now. With less than [`Engine::size_bytes_min`] most
+    /// Limits the lines of a source: beyond so many bytes a newcomer takes the place of another of its own lines, and is not cached
+    /// while all of these are in use. Each shard may have one more. `None` is no limit. What is too much leaves now. With less than [`Engine::size_bytes_min`] most
     /// newcomers would search a whole shard for a line that is not there.
     pub fn set_size(&self, source: &Uuid, size_bytes: Option<u64>) {
         let source = lock(&self.files).source(source);
@@ -103,7 +104,8 @@ impl Engine {
         while leaves && goes_on() {
             leaves = false;
             for shard in &self.shards {
-                leaves |= goes_on() && shard.change(|state| state.make_room_in(source.number, None));
+                let change = |state: &mut ShardState| state.make_room_in(source.number, None);
+                leaves |= goes_on() && shard.change(change) == Left::ALine;
             }
         }
     }

@@ -8,7 +8,7 @@ use bathy_cache::Events;
 use bathy_cache_model::FetchSize;
 use bathy_policy::PolicyKind;
 
-use crate::common::{Fault, LINE, UNIT, World, assert_serves_backing, assert_usage};
+use crate::common::{BACKING, Fault, LINE, UNIT, World, assert_serves_backing, assert_usage, identity};
 
 const BYTES: u64 = 40 * LINE;
 /// Whoever takes longer than this hangs.
@@ -58,6 +58,55 @@ fn a_read_is_answered_while_the_ssd_writes_what_it_fetched_and_so_are_others_wit
     assert_eq!(world.backing.operations(), 1, "the SSD has it");
     assert_usage(&cache, "after the copies");
     assert_serves_backing(&cache, &bytes, 16_384, "after the copies");
+    assert_eq!(cache.counts().mismatches, 0);
+}
+
+#[test]
+fn a_read_of_many_lines_is_answered_as_soon_and_its_source_stays_within_its_limit() {
+    const SHARDS: u64 = 4;
+    let limit = 2 * SHARDS;
+    let world = world();
+    let cache = world.open().engine;
+    let bytes = world.backing.bytes();
+    let source = *identity(BACKING).source();
+    cache.set_size(&source, Some(limit * LINE));
+    world.ssd.set_fault(Fault::Hang(0));
+    world.backing.set_fault(Fault::None);
+    thread::scope(|scope| {
+        let (tell, told) = channel();
+        let (cache, bytes) = (&cache, &bytes);
+        let reader = scope.spawn(move || {
+            let mut out = vec![0; bytes.len()];
+            let served = &|bytes: &[u8]| tell.send(bytes.to_vec()).expect("the test listens");
+            let waits = &|| {};
+            cache.file.read_telling(&mut out, 0, 0, &Events { waits, served })
+        });
+        let answer = told.recv_timeout(PATIENCE).expect("no copy is waited for");
+        assert!(answer == *bytes);
+        let usage = cache.usage(&source);
+        assert!(
+            usage.lines >= limit && usage.lines_max <= limit + SHARDS,
+            "{usage:?}"
+        );
+        // All that the cache may have of the source is being copied, so this one finds room for nothing.
+        let mut again = vec![0; bytes.len()];
+        cache.read(&mut again, 0, 0).expect("the backing works");
+        assert!(again == *bytes);
+        assert_eq!(cache.usage(&source).lines_max, usage.lines_max);
+        world.ssd.release();
+        reader.join().expect("no panic").expect("the backing works");
+    });
+    assert_usage(&cache, "after the copies");
+    let lines = cache.usage(&source).lines;
+    assert!(lines >= limit - SHARDS, "{lines}");
+    assert_serves_backing(&cache, &bytes, 16_384, "after the copies");
+    // The lines of a write are in use until the source has it.
+    cache.set_size(&source, None);
+    cache.set_size(&source, Some(limit * LINE));
+    cache.write(&bytes, 0, 0).expect("the backing works");
+    let usage = cache.usage(&source);
+    assert!(usage.lines_max <= limit + SHARDS, "{usage:?}");
+    assert_serves_backing(&cache, &bytes, 16_384, "after the write");
     assert_eq!(cache.counts().mismatches, 0);
 }
 
