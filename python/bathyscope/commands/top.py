@@ -155,7 +155,7 @@ def _show(
 
 def _check_image(feed: LiveFeed | ReplayFeed, image: str) -> None:
     """Raise UsageError for an image that is not there; nothing where it is not known which are."""
-    from bathyscope.watch import zooming
+    from bathyscope.watch import drill_down
 
     if (known := feed.images()) and image not in known:
-        raise zooming.unknown(image, known)
+        raise drill_down.unknown(image, known)

@@ -26,7 +26,7 @@ from bathyscope.sources import images, mgr_counters, op_history, perf_counters
 from bathyscope.spec import Target
 from bathyscope.spec.collect import CollectSpec
 from bathyscope.store import RunDirectory, duck
-from bathyscope.watch import zooming
+from bathyscope.watch import drill_down
 from bathyscope.watch.busiest import BusiestSink
 from bathyscope.watch.jobs import allowed_jobs
 from bathyscope.watch.live import NOTE_SHOWN_NS, LiveSink
@@ -193,7 +193,7 @@ class LiveFeed:
             rows = [] if known is None else [row for row in known.to_pylist() if image in image_names.names([row])]
         # One that is not listed yet is looked for again.
         self._zoomed = image if rows else None
-        self._keeper.narrow(**(zooming.fields(rows[-1:]) if rows else {"zoomed_images": ()}))
+        self._keeper.narrow(**(drill_down.fields(rows[-1:]) if rows else {"zoomed_images": ()}))
 
     def images(self) -> list[str]:
         """Return the names of all images; none while it is not known which there are."""

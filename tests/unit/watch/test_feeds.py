@@ -24,7 +24,7 @@ from bathyscope.spec import Target
 from bathyscope.spec.collect import CollectSpec
 from bathyscope.spec.scope import ScopeOsd
 from bathyscope.store import Workspace
-from bathyscope.watch import zooming
+from bathyscope.watch import drill_down
 from bathyscope.watch.feeds import (
     HISTORIES,
     NO_HISTORIES,
@@ -125,7 +125,7 @@ def test_which_images_there_are_is_known_when_all_were_listed() -> None:
     world.add("images", IMAGE, dataclasses.replace(IMAGE, namespace="tenant", image="b", image_id="20cd"))
     known = ["rbd/(id 10ab)", "rbd/a", "rbd/tenant/(id 20cd)", "rbd/tenant/b"]
     assert world.feed.images() == known
-    hint = zooming.unknown("rbd/tenantt/b", known).hint
+    hint = drill_down.unknown("rbd/tenantt/b", known).hint
     assert hint == "did you mean 'rbd/tenant/b'?"
     # Another pool was not listed the next time.
     world.host.clock.advance(300)

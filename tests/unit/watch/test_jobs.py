@@ -10,8 +10,8 @@ from bathyscope.host.mgr_install import SAFE_VERSION as SAFE
 from bathyscope.spec import Target
 from bathyscope.spec.collect import CollectSpec
 from bathyscope.spec.scope import Scope
+from bathyscope.watch.drill_down import zoom
 from bathyscope.watch.jobs import allowed_jobs
-from bathyscope.watch.zooming import zoom
 
 
 class TestWhatATenantCanEndTheManagerBy:
