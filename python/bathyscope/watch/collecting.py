@@ -15,11 +15,11 @@ from bathyscope.spec.collect import CollectSpec
 from bathyscope.store import RunDirectory, Workspace
 from bathyscope.store.roll_up import roll_up
 from bathyscope.watch.bursts import Bursts
-from bathyscope.watch.busiest import BusiestSink
 from bathyscope.watch.clock import Clock, Tick
 from bathyscope.watch.drill_down import zoom
 from bathyscope.watch.jobs import allowed_jobs
 from bathyscope.watch.opening import keep_start, opened
+from bathyscope.watch.ranking import BusiestSink
 
 _SHORT_S = 3600.0
 _LONG_SEGMENT_S = 60.0

@@ -27,10 +27,10 @@ from bathyscope.spec import Target
 from bathyscope.spec.collect import CollectSpec
 from bathyscope.store import RunDirectory, duck
 from bathyscope.watch import drill_down
-from bathyscope.watch.busiest import BusiestSink
 from bathyscope.watch.jobs import allowed_jobs
 from bathyscope.watch.live import NOTE_SHOWN_NS, LiveSink
 from bathyscope.watch.opening import keep_start, opened
+from bathyscope.watch.ranking import BusiestSink
 from bathyscope.window.recording import images_of, load_of, question_of, view_of
 
 # A view shows the mean over this many intervals: reports come in stairs of five seconds.

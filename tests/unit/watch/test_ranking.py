@@ -11,7 +11,7 @@ from bathyscope.recording.collect import as_collected
 from bathyscope.recording.sinks import MemorySink
 from bathyscope.records import RawAnswer
 from bathyscope.sources import SOURCES, image_counters
-from bathyscope.watch.busiest import IMAGES_MAX, BusiestSink
+from bathyscope.watch.ranking import IMAGES_MAX, BusiestSink
 
 S = 1_000_000_000
 COUNTERS = image_counters.SOURCE
