@@ -28,9 +28,9 @@ from bathyscope.units import parse_seconds
 if TYPE_CHECKING:
     from bathyscope.cache.config import Places
     from bathyscope.cache.daemon import Daemon
-    from bathyscope.cache.hottest import Kind
     from bathyscope.cache.looks import Look
     from bathyscope.cache.reports import Name
+    from bathyscope.cache.top_objects import Kind
     from bathyscope.records.activity_finding import ActivityFinding
 
 _METRICS_EXAMPLES = """Examples:
@@ -249,7 +249,7 @@ def _hottest(  # noqa: PLR0917 - what the options say
     root: Path,
     output: Output,
 ) -> None:
-    from bathyscope.cache.hottest import hottest
+    from bathyscope.cache.top_objects import hottest
 
     daemons = _daemons(root, cache)
 

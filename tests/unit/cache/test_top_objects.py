@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bathyscope.cache.curves import curve
 from bathyscope.cache.filestore import ObjectFile, object_of
-from bathyscope.cache.hottest import hottest
 from bathyscope.cache.looks import Look
+from bathyscope.cache.top_objects import hottest
 from bathyscope.errors import ParseError
 
 from .daemons import ops, source, status
