@@ -64,7 +64,7 @@ def cached_objects(
     cluster, DeniedError, and what connecting raises.
     """
     from bathyscope.analysis.see.ops import GOOD
-    from bathyscope.cache.placed import placed_objects
+    from bathyscope.cache.placement import placed_objects
     from bathyscope.host.ceph import connect
     from bathyscope.host.local import LocalHost
     from bathyscope.recording.look import fsid_of

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bathyscope.analysis.pg_mapping import name_hash
 from bathyscope.cache import bluestore
-from bathyscope.cache.placed import placed_objects
+from bathyscope.cache.placement import placed_objects
 from bathyscope.errors import ClusterError, DeniedError, ParseError, UnreachableError
 from bathyscope.host import CephRequest, CephSession, Completed
 
