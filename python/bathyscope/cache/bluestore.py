@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bathyscope.cache.looks import source_name
+from bathyscope.cache.snapshots import source_name
 from bathyscope.errors import ClusterError
 from bathyscope.fields import as_dict, as_int, as_list, parsing
 from bathyscope.host import CephRequest, CephSession, answer_json

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bathyscope.cache.looks import Look, source_name
+from bathyscope.cache.snapshots import Snapshot, source_name
 from bathyscope.fields import as_dict, as_float, as_int, as_list, parsing
 from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.records.blocks import Column, Table
@@ -82,7 +82,7 @@ def curves(cache: str, answer: Mapping[str, Any], *, only: str | None = None) ->
 
 
 def curve(
-    looks: Sequence[Look],
+    snapshots: Sequence[Snapshot],
     answers: Mapping[str, dict[str, Any]],
     *,
     source: str | None = None,
@@ -90,8 +90,8 @@ def curve(
 ) -> ActivityFinding:
     """Return the curves of caches and sources, or of one source, with the reads that stand behind each."""
     known, unseen = [], [*remarks]
-    for look in looks:
-        found, missing = curves(look.cache, answers[look.cache], only=source)
+    for snapshot in snapshots:
+        found, missing = curves(snapshot.cache, answers[snapshot.cache], only=source)
         known += found
         unseen += missing
     rows = tuple(row for one in known for row in _rows(one))
@@ -101,12 +101,12 @@ def curve(
     if any(one.source is not None for one in known):
         unseen.append(_OWN)
     nothing = "There are curves of sources alone." if known else "There is no curve yet."
-    end_ns = max(look.at_ns for look in looks)
+    end_ns = max(snapshot.at_ns for snapshot in snapshots)
     return ActivityFinding(
         view="cache curve",
         run_id="",
-        target="cache " + ", ".join(look.cache for look in looks),
-        start_ns=end_ns - round(max(look.uptime_s for look in looks) * 1e9),
+        target="cache " + ", ".join(snapshot.cache for snapshot in snapshots),
+        start_ns=end_ns - round(max(snapshot.uptime_s for snapshot in snapshots) * 1e9),
         end_ns=end_ns,
         sentence=" ".join(map(_sentence, said)) or nothing,
         tables=(Table("curve", "Hit ratio by size", _COLUMNS, rows),),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bathyscope.cache.curves import Curve
-from bathyscope.cache.looks import Look, Span, latency_buckets, latency_total_ns, spans
+from bathyscope.cache.snapshots import Snapshot, Span, latency_buckets, latency_total_ns, spans
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -106,10 +106,10 @@ _SSD_STATES = ("attached", "detached", "waiting")
 _DURATION = "request_duration_seconds"
 
 
-def exposition(looks: Sequence[Look], names: Sequence[str], curves: Sequence[Curve] = ()) -> str:
-    """Return the metrics of the caches `names`, of which those in `looks` answer. What is not known has no series."""
-    caches, sources = spans([(look, None) for look in looks])
-    lines = [*_lines(caches, sources, names), *_served(looks), *_curves(curves)]
+def exposition(snapshots: Sequence[Snapshot], names: Sequence[str], curves: Sequence[Curve] = ()) -> str:
+    """Return the metrics of the caches `names`; `snapshots` are of those that answer. What is not known has no series."""
+    caches, sources = spans([(snapshot, None) for snapshot in snapshots])
+    lines = [*_lines(caches, sources, names), *_served(snapshots), *_curves(curves)]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -137,13 +137,13 @@ def _lines(caches: Sequence[Span], sources: Sequence[Span], names: Sequence[str]
                 yield from _histogram(span, f"iops.{device}.{op}s", (*_own(span), ("device", device), ("op", op)))
 
 
-def _served(looks: Sequence[Look]) -> Iterator[str]:
+def _served(snapshots: Sequence[Snapshot]) -> Iterator[str]:
     yield from _head("source_served", "gauge", "Whether the source is served; 0: it could not be, see the status.")
-    for look in looks:
-        served = dict.fromkeys(look.sources(), 1)
-        failed = {name: 0 for name, entry in look.stopped() if entry.get("problem")}
+    for snapshot in snapshots:
+        served = dict.fromkeys(snapshot.sources(), 1)
+        failed = {name: 0 for name, entry in snapshot.stopped() if entry.get("problem")}
         for name, value in (failed | served).items():
-            yield _sample("source_served", (("cache", look.cache), ("source", name)), value)
+            yield _sample("source_served", (("cache", snapshot.cache), ("source", name)), value)
 
 
 def _curves(curves: Sequence[Curve]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from bathyscope.cache.looks import BUCKET_FACTOR, RUNNING, Look, Span, is_continued, is_served, spans
+from bathyscope.cache.snapshots import BUCKET_FACTOR, RUNNING, Snapshot, Span, is_continued, is_served, spans
 from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.records.blocks import Column, Table, Unit
 from bathyscope.units import format_bytes, format_percent, format_seconds, format_size_short
@@ -296,7 +296,7 @@ _UNSEEN: dict[Name, tuple[str, ...]] = {
 
 def report(
     name: Name,
-    looks: Sequence[tuple[Look, Look | None]],
+    snapshots: Sequence[tuple[Snapshot, Snapshot | None]],
     *,
     source: str | None = None,
     remarks: Sequence[str] = (),
@@ -308,9 +308,9 @@ def report(
     the cache's name is in each row, and of several tables with the same rows the first has the columns of all.
     """
     said = [*remarks]
-    usable: list[tuple[Look, Look | None]] = []
-    is_interval = any(before is not None for _, before in looks)
-    for now, before in looks:
+    usable: list[tuple[Snapshot, Snapshot | None]] = []
+    is_interval = any(before is not None for _, before in snapshots)
+    for now, before in snapshots:
         if before is not None and now.state != RUNNING:
             before = None  # noqa: PLW2901 - nothing is counted
         elif before is not None and not is_continued(now, before):
@@ -322,7 +322,9 @@ def report(
         usable.append((now, before))
     caches, sources = spans(usable)
     stopped = [
-        Span(look.cache, of, look.uptime_s, look.uptime_s, entry) for look, _ in usable for of, entry in look.stopped()
+        Span(snapshot.cache, of, snapshot.uptime_s, snapshot.uptime_s, entry)
+        for snapshot, _ in usable
+        for of, entry in snapshot.stopped()
     ]
     if name == "status":
         sources += stopped

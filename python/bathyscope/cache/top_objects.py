@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from bathyscope.cache.filestore import object_of
-from bathyscope.cache.looks import Look, Span, source_name
+from bathyscope.cache.snapshots import Snapshot, Span, source_name
 from bathyscope.fields import as_dict, as_list, parsing
 from bathyscope.rbd_names import NUMBER_DIGITS, image_id_of
 from bathyscope.records.activity_finding import ActivityFinding
@@ -41,7 +41,7 @@ _BLOCK_NAMES = ("block", "block.db", "block.wal")
 
 def hottest(
     kind: Kind,
-    looks: Sequence[Look],
+    snapshots: Sequence[Snapshot],
     answers: Mapping[str, dict[str, Any]],
     *,
     source: str | None,
@@ -49,16 +49,16 @@ def hottest(
     remarks: Sequence[str] = (),
 ) -> ActivityFinding:
     """Return the files with the most requests of each source, or the objects of each FileStore OSD."""
-    spans = _asked(looks, answers, source, limit)
+    spans = _asked(snapshots, answers, source, limit)
     own, places, unseen = _objects(spans) if kind == "objects" else _files(spans)
     columns = (*own, Column("source", "Source", rank=1), *_FIGURE_COLUMNS)
     rows = tuple((*place, span.name, *_figures(span)) for place, span in places)
-    end_ns = max(look.at_ns for look in looks)
-    start_ns = end_ns - round(max(look.uptime_s for look in looks) * 1e9)
+    end_ns = max(snapshot.at_ns for snapshot in snapshots)
+    start_ns = end_ns - round(max(snapshot.uptime_s for snapshot in snapshots) * 1e9)
     return ActivityFinding(
         view=f"cache {kind}",
         run_id="",
-        target="cache " + ", ".join(look.cache for look in looks),
+        target="cache " + ", ".join(snapshot.cache for snapshot in snapshots),
         start_ns=start_ns,
         end_ns=end_ns,
         sentence=f"{kind.capitalize()} with the most requests: {len(rows):,}." if rows else f"No {kind} are known.",
@@ -116,17 +116,21 @@ def _figures(span: Span) -> tuple[Any, ...]:
     return tuple(span.gauge(path) for _, _, _, path, _ in _FIGURES)
 
 
-def _asked(looks: Sequence[Look], answers: Mapping[str, dict[str, Any]], source: str | None, limit: int) -> list[Span]:
+def _asked(
+    snapshots: Sequence[Snapshot], answers: Mapping[str, dict[str, Any]], source: str | None, limit: int
+) -> list[Span]:
     """Return what is known of each file, named by its source, those with the most requests first."""
     found = []
-    for look in looks:
-        with parsing(f"the files of the cache '{look.cache}'"):
-            for entry in as_list(answers[look.cache]["sources"]):
+    for snapshot in snapshots:
+        with parsing(f"the files of the cache '{snapshot.cache}'"):
+            for entry in as_list(answers[snapshot.cache]["sources"]):
                 name = source_name(entry)
                 if source in (None, name):
                     # A cache without its SSD counts no files.
                     every = as_list(entry.get("files") or [])[:limit]
-                    found += [Span(look.cache, name, look.uptime_s, look.uptime_s, as_dict(one)) for one in every]
+                    found += [
+                        Span(snapshot.cache, name, snapshot.uptime_s, snapshot.uptime_s, as_dict(one)) for one in every
+                    ]
     return sorted(found, key=lambda span: -_requests(span))
 
 

@@ -257,7 +257,7 @@ def start(name: CacheArgument, root: CacheRootOption = Path("/")) -> None:
     """Start a cache: by systemd where its unit is installed, else as a process in the background."""
     from bathyscope.cache import directory
     from bathyscope.cache.config import Places
-    from bathyscope.cache.looks import is_served
+    from bathyscope.cache.snapshots import is_served
 
     places = Places(root)
     # bathyd says of a source that it does not understand that it is not served.

@@ -17,7 +17,7 @@ from bathyscope.cache.bluestore import (
     places,
     plain_name,
 )
-from bathyscope.cache.looks import source_name
+from bathyscope.cache.snapshots import source_name
 from bathyscope.commands.talk import status_line
 from bathyscope.errors import CacheError, ClusterError, DeniedError, ParseError, UsageError
 

@@ -28,8 +28,8 @@ from bathyscope.units import parse_seconds
 if TYPE_CHECKING:
     from bathyscope.cache.config import Places
     from bathyscope.cache.daemon import Daemon
-    from bathyscope.cache.looks import Look
     from bathyscope.cache.reports import Name
+    from bathyscope.cache.snapshots import Snapshot
     from bathyscope.cache.top_objects import Kind
     from bathyscope.records.activity_finding import ActivityFinding
 
@@ -110,19 +110,19 @@ def _report(  # noqa: PLR0917 - what the options say
     from bathyscope.cache.reports import report
 
     daemons = _daemons(root, cache)
-    earlier: dict[str, Look] = {}
+    earlier: dict[str, Snapshot] = {}
 
-    def found(looks: list[Look], remarks: list[str]) -> ActivityFinding | None:
-        pairs = [(look, earlier.get(look.cache)) for look in looks]
-        # The first look of a watch is where its first interval begins.
+    def found(snapshots: list[Snapshot], remarks: list[str]) -> ActivityFinding | None:
+        pairs = [(snapshot, earlier.get(snapshot.cache)) for snapshot in snapshots]
+        # The first snapshot of a watch is where its first interval begins.
         is_beginning = interval_s is not None and not earlier
-        earlier.update({look.cache: look for look in looks})
+        earlier.update({snapshot.cache: snapshot for snapshot in snapshots})
         if is_beginning:
             return None
         return report(name, pairs, source=source, remarks=remarks, as_one_table=output == "csv")
 
-    looks_of = _all_looks if name == "status" else _looks
-    _show(daemons, cache, source, interval_s, output, found, looks_of=looks_of, table=table)
+    snapshots_of = _all_snapshots if name == "status" else _snapshots
+    _show(daemons, cache, source, interval_s, output, found, snapshots_of=snapshots_of, table=table)
 
 
 def _show(  # noqa: PLR0917 - what the options say
@@ -131,13 +131,13 @@ def _show(  # noqa: PLR0917 - what the options say
     source: str | None,
     interval_s: float | None,
     output: Output,
-    found: Callable[[list[Look], list[str]], ActivityFinding | None],
-    looks_of: Callable[..., tuple[list[Look], list[str]]] | None = None,
+    found: Callable[[list[Snapshot], list[str]], ActivityFinding | None],
+    snapshots_of: Callable[..., tuple[list[Snapshot], list[str]]] | None = None,
     table: str | None = None,
 ) -> None:
     """Print what is `found` of the daemons that are up, once or after each interval; a watch sees them come and go.
 
-    With `_all_looks` of all caches: the exit code is 1 if one of them, or of their sources, is not served.
+    With `_all_snapshots` of all caches: the exit code is 1 if one of them, or of their sources, is not served.
     """
     from bathyscope import views
 
@@ -145,12 +145,14 @@ def _show(  # noqa: PLR0917 - what the options say
         raise UsageError(f"--interval must be from 1s to 60s (got {interval_s:g} s)", hint="--interval 5s")
     is_first = True
     for turn in itertools.count():
-        looks, remarks = (looks_of or _looks)(daemons, may_be_down=cache is None or turn > 0, may_all_be_down=turn > 0)
+        snapshots, remarks = (snapshots_of or _snapshots)(
+            daemons, may_be_down=cache is None or turn > 0, may_all_be_down=turn > 0
+        )
         if turn == 0:
-            _check_source(source, looks)
+            _check_source(source, snapshots)
         finding = None
         try:
-            finding = found(looks, remarks) if looks else None
+            finding = found(snapshots, remarks) if snapshots else None
         except BathyscopeError as error:
             # It ended between two questions, or does not answer.
             if turn == 0:
@@ -159,7 +161,7 @@ def _show(  # noqa: PLR0917 - what the options say
         if interval_s is None:
             if finding is not None:
                 views.render(finding, output, table=table)
-            if looks_of is _all_looks and not all(look.is_served(source) for look in looks):
+            if snapshots_of is _all_snapshots and not all(snapshot.is_served(source) for snapshot in snapshots):
                 raise typer.Exit(1)
             return
         if finding is not None:
@@ -228,9 +230,9 @@ def objects(  # noqa: PLR0917 - one parameter for each option
         target = find_target(lab=lab, conf=conf, client=client, keyring=keyring)
         run = Workspace(workspace).open_run(recording)
         daemons = _daemons(root, cache)
-        looks, remarks = _looks(daemons, may_be_down=cache is None)
-        _check_source(source, looks)
-        answers = _asked(daemons, looks, query="files", limit=_FILES_OF_AN_OSD, **_only(source))
+        snapshots, remarks = _snapshots(daemons, may_be_down=cache is None)
+        _check_source(source, snapshots)
+        answers = _asked(daemons, snapshots, query="files", limit=_FILES_OF_AN_OSD, **_only(source))
         up = [daemon for daemon in daemons if daemon.name in answers]
         views.render(cached_objects(up, answers, run, target, limit=limit, remarks=remarks), output)
     else:
@@ -253,9 +255,9 @@ def _hottest(  # noqa: PLR0917 - what the options say
 
     daemons = _daemons(root, cache)
 
-    def found(looks: list[Look], remarks: list[str]) -> ActivityFinding:
-        answers = _asked(daemons, looks, query="files", limit=limit, **_only(source))
-        return hottest(kind, looks, answers, source=source, limit=limit, remarks=remarks)
+    def found(snapshots: list[Snapshot], remarks: list[str]) -> ActivityFinding:
+        answers = _asked(daemons, snapshots, query="files", limit=limit, **_only(source))
+        return hottest(kind, snapshots, answers, source=source, limit=limit, remarks=remarks)
 
     _show(daemons, cache, source, interval_s, output, found)
 
@@ -264,9 +266,9 @@ def _only(source: str | None) -> dict[str, str]:
     return {} if source is None else {"source": source}
 
 
-def _asked(daemons: list[Daemon], looks: list[Look], **question: Any) -> dict[str, dict[str, Any]]:
+def _asked(daemons: list[Daemon], snapshots: list[Snapshot], **question: Any) -> dict[str, dict[str, Any]]:
     """Return what the daemons that are up answer to a question, by the names of their caches."""
-    up = {look.cache for look in looks}
+    up = {snapshot.cache for snapshot in snapshots}
     return {one.name: one.ask(**question) for one in daemons if one.name in up}
 
 
@@ -283,10 +285,10 @@ def curve(  # noqa: PLR0917 - one parameter for each option
 
     daemons = _daemons(root, cache)
 
-    def found(looks: list[Look], remarks: list[str]) -> ActivityFinding:
-        _check_source(source, looks)
-        looks = [look for look in looks if source is None or source in look.sources()]
-        return curve_of(looks, _asked(daemons, looks, query="curve"), source=source, remarks=remarks)
+    def found(snapshots: list[Snapshot], remarks: list[str]) -> ActivityFinding:
+        _check_source(source, snapshots)
+        snapshots = [snapshot for snapshot in snapshots if source is None or source in snapshot.sources()]
+        return curve_of(snapshots, _asked(daemons, snapshots, query="curve"), source=source, remarks=remarks)
 
     _show(daemons, cache, source, parse_seconds(interval) if watch else None, output, found)
 
@@ -305,18 +307,18 @@ def metrics(
     daemons = _daemons(root, cache)
 
     def text() -> str:
-        looks, remarks = _looks(daemons, may_be_down=True, may_all_be_down=True)
+        snapshots, remarks = _snapshots(daemons, may_be_down=True, may_all_be_down=True)
         found = []
         for daemon in daemons:
             try:
-                for name, answer in _asked([daemon], looks, query="curve").items():
+                for name, answer in _asked([daemon], snapshots, query="curve").items():
                     found += curves(name, answer)[0]
             except BathyscopeError as error:
                 # It ended since, or is another version: what is known is shown.
                 remarks.append(f"{daemon.name}: {_sentence(error)}")
         if remarks and listen is None:
             say("\n".join(remarks))
-        return exposition(looks, [daemon.name for daemon in daemons], found)
+        return exposition(snapshots, [daemon.name for daemon in daemons], found)
 
     if listen is None:
         sys.stdout.write(text())
@@ -346,36 +348,38 @@ def _names(places: Places, cache: str | None) -> list[str]:
     return [places.check(cache)]
 
 
-def _looks(daemons: list[Daemon], *, may_be_down: bool, may_all_be_down: bool = False) -> tuple[list[Look], list[str]]:
+def _snapshots(
+    daemons: list[Daemon], *, may_be_down: bool, may_all_be_down: bool = False
+) -> tuple[list[Snapshot], list[str]]:
     """Ask all daemons; return what they said, and a remark for each that is not there."""
     from bathyscope.cache import directory as directories
 
-    looks: list[Look] = []
+    snapshots: list[Snapshot] = []
     problems: list[BathyscopeError] = []
     for daemon in daemons:
         try:
-            looks.append(_look(daemon))
+            snapshots.append(_snapshot(daemon))
         except CacheDownError as error:
             problems.append(directories.problem_of(daemon) or error)
         except BathyscopeError as error:
             problems.append(error)
-    if (problems and not may_be_down) or (not looks and not may_all_be_down):
+    if (problems and not may_be_down) or (not snapshots and not may_all_be_down):
         raise problems[0]
-    return looks, [_sentence(problem) for problem in problems]
+    return snapshots, [_sentence(problem) for problem in problems]
 
 
-def _look(daemon: Daemon) -> Look:
-    from bathyscope.cache.looks import Look
+def _snapshot(daemon: Daemon) -> Snapshot:
+    from bathyscope.cache.snapshots import Snapshot
 
-    return Look(daemon.name, daemon.host.now_ns(), daemon.status())
+    return Snapshot(daemon.name, daemon.host.now_ns(), daemon.status())
 
 
-def _all_looks(daemons: list[Daemon], **_: bool) -> tuple[list[Look], list[str]]:
+def _all_snapshots(daemons: list[Daemon], **_: bool) -> tuple[list[Snapshot], list[str]]:
     """Ask all daemons; return what they said, or what is known of a cache whose daemon says nothing."""
     from bathyscope.cache import directory as directories
-    from bathyscope.cache.looks import Look
+    from bathyscope.cache.snapshots import Snapshot
 
-    looks: list[Look] = []
+    snapshots: list[Snapshot] = []
     for daemon in daemons:
         now_ns, config, problem = daemon.host.now_ns(), None, None
         try:
@@ -384,25 +388,27 @@ def _all_looks(daemons: list[Daemon], **_: bool) -> tuple[list[Look], list[str]]
         except BathyscopeError as error:
             problem = error
         try:
-            look = _look(daemon)
-            look = look if config is None else look.with_sources_of(config)
+            snapshot = _snapshot(daemon)
+            snapshot = snapshot if config is None else snapshot.with_sources_of(config)
         except CacheDownError as error:
             killed = directories.problem_of(daemon)
             state = "unusable" if config is None else "stopped" if killed is None else "killed"
-            looks.append(Look.of_down(daemon.name, now_ns, state, _sentence(problem or killed or error), config))
+            snapshots.append(
+                Snapshot.of_down(daemon.name, now_ns, state, _sentence(problem or killed or error), config)
+            )
             continue
         except BathyscopeError as error:
-            look = Look.of_down(daemon.name, now_ns, "no answer", _sentence(error), config)
-        looks.append(look if problem is None else look.with_bad_configuration(_sentence(problem)))
-    return looks, []
+            snapshot = Snapshot.of_down(daemon.name, now_ns, "no answer", _sentence(error), config)
+        snapshots.append(snapshot if problem is None else snapshot.with_bad_configuration(_sentence(problem)))
+    return snapshots, []
 
 
 def _sentence(error: BathyscopeError) -> str:
     return f"{error.message[:1].upper()}{error.message[1:]}; {error.hint or 'look at its log'}."
 
 
-def _check_source(source: str | None, looks: list[Look]) -> None:
-    known = sorted({name for look in looks for name in look.sources()})
-    stopped = {name for look in looks for name, _ in look.stopped()}
+def _check_source(source: str | None, snapshots: list[Snapshot]) -> None:
+    known = sorted({name for snapshot in snapshots for name in snapshot.sources()})
+    stopped = {name for snapshot in snapshots for name, _ in snapshot.stopped()}
     if source is not None and source not in {*known, *stopped}:
         raise UsageError(f"no source '{source}' is served", hint=f"one of {', '.join(known)}" if known else None)

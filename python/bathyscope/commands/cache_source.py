@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bathyscope.cache.config import CacheConfig, Places, Source, Unread
     from bathyscope.cache.daemon import Daemon
     from bathyscope.cache.devices import Found
-    from bathyscope.cache.looks import Look
+    from bathyscope.cache.snapshots import Snapshot
     from bathyscope.spec.cache_plan import CachePlanFile
 
 _CREATE_HELP = """Accelerate a directory in place. If its cache is running, this takes effect at once.
@@ -430,20 +430,20 @@ def _tell(daemon: Daemon, **request: object) -> bool:
 
 
 def _served(daemon: Daemon) -> set[str]:
-    look = _look(daemon)
-    return set() if look is None else set(look.sources())
+    snapshot = _snapshot(daemon)
+    return set() if snapshot is None else set(snapshot.sources())
 
 
 def _failed(daemon: Daemon) -> set[str]:
     """Return the names of sources that a running daemon could not serve."""
-    look = _look(daemon)
-    return set() if look is None else {name for name, entry in look.stopped() if entry.get("problem")}
+    snapshot = _snapshot(daemon)
+    return set() if snapshot is None else {name for name, entry in snapshot.stopped() if entry.get("problem")}
 
 
-def _look(daemon: Daemon) -> Look | None:
-    from bathyscope.cache.looks import Look
+def _snapshot(daemon: Daemon) -> Snapshot | None:
+    from bathyscope.cache.snapshots import Snapshot
 
     try:
-        return Look(daemon.name, daemon.host.now_ns(), daemon.status())
+        return Snapshot(daemon.name, daemon.host.now_ns(), daemon.status())
     except CacheDownError:
         return None

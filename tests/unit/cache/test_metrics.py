@@ -12,8 +12,8 @@ import urllib.request
 import pytest
 
 from bathyscope.cache.curves import Curve, Point
-from bathyscope.cache.looks import Look
 from bathyscope.cache.metrics import CONTENT_TYPE, exposition
+from bathyscope.cache.snapshots import Snapshot
 from bathyscope.errors import CacheError, EnvironmentError_, UsageError
 from bathyscope.host.http_server import server
 
@@ -33,7 +33,7 @@ def samples(text: str) -> dict[tuple[str, str], float]:
 
 
 def test_every_series_is_what_the_daemon_counted() -> None:
-    found = samples(exposition([Look("fast", 0, status())], ["fast", "down"]))
+    found = samples(exposition([Snapshot("fast", 0, status())], ["fast", "down"]))
     own = 'cache="fast",source="ceph0"'
     assert found["up", 'cache="fast"'] == 1
     assert found["up", 'cache="down"'] == 0
@@ -55,13 +55,13 @@ def test_every_series_is_what_the_daemon_counted() -> None:
 def test_a_source_that_cannot_be_served_is_there_and_one_that_drains_is_not() -> None:
     missing = {"name": "gone", "dir": "/gone", "is_served": False, "problem": "/gone: No such file", "hint": "make it"}
     draining = source("old") | {"is_served": False}
-    found = samples(exposition([Look("fast", 0, status(source(), missing, draining))], ["fast"]))
+    found = samples(exposition([Snapshot("fast", 0, status(source(), missing, draining))], ["fast"]))
     served = {labels: value for (name, labels), value in found.items() if name == "source_served"}
     assert served == {'cache="fast",source="ceph0"': 1, 'cache="fast",source="gone"': 0}
 
 
 def test_histograms_are_cumulative_in_seconds_and_end_with_all_requests() -> None:
-    found = samples(exposition([Look("fast", 0, status())], ["fast"]))
+    found = samples(exposition([Snapshot("fast", 0, status())], ["fast"]))
     own = 'cache="fast",source="ceph0",device="source",op="read"'
     assert found["request_duration_seconds_bucket", f'{own},le="0.008388608"'] == 60
     assert found["request_duration_seconds_bucket", f'{own},le="0.016777216"'] == 100
@@ -71,7 +71,7 @@ def test_histograms_are_cumulative_in_seconds_and_end_with_all_requests() -> Non
 
 
 def test_metrics_are_declared_once_and_samples_of_one_stand_together() -> None:
-    text = exposition([Look("fast", 0, status(source("a"), source("b")))], ["fast"])
+    text = exposition([Snapshot("fast", 0, status(source("a"), source("b")))], ["fast"])
     places: dict[str, list[int]] = {}
     for number, line in enumerate(text.splitlines()):
         if line.startswith("# TYPE"):
@@ -91,7 +91,7 @@ def test_curves_of_caches_and_sources_are_series_by_multiples_of_the_size() -> N
     whole = Curve("fast", None, (Point(49, 0.5, 0.25), Point(99, 1, 0.5), Point(792, 8, 1.0)), 9, 7, "lru", None)
     own = Curve("fast", "ceph0", (Point(0, 0.25, None), Point(3, 1, 0.75)), 5, 5, "lru", None)
     hostile = Curve("x", 'a"} 1\nevil{x="', (Point(1, 1, 0.5),), 1, 1, "lru", None)
-    text = exposition([Look("fast", 0, status())], ["fast"], [whole, own, hostile])
+    text = exposition([Snapshot("fast", 0, status())], ["fast"], [whole, own, hostile])
     assert not any(line.startswith("evil") for line in text.splitlines())
     found = samples(text)
     assert {key: value for key, value in found.items() if "curve" in key[0] and "evil" not in key[1]} == {
@@ -105,7 +105,7 @@ def test_curves_of_caches_and_sources_are_series_by_multiples_of_the_size() -> N
 
 
 def test_names_cannot_break_out_of_a_label() -> None:
-    text = exposition([Look("fast", 0, status(source('a"} 1\nevil{x="')))], ["fast"])
+    text = exposition([Snapshot("fast", 0, status(source('a"} 1\nevil{x="')))], ["fast"])
     assert not any(line.startswith("evil") for line in text.splitlines())
 
 

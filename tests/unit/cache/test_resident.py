@@ -13,9 +13,9 @@ import pytest
 
 from bathyscope.cache.config import Places
 from bathyscope.cache.daemon import Daemon
-from bathyscope.cache.looks import Look
 from bathyscope.cache.metrics import exposition
 from bathyscope.cache.reports import report
+from bathyscope.cache.snapshots import Snapshot
 from bathyscope.host import SocketRequest
 from bathyscope.host.fake import FAKE_SERVER, FakeHost
 from bathyscope.host.local import LocalHost
@@ -69,12 +69,12 @@ def test_a_daemon_that_is_not_seen_has_none(tmp_path: Path) -> None:
     assert "process" not in Daemon(host, places, "fast").ask(query="status")
 
 
-def look(resident_bytes: int | None, budget_bytes: int = 4096 * MIB) -> Look:
+def snapshot(resident_bytes: int | None, budget_bytes: int = 4096 * MIB) -> Snapshot:
     answer = status()
     answer["cache"]["engine"]["memory"] = {"budget_bytes": budget_bytes}
     if resident_bytes is not None:
         answer["process"] = {"resident_bytes": resident_bytes, "resident_bytes_max": 900 * MIB}
-    return Look("fast", 10**12, answer)
+    return Snapshot("fast", 10**12, answer)
 
 
 def caches(finding: Any) -> dict[str, Any]:
@@ -83,29 +83,29 @@ def caches(finding: Any) -> dict[str, Any]:
 
 
 def test_the_status_has_it_beside_the_budget() -> None:
-    finding = report("status", [(look(800 * MIB), None)])
+    finding = report("status", [(snapshot(800 * MIB), None)])
     row = caches(finding)
     assert (row["Resident"], row["Peak resident"], row["Memory budget"]) == (800 * MIB, 900 * MIB, 4096 * MIB)
     assert {column.unit for column in finding.tables[0].columns if "esident" in column.heading} == {"bytes"}
     assert "more memory than its budget" not in str(finding.facts)
     assert not finding.unseen
     assert "800 MiB" in as_text(finding, "table")
-    facts = dict(report("status", [(look(800 * MIB, 512 * MIB), None)]).facts)
+    facts = dict(report("status", [(snapshot(800 * MIB, 512 * MIB), None)]).facts)
     assert facts["fast has more memory than its budget"] == "800 MiB are resident, and its budget is 512 MiB"
 
 
 def test_the_status_says_why_it_is_not_known() -> None:
-    finding = report("status", [(look(None), None)])
+    finding = report("status", [(snapshot(None), None)])
     assert caches(finding)["Resident"] is None
     assert finding.unseen[0].startswith("Resident memory of 'fast' is not known: its process is not seen from here.")
-    down = Look.of_down("fast", 10**12, "stopped", "not running", None)
+    down = Snapshot.of_down("fast", 10**12, "stopped", "not running", None)
     assert not report("status", [(down, None)]).unseen
 
 
 def test_the_metrics_have_it() -> None:
-    lines = exposition([look(800 * MIB)], ["fast"]).splitlines()
+    lines = exposition([snapshot(800 * MIB)], ["fast"]).splitlines()
     assert f'bathy_cache_resident_bytes{{cache="fast"}} {800 * MIB}' in lines
     assert f'bathy_cache_memory_budget_bytes{{cache="fast"}} {4096 * MIB}' in lines
     assert not any(
-        line.startswith("bathy_cache_resident_bytes{") for line in exposition([look(None)], ["fast"]).splitlines()
+        line.startswith("bathy_cache_resident_bytes{") for line in exposition([snapshot(None)], ["fast"]).splitlines()
     )

@@ -16,7 +16,7 @@ from bathyscope.cache.reports import report
 from bathyscope.errors import BathyscopeError, CacheDownError, CacheError, UsageError
 
 from .daemons import FakeDaemon, serving, status
-from .test_reports import look
+from .test_reports import snapshot
 
 Bathy = Callable[..., Result]
 
@@ -146,7 +146,7 @@ def test_another_ssd_needs_a_daemon_that_takes_it(bathy: Bathy, fast: Places, tm
 
 def test_what_becomes_of_the_ssd_is_reported() -> None:
     waiting = {"state": "waiting", "times_given_up": 3, "last_reason": "a flush did not end", "next_try_s": 20.5}
-    failed = look(status(attachment=waiting, problem="a flush did not end"))
+    failed = snapshot(status(attachment=waiting, problem="a flush did not end"))
     facts = dict(report("status", [(failed, None)]).facts)
     assert facts["fast SSD given up"] == "3 times since the start, the last time: a flush did not end"
     assert facts["fast is tried again"].startswith("in 20")
@@ -155,6 +155,6 @@ def test_what_becomes_of_the_ssd_is_reported() -> None:
     assert 'bathy_cache_ssd_given_up_total{cache="fast"} 3\n' in text
     assert 'bathy_cache_ssd_next_try_seconds{cache="fast"} 20.5\n' in text
     detached = {"state": "detached", "times_given_up": 0, "last_reason": None, "next_try_s": None}
-    finding = report("status", [(look(status(attachment=detached)), None)])
+    finding = report("status", [(snapshot(status(attachment=detached)), None)])
     assert dict(finding.facts)["fast is detached"] == "nothing is cached; attach it: bathy cache attach fast"
     assert "Nothing is cached by: fast." in finding.sentence

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bathyscope.cache.curves import curve
 from bathyscope.cache.filestore import ObjectFile, object_of
-from bathyscope.cache.looks import Look
+from bathyscope.cache.snapshots import Snapshot
 from bathyscope.cache.top_objects import hottest
 from bathyscope.errors import ParseError
 
@@ -75,10 +75,10 @@ def test_every_name_comes_back(name: str, namespace: str) -> None:
     assert object_of(path) == ObjectFile(3, namespace, name, "head")
 
 
-def answers(*found: dict[str, Any], name: str = "ceph0") -> tuple[list[Look], dict[str, Any]]:
+def answers(*found: dict[str, Any], name: str = "ceph0") -> tuple[list[Snapshot], dict[str, Any]]:
     entries = [{"reads": ops(), "writes": ops(), "cached_bytes": 0, **one} for one in found]
     sources = [{"name": name, "dir": "/d", "files": entries}]
-    return [Look("fast", 10**12, status(source(name)))], {"fast": {"sources": sources}}
+    return [Snapshot("fast", 10**12, status(source(name)))], {"fast": {"sources": sources}}
 
 
 def test_objects_are_named_with_their_image_and_the_rest_is_counted() -> None:
@@ -107,18 +107,18 @@ def test_a_block_device_says_that_its_objects_are_not_known() -> None:
 
 
 def test_files_are_ordered_over_all_sources_and_nameless_ones_keep_their_handle() -> None:
-    looks, answer = answers({"path": "a", "reads": ops(1)}, {"path": None, "handle": "0a", "writes": ops(7)})
-    finding = hottest("files", looks, answer, source=None, limit=20)
+    snapshots, answer = answers({"path": "a", "reads": ops(1)}, {"path": None, "handle": "0a", "writes": ops(7)})
+    finding = hottest("files", snapshots, answer, source=None, limit=20)
     assert [row[0] for row in finding.tables[0].rows] == ["handle 0a", "a"]
-    assert hottest("files", looks, answer, source="other", limit=20).tables[0].rows == ()
-    assert len(hottest("files", looks, answer, source=None, limit=1).tables[0].rows) == 1
+    assert hottest("files", snapshots, answer, source="other", limit=20).tables[0].rows == ()
+    assert len(hottest("files", snapshots, answer, source=None, limit=1).tables[0].rows) == 1
 
 
 def test_a_curve_says_what_twice_the_size_gives_and_from_how_much_it_knows() -> None:
     points = [{"size_bytes": size << 30, "hit_ratio": hits, "size_ratio": size / 2}
               for size, hits in ((1, 0.25), (2, 0.5), (4, 0.75))]  # fmt: skip
     found = {"curve": {"requests": 1000, "sampled": 90, "points": points, "error_bound": 0.02}, "sources": []}
-    finding = curve([Look("fast", 10**12, status())], {"fast": found})
+    finding = curve([Snapshot("fast", 10**12, status())], {"fast": found})
     assert finding.sentence == "fast: 50 % hits at the present size, 75 % at twice the size (4.00 GiB)."
     rows = [row[1:5] for row in finding.tables[0].rows]
     assert {row[6:] for row in finding.tables[0].rows} == {(1000, 90)}
@@ -132,8 +132,8 @@ def test_a_source_has_a_curve_of_its_own_and_may_be_asked_for_alone() -> None:
     of_source = {"name": "ceph0", "curve": {"requests": 10, "sampled": 9, "points": points, "error_bound": None}}
     unread = {"name": "ceph1", "curve": None, "reason": "nothing was read since the start"}
     answer = {"fast": {"curve": None, "reason": "none", "sources": [of_source, unread]}}
-    looks = [Look("fast", 10**12, status(source("ceph0"), source("ceph1")))]
-    finding = curve(looks, answer, source="ceph0")
+    snapshots = [Snapshot("fast", 10**12, status(source("ceph0"), source("ceph1")))]
+    finding = curve(snapshots, answer, source="ceph0")
     assert finding.sentence == "fast, ceph0: 12 % hits at the present size, 25 % at twice the size (190 MiB)."
     assert [row[:5] for row in finding.tables[0].rows] == [
         ("fast", "ceph0", 23 << 20, None, 0.25),
@@ -142,7 +142,7 @@ def test_a_source_has_a_curve_of_its_own_and_may_be_asked_for_alone() -> None:
     ]
     assert "9 sampled of 10 reads" in finding.unseen[0]
     assert not any("none" in remark or "ceph1" in remark for remark in finding.unseen)
-    of_all = curve(looks, answer)
+    of_all = curve(snapshots, answer)
     assert of_all.tables[0].rows == finding.tables[0].rows
     assert of_all.sentence == "There are curves of sources alone."
     assert of_all.unseen[:2] == ("fast: no curve: none.", "fast, ceph1: no curve: nothing was read since the start.")
@@ -152,15 +152,17 @@ def test_a_curve_whose_sample_is_too_small_at_the_present_size_cannot_be_told() 
     points = [{"size_bytes": ratio << 20, "hit_ratio": None, "size_ratio": ratio}
               for ratio in (1, 2)]  # fmt: skip
     found = {"curve": {"requests": 10, "sampled": 9, "points": points, "error_bound": None}, "sources": []}
-    finding = curve([Look("fast", 10**12, status())], {"fast": found})
+    finding = curve([Snapshot("fast", 10**12, status())], {"fast": found})
     assert finding.sentence.startswith("fast: the hits at the present size are not known")
     points[0]["hit_ratio"] = 0.5
-    assert curve([Look("fast", 10**12, status())], {"fast": found}).sentence == "fast: 50 % hits at the present size."
+    assert (
+        curve([Snapshot("fast", 10**12, status())], {"fast": found}).sentence == "fast: 50 % hits at the present size."
+    )
 
 
 def test_a_curve_that_is_not_there_says_why() -> None:
     finding = curve(
-        [Look("fast", 10**12, status())], {"fast": {"curve": None, "reason": "too few requests", "sources": []}}
+        [Snapshot("fast", 10**12, status())], {"fast": {"curve": None, "reason": "too few requests", "sources": []}}
     )
     assert finding.sentence == "There is no curve yet."
     assert any("too few requests" in remark for remark in finding.unseen)
@@ -168,4 +170,4 @@ def test_a_curve_that_is_not_there_says_why() -> None:
 
 def test_a_broken_curve_is_a_parse_error() -> None:
     with pytest.raises(ParseError):
-        curve([Look("fast", 10**12, status())], {"fast": {"curve": {"requests": 1, "points": [{}]}}})
+        curve([Snapshot("fast", 10**12, status())], {"fast": {"curve": {"requests": 1, "points": [{}]}}})

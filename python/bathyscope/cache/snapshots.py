@@ -17,7 +17,7 @@ BUCKET_FACTOR = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Look:
+class Snapshot:
     """A status of a cache's daemon at `at_ns`, nanoseconds since the Unix epoch."""
 
     cache: str
@@ -25,7 +25,7 @@ class Look:
     answer: dict[str, Any]
 
     @classmethod
-    def of_down(cls, cache: str, at_ns: int, state: str, problem: str, config: CacheConfig | None) -> Look:
+    def of_down(cls, cache: str, at_ns: int, state: str, problem: str, config: CacheConfig | None) -> Snapshot:
         """Return what is known of a cache that no daemon answers for; `config` is None where it cannot be read."""
         answer = {
             "state": state,
@@ -36,7 +36,7 @@ class Look:
         down = cls(cache, at_ns, answer)
         return down if config is None else down.with_sources_of(config)
 
-    def with_sources_of(self, config: CacheConfig) -> Look:
+    def with_sources_of(self, config: CacheConfig) -> Snapshot:
         """Return it with the sources that are configured and that the daemon does not name.
 
         They were stopped since its start, or are not understood.
@@ -49,7 +49,7 @@ class Look:
         ]
         return dataclasses.replace(self, answer=self.answer | {"sources": [*self._entries(), *missing]})
 
-    def with_bad_configuration(self, problem: str) -> Look:
+    def with_bad_configuration(self, problem: str) -> Snapshot:
         """Return it with what is wrong with a configuration that the next start of the daemon would refuse."""
         return dataclasses.replace(self, answer=self.answer | {"configuration_problem": problem})
 
@@ -159,10 +159,12 @@ def source_name(entry: dict[str, Any]) -> str:
     return str(entry.get("name") or str(entry["dir"]).rpartition("/")[2])
 
 
-def spans(looks: Iterator[tuple[Look, Look | None]] | list[tuple[Look, Look | None]]) -> tuple[list[Span], list[Span]]:
+def spans(
+    snapshots: Iterator[tuple[Snapshot, Snapshot | None]] | list[tuple[Snapshot, Snapshot | None]],
+) -> tuple[list[Span], list[Span]]:
     """Return the spans of caches and of their sources that are served, from (later, earlier answer)."""
     caches, sources = [], []
-    for now, before in looks:
+    for now, before in snapshots:
         seconds = now.uptime_s if before is None else now.uptime_s - before.uptime_s
         earlier_answer = None if before is None else before.answer
         caches.append(Span(now.cache, now.cache, seconds, now.uptime_s, now.answer, earlier_answer))
@@ -172,7 +174,7 @@ def spans(looks: Iterator[tuple[Look, Look | None]] | list[tuple[Look, Look | No
     return caches, sources
 
 
-def is_continued(now: Look, before: Look) -> bool:
+def is_continued(now: Snapshot, before: Snapshot) -> bool:
     """Return whether both answers are of one run of the daemon, so that counters have grown between them."""
     # The time between two answers is known a little later than the answers themselves.
     same_process = now.answer.get("pid") == before.answer.get("pid")
