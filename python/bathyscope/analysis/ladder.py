@@ -17,7 +17,7 @@ from bathyscope.analysis.account.client_options import client_options
 from bathyscope.analysis.account.disk_layer import DiskLayer
 from bathyscope.analysis.account.step import account_of
 from bathyscope.analysis.columns import Tables, ints, strings, table_of, where
-from bathyscope.analysis.foreign import own_figures
+from bathyscope.analysis.interference import own_figures
 from bathyscope.analysis.ladder_point import Point, Repeat, base_pattern, point
 from bathyscope.analysis.ladder_words import Layers, group_sentence, headline, loss_sentence
 from bathyscope.analysis.placement import cluster_of, known_osds

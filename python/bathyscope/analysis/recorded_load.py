@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from bathyscope.analysis.account.client_options import client_options, limit_ceilings
 from bathyscope.analysis.account.step import account_of
 from bathyscope.analysis.columns import Tables, strings, table_of, where
-from bathyscope.analysis.foreign import own_figures
+from bathyscope.analysis.interference import own_figures
 from bathyscope.analysis.ladder_point import Repeat, point
 from bathyscope.analysis.placement import cluster_of, known_osds
 from bathyscope.analysis.see import osd_sums

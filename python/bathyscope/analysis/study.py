@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bathyscope.analysis import bootstrap
 from bathyscope.analysis.columns import Tables, floats, strings, table_of, total
-from bathyscope.analysis.foreign import STEAL_LIMIT, STEAL_MIN
+from bathyscope.analysis.interference import STEAL_LIMIT, STEAL_MIN
 from bathyscope.analysis.ladder import joined_caveats
 from bathyscope.analysis.ladder_point import base_pattern, variant_of
 from bathyscope.analysis.step_figures import StepFigures, figures

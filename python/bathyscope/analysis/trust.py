@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from bathyscope.analysis import counters
 from bathyscope.analysis.columns import Tables, floats, table_of
-from bathyscope.analysis.foreign import (
+from bathyscope.analysis.interference import (
     DEEP_SCRUB,
     NOT_CLEAN,
     STEAL_LIMIT,

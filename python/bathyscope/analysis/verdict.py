@@ -24,7 +24,7 @@ import numpy as np
 from bathyscope.analysis.account.ceilings import AT_CEILING, BUSY_TIME, THROTTLE
 from bathyscope.analysis.account.hot_spot import HOT_SHARE, HotSpot
 from bathyscope.analysis.account.osd_shares import Outlier, slow_part
-from bathyscope.analysis.foreign import OF_MACHINES
+from bathyscope.analysis.interference import OF_MACHINES
 from bathyscope.analysis.stages import PeerWait
 from bathyscope.analysis.step_figures import machine
 from bathyscope.records.account import Account, Ceiling, ForeignWork, OsdShare

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.analysis.builders import Load, RunBuilder
 
-from bathyscope.analysis.foreign import UNKNOWN_CLIENTS, in_cpu, in_writes, own_figures
+from bathyscope.analysis.interference import UNKNOWN_CLIENTS, in_cpu, in_writes, own_figures
 from bathyscope.analysis.step_figures import StepFigures
 from bathyscope.analysis.trust import StepContext, judge_step
 from bathyscope.records import ClusterStatus, PerfCounter, PoolIo, ProcessSample, Record, Step, from_table, to_table
