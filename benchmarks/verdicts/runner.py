@@ -27,9 +27,9 @@ from bathyscope.bench import session
 from bathyscope.bench.conductor import Watcher
 from bathyscope.errors import BathyscopeError
 from bathyscope.host.local import LocalHost
-from bathyscope.kinds import kind_of
 from bathyscope.layers import traits
 from bathyscope.records import Step
+from bathyscope.run_kinds import kind_of
 from bathyscope.spec import StepSpec
 from bathyscope.spec.plan import Plan
 from bathyscope.spec.plan_file import parse_plan

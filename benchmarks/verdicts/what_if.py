@@ -40,10 +40,10 @@ from truth import Expect
 
 from bathyscope.analysis.what_if import predict_in_run
 from bathyscope.errors import BathyscopeError
-from bathyscope.kinds import kind_of
 from bathyscope.lab import throttle
 from bathyscope.records.account import Prediction
 from bathyscope.records.finding import LadderFinding, PointFinding
+from bathyscope.run_kinds import kind_of
 from bathyscope.spec import Target
 from bathyscope.store import RunDirectory, Workspace
 from bathyscope.units import format_rate

@@ -16,13 +16,13 @@ from tests.cluster.daemons import kill, start
 
 from bathyscope.host.ceph import connect
 from bathyscope.host.local import LocalHost
-from bathyscope.kinds import KINDS
 from bathyscope.recording.connection import LastingSession
 from bathyscope.recording.recorder import Job, Recorder
 from bathyscope.recording.scope import ScopeKeeper
 from bathyscope.recording.segment import parse_segment
 from bathyscope.recording.sinks import SegmentSink
 from bathyscope.records import ClusterStatus, Collection, DeviceSample, PerfCounter, ProcessSample
+from bathyscope.run_kinds import KINDS
 from bathyscope.sources import SOURCES
 from bathyscope.store import RunDirectory, Workspace
 

@@ -107,7 +107,7 @@ _DURATION = "request_duration_seconds"
 
 
 def exposition(snapshots: Sequence[Snapshot], names: Sequence[str], curves: Sequence[Curve] = ()) -> str:
-    """Return the metrics of the caches `names`; `snapshots` are of those that answer. What is not known has no series."""
+    """Return the metrics of the caches `names`; `snapshots` are of those that answer. The unknown has no series."""
     caches, sources = spans([(snapshot, None) for snapshot in snapshots])
     lines = [*_lines(caches, sources, names), *_served(snapshots), *_curves(curves)]
     return "".join(f"{line}\n" for line in lines)

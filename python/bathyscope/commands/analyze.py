@@ -126,7 +126,7 @@ def finding_of_view(
 
     from bathyscope.analysis.see import VIEWS
     from bathyscope.commands.explain import chosen
-    from bathyscope.kinds import kind_of
+    from bathyscope.run_kinds import kind_of
     from bathyscope.spec.values import did_you_mean
     from bathyscope.window.recording import images_of, part_of, step_keys, step_of, view_of
 

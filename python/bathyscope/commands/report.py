@@ -14,9 +14,9 @@ from bathyscope.errors import AnalysisError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bathyscope.kinds import RunKind
     from bathyscope.records.finding import LadderFinding
     from bathyscope.records.report_finding import ReportFinding
+    from bathyscope.run_kinds import RunKind
     from bathyscope.store import RunDirectory
 
 F = TypeVar("F")
@@ -81,7 +81,7 @@ def report(
 
 def finding_of(run: RunDirectory) -> Any:
     """Return what the run's kind shows of it. Raises AnalysisError, StoreError, ParseError, UsageError."""
-    from bathyscope.kinds import kind_of
+    from bathyscope.run_kinds import kind_of
 
     kind = kind_of(run)
     return _of_kind(kind.finding, kind, run)
@@ -89,7 +89,7 @@ def finding_of(run: RunDirectory) -> Any:
 
 def loads_of(run: RunDirectory) -> LadderFinding:
     """Return the loads that a run made. Raises as `finding_of`, and UsageError when it made none."""
-    from bathyscope.kinds import kind_of
+    from bathyscope.run_kinds import kind_of
 
     kind = kind_of(run)
     if kind.loads is None:

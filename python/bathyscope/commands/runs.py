@@ -75,7 +75,7 @@ def list_(workspace: WorkspaceOption = None, output: OutputOption = "table") -> 
 def show(run: RunArgument, workspace: WorkspaceOption = None, output: OutputOption = "table") -> None:
     """Show a run: kind, status, target, versions, and the number of rows of each table."""
     from bathyscope import views
-    from bathyscope.kinds import KINDS
+    from bathyscope.run_kinds import KINDS
     from bathyscope.store import Workspace
     from bathyscope.views.labels import clean_lines
 
@@ -222,7 +222,7 @@ def raw(  # noqa: PLR0917 - one parameter for each option
 
 def reparse(run: RunArgument, workspace: WorkspaceOption = None) -> None:
     """Make the tables and verdicts of a run again from its raw answers, for example after a parser was corrected."""
-    from bathyscope.kinds import kind_of
+    from bathyscope.run_kinds import kind_of
     from bathyscope.store import Workspace
 
     with Workspace(workspace).open_run(run, exclusive=True) as found:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bathyscope import kinds, layers, views
+from bathyscope import layers, run_kinds, views
 from bathyscope.bench import run_records, session
 from bathyscope.bench.conductor import Watcher
 from bathyscope.commands.report import finding_of, write_page
@@ -170,4 +170,4 @@ def test_its_steps_are_parsed_again(run: RunDirectory, tmp_path: Path) -> None:
     assert after.keys() == before.keys()
     for name, table in before.items():
         assert after[name].equals(table), name
-    assert kinds.kind_of(run).describe(run)[0] == ("steps finished", 6)
+    assert run_kinds.kind_of(run).describe(run)[0] == ("steps finished", 6)

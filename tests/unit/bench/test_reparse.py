@@ -24,8 +24,8 @@ from tests.unit.views import golden
 
 from bathyscope.errors import BathyscopeError, StoreError
 from bathyscope.host.local import LocalHost
-from bathyscope.kinds import KINDS, kind_of
 from bathyscope.records import Caveat, Run, Step, from_table
+from bathyscope.run_kinds import KINDS, kind_of
 from bathyscope.store import RunDirectory, Segment, SegmentWriter, Workspace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "runs"

@@ -19,10 +19,10 @@ from bathyscope.discovery import members
 from bathyscope.errors import ParseError
 from bathyscope.host import CephRequest
 from bathyscope.host.fake import EPOCH_NS
-from bathyscope.kinds import kind_of
 from bathyscope.recording.recorder import Job, Recorder
 from bathyscope.recording.sinks import SegmentSink
 from bathyscope.records import RECORDS_BY_TABLE, Collection, from_table
+from bathyscope.run_kinds import kind_of
 from bathyscope.sources import SOURCES
 from bathyscope.store import RunDirectory, Workspace
 

@@ -15,10 +15,10 @@ from tests.unit.see.test_image import op
 from bathyscope.analysis.see import VIEWS
 from bathyscope.commands.analyze import analyze, finding_of_view
 from bathyscope.errors import StoreError, UsageError
-from bathyscope.kinds import KINDS
 from bathyscope.osd_log import OsdLogs
 from bathyscope.records import Image, ImageIo, Op, PerfCounter, Placement, ZoneIo
 from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.run_kinds import KINDS
 from bathyscope.store import RunDirectory, Workspace
 from bathyscope.window.recording import load_of, question_of
 

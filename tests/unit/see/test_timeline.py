@@ -10,8 +10,8 @@ import pytest
 from tests.unit.see.conftest import START_NS, Recording, S, rows_of
 
 from bathyscope.analysis.see import timeline
-from bathyscope.kinds import KINDS
 from bathyscope.records import ClusterStatus, ImageIo, PerfCounter, PgIo
+from bathyscope.run_kinds import KINDS
 
 
 def image(name: str, at_s: float, reads: int, *, client: str = "10.0.0.1") -> ImageIo:

@@ -18,8 +18,8 @@ import pytest
 from tests.unit.views import golden, pages
 
 from bathyscope import cli, files
-from bathyscope.kinds import kind_of
 from bathyscope.records import CurvePoint, Histogram, Op, Result, Step, from_table
+from bathyscope.run_kinds import kind_of
 from bathyscope.spec.size import SizeSpec
 from bathyscope.spec.values import checked
 from bathyscope.store import Workspace

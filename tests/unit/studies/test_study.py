@@ -20,12 +20,12 @@ from bathyscope.commands.report import finding_of, loads_of
 from bathyscope.discovery import members
 from bathyscope.errors import BusyError, UsageError
 from bathyscope.host.local import LocalHost
-from bathyscope.kinds import kind_of
 from bathyscope.layers import LAYERS, LayerContext, traits
 from bathyscope.recording.journal import Journal, journal_directory
 from bathyscope.records import HERE, Caveat, ProcessSample, Result, Step, schema_of, to_table
 from bathyscope.records.figure import Figure
 from bathyscope.records.study_finding import StudyFinding
+from bathyscope.run_kinds import kind_of
 from bathyscope.spec import Target
 from bathyscope.spec.plan import expand
 from bathyscope.spec.plan_file import dump_plan, parse_plan

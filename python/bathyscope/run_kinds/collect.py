@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from bathyscope.kinds.base import RunKind
+from bathyscope.run_kinds.base import RunKind
 from bathyscope.store import RunDirectory, Segment
 from bathyscope.units import format_seconds
 

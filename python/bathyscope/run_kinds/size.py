@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bathyscope.errors import AnalysisError
-from bathyscope.kinds.base import RunKind
+from bathyscope.run_kinds.base import RunKind
 from bathyscope.store import RunDirectory
 
 if TYPE_CHECKING:

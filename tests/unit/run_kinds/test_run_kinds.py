@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bathyscope import cli, kinds
+from bathyscope import cli, run_kinds
 from bathyscope.commands.report import finding_of
 from bathyscope.discovery import members
 from bathyscope.errors import AnalysisError, UsageError
-from bathyscope.kinds import KINDS, kind_of
 from bathyscope.records import Caveat, Collection, CurvePoint, RawAnswer, schema_of, to_table
+from bathyscope.run_kinds import KINDS, kind_of
 from bathyscope.store import Workspace
 from bathyscope.store.roll_up import roll_up
 
@@ -52,9 +52,7 @@ def test_the_kinds() -> None:
 
 
 def test_starting_loads_no_kind_s_work() -> None:
-    code = (
-        "import sys, bathyscope.kinds; print([m for m in ('pyarrow', 'scipy', 'altair', 'duckdb') if m in sys.modules])"
-    )
+    code = "import sys, bathyscope.run_kinds; print([m for m in ('pyarrow', 'scipy', 'altair', 'duckdb') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -143,7 +141,7 @@ KIND_FILE = '''
 """A kind of this test."""
 
 from bathyscope.errors import AnalysisError
-from bathyscope.kinds.base import RunKind
+from bathyscope.run_kinds.base import RunKind
 from bathyscope.records import Caveat
 
 
@@ -172,10 +170,10 @@ def one_more(tmp_path: Path) -> Iterator[None]:
     directory.mkdir()
     (directory / "study_of_a_test.py").write_text(KIND_FILE)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kinds, "__path__", [*kinds.__path__, str(directory)])
-        patch.setattr(kinds, "KINDS", members(kinds, "KIND"))
+        patch.setattr(run_kinds, "__path__", [*run_kinds.__path__, str(directory)])
+        patch.setattr(run_kinds, "KINDS", members(run_kinds, "KIND"))
         yield
-    sys.modules.pop("bathyscope.kinds.study_of_a_test")
+    sys.modules.pop("bathyscope.run_kinds.study_of_a_test")
 
 
 @pytest.mark.usefixtures("one_more")

@@ -6,7 +6,7 @@ import sys
 
 from bathyscope.discovery import members
 from bathyscope.errors import UsageError
-from bathyscope.kinds.base import RunKind
+from bathyscope.run_kinds.base import RunKind
 from bathyscope.store import RunDirectory
 
 __all__ = ["KINDS", "RunKind", "kind_of"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bathyscope.errors import UsageError
-from bathyscope.kinds import bench
-from bathyscope.kinds.base import RunKind
+from bathyscope.run_kinds import bench
+from bathyscope.run_kinds.base import RunKind
 from bathyscope.store import RunDirectory
 
 if TYPE_CHECKING:
