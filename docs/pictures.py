@@ -16,7 +16,7 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
-from bathyscope.analysis.see import VIEWS
+from bathyscope.analysis.activity import VIEWS
 from bathyscope.store import Workspace
 from bathyscope.views.tui.top import Top
 from bathyscope.watch.feeds import ReplayFeed

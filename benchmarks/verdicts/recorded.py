@@ -13,9 +13,9 @@ from cases import Case
 from truth import Expect, Judged, outcome
 
 from bathyscope.analysis import recorded_load
+from bathyscope.analysis.activity.shape import Question
 from bathyscope.analysis.columns import ints, strings
 from bathyscope.analysis.ladder_point import variant_of
-from bathyscope.analysis.see.shape import Question
 from bathyscope.records import Collection, Histogram, Interval, Result, Step, from_table, to_table
 from bathyscope.records.finding import PointFinding
 from bathyscope.store import duck

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bathyscope.analysis.see import VIEWS
+from bathyscope.analysis.activity import VIEWS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 

@@ -21,14 +21,14 @@ import pyarrow.compute as pc
 
 from bathyscope.analysis.account.client_options import client_options, limit_ceilings
 from bathyscope.analysis.account.step import account_of
+from bathyscope.analysis.activity import osd_sums
+from bathyscope.analysis.activity.images import IMAGES, Images
+from bathyscope.analysis.activity.shape import Question, spread, sums
+from bathyscope.analysis.activity.words import COUNTED
 from bathyscope.analysis.columns import Tables, strings, table_of, where
 from bathyscope.analysis.interference import own_figures
 from bathyscope.analysis.ladder_point import Repeat, point
 from bathyscope.analysis.placement import cluster_of, known_osds
-from bathyscope.analysis.see import osd_sums
-from bathyscope.analysis.see.images import IMAGES, Images
-from bathyscope.analysis.see.shape import Question, spread, sums
-from bathyscope.analysis.see.words import COUNTED
 from bathyscope.analysis.window import joined_in, of_time, overlaps, rows_in
 from bathyscope.errors import AnalysisError
 from bathyscope.records import (

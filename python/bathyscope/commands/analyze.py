@@ -70,7 +70,7 @@ def analyze(  # noqa: PLR0917 - one parameter for each option
 ) -> None:
     """Show who did the I/O of a recording: images, clients, OSDs, nodes, pools."""
     from bathyscope import views
-    from bathyscope.analysis.see import VIEWS
+    from bathyscope.analysis.activity import VIEWS
     from bathyscope.store import Workspace
 
     if list_views:
@@ -124,7 +124,7 @@ def finding_of_view(
     """Return a view of a recording or a benchmark, or of a part of it. Raises UsageError, StoreError, AnalysisError."""
     import dataclasses
 
-    from bathyscope.analysis.see import VIEWS
+    from bathyscope.analysis.activity import VIEWS
     from bathyscope.commands.explain import chosen
     from bathyscope.run_kinds import kind_of
     from bathyscope.spec.values import did_you_mean

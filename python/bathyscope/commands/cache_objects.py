@@ -63,7 +63,7 @@ def cached_objects(
     What goes wrong with one OSD or cache becomes a remark. Raises UsageError for a run without operations or of another
     cluster, DeniedError, and what connecting raises.
     """
-    from bathyscope.analysis.see.ops import GOOD
+    from bathyscope.analysis.activity.ops import GOOD
     from bathyscope.cache.placement import placed_objects
     from bathyscope.host.ceph import connect
     from bathyscope.host.local import LocalHost

@@ -136,7 +136,7 @@ def _show(
     feed: LiveFeed | ReplayFeed, what: str, image: str | None, *, once: bool, output: str, table: str | None
 ) -> None:
     from bathyscope import interruption, views
-    from bathyscope.analysis.see import VIEWS
+    from bathyscope.analysis.activity import VIEWS
     from bathyscope.watch.feeds import ReplayFeed
 
     view = _VIEWS.get(what, what) if image is None else what if what in _OF_IMAGE else _OF_IMAGE[0]

@@ -11,7 +11,7 @@ from bathyscope.store import RunDirectory, Segment
 from bathyscope.units import format_seconds
 
 if TYPE_CHECKING:
-    from bathyscope.analysis.see.shape import Question
+    from bathyscope.analysis.activity.shape import Question
     from bathyscope.records import RawAnswer
     from bathyscope.records.blocks import HeatMap
     from bathyscope.records.collect_finding import CollectFinding
@@ -25,7 +25,7 @@ _IMAGES_PICTURED = 3
 
 def _finding(run: RunDirectory) -> CollectFinding:
     """Return every view of the recording, who did how much when, and how the recording went."""
-    from bathyscope.analysis.see import VIEWS, heat
+    from bathyscope.analysis.activity import VIEWS, heat
     from bathyscope.records.collect_finding import CollectFinding
     from bathyscope.store import duck
     from bathyscope.window.recording import question_of, views_of
@@ -49,7 +49,7 @@ def _finding(run: RunDirectory) -> CollectFinding:
 
 def _inside_images(run: RunDirectory, whole: Question) -> Iterator[HeatMap]:
     """Yield the pictures of the busiest images whose objects were seen one by one, by offset and time."""
-    from bathyscope.analysis.see import image_heat
+    from bathyscope.analysis.activity import image_heat
     from bathyscope.store import duck
     from bathyscope.window.recording import view_of
 

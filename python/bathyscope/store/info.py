@@ -24,7 +24,7 @@ RunStatus = Literal["running", "interrupted", "done", "failed"]
 class RunInfo(BaseModel):
     """The content of run.json.
 
-    `kind` is the name of a member of `bathyscope.run_kinds`; it is looked up when the run is shown, not when it is opened.
+    `kind` is the name of a member of `bathyscope.run_kinds`, looked up when the run is shown, not when it is opened.
     `spec_text` is the plan or the question exactly as given, `target` a dumped `spec.Target`, `context` the kind's own.
     """
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from bathyscope import interruption
 from bathyscope.analysis import image_names
+from bathyscope.analysis.activity import VIEWS, last_ops, op_rows, slow, touched
+from bathyscope.analysis.activity.shape import TREND_PARTS, Question
 from bathyscope.analysis.columns import table_of, where
-from bathyscope.analysis.see import VIEWS, last_ops, op_rows, slow, touched
-from bathyscope.analysis.see.shape import TREND_PARTS, Question
 from bathyscope.errors import AnalysisError
 from bathyscope.host import CephSession, Host
 from bathyscope.recording.collect import measure

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from bathyscope.analysis import image_names
-from bathyscope.analysis.see import VIEWS, ops
-from bathyscope.analysis.see.shape import Question, literal
+from bathyscope.analysis.activity import VIEWS, ops
+from bathyscope.analysis.activity.shape import Question, literal
 from bathyscope.errors import AnalysisError, StoreError, UsageError
 from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.records.finding import PointFinding

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bathyscope.analysis import recorded_load
-from bathyscope.analysis.see.shape import Question
+from bathyscope.analysis.activity.shape import Question
 from bathyscope.errors import AnalysisError
 from bathyscope.records import (
     Collection,

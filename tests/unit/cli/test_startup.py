@@ -75,5 +75,5 @@ def test_no_time_is_spent_on_cycles_at_the_end_where_nobody_minds(module: str) -
 
 
 def test_views_of_a_recording_need_no_scipy() -> None:
-    script = "import sys; import bathyscope.analysis.see; print('scipy' in sys.modules)"
+    script = "import sys; import bathyscope.analysis.activity; print('scipy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout == b"False\n"

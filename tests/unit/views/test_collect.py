@@ -6,7 +6,7 @@ import dataclasses
 import re
 from pathlib import Path
 
-from bathyscope.analysis.see import words
+from bathyscope.analysis.activity import words
 from bathyscope.records.blocks import Bars, Column, Table
 from bathyscope.records.report_finding import ReportFinding
 from bathyscope.views import as_text, view_of

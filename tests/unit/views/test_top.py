@@ -12,8 +12,8 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Footer, Static
 
-from bathyscope.analysis.see import VIEWS
-from bathyscope.analysis.see.shape import Question
+from bathyscope.analysis.activity import VIEWS
+from bathyscope.analysis.activity.shape import Question
 from bathyscope.errors import DeniedError, UnreachableError
 from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.records.blocks import Column, Table, Unit

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from tests.unit.see.conftest import rows_of
+from tests.unit.activity.conftest import rows_of
 
 from bathyscope.commands.top import top
 from bathyscope.errors import UnreachableError, UsageError

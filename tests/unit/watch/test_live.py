@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bathyscope.analysis.see import VIEWS
-from bathyscope.analysis.see.shape import Question
+from bathyscope.analysis.activity import VIEWS
+from bathyscope.analysis.activity.shape import Question
 from bathyscope.errors import ParseError
 from bathyscope.recording.collect import as_collected
 from bathyscope.records import OsdLatency, PerfCounter, Placement, RawAnswer, Record, Tables, to_table

@@ -8,7 +8,7 @@ import sys
 
 def test_every_view_is_drawn_from_the_answers_of_a_made_up_cluster() -> None:
     try:
-        top = importlib.import_module("benchmarks.see.top")
+        top = importlib.import_module("benchmarks.activity.top")
         found = top.main(osds=4, images=30, groups=6, looks=3, repeats=1, sizes=top.SIZES[:1])
         assert list(found["parse"]) == ["map", "mgr_counters", "perf_counters", "pg_stats"]
         for screen in found["screen"].values():

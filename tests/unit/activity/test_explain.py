@@ -1,0 +1,102 @@
+"""`bathy explain` of a recording: what limited the clients of a cluster, in all of it or in a part."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from tests.unit.activity.conftest import START_NS, Recording, S
+from typer.testing import CliRunner
+
+from bathyscope.commands import explain
+from bathyscope.errors import AnalysisError, UsageError
+from bathyscope.records import DeviceSample, PerfCounter, Placement
+
+OSD = ("bluestore", "16.2.15", None, 1.0, 1.0, 1.0)
+
+
+def counted(at_s: int, reads: int, latency_s: float, *, busy: float = 0.2) -> list[Any]:
+    """Return what an OSD on a hard disk did in the ten seconds before, and its disk."""
+    at_ns, length = START_NS + at_s * S, 10 * S
+    rows: list[Any] = [
+        PerfCounter(at_ns, length, "osd.0", "osd", name, "counter", float(grown), None, None)
+        for name, grown in (("op_r", reads), ("op_r_out_bytes", reads * 4096))
+    ]
+    rows += [
+        PerfCounter(at_ns, length, "osd.0", section, name, "average", reads * latency_s, reads, None)
+        for section, name in (("osd", "op_r_latency"), ("osd", "op_r_process_latency"), ("bluestore", "read_lat"))
+    ]
+    disk = (reads, 0, reads * 4096, 0, busy, None, None)
+    return [*rows, DeviceSample(at_ns, length, "node1", "sda", "osd.0", "hdd", *disk)]
+
+
+@pytest.fixture
+def explained(recording: Recording, tmp_path: Path) -> Any:
+    """Write a recording of a minute whose second half is at the disk's limit; return what the verb says of it."""
+    recording.add(Placement(0, "node1", "hdd", "sda", True, 1 << 40, *OSD))
+    for at_s in range(0, 70, 10):
+        recording.seen("perf_counters", at_s, at_s)
+        if at_s:
+            recording.add(
+                *counted(at_s, *((500, 0.004) if at_s <= 30 else (1500, 0.05)), busy=0.2 if at_s <= 30 else 0.97)
+            )
+    recording.view("osds")
+    app = typer.Typer()
+    explain.register(app)
+
+    def verb(*words: str) -> Any:
+        done = CliRunner().invoke(app, [recording.run.id, "-w", str(tmp_path), *words])
+        if done.exception is not None:
+            raise done.exception
+        return done.stdout
+
+    return verb
+
+
+def test_the_table_says_what_limited_the_clients(explained: Any) -> None:
+    said = explained()
+    assert "what clients did in run" in said
+    assert "Clients did 100 IOPS" in said
+    assert "osd.0's HDD (node1)" in said
+    assert "Little's law" not in said
+
+
+def test_a_part_of_the_time_has_a_verdict_of_its_own(explained: Any) -> None:
+    first, second = (
+        json.loads(explained(*words, "-o", "json"))["point"] for words in (("--until", "30s"), ("--since", "30s"))
+    )
+    assert first["verdict"]["limit"] == "unknown"
+    assert "not known: the processors of the OSDs' machines" in first["verdict"]["sentence"]
+    assert (second["verdict"]["limit"], second["verdict"]["subject"]) == ("device", "osd.0")
+    assert second["iops"]["value"] == pytest.approx(150)
+    assert second["account"]["in_flight"]["value"] == pytest.approx(7.5)
+
+
+def test_csv_has_the_ceilings(explained: Any) -> None:
+    rows = list(csv.DictReader(explained("-o", "csv").splitlines()))
+    assert ("ceiling", "device") in {(row["section"], row["name"]) for row in rows}
+
+
+def test_what_a_change_would_bring(explained: Any) -> None:
+    said = explained("--since", "30s", "--what-if", "disk=2x")
+    assert "What if disk=2x" in said
+
+
+def test_what_is_not_there_is_refused(explained: Any) -> None:
+    with pytest.raises(UsageError, match="it has no steps"):
+        explained("rbd/ssd/randread-4K-qd16")
+    with pytest.raises(UsageError, match="--since must be before --until"):
+        explained("--since", "40s", "--until", "30s")
+    with pytest.raises(AnalysisError, match="no I/O of the image rbd/a was counted"):
+        explained("--image", "rbd/a")
+    with pytest.raises(AnalysisError, match="no I/O of the pool rbd was counted"):
+        explained("--pool", "rbd")
+
+
+def test_nothing_is_predicted_where_the_cluster_did_not_limit_its_clients(explained: Any, recording: Recording) -> None:
+    with pytest.raises(UsageError, match="the cluster did not limit its clients"):
+        explained("--until", "1s", "--what-if", "disk=2x")
