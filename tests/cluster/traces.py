@@ -10,6 +10,8 @@ from bathyscope.lab import loop, mount
 
 # Names of this run's labs, so that control groups of other labs on the machine are not taken for ours.
 PREFIX = f"t{os.getpid()}"
+# Of the choice of ports, and of the lab of a study's own: files without an end.
+LOCKS = (".ports.lock", ".bathy-study.lock")
 
 
 # A program that was being started when its parent was killed ends itself as soon as it gets to run.
@@ -26,7 +28,7 @@ def traces(home: Path) -> list[str]:
 
 def found(home: Path) -> list[str]:
     """Return every process, loop device, mount, control group and file of labs below `home`, as of now."""
-    left = [f"file {path}" for path in home.rglob("*") if path.is_file() and path.name != ".ports.lock"]
+    left = [f"file {path}" for path in home.rglob("*") if path.is_file() and path.name not in LOCKS]
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and int(entry.name) != os.getpid():
             try:

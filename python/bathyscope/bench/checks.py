@@ -50,7 +50,7 @@ def check(
         return
     preflight.check_cluster(scope, _settled(host, look), plan.limits)
     _check_permission(session, scope, steps, context, note=note, sleep=host.sleep)
-    phases.check_options(session, plan.phases)
+    phases.check_options(session, plan.phases, context.target, note)
     if begun:
         return
     if context.target.pool is None:

@@ -49,12 +49,14 @@ class Stage:
 class Action:
     """One thing that a phase can ask for. `kind` is that of its changes in the journal; empty: it leaves none.
 
-    `where` it is done. `restarts`: the OSDs under test start again for it, and again when it is undone.
+    `where` it is done. `restarts`: the OSDs under test start again for it, and again when it is undone. `on_labs`: what
+    phases do by it that is done on labs alone.
     """
 
     kind: ClassVar[str] = ""
     where: ClassVar[str] = "OSDs under test"
     restarts: ClassVar[bool] = False
+    on_labs: ClassVar[str] = ""
 
     def asked(self, phase: Phase, osds: Sequence[str]) -> list[dict[str, Any]]:
         """Return what the phase asks for of these OSDs: the details of each change, with its `name`."""
@@ -64,8 +66,8 @@ class Action:
         """Return how a change is made, and how it is undone; "": it does not stay. Those of many OSDs are the same."""
         raise NotImplementedError
 
-    def check(self, phase: Phase, target: Target) -> None:
-        """Raise UsageError or EnvironmentError_ when what the phase asks for cannot be done on this target."""
+    def check(self) -> None:
+        """Raise EnvironmentError_ when it cannot be done on this machine."""
 
     def keeps(self, phase: Phase, change: Change) -> bool:  # noqa: ARG002 - for subclasses
         """Return whether the phase wants a change that has been made already."""
@@ -159,20 +161,28 @@ def _must_be_free(option: str, journal: Journal) -> None:
             )
 
 
-def check_options(session: CephSession, phases: Sequence[Phase]) -> None:
+def check_options(
+    session: CephSession, phases: Sequence[Phase], target: Target, note: Callable[[str], None] = lambda _: None
+) -> None:
     """Raise UsageError for an option that the cluster does not know, or that an OSD reads at its start only.
 
-    Such an option would hold in other phases too, and after the run.
+    Where OSDs are not started again, such an option would hold in no phase, or in other phases too and after the run.
     """
     for option in dict.fromkeys(option for phase in phases for option in phase.osd_options):
         answer = session.command(needs.question("config help", key=option))
         if answer.exit_code == -errno.ENOENT:
             raise UsageError(f"the cluster has no option {option}", hint="ceph config ls lists all options")
+        if target.kind == "lab":
+            continue
         if not answer_json(answer, session.client)["can_update_at_runtime"]:
             raise UsageError(
                 f"{option} cannot be changed while an OSD runs, so it would also hold in other phases",
                 hint="measure it in two runs, with the OSDs started again before each, and compare them: bathy compare",
             )
+        note(
+            f"{option} is set while the OSDs run: Ceph says that it counts at once; if they read it at their start "
+            "alone, it changes nothing here (a lab starts them again)"
+        )
 
 
 def _setting(option: str, value: str | None) -> CephRequest:
@@ -224,6 +234,7 @@ class Caches(Action):
 
     kind = "osd_cache"
     restarts = True
+    on_labs = "put caches over OSDs"
 
     def asked(self, phase: Phase, osds: Sequence[str]) -> list[dict[str, Any]]:
         """Return a cache for each."""
@@ -234,11 +245,9 @@ class Caches(Action):
         size = format_bytes(int(details["size_bytes"]))
         return f"each gets a cache of {size} and starts again", "each loses its cache and starts again"
 
-    def check(self, phase: Phase, target: Target) -> None:
-        """Raise unless it is a lab on a machine with FUSE."""
-        if phase.cache is not None:
-            _must_be_lab(phase, target, "puts caches over OSDs")
-            caches.check_machine()
+    def check(self) -> None:
+        """Raise where there is no FUSE."""
+        caches.check_machine()
 
     def keeps(self, phase: Phase, change: Change) -> bool:
         """Return whether a cache of this size is on that may hold something."""
@@ -279,6 +288,7 @@ class Restart(Action):
 
     kind = "osd_down"
     restarts = True
+    on_labs = "start OSDs again"
 
     def asked(self, phase: Phase, osds: Sequence[str]) -> list[dict[str, Any]]:
         """Return all of them."""
@@ -287,11 +297,6 @@ class Restart(Action):
     def words(self, details: Mapping[str, Any]) -> tuple[str, str]:  # noqa: ARG002 - all do the same
         """Return what they do."""
         return "all start again", ""
-
-    def check(self, phase: Phase, target: Target) -> None:
-        """Raise unless it is a lab."""
-        if phase.restart:
-            _must_be_lab(phase, target, "starts OSDs again")
 
     def do(self, missing: Sequence[Mapping[str, Any]], stage: Stage) -> None:
         """Stop them, and start them: what a kill leaves between the two is in the journal."""
@@ -308,20 +313,12 @@ def _names(changes: Sequence[Change]) -> list[str]:
     return [str(change.details["name"]) for change in changes]
 
 
-def _must_be_lab(phase: Phase, target: Target, what: str) -> None:
-    if target.kind != "lab":
-        raise UsageError(
-            f"the phase '{phase.name}' {what}, which bathy does on labs only",
-            hint="name a lab: --lab NAME; or leave such phases out",
-        )
-
-
 _RESTART, _OPTIONS, _CACHES, _WARMING = Restart(), OsdOptions(), Caches(), Warming()
 ACTIONS: tuple[Action, ...] = (_OPTIONS, _CACHES, _WARMING, _RESTART)
 """What phases can ask for, in the order in which it is done."""
 # OSDs that are down come back first. A cache that is taken off starts its OSD again, with the options of before.
 _UNDONE: tuple[Action, ...] = (_RESTART, _OPTIONS, _CACHES)
-_END = Phase(name="end")
+_END = Phase.model_construct(name="")
 PHASE_KINDS = tuple(action.kind for action in _UNDONE)
 
 
@@ -333,9 +330,17 @@ def check(plan: Plan, target: Target) -> None:
             f"phases are states of a cluster, which the layer {without[0]} does not use",
             hint=f"leave {without[0]} out of the plan's layers: layers: [rados, rbd]",
         )
-    for phase in plan.phases:
-        for action in ACTIONS:
-            action.check(phase, target)
+    asking = {action: [phase.name for phase in plan.phases if action.asked(phase, ("osd.0",))] for action in ACTIONS}
+    on_labs = [f"{', '.join(names)} {action.on_labs}" for action, names in asking.items() if names and action.on_labs]
+    if on_labs and target.kind != "lab":
+        raise UsageError(
+            f"{target.name} is not a lab, and phases do what bathy does to OSDs that it has started itself alone: "
+            f"{'; '.join(on_labs)}",
+            hint="name a lab: --lab NAME (without one a study makes its own); on a cluster of yours, measure before "
+            "and after you make the change yourself, and compare the two runs: bathy compare",
+        )
+    for action in (action for action, names in asking.items() if names):
+        action.check()
 
 
 def _missing(action: Action, phase: Phase, made: Sequence[Change], osds: Sequence[str]) -> list[dict[str, Any]]:
@@ -344,8 +349,21 @@ def _missing(action: Action, phase: Phase, made: Sequence[Change], osds: Sequenc
     return [details for details in action.asked(phase, osds) if details["name"] not in names]
 
 
+def _restarted(
+    phase: Phase, left: Sequence[Change], made: Sequence[Change], osds: Sequence[str], target: Target
+) -> Phase:
+    """Return the phase, with a restart where options change on a lab: some are read at the start, whatever Ceph says.
+
+    Caches that come on, or go at the end, start the OSDs again anyway.
+    """
+    kinds = {change.kind for change in left}
+    is_other = _OPTIONS.kind in kinds or bool(_missing(_OPTIONS, phase, made, osds))
+    starts = bool(_missing(_CACHES, phase, made, osds)) or (phase is _END and _CACHES.kind in kinds)
+    return phase.model_copy(update={"restart": True}) if is_other and not starts and target.kind == "lab" else phase
+
+
 def planned(
-    phases: Iterable[Phase], osds: Sequence[str], warm: Mapping[str, tuple[float, float]]
+    phases: Iterable[Phase], osds: Sequence[str], warm: Mapping[str, tuple[float, float]], target: Target
 ) -> list[PlannedChange]:
     """Return what is done before each of `phases`, which follow one another, and at the end; the same is one change.
 
@@ -355,7 +373,7 @@ def planned(
     counts: Counter[PlannedChange] = Counter()
 
     def add(phase: Phase, action: Action, words: Iterable[tuple[str, str]]) -> None:
-        moment = "at the end" if phase is _END else f"before {phase.name}"
+        moment = f"before {phase.name}" if phase.name else "at the end"
         for done, undone_by in dict.fromkeys(words):
             seconds = warm[phase.name] if action is _WARMING else RESTART_S if action.restarts else (0.0, 0.0)
             counts[PlannedChange(action.where, f"{moment}: {done}", undone_by, 1, *seconds)] += 1
@@ -365,8 +383,9 @@ def planned(
         for action in _UNDONE:
             add(phase, action, ((action.words(c.details)[1], "") for c in left if c.kind == action.kind))
         made = [change for change in made if change not in left]
+        entered = _restarted(phase, left, made, osds, target)
         for action in ACTIONS:
-            missing = _missing(action, phase, made, osds)
+            missing = _missing(action, entered, made, osds)
             add(phase, action, map(action.words, missing))
             made += [Change(0, action.kind, details) for details in missing if action.words(details)[1]]
     return [dataclasses.replace(change, count=count) for change, count in counts.items()]
@@ -375,9 +394,11 @@ def planned(
 def enter(phase: Phase, stage: Stage) -> None:
     """Undo what the phase does not want, and do what it asks for. Raises BathyscopeError."""
     made = [change for change in stage.journal.pending() if change.kind in PHASE_KINDS]
-    failed = undo(stage, [change for change in made if not _of(change).keeps(phase, change)])
+    left = [change for change in made if not _of(change).keeps(phase, change)]
+    failed = undo(stage, left, at_end=False)
     if failed:
         raise ToolError(f"the phase before {phase.name} cannot be undone: {next(iter(failed.values()))}")
+    phase = _restarted(phase, left, stage.journal.pending(), stage.osds, stage.journal.target)
     for action in ACTIONS:
         missing = _missing(action, phase, stage.journal.pending(), stage.osds)
         for words, _ in dict.fromkeys(map(action.words, missing)):
@@ -387,17 +408,20 @@ def enter(phase: Phase, stage: Stage) -> None:
 
 
 @interruption.put_off()
-def undo(stage: Stage, changes: Sequence[Change]) -> dict[int, str]:
+def undo(stage: Stage, changes: Sequence[Change], *, at_end: bool = True) -> dict[int, str]:
     """Undo changes of PHASE_KINDS and write that down. Returns change number → why, for those that could not be undone.
 
-    Raises UnreachableError.
+    `at_end`: no phase follows, which starts the OSDs of a lab again when options go back. Raises UnreachableError.
     """
+    restarts = at_end and _restarted(_END, changes, (), (), stage.journal.target).restart
     failed: dict[int, str] = {}
     for action in _UNDONE:
         of_action = [change for change in changes if change.kind == action.kind]
         try:
             if of_action:
                 action.undo(of_action, stage)
+                if action is _OPTIONS and restarts:
+                    caches.restart_osds(stage.lab, stage.host)
         except UnreachableError:
             raise
         except BathyscopeError as error:

@@ -139,7 +139,7 @@ def _between(plan: Plan, steps: Sequence[StepSpec], scope: Scope, context: Layer
     blocks = dict.fromkeys((step.repeat_index, step.phase) for step in steps if step.phase)
     warm_s = {phase.name: _warming_s(phase, steps, scope, context) for phase in plan.phases if phase.warm}
     osds = [f"osd.{osd}" for osd in under_test(scope, steps)]
-    return phases.planned([phases_of[name] for _, name in blocks], osds, warm_s)
+    return phases.planned([phases_of[name] for _, name in blocks], osds, warm_s, context.target)
 
 
 def _warming_s(phase: Phase, steps: Sequence[StepSpec], scope: Scope, context: LayerContext) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from bathyscope.errors import BathyscopeError, BusyError
 from bathyscope.units import format_seconds
 
 if TYPE_CHECKING:
+    from bathyscope.files import FileLock
     from bathyscope.lab import LabSpec, LabState
     from bathyscope.store import RunDirectory
 
@@ -24,21 +25,33 @@ def own_lab(spec: LabSpec) -> Iterator[LabState]:
     """
     from bathyscope import lab as labs
 
-    if spec.name in labs.list_labs():
-        _must_be_idle(spec.name)
-        say(f"taking down the lab '{spec.name}' of an earlier start")
-        labs.down(spec.name)
-        _forget()
-    began = time.monotonic()
-    say(f"starting a real Ceph: {', '.join(f'{g.count} {g.device_class}' for g in spec.devices)} OSDs")
-    try:
-        state = labs.up(spec, lambda text: say(f"  {text}"))
-        say(f"the cluster is up after {format_seconds(time.monotonic() - began)}")
-        yield state
-    finally:
-        # `up` takes an unfinished lab down itself.
+    # A run on it has a journal; while it comes up, until the run begins, there is this lock alone.
+    with _claimed(spec.name):
         if spec.name in labs.list_labs():
-            _take_down(spec.name)
+            _must_be_idle(spec.name)
+            say(f"taking down the lab '{spec.name}' of an earlier start")
+            labs.down(spec.name)
+            _forget()
+        began = time.monotonic()
+        say(f"starting a real Ceph: {', '.join(f'{g.count} {g.device_class}' for g in spec.devices)} OSDs")
+        try:
+            state = labs.up(spec, lambda text: say(f"  {text}"))
+            say(f"the cluster is up after {format_seconds(time.monotonic() - began)}")
+            yield state
+        finally:
+            # `up` takes an unfinished lab down itself.
+            if spec.name in labs.list_labs():
+                _take_down(spec.name)
+
+
+def _claimed(name: str) -> FileLock:
+    """Return the lock that a verb holds on the lab of its own; a kill ends it. Taking it raises BusyError."""
+    from bathyscope import files
+    from bathyscope.lab.layout import labs_directory
+
+    directory = files.own_directory(labs_directory(), make=True)
+    hint = "wait until it has ended, or interrupt it"
+    return files.FileLock(directory / f".{name}.lock", f"the lab '{name}'", hint=hint)
 
 
 def _must_be_idle(name: str) -> None:

@@ -196,8 +196,8 @@ class Phase(Model):
         Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,99}$")], Annotated[str, BeforeValidator(_plain_text)]
     ] = Field(
         default_factory=dict,
-        description="options of all OSDs, in the cluster's configuration; those that cannot be changed while an OSD "
-        "runs are refused",
+        description="options of all OSDs, in the cluster's configuration; on labs the OSDs start again when they "
+        "change; elsewhere those that cannot be changed while an OSD runs are refused",
         examples=[{"bluestore_default_buffered_read": False}],
     )
     cache: Size | None = Field(

@@ -6,7 +6,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from tests.unit.bench.conftest import FakeCluster
@@ -37,7 +37,7 @@ def lab_log(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[str, ...]]
 
     def doing(what: str) -> Any:
         def do(_state: Any, _host: Any, *given: Any, **more: Any) -> None:
-            osds: Sequence[str] = more.get("osds") or given[-1]
+            osds: Sequence[str] = more.get("osds") or (given[-1] if given else ())
             log.append((what, tuple(osds)))
             if ("broken", ()) in log and what == "restart":
                 raise LabError("they do not start")
@@ -87,18 +87,25 @@ def test_what_the_next_phase_wants_stays_and_the_rest_goes_back(
     assert fake_cluster.state() == before
 
 
+@pytest.mark.parametrize("kind", ["lab", "cluster"])
 def test_what_is_planned_is_what_is_done(
-    stage: phases.Stage, fake_cluster: FakeCluster, journal: Journal, lab_log: list[Any]
+    kind: Literal["lab", "cluster"],
+    stage: phases.Stage,
+    fake_cluster: FakeCluster,
+    journal: Journal,
+    lab_log: list[Any],
 ) -> None:
     """The dry run has each thing as often as a run does it, whatever stays from one phase to the next."""
+    journal.target = target = Target(name="x", kind=kind)
     none = Phase(name="none", osd_options=OFF, restart=True)
     first = Phase(name="first", osd_options=OFF, cache=GIB, empty=True)
     again = Phase(name="again", osd_options={OPTION: "yes"}, cache=GIB, warm=True, restart=True)
-    order = [none, first, again, again, first, none]
+    other = Phase(name="other", osd_options={OPTION: "no"})
+    order = [none, first, again, again, other, first, none, other]
     for phase in order:
         phases.enter(phase, stage)
     assert cleanup.undo_all(stage.host, stage.session, journal) == []
-    planned = phases.planned(order, OSDS, {"again": (3.0, 60.0)})
+    planned = phases.planned(order, OSDS, {"again": (3.0, 60.0)}, target)
     words = {"starts again": "on", "all start": "restart", "loses its cache": "off", "read once in full": "warm"}
     restarts = [change for change in planned if change.where != "mon"]
     told = Counter(dict.fromkeys(words.values(), 0))
@@ -108,12 +115,34 @@ def test_what_is_planned_is_what_is_done(
     seconds = {(change.expected_s, change.worst_s) for change in restarts}
     assert seconds == {phases.RESTART_S, (3.0, 60.0)}
     switched = [(change.change, change.count) for change in planned if change.where == "mon"]
-    off, on = (f"config set who=osd name={OPTION} value={value}" for value in ("false", "yes"))
+    off, on, no = (f"config set who=osd name={OPTION} value={value}" for value in ("false", "yes", "no"))
     back = f"config rm who=osd name={OPTION}, or config set to what it was"
     assert switched == [
         (f"before none: {off}", 1), (f"before again: {back}", 1), (f"before again: {on}", 1),
-        (f"before first: {back}", 1), (f"before first: {off}", 1), (f"at the end: {back}", 1),
+        (f"before other: {back}", 2), (f"before other: {no}", 2), (f"before first: {back}", 1),
+        (f"before first: {off}", 1), (f"at the end: {back}", 1),
     ]  # fmt: skip
+
+
+def test_osds_of_a_lab_start_again_when_options_change(
+    stage: phases.Stage, fake_cluster: FakeCluster, journal: Journal, lab_log: list[Any]
+) -> None:
+    """Some options count from the start alone, whatever Ceph says: they must hold in their phase, and in no other."""
+    journal.target = Target(name="x", kind="lab")
+    started: list[dict[str, str]] = []
+    for phase in (Phase(name="set", osd_options=OFF), Phase(name="same", osd_options=OFF), Phase(name="none")):
+        phases.enter(phase, stage)
+        if len(lab_log) > len(started):
+            started.append(dict(fake_cluster.osd_config))
+    assert (lab_log, started) == ([("restart", OSDS)] * 2, [OFF, {}])
+    phases.enter(Phase(name="set", osd_options=OFF), stage)
+    lab_log.append(("broken", ()))
+    assert cleanup.undo_all(stage.host, stage.session, journal) == [f"{OPTION} of the OSDs: they do not start"]
+    # Until they have started again it is not over.
+    assert left(journal) == [f"{OPTION} of the OSDs"]
+    lab_log.clear()
+    assert cleanup.undo_all(stage.host, stage.session, journal) == []
+    assert (lab_log, left(journal)) == ([("restart", ())], [])
 
 
 def test_an_option_goes_back_to_what_it_was(stage: phases.Stage, fake_cluster: FakeCluster, journal: Journal) -> None:
@@ -144,9 +173,12 @@ def test_only_options_that_can_be_changed_at_run_time_are_taken(
     stage: phases.Stage, fake_cluster: FakeCluster, options: dict[str, str], message: str
 ) -> None:
     fake_cluster.runtime = {OPTION: True, "osd_op_num_shards": False}
-    phases.check_options(stage.session, [Phase(name="off", osd_options=OFF)])
+    target, notes = Target(name="c"), []
+    phases.check_options(stage.session, [Phase(name="off", osd_options=OFF)], target, notes.append)
+    assert [note.partition(":")[0] for note in notes] == [f"{OPTION} is set while the OSDs run"]
+    both = [Phase(name="off", osd_options=OFF), Phase(name="x", osd_options=options)]
     with pytest.raises(UsageError, match=message):
-        phases.check_options(stage.session, [Phase(name="off", osd_options=OFF), Phase(name="x", osd_options=options)])
+        phases.check_options(stage.session, both, target)
 
 
 def test_an_option_that_another_run_has_set_is_refused(
@@ -240,11 +272,13 @@ def plan_of(**changes: Any) -> Plan:
 
 
 @pytest.mark.parametrize(
-    ("changes", "what"), [({"cache": GIB, "empty": True}, "puts caches"), ({"restart": True}, "starts OSDs")]
+    ("changes", "what"),
+    [({"cache": GIB, "empty": True}, "put caches over OSDs"), ({"restart": True}, "start OSDs again")],
 )
 def test_what_is_for_labs_is_refused_elsewhere(changes: dict[str, Any], what: str) -> None:
-    with pytest.raises(UsageError, match=f"the phase 'x' {what}"):
-        phases.check(plan_of(phases=[{"name": "x", **changes}]), Target(name="c"))
+    with pytest.raises(UsageError, match=f"c is not a lab, .* alone: x, y {what}$") as refused:
+        phases.check(plan_of(phases=[{"name": name, **changes} for name in ("x", "y")]), Target(name="c"))
+    assert "bathy compare" in (refused.value.hint or "")
     phases.check(plan_of(phases=[{"name": "x", "osd_options": OFF}]), Target(name="c"))
 
 

@@ -18,7 +18,7 @@ from bathyscope.analysis.study import build
 from bathyscope.bench import prediction
 from bathyscope.commands.report import finding_of, loads_of
 from bathyscope.discovery import members
-from bathyscope.errors import BusyError, UsageError
+from bathyscope.errors import BusyError, LabError, UsageError
 from bathyscope.host.local import LocalHost
 from bathyscope.layers import LAYERS, LayerContext, traits
 from bathyscope.recording.journal import Journal, journal_directory
@@ -323,6 +323,22 @@ def test_a_lab_on_which_a_run_is_under_way_is_not_taken_down(monkeypatch: pytest
         bathy("study", "vm-fleet")
 
 
+def test_a_lab_that_comes_up_for_another_study_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr("bathyscope.lab.simdisk.possible", lambda: True)
+    monkeypatch.setattr("bathyscope.lab.list_labs", list)
+
+    def second(*_: Any) -> None:
+        # While the first one brings its lab up, there is no run yet whose journal would say so.
+        with pytest.raises(BusyError, match="the lab 'bathy-study' is in use"):
+            bathy("study", "vm-fleet")
+        raise LabError("no port")
+
+    monkeypatch.setattr("bathyscope.lab.up", second)
+    with pytest.raises(LabError, match="no port"):
+        bathy("study", "vm-fleet")
+
+
 @pytest.mark.parametrize("words", [["explain", RUN], ["report", RUN], ["runs", "reparse", RUN]])
 def test_a_run_of_before_phases_is_named(words: list[str], tmp_path: Path) -> None:
     run = Workspace(tmp_path).create_run(
@@ -344,7 +360,7 @@ def test_without_fuse_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_done_on_labs_only_is_refused_on_a_cluster() -> None:
-    with pytest.raises(UsageError, match="the phase 'no-cache' starts OSDs again, which bathy does on labs only"):
+    with pytest.raises(UsageError, match="put caches over OSDs; no-cache, repeated start OSDs again"):
         bathy("study", "vm-fleet", "--conf", "/nowhere/ceph.conf")
 
 
