@@ -92,22 +92,24 @@ def _points(
     series: list[Series] = []
     shared: list[tenants.Shared] = []
     counted = Counter(step.step_key for step in steps)
-    known, cluster = known_osds(placement), cluster_of(placement)
+    osds, cluster = known_osds(placement), cluster_of(placement)
     alone = [step for step in steps if step.osds is None and step.status == "done"]
     of_disks = {step.step_index: own_figures(step, of_steps[step.step_index]) for step in alone}
     disks = DiskLayer((step, of_disks[step.step_index]) for step in alone)
     shown, points_max = ladder_series.detail(len(counted), max(counted.values(), default=0))
     for step in sorted(steps, key=lambda s: s.step_index):
-        own = of_steps[step.step_index]
-        caveats = tuple(from_table(Caveat, table_of(own, "caveat")))
-        found = of_disks.get(step.step_index) or own_figures(step, own)
+        of_step = of_steps[step.step_index]
+        caveats = tuple(from_table(Caveat, table_of(of_step, "caveat")))
+        step_figures = of_disks.get(step.step_index) or own_figures(step, of_step)
         disk = None if step.osds is None else disks.of(step, len(step.osds.split()))
-        account = account_of(step, found, own, known, disk, options=options)
-        repeats.setdefault(step.step_key, []).append(Repeat(step, found, account, table_of(own, "op"), caveats))
+        account = account_of(step, step_figures, of_step, osds, disk, options=options)
+        repeats.setdefault(step.step_key, []).append(
+            Repeat(step, step_figures, account, table_of(of_step, "op"), caveats)
+        )
         if len(repeats[step.step_key]) <= shown:
-            series.extend(ladder_series.series_of(step, own, points_max))
-        if found.tenants is not None:
-            shared.append(tenants.Shared(step.step_key, step.started_ns, found.tenants))
+            series.extend(ladder_series.series_of(step, of_step, points_max))
+        if step_figures.tenants is not None:
+            shared.append(tenants.Shared(step.step_key, step.started_ns, step_figures.tenants))
     return [point(group, layers, cluster) for group in repeats.values()], series, shared
 
 
@@ -128,8 +130,8 @@ def _osd_counts(placement: pa.Table) -> dict[str, int]:
     return dict(zip(strings(counted, "device_class"), ints(counted, "osd_count_distinct").tolist(), strict=True))
 
 
-def _place(layer: str, layers: Layers) -> tuple[float, str]:
-    """Return a sort key: the place of a layer on the ladder, from the device up."""
+def _rung(layer: str, layers: Layers) -> tuple[float, str]:
+    """Return a sort key: the rung of a layer, from the device up."""
     return (layers[layer].place if layer in layers else math.inf, layer)
 
 
@@ -142,13 +144,13 @@ def _groups(
     """
     groups = []
     for device_class in dict.fromkeys(p.finding.device_class for p in points):
-        own = [p for p in points if p.finding.device_class == device_class]
+        of_class = [p for p in points if p.finding.device_class == device_class]
         joined: list[list[Point]] = []
-        for variant in dict.fromkeys(p.variant for p in own):
-            members = [p for p in own if p.variant == variant]
+        for variant in dict.fromkeys(p.variant for p in of_class):
+            members = [p for p in of_class if p.variant == variant]
             present = {p.finding.layer for p in members}
-            members += [p for p in own if p.finding.layer not in present and p.variant == base_pattern(variant)]
-            joined.append(sorted(members, key=lambda p: _place(p.finding.layer, layers)))
+            members += [p for p in of_class if p.finding.layer not in present and p.variant == base_pattern(variant)]
+            joined.append(sorted(members, key=lambda p: _rung(p.finding.layer, layers)))
         # A group that is wholly inside another (the disk alone, once it joined a variant) says nothing new.
         sets = [{p.finding.step_key for p in group} for group in joined]
         for i, group in enumerate(joined):
@@ -178,7 +180,7 @@ def _loss(lower: Point, upper: Point, osd_count: int, layers: Layers) -> RungLos
 def _disagreements(points: Sequence[Point], cross_checks: Sequence[Point]) -> list[CaveatView]:
     """Return a warning for each configuration where a second load generator measured something else."""
     by_key = {p.finding.step_key: p for p in points}
-    found = []
+    warnings = []
     for cross_check in cross_checks:
         main = by_key.get(cross_check.finding.step_key.split("@")[0])
         if main is None:
@@ -189,8 +191,8 @@ def _disagreements(points: Sequence[Point], cross_checks: Sequence[Point]) -> li
         if abs(estimate.value - 1) > CROSS_CHECK_LIMIT and not estimate.low <= 1 <= estimate.high:
             name = cross_check.finding.load_generator
             text = f"{name} measured {estimate.value:.2f} × the IOPS of fio on the same configuration"
-            found.append(CaveatView("cross_check_disagrees", "warning", text, (main.finding.step_key,)))
-    return found
+            warnings.append(CaveatView("cross_check_disagrees", "warning", text, (main.finding.step_key,)))
+    return warnings
 
 
 def _run_caveats(table: pa.Table, points: Sequence[Point], more: Sequence[CaveatView]) -> tuple[CaveatView, ...]:
@@ -232,8 +234,8 @@ def _environment(table: pa.Table, run: Run | None) -> tuple[tuple[str, str, str]
         ]
         rows = [(subject, name, str(value)) for subject, name, value in facts if value is not None]
     before = where(table, moment="before")
-    known = {(subject, name) for subject, name, _ in rows}
+    facts_of_run = {(subject, name) for subject, name, _ in rows}
     for fact in (before if before.num_rows else table).to_pylist():
-        if (fact["subject"], fact["name"]) not in known:
+        if (fact["subject"], fact["name"]) not in facts_of_run:
             rows.append((fact["subject"], fact["name"], fact["value"]))
     return tuple(rows)

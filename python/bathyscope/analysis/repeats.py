@@ -42,11 +42,11 @@ class Repeats:
 
     def _is_precise(self, key: str) -> bool:
         rates = self._rates[key]
-        found = bootstrap.median(rates)
-        if len(rates) < PRECISE_REPEATS_MIN or not found.value or found.low is None or found.high is None:
+        median = bootstrap.median(rates)
+        if len(rates) < PRECISE_REPEATS_MIN or not median.value or median.low is None or median.high is None:
             return False
-        reach = max(found.high - found.value, found.value - found.low)
-        return reach <= (self._precision or 0.0) * found.value
+        reach = max(median.high - median.value, median.value - median.low)
+        return reach <= (self._precision or 0.0) * median.value
 
 
 def _without_phase(step: StepSpec) -> StepSpec:

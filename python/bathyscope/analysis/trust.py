@@ -104,16 +104,16 @@ def judge_step(tables: Tables, context: StepContext) -> Judgement:
 
     failed: there is no figure (no I/O at all, or the load failed). refused: there is one that misleads.
     """
-    found = own_figures(context.step, tables)
-    remarks = [*_failures(found, context)]
+    step_figures = own_figures(context.step, tables)
+    remarks = [*_failures(step_figures, context)]
     failed = bool(remarks)
-    remarks += _refusals(found, tables, context)
+    remarks += _refusals(step_figures, tables, context)
     if not failed:
-        remarks += _caveats(found, tables, context)
+        remarks += _caveats(step_figures, tables, context)
     refused = [text for _, severity, text in remarks if severity == "refused"]
     caveats = tuple(Caveat(context.step.step_index, *remark, "trust") for remark in remarks)
     status: Literal["done", "refused", "failed"] = "failed" if failed else "refused" if refused else "done"
-    return Judgement(status, refused[0] if refused else None, caveats, found)
+    return Judgement(status, refused[0] if refused else None, caveats, step_figures)
 
 
 def _failures(step: StepFigures, context: StepContext) -> Iterator[_Remark]:

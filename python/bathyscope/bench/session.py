@@ -92,10 +92,10 @@ def predict(host: Host, plan: Plan, target: Target) -> PredictionFinding:
         context = context_of(plan, target, _NO_RUN)
         steps = expand(plan, device_classes(keeper, session), traits())
         preflight.check_layers(steps, context)
-        found = prediction.predict(plan, steps, keeper.scope, context, None)
+        finding = prediction.predict(plan, steps, keeper.scope, context, None)
         if session is not None:
             osds, size = enlarged_history(keeper.scope, steps, plan.capture.op_history_ops)
-            found = prediction.predict(
+            finding = prediction.predict(
                 plan,
                 steps,
                 keeper.scope,
@@ -109,7 +109,9 @@ def predict(host: Host, plan: Plan, target: Target) -> PredictionFinding:
         notes: list[str] = []
         refused = _refusal(host, session, keeper, plan=plan, steps=steps, context=context, note=notes.append)
     hint = (refused.hint or "") if refused else ""
-    return dataclasses.replace(found, refusal=refused.message if refused else "", refusal_hint=hint, notes=tuple(notes))
+    return dataclasses.replace(
+        finding, refusal=refused.message if refused else "", refusal_hint=hint, notes=tuple(notes)
+    )
 
 
 def predict_on(spec: LabSpec, plan: Plan) -> PredictionFinding:
@@ -289,8 +291,8 @@ def _must_destroy_nothing(run: RunDirectory, target: Target) -> None:
 
     A lab's own disks hold nothing of anybody.
     """
-    own = target.kind == "lab"
-    disks = [disk.path for disk in target.disks.values() if disk.destructive and (disk.named or not own)]
+    is_lab = target.kind == "lab"
+    disks = [disk.path for disk in target.disks.values() if disk.destructive and (disk.named or not is_lab)]
     if disks:
         raise UsageError(
             f"run {run.id} overwrites {', '.join(disks)}; going on with it needs your consent again",
@@ -298,15 +300,15 @@ def _must_destroy_nothing(run: RunDirectory, target: Target) -> None:
         )
 
 
-def _same_cluster(run: RunDirectory, found: str | None) -> str | None:
+def _same_cluster(run: RunDirectory, fsid: str | None) -> str | None:
     """Return the cluster's fsid. Raises UsageError when the run was begun on another cluster."""
     begun_on = run.info.versions.get("fsid")
-    if found is not None and begun_on not in (None, found):
+    if fsid is not None and begun_on not in (None, fsid):
         raise UsageError(
-            f"run {run.id} was begun on the cluster {begun_on}, and this is the cluster {found}",
+            f"run {run.id} was begun on the cluster {begun_on}, and this is the cluster {fsid}",
             hint="steps of two clusters must not be in one run; begin a new one: bathy bench run",
         )
-    return found
+    return fsid
 
 
 def stored_plan(run: RunDirectory) -> Plan:
@@ -425,9 +427,9 @@ def clean_abandoned(
 def _must_name_one_each(names: Sequence[str], runs: Sequence[str]) -> None:
     """Raise UsageError for a name that is the beginning of no run's id, or of several: forgetting cannot be undone."""
     for name in names:
-        found = [run for run in runs if run.startswith(name)]
-        if len(found) != 1:
-            what = f"names {len(found)} runs with changes: {', '.join(found)}" if found else "names no run with changes"
+        named = [run for run in runs if run.startswith(name)]
+        if len(named) != 1:
+            what = f"names {len(named)} runs with changes: {', '.join(named)}" if named else "names no run with changes"
             raise UsageError(f"'{name}' {what}", hint="name one run: bathy bench cleanup --forget RUN")
 
 
@@ -452,8 +454,8 @@ def _abandoned(host: Host) -> tuple[list[Journal], list[Path]]:
 
     What runs that were killed before or after their changes left on this machine is removed.
     """
-    found, damaged = journals(journal_directory())
-    dead = [journal for journal in found if not journal.owner_alive(host)]
+    readable, damaged = journals(journal_directory())
+    dead = [journal for journal in readable if not journal.owner_alive(host)]
     for journal in dead:
         if not journal.pending():
             _clear_scratch(journal)

@@ -94,19 +94,19 @@ def study(  # noqa: PLR0917 - one parameter for each option
         raise UsageError(f"there is no study '{name}'", hint=hint)
     if table is not None and not dry_run:
         raise UsageError("--table is for --dry-run", hint="the CSV of a study is one table")
-    found = STUDIES[name]
-    given = checked(found.parameters, **dict(_pair(text, found) for text in set_ or []))
-    plan, named = found.plan(given), None
+    chosen = STUDIES[name]
+    parameters = checked(chosen.parameters, **dict(_pair(text, chosen) for text in set_ or []))
+    plan, named = chosen.plan(parameters), None
     if any(option is not None for option in (lab, conf, client, keyring, target)):
         named = find_target(lab=lab, conf=conf, client=client, keyring=keyring, file=target)
     if dry_run:
-        _predict(found, given, plan, named, output, table)
+        _predict(chosen, parameters, plan, named, output, table)
     else:
-        _carry_out(found, given, plan, named, workspace, output, report, keep=keep)
+        _carry_out(chosen, parameters, plan, named, workspace, output, report, keep=keep)
 
 
 def _predict(  # noqa: PLR0917 - those of the verb
-    study: Study, given: Any, plan: Plan, named: Target | None, output: Output, table: str | None
+    study: Study, parameters: Any, plan: Plan, named: Target | None, output: Output, table: str | None
 ) -> None:
     """Print what a run would take and change. Exits with 1 when it would be refused."""
     from bathyscope import views
@@ -114,7 +114,7 @@ def _predict(  # noqa: PLR0917 - those of the verb
     from bathyscope.host.local import LocalHost
 
     if named is None:
-        predicted = session.predict_on(study.lab(given), plan)
+        predicted = session.predict_on(study.lab(parameters), plan)
     else:
         predicted = session.predict(LocalHost(), plan, named)
     views.render(predicted, output, table=table)
@@ -124,7 +124,7 @@ def _predict(  # noqa: PLR0917 - those of the verb
 
 def _carry_out(  # noqa: PLR0917 - those of the verb
     study: Study,
-    given: Any,
+    parameters: Any,
     plan: Plan,
     named: Target | None,
     workspace: Path | None,
@@ -144,7 +144,7 @@ def _carry_out(  # noqa: PLR0917 - those of the verb
     from bathyscope.store import Workspace
 
     began = time.monotonic()
-    spec = study.lab(given)
+    spec = study.lab(parameters)
     # Before a lab is made for it.
     phases.check(plan, named or Target(name=spec.name, kind="lab"))
     if named is not None and named.kind == "lab":

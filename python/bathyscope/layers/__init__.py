@@ -43,8 +43,8 @@ T = TypeVar("T")
 
 def discover() -> dict[str, Layer]:
     """Return every layer of this package by its name, from the disk up."""
-    found: dict[str, Layer] = discovery.members(sys.modules[__name__], "LAYER")
-    return dict(sorted(found.items(), key=lambda item: (item[1].view.place, item[0])))
+    layers: dict[str, Layer] = discovery.members(sys.modules[__name__], "LAYER")
+    return dict(sorted(layers.items(), key=lambda item: (item[1].view.place, item[0])))
 
 
 LAYERS = discover()
