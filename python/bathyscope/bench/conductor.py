@@ -235,7 +235,8 @@ class Conductor:
             self._before_filling = self._looked
             for switch in switches(self._session, self._plan.quiesce):
                 checks.rehearse(self._session, switch.back)
-            checks.rehearse(self._session, phases.rehearsals(self._session, self._journal, self._plan.phases))
+            back = phases.rehearsals(self._session, self._journal, self._plan.phases, self._osds())
+            checks.rehearse(self._session, back)
         self.begun = True
 
     def _say_cost(self, steps: Sequence[StepSpec], needs: Sequence[Need]) -> None:
@@ -334,9 +335,8 @@ class Conductor:
             return
         if self._session is not None and step.phase:
             phase = self._phases[step.phase]
-            osds = tuple(f"osd.{osd}" for osd in self._under_test(self._steps))
             stage = phases.Stage(
-                self._host, self._session, self._journal, self._watcher.note, osds, lambda: self._warm(phase)
+                self._host, self._session, self._journal, self._watcher.note, self._osds(), lambda: self._warm(phase)
             )
             phases.enter(phase, stage)
             # What started again is another process, and a cache has another socket.
@@ -384,6 +384,10 @@ class Conductor:
 
     def _under_test(self, steps: Sequence[StepSpec]) -> tuple[int, ...]:
         return under_test(self._keeper.scope, steps)
+
+    def _osds(self) -> tuple[str, ...]:
+        """Return the names of the OSDs under test in the run."""
+        return tuple(f"osd.{osd}" for osd in self._under_test(self._steps))
 
     def _recording(self, *, capture: bool, expected_s: float = 0.0) -> StepRecording:
         return StepRecording(

@@ -109,24 +109,25 @@ class OsdOptions(Action):
         for details in missing:
             option, value = details["name"], details["value"]
             with stage.journal.alone():
-                _must_be_free(option, stage.journal)
+                _must_be_free(self.kind, option, stage.journal)
                 before = _stored(stage.session, option)
                 stage.journal.will_change(self.kind, name=option, value=value, before=before)
             send(stage.session, _setting(option, value))
             # The monitors write values in a form of their own: 4G is 4294967296.
-            stage.journal.remember(_fact(option), _stored(stage.session, option, everywhere=False))
+            stage.journal.remember(_fact(option, value), _stored(stage.session, option, everywhere=False))
 
     def undo(self, changes: Sequence[Change], stage: Stage) -> None:
         """Set what was there before, or nothing. What somebody else has set meanwhile stays."""
         for change in changes:
-            option, before = _option(change), change.details["before"]
-            ours = (change.details["value"], stage.journal.recall(_fact(option)))
+            option, before, value = _option(change), change.details["before"], change.details["value"]
+            stored = stage.journal.recall(_fact(option, value))
             now = _stored(stage.session, option, everywhere=False)
-            if now in ours:
+            # A kill came before it was known in which form the monitors store the value: then what is there is ours.
+            if now != before and (stored is None or now in (value, stored)):
                 send(stage.session, _setting(option, before))
             elif now != before:
                 stage.note(
-                    f"{option} of the OSDs is {_shown(now)} now, not {ours[0]} as this run has set it: somebody else "
+                    f"{option} of the OSDs is {_shown(now)} now, not {value} as this run has set it: somebody else "
                     f"has changed it, so it is left as it is; before the run it was {_shown(before)}"
                 )
 
@@ -142,23 +143,24 @@ def _option(change: Change) -> str:
     return name
 
 
-def _fact(option: str) -> str:
-    """Return the name of the fact that holds what the cluster stored when an option was set."""
-    return f"stored {option}"
+def _fact(option: str, value: str) -> str:
+    """Return the name of the fact that holds what the cluster stored when an option was set to a value."""
+    return f"stored {option}={value}"
 
 
 def _shown(value: str | None) -> str:
     return "not set" if value is None else value
 
 
-def _must_be_free(option: str, journal: Journal) -> None:
-    """Raise BusyError when another run has set an option and has not put it back."""
+def _must_be_free(kind: str, name: str, journal: Journal) -> None:
+    """Raise BusyError when another run has made a change of this kind and name and has not put it back."""
     for other in journal.others():
-        if any(change.kind == OsdOptions.kind and change.details["name"] == option for change in other.pending()):
-            raise BusyError(
-                f"run {other.run_id} has set {option} of the OSDs",
-                hint=f"wait until it has ended; if it was killed: bathy bench cleanup {other.run_id}",
-            )
+        for change in other.pending():
+            if change.kind == kind and change.details["name"] == name:
+                raise BusyError(
+                    f"run {other.run_id} has changed {describe(change)}",
+                    hint=f"wait until it has ended; if it was killed: bathy bench cleanup {other.run_id}",
+                )
 
 
 def check_options(
@@ -205,17 +207,21 @@ def _stored(session: CephSession, option: str, *, everywhere: bool = True) -> st
                 f"{option} is set for {where} alone, so a value for all OSDs does not hold there",
                 hint=f"ceph config rm {where} {option}",
             )
-    return next((str(row["value"]) for row in rows if row.get("section") == "osd"), None)
+    # With a mask it is of some OSDs.
+    return next((str(row["value"]) for row in rows if row.get("section") == "osd" and not row.get("mask")), None)
 
 
-def rehearsals(session: CephSession, journal: Journal, phases: Sequence[Phase]) -> list[CephRequest]:
+def rehearsals(
+    session: CephSession, journal: Journal, phases: Sequence[Phase], osds: Sequence[str]
+) -> list[CephRequest]:
     """Return the commands that will undo what the phases set, as things are now: they change nothing yet.
 
-    Raises BusyError when another run has set one of the options.
+    Raises BusyError when another run has set one of the options, or has caches over these OSDs.
     """
+    for action in (_OPTIONS, _CACHES):
+        for name in dict.fromkeys(details["name"] for phase in phases for details in action.asked(phase, osds)):
+            _must_be_free(action.kind, name, journal)
     options = dict.fromkeys(option for phase in phases for option in phase.osd_options)
-    for option in options:
-        _must_be_free(option, journal)
     return [_setting(option, _stored(session, option)) for option in options]
 
 
@@ -255,7 +261,10 @@ class Caches(Action):
 
     def do(self, missing: Sequence[Mapping[str, Any]], stage: Stage) -> None:
         """Put them on."""
-        changes = stage.journal.will_change_all(self.kind, missing)
+        with stage.journal.alone():
+            for details in missing:
+                _must_be_free(self.kind, details["name"], stage.journal)
+            changes = stage.journal.will_change_all(self.kind, missing)
         caches.put_on(stage.lab, stage.host, int(missing[0]["size_bytes"]), osds=_names(changes))
 
     def undo(self, changes: Sequence[Change], stage: Stage) -> None:
@@ -395,16 +404,22 @@ def enter(phase: Phase, stage: Stage) -> None:
     """Undo what the phase does not want, and do what it asks for. Raises BathyscopeError."""
     made = [change for change in stage.journal.pending() if change.kind in PHASE_KINDS]
     left = [change for change in made if not _of(change).keeps(phase, change)]
+    due: list[Change] = []
+    if stage.journal.target.kind == "lab" and any(change.kind == _OPTIONS.kind for change in left):
+        # Until they start again below, OSDs may have read at their start what goes back now.
+        due = stage.journal.will_change_all(_RESTART.kind, [{"name": osd} for osd in stage.osds])
     failed = undo(stage, left, at_end=False)
     if failed:
         raise ToolError(f"the phase before {phase.name} cannot be undone: {next(iter(failed.values()))}")
-    phase = _restarted(phase, left, stage.journal.pending(), stage.osds, stage.journal.target)
+    made = [change for change in stage.journal.pending() if change not in due]
+    phase = _restarted(phase, left, made, stage.osds, stage.journal.target)
     for action in ACTIONS:
-        missing = _missing(action, phase, stage.journal.pending(), stage.osds)
+        missing = _missing(action, phase, made, stage.osds)
         for words, _ in dict.fromkeys(map(action.words, missing)):
             stage.note(f"{phase.name}: {words}")
         if missing:
             action.do(missing, stage)
+    stage.journal.undone(*due)
 
 
 @interruption.put_off()

@@ -141,7 +141,8 @@ class FakeCluster:
     def do_config_dump(self, daemon: str, words: Any) -> Any:
         mgr = [{"section": "mgr", "name": name, "value": value} for name, value in self.config.items()]
         osds = [{"section": "osd", "name": name, "value": value} for name, value in self.osd_config.items()]
-        return [*mgr, *osds, *self.other_config]
+        # The monitors sort by place: osd/class:hdd comes before some options of all OSDs.
+        return [*mgr, *self.other_config, *osds]
 
     def do_config_help(self, daemon: str, words: Any) -> Any:
         known = self.runtime.get(words["key"])

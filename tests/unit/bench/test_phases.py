@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 from collections import Counter
@@ -173,7 +174,7 @@ def test_only_options_that_can_be_changed_at_run_time_are_taken(
     stage: phases.Stage, fake_cluster: FakeCluster, options: dict[str, str], message: str
 ) -> None:
     fake_cluster.runtime = {OPTION: True, "osd_op_num_shards": False}
-    target, notes = Target(name="c"), []
+    target, notes = Target(name="c"), list[str]()
     phases.check_options(stage.session, [Phase(name="off", osd_options=OFF)], target, notes.append)
     assert [note.partition(":")[0] for note in notes] == [f"{OPTION} is set while the OSDs run"]
     both = [Phase(name="off", osd_options=OFF), Phase(name="x", osd_options=options)]
@@ -187,9 +188,9 @@ def test_an_option_that_another_run_has_set_is_refused(
     other = Journal.create(journal.path.parent, OTHER_RUN, "/ws/runs/y", journal.target, fake_host, fsid="f-s-i-d")
     change = other.will_change("osd_config", name=OPTION, value="true", before=None)
     # Before anything is made, and again when it is set.
-    with pytest.raises(BusyError, match=f"run {OTHER_RUN} has set {OPTION} of the OSDs"):
-        phases.rehearsals(stage.session, journal, [Phase(name="off", osd_options=OFF)])
-    with pytest.raises(BusyError, match=f"run {OTHER_RUN} has set {OPTION} of the OSDs"):
+    with pytest.raises(BusyError, match=f"run {OTHER_RUN} has changed {OPTION} of the OSDs"):
+        phases.rehearsals(stage.session, journal, [Phase(name="off", osd_options=OFF)], OSDS)
+    with pytest.raises(BusyError, match=f"run {OTHER_RUN} has changed {OPTION} of the OSDs"):
         phases.enter(Phase(name="off", osd_options=OFF), stage)
     assert fake_cluster.osd_config == {}
     assert left(journal) == []
@@ -198,14 +199,90 @@ def test_an_option_that_another_run_has_set_is_refused(
     assert fake_cluster.osd_config == OFF
 
 
+def test_caches_of_another_run_are_left_alone(
+    stage: phases.Stage, journal: Journal, fake_host: FakeHost, lab_log: list[Any]
+) -> None:
+    """What is in the journal is undone, so a cache that is another run's must not come into it."""
+    other = Journal.create(journal.path.parent, OTHER_RUN, "/ws/runs/y", journal.target, fake_host, fsid="f-s-i-d")
+    other.will_change("osd_cache", name="osd.1", size_bytes=GIB)
+    cached = Phase(name="cached", cache=GIB, empty=True)
+    with pytest.raises(BusyError, match=rf"run {OTHER_RUN} has changed the cache of osd\.1"):
+        phases.rehearsals(stage.session, journal, [cached], OSDS)
+    with pytest.raises(BusyError, match=rf"run {OTHER_RUN} has changed the cache of osd\.1"):
+        phases.enter(cached, stage)
+    assert (lab_log, left(journal)) == ([], [])
+
+
+class _KilledError(BaseException):
+    """Nothing that is done after it is done."""
+
+
+def test_after_a_kill_anywhere_all_is_as_it_was(
+    stage: phases.Stage, fake_cluster: FakeCluster, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between any two effects, for options that OSDs read at their start, and that the monitors write in their form."""
+    journal.target = Target(name="x", kind="lab")
+    large = {"osd_memory_target": "4G"}
+    order = [
+        Phase(name="set", osd_options=large),
+        Phase(name="none"),
+        Phase(name="again", osd_options={**large, **OFF}),
+        Phase(name="cached", osd_options=OFF, cache=GIB, empty=True),
+        Phase(name="plain"),
+    ]
+    before, begin = fake_cluster.state(), journal.path.read_bytes()
+    started: dict[str, str] = {}
+    effects_left = 0
+
+    def counted(effect: Any) -> Any:
+        def do(*given: Any) -> Any:
+            nonlocal effects_left
+            effects_left -= 1
+            if effects_left < 0:
+                raise _KilledError
+            return effect(*given)
+
+        return do
+
+    def start(*_: Any, **__: Any) -> None:
+        nonlocal started
+        started = dict(fake_cluster.osd_config)
+
+    for name in ("put_on", "take_off", "restart_osds"):
+        monkeypatch.setattr(f"bathyscope.lab.caches.{name}", lambda *_, **__: counted(start)())
+    monkeypatch.setattr(Journal, "_write", counted(Journal._write))
+    monkeypatch.setattr(fake_cluster, "answer", counted(fake_cluster.answer))
+    for effects in range(1000):
+        journal.path.write_bytes(begin)
+        loaded = Journal.load(journal.path)
+        loaded.target, effects_left, is_killed = journal.target, effects, False
+        try:
+            for phase in order:
+                phases.enter(phase, dataclasses.replace(stage, journal=loaded))
+            cleanup.undo_all(stage.host, stage.session, loaded)
+        except _KilledError:
+            is_killed = True
+        effects_left = 1000
+        again = Journal.load(journal.path)
+        again.target = journal.target
+        assert cleanup.undo_all(stage.host, stage.session, again) == []
+        assert (fake_cluster.state(), started, left(again), effects) == (before, {}, [], effects)
+        if not is_killed:
+            break
+    assert effects > 30
+
+
 def test_an_option_that_somebody_else_has_changed_meanwhile_stays(
     stage: phases.Stage, fake_cluster: FakeCluster, journal: Journal
 ) -> None:
     notes: list[str] = []
     phases.enter(Phase(name="set", osd_options={**OFF, "osd_memory_target": "4G"}), stage)
     fake_cluster.osd_config[OPTION] = "true"
-    # One OSD with a value of its own keeps nothing from being undone.
-    fake_cluster.other_config.append({"section": "osd.1", "mask": "", "name": OPTION, "value": "true"})
+    # OSDs with a value of their own keep nothing from being undone.
+    fake_cluster.other_config += [
+        {"section": "osd.1", "mask": "", "name": OPTION, "value": "true"},
+        {"section": "osd", "mask": "class:hdd", "name": "osd_memory_target", "value": "5"},
+    ]
     assert cleanup.undo_all(stage.host, stage.session, Journal.load(journal.path), note=notes.append) == []
     # The other option goes back, although the monitors wrote it in another form.
     assert fake_cluster.osd_config == {OPTION: "true"}
@@ -257,7 +334,7 @@ def test_one_thing_that_cannot_be_undone_keeps_no_other(
 def test_what_is_rehearsed_changes_nothing(stage: phases.Stage, fake_cluster: FakeCluster) -> None:
     fake_cluster.osd_config["osd_max_backfills"] = "3"
     wanted = [Phase(name="a", osd_options={**OFF, "osd_max_backfills": "1"}), Phase(name="b", osd_options=OFF)]
-    requests = phases.rehearsals(stage.session, stage.journal, wanted)
+    requests = phases.rehearsals(stage.session, stage.journal, wanted, OSDS)
     assert len(requests) == 2
     stage.session.commands(requests)
     assert fake_cluster.osd_config == {"osd_max_backfills": "3"}
