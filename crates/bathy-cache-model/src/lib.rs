@@ -22,7 +22,7 @@ pub use config::{AdmissionOptions, CacheConfig, MAX_UNITS, StreamCutoff, WriteMo
 pub use fetch::{AheadUnits, Backing, FetchSize, blocks};
 pub use fetch_costs::FetchCosts;
 pub use lines::{Io, LineSize};
-pub use memory::{MemoryBudget, MemoryNeed, OverBudget};
+pub use memory::{Bytes, MemoryBudget, MemoryNeed, OverBudget};
 pub use model::{CacheModel, Evicted, Miss, Promoted, ReadPlan, Room, WritePlan};
 pub use operations::Ticket;
 pub use request::{Part, Parts, RequestSplitter};

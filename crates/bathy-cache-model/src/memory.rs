@@ -181,7 +181,8 @@ pub fn index_bytes(size_lines: u64, line: LineSize) -> u64 {
 }
 
 /// A size as people read it.
-struct Bytes(u64);
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes(pub u64);
 
 impl std::fmt::Display for Bytes {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

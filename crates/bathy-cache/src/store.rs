@@ -174,4 +174,9 @@ pub trait BlockStore: Send + Sync {
     /// # Errors
     /// If it cannot be asked.
     fn size_bytes(&self) -> io::Result<u64>;
+
+    /// What people know it by.
+    fn name(&self) -> String {
+        "the store".to_owned()
+    }
 }

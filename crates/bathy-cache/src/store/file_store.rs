@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg, OFlag, PosixFadviseAdvice, posix_fadvise};
 use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
@@ -26,6 +26,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 /// writes dirty pages before it empties the write cache of the device, and a power cut before takes any of the writes since, whichever
 /// way they went. An error of a page that the system wrote back is told by the next flush.
 pub struct FileStore {
+    path: PathBuf,
     /// For what is not aligned, and where direct I/O is not supported.
     buffered: File,
     direct: Option<File>,
@@ -94,6 +95,7 @@ impl FileStore {
         let is_in_memory = fstatfs(&buffered).is_ok_and(|it| it.filesystem_type() == TMPFS_MAGIC);
         let may_block = !matches!(FileSystem::of(&buffered), Ok(FileSystem::Local));
         Ok(Self {
+            path: path.to_path_buf(),
             buffered,
             direct,
             is_device,
@@ -229,6 +231,10 @@ impl BlockStore for FileStore {
         // That of one descriptor is that of the file, and each of them is told of its write errors. A second one would empty the
         // write cache of the device once more.
         self.buffered.sync_data()
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
     }
 
     fn size_bytes(&self) -> io::Result<u64> {

@@ -4,11 +4,14 @@
 //! does, and its caller goes on without it. A store that can wait with a limit does so ([`BlockStore::read_within`],
 //! [`BlockStore::write_within`]); all else is done by threads, of which there are as many as there were callers at once.
 
+use std::fmt;
 use std::io;
+use std::slice;
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use bathy_cache_model::Bytes;
 use smallvec::SmallVec;
 
 use crate::store::aligned::Aligned;
@@ -45,18 +48,70 @@ pub(crate) struct Deadlines {
     pub(crate) writes: Option<Duration>,
 }
 
-fn hung(what: &str, deadline: Duration) -> io::Error {
-    let text = format!("the SSD does not answer: {what} did not end within {deadline:?}");
-    io::Error::new(io::ErrorKind::TimedOut, text)
+/// What an SSD is asked for.
+#[derive(Clone, Copy)]
+enum Asked<'a> {
+    Read(&'a [Place]),
+    Write(Place),
+    Flush,
+    Size,
 }
 
-/// What a store says that waited with a limit, in the words of this module. Errors of the device have a number.
-fn said<T>(what: &str, deadline: Duration, result: io::Result<T>) -> io::Result<T> {
-    result.map_err(|error| match (error.raw_os_error(), error.kind()) {
-        (None, io::ErrorKind::TimedOut) => hung(what, deadline),
-        (None, io::ErrorKind::NotConnected) => closed(),
-        _ => error,
-    })
+impl fmt::Display for Asked<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = |place: &Place| format!("{} at byte {}", Bytes(place.len as u64), place.offset);
+        match self {
+            Self::Read([one]) => write!(out, "a read of {}", place(one)),
+            Self::Read(all) => {
+                write!(out, "any of {} reads", all.len())?;
+                (all.first()).map_or(Ok(()), |first| write!(out, ", the first of {}", place(first)))
+            }
+            Self::Write(to) => write!(out, "a write of {}", place(to)),
+            Self::Flush => write!(out, "a flush"),
+            Self::Size => write!(out, "how large it is"),
+        }
+    }
+}
+
+/// Seconds since 1970 as logs have them: `2026-11-28 11:20:03 UTC`.
+struct Utc(u64);
+
+impl fmt::Display for Utc {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut days, second) = (self.0 / 86_400, self.0 % 86_400);
+        let is_leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        let mut year = 1970;
+        while days >= 365 + u64::from(is_leap(year)) {
+            days -= 365 + u64::from(is_leap(year));
+            year += 1;
+        }
+        let mut month = 1;
+        for length in [
+            31,
+            28 + u64::from(is_leap(year)),
+            31,
+            30,
+            31,
+            30,
+            31,
+            31,
+            30,
+            31,
+            30,
+        ] {
+            if days < length {
+                break;
+            }
+            days -= length;
+            month += 1;
+        }
+        let (day, hour, minute) = (days + 1, second / 3600, second / 60 % 60);
+        let second = second % 60;
+        write!(
+            out,
+            "{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC"
+        )
+    }
 }
 
 fn closed() -> io::Error {
@@ -83,6 +138,24 @@ impl Guard {
         self.is_closed.store(true, Ordering::Release);
     }
 
+    /// It was waited for until now, in vain.
+    fn hung(&self, asked: Asked<'_>, deadline: Duration) -> io::Error {
+        let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let since = Utc(unix.unwrap_or_default().saturating_sub(deadline).as_secs());
+        let name = self.store.name();
+        let text = format!("{name} has not answered {asked} since {since} ({deadline:?})");
+        io::Error::new(io::ErrorKind::TimedOut, text)
+    }
+
+    /// What a store says that waited with a limit, in the words of this module. Errors of the device have a number.
+    fn said<T>(&self, asked: Asked<'_>, deadline: Duration, result: io::Result<T>) -> io::Result<T> {
+        result.map_err(|error| match (error.raw_os_error(), error.kind()) {
+            (None, io::ErrorKind::TimedOut) => self.hung(asked, deadline),
+            (None, io::ErrorKind::NotConnected) => closed(),
+            _ => error,
+        })
+    }
+
     /// Reads places, all at once where the store can.
     pub(crate) fn read(&self, places: &[Place]) -> io::Result<PlacesRead> {
         let deadline = self.deadlines.reads;
@@ -93,13 +166,14 @@ impl Guard {
                 .store
                 .read_within(bytes, places, &Until { deadline, is_over })
             {
-                Ok(read) => return self.noted(said("a read", deadline, read)),
+                Ok(read) => return self.noted(self.said(Asked::Read(places), deadline, read)),
                 Err(given_back) => bytes = given_back,
             }
         }
         let mut ends = SmallVec::new();
         for (place, part) in parts_of(places) {
-            let (back, end) = self.run("a read", deadline, move |store| {
+            let asked = Asked::Read(slice::from_ref(&place));
+            let (back, end) = self.run(asked, deadline, move |store| {
                 let end = store.read(&mut bytes[part], place.offset);
                 Ok((bytes, end))
             })?;
@@ -113,6 +187,10 @@ impl Guard {
     /// they go: then no read that begins after this finds what was there before.
     pub(crate) fn write(&self, mut data: Aligned, offset: u64, is_read_in_parts: bool) -> io::Result<()> {
         let deadline = self.deadlines.writes;
+        let asked = Asked::Write(Place {
+            offset,
+            len: data.len(),
+        });
         let by_thread = self.is_closed() || is_read_in_parts && self.store.leaves_old_pages();
         if let Some(deadline) = deadline.filter(|_| !by_thread) {
             let is_over = &|| self.is_closed();
@@ -120,32 +198,30 @@ impl Guard {
                 .store
                 .write_within(data, offset, &Until { deadline, is_over })
             {
-                Ok(written) => return self.noted(said("a write", deadline, written)),
+                Ok(written) => return self.noted(self.said(asked, deadline, written)),
                 Err(given_back) => data = given_back,
             }
         }
         // The buffer goes back to this thread, which uses it again.
-        let written = self.run("a write", deadline, move |store| {
+        let written = self.run(asked, deadline, move |store| {
             store.write(&data, offset).map(|()| data)
         });
         written.map(drop)
     }
 
     pub(crate) fn flush(&self) -> io::Result<()> {
-        self.run("a flush", self.deadlines.writes, |store| store.flush())
+        self.run(Asked::Flush, self.deadlines.writes, |store| store.flush())
     }
 
     pub(crate) fn size_bytes(&self) -> io::Result<u64> {
-        self.run("asking for its size", self.deadlines.reads, |store| {
-            store.size_bytes()
-        })
+        self.run(Asked::Size, self.deadlines.reads, |store| store.size_bytes())
     }
 
     /// An answer, unless it is late or another operation was.
     fn waited<T>(
         &self,
         answer: &mpsc::Receiver<io::Result<T>>,
-        what: &str,
+        asked: Asked<'_>,
         deadline: Duration,
     ) -> io::Result<T> {
         let end = Instant::now() + deadline;
@@ -155,11 +231,12 @@ impl Guard {
                 Ok(result) => return result,
                 Err(mpsc::RecvTimeoutError::Timeout) if !self.is_closed() && !left.is_zero() => {}
                 Err(_) if self.is_closed() => return Err(closed()),
-                Err(mpsc::RecvTimeoutError::Timeout) => return Err(hung(what, deadline)),
+                Err(mpsc::RecvTimeoutError::Timeout) => return Err(self.hung(asked, deadline)),
                 // As after one that is late: nobody knows what it did.
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
                     self.close();
-                    return Err(io::Error::other(format!("{what} of the SSD panicked")));
+                    let text = format!("{} panicked when it was asked for {asked}", self.store.name());
+                    return Err(io::Error::other(text));
                 }
             }
         }
@@ -176,7 +253,7 @@ impl Guard {
 
     fn run<T: Send + 'static>(
         &self,
-        what: &str,
+        asked: Asked<'_>,
         deadline: Option<Duration>,
         operation: impl FnOnce(&dyn BlockStore) -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
@@ -198,7 +275,7 @@ impl Guard {
             let _ = reply.send(result);
         });
         worker.send(job).map_err(|_| closed())?;
-        let result = self.noted(self.waited(&answer, what, deadline));
+        let result = self.noted(self.waited(&answer, asked, deadline));
         if !self.is_closed() {
             lock(&self.idle).push(worker);
         }
@@ -212,4 +289,41 @@ fn new_worker() -> io::Result<mpsc::Sender<Job>> {
     let work = move || jobs.into_iter().for_each(|job| job());
     thread::Builder::new().name("ssd".to_owned()).spawn(work)?;
     Ok(worker)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_asked_and_since_when_is_said_as_people_say_it() {
+        let place = |offset| Place { offset, len: 65_536 };
+        let two = [place(4096), place(1 << 40)];
+        let said = [
+            Asked::Read(&two[..1]),
+            Asked::Read(&two),
+            Asked::Write(place(0)),
+            Asked::Flush,
+        ];
+        assert_eq!(
+            said.map(|asked| asked.to_string()),
+            [
+                "a read of 64 KiB at byte 4096",
+                "any of 2 reads, the first of 64 KiB at byte 4096",
+                "a write of 64 KiB at byte 0",
+                "a flush"
+            ]
+        );
+        let times = [0, 951_782_399, 951_782_400, 1_735_689_599, 1_795_864_803];
+        assert_eq!(
+            times.map(|time| Utc(time).to_string()),
+            [
+                "1970-01-01 00:00:00 UTC",
+                "2000-02-28 23:59:59 UTC",
+                "2000-02-29 00:00:00 UTC",
+                "2024-12-31 23:59:59 UTC",
+                "2026-11-28 11:20:03 UTC"
+            ]
+        );
+    }
 }

@@ -407,6 +407,10 @@ impl BlockStore for MemoryStore {
         Ok(self.inner().bytes.len() as u64)
     }
 
+    fn name(&self) -> String {
+        "nvme-of-a-test".to_owned()
+    }
+
     fn stamp(&self) -> io::Result<Stamp> {
         self.flush()?;
         self.look()

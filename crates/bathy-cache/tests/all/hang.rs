@@ -121,3 +121,23 @@ fn all_callers_go_on_without_an_ssd_that_hangs() {
         "{sessions} {not_opened}"
     );
 }
+
+#[test]
+fn what_hangs_is_named_with_what_it_was_asked_for_and_since_when() {
+    let mut world = World::new(BYTES, 12, 2);
+    world.options.ssd_deadline = Some(DEADLINE);
+    world.options.ssd_write_deadline = Some(DEADLINE);
+    let cache = world.open().engine;
+    world.ssd.set_fault(Fault::Hang(0));
+    cache
+        .write(&[1; UNIT as usize], 0, 0)
+        .expect("no error of the SSD");
+    let problem = cache.ssd_problem().expect("it was given up");
+    let (asked, since) = problem.split_once(" since ").expect("it says since when");
+    assert!(
+        asked.starts_with("nvme-of-a-test has not answered a"),
+        "{problem}"
+    );
+    assert!(since.ends_with(" UTC (500ms)"), "{problem}");
+    world.ssd.release();
+}

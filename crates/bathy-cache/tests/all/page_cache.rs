@@ -148,6 +148,7 @@ fn a_file_that_is_written_both_ways_reads_as_what_was_written_last() {
     std::fs::write(&path, vec![0; BYTES as usize]).expect("the directory is writable");
     let store = FileStore::open_unlocked(&path).expect("it is a file");
     let other = FileStore::open_unlocked(&path).expect("it is a file");
+    assert_eq!(store.name(), path.display().to_string());
     let mut bytes = vec![0; BYTES as usize];
     let mut random = Random(5);
     for number in 0..3000 {
