@@ -17,6 +17,8 @@ from typing import Any
 
 from tests.cluster import daemons
 
+from bathyscope.cache.config import Places
+from bathyscope.cache.daemon import Daemon
 from bathyscope.host import CephRequest
 from bathyscope.host.local import LocalHost
 from bathyscope.lab import caches, state
@@ -27,6 +29,11 @@ SSD_BYTES = 64 << 20
 READ_BYTES, WRITTEN_BYTES = 64 << 20, 8 << 20
 _LABEL_BYTES = 1 << 20
 _HANDLE_BYTES_MAX = 128
+
+
+def ask(lab: state.LabState, osd: str, query: str = "status", **more: Any) -> Any:
+    """Return what the cache of an OSD answers to a query."""
+    return Daemon(LocalHost(), Places(lab.layout.caches), osd).ask(query=query, **more)
 
 
 def configure(cluster: Any, options: Mapping[str, object]) -> None:
@@ -172,7 +179,7 @@ def kill_cache(cluster: Any, osd: str, tools: Any) -> None:
 
 def cache_of(osd: str) -> str:
     """Name of the process that is the cache of an OSD."""
-    return f"{caches.PROCESS}.{osd.partition('.')[2]}"
+    return f"{state.CACHE}.{osd.partition('.')[2]}"
 
 
 def deep_scrub(cluster: Any, tools: Any) -> None:

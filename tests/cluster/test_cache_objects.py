@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import subprocess
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -62,23 +61,8 @@ def used(lab: Any, pool: str) -> Iterator[None]:
         load.result()
 
 
-def command_line(lab: Any, root: Path) -> dict[str, str]:
-    """Lead `bathy cache` to the cache of the lab's OSD; return what its environment needs."""
-    for kind in ("etc", "run"):
-        (root / kind / "bathyscope/cache").mkdir(parents=True)
-    config = json.loads((lab.layout.cache("osd.0") / "bathyd.json").read_text())
-    config["cache"]["name"] = "fast"
-    (root / "etc/bathyscope/cache/fast.json").write_text(json.dumps(config))
-    (root / "run/bathyscope/cache/fast.sock").symlink_to(lab.layout.cache_socket("osd.0"))
-    return {"BATHY_CACHE_ROOT": str(root)}
-
-
 def test_what_is_cached_of_the_objects_of_a_recording(own_lab: Any, tmp_path: Path) -> None:
-    with (
-        own_lab("objects", ["ssd=1"], osd_size_bytes=4 << 30, release="tentacle") as cluster,
-        # A socket's path has 107 bytes, which `tmp_path` nearly takes.
-        tempfile.TemporaryDirectory() as root,
-    ):
+    with own_lab("objects", ["ssd=1"], osd_size_bytes=4 << 30, release="tentacle") as cluster:
         cached_osds.configure(cluster, OPTIONS)
         lab = state.load(cluster.name)
         pool, data = "rbd", os.urandom(OBJECT_BYTES)
@@ -93,11 +77,11 @@ def test_what_is_cached_of_the_objects_of_a_recording(own_lab: Any, tmp_path: Pa
                 "collect", "--lab", cluster.name, "-w", str(workspace), "--depth", "deep", "--duration", "20s"
             )
         assert done.returncode == 0, done.stderr
-        where = command_line(state.load(cluster.name), Path(root))
+        where = {"BATHY_CACHE_ROOT": str(lab.layout.caches)}
         asked = (
             "cache",
             "objects",
-            "fast",
+            "osd.0",
             "--recording",
             "last",
             "-w",

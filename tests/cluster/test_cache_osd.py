@@ -81,8 +81,8 @@ def on_caches(cluster: Any, store: str, journals: Path, recreated: Sequence[str]
 
 def counts(cluster: Any) -> list[dict[str, Any]]:
     """Return the counters of each cache's engine."""
-    layout = state.load(cluster.name).layout
-    return [caches.ask(layout, osd)["cache"]["engine"] for osd in OSDS]
+    lab = state.load(cluster.name)
+    return [cached_osds.ask(lab, osd)["cache"]["engine"] for osd in OSDS]
 
 
 @pytest.mark.parametrize("store", ["bluestore", "filestore"])
@@ -173,13 +173,13 @@ def prediction(cluster: Any, workspace: Path, log: Path, flash_bytes: int) -> fl
 
 def reads(cluster: Any, osd: str) -> dict[str, Counter[str]]:
     """Return what a cache counted of the reads of each file, by the file's handle."""
-    (source,) = caches.ask(state.load(cluster.name).layout, osd, "files", limit=10_000)["sources"]
+    (source,) = cached_osds.ask(state.load(cluster.name), osd, "files", limit=10_000)["sources"]
     return {file["handle"]: Counter(file["reads"]) for file in source["files"]}
 
 
-def check_curve(layout: Any, osd: str, counted: dict[str, int], error: float) -> None:
+def check_curve(lab: state.LabState, osd: str, counted: dict[str, int], error: float) -> None:
     """What the curve says of the present size is what the cache had, but for its policy, which is not LRU."""
-    curve = caches.ask(layout, osd, "curve")["curve"]
+    curve = cached_osds.ask(lab, osd, "curve")["curve"]
     (present,) = (point["hit_ratio"] for point in curve["points"] if point["size_ratio"] == 1)
     had = counted["requests_hit"] / counted["requests"]
     print(osd, f"{had:.4f} hits, {present:.4f} by the curve, {curve['sampled']} of {curve['requests']} reads")
@@ -220,12 +220,12 @@ def test_the_hit_ratio_is_as_predicted(own_lab: Any, tools: Any, tmp_path: Path,
         after = {osd: reads(cluster, osd) for osd in OSDS}
         requests, predicted, measured = 0, 0.0, 0
         for osd in OSDS:
-            engine = caches.ask(lab.layout, osd)["cache"]["engine"]
+            engine = cached_osds.ask(lab, osd)["cache"]["engine"]
             # A cache that left its SSD, or files that have no place in it, would be counted as misses.
             assert (engine["is_bypassed"], engine["ssd_errors"], engine["files_without_room"]) == (False, 0, 0)
             assert engine["evictions"] > 0
             # Small caches that BlueStore writes its log to differ most by their policy.
-            check_curve(lab.layout, osd, engine["reads"], 0.05 if store == "filestore" else 0.1)
+            check_curve(lab, osd, engine["reads"], 0.05 if store == "filestore" else 0.1)
             flash_bytes = engine["capacity_lines"] * LINE_BYTES - engine["stage_bytes"]
             log = lab.layout.log / f"{osd}.log"
             hit_ratio = prediction(cluster, tmp_path / osd, log, flash_bytes)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cluster import cached_osds
 from tests.cluster.traces import traces
 
 from bathyscope import lab
@@ -110,7 +111,7 @@ def test_a_lab_of_its_own_is_left_by_a_kill_alone(home: Path, tmp_path: Path) ->
     words = (*study("--set", f"patterns={READ}", "--set", "phases=first"), "-w", str(tmp_path))
     kill_at("[1/1", bathy(*words))
     assert lab.list_labs() == ["bathy-study"]
-    assert len(caches.cached(lab.load("bathy-study"))) == 3
+    assert len(lab.load("bathy-study").cached()) == 3
     ended = bathy("bench", "resume", "last", "-w", str(tmp_path))
     _, complained = ended.communicate(timeout=300)
     assert "taking the cluster down" in complained
@@ -134,18 +135,18 @@ def test_data_outlives_a_cache_that_comes_and_goes(own_lab: Any, tmp_path: Path)
         rados("put", "bare", str(tmp_path / "bare"))
         caches.put_on(lab.load("caches"), host, 1 << 30)
         on = lab.load("caches")
-        assert sorted(caches.cached(on)) == ["osd.0", "osd.1", "osd.2"]
+        assert sorted(on.cached()) == ["osd.0", "osd.1", "osd.2"]
         assert len(mount.below(on.layout.directory / "data")) == 3
         rados("put", "cached", str(tmp_path / "cached"))
         for name, data in content.items():
             rados("get", name, str(tmp_path / "got"))
             assert (tmp_path / "got").read_bytes() == data
-        assert caches.ask(on.layout, "osd.0")["cache"]["engine"]["lines"] > 0
+        assert cached_osds.ask(on, "osd.0")["cache"]["engine"]["lines"] > 0
         # One is taken off, the others stay.
         caches.take_off(on, host, ["osd.1"])
-        assert sorted(caches.cached(lab.load("caches"))) == ["osd.0", "osd.2"]
+        assert sorted(lab.load("caches").cached()) == ["osd.0", "osd.2"]
         caches.take_off(lab.load("caches"), host)
-        assert caches.cached(lab.load("caches")) == {}
+        assert lab.load("caches").cached() == {}
         assert mount.below(on.layout.directory / "data") == []
         for name, data in content.items():
             rados("get", name, str(tmp_path / "got"))

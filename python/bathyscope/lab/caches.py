@@ -1,22 +1,20 @@
 """OSDs of a lab that are stopped and started again, as they are or with a cache over their data directory.
 
-The caches are those of `bathyscope.cache`; what a lab adds is where they lie, that an OSD is down while its directory
-is mounted over or unmounted, its node and its control group, and the lab's journal, so that `down` ends them. The SSD
-of a cache is a sparse file in the lab's directory, as quick as this machine's disk.
+The caches are those of `bathyscope.cache`, below the lab's directory as they are below / elsewhere. What a lab adds is
+that an OSD is down while its directory is mounted over or unmounted, its node and its control group, and the lab's
+journal, so that `down` ends them. The SSD of a cache is a sparse file, as quick as this machine's disk.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
 import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from bathyscope import files
 from bathyscope.cache import ssd as ssds
 from bathyscope.cache.config import Places, Source
 from bathyscope.cache.daemon import Daemon, Launch
@@ -26,11 +24,8 @@ from bathyscope.host.ceph import connect
 from bathyscope.host.local import LocalHost
 from bathyscope.host.process import ProcessIdentity, is_alive
 from bathyscope.lab import daemons, journal, loop, nodes, simdisk, throttle
-from bathyscope.lab.layout import Layout
-from bathyscope.lab.state import DaemonState, LabState, load, locked
+from bathyscope.lab.state import CACHE, DaemonState, LabState, load, locked
 from bathyscope.spec.cache import DEFAULT_MODE, Mode
-
-PROCESS = "bathyd"
 
 _TIMEOUT_S = 60.0
 # A thread of bathyd waits for the disk: as many requests as an OSD has on its disk need as many threads.
@@ -61,7 +56,7 @@ def put_on(
     check_machine()
 
     def serve(state: LabState, osd: DaemonState) -> None:
-        if osd.name in cached(state):
+        if osd.name in state.cached():
             raise LabError(f"{osd.name} has a cache already", hint="take it off first")
         _serve(state, osd, size_bytes, mode, fetch)
 
@@ -75,32 +70,20 @@ def take_off(state: LabState, host: Host, osds: Sequence[str] = (), *, remove: b
     """
 
     def leave(state: LabState, osd: DaemonState) -> None:
-        if osd.name in cached(state):
-            Daemon(LocalHost(), _Places(state.layout.caches), osd.name).stop(lambda _: None)
+        places = Places(state.layout.caches)
+        if osd.name in state.cached():
+            Daemon(LocalHost(), places, osd.name).stop(lambda _: None)
         journal.Journal(state.layout.journal).ended(_process(osd.name))
-        if remove:
-            shutil.rmtree(state.layout.cache(osd.name), ignore_errors=True)
+        if remove and osd.name in places.names():
+            places.remove(osd.name)
+            state.layout.ssd(osd.name).unlink(missing_ok=True)
 
-    _while_down(state, host, osds or list(cached(state)), leave)
+    _while_down(state, host, osds or list(state.cached()), leave)
 
 
 def restart_osds(state: LabState, host: Host, osds: Sequence[str] = ()) -> None:
     """Stop and start OSDs (none named: all), so that nothing is in their memory; wait until all is active+clean."""
     _while_down(state, host, osds, lambda _state, _osd: None)
-
-
-def cached(state: LabState) -> dict[str, ProcessIdentity]:
-    """Return the process of the cache of each OSD ("osd.3") that has one now."""
-    return {
-        f"osd.{daemon.name.partition('.')[2]}": daemon.identity
-        for daemon in state.daemons()
-        if daemon.kind == PROCESS and daemon.alive
-    }
-
-
-def ask(layout: Layout, osd: str, query: str = "status", **more: Any) -> Any:
-    """Return what the cache of an OSD answers to a query with `more`. Raises CacheError when it does not."""
-    return Daemon(LocalHost(), _Places(layout.caches), osd).ask(query=query, **more)
 
 
 def _while_down(
@@ -122,10 +105,10 @@ def _while_down(
             session.command(CephRequest("osd down", "mon", (("prefix", "osd down"), ("ids", ids))))
             for osd in chosen:
                 change(state, osd)
-        wait_whole(session)
+        _wait_whole(session)
 
 
-def wait_whole(session: CephSession) -> None:
+def _wait_whole(session: CephSession) -> None:
     """Wait until all OSDs are up and all placement groups active+clean. Raises LabError."""
     deadline = time.monotonic() + _TIMEOUT_S
     while (problem := _unwhole(session.json("mon", "status"))) is not None:
@@ -161,7 +144,7 @@ def _start(state: LabState, osd: DaemonState) -> None:
 
 def _node(state: LabState, osd: DaemonState) -> ProcessIdentity | None:
     """Return the first process of the OSD's node, if nodes are more than names: only there its mounts are seen."""
-    firsts = (one for one in state.daemons() if one.kind == nodes.PROCESS and one.node == osd.node)
+    firsts = (daemon for daemon in state.daemons() if daemon.kind == nodes.PROCESS and daemon.node == osd.node)
     return next((first.identity for first in firsts), None)
 
 
@@ -171,31 +154,6 @@ def _limit(state: LabState, identity: ProcessIdentity) -> None:
         throttle.join(Path(state.record.cgroup), identity.pid)
 
 
-class _Places(Places):
-    """Where a lab has the caches of its OSDs, each named as its OSD. `root` is the lab's directory of caches."""
-
-    @property
-    def _layout(self) -> Layout:
-        return Layout(self.root.parent)
-
-    @property
-    def configs(self) -> Path:
-        """Return the directory of the caches."""
-        return self.root
-
-    def config(self, name: str) -> Path:
-        """Return the configuration of a cache."""
-        return self._layout.cache(name) / "bathyd.json"
-
-    def state(self, name: str) -> Path:
-        """Return the directory of what bathyd keeps apart from the SSD."""
-        return self._layout.cache(name) / "state"
-
-    def socket(self, name: str) -> Path:
-        """Return the socket of the daemon."""
-        return self._layout.cache_socket(name)
-
-
 def _serve(state: LabState, osd: DaemonState, size_bytes: int, mode: Mode, fetch: int | Literal["adaptive"]) -> None:
     """Mount a cache over the directory of an OSD that is down; return when it answers."""
     layout, node, book = state.layout, _node(state, osd), journal.Journal(state.layout.journal)
@@ -203,11 +161,11 @@ def _serve(state: LabState, osd: DaemonState, size_bytes: int, mode: Mode, fetch
     if state.record.root is not None:
         # As the OSD sees it: a mount on the directory itself is not seen in its root file system.
         source = layout.root / source.relative_to("/")
-    places, ssd = _Places(layout.caches), layout.cache(osd.name) / "ssd"
+    places, ssd = Places(layout.caches), layout.ssd(osd.name)
     places.make_directories(osd.name)
     config = places.new(osd.name, str(ssd), fetch=fetch).with_source(Source(osd.name, str(source), mode))
     config = dataclasses.replace(config, rest=config.rest | {"threads": _THREADS})
-    files.write_file(places.config(osd.name), config.content())
+    places.save(config)
     if not ssd.exists():
         loop.create_file(ssd, size_bytes, preallocate=False)
         ssds.create(LocalHost(), places.config(osd.name), ssd, None, force=False)
@@ -223,7 +181,7 @@ def _serve(state: LabState, osd: DaemonState, size_bytes: int, mode: Mode, fetch
 
 def _process(osd: str) -> str:
     """Name of the process that is the cache of an OSD."""
-    return f"{PROCESS}.{osd.partition('.')[2]}"
+    return f"{CACHE}.{osd.partition('.')[2]}"
 
 
 def _end(identities: Sequence[ProcessIdentity], what: str) -> None:

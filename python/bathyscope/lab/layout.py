@@ -54,7 +54,7 @@ class Layout:
     keyrings = _Inside("keyrings")  # a keyring for each entity
     devices = _Inside("devices")  # files with the devices' data
     disks = _Inside("disks")  # mount of the simulated disks, a file for each
-    caches = _Inside("caches")  # a directory for the cache of each OSD that has one
+    caches = _Inside("caches")  # root of `cache.config.Places`, and the SSDs: each cache is named as its OSD
     scratch = _Inside("tmp")  # needed only while the lab comes up
     crash = _Inside("crash")  # crash reports of the daemons
     bin = _Inside("bin")  # wrappers of client programs, for a lab of another release
@@ -66,13 +66,9 @@ class Layout:
         """Empty file by whose name the directory is known as the lab `name`: made first, removed last."""
         return self.directory / f".bathyscope-lab-{name}"
 
-    def cache(self, daemon: str) -> Path:
-        """Directory of the cache of an OSD ("osd.3"): its SSD, its configuration, what it keeps apart from the SSD."""
-        return self.caches / daemon
-
-    def cache_socket(self, daemon: str) -> Path:
-        """Socket on which the cache of an OSD answers."""
-        return self.run / f"cache-{daemon}.sock"
+    def ssd(self, osd: str) -> Path:
+        """File in place of the SSD of the cache of an OSD ("osd.3")."""
+        return self.caches / f"{osd}.ssd"
 
     @property
     def disk_control(self) -> Path:

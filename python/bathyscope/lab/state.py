@@ -15,6 +15,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from bathyscope import files
+from bathyscope.cache.config import Places
 from bathyscope.errors import FormatVersionError, LabError, UsageError
 from bathyscope.fields import load_json
 from bathyscope.host.local import LocalHost
@@ -26,6 +27,8 @@ from bathyscope.spec import BluefsDevice, DaemonTarget, DeviceLimit, DiskTarget,
 
 FORMAT_VERSION = 1
 Status = Literal["starting", "running"]
+CACHE = "bathyd"
+"""What the journal calls the daemons of caches."""
 
 _DAMAGED_HINT = "`bathy lab down` removes the lab by its journal"
 _UNTHROTTLED = ("throttle_removed", "The devices are not slowed down: a process that fills images has made them quick.")
@@ -203,13 +206,17 @@ class LabState:
             disks={device.device_class: self._disk(device) for device in record.devices if device.osd_id is None},
             daemons=tuple(daemons),
             disk_control=str(self.disk_control) if self.disk_control else None,
-            cache_sockets=tuple(
-                str(self.layout.cache_socket(f"osd.{daemon.name.partition('.')[2]}"))
-                for daemon in self.daemons()
-                if daemon.kind == "bathyd" and daemon.alive
-            ),
+            cache_sockets=tuple(str(Places(self.layout.caches).socket(osd)) for osd in self.cached()),
             caveats=self.caveats(),
         )
+
+    def cached(self) -> dict[str, ProcessIdentity]:
+        """Return the process of the cache of each OSD ("osd.3") that has one now."""
+        return {
+            f"osd.{daemon.name.partition('.')[2]}": daemon.identity
+            for daemon in self.daemons()
+            if daemon.kind == CACHE and daemon.alive
+        }
 
     def caveats(self) -> tuple[tuple[str, str], ...]:
         """Return (code, sentence) of what a reader of the lab's results must know."""
