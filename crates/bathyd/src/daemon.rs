@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::device;
 use crate::devices_command::run_devices;
 use crate::failure::Failure;
-use crate::panics::caught;
+use crate::panics::{caught, note_uncaught};
 use crate::service::Service;
 use crate::state_files::lock_state;
 use crate::status;
@@ -65,6 +65,7 @@ fn run(path: &Path) -> Result<(), Failure> {
     // Those of who starts bathyd must not decide what is done for others: see `credentials`.
     rustix::thread::set_thread_groups(&[]).map_err(|error| system("groups", error.into()))?;
     let signals = StopSignals::block().map_err(|error| system("signals", error))?;
+    note_uncaught();
     raise_file_limit();
     let _lock = lock_state(&config.state)?;
     let socket = config.socket.clone();

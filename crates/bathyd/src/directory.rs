@@ -123,6 +123,7 @@ impl Directory {
 
     /// Carries out a request: `EIO` if that panics.
     fn contain<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        self.containment.is_served_here();
         self.containment.contain(work)
     }
 

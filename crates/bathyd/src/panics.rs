@@ -1,19 +1,54 @@
 //! A panic is an error of bathyd itself. It ends what it happens in, and what that was done for is trusted no more; all else
 //! goes on.
+//!
+//! Who answers requests catches what panics in them. Around that are libraries, as `fuser`, in whose threads it is done: a panic there ends
+//! the thread, and is told to the source whose requests the thread answered by a hook ([`note_uncaught`]), before the request gets its error.
 
+use std::cell::{Cell, RefCell};
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::OnceLock;
 #[cfg(test)]
 use std::sync::PoisonError;
+use std::sync::{Arc, Once, OnceLock, Weak};
+use std::thread;
 
 use rustix::io::Errno;
 
+thread_local! {
+    /// In how many of [`caught`] this thread is.
+    static CAUGHT: Cell<u32> = const { Cell::new(0) };
+    /// Whose requests it answers.
+    static SERVED: RefCell<Weak<Containment>> = const { RefCell::new(Weak::new()) };
+}
+
 /// Does something: `None` after a panic, of which the log has the place.
 pub(crate) fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
+    CAUGHT.set(CAUGHT.get() + 1);
     // What it left in locks and atomic numbers is for the caller to judge.
-    catch_unwind(AssertUnwindSafe(work)).ok()
+    let done = catch_unwind(AssertUnwindSafe(work)).ok();
+    CAUGHT.set(CAUGHT.get() - 1);
+    done
+}
+
+/// From now on a panic beside what is [`caught`] distrusts the source whose requests its thread answers.
+pub(crate) fn note_uncaught() {
+    static BEGUN: Once = Once::new();
+    BEGUN.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            before(panic);
+            let served = SERVED.try_with(|served| served.try_borrow().ok().and_then(|it| it.upgrade()));
+            let Some(served) = served.ok().flatten().filter(|_| CAUGHT.get() == 0) else {
+                return;
+            };
+            // A panic within a hook would end the process. This thread has no lock that is needed for it.
+            let noted = thread::Builder::new().name("distrust".to_owned());
+            if let Ok(noted) = noted.spawn(move || served.note_panic()) {
+                let _logged = noted.join();
+            }
+        }));
+    });
 }
 
 /// Where a test makes a panic or another failure: in what is done for a directory, or for the cache of a state directory.
@@ -56,6 +91,15 @@ impl Containment {
         }
     }
 
+    /// This thread answers requests of the source, and of no other.
+    pub(crate) fn is_served_here(self: &Arc<Self>) {
+        SERVED.with_borrow_mut(|served| {
+            if served.strong_count() == 0 {
+                *served = Arc::downgrade(self);
+            }
+        });
+    }
+
     /// Does what a request asks for.
     ///
     /// # Errors
@@ -87,13 +131,15 @@ mod tests {
     use std::io::Write;
     use std::os::unix::fs::FileExt;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use bathy_cache::Events;
+    use bathy_fuse::{claim, mount};
+    use fuser::{FileHandle, Filesystem, INodeNo, ReplyAttr, Request};
 
     use super::*;
     use crate::cache::{CachedFile, Change, FileCache};
-    use crate::directory::tests::{Served, THREADS, is_skipped};
+    use crate::directory::tests::{Served, THREADS, is_skipped, options};
     use crate::identity::FileIdentity;
     use crate::inodes::Inode;
 
@@ -198,5 +244,45 @@ mod tests {
         served.end();
         assert_eq!(fs::read(&path).expect("read"), b"two bytes and more");
         fs::remove_dir_all(dir).expect("removed");
+    }
+
+    /// Its requests panic beside what is caught, as if `fuser` did.
+    struct Beside(Arc<Containment>, Arc<AtomicBool>);
+
+    impl Filesystem for Beside {
+        fn getattr(&self, _: &Request, _: INodeNo, _: Option<FileHandle>, _reply: ReplyAttr) {
+            self.0.is_served_here();
+            assert!(caught(|| panic!("on purpose")).is_none());
+            self.1.store(self.0.has_panicked(), Ordering::SeqCst);
+            panic!("on purpose, and not caught");
+        }
+    }
+
+    #[test]
+    fn a_panic_in_a_thread_of_a_session_beside_its_request_distrusts_its_source_before_the_request_fails() {
+        if is_skipped() {
+            return;
+        }
+        note_uncaught();
+        let dir = std::env::temp_dir().join(format!("bathyd-beside-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory");
+        let [own, other] = [(); 2].map(|()| Arc::new(Containment::new(|| {})));
+        let served = Served::new(&dir, Arc::new(Broken), Arc::clone(&other));
+        fs::metadata(&dir).expect("it is served");
+        served.end();
+        let claim = claim(&options(&dir)).expect("nobody else serves it");
+        let is_noted = Arc::new(AtomicBool::new(true));
+        let beside = Beside(Arc::clone(&own), Arc::clone(&is_noted));
+        let mounted = mount(beside, &claim, &options(&dir), &[]).expect("mounted");
+        assert!(fs::metadata(&dir).is_err());
+        assert!(own.has_panicked() && !other.has_panicked());
+        assert!(
+            !is_noted.load(Ordering::SeqCst),
+            "what is caught is judged by who catches it"
+        );
+        mounted.abort();
+        let _ended_by_a_panic = mounted.join_for(std::time::Duration::from_secs(60));
+        drop(claim);
+        fs::remove_dir_all(dir).expect("nothing is mounted");
     }
 }

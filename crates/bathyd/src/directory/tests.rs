@@ -51,7 +51,7 @@ pub(crate) struct Served {
     _claim: Claim,
 }
 
-fn options(dir: &Path) -> MountOptions {
+pub(crate) fn options(dir: &Path) -> MountOptions {
     MountOptions {
         directory: dir.to_owned(),
         program: "bathyd",
