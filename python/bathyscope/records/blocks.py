@@ -128,6 +128,23 @@ class Bars:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Ratios:
+    """A picture of a table: its column `ratio` as points with their intervals, on a logarithmic axis.
+
+    Rows that have the same in the column `group` stand together; those of a `series` have its colour, and those of the
+    series `base`, over which the ratios are, have 1. What stands beside a point is the figure of the column `label`.
+    """
+
+    name: str
+    title: str
+    table: Table
+    group: str
+    series: str
+    base: str
+    label: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class CaveatView:
     """A caveat as shown beside a number; equal caveats of several steps are one row with a count."""
 
@@ -146,7 +163,7 @@ class CaveatView:
 class Section:
     """Blocks below one heading; that of the first section may be empty. `key` is where a link of a page leads.
 
-    Blocks are Text, Facts, Table, HeatMap, Bars, and CaveatView.
+    Blocks are Text, Facts, Table, HeatMap, Bars, Ratios and CaveatView.
     """
 
     key: str

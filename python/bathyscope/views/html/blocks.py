@@ -74,7 +74,7 @@ def _block(block: Any) -> dict[str, Any] | None:
         case Facts():
             return {"kind": "facts", "pairs": block.pairs}
         case CaveatView():
-            return {"kind": "caveat", "note": Footnote("", block, everywhere=False)}
+            return {"kind": "caveat", "notes": [Footnote("", block, everywhere=False)]}
         case Table():
             return _table(block) if block.only != "programs" and block.rows else None
         case _:
