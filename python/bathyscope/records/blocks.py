@@ -23,6 +23,8 @@ Unit = Literal[
     "time",
     "trend",
     "parts",
+    "bar",
+    "amount",
     "code",
 ]
 Tone = Literal["", "strong", "dim", "good", "warning", "bad"]
@@ -39,7 +41,8 @@ class Column:
 
     "fine ratio" is shown to a tenth of a percent, "times" is a multiple of something, "change" how much larger
     something is as a share of it, "trend" rates a second of equal times, the latest last, "parts" are the parts of
-    a whole in order, each (name, share), "code" is a command. `prose` is text that has a line of its own where
+    a whole in order, each (name, share), "bar" is a share that is drawn, "amount" is text that is a number with its
+    unit, "code" is a command. `prose` is text that has a line of its own where
     there is no room beside others. Where `figure` is not empty, values are Figures in units of their own; it says
     whether people see the value alone, or its interval as well.
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from bathyscope.records.account import Account, Ceiling, OsdShare, Throttle
 from bathyscope.records.figure import Figure
-from bathyscope.records.finding import Evidence, LadderFinding, PointFinding, RungGroup, Verdict
+from bathyscope.records.finding import LadderFinding, PointFinding, RungGroup, Verdict
 from bathyscope.units import format_percent
 from bathyscope.views import figures, labels
 from bathyscope.views.refusal import is_shown
@@ -76,7 +76,7 @@ def known_text(figure: Figure) -> str:
 def demand_text(demand: Figure) -> str:
     """Return what one I/O takes of a resource: "180 µs", "0.34 I/Os", "8.00 KiB"."""
     if demand.value is None:
-        return NOT_KNOWN
+        return figures.NOT_KNOWN
     if demand.unit in ("s", "bytes"):
         return figures.value_text(demand.value, demand.unit)
     return f"{figures.value_text(demand.value, '')} I/Os"
@@ -86,7 +86,7 @@ def capacity_text(ceiling: Ceiling) -> str:
     """Return what a resource gives: "2 cores", "1.16 GiB/s", "13.2k I/Os/s"."""
     value, unit = ceiling.capacity.value, ceiling.capacity.unit
     if value is None:
-        return NOT_KNOWN
+        return figures.NOT_KNOWN
     if unit == "bytes":
         return figures.value_text(value, "bytes/s")
     if unit == "s":
@@ -173,11 +173,6 @@ def by_node(osds: Sequence[OsdShare]) -> str:
 def _unevenness(one: OsdShare) -> float:
     shares = (one.op_share.value, one.in_flight_share.value)
     return max((abs(share - one.expected_share) for share in shares if share is not None), default=0.0)
-
-
-def evidence_text(evidence: Evidence) -> str:
-    """Return a fact as it stands in a list: "OSD CPU 61 %"."""
-    return f"{labels.clean(evidence.name)} {known_text(evidence.figure)}"
 
 
 def alternatives(verdict: Verdict) -> str:

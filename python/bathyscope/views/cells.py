@@ -15,6 +15,9 @@ from bathyscope.views.figures import NOT_APPLICABLE
 _BAR_CELLS = 12
 
 _BARS = "▁▂▃▄▅▆▇█"
+# Those that a share of 1 takes.
+_SHARE_CELLS = 24
+_EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def _trend(rates: Sequence[float | None]) -> str:
@@ -42,7 +45,13 @@ def _bar(parts: Sequence[tuple[str, float]]) -> str:
     return bar
 
 
-_FORMATS = figures.FORMATS | {"trend": _trend, "parts": _bar}
+def _share_bar(share: float) -> str:
+    """Return a share as a bar, exact to an eighth of a character."""
+    whole, eighths = divmod(round(8 * _SHARE_CELLS * min(max(share, 0.0), 1.0)), 8)
+    return ("█" * whole + _EIGHTHS[eighths]).rstrip()
+
+
+_FORMATS = figures.FORMATS | {"trend": _trend, "parts": _bar, "bar": _share_bar}
 
 
 def shortened(name: str, length: int) -> str:
@@ -68,7 +77,8 @@ def _figure(column: Column, figure: Figure | None) -> str:
         return NOT_APPLICABLE
     if column.unit == "change":
         return _change(figure)
-    value = figures.compact(figure.value, figure.unit)
+    # A multiple is a number without a unit for those who compute with it.
+    value = figures.compact(figure.value, "times" if column.unit == "times" else figure.unit)
     return value if column.figure == "value" else f"{value} {figures.plus_minus(figure)}".rstrip()
 
 

@@ -129,7 +129,8 @@ def compact(value: float | None, unit: str) -> str:
     if unit == "bytes/s":
         mebibytes = value / 2**20
         return f"{mebibytes:.0f}" if mebibytes >= 1000 else three_digits(mebibytes)
-    return value_text(value, unit).replace(" ", "")
+    text = value_text(value, unit)
+    return text.replace(" ", "") if unit in FORMATS else text
 
 
 def change_text(ratio: float | None) -> str:

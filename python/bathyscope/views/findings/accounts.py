@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bathyscope.records.blocks import Column, Section, Table, Text, Tone
+from bathyscope.records.blocks import Column, Only, Section, Table, Text, Tone
 from bathyscope.records.explain_finding import AccountsFinding
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import PointFinding
@@ -49,13 +49,17 @@ _LEGEND = (
 
 def sections(finding: AccountsFinding) -> Iterator[Section]:
     """Yield the table of the loads."""
-    rows = tuple(_row(finding.run_id, point) for point in finding.points)
-    tones: tuple[Tone, ...] = tuple("" if is_shown(point) else "bad" for point in finding.points)
     yield Section("run", "", (Text(f"run {finding.run_id} on {finding.target}", "dim"),))
-    yield Section("loads", "", (Table("loads", "loads", _COLUMNS, rows, tones, shown_max=None),))
+    yield Section("loads", "", (table_of(finding.run_id, finding.points),))
     known = any(map(nearest, finding.points))
     legend = Text(_LEGEND, "dim") if known else Text("No load of this run has an account of its resources.")
     yield Section("legend", "", (legend,))
+
+
+def table_of(run_id: str, points: Sequence[PointFinding], only: Only = "") -> Table:
+    """Return the table of loads."""
+    tones: tuple[Tone, ...] = tuple("" if is_shown(point) else "bad" for point in points)
+    return Table("loads", "loads", _COLUMNS, tuple(_row(run_id, point) for point in points), tones, only, None)
 
 
 def _row(run_id: str, point: PointFinding) -> tuple[Any, ...]:

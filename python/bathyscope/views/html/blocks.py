@@ -106,12 +106,14 @@ def _kind(column: Column) -> str:
 
 def _share(column: Column, value: Any) -> str:
     """Return how much of its cell a share fills; nothing for what is no share."""
-    is_share = column.unit == "ratio" and value is not None and not column.figure
+    is_share = column.unit in ("ratio", "bar") and value is not None and not column.figure
     return f"{100 * min(1.0, max(0.0, value)):.1f}%" if is_share else ""
 
 
 def _cell(column: Column, value: Any) -> str | list[tuple[str, str]]:
     """Return a value for reading; parts of a whole as (name, share), which the page draws."""
+    if column.unit == "bar":
+        return ""
     if column.unit == "parts" and value:
         return [(labels.clean(name), f"{share:.1%}") for name, share in value]
     return cell(column, value)

@@ -88,7 +88,7 @@ def _write_table(table: Table, out: Console) -> None:
     ]
     headings = [column.heading for column in columns]
     dispensable = [table.columns[place].heading for place in left_out_first(table, places)]
-    words = [column.heading for column in columns if not column.unit]
+    words = [column.heading for column in columns if column.unit in ("", "bar")]
     out.print(fitting(headings, rows, out, dispensable, words=words))
     _write_prose(table, shown, rows, out)
     for column, place in zip(columns, places, strict=True):

@@ -56,9 +56,9 @@ def print_wrapped(lead: str, sentence: str, out: Console, width: int, style: str
     """
     if 2 * len(lead) > width:
         lead, sentence = "", lead + sentence
-    # A number stays with its unit: no line begins with "%" or "ms".
+    # A number stays with its unit: no line begins with "%" or "ms". A name with hyphens is a word: it may be copied.
     kept = re.sub(r"(?<=\d) (?=[%µa-zA-Z]{1,3}\b|%)", "\N{NO-BREAK SPACE}", clean(sentence))
-    wrapped = textwrap.wrap(kept, max(20, width - 1 - len(lead))) or [""]
+    wrapped = textwrap.wrap(kept, max(20, width - 1 - len(lead)), break_on_hyphens=False) or [""]
     lines = [line.replace("\N{NO-BREAK SPACE}", " ") for line in wrapped]
     for index, line in enumerate(lines):
         out.print(Text((lead if index == 0 else " " * len(lead)) + line, style=style), soft_wrap=True)

@@ -34,9 +34,11 @@ _WIDTHS: dict[Unit, int] = {
     "time": 23,
     "trend": 8,
     "parts": 12,
+    "bar": 24,
+    "amount": 12,
     "code": 24,
 }
-_DRAWN: tuple[Unit, ...] = ("trend", "parts", "code")
+_DRAWN: tuple[Unit, ...] = ("trend", "parts", "bar", "code")
 # Texts get these parts of the screen at most while columns are chosen: the first column, and any other.
 _FIRST_PART, _TEXT_PART = 3, 5
 _TEXT_LEAST = 12
