@@ -73,20 +73,23 @@ def analyze(  # noqa: PLR0917 - one parameter for each option
     from bathyscope.analysis.activity import VIEWS
     from bathyscope.store import Workspace
 
+    if report is not None and report.suffix not in (".html", ".png", ".svg"):
+        raise UsageError(f"--report must end in .html, .png or .svg (got {report})")
     if list_views:
-        views.render([{"view": each.name, "shows": each.help} for each in VIEWS.values()], output)
+        views.render([{"view": each.name, "shows": each.help} for each in VIEWS.values()], output, table=table)
         return
     found = Workspace(workspace).open_run(run)
     finding = finding_of_view(
         found, view, image=image, zones=zones, every_object=every_object, step=step, since=since, until=until
     )
+    # What cannot be printed is refused before a file is written.
+    views.render(finding, output, table=table)
     if report is not None:
         _write_report(finding, report)
-    views.render(finding, output, table=table)
 
 
 def _write_report(finding: ActivityFinding, target: Path) -> None:
-    """Write a view as a page or a picture, as the name of the file says. Raises UsageError, StoreError."""
+    """Write a view as a page or a picture, as the name of the file says. Raises UsageError without one, StoreError."""
     from bathyscope import files
     from bathyscope.commands.report import write_page
     from bathyscope.commands.talk import say
@@ -97,8 +100,6 @@ def _write_report(finding: ActivityFinding, target: Path) -> None:
     if file_format == "html":
         say(f"report: {write_page(finding, target)}")
         return
-    if file_format not in ("png", "svg"):
-        raise UsageError(f"--report must end in .html, .png or .svg (got {target})")
     drawn = next(pictures.draw(finding, file_format), None)
     if drawn is None:
         raise UsageError(

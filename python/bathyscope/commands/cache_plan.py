@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bathyscope.commands.options import OutputOption, RunArgument, TableOption, WorkspaceOption
+from bathyscope.commands.options import OutputOption, RunArgument, WorkspaceOption
 from bathyscope.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ def plan(  # noqa: PLR0917 - one parameter for each option
     ] = None,
     workspace: WorkspaceOption = None,
     output: OutputOption = "table",
-    table: TableOption = None,
 ) -> None:
     """See PLAN_HELP."""
     from bathyscope.simulate.memory import cache_memory
@@ -76,7 +75,7 @@ def plan(  # noqa: PLR0917 - one parameter for each option
     )  # fmt: skip
     backing = spec.backing_profile
     spec = spec.model_copy(update={"break_even_bytes": None if backing is None else backing.break_even_bytes})
-    render(_planned(opened, spec, _nodes(opened, node or ()), needed, workspace), output, table=table)
+    render(_planned(opened, spec, _nodes(opened, node or ()), needed, workspace), output)
 
 
 def _planned(

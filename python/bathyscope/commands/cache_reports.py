@@ -107,6 +107,7 @@ def _report(  # noqa: PLR0917 - what the options say
     output: Output,
     table: str | None,
 ) -> None:
+    from bathyscope import views
     from bathyscope.cache.reports import report
 
     daemons = _daemons(root, cache)
@@ -117,9 +118,12 @@ def _report(  # noqa: PLR0917 - what the options say
         # The first snapshot of a watch is where its first interval begins.
         is_beginning = interval_s is not None and not earlier
         earlier.update({snapshot.cache: snapshot for snapshot in snapshots})
+        finding = report(name, pairs, source=source, remarks=remarks, as_one_table=output == "csv")
         if is_beginning:
+            # A table that it has not is refused now.
+            views.as_text(finding, output, table=table)
             return None
-        return report(name, pairs, source=source, remarks=remarks, as_one_table=output == "csv")
+        return finding
 
     snapshots_of = _all_snapshots if name == "status" else _snapshots
     _show(daemons, cache, source, interval_s, output, found, snapshots_of=snapshots_of, table=table)

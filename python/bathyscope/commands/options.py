@@ -7,16 +7,31 @@ from typing import Annotated, Literal
 
 import typer
 
+from bathyscope.errors import UsageError
+
 Output = Literal["table", "json", "csv"]
+
+
+def _of_csv(ctx: typer.Context, param: typer.CallbackParam, value: str | None) -> str | None:
+    """Raise UsageError for a table of what is not CSV, before any work: whichever of both options is read last."""
+    given = {**ctx.params, param.name: value}
+    if given.get("table") is not None and given.get("output", "csv") != "csv":
+        raise UsageError(
+            f"--table is for --output csv (got --output {given['output']})", hint="the other outputs have all tables"
+        )
+    return value
+
 
 WorkspaceOption = Annotated[
     Path | None,
     typer.Option("--workspace", "-w", help="Directory of the runs. Default: $BATHY_WORKSPACE, else ./bathy-runs."),
 ]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="How to print the result.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", callback=_of_csv, help="How to print the result.")]
 TableOption = Annotated[
     str | None,
-    typer.Option("--table", metavar="KEY", help="Of --output csv: this table of several; the first by default."),
+    typer.Option(
+        "--table", metavar="KEY", callback=_of_csv, help="Of --output csv: this table of several; the first by default."
+    ),
 ]
 ReportOption = Annotated[Path | None, typer.Option("--report", help="Also write the report to this HTML file.")]
 RunArgument = Annotated[

@@ -103,6 +103,8 @@ def top(  # noqa: PLR0917 - one parameter for each option
         raise UsageError(f"bathy top shows no '{what}'", hint=f"one of {', '.join((*_VIEWS, *_OF_IMAGE))}")
     if what in _OF_IMAGE and image is None:
         raise UsageError(f"{what} are those of one image", hint=f"bathy top {what} --image POOL/IMAGE")
+    if table is not None and not once:
+        raise UsageError("--table is for --once", hint=f"bathy top --once --output csv --table {table}")
     if not once and not (sys.stdout.isatty() and sys.stdin.isatty()):
         raise UsageError("a screen needs a terminal", hint="bathy top --once --output json prints one sample")
     if replay is not None:

@@ -58,10 +58,6 @@ def render(
     kind, and TypeError for what is neither a finding nor rows.
     """
     stream = sys.stdout if stream is None else stream
-    if table is not None and output != "csv":
-        raise UsageError(
-            f"--table is for --output csv (got --output {output})", hint="the other outputs have all tables"
-        )
     view = view_of(finding, output)
     view.write(without_refused(finding), stream, Options(colour, width, columns, empty, table))
 

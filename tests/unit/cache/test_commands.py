@@ -478,7 +478,16 @@ def test_each_table_of_a_report_is_printed_as_csv_by_its_key(bathy: Bathy, daemo
     assert sources.startswith("source,cache,cache_read_bytes,")
     assert ssd.startswith("cache,ssd_write_bytes,")
     assert bathy("stats", "-o", "csv", "--table", "requests").stdout.startswith("source,cache,pending,")
-    refused(bathy("io", "-o", "csv", "--table", "x"), UsageError, "--table must be one of sources, ssd (got 'x')")
+    for words in ((), ("--watch",)):
+        wrong = bathy("io", "-o", "csv", "--table", "x", *words)
+        refused(wrong, UsageError, "--table must be one of sources, ssd (got 'x')")
+
+
+@pytest.mark.parametrize(
+    "words", [("--table", "ssd"), ("--table", "ssd", "-o", "json"), ("-o", "json", "--table", "ssd")]
+)
+def test_a_table_of_what_is_not_csv_is_refused_before_a_daemon_is_asked(bathy: Bathy, words: tuple[str, ...]) -> None:
+    refused(bathy("io", "no-such-cache", *words), UsageError, "--table is for --output csv (got --output ")
 
 
 def test_a_watch_shows_intervals_and_survives_a_restart_of_the_daemon(

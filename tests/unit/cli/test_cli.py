@@ -32,6 +32,23 @@ def test_a_module_that_is_no_verb_is_no_command() -> None:
         assert b"No such command" in stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("compare", "a", "b", "--table", "x"), "--table is for --output csv (got --output table)"),
+        (("top", "--table", "x", "--once", "-o", "json"), "--table is for --output csv (got --output json)"),
+        (("top", "-o", "csv", "--table", "x"), "--table is for --once"),
+        (("analyze", "--list", "-o", "csv", "--table", "x"), "this is one table (got --table x)"),
+        (("analyze", "--report", "x.gif"), "--report must end in .html, .png or .svg (got x.gif)"),
+    ],
+)
+def test_what_could_not_be_printed_is_refused_before_the_work(words: tuple[str, ...], why: str) -> None:
+    ended = bathy(*words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    stdout, stderr = ended.communicate(timeout=60)
+    assert (ended.returncode, stdout) == (2, b"")
+    assert why in " ".join(stderr.decode().split())
+
+
 _WRITER = """
 import sys
 import typer

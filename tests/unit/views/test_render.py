@@ -161,8 +161,8 @@ def test_csv_has_the_table_that_is_asked_for_and_the_first_by_default() -> None:
     assert text_of(finding, "csv", table="osds") == "osd,read_bytes\nosd.3,7\n"
     with pytest.raises(UsageError, match="--table must be one of images, osds \\(got 'pools'\\)"):
         text_of(finding, "csv", table="pools")
-    with pytest.raises(UsageError, match="--table is for --output csv"):
-        text_of(finding, "json", table="osds")
+    with pytest.raises(UsageError, match="this is one table \\(got --table osds\\)"):
+        text_of([{"a": 1}], "csv", table="osds")
 
 
 def test_csv_of_a_comparison_has_its_differences_as_a_table() -> None:
