@@ -6,6 +6,7 @@ What becomes blocks of a finding is one file, `views/findings/<NAME of its class
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any, Literal
 
 Unit = Literal[
@@ -29,8 +30,26 @@ Unit = Literal[
 ]
 Tone = Literal["", "strong", "dim", "good", "warning", "bad"]
 SEVERITIES = ("refused", "warning", "note")
+_UNITS: tuple[tuple[str, tuple[Unit, ...]], ...] = (
+    ("_bytes_per_day", ("bytes",)),
+    ("_bytes_per_s", ("bytes/s",)),
+    ("_bytes", ("bytes",)),
+    ("_per_s", ("1/s", "trend")),
+    ("_iops", ("1/s",)),
+    ("_ns", ("ns", "time")),
+    ("_s", ("s",)),
+    ("_ratio", ("ratio", "fine ratio", "times", "change")),
+)
+_NAMED_UNITS = frozenset(unit for _, units in _UNITS for unit in units)
+_STATISTIC = re.compile("_(mean|max|min|p[0-9]+)$")
 Only = Literal["", "people", "programs"]
 """Whom a thing is for: people read it on a screen, programs as CSV; empty is both."""
+
+
+def units_of(key: str) -> tuple[Unit, ...]:
+    """Return the units that the end of a key names, the usual one first; empty where it names none."""
+    end = "_" + _STATISTIC.sub("", key)
+    return next((units for suffix, units in _UNITS if end.endswith(suffix)), ())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,6 +78,12 @@ class Column:
     live: int | None = None
     figure: Literal["", "value", "interval"] = ""
     only: Only = ""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where the end of the key names another unit than the column's, or none."""
+        units = units_of(self.key)
+        if self.unit not in units and (units or (self.unit in _NAMED_UNITS and not self.figure)):
+            raise ValueError(f"the key {self.key} does not end in the unit of its column, {self.unit or 'none'}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from bathyscope.records.blocks import Column, Table
+from bathyscope.records.blocks import Column, Table, Unit
 from bathyscope.records.figure import Figure
 from bathyscope.views import figures, labels
 from bathyscope.views.figures import NOT_APPLICABLE
@@ -61,13 +61,16 @@ def shortened(name: str, length: int) -> str:
 
 def cell(column: Column, value: Any) -> str:
     """Return a value for reading."""
-    if column.figure:
-        return _figure(column, value)
+    return _figure(column, value) if column.figure else value_cell(value, column.unit)
+
+
+def value_cell(value: Any, unit: Unit) -> str:
+    """Return a value of a unit for reading."""
     if value is None or value == "" or (isinstance(value, float) and not math.isfinite(value)):
         return NOT_APPLICABLE
     if isinstance(value, bool):
         return "yes" if value else "no"
-    form = _FORMATS.get(column.unit)
+    form = _FORMATS.get(unit)
     return labels.clean(str(value)) if form is None else form(value)
 
 

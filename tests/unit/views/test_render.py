@@ -11,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 
 from bathyscope.errors import UsageError
-from bathyscope.records.blocks import Column, Table
+from bathyscope.records.blocks import Column, Table, Unit
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import LadderFinding
 from bathyscope.views import figures, labels, render
@@ -175,6 +175,18 @@ def test_csv_of_a_comparison_has_its_differences_as_a_table() -> None:
 def test_two_columns_of_a_table_have_two_keys() -> None:
     with pytest.raises(ValueError, match="same key"):
         Table("osds", "OSDs", (Column("osd", "OSD"), Column("osd", "host")), ())
+
+
+@pytest.mark.parametrize(
+    ("key", "unit"),
+    [
+        ("read_bytes", "count"), ("latency_ns_p99", "s"), ("share_ratio", ""), ("written_bytes_per_s", "bytes"),
+        ("latency", "ns"), ("reads", "1/s"), ("ops_per_s", "count"),
+    ],
+)  # fmt: skip
+def test_a_column_whose_key_does_not_end_in_its_unit_cannot_be_made(key: str, unit: Unit) -> None:
+    with pytest.raises(ValueError, match=f"the key {key} does not end in the unit"):
+        Column(key, key, unit)
 
 
 def test_csv_text_is_never_a_formula() -> None:

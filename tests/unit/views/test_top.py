@@ -16,7 +16,7 @@ from bathyscope.analysis.activity import VIEWS
 from bathyscope.analysis.activity.shape import Question
 from bathyscope.errors import DeniedError, UnreachableError
 from bathyscope.records.activity_finding import ActivityFinding
-from bathyscope.records.blocks import Column, Table, Unit
+from bathyscope.records.blocks import _UNITS, Column, Table, Unit
 from bathyscope.records.finding import Verdict
 from bathyscope.views.tui.help import Help
 from bathyscope.views.tui.places import Place, below
@@ -409,7 +409,8 @@ def test_rows_of_the_real_views_lead_somewhere(view: str, leads_to: str | None) 
 
 def test_every_unit_has_room() -> None:
     for unit in get_args(Unit):
-        table = Table("t", "t", (Column("x", "x", unit),), ((None,),))
+        key = next((f"x{suffix}" for suffix, units in _UNITS if unit in units), "x")
+        table = Table("t", "t", (Column(key, "x", unit),), ((None,),))
         assert fitting(table, table.rows, 80)[0][1] >= 1
 
 

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bathyscope.records.blocks import Column, Section, Table
+from bathyscope.records.blocks import Column, Section, Table, units_of
 
 
 def sections_of(finding: Any) -> tuple[Section, ...]:
@@ -27,5 +27,5 @@ def tables_of(sections: Iterable[Section]) -> list[Table]:
 
 def for_programs(key: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return the table of rows with the same keys, which people see in another form."""
-    columns = tuple(Column(name, name) for name in (rows[0] if rows else ()))
+    columns = tuple(Column(name, name, next(iter(units_of(name)), "")) for name in (rows[0] if rows else ()))
     return Table(key, key, columns, tuple(tuple(row.values()) for row in rows), only="programs")

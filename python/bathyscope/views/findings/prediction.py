@@ -15,8 +15,8 @@ _CHANGES = (
     Column("change", "change"),
     Column("undone_by", "undone by"),
     Column("count", "times"),
-    Column("expected_s", "seconds"),
-    Column("worst_s", "seconds at most"),
+    Column("expected_s", "expected", "s"),
+    Column("worst_s", "at worst", "s"),
 )
 _LOADS = (Column("step_key", "step"), Column("line", "command", "code"))
 _COMMANDS = (

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from typing import Any, Literal, TextIO
 
-from bathyscope.units import format_bytes, format_duration_ns, format_percent, format_seconds
+from bathyscope.records.blocks import Unit, units_of
 from bathyscope.views import Options
-from bathyscope.views.figures import NOT_APPLICABLE, trimmed
-from bathyscope.views.labels import time_utc
+from bathyscope.views.cells import value_cell
+from bathyscope.views.figures import trimmed
 from bathyscope.views.rows import plain_rows
 from bathyscope.views.table.terminal import console, new_table, text
 
 _MOMENTS = frozenset({"started_ns", "ended_ns", "created_ns"})
-# The first suffix that fits counts: a rate ends with _s, too, but is no duration.
-_FORMATS: tuple[tuple[str, Callable[[float], str]], ...] = (
-    ("_bytes", format_bytes),
-    ("_ns", format_duration_ns),
-    ("_per_s", trimmed),
-    ("_s", format_seconds),
-    ("_ratio", format_percent),
-)
 
 
 def write(rows: Any, stream: TextIO, options: Options) -> None:
@@ -44,25 +36,14 @@ def write(rows: Any, stream: TextIO, options: Options) -> None:
 
 def _heading(name: str) -> str:
     """Return a column's name in words; the unit is written in each cell instead."""
-    unit = next((unit for unit in ("_bytes", "_ns", "_s", "_ratio") if name.endswith(unit)), "")
-    return name.removesuffix(unit).replace("_", " ")
+    return re.sub("_(bytes|ns|s|ratio)$", "", name).replace("_", " ")
 
 
 def cell_text(name: str, value: Any) -> str:
     """Return a cell for reading; the column's name gives the unit: size_bytes, started_ns, duration_s, hit_ratio."""
-    if value is None or value == "":
-        return NOT_APPLICABLE
-    if isinstance(value, bool):
-        return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
-    return _number(name, value) if isinstance(value, int | float) else str(value)
-
-
-def _number(name: str, value: float) -> str:
-    if name in _MOMENTS:
-        return time_utc(int(value))
-    for suffix, form in _FORMATS:
-        if name.endswith(suffix):
-            return form(value)
-    return str(value) if isinstance(value, int) else trimmed(value)
+    if not isinstance(value, int | float):
+        return value_cell(value, "")
+    unit: Unit = "time" if name in _MOMENTS else next(iter(units_of(name)), "")
+    return value_cell(value, unit) if unit or isinstance(value, int) else trimmed(value)
