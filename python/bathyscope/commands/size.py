@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from bathyscope.commands.options import OutputOption, ReportOption, WorkspaceOption
+from bathyscope.commands.options import OutputOption, ReportOption, TableOption, WorkspaceOption
 from bathyscope.errors import UsageError
 
 _HELP = """Report how much flash would help, where, and at what price: from trace files, or from a run's operations.
@@ -106,6 +106,7 @@ def size(  # noqa: PLR0917 - one parameter for each option
     windows: Annotated[str | None, typer.Option(help="Length of the windows for stability: 1h.")] = None,
     workspace: WorkspaceOption = None,
     output: OutputOption = "table",
+    table: TableOption = None,
     report: ReportOption = None,
     save: Annotated[bool, typer.Option("--save", help="Keep the curves as a run of the workspace.")] = False,
 ) -> None:
@@ -113,6 +114,8 @@ def size(  # noqa: PLR0917 - one parameter for each option
     from bathyscope.spec.prices import load_prices, packaged_prices
     from bathyscope.spec.size import MOST_THREADS, SizeSpec, load_nodes
     from bathyscope.spec.values import checked
+    from bathyscope.views.csv.blocks import chosen
+    from bathyscope.views.findings.size import TABLES
 
     if show_prices:
         sys.stdout.write(packaged_prices())
@@ -122,6 +125,7 @@ def size(  # noqa: PLR0917 - one parameter for each option
     if report is not None and not report.expanduser().parent.is_dir():
         # Found out now and not after a pass of hours.
         raise UsageError(f"--report {report} cannot be written: {report.parent} is no directory")
+    chosen(table, TABLES)
     is_adaptive = fetch == "adaptive"
     given = {
         "fetch_bytes": ADAPTIVE_UNIT if is_adaptive else fetch,
@@ -141,14 +145,23 @@ def size(  # noqa: PLR0917 - one parameter for each option
         threads=min(os.cpu_count() or 1, MOST_THREADS) if threads is None else threads,
         skip_bad_records=skip_bad_records, window_s=windows, salt=salt, object_bytes=object_size,
     )  # fmt: skip
-    _run(spec, workspace, output, report, save=save, is_adaptive=is_adaptive)
+    _run(spec, workspace, output, table, report, save=save, is_adaptive=is_adaptive)
 
 
 def _listed(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _run(spec: Any, workspace: Path | None, output: str, report: Path | None, *, save: bool, is_adaptive: bool) -> None:
+def _run(
+    spec: Any,
+    workspace: Path | None,
+    output: str,
+    table: str | None,
+    report: Path | None,
+    *,
+    save: bool,
+    is_adaptive: bool,
+) -> None:
     """Simulate until the answer is known, and show it."""
     # Arrow's own allocator keeps what it once had: for a table that is read in parts, a third more memory.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
@@ -176,7 +189,7 @@ def _run(spec: Any, workspace: Path | None, output: str, report: Path | None, *,
             done = wanted
     finding = build(rows, question)
     try:
-        render(finding, output)
+        render(finding, output, table=table)
         sys.stdout.flush()
     finally:
         # Whatever happens to one of them, the others hold what a long pass has found.

@@ -13,6 +13,7 @@ Unit = Literal[
     "",
     "count",
     "1/s",
+    "1/day",
     "bytes",
     "bytes/s",
     "ns",
@@ -32,12 +33,14 @@ Tone = Literal["", "strong", "dim", "good", "warning", "bad"]
 SEVERITIES = ("refused", "warning", "note")
 _UNITS: tuple[tuple[str, tuple[Unit, ...]], ...] = (
     ("_bytes_per_day", ("bytes",)),
+    ("_per_day", ("1/day",)),
     ("_bytes_per_s", ("bytes/s",)),
     ("_bytes", ("bytes",)),
     ("_per_s", ("1/s", "trend")),
     ("_iops", ("1/s",)),
     ("_ns", ("ns", "time")),
     ("_s", ("s",)),
+    ("_ratio_per_gib", ("fine ratio",)),
     ("_ratio", ("ratio", "fine ratio", "times", "change")),
 )
 _NAMED_UNITS = frozenset(unit for _, units in _UNITS for unit in units)
@@ -149,10 +152,45 @@ class HeatMap:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bars:
-    """A picture of a table whose rows count `reads` and `writes`: a bar for each of the first rows, with its share."""
+    """A picture of a table: for each of its first rows a bar of the columns `parts`, beside it the column `beside`."""
 
     name: str
+    title: str
     table: Table
+    parts: tuple[str, ...]
+    beside: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LinePoint:
+    """A point of a line with its 95 % interval; where it is of note, `mark` says what it is."""
+
+    x: float
+    y: float
+    low: float | None = None
+    high: float | None = None
+    mark: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a picture."""
+
+    name: str
+    points: tuple[LinePoint, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Lines:
+    """A picture of lines with their bands; bytes along x are on a logarithmic axis."""
+
+    name: str
+    title: str
+    x_title: str
+    x_unit: Unit
+    y_title: str
+    y_unit: Unit
+    lines: tuple[Line, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -191,7 +229,7 @@ class CaveatView:
 class Section:
     """Blocks below one heading; that of the first section may be empty. `key` is where a link of a page leads.
 
-    Blocks are Text, Facts, Table, HeatMap, Bars, Ratios and CaveatView.
+    Blocks are Text, Facts, Table, CaveatView, and pictures: HeatMap, Bars, Ratios, Lines.
     """
 
     key: str

@@ -80,9 +80,19 @@ def _figure(column: Column, figure: Figure | None) -> str:
         return NOT_APPLICABLE
     if column.unit == "change":
         return _change(figure)
+    if column.unit == "fine ratio":
+        return fine_ratio(figure)
     # A multiple is a number without a unit for those who compute with it.
     value = figures.compact(figure.value, "times" if column.unit == "times" else figure.unit)
     return value if column.figure == "value" else f"{value} {figures.plus_minus(figure)}".rstrip()
+
+
+def fine_ratio(figure: Figure) -> str:
+    """Return a ratio with half its interval in points of a percent, when it has one: "50.9% ±1.2"."""
+    text = figures.value_text(figure.value, "fine ratio")
+    if figure.value is None or figure.low is None or figure.high is None or figure.high - figure.low < 0.0005:
+        return text
+    return f"{text} ±{50 * (figure.high - figure.low):.1f}"
 
 
 def _change(figure: Figure) -> str:

@@ -43,6 +43,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "time": labels.time_utc,
     "%": lambda value: format_percent(value / 100),
     "1/s": format_rate,
+    "1/day": format_rate,
 }
 """How a value is read, by its unit; one that is not here is a number beside its unit, or text."""
 

@@ -7,11 +7,12 @@ import json
 
 from bathyscope.analysis.sizing import SizeQuestion, build
 from bathyscope.records import CurvePoint, to_table
+from bathyscope.records.blocks import Lines
 from bathyscope.records.size import TraceSummary
 from bathyscope.records.size_finding import SizeFinding, StabilityWindow
 from bathyscope.spec.size import SizeSpec
 from bathyscope.views import as_text
-from bathyscope.views.charts import size as charts
+from bathyscope.views.findings import sections_of
 
 
 def finding(*windows: tuple[int, float | None, bool]) -> SizeFinding:
@@ -36,10 +37,11 @@ def test_the_mark_is_explained_only_where_it_stands() -> None:
     assert "not counted" not in shown(finding((5000, 0.2, True), (5000, 1.0, True)))
 
 
-def test_the_chart_pales_the_same_windows() -> None:
-    rows = charts.stability(finding((5000, 0.2, False), (5000, 1.0, True), (99, 0.5, False), (0, None, False))).rows
-    assert [(row["window"], row["judged"]) for row in rows] == [(1, False), (2, True), (3, False)]
-    assert rows[2]["label"] == "50.0% of 99 reads, not counted"
+def test_the_chart_tells_the_same_windows_apart() -> None:
+    of = finding((5000, 0.2, False), (5000, 1.0, True), (99, 0.5, False), (0, None, False))
+    (drawn,) = (block for section in sections_of(of) for block in section.blocks if isinstance(block, Lines))
+    points = {line.name: [(point.x, point.y) for point in line.points] for line in drawn.lines}
+    assert points == {"counted": [(2, 1.0)], "not counted": [(1, 0.2), (3, 0.5)]}
 
 
 def test_without_reads_no_ratio_is_said() -> None:

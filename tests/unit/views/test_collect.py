@@ -12,6 +12,7 @@ from bathyscope.records.report_finding import ReportFinding
 from bathyscope.views import as_text, view_of
 from bathyscope.views.charts.bars import drawing as bars
 from bathyscope.views.charts.theme import LIGHT
+from bathyscope.views.findings import sections_of
 from bathyscope.views.pictures import draw
 
 from . import samples
@@ -94,7 +95,8 @@ def test_bars_are_reads_and_writes_with_the_share_beside_them() -> None:
     columns = (Column("node", "node"), *words.COUNTS[:6])
     rows = (("a", 30, 10, 1.0, 0.8, 0, 0), ("<b>", 0, 10, 0.2, 0.2, 0, 0))
     nodes = dataclasses.replace(samples.activity(), view="nodes", tables=(Table("nodes", "nodes", columns, rows),))
-    drawing = bars(Bars("nodes", nodes.tables[0]))
+    (block,) = (each for section in sections_of(nodes) for each in section.blocks if isinstance(each, Bars))
+    drawing = bars(block)
     assert drawing is not None
     assert [(row["name"], row["kind"], row["v"], row["total"], row["share"]) for row in drawing.rows] == [
         ("a", "reads", 30, 40, "80 %"),

@@ -181,7 +181,7 @@ def test_two_columns_of_a_table_have_two_keys() -> None:
     ("key", "unit"),
     [
         ("read_bytes", "count"), ("latency_ns_p99", "s"), ("share_ratio", ""), ("written_bytes_per_s", "bytes"),
-        ("latency", "ns"), ("reads", "1/s"), ("ops_per_s", "count"),
+        ("latency", "ns"), ("reads", "1/s"), ("ops_per_s", "count"), ("written_bytes_per_day", "1/day"),
     ],
 )  # fmt: skip
 def test_a_column_whose_key_does_not_end_in_its_unit_cannot_be_made(key: str, unit: Unit) -> None:

@@ -29,9 +29,17 @@ BANDWIDTH_LABEL = (
 )
 PERCENT_LABEL = "format(datum.value,'.0%')"
 PLAIN_LABEL = "format(datum.value,'~g')"
+BYTES_LABEL = (
+    "datum.value >= 1099511627776 ? format(datum.value/1099511627776,'.3~g')+' TiB'"
+    " : datum.value >= 1073741824 ? format(datum.value/1073741824,'.3~g')+' GiB'"
+    " : datum.value >= 1048576 ? format(datum.value/1048576,'.3~g')+' MiB'"
+    " : datum.value >= 1024 ? format(datum.value/1024,'.3~g')+' KiB' : format(datum.value,'d')+' B'"
+)
 LABELS = {
     "ns": LATENCY_LABEL,
+    "count": RATE_LABEL,
     "1/s": RATE_LABEL,
+    "bytes": BYTES_LABEL,
     "bytes/s": BANDWIDTH_LABEL,
     "ratio": PERCENT_LABEL,
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bathyscope.records.blocks import Bars, HeatMap, Ratios
-from bathyscope.views.charts import bars, heat, ratios
+from bathyscope.records.blocks import Bars, HeatMap, Lines, Ratios
+from bathyscope.views.charts import bars, heat, lines, ratios
 from bathyscope.views.charts.base import Drawing
 from bathyscope.views.charts.theme import LIGHT, Theme
 
@@ -17,6 +17,8 @@ def drawing_of(block: Any, theme: Theme = LIGHT) -> Drawing | None:
             return heat.drawing(block, theme)
         case Bars():
             return bars.drawing(block, theme)
+        case Lines():
+            return lines.drawing(block, theme)
         case Ratios():
             return ratios.drawing(block, theme)
         case _:

@@ -27,7 +27,12 @@ def blocks(finding: ActivityFinding, *, is_pictured: bool) -> tuple[object, ...]
     """Return the blocks of a view besides where and when it is of; a picture is its heat maps, else bars."""
     pictures: Sequence[object] = finding.heat_maps
     if is_pictured and not pictures:
-        pictures = [Bars(finding.view, table) for table in finding.tables[:1]]
+        pictures = [
+            Bars(
+                f"bars-{finding.view}", f"Reads and writes of {table.title}", table, ("reads", "writes"), "share_ratio"
+            )
+            for table in finding.tables[:1]
+        ]
     remarks = (Text(remark, "dim", "- ") for remark in finding.unseen)
     facts = [Facts(finding.facts)] if finding.facts else []
     return (Text(finding.sentence, "strong"), *facts, *pictures, *finding.tables, *remarks)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bathyscope.records.blocks import Column, Section, Table, Text
 from bathyscope.records.cache_plan_finding import CachePlan, PlannedCache
 from bathyscope.units import format_bytes, format_rate, format_seconds, format_size_short
-from bathyscope.views.size_words import percent
+from bathyscope.views.figures import value_text
 
 _COLUMNS = (
     Column("node", "node", only="programs"),
@@ -50,9 +50,10 @@ def _blocks(cache: PlannedCache) -> Iterator[object]:
     if not cache.sources:
         yield Text("no read of these OSDs would hit in so much flash: none is worth a cache by this run")
         return
+    hits, even = (value_text(ratio, "fine ratio") for ratio in (cache.read_hit_ratio, cache.read_hit_ratio_even))
     yield Text(
-        f"{percent(cache.read_hit_ratio)} of the node's {format_rate(cache.read_requests)} reads would hit "
-        f"({percent(cache.read_hit_ratio_even)} with an even split); memory: {format_bytes(cache.dram_bytes)} for the "
+        f"{hits} of the node's {format_rate(cache.read_requests)} reads would hit "
+        f"({even} with an even split); memory: {format_bytes(cache.dram_bytes)} for the "
         f"small queue and up to {format_bytes(cache.index_bytes)} for the index, {format_bytes(cache.memory_bytes)} "
         f"with the daemon's own (it may take {format_bytes(cache.memory_budget_bytes)})"
     )

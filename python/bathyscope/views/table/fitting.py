@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.console import Console, Group
@@ -27,27 +27,40 @@ def fitting(
     """Return a table of as many columns as fit whole: without the first of `dispensable`, then the second, …
 
     Columns move together before one is left out. Where that is not enough, names in the first column go over several
-    lines; where there is no room for them, each row does. `words` are the columns besides the first without numbers.
+    lines; where there is no room for them, the columns stand in several tables, each with the first, or each row goes
+    over several lines. `words` are the columns besides the first without numbers.
     """
+
+    def made(names: Sequence[str]) -> Table:
+        table = table_with(*names, words=words)
+        for style, cells in rows:
+            table.add_row(*(text(cells[columns.index(name)], style) for name in names))
+        if not fits(table, out):
+            table.padding = _TIGHT
+        return table
+
     shown = list(columns)
     for left_out in ("", *dispensable):
         shown = [name for name in shown if name != left_out]
-        places = [columns.index(name) for name in shown]
-        table = table_with(*shown, words=words)
-        for style, cells in rows:
-            table.add_row(*(text(cells[place], style) for place in places))
-        if fits(table, out):
-            return table
-        table.padding = _TIGHT
-        if fits(table, out):
+        if fits(table := made(shown), out):
             return table
     first = table.columns[0]
     longest = max(cell_len(cells[0]) for cells in [columns, *(cells for _, cells in rows)])
     length = longest - (_width(table, out) - out.width)
     if length < min(longest, _NAME_LENGTH_MIN):
-        return _apart(columns, rows)
+        is_room = all(fits(made([shown[0], name]), out) for name in shown[1:])
+        return Group(*_below(made, shown, out)) if is_room else _apart(columns, rows)
     first.no_wrap, first.overflow, first.width = False, "fold", length
     return table
+
+
+def _below(made: Callable[[Sequence[str]], Table], names: Sequence[str], out: Console) -> Iterator[Table]:
+    """Yield tables of the first column and as many of the others as fit beside it."""
+    first, *others = names
+    while others:
+        count = next(count for count in range(len(others), 0, -1) if fits(made([first, *others[:count]]), out))
+        yield made([first, *others[:count]])
+        others = others[count:]
 
 
 def _apart(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> Group:

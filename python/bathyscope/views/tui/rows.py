@@ -23,6 +23,7 @@ _GAP = 2
 # Room for the longest value of each unit, so that columns do not move when rows do.
 _WIDTHS: dict[Unit, int] = {
     "1/s": 5,
+    "1/day": 5,
     "bytes": 8,
     "bytes/s": 10,
     "ns": 7,
