@@ -104,7 +104,7 @@ def test_hostile_names_stay_text(html: str, reader: Reader) -> None:
 
 def test_nodes_have_their_network_in_the_page(reader: Reader) -> None:
     text = "".join(reader.text)
-    assert "Network in" in text
+    assert "network in, MiB/s" in text
     assert "this machine" in text
 
 
@@ -286,6 +286,6 @@ def test_the_figures_are_readable_on_a_telephone_and_on_a_screen(width: int, tmp
         return
     assert {label.strip('"') for label in found["labels"]} == {
         "IOPS", "Bandwidth", "Mean", "p50", "p99", "p99.9", "Loss", "Write amplification", "OSD CPU per op",
-        "Device utilisation", "Of ceiling", "One I/O takes", "Capacity", "Ceiling, IOPS", "Reached", "CPU busy",
-        "Network in", "Network out", "Of the link's speed",
+        "Device utilisation", "Of ceiling", "one I/O takes", "capacity", "ceiling IOPS", "reached", "layer", "node",
+        "CPU busy", "network in, MiB/s", "network out, MiB/s", "of the link's speed",
     }  # fmt: skip

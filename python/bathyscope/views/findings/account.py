@@ -126,7 +126,7 @@ def _facts(key: str, facts: Sequence[Evidence]) -> Table:
 
 def _account(account: Account, *, is_recorded: bool) -> Iterator[Section]:
     rate = f"{words.known_text(account.iops)} {figures.plus_minus(account.iops)}".rstrip()
-    yield Section("ceilings", f"Ceilings (measured: {rate} IOPS)", tuple(_ceilings(account)))
+    yield Section("ceilings", f"Ceilings (measured: {rate} IOPS)", tuple(ceilings(account)))
     parts = [
         (words.place(part.place).title, part.place, part.latency_ns, part.share, part.share.value)
         for part in account.parts
@@ -144,7 +144,8 @@ def _account(account: Account, *, is_recorded: bool) -> Iterator[Section]:
         yield Section("little", "Little's law", (Text(words.little(account)),))
 
 
-def _ceilings(account: Account) -> Iterator[object]:
+def ceilings(account: Account) -> Iterator[object]:
+    """Yield the ceilings, the nearest of each kind first, and where their capacities are from."""
     if not account.ceilings:
         yield Text("No resource was seen.")
         return

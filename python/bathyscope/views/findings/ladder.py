@@ -1,4 +1,4 @@
-"""The ladder: of its tables the one for programs, a row for each point of the ladder and each cross-check.
+"""The ladder: for programs a row for each point and each cross-check; for people its saturation curves and its nodes.
 
 A figure `x` fills the columns x, x_low and x_high (95 % interval); percentiles also x_relative_error, the bound of the
 histogram. loss_* compares with the next layer below. A mixed load has two rows more: `direction` says which of its
@@ -12,21 +12,46 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from bathyscope.records.blocks import Section
+from bathyscope.records.blocks import Column, Section, Table, Text
 from bathyscope.records.figure import Figure
-from bathyscope.records.finding import DirectionFinding, KneeFinding, LadderFinding, PointFinding, RungLoss
+from bathyscope.records.finding import (
+    DirectionFinding,
+    KneeFinding,
+    LadderFinding,
+    NodeFinding,
+    PointFinding,
+    RungLoss,
+)
 from bathyscope.views.csv import field_columns, figure_columns
 from bathyscope.views.csv.blocks import flat
 from bathyscope.views.findings import for_programs
 from bathyscope.views.findings.accounts import ACCOUNT, account
-from bathyscope.views.labels import STAGES
-from bathyscope.views.refusal import FIGURES
+from bathyscope.views.labels import STAGES, clean, device_class, group_pattern, layer, machine
+from bathyscope.views.refusal import FIGURES, is_shown
 
+# Of a large cluster, the machines with most traffic.
+_NODES_MAX = 6
+_SATURATION = (
+    Column("load", "load"),
+    Column("queue_depth", "depth", "count"),
+    Column("iops", "IOPS", "1/s", figure="interval"),
+    Column("latency_ns_mean", "mean latency", "ns", figure="interval"),
+    Column("point", "point"),
+)
+_NODES = (
+    Column("load", "load"),
+    Column("layer", "layer"),
+    Column("node", "node"),
+    Column("cpu_ratio", "CPU busy", "ratio", figure="interval"),
+    Column("receive_bytes_per_s", "network in, MiB/s", "bytes/s", figure="interval"),
+    Column("transmit_bytes_per_s", "network out, MiB/s", "bytes/s", figure="interval"),
+    Column("link_ratio", "of the link's speed", "ratio", figure="interval"),
+)
 _PERCENTILES = ("latency_ns_p50", "latency_ns_p99", "latency_ns_p999")
 
 
 def sections(finding: LadderFinding) -> Iterator[Section]:
-    """Yield the points and cross-checks."""
+    """Yield the points with the cross-checks, the saturation curves and the nodes."""
     rows: list[dict[str, Any]] = []
     places = {point.step_key: _place(point.queue_depth, knee) for knee in finding.knees for point in knee.points}
     for group in finding.groups:
@@ -36,6 +61,39 @@ def sections(finding: LadderFinding) -> Iterator[Section]:
     for point in finding.cross_checks:
         rows += _rows(finding.run_id, point, None, places.get(point.step_key))
     yield Section("points", "Points", (for_programs("points", rows),))
+    curves = tuple(row for knee in finding.knees for row in _curve(knee))
+    table = Table("saturation", "saturation", _SATURATION, curves, only="people", shown_max=None)
+    said = (Text(knee.sentence, "", f"{_load(knee.device_class, clean(knee.pattern))}: ") for knee in finding.knees)
+    yield Section("saturation", "Saturation", (table, *said))
+    nodes = tuple(_nodes(finding))
+    yield Section("nodes", "Nodes", (Table("nodes", "nodes", _NODES, nodes, only="people", shown_max=None),))
+
+
+def _load(name: str, pattern: str) -> str:
+    return f"{device_class(name)} {pattern}"
+
+
+def _curve(knee: KneeFinding) -> Iterator[tuple[Any, ...]]:
+    for p in knee.points:
+        marks = [
+            mark for mark, point in (("knee", knee.knee), ("most IOPS", knee.best)) if point.step_key == p.step_key
+        ]
+        load = _load(knee.device_class, clean(knee.pattern))
+        yield load, p.queue_depth, p.iops, p.latency_ns_mean, ", ".join(marks)
+
+
+def _nodes(finding: LadderFinding) -> Iterator[tuple[Any, ...]]:
+    """Yield for each point the machines that carried most of its traffic."""
+    for group in finding.groups:
+        for point in filter(is_shown, group.points):
+            about = (_load(group.device_class, group_pattern(group)), layer(finding, point.layer).title)
+            for node in sorted(point.nodes, key=_traffic, reverse=True)[:_NODES_MAX]:
+                rates = (node.receive_bytes_per_s, node.transmit_bytes_per_s)
+                yield *about, machine(node.name), node.cpu_ratio, *rates, node.link_ratio
+
+
+def _traffic(node: NodeFinding) -> float:
+    return (node.receive_bytes_per_s.value or 0.0) + (node.transmit_bytes_per_s.value or 0.0)
 
 
 def _place(queue_depth: int, knee: KneeFinding) -> str:

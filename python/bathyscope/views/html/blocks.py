@@ -55,7 +55,7 @@ def page_sections(sections: Sequence[Section]) -> list[dict[str, Any]]:
 
 def _section(section: Section) -> dict[str, Any]:
     sentence = next((each.words for each in section.blocks if isinstance(each, Text) and each.tone == "strong"), "")
-    blocks = [_block(each) for each in section.blocks if not (isinstance(each, Text) and each.tone == "strong")]
+    blocks = [page_block(each) for each in section.blocks if not (isinstance(each, Text) and each.tone == "strong")]
     counted = next((each for each in section.blocks if isinstance(each, Table) and each.only != "programs"), None)
     return {
         "key": section.key,
@@ -66,7 +66,7 @@ def _section(section: Section) -> dict[str, Any]:
     }
 
 
-def _block(block: Any) -> dict[str, Any] | None:
+def page_block(block: Any, rows_max: int = _ROWS_SHOWN) -> dict[str, Any] | None:
     """Return what the template shows of a block; None for nothing."""
     match block:
         case Text():
@@ -76,13 +76,13 @@ def _block(block: Any) -> dict[str, Any] | None:
         case CaveatView():
             return {"kind": "caveat", "notes": [Footnote("", block, everywhere=False)]}
         case Table():
-            return _table(block) if block.only != "programs" and block.rows else None
+            return _table(block, rows_max) if block.only != "programs" and block.rows else None
         case _:
             drawing = drawing_of(block, PAGE)
             return None if drawing is None else {"kind": "chart", "key": drawing.name, "title": drawing.title}
 
 
-def _table(table: Table) -> dict[str, Any]:
+def _table(table: Table, rows_max: int) -> dict[str, Any]:
     columns = [(place, table.columns[place]) for place in shown_columns(table)]
     tones = table.tones or ("",) * len(table.rows)
     return {
@@ -91,9 +91,9 @@ def _table(table: Table) -> dict[str, Any]:
         "columns": [(column.heading, column.help, _kind(column)) for _, column in columns],
         "rows": [
             (tone, [(_cell(each, row[place]), _kind(each), _share(each, row[place])) for place, each in columns])
-            for tone, row in zip(tones[:_ROWS_SHOWN], table.rows, strict=False)
+            for tone, row in zip(tones[:rows_max], table.rows, strict=False)
         ],
-        "more": max(0, len(table.rows) - _ROWS_SHOWN),
+        "more": max(0, len(table.rows) - rows_max),
     }
 
 

@@ -10,9 +10,7 @@ from bathyscope.records.figure import Figure
 from bathyscope.records.finding import (
     CommandView,
     DirectionFinding,
-    KneeFinding,
     LadderFinding,
-    NodeFinding,
     PointFinding,
     RungGroup,
     as_plain,
@@ -21,14 +19,10 @@ from bathyscope.units import format_seconds
 from bathyscope.views import Options, figures, labels
 from bathyscope.views.account_words import (
     alternatives,
-    capacity_text,
-    demand_text,
     has_accounts,
-    in_order,
     known_text,
     little,
     nearest,
-    nearest_of_each,
     pictured,
     place,
     spoken_of,
@@ -38,9 +32,10 @@ from bathyscope.views.charts.rungs import METRICS
 from bathyscope.views.charts.series import measure_title, shown_measures
 from bathyscope.views.charts.theme import PAGE
 from bathyscope.views.findings import sections_of
+from bathyscope.views.findings.account import ceilings
 from bathyscope.views.footnotes import Footnotes
 from bathyscope.views.html.blocks import chart_data as of_blocks
-from bathyscope.views.html.blocks import page_sections
+from bathyscope.views.html.blocks import page_block, page_sections
 from bathyscope.views.html.frame import packed, render_page
 from bathyscope.views.html.ladder_charts import chart_data, finding_data
 from bathyscope.views.pictures.blocks import drawings
@@ -58,11 +53,8 @@ _COLUMNS = (
     ("osd_cpu_us_per_op", "OSD CPU per op"),
     ("device_utilization", "Device utilisation"),
 )
-_CEILINGS_OF_A_KIND = 2
 # Of more patterns, the figures below their pictures are left to `bathy explain`: they would make the page too large.
 _TABLES_MAX = 60
-# Of a large cluster, the machines with most traffic.
-_NODES_MAX = 6
 _STATUS = {"done": "complete", "running": "still running"}
 
 
@@ -84,6 +76,7 @@ def page(finding: LadderFinding, recording: CollectFinding | None = None) -> str
 
 def _content(finding: LadderFinding, charts: dict[str, Any], recording: CollectFinding | None) -> dict[str, Any]:
     notes = Footnotes(finding)
+    blocks = {section["key"]: section for section in page_sections(sections_of(finding))}
     indexed = list(enumerate(finding.groups))
     accounts = {i: _account(finding, pictured(g)) for i, g in indexed if f"ceilings-{i}" in charts}
     distribution_groups = [(i, g) for i, g in indexed if f"distribution-{i}" in charts]
@@ -94,11 +87,11 @@ def _content(finding: LadderFinding, charts: dict[str, Any], recording: CollectF
         "sections": [
             ("verdicts", "Verdicts"),
             *[("ceilings", "Ceilings")] * bool(accounts),
-            *[("saturation", "Saturation")] * bool(finding.knees),
+            *[("saturation", "Saturation")] * ("saturation" in blocks),
             ("ladder", "Ladder"),
             *[("latency", "Latency")] * bool(distribution_groups),
             ("stages", "OSD stages"),
-            *[("nodes", "Nodes")] * bool(nodes := _nodes(finding)),
+            *[("nodes", "Nodes")] * ("nodes" in blocks),
             *[("time", "Over time")] * bool(finding.series),
             *[("who", "Who")] * (recording is not None),
             ("caveats", "Caveats"),
@@ -124,8 +117,7 @@ def _content(finding: LadderFinding, charts: dict[str, Any], recording: CollectF
             }
             for number, name in enumerate(labels.device_classes(finding))
         ],
-        "nodes": nodes,
-        "knees": [_knee(knee) for knee in finding.knees],
+        "blocks": blocks,
         "cross_checks": [_row(finding, point, None, notes) for point in finding.cross_checks],
         "accounts": accounts,
         "distribution_groups": distribution_groups,
@@ -179,31 +171,15 @@ def _account(finding: LadderFinding, point: PointFinding | None) -> dict[str, An
     if point is None or account is None:
         return {}
     is_small = len(finding.groups) <= _TABLES_MAX
-    shown = nearest_of_each(in_order(account), _CEILINGS_OF_A_KIND) if is_small else []
     return {
         "layer": labels.layer(finding, point.layer),
         "step_key": point.step_key,
         "parts": [(place(p.place), known_text(p.latency_ns), known_text(p.share)) for p in account.parts],
-        "ceilings": [
-            (
-                one.words if one.binding else f"{one.words} (holds nothing back when reached)",
-                [
-                    _plain(demand_text(one.demand)),
-                    _plain(capacity_text(one), one.source if one.capacity.value is not None else ""),
-                    _plain(known_text(one.iops), figures.range_text(one.iops)),
-                    _plain(known_text(one.reached), figures.range_text(one.reached)),
-                ],
-            )
-            for one in shown
-        ],
-        "more": len(account.ceilings) - len(shown),
+        # A page has sixty of these tables: each shows what a terminal does.
+        "ceilings": [page_block(block, getattr(block, "shown_max", 0)) for block in ceilings(account) if is_small],
         "little": little(account),
         "more_work": [*map(throttle_text, account.throttles), *(work.sentence for work in account.foreign)],
     }
-
-
-def _plain(value: str, beside: str = "") -> dict[str, str]:
-    return {"value": value, "range": beside, "kind": "words"}
 
 
 def _row(finding: LadderFinding, point: PointFinding, loss: Figure | None, notes: Footnotes) -> dict[str, Any]:
@@ -215,53 +191,6 @@ def _row(finding: LadderFinding, point: PointFinding, loss: Figure | None, notes
         "notes": notes.of(point),
         "directions": [
             (f"{d.direction}s", [_direction_cell(d, name) for name, _ in _columns(finding)]) for d in point.directions
-        ],
-    }
-
-
-def _nodes(finding: LadderFinding) -> list[dict[str, Any]]:
-    """Return for each pattern its layers with the machines that carried most of the traffic."""
-    groups = []
-    for group in finding.groups:
-        rows = []
-        for point in (p for p in group.points if is_shown(p)):
-            nodes = sorted(point.nodes, key=lambda n: -sum(_traffic(n)))
-            rows += [_node(finding, point, node) for node in nodes[:_NODES_MAX]]
-        if rows:
-            title = f"{labels.device_class(group.device_class)} {labels.group_pattern(group)}"
-            groups.append({"title": title, "rows": rows})
-    return groups
-
-
-def _traffic(node: NodeFinding) -> tuple[float, float]:
-    return node.receive_bytes_per_s.value or 0.0, node.transmit_bytes_per_s.value or 0.0
-
-
-def _node(finding: LadderFinding, point: PointFinding, node: NodeFinding) -> dict[str, Any]:
-    found = (node.cpu_ratio, node.receive_bytes_per_s, node.transmit_bytes_per_s, node.link_ratio)
-    return {
-        "layer": labels.layer(finding, point.layer),
-        "name": labels.machine(node.name),
-        "cells": [_shown(f, "iops") for f in found],
-    }
-
-
-def _knee(knee: KneeFinding) -> dict[str, Any]:
-    """Return a saturation curve: its sentence, and a row for each depth."""
-    marks: dict[str, list[str]] = {}
-    for point, mark in ((knee.knee, "knee"), (knee.best, "most IOPS")):
-        marks.setdefault(point.step_key, []).append(mark)
-    return {
-        "title": f"{labels.device_class(knee.device_class)} {labels.clean(knee.pattern)}",
-        "sentence": knee.sentence,
-        "rows": [
-            (
-                f"QD {p.queue_depth}",
-                _shown(p.iops, "iops"),
-                _shown(p.latency_ns_mean, "iops"),
-                marks.get(p.step_key, ()),
-            )
-            for p in knee.points
         ],
     }
 
