@@ -429,6 +429,42 @@ impl BlockStore for MemoryStore {
     }
 }
 
+/// Operations of a store that are those of the one in its field `store`.
+macro_rules! passes_on {
+    ($($operation:ident),+) => { $(crate::common::passes_on!(@ $operation);)+ };
+    (@ read) => {
+        fn read(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
+            self.store.read(buffer, offset)
+        }
+    };
+    (@ write) => {
+        fn write(&self, data: &[u8], offset: u64) -> std::io::Result<()> {
+            self.store.write(data, offset)
+        }
+    };
+    (@ flush) => {
+        fn flush(&self) -> std::io::Result<()> {
+            self.store.flush()
+        }
+    };
+    (@ stamp) => {
+        fn stamp(&self) -> std::io::Result<bathy_cache::Stamp> {
+            self.store.stamp()
+        }
+    };
+    (@ look) => {
+        fn look(&self) -> std::io::Result<bathy_cache::Stamp> {
+            self.store.look()
+        }
+    };
+    (@ size_bytes) => {
+        fn size_bytes(&self) -> std::io::Result<u64> {
+            self.store.size_bytes()
+        }
+    };
+}
+pub(crate) use passes_on;
+
 impl MemoryStore {
     fn flush_now(&self) -> io::Result<()> {
         let mut inner = self.inner();

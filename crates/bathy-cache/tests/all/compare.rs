@@ -7,7 +7,7 @@ use std::thread;
 
 use bathy_cache::{Beginning, BlockStore, CachedFile, Engine, FileIdentity, Stamp, Trust, open};
 
-use crate::common::{Fault, LINE, MemoryStore, Random, UNIT, World, identity};
+use crate::common::{Fault, LINE, MemoryStore, Random, UNIT, World, identity, passes_on};
 
 const LINES: u64 = 24;
 
@@ -247,17 +247,11 @@ struct Silent {
 }
 
 impl BlockStore for Silent {
+    passes_on!(write, flush, size_bytes);
+
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.store.read(buffer, offset)
-    }
-
-    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.store.write(data, offset)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.store.flush()
     }
 
     fn stamp(&self) -> io::Result<Stamp> {
@@ -265,10 +259,6 @@ impl BlockStore for Silent {
             modified_ns: 1,
             ..self.store.stamp()?
         })
-    }
-
-    fn size_bytes(&self) -> io::Result<u64> {
-        self.store.size_bytes()
     }
 
     fn trust(&self) -> Trust {

@@ -7,10 +7,12 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use bathy_cache::{BlockStore, LiveCache, Recovery, SourceMode, Stamp, inspect, open};
+use bathy_cache::{BlockStore, LiveCache, Recovery, SourceMode, inspect, open};
 use bathy_cache_model::WriteMode;
 
-use crate::common::{Cache, Fault, LINE, MemoryStore, UNIT, World, assert_serves_backing, identity};
+use crate::common::{
+    Cache, Fault, LINE, MemoryStore, UNIT, World, assert_serves_backing, identity, passes_on,
+};
 
 /// Whoever takes longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -24,9 +26,7 @@ struct PanicsAtFiles {
 }
 
 impl BlockStore for PanicsAtFiles {
-    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.store.read(buffer, offset)
-    }
+    passes_on!(read, flush, stamp, size_bytes);
 
     fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
         let found = inspect(Arc::clone(&self.store) as Arc<dyn BlockStore>);
@@ -35,18 +35,6 @@ impl BlockStore for PanicsAtFiles {
         let panics = files.contains(&offset) && self.is_armed.swap(false, Ordering::SeqCst);
         assert!(!panics, "on purpose");
         self.store.write(data, offset)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.store.flush()
-    }
-
-    fn stamp(&self) -> io::Result<Stamp> {
-        self.store.stamp()
-    }
-
-    fn size_bytes(&self) -> io::Result<u64> {
-        self.store.size_bytes()
     }
 }
 

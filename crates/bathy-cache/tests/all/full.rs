@@ -4,10 +4,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bathy_cache::{BlockStore, Stamp};
+use bathy_cache::BlockStore;
 use bathy_cache_model::WriteMode;
 
-use crate::common::{LINE, MemoryStore, World, identity};
+use crate::common::{LINE, MemoryStore, World, identity, passes_on};
 
 /// A file in a file system with room for so many bytes.
 struct Full {
@@ -25,9 +25,7 @@ impl Full {
 }
 
 impl BlockStore for Full {
-    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.store.read(buffer, offset)
-    }
+    passes_on!(read, flush, stamp, size_bytes);
 
     fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
         let written = self.write_some(data, offset)?;
@@ -46,18 +44,6 @@ impl BlockStore for Full {
         self.room_bytes.store(room_bytes - written, Ordering::Relaxed);
         self.store.write(&data[..written], offset)?;
         Ok(written)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.store.flush()
-    }
-
-    fn size_bytes(&self) -> io::Result<u64> {
-        self.store.size_bytes()
-    }
-
-    fn stamp(&self) -> io::Result<Stamp> {
-        self.store.stamp()
     }
 }
 

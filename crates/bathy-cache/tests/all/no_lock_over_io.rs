@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use bathy_cache::{BlockStore, Engine, Options, Stamp, open};
+use bathy_cache::{BlockStore, Engine, Options, open};
 use bathy_policy::{CachePolicy, PolicyKind};
 
-use crate::common::{LINE, MemoryStore, Random, UNIT, World, identity};
+use crate::common::{LINE, MemoryStore, Random, UNIT, World, identity, passes_on};
 
 /// Whoever takes longer than this waits for a lock.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -52,6 +52,8 @@ impl Watched {
 }
 
 impl BlockStore for Watched {
+    passes_on!(stamp, size_bytes);
+
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.between(0);
         self.store.read(buffer, offset)
@@ -65,14 +67,6 @@ impl BlockStore for Watched {
     fn flush(&self) -> io::Result<()> {
         self.between(2);
         self.store.flush()
-    }
-
-    fn stamp(&self) -> io::Result<Stamp> {
-        self.store.stamp()
-    }
-
-    fn size_bytes(&self) -> io::Result<u64> {
-        self.store.size_bytes()
     }
 }
 

@@ -5,13 +5,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bathy_cache::{
-    Aligned, BlockStore, ErrorBudget, Place, PlacesRead, Stamp, Until, inspect, open, parts_of,
-};
+use bathy_cache::{Aligned, BlockStore, ErrorBudget, Place, PlacesRead, Until, inspect, open, parts_of};
 use bathy_cache_model::FetchSize;
 use bathy_policy::PolicyKind;
 
-use crate::common::{Cache, Fault, LINE, MemoryStore, UNIT, World, assert_usage};
+use crate::common::{Cache, Fault, LINE, MemoryStore, UNIT, World, assert_usage, passes_on};
 
 const BYTES: u64 = 40 * LINE;
 /// Where data begin.
@@ -42,9 +40,7 @@ impl AtOnce {
 }
 
 impl BlockStore for AtOnce {
-    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.store.read(buffer, offset)
-    }
+    passes_on!(read, write, flush, stamp, size_bytes);
 
     fn read_within(
         &self,
@@ -65,22 +61,6 @@ impl BlockStore for AtOnce {
         };
         let ends = parts_of(places).map(read).collect();
         Ok(Ok((bytes, ends)))
-    }
-
-    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.store.write(data, offset)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.store.flush()
-    }
-
-    fn stamp(&self) -> io::Result<Stamp> {
-        self.store.stamp()
-    }
-
-    fn size_bytes(&self) -> io::Result<u64> {
-        self.store.size_bytes()
     }
 }
 

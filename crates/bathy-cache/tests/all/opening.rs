@@ -9,7 +9,9 @@ use bathy_cache::format::Superblock;
 use bathy_cache::{Beginning, BlockStore, CachedFile, Engine, FileIdentity, Stamp, open};
 use bathy_cache_model::WriteMode;
 
-use crate::common::{Event, LINE, Log, MemoryStore, MemoryWitness, REGION, SSD, UNIT, World, identity};
+use crate::common::{
+    Event, LINE, Log, MemoryStore, MemoryWitness, REGION, SSD, UNIT, World, identity, passes_on,
+};
 
 /// The number of a file's store in the log.
 const FILE: u8 = 1;
@@ -175,13 +177,7 @@ struct Gathering {
 }
 
 impl BlockStore for Gathering {
-    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.store.read(buffer, offset)
-    }
-
-    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.store.write(data, offset)
-    }
+    passes_on!(read, write, stamp, size_bytes);
 
     fn flush(&self) -> io::Result<()> {
         self.flushes.fetch_add(1, Ordering::SeqCst);
@@ -190,14 +186,6 @@ impl BlockStore for Gathering {
             thread::yield_now();
         }
         self.store.flush()
-    }
-
-    fn stamp(&self) -> io::Result<Stamp> {
-        self.store.stamp()
-    }
-
-    fn size_bytes(&self) -> io::Result<u64> {
-        self.store.size_bytes()
     }
 }
 
@@ -407,9 +395,7 @@ impl Hooked {
 }
 
 impl BlockStore for Hooked {
-    fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.store.read(buffer, offset)
-    }
+    passes_on!(read, look, size_bytes);
 
     fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
         Self::run(&self.before_write);
@@ -424,14 +410,6 @@ impl BlockStore for Hooked {
     fn stamp(&self) -> io::Result<Stamp> {
         self.flush()?;
         self.store.stamp()
-    }
-
-    fn look(&self) -> io::Result<Stamp> {
-        self.store.look()
-    }
-
-    fn size_bytes(&self) -> io::Result<u64> {
-        self.store.size_bytes()
     }
 }
 

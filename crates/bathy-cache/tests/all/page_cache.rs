@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bathy_cache::{Aligned, BlockStore, FileStore, Recovery, Stamp, Until, open};
+use bathy_cache::{Aligned, BlockStore, FileStore, Recovery, Until, open};
 
-use crate::common::{Cache, MemoryStore, Random, UNIT, World, assert_serves_backing};
+use crate::common::{Cache, MemoryStore, Random, UNIT, World, assert_serves_backing, passes_on};
 
 const BYTES: u64 = 512 << 10;
 const PAGE: u64 = 4096;
@@ -47,6 +47,8 @@ impl Device {
 }
 
 impl BlockStore for Device {
+    passes_on!(flush, stamp, size_bytes);
+
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         if offset % PAGE == 0 && buffer.len() as u64 % PAGE == 0 {
             return self.store.read(buffer, offset);
@@ -75,18 +77,6 @@ impl BlockStore for Device {
 
     fn leaves_old_pages(&self) -> bool {
         true
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.store.flush()
-    }
-
-    fn stamp(&self) -> io::Result<Stamp> {
-        self.store.stamp()
-    }
-
-    fn size_bytes(&self) -> io::Result<u64> {
-        self.store.size_bytes()
     }
 }
 

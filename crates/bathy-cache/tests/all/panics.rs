@@ -14,6 +14,7 @@ use bathy_cache::{
 
 use crate::common::{
     BACKING, Cache, LINE, MemoryStore, Random, UNIT, World, assert_serves_backing, assert_usage, identity,
+    passes_on,
 };
 
 const BYTES: u64 = 512 << 10;
@@ -69,6 +70,8 @@ impl Panicking {
 }
 
 impl BlockStore for Panicking {
+    passes_on!(size_bytes);
+
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.perhaps(Op::Read, offset);
         self.store.read(buffer, offset)
@@ -88,10 +91,6 @@ impl BlockStore for Panicking {
     fn stamp(&self) -> io::Result<Stamp> {
         self.perhaps(Op::Stamp, self.range.start);
         self.store.stamp()
-    }
-
-    fn size_bytes(&self) -> io::Result<u64> {
-        self.store.size_bytes()
     }
 }
 

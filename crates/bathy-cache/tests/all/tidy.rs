@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
-use bathy_cache::{BlockStore, Recovery, Stamp, open};
+use bathy_cache::{BlockStore, Recovery, open};
 use bathy_cache_model::WriteMode;
 
 use crate::common::{
     BACKING, Cache, Event, Fault, LINE, MemoryStore, REGION, SSD, UNIT, World, assert_serves_backing,
-    identity,
+    identity, passes_on,
 };
 
 type Hook = Box<dyn Fn(&Cache) + Send>;
@@ -35,6 +35,8 @@ impl Hooked {
 }
 
 impl BlockStore for Hooked {
+    passes_on!(stamp, size_bytes);
+
     fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.store.read(buffer, offset)?;
         self.run(&self.in_read);
@@ -50,14 +52,6 @@ impl BlockStore for Hooked {
         let flushed = self.store.flush();
         self.run(&self.in_flush);
         flushed
-    }
-
-    fn size_bytes(&self) -> io::Result<u64> {
-        self.store.size_bytes()
-    }
-
-    fn stamp(&self) -> io::Result<Stamp> {
-        self.store.stamp()
     }
 }
 
