@@ -243,7 +243,7 @@ def _other_configuration(found: Sequence[Difference]) -> str:
 def _stopping(*tables: Tables) -> str:
     """Return the sentence that limits the intervals of runs that ended their repeats when they were precise."""
     codes = {code for each in tables for code in strings(table_of(each, Caveat.TABLE), "code")}
-    return f" With precision, {WHEN_PRECISE}." if STOPPED_WHEN_PRECISE in codes else ""
+    return f" Repeats ended when they were precise: {WHEN_PRECISE}." if STOPPED_WHEN_PRECISE in codes else ""
 
 
 def _signed(ratio: float) -> str:

@@ -149,6 +149,8 @@ def _ratio(base: Mapping[int, _Repeat], rounds: Mapping[int, _Repeat]) -> Figure
     each compared with itself: its image stays the same.
     """
     pairs = [(base[number], repeat) for number, repeat in rounds.items() if number in base]
+    # A generator that ran for less than its clock can tell reports I/Os and no rate.
+    pairs = [(before, after) for before, after in pairs if before.figures.iops > 0]
     ratios = [after.figures.iops / before.figures.iops for before, after in pairs]
     if len(ratios) != 1:
         return bootstrap.median(ratios).figure(_TIMES)

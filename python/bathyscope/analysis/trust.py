@@ -210,8 +210,8 @@ def _other_pools(step: StepFigures) -> tuple[float, str]:
 
 def _caveats(step: StepFigures, tables: Tables, context: StepContext) -> Iterator[_Remark]:
     if context.precision is not None:
-        text = f"measured again until the interval of its IOPS was within {format_percent(context.precision)}"
-        yield STOPPED_WHEN_PRECISE, "note", f"{text} of their median: {WHEN_PRECISE}"
+        text = f"measured again while the interval of its IOPS was wider than {format_percent(context.precision)}"
+        yield STOPPED_WHEN_PRECISE, "note", f"{text} of their median to a side: {WHEN_PRECISE}"
     steady = step.steady
     if steady.verdict == "unsteady":
         yield "unsteady", "warning", f"not steady: {steady.sentence}"

@@ -385,7 +385,9 @@ def planned(
         moment = f"before {phase.name}" if phase.name else "at the end"
         for done, undone_by in dict.fromkeys(words):
             seconds = warm[phase.name] if action is _WARMING else RESTART_S if action.restarts else (0.0, 0.0)
-            counts[PlannedChange(action.where, f"{moment}: {done}", undone_by, 1, *seconds)] += 1
+            # Whoever cleans up after a kill does not know which OSDs were under test.
+            where = "all OSDs" if action is _RESTART and phase is _END else action.where
+            counts[PlannedChange(where, f"{moment}: {done}", undone_by, 1, *seconds)] += 1
 
     for phase in (*phases, _END):
         left = [change for change in made if not _of(change).keeps(phase, change)]

@@ -43,7 +43,8 @@ class PlannedPool:
 class PlannedChange:
     """A change: by whom (mon, osd.3, this machine), how, and how it goes back; "" where it goes with its pool.
 
-    It is made `count` times; each takes `expected_s`, which is 0 where it is no matter, and at most `worst_s`.
+    It is made `count` times, or less often where configurations are precise before; each takes `expected_s`, which is 0
+    where it is no matter, and at most `worst_s`.
     """
 
     where: str

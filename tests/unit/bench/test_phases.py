@@ -115,6 +115,9 @@ def test_what_is_planned_is_what_is_done(
     assert told == Counter(what for what, _ in lab_log)
     seconds = {(change.expected_s, change.worst_s) for change in restarts}
     assert seconds == {phases.RESTART_S, (3.0, 60.0)}
+    # The clean-up does not know which OSDs were under test, and starts all of a lab.
+    of_all = {change.change for change in planned if change.where == "all OSDs"}
+    assert of_all == ({"at the end: all start again"} if ("restart", ()) in lab_log else set())
     switched = [(change.change, change.count) for change in planned if change.where == "mon"]
     off, on, no = (f"config set who=osd name={OPTION} value={value}" for value in ("false", "yes", "no"))
     back = f"config rm who=osd name={OPTION}, or config set to what it was"

@@ -196,6 +196,12 @@ def test_clients_are_compared_with_themselves() -> None:
     assert doubtful.expectations[0].met
 
 
+def test_over_a_rate_of_zero_there_is_no_ratio() -> None:
+    """fio divides by milliseconds: one I/O that took less has none."""
+    expectation = judged({("no-cache", READ): [0.0], ("repeated", READ): [100.0]}).expectations[0]
+    assert (expectation.ratio.value, expectation.met) == (None, None)
+
+
 def test_without_the_first_phase_nothing_is_over_it() -> None:
     found = judged({key: value for key, value in rates(10.0, 1.0).items() if key[0] == "repeated"})
     assert found.base is None
@@ -399,7 +405,7 @@ def test_a_dry_run_of_rounds_until_they_are_precise_says_the_least_and_the_most(
     bathy(*words, "--set", "precision=0.1")
     shown = capsys.readouterr().out
     assert "3 to 20 repeats = 9 to 60 steps" in shown
-    assert "(20 times, about 8.0 s each)" in shown
+    assert "(up to 20 times, about 8.0 s each)" in shown
     bathy(*words, "--output", "json")
     always = json.loads(capsys.readouterr().out)
     assert (always["repeats_min"], always["cost"]["expected_min_s"]) == (20, always["cost"]["expected_s"])

@@ -67,7 +67,8 @@ def sections(finding: PredictionFinding) -> Iterator[Section]:
     changes = tuple(map(dataclasses.astuple, finding.changes))
     of_changes = Table("changes", "changes", _CHANGES, changes, only="programs")
     all_loads = Table("commands", "commands", _COMMANDS, commands, only="programs")
-    yield Section("changes", "Changes, and how each goes back:", (all_loads, of_changes, *_lines(finding.changes)))
+    lines = _lines(finding.changes, at_most=finding.repeats_min < finding.repeats)
+    yield Section("changes", "Changes, and how each goes back:", (all_loads, of_changes, *lines))
     yield Section("loads", f"Loads{others}:", (Table("loads", "loads", _LOADS, loads, only="people"),))
 
 
@@ -89,17 +90,17 @@ def _facts(finding: PredictionFinding) -> Iterator[tuple[str, str]]:
         yield "made", f"{made}; removed at the end"
 
 
-def _lines(changes: Sequence[PlannedChange]) -> Iterator[Text]:
+def _lines(changes: Sequence[PlannedChange], *, at_most: bool) -> Iterator[Text]:
     """Yield changes for people: some are commands, others are sentences."""
     for each in changes:
-        yield Text(f"{each.change}{_often(each)}", "", f"  {each.where}: ", whole=True)
+        yield Text(f"{each.change}{_often(each, at_most=at_most)}", "", f"  {each.where}: ", whole=True)
         if each.undone_by:
             yield Text(each.undone_by, "dim", "    ← ", whole=True)
 
 
-def _often(change: PlannedChange) -> str:
-    """Return how often a change is made and what it takes, where that is known."""
-    words = [f"{change.count} times"] if change.count > 1 else []
+def _often(change: PlannedChange, *, at_most: bool) -> str:
+    """Return how often a change is made, or is `at_most`, and what it takes, where that is known."""
+    words = [f"{'up to ' if at_most else ''}{change.count} times"] if change.count > 1 else []
     if change.expected_s:
         words.append(f"about {format_seconds(change.expected_s)}{' each' if words else ''}")
     return f" ({', '.join(words)})" if words else ""
