@@ -325,8 +325,9 @@ def _names(changes: Sequence[Change]) -> list[str]:
 _RESTART, _OPTIONS, _CACHES, _WARMING = Restart(), OsdOptions(), Caches(), Warming()
 ACTIONS: tuple[Action, ...] = (_OPTIONS, _CACHES, _WARMING, _RESTART)
 """What phases can ask for, in the order in which it is done."""
-# OSDs that are down come back first. A cache that is taken off starts its OSD again, with the options of before.
-_UNDONE: tuple[Action, ...] = (_RESTART, _OPTIONS, _CACHES)
+# Whatever starts OSDs again comes after the options: with those of a phase they may not start. Before a cache is taken
+# off, which waits until all OSDs are there, those that are down come back.
+_UNDONE: tuple[Action, ...] = (_OPTIONS, _RESTART, _CACHES)
 _END = Phase.model_construct(name="")
 PHASE_KINDS = tuple(action.kind for action in _UNDONE)
 

@@ -323,6 +323,21 @@ def test_what_a_kill_has_left_between_stop_and_start_is_started(
     assert lab_log == [("restart", OSDS), ("off", OSDS)]
 
 
+def test_osds_that_do_not_start_with_an_option_start_when_it_has_gone_back(
+    stage: phases.Stage, fake_cluster: FakeCluster, journal: Journal, lab_log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: Any) -> None:
+        if fake_cluster.osd_config:
+            raise LabError("osd.0 ended at its start")
+
+    journal.target = Target(name="x", kind="lab")
+    monkeypatch.setattr("bathyscope.lab.caches.restart_osds", start)
+    with pytest.raises(LabError, match="ended at its start"):
+        phases.enter(Phase(name="off", osd_options=OFF), stage)
+    assert cleanup.undo_all(stage.host, stage.session, journal) == []
+    assert (fake_cluster.osd_config, left(journal)) == ({}, [])
+
+
 def test_one_thing_that_cannot_be_undone_keeps_no_other(
     stage: phases.Stage, fake_cluster: FakeCluster, journal: Journal, lab_log: list[Any]
 ) -> None:
