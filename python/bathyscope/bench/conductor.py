@@ -137,7 +137,7 @@ class Conductor:
                 self._make(needs)
                 self._watch_idle()
                 self._fill(needs)
-            pace = prediction.Pace([step for _, step in left])
+            pace = prediction.pace(self._plan, [step for _, step in left], self._keeper.scope, self._context)
             for index, step in left:
                 if self._repeats.are_enough(step):
                     pace.skipped()

@@ -60,15 +60,19 @@ _CLIENT = _Rates(20_000, 500 << 20)
 
 
 class Pace:
-    """The time left: what the steps that are left should take, times what those that are done took beyond theirs."""
+    """The time left: what the steps that are left should take, times what those that are done took beyond theirs.
 
-    def __init__(self, steps: Sequence[StepSpec]) -> None:
-        self._left = [step_s(step) for step in steps]
+    `entering_s` is what leads to each phase of a round; that of the first step that is left has been entered.
+    """
+
+    def __init__(self, steps: Sequence[StepSpec], entering_s: float) -> None:
+        self._left = list(steps)
+        self._entering_s = entering_s
         self._expected_s = self._took_s = 0.0
 
     def ended(self, took_s: float) -> None:
         """The first step that is left has ended."""
-        self._expected_s += self._left.pop(0)
+        self._expected_s += step_s(self._left.pop(0))
         self._took_s += took_s
 
     def skipped(self) -> None:
@@ -78,7 +82,19 @@ class Pace:
     @property
     def left_s(self) -> float:
         """The seconds until the last step ends."""
-        return sum(self._left) * (self._took_s / self._expected_s if self._expected_s else 1.0)
+        between_s = self._entering_s * max(0, len(_blocks(self._left)) - 1)
+        return between_s + sum(map(step_s, self._left)) * (self._took_s / self._expected_s if self._expected_s else 1.0)
+
+
+def pace(plan: Plan, steps: Sequence[StepSpec], scope: Scope, context: LayerContext) -> Pace:
+    """Return the pace of `steps`."""
+    between_s = sum(change.count * change.expected_s for change in _between(plan, steps, scope, context))
+    return Pace(steps, between_s / max(1, len(_blocks(steps))))
+
+
+def _blocks(steps: Sequence[StepSpec]) -> list[tuple[int, str]]:
+    """Return the rounds of phases (repeat, phase) that `steps` enter, in their order."""
+    return list(dict.fromkeys((step.repeat_index, step.phase) for step in steps if step.phase))
 
 
 def step_s(step: StepSpec) -> float:
@@ -136,10 +152,9 @@ def _expected_s(steps: Sequence[StepSpec], changes: Sequence[PlannedChange]) -> 
 def _between(plan: Plan, steps: Sequence[StepSpec], scope: Scope, context: LayerContext) -> list[PlannedChange]:
     """Return what leads from phase to phase of `steps`."""
     phases_of = {phase.name: phase for phase in plan.phases}
-    blocks = dict.fromkeys((step.repeat_index, step.phase) for step in steps if step.phase)
     warm_s = {phase.name: _warming_s(phase, steps, scope, context) for phase in plan.phases if phase.warm}
     osds = [f"osd.{osd}" for osd in under_test(scope, steps)]
-    return phases.planned([phases_of[name] for _, name in blocks], osds, warm_s, context.target)
+    return phases.planned([phases_of[name] for _, name in _blocks(steps)], osds, warm_s, context.target)
 
 
 def _warming_s(phase: Phase, steps: Sequence[StepSpec], scope: Scope, context: LayerContext) -> tuple[float, float]:

@@ -29,7 +29,7 @@ from bathyscope.recording.journal import Journal
 from bathyscope.records import ClusterStatus
 from bathyscope.records.prediction_finding import PredictionFinding
 from bathyscope.spec import DiskTarget, StepSpec, Target
-from bathyscope.spec.plan import Plan, Quiesce, expand
+from bathyscope.spec.plan import Phase, Plan, Quiesce, expand
 from bathyscope.spec.plan_file import parse_plan, preset_names, preset_text
 from bathyscope.spec.scope import Scope, ScopeOsd
 
@@ -183,7 +183,7 @@ def test_a_disk_alone_changes_no_cluster() -> None:
 
 def test_the_time_left_follows_the_steps_that_are_done() -> None:
     steps = steps_of(plan())
-    pace = prediction.Pace(steps)
+    pace = prediction.Pace(steps, 0.0)
     whole = pace.left_s
     assert whole == pytest.approx(18 * prediction.step_s(steps[0]))
     for _ in range(9):
@@ -192,6 +192,18 @@ def test_the_time_left_follows_the_steps_that_are_done() -> None:
     for _ in range(9):
         pace.ended(1.0)
     assert pace.left_s == 0
+
+
+def test_the_time_left_has_what_leads_to_the_phases_that_are_left() -> None:
+    phased = plan().model_copy(update={"phases": (Phase(name="a"), Phase(name="b")), "repeats": 3})
+    steps = steps_of(phased)
+    pace = prediction.Pace(steps, 10.0)
+    loads_s = sum(map(prediction.step_s, steps))
+    # The first of six has been entered.
+    assert pace.left_s == pytest.approx(loads_s + 50.0)
+    while steps[0].phase == "a":
+        pace.ended(prediction.step_s(steps.pop(0)))
+    assert pace.left_s == pytest.approx(sum(map(prediction.step_s, steps)) + 40.0)
 
 
 def test_progress_shows_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
