@@ -82,16 +82,16 @@ def compare(
     of_runs = differences(tables_a, tables_b, recorded)
     of_steps = {key: step_differences(sides_a[key].step, sides_b[key].step) for key in common}
     forbidden = obstacle(of_runs)
-    found = [_effect((sides_a[key], sides_b[key]), metric, forbidden or obstacle(of_steps[key])) for key in common]
-    adjusted = bootstrap.false_discovery_rate([p_value for _, p_value in found])
+    compared = [_effect((sides_a[key], sides_b[key]), metric, forbidden or obstacle(of_steps[key])) for key in common]
+    adjusted = bootstrap.false_discovery_rate([p_value for _, p_value in compared])
     comparisons = sum(value is not None for value in adjusted)
     effects = tuple(
         effect if effect.reason else _judged(effect, value, threshold, comparisons)
-        for (effect, _), value in zip(found, adjusted, strict=True)
+        for (effect, _), value in zip(compared, adjusted, strict=True)
     )
     missing = tuple((key, ONLY_IN_A) for key in sides_a if key not in sides_b)
     missing += tuple((key, ONLY_IN_B) for key in sides_b if key not in sides_a)
-    every = joined([*of_runs, *(one for own in of_steps.values() for one in own)])
+    every = joined([*of_runs, *(difference for of_step in of_steps.values() for difference in of_step)])
     return CompareFinding(
         run_a=_run_id(tables_a),
         run_b=_run_id(tables_b),
@@ -126,18 +126,18 @@ def _sides(tables: Tables) -> dict[str, _Side]:
             "a run without finished steps cannot be compared", hint="resume it with `bathy bench resume`"
         )
     answers = {name: by_step(table_of(tables, name)) for name in ("result", "interval", "histogram")}
-    found: dict[str, _Side] = {}
+    sides: dict[str, _Side] = {}
     for step in steps:
-        own = {name: rows[step.step_index] for name, rows in answers.items() if step.step_index in rows}
-        numbers = figures(step, own)
+        of_step = {name: rows[step.step_index] for name, rows in answers.items() if step.step_index in rows}
+        numbers = figures(step, of_step)
         usable = step.status == "done" and numbers.io_count > 0
-        seen = found.get(step.step_key)
-        found[step.step_key] = _Side(
+        seen = sides.get(step.step_key)
+        sides[step.step_key] = _Side(
             seen.step if seen else step,
             (*(seen.good if seen else ()), *((numbers,) if usable else ())),
             (seen.reason if seen else None) or (None if usable else step.reason or f"the step {step.status}"),
         )
-    return found
+    return sides
 
 
 def _effect(sides: tuple[_Side, _Side], metric: Metric, forbidden: str | None) -> tuple[StepEffect, float | None]:
@@ -186,9 +186,9 @@ def _too_few(a: Figure, b: Figure) -> str | None:
     return None
 
 
-def _judged(found: StepEffect, adjusted: float | None, threshold: float, comparisons: int) -> StepEffect:
+def _judged(effect_of_step: StepEffect, adjusted: float | None, threshold: float, comparisons: int) -> StepEffect:
     """Return an effect with its verdict; `comparisons` is how many its p-value was adjusted for."""
-    effect, verdict, reason = found.effect, "inconclusive", None
+    effect, verdict, reason = effect_of_step.effect, "inconclusive", None
     if effect.value is None or effect.low is None or effect.high is None or adjusted is None:
         reason = "no interval can be given"
     elif effect.low <= 0 <= effect.high:
@@ -200,8 +200,8 @@ def _judged(found: StepEffect, adjusted: float | None, threshold: float, compari
         change, least = format_percent(abs(effect.value)), format_percent(threshold)
         reason = f"a change of {change} is below the threshold of {least}"
     else:
-        verdict = "faster" if (effect.value > 0) == (found.metric == "iops") else "slower"
-    return dataclasses.replace(found, verdict=verdict, reason=reason)
+        verdict = "faster" if (effect.value > 0) == (effect_of_step.metric == "iops") else "slower"
+    return dataclasses.replace(effect_of_step, verdict=verdict, reason=reason)
 
 
 def _run_id(tables: Tables) -> str:
@@ -226,17 +226,17 @@ def _headline(effects: tuple[StepEffect, ...], missing: tuple[tuple[str, str], .
     return text
 
 
-def _other_configuration(found: Sequence[Difference]) -> str:
+def _other_configuration(every: Sequence[Difference]) -> str:
     """Return the sentences that warn of runs that are not of the same thing; empty when they are."""
     text = ""
     for severity, words in (
         ("refused", "The figures are not of the same thing and are not compared"),
         ("warning", "The runs are not of the same configuration"),
     ):
-        own = [d for d in found if d.severity == severity]
-        if own:
-            more = f"; and {len(own) - _NAMED_MAX} more" if len(own) > _NAMED_MAX else ""
-            text += f" {words}: {'; '.join(d.text for d in own[:_NAMED_MAX])}{more}."
+        as_grave = [d for d in every if d.severity == severity]
+        if as_grave:
+            more = f"; and {len(as_grave) - _NAMED_MAX} more" if len(as_grave) > _NAMED_MAX else ""
+            text += f" {words}: {'; '.join(d.text for d in as_grave[:_NAMED_MAX])}{more}."
     return text
 
 

@@ -280,8 +280,8 @@ def _direction(name: str, rows: pa.Table, histogram: pa.Table) -> DirectionFigur
 def _mean_latency(result: pa.Table) -> float | None:
     """Return the mean latency over clients and directions, weighted by their I/Os."""
     mean, count = floats(result, "latency_ns_mean"), floats(result, "io_count")
-    known = np.isfinite(mean) & (count > 0)
-    return float(np.average(mean[known], weights=count[known])) if known.any() else None
+    measured = np.isfinite(mean) & (count > 0)
+    return float(np.average(mean[measured], weights=count[measured])) if measured.any() else None
 
 
 def _devices(tables: Tables, under_test: str, osds: frozenset[int] | None) -> tuple[DeviceUse, ...]:
@@ -291,8 +291,8 @@ def _devices(tables: Tables, under_test: str, osds: frozenset[int] | None) -> tu
     if osds is None:
         samples = where(samples, role="disk")
         # A lab has one spare disk for each class; only that of the class under test was loaded.
-        own = where(samples, device_class=under_test)
-        samples = own if under_test and own.num_rows else samples
+        of_class = where(samples, device_class=under_test)
+        samples = of_class if under_test and of_class.num_rows else samples
     else:
         samples = samples.filter(pa.array([_serves(role, osds) for role in strings(samples, "role")], type=pa.bool_()))
     if samples.num_rows == 0:
@@ -399,8 +399,8 @@ def _shares(result: pa.Table, spent_s: Floats) -> list[float]:
 def _machines(process: pa.Table) -> dict[str, pa.Table]:
     """Return machine → the rows of its processes. Daemons of a lab, named after the node that they play, are here."""
     others = sorted(set(strings(where(process, process="host"), "host")) - {HERE})
-    rest = process.filter(pa.array([host not in others for host in strings(process, "host")], type=pa.bool_()))
-    return {HERE: rest, **{name: where(process, host=name) for name in others}}
+    of_others = process.filter(pa.array([host not in others for host in strings(process, "host")], type=pa.bool_()))
+    return {HERE: of_others, **{name: where(process, host=name) for name in others}}
 
 
 def _of_this_machine(machines: dict[str, pa.Table], facts: pa.Table) -> list[pa.Table]:

@@ -74,11 +74,11 @@ def _settled(host: Host, look: Callable[[], ClusterLook]) -> ClusterLook:
     The manager's view lags: pools that were made or deleted a moment ago show in it as unknown or peering.
     """
     deadline = host.monotonic_ns() + int(_SETTLE_S * 1e9)
-    found = look()
-    while found.not_clean and host.monotonic_ns() < deadline:
+    status = look()
+    while status.not_clean and host.monotonic_ns() < deadline:
         host.sleep(0.5)
-        found = look()
-    return found
+        status = look()
+    return status
 
 
 def _check_permission(

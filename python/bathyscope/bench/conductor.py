@@ -269,8 +269,8 @@ class Conductor:
         # Only a pool that exists shows whether the key may use it.
         for pool in dict.fromkeys(pool for need in pools for pool in need.pools):
             caps.check_pool_access(self._session, pool, needs, f"{self._context.prefix}-trial", given=False)
-        rest = [need for need in needs if not need.settles]
-        resources.make(rest, scope, status=lambda: self._look_at_cluster().status, note=note)
+        others = [need for need in needs if not need.settles]
+        resources.make(others, scope, status=lambda: self._look_at_cluster().status, note=note)
         self._keeper.refresh()
 
     def _watch_idle(self) -> None:
@@ -456,13 +456,13 @@ class Conductor:
 
     def _usage(self) -> list[RawAnswer]:
         """Return how much of the images that the present step reads is written; each is asked once in a run."""
-        found = []
+        answers = []
         for image in self._keeper.scope.images:
             if image not in self._usage_of:
                 scope = self._keeper.scope.model_copy(update={"images": (image,)})
                 self._usage_of[image] = collect(self._host, self._session, SOURCES["image_usage"].plan(scope))
-            found += self._usage_of[image]
-        return found
+            answers += self._usage_of[image]
+        return answers
 
     def _check_pools(self, step: StepSpec) -> None:
         """Raise ClusterError when the step failed because a pool of ours was taken away under it."""

@@ -125,13 +125,13 @@ def judge(step: StepAnswers) -> JudgedStep:
         text = f"{', '.join(restarted)} restarted during the step"
         caveats.append(Caveat(step.index, "capture", "note", text, "capture"))
     facts = {EnvironmentFact.TABLE: nodes.same_machine(step.scope)}
-    own = of_steps(facts | {kind.TABLE: table for kind, table in tables.items()}, [record])[record.step_index]
+    of_step = of_steps(facts | {kind.TABLE: table for kind, table in tables.items()}, [record])[record.step_index]
     # A look at an image serves every step that reads it, so it is no row of any.
     usage = tables.pop(ImageUsage, schema_of(ImageUsage).empty_table())
-    judgement = trust.judge_step(own, _context(step, record, failures, written=trust.is_written(usage)))
+    judgement = trust.judge_step(of_step, _context(step, record, failures, written=trust.is_written(usage)))
     record = dataclasses.replace(record, status=judgement.status, reason=judgement.reason)
     # The histories hold what came before the step as well; that belongs to no step, or to another one.
-    tables[Op] = table_of(own, Op.TABLE)
+    tables[Op] = table_of(of_step, Op.TABLE)
     tables[Step] = to_table(Step, [record])
     tables[Caveat] = to_table(Caveat, [*judgement.caveats, *caveats])
     return JudgedStep(record, judgement.figures, tables)
@@ -175,11 +175,11 @@ def _record(step: StepAnswers, rows: LoadTables) -> Step:
 def _context(step: StepAnswers, record: Step, failures: tuple[str, ...], *, written: bool | None) -> trust.StepContext:
     scope = step.scope
     caches = [osd.cache_bytes for osd in scope.osds if osd.osd in scope.asked_osds]
-    known = [size for size in caches if size is not None]
+    known_bytes = [size for size in caches if size is not None]
     here = {daemon.name for daemon in scope.target.daemons_here}
     return trust.StepContext(
         step=record,
-        cache_bytes=sum(known) if known and len(known) == len(scope.asked_osds) else None,
+        cache_bytes=sum(known_bytes) if known_bytes and len(known_bytes) == len(scope.asked_osds) else None,
         failures=failures,
         image_written=written,
         shared_host=any(f"osd.{osd}" in here for osd in scope.asked_osds)

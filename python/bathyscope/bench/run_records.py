@@ -108,8 +108,8 @@ def _write_look(
     tables = _look_tables(answers, scope, collections)
     # A run that was killed between its last look and its end has one already.
     with run.replace_segment(name, keep_raw=False) as segment:
-        for source, given in answers.items():
-            segment.raw(source, given)
+        for source, of_source in answers.items():
+            segment.raw(source, of_source)
         segment.context({"target": scope.target.model_dump(mode="json"), "scope": _narrowing(scope)})
         _commit(segment, tables)
     return tables
@@ -137,9 +137,9 @@ def _look_tables(
     """
     tables: Tables = {}
     caveats: list[Caveat] = []
-    for name, given in sorted(answers.items()):
+    for name, of_source in sorted(answers.items()):
         try:
-            parsed = dict(parse_source(name, given, scope))
+            parsed = dict(parse_source(name, of_source, scope))
         except BathyscopeError as error:
             caveats.append(Caveat(None, "environment", "note", f"{name}: {error.message}", "environment"))
             continue
@@ -187,16 +187,16 @@ def write_run_row(run: RunDirectory) -> None:
 
 def _note_versions(run: RunDirectory, starts: Iterable[Tables]) -> None:
     """Keep in run.json the versions that the looks of the run's starts found; of two the later counts."""
-    found = dict(run.info.versions)
+    noted = dict(run.info.versions)
     facts = [tables[EnvironmentFact] for tables in starts if EnvironmentFact in tables]
     for fact in (fact for table in facts for fact in from_table(EnvironmentFact, table)):
         if fact.subject == "cluster" and fact.name in ("fsid", "osd_version"):
-            found["ceph" if fact.name == "osd_version" else fact.name] = fact.value
+            noted["ceph" if fact.name == "osd_version" else fact.name] = fact.value
         elif fact.subject.startswith("host "):
-            found["host"] = fact.subject.removeprefix("host ")
+            noted["host"] = fact.subject.removeprefix("host ")
             if fact.name in ("kernel", "cpu_count", "fio_version"):
-                found["fio" if fact.name == "fio_version" else fact.name] = fact.value
-    run.update(versions=found)
+                noted["fio" if fact.name == "fio_version" else fact.name] = fact.value
+    run.update(versions=noted)
 
 
 # --- from raw answers
@@ -204,10 +204,10 @@ def _note_versions(run: RunDirectory, starts: Iterable[Tables]) -> None:
 
 def commands_of(run: RunDirectory) -> list[CommandView]:
     """Return the load commands of every finished step exactly as they ran, in order. Raises StoreError, ParseError."""
-    found = []
+    commands = []
     for segment in run.step_segments().values():
         (step,) = from_table(Step, segment.table(Step))
-        found += [
+        commands += [
             CommandView(
                 step_key=step.step_key,
                 repeat_index=step.repeat_index,
@@ -219,7 +219,7 @@ def commands_of(run: RunDirectory) -> list[CommandView]:
             )
             for answer in segment.raw(LOAD)
         ]
-    return found
+    return commands
 
 
 def reparse(run: RunDirectory) -> int:
@@ -253,8 +253,8 @@ def reparse(run: RunDirectory) -> int:
 
 def _starts(run: RunDirectory) -> list[Segment]:
     """Return the segments of the run's starts, in their order."""
-    found = {int(match[1]): s for name, s in run.segments().items() if (match := _START.fullmatch(name)) is not None}
-    return [segment for _, segment in sorted(found.items())]
+    starts = {int(match[1]): s for name, s in run.segments().items() if (match := _START.fullmatch(name)) is not None}
+    return [segment for _, segment in sorted(starts.items())]
 
 
 def _replace(run: RunDirectory, segment: Segment, tables: Tables) -> Tables:

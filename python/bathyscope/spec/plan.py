@@ -320,11 +320,11 @@ class Plan(Model):
         axes = self.axes
         matrix = itertools.product(axes.op, axes.block_size, axes.queue_depth, axes.read_percent)
         listed = ((p.op, p.block_size, p.queue_depth, p.read_percent) for p in self.patterns)
-        found = (
+        patterns = (
             Pattern(op=op, block_size_bytes=size, queue_depth=depth, read_percent=mix if op == "randrw" else 100)
             for op, size, depth, mix in (listed if self.patterns else matrix)
         )
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(patterns))
 
 
 def resolve_classes(plan: Plan, available: Sequence[str]) -> tuple[str, ...]:
@@ -378,8 +378,8 @@ def configurations(plan: Plan, available_classes: Sequence[str], layers: Mapping
         axes.rate_iops or (None,),
         axes.temperature,
     )
-    found: dict[str, StepSpec] = {}
-    for extra, (place, pattern), layer in itertools.product(
+    steps: dict[str, StepSpec] = {}
+    for extra, (position, pattern), layer in itertools.product(
         list(extras), list(enumerate(plan.pattern_values())), plan.layers
     ):
         jobs, images, image_size, object_size, working_set, rate, temperature = extra
@@ -397,7 +397,7 @@ def configurations(plan: Plan, available_classes: Sequence[str], layers: Mapping
                 image_size_bytes=image_size if "image_size" in own_axes else None,
                 object_size_bytes=object_size if "object_size" in own_axes else None,
                 working_set_bytes=image_size if like_image else working_set,
-                offset_bytes=place * (working_set or 0) if plan.apart and "images" in own_axes else 0,
+                offset_bytes=position * (working_set or 0) if plan.apart and "images" in own_axes else 0,
                 temperature=temperature if "temperature" in own_axes else "any",
                 io_count_limit=plan.io_count,
                 rate_iops=rate,
@@ -405,13 +405,13 @@ def configurations(plan: Plan, available_classes: Sequence[str], layers: Mapping
                 runtime_s=plan.runtime,
                 variant=_variant(axes, image_size if like_image or "image_size" in own_axes else None, working_set),
             )
-            other = found.setdefault(step.key, step)
+            other = steps.setdefault(step.key, step)
             if other != step:
                 raise PlanError(
                     f"two configurations of the plan have the same key {step.key}",
                     hint="they differ in an axis that is not part of the key; split the plan in two",
                 )
-    return list(found.values())
+    return list(steps.values())
 
 
 def expand(plan: Plan, available_classes: Sequence[str], layers: Mapping[str, LayerTraits]) -> list[StepSpec]:

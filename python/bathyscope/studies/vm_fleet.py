@@ -99,37 +99,41 @@ class Parameters(Model):
         return self
 
 
-def _lab(given: Parameters) -> LabSpec:
-    return LabSpec(name="bathy-study", devices=(DeviceGroup(device_class=_CLASS, count=given.osds),))
+def _lab(parameters: Parameters) -> LabSpec:
+    return LabSpec(name="bathy-study", devices=(DeviceGroup(device_class=_CLASS, count=parameters.osds),))
 
 
-def _plan(given: Parameters) -> Plan:
+def _plan(parameters: Parameters) -> Plan:
     unbuffered = {"bluestore_default_buffered_read": "false"}
     phases = (
         Phase(name=NO_CACHE, osd_options=unbuffered, restart=True),
         # To put a cache on is a restart.
-        Phase(name=FIRST, osd_options=unbuffered, cache=given.cache_size, empty=True),
-        Phase(name=REPEATED, osd_options=unbuffered, cache=given.cache_size, warm=True, restart=True),
+        Phase(name=FIRST, osd_options=unbuffered, cache=parameters.cache_size, empty=True),
+        Phase(name=REPEATED, osd_options=unbuffered, cache=parameters.cache_size, warm=True, restart=True),
     )
-    patterns = [pattern for pattern in PATTERNS if pattern in given.patterns]
-    objects = -(-len(patterns) * given.part_size // DEFAULT_OBJECT_BYTES)
+    patterns = [pattern for pattern in PATTERNS if pattern in parameters.patterns]
+    objects = -(-len(patterns) * parameters.part_size // DEFAULT_OBJECT_BYTES)
     return Plan(
         name=DESIGN.name,
         description=DESIGN.title,
         layers=("rbd",),
         device_classes=(_CLASS,),
         patterns=tuple(PlanPattern.model_validate(read_pattern(pattern)) for pattern in patterns),
-        axes=Axes(images=(given.images,), image_size=(objects * DEFAULT_OBJECT_BYTES,), working_set=(given.part_size,)),
+        axes=Axes(
+            images=(parameters.images,),
+            image_size=(objects * DEFAULT_OBJECT_BYTES,),
+            working_set=(parameters.part_size,),
+        ),
         apart=True,
-        phases=tuple(phase for phase in phases if phase.name in given.phases),
-        repeats=given.repeats,
-        precision=given.precision or None,
-        replicas=min(given.replicas, given.osds),
-        ramp=given.ramp,
-        runtime=given.runtime,
+        phases=tuple(phase for phase in phases if phase.name in parameters.phases),
+        repeats=parameters.repeats,
+        precision=parameters.precision or None,
+        replicas=min(parameters.replicas, parameters.osds),
+        ramp=parameters.ramp,
+        runtime=parameters.runtime,
         # It runs on labs, where nobody else waits: only what hangs is stopped.
         limits=Limits(prolong=0, baseline=2.0, max_client_latency=60.0, max_slow_ops=10_000),
-        capture=Capture(sample_interval=min(1.0, given.runtime / 8)),
+        capture=Capture(sample_interval=min(1.0, parameters.runtime / 8)),
     )
 
 
