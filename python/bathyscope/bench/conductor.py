@@ -48,7 +48,7 @@ from bathyscope.recording.collect import collect
 from bathyscope.recording.journal import Journal
 from bathyscope.recording.scope import ScopeKeeper
 from bathyscope.records import RawAnswer, Result, Step, from_table
-from bathyscope.sources import SOURCES, op_history
+from bathyscope.sources import SOURCES, machine, op_history
 from bathyscope.spec import StepSpec, Target
 from bathyscope.spec.plan import Phase, Plan, expand
 from bathyscope.spec.scope import Scope
@@ -107,6 +107,7 @@ class Conductor:
         self._usage_of: dict[tuple[str, str], list[RawAnswer]] = {}
         self._looked: list[RawAnswer] = []
         self._before_filling: list[RawAnswer] = []
+        self._machine = keeper.answers.get(machine.SOURCE.name, [])
         self._idle: dict[str, list[RawAnswer]] = {}
         self._start = ""
         self.begun = False
@@ -349,8 +350,9 @@ class Conductor:
         """Record what steps stand on, before our own switches: they are none of the cluster's settings."""
         self._keeper.refresh()
         answers = self._look()
-        # The caveats of the run are those of the cluster before we wrote anything: the first look counts.
+        # The caveats of the run are those of cluster and machine before we wrote anything: the first look counts.
         answers["cluster_status"] = [*self._before_filling, *answers["cluster_status"]]
+        answers[machine.SOURCE.name] = self._machine
         answers["tenants"] = self._idle.get("tenants", [])
         self._start, tables = write_start(self._run, answers, self._keeper.scope)
         # The cluster as our own filling has left it is what a load is compared with.

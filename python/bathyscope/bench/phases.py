@@ -411,6 +411,8 @@ def enter(phase: Phase, stage: Stage) -> None:
     if stage.journal.target.kind == "lab" and any(change.kind == _OPTIONS.kind for change in left):
         # Until they start again below, OSDs may have read at their start what goes back now.
         due = stage.journal.will_change_all(_RESTART.kind, [{"name": osd} for osd in stage.osds])
+    for words in dict.fromkeys(_of(change).words(change.details)[1] for change in left):
+        stage.note(f"{phase.name}: {words}")
     failed = undo(stage, left, at_end=False)
     if failed:
         raise ToolError(f"the phase before {phase.name} cannot be undone: {next(iter(failed.values()))}")

@@ -106,13 +106,14 @@ def start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, host: FakeHost) -> Ca
         resume: bool = False,
         watcher: Watcher | None = None,
         keep: bool = False,
+        phases: str = "",
         **changes: Any,
     ) -> RunDirectory:
         monkeypatch.setitem(LAYERS, "disk", layer)
         text = (
             "name: t\nlayers: [disk]\npatterns: [randread-4K-qd1, randread-4K-qd2]\nrepeats: 2\n"
             "ramp: 1s\nruntime: 10s\n"
-            "device_classes: [all]\nlimits: {prolong: 2}\ncapture: {processes: false}\n"
+            f"device_classes: [all]\nlimits: {{prolong: 2}}\ncapture: {{processes: false}}\n{phases}"
         )
         workspace = Workspace(tmp_path / "ws")
         if resume:
@@ -335,6 +336,21 @@ def test_an_interrupted_run_restores_before_it_writes_to_a_workspace_that_may_be
     with pytest.raises(KeyboardInterrupt):
         start(ScriptedLayer([STEADY], before_load=interrupt))
     assert order == ["restore", "note"]
+
+
+def test_a_machine_that_the_run_has_loaded_is_not_said_to_have_been_busy_before_it(
+    start: Callable[..., RunDirectory], host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before each phase the machine is looked at; what the phase before did to it is no caveat of the run."""
+    host.files |= {"/proc/cpuinfo": b"processor\t: 0\n", "/proc/loadavg": b"0.10 0.10 0.10 1/100 1\n"}
+
+    def busy(load: int) -> None:
+        host.files["/proc/loadavg"] = f"{load + 9}.0 1.0 1.0 1/100 1\n".encode()
+
+    monkeypatch.setattr("bathyscope.bench.phases.check", lambda *_: None)
+    run = start(ScriptedLayer([STEADY], before_load=busy), phases="phases: [{name: a}, {name: b}]")
+    assert sum(name.startswith("start-") for name in run.segments()) == 4
+    assert "client_busy" not in {row["code"] for row in run.tables()["caveat"].to_pylist()}
 
 
 def test_what_is_precise_enough_is_not_measured_again(start: Callable[..., RunDirectory]) -> None:

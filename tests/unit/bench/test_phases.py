@@ -103,10 +103,14 @@ def test_what_is_planned_is_what_is_done(
     again = Phase(name="again", osd_options={OPTION: "yes"}, cache=GIB, warm=True, restart=True)
     other = Phase(name="other", osd_options={OPTION: "no"})
     order = [none, first, again, again, other, first, none, other]
+    notes: list[str] = []
     for phase in order:
-        phases.enter(phase, stage)
+        phases.enter(phase, dataclasses.replace(stage, note=notes.append))
     assert cleanup.undo_all(stage.host, stage.session, journal) == []
     planned = phases.planned(order, OSDS, {"again": (3.0, 60.0)}, target)
+    # A run says what it does in the words of the dry run.
+    said = Counter({change.change.removeprefix("before "): change.count for change in planned})
+    assert Counter(notes) == Counter({text: count for text, count in said.items() if "at the end" not in text})
     words = {"starts again": "on", "all start": "restart", "loses its cache": "off", "read once in full": "warm"}
     restarts = [change for change in planned if change.where != "mon"]
     told = Counter(dict.fromkeys(words.values(), 0))
