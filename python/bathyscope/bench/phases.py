@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from bathyscope import interruption, lab
+from bathyscope.cache.daemon import START_LIMIT_S
 from bathyscope.errors import BathyscopeError, BusyError, ClusterError, ToolError, UnreachableError, UsageError
 from bathyscope.host import CephRequest, CephSession, Host, answer_json
 from bathyscope.host.ceph import send
@@ -49,13 +50,14 @@ class Stage:
 class Action:
     """One thing that a phase can ask for. `kind` is that of its changes in the journal; empty: it leaves none.
 
-    `where` it is done. `restarts`: the OSDs under test start again for it, and again when it is undone. `on_labs`: what
-    phases do by it that is done on labs alone.
+    `where` it is done. `restarts`: the OSDs under test start again for it, and again when it is undone; `limit_s` more
+    at most for each of them. `on_labs`: what phases do by it that is done on labs alone.
     """
 
     kind: ClassVar[str] = ""
     where: ClassVar[str] = "OSDs under test"
     restarts: ClassVar[bool] = False
+    limit_s: ClassVar[float] = 0.0
     on_labs: ClassVar[str] = ""
 
     def asked(self, phase: Phase, osds: Sequence[str]) -> list[dict[str, Any]]:
@@ -240,6 +242,7 @@ class Caches(Action):
 
     kind = "osd_cache"
     restarts = True
+    limit_s = START_LIMIT_S
     on_labs = "put caches over OSDs"
 
     def asked(self, phase: Phase, osds: Sequence[str]) -> list[dict[str, Any]]:
@@ -384,8 +387,9 @@ def planned(
 
     def add(phase: Phase, action: Action, words: Iterable[tuple[str, str]]) -> None:
         moment = f"before {phase.name}" if phase.name else "at the end"
+        restart_s = RESTART_S[0], RESTART_S[1] + len(osds) * action.limit_s
         for done, undone_by in dict.fromkeys(words):
-            seconds = warm[phase.name] if action is _WARMING else RESTART_S if action.restarts else (0.0, 0.0)
+            seconds = warm[phase.name] if action is _WARMING else restart_s if action.restarts else (0.0, 0.0)
             # Whoever cleans up after a kill does not know which OSDs were under test.
             where = "all OSDs" if action is _RESTART and phase is _END else action.where
             counts[PlannedChange(where, f"{moment}: {done}", undone_by, 1, *seconds)] += 1
