@@ -272,8 +272,46 @@ fn writes_that_come_faster_than_the_ssd_takes_them_stay_within_the_plan() {
         written > need.stage_bytes,
         "it is a load that the stage does not take alone"
     );
-    let buffers = THREADS * 4 * (256 << 10);
+    let buffers = THREADS * THREAD_LINES_BYTES;
     assert!(most <= of_size(need) + FIXED_BYTES + buffers, "{need:?}, {most}");
+}
+
+/// What of a thread's buffers is for lines: those of a request of 1 MiB, of which the first and the last may be there in part, and some that
+/// are kept for the next one.
+const THREAD_LINES_BYTES: u64 = 3 << 19;
+
+#[test]
+fn threads_that_all_read_large_requests_stay_within_the_plan() {
+    const THREADS: u64 = 48;
+    const READ: u64 = 1 << 20;
+    for kib in [16, 64, 256] {
+        // Copies to the SSD take their time, for which a read that was answered has what it fetched.
+        let ssd = LargeSsd::new(4 << 30, Duration::from_millis(5));
+        let (witness, options) = made(&ssd, kib << 10, MemoryBudget { bytes: 512 << 20 }, None);
+        let backing = LargeSsd::new(64 << 30, Duration::ZERO);
+        let counted = Counted::begin();
+        let engine = open(ssd, witness, &options).expect("it is a cache").engine;
+        let (need, _) = engine.memory_need();
+        let identity = FileIdentity::new([1; 16], b"file").expect("it is short");
+        let file = engine.attach(identity, backing).expect("it works");
+        let mut buffers: Vec<_> = (0..THREADS).map(|_| vec![0; READ as usize]).collect();
+        thread::scope(|scope| {
+            for (thread, out) in (0..).zip(&mut buffers) {
+                let file = &file;
+                scope.spawn(move || {
+                    for number in 0..12 {
+                        // Twice each, within lines and units, so that some are hits and others move to the SSD.
+                        let place = (thread * 12 + number / 2) * 2 * READ + 512;
+                        assert_eq!(file.read(out, place, 0).expect("it works"), out.len());
+                    }
+                });
+            }
+        });
+        let most = counted.most() - THREADS * READ;
+        eprintln!("lines of {kib} KiB: {need:?}, {most} allocated");
+        let buffers = THREADS * THREAD_LINES_BYTES;
+        assert!(most <= of_size(need) + FIXED_BYTES + buffers, "{need:?}, {most}");
+    }
 }
 
 /// A source of a test.

@@ -27,8 +27,9 @@ use crate::sync::{OnPanic, if_free, lock};
 /// Lines of a request that are planned together, their data read from the SSD by one submission, and from the backing by one read where they are
 /// neighbours. None of them gives way to another meanwhile.
 const LINES_AT_ONCE: usize = 8;
-/// What a read has fetched is held in memory until it was answered and the SSD has it: up to so much, or the lines of a request of 1 MiB.
-const HELD_BYTES_MAX: u64 = LINES_AT_ONCE as u64 * (256 << 10);
+/// What a read has fetched is held in memory until it was answered and the SSD has it: up to so much, the lines of a request of 1 MiB, of
+/// which one may have a part of its first and of its last.
+const HELD_BYTES_MAX: u64 = (1 << 20) + (256 << 10);
 
 /// What a read tells while it is under way.
 pub struct Events<'a> {

@@ -7,13 +7,17 @@ use std::ops::{Deref, DerefMut};
 /// The alignment of offsets, lengths and memory that every device takes.
 pub(crate) const ALIGNMENT: usize = 4096;
 
-/// A line of a cache as bathyd makes it has room in one that is used again: of 64 KiB or less, or of 256 KiB.
-const REUSED_BYTES: [usize; 2] = [(64 << 10) + ALIGNMENT, (256 << 10) + ALIGNMENT];
+/// A line of a cache as bathyd makes it has room in one that is used again, and takes little more than it has: requests hold many.
+const REUSED_BYTES: [usize; 3] = [
+    (16 << 10) + ALIGNMENT,
+    (64 << 10) + ALIGNMENT,
+    (256 << 10) + ALIGNMENT,
+];
 /// A thread needs so many of one size at once.
 const SPARE_MAX: usize = 2;
 
 thread_local! {
-    static SPARE: RefCell<[Vec<Vec<u8>>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
+    static SPARE: RefCell<[Vec<Vec<u8>>; REUSED_BYTES.len()]> = const { RefCell::new([Vec::new(), Vec::new(), Vec::new()]) };
 }
 
 /// Bytes whose address is a multiple of 4096, as every device takes it: the aligned part of a longer vector, which needs no `unsafe`.
@@ -99,9 +103,9 @@ mod tests {
         first.fill(7);
         let place = first.as_ptr();
         drop(first);
-        let again = Aligned::to_fill(65_536);
+        let again = Aligned::to_fill(16_384);
         assert_eq!(again.as_ptr(), place);
-        assert!(is_aligned(&again, 0) && again.len() == 65_536 && again[0] == 7);
+        assert!(is_aligned(&again, 0) && again.len() == 16_384 && again[0] == 7);
         let other = Aligned::to_fill(128);
         assert_ne!(other.as_ptr(), place);
         drop((again, other));
