@@ -51,7 +51,7 @@ class Action:
     """One thing that a phase can ask for. `kind` is that of its changes in the journal; empty: it leaves none.
 
     `where` it is done. `restarts`: the OSDs under test start again for it, and again when it is undone; `limit_s` more
-    at most for each of them. `on_labs`: what phases do by it that is done on labs alone.
+    at most for each of them. `on_labs`: what it makes, where that is for labs alone.
     """
 
     kind: ClassVar[str] = ""
@@ -243,7 +243,7 @@ class Caches(Action):
     kind = "osd_cache"
     restarts = True
     limit_s = START_LIMIT_S
-    on_labs = "put caches over OSDs"
+    on_labs = "caches over OSDs"
 
     def asked(self, phase: Phase, osds: Sequence[str]) -> list[dict[str, Any]]:
         """Return a cache for each."""
@@ -300,7 +300,7 @@ class Restart(Action):
 
     kind = "osd_down"
     restarts = True
-    on_labs = "start OSDs again"
+    on_labs = "restarts of OSDs"
 
     def asked(self, phase: Phase, osds: Sequence[str]) -> list[dict[str, Any]]:
         """Return all of them."""
@@ -344,11 +344,11 @@ def check(plan: Plan, target: Target) -> None:
             hint=f"leave {without[0]} out of the plan's layers: layers: [rados, rbd]",
         )
     asking = {action: [phase.name for phase in plan.phases if action.asked(phase, ("osd.0",))] for action in ACTIONS}
-    on_labs = [f"{', '.join(names)} {action.on_labs}" for action, names in asking.items() if names and action.on_labs]
+    on_labs = [f"{action.on_labs} ({', '.join(names)})" for action, names in asking.items() if names and action.on_labs]
     if on_labs and target.kind != "lab":
         raise UsageError(
-            f"{target.name} is not a lab, and phases do what bathy does to OSDs that it has started itself alone: "
-            f"{'; '.join(on_labs)}",
+            f"{target.name} is not a lab, and only where bathy has started the OSDs itself it can make what the phases "
+            f"ask for: {', '.join(on_labs)}",
             hint="name a lab: --lab NAME (without one a study makes its own); on a cluster of yours, measure before "
             "and after you make the change yourself, and compare the two runs: bathy compare",
         )

@@ -375,10 +375,10 @@ def plan_of(**changes: Any) -> Plan:
 
 @pytest.mark.parametrize(
     ("changes", "what"),
-    [({"cache": GIB, "empty": True}, "put caches over OSDs"), ({"restart": True}, "start OSDs again")],
+    [({"cache": GIB, "empty": True}, "caches over OSDs"), ({"restart": True}, "restarts of OSDs")],
 )
 def test_what_is_for_labs_is_refused_elsewhere(changes: dict[str, Any], what: str) -> None:
-    with pytest.raises(UsageError, match=f"c is not a lab, .* alone: x, y {what}$") as refused:
+    with pytest.raises(UsageError, match=rf"c is not a lab, .* ask for: {what} \(x, y\)$") as refused:
         phases.check(plan_of(phases=[{"name": name, **changes} for name in ("x", "y")]), Target(name="c"))
     assert "bathy compare" in (refused.value.hint or "")
     phases.check(plan_of(phases=[{"name": "x", "osd_options": OFF}]), Target(name="c"))

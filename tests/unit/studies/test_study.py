@@ -366,7 +366,9 @@ def test_without_fuse_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_done_on_labs_only_is_refused_on_a_cluster() -> None:
-    with pytest.raises(UsageError, match="put caches over OSDs; no-cache, repeated start OSDs again"):
+    with pytest.raises(
+        UsageError, match=r"caches over OSDs \(first, repeated\), restarts of OSDs \(no-cache, repeated\)"
+    ):
         bathy("study", "vm-fleet", "--conf", "/nowhere/ceph.conf")
 
 
