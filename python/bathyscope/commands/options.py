@@ -15,7 +15,9 @@ Output = Literal["table", "json", "csv"]
 def _of_csv(ctx: typer.Context, param: typer.CallbackParam, value: str | None) -> str | None:
     """Raise UsageError for a table of what is not CSV, before any work: whichever of both options is read last."""
     given = {**ctx.params, param.name: value}
-    if given.get("table") is not None and given.get("output", "csv") != "csv":
+    # The argument of `bathy schema` has this name, too.
+    has_option = any("--table" in each.opts for each in ctx.command.params)
+    if has_option and given.get("table") is not None and given.get("output", "csv") != "csv":
         raise UsageError(
             f"--table is for --output csv (got --output {given['output']})", hint="the other outputs have all tables"
         )
