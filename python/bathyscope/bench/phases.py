@@ -19,6 +19,7 @@ from bathyscope.errors import BathyscopeError, BusyError, ClusterError, ToolErro
 from bathyscope.host import CephRequest, CephSession, Host, answer_json
 from bathyscope.host.ceph import send
 from bathyscope.lab import LabState, caches
+from bathyscope.lab.bringup import UP_TIMEOUT_S
 from bathyscope.layers import LAYERS, needs
 from bathyscope.recording.journal import Change, Journal
 from bathyscope.records.prediction_finding import PlannedChange
@@ -26,7 +27,7 @@ from bathyscope.spec import Target
 from bathyscope.spec.plan import Phase, Plan
 from bathyscope.units import format_bytes
 
-RESTART_S = (8.0, 120.0)
+RESTART_S = (8.0, 2 * UP_TIMEOUT_S)
 """What it takes to stop a lab's OSDs and start them until all is active+clean, and after how long that has failed."""
 
 

@@ -24,10 +24,10 @@ from bathyscope.host.ceph import connect
 from bathyscope.host.local import LocalHost
 from bathyscope.host.process import ProcessIdentity, is_alive
 from bathyscope.lab import daemons, journal, loop, nodes, simdisk, throttle
+from bathyscope.lab.bringup import UP_TIMEOUT_S
 from bathyscope.lab.state import CACHE, DaemonState, LabState, load, locked
 from bathyscope.spec.cache import DEFAULT_MODE, Mode
 
-_TIMEOUT_S = 60.0
 # A thread of bathyd waits for the disk: as many requests as an OSD has on its disk need as many threads.
 _THREADS = 32
 
@@ -110,10 +110,10 @@ def _while_down(
 
 def _wait_whole(session: CephSession) -> None:
     """Wait until all OSDs are up and all placement groups active+clean. Raises LabError."""
-    deadline = time.monotonic() + _TIMEOUT_S
+    deadline = time.monotonic() + UP_TIMEOUT_S
     while (problem := _unwhole(session.json("mon", "status"))) is not None:
         if time.monotonic() > deadline:
-            raise LabError(f"the cluster is not whole after {_TIMEOUT_S:.0f} s: {problem}", hint="bathy lab status")
+            raise LabError(f"the cluster is not whole after {UP_TIMEOUT_S:.0f} s: {problem}", hint="bathy lab status")
         time.sleep(0.2)
 
 
@@ -186,5 +186,5 @@ def _process(osd: str) -> str:
 
 def _end(identities: Sequence[ProcessIdentity], what: str) -> None:
     """Ask processes to end, and wait. Raises LabError when they do not."""
-    if outliving.end_all(identities, timeout_s=_TIMEOUT_S, signal_number=signal.SIGTERM):
-        raise LabError(f"{what}: still running {_TIMEOUT_S:.0f} s after SIGTERM", hint="bathy lab down ends it")
+    if outliving.end_all(identities, timeout_s=UP_TIMEOUT_S, signal_number=signal.SIGTERM):
+        raise LabError(f"{what}: still running {UP_TIMEOUT_S:.0f} s after SIGTERM", hint="bathy lab down ends it")
