@@ -23,20 +23,29 @@ pub const LINES_PER_FILE: u64 = 8;
 const INDEX_BYTES_OF_LINE: u64 = 38;
 const INDEX_BITS_OF_UNIT: u64 = 5;
 const UNIT_BYTES: u64 = 4096;
-/// What does not grow with the cache: the program, its threads and their buffers, curves and latencies of some sources, the
-/// records that the smallest cache keeps in memory, and the marks of regions.
-pub const DAEMON_BYTES: u64 = 128 << 20;
+/// What grows neither with the cache nor with its threads: curves and latencies of some sources, the records that the smallest cache
+/// keeps in memory, and the marks of regions.
+const DAEMON_BYTES: u64 = 16 << 20;
+/// What of a thread's buffers is for lines: those of a request of 1 MiB, of which the first and the last may be there in part, and some
+/// that are kept for the next one.
+pub const THREAD_LINES_BYTES: u64 = 3 << 19;
+/// All of its buffers: 1 MiB more in which a request comes, and 1 MiB with which it is answered.
+const THREAD_BYTES: u64 = THREAD_LINES_BYTES + (2 << 20);
+/// Threads of a source, if nothing else is said.
+pub const THREADS_OF_SOURCE: u64 = 32;
 
 /// Memory that a cache may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryBudget {
     /// Of the whole daemon.
     pub bytes: u64,
+    /// Threads that answer requests, of all sources together.
+    pub threads: u64,
 }
 
 impl Default for MemoryBudget {
     fn default() -> Self {
-        Self { bytes: 4 << 30 }
+        Self::of(4 << 30)
     }
 }
 
@@ -47,7 +56,7 @@ pub struct MemoryNeed {
     pub index_bytes: u64,
     /// The lines in memory.
     pub stage_bytes: u64,
-    /// What does not grow with it: [`DAEMON_BYTES`].
+    /// What does not grow with it, the buffers of the daemon's threads above all.
     pub daemon_bytes: u64,
 }
 
@@ -91,11 +100,20 @@ impl OverBudget {
         let whole_stage = rest + self.size_bytes / STAGE_SHARE + self.line_bytes;
         MemoryBudget {
             bytes: with_stage.min(whole_stage).next_multiple_of(1 << 20),
+            ..self.budget
         }
     }
 }
 
 impl MemoryBudget {
+    /// So many bytes, for a cache of one source.
+    pub const fn of(bytes: u64) -> Self {
+        Self {
+            bytes,
+            threads: THREADS_OF_SOURCE,
+        }
+    }
+
     /// Lines of the stage in memory of a cache of `size_lines` in all. A single line is not divided.
     pub fn stage_lines(self, size_lines: u64, line: LineSize) -> u64 {
         if size_lines < 2 {
@@ -137,7 +155,7 @@ impl MemoryBudget {
         MemoryNeed {
             index_bytes: index_bytes(size_lines, line),
             stage_bytes: self.stage_lines(size_lines, line) * line.bytes(),
-            daemon_bytes: DAEMON_BYTES,
+            daemon_bytes: DAEMON_BYTES + self.threads.saturating_mul(THREAD_BYTES),
         }
     }
 
@@ -254,7 +272,7 @@ mod tests {
 
     #[test]
     fn the_largest_that_fits_does_and_one_line_more_does_not() {
-        for budget in [256 << 20, GIB, 4 * GIB, 64 * GIB].map(|bytes| MemoryBudget { bytes }) {
+        for budget in [256 << 20, GIB, 4 * GIB, 64 * GIB].map(MemoryBudget::of) {
             for line in [16, 64, 256].map(|kib| line(kib << 10)) {
                 let fits = budget.lines_that_fit(line);
                 let need = budget.check(fits, line).expect("it fits");
@@ -267,10 +285,17 @@ mod tests {
                 assert!(needed.bytes <= budget.bytes + (2 << 20), "{over:?} {needed:?}");
             }
         }
-        assert_eq!(MemoryBudget { bytes: 1 << 20 }.lines_that_fit(line(65_536)), 0);
+        assert_eq!(MemoryBudget::of(1 << 20).lines_that_fit(line(65_536)), 0);
         // By default an SSD of 4 TB fits.
         let fits = MemoryBudget::default().lines_that_fit(line(65_536)) * 65_536;
         assert!((38 * TIB / 10..39 * TIB / 10).contains(&fits), "{fits}");
+        // With ten sources it does not: a thread of each may have a request of its own.
+        let of_ten = MemoryBudget {
+            threads: 10 * THREADS_OF_SOURCE,
+            ..MemoryBudget::default()
+        };
+        let fits = of_ten.lines_that_fit(line(65_536)) * 65_536;
+        assert!((25 * TIB / 10..26 * TIB / 10).contains(&fits), "{fits}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use bathy_cache::{
     BlockStore, CachedFile, CreateError, CreateOptions, Engine, ErrorBudget, FileIdentity, GenerationStore,
     LiveCache, Options, Stamp, create, inspect, open,
 };
+use bathy_cache_model::memory::THREAD_LINES_BYTES;
 use bathy_cache_model::{LineSize, MemoryBudget, MemoryNeed};
 use bathy_policy::PolicyKind;
 
@@ -200,9 +201,7 @@ fn a_cache_takes_what_is_planned_and_no_more() {
     let with_64_kib = [(16, 4096), (64, 512), (256, 512)].map(|(gib, mib)| (gib, mib, 64));
     for (gib, budget_mib, kib) in with_64_kib.into_iter().chain([(64, 512, 16), (512, 512, 256)]) {
         let ssd = LargeSsd::new(gib << 30, Duration::ZERO);
-        let memory = MemoryBudget {
-            bytes: budget_mib * MIB,
-        };
+        let memory = MemoryBudget::of(budget_mib * MIB);
         let (witness, options) = made(&ssd, kib << 10, memory, None);
         let counted = Counted::begin();
         let engine = open(ssd, witness, &options).expect("it is a cache").engine;
@@ -244,7 +243,7 @@ fn a_cache_beyond_its_budget_is_not_made_and_what_fits_is_said() {
 fn writes_that_come_faster_than_the_ssd_takes_them_stay_within_the_plan() {
     const THREADS: u64 = 8;
     let ssd = LargeSsd::new(1 << 30, Duration::from_millis(1));
-    let memory = MemoryBudget { bytes: 256 << 20 };
+    let memory = MemoryBudget::of(256 << 20);
     let (witness, options) = made(&ssd, 65_536, memory, None);
     let backing = LargeSsd::new(64 << 30, Duration::ZERO);
     let counted = Counted::begin();
@@ -276,10 +275,6 @@ fn writes_that_come_faster_than_the_ssd_takes_them_stay_within_the_plan() {
     assert!(most <= of_size(need) + FIXED_BYTES + buffers, "{need:?}, {most}");
 }
 
-/// What of a thread's buffers is for lines: those of a request of 1 MiB, of which the first and the last may be there in part, and some that
-/// are kept for the next one.
-const THREAD_LINES_BYTES: u64 = 3 << 19;
-
 #[test]
 fn threads_that_all_read_large_requests_stay_within_the_plan() {
     const THREADS: u64 = 48;
@@ -287,7 +282,7 @@ fn threads_that_all_read_large_requests_stay_within_the_plan() {
     for kib in [16, 64, 256] {
         // Copies to the SSD take their time, for which a read that was answered has what it fetched.
         let ssd = LargeSsd::new(4 << 30, Duration::from_millis(5));
-        let (witness, options) = made(&ssd, kib << 10, MemoryBudget { bytes: 512 << 20 }, None);
+        let (witness, options) = made(&ssd, kib << 10, MemoryBudget::of(512 << 20), None);
         let backing = LargeSsd::new(64 << 30, Duration::ZERO);
         let counted = Counted::begin();
         let engine = open(ssd, witness, &options).expect("it is a cache").engine;
@@ -398,7 +393,7 @@ fn an_ssd_that_takes_no_records_is_given_up_before_they_take_much_memory() {
 #[test]
 fn a_cache_that_gets_another_size_while_it_runs_is_not_there_twice() {
     let ssd = LargeSsd::new(64 << 30, Duration::ZERO);
-    let memory = MemoryBudget { bytes: 1 << 30 };
+    let memory = MemoryBudget::of(1 << 30);
     let (witness, options) = made(&ssd, 65_536, memory, Some(48 << 30));
     let counted = Counted::begin();
     let engine = open(ssd.clone(), witness.clone(), &options)

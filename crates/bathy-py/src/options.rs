@@ -15,7 +15,7 @@ pub(crate) fn line_size(bytes: u64) -> PyResult<LineSize> {
 
 /// What a cache may take of memory, by default what it may take by default.
 pub(crate) fn memory_budget(bytes: Option<u64>) -> MemoryBudget {
-    bytes.map_or_else(MemoryBudget::default, |bytes| MemoryBudget { bytes })
+    bytes.map_or_else(MemoryBudget::default, MemoryBudget::of)
 }
 
 pub(crate) fn policy(name: &str) -> PyResult<PolicyKind> {

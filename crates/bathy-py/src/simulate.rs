@@ -1,6 +1,7 @@
 //! Full and miniature simulation of a policy over line numbers.
 
-use bathy_cache_model::memory::LINES_PER_FILE;
+use bathy_cache_model::MemoryBudget;
+use bathy_cache_model::memory::{LINES_PER_FILE, THREADS_OF_SOURCE};
 use bathy_mrc::simulate::simulate_keys as simulate;
 use bathy_policy::PolicyKind;
 use numpy::{PyReadonlyArray1, ToPyArray};
@@ -36,17 +37,21 @@ pub(crate) fn stage_lines(
 }
 
 /// What a cache of `size_lines` takes of memory if it may take `memory_bytes` or what a cache may by default, the lines of the
-/// largest cache that fits so much, and the memory that this one needs to fit.
+/// largest cache that fits so much, and the memory that this one needs to fit. It serves so many sources.
 #[pyfunction]
-#[pyo3(signature = (size_lines, line_bytes, memory_bytes=None))]
+#[pyo3(signature = (size_lines, line_bytes, memory_bytes=None, sources=1))]
 pub(crate) fn cache_memory(
     py: Python<'_>,
     size_lines: u64,
     line_bytes: u64,
     memory_bytes: Option<u64>,
+    sources: u32,
 ) -> PyResult<Bound<'_, PyDict>> {
     let line = line_size(line_bytes)?;
-    let memory = memory_budget(memory_bytes);
+    let memory = MemoryBudget {
+        threads: u64::from(sources) * THREADS_OF_SOURCE,
+        ..memory_budget(memory_bytes)
+    };
     let need = memory.need(size_lines, line);
     let needed = memory
         .check(size_lines, line)

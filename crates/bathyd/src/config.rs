@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use bathy_cache_model::MemoryBudget;
 use nix::fcntl::{Flock, FlockArg};
 use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};
@@ -105,6 +106,12 @@ fn at_most<'a, D: Deserializer<'a>>(name: &str, most: u64, deserializer: D) -> R
 }
 
 impl Config {
+    /// Memory that the daemon may take, and the threads whose buffers are in it: those of its sources, or of one that is to come.
+    pub fn memory(&self) -> MemoryBudget {
+        self.cache
+            .memory((self.threads * self.sources.len().max(1)) as u64)
+    }
+
     /// Reads and checks a configuration.
     ///
     /// # Errors

@@ -289,7 +289,7 @@ pub(crate) fn run_create(arguments: &[String]) -> Result<(), Failure> {
         policy: config.cache.policy,
         line: config.cache.line_bytes,
         size_bytes,
-        memory: config.cache.memory(),
+        memory: config.memory(),
         is_forced,
     };
     found.make(ssd, &generations, &making)?;
@@ -317,7 +317,7 @@ pub(crate) fn run_resize(arguments: &[String]) -> Result<(), Failure> {
     let ssd = &config.cache.ssd;
     with_file_of_size(ssd, size_bytes, || {
         let found = Found::open(ssd)?;
-        resize(Arc::clone(&found.store), size_bytes, config.cache.memory())
+        resize(Arc::clone(&found.store), size_bytes, config.memory())
             .map_err(|error| size_failure(ssd, &error))
     })?;
     print(&Found::open(ssd)?.report())
@@ -349,7 +349,7 @@ mod tests {
             policy: PolicyKind::S3Fifo,
             line: LineSize::new(65_536).expect("a power of two"),
             size_bytes,
-            memory: MemoryBudget { bytes: 256 << 20 },
+            memory: MemoryBudget::of(256 << 20),
             is_forced: false,
         };
         let found = Found::open(&ssd).expect("it can be opened");

@@ -123,7 +123,7 @@ impl Service {
             engine: Options {
                 admission: self.config.cache.admission.options(),
                 was_fenced: was_fenced || !is_strict,
-                memory: self.config.cache.memory(),
+                memory: self.config.memory(),
                 sample_seed: random().map_or(0, u64::from_le_bytes),
                 ..self.config.cache.fetch.options()
             },

@@ -66,8 +66,11 @@ def plan(  # noqa: PLR0917 - one parameter for each option
     hint = "leave it out for the default"
     memory_bytes = None if memory is None else parse_some_bytes("--memory", memory, hint=hint)
     flash_bytes = parse_some_bytes("--flash", flash, hint="--flash 400G")
-    needed = cache_memory(flash_bytes, line_bytes, memory_bytes)
     opened = Workspace(workspace).open_run(run)
+    nodes = _nodes(opened, node or ())
+    # One answer for all nodes: that of the one with the most OSDs.
+    sources = max(map(len, nodes.values()), default=1)
+    needed = cache_memory(flash_bytes, line_bytes, memory_bytes, sources)
     spec = checked(
         SizeSpec, traces=[str(opened.path)], by="osd", line_bytes=[line_bytes], fetch_bytes=FETCH_BYTES,
         admission=ADMISSION_OF_BATHYD, budget_bytes=flash_bytes, memory_bytes=memory_bytes,
@@ -75,7 +78,7 @@ def plan(  # noqa: PLR0917 - one parameter for each option
     )  # fmt: skip
     backing = spec.backing_profile
     spec = spec.model_copy(update={"break_even_bytes": None if backing is None else backing.break_even_bytes})
-    render(_planned(opened, spec, _nodes(opened, node or ()), needed, workspace), output)
+    render(_planned(opened, spec, nodes, needed, workspace), output)
 
 
 def _planned(

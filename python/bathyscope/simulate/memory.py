@@ -12,13 +12,15 @@ from bathyscope.units import format_bytes, format_size_short
 _GIB = 1 << 30
 
 
-def cache_memory(flash_bytes: int, line_bytes: int, budget_bytes: int | None = None) -> CacheMemory:
+def cache_memory(flash_bytes: int, line_bytes: int, budget_bytes: int | None = None, sources: int = 1) -> CacheMemory:
     """Return what a cache of so much flash takes; without a budget it may take what bathyd takes at most by default.
+
+    It serves so many sources, each by the threads that it has by default.
 
     Raises UsageError when it takes more than the budget.
     """
     lines = flash_bytes // line_bytes
-    found = _core.cache_memory(lines, line_bytes, budget_bytes)
+    found = _core.cache_memory(lines, line_bytes, budget_bytes, sources)
     memory = CacheMemory(
         found["index_bytes"], found["stage_bytes"], found["daemon_bytes"], found["budget_bytes"], found["files"]
     )
@@ -31,7 +33,7 @@ def cache_memory(flash_bytes: int, line_bytes: int, budget_bytes: int | None = N
         f"--flash {format_bytes(flash_bytes)} in lines of {format_size_short(line_bytes)} needs "
         f"{format_bytes(memory.all_bytes)} of memory ({format_bytes(memory.index_bytes)} for the index of "
         f"{lines:,} lines, {format_bytes(memory.stage_bytes)} for lines in memory, "
-        f"{format_bytes(memory.daemon_bytes)} for the daemon), and a cache may take "
+        f"{format_bytes(memory.daemon_bytes)} for the daemon and its threads), and a cache may take "
         f"{format_bytes(memory.budget_bytes)}",
         hint=f"--memory {needed} plans with more, as `bathy cache create --memory` allows it{less}",
     )

@@ -122,20 +122,20 @@ def test_each_node_gets_the_shares_that_its_osds_can_use(run_id: str, tmp_path: 
     # Each of the scan's reads is a miss.
     assert a["read_hit_ratio"] == pytest.approx(0.5 * (1 - 1 / ROUNDS), abs=0.01)
     assert a["index_bytes"] == 64 * MIB // LINE * 48
-    # A 64th of the lines, and what does not grow with the cache.
-    assert a["memory_bytes"] == a["index_bytes"] + MIB + 128 * MIB
+    # A 64th of the lines, the daemon, and its threads for two OSDs.
+    assert a["memory_bytes"] == a["index_bytes"] + MIB + (16 + 2 * 112) * MIB
     assert (a["memory_budget_bytes"], a["files_max"]) == (4 << 30, 64 * MIB // LINE // 8)
 
 
 def test_a_plan_that_needs_more_memory_than_it_may_take_is_refused_with_what_would_fit(
     run_id: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match=r"needs 7\.12 GiB of memory") as refused:
+    with pytest.raises(UsageError, match=r"needs 7\.23 GiB of memory") as refused:
         printed(tmp_path, run_id, "--flash", "8T")
     assert "6.00 GiB for the index of 134,217,728 lines" in refused.value.message
     assert refused.value.hint is not None
-    assert "--memory 8.2G" in refused.value.hint
-    assert "--flash 3925.3G, the most that fits" in refused.value.hint
+    assert "--memory 8.4G" in refused.value.hint
+    assert "--flash 3776.0G, the most that fits" in refused.value.hint
     with pytest.raises(UsageError, match=r"may take 1\.00 GiB") as refused:
         printed(tmp_path, run_id, "--flash", "1T", "--memory", "1G")
     assert refused.value.hint is not None

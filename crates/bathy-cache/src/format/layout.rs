@@ -517,12 +517,12 @@ mod tests {
         // It was 16 GiB and 64 GiB.
         for ssd_bytes in [1 << 40, 4 << 40] {
             assert_eq!(of(ssd_bytes, MemoryBudget::default()), 1 << 30);
-            assert_eq!(of(ssd_bytes, MemoryBudget { bytes: 1 << 30 }), 256 << 20);
+            assert_eq!(of(ssd_bytes, MemoryBudget::of(1 << 30)), 256 << 20);
         }
         let small = of(16 << 30, MemoryBudget::default());
         assert!((255 << 20..=256 << 20).contains(&small), "a 64th: {small}");
         // A line for each shard, however little it may be.
-        assert_eq!(of(16 << 30, MemoryBudget { bytes: 0 }), 1 << 20);
+        assert_eq!(of(16 << 30, MemoryBudget::of(0)), 1 << 20);
     }
 
     #[test]

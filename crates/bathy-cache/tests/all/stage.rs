@@ -10,9 +10,7 @@ const LINES: u64 = 512;
 
 /// A budget of which the stage gets so many lines.
 fn stage_of(lines: u64) -> MemoryBudget {
-    MemoryBudget {
-        bytes: 4 * lines * LINE,
-    }
+    MemoryBudget::of(4 * lines * LINE)
 }
 
 #[test]

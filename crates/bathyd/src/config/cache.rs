@@ -44,11 +44,14 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Memory that the daemon may take.
-    pub fn memory(&self) -> MemoryBudget {
+    /// Memory that the daemon may take, which has so many threads.
+    pub(super) fn memory(&self, threads: u64) -> MemoryBudget {
         let machine = || machine_memory_bytes(&std::fs::read_to_string("/proc/meminfo").ok()?);
         let bytes = self.memory_bytes.or_else(|| machine().map(default_memory_bytes));
-        bytes.map_or(MemoryBudget::default(), |bytes| MemoryBudget { bytes })
+        MemoryBudget {
+            threads,
+            ..bytes.map_or(MemoryBudget::default(), MemoryBudget::of)
+        }
     }
 }
 
@@ -332,12 +335,22 @@ mod tests {
             let config = parse(&format!(
                 r#"{{"socket": "/s", "state": "/t", "cache": {{"ssd": "/u"{memory}}}, "sources": []}}"#
             ));
-            config.map(|config| config.cache.memory().bytes)
+            config.map(|config| config.memory().bytes)
         };
         assert_eq!(with(r#", "memory_bytes": 9000000000"#), Ok(9_000_000_000));
         let own = with("").unwrap_or_default();
         assert!(own > 0 && own <= 4 << 30, "{own}");
         assert!(with(r#", "memory_bytes": 0"#).is_err());
+        // The threads of all sources, or of the first one to come.
+        let threads = |sources: &str| {
+            let config = parse(&format!(
+                r#"{{"socket": "/s", "state": "/t", "cache": {{"ssd": "/u"}}, "threads": 5, "sources": [{sources}]}}"#
+            ));
+            config.map(|config| config.memory().threads)
+        };
+        let source = |dir: &str| format!(r#"{{"dir": "{dir}", "mode": "write-through"}}"#);
+        assert_eq!(threads(""), Ok(5));
+        assert_eq!(threads(&format!("{}, {}", source("/a"), source("/b"))), Ok(10));
         let text = "MemTotal:        8042168 kB\nMemFree:         1 kB\n";
         assert_eq!(machine_memory_bytes(text), Some(8_042_168 << 10));
         assert_eq!(machine_memory_bytes("MemFree: 1 kB\n"), None);
@@ -351,7 +364,7 @@ mod tests {
     fn who_needs_more_memory_hears_how_much_and_what_fits() {
         let line = bathy_cache_model::LineSize::new(65_536).expect("a power of two");
         let hint = |budget: u64| {
-            let over = MemoryBudget { bytes: budget }.check((8 << 40) / 65_536, line);
+            let over = MemoryBudget::of(budget).check((8 << 40) / 65_536, line);
             memory_hint(&over.expect_err("it does not fit"), "--memory 9G")
         };
         assert_eq!(
