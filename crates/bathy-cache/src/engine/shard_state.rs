@@ -187,12 +187,13 @@ impl ShardState {
         self.counts.refused += u64::from(miss.refused);
         if miss.room.is_needed {
             moved = self.make_room(&miss.room);
-            self.residency.change(part.key, None, Some(0));
             if let Some(fill) = miss.fill.filter(|_| !self.keep_limit(part.key)) {
                 self.counts.refused += 1;
-                self.end_fill(part.key, fill);
+                self.model.fill_done(fill, false);
                 miss.pass |= miss.fetch & !miss.ahead;
                 (miss.fetch, miss.ahead, miss.fill) = (0, 0, None);
+            } else {
+                self.residency.change(part.key, None, Some(0));
             }
         }
         let Miss {
@@ -405,18 +406,19 @@ impl ShardState {
         time_ns: u64,
     ) -> (WritePlan, Option<Move>) {
         let before = self.model.policy().find(part.key);
-        let (mut plan, moved) = self.changing(part.key, |it| {
-            let plan = it.model.write_in(mode, part, time_ns);
+        let (plan, moved) = self.changing(part.key, |it| {
+            let mut plan = it.model.write_in(mode, part, time_ns);
             // Before the newcomer counts: there are never more lines than there is room for.
-            (plan, it.make_room(&plan.room))
+            let moved = it.make_room(&plan.room);
+            if plan.room.is_needed && !it.keep_limit(part.key) {
+                it.model.write_done(plan.ticket, false);
+                plan = WritePlan {
+                    refused: true,
+                    ..it.model.invalidate(part)
+                };
+            }
+            (plan, moved)
         });
-        if plan.room.is_needed && !self.keep_limit(part.key) {
-            self.end_write(part.key, &plan, false);
-            plan = WritePlan {
-                refused: true,
-                ..self.model.invalidate(part)
-            };
-        }
         self.counts.refused += u64::from(plan.refused);
         if let (Some(slot), None) = (before, plan.slot) {
             self.put_record(slot, &Record::default());
@@ -514,14 +516,14 @@ impl ShardState {
         self.settle(key, to, moved.line.units, Some(crcs), record);
     }
 
-    /// After a newcomer: its source may have had all the lines that it may. Two leave at most, one more than came: one request
+    /// Before a newcomer counts: its source may have all the lines that it may. Two leave at most, one more than came: one request
     /// does not pay for all that other shards have too much. Whether the newcomer stays: if none can leave, as all that the source
-    /// has here are in use, it does not.
+    /// has here are in use, it does not, and counts as nothing.
     fn keep_limit(&mut self, key: u64) -> bool {
         let mut has_left = false;
         for _ in 0..2 {
-            let over = self.residency.source_over_limit(key);
-            match over.map_or(Left::Nothing, |source| self.make_room_in(source, Some(key))) {
+            let full = self.residency.source_at_limit(key);
+            match full.map_or(Left::Nothing, |source| self.make_room_in(source, Some(key))) {
                 Left::ALine => has_left = true,
                 Left::AllInUse => return has_left,
                 Left::Nothing => break,

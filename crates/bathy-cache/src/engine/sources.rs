@@ -1,5 +1,6 @@
 //! Sources: what becomes of their requests, how much of the cache they may have, and how one is left while others are served.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, PoisonError};
@@ -91,7 +92,8 @@ impl Engine {
     }
 
     /// Limits the lines of a source: beyond so many bytes a newcomer takes the place of another of its own lines, and is not cached
-    /// while all of these are in use. Each shard may have one more. `None` is no limit. What is too much leaves now. With less than [`Engine::size_bytes_min`] most
+    /// while all of these are in use. Each shard may have one more. `None` is no limit. What is too much leaves now, and what of it is in use when that has
+    /// ended. With less than [`Engine::size_bytes_min`] most
     /// newcomers would search a whole shard for a line that is not there.
     pub fn set_size(&self, source: &Uuid, size_bytes: Option<u64>) {
         let source = lock(&self.files).source(source);
@@ -99,7 +101,8 @@ impl Engine {
         self.residency.set_limit(source.number, lines_max);
         self.let_curve_go_on(&source.curve, lines_max);
         let mut leaves = true;
-        let goes_on = || !self.is_stopped.load(Ordering::Acquire) && self.residency.is_over(source.number);
+        let over = || self.residency.lines_over(source.number);
+        let goes_on = || !self.is_stopped.load(Ordering::Acquire) && over() > 0;
         // A stop that begins now stores what it finds.
         while leaves && goes_on() {
             leaves = false;
@@ -107,6 +110,15 @@ impl Engine {
                 let change = |state: &mut ShardState| state.make_room_in(source.number, None);
                 leaves |= goes_on() && shard.change(change) == Left::ALine;
             }
+        }
+        if goes_on() {
+            // All that are left are in use. Those that are forgotten keep their places until that has ended.
+            let left = Cell::new(over());
+            self.drop_matching(&|key| {
+                let leaves = left.get() > 0 && self.residency.is_of_source(key, source.number);
+                left.set(left.get() - u64::from(leaves));
+                leaves
+            });
         }
     }
 

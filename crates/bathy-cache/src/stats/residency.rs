@@ -304,18 +304,19 @@ impl Residency {
         lock(&self.0).limits.get(usize::from(source)).copied().flatten()
     }
 
-    /// Whether a source occupies more lines than it may.
-    pub(crate) fn is_over(&self, source: u16) -> bool {
+    /// How many lines more than it may a source occupies.
+    pub(crate) fn lines_over(&self, source: u16) -> u64 {
         let (inner, source) = (lock(&self.0), usize::from(source));
-        inner.limits[source].is_some_and(|lines_max| inner.sources[source].lines > lines_max)
+        let lines = inner.sources[source].lines;
+        lines.saturating_sub(inner.limits[source].unwrap_or(lines))
     }
 
-    /// The source of a line, if it occupies more lines than it may.
-    pub(crate) fn source_over_limit(&self, key: u64) -> Option<u16> {
+    /// The source of a line, if it occupies all lines that it may, or more.
+    pub(crate) fn source_at_limit(&self, key: u64) -> Option<u16> {
         let mut inner = lock(&self.0);
         let source = inner.find(number_of(key))?.source;
         let lines_max = inner.limits[usize::from(source)]?;
-        (inner.sources[usize::from(source)].lines > lines_max).then_some(source)
+        (inner.sources[usize::from(source)].lines >= lines_max).then_some(source)
     }
 
     /// Bytes of valid units, of all sources together.

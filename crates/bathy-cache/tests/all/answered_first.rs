@@ -11,6 +11,9 @@ use bathy_policy::PolicyKind;
 use crate::common::{BACKING, Fault, LINE, UNIT, World, assert_serves_backing, assert_usage, identity};
 
 const BYTES: u64 = 40 * LINE;
+const SHARDS: u64 = 4;
+/// Lines that a source may have.
+const LIMIT: u64 = 2 * SHARDS;
 /// Whoever takes longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -63,13 +66,11 @@ fn a_read_is_answered_while_the_ssd_writes_what_it_fetched_and_so_are_others_wit
 
 #[test]
 fn a_read_of_many_lines_is_answered_as_soon_and_its_source_stays_within_its_limit() {
-    const SHARDS: u64 = 4;
-    let limit = 2 * SHARDS;
     let world = world();
     let cache = world.open().engine;
     let bytes = world.backing.bytes();
     let source = *identity(BACKING).source();
-    cache.set_size(&source, Some(limit * LINE));
+    cache.set_size(&source, Some(LIMIT * LINE));
     world.ssd.set_fault(Fault::Hang(0));
     world.backing.set_fault(Fault::None);
     thread::scope(|scope| {
@@ -85,28 +86,59 @@ fn a_read_of_many_lines_is_answered_as_soon_and_its_source_stays_within_its_limi
         assert!(answer == *bytes);
         let usage = cache.usage(&source);
         assert!(
-            usage.lines >= limit && usage.lines_max <= limit + SHARDS,
+            usage.lines >= LIMIT && usage.lines_max <= LIMIT + SHARDS,
             "{usage:?}"
         );
         // All that the cache may have of the source is being copied, so this one finds room for nothing.
         let mut again = vec![0; bytes.len()];
         cache.read(&mut again, 0, 0).expect("the backing works");
         assert!(again == *bytes);
-        assert_eq!(cache.usage(&source).lines_max, usage.lines_max);
+        assert_eq!(
+            cache.usage(&source),
+            usage,
+            "what is not cached neither enters nor leaves"
+        );
         world.ssd.release();
         reader.join().expect("no panic").expect("the backing works");
     });
     assert_usage(&cache, "after the copies");
     let lines = cache.usage(&source).lines;
-    assert!(lines >= limit - SHARDS, "{lines}");
+    assert!(lines >= LIMIT - SHARDS, "{lines}");
     assert_serves_backing(&cache, &bytes, 16_384, "after the copies");
     // The lines of a write are in use until the source has it.
     cache.set_size(&source, None);
-    cache.set_size(&source, Some(limit * LINE));
+    cache.set_size(&source, Some(LIMIT * LINE));
     cache.write(&bytes, 0, 0).expect("the backing works");
     let usage = cache.usage(&source);
-    assert!(usage.lines_max <= limit + SHARDS, "{usage:?}");
+    assert!(usage.lines_max <= LIMIT + SHARDS, "{usage:?}");
     assert_serves_backing(&cache, &bytes, 16_384, "after the write");
+    assert_eq!(cache.counts().mismatches, 0);
+}
+
+#[test]
+fn what_is_in_use_while_its_source_gets_less_of_the_cache_leaves_when_that_has_ended() {
+    let mut world = world();
+    // No change of the size waits for the SSD.
+    world.options.pending_records = (BYTES / LINE) as usize;
+    let cache = world.open().engine;
+    let source = *identity(BACKING).source();
+    world.ssd.set_fault(Fault::Hang(0));
+    thread::scope(|scope| {
+        let (tell, told) = channel();
+        let cache = &cache;
+        scope.spawn(move || {
+            let served = &|_: &[u8]| tell.send(()).expect("the test listens");
+            let waits = &|| {};
+            let mut out = vec![0; BYTES as usize];
+            cache.file.read_telling(&mut out, 0, 0, &Events { waits, served })
+        });
+        told.recv_timeout(PATIENCE).expect("no copy is waited for");
+        assert!(cache.usage(&source).lines > LIMIT + SHARDS);
+        cache.set_size(&source, Some(LIMIT * LINE));
+        world.ssd.release();
+    });
+    assert_eq!(assert_usage(&cache, "after the copies").lines, LIMIT);
+    assert_serves_backing(&cache, &world.backing.bytes(), 16_384, "after the copies");
     assert_eq!(cache.counts().mismatches, 0);
 }
 
