@@ -127,7 +127,7 @@ def test_every_view_shows_the_knee() -> None:
     ]
     page = views.as_text(finding, "html")
     assert 'id="saturation"' in page
-    assert "<td>knee" in page
+    assert '<td class="words">knee' in page
     assert knee.sentence in page
     assert '"knees"' in views.as_text(finding, "json")
 
