@@ -17,8 +17,9 @@ use crate::ssd_faults::FailingSsd;
 struct HungFileSystem {
     dir: PathBuf,
     fault: Value,
-    disk: FailingSsd,
+    // Fields are dropped in this order: below an unmounted disk a device is not known as ours, and would stay.
     _device: Loop,
+    disk: FailingSsd,
 }
 
 impl HungFileSystem {
@@ -36,8 +37,8 @@ impl HungFileSystem {
         Some(Self {
             dir,
             fault: Value::Null,
-            disk,
             _device: device,
+            disk,
         })
     }
 
