@@ -50,8 +50,8 @@ def _chart(block: Lines, rows: Sequence[dict[str, Any]], theme: Theme) -> Any:
     legend = (
         alt.Legend(symbolType="circle", symbolOpacity=1, symbolStrokeWidth=0, columns=4) if len(names) > 1 else None
     )
-    colours = [theme.layers[_SLOTS[place % len(_SLOTS)]] for place in range(len(names))]
-    dashes = [_DASHES[place % len(_DASHES)] for place in range(len(names))]
+    colours = [theme.layers[_SLOTS[index % len(_SLOTS)]] for index in range(len(names))]
+    dashes = [_DASHES[index % len(_DASHES)] for index in range(len(names))]
     colour = alt.Color("line:N", scale=alt.Scale(domain=names, range=colours), legend=legend)
     dash = alt.StrokeDash("line:N", scale=alt.Scale(domain=names, range=dashes), legend=legend)
     titles = {"line": "line", "x_value": block.x_title, "y_value": block.y_title}

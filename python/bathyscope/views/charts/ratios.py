@@ -29,7 +29,7 @@ def drawing(block: Ratios, theme: Theme = LIGHT) -> Drawing | None:
 
 def _chart(block: Ratios, rows: Sequence[dict[str, Any]], theme: Theme) -> Any:
     series, groups = (list(dict.fromkeys(row[key] for row in rows)) for key in (block.series, block.group))
-    colours = [theme.layers[_SLOTS[place % len(_SLOTS)] % len(theme.layers)] for place in range(len(series))]
+    colours = [theme.layers[_SLOTS[index % len(_SLOTS)] % len(theme.layers)] for index in range(len(series))]
     y = alt.Y(f"{block.group}:N", sort=groups, axis=alt.Axis(title=None, ticks=False))
     offset = alt.YOffset(f"{block.series}:N", sort=series)
     ticks = [digit * 10.0**power for power in range(-2, 4) for digit in (1, 2, 5)]

@@ -108,10 +108,21 @@ def sections(finding: AccountFinding) -> Iterator[Section]:
     yield Section("alternatives", "Also considered", (_facts("alternatives", verdict.alternatives),))
     yield Section("evidence", "Evidence", (_facts("evidence", verdict.evidence),))
     rows = [
-        (one.change, one.iops, one.latency_ns, one.ratio, one.limit, one.sentence, one.assumptions)
-        for one in finding.predictions
+        (
+            prediction.change,
+            prediction.iops,
+            prediction.latency_ns,
+            prediction.ratio,
+            prediction.limit,
+            prediction.sentence,
+            prediction.assumptions,
+        )
+        for prediction in finding.predictions
     ]
-    assumed = (Text(" ".join(one.assumptions), "dim", f"{one.change} assumes: ") for one in finding.predictions)
+    assumed = (
+        Text(" ".join(prediction.assumptions), "dim", f"{prediction.change} assumes: ")
+        for prediction in finding.predictions
+    )
     yield Section("predictions", "What if", (_table("predictions", _PREDICTIONS, rows), *assumed))
     yield Section("caveats", "Caveats", tuple(sorted(point.caveats, key=lambda caveat: caveat.rank)))
 
@@ -134,7 +145,9 @@ def _account(account: Account, *, is_recorded: bool) -> Iterator[Section]:
     mean = words.known_text(account.latency_ns)
     yield Section("latency", f"Where the latency is (mean: {mean})", (_table("parts", _PARTS, parts),))
     yield _osds(account)
-    throttles = [(one.subject, one.option, one.limit, one.held_share) for one in account.throttles]
+    throttles = [
+        (throttle.subject, throttle.option, throttle.limit, throttle.held_share) for throttle in account.throttles
+    ]
     yield Section("throttles", "Throttles", (_table("throttles", _THROTTLES, throttles),))
     yield Section(
         "foreign", "Work that is not the load's", (_table("foreign", _FOREIGN, [*map(_work, account.foreign)]),)
@@ -151,22 +164,33 @@ def ceilings(account: Account) -> Iterator[object]:
         return
     ordered = words.in_order(account)
     shown = words.nearest_of_each(ordered, _CEILINGS_OF_A_KIND)
-    ordered = [*shown, *(one for one in ordered if one not in shown)]
-    tones: tuple[Tone, ...] = tuple("" if one in account.limits else "dim" for one in ordered)
+    ordered = [*shown, *(ceiling for ceiling in ordered if ceiling not in shown)]
+    tones: tuple[Tone, ...] = tuple("" if ceiling in account.limits else "dim" for ceiling in ordered)
     yield _table("ceilings", _CEILINGS, [*map(_ceiling, ordered)], tones=tones, shown_max=len(shown))
     for source, names in words.sources(account):
         yield Text(_joined(names), "dim", f"capacity from {source}: ")
-    if harmless := [one.words for one in account.ceilings if not one.binding]:
+    if harmless := [ceiling.words for ceiling in account.ceilings if not ceiling.binding]:
         yield Text(_joined(harmless), "dim", "holds nothing back when reached: ")
-    if unknown := [one.words for one in account.ceilings if one.capacity.value is None]:
+    if unknown := [ceiling.words for ceiling in account.ceilings if ceiling.capacity.value is None]:
         yield Text(_joined(unknown), "warning", "capacity not known: ")
 
 
-def _ceiling(one: Ceiling) -> tuple[Any, ...]:
+def _ceiling(ceiling: Ceiling) -> tuple[Any, ...]:
     return (
-        *(shortened(labels.clean(one.words), _NAME_LENGTH), one.words, one.resource, one.subject, one.host),
-        *(words.demand_text(one.demand), words.capacity_text(one), one.demand, one.capacity, one.demand.unit),
-        *(one.source, one.iops, one.reached, one.binding),
+        shortened(labels.clean(ceiling.words), _NAME_LENGTH),
+        ceiling.words,
+        ceiling.resource,
+        ceiling.subject,
+        ceiling.host,
+        words.demand_text(ceiling.demand),
+        words.capacity_text(ceiling),
+        ceiling.demand,
+        ceiling.capacity,
+        ceiling.demand.unit,
+        ceiling.source,
+        ceiling.iops,
+        ceiling.reached,
+        ceiling.binding,
     )
 
 
@@ -180,10 +204,14 @@ def _osds(account: Account) -> Section:
     shown = words.standing_out(account.osds, _OSDS_MAX)
     rows = [
         (
-            *(f"osd.{one.osd}", labels.machine(one.host), one.op_share, Figure(one.expected_share, "ratio")),
-            *(one.in_flight_share, one.own_ns),
+            f"osd.{share.osd}",
+            labels.machine(share.host),
+            share.op_share,
+            Figure(share.expected_share, "ratio"),
+            share.in_flight_share,
+            share.own_ns,
         )
-        for one in (*shown, *(one for one in account.osds if one not in shown))
+        for share in (*shown, *(share for share in account.osds if share not in shown))
     ]
     is_whole = len(shown) == len(rows)
     title = "What each OSD does" if is_whole else f"The {len(shown)} OSDs that stand out most"
