@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from bathyscope.lab.spec import LabSpec
 from bathyscope.lab.state import LabDevice, LabRecord, write_record
 
 UP_TIMEOUT_S = 180.0
+MANAGER = "mgr.x"
 
 
 class Bringup:
@@ -54,6 +56,7 @@ class Bringup:
         self.tools = Tools(host, record.root, self._announce_helper)
         self.children: dict[str, outliving.Started] = {}
         self.loops = False
+        self._manager_crashed = False
         self.deadline = deadline
         self._timeout_s = UP_TIMEOUT_S
 
@@ -94,9 +97,17 @@ class Bringup:
     def tick(self, problem: str, pause_s: float = 0.05) -> None:
         """Wait a little. Raises LabError when a daemon has ended or the time is up, and a signal that is held off."""
         interruption.check()
-        for name, started in self.children.items():
-            if started.child.poll() is not None:
-                raise LabError(f"{name} ended with exit code {started.child.returncode}")
+        for name, started in list(self.children.items()):
+            code = started.child.poll()
+            if code is None:
+                continue
+            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            if name != MANAGER or code >= 0 or self._manager_crashed:
+                raise LabError(f"{name} {how}")
+            # One start of a manager in about a thousand aborts; systemd would start it again, too.
+            self._manager_crashed = True
+            self.progress(f"{name} {how}: starting it again")
+            self.start(name)
         if time.monotonic() > self.deadline:
             raise LabError(f"{problem} after {self._timeout_s:.0f} s")
         time.sleep(pause_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bathyscope.lab.bringup import Bringup
+from bathyscope.lab.bringup import MANAGER, Bringup
 
 
 def make(bringup: Bringup) -> None:
@@ -14,4 +14,4 @@ def make(bringup: Bringup) -> None:
     stock = bringup.tools.run(*words).decode().strip()
     for module in Path(f"{bringup.record.root or ''}{stock}").iterdir():
         (bringup.layout.mgr_modules / module.name).symlink_to(f"{stock}/{module.name}")
-    bringup.start("mgr.x")
+    bringup.start(MANAGER)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from bathyscope.lab.layout import Layout, labs_directory
 from bathyscope.lab.spec import LabSpec
 from bathyscope.lab.state import LabRecord, LabState, directory_of, list_labs, load, locked, must_be_lab, read_record
 from bathyscope.lab.teardown import delete_files, forget, release
+
+# Below it a daemon that aborts writes its stack and what it did last.
+_REASON = re.compile(r"FAILED ceph_assert|terminate called|Fatal Python error|\*\*\* Caught signal")
 
 
 def up(spec: LabSpec, progress: Callable[[str], None] = lambda _: None, host: Host | None = None) -> LabState:
@@ -38,7 +42,7 @@ def up(spec: LabSpec, progress: Callable[[str], None] = lambda _: None, host: Ho
             builder.build(bringup)
         except BaseException as error:
             progress("taking the unfinished lab down")
-            hint = _last_log_line(layout) if isinstance(error, LabError) else None
+            hint = _reason(layout) if isinstance(error, LabError) else None
             release(layout, spec.name)
             delete_files(layout, spec.name)
             forget(spec.name, layout.directory)
@@ -90,13 +94,14 @@ def _system_error(error: OSError) -> BathyscopeError:
     return LabError(message, hint="the lab was taken down again")
 
 
-def _last_log_line(layout: Layout) -> str | None:
-    """Return the last line of the log that was written last, before the logs are deleted."""
+def _reason(layout: Layout) -> str | None:
+    """Return the line of the newest log that says why its daemon ended, else its last, before logs are deleted."""
     logs = [log for log in layout.log.glob("*.out") if log.stat().st_size > 0]
     for log in sorted(logs, key=lambda path: path.stat().st_mtime, reverse=True):
         lines = last_lines(files.read_end(log))
         if lines:
-            return f"last line of the log of {log.stem}: {lines[-1][:300]}"
+            line = next(filter(_REASON.search, lines), lines[-1])
+            return f"from the log of {log.stem}: {line[:300]}"
     return None
 
 
