@@ -57,7 +57,7 @@ def build(
     knees = knee.knees(rungs, names)
     beyond = knee.beyond(rungs, knees)
     groups = _groups(rungs, _osd_counts(placement), names, knees)
-    caveats = _run_caveats(table_of(tables, "caveat"), points, _disagreements(rungs, cross_checks))
+    of_points = [*(c for p in points for c in p.finding.caveats), *_disagreements(rungs, cross_checks)]
     run = runs[0] if runs else None
     return LadderFinding(
         run_id=run.run_id if run else "",
@@ -71,7 +71,7 @@ def build(
         cross_checks=tuple(p.finding for p in cross_checks),
         distributions=tuple(d for d in map(ladder_series.distribution, points) if d is not None),
         series=tuple(series),
-        caveats=caveats,
+        caveats=run_caveats(tables, of_points),
         environment=_environment(table_of(tables, "environment"), run),
         commands=tuple(commands),
         layers=tuple(sorted(layers, key=lambda layer: layer.place)),
@@ -195,17 +195,18 @@ def _disagreements(points: Sequence[Point], cross_checks: Sequence[Point]) -> li
     return warnings
 
 
-def _run_caveats(table: pa.Table, points: Sequence[Point], more: Sequence[CaveatView]) -> tuple[CaveatView, ...]:
-    """Return all caveats of a run, those of several steps as one row for each kind, the most severe first."""
+def run_caveats(tables: Tables, others: Iterable[CaveatView]) -> tuple[CaveatView, ...]:
+    """Return all caveats of a run, the most severe first: those of all of it, and of `others` a row for each kind."""
+    table = table_of(tables, Caveat.TABLE)
     whole = table.filter(pc.is_null(table.column("step_index")))
     rows = dict.fromkeys(CaveatView(c.code, c.severity, c.text) for c in from_table(Caveat, whole))
     kinds: dict[tuple[str, str], list[CaveatView]] = {}
-    for caveat in [*(c for p in points for c in p.finding.caveats), *more]:
+    for caveat in others:
         kinds.setdefault((caveat.code, caveat.severity), []).append(caveat)
-    return tuple(sorted([*rows, *map(joined_caveats, kinds.values())], key=lambda view: (view.rank, view.code)))
+    return tuple(sorted([*rows, *map(_joined, kinds.values())], key=lambda view: (view.rank, view.code)))
 
 
-def joined_caveats(same: Sequence[CaveatView]) -> CaveatView:
+def _joined(same: Sequence[CaveatView]) -> CaveatView:
     """Return caveats of one kind as one, with the steps of all: the words that most of them have, with ranges."""
     keys = tuple(dict.fromkeys(key for caveat in same for key in caveat.step_keys))
     if len({caveat.text for caveat in same}) == 1:

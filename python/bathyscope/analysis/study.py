@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow as pa
 from bathyscope.analysis import bootstrap
 from bathyscope.analysis.columns import Tables, floats, strings, table_of, total
 from bathyscope.analysis.interference import STEAL_LIMIT, STEAL_MIN
-from bathyscope.analysis.ladder import joined_caveats
+from bathyscope.analysis.ladder import run_caveats
 from bathyscope.analysis.ladder_point import base_pattern, variant_of
 from bathyscope.analysis.step_figures import StepFigures, figures
 from bathyscope.analysis.trust import STOPPED_WHEN_PRECISE
@@ -56,23 +56,24 @@ def build(
     of_steps: Mapping[int, Tables],
     design: StudyDesign,
     run_id: str,
-    caveats: Sequence[tuple[str, str]],
     *,
     is_judged: bool,
 ) -> StudyFinding:
     """Return the finding of a study. `of_steps` are the tables of each step, cut to its window.
 
-    `caveats` are those of the target. A step that was refused or failed has no figure. Nothing is expected of a pattern
-    that no phase has. Raises AnalysisError when there is no step at all.
+    A step that was refused or failed has no figure. Nothing is expected of a pattern that no phase has. Raises
+    AnalysisError when there is no step at all.
     """
     cells: dict[tuple[str, str], dict[int, _Repeat]] = {}
     reasons: dict[tuple[str, str], str] = {}
+    keys: dict[tuple[str, str], str] = {}
     steps = sorted(from_table(Step, table_of(tables, Step.TABLE)), key=lambda step: step.step_index)
     if not steps:
         raise AnalysisError("the run has no finished step", hint="resume it with `bathy bench resume`")
     for step in steps:
         cell = step.phase or "", base_pattern(variant_of(step.step_key))
         of_step, repeats = of_steps[step.step_index], cells.setdefault(cell, {})
+        keys[cell] = step.step_key
         if step.status == "done":
             result, caches = table_of(of_step, Result.TABLE), table_of(of_step, CacheSample.TABLE)
             repeats[step.repeat_index] = _Repeat(step, figures(step, of_step), result, caches)
@@ -83,8 +84,9 @@ def build(
     rows = []
     for pattern in dict.fromkeys(pattern for _, pattern in cells):
         base = cells.get((first, pattern), {})
-        of_phases = [(phase, cells[phase, pattern]) for phase in phases if (phase, pattern) in cells]
-        rows.append(StudyRow(pattern, tuple(_cell(phase, repeats, base, first) for phase, repeats in of_phases)))
+        of_phases = [(phase, keys[phase, pattern]) for phase in phases if (phase, pattern) in cells]
+        of_pattern = (_cell(phase, key, cells[phase, pattern], base, first) for phase, key in of_phases)
+        rows.append(StudyRow(pattern, tuple(of_pattern)))
     patterns = {row.pattern for row in rows}
     steal = {cell: ratio for cell, repeats in cells.items() if (ratio := _steal_of(repeats)) is not None}
     expectations = tuple(
@@ -93,9 +95,10 @@ def build(
         if expectation.pattern in patterns
     )
     result = table_of(tables, Result.TABLE)
-    shown = [CaveatView(code, "note", text) for code, text in (*caveats, *design.caveats)]
+    caveats = [*_failures(result), *_of_steps(tables, of_steps, steps), *_steal(steal)]
+    caveats += [CaveatView(code, "note", text) for code, text in design.caveats]
     if max((len(repeats) for repeats in cells.values()), default=0) == 1:
-        shown.append(CaveatView("one_run", "note", _ONE_RUN))
+        caveats.append(CaveatView("one_run", "note", _ONE_RUN))
     return StudyFinding(
         run_id=run_id,
         study=design.name,
@@ -107,11 +110,13 @@ def build(
         expectations=expectations,
         is_judged=is_judged,
         sentence=_sentence(expectations, is_judged=is_judged),
-        caveats=(*_failures(result), *_of_steps(tables, of_steps, steps), *_steal(steal), *shown),
+        caveats=run_caveats(tables, caveats),
     )
 
 
-def _cell(phase: str, rounds: Mapping[int, _Repeat], base: Mapping[int, _Repeat], first: str) -> StudyCell:
+def _cell(
+    phase: str, step_key: str, rounds: Mapping[int, _Repeat], base: Mapping[int, _Repeat], first: str
+) -> StudyCell:
     repeats = list(rounds.values())
     result = pa.concat_tables([repeat.result for repeat in repeats]) if repeats else table_of({}, Result.TABLE)
     count = total(result, "io_count")
@@ -125,6 +130,7 @@ def _cell(phase: str, rounds: Mapping[int, _Repeat], base: Mapping[int, _Repeat]
     bandwidth, low, high = (None if v is None else v * block_bytes for v in (iops.value, iops.low, iops.high))
     return StudyCell(
         phase=phase,
+        step_key=step_key,
         iops=Figure(iops.value, "1/s", iops.low, iops.high, samples=samples),
         bandwidth_bytes_per_s=Figure(bandwidth, "bytes/s", low, high, samples=samples),
         latency_ns_mean=Figure(latency, "ns", samples=result.num_rows),
@@ -214,13 +220,12 @@ def _failures(result: pa.Table) -> list[CaveatView]:
     return [CaveatView("failed_ios", "warning", text)]
 
 
-def _of_steps(tables: Tables, of_steps: Mapping[int, Tables], steps: Sequence[Step]) -> list[CaveatView]:
-    """Return why steps were refused, and their warnings, those of one kind as one row.
+def _of_steps(tables: Tables, of_steps: Mapping[int, Tables], steps: Sequence[Step]) -> Iterator[CaveatView]:
+    """Yield why steps were refused, and their warnings.
 
     That a cache answered is no warning where caches over OSDs were looked at: their hits are shown.
     """
     keys = {step.step_index: step.step_key for step in steps}
-    kinds: dict[tuple[str, str], list[CaveatView]] = {}
     for caveat in from_table(Caveat, table_of(tables, Caveat.TABLE)):
         is_shown = caveat.severity != "note" or caveat.code == STOPPED_WHEN_PRECISE
         if caveat.step_index not in keys or not is_shown:
@@ -228,9 +233,7 @@ def _of_steps(tables: Tables, of_steps: Mapping[int, Tables], steps: Sequence[St
         cached = table_of(of_steps[caveat.step_index], CacheSample.TABLE).num_rows > 0
         # Steal is told of all steps together, and failed I/Os are.
         if caveat.code not in ("cpu_steal", "io_errors", *(_OF_CACHES if cached else ())):
-            view = CaveatView(caveat.code, caveat.severity, caveat.text, (keys[caveat.step_index],))
-            kinds.setdefault((caveat.code, caveat.severity), []).append(view)
-    return [joined_caveats(same) for same in kinds.values()]
+            yield CaveatView(caveat.code, caveat.severity, caveat.text, (keys[caveat.step_index],))
 
 
 def _steal(steal: Mapping[tuple[str, str], float]) -> list[CaveatView]:

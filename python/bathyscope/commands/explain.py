@@ -108,9 +108,12 @@ def explain(  # noqa: PLR0917 - one parameter for each option
     # A plain disk joins the groups of several variants.
     known = {point.step_key: point for point in [*points, *ladder.cross_checks]}
     if step is None:
-        views.render(AccountsFinding(ladder.run_id, ladder.target, tuple(known.values())), output, table=table)
+        loads = AccountsFinding(ladder.run_id, ladder.target, tuple(known.values()), ladder.caveats)
+        views.render(loads, output, table=table)
         return
     point = known[chosen(step, list(known), run)]
+    of_run = (caveat for caveat in ladder.caveats if not caveat.step_keys)
+    point = dataclasses.replace(point, caveats=(*point.caveats, *of_run))
     predictions = tuple(_predict(ladder, point, change) for change in what_if or ())
     views.render(AccountFinding(ladder.run_id, ladder.target, point, predictions), output, table=table)
 

@@ -6,18 +6,23 @@ import dataclasses
 from typing import ClassVar
 
 from bathyscope.records.account import Prediction
+from bathyscope.records.blocks import CaveatView
 from bathyscope.records.finding import PointFinding
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AccountsFinding:
-    """The loads of a run, each with its account, in the order of the ladder; cross-checks come last."""
+    """The loads of a run, each with its account, in the order of the ladder; cross-checks come last.
+
+    `caveats` are all of the run, those of loads too.
+    """
 
     NAME: ClassVar[str] = "accounts"
 
     run_id: str
     target: str
     points: tuple[PointFinding, ...]
+    caveats: tuple[CaveatView, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,13 +11,14 @@ from bathyscope.records.figure import Figure
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StudyCell:
-    """One access pattern in one phase.
+    """One access pattern in one phase. `step_key` is that of its steps.
 
     `ratio` is its IOPS over those of the finding's `base`, whose own is not known. `read_hit_ratio` is the share of the
     bytes read from the OSDs' caches that were cached; None where there are no caches, and for writes.
     """
 
     phase: str
+    step_key: str
     iops: Figure
     bandwidth_bytes_per_s: Figure
     latency_ns_mean: Figure

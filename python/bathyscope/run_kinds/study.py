@@ -46,7 +46,7 @@ def _finding(run: RunDirectory) -> StudyFinding:
     target, design = Target.model_validate(run.info.target), study_of(run).design
     tables = run.tables()
     is_judged = target.disk_control is not None
-    return build(tables, of_steps(tables), design, run.id, target.caveats, is_judged=is_judged)
+    return build(tables, of_steps(tables), design, run.id, is_judged=is_judged)
 
 
 def _reparse(run: RunDirectory) -> str:

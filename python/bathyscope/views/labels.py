@@ -6,8 +6,10 @@ import datetime
 import json
 import re
 import shlex
+from collections.abc import Iterable
 
 from bathyscope.records import HERE
+from bathyscope.records.blocks import CaveatView
 from bathyscope.records.finding import LadderFinding, LayerView, PointFinding, RungGroup, Verdict
 from bathyscope.units import format_size_short
 
@@ -122,6 +124,11 @@ def limit(verdict: Verdict) -> str:
     """Return what a verdict names in few words: "device (osd.0)"."""
     name = _LIMITS.get(verdict.limit, clean(verdict.limit).replace("_", " "))
     return f"{name} ({machine(verdict.subject)})" if verdict.subject and verdict.limit != "nearest" else name
+
+
+def caveats(own: Iterable[CaveatView], of_run: Iterable[CaveatView]) -> str:
+    """Return the caveats of a row and those of the whole run, without steps, as a cell for programs."""
+    return "; ".join(f"{c.code}: {c.text}" for c in (*own, *(c for c in of_run if not c.step_keys)))
 
 
 def machine(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -144,7 +145,7 @@ def found_in(
             of_steps[one.step_index]["process_sample"] = to_table(ProcessSample, [host])
     tables = {"step": to_table(Step, steps), "caveat": to_table(Caveat, caveats)}
     tables["result"] = pa.concat_tables([own["result"] for own in of_steps.values()])
-    return build(tables, of_steps, DESIGN, "run", [("code", "A lab.")], is_judged=is_judged)
+    return build(tables, of_steps, DESIGN, "run", is_judged=is_judged)
 
 
 def judged(
@@ -229,6 +230,25 @@ def test_repeats_are_compared_round_by_round() -> None:
     assert (cells["no-cache"].iops.value, cells["no-cache"].iops.samples) == (50.0, 3)
     assert "one_run" not in [caveat.code for caveat in found.caveats]
     assert "one_run" in [caveat.code for caveat in found_in(steps[:2], known).caveats]
+
+
+def test_what_holds_for_the_whole_run_is_shown_in_every_output() -> None:
+    """Of the cluster before each phase, as a benchmark shows it, once; a step's own stands in its row alone."""
+    steps = [step(0, "no-cache", READ), step(1, "repeated", READ)]
+    caveats = [
+        Caveat(None, "scrubbing", "warning", "3 placement groups were being scrubbed before the run", "preflight"),
+        Caveat(None, "scrubbing", "warning", "3 placement groups were being scrubbed before the run", "preflight"),
+        Caveat(1, "unsteady", "warning", "not steady", "trust"),
+    ]
+    found = found_in(steps, {0: [100.0], 1: [1000.0]}, caveats=caveats)
+    assert [(c.code, len(c.step_keys)) for c in found.caveats] == [("scrubbing", 0), ("unsteady", 1), ("one_run", 0)]
+    for output in ("table", "json", "html"):
+        assert "being scrubbed before the run" in " ".join(as_text(found, output).split()), output
+    assert f"warning: not steady ({steps[1].step_key})" in as_text(found, "table")
+    first, second = csv.DictReader(as_text(found, "csv").splitlines())
+    assert (first["step_key"], second["step_key"]) == (steps[0].step_key, steps[1].step_key)
+    assert first["caveats"].startswith("scrubbing: 3 placement groups")
+    assert second["caveats"].startswith("unsteady: not steady; scrubbing: 3 placement groups")
 
 
 def test_a_step_that_was_refused_has_no_figure() -> None:

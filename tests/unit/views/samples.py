@@ -438,7 +438,7 @@ def accounts() -> AccountsFinding:
     """Return the loads of the sample ladder."""
     finding = ladder()
     points = (*(p for g in finding.groups for p in g.points), *finding.cross_checks)
-    return AccountsFinding(finding.run_id, finding.target, points)
+    return AccountsFinding(finding.run_id, finding.target, points, finding.caveats)
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -49,6 +50,19 @@ def test_all_loads_are_listed_once(app: typer.Typer) -> None:
     keys = [point["step_key"] for point in plain["points"]]
     assert plain["finding"] == "AccountsFinding"
     assert len(keys) == len(set(keys)) == 37
+
+
+def test_caveats_are_shown_beside_all_loads_and_beside_one(app: typer.Typer) -> None:
+    """Those of the whole run, and those of each load; a load alone has its own and those of the run."""
+    of_run = next(caveat for caveat in samples.ladder().caveats if not caveat.step_keys)
+    of_load = next(caveat for caveat in samples.ladder().caveats if caveat.step_keys)
+    shown = " ".join(CliRunner().invoke(app, ["last"]).stdout.split())
+    assert f"{of_run.severity}: {of_run.text}" in shown
+    assert f"{of_load.text} ({of_load.step_keys[0]})" in shown
+    rows = csv.DictReader(CliRunner().invoke(app, ["last", "-o", "csv"]).stdout.splitlines())
+    assert all(f"{of_run.code}: {of_run.text}" in row["caveats"] for row in rows)
+    shown = " ".join(CliRunner().invoke(app, ["last", KEY]).stdout.split())
+    assert f"{of_run.severity}: {of_run.text}" in shown
 
 
 def test_a_part_of_a_key_names_a_step(app: typer.Typer) -> None:

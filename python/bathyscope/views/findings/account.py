@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -124,7 +125,8 @@ def sections(finding: AccountFinding) -> Iterator[Section]:
         for prediction in finding.predictions
     )
     yield Section("predictions", "What if", (_table("predictions", _PREDICTIONS, rows), *assumed))
-    yield Section("caveats", "Caveats", tuple(sorted(point.caveats, key=lambda caveat: caveat.rank)))
+    caveats = (dataclasses.replace(caveat, step_keys=()) for caveat in point.caveats)
+    yield Section("caveats", "Caveats", tuple(sorted(caveats, key=lambda caveat: caveat.rank)))
 
 
 def _table(key: str, columns: tuple[Column, ...], rows: Sequence[tuple[Any, ...]], **more: Any) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bathyscope.records.blocks import Column, Only, Section, Table, Text, Tone
+from bathyscope.records.blocks import CaveatView, Column, Only, Section, Table, Text, Tone
 from bathyscope.records.explain_finding import AccountsFinding
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import PointFinding
@@ -40,6 +40,7 @@ _COLUMNS = (
     *ACCOUNT,
     Column("nearest_ceiling", "nearest ceiling", rank=3, only="people"),
     Column("limit", "verdict", rank=1, only="people"),
+    Column("caveats", "caveats", only="programs"),
 )
 _LEGEND = (
     "ceiling: the IOPS at which the nearest resource has none left; reached: how much of it the load reaches. "
@@ -48,18 +49,20 @@ _LEGEND = (
 
 
 def sections(finding: AccountsFinding) -> Iterator[Section]:
-    """Yield the table of the loads."""
+    """Yield the table of the loads, and what limits the use of its figures."""
     yield Section("run", "", (Text(f"run {finding.run_id} on {finding.target}", "dim"),))
-    yield Section("loads", "", (table_of(finding.run_id, finding.points),))
+    yield Section("loads", "", (table_of(finding.run_id, finding.points, finding.caveats),))
     known = any(map(nearest, finding.points))
     legend = Text(_LEGEND, "dim") if known else Text("No load of this run has an account of its resources.")
     yield Section("legend", "", (legend,))
+    yield Section("caveats", "Caveats", tuple(sorted(finding.caveats, key=lambda caveat: caveat.rank)))
 
 
-def table_of(run_id: str, points: Sequence[PointFinding], only: Only = "") -> Table:
-    """Return the table of loads."""
+def table_of(run_id: str, points: Sequence[PointFinding], caveats: Sequence[CaveatView] = (), only: Only = "") -> Table:
+    """Return the table of loads; of `caveats` it has those of the whole run."""
     tones: tuple[Tone, ...] = tuple("" if is_shown(point) else "bad" for point in points)
-    return Table("loads", "loads", _COLUMNS, tuple(_row(run_id, point) for point in points), tones, only, None)
+    rows = tuple((*_row(run_id, point), labels.caveats(point.caveats, caveats)) for point in points)
+    return Table("loads", "loads", _COLUMNS, rows, tones, only, None)
 
 
 def _row(run_id: str, point: PointFinding) -> tuple[Any, ...]:

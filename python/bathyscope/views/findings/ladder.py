@@ -26,7 +26,7 @@ from bathyscope.views.csv import field_columns, figure_columns
 from bathyscope.views.csv.blocks import flat
 from bathyscope.views.findings import for_programs
 from bathyscope.views.findings.accounts import ACCOUNT, account
-from bathyscope.views.labels import STAGES, clean, device_class, group_pattern, layer, machine
+from bathyscope.views.labels import STAGES, caveats, clean, device_class, group_pattern, layer, machine
 from bathyscope.views.refusal import FIGURES, is_shown
 
 # Of a large cluster, the machines with most traffic.
@@ -57,9 +57,9 @@ def sections(finding: LadderFinding) -> Iterator[Section]:
     for group in finding.groups:
         losses = {loss.upper_layer: loss for loss in group.losses}
         for point in group.points:
-            rows += _rows(finding.run_id, point, losses.get(point.layer), places.get(point.step_key))
+            rows += _rows(finding, point, losses.get(point.layer), places.get(point.step_key))
     for point in finding.cross_checks:
-        rows += _rows(finding.run_id, point, None, places.get(point.step_key))
+        rows += _rows(finding, point, None, places.get(point.step_key))
     yield Section("points", "Points", (for_programs("points", rows),))
     curves = tuple(row for knee in finding.knees for row in _curve(knee))
     table = Table("saturation", "saturation", _SATURATION, curves, only="people", shown_max=None)
@@ -104,9 +104,11 @@ def _place(queue_depth: int, knee: KneeFinding) -> str:
     return "before the knee" if queue_depth < low else "beyond the knee" if queue_depth > high else "near the knee"
 
 
-def _rows(run_id: str, point: PointFinding, loss: RungLoss | None, saturation: str | None) -> list[dict[str, Any]]:
+def _rows(
+    finding: LadderFinding, point: PointFinding, loss: RungLoss | None, saturation: str | None
+) -> list[dict[str, Any]]:
     """Return the row of a point, and for a mixed load those of its reads and its writes."""
-    row = _row(run_id, point, loss, saturation)
+    row = _row(finding, point, loss, saturation)
     return [row, *(row | _apart(direction) for direction in point.directions)]
 
 
@@ -118,8 +120,8 @@ def _apart(direction: DirectionFinding) -> dict[str, Any]:
     return found
 
 
-def _row(run_id: str, point: PointFinding, loss: RungLoss | None, saturation: str | None) -> dict[str, Any]:
-    row = {"run_id": run_id} | field_columns(
+def _row(finding: LadderFinding, point: PointFinding, loss: RungLoss | None, saturation: str | None) -> dict[str, Any]:
+    row = {"run_id": finding.run_id} | field_columns(
         point, "step_key", "device_class", "pattern", "layer", "load_generator", "op", "block_size_bytes",
         "queue_depth", "jobs", "status", "reason", "repeats", "steady",
     )  # fmt: skip
@@ -136,5 +138,5 @@ def _row(run_id: str, point: PointFinding, loss: RungLoss | None, saturation: st
         row[f"stage_{name}_share"] = stages[name].share if name in stages else None
     row["stage_sample_count"] = point.stage_sample_count
     row |= flat(ACCOUNT, account(point))
-    row["caveats"] = "; ".join(f"{c.code}: {c.text}" for c in point.caveats)
+    row["caveats"] = caveats(point.caveats, finding.caveats)
     return row

@@ -61,7 +61,7 @@ def _write_blocks(blocks: Sequence[Any], out: Console, first: str | None) -> Non
                     print_wrapped(f"{labels.clean(name)}: ", value, out, out.width)
             case CaveatView():
                 style = _STYLES[_OF_CAVEATS.get(block.severity, "dim")]
-                print_wrapped(f"{block.severity}: ", block.text, out, out.width, style)
+                print_wrapped(f"{block.severity}: ", block.text + _steps(block), out, out.width, style)
             case Table():
                 if several:
                     out.print()
@@ -71,6 +71,11 @@ def _write_blocks(blocks: Sequence[Any], out: Console, first: str | None) -> Non
                     option = "" if block.key == first else f" --table {block.key}"
                     more = f"and {len(block.rows) - block.shown_max:,} more; --output csv{option} has them all"
                     print_wrapped("", more, out, out.width, "dim")
+
+
+def _steps(caveat: CaveatView) -> str:
+    more = f" and {len(caveat.step_keys) - 1} more" if len(caveat.step_keys) > 1 else ""
+    return f" ({caveat.step_keys[0]}{more})" if caveat.step_keys else ""
 
 
 def _write_table(table: Table, out: Console) -> None:
