@@ -18,6 +18,7 @@ from typing import Any
 
 from bathyscope.analysis.columns import Tables, table_of, where
 from bathyscope.records import Placement, Run, Step, from_table
+from bathyscope.records.blocks import severity_order
 from bathyscope.records.finding import Difference
 from bathyscope.units import format_bytes
 
@@ -183,7 +184,7 @@ def joined(found: Iterable[Difference]) -> tuple[Difference, ...]:
             rows.append(dataclasses.replace(row, a=f"{row.a} and others", b=f"{row.b} and others"))
         else:
             rows += map(_row, pairs.values())
-    return tuple(sorted(rows, key=lambda row: row.rank))
+    return tuple(sorted(rows, key=severity_order))
 
 
 def _row(same: Sequence[Difference]) -> Difference:

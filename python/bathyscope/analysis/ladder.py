@@ -23,7 +23,7 @@ from bathyscope.analysis.ladder_words import Layers, group_sentence, headline, l
 from bathyscope.analysis.placement import cluster_of, known_osds
 from bathyscope.errors import AnalysisError
 from bathyscope.records import Caveat, Run, Step, from_table
-from bathyscope.records.blocks import CaveatView
+from bathyscope.records.blocks import CaveatView, severity_order
 from bathyscope.records.finding import CommandView, KneeFinding, LadderFinding, LayerView, RungGroup, RungLoss, Series
 
 CROSS_CHECK_LIMIT = 0.10
@@ -203,7 +203,7 @@ def run_caveats(tables: Tables, others: Iterable[CaveatView]) -> tuple[CaveatVie
     kinds: dict[tuple[str, str], list[CaveatView]] = {}
     for caveat in others:
         kinds.setdefault((caveat.code, caveat.severity), []).append(caveat)
-    return tuple(sorted([*rows, *map(_joined, kinds.values())], key=lambda view: (view.rank, view.code)))
+    return tuple(sorted([*rows, *map(_joined, kinds.values())], key=lambda view: (severity_order(view), view.code)))
 
 
 def _joined(same: Sequence[CaveatView]) -> CaveatView:

@@ -22,7 +22,7 @@ from bathyscope.analysis.step_figures import StepFigures, rate_iops_of
 from bathyscope.analysis.verdict import Case, Cluster, CpuUse, verdict
 from bathyscope.records import CLIENTS, Caveat, Step
 from bathyscope.records.account import Account
-from bathyscope.records.blocks import CaveatView
+from bathyscope.records.blocks import CaveatView, severity_order
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import DirectionFinding, NodeFinding, PointFinding, Verdict
 from bathyscope.units import format_percent, format_rate, three_digits
@@ -337,7 +337,7 @@ def _caveats(
         views.append(CaveatView(code, severity, caveat_texts.ranged(texts) + suffix, (key,)))
     if good:
         views += [CaveatView(*row, (key,)) for row in _own(repeats, good, histograms)]
-    return tuple(sorted(views, key=lambda view: (view.rank, view.code)))
+    return tuple(sorted(views, key=lambda view: (severity_order(view), view.code)))
 
 
 def _in_flight(good: Sequence[Repeat]) -> Iterator[tuple[str, str, str]]:

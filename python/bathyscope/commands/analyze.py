@@ -72,12 +72,15 @@ def analyze(  # noqa: PLR0917 - one parameter for each option
     from bathyscope import views
     from bathyscope.analysis.activity import VIEWS
     from bathyscope.store import Workspace
+    from bathyscope.views.findings import check_table
 
     if report is not None and report.suffix not in (".html", ".png", ".svg"):
         raise UsageError(f"--report must end in .html, .png or .svg (got {report})")
     if list_views:
         views.render([{"view": each.name, "shows": each.help} for each in VIEWS.values()], output, table=table)
         return
+    if view in VIEWS:
+        check_table(table, VIEWS[view].tables)
     found = Workspace(workspace).open_run(run)
     finding = finding_of_view(
         found, view, image=image, zones=zones, every_object=every_object, step=step, since=since, until=until

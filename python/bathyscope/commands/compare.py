@@ -59,7 +59,10 @@ def compare(  # noqa: PLR0917 - one parameter for each option
     from bathyscope import views
     from bathyscope.analysis import compare as comparing
     from bathyscope.store import Workspace
+    from bathyscope.views.findings import check_table
+    from bathyscope.views.findings.compare import TABLES
 
+    check_table(table, TABLES)
     least = parse_share(threshold)
     place = Workspace(workspace)
     run_a, run_b = (_open(place, ref) for ref in (a, b))

@@ -80,9 +80,11 @@ def explain(  # noqa: PLR0917 - one parameter for each option
     from bathyscope.analysis.what_if import predict
     from bathyscope.records.explain_finding import AccountFinding, AccountsFinding
     from bathyscope.store import Workspace
+    from bathyscope.views.findings import account, accounts, check_table
     from bathyscope.window.recording import load_of, part_of
 
     found = Workspace(workspace).open_run(run)
+    check_table(table, (accounts if found.info.kind != "collect" and step is None else account).TABLES)
     if found.info.kind == "collect":
         if step is not None:
             raise UsageError(f"run {run} is a recording: it has no steps", hint="--since and --until choose a part")

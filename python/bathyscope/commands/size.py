@@ -114,8 +114,8 @@ def size(  # noqa: PLR0917 - one parameter for each option
     from bathyscope.spec.prices import load_prices, packaged_prices
     from bathyscope.spec.size import MOST_THREADS, SizeSpec, load_nodes
     from bathyscope.spec.values import checked
-    from bathyscope.views.csv.blocks import chosen
-    from bathyscope.views.findings.size import TABLES
+    from bathyscope.views.findings import check_table
+    from bathyscope.views.findings.size import tables_by
 
     if show_prices:
         sys.stdout.write(packaged_prices())
@@ -125,7 +125,7 @@ def size(  # noqa: PLR0917 - one parameter for each option
     if report is not None and not report.expanduser().parent.is_dir():
         # Found out now and not after a pass of hours.
         raise UsageError(f"--report {report} cannot be written: {report.parent} is no directory")
-    chosen(table, TABLES)
+    check_table(table, tables_by(by, has_budget=budget is not None))
     is_adaptive = fetch == "adaptive"
     given = {
         "fetch_bytes": ADAPTIVE_UNIT if is_adaptive else fetch,

@@ -91,12 +91,14 @@ def top(  # noqa: PLR0917 - one parameter for each option
     table: TableOption = None,
 ) -> None:
     """Show who does the I/O of a cluster now: images, clients, OSDs, nodes, pools."""
+    from bathyscope.analysis.activity import VIEWS
     from bathyscope.commands.targets import find_target, with_prefix, with_resolvers
     from bathyscope.host.local import LocalHost
     from bathyscope.lab import fresh_target
     from bathyscope.spec.collect import CollectSpec
     from bathyscope.spec.values import checked
     from bathyscope.store import Workspace
+    from bathyscope.views.findings import check_table
     from bathyscope.watch.feeds import ReplayFeed, live
 
     if what not in (*_VIEWS, *_OF_IMAGE):
@@ -105,13 +107,15 @@ def top(  # noqa: PLR0917 - one parameter for each option
         raise UsageError(f"{what} are those of one image", hint=f"bathy top {what} --image POOL/IMAGE")
     if table is not None and not once:
         raise UsageError("--table is for --once", hint=f"bathy top --once --output csv --table {table}")
+    view = _VIEWS.get(what, what) if image is None else what if what in _OF_IMAGE else _OF_IMAGE[0]
+    check_table(table, VIEWS[view].tables)
     if not once and not (sys.stdout.isatty() and sys.stdin.isatty()):
         raise UsageError("a screen needs a terminal", hint="bathy top --once --output json prints one sample")
     if replay is not None:
         run = Workspace(workspace).open_run(replay)
         if run.info.kind != "collect":
             raise UsageError(f"run {run.id} is no recording", hint="bathy collect makes one")
-        _show(ReplayFeed(run), what, image, once=once, output=output, table=table)
+        _show(ReplayFeed(run), view, image, once=once, output=output, table=table)
         return
     if depth == "deep":
         raise UsageError("bathy top changes nothing on a cluster", hint="bathy collect --depth deep records operations")
@@ -131,17 +135,16 @@ def top(  # noqa: PLR0917 - one parameter for each option
                     feed.zoom(image)
                     host.sleep(_FIRST_ZOOM_S)
                 host.sleep(feed.shown_s)
-        _show(feed, what, image, once=once, output=output, table=table)
+        _show(feed, view, image, once=once, output=output, table=table)
 
 
 def _show(
-    feed: LiveFeed | ReplayFeed, what: str, image: str | None, *, once: bool, output: str, table: str | None
+    feed: LiveFeed | ReplayFeed, view: str, image: str | None, *, once: bool, output: str, table: str | None
 ) -> None:
     from bathyscope import interruption, views
     from bathyscope.analysis.activity import VIEWS
     from bathyscope.watch.feeds import ReplayFeed
 
-    view = _VIEWS.get(what, what) if image is None else what if what in _OF_IMAGE else _OF_IMAGE[0]
     if once:
         if image is not None:
             _check_image(feed, image)

@@ -219,10 +219,10 @@ class CaveatView:
     text: str
     step_keys: tuple[str, ...] = ()
 
-    @property
-    def rank(self) -> int:
-        """The place of its severity, the most severe first."""
-        return SEVERITIES.index(self.severity) if self.severity in SEVERITIES else len(SEVERITIES)
+
+def severity_order(graded: Any) -> int:
+    """Return the place of what has a severity, as a sort key: the most severe first, a severity not known last."""
+    return SEVERITIES.index(graded.severity) if graded.severity in SEVERITIES else len(SEVERITIES)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

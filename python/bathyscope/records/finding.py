@@ -11,7 +11,7 @@ import math
 from typing import Any, ClassVar
 
 from bathyscope.records.account import Account
-from bathyscope.records.blocks import SEVERITIES, CaveatView, Table
+from bathyscope.records.blocks import CaveatView, Table
 from bathyscope.records.figure import Figure
 
 COLUMN_FIELDS = ("key", "heading", "unit", "help")
@@ -317,11 +317,6 @@ class Difference:
     a: str
     b: str
     severity: str
-
-    @property
-    def rank(self) -> int:
-        """The place of its severity, the most severe first."""
-        return SEVERITIES.index(self.severity)
 
     @property
     def text(self) -> str:

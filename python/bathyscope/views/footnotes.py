@@ -11,7 +11,7 @@ import itertools
 import string
 from collections import Counter
 
-from bathyscope.records.blocks import CaveatView
+from bathyscope.records.blocks import CaveatView, severity_order
 from bathyscope.records.finding import LadderFinding, PointFinding
 
 
@@ -33,7 +33,7 @@ class Footnotes:
         for caveat in [*finding.caveats, *(c for p in points for c in p.caveats)]:
             found.setdefault(_key(caveat), caveat)
         count = Counter(key for p in points for key in {_key(c) for c in p.caveats})
-        ordered = sorted(found.items(), key=lambda item: item[1].rank)
+        ordered = sorted(found.items(), key=lambda item: severity_order(item[1]))
         self._by_key: dict[tuple[str, str, str], Footnote] = {}
         letters = map(_letter, itertools.count())
         for index, (key, caveat) in enumerate(ordered):

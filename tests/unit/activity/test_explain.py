@@ -65,6 +65,14 @@ def test_the_table_says_what_limited_the_clients(explained: Any) -> None:
     assert "Little's law" not in said
 
 
+def test_a_table_that_it_never_has_is_refused_before_the_recording_is_read(
+    explained: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bathyscope.window.recording.load_of", lambda *_: pytest.fail("the recording was read"))
+    with pytest.raises(UsageError, match="--table must be one of loads, ceilings, "):
+        explained("-o", "csv", "--table", "x")
+
+
 def test_a_part_of_the_time_has_a_verdict_of_its_own(explained: Any) -> None:
     first, second = (
         json.loads(explained(*words, "-o", "json"))["point"] for words in (("--until", "30s"), ("--since", "30s"))

@@ -32,6 +32,9 @@ def test_a_module_that_is_no_verb_is_no_command() -> None:
         assert b"No such command" in stderr
 
 
+_OTHER_TABLE = ("-o", "csv", "--table", "x")
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -39,6 +42,13 @@ def test_a_module_that_is_no_verb_is_no_command() -> None:
         (("top", "--table", "x", "--once", "-o", "json"), "--table is for --output csv (got --output json)"),
         (("top", "-o", "csv", "--table", "x"), "--table is for --once"),
         (("analyze", "--list", "-o", "csv", "--table", "x"), "this is one table (got --table x)"),
+        (("analyze", "-v", "osds", *_OTHER_TABLE), "--table must be one of osds (got 'x')"),
+        (("top", "osds", "--once", *_OTHER_TABLE), "--table must be one of osds (got 'x')"),
+        (("compare", "a", "b", *_OTHER_TABLE), "--table must be one of steps, differences (got 'x')"),
+        (("bench", "run", "--dry-run", *_OTHER_TABLE), "--table must be one of commands, changes (got 'x')"),
+        (("study", "vm-fleet", "--dry-run", *_OTHER_TABLE), "--table must be one of commands, changes (got 'x')"),
+        (("size", "no-file", *_OTHER_TABLE), "--table must be one of points (got 'x')"),
+        (("size", "no-file", "--by", "osd", "-o", "csv", "--table", "split"), "one of points, groups (got 'split')"),
         (("analyze", "--report", "x.gif"), "--report must end in .html, .png or .svg (got x.gif)"),
     ],
 )

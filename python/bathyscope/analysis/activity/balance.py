@@ -89,6 +89,7 @@ class Balance:
     name = "balance"
     help = "load against weights, and latency against peers: which OSD or node stands out"
     of_image = False
+    tables = ("balance",)
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each OSD, its weight, and its latencies in each third of the time."""

@@ -45,6 +45,7 @@ class Caches:
     name = "caches"
     help = "caches over OSDs (`bathy cache`): what is cached of each OSD and node, hits, bytes"
     of_image = False
+    tables = ("cached_osds", "cached_nodes")
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each directory that a cache serves, and the OSDs."""

@@ -32,6 +32,7 @@ class Clients:
     name = "clients"
     help = "every client address: reads, writes, bytes, latency, images"
     of_image = False
+    tables = ("clients",)
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each client."""

@@ -47,6 +47,7 @@ class Devices:
     name = "devices"
     help = "every image: reads, writes, bytes, latency, clients"
     of_image = False
+    tables = ("images",)
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each image, and what the images are."""

@@ -38,6 +38,7 @@ class Health:
     name = "health"
     help = "what the cluster says of itself: its health, and every check that it raised"
     of_image = False
+    tables = ("health_checks",)
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the last state, and when each check was raised."""

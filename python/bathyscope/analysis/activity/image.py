@@ -29,6 +29,7 @@ class ImageBrief:
     name = "image"
     help = "an image in brief: size, objects, share touched, spread over nodes"
     of_image = True
+    tables = ("touched_objects", "all_objects")
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each object, and where they are over time."""

@@ -32,6 +32,7 @@ class LastOps:
     name = "ops"
     help = "the last operations of an image, or of an object by its name: client, offset, length, stages"
     of_image = True
+    tables = ("operations",)
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the last operations. Raises AnalysisError without the name of an image or object."""

@@ -27,6 +27,7 @@ class Nodes:
     name = "nodes"
     help = "every node: reads, writes, bytes, latency of its OSDs"
     of_image = False
+    tables = ("nodes",)
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each OSD."""

@@ -43,6 +43,7 @@ class Objects:
     name = "objects"
     help = "every object of an image: offset, reads, writes, first and last access, OSD and node"
     of_image = True
+    tables = ("objects",)
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each object."""

@@ -35,6 +35,7 @@ class OsdPools:
     name = "osd_pools"
     help = "every OSD and pool: reads, writes, bytes, latency, as the primary of the pool's operations"
     of_image = False
+    tables = ("osd_pools",)
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each pair, from the manager's module and from the placement groups."""

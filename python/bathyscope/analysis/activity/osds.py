@@ -39,6 +39,7 @@ class Osds:
     name = "osds"
     help = "every OSD: reads, writes, bytes, latency, as the primary of clients' operations"
     of_image = False
+    tables = ("osds",)
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each OSD."""

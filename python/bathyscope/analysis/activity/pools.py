@@ -33,6 +33,7 @@ class Pools:
     name = "pools"
     help = "every pool: reads, writes, bytes, from placement groups' statistics"
     of_image = False
+    tables = ("pools",)
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each pool."""

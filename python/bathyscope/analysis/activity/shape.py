@@ -69,6 +69,11 @@ class View(Protocol):
     help: str
     of_image: bool
 
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The keys of all tables that its findings may have."""
+        ...
+
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return name → SELECT over the records of the run, whose answers `build` gets by these names."""
         ...
@@ -200,7 +205,9 @@ def finding_of(
     unseen: Sequence[str] = (),
     heat_maps: Sequence[HeatMap] = (),
 ) -> ActivityFinding:
-    """Return the finding of a view."""
+    """Return the finding of a view. Raises ValueError for a table that is none of the view's."""
+    if strange := {table.key for table in tables}.difference(view.tables):
+        raise ValueError(f"the view {view.name} does not name its table {strange}")
     return ActivityFinding(
         view.name,
         question.run_id,

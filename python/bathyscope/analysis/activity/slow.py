@@ -36,6 +36,7 @@ class Slow:
     name = "slow"
     help = "the slowest operations: their stages, and the OSD that they waited for"
     of_image = False
+    tables = ("operations",)
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the slowest operations, and how many there are.

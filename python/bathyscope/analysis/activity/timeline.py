@@ -97,6 +97,7 @@ class Timeline:
     name = "timeline"
     help = "the largest shifts of load and latency, and what moved with each"
     of_image = False
+    tables = ("shifts",)
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the operations and latencies of each OSD, and those of images and clients, bin by bin."""

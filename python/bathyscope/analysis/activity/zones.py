@@ -33,6 +33,7 @@ class Zones:
     name = "zones"
     help = "an image in zones of equal length (--zones): reads, writes, objects touched"
     of_image = True
+    tables = ("zones",)
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return the sums of each object."""

@@ -8,32 +8,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from bathyscope.errors import UsageError
 from bathyscope.records.blocks import Column
 from bathyscope.records.figure import Figure
 from bathyscope.views import Options
 from bathyscope.views.csv import figure_columns, write_rows
 from bathyscope.views.figures import NOT_KNOWN
-from bathyscope.views.findings import sections_of, tables_of
+from bathyscope.views.findings import check_table, sections_of, tables_of
 
 
 def write(finding: Any, stream: TextIO, options: Options) -> None:
     """Write the table that is asked for, the first by default. Raises UsageError where there is none."""
     tables = tables_of(sections_of(finding))
-    key = chosen(options.table, list(dict.fromkeys(table.key for table in tables)))
+    keys = list(dict.fromkeys(table.key for table in tables))
+    check_table(options.table, keys)
+    key = options.table or next(iter(keys), None)
     if key is None:
         return
     parts = [table for table in tables if table.key == key]
     names = flat(parts[0].columns, [None] * len(parts[0].columns))
     write_rows([flat(table.columns, row) for table in parts for row in table.rows], stream, list(names))
-
-
-def chosen(table: str | None, keys: Sequence[str]) -> str | None:
-    """Return the key of the table to print: the first without `table`. Raises UsageError where there is none of it."""
-    if table is not None and table not in keys:
-        known = f"--table must be one of {', '.join(keys)}" if keys else "this has no table"
-        raise UsageError(f"{known} (got '{table}')", hint="without --table the first one is printed")
-    return table or next(iter(keys), None)
 
 
 def flat(columns: Sequence[Column], row: Sequence[Any]) -> dict[str, Any]:

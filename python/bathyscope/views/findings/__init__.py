@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from bathyscope.errors import UsageError
 from bathyscope.records.blocks import Column, Section, Table, units_of
 
 
@@ -23,6 +24,16 @@ def tables_of(sections: Iterable[Section]) -> list[Table]:
         if columns.setdefault(table.key, table.columns) != table.columns:
             raise ValueError(f"two tables of a finding are called {table.key} and have other columns")
     return tables
+
+
+def check_table(table: str | None, keys: Collection[str]) -> None:
+    """Raise UsageError for the key of a table that is none of `keys`: a verb asks before its work, CSV once more.
+
+    A file that makes tables of several keys names all that it may make, as TABLES.
+    """
+    if table is not None and table not in keys:
+        known = f"--table must be one of {', '.join(keys)}" if keys else "this has no table"
+        raise UsageError(f"{known} (got '{table}')", hint="without --table the first one is printed")
 
 
 def for_programs(key: str, rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bathyscope.records import CLIENTS
 from bathyscope.records.account import Account, Ceiling, ForeignWork
-from bathyscope.records.blocks import Column, Section, Table, Text, Tone
+from bathyscope.records.blocks import Column, Section, Table, Text, Tone, severity_order
 from bathyscope.records.explain_finding import AccountFinding
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import Evidence
@@ -18,6 +18,9 @@ from bathyscope.views.cells import shortened
 from bathyscope.views.findings import accounts
 from bathyscope.views.refusal import is_shown, why_refused
 
+TABLES = (
+    "loads", "ceilings", "parts", "osds", "throttles", "foreign", "alternatives", "evidence", "predictions",
+)  # fmt: skip
 _OSDS_MAX = 10
 _CEILINGS_OF_A_KIND = 3
 # Figures have more to say in a narrow terminal than the end of a name; the lines below the table have all of it.
@@ -126,7 +129,7 @@ def sections(finding: AccountFinding) -> Iterator[Section]:
     )
     yield Section("predictions", "What if", (_table("predictions", _PREDICTIONS, rows), *assumed))
     caveats = (dataclasses.replace(caveat, step_keys=()) for caveat in point.caveats)
-    yield Section("caveats", "Caveats", tuple(sorted(caveats, key=lambda caveat: caveat.rank)))
+    yield Section("caveats", "Caveats", tuple(sorted(caveats, key=severity_order)))
 
 
 def _table(key: str, columns: tuple[Column, ...], rows: Sequence[tuple[Any, ...]], **more: Any) -> Table:

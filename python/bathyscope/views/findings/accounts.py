@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bathyscope.records.blocks import CaveatView, Column, Only, Section, Table, Text, Tone
+from bathyscope.records.blocks import CaveatView, Column, Only, Section, Table, Text, Tone, severity_order
 from bathyscope.records.explain_finding import AccountsFinding
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import PointFinding
@@ -14,6 +14,7 @@ from bathyscope.views.account_words import nearest
 from bathyscope.views.cells import shortened
 from bathyscope.views.refusal import is_shown, why_refused
 
+TABLES = ("loads",)
 # Columns of people have no room for more.
 _WORDS_LENGTH = 28
 _NONE = Figure(None, "")
@@ -55,7 +56,7 @@ def sections(finding: AccountsFinding) -> Iterator[Section]:
     known = any(map(nearest, finding.points))
     legend = Text(_LEGEND, "dim") if known else Text("No load of this run has an account of its resources.")
     yield Section("legend", "", (legend,))
-    yield Section("caveats", "Caveats", tuple(sorted(finding.caveats, key=lambda caveat: caveat.rank)))
+    yield Section("caveats", "Caveats", tuple(sorted(finding.caveats, key=severity_order)))
 
 
 def table_of(run_id: str, points: Sequence[PointFinding], caveats: Sequence[CaveatView] = (), only: Only = "") -> Table:

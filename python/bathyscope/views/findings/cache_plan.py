@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bathyscope.records.blocks import Column, Section, Table, Text
+from bathyscope.records.blocks import Column, Section, Table, Text, severity_order
 from bathyscope.records.cache_plan_finding import CachePlan, PlannedCache
 from bathyscope.units import format_bytes, format_rate, format_seconds, format_size_short
 from bathyscope.views.figures import value_text
@@ -41,7 +41,7 @@ def sections(finding: CachePlan) -> Iterator[Section]:
     for cache in finding.caches:
         count = "1 OSD" if len(cache.sources) == 1 else f"{len(cache.sources)} OSDs"
         yield Section(cache.node, f"{cache.node}: {format_bytes(cache.flash_bytes)} for {count}", tuple(_blocks(cache)))
-    yield Section("caveats", "", (Text(_LEGEND, "dim"), *sorted(finding.caveats, key=lambda caveat: caveat.rank)))
+    yield Section("caveats", "", (Text(_LEGEND, "dim"), *sorted(finding.caveats, key=severity_order)))
 
 
 def _blocks(cache: PlannedCache) -> Iterator[object]:

@@ -29,6 +29,7 @@ _DIFFERENCES = (
     Column("b", "B"),
     Column("severity", "severity"),
 )
+TABLES = ("steps", "differences")
 _TONES: dict[str, Tone] = {"faster": "good", "slower": "bad", "missing": "warning", "inconclusive": "warning"}
 
 

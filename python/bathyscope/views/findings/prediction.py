@@ -27,6 +27,8 @@ _COMMANDS = (
     Column("cgroup", "control group"),
 )
 
+TABLES = ("commands", "changes")
+
 
 def sections(finding: PredictionFinding) -> Iterator[Section]:
     """Yield the summary, the changes and the loads."""

@@ -10,7 +10,19 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from bathyscope.records.blocks import Bars, Column, Line, LinePoint, Lines, Section, Table, Text, Tone
+from bathyscope.records.blocks import (
+    Bars,
+    Column,
+    Facts,
+    Line,
+    LinePoint,
+    Lines,
+    Section,
+    Table,
+    Text,
+    Tone,
+    severity_order,
+)
 from bathyscope.records.size_finding import SizeCurve, SizeFinding, SizePoint, Split
 from bathyscope.units import (
     format_bytes,
@@ -25,7 +37,6 @@ from bathyscope.views.csv import field_columns, figure_columns
 from bathyscope.views.findings import for_programs
 from bathyscope.views.labels import clean
 
-TABLES = ("points", "groups", "split")
 _TABLE_ROWS = 14
 _GROUP_ROWS = 20
 _GROUPS_DRAWN, _SHARES_DRAWN = 7, 24
@@ -56,8 +67,19 @@ _SIZES = (
     Column("drives", "drives", rank=11),
     Column("cost", "cost", "amount", "of the drives that hold the cache, bear its writes and meet its peak", rank=2),
 )
-_SIZES_LEGEND = (
-    "reads, bytes, writes: hit ratios; left, disks: disk reads and disk time left; fetch: disk bytes per byte read"
+_READING = (
+    ("reads", "share of the reads whose lines are all cached: only these spare a disk"),
+    ("bytes", "share of the bytes read that is cached, of reads that hit in part as well"),
+    ("fetch", "disk bytes for each byte read. Large lines fetch neighbours: they hit more, and above 1× read more"),
+    (
+        "left, disks",
+        "reads that reach the disks, and their time there (positioning, transfer), of that without the cache",
+    ),
+    ("knee", "the size after which a further GiB brings clearly less: farthest above the straight line to the end"),
+    ("upper bound", "what compulsory (cold) misses leave: no size avoids these; a longer trace has fewer of them"),
+    ("flash/day, life", "what a warm cache writes, and the time until that wears the flash out; fill is written once"),
+    ("mean, p99", "latencies of hits and misses, mixed by the hit ratio"),
+    ("split", "of a budget: flash goes to the steepest piece of any group's curve first, until it is used up"),
 )
 _GROUPS = (
     Column("read_requests", "reads", "count", rank=2),
@@ -74,6 +96,11 @@ _SHARES = (
     Column("hits_per_day", "hits/day", "1/day", rank=2),
     Column("marginal_hit_ratio_per_gib", "marginal hit ratio/GiB", "fine ratio", rank=3),
 )
+
+
+def tables_by(by: str, *, has_budget: bool) -> tuple[str, ...]:
+    """Return the keys of the tables of an answer: without groups there are none of them, without a budget no split."""
+    return ("points",) if by == "all" else ("points", "groups", "split") if has_budget else ("points", "groups")
 
 
 def sections(finding: SizeFinding) -> Iterator[Section]:
@@ -99,7 +126,8 @@ def sections(finding: SizeFinding) -> Iterator[Section]:
     yield Section("stability", "Stability over time", tuple(_stability(finding)))
     said = (*finding.demand_sentences, finding.latency_sentence, finding.cost_sentence)
     yield Section("cost", "Demand, latency and cost", tuple(Text(sentence) for sentence in said if sentence))
-    yield Section("caveats", "Caveats", tuple(sorted(finding.caveats, key=lambda caveat: caveat.rank)))
+    yield Section("caveats", "Caveats", tuple(sorted(finding.caveats, key=severity_order)))
+    yield Section("reading", "How to read", (Facts(_READING),))
 
 
 def _row(finding: SizeFinding, curve: SizeCurve, point: SizePoint) -> dict[str, Any]:
@@ -201,7 +229,7 @@ def _sizes(finding: SizeFinding, curve: SizeCurve) -> Section:
     )
     drawn = Lines("latency", "Expected read latency", "cache size", "bytes", "read latency", "ns", latencies)
     title = f"{_configuration(curve)}, by cache size ({_how(curve)})"
-    return Section("sizes", title, (drawn, table, Text(_SIZES_LEGEND, "dim")))
+    return Section("sizes", title, (drawn, table))
 
 
 def _size(point: SizePoint) -> dict[str, Any]:

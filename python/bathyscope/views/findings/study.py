@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bathyscope.records.blocks import Column, Ratios, Section, Table, Text, Tone
+from bathyscope.records.blocks import Column, Ratios, Section, Table, Text, Tone, severity_order
 from bathyscope.records.study_finding import ExpectationView, StudyFinding
 from bathyscope.views import labels
 from bathyscope.views.figures import range_text
@@ -44,7 +44,7 @@ def sections(finding: StudyFinding) -> Iterator[Section]:
     title = f"IOPS over those of {finding.base}"
     picture = [Ratios("study", title, table, "pattern", "phase", finding.base, "iops")] if finding.base else []
     yield Section("phases", "Every access pattern in every phase", (*picture, table, Text(_LEGEND, "dim")))
-    yield Section("caveats", "Caveats", tuple(sorted(finding.caveats, key=lambda caveat: caveat.rank)))
+    yield Section("caveats", "Caveats", tuple(sorted(finding.caveats, key=severity_order)))
 
 
 def _expected(expectation: ExpectationView) -> Text:

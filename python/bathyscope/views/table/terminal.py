@@ -16,6 +16,7 @@ from bathyscope.views import Options
 from bathyscope.views.labels import clean
 
 PLAIN_WIDTH = 80
+_LINE_LENGTH_MIN = 20
 
 
 def console(stream: TextIO, options: Options) -> Console:
@@ -52,13 +53,13 @@ def text(value: str, style: str = "") -> Text:
 def print_wrapped(lead: str, sentence: str, out: Console, width: int, style: str = "") -> None:
     """Print a sentence after `lead`, over as many lines as it takes, each as far to the right as the first.
 
-    A lead that would take more than half of the width is a part of the sentence.
+    A lead that would take more than half of the width, or leave too little of it, is a part of the sentence.
     """
-    if 2 * len(lead) > width:
+    if 2 * len(lead) > width or width - 1 - len(lead) < _LINE_LENGTH_MIN:
         lead, sentence = "", lead + sentence
     # A number stays with its unit: no line begins with "%" or "ms". A name with hyphens is a word: it may be copied.
     kept = re.sub(r"(?<=\d) (?=[%µa-zA-Z]{1,3}\b|%)", "\N{NO-BREAK SPACE}", clean(sentence))
-    wrapped = textwrap.wrap(kept, max(20, width - 1 - len(lead)), break_on_hyphens=False) or [""]
+    wrapped = textwrap.wrap(kept, max(_LINE_LENGTH_MIN, width - 1 - len(lead)), break_on_hyphens=False) or [""]
     lines = [line.replace("\N{NO-BREAK SPACE}", " ") for line in wrapped]
     for index, line in enumerate(lines):
         out.print(Text((lead if index == 0 else " " * len(lead)) + line, style=style), soft_wrap=True)
