@@ -84,7 +84,7 @@ def point(repeats: Sequence[Repeat], layers: Layers, cluster: Cluster, *, said: 
     inside = _stages(good, first)
     iops = _iops(numbers)
     account = merged([r.account for r in good])
-    if said is None or not iops.value:
+    if said is None:
         said = subject(first, layers, iops.value) if iops.value else reason
     finding = PointFinding(
         step_key=first.step_key,
@@ -231,6 +231,8 @@ def _verdict(
     cluster: Cluster,
 ) -> Verdict:
     """Return the verdict; `said` is what was measured, or without a figure the reason why there is none."""
+    if account is None and first.layer == CLIENTS:
+        return Verdict("idle", f"{said}: cannot tell what limits them")
     if account is None:
         return Verdict("refused" if first.status == "refused" else "unknown", f"no verdict: {said}")
     numbers = [r.figures for r in repeats]

@@ -77,11 +77,10 @@ def explain(  # noqa: PLR0917 - one parameter for each option
     import dataclasses
 
     from bathyscope import views
-    from bathyscope.analysis.what_if import predict
     from bathyscope.records.explain_finding import AccountFinding, AccountsFinding
     from bathyscope.store import Workspace
     from bathyscope.views.findings import account, accounts, check_table
-    from bathyscope.window.recording import load_of, part_of
+    from bathyscope.window.recording import account_of, part_of
 
     found = Workspace(workspace).open_run(run)
     check_table(table, (accounts if found.info.kind != "collect" and step is None else account).TABLES)
@@ -89,14 +88,7 @@ def explain(  # noqa: PLR0917 - one parameter for each option
         if step is not None:
             raise UsageError(f"run {run} is a recording: it has no steps", hint="--since and --until choose a part")
         question = dataclasses.replace(part_of(found, since, until), image=image, pool=pool)
-        point = load_of(found, question)
-        if what_if and point.verdict.limit in ("clients", "idle"):
-            raise UsageError(
-                "nothing can be predicted: the cluster did not limit its clients in this time",
-                hint=f"bathy explain {run} says what is known; --since and --until choose a busier part",
-            )
-        predictions = tuple(predict(point, change) for change in what_if or ())
-        views.render(AccountFinding(found.id, question.target, point, predictions), output, table=table)
+        views.render(account_of(found, question, what_if or ()), output, table=table)
         return
     if any(option is not None for option in (since, until, image, pool)):
         raise UsageError(

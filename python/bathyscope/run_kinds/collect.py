@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from bathyscope.errors import AnalysisError
 from bathyscope.run_kinds.base import RunKind
 from bathyscope.store import RunDirectory, Segment
 from bathyscope.units import format_seconds
@@ -24,13 +25,17 @@ _IMAGES_PICTURED = 3
 
 
 def _finding(run: RunDirectory) -> CollectFinding:
-    """Return every view of the recording, who did how much when, and how the recording went."""
+    """Return what limited the clients, every view of the recording, who did how much when, and how it went."""
     from bathyscope.analysis.activity import VIEWS, heat
     from bathyscope.records.collect_finding import CollectFinding
     from bathyscope.store import duck
-    from bathyscope.window.recording import question_of, views_of
+    from bathyscope.window.recording import account_of, question_of, views_of
 
-    whole = question_of(run)
+    whole, load, why_no_load = question_of(run), None, ""
+    try:
+        load = account_of(run, whole)
+    except AnalysisError as error:
+        why_no_load = error.message
     names = [name for name, view in VIEWS.items() if not view.of_image]
     names.sort(key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
     return CollectFinding(
@@ -44,6 +49,8 @@ def _finding(run: RunDirectory) -> CollectFinding:
             *_inside_images(run, whole),
         ),
         _recording(run),
+        load,
+        why_no_load,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, TypeVar
 
+from bathyscope.records.collect_finding import CollectFinding
 from bathyscope.records.explain_finding import AccountFinding, AccountsFinding
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import LadderFinding, PointFinding
@@ -27,24 +28,25 @@ def why_refused(point: PointFinding) -> str:
 
 def without_refused(finding: T) -> T:
     """Return the finding with no figure, stage or distribution left on any point that was refused or failed."""
-    if isinstance(finding, AccountFinding):
-        return dataclasses.replace(finding, point=_point(finding.point))
-    if isinstance(finding, AccountsFinding):
-        return dataclasses.replace(finding, points=tuple(map(_point, finding.points)))
-    if isinstance(finding, ReportFinding):
-        return dataclasses.replace(finding, bench=without_refused(finding.bench))
-    if not isinstance(finding, LadderFinding):
-        return finding
-    refused = {p.step_key for g in finding.groups for p in g.points if not is_shown(p)}
-    refused |= {p.step_key for p in finding.cross_checks if not is_shown(p)}
-    if not refused:
-        return finding
-    return dataclasses.replace(
-        finding,
-        groups=tuple(dataclasses.replace(g, points=tuple(map(_point, g.points))) for g in finding.groups),
-        cross_checks=tuple(map(_point, finding.cross_checks)),
-        distributions=tuple(d for d in finding.distributions if d.step_key not in refused),
-    )
+    changes: dict[str, Any] = {}
+    match finding:
+        case AccountFinding():
+            changes = {"point": _point(finding.point)}
+        case AccountsFinding():
+            changes = {"points": tuple(map(_point, finding.points))}
+        case CollectFinding():
+            changes = {"load": without_refused(finding.load)}
+        case ReportFinding():
+            changes = {name: without_refused(getattr(finding, name)) for name in ("bench", "recording")}
+        case LadderFinding():
+            points = [*(p for g in finding.groups for p in g.points), *finding.cross_checks]
+            refused = {p.step_key for p in points if not is_shown(p)}
+            changes = {
+                "groups": tuple(dataclasses.replace(g, points=tuple(map(_point, g.points))) for g in finding.groups),
+                "cross_checks": tuple(map(_point, finding.cross_checks)),
+                "distributions": tuple(d for d in finding.distributions if d.step_key not in refused),
+            }
+    return dataclasses.replace(finding, **changes) if changes else finding  # type: ignore[type-var]
 
 
 def _point(point: PointFinding) -> PointFinding:

@@ -10,6 +10,8 @@ from bathyscope.analysis.activity import VIEWS, ops
 from bathyscope.analysis.activity.shape import Question, literal
 from bathyscope.errors import AnalysisError, StoreError, UsageError
 from bathyscope.records.activity_finding import ActivityFinding
+from bathyscope.records.blocks import CaveatView
+from bathyscope.records.explain_finding import AccountFinding
 from bathyscope.records.finding import PointFinding
 from bathyscope.store import RunDirectory, duck
 from bathyscope.units import parse_seconds
@@ -110,4 +112,22 @@ def load_of(run: RunDirectory, question: Question) -> PointFinding:
     # Judging loads more than most views do.
     from bathyscope.analysis import recorded_load  # noqa: PLC0415
 
-    return recorded_load.build(duck.query_all([run], recorded_load.queries(question)), question)
+    point = recorded_load.build(duck.query_all([run], recorded_load.queries(question)), question)
+    of_target = (CaveatView(code, "note", text) for code, text in run.info.target.get("caveats", ()))
+    return dataclasses.replace(point, caveats=(*point.caveats, *of_target))
+
+
+def account_of(run: RunDirectory, question: Question, changes: Sequence[str] = ()) -> AccountFinding:
+    """Return the account of what clients did in a part of a recording, and what each change would bring.
+
+    Raises UsageError for a change of what did not limit them; StoreError, AnalysisError.
+    """
+    from bathyscope.analysis.what_if import predict  # noqa: PLC0415
+
+    point = load_of(run, question)
+    if changes and point.verdict.limit in ("clients", "idle"):
+        raise UsageError(
+            "nothing can be predicted: the cluster did not limit its clients in this time",
+            hint=f"bathy explain {run.id} says what is known; --since and --until choose a busier part",
+        )
+    return AccountFinding(run.id, question.target, point, tuple(predict(point, change) for change in changes))

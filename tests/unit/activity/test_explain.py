@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from tests.unit.activity.conftest import START_NS, Recording, S
+from tests.unit.views.pages import unpacked
 from typer.testing import CliRunner
 
 from bathyscope.commands import explain
+from bathyscope.commands.report import finding_of
 from bathyscope.errors import AnalysisError, UsageError
 from bathyscope.records import DeviceSample, PerfCounter, Placement
+from bathyscope.views import as_text
 
+LOAD = ("point", "predictions")
 OSD = ("bluestore", "16.2.15", None, 1.0, 1.0, 1.0)
 
 
@@ -37,6 +43,7 @@ def counted(at_s: int, reads: int, latency_s: float, *, busy: float = 0.2) -> li
 @pytest.fixture
 def explained(recording: Recording, tmp_path: Path) -> Any:
     """Write a recording of a minute whose second half is at the disk's limit; return what the verb says of it."""
+    recording.run.update(target={"name": "t", "caveats": [["lab_shared_cpu", "A lab on one machine."]]})
     recording.add(Placement(0, "node1", "hdd", "sda", True, 1 << 40, *OSD))
     for at_s in range(0, 70, 10):
         recording.seen("perf_counters", at_s, at_s)
@@ -82,6 +89,43 @@ def test_a_part_of_the_time_has_a_verdict_of_its_own(explained: Any) -> None:
     assert (second["verdict"]["limit"], second["verdict"]["subject"]) == ("device", "osd.0")
     assert second["iops"]["value"] == pytest.approx(150)
     assert second["account"]["in_flight"]["value"] == pytest.approx(7.5)
+
+
+def head_of(page: str) -> str:
+    """Return what the page of a report says first."""
+    (head,) = re.findall("<h1>(.*?)</h1>", page)
+    return html.unescape(head)
+
+
+def test_the_report_begins_with_what_explain_says(explained: Any, recording: Recording) -> None:
+    said = json.loads(explained("-o", "json"))
+    page = as_text(finding_of(recording.run), "html")
+    assert unpacked(page, "finding-data")["load"] == {name: said[name] for name in ("run_id", "target", *LOAD)}
+    assert head_of(page) == said["point"]["verdict"]["sentence"]
+    text = html.unescape(re.sub(r"<[^>]*>", " ", page))
+    assert all(evidence["name"] in text for evidence in said["point"]["verdict"]["evidence"])
+    caveats = [caveat["text"] for caveat in said["point"]["caveats"]]
+    assert "A lab on one machine." in caveats
+    assert all(caveat in text for caveat in caveats)
+    assert next(csv.reader(as_text(finding_of(recording.run), "csv").splitlines()))[0] == "image"
+
+
+@pytest.mark.parametrize(
+    ("reads", "words"),
+    [
+        (3, "cannot tell what limits them: 3 I/Os are too few to say (at least 100)"),
+        (0, "Clients did no I/O: cannot tell what limits them"),
+        (None, "Cannot tell what limits the clients: nobody counted what clients did in this time"),
+    ],
+)
+def test_the_report_of_too_little_cannot_tell(recording: Recording, reads: int | None, words: str) -> None:
+    recording.add(Placement(0, "node1", "hdd", "sda", True, 1 << 40, *OSD))
+    for at_s in (0, 10) if reads is not None else ():
+        recording.seen("perf_counters", at_s, at_s)
+        if at_s:
+            recording.add(*counted(at_s, reads, 0.004, busy=0.0))
+    recording.view("osds")
+    assert head_of(as_text(finding_of(recording.run), "html")).endswith(words)
 
 
 def test_csv_has_the_ceilings(explained: Any) -> None:

@@ -8,7 +8,7 @@ import math
 
 from tests.unit.analysis.builders import LAYERS as LAYER_VIEWS
 
-from bathyscope.records import HERE
+from bathyscope.records import CLIENTS, HERE
 from bathyscope.records.account import Account, Ceiling, ForeignWork, LatencyPart, OsdShare, Prediction
 from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.records.blocks import CaveatView, Column, HeatMap, Table
@@ -569,7 +569,7 @@ def activity() -> ActivityFinding:
 
 
 def collected() -> CollectFinding:
-    """Return a recording with two views and a heat map."""
+    """Return a recording with what limited its clients, two views and a heat map."""
     view, went = activity(), recording()
     empty = dataclasses.replace(view, view="clients", sentence="No client is known.", facts=(), tables=(
         Table("clients", "clients", view.tables[0].columns, ()),
@@ -578,4 +578,6 @@ def collected() -> CollectFinding:
         "images", "I/O of images over time", "image", "1/s", ("rbd/vm-1", HOSTILE_HOST), went.start_ns, 10**10,
         ((1.0, 2.5, None), (0.0, 100.0, 3.0)),
     )  # fmt: skip
-    return CollectFinding(view.run_id, view.target, went.start_ns, went.end_ns, (view, empty), (heat,), went)
+    of_step = explained(changes=())
+    load = dataclasses.replace(of_step, point=dataclasses.replace(of_step.point, layer=CLIENTS, step_key=CLIENTS))
+    return CollectFinding(view.run_id, view.target, went.start_ns, went.end_ns, (view, empty), (heat,), went, load, "")

@@ -29,7 +29,11 @@ def test_hostile_names_stay_text_and_nothing_is_fetched() -> None:
 
 def test_every_view_has_a_section_and_every_chart_its_rows() -> None:
     html = as_text(samples.collected(), "html")
-    assert re.findall(r'<section id="([a-z]+)"', html) == [
+    found = re.findall(r'<section id="([a-z-]+)"', html)
+    of_load = ["load", "load-ceilings", "load-latency", "load-osds", "load-throttles", "load-foreign"]
+    of_load += ["load-alternatives", "load-evidence"]
+    assert [name for name in found if name in of_load] == found[: found.index("devices")]
+    assert found[found.index("devices") :] == [
         "devices",
         "heat",
         "clients",
@@ -59,6 +63,8 @@ def test_a_page_of_both_is_the_benchmark_s_with_a_section_of_the_recording() -> 
     section = html[html.index('<section id="who"') :]
     (first,) = re.findall(r'<p class="lead">([^<]*)</p>', section)
     assert first.startswith("rbd/vm-1 does 91 % of the I/O")
+    assert recorded.load is not None
+    assert first.endswith(recorded.load.point.verdict.sentence)
     charts = unpacked(html, "charts-data")["charts"]
     assert {"heat-images", "ladder-0-iops"} <= set(charts)
     assert 'data-chart="heat-images"' in section

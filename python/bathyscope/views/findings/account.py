@@ -100,7 +100,9 @@ def sections(finding: AccountFinding) -> Iterator[Section]:
     )
     load = accounts.table_of(finding.run_id, [point], only="programs")
     if not is_shown(point):
-        yield Section("load", "Load", (Text(about, "dim"), Text(f"{point.status}: {why_refused(point)}", "bad"), load))
+        refused = Text(f"{point.status}: {why_refused(point)}", "bad")
+        answer = Text(verdict.sentence, "strong") if is_recorded else refused
+        yield Section("load", "Load", (Text(about, "dim"), answer, load))
         return
     advice = [Text(verdict.next_step, "good", "Next: ")] if verdict.next_step else []
     yield Section("load", "Load", (Text(about, "dim"), Text(verdict.sentence, "strong"), *advice, load))

@@ -77,6 +77,7 @@ def page(finding: LadderFinding, recording: CollectFinding | None = None) -> str
 def _content(finding: LadderFinding, charts: dict[str, Any], recording: CollectFinding | None) -> dict[str, Any]:
     notes = Footnotes(finding)
     blocks = {section["key"]: section for section in page_sections(sections_of(finding))}
+    who = [] if recording is None else page_sections(sections_of(recording))
     indexed = list(enumerate(finding.groups))
     accounts = {i: _account(finding, pictured(g)) for i, g in indexed if f"ceilings-{i}" in charts}
     distribution_groups = [(i, g) for i, g in indexed if f"distribution-{i}" in charts]
@@ -121,7 +122,8 @@ def _content(finding: LadderFinding, charts: dict[str, Any], recording: CollectF
         "cross_checks": [_row(finding, point, None, notes) for point in finding.cross_checks],
         "accounts": accounts,
         "distribution_groups": distribution_groups,
-        "who": None if recording is None else page_sections(sections_of(recording)),
+        "who": who,
+        "who_sentences": [each["sentence"] for key in ("devices", "load") for each in who if each["key"] == key],
         "recording_id": recording and recording.run_id,
         "notes": notes.notes,
         "commands": (commands := _commands(finding.commands)),
