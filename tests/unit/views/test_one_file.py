@@ -23,7 +23,7 @@ FORBIDDEN = {
     "asyncio", "http", "multiprocessing", "os", "pathlib", "requests", "shutil", "socket", "ssl", "subprocess",
     "tempfile", "threading", "time", "urllib", "webbrowser",
 }  # fmt: skip
-ALLOWED_OF_OURS = {"errors", "records", "units", "views", "__version__"}
+ALLOWED_OF_OURS = {"chart_library", "errors", "records", "units", "views", "__version__"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

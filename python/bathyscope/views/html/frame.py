@@ -11,10 +11,9 @@ from importlib import resources
 from typing import Any
 
 import jinja2
-import vl_convert
 from markupsafe import Markup, escape
 
-from bathyscope import __version__
+from bathyscope import __version__, chart_library
 from bathyscope.views import as_text
 from bathyscope.views.charts.base import VL_VERSION
 from bathyscope.views.charts.theme import DARK, LIGHT, css_variables
@@ -39,7 +38,7 @@ def render_page(finding: Any, template: str, variables: dict[str, Any], *, chart
     `template` is a file of this package that extends base.html.j2. `charts` is {"templates": …, "charts": …,
     "layers": …} for the script that draws. `data` is the finding, for the script and for download.
     """
-    library, program, boot = _library(), _asset("page.js"), _asset("boot.js")
+    library, program, boot = chart_library.script(VL_VERSION), _asset("page.js"), _asset("boot.js")
     html = (
         _templates()
         .get_template(template)
@@ -87,13 +86,6 @@ def _policy(*scripts: str) -> str:
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
         "connect-src 'none'; form-action 'none'; base-uri 'none'"
     )
-
-
-@functools.cache
-def _library() -> str:
-    """Return Vega, Vega-Lite and vega-embed, which vl-convert carries, as one script that cannot end its element."""
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;", vl_version=VL_VERSION)
-    return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _asset(name: str) -> str:

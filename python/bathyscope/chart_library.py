@@ -1,0 +1,32 @@
+"""Vega, Vega-Lite and vega-embed as one script for pages, which vl-convert carries.
+
+To bundle it takes two seconds of a processor, as long as a run of many steps is read and judged. So the script is
+kept, by the versions that it is made of: it is the same whenever and wherever it is asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.metadata
+
+from bathyscope import files
+from bathyscope.errors import UntrustedError
+
+
+@functools.cache
+def script(vl_version: str) -> str:
+    """Return the script of this version of Vega-Lite, which defines `vegaEmbed` and cannot end its element.
+
+    It is made anew where nothing can be kept, and where others could have changed what is.
+    """
+    name = f"vega-embed-{vl_version}-{importlib.metadata.version('vl-convert-python')}.js"
+    with contextlib.suppress(OSError, UntrustedError, UnicodeDecodeError):
+        return files.read_own(files.own_directory(files.cache_directory()) / name).decode()
+    import vl_convert  # noqa: PLC0415 - takes its time, and is not needed for a kept script
+
+    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;", vl_version=vl_version)
+    made = bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    with contextlib.suppress(OSError, UntrustedError):
+        files.write_file(files.own_directory(files.cache_directory(), make=True) / name, made.encode())
+    return made
