@@ -396,3 +396,16 @@ def test_kills_at_random_moments_leave_nothing(foreign: Foreign, plan: str) -> N
             words = ("bench", "resume", "last", "-w", "kills") if begun else words
     ended = foreign.bathy("bench", "cleanup")
     assert ended.returncode == 0, ended.stderr
+
+
+def test_options_of_a_phase_go_back_after_a_kill(foreign: Foreign, tools: Any) -> None:
+    """One that the operator has set to another value, and one that nobody has set."""
+    options = "{osd_max_backfills: 3, osd_scrub_sleep: 0.5}"
+    phases = f"phases: [{{name: as-it-is}}, {{name: other, osd_options: {options}}}]\n"
+    (foreign.home / "phases.yaml").write_text(PLAN + phases)
+    words = ("bench", "run", "phases.yaml", "--layer", "rados", "-w", "p", *foreign.key("client.bench-p", *ALL_CAPS))
+    _kill_in_the_middle(foreign, shlex.join([sys.executable, "-m", "bathyscope.cli", *words]), tools)
+    found = {row["name"]: row["value"] for row in foreign.ask("config", "dump") if row["section"] == "osd"}
+    assert (found["osd_max_backfills"], float(found["osd_scrub_sleep"])) == ("3", 0.5)
+    ended = foreign.bathy("bench", "cleanup")
+    assert ended.returncode == 0, ended.stderr

@@ -136,7 +136,7 @@ def cost(
         fill_bytes=sum(need.fill_bytes for need in empty),
         stored_bytes=stored_bytes,
         load_bytes=round(load_bytes),
-        assumptions=tuple(dict.fromkeys(_assumption(osd_class) for osd_class in _classes(steps, scope))),
+        assumptions=(*map(_assumption, _classes(steps, scope)), *_of_restarts(changes)),
     )
 
 
@@ -199,6 +199,7 @@ def predict(
     needs = needs_of(steps, context)
     actions = [action for need in needs for action in need.make(make)] if make is not None else []
     between = _between(plan, steps, scope, context)
+    for_labs = phases.for_labs(plan) if scope.target.kind == "lab" else ""
     warm = [phase.name for phase in plan.phases if phase.warm]
     created = [action.creates[0] for action in actions if action.creates is not None]
     pools = tuple(_pools(actions, replicas))
@@ -225,6 +226,7 @@ def predict(
             *_of_the_machine(plan, steps, context),
         ),
         commands=tuple(_command(*each) for each in planned(steps, context, prefill=plan.prefill, warm=warm)),
+        notes=(f"{for_labs}. {phases.ELSEWHERE}.",) if for_labs else (),
     )
 
 
@@ -237,6 +239,7 @@ def on_lab_of_its_own(spec: LabSpec, finding: PredictionFinding) -> PredictionFi
         expected_min_s=finding.cost.expected_min_s + made.expected_s,
         expected_s=finding.cost.expected_s + made.expected_s,
         worst_s=finding.cost.worst_s + made.worst_s,
+        assumptions=(*finding.cost.assumptions, f"a lab comes up in {format_seconds(LAB_S[0])}"),
     )
     return dataclasses.replace(finding, cost=cost, changes=(made, *finding.changes))
 
@@ -259,6 +262,11 @@ def _assumption(device_class: str) -> str:
     rates, name = _assumed(device_class), f"of class {device_class}" if device_class else "without a class"
     moved = format_bandwidth(rates.bytes_per_s)
     return f"a device {name} reads and writes {moved}, or writes {rates.writes_per_s:,.0f} random blocks/s"
+
+
+def _of_restarts(changes: Sequence[PlannedChange]) -> Iterator[str]:
+    if phases.RESTART_S[0] in {change.expected_s for change in changes}:
+        yield f"the OSDs of a lab start again in {format_seconds(phases.RESTART_S[0])}"
 
 
 def _rates(step: StepSpec, scope: Scope, replicas: int) -> _Rates:

@@ -106,7 +106,7 @@ def predict(host: Host, plan: Plan, target: Target) -> PredictionFinding:
                 history=enlarging(osds, size) if plan.capture.op_history else (),
             )
         # Whether the key may undo the switches is not tried: that sends the very commands that undo them.
-        notes: list[str] = []
+        notes = list(finding.notes)
         refused = _refusal(host, session, keeper, plan=plan, steps=steps, context=context, note=notes.append)
     hint = (refused.hint or "") if refused else ""
     return dataclasses.replace(

@@ -36,7 +36,9 @@ _HELP = """Carry out an experiment, and judge its result; or list all with their
 
 It is a benchmark in phases, on a lab of its own unless a lab or a cluster is named. Its own lab is brought up at the \
 start and taken down at the end, also after an error or an interruption. A study that was killed goes on with \
-`bathy bench resume`; else the next one takes its lab down. The exit code is 1 when an expectation is not met on \
+`bathy bench resume`; else the next one takes its lab down. On a cluster of yours phases can set options that OSDs \
+take while they run, which go back at the end, and read data in full; caches over OSDs and restarts are for labs, \
+where bathy has started the OSDs itself and can start them again. The exit code is 1 when an expectation is not met on \
 simulated disks, or cannot be judged because the processors waited for a hypervisor.
 """
 _EXAMPLES = """Examples:
@@ -160,8 +162,12 @@ def _carry_out(  # noqa: PLR0917 - those of the verb
 
 
 def _rows(study: Study) -> Iterator[dict[str, Any]]:
-    """Yield the study itself, then its parameters."""
-    yield {"study": study.name, "parameter": "", "default": "", "what": study.help}
+    """Yield the study itself and what of it is for labs, then its parameters."""
+    from bathyscope.bench.phases import for_labs
+
+    words = for_labs(study.plan(study.parameters()))
+    what = f"{study.help} {words[0].upper()}{words[1:]}." if words else study.help
+    yield {"study": study.name, "parameter": "", "default": "", "what": what}
     for name, field in study.parameters.model_fields.items():
         yield {
             "study": study.name,

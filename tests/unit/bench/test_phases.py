@@ -156,6 +156,28 @@ def test_osds_of_a_lab_start_again_when_options_change(
     assert (lab_log, left(journal)) == ([("restart", ())], [])
 
 
+def test_osds_start_once_where_caches_and_options_change_together(
+    stage: phases.Stage, fake_cluster: FakeCluster, journal: Journal, lab_log: list[Any]
+) -> None:
+    """What starts them must come after the options; only what has been read since then needs another start."""
+    journal.target = Target(name="x", kind="lab")
+    cached = Phase(name="cached", osd_options=OFF, cache=GIB, empty=True, restart=True)
+    phases.enter(cached, stage)
+    phases.enter(Phase(name="none", restart=True), stage)
+    assert (lab_log, fake_cluster.osd_config) == ([("on", OSDS), ("off", OSDS)], {})
+    phases.enter(cached, stage)
+    lab_log.clear()
+    # Other options are set after the caches have gone.
+    phases.enter(Phase(name="other", osd_options={OPTION: "yes"}), stage)
+    assert lab_log == [("off", OSDS), ("restart", OSDS)]
+    lab_log.clear()
+    phases.enter(Phase(name="warm", osd_options=OFF, cache=GIB, warm=True, restart=True), stage)
+    assert lab_log == [("on", OSDS), ("warm", ()), ("restart", OSDS)]
+    lab_log.clear()
+    assert cleanup.undo_all(stage.host, stage.session, journal) == []
+    assert (lab_log, fake_cluster.osd_config) == ([("off", OSDS)], {})
+
+
 def test_an_option_goes_back_to_what_it_was(stage: phases.Stage, fake_cluster: FakeCluster, journal: Journal) -> None:
     fake_cluster.osd_config[OPTION] = "true"
     phases.enter(Phase(name="off", osd_options=OFF), stage)
@@ -378,9 +400,9 @@ def plan_of(**changes: Any) -> Plan:
     [({"cache": GIB, "empty": True}, "caches over OSDs"), ({"restart": True}, "restarts of OSDs")],
 )
 def test_what_is_for_labs_is_refused_elsewhere(changes: dict[str, Any], what: str) -> None:
-    with pytest.raises(UsageError, match=rf"c is not a lab, .* ask for: {what} \(x, y\)$") as refused:
+    with pytest.raises(UsageError, match=rf"c is not a lab: {what} \(x, y\) are for labs, where bathy") as refused:
         phases.check(plan_of(phases=[{"name": name, **changes} for name in ("x", "y")]), Target(name="c"))
-    assert "bathy compare" in (refused.value.hint or "")
+    assert "bathy compare. On a cluster of yours phases can set options" in (refused.value.hint or "")
     phases.check(plan_of(phases=[{"name": "x", "osd_options": OFF}]), Target(name="c"))
 
 

@@ -314,6 +314,7 @@ def bathy(*words: str) -> None:
 def test_the_list_has_every_parameter(capsys: pytest.CaptureFixture[str]) -> None:
     bathy("study", "list", "--output", "json")
     rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    assert "are for labs" in rows[0]["what"]
     named = {(row["study"], row["parameter"]) for row in rows}
     assert named == {(s.name, p) for s in STUDIES.values() for p in ("", *s.parameters.model_fields)}
 
@@ -387,7 +388,8 @@ def test_without_fuse_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_done_on_labs_only_is_refused_on_a_cluster() -> None:
     with pytest.raises(
-        UsageError, match=r"caches over OSDs \(first, repeated\), restarts of OSDs \(no-cache, repeated\)"
+        UsageError,
+        match=r"caches over OSDs \(first, repeated\) and restarts of OSDs \(no-cache, repeated\) are for labs",
     ):
         bathy("study", "vm-fleet", "--conf", "/nowhere/ceph.conf")
 
@@ -406,6 +408,9 @@ def test_a_dry_run_needs_no_lab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert (put_on["count"], put_on["undone_by"]) == (1, "each loses its cache and starts again")
     warming = [row for row in found["commands"] if row["step_key"] == "warm-repeated#0"]
     assert len(warming) == 8
+    assert any("are for labs, where bathy has started the OSDs itself" in note for note in found["notes"])
+    assumed = ("the OSDs of a lab start again in 8.0 s", "a lab comes up in 20 s")
+    assert found["cost"]["assumptions"][-2:] == list(assumed)
     # A study without what its phases do takes less by just that, and by its steps.
     seconds = sum(change["expected_s"] * change["count"] for change in done.values())
     loads_s = 3 * prediction.step_s(expand(VM_FLEET.plan(VM_FLEET.parameters()), ("hdd",), traits())[0])
