@@ -192,7 +192,8 @@ def verdict(case: Case) -> Verdict:
     first = next((cause for cause in causes if not cause.minor), None) or _nearest(case)
     if case.is_recorded and case.ios < IOS_MIN and (case.account.in_flight.value or 0.0) < 1:
         # Nobody waits, and too little was done for any of these to be what holds clients back.
-        text = f"cannot tell what limits them: {case.ios} I/Os are too few to say (at least {IOS_MIN})"
+        few = "1 I/O is" if case.ios == 1 else f"{case.ios} I/Os are"
+        text = f"cannot tell what limits them: {few} too few to say (at least {IOS_MIN})"
         causes, first = [], Cause("idle", "", text, case.account.iops)
     alone = next((cause for cause in causes if cause.alone), None)
     if alone is not None and first.shared:

@@ -114,6 +114,7 @@ def test_the_report_begins_with_what_explain_says(explained: Any, recording: Rec
     ("reads", "words"),
     [
         (3, "cannot tell what limits them: 3 I/Os are too few to say (at least 100)"),
+        (1, "cannot tell what limits them: 1 I/O is too few to say (at least 100)"),
         (0, "Clients did no I/O: cannot tell what limits them"),
         (None, "Cannot tell what limits the clients: nobody counted what clients did in this time"),
     ],
