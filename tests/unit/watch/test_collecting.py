@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.unit.recording.test_burst import Histories
 from tests.unit.signals import Signalled
+from tests.unit.waiting import until
 
 from bathyscope.host.local import LocalHost
 from bathyscope.interruption import interruptible
@@ -50,4 +51,5 @@ def test_a_recording_ends_in_order_wherever_a_signal_comes(
     assert cluster.enlarged_max == 3
     assert cluster.state() == before
     assert not list(journal_directory().iterdir())
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("bathy-recorder")]
+    # Nobody waits for the threads of its pool: each ends when it finds that there is nothing more to do.
+    until(lambda: not [each.name for each in threading.enumerate() if each.name.startswith("bathy-recorder")])
