@@ -165,11 +165,6 @@ class StepFigures:
         """Utilisation of the busiest device with data under test."""
         return max((d.utilization for d in self.devices), default=None)
 
-    @property
-    def bluefs_utilization(self) -> float | None:
-        """Utilisation of the busiest device that holds only block.db or block.wal."""
-        return max((d.utilization for d in self.bluefs_devices), default=None)
-
 
 def figures(step: Step, tables: Tables) -> StepFigures:
     """Return the figures of one step from its own tables, as `window.tables` gives them.

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from bathyscope.lab import LabSpec, LabState
     from bathyscope.store import RunDirectory
 
+_IN_USE = "wait until it has ended, or interrupt it"
+
 
 @contextlib.contextmanager
 def own_lab(spec: LabSpec) -> Iterator[LabState]:
@@ -50,8 +52,7 @@ def _claimed(name: str) -> FileLock:
     from bathyscope.lab.layout import labs_directory
 
     directory = files.own_directory(labs_directory(), make=True)
-    hint = "wait until it has ended, or interrupt it"
-    return files.FileLock(directory / f".{name}.lock", f"the lab '{name}'", hint=hint)
+    return files.FileLock(directory / f".{name}.lock", f"the lab '{name}'", hint=_IN_USE)
 
 
 def _must_be_idle(name: str) -> None:
@@ -61,9 +62,7 @@ def _must_be_idle(name: str) -> None:
     host = LocalHost()
     for journal in journals(journal_directory())[0]:
         if journal.target.kind == "lab" and journal.target.name == name and journal.owner_alive(host):
-            raise BusyError(
-                f"run {journal.run_id} uses the lab '{name}' now", hint="wait until it has ended, or interrupt it"
-            )
+            raise BusyError(f"run {journal.run_id} uses the lab '{name}' now", hint=_IN_USE)
 
 
 def take_down_after(run: RunDirectory) -> None:

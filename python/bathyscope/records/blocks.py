@@ -45,8 +45,8 @@ _UNITS: tuple[tuple[str, tuple[Unit, ...]], ...] = (
 )
 _NAMED_UNITS = frozenset(unit for _, units in _UNITS for unit in units)
 _STATISTIC = re.compile("_(mean|max|min|p[0-9]+)$")
-Only = Literal["", "people", "programs"]
-"""Whom a thing is for: people read it on a screen, programs as CSV; empty is both."""
+Only = Literal["", "people", "page", "programs"]
+"""Whom a thing is for: people read it on a screen, or where there is room on a page; programs as CSV; empty is all."""
 
 
 def units_of(key: str) -> tuple[Unit, ...]:
@@ -66,10 +66,11 @@ class Column:
     a whole in order, each (name, share), "bar" is a share that is drawn, "amount" is text that is a number with its
     unit, "code" is a command. `prose` is text that has a line of its own where
     there is no room beside others. Where `figure` is not empty, values are Figures in units of their own; it says
-    whether people see the value alone, or its interval as well.
+    whether people see the value alone, its interval as well, or that where there is room.
 
     `rank`: 0 is always shown; where a terminal is narrow, columns of the highest rank are left out first. `live` is the
-    rank on a live screen, where it is another one: there rates come first, here counts.
+    rank on a live screen, where it is another one: there rates come first, here counts. `width`: how many characters it
+    takes in a terminal, so that tables below each other have it in one place; 0 is as many as its cells do.
     """
 
     key: str
@@ -79,8 +80,9 @@ class Column:
     rank: int = 0
     prose: bool = False
     live: int | None = None
-    figure: Literal["", "value", "interval"] = ""
+    figure: Literal["", "value", "interval", "roomy"] = ""
     only: Only = ""
+    width: int = 0
 
     def __post_init__(self) -> None:
         """Raise ValueError where the end of the key names another unit than the column's, or none."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from bathyscope.records.account import Account, Ceiling, OsdShare, Throttle
 from bathyscope.records.figure import Figure
-from bathyscope.records.finding import LadderFinding, PointFinding, RungGroup, Verdict
+from bathyscope.records.finding import PointFinding, RungGroup, Verdict
 from bathyscope.units import format_percent
 from bathyscope.views import figures, labels
 from bathyscope.views.refusal import is_shown
@@ -50,12 +50,6 @@ def place(name: str) -> Place:
 def nearest(point: PointFinding) -> Ceiling | None:
     """Return the ceiling that the load is nearest to; None where none is known."""
     return next(iter(point.account.limits), None) if point.account else None
-
-
-def has_accounts(finding: LadderFinding) -> bool:
-    """Return whether any load is known to have a ceiling: only then it has a column."""
-    points = [p for g in finding.groups for p in g.points] + list(finding.cross_checks)
-    return any(nearest(p) is not None for p in points)
 
 
 def spoken_of(group: RungGroup) -> Verdict | None:
@@ -173,6 +167,11 @@ def by_node(osds: Sequence[OsdShare]) -> str:
 def _unevenness(one: OsdShare) -> float:
     shares = (one.op_share.value, one.in_flight_share.value)
     return max((abs(share - one.expected_share) for share in shares if share is not None), default=0.0)
+
+
+def evidence(verdict: Verdict) -> str:
+    """Return the evidence of a verdict with its figures."""
+    return "; ".join(f"{labels.clean(each.name)} {known_text(each.figure)}" for each in verdict.evidence)
 
 
 def alternatives(verdict: Verdict) -> str:

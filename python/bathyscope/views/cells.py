@@ -79,7 +79,7 @@ def _figure(column: Column, figure: Figure | None) -> str:
     if figure is None:
         return NOT_APPLICABLE
     if column.unit == "change":
-        return _change(figure)
+        return _change(figure, is_alone=column.figure == "value")
     if column.unit == "fine ratio":
         return fine_ratio(figure)
     # A multiple is a number without a unit for those who compute with it.
@@ -95,12 +95,12 @@ def fine_ratio(figure: Figure) -> str:
     return f"{text} ±{50 * (figure.high - figure.low):.1f}"
 
 
-def _change(figure: Figure) -> str:
-    """Return a change with its interval: "+18% [+15% … +21%]"."""
+def _change(figure: Figure, *, is_alone: bool) -> str:
+    """Return a change, unless `is_alone` with its interval: "+18% [+15% … +21%]"."""
     value, low, high = (
         None if each is None else figures.change_text(1 + each) for each in (figure.value, figure.low, figure.high)
     )
-    return (value or figures.NOT_KNOWN) if low is None or high is None else f"{value} [{low} … {high}]"
+    return (value or figures.NOT_KNOWN) if is_alone or low is None or high is None else f"{value} [{low} … {high}]"
 
 
 def shown_columns(table: Table) -> list[int]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
 
 from bathyscope.records.figure import Figure
-from bathyscope.records.finding import LadderFinding, PointFinding
 from bathyscope.units import (
     format_bandwidth,
     format_bytes,
@@ -22,9 +20,6 @@ from bathyscope.views import labels
 
 NOT_KNOWN = "n/a"
 NOT_APPLICABLE = "–"
-
-
-TENANT_COLUMNS = (("tenant_iops", "Other pools' IOPS"), ("tenant_wait_ns", "Other pools' wait"))
 
 
 FORMATS: dict[str, Callable[[Any], str]] = {
@@ -46,28 +41,6 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "1/day": format_rate,
 }
 """How a value is read, by its unit; one that is not here is a number beside its unit, or text."""
-
-
-def has_tenants(finding: LadderFinding) -> bool:
-    """Return whether other tenants were seen in any step: only then they have columns."""
-    points = [point for group in finding.groups for point in group.points]
-    return any(point.tenant_iops.value or point.tenant_wait_ns.value for point in points)
-
-
-def figure_of(point: PointFinding, name: str) -> Figure:
-    """Return the figure `name` of a point in the unit in which it is shown."""
-    figure: Figure = getattr(point, name)
-    # A factor, not a share: 14.2, not 1420 %.
-    return dataclasses.replace(figure, unit="") if name == "write_amplification" else figure
-
-
-def applies(name: str, point: PointFinding) -> bool:
-    """Return whether the figure `name` has a meaning for the point's layer and operation; else a dash stands."""
-    if name == "write_amplification":
-        return point.op in ("write", "randwrite", "randrw")
-    if name == "read_from_cache_ratio":
-        return point.on_cluster and point.op in ("read", "randread", "randrw")
-    return point.on_cluster or name not in ("osd_cpu_us_per_op", "tenant_iops", "tenant_wait_ns")
 
 
 def value_text(value: float | None, unit: str) -> str:

@@ -15,8 +15,10 @@ from bathyscope.errors import UsageError
 from bathyscope.records.account import Account, Ceiling, OsdShare, Throttle
 from bathyscope.records.explain_finding import AccountFinding, AccountsFinding
 from bathyscope.records.figure import Figure
+from bathyscope.records.finding import RungGroup
 from bathyscope.views import account_words, as_text, render
-from bathyscope.views.charts.ceilings import ceilings
+from bathyscope.views.charts.base import Drawing
+from bathyscope.views.pictures.blocks import drawings
 from bathyscope.views.refusal import without_refused
 
 from . import golden, samples
@@ -182,8 +184,8 @@ def test_what_holds_nothing_back_is_never_the_nearest() -> None:
     assert text.index("\nthe CPU of node2") < text.index("\nthe disk's busy time")
     assert "holds nothing back when reached: the disk's busy time" in text
     assert re.search(r"osd\.3 +an_option +40%", text)
-    group = dataclasses.replace(FINDING.groups[7], points=(finding.point,))
-    assert "busy time" not in str(ceilings(FINDING, group).rows)
+    (drawing,) = pictures(dataclasses.replace(FINDING.groups[7], points=(finding.point,)))
+    assert "busy time" not in str(drawing.rows)
 
 
 def test_of_a_thousand_osds_those_that_stand_out_are_shown_and_the_others_counted() -> None:
@@ -230,9 +232,16 @@ def test_a_capacity_has_the_unit_of_its_resource(resource: str, capacity: Figure
 FINDING = without_refused(samples.ladder())
 
 
+def pictures(group: RungGroup) -> list[Drawing]:
+    """Return the pictures of the accounts of a ladder that has this group alone."""
+    drawn = drawings(dataclasses.replace(FINDING, groups=(group,), series=(), distributions=()))
+    return [drawing for drawing in drawn if drawing.name.startswith("ceilings-")]
+
+
 @pytest.mark.parametrize("group", FINDING.groups, ids=lambda g: f"{g.device_class}-{g.pattern}")
 def test_a_picture_shows_the_nearest_ceilings_above_the_load_and_no_name_over_another(group: Any) -> None:
-    rows = ceilings(FINDING, group).rows
+    (drawing,) = pictures(group)
+    rows = drawing.rows
     lines = [row for row in rows if row["kind"] in ("nearest", "ceiling", "measured")]
     nearest = [row for row in lines if row["kind"] == "nearest"]
     (measured,) = [row for row in lines if row["kind"] == "measured"]
@@ -254,7 +263,8 @@ def test_names_stay_inside_where_all_rates_are_alike() -> None:
     alike = tuple(dataclasses.replace(one, iops=Figure(12100.0 + i, "1/s")) for i, one in enumerate(_ceilings()))
     account = dataclasses.replace(account_of(samples.explained()), ceilings=alike)
     other = dataclasses.replace(group, points=(dataclasses.replace(point, account=account),))
-    rows = [row for row in ceilings(FINDING, other).rows if "name_y" in row and row["kind"] != "bottom"]
+    (drawing,) = pictures(other)
+    rows = [row for row in drawing.rows if "name_y" in row and row["kind"] != "bottom"]
     names = sorted((row["name_y"] for row in rows), reverse=True)
     assert len(names) == 5
     assert all(a - b > 0.05 for a, b in itertools.pairwise(names))
@@ -265,7 +275,7 @@ def test_names_stay_inside_where_all_rates_are_alike() -> None:
 def test_a_pattern_without_an_account_has_no_picture() -> None:
     group = FINDING.groups[0]
     disk = dataclasses.replace(group, points=group.points[:1])
-    assert ceilings(FINDING, disk).rows == ()
+    assert pictures(disk) == []
     alone = dataclasses.replace(samples.ladder(), groups=(disk,), cross_checks=())
     page = as_text(alone, "html")
     assert 'id="ceilings"' not in page
@@ -276,9 +286,9 @@ def test_a_pattern_without_an_account_has_no_picture() -> None:
 
 def test_what_is_said_of_a_picture_holds_its_figures() -> None:
     group = next(g for g in FINDING.groups if g.pattern == "randread-4K-qd16" and g.device_class == "hdd")
-    description = ceilings(FINDING, group).description
+    (drawing,) = pictures(group)
     for expected in ("641 IOPS measured", "osd.0's HDD (node2) 696 (92 % reached)", "store 66 % of the latency"):
-        assert expected in description
+        assert expected in drawing.description
 
 
 def test_what_the_sentence_names_is_not_said_again() -> None:
@@ -292,7 +302,7 @@ def test_what_the_sentence_names_is_not_said_again() -> None:
 
 def test_advice_stands_beside_the_sentence() -> None:
     table = text_of(samples.ladder())
-    assert "    next: Give the OSDs more cores and measure again." in table
+    assert "  next: Give the OSDs more cores and measure again." in table
     assert "also considered: the CPU of the load generator (19 %); osd.3's SSD" in table
     page = samples.ladder_page()
     assert "<b>Next:</b> Give the OSDs more cores and measure again." in page

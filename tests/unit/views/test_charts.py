@@ -10,33 +10,37 @@ from altair.utils import schemapi
 from bathyscope.errors import UsageError
 from bathyscope.records.finding import LadderFinding
 from bathyscope.views.charts.base import Drawing
-from bathyscope.views.charts.distribution import distribution
-from bathyscope.views.charts.rungs import rungs
-from bathyscope.views.charts.series import series
-from bathyscope.views.charts.stages import stages
 from bathyscope.views.charts.theme import DARK, LIGHT, Theme
 from bathyscope.views.pictures import draw, picture
+from bathyscope.views.pictures.blocks import drawings
 from bathyscope.views.refusal import without_refused
 
 from . import samples
 
 FINDING: LadderFinding = without_refused(samples.ladder())
-GROUP = next(g for g in FINDING.groups if g.device_class == "ssd" and g.pattern == "randread-4K-qd16")
+
+
+def drawn(name: str, theme: Theme = LIGHT) -> Drawing:
+    return next(drawing for drawing in drawings(FINDING, theme) if drawing.name == name)
 
 
 def every_kind(theme: Theme = LIGHT) -> list[Drawing]:
     return [
-        rungs(FINDING, "hdd", "iops", theme),
-        rungs(FINDING, "ssd", "latency_ns_p99", theme),
-        distribution(FINDING, GROUP, theme),
-        series(FINDING, "rbd/ssd/randread-4K-qd16", "iops", theme),
-        series(FINDING, "rbd/ssd/randread-4K-qd16", "device_utilization", theme),
-        stages(FINDING, "ssd", theme),
+        drawn(name, theme)
+        for name in (
+            "ladder-hdd-iops",
+            "ladder-ssd-latency_ns_p99",
+            "ceilings-ssd-randread-4K-qd16",
+            "distribution-ssd-randread-4K-qd16",
+            "series-rbd/ssd/randread-4K-qd16-iops",
+            "series-rbd/ssd/randread-4K-qd16-device_utilization",
+            "stages-ssd",
+        )
     ]
 
 
 def test_the_ladder_shows_every_point_once_and_refused_ones_without_a_number() -> None:
-    rows = rungs(FINDING, "hdd").rows
+    rows = drawn("ladder-hdd-iops").rows
     assert [r["kind"] for r in rows].count("point") == 17
     refused = [r for r in rows if r["kind"] == "refused"]
     assert len(refused) == 1
@@ -48,7 +52,7 @@ def test_the_ladder_shows_every_point_once_and_refused_ones_without_a_number() -
 def test_panels_of_all_classes_share_their_axis_and_hold_every_interval() -> None:
     domains = set()
     for device_class in ("hdd", "ssd"):
-        drawing = rungs(FINDING, device_class)
+        drawing = drawn(f"ladder-{device_class}-iops")
         spec = drawing.template(LIGHT)
         found = re.findall(r"'type': 'log', 'domain'|'domain': \[([0-9.e+-]+), ([0-9.e+-]+)\]", str(spec))
         low, high = next(pair for pair in found if pair[0])
@@ -60,7 +64,7 @@ def test_panels_of_all_classes_share_their_axis_and_hold_every_interval() -> Non
 
 
 def test_stage_bars_are_whole() -> None:
-    rows = [r for r in stages(FINDING, "ssd").rows if r["kind"] == "segment"]
+    rows = [r for r in drawn("stages-ssd").rows if r["kind"] == "segment"]
     by_row: dict[str, list[dict[str, float]]] = {}
     for row in rows:
         by_row.setdefault(row["row"], []).append(row)
@@ -82,7 +86,7 @@ def test_every_kind_draws_its_marks(theme: Theme) -> None:
 
 
 def test_values_are_labelled_on_the_ladder() -> None:
-    svg = picture(rungs(FINDING, "hdd"), "svg").decode()
+    svg = picture(drawn("ladder-hdd-iops"), "svg").decode()
     for expected in ("229 ±3", "4K random read, QD 16", "RADOS", "thin"):
         assert expected in svg
 

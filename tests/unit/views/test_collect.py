@@ -66,7 +66,7 @@ def test_a_page_of_both_is_the_benchmark_s_with_a_section_of_the_recording() -> 
     assert recorded.load is not None
     assert first.endswith(recorded.load.point.verdict.sentence)
     charts = unpacked(html, "charts-data")["charts"]
-    assert {"heat-images", "ladder-0-iops"} <= set(charts)
+    assert {"heat-images", "ladder-hdd-iops"} <= set(charts)
     assert 'data-chart="heat-images"' in section
     assert unpacked(html, "finding-data")["recording"]["run_id"] == recorded.run_id
     # What is refused stays out of this page, too.

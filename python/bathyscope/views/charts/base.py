@@ -49,8 +49,8 @@ LABELS = {
 class Drawing:
     """A chart: `chart` makes it, and it reads the named data "rows", which are `rows`.
 
-    `title` and `description` are for people. The chart is made when its specification is asked for: a page of a
-    thousand steps needs one for all of them.
+    `title` and `description` are for people. The chart is made when its specification is asked for: those of one
+    `template_name` have the same on a page, so that one of a thousand steps needs one for all of them.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Drawing:
     description: str
     chart: Callable[[], Any]
     rows: tuple[dict[str, Any], ...]
+    template_name: str = ""
 
     def template(self, theme: Theme) -> dict[str, Any]:
         """Return the specification without data and title, as wide as the page's column."""

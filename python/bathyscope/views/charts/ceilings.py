@@ -15,12 +15,13 @@ import altair as alt
 
 from bathyscope.records.account import Account, Ceiling, LatencyPart
 from bathyscope.records.figure import Figure
-from bathyscope.records.finding import LadderFinding, LayerView, RungGroup
+from bathyscope.records.finding import LayerView
+from bathyscope.records.ladder_blocks import Ceilings
 from bathyscope.units import format_percent, format_rate
 from bathyscope.views import figures, labels
-from bathyscope.views.account_words import PLACES, known_text, nearest_of_each, pictured, place
+from bathyscope.views.account_words import PLACES, known_text, nearest_of_each, place
 from bathyscope.views.charts.base import Drawing, named_rows
-from bathyscope.views.charts.theme import LIGHT, Theme
+from bathyscope.views.charts.theme import LIGHT, PAGE, Theme
 
 _HEIGHT = 244
 _CEILINGS_MAX = 5
@@ -40,29 +41,16 @@ _WHOLE = alt.Scale(domain=[0, 1], nice=False)
 _SHARE_FROM = 0.09
 
 
-def ceilings(finding: LadderFinding, group: RungGroup, theme: Theme = LIGHT, *, legend: bool = True) -> Drawing:
-    """Return the picture of one pattern: of its highest layer that has an account. Without one it has no rows."""
-    point = pictured(group)
-    title = f"{labels.device_class(group.device_class)} {labels.group_pattern(group)}"
-    rows: list[dict[str, Any]] = []
-    description = f"{title}: no account."
-    if point is not None and point.account is not None:
-        view = labels.layer(finding, point.layer)
-        known, shown = _shown(point.account)
-        rows = [
-            *_rates(point.account, shown, view, len(known) - len(shown)),
-            *_parts(point.account.parts, point.account.latency_ns),
-        ]
-        title = f"{title} on {view.words}"
-        description = _description(title, point.account, shown)
-    parts = [row["place"] for row in rows if row["kind"] == "part"]
-    return Drawing(
-        name=f"ceilings-{group.device_class or 'all'}-{group.pattern}",
-        title=f"{title}: ceilings and latency",
-        description=description,
-        chart=functools.partial(_chart, labels.layers(finding), theme, parts * legend),
-        rows=tuple(rows),
+def drawing(block: Ceilings, theme: Theme = LIGHT) -> Drawing:
+    """Return the picture of an account; a page has a legend of its own below each."""
+    known, shown = _shown(block.account)
+    rows = (
+        *_rates(block.account, shown, block.layer, len(known) - len(shown)),
+        *_parts(block.account.parts, block.account.latency_ns),
     )
+    legend = [] if theme is PAGE else [row["place"] for row in rows if row["kind"] == "part"]
+    chart = functools.partial(_chart, block.layers, theme, legend)
+    return Drawing(block.name, block.title, _description(block, shown), chart, rows, "ceilings")
 
 
 def _shown(account: Account) -> tuple[list[Ceiling], list[Ceiling]]:
@@ -75,11 +63,12 @@ def _shown(account: Account) -> tuple[list[Ceiling], list[Ceiling]]:
     return known, [one for i, one in enumerate(known[:_CEILINGS_MAX]) if i == 0 or (one.iops.value or 0) <= far]
 
 
-def _description(title: str, account: Account, shown: Sequence[Ceiling]) -> str:
-    found = [f"{known_text(account.iops)} IOPS measured"]
-    found += [f"{labels.clean(c.words)} {known_text(c.iops)} ({known_text(c.reached)} reached)" for c in shown]
-    found += [f"{place(p.place).title} {known_text(p.share)} of the latency" for p in account.parts]
-    return f"{title}: {'; '.join(found)}."
+def _description(block: Ceilings, shown: Sequence[Ceiling]) -> str:
+    account = block.account
+    words = [f"{known_text(account.iops)} IOPS measured on {block.layer.words}"]
+    words += [f"{labels.clean(c.words)} {known_text(c.iops)} ({known_text(c.reached)} reached)" for c in shown]
+    words += [f"{place(p.place).title} {known_text(p.share)} of the latency" for p in account.parts]
+    return f"{block.title}: {'; '.join(words)}."
 
 
 def _rates(account: Account, shown: Sequence[Ceiling], view: LayerView, more: int) -> list[dict[str, Any]]:
@@ -195,7 +184,7 @@ def _at(share: float) -> Any:
     return alt.XDatum(share, type="quantitative", scale=_WHOLE, axis=None)
 
 
-def _chart(layers: list[LayerView], theme: Theme, legend: list[str]) -> Any:
+def _chart(layers: Sequence[LayerView], theme: Theme, legend: list[str]) -> Any:
     rates = alt.layer(*_lines(theme), *_measurement(layers, theme), *_names(theme))
     latency = _latency(theme, legend)
     return alt.layer(rates, latency).resolve_scale(color="independent", shape="independent").properties(height=_HEIGHT)
@@ -220,7 +209,7 @@ def _lines(theme: Theme) -> list[Any]:
     ]
 
 
-def _measurement(layers: list[LayerView], theme: Theme) -> list[Any]:
+def _measurement(layers: Sequence[LayerView], theme: Theme) -> list[Any]:
     """Return the measured rate: a bar from the bottom, its interval, and the mark of its layer."""
     tooltip = _tooltip(about="load", rate="IOPS")
     colour = alt.Color("layer:N", scale=theme.layer_scale(layers), legend=None)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
 
-from bathyscope.records.finding import LadderFinding, LayerView, RungGroup
-from bathyscope.views import labels
+from bathyscope.records.finding import LayerView
+from bathyscope.records.ladder_blocks import Distributions
 from bathyscope.views.charts.base import LATENCY_LABEL, Drawing, named_rows
-from bathyscope.views.charts.theme import LIGHT, Theme
+from bathyscope.views.charts.theme import LIGHT, PAGE, Theme
 
 # Of -log10(1 - q), so that 90 %, 99 %, 99.9 % … lie at 1, 2, 3 …
 _TICKS = (0, 0.30103, 1, 2, 3, 4, 5, 6)
@@ -22,26 +23,21 @@ _TICK_LABEL = (
 )
 
 
-def distribution(finding: LadderFinding, group: RungGroup, theme: Theme = LIGHT, *, legend: bool = True) -> Drawing:
-    """Return the latency distributions of all layers of one group in one panel."""
+def drawing(block: Distributions, theme: Theme = LIGHT) -> Drawing:
+    """Return the latency distributions of all layers in one panel; a page has one legend for all of them."""
+    titles = {view.name: view.title for view in block.layers}
     rows = tuple(
-        {"name": labels.layer(finding, d.layer).title, "q": p.quantile, "ns": p.latency_ns}
-        for d in finding.distributions
-        if d.device_class == group.device_class and d.pattern == group.pattern
-        for p in d.points
+        {"name": titles.get(line.layer, line.layer), "q": p.quantile, "ns": p.latency_ns}
+        for line in block.lines
+        for p in line.points
     )
-    title = f"{labels.device_class(group.device_class)} {labels.group_pattern(group)}: latency distribution"
-    return Drawing(
-        name=f"distribution-{group.device_class or 'all'}-{group.pattern}",
-        title=title,
-        description=f"{title}. Latency, logarithmic, over the percentile of the I/Os.",
-        chart=functools.partial(_chart, labels.layers(finding), theme, legend=legend),
-        rows=rows,
-    )
+    about = f"{block.title}. Latency, logarithmic, over the percentile of the I/Os."
+    chart = functools.partial(_chart, block.layers, theme)
+    return Drawing(block.name, block.title, about, chart, rows, "distribution")
 
 
-def _chart(layers: list[LayerView], theme: Theme, *, legend: bool) -> Any:
-    shown = alt.Legend() if legend else None
+def _chart(layers: Sequence[LayerView], theme: Theme) -> Any:
+    shown = None if theme is PAGE else alt.Legend()
     x_axis = alt.Axis(
         values=list(_TICKS),
         labelExpr=_TICK_LABEL,

@@ -7,7 +7,6 @@ from typing import Any
 
 import altair as alt
 
-from bathyscope.records.finding import LadderFinding, RungGroup
 from bathyscope.views.charts.base import named_rows
 from bathyscope.views.charts.theme import Theme
 
@@ -15,11 +14,6 @@ ROW_HEIGHT = 21
 # Separates the group's number, which has only digits, from what the axis shows.
 _MARK = "|"
 _LABEL = "slice(datum.label, indexof(datum.label, '|') + 1)"
-
-
-def groups_of(finding: LadderFinding, device_class: str) -> list[RungGroup]:
-    """Return the groups of one device class."""
-    return [group for group in finding.groups if group.device_class == device_class]
 
 
 def heading_row(index: int) -> str:

@@ -4,58 +4,41 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import altair as alt
 
-from bathyscope.records.finding import LadderFinding, LayerView, PointFinding
+from bathyscope.records.blocks import Table, units_of
+from bathyscope.records.figure import Figure
+from bathyscope.records.ladder_blocks import Rungs
 from bathyscope.views import figures, labels
 from bathyscope.views.charts.base import LABELS, Drawing, named_rows
-from bathyscope.views.charts.rows import ROW_HEIGHT, groups_of, heading_row, headings, order_of, point_row, row_axis
+from bathyscope.views.charts.rows import ROW_HEIGHT, heading_row, headings, order_of, point_row, row_axis
 from bathyscope.views.charts.theme import LIGHT, Theme
-from bathyscope.views.refusal import is_shown, why_refused
-
-METRICS = {
-    "iops": "IOPS",
-    "bandwidth_bytes_per_s": "Bandwidth",
-    "latency_ns_mean": "Mean latency",
-    "latency_ns_p99": "p99 latency",
-}
 
 
-def rungs(finding: LadderFinding, device_class: str, metric: str = "iops", theme: Theme = LIGHT) -> Drawing:
-    """Return the ladder of one device class by `metric`, a key of METRICS.
-
-    All classes of a finding share the axis, so that their panels can be compared.
-    """
-    domain = _domain(finding, metric)
-    rows = tuple(_rows(finding, device_class, metric, domain))
-    return Drawing(
-        name=f"ladder-{device_class or 'all'}-{metric}",
-        title=f"{labels.device_class(device_class)}: {METRICS[metric]} at each layer",
-        description=(
-            f"{METRICS[metric]} of {labels.device_class(device_class)} for each pattern and layer with 95 % intervals, "
-            "on a logarithmic axis; the table below holds the same figures."
-        ),
-        chart=functools.partial(_chart, metric, domain, labels.layers(finding), theme, order_of(rows)),
-        rows=rows,
-    )
+def drawing(block: Rungs, theme: Theme = LIGHT) -> Drawing:
+    """Return the rungs: a heading for each table, a dot for each of its rows."""
+    domain = _domain([figure for table in block.all_tables for figure in _figures(table, block.figure)])
+    rows = tuple(_rows(block, domain))
+    about = f"{block.title}, with 95 % intervals, on a logarithmic axis; the table below holds the same figures."
+    chart = functools.partial(_chart, block, domain, theme, order_of(rows))
+    return Drawing(block.name, block.title, about, chart, rows)
 
 
-def _chart(metric: str, domain: tuple[float, float], layers: list[LayerView], theme: Theme, order: list[str]) -> Any:
-    unit = "1/s" if metric == "iops" else ("bytes/s" if metric.startswith("bandwidth") else "ns")
-    axis = alt.Axis(
-        labelExpr=LABELS[unit], values=_ticks(domain), title=METRICS[metric], orient="top", labelOverlap=True
-    )
+def _chart(block: Rungs, domain: tuple[float, float], theme: Theme, order: list[str]) -> Any:
+    label = LABELS[units_of(block.figure)[0]]
+    axis = alt.Axis(labelExpr=label, values=_ticks(domain), title=block.measure, orient="top", labelOverlap=True)
     x = alt.X("value:Q", scale=alt.Scale(type="log", domain=domain, nice=False), axis=axis)
     y = row_axis(order)
-    colour = alt.Color("name:N", scale=theme.layer_scale(layers), legend=None)
-    shapes = alt.Scale(domain=[view.title for view in layers], range=[view.shape for view in layers])
+    colour = alt.Color("name:N", scale=theme.layer_scale(block.layers), legend=None)
+    shapes = alt.Scale(domain=[view.title for view in block.layers], range=[view.shape for view in block.layers])
     shape = alt.Shape("name:N", scale=shapes, legend=None)
     tooltip = [
         alt.Tooltip("title:N", title="pattern"),
         alt.Tooltip("name:N", title="layer"),
-        alt.Tooltip("label:N", title=METRICS[metric]),
+        alt.Tooltip("label:N", title=block.measure),
         alt.Tooltip("interval:N", title="95 % interval"),
     ]
     base = alt.Chart(named_rows())
@@ -86,41 +69,43 @@ def _chart(metric: str, domain: tuple[float, float], layers: list[LayerView], th
     )
 
 
-def _rows(finding: LadderFinding, device_class: str, metric: str, domain: tuple[float, float]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for index, group in enumerate(groups_of(finding, device_class)):
-        title = labels.group_pattern(group)
-        rows.append({"row": heading_row(index), "kind": "heading", "title": title})
-        for place, point in enumerate(group.points):
-            name = labels.layer(finding, point.layer).title
-            known = {"row": point_row(index, name), "group": index, "place": place, "title": title, "name": name}
-            rows.append(known | _mark(point, metric, domain))
-    return rows
+def _figures(table: Table, key: str) -> list[Figure]:
+    place = [column.key for column in table.columns].index(key)
+    return [row[place] for row in table.rows if row[place] is not None]
 
 
-def _mark(point: PointFinding, metric: str, domain: tuple[float, float]) -> dict[str, Any]:
-    if not is_shown(point):
-        return {"kind": "refused", "label": labels.clean(f"{point.status}: {why_refused(point)}")}
-    figure = figures.figure_of(point, metric)
-    if figure.value is None or figure.value <= 0:
+def _rows(block: Rungs, domain: tuple[float, float]) -> Iterator[dict[str, Any]]:
+    titles = {view.name: view.title for view in block.layers}
+    for index, table in enumerate(block.tables):
+        yield {"row": heading_row(index), "kind": "heading", "title": table.title}
+        # What is indented is a part of the row above it.
+        for place, values in enumerate(row for row in table.rows if not row[0].startswith(" ")):
+            row = dict(zip((column.key for column in table.columns), values, strict=True))
+            name = titles.get(row["layer"], row["layer"])
+            known = {"row": point_row(index, name), "group": index, "place": place, "title": table.title, "name": name}
+            yield known | _mark(row, row[block.figure], domain)
+
+
+def _mark(row: dict[str, Any], figure: Figure | None, domain: tuple[float, float]) -> dict[str, Any]:
+    if row["refusal"]:
+        return {"kind": "refused", "label": labels.clean(row["refusal"])}
+    if figure is None or figure.value is None or figure.value <= 0:
         return {"kind": "refused", "label": "n/a: not enough data"}
     low = figure.low if figure.low is not None and figure.low > 0 else figure.value
-    place = math.log(figure.value / domain[0]) / math.log(domain[1] / domain[0])
-    text = f"{figures.value_text(figure.value, figure.unit)} {figures.plus_minus(figure)}".strip()
+    share = math.log(figure.value / domain[0]) / math.log(domain[1] / domain[0])
     return {
         "kind": "point",
         "value": figure.value,
         "low": low,
         "high": figure.high if figure.high is not None else figure.value,
-        "label": text,
+        "label": f"{figures.value_text(figure.value, figure.unit)} {figures.plus_minus(figure)}".strip(),
         "interval": figures.range_text(figure) or "n/a: too few repeats",
-        "side": "left" if place > 0.6 else "right",
+        "side": "left" if share > 0.6 else "right",
     }
 
 
-def _domain(finding: LadderFinding, metric: str) -> tuple[float, float]:
-    """Return the ends of the axis: what all points of all classes need, with a margin for the marks."""
-    shown = [figures.figure_of(p, metric) for g in finding.groups for p in g.points if is_shown(p)]
+def _domain(shown: Sequence[Figure]) -> tuple[float, float]:
+    """Return the ends of an axis that holds all figures, with a margin for the marks."""
     ends = [end for f in shown for end in (f.value, f.low, f.high) if end is not None and end > 0]
     if not ends:
         return 1.0, 10.0

@@ -3,58 +3,49 @@
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import altair as alt
 
-from bathyscope.records.finding import LadderFinding, PointFinding
+from bathyscope.records.ladder_blocks import StageBar, Stages
 from bathyscope.units import format_duration_ns, format_percent
 from bathyscope.views import labels
 from bathyscope.views.charts.base import PERCENT_LABEL, Drawing, named_rows
-from bathyscope.views.charts.rows import ROW_HEIGHT, groups_of, heading_row, headings, order_of, point_row, row_axis
-from bathyscope.views.charts.theme import LIGHT, Theme
+from bathyscope.views.charts.rows import ROW_HEIGHT, heading_row, headings, order_of, point_row, row_axis
+from bathyscope.views.charts.theme import LIGHT, PAGE, Theme
 
 # A narrower segment has no room for its figure; the tooltip and the table have it.
 _LABEL_FROM = 0.08
 
 
-def stages(finding: LadderFinding, device_class: str, theme: Theme = LIGHT, *, legend: bool = True) -> Drawing:
-    """Return the stage shares of one device class; points without operations in the OSDs are left out."""
-    rows = tuple(_rows(finding, device_class))
-    return Drawing(
-        name=f"stages-{device_class or 'all'}",
-        title=f"{labels.device_class(device_class)}: time inside the OSDs by stage",
-        description=f"Shares of the operations' time by stage: {', '.join(labels.STAGES.values())}.",
-        chart=functools.partial(_chart, theme, order_of(rows), legend=legend),
-        rows=rows,
-    )
+def drawing(block: Stages, theme: Theme = LIGHT) -> Drawing:
+    """Return the bars of stages; a page has one legend for all of them."""
+    rows = tuple(_rows(block.bars))
+    about = f"Shares of the operations' time by stage: {', '.join(labels.STAGES.values())}."
+    return Drawing(block.name, block.title, about, functools.partial(_chart, theme, order_of(rows)), rows)
 
 
-def _rows(finding: LadderFinding, device_class: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for index, group in enumerate(groups_of(finding, device_class)):
-        points = [point for point in group.points if point.stages]
-        if not points:
-            continue
-        title = labels.group_pattern(group)
-        rows.append({"row": heading_row(index), "kind": "heading", "title": title})
-        for point in points:
-            rows += _segments(index, point, labels.layer(finding, point.layer).title, title)
-    return rows
+def _rows(bars: Sequence[StageBar]) -> Iterator[dict[str, Any]]:
+    for index, (pattern, of_pattern) in enumerate(itertools.groupby(bars, key=lambda bar: bar.pattern)):
+        yield {"row": heading_row(index), "kind": "heading", "title": pattern}
+        for bar in of_pattern:
+            yield from _segments(index, bar)
 
 
-def _segments(index: int, point: PointFinding, name: str, title: str) -> list[dict[str, Any]]:
+def _segments(index: int, bar: StageBar) -> list[dict[str, Any]]:
     rows = []
     slots = list(labels.STAGES)
     start = 0.0
-    for stage in point.stages:
+    for stage in bar.stages:
         slot = slots.index(stage.stage) if stage.stage in slots else len(slots) - 1
         rows.append(
             {
-                "row": point_row(index, name),
+                "row": point_row(index, bar.layer),
                 "kind": "segment",
-                "title": title,
-                "name": name,
+                "title": bar.pattern,
+                "name": bar.layer,
                 "stage": labels.STAGES.get(stage.stage, labels.clean(stage.stage)),
                 "slot": slot,
                 "from": start,
@@ -64,16 +55,16 @@ def _segments(index: int, point: PointFinding, name: str, title: str) -> list[di
                 "share": format_percent(stage.share),
                 "mean": format_duration_ns(stage.latency_ns_mean),
                 "p99": format_duration_ns(stage.latency_ns_p99),
-                "ops": point.stage_sample_count,
+                "ops": bar.sample_count,
             }
         )
         start += stage.share
     return rows
 
 
-def _chart(theme: Theme, order: list[str], *, legend: bool) -> Any:
+def _chart(theme: Theme, order: list[str]) -> Any:
     names = list(labels.STAGES.values())
-    shown = alt.Legend(symbolType="square") if legend else None
+    shown = None if theme is PAGE else alt.Legend(symbolType="square")
     y = row_axis(order)
     x_axis = alt.Axis(labelExpr=PERCENT_LABEL, title=None, values=[0, 0.25, 0.5, 0.75, 1], orient="top")
     x_scale = alt.Scale(domain=[0, 1], nice=False)

@@ -1,10 +1,11 @@
 """A table of a finding as CSV: a row for each of its rows, under the keys of its columns.
 
-A column of figures is three: its value, and _low and _high of its 95 % interval.
+A column of figures is three: its value, and _low and _high of its 95 % interval; percentiles also have _relative_error.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, TextIO
 
@@ -14,6 +15,8 @@ from bathyscope.views import Options
 from bathyscope.views.csv import figure_columns, write_rows
 from bathyscope.views.figures import NOT_KNOWN
 from bathyscope.views.findings import check_table, sections_of, tables_of
+
+_PERCENTILE = re.compile("_p[0-9]+$")
 
 
 def write(finding: Any, stream: TextIO, options: Options) -> None:
@@ -36,7 +39,7 @@ def flat(columns: Sequence[Column], row: Sequence[Any]) -> dict[str, Any]:
         if column.only == "people" or column.unit == "parts":
             continue
         if column.figure:
-            cells |= figure_columns(column.key, value or Figure(None, ""))
+            cells |= figure_columns(column.key, value or Figure(None, ""), error=bool(_PERCENTILE.search(column.key)))
         elif column.unit == "trend" and value is not None:
             cells[column.key] = " ".join(NOT_KNOWN if rate is None else f"{rate:.6g}" for rate in value)
         else:

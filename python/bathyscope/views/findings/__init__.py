@@ -18,7 +18,7 @@ def sections_of(finding: Any) -> tuple[Section, ...]:
 def tables_of(sections: Iterable[Section]) -> list[Table]:
     """Return the tables that programs get, the first one first. Raises ValueError for two that only share a key."""
     blocks = (block for section in sections for block in section.blocks)
-    tables = [block for block in blocks if isinstance(block, Table) and block.only != "people"]
+    tables = [block for block in blocks if isinstance(block, Table) and block.only in ("", "programs")]
     columns: dict[str, tuple[Column, ...]] = {}
     for table in tables:
         if columns.setdefault(table.key, table.columns) != table.columns:

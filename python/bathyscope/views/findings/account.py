@@ -104,15 +104,13 @@ def sections(finding: AccountFinding) -> Iterator[Section]:
         answer = Text(verdict.sentence, "strong") if is_recorded else refused
         yield Section("load", "Load", (Text(about, "dim"), answer, load))
         return
-    advice = [Text(verdict.next_step, "good", "Next: ")] if verdict.next_step else []
-    yield Section("load", "Load", (Text(about, "dim"), Text(verdict.sentence, "strong"), *advice, load))
+    facts = (_facts("alternatives", verdict.alternatives), _facts("evidence", verdict.evidence))
+    yield Section("load", "Load", (Text(about, "dim"), verdict, load, *facts))
     if point.account is None:
         why = "the run recorded too little for it" if point.on_cluster else "this load went through no OSD"
         yield Section("ceilings", "Ceilings", (Text(f"There is no account of its resources: {why}."),))
     else:
         yield from _account(point.account, is_recorded=is_recorded)
-    yield Section("alternatives", "Also considered", (_facts("alternatives", verdict.alternatives),))
-    yield Section("evidence", "Evidence", (_facts("evidence", verdict.evidence),))
     rows = [
         (
             prediction.change,
@@ -139,7 +137,8 @@ def _table(key: str, columns: tuple[Column, ...], rows: Sequence[tuple[Any, ...]
 
 
 def _facts(key: str, facts: Sequence[Evidence]) -> Table:
-    return _table(key, _FACTS, [(fact.name, fact.figure, fact.figure.unit) for fact in facts])
+    rows = [(fact.name, fact.figure, fact.figure.unit) for fact in facts]
+    return _table(key, _FACTS, rows, only="programs")
 
 
 def _account(account: Account, *, is_recorded: bool) -> Iterator[Section]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
 from bathyscope.records.blocks import CaveatView, Column, Facts, Section, Table, Text
-from bathyscope.records.finding import as_plain
+from bathyscope.records.finding import Verdict, as_plain
 from bathyscope.views import Options, labels
+from bathyscope.views.account_words import alternatives
 from bathyscope.views.cells import cell, shown_columns
 from bathyscope.views.charts.base import Drawing
 from bathyscope.views.charts.blocks import drawing_of
 from bathyscope.views.charts.theme import PAGE
+from bathyscope.views.figures import range_text, value_text
 from bathyscope.views.findings import sections_of
 from bathyscope.views.footnotes import Footnote
 from bathyscope.views.html.frame import render_page
-from bathyscope.views.pictures.blocks import drawings
 
 _ROWS_SHOWN = 200
 
@@ -31,21 +32,24 @@ def write(finding: Any, stream: TextIO, _options: Options) -> None:
         "sections": [(shown[0]["key"], head), *((each["key"], each["title"]) for each in shown[1:] if each["title"])],
         "shown": shown,
     }
-    charts = chart_data(drawings(finding, PAGE))
+    charts = chart_data(sections_of(finding))
     stream.write(render_page(finding, "blocks.html.j2", content, charts=charts, data=as_plain(finding)))
 
 
-def chart_data(drawn: Iterable[Drawing]) -> dict[str, Any]:
-    """Return the charts as `render_page` takes them, each by a template of its own."""
-    named = {drawing.name: drawing for drawing in drawn}
-    return {
-        "templates": {key: drawing.template(PAGE) for key, drawing in named.items()},
-        "charts": {
-            key: {"template": key, "rows": list(drawing.rows), "about": drawing.description}
-            for key, drawing in named.items()
-        },
-        "layers": {},
-    }
+def chart_data(
+    sections: Iterable[Section], rows_of: Callable[[Any, Drawing], dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """Return the charts as `render_page` takes them; `rows_of` says for a block where the rows of its chart are."""
+    templates, charts = {}, {}
+    for block in (block for section in sections for block in section.blocks):
+        if (drawing := drawing_of(block, PAGE)) is None:
+            continue
+        name = drawing.template_name or drawing.name
+        if name not in templates:
+            templates[name] = drawing.template(PAGE)
+        rows = {"rows": list(drawing.rows)} if rows_of is None else rows_of(block, drawing)
+        charts[drawing.name] = {"template": name, "about": drawing.description, **rows}
+    return {"templates": templates, "charts": charts, "layers": {}}
 
 
 def page_sections(sections: Sequence[Section]) -> list[dict[str, Any]]:
@@ -54,13 +58,14 @@ def page_sections(sections: Sequence[Section]) -> list[dict[str, Any]]:
 
 
 def _section(section: Section) -> dict[str, Any]:
-    sentence = next((each.words for each in section.blocks if isinstance(each, Text) and each.tone == "strong"), "")
-    blocks = [page_block(each) for each in section.blocks if not (isinstance(each, Text) and each.tone == "strong")]
+    answer = next((each for each in section.blocks if isinstance(each, Text) and each.tone == "strong"), None)
+    verdict = next((each for each in section.blocks if isinstance(each, Verdict)), None)
+    blocks = [page_block(each) for each in section.blocks if each is not answer]
     counted = next((each for each in section.blocks if isinstance(each, Table) and each.only != "programs"), None)
     return {
         "key": section.key,
         "title": section.title.removesuffix(":"),
-        "sentence": sentence,
+        "sentence": answer.words if answer else verdict.sentence if verdict else "",
         "count": f"{len(counted.rows):,}" if counted is not None and counted.rows else "",
         "blocks": [block for block in blocks if block is not None],
     }
@@ -73,8 +78,15 @@ def page_block(block: Any, rows_max: int = _ROWS_SHOWN) -> dict[str, Any] | None
             return {"kind": "text", "lead": block.lead.removeprefix("- "), "words": block.words, "tone": block.tone}
         case Facts():
             return {"kind": "facts", "pairs": block.pairs}
-        case CaveatView():
-            return {"kind": "caveat", "notes": [Footnote("", block, everywhere=False)]}
+        case Verdict():
+            said = {"words": block.sentence, "next_step": block.next_step, "alternatives": alternatives(block)}
+            evidence = [
+                (e.name, value_text(e.figure.value, e.figure.unit), range_text(e.figure)) for e in block.evidence
+            ]
+            return {"kind": "verdict", **said, "evidence": evidence}
+        case CaveatView() | Footnote():
+            note = Footnote("", block, everywhere=False) if isinstance(block, CaveatView) else block
+            return {"kind": "caveat", "notes": [note]}
         case Table():
             return _table(block, rows_max) if block.only != "programs" and block.rows else None
         case _:

@@ -1,61 +1,34 @@
-"""The page of a run: its words and figures, ready for the template, which only places them."""
+"""The page of a run: a template over the blocks of its ladder, which only places them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from bathyscope.records.blocks import Column, Section, Table
 from bathyscope.records.collect_finding import CollectFinding
 from bathyscope.records.figure import Figure
-from bathyscope.records.finding import (
-    CommandView,
-    DirectionFinding,
-    LadderFinding,
-    PointFinding,
-    RungGroup,
-    as_plain,
-)
+from bathyscope.records.finding import CommandView, LadderFinding, RungGroup, as_plain
+from bathyscope.records.ladder_blocks import Distributions, TimeSeries
 from bathyscope.units import format_seconds
 from bathyscope.views import Options, figures, labels
-from bathyscope.views.account_words import (
-    alternatives,
-    has_accounts,
-    known_text,
-    little,
-    nearest,
-    pictured,
-    place,
-    spoken_of,
-    throttle_text,
-)
-from bathyscope.views.charts.rungs import METRICS
-from bathyscope.views.charts.series import measure_title, shown_measures
-from bathyscope.views.charts.theme import PAGE
+from bathyscope.views.account_words import known_text, little, pictured, place, throttle_text
+from bathyscope.views.cells import cell, shown_columns
+from bathyscope.views.charts.base import Drawing
 from bathyscope.views.findings import sections_of
 from bathyscope.views.findings.account import ceilings
+from bathyscope.views.findings.ladder import MEASURES, group_key, over_time
 from bathyscope.views.footnotes import Footnotes
-from bathyscope.views.html.blocks import chart_data as of_blocks
-from bathyscope.views.html.blocks import page_block, page_sections
+from bathyscope.views.html.blocks import chart_data, page_block, page_sections
 from bathyscope.views.html.frame import packed, render_page
-from bathyscope.views.html.ladder_charts import chart_data, finding_data
-from bathyscope.views.pictures.blocks import drawings
-from bathyscope.views.refusal import is_shown, why_refused
+from bathyscope.views.refusal import is_shown
 
-_COLUMNS = (
-    ("iops", "IOPS"),
-    ("bandwidth_bytes_per_s", "Bandwidth"),
-    ("latency_ns_mean", "Mean"),
-    ("latency_ns_p50", "p50"),
-    ("latency_ns_p99", "p99"),
-    ("latency_ns_p999", "p99.9"),
-    ("loss", "Loss"),
-    ("write_amplification", "Write amplification"),
-    ("osd_cpu_us_per_op", "OSD CPU per op"),
-    ("device_utilization", "Device utilisation"),
-)
 # Of more patterns, the figures below their pictures are left to `bathy explain`: they would make the page too large.
 _TABLES_MAX = 60
 _STATUS = {"done": "complete", "running": "still running"}
+# What a page shows elsewhere than in a column of its own.
+_NO_COLUMN = ("title", "refusal", "ceiling_words")
 
 
 def write(finding: LadderFinding, stream: TextIO, _options: Options) -> None:
@@ -65,32 +38,61 @@ def write(finding: LadderFinding, stream: TextIO, _options: Options) -> None:
 
 def page(finding: LadderFinding, recording: CollectFinding | None = None) -> str:
     """Return the page of a run, with a section of who did the I/O of a recording if there is one."""
-    charts, data = chart_data(finding), finding_data(finding)
-    content = _content(finding, charts["charts"], recording)
+    sections, data = sections_of(finding), _finding_data(finding)
+    places = {
+        id(each): index for name in ("series", "distributions") for index, each in enumerate(getattr(finding, name))
+    }
+
+    def rows_of(block: Any, drawing: Drawing) -> dict[str, Any]:
+        """Refer to the data of the finding, where the page has it, so that no point is in the file twice."""
+        match block:
+            case TimeSeries():
+                return {"series": [places[id(each)] for each in block.series]}
+            case Distributions():
+                return {"distributions": [places[id(each)] for each in block.lines]}
+        return {"rows": _shorter(list(drawing.rows))}
+
+    charts = chart_data(sections, rows_of)
+    charts["layers"] = {view.name: view.title for view in labels.layers(finding)}
+    content = _content(finding, sections, charts["charts"], recording)
     if recording is not None:
-        of_recording = of_blocks(drawings(recording, PAGE))
+        of_recording = chart_data(sections_of(recording))
         charts = {name: {**known, **of_recording[name]} for name, known in charts.items()}
         data["recording"] = as_plain(recording)
     return render_page(finding, "ladder.html.j2", content, charts=charts, data=data)
 
 
-def _content(finding: LadderFinding, charts: dict[str, Any], recording: CollectFinding | None) -> dict[str, Any]:
+def _content(
+    finding: LadderFinding, sections: Sequence[Section], charts: Mapping[str, Any], recording: CollectFinding | None
+) -> dict[str, Any]:
     notes = Footnotes(finding)
-    blocks = {section["key"]: section for section in page_sections(sections_of(finding))}
     who = [] if recording is None else page_sections(sections_of(recording))
-    indexed = list(enumerate(finding.groups))
-    accounts = {i: _account(finding, pictured(g)) for i, g in indexed if f"ceilings-{i}" in charts}
-    distribution_groups = [(i, g) for i, g in indexed if f"distribution-{i}" in charts]
+    marks = {p.step_key: notes.of(p) for p in [*(p for g in finding.groups for p in g.points), *finding.cross_checks]}
+    by_key = {section.key: section for section in sections}
+    blocks = {section["key"]: section for section in page_sections([by_key["saturation"], by_key["nodes"]])}
+    columns = _columns([block for each in sections for block in each.blocks if getattr(block, "key", "") == "points"])
+
+    def group_of(group: RungGroup) -> dict[str, Any]:
+        table, verdict = by_key[f"group-{group_key(group)}"].blocks
+        return {
+            "key": group_key(group),
+            "pattern": table.title,
+            "rows": _rows(finding, table, columns, marks),
+            "verdict": page_block(verdict),
+            "account": _account(finding, group),
+        }
+
+    has = {name: any(key.startswith(f"{name}-") for key in charts) for name in ("ceilings", "distribution", "stages")}
     return {
         "title": f"{finding.target} · {finding.plan_name}",
         "file_stem": finding.run_id,
         "csv_row": "One row for each configuration",
         "sections": [
             ("verdicts", "Verdicts"),
-            *[("ceilings", "Ceilings")] * bool(accounts),
+            *[("ceilings", "Ceilings")] * has["ceilings"],
             *[("saturation", "Saturation")] * ("saturation" in blocks),
             ("ladder", "Ladder"),
-            *[("latency", "Latency")] * bool(distribution_groups),
+            *[("latency", "Latency")] * has["distribution"],
             ("stages", "OSD stages"),
             *[("nodes", "Nodes")] * ("nodes" in blocks),
             *[("time", "Over time")] * bool(finding.series),
@@ -104,24 +106,27 @@ def _content(finding: LadderFinding, charts: dict[str, Any], recording: CollectF
         "labels": labels,
         "status_text": _STATUS.get(finding.status, finding.status),
         "facts": _facts(finding),
-        "metrics": METRICS,
+        "metrics": MEASURES,
         "repeats": max((p.repeats for g in finding.groups for p in g.points), default=0),
-        "repeats_drawn": max((one.repeat_index + 1 for one in finding.series), default=0),
-        "measures": {name: measure_title(name) for name in shown_measures(finding)},
-        "columns": _columns(finding),
+        "repeats_drawn": max((each.repeat_index + 1 for each in finding.series), default=0),
+        "measures": over_time(finding),
+        "columns": columns,
+        "charts": charts,
+        "has": has,
         "classes": [
             {
-                "index": number,
+                "key": name or "all",
                 "name": labels.device_class(name),
-                "groups": [_group(finding, i, g, notes) for i, g in indexed if g.device_class == name],
-                "has_stages": any(p.stages for g in finding.groups if g.device_class == name for p in g.points),
+                "groups": [group_of(group) for group in finding.groups if group.device_class == name],
             }
-            for number, name in enumerate(labels.device_classes(finding))
+            for name in labels.device_classes(finding)
         ],
         "blocks": blocks,
-        "cross_checks": [_row(finding, point, None, notes) for point in finding.cross_checks],
-        "accounts": accounts,
-        "distribution_groups": distribution_groups,
+        "cross_checks": [
+            (section.title, _rows(finding, section.blocks[0], columns, marks))
+            for section in sections
+            if section.key.startswith("cross_check-")
+        ],
         "who": who,
         "who_sentences": [each["sentence"] for key in ("devices", "load") for each in who if each["key"] == key],
         "recording_id": recording and recording.run_id,
@@ -132,10 +137,13 @@ def _content(finding: LadderFinding, charts: dict[str, Any], recording: CollectF
     }
 
 
-def _columns(finding: LadderFinding) -> tuple[tuple[str, str], ...]:
-    """Return (field, heading) of the columns of figures."""
-    ceiling = (("ceiling", "Of ceiling"),) if has_accounts(finding) else ()
-    return (*_COLUMNS, *ceiling, *(figures.TENANT_COLUMNS if figures.has_tenants(finding) else ()))
+def _columns(tables: Sequence[Table]) -> list[Column]:
+    """Return the columns of figures."""
+    if not tables:
+        return []
+    whole = dataclasses.replace(tables[0], rows=tuple(row for table in tables for row in table.rows), tones=())
+    shown = (whole.columns[place] for place in shown_columns(whole))
+    return [column for column in shown if column.key not in _NO_COLUMN]
 
 
 def _facts(finding: LadderFinding) -> list[tuple[str, str]]:
@@ -150,25 +158,9 @@ def _facts(finding: LadderFinding) -> list[tuple[str, str]]:
     return facts
 
 
-def _group(finding: LadderFinding, index: int, group: RungGroup, notes: Footnotes) -> dict[str, Any]:
-    losses = {loss.upper_layer: loss.ratio for loss in group.losses}
-    verdict = spoken_of(group)
-    return {
-        "index": index,
-        "pattern": labels.group_pattern(group),
-        "sentence": group.sentence,
-        "rows": [_row(finding, point, losses.get(point.layer), notes) for point in group.points],
-        "evidence": [
-            (e.name, figures.value_text(e.figure.value, e.figure.unit), figures.range_text(e.figure))
-            for e in (verdict.evidence if verdict else ())
-        ],
-        "alternatives": alternatives(verdict) if verdict else "",
-        "next_step": verdict.next_step if verdict else "",
-    }
-
-
-def _account(finding: LadderFinding, point: PointFinding | None) -> dict[str, Any]:
+def _account(finding: LadderFinding, group: RungGroup) -> dict[str, Any]:
     """Return what stands below the picture of an account: the parts of the latency, and the ceilings in figures."""
+    point = pictured(group)
     account = point.account if point else None
     if point is None or account is None:
         return {}
@@ -184,55 +176,42 @@ def _account(finding: LadderFinding, point: PointFinding | None) -> dict[str, An
     }
 
 
-def _row(finding: LadderFinding, point: PointFinding, loss: Figure | None, notes: Footnotes) -> dict[str, Any]:
-    return {
-        "point": point,
-        "layer": labels.layer(finding, point.layer),
-        "refused": None if is_shown(point) else why_refused(point),
-        "cells": [_cell(point, loss, name) for name, _ in _columns(finding)],
-        "notes": notes.of(point),
-        "directions": [
-            (f"{d.direction}s", [_direction_cell(d, name) for name, _ in _columns(finding)]) for d in point.directions
-        ],
-    }
+def _rows(
+    finding: LadderFinding,
+    table: Table,
+    columns: Sequence[Column],
+    marks: Mapping[str, list[tuple[str, str]]],
+) -> list[dict[str, Any]]:
+    rows = []
+    for values, tone in zip(table.rows, table.tones, strict=True):
+        row = dict(zip((column.key for column in table.columns), values, strict=True))
+        # What is indented is a part of the row above it.
+        is_part = row["title"].startswith(" ")
+        rows.append(
+            {
+                **{name: row[name] for name in ("step_key", "refusal")},
+                "part": row["title"].strip() if is_part else "",
+                "tone": tone,
+                "layer": labels.layer(finding, row["layer"]),
+                "cells": [_cell(column, row[column.key], row["ceiling_words"]) for column in columns],
+                "notes": [] if is_part else marks[row["step_key"]],
+            }
+        )
+    return rows
 
 
-def _direction_cell(direction: DirectionFinding, name: str) -> dict[str, str]:
-    figure: Figure | None = getattr(direction, name, None)
+def _cell(column: Column, figure: Figure | None, ceiling_words: str | None) -> dict[str, str]:
+    """Return a figure with its interval below it."""
     if figure is None or figure.value is None:
-        return _nothing(figures.NOT_APPLICABLE if figure is None else figures.NOT_KNOWN)
-    return _shown(figure, name)
-
-
-def _nothing(value: str) -> dict[str, str]:
-    return {"value": value, "range": "", "kind": "none"}
-
-
-def _shown(figure: Figure, kind: str) -> dict[str, str]:
-    return {"value": figures.value_text(figure.value, figure.unit), "range": figures.range_text(figure), "kind": kind}
-
-
-def _cell(point: PointFinding, loss: Figure | None, name: str) -> dict[str, str]:
-    if name == "loss":
-        return _loss(loss)
-    if name == "ceiling":
-        ceiling = nearest(point)
-        return _shown(ceiling.reached, name) | {"range": ceiling.words} if ceiling else _nothing(figures.NOT_APPLICABLE)
-    figure = figures.figure_of(point, name)
-    if figure.value is None:
-        return _nothing(figures.NOT_KNOWN if figures.applies(name, point) else figures.NOT_APPLICABLE)
-    return _shown(figure, name)
-
-
-def _loss(loss: Figure | None) -> dict[str, str]:
-    if loss is None or loss.value is None:
-        return _nothing(figures.NOT_APPLICABLE if loss is None else figures.NOT_KNOWN)
-    span, kind = "", "same"
-    if loss.low is not None and loss.high is not None:
-        span = f"{figures.change_text(loss.low)} … {figures.change_text(loss.high)}"
-        # Coloured only when the whole interval has the same sign.
-        kind = "down" if loss.high < 1 else "up" if loss.low > 1 else "same"
-    return {"value": figures.change_text(loss.value), "range": span, "kind": kind}
+        nothing = figures.NOT_APPLICABLE if figure is None else figures.NOT_KNOWN
+        return {"value": nothing, "range": "", "kind": "none"}
+    if column.unit != "change":
+        span = str(ceiling_words) if column.key == "ceiling" else figures.range_text(figure)
+        return {"value": figures.value_text(figure.value, figure.unit), "range": span, "kind": column.key}
+    value, _, span = cell(dataclasses.replace(column, figure="interval"), figure).partition(" [")
+    # Coloured only when the whole interval has the same sign.
+    is_less, is_more = ((figure.high or 0) < 0, (figure.low or 0) > 0)
+    return {"value": value, "range": span.rstrip("]"), "kind": "down" if is_less else "up" if is_more else "same"}
 
 
 def _commands(commands: Sequence[CommandView]) -> dict[str, list[dict[str, str]]]:
@@ -248,3 +227,32 @@ def _commands(commands: Sequence[CommandView]) -> dict[str, list[dict[str, str]]
             }
         )
     return by_step
+
+
+def _finding_data(finding: LadderFinding) -> dict[str, Any]:
+    """Return the finding for the page: like JSON output, but points of series and distributions as columns.
+
+    Figures are rounded to seven, points to five and those of accounts to four significant digits, which is finer than
+    any of them is measured.
+    """
+    plain: dict[str, Any] = as_plain(finding)
+    for name, keys in (("series", ("t_s", "value")), ("distributions", ("quantile", "latency_ns"))):
+        for each in plain[name]:
+            # Quantiles keep their nines.
+            each["points"] = {
+                key: [_rounded(point[key], 9 if key == "quantile" else 5) for point in each["points"]] for key in keys
+            }
+    return {name: value if name in ("series", "distributions") else _shorter(value) for name, value in plain.items()}
+
+
+def _shorter(value: Any, digits: int = 7) -> Any:
+    if isinstance(value, dict):
+        # An account has more figures than all the rest, and none is known to a thousandth.
+        return {name: _shorter(each, 4 if name == "account" else digits) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shorter(each, digits) for each in value]
+    return _rounded(value, digits) if isinstance(value, float) else value
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else float(f"{value:.{digits}g}")

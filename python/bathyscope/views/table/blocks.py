@@ -8,10 +8,14 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from bathyscope.records.blocks import CaveatView, Facts, HeatMap, Table, Text, Tone
+from bathyscope.records.finding import Verdict
 from bathyscope.views import Options, labels
+from bathyscope.views.account_words import alternatives, evidence
 from bathyscope.views.cells import cell, left_out_first, marks, shown_columns
 from bathyscope.views.figures import NOT_APPLICABLE
 from bathyscope.views.findings import sections_of, tables_of
+from bathyscope.views.footnotes import Footnote
+from bathyscope.views.table import grid
 from bathyscope.views.table.fitting import fitting
 from bathyscope.views.table.terminal import console, print_wrapped, text
 
@@ -43,8 +47,8 @@ def write(finding: Any, stream: TextIO, options: Options) -> None:
 
 def _is_shown(block: Any) -> bool:
     if isinstance(block, Table):
-        return block.only != "programs" and bool(block.rows)
-    return isinstance(block, Text | Facts | CaveatView)
+        return block.only not in ("programs", "page") and bool(block.rows)
+    return isinstance(block, Text | Facts | Verdict | CaveatView | Footnote)
 
 
 def _write_blocks(blocks: Sequence[Any], out: Console, first: str | None) -> None:
@@ -59,18 +63,45 @@ def _write_blocks(blocks: Sequence[Any], out: Console, first: str | None) -> Non
             case Facts():
                 for name, value in block.pairs:
                     print_wrapped(f"{labels.clean(name)}: ", value, out, out.width)
+            case Verdict():
+                _write_verdict(block, out)
             case CaveatView():
-                style = _STYLES[_OF_CAVEATS.get(block.severity, "dim")]
-                print_wrapped(f"{block.severity}: ", block.text + _steps(block), out, out.width, style)
+                _write_caveat("", block, _steps(block), out)
+            case Footnote(caveat=caveat):
+                mark = "*" if block.everywhere else block.mark
+                _write_caveat(f"[{mark}] ", caveat, f" ({caveat.code})", out)
             case Table():
                 if several:
                     out.print()
                     out.print(text(block.title, "bold"))
-                _write_table(block, out)
-                if block.shown_max is not None and len(block.rows) > block.shown_max:
-                    option = "" if block.key == first else f" --table {block.key}"
-                    more = f"and {len(block.rows) - block.shown_max:,} more; --output csv{option} has them all"
-                    print_wrapped("", more, out, out.width, "dim")
+                _write_rows(block, out, "" if block.key == first else f" --table {block.key}")
+
+
+def _write_rows(table: Table, out: Console, option: str) -> None:
+    """Print a table; `option` is what CSV of it needs."""
+    if table.columns[0].width:
+        grid.write(table, out)
+    else:
+        _write_table(table, out)
+    if table.shown_max is not None and len(table.rows) > table.shown_max:
+        more = f"and {len(table.rows) - table.shown_max:,} more; --output csv{option} has them all"
+        print_wrapped("", more, out, out.width, "dim")
+
+
+def _write_caveat(lead: str, caveat: CaveatView, of_what: str, out: Console) -> None:
+    style = _STYLES[_OF_CAVEATS.get(caveat.severity, "dim")]
+    # A mark stands before the severity: what follows lies below it.
+    lead, words = (lead, f"{caveat.severity}: {caveat.text}") if lead else (f"{caveat.severity}: ", caveat.text)
+    print_wrapped(lead, words + of_what, out, out.width, style)
+
+
+def _write_verdict(verdict: Verdict, out: Console) -> None:
+    print_wrapped("→ ", verdict.sentence, out, out.width, "bold green")
+    if verdict.next_step:
+        print_wrapped("  next: ", verdict.next_step, out, out.width)
+    for lead, words in (("evidence", evidence(verdict)), ("also considered", alternatives(verdict))):
+        if words:
+            print_wrapped(f"  {lead}: ", words, out, out.width, "dim")
 
 
 def _steps(caveat: CaveatView) -> str:
