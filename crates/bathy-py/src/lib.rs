@@ -29,7 +29,7 @@ mod _core {
     #[pymodule_export]
     use crate::profile::{Profile, profile_keys, profile_requests};
     #[pymodule_export]
-    use crate::programs::{disk_profiles, serve_cache, serve_disks};
+    use crate::programs::{disk_profiles, make_load, serve_cache, serve_disks};
     #[pymodule_export]
     use crate::simulate::{cache_memory, policy_names, simulate_keys, stage_lines};
     #[pymodule_export]

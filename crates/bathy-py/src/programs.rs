@@ -16,6 +16,13 @@ pub(crate) fn serve_cache(py: Python<'_>, arguments: Vec<String>) -> u8 {
     py.detach(|| bathyd::daemon::main(&arguments))
 }
 
+/// Carry out a command line of `bathy-load` and return its exit code when the load is over. For a process that does
+/// nothing else: it may end here.
+#[pyfunction]
+pub(crate) fn make_load(py: Python<'_>, arguments: Vec<String>) -> u8 {
+    py.detach(|| bathy_load::program::main(arguments))
+}
+
 /// Names and titles of the disks that can be simulated.
 #[pyfunction]
 pub(crate) fn disk_profiles() -> Vec<(&'static str, &'static str)> {

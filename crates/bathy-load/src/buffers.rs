@@ -1,0 +1,77 @@
+//! Memory for requests: buffers that reads fill, and data that writes share.
+
+use std::sync::Arc;
+
+use crate::plan::{Direction, Plan};
+use crate::random::Random;
+use crate::requests::Request;
+use crate::world::Memory;
+
+/// Data begin at multiples of this; each part of this size can be compressed alike.
+const PART_BYTES: usize = 512;
+/// The number of places at which data may begin.
+const PLACES: usize = 8192;
+
+/// Gives memory to requests, and takes it back.
+pub struct Buffers {
+    /// By kind of request, whose buffers have one size.
+    free: Vec<Vec<Vec<u8>>>,
+    data: Arc<[u8]>,
+    random: Random,
+}
+
+impl Buffers {
+    /// Memory for the requests of a plan.
+    pub fn new(plan: &Plan) -> Self {
+        let writes = plan
+            .requests
+            .iter()
+            .filter(|kind| kind.direction == Direction::Write);
+        let longest = writes.map(|kind| kind.block_bytes as usize).max();
+        let mut random = Random::new(plan.seed, u64::MAX);
+        let data = longest.map_or_else(Vec::new, |longest| {
+            compressible(PLACES * PART_BYTES + longest, plan.compression_ratio, &mut random)
+        });
+        Self {
+            free: vec![Vec::new(); plan.requests.len()],
+            data: data.into(),
+            random,
+        }
+    }
+
+    /// Memory for a request.
+    pub fn take(&mut self, request: &Request) -> Memory {
+        let bytes = request.bytes as usize;
+        match request.direction {
+            Direction::Flush => Memory::None,
+            Direction::Read => {
+                let free = self.free[request.kind as usize].pop();
+                Memory::Own(free.unwrap_or_else(|| vec![0; bytes]))
+            }
+            Direction::Write => {
+                let start = self.random.below(PLACES as u64) as usize * PART_BYTES;
+                Memory::Shared(Arc::clone(&self.data), start..start + bytes)
+            }
+        }
+    }
+
+    /// Take back the memory of a request.
+    pub fn give_back(&mut self, request: &Request, memory: Memory) {
+        if let Memory::Own(buffer) = memory {
+            self.free[request.kind as usize].push(buffer);
+        }
+    }
+}
+
+/// Bytes of which each part is random at its beginning and zero behind, so that they are compressed to `1 / ratio`.
+fn compressible(bytes: usize, ratio: f64, random: &mut Random) -> Vec<u8> {
+    let random_bytes = (PART_BYTES as f64 / ratio).round() as usize;
+    let mut data = vec![0; bytes];
+    for part in data.chunks_mut(PART_BYTES) {
+        let end = random_bytes.min(part.len());
+        for word in part[..end].chunks_mut(8) {
+            word.copy_from_slice(&random.next_u64().to_le_bytes()[..word.len()]);
+        }
+    }
+    data
+}

@@ -1,0 +1,444 @@
+//! What is asked for: the plan that the program reads.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use crate::failure::Failure;
+
+/// Requests in flight at most, where the plan has no number.
+const IN_FLIGHT_MAX: u64 = 16_384;
+/// And their memory then.
+const IN_FLIGHT_BYTES: u64 = 1 << 30;
+const DAY_S: f64 = 86_400.0;
+
+/// A load.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Where the requests go.
+    pub target: TargetPlan,
+    /// When they start.
+    pub arrival: Arrival,
+    /// What they are, by weight.
+    pub requests: Vec<RequestKind>,
+    /// Which blocks they touch.
+    #[serde(default)]
+    pub pattern: Pattern,
+    /// The first byte that the load touches, in each image.
+    #[serde(default)]
+    pub offset_bytes: u64,
+    /// How much it touches from there on; the rest of the image where it is not given.
+    pub working_set_bytes: Option<u64>,
+    /// Seconds of load before what is measured.
+    #[serde(default)]
+    pub ramp_s: f64,
+    /// Seconds that are measured.
+    pub duration_s: f64,
+    /// So many requests and no more, ramp included.
+    pub request_count: Option<u64>,
+    /// A request that has not completed so many seconds after its intended start has failed.
+    #[serde(default = "default_deadline")]
+    pub deadline_s: f64,
+    /// Requests in flight at most.
+    pub in_flight_max: Option<u64>,
+    /// How small the data that are written can be compressed: 2 is to half of their size.
+    #[serde(default = "one")]
+    pub compression_ratio: f64,
+    /// The same seed gives the same load.
+    #[serde(default = "one_seed")]
+    pub seed: u64,
+}
+
+/// Where requests go.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum TargetPlan {
+    /// Nowhere: each completes at once. Shows what the program itself costs.
+    Null(NullPlan),
+    /// To images of a pool, through librbd.
+    Rbd(RbdPlan),
+}
+
+/// Images that are none.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NullPlan {
+    /// How many.
+    #[serde(default = "one_image")]
+    pub images: usize,
+    /// Size of each.
+    pub image_bytes: u64,
+}
+
+/// Images of a pool.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RbdPlan {
+    /// The configuration of the cluster; Ceph's default where it is not given.
+    pub conf: Option<PathBuf>,
+    /// The client's whole name.
+    #[serde(default = "default_client")]
+    pub client: String,
+    /// The client's keyring; that of the configuration where it is not given.
+    pub keyring: Option<PathBuf>,
+    /// The pool.
+    pub pool: String,
+    /// A namespace of the pool.
+    #[serde(default)]
+    pub namespace: String,
+    /// The images, which exist.
+    pub images: Vec<String>,
+    /// Seconds that connecting may take, that opening the images may take, and closing them.
+    #[serde(default = "default_connect")]
+    pub connect_timeout_s: u32,
+    /// Options of the client, which come after the configuration.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+}
+
+/// When requests start.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Arrival {
+    /// An open loop: when the schedule says.
+    Open(Schedule),
+    /// A closed loop: when another one has completed.
+    Closed {
+        /// Requests in flight, for each image.
+        queue_depth: u32,
+    },
+}
+
+/// The arrivals of an open loop.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schedule {
+    /// How they follow each other.
+    pub process: Process,
+    /// The rate of the whole load; this or the next.
+    pub rate_iops: Option<f64>,
+    /// The rate of each image.
+    pub rate_iops_per_image: Option<f64>,
+    /// They come in bursts.
+    pub bursts: Option<Bursts>,
+}
+
+/// How arrivals follow each other.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Process {
+    /// At equal distances, image after image.
+    Constant,
+    /// Independently of each other, each for an image by chance: a Poisson process, as the sum of many users makes it.
+    Poisson,
+}
+
+/// Arrivals for a time, then none for a time, again and again. The rate is the mean over both.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bursts {
+    /// Seconds with arrivals.
+    pub on_s: f64,
+    /// Seconds without.
+    pub off_s: f64,
+}
+
+/// One kind of request.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequestKind {
+    /// What it does.
+    pub direction: Direction,
+    /// How much; 0 for flushes.
+    #[serde(default)]
+    pub block_bytes: u64,
+    /// How often, beside the weights of the others.
+    #[serde(default = "one")]
+    pub weight: f64,
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// It reads.
+    Read,
+    /// It writes.
+    Write,
+    /// It makes durable what was written.
+    Flush,
+}
+
+impl Direction {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Flush];
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+        }
+    }
+}
+
+/// Which blocks of the working set of an image requests touch. A block is as long as the request.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Pattern {
+    /// Each block with the same probability.
+    #[default]
+    Random,
+    /// One after the other, and again from the first.
+    Sequential,
+    /// By Zipf's distribution; the hot blocks lie scattered.
+    Zipf {
+        /// Its exponent: 0.99 is usual.
+        theta: f64,
+    },
+    /// A part of the working set, its first, gets more than its share.
+    HotSet {
+        /// Share of the working set that is hot.
+        space: f64,
+        /// Share of the requests that it gets.
+        requests: f64,
+    },
+}
+
+fn default_deadline() -> f64 {
+    30.0
+}
+
+fn default_connect() -> u32 {
+    30
+}
+
+fn default_client() -> String {
+    "client.admin".to_owned()
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn one_seed() -> u64 {
+    1
+}
+
+fn one_image() -> usize {
+    1
+}
+
+fn refuse<T>(message: String, hint: &str) -> Result<T, Failure> {
+    Err(Failure::new(message, hint))
+}
+
+fn within(name: &str, value: f64, least: f64, most: f64) -> Result<(), Failure> {
+    if value >= least && value <= most {
+        return Ok(());
+    }
+    refuse(
+        format!("{name} must be from {least} to {most} (got {value})"),
+        "change it in the plan",
+    )
+}
+
+impl Plan {
+    /// Read and check a plan.
+    ///
+    /// # Errors
+    /// If it is not understood, or asks for what is not possible.
+    pub fn parse(text: &[u8]) -> Result<Self, Failure> {
+        let plan: Self = serde_json::from_slice(text).map_err(|error| {
+            Failure::new(
+                format!("the plan is not understood: {error}"),
+                "bathy-load --help has the keys of a plan, and an example",
+            )
+        })?;
+        plan.check()?;
+        Ok(plan)
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        within("ramp_s", self.ramp_s, 0.0, DAY_S)?;
+        within("duration_s", self.duration_s, 0.001, 30.0 * DAY_S)?;
+        within("deadline_s", self.deadline_s, 0.001, 3600.0)?;
+        within("compression_ratio", self.compression_ratio, 1.0, 100.0)?;
+        if let Some(most) = self.in_flight_max {
+            within("in_flight_max", most as f64, 1.0, 1e6)?;
+        }
+        self.check_arrival()?;
+        self.check_requests()?;
+        match self.pattern {
+            Pattern::Random | Pattern::Sequential => {}
+            Pattern::Zipf { theta } => within("theta", theta, 0.01, 10.0)?,
+            Pattern::HotSet { space, requests } => {
+                within("space", space, 0.0001, 1.0)?;
+                within("requests", requests, 0.0, 1.0)?;
+            }
+        }
+        match &self.target {
+            TargetPlan::Null(null) => within("images", null.images as f64, 1.0, 65_536.0),
+            TargetPlan::Rbd(rbd) => {
+                within("images", rbd.images.len() as f64, 1.0, 65_536.0)?;
+                within("connect_timeout_s", f64::from(rbd.connect_timeout_s), 1.0, 3600.0)?;
+                let again = rbd
+                    .images
+                    .iter()
+                    .enumerate()
+                    .find(|(index, image)| rbd.images[..*index].contains(image));
+                again.map_or(Ok(()), |(_, image)| {
+                    refuse(
+                        format!("the image {image} is named twice"),
+                        "name each image once: two users of an image fight for its lock",
+                    )
+                })
+            }
+        }
+    }
+
+    fn check_arrival(&self) -> Result<(), Failure> {
+        let schedule = match self.arrival {
+            Arrival::Closed { queue_depth } => {
+                return within("queue_depth", f64::from(queue_depth), 1.0, 65_536.0);
+            }
+            Arrival::Open(schedule) => schedule,
+        };
+        match (schedule.rate_iops, schedule.rate_iops_per_image) {
+            (Some(rate), None) => within("rate_iops", rate, 0.001, 1e8)?,
+            (None, Some(rate)) => within("rate_iops_per_image", rate, 0.001, 1e8)?,
+            _ => {
+                return refuse(
+                    "an open arrival has either rate_iops or rate_iops_per_image".to_owned(),
+                    "rate_iops is the rate of the whole load, rate_iops_per_image that of one image",
+                );
+            }
+        }
+        if let Some(bursts) = schedule.bursts {
+            within("on_s", bursts.on_s, 0.000_001, DAY_S)?;
+            within("off_s", bursts.off_s, 0.0, DAY_S)?;
+        }
+        Ok(())
+    }
+
+    fn check_requests(&self) -> Result<(), Failure> {
+        if self.requests.is_empty() {
+            return refuse(
+                "requests is empty".to_owned(),
+                r#""requests": [{"direction": "read", "block_bytes": 4096}]"#,
+            );
+        }
+        for kind in &self.requests {
+            within("weight", kind.weight, 1e-6, 1e6)?;
+            let is_flush = kind.direction == Direction::Flush;
+            let is_size = kind.block_bytes % 512 == 0 && kind.block_bytes > 0 && kind.block_bytes <= 32 << 20;
+            if is_flush != (kind.block_bytes == 0) || !(is_flush || is_size) {
+                return refuse(
+                    format!(
+                        "block_bytes must be a multiple of 512 up to 32 MiB, and 0 for flushes (got {} for a {})",
+                        kind.block_bytes,
+                        kind.direction.name()
+                    ),
+                    "change it in the plan",
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// The rate of an open loop.
+    pub fn rate_iops(schedule: &Schedule, images: usize) -> f64 {
+        let of_images = schedule.rate_iops_per_image.map(|rate| rate * images as f64);
+        schedule
+            .rate_iops
+            .or(of_images)
+            .expect("checked: it has one of them")
+    }
+
+    /// Requests in flight at most.
+    pub fn in_flight_max(&self, images: usize) -> u64 {
+        let depth = match self.arrival {
+            Arrival::Closed { queue_depth } => u64::from(queue_depth) * images as u64,
+            Arrival::Open(_) => 0,
+        };
+        let weights: f64 = self.requests.iter().map(|kind| kind.weight).sum();
+        let weighted = self
+            .requests
+            .iter()
+            .map(|kind| kind.weight * kind.block_bytes as f64);
+        let mean_bytes = (weighted.sum::<f64>() / weights).max(1.0);
+        let in_memory = (IN_FLIGHT_BYTES as f64 / mean_bytes) as u64;
+        self.in_flight_max
+            .unwrap_or(IN_FLIGHT_MAX.min(in_memory).max(64).max(depth))
+    }
+
+    /// Whether anything is written.
+    pub fn writes(&self) -> bool {
+        self.requests.iter().any(|kind| kind.direction != Direction::Read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAN: &str = r#"{
+        "target": {"null": {"image_bytes": 1048576}},
+        "arrival": {"open": {"process": "poisson", "rate_iops": 100}},
+        "requests": [{"direction": "read", "block_bytes": 4096, "weight": 7},
+                     {"direction": "write", "block_bytes": 65536, "weight": 3}],
+        "duration_s": 10
+    }"#;
+
+    #[test]
+    fn what_is_not_said_has_a_default() {
+        let plan = Plan::parse(PLAN.as_bytes()).expect("a plan");
+        assert_eq!((plan.seed, plan.deadline_s, plan.ramp_s), (1, 30.0, 0.0));
+        // A GiB of requests of 22,528 bytes on average is more than the default.
+        assert_eq!(plan.in_flight_max(1), 16_384);
+        assert!(plan.writes());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_name_and_value() {
+        for (from, to, problem) in [
+            (
+                "\"duration_s\": 10",
+                "\"duration\": 10",
+                "unknown field `duration`",
+            ),
+            (
+                "\"duration_s\": 10",
+                "\"duration_s\": 0",
+                "duration_s must be from",
+            ),
+            ("4096", "4097", "got 4097 for a read"),
+            ("\"write\"", "\"flush\"", "got 65536 for a flush"),
+            ("\"rate_iops\": 100", "\"rate_iops\": 0", "rate_iops must be from"),
+            (
+                "\"rate_iops\": 100",
+                "\"rate_iops\": 1, \"rate_iops_per_image\": 1",
+                "either rate_iops or",
+            ),
+            ("poisson", "pareto", "unknown variant `pareto`"),
+            ("\"weight\": 7", "\"weight\": -1", "weight must be from"),
+            ("\"weight\": 7", "\"weight\": 1e999", "out of range"),
+            (
+                "{\"null\": {\"image_bytes\": 1048576}}",
+                "{\"rbd\": {\"pool\": \"p\", \"images\": [\"a\", \"b\", \"a\"]}}",
+                "the image a is named twice",
+            ),
+        ] {
+            let text = PLAN.replacen(from, to, 1);
+            assert_ne!(text, PLAN);
+            let refused = Plan::parse(text.as_bytes()).err().map(|failure| failure.message);
+            assert!(
+                refused.as_deref().is_some_and(|it| it.contains(problem)),
+                "{to}: {refused:?}"
+            );
+        }
+    }
+}

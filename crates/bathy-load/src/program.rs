@@ -1,0 +1,206 @@
+//! The program: a plan in, lines of results out.
+
+use std::fs::File;
+use std::io::{Read, Write, stdin, stdout};
+use std::mem::ManuallyDrop;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bathy_ceph::Image;
+use nix::time::{ClockId, clock_gettime};
+use serde_json::json;
+
+use crate::account::Total;
+use crate::engine::run;
+use crate::failure::Failure;
+use crate::null::Null;
+use crate::plan::{Arrival, Plan, RbdPlan, TargetPlan};
+use crate::rbd::Rbd;
+use crate::report::{Line, Report};
+use crate::world::World;
+
+/// A plan that is longer is none.
+const PLAN_BYTES_MAX: u64 = 64 << 20;
+
+/// What `--help` prints.
+pub const HELP: &str = "\
+Send requests to RBD images at given times, and measure latency from the time at which each should have started.
+
+usage: bathy-load [PLAN.json]     without a file, or with -, the plan is read from standard input
+
+  --help, --version
+
+A plan is a JSON object:
+
+  {\"target\": {\"rbd\": {\"pool\": \"rbd\", \"images\": [\"a\", \"b\"]}},
+   \"arrival\": {\"open\": {\"process\": \"poisson\", \"rate_iops\": 500}},
+   \"requests\": [{\"direction\": \"read\", \"block_bytes\": 4096, \"weight\": 70},
+                {\"direction\": \"write\", \"block_bytes\": 4096, \"weight\": 30}],
+   \"ramp_s\": 5, \"duration_s\": 60}
+
+  target       {\"rbd\": {pool, images, namespace, conf, client (client.admin), keyring, connect_timeout_s (30), options}},
+               where options are options of the Ceph client (rbd_cache is false), or {\"null\": {image_bytes, images (1)}}:
+               requests complete at once
+  arrival      {\"open\": {process (constant, poisson), rate_iops or rate_iops_per_image, bursts {on_s, off_s}}}, or
+               {\"closed\": {queue_depth}} for each image
+  requests     a list: direction (read, write, flush), block_bytes, weight (1)
+  pattern      \"random\" (default), \"sequential\", {\"zipf\": {theta}}, {\"hot-set\": {space, requests}} (shares)
+  offset_bytes, working_set_bytes
+               which part of each image (all of it)
+  ramp_s (0), duration_s, request_count
+               how long; request_count ends it earlier
+  deadline_s   a request that has not completed so long after its intended start has failed (30)
+  in_flight_max
+               requests in flight at most; others are held back, and counted (16384, or 1 GiB of memory)
+  compression_ratio (1), seed (1)
+
+Results are JSON objects, one a line: start, second (one for each, by the time of completion), total (requests whose
+intended start lies in the duration). Latencies are histograms: pairs of a bucket's upper end, in nanoseconds, and count.
+
+Written images lose what they had. Exit codes: 0 done, 2 error. Failed requests are results, and no error.
+";
+
+const THREAD: ClockId = ClockId::CLOCK_THREAD_CPUTIME_ID;
+const PROCESS: ClockId = ClockId::CLOCK_PROCESS_CPUTIME_ID;
+const SAY_HELP: &str = "see --help";
+
+/// Carry out a command line (without the program's name) and return the exit code: 0 done, 2 error. Errors are said on
+/// stderr. With images of a cluster the process ends here: threads of librados may never end.
+pub fn main(arguments: impl IntoIterator<Item = String>) -> u8 {
+    let mut arguments = arguments.into_iter();
+    let (argument, more) = (arguments.next(), arguments.next());
+    let ended = match (argument.as_deref(), more) {
+        (_, Some(more)) => Err(Failure::new(
+            format!("'{more}' is one argument too many"),
+            SAY_HELP,
+        )),
+        (Some("--help" | "-h"), None) => say(HELP),
+        (Some("--version"), None) => say(concat!("bathy-load ", env!("CARGO_PKG_VERSION"), "\n")),
+        (Some(option), None) if option.starts_with("--") => {
+            Err(Failure::new(format!("'{option}' is not an option"), SAY_HELP))
+        }
+        (file, None) => read_plan(file.filter(|&file| file != "-")).and_then(|plan| load(&plan)),
+    };
+    match ended {
+        Ok(()) => 0,
+        Err(failure) => {
+            eprintln!("bathy-load: {failure}");
+            2
+        }
+    }
+}
+
+fn say(text: &str) -> Result<(), Failure> {
+    stdout()
+        .write_all(text.as_bytes())
+        .map_err(|error| not_written(&error))
+}
+
+fn not_written(error: &std::io::Error) -> Failure {
+    Failure::new(
+        format!("results cannot be written: {error}"),
+        "give standard output a reader, or room",
+    )
+}
+
+fn read_plan(file: Option<&str>) -> Result<Plan, Failure> {
+    let mut text = Vec::new();
+    let read = match file {
+        Some(path) => File::open(path).and_then(|file| file.take(PLAN_BYTES_MAX).read_to_end(&mut text)),
+        None => stdin().take(PLAN_BYTES_MAX).read_to_end(&mut text),
+    };
+    read.map_err(|error| {
+        let shown = file.unwrap_or("standard input");
+        Failure::new(
+            format!("the plan cannot be read from {shown}: {error}"),
+            "name the file of the plan",
+        )
+    })?;
+    Plan::parse(&text)
+}
+
+fn load(plan: &Plan) -> Result<(), Failure> {
+    // A thread that sleeps wakes up to 50 µs late otherwise. What it could not be set to is seen in the lateness.
+    let _kept = nix::sys::prctl::set_timerslack(1);
+    match &plan.target {
+        TargetPlan::Null(null) => {
+            let sizes = vec![null.image_bytes; null.images];
+            measure(plan, "null", &sizes, &mut Null::new()).map(drop)
+        }
+        TargetPlan::Rbd(about) => {
+            let ended = load_rbd(plan, about);
+            if let Err(failure) = &ended {
+                eprintln!("bathy-load: {failure}");
+            }
+            leave(if ended.is_ok() { 0 } else { 2 })
+        }
+    }
+}
+
+fn load_rbd(plan: &Plan, about: &RbdPlan) -> Result<(), Failure> {
+    let rbd = Rbd::open(about, plan.writes(), plan.in_flight_max(about.images.len()))?;
+    // Closing waits for what the cluster has not completed.
+    let mut rbd = ManuallyDrop::new(rbd);
+    let library = format!("librbd {}", Image::library_version()?);
+    let sizes = rbd.sizes().to_vec();
+    let measured = measure(plan, &library, &sizes, &mut *rbd);
+    let all_completed = measured.as_ref().is_ok_and(|total| total.never_completed == 0);
+    if !(all_completed && ManuallyDrop::into_inner(rbd).close()) {
+        eprintln!("bathy-load: images are left open, and others may have to wait 30 s until they are free");
+    }
+    measured.map(drop)
+}
+
+/// End the process without the exit handlers of libraries, whose threads may still run: in them they crash, or hang.
+fn leave(code: i32) -> ! {
+    // What has been written is out: standard output is flushed line by line, standard error has no buffer.
+    // SAFETY: it ends the process, and touches nothing.
+    unsafe { libc::_exit(code) }
+}
+
+fn measure(plan: &Plan, target: &str, sizes: &[u64], world: &mut impl World) -> Result<Total, Failure> {
+    let report = Report::to(stdout());
+    world.begin();
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let rate_iops = match &plan.arrival {
+        Arrival::Open(schedule) => Some(Plan::rate_iops(schedule, sizes.len())),
+        Arrival::Closed { .. } => None,
+    };
+    let start = json!({
+        "type": "start",
+        "version": env!("CARGO_PKG_VERSION"),
+        "target": target,
+        "image_bytes": sizes,
+        // Of the load: what is measured begins a ramp later.
+        "started_ns": started.as_nanos() as u64,
+        "ramp_s": plan.ramp_s,
+        "duration_s": plan.duration_s,
+        "rate_iops": rate_iops,
+        "in_flight_max": plan.in_flight_max(sizes.len()),
+        "deadline_s": plan.deadline_s,
+        "seed": plan.seed,
+    });
+    let write = |line| {
+        if !report.write(line) {
+            eprintln!("bathy-load: nobody reads the results");
+            leave(2);
+        }
+    };
+    write(Line::Start(start));
+    let (thread_s, process_s) = (processor_s(THREAD), processor_s(PROCESS));
+    let total = run(plan, sizes, world, &mut |second| {
+        write(Line::Second(Box::new(second)));
+    })?;
+    let processor = json!({
+        "processor_s": {
+            "submitter": processor_s(THREAD) - thread_s,
+            "process": processor_s(PROCESS) - process_s,
+        },
+    });
+    write(Line::Total(Box::new(total.clone()), processor));
+    report.finish().map_err(|error| not_written(&error))?;
+    Ok(total)
+}
+
+fn processor_s(clock: ClockId) -> f64 {
+    clock_gettime(clock).map_or(f64::NAN, |time| Duration::from(time).as_secs_f64())
+}

@@ -1,0 +1,165 @@
+//! Results as JSON lines, which a thread of their own writes: the load does not wait for who reads them.
+
+use std::io::Write;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use bathy_ceph::Error;
+use hdrhistogram::Histogram;
+use serde_json::{Map, Value, json};
+
+use crate::account::{ByDirection, Counts, Fault, Figures, Second, Total};
+use crate::plan::Direction;
+
+/// How many values it takes until the sample's maximum is an upper bound of the percentile at 95 %.
+const PERCENTILES: [(&str, f64, u64); 4] = [
+    ("p50", 50.0, 5),
+    ("p99", 99.0, 299),
+    ("p99.9", 99.9, 2_995),
+    ("p99.99", 99.99, 29_956),
+];
+
+/// A line of the results.
+pub enum Line {
+    /// What is known before the load.
+    Start(Value),
+    /// A second that is over.
+    Second(Box<Second>),
+    /// The end.
+    Total(Box<Total>, Value),
+}
+
+/// Writes lines on a thread of its own.
+pub struct Report {
+    sender: Sender<Line>,
+    writer: JoinHandle<std::io::Result<()>>,
+}
+
+impl Report {
+    /// Write to `out`.
+    pub fn to(mut out: impl Write + Send + 'static) -> Self {
+        let (sender, lines) = channel::<Line>();
+        let writer = std::thread::spawn(move || {
+            for line in lines {
+                writeln!(out, "{}", value(line))?;
+                out.flush()?;
+            }
+            Ok(())
+        });
+        Self { sender, writer }
+    }
+
+    /// Write a line. False: nobody reads them any more.
+    pub fn write(&self, line: Line) -> bool {
+        self.sender.send(line).is_ok()
+    }
+
+    /// Wait until all is written.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn finish(self) -> std::io::Result<()> {
+        drop(self.sender);
+        let written = self.writer.join();
+        written.unwrap_or_else(|_| Err(std::io::Error::other("the thread that writes has ended")))
+    }
+}
+
+fn value(line: Line) -> Value {
+    match line {
+        Line::Start(value) => value,
+        Line::Second(second) => json!({
+            "type": "second",
+            "second": second.second,
+            "requests": counts(&second.counts),
+            "directions": directions(&second.directions),
+        }),
+        Line::Total(total, more) => {
+            let mut value = json!({
+                "type": "total",
+                "requests": counts(&total.counts),
+                "directions": directions(&total.directions),
+                "completed": completed(&total),
+                "lateness_ns": histogram(&total.lateness),
+                "in_flight_max": total.in_flight_max,
+                "never_completed": total.never_completed,
+            });
+            if let (Some(value), Value::Object(more)) = (value.as_object_mut(), more) {
+                value.extend(more);
+            }
+            value
+        }
+    }
+}
+
+fn counts(counts: &Counts) -> Value {
+    json!({
+        "scheduled": counts.scheduled,
+        "sent": counts.sent,
+        "not_sent": counts.scheduled - counts.sent,
+        "held": counts.held,
+    })
+}
+
+fn by_direction<T>(values: impl IntoIterator<Item = Option<T>>, value: impl Fn(T) -> Value) -> Value {
+    let named = Direction::ALL.iter().zip(values);
+    let entries = named.filter_map(|(direction, it)| it.map(|it| (direction.name().to_owned(), value(it))));
+    Value::Object(entries.collect())
+}
+
+fn completed(total: &Total) -> Value {
+    let values = total
+        .completed
+        .iter()
+        .map(|&(count, bytes)| (count > 0).then_some((count, bytes)));
+    by_direction(values, |(count, bytes)| json!({"count": count, "bytes": bytes}))
+}
+
+fn directions(directions: &ByDirection) -> Value {
+    by_direction(directions.iter().map(Option::as_ref), figures)
+}
+
+fn figures(figures: &Figures) -> Value {
+    json!({
+        "count": figures.from_intended.len(),
+        "bytes": figures.bytes,
+        "failed": failed(figures),
+        "latency_from_intended_ns": histogram(&figures.from_intended),
+        "latency_from_submission_ns": histogram(&figures.from_submission),
+    })
+}
+
+fn failed(figures: &Figures) -> Value {
+    let named = figures.failed.iter().map(|(fault, count)| {
+        let name = match fault {
+            Fault::Errno(errno) => Error::errno_name(*errno),
+            Fault::Deadline => "deadline".to_owned(),
+            Fault::NotSent => "not_sent".to_owned(),
+        };
+        (name, json!(count))
+    });
+    Value::Object(named.collect())
+}
+
+/// Mean, extremes, those percentiles that the count resolves, and the buckets as pairs of upper end and count.
+fn histogram(values: &Histogram<u64>) -> Value {
+    if values.is_empty() {
+        return json!({"buckets": []});
+    }
+    let buckets = values
+        .iter_recorded()
+        .map(|bucket| json!([bucket.value_iterated_to(), bucket.count_at_value()]));
+    let mut value = Map::new();
+    value.insert("mean".to_owned(), json!(values.mean()));
+    value.insert("stddev".to_owned(), json!(values.stdev()));
+    value.insert("min".to_owned(), json!(values.min()));
+    value.insert("max".to_owned(), json!(values.max()));
+    for (name, percentile, least) in PERCENTILES {
+        if values.len() >= least {
+            let at = values.value_at_quantile(percentile / 100.0);
+            value.insert(name.to_owned(), json!(at));
+        }
+    }
+    value.insert("buckets".to_owned(), buckets.collect());
+    Value::Object(value)
+}

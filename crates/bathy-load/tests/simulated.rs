@@ -1,0 +1,289 @@
+//! The engine in simulated time: what is counted is what arithmetic says, whatever the target does.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use bathy_load::account::{Fault, Second, Total};
+use bathy_load::engine::run;
+use bathy_load::plan::{Direction, Plan};
+use bathy_load::requests::Request;
+use bathy_load::world::{Done, Memory, World};
+use proptest::prelude::*;
+
+const SECOND_NS: u64 = 1_000_000_000;
+const IMAGE_BYTES: u64 = 1 << 30;
+
+/// What becomes of the request number `n`, submitted at a time: when it completes, and how; None is never.
+type Model = Box<dyn FnMut(u64, u64) -> Option<(u64, Result<(), i32>)>>;
+
+struct Simulated {
+    now_ns: u64,
+    model: Model,
+    submitted: Vec<(u64, Request)>,
+    waiting: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    results: Vec<(Result<(), i32>, Option<Memory>)>,
+    never: u64,
+    in_flight_max: usize,
+}
+
+impl Simulated {
+    fn new(model: impl FnMut(u64, u64) -> Option<(u64, Result<(), i32>)> + 'static) -> Self {
+        Self {
+            now_ns: 0,
+            model: Box::new(model),
+            submitted: Vec::new(),
+            waiting: BinaryHeap::new(),
+            results: Vec::new(),
+            never: 0,
+            in_flight_max: 0,
+        }
+    }
+}
+
+impl World for Simulated {
+    fn begin(&mut self) {}
+
+    fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    fn submit(&mut self, slot: u32, request: &Request, memory: Memory) {
+        let number = self.submitted.len() as u64;
+        self.submitted.push((self.now_ns, *request));
+        if let Some((at_ns, result)) = (self.model)(number, self.now_ns) {
+            self.results.push((result, Some(memory)));
+            self.waiting.push(Reverse((at_ns, number, slot)));
+        } else {
+            self.results.push((Ok(()), None));
+            self.never += 1;
+        }
+        self.in_flight_max = self.in_flight_max.max(self.waiting.len() + self.never as usize);
+    }
+
+    fn take(&mut self, done: &mut Vec<Done>) {
+        while let Some(&Reverse((at_ns, number, slot))) = self.waiting.peek() {
+            if at_ns > self.now_ns {
+                return;
+            }
+            self.waiting.pop();
+            let (result, memory) = &mut self.results[number as usize];
+            done.push(Done {
+                slot,
+                at_ns,
+                result: *result,
+                memory: memory.take().expect("it completes once"),
+            });
+        }
+    }
+
+    fn wait(&mut self, until_ns: u64, for_completion: bool) {
+        let next_ns = self.waiting.peek().map(|Reverse((at_ns, ..))| *at_ns);
+        let wakes_ns = if for_completion {
+            until_ns.min(next_ns.unwrap_or(u64::MAX))
+        } else {
+            until_ns
+        };
+        assert!(wakes_ns < u64::MAX, "the load would sleep for ever");
+        self.now_ns = self.now_ns.max(wakes_ns);
+    }
+}
+
+fn plan(arrival: &str, more: &str) -> Plan {
+    let text = format!(
+        r#"{{"target": {{"null": {{"image_bytes": {IMAGE_BYTES}}}}}, "arrival": {arrival},
+            "requests": [{{"direction": "read", "block_bytes": 4096}}], {more}}}"#
+    );
+    Plan::parse(text.as_bytes()).unwrap_or_else(|failure| panic!("{failure}: {text}"))
+}
+
+fn load(plan: &Plan, images: usize, world: &mut Simulated) -> (Total, Vec<Second>) {
+    let mut seconds = Vec::new();
+    let total = run(plan, &vec![IMAGE_BYTES; images], world, &mut |second| {
+        seconds.push(second);
+    });
+    (total.unwrap_or_else(|failure| panic!("{failure}")), seconds)
+}
+
+/// A target that answers after 1 ms, but not in the first second of each ten.
+#[allow(clippy::unnecessary_wraps, reason = "it is a model")]
+fn stalls(_: u64, now_ns: u64) -> Option<(u64, Result<(), i32>)> {
+    let at_ns = now_ns + 1_000_000;
+    let in_ten_ns = at_ns % (10 * SECOND_NS);
+    Some((at_ns + SECOND_NS.saturating_sub(in_ten_ns), Ok(())))
+}
+
+fn at(total: &Total, quantile: f64) -> (f64, f64) {
+    let figures = total.directions[Direction::Read as usize]
+        .as_ref()
+        .expect("it reads");
+    (
+        figures.from_intended.value_at_quantile(quantile) as f64 / 1e9,
+        figures.from_submission.value_at_quantile(quantile) as f64 / 1e9,
+    )
+}
+
+fn near(value: f64, expected: f64) {
+    assert!(
+        (value / expected - 1.0).abs() < 0.05,
+        "{value} and not {expected}"
+    );
+}
+
+/// A tenth of the requests wait for up to a second, all times alike: the highest tenth of these are the slowest 1 %.
+#[test]
+fn an_open_loop_sees_a_stall_as_users_do_and_a_closed_one_does_not() {
+    for process in ["constant", "poisson"] {
+        let open = plan(
+            &format!(r#"{{"open": {{"process": "{process}", "rate_iops": 1000}}}}"#),
+            r#""duration_s": 300"#,
+        );
+        let (total, _) = load(&open, 1, &mut Simulated::new(stalls));
+        near(at(&total, 0.99).0, 0.9);
+        near(at(&total, 0.999).0, 0.99);
+        near(at(&total, 0.95).0, 0.5);
+    }
+    let closed = plan(r#"{"closed": {"queue_depth": 1}}"#, r#""duration_s": 300"#);
+    let (total, _) = load(&closed, 1, &mut Simulated::new(stalls));
+    near(at(&total, 0.999).0, 0.001);
+}
+
+#[test]
+fn what_is_held_back_has_its_wait_in_the_latency_and_is_counted() {
+    let open = plan(
+        r#"{"open": {"process": "constant", "rate_iops": 1000}}"#,
+        r#""duration_s": 100, "in_flight_max": 50"#,
+    );
+    let mut world = Simulated::new(stalls);
+    let (total, _) = load(&open, 1, &mut world);
+    near(at(&total, 0.99).0, 0.9);
+    near(at(&total, 0.999).0, 0.99);
+    // Those 50 are in flight all the time that the target stalls, but are only a twentieth of those that wait.
+    assert!(at(&total, 0.99).1 < 0.01);
+    assert_eq!((world.in_flight_max, total.in_flight_max), (50, 50));
+    assert_eq!(total.counts.sent, 100_000);
+    // 950 in each stall, and 20 of which 50 go out in each millisecond after it.
+    assert!((9_650..9_750).contains(&total.counts.held), "{:?}", total.counts);
+}
+
+#[test]
+fn a_dead_target_ends_each_request_by_its_deadline() {
+    let open = plan(
+        r#"{"open": {"process": "constant", "rate_iops": 100}}"#,
+        r#""duration_s": 10, "deadline_s": 3, "in_flight_max": 40"#,
+    );
+    let mut world = Simulated::new(|_, _| None);
+    let (total, _) = load(&open, 1, &mut world);
+    let failed = &total.directions[Direction::Read as usize]
+        .as_ref()
+        .expect("it reads")
+        .failed;
+    assert_eq!(
+        failed
+            .iter()
+            .map(|(&fault, &count)| (fault, count))
+            .collect::<Vec<_>>(),
+        [(Fault::Deadline, 40), (Fault::NotSent, 960)]
+    );
+    assert_eq!(
+        (total.counts.scheduled, total.counts.sent, total.never_completed),
+        (1000, 40, 40)
+    );
+    assert!(world.now_ns <= 13 * SECOND_NS, "{}", world.now_ns);
+    let closed = plan(
+        r#"{"closed": {"queue_depth": 8}}"#,
+        r#""duration_s": 10, "deadline_s": 3, "in_flight_max": 16"#,
+    );
+    let mut world = Simulated::new(|_, _| None);
+    let (total, _) = load(&closed, 1, &mut world);
+    assert_eq!((total.counts.sent, total.never_completed), (16, 16));
+    assert!(world.now_ns <= 13 * SECOND_NS, "{}", world.now_ns);
+}
+
+#[test]
+fn rates_count_exactly_and_images_have_their_share() {
+    let open = plan(
+        r#"{"open": {"process": "constant", "rate_iops_per_image": 50}}"#,
+        r#""ramp_s": 2, "duration_s": 60"#,
+    );
+    let mut world = Simulated::new(|_, now_ns| Some((now_ns + 2_000_000, Ok(()))));
+    let (total, seconds) = load(&open, 64, &mut world);
+    assert_eq!(total.counts.scheduled, 60 * 50 * 64);
+    assert_eq!(total.counts.sent, 60 * 50 * 64);
+    assert_eq!(total.lateness.max(), 0);
+    assert_eq!(
+        seconds.iter().map(|second| second.counts.sent).sum::<u64>(),
+        62 * 50 * 64
+    );
+    let mut by_image = [0_u32; 64];
+    world
+        .submitted
+        .iter()
+        .for_each(|(_, request)| by_image[request.image as usize] += 1);
+    assert_eq!(by_image, [62 * 50; 64]);
+}
+
+#[test]
+fn the_requests_of_an_open_loop_do_not_depend_on_the_target() {
+    let open = plan(
+        r#"{"open": {"process": "poisson", "rate_iops": 1000}}"#,
+        r#""duration_s": 20, "request_count": 5000"#,
+    );
+    let quick = &mut Simulated::new(|_, now_ns| Some((now_ns + 10, Ok(()))));
+    let slow = &mut Simulated::new(stalls);
+    load(&open, 3, quick);
+    load(&open, 3, slow);
+    assert_eq!(quick.submitted.len(), 5000);
+    assert_eq!(quick.submitted, slow.submitted);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn every_request_is_counted_once(
+        closed in any::<bool>(),
+        rate in 1_u32..3000,
+        depth in 1_u32..20,
+        images in 1_usize..4,
+        in_flight_max in 1_u64..64,
+        deadline_ms in 1_u64..2000,
+        latency_ms in 1_u64..1500,
+        seed in any::<u64>(),
+    ) {
+        let arrival = if closed {
+            format!(r#"{{"closed": {{"queue_depth": {depth}}}}}"#)
+        } else {
+            format!(r#"{{"open": {{"process": "poisson", "rate_iops": {rate}, "bursts": {{"on_s": 0.3, "off_s": 0.2}}}}}}"#)
+        };
+        let more = format!(
+            r#""duration_s": 3, "in_flight_max": {in_flight_max}, "seed": {seed}, "deadline_s": {}"#,
+            deadline_ms as f64 / 1e3
+        );
+        // One in 16 fails, one in 16 never ends, others take up to twice the latency.
+        let model = move |number: u64, now_ns: u64| {
+            let chance = (number ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+            let at_ns = now_ns + chance % (2_000_000 * latency_ms);
+            match chance % 16 {
+                0 => None,
+                1 => Some((at_ns, Err(5))),
+                _ => Some((at_ns, Ok(()))),
+            }
+        };
+        let mut world = Simulated::new(model);
+        let (total, seconds) = load(&plan(&arrival, &more), images, &mut world);
+        let ended = |directions: &bathy_load::account::ByDirection| -> u64 {
+            directions.iter().flatten()
+                .map(|it| it.from_intended.len() + it.failed.values().sum::<u64>()).sum()
+        };
+        prop_assert_eq!(total.counts.scheduled, ended(&total.directions));
+        prop_assert_eq!(total.counts.sent, world.submitted.len() as u64);
+        prop_assert_eq!(seconds.iter().map(|second| ended(&second.directions)).sum::<u64>(), total.counts.scheduled);
+        prop_assert_eq!(seconds.iter().map(|second| second.counts.sent).sum::<u64>(), total.counts.sent);
+        prop_assert!(world.in_flight_max as u64 <= in_flight_max);
+        for (number, second) in seconds.iter().enumerate() {
+            prop_assert_eq!(second.second, number as u64);
+        }
+        // The last start, and its deadline.
+        prop_assert!(world.now_ns <= 3 * SECOND_NS + 2 * deadline_ms * 1_000_000);
+    }
+}
