@@ -1,0 +1,100 @@
+"""bathy-load on a real Ceph: what it sends arrives, and a cluster that dies does not hold it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cluster import daemons
+
+from bathyscope.host.process import own_program
+
+OSDS = ("osd.0", "osd.1", "osd.2")
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+
+
+def images(cluster: Any, *names: str) -> None:
+    with cluster.session() as session:
+        session.json("mon", "osd pool create", pool="load", pg_num=8)
+    for words in [("pool", "init", "load"), *(("create", f"load/{name}", "--size", "16M") for name in names)]:
+        subprocess.run(["rbd", *ceph(cluster), *words], check=True, capture_output=True, timeout=60)
+
+
+def ceph(cluster: Any) -> list[str]:
+    return ["--conf", str(cluster.target.conf), "--keyring", str(cluster.target.keyring), "--name", "client.admin"]
+
+
+def plan(cluster: Any, *names: str, **more: Any) -> dict[str, Any]:
+    target = {"conf": str(cluster.target.conf), "keyring": str(cluster.target.keyring), "pool": "load"}
+    return {
+        "target": {"rbd": {**target, "images": names, "connect_timeout_s": 20}},
+        "arrival": {"open": {"process": "poisson", "rate_iops": 100}},
+        "requests": [{"direction": "read", "block_bytes": 4096}, {"direction": "write", "block_bytes": 4096}],
+        "duration_s": 2,
+        **more,
+    }
+
+
+@contextlib.contextmanager
+def loading(what: dict[str, Any], out: Path) -> Any:
+    with out.open("wb") as file:
+        argv = own_program("bathyscope.bathy_load")
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=file, stderr=subprocess.PIPE)
+        try:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(what).encode())
+            process.stdin.close()
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def total(out: Path) -> dict[str, Any]:
+    return dict(json.loads(out.read_text().splitlines()[-1]))
+
+
+def test_requests_arrive_and_a_dead_cluster_ends_them_by_their_deadline(
+    borrowed_lab: Any, tmp_path: Path, tools: Any
+) -> None:
+    with borrowed_lab("ssd=3") as lab:
+        images(lab, "a", "b")
+        out = tmp_path / "out"
+        with loading(plan(lab, "a", "b"), out) as process:
+            assert process.wait(60) == 0, process.stderr.read()
+        alive = total(out)
+        assert alive["requests"]["sent"] == alive["requests"]["scheduled"] > 150
+        for direction, block_bytes in (("read", 4096), ("write", 4096)):
+            figures = alive["directions"][direction]
+            assert figures["failed"] == {}
+            assert figures["bytes"] == figures["count"] * block_bytes > 0
+        assert alive["never_completed"] == 0
+
+        with loading(plan(lab, "a", duration_s=3, deadline_s=2), out) as process:
+            tools.wait_for(lambda: '"second"' in out.read_text(), what="a second of load")
+            for osd in OSDS:
+                daemons.kill(lab, osd)
+            began_s = time.monotonic()
+            assert process.wait(60) == 0
+            assert b"images are left open" in process.stderr.read()
+            # Two more seconds of load, and the deadline of its last request.
+            assert time.monotonic() - began_s < 30
+        dead = total(out)
+        failed = sum(figures["failed"].get("deadline", 0) for figures in dead["directions"].values())
+        assert failed == dead["never_completed"] > 0
+        assert dead["requests"]["sent"] == dead["requests"]["scheduled"]
+
+        # An image that cannot be opened does not hold it, either.
+        late = plan(lab, "a")
+        late["target"]["rbd"]["connect_timeout_s"] = 1
+        with loading(late, out) as process:
+            assert process.wait(60) == 2
+            assert b"could not be opened within 1 s" in process.stderr.read()
+        for osd in OSDS:
+            daemons.start(lab, osd)
