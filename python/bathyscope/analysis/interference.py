@@ -64,46 +64,50 @@ def own_figures(step: Step, tables: Tables) -> StepFigures:
     What a tenant's write costs a device, or a scrub an OSD's processor, is not counted anywhere, so that it cannot be
     subtracted: a figure that would hold more than FOREIGN_MAX of it is not known.
     """
-    found = figures(step, tables)
-    found = dataclasses.replace(found, foreign=foreign_work(step, found, tables))
+    measured = figures(step, tables)
+    measured = dataclasses.replace(measured, foreign=interference_of(step, measured, tables))
     return dataclasses.replace(
-        found,
-        write_amplification=None if in_writes(found) else found.write_amplification,
-        osd_cpu_shared=bool(in_cpu(found)),
+        measured,
+        write_amplification=None if in_writes(measured) else measured.write_amplification,
+        osd_cpu_shared=bool(in_cpu(measured)),
     )
 
 
-def foreign_work(step: Step, found: StepFigures, tables: Tables) -> tuple[ForeignWork, ...]:
+def interference_of(step: Step, measured: StepFigures, tables: Tables) -> tuple[ForeignWork, ...]:
     """Return what others did during a step, the greatest shares of each kind first.
 
     `tables` are the step's own, as `window.tables` gives them. Nothing is said of what is not known; a sum over OSDs
     that did not all answer is a lower bound.
     """
     if osds_of(step) is None:
-        return (*_processes(found), *_steal(found))
+        return (*_processes(measured), *_steal(measured))
     looks, perf = table_of(tables, "cluster_status"), table_of(tables, "perf_counter")
     return (
-        *_tenants(step, found, perf),
-        *_scrub(found, looks, perf),
-        *_recovery(step, found, looks, perf),
+        *_tenants(step, measured, perf),
+        *_scrub(measured, looks, perf),
+        *_recovery(step, measured, looks, perf),
         *_snap_trim(looks),
-        *_processes(found),
-        *_steal(found),
+        *_processes(measured),
+        *_steal(measured),
     )
 
 
-def in_writes(found: StepFigures) -> tuple[ForeignWork, ...]:
+def in_writes(measured: StepFigures) -> tuple[ForeignWork, ...]:
     """Return the work of others that makes up more than FOREIGN_MAX of what the devices wrote, or may do so."""
-    moved = found.read_bytes + found.write_bytes
-    part = min(_own_iops(found, "write") / found.iops, found.write_bytes / moved) if found.iops > 0 and moved else 0.0
-    return _too_much([work for work in found.foreign if work.direction != "read"], FOREIGN_MAX * part)
+    moved = measured.read_bytes + measured.write_bytes
+    part = (
+        min(_own_iops(measured, "write") / measured.iops, measured.write_bytes / moved)
+        if measured.iops > 0 and moved
+        else 0.0
+    )
+    return _too_much([work for work in measured.foreign if work.direction != "read"], FOREIGN_MAX * part)
 
 
-def in_cpu(found: StepFigures) -> tuple[ForeignWork, ...]:
+def in_cpu(measured: StepFigures) -> tuple[ForeignWork, ...]:
     """Return the work of others that makes up more than FOREIGN_MAX of the OSDs' processor time, or may do so."""
     # Where there are many OSDs, some placement group is always being scrubbed: that of one OSD in fifty is small.
-    few = FOREIGN_MAX * len(found.osd_cores)
-    works = [work for work in found.foreign if work.kind != "scrub" or (work.rate.value or 0.0) > few]
+    few = FOREIGN_MAX * len(measured.osd_cores)
+    works = [work for work in measured.foreign if work.kind != "scrub" or (work.rate.value or 0.0) > few]
     return _too_much(works, FOREIGN_MAX)
 
 
@@ -114,12 +118,12 @@ def _too_much(works: Sequence[ForeignWork], limit: float) -> tuple[ForeignWork, 
     return tuple(work for work in works if work.share.value is None or (known > limit and work.share.value > 0))
 
 
-def _own_iops(found: StepFigures, direction: Direction) -> float:
+def _own_iops(measured: StepFigures, direction: Direction) -> float:
     """Return our I/Os a second in one direction."""
-    for own in found.directions:
+    for own in measured.directions:
         if own.direction == direction:
             return own.iops
-    return found.iops if (found.read_bytes if direction == "read" else found.write_bytes) else 0.0
+    return measured.iops if (measured.read_bytes if direction == "read" else measured.write_bytes) else 0.0
 
 
 # --- tenants
@@ -138,39 +142,39 @@ class _Served:
     room_iops: float | None
 
 
-def _tenants(step: Step, found: StepFigures, perf: pa.Table) -> list[ForeignWork]:
+def _tenants(step: Step, measured: StepFigures, perf: pa.Table) -> list[ForeignWork]:
     least = "" if counters.all_answered(perf, osds_of(step), "osd") else "at least "
     works = []
     copies = _copies(perf)
     for direction in _DIRECTIONS:
-        uses = [(use.pool, *use.rates(direction)) for use in found.tenants or ()]
-        served = _served(step, found, perf, direction)
+        uses = [(use.pool, *use.rates(direction)) for use in measured.tenants or ()]
+        served = _served(step, measured, perf, direction)
         known = sum(iops for _, iops, _ in uses)
         # A pool of other OSDs is no work for those under test.
         here = 1.0 if served.room_iops is None or known <= 0 else min(1.0, max(0.0, served.room_iops) / known)
         for pool, iops, moved in uses:
-            if (_share(found, direction, iops, moved, copies).value or 0.0) >= _SHARE_MIN:
+            if (_share(measured, direction, iops, moved, copies).value or 0.0) >= _SHARE_MIN:
                 words = _rate_words(direction, iops, moved, copies)
                 done = f"the pool {pool} did {words}{'' if here else ' on other OSDs'}"
-                share = _share(found, direction, iops * here, moved * here, copies)
+                share = _share(measured, direction, iops * here, moved * here, copies)
                 works.append(_tenant(pool, direction, iops, share, done))
         if served.iops > 0 or served.bytes_per_s > 0:
             words = _rate_words(direction, served.iops, served.bytes_per_s, copies)
             done = f"{UNKNOWN_CLIENTS} did {least}{words} as the OSDs count"
-            share = _share(found, direction, served.iops, served.bytes_per_s, copies)
+            share = _share(measured, direction, served.iops, served.bytes_per_s, copies)
             works.append(_tenant(UNKNOWN_CLIENTS, direction, served.iops, share, done))
     return sorted(works, key=lambda work: -(work.share.value or 0.0))
 
 
-def _served(step: Step, found: StepFigures, perf: pa.Table, direction: Direction) -> _Served:
+def _served(step: Step, measured: StepFigures, perf: pa.Table, direction: Direction) -> _Served:
     """Compare what the OSDs served in one direction with our load and the pools that are known."""
     count, moved = (counters.osd_sum(perf, "osd", *names) for names in _COUNTED[direction])
-    counted, loaded_s = counted_s(perf), step.ramp_s + found.runtime_s
-    if count is None or moved is None or not counted or found.runtime_s <= 0:
+    counted, loaded_s = counted_s(perf), step.ramp_s + measured.runtime_s
+    if count is None or moved is None or not counted or measured.runtime_s <= 0:
         return _Served(0.0, 0.0, None)
-    own_iops = _own_iops(found, direction)
-    own_bytes = (found.read_bytes if direction == "read" else found.write_bytes) / found.runtime_s
-    pools = [use.rates(direction) for use in found.tenants or ()]
+    own_iops = _own_iops(measured, direction)
+    own_bytes = (measured.read_bytes if direction == "read" else measured.write_bytes) / measured.runtime_s
+    pools = [use.rates(direction) for use in measured.tenants or ()]
     beyond = []
     # What is in flight when a load ends, and was when its ramp ended, is done as well.
     in_flight = 2 * step.queue_depth * step.jobs if own_iops else 0
@@ -211,16 +215,16 @@ def _copies(perf: pa.Table) -> float:
     return 1.0 + (copied or 0.0) / written if written else 1.0
 
 
-def _share(found: StepFigures, direction: Direction, iops: float, bytes_per_s: float, copies: float = 1.0) -> Figure:
+def _share(measured: StepFigures, direction: Direction, iops: float, bytes_per_s: float, copies: float = 1.0) -> Figure:
     """Return the share of our load by operations in OSDs or by bytes, whichever is more.
 
     A write is at `copies` OSDs, a read at one: a few writes beside many reads are more than their number says.
     """
-    if found.iops <= 0 or found.bandwidth_bytes_per_s <= 0:
+    if measured.iops <= 0 or measured.bandwidth_bytes_per_s <= 0:
         return Figure(None, "ratio")
-    written, moved = _own_iops(found, "write"), found.read_bytes + found.write_bytes
-    own = found.iops + (copies - 1) * written
-    own_bytes = found.bandwidth_bytes_per_s * (1 + (copies - 1) * (found.write_bytes / moved if moved else 0.0))
+    written, moved = _own_iops(measured, "write"), measured.read_bytes + measured.write_bytes
+    own = measured.iops + (copies - 1) * written
+    own_bytes = measured.bandwidth_bytes_per_s * (1 + (copies - 1) * (measured.write_bytes / moved if moved else 0.0))
     times = copies if direction == "write" else 1.0
     return Figure(max(times * iops / own, times * bytes_per_s / own_bytes), "ratio")
 
@@ -228,7 +232,7 @@ def _share(found: StepFigures, direction: Direction, iops: float, bytes_per_s: f
 # --- what the cluster does for itself
 
 
-def _scrub(found: StepFigures, looks: pa.Table, perf: pa.Table) -> Iterator[ForeignWork]:
+def _scrub(measured: StepFigures, looks: pa.Table, perf: pa.Table) -> Iterator[ForeignWork]:
     """Yield the scrubbing of the whole cluster; since 20.2 the OSDs under test count what they read for it."""
     groups, deep = floats(looks, "pg_scrubbing_count"), floats(looks, "pg_deep_scrubbing_count")
     read, counted = counters.osd_sum(perf, "osd", *_SCRUB_BYTES), counted_s(perf)
@@ -238,13 +242,13 @@ def _scrub(found: StepFigures, looks: pa.Table, perf: pa.Table) -> Iterator[Fore
     said = [f"{kind} of {_groups(groups)}"] if groups.any() else []
     share = Figure(None, "ratio")
     if read and counted:
-        share = _share(found, "read", 0.0, read / counted)
+        share = _share(measured, "read", 0.0, read / counted)
         said.append(f"the OSDs read {format_bandwidth(read / counted)} to scrub")
     rate = Figure(float(groups.mean()) if groups.size else None, "placement groups", samples=groups.size)
     yield ForeignWork("scrub", kind, "read", rate, share, "; ".join(said))
 
 
-def _recovery(step: Step, found: StepFigures, looks: pa.Table, perf: pa.Table) -> Iterator[ForeignWork]:
+def _recovery(step: Step, measured: StepFigures, looks: pa.Table, perf: pa.Table) -> Iterator[ForeignWork]:
     """Yield the placement groups that were not clean, and what the OSDs under test did for recovery."""
     # Groups whose state the manager does not know yet are no sign of data at risk, and scrubbing ones are clean.
     said = [text for text in strings(looks, "pg_not_clean") if text]
@@ -253,9 +257,9 @@ def _recovery(step: Step, found: StepFigures, looks: pa.Table, perf: pa.Table) -
         text = f"placement groups were not clean during the step: {said[-1]}"
         yield ForeignWork("recovery", NOT_CLEAN, "", Figure(count, "placement groups"), Figure(None, "ratio"), text)
     operations, counted = counters.osd_sum(perf, "osd", "recovery_ops"), counted_s(perf)
-    if operations and counted and found.io_count:
+    if operations and counted and measured.io_count:
         moved = counters.osd_sum(perf, "osd", "recovery_bytes") or 0.0
-        share = max(operations / found.io_count, moved / max(1, found.read_bytes + found.write_bytes))
+        share = max(operations / measured.io_count, moved / max(1, measured.read_bytes + measured.write_bytes))
         least = "" if counters.all_answered(perf, osds_of(step), "osd") else "at least "
         text = f"the OSDs did {least}{operations:.0f} recovery operations during the step"
         rate = Figure(operations / counted, "1/s")
@@ -276,18 +280,18 @@ def _groups(counts: Floats) -> str:
     return f"{most} placement group{'s' * (most > 1)} at once, seen in {seen} of {counts.size} looks at the cluster"
 
 
-def _processes(found: StepFigures) -> Iterator[ForeignWork]:
+def _processes(measured: StepFigures) -> Iterator[ForeignWork]:
     """Yield the processes of the machine that makes the load which are neither load, nor daemons, nor ourselves."""
-    cores, processors = found.other_cores, found.host_processors
+    cores, processors = measured.other_cores, measured.host_processors
     if cores is not None and processors and cores >= _PROCESSES_MIN * processors:
         text = f"other processes on the machine used {three_digits(cores)} of its {processors} processors"
         share = Figure(cores / processors, "ratio")
-        yield ForeignWork("processes", found.load_host, "", Figure(cores, "cores"), share, text)
+        yield ForeignWork("processes", measured.load_host, "", Figure(cores, "cores"), share, text)
 
 
-def _steal(found: StepFigures) -> Iterator[ForeignWork]:
+def _steal(measured: StepFigures) -> Iterator[ForeignWork]:
     """Yield the machines whose processors had work and waited for a hypervisor."""
-    for use in found.machines:
+    for use in measured.machines:
         if use.steal_ratio is not None and use.steal_ratio >= STEAL_MIN:
             share = format_percent(use.steal_ratio)
             text = f"the processors of {machine(use.name)} waited for the hypervisor {share} of the time (steal)"

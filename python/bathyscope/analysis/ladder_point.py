@@ -301,7 +301,7 @@ def _machines(numbers: Sequence[StepFigures]) -> tuple[CpuUse, ...]:
 
 def _arm(numbers: Sequence[StepFigures]) -> str:
     """Return what the busiest hard disk was busy with, where it is known and its arm had anything to do."""
-    spent = [_of_busiest(f) for f in numbers]
+    spent = [_shares_of_arm(f) for f in numbers]
     known = [shares for shares in spent if shares is not None]
     if not known or len(known) < len(spent):
         return ""
@@ -313,7 +313,7 @@ def _arm(numbers: Sequence[StepFigures]) -> str:
     return f"; that time{busiest}: {shares}, {format_percent(transfer)} transferring"
 
 
-def _of_busiest(figures: StepFigures) -> tuple[float, float, float] | None:
+def _shares_of_arm(figures: StepFigures) -> tuple[float, float, float] | None:
     """Return the shares of its busy time that the busiest device, if it is simulated, spent seeking and so on."""
     device = max(figures.devices, key=lambda d: d.utilization, default=None)
     if device is None or device.disk is None or device.disk.busy <= 0:

@@ -69,13 +69,13 @@ def series_of(step: Step, tables: Tables, points_max: int = POINTS_MAX) -> Itera
         limits = [devices.column(name) for name in ("read_limit_ratio", "write_limit_ratio")]
         use = pc.coalesce(pc.max_element_wise(*limits), devices.column("busy_ratio"))
         use_of = devices.append_column("ratio", use)
-        yield from _busiest(step, use_of, ("role", "ratio", "device_utilization"), points_max)
+        yield from _of_top_subjects(step, use_of, ("role", "ratio", "device_utilization"), points_max)
     process = table_of(tables, "process_sample")
     if process.num_rows:
         spent = pc.add(process.column("cpu_user_s"), process.column("cpu_system_s"))
         length = pc.divide(process.column("duration_ns").cast(pa.float64()), 1e9)
         process = process.append_column("cores", pc.divide(spent, length))
-        yield from _busiest(step, process, ("process", "cores", "cpu_cores"), points_max)
+        yield from _of_top_subjects(step, process, ("process", "cores", "cpu_cores"), points_max)
 
 
 def _thinned(interval: pa.Table, column: str, points_max: int) -> tuple[Floats, Floats]:
@@ -89,22 +89,22 @@ def _thinned(interval: pa.Table, column: str, points_max: int) -> tuple[Floats, 
     return seconds[ends - 1], np.add.reduceat(values, starts) / (ends - starts)
 
 
-def _busiest(step: Step, rows: pa.Table, about: tuple[str, str, str], points_max: int) -> Iterator[Series]:
+def _of_top_subjects(step: Step, rows: pa.Table, about: tuple[str, str, str], points_max: int) -> Iterator[Series]:
     """Yield the series of the busiest subjects; `about` is (column of the subjects, of the values, name).
 
     The column that holds the values is named after their unit.
     """
     if rows.num_rows == 0:
         return
-    subject, unit, name = about
-    means = rows.group_by(subject, use_threads=False).aggregate([(unit, "mean")])
+    column, unit, name = about
+    means = rows.group_by(column, use_threads=False).aggregate([(unit, "mean")])
     order = np.argsort(-np.nan_to_num(floats(means, f"{unit}_mean")), kind="stable")
-    names = strings(means, subject)
+    names = strings(means, column)
     always = [n for n in ("client", "host", "disk") if n in names]
     chosen = always + [names[i] for i in order if names[i] not in always][:SUBJECTS_MAX]
-    for one in chosen:
-        seconds, values = _joined(step, where(rows, **{subject: one}), unit, points_max)
-        yield _series(step, (name, one, unit), seconds, values)
+    for subject in chosen:
+        seconds, values = _joined(step, where(rows, **{column: subject}), unit, points_max)
+        yield _series(step, (name, subject, unit), seconds, values)
 
 
 def _joined(step: Step, samples: pa.Table, column: str, points_max: int) -> tuple[Floats, Floats]:

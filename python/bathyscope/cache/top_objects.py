@@ -39,7 +39,7 @@ _FIGURE_COLUMNS = tuple(
 _BLOCK_NAMES = ("block", "block.db", "block.wal")
 
 
-def hottest(
+def top_objects(
     kind: Kind,
     snapshots: Sequence[Snapshot],
     answers: Mapping[str, dict[str, Any]],

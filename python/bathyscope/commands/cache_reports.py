@@ -113,7 +113,7 @@ def _report(  # noqa: PLR0917 - what the options say
     daemons = _daemons(root, cache)
     earlier: dict[str, Snapshot] = {}
 
-    def found(snapshots: list[Snapshot], remarks: list[str]) -> ActivityFinding | None:
+    def finding_of(snapshots: list[Snapshot], remarks: list[str]) -> ActivityFinding | None:
         pairs = [(snapshot, earlier.get(snapshot.cache)) for snapshot in snapshots]
         # The first snapshot of a watch is where its first interval begins.
         is_beginning = interval_s is not None and not earlier
@@ -126,7 +126,7 @@ def _report(  # noqa: PLR0917 - what the options say
         return finding
 
     snapshots_of = _all_snapshots if name == "status" else _snapshots
-    _show(daemons, cache, source, interval_s, output, found, snapshots_of=snapshots_of, table=table)
+    _show(daemons, cache, source, interval_s, output, finding_of, snapshots_of=snapshots_of, table=table)
 
 
 def _show(  # noqa: PLR0917 - what the options say
@@ -135,11 +135,11 @@ def _show(  # noqa: PLR0917 - what the options say
     source: str | None,
     interval_s: float | None,
     output: Output,
-    found: Callable[[list[Snapshot], list[str]], ActivityFinding | None],
+    finding_of: Callable[[list[Snapshot], list[str]], ActivityFinding | None],
     snapshots_of: Callable[..., tuple[list[Snapshot], list[str]]] | None = None,
     table: str | None = None,
 ) -> None:
-    """Print what is `found` of the daemons that are up, once or after each interval; a watch sees them come and go.
+    """Print the finding of the daemons that are up, once or after each interval; a watch sees them come and go.
 
     With `_all_snapshots` of all caches: the exit code is 1 if one of them, or of their sources, is not served.
     """
@@ -156,7 +156,7 @@ def _show(  # noqa: PLR0917 - what the options say
             _check_source(source, snapshots)
         finding = None
         try:
-            finding = found(snapshots, remarks) if snapshots else None
+            finding = finding_of(snapshots, remarks) if snapshots else None
         except BathyscopeError as error:
             # It ended between two questions, or does not answer.
             if turn == 0:
@@ -201,7 +201,7 @@ def files(  # noqa: PLR0917 - one parameter for each option
     output: OutputOption = "table",
 ) -> None:
     """Show the files with the most requests: reads, hits, what is cached of them, when they were used last."""
-    _hottest("files", cache, source, limit, parse_seconds(interval) if watch else None, root, output)
+    _top_objects("files", cache, source, limit, parse_seconds(interval) if watch else None, root, output)
 
 
 def objects(  # noqa: PLR0917 - one parameter for each option
@@ -243,10 +243,10 @@ def objects(  # noqa: PLR0917 - one parameter for each option
         cluster = {"--workspace": workspace, "--lab": lab, "--conf": conf, "--client": client, "--keyring": keyring}
         if named := [name for name, value in cluster.items() if value is not None]:
             raise UsageError(f"{named[0]} is for --recording alone", hint="add --recording RUN, or leave it out")
-        _hottest("objects", cache, source, limit, parse_seconds(interval) if watch else None, root, output)
+        _top_objects("objects", cache, source, limit, parse_seconds(interval) if watch else None, root, output)
 
 
-def _hottest(  # noqa: PLR0917 - what the options say
+def _top_objects(  # noqa: PLR0917 - what the options say
     kind: Kind,
     cache: str | None,
     source: str | None,
@@ -255,15 +255,15 @@ def _hottest(  # noqa: PLR0917 - what the options say
     root: Path,
     output: Output,
 ) -> None:
-    from bathyscope.cache.top_objects import hottest
+    from bathyscope.cache.top_objects import top_objects
 
     daemons = _daemons(root, cache)
 
-    def found(snapshots: list[Snapshot], remarks: list[str]) -> ActivityFinding:
+    def finding_of(snapshots: list[Snapshot], remarks: list[str]) -> ActivityFinding:
         answers = _asked(daemons, snapshots, query="files", limit=limit, **_only(source))
-        return hottest(kind, snapshots, answers, source=source, limit=limit, remarks=remarks)
+        return top_objects(kind, snapshots, answers, source=source, limit=limit, remarks=remarks)
 
-    _show(daemons, cache, source, interval_s, output, found)
+    _show(daemons, cache, source, interval_s, output, finding_of)
 
 
 def _only(source: str | None) -> dict[str, str]:
@@ -289,12 +289,12 @@ def curve(  # noqa: PLR0917 - one parameter for each option
 
     daemons = _daemons(root, cache)
 
-    def found(snapshots: list[Snapshot], remarks: list[str]) -> ActivityFinding:
+    def finding_of(snapshots: list[Snapshot], remarks: list[str]) -> ActivityFinding:
         _check_source(source, snapshots)
         snapshots = [snapshot for snapshot in snapshots if source is None or source in snapshot.sources()]
         return curve_of(snapshots, _asked(daemons, snapshots, query="curve"), source=source, remarks=remarks)
 
-    _show(daemons, cache, source, parse_seconds(interval) if watch else None, output, found)
+    _show(daemons, cache, source, parse_seconds(interval) if watch else None, output, finding_of)
 
 
 def metrics(

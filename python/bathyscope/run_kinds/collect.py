@@ -60,7 +60,7 @@ def _inside_images(run: RunDirectory, whole: Question) -> Iterator[HeatMap]:
     from bathyscope.store import duck
     from bathyscope.window.recording import view_of
 
-    images = duck.query([run], image_heat.busiest(whole, _IMAGES_PICTURED))["image_id"].to_pylist()
+    images = duck.query([run], image_heat.top_images(whole, _IMAGES_PICTURED))["image_id"].to_pylist()
     for number, image_id in enumerate(images):
         found = view_of(run, "image", dataclasses.replace(whole, image=image_id))
         yield from (dataclasses.replace(one, name=f"{one.name}-{number}") for one in found.heat_maps)

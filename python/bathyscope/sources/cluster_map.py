@@ -123,7 +123,7 @@ def scope_of(answers: Sequence[RawAnswer], target: Target) -> Scope:
         )
     about = {"links": machine.links(answers), "boot_id": machine.boot_id(answers)}
     scope = scope.model_copy(update={**machine.units(answers), **about})
-    found = {"nodes": nodes.found(answers, scope), "exporters": exporters.found(answers, scope)}
+    found = {"nodes": nodes.nodes_of(answers, scope), "exporters": exporters.exporters_of(answers, scope)}
     return scope.model_copy(update=found)
 
 

@@ -91,7 +91,7 @@ def times(answer: RawAnswer) -> tuple[int, int]:
     return at_ns, at_ns
 
 
-def found(answers: Sequence[RawAnswer], scope: Scope) -> tuple[ScopeExporter, ...]:
+def exporters_of(answers: Sequence[RawAnswer], scope: Scope) -> tuple[ScopeExporter, ...]:
     """Return the machines that exactly one node_exporter's series are found for, by the latest answer."""
     return tuple(
         ScopeExporter(name=name, instance=labels[0][0], job=labels[0][1])
@@ -185,7 +185,7 @@ def _first_part(name: str) -> str:
 
 def _facts(answers: Sequence[RawAnswer], scope: Scope) -> Iterator[tuple[str, str, str]]:
     """Yield (subject, name, value)."""
-    for exporter in found(answers, scope):
+    for exporter in exporters_of(answers, scope):
         yield f"node {exporter.name}", "node_exporter", exporter.instance
     clock = clock_of((a for a in answers if a.label.startswith(CLOCK)), times)
     if clock is not None:

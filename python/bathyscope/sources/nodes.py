@@ -72,7 +72,7 @@ class Nodes:
 SOURCE: Source = Nodes()
 
 
-def found(answers: Sequence[RawAnswer], scope: Scope) -> tuple[ScopeNode, ...]:
+def nodes_of(answers: Sequence[RawAnswer], scope: Scope) -> tuple[ScopeNode, ...]:
     """Return the machines that answered, with the cluster's OSDs that are there, by the latest answers."""
     nodes = {}
     about = {
@@ -92,7 +92,7 @@ def caveats(answers: Sequence[RawAnswer], scope: Scope) -> list[str]:
     """Return a sentence for each machine that gives no figures of some of its OSDs, and why."""
     if not answers:
         return []
-    nodes = {node.name: node for node in found(answers, scope)}
+    nodes = {node.name: node for node in nodes_of(answers, scope)}
     said = {answer.label.removeprefix(_NODE): answer for answer in answers if answer.label.startswith(_NODE)}
     sentences = []
     for name, osds in sorted(_asked(scope).items()):
@@ -204,7 +204,7 @@ def _same_machine(node: ScopeNode, scope: Scope) -> Iterator[tuple[str, str, str
 
 def _facts(answers: Sequence[RawAnswer], scope: Scope) -> Iterator[tuple[str, str, str]]:
     """Yield (subject, name, value)."""
-    for node in found(answers, scope):
+    for node in nodes_of(answers, scope):
         yield f"node {node.name}", "osds", " ".join(daemon.name.removeprefix("osd.") for daemon in node.daemons)
         own = [a for a in answers if re.sub(rf"^{_NODE}|^{_CLOCK}\d+-", "", a.label) == node.name]
         if links := network.described(node.links):

@@ -91,27 +91,27 @@ def capacity_text(ceiling: Ceiling) -> str:
 
 def in_order(account: Account) -> list[Ceiling]:
     """Return the ceilings that hold the load back, the nearest first, then those that do not or are not known."""
-    return [*account.limits, *(one for one in account.ceilings if one not in account.limits)]
+    return [*account.limits, *(ceiling for ceiling in account.ceilings if ceiling not in account.limits)]
 
 
 def nearest_of_each(ceilings: Sequence[Ceiling], most: int) -> list[Ceiling]:
     """Return the nearest `most` ceilings of each kind of resource: a thousand disks must not hide the processors."""
     seen: Counter[str] = Counter()
-    found = []
-    for one in ceilings:
-        seen[one.resource] += 1
-        if seen[one.resource] <= most:
-            found.append(one)
-    return found
+    kept = []
+    for ceiling in ceilings:
+        seen[ceiling.resource] += 1
+        if seen[ceiling.resource] <= most:
+            kept.append(ceiling)
+    return kept
 
 
 def sources(account: Account) -> list[tuple[str, list[str]]]:
     """Return where the capacities are from, each source with the names of its resources."""
-    found: dict[str, list[str]] = {}
-    for one in account.ceilings:
-        if one.capacity.value is not None:
-            found.setdefault(one.source, []).append(one.words)
-    return list(found.items())
+    names: dict[str, list[str]] = {}
+    for ceiling in account.ceilings:
+        if ceiling.capacity.value is not None:
+            names.setdefault(ceiling.source, []).append(ceiling.words)
+    return list(names.items())
 
 
 def little(account: Account) -> str:
@@ -139,20 +139,20 @@ def throttle_text(throttle: Throttle) -> str:
 def standing_out(osds: Sequence[OsdShare], most: int) -> list[OsdShare]:
     """Return all OSDs in order of their ids, or of many those whose share is furthest from even, the furthest first."""
     if len(osds) <= most:
-        return sorted(osds, key=lambda one: one.osd)
-    return sorted(osds, key=lambda one: (-_unevenness(one), one.osd))[:most]
+        return sorted(osds, key=lambda share: share.osd)
+    return sorted(osds, key=lambda share: (-_unevenness(share), share.osd))[:most]
 
 
 def by_node(osds: Sequence[OsdShare]) -> str:
     """Return the shares of nodes with several OSDs under the load, the greatest first; empty where none has several."""
     nodes: dict[str, list[OsdShare]] = {}
-    for one in osds:
-        nodes.setdefault(one.host, []).append(one)
+    for osd in osds:
+        nodes.setdefault(osd.host, []).append(osd)
     if len(nodes) < 2 or len(nodes) == len(osds):
         return ""
 
     def share(name: str, field: str) -> float:
-        return sum(getattr(one, field).value or 0.0 for one in nodes[name])
+        return sum(getattr(osd, field).value or 0.0 for osd in nodes[name])
 
     order = sorted(nodes, key=lambda name: (-share(name, "in_flight_share"), name))
     texts = [
@@ -164,9 +164,9 @@ def by_node(osds: Sequence[OsdShare]) -> str:
     return "by node: " + ", ".join(texts) + more
 
 
-def _unevenness(one: OsdShare) -> float:
-    shares = (one.op_share.value, one.in_flight_share.value)
-    return max((abs(share - one.expected_share) for share in shares if share is not None), default=0.0)
+def _unevenness(osd: OsdShare) -> float:
+    shares = (osd.op_share.value, osd.in_flight_share.value)
+    return max((abs(share - osd.expected_share) for share in shares if share is not None), default=0.0)
 
 
 def evidence(verdict: Verdict) -> str:
@@ -176,5 +176,5 @@ def evidence(verdict: Verdict) -> str:
 
 def alternatives(verdict: Verdict) -> str:
     """Return the first causes that were considered besides, with their figures, but those that the sentence names."""
-    others = [one for one in verdict.alternatives if one.name not in verdict.sentence][:_ALTERNATIVES_MAX]
-    return "; ".join(f"{labels.clean(one.name)} ({known_text(one.figure)})" for one in others)
+    others = [cause for cause in verdict.alternatives if cause.name not in verdict.sentence][:_ALTERNATIVES_MAX]
+    return "; ".join(f"{labels.clean(cause.name)} ({known_text(cause.figure)})" for cause in others)

@@ -29,10 +29,10 @@ def _trend(rates: Sequence[float | None]) -> str:
 
 def marks(names: Sequence[str]) -> dict[str, str]:
     """Return a letter for each name, its first one that no name before it has."""
-    found: dict[str, str] = {}
+    letters: dict[str, str] = {}
     for name in names:
-        found[name] = next((letter for letter in name if letter not in found.values()), "?")
-    return found
+        letters[name] = next((letter for letter in name if letter not in letters.values()), "?")
+    return letters
 
 
 def _bar(parts: Sequence[tuple[str, float]]) -> str:

@@ -29,11 +29,11 @@ class Footnotes:
 
     def __init__(self, finding: LadderFinding) -> None:
         points = [p for g in finding.groups for p in g.points] + list(finding.cross_checks)
-        found: dict[tuple[str, str, str], CaveatView] = {}
+        kinds: dict[tuple[str, str, str], CaveatView] = {}
         for caveat in [*finding.caveats, *(c for p in points for c in p.caveats)]:
-            found.setdefault(_key(caveat), caveat)
+            kinds.setdefault(_key(caveat), caveat)
         count = Counter(key for p in points for key in {_key(c) for c in p.caveats})
-        ordered = sorted(found.items(), key=lambda item: severity_order(item[1]))
+        ordered = sorted(kinds.items(), key=lambda item: severity_order(item[1]))
         self._by_key: dict[tuple[str, str, str], Footnote] = {}
         letters = map(_letter, itertools.count())
         for index, (key, caveat) in enumerate(ordered):
@@ -43,9 +43,9 @@ class Footnotes:
 
     def of(self, point: PointFinding) -> list[tuple[str, str]]:
         """Return (mark, the point's own sentence) for each caveat that sets the point apart, in order of marks."""
-        known = [(self._by_key[_key(caveat)], caveat.text) for caveat in point.caveats]
-        own = {note.mark: text for note, text in known if not note.everywhere}
-        return sorted(own.items(), key=lambda item: (len(item[0]), item[0]))
+        notes = [(self._by_key[_key(caveat)], caveat.text) for caveat in point.caveats]
+        apart = {note.mark: text for note, text in notes if not note.everywhere}
+        return sorted(apart.items(), key=lambda item: (len(item[0]), item[0]))
 
 
 def _key(caveat: CaveatView) -> tuple[str, str, str]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bathyscope.cache.curves import curve
 from bathyscope.cache.filestore import ObjectFile, object_of
 from bathyscope.cache.snapshots import Snapshot
-from bathyscope.cache.top_objects import hottest
+from bathyscope.cache.top_objects import top_objects
 from bathyscope.errors import ParseError
 
 from .daemons import ops, source, status
@@ -82,7 +82,7 @@ def answers(*found: dict[str, Any], name: str = "ceph0") -> tuple[list[Snapshot]
 
 
 def test_objects_are_named_with_their_image_and_the_rest_is_counted() -> None:
-    finding = hottest(
+    finding = top_objects(
         "objects",
         *answers(
             {"path": "current/meta/osdmap", "reads": ops(1)},
@@ -101,17 +101,19 @@ def test_objects_are_named_with_their_image_and_the_rest_is_counted() -> None:
 
 
 def test_a_block_device_says_that_its_objects_are_not_known() -> None:
-    finding = hottest("objects", *answers({"path": "block", "is_device": True, "reads": ops(5)}), source=None, limit=20)
+    finding = top_objects(
+        "objects", *answers({"path": "block", "is_device": True, "reads": ops(5)}), source=None, limit=20
+    )
     assert finding.sentence == "No objects are known."
     assert finding.unseen[0].startswith("ceph0: BlueStore. Which objects lie where")
 
 
 def test_files_are_ordered_over_all_sources_and_nameless_ones_keep_their_handle() -> None:
     snapshots, answer = answers({"path": "a", "reads": ops(1)}, {"path": None, "handle": "0a", "writes": ops(7)})
-    finding = hottest("files", snapshots, answer, source=None, limit=20)
+    finding = top_objects("files", snapshots, answer, source=None, limit=20)
     assert [row[0] for row in finding.tables[0].rows] == ["handle 0a", "a"]
-    assert hottest("files", snapshots, answer, source="other", limit=20).tables[0].rows == ()
-    assert len(hottest("files", snapshots, answer, source=None, limit=1).tables[0].rows) == 1
+    assert top_objects("files", snapshots, answer, source="other", limit=20).tables[0].rows == ()
+    assert len(top_objects("files", snapshots, answer, source=None, limit=1).tables[0].rows) == 1
 
 
 def test_a_curve_says_what_twice_the_size_gives_and_from_how_much_it_knows() -> None:

@@ -101,7 +101,7 @@ def test_only_machines_that_are_elsewhere_are_asked_for_and_values_are_quoted() 
 def test_a_machine_is_found_by_its_name_or_not_at_all(
     rows: list[tuple[str | None, str, str]], instance: str | None
 ) -> None:
-    found = exporters.found(uname(*rows), SCOPE)
+    found = exporters.exporters_of(uname(*rows), SCOPE)
     assert [exporter.instance for exporter in found] == ([] if instance is None else [instance])
     said = exporters.caveats(uname(*rows), SCOPE)
     assert len(said) == (instance is None)

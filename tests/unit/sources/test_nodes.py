@@ -138,7 +138,7 @@ def test_nodes_of_a_lab_are_looked_at_over_ssh_and_keep_their_throttle() -> None
     known = DaemonTarget(name="osd.0", pid=4711, start_ticks=1, host="node1", device="sdb", limit=limit)
     scope = SCOPE.model_copy(update={"target": TARGET.model_copy(update={"daemons": (known,)})})
     assert {request.label.rpartition("-")[2] for request in nodes.SOURCE.plan(scope)} == {"node1", "node2"}
-    (found,) = nodes.found(look(), scope)
+    (found,) = nodes.nodes_of(look(), scope)
     assert [(daemon.pid, daemon.limit) for daemon in found.daemons] == [(70, limit), (71, None)]
     without = scope.model_copy(update={"target": scope.target.model_copy(update={"ssh": None})})
     assert nodes.SOURCE.plan(without) == []
@@ -177,7 +177,7 @@ def test_a_name_that_is_no_host_name_never_reaches_ssh(name: str) -> None:
 
 
 def test_osds_are_found_by_number_and_known_to_be_of_the_cluster() -> None:
-    (found,) = nodes.found(look(), SCOPE)
+    (found,) = nodes.nodes_of(look(), SCOPE)
     assert [(d.name, d.pid, d.start_ticks, d.host, d.device) for d in found.daemons] == [
         ("osd.0", 70, 700, "node1", "sdb"),
         ("osd.1", 71, 710, "node1", "sdc"),
@@ -202,7 +202,7 @@ def test_osds_are_found_by_number_and_known_to_be_of_the_cluster() -> None:
 )
 def test_whose_osd_a_process_is(files: dict[str, str], count: int) -> None:
     answers = [answer("node-node1", files)]
-    (found,) = nodes.found(answers, SCOPE)
+    (found,) = nodes.nodes_of(answers, SCOPE)
     assert len(found.daemons) == count
     assert any("not found there" in text for text in nodes.caveats(answers, SCOPE))
 

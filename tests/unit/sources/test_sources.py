@@ -139,7 +139,7 @@ def test_broken_answers_are_parse_errors_and_nothing_else(
         "cluster_map": lambda: (cluster_map.scope_of(answers, scope.target), cluster_map.still_true(answers, answers)),
         "csi": lambda: csi.compact(answers[0]),
         "images": lambda: images.caveats(answers),
-        "exporters": lambda: (exporters.found(answers, scope), exporters.caveats(answers, scope)),
+        "exporters": lambda: (exporters.exporters_of(answers, scope), exporters.caveats(answers, scope)),
         "node_exporter": lambda: node_exporter.in_window(answers, scope, 0, 2**62),
         "perf_counters": lambda: perf_counters.restarted(answers),
     }

@@ -48,7 +48,7 @@ def queries(question: Question) -> Mapping[str, str]:
     }
 
 
-def busiest(question: Question, most: int) -> str:
+def top_images(question: Question, most: int) -> str:
     """Return the SELECT of the ids of the busiest images of which single objects or zones are counted."""
     operations = (
         f"SELECT nullif(image_id, '') AS image_id, count(*) AS n FROM op WHERE {ops.moved(question)} GROUP BY ALL"

@@ -10,7 +10,7 @@ import pyarrow as pa
 from bathyscope.analysis.sizing.advice import advise
 from bathyscope.analysis.sizing.caveats import caveats_of_curves, caveats_of_inputs
 from bathyscope.analysis.sizing.choice import choose, main_curve, meets
-from bathyscope.analysis.sizing.demand import PREFIX, busiest, peak_hour, peak_windows
+from bathyscope.analysis.sizing.demand import PREFIX, peak_demand, peak_hour, peak_windows
 from bathyscope.analysis.sizing.drives import Demand as FlashDemand
 from bathyscope.analysis.sizing.drives import cheapest
 from bathyscope.analysis.sizing.knee import knee_index
@@ -45,7 +45,7 @@ def curves_of(rows: Sequence[CurvePoint], question: SizeQuestion) -> list[SizeCu
         else:
             into = peaks if row.window.startswith(PREFIX) else windows
             into.setdefault((*key, row.size_bytes), []).append(row)
-    demands = {key: busiest(found, found[0].fetch_bytes) for key, found in peaks.items()}
+    demands = {key: peak_demand(found, found[0].fetch_bytes) for key, found in peaks.items()}
     invalidates = question.spec.on_write == "invalidate"
     wears = {key: wear_of(found, question.trace.duration_s, invalidates=invalidates) for key, found in windows.items()}
     return [
@@ -208,7 +208,7 @@ def build(points: pa.Table, question: SizeQuestion) -> SizeFinding:
         stability_sentence=stability_sentence,
         latency_sentence=latency_sentence(question),
         demand_sentences=demand_sentences(
-            busiest(peaks, main.fetch_bytes if main else 0),
+            peak_demand(peaks, main.fetch_bytes if main else 0),
             peak_hour(peaks, question.trace.duration_s, question.backing),
             peaks,
             question,

@@ -23,7 +23,7 @@ def _number(row: CurvePoint) -> int:
     return int(row.window.removeprefix(PREFIX))
 
 
-def busiest(windows: Sequence[CurvePoint], line_bytes: int) -> Demand | None:
+def peak_demand(windows: Sequence[CurvePoint], line_bytes: int) -> Demand | None:
     """Return the greatest of each demand over the windows; they need not be of the same one."""
     whole = [row for row in windows if row.duration_s > 0]
     if not whole:

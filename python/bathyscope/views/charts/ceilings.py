@@ -43,9 +43,9 @@ _SHARE_FROM = 0.09
 
 def drawing(block: Ceilings, theme: Theme = LIGHT) -> Drawing:
     """Return the picture of an account; a page has a legend of its own below each."""
-    known, shown = _shown(block.account)
+    ceilings, shown = _shown(block.account)
     rows = (
-        *_rates(block.account, shown, block.layer, len(known) - len(shown)),
+        *_rates(block.account, shown, block.layer, len(ceilings) - len(shown)),
         *_parts(block.account.parts, block.account.latency_ns),
     )
     legend = [] if theme is PAGE else [row["place"] for row in rows if row["kind"] == "part"]
@@ -58,9 +58,11 @@ def _shown(account: Account) -> tuple[list[Ceiling], list[Ceiling]]:
 
     The nearest is always drawn, others where they are in reach.
     """
-    known = [one for one in nearest_of_each(account.limits, 1) if (one.iops.value or 0) > 0]
+    ceilings = [ceiling for ceiling in nearest_of_each(account.limits, 1) if (ceiling.iops.value or 0) > 0]
     far = _FAR_RATIO * (account.iops.value or math.inf)
-    return known, [one for i, one in enumerate(known[:_CEILINGS_MAX]) if i == 0 or (one.iops.value or 0) <= far]
+    return ceilings, [
+        ceiling for i, ceiling in enumerate(ceilings[:_CEILINGS_MAX]) if i == 0 or (ceiling.iops.value or 0) <= far
+    ]
 
 
 def _description(block: Ceilings, shown: Sequence[Ceiling]) -> str:
@@ -74,18 +76,18 @@ def _description(block: Ceilings, shown: Sequence[Ceiling]) -> str:
 def _rates(account: Account, shown: Sequence[Ceiling], view: LayerView, more: int) -> list[dict[str, Any]]:
     """Return the ceilings and the measured rate, with names that do not lie over each other."""
     measured = account.iops.value or 0.0
-    values = [one.iops.value or 0.0 for one in shown] + [measured] * (measured > 0)
+    values = [ceiling.iops.value or 0.0 for ceiling in shown] + [measured] * (measured > 0)
     if not values:
         return []
     log = len(shown) > 1 and max(values) > _LINEAR_RATIO_MAX * min(values)
     ends = (min(values) / 2 if log else 0.0, max(values))
 
     def height(value: float) -> float:
-        known = min(max(value, ends[0]), ends[1])
-        share = math.log(known / ends[0]) / math.log(ends[1] / ends[0]) if log else known / ends[1]
+        inside = min(max(value, ends[0]), ends[1])
+        share = math.log(inside / ends[0]) / math.log(ends[1] / ends[0]) if log else inside / ends[1]
         return _RATE_BOTTOM + share * (_RATE_TOP - _RATE_BOTTOM)
 
-    lines: list[dict[str, Any]] = [_line(one, height, first=one is shown[0]) for one in shown]
+    lines: list[dict[str, Any]] = [_line(ceiling, height, first=ceiling is shown[0]) for ceiling in shown]
     if measured > 0:
         lines.append(_measured(account.iops, height, view, bar=not log))
     lines.sort(key=lambda line: -line["y"])
@@ -97,15 +99,15 @@ def _rates(account: Account, shown: Sequence[Ceiling], view: LayerView, more: in
     return [{"kind": "bottom", "y": _RATE_BOTTOM, "name": scale, "name_y": _SCALE}, *lines]
 
 
-def _line(one: Ceiling, height: Any, *, first: bool) -> dict[str, Any]:
-    words = labels.clean(one.words)
+def _line(ceiling: Ceiling, height: Any, *, first: bool) -> dict[str, Any]:
+    words = labels.clean(ceiling.words)
     return {
         "kind": "nearest" if first else "ceiling",
-        "y": height(one.iops.value or 0.0),
-        "name": f"{known_text(one.reached)} of {format_rate(one.iops.value or 0.0)} · {words}",
+        "y": height(ceiling.iops.value or 0.0),
+        "name": f"{known_text(ceiling.reached)} of {format_rate(ceiling.iops.value or 0.0)} · {words}",
         "about": words,
-        "rate": f"{known_text(one.iops)} {figures.range_text(one.iops)}".rstrip(),
-        "reached": known_text(one.reached),
+        "rate": f"{known_text(ceiling.iops)} {figures.range_text(ceiling.iops)}".rstrip(),
+        "reached": known_text(ceiling.reached),
     }
 
 
@@ -128,8 +130,8 @@ def _measured(iops: Figure, height: Any, view: LayerView, *, bar: bool) -> dict[
 def _apart(wanted: Sequence[float]) -> list[float]:
     """Return places for names, as near as can be to those wanted (from the top down) and a line apart."""
     places: list[float] = []
-    for one in wanted:
-        places.append(min(one, places[-1] - _NAME_DISTANCE) if places else one)
+    for height in wanted:
+        places.append(min(height, places[-1] - _NAME_DISTANCE) if places else height)
     least = _RATE_BOTTOM
     for index in reversed(range(len(places))):
         places[index] = max(places[index], least)
@@ -138,15 +140,15 @@ def _apart(wanted: Sequence[float]) -> list[float]:
 
 
 def _parts(parts: Sequence[LatencyPart], latency_ns: Figure) -> list[dict[str, Any]]:
-    known = [(one, one.share.value) for one in parts if one.share.value is not None]
-    if not known:
+    shares = [(part, part.share.value) for part in parts if part.share.value is not None]
+    if not shares:
         return []
     rows: list[dict[str, Any]] = [
         {"kind": "heading", "y": _PARTS_HEADING, "name": f"Mean latency {known_text(latency_ns)}"}
     ]
     start = 0.0
-    for one, share in known:
-        found = place(one.place)
+    for part, share in shares:
+        where = place(part.place)
         rows.append(
             {
                 "kind": "part",
@@ -156,11 +158,11 @@ def _parts(parts: Sequence[LatencyPart], latency_ns: Figure) -> list[dict[str, A
                 "bottom": _PARTS_BOTTOM,
                 "y": (_PARTS_BOTTOM + _PARTS_TOP) / 2,
                 "top": _PARTS_TOP,
-                "place": found.title,
-                "slot": found.slot,
+                "place": where.title,
+                "slot": where.slot,
                 "name": format_percent(share) if share >= _SHARE_FROM else "",
                 "share": format_percent(share),
-                "rate": known_text(one.latency_ns),
+                "rate": known_text(part.latency_ns),
             }
         )
         start += share
@@ -218,15 +220,15 @@ def _measurement(layers: Sequence[LayerView], theme: Theme) -> list[Any]:
     bar = {"x": _at(_BAR_START), "x2": alt.X2Datum(_BAR_END), "y": _up("y"), "y2": alt.Y2Datum(_RATE_BOTTOM)}
     edge = {"x": _at(_BAR_START), "x2": alt.X2Datum(_LINE_END), "y": _up("y")}
     middle = _at((_BAR_START + _BAR_END) / 2)
-    found = _only("measured")
+    measured = _only("measured")
     return [
         # On a logarithmic axis the length of a bar would mean nothing.
-        found.transform_filter("datum.bar").mark_bar(opacity=0.22).encode(**bar, color=colour, tooltip=tooltip),
-        found.mark_rule(strokeWidth=1.6).encode(**edge, color=colour),
-        found.mark_rule(strokeWidth=5, opacity=0.5, strokeCap="round").encode(
+        measured.transform_filter("datum.bar").mark_bar(opacity=0.22).encode(**bar, color=colour, tooltip=tooltip),
+        measured.mark_rule(strokeWidth=1.6).encode(**edge, color=colour),
+        measured.mark_rule(strokeWidth=5, opacity=0.5, strokeCap="round").encode(
             x=middle, y=_up("low"), y2="high:Q", color=colour
         ),
-        found.mark_point(filled=True, size=80, opacity=1).encode(
+        measured.mark_point(filled=True, size=80, opacity=1).encode(
             x=middle, y=_up("y"), color=colour, shape=shape, tooltip=tooltip
         ),
     ]
@@ -255,8 +257,8 @@ def _names(theme: Theme) -> list[Any]:
 
 def _latency(theme: Theme, legend: list[str]) -> Any:
     """Return the stacked bar of the parts of the latency, with its heading."""
-    titles = [one.title for one in PLACES.values()]
-    colours = alt.Scale(domain=titles, range=[theme.stages[one.slot] for one in PLACES.values()])
+    titles = [part.title for part in PLACES.values()]
+    colours = alt.Scale(domain=titles, range=[theme.stages[part.slot] for part in PLACES.values()])
     text_colours = alt.Scale(domain=list(range(len(theme.stage_text))), range=list(theme.stage_text))
     shown = alt.Legend(symbolType="square", orient="bottom", values=legend) if legend else None
     heading = _only("heading").mark_text(align="left", baseline="middle", fontSize=11.5, color=theme.muted)

@@ -82,8 +82,8 @@ def _rows(block: Rungs, domain: tuple[float, float]) -> Iterator[dict[str, Any]]
         for place, values in enumerate(row for row in table.rows if not row[0].startswith(" ")):
             row = dict(zip((column.key for column in table.columns), values, strict=True))
             name = titles.get(row["layer"], row["layer"])
-            known = {"row": point_row(index, name), "group": index, "place": place, "title": table.title, "name": name}
-            yield known | _mark(row, row[block.figure], domain)
+            of_row = {"row": point_row(index, name), "group": index, "place": place, "title": table.title, "name": name}
+            yield of_row | _mark(row, row[block.figure], domain)
 
 
 def _mark(row: dict[str, Any], figure: Figure | None, domain: tuple[float, float]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bathyscope.analysis.sizing.demand import busiest, peak_hour
+from bathyscope.analysis.sizing.demand import peak_demand, peak_hour
 from bathyscope.analysis.sizing.drives import MOST_DRIVES, Demand, cheapest
 from bathyscope.analysis.sizing.wear import life_words, option_bytes
 from bathyscope.records.size_finding import Advice
@@ -162,7 +162,7 @@ def test_the_busiest_minute_and_hour() -> None:
         )
         for i, count in enumerate(reads)
     ]  # fmt: skip
-    demand, hour = busiest(rows, 4096), peak_hour(rows, 7200.0, SEEKS)
+    demand, hour = peak_demand(rows, 4096), peak_hour(rows, 7200.0, SEEKS)
     assert demand == Demand(5.0, 5.0, 600 * 2048 / 60, 600 * 2048 / 60)
     assert hour is not None
     assert hour.seconds == 3600
