@@ -231,7 +231,8 @@ def severity_order(graded: Any) -> int:
 class Section:
     """Blocks below one heading; that of the first section may be empty. `key` is where a link of a page leads.
 
-    Blocks are Text, Facts, Table, CaveatView, and pictures: HeatMap, Bars, Ratios, Lines.
+    Blocks are Text, Facts, Table, CaveatView, `finding.Verdict`, a Footnote of views, and pictures: HeatMap, Bars,
+    Ratios, Lines, and those of `ladder_blocks`.
     """
 
     key: str

@@ -83,12 +83,11 @@ class _Judged:
     is_comparable: bool = False
 
 
-class Balance:
+class Balance(View):
     """Load and latency of all OSDs against their peers."""
 
     name = "balance"
     help = "load against weights, and latency against peers: which OSD or node stands out"
-    of_image = False
     tables = ("balance",)
 
     def queries(self, question: Question) -> Mapping[str, str]:

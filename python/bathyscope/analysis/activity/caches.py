@@ -39,12 +39,11 @@ _NO_OBJECTS = (
 )
 
 
-class Caches:
+class Caches(View):
     """The caches over OSDs."""
 
     name = "caches"
     help = "caches over OSDs (`bathy cache`): what is cached of each OSD and node, hits, bytes"
-    of_image = False
     tables = ("cached_osds", "cached_nodes")
 
     def queries(self, question: Question) -> Mapping[str, str]:

@@ -26,12 +26,11 @@ _COLUMNS = (
 _UNSEEN = "Nothing is known of clients: the manager module bathyscope tells them apart (`bathy mgr install`)."
 
 
-class Clients:
+class Clients(View):
     """All clients of the time that is asked for."""
 
     name = "clients"
     help = "every client address: reads, writes, bytes, latency, images"
-    of_image = False
     tables = ("clients",)
 
     def queries(self, question: Question) -> Mapping[str, str]:

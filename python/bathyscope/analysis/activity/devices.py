@@ -41,12 +41,11 @@ _OWN_STATISTICS = (
 )
 
 
-class Devices:
+class Devices(View):
     """All images of the time that is asked for."""
 
     name = "devices"
     help = "every image: reads, writes, bytes, latency, clients"
-    of_image = False
     tables = ("images",)
 
     def queries(self, question: Question) -> Mapping[str, str]:

@@ -32,12 +32,11 @@ _FIRST = (
 )
 
 
-class Health:
+class Health(View):
     """The health checks of the time that is asked for."""
 
     name = "health"
     help = "what the cluster says of itself: its health, and every check that it raised"
-    of_image = False
     tables = ("health_checks",)
 
     def queries(self, question: Question) -> Mapping[str, str]:

@@ -23,7 +23,7 @@ _COLUMNS = (
 )
 
 
-class ImageBrief:
+class ImageBrief(View):
     """What an image is, and its spread over nodes."""
 
     name = "image"

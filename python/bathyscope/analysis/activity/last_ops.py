@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from bathyscope.analysis.activity import op_rows, timed, touched
+from bathyscope.analysis.activity import op_rows, touched
 from bathyscope.analysis.activity.shape import Question, View, finding_of, greatest, literal, only
 from bathyscope.errors import AnalysisError
 from bathyscope.rbd_names import NUMBER_SQL
@@ -26,7 +26,7 @@ _COLUMNS = (
 _ROWS = 200
 
 
-class LastOps:
+class LastOps(View):
     """The last operations that were recorded, also those of a history that was full."""
 
     name = "ops"
@@ -56,11 +56,7 @@ class LastOps:
             )
             for row in rows
         )  # fmt: skip
-        unseen = [] if rows else [op_rows.NOTHING]
-        if rows and bursts["count"]:
-            unseen.append(op_rows.BURSTS)
-        if whole["tail_count"]:
-            unseen.append(timed.TAIL.format(count=whole["tail_count"]))
+        unseen = op_rows.unseen(rows, is_of_bursts=bursts["count"] > 0, tail_count=whole["tail_count"])
         what = f"object {question.object_number} of " if question.object_number is not None else ""
         sentence = f"No operation of {what}{question.image} was recorded."
         if rows:

@@ -21,12 +21,11 @@ _COLUMNS = (
 )
 
 
-class Nodes:
+class Nodes(View):
     """All nodes of the map."""
 
     name = "nodes"
     help = "every node: reads, writes, bytes, latency of its OSDs"
-    of_image = False
     tables = ("nodes",)
 
     def queries(self, question: Question) -> Mapping[str, str]:

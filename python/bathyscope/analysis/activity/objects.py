@@ -37,7 +37,7 @@ _MOVED = (
 _NO_MAP = "Where the other objects lie is not known: the run has no map of the placement groups of their pool."
 
 
-class Objects:
+class Objects(View):
     """The objects of an image, the busiest first."""
 
     name = "objects"

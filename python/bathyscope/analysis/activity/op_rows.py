@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bathyscope.analysis.activity import timed
 from bathyscope.records.blocks import Column
 
 _STAGES = {
@@ -32,11 +33,10 @@ COLUMNS = (
 )
 """The columns of `cells`."""
 
-BURSTS = (
+_BURSTS = (
     "Operations are those of bursts: some seconds of a few OSDs at a time. One that was under way when its burst ended "
     "is not among them."
 )
-"""What operations of a deep recording are not."""
 
 ARE_BURSTS = "SELECT count(*) AS count FROM collection WHERE source = 'op_history' AND failure_count < request_count"
 """The SELECT for whether operations are those of bursts."""
@@ -45,6 +45,12 @@ NOTHING = (
     "No operations were recorded: a deep recording has a sample of them (`bathy collect --depth deep`), imported OSD "
     "logs have those that were logged (`bathy import osd-log`)."
 )
+
+
+def unseen(rows: Sequence[Any], *, is_of_bursts: bool, tail_count: int) -> list[str]:
+    """Return what operations do not show."""
+    remarks = ([_BURSTS] if is_of_bursts else []) if rows else [NOTHING]
+    return remarks + [timed.TAIL.format(count=tail_count)] * bool(tail_count)
 
 
 def cells(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -29,12 +29,11 @@ _SOURCES = {"counters": "mgr_counters", "groups": "pg_stats"}
 _UNSEEN = "Nothing is known of OSDs and pools: neither the manager's module nor placement groups' statistics were read."
 
 
-class OsdPools:
+class OsdPools(View):
     """All pairs of an OSD and a pool with I/O."""
 
     name = "osd_pools"
     help = "every OSD and pool: reads, writes, bytes, latency, as the primary of the pool's operations"
-    of_image = False
     tables = ("osd_pools",)
 
     def queries(self, question: Question) -> Mapping[str, str]:

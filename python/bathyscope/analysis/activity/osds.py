@@ -33,12 +33,11 @@ _COLUMNS = (
 )
 
 
-class Osds:
+class Osds(View):
     """All OSDs of the map."""
 
     name = "osds"
     help = "every OSD: reads, writes, bytes, latency, as the primary of clients' operations"
-    of_image = False
     tables = ("osds",)
 
     def queries(self, question: Question) -> Mapping[str, str]:

@@ -27,12 +27,11 @@ _STAIRCASE = (
 )
 
 
-class Pools:
+class Pools(View):
     """All pools of the time that is asked for."""
 
     name = "pools"
     help = "every pool: reads, writes, bytes, from placement groups' statistics"
-    of_image = False
     tables = ("pools",)
 
     def queries(self, question: Question) -> Mapping[str, str]:

@@ -63,16 +63,12 @@ class Question:
 
 
 class View(Protocol):
-    """One view. `of_image`: it is of one image, which the question names."""
+    """One view. `of_image`: it is of one image, which the question names. `tables`: the keys of its tables."""
 
     name: str
     help: str
-    of_image: bool
-
-    @property
-    def tables(self) -> tuple[str, ...]:
-        """The keys of all tables that its findings may have."""
-        ...
+    tables: tuple[str, ...]
+    of_image: bool = False
 
     def queries(self, question: Question) -> Mapping[str, str]:
         """Return name → SELECT over the records of the run, whose answers `build` gets by these names."""

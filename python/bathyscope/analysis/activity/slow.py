@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bathyscope.analysis.activity import op_rows, ops, timed
+from bathyscope.analysis.activity import op_rows, ops
 from bathyscope.analysis.activity.shape import Question, View, finding_of, greatest
 from bathyscope.records.activity_finding import ActivityFinding
 from bathyscope.records.blocks import Column, Table
@@ -30,12 +30,11 @@ _BLAME_LEAST = 10
 _MORE_THAN_ITS_SHARE = 1.5
 
 
-class Slow:
+class Slow(View):
     """The slowest operations of the time that is asked for, also those of a history that was full."""
 
     name = "slow"
     help = "the slowest operations: their stages, and the OSD that they waited for"
-    of_image = False
     tables = ("operations",)
 
     def queries(self, question: Question) -> Mapping[str, str]:
@@ -71,11 +70,7 @@ class Slow:
             )
             for row in rows
         )
-        unseen = [] if rows else [op_rows.NOTHING]
-        if rows and bursts["count"]:
-            unseen.append(op_rows.BURSTS)
-        if whole["tail_count"]:
-            unseen.append(timed.TAIL.format(count=whole["tail_count"]))
+        unseen = op_rows.unseen(rows, is_of_bursts=bursts["count"] > 0, tail_count=whole["tail_count"])
         return finding_of(
             self,
             question,

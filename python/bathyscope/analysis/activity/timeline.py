@@ -91,12 +91,11 @@ class _Shift:
         return abs(self.after - self.before) / max(self.after, self.before)
 
 
-class Timeline:
+class Timeline(View):
     """The shifts of the time that is asked for."""
 
     name = "timeline"
     help = "the largest shifts of load and latency, and what moved with each"
-    of_image = False
     tables = ("shifts",)
 
     def queries(self, question: Question) -> Mapping[str, str]:

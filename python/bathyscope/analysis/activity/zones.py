@@ -27,7 +27,7 @@ _COLUMNS = (
 )
 
 
-class Zones:
+class Zones(View):
     """The zones of an image in order."""
 
     name = "zones"

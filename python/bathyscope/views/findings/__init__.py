@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from bathyscope.errors import UsageError
-from bathyscope.records.blocks import Column, Section, Table, units_of
+from bathyscope.records.blocks import CaveatView, Column, Section, Table, severity_order, units_of
 
 
 def sections_of(finding: Any) -> tuple[Section, ...]:
@@ -34,6 +34,16 @@ def check_table(table: str | None, keys: Collection[str]) -> None:
     if table is not None and table not in keys:
         known = f"--table must be one of {', '.join(keys)}" if keys else "this has no table"
         raise UsageError(f"{known} (got '{table}')", hint="without --table the first one is printed")
+
+
+def rows_of(columns: Sequence[Column], records: Iterable[Any]) -> tuple[tuple[Any, ...], ...]:
+    """Return a row for each of `records`, whose fields have the names of the columns."""
+    return tuple(tuple(getattr(record, column.key) for column in columns) for record in records)
+
+
+def caveats_section(caveats: Iterable[CaveatView]) -> Section:
+    """Return the caveats of a finding, the most severe first."""
+    return Section("caveats", "Caveats", tuple(sorted(caveats, key=severity_order)))
 
 
 def for_programs(key: str, rows: Sequence[Mapping[str, Any]]) -> Table:

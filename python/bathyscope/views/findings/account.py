@@ -8,14 +8,14 @@ from typing import Any
 
 from bathyscope.records import CLIENTS
 from bathyscope.records.account import Account, Ceiling, ForeignWork
-from bathyscope.records.blocks import Column, Section, Table, Text, Tone, severity_order
+from bathyscope.records.blocks import Column, Section, Table, Text, Tone
 from bathyscope.records.explain_finding import AccountFinding
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import Evidence
 from bathyscope.views import account_words as words
 from bathyscope.views import figures, labels
 from bathyscope.views.cells import shortened
-from bathyscope.views.findings import accounts
+from bathyscope.views.findings import accounts, caveats_section, rows_of
 from bathyscope.views.refusal import is_shown, why_refused
 
 TABLES = (
@@ -111,25 +111,17 @@ def sections(finding: AccountFinding) -> Iterator[Section]:
         yield Section("ceilings", "Ceilings", (Text(f"There is no account of its resources: {why}."),))
     else:
         yield from _account(point.account, is_recorded=is_recorded)
-    rows = [
-        (
-            prediction.change,
-            prediction.iops,
-            prediction.latency_ns,
-            prediction.ratio,
-            prediction.limit,
-            prediction.sentence,
-            prediction.assumptions,
-        )
-        for prediction in finding.predictions
-    ]
     assumed = (
         Text(" ".join(prediction.assumptions), "dim", f"{prediction.change} assumes: ")
         for prediction in finding.predictions
     )
-    yield Section("predictions", "What if", (_table("predictions", _PREDICTIONS, rows), *assumed))
+    yield Section(
+        "predictions",
+        "What if",
+        (_table("predictions", _PREDICTIONS, rows_of(_PREDICTIONS, finding.predictions)), *assumed),
+    )
     caveats = (dataclasses.replace(caveat, step_keys=()) for caveat in point.caveats)
-    yield Section("caveats", "Caveats", tuple(sorted(caveats, key=severity_order)))
+    yield caveats_section(caveats)
 
 
 def _table(key: str, columns: tuple[Column, ...], rows: Sequence[tuple[Any, ...]], **more: Any) -> Table:
@@ -182,22 +174,11 @@ def ceilings(account: Account) -> Iterator[object]:
 
 
 def _ceiling(ceiling: Ceiling) -> tuple[Any, ...]:
-    return (
-        shortened(labels.clean(ceiling.words), _NAME_LENGTH),
-        ceiling.words,
-        ceiling.resource,
-        ceiling.subject,
-        ceiling.host,
-        words.demand_text(ceiling.demand),
-        words.capacity_text(ceiling),
-        ceiling.demand,
-        ceiling.capacity,
-        ceiling.demand.unit,
-        ceiling.source,
-        ceiling.iops,
-        ceiling.reached,
-        ceiling.binding,
-    )
+    names = (ceiling.words, ceiling.resource, ceiling.subject, ceiling.host)
+    demand, capacity = words.demand_text(ceiling.demand), words.capacity_text(ceiling)
+    figures_of = (ceiling.demand, ceiling.capacity, ceiling.demand.unit, ceiling.source, ceiling.iops, ceiling.reached)
+    short = shortened(labels.clean(ceiling.words), _NAME_LENGTH)
+    return short, *names, demand, capacity, *figures_of, ceiling.binding
 
 
 def _joined(names: Sequence[str]) -> str:

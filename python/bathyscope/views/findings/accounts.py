@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bathyscope.records.blocks import CaveatView, Column, Only, Section, Table, Text, Tone, severity_order
+from bathyscope.records.blocks import CaveatView, Column, Only, Section, Table, Text, Tone
 from bathyscope.records.explain_finding import AccountsFinding
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import PointFinding
 from bathyscope.views import labels
 from bathyscope.views.account_words import nearest
 from bathyscope.views.cells import shortened
+from bathyscope.views.findings import caveats_section
 from bathyscope.views.refusal import is_shown, why_refused
 
 TABLES = ("loads",)
@@ -56,7 +57,7 @@ def sections(finding: AccountsFinding) -> Iterator[Section]:
     known = any(map(nearest, finding.points))
     legend = Text(_LEGEND, "dim") if known else Text("No load of this run has an account of its resources.")
     yield Section("legend", "", (legend,))
-    yield Section("caveats", "Caveats", tuple(sorted(finding.caveats, key=severity_order)))
+    yield caveats_section(finding.caveats)
 
 
 def table_of(run_id: str, points: Sequence[PointFinding], caveats: Sequence[CaveatView] = (), only: Only = "") -> Table:

@@ -8,6 +8,7 @@ from bathyscope.records.blocks import Column, Section, Table, Text, severity_ord
 from bathyscope.records.cache_plan_finding import CachePlan, PlannedCache
 from bathyscope.units import format_bytes, format_rate, format_seconds, format_size_short
 from bathyscope.views.figures import value_text
+from bathyscope.views.findings import rows_of
 
 _COLUMNS = (
     Column("node", "node", only="programs"),
@@ -45,7 +46,7 @@ def sections(finding: CachePlan) -> Iterator[Section]:
 
 
 def _blocks(cache: PlannedCache) -> Iterator[object]:
-    rows = tuple((cache.node, *(getattr(source, column.key) for column in _COLUMNS[1:])) for source in cache.sources)
+    rows = tuple((cache.node, *row) for row in rows_of(_COLUMNS[1:], cache.sources))
     yield Table("sources", "sources", _COLUMNS, rows, shown_max=None)
     if not cache.sources:
         yield Text("no read of these OSDs would hit in so much flash: none is worth a cache by this run")

@@ -7,6 +7,7 @@ from typing import Any
 
 from bathyscope.records.blocks import Column, Section, Table, Text, Tone
 from bathyscope.records.finding import CompareFinding, Difference
+from bathyscope.views.findings import rows_of
 
 _COLUMNS = (
     Column("run_a", "run A", only="programs"),
@@ -49,7 +50,7 @@ def sections(finding: CompareFinding) -> Iterator[Section]:
     ]
     rows += [(*runs, key, key, None, None, None, None, None, "missing", side) for key, side in finding.missing]
     tones = tuple(_TONES.get(row[-2], "") for row in rows)
-    differences = tuple(tuple(getattr(each, column.key) for column in _DIFFERENCES) for each in finding.differences)
+    differences = rows_of(_DIFFERENCES, finding.differences)
     steps = Table("steps", "steps", _COLUMNS, tuple(rows), tones, shown_max=None)
     yield Section("steps", "", (steps, Table("differences", "differences", _DIFFERENCES, differences, only="programs")))
     notes = [each for each in finding.differences if each.severity == "note"]

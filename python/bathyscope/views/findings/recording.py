@@ -8,6 +8,7 @@ from bathyscope.records.blocks import Column, Section, Table, Text, Tone
 from bathyscope.records.recording_finding import DaemonAbsence, Gap, RecordingFinding
 from bathyscope.units import format_seconds
 from bathyscope.views import labels
+from bathyscope.views.findings import rows_of
 
 _SOURCES = (
     Column("source", "source"),
@@ -36,18 +37,8 @@ def sections(finding: RecordingFinding) -> Iterator[Section]:
     length = format_seconds((finding.end_ns - finding.start_ns) / 1e9)
     span = f"recorded {labels.time_utc(finding.start_ns)} to {labels.time_utc(finding.end_ns)}: {length}"
     sources = tuple(
-        (
-            each.source,
-            each.period_ns / 1e9 or None,
-            each.collection_count,
-            each.failure_count,
-            each.missed_count,
-            each.mean_cost_ns,
-            each.max_cost_ns,
-            each.answer_bytes,
-            each.wall_ratio,
-        )
-        for each in finding.sources
+        (each.source, each.period_ns / 1e9 or None, *counted)
+        for each, counted in zip(finding.sources, rows_of(_SOURCES[2:], finding.sources), strict=True)
     )
     tones: tuple[Tone, ...] = tuple(
         "warning" if each.failure_count or each.missed_count or each.gaps else "" for each in finding.sources

@@ -10,19 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from bathyscope.records.blocks import (
-    Bars,
-    Column,
-    Facts,
-    Line,
-    LinePoint,
-    Lines,
-    Section,
-    Table,
-    Text,
-    Tone,
-    severity_order,
-)
+from bathyscope.records.blocks import Bars, Column, Facts, Line, LinePoint, Lines, Section, Table, Text, Tone
 from bathyscope.records.size_finding import SizeCurve, SizeFinding, SizePoint, Split
 from bathyscope.units import (
     format_bytes,
@@ -34,7 +22,7 @@ from bathyscope.units import (
 )
 from bathyscope.views.cells import fine_ratio, value_cell
 from bathyscope.views.csv import field_columns, figure_columns
-from bathyscope.views.findings import for_programs
+from bathyscope.views.findings import caveats_section, for_programs
 from bathyscope.views.labels import clean
 
 _TABLE_ROWS = 14
@@ -126,7 +114,7 @@ def sections(finding: SizeFinding) -> Iterator[Section]:
     yield Section("stability", "Stability over time", tuple(_stability(finding)))
     said = (*finding.demand_sentences, finding.latency_sentence, finding.cost_sentence)
     yield Section("cost", "Demand, latency and cost", tuple(Text(sentence) for sentence in said if sentence))
-    yield Section("caveats", "Caveats", tuple(sorted(finding.caveats, key=severity_order)))
+    yield caveats_section(finding.caveats)
     yield Section("reading", "How to read", (Facts(_READING),))
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bathyscope.records.blocks import Column, Ratios, Section, Table, Text, Tone, severity_order
+from bathyscope.records.blocks import Column, Ratios, Section, Table, Text, Tone
 from bathyscope.records.study_finding import ExpectationView, StudyFinding
 from bathyscope.views import labels
 from bathyscope.views.figures import range_text
+from bathyscope.views.findings import caveats_section
 
 _TONES: dict[bool | None, Tone] = {True: "good", False: "bad", None: "warning"}
 _COLUMNS = (
@@ -44,7 +45,7 @@ def sections(finding: StudyFinding) -> Iterator[Section]:
     title = f"IOPS over those of {finding.base}"
     picture = [Ratios("study", title, table, "pattern", "phase", finding.base, "iops")] if finding.base else []
     yield Section("phases", "Every access pattern in every phase", (*picture, table, Text(_LEGEND, "dim")))
-    yield Section("caveats", "Caveats", tuple(sorted(finding.caveats, key=severity_order)))
+    yield caveats_section(finding.caveats)
 
 
 def _expected(expectation: ExpectationView) -> Text:
