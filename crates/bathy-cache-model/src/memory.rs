@@ -136,14 +136,9 @@ impl MemoryBudget {
         (part as u64).max(1)
     }
 
-    /// The options of a policy in a cache of `size_lines`. The share of a sample's small cache is that of the cache it stands
-    /// for.
-    pub fn policy_options(self, size_lines: u64, line: LineSize) -> PolicyOptions {
-        self.policy_options_of_share(size_lines, size_lines, line)
-    }
-
-    /// The options of a policy for a source with `size_lines` of a cache of `cache_lines`.
-    pub fn policy_options_of_share(self, size_lines: u64, cache_lines: u64, line: LineSize) -> PolicyOptions {
+    /// The options of a policy for a source with `size_lines` of a cache of `cache_lines`, or for all of a cache. The share of a sample's
+    /// small cache is that of the cache it stands for.
+    pub fn policy_options(self, size_lines: u64, cache_lines: u64, line: LineSize) -> PolicyOptions {
         let stage = self.stage_lines_of_share(size_lines, cache_lines, line);
         PolicyOptions {
             stage_ratio: stage as f64 / size_lines.max(1) as f64,
@@ -242,7 +237,7 @@ mod tests {
         }
         assert_eq!(MemoryBudget::default().stage_lines(1 << 20, line(1 << 30)), 1);
         for size in [2, 100, 12_345, 1 << 30] {
-            let options = MemoryBudget::default().policy_options(size, line(65_536));
+            let options = MemoryBudget::default().policy_options(size, size, line(65_536));
             let lines = (size as f64 * options.stage_ratio).round() as u64;
             assert_eq!(lines, of(size));
         }

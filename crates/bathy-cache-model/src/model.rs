@@ -65,7 +65,7 @@ pub struct Miss {
     pub fill: Option<Ticket>,
     /// How room was made, if the line is a newcomer.
     pub room: Room,
-    /// Admission or pinned lines kept the line out.
+    /// Admission, a driver that has no room for it, or pinned lines kept the line out.
     pub refused: bool,
 }
 
@@ -85,7 +85,8 @@ pub struct WritePlan {
     pub ticket: Ticket,
     /// How room was made, if the line is a newcomer.
     pub room: Room,
-    /// Admission or pinned lines kept the line out, or a cached line was dropped because its change was not admitted.
+    /// Admission, a driver that has no room for it, or pinned lines kept the line out; or a cached line was dropped because its
+    /// change was not admitted.
     pub refused: bool,
 }
 
@@ -214,12 +215,22 @@ impl<P: Policy> CacheModel<P> {
             break_even_bytes,
             line_end: u32::MAX,
         };
-        self.read_from(backing, part, time_ns)
+        self.read_from(backing, part, time_ns, |_| true)
     }
 
-    /// [`CacheModel::read`] from another backing than that of the configuration.
+    /// [`CacheModel::read`] from another backing than that of the configuration, by a driver that has limits of its own.
+    ///
+    /// `has_room` is asked of a newcomer that admission lets in, before anything makes room for it: whether the driver has room. What
+    /// it has none for changes nothing: nobody leaves, a ghost stays one, and neither budget nor trial count it. That it was asked
+    /// for counts, as admission counts requests.
     #[inline]
-    pub fn read_from(&mut self, backing: Backing, part: &Part, time_ns: u64) -> ReadPlan {
+    pub fn read_from(
+        &mut self,
+        backing: Backing,
+        part: &Part,
+        time_ns: u64,
+        has_room: impl FnOnce(&P) -> bool,
+    ) -> ReadPlan {
         let touched = part.touched(self.unit_shift);
         let slot = self.policy.reference(part.key);
         let hit = slot.map_or(0, |slot| touched & self.valid.get(slot));
@@ -234,7 +245,7 @@ impl<P: Policy> CacheModel<P> {
                 miss: None,
             };
         }
-        let (slot, miss) = self.miss(backing, part, time_ns, slot, touched & !hit);
+        let (slot, miss) = self.miss(backing, part, time_ns, slot, touched & !hit, has_room);
         ReadPlan {
             slot,
             hit,
@@ -250,6 +261,7 @@ impl<P: Policy> CacheModel<P> {
         time_ns: u64,
         slot: Option<u32>,
         missing: u64,
+        has_room: impl FnOnce(&P) -> bool,
     ) -> (Option<u32>, Miss) {
         let mut miss = Miss::default();
         let (mut filled, mut written) = (0, 0);
@@ -278,7 +290,7 @@ impl<P: Policy> CacheModel<P> {
             Some(slot) if !self.admits_change(slot, time_ns, bytes) => None,
             Some(slot) => Some(slot),
             None => {
-                let inserted = self.insert(part, time_ns, bytes);
+                let inserted = self.insert(part, time_ns, bytes, has_room);
                 miss.refused = inserted.is_none();
                 miss.room = inserted.map_or(Room::default(), |(_, room)| room);
                 inserted.map(|(slot, _)| slot)
@@ -370,12 +382,18 @@ impl<P: Policy> CacheModel<P> {
     /// Plans a write of a part. It is called before the backing gets the write.
     #[inline]
     pub fn write(&mut self, part: &Part, time_ns: u64) -> WritePlan {
-        self.write_in(self.write_mode, part, time_ns)
+        self.write_in(self.write_mode, part, time_ns, |_| true)
     }
 
-    /// [`CacheModel::write`] in another mode than that of the configuration.
+    /// [`CacheModel::write`] in another mode than that of the configuration, with limits as in [`CacheModel::read_from`].
     #[inline]
-    pub fn write_in(&mut self, mode: WriteMode, part: &Part, time_ns: u64) -> WritePlan {
+    pub fn write_in(
+        &mut self,
+        mode: WriteMode,
+        part: &Part,
+        time_ns: u64,
+        has_room: impl FnOnce(&P) -> bool,
+    ) -> WritePlan {
         if mode == WriteMode::Invalidate {
             return self.invalidate(part);
         }
@@ -404,7 +422,7 @@ impl<P: Policy> CacheModel<P> {
         let contested = self.overtake(part.key, touched);
         let allocates = mode == WriteMode::Allocate;
         let inserted = if allocates {
-            self.insert(part, time_ns, u64::from(bytes))
+            self.insert(part, time_ns, u64::from(bytes), has_room)
         } else {
             None
         };
@@ -564,12 +582,18 @@ impl<P: Policy> CacheModel<P> {
         }
     }
 
-    /// Inserts the line of a part if admission and pinned lines let it: its slot, and how room was made.
+    /// Inserts the line of a part if admission, the driver and pinned lines let it: its slot, and how room was made.
     #[inline]
-    fn insert(&mut self, part: &Part, time_ns: u64, bytes: u64) -> Option<(u32, Room)> {
+    fn insert(
+        &mut self,
+        part: &Part,
+        time_ns: u64,
+        bytes: u64,
+        has_room: impl FnOnce(&P) -> bool,
+    ) -> Option<(u32, Room)> {
         self.admission
             .observe_fill(self.policy.len(), self.policy.capacity());
-        if part.bypasses || !self.admission.admit(part.key, time_ns, bytes) {
+        if part.bypasses || !self.admission.admit(part.key, time_ns, bytes) || !has_room(&self.policy) {
             return None;
         }
         let writes = self.budget.as_mut().is_none_or(|budget| budget.draw(time_ns));

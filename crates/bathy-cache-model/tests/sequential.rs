@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use bathy_cache_model::{
-    AdmissionOptions, CacheConfig, CacheModel, FetchSize, Io, LineSize, Part, RequestSplitter, WriteMode,
+    AdmissionOptions, Backing, CacheConfig, CacheModel, FetchSize, Io, LineSize, Part, RequestSplitter,
+    WriteMode,
 };
 use bathy_policy::{
-    Durable, HashIndex, HashSeed, Lru, PolicyKind, PolicyOptions, PolicyVisitor, StagedFifo, StagedOptions,
-    visit_policy,
+    Durable, HashIndex, HashPlaces, HashSeed, Lru, Policy, PolicyKind, PolicyOptions, PolicyVisitor,
+    StagedFifo, StagedOptions, StateRecord, visit_policy,
 };
 use proptest::prelude::*;
 
@@ -128,22 +129,45 @@ fn agree(
     Ok(())
 }
 
-/// What a request did: for each part the plan, without its ticket.
-fn run<P: Durable>(cache: &mut CacheModel<P>, io: Io) -> Vec<String> {
+fn parts(io: Io) -> Vec<Part> {
     let mut splitter = RequestSplitter::new(LineSize::new(LINE).expect("a power of two"), None);
-    let parts: Vec<Part> = splitter.split(io).collect();
-    let plan = |part: &Part| {
-        if io.write {
-            let plan = cache.write(part, 0);
-            cache.write_done(plan.ticket, true);
-            return format!("{:?} {:x} {:?}", plan.slot, plan.keep, plan.room);
-        }
-        let plan = cache.read(part, 0);
-        let miss = plan.miss.unwrap_or_default();
-        miss.fill.map(|fill| cache.fill_done(fill, true));
-        format!("{:?} {:x} {:x} {:?}", plan.slot, plan.hit, miss.fetch, miss.room)
+    splitter.split(io).collect()
+}
+
+/// What a request of a part did: the plan, without its ticket.
+fn plan<P: Policy>(
+    cache: &mut CacheModel<P>,
+    part: &Part,
+    write: bool,
+    time_ns: u64,
+    has_room: bool,
+) -> String {
+    if write {
+        let plan = cache.write_in(WriteMode::Allocate, part, time_ns, |_| has_room);
+        cache.write_done(plan.ticket, true);
+        return format!("{:?} {:x} {:?} {}", plan.slot, plan.keep, plan.room, plan.refused);
+    }
+    let disk = Backing {
+        break_even_bytes: 50_000,
+        line_end: u32::MAX,
     };
-    parts.iter().map(plan).collect()
+    let plan = cache.read_from(disk, part, time_ns, |_| has_room);
+    let miss = plan.miss.unwrap_or_default();
+    miss.fill.map(|fill| cache.fill_done(fill, true));
+    let (fetch, room, refused) = (miss.fetch, miss.room, miss.refused);
+    format!("{:?} {:x} {fetch:x} {room:?} {refused}", plan.slot, plan.hit)
+}
+
+/// What a request did: for each part the plan.
+fn run<P: Policy>(cache: &mut CacheModel<P>, io: Io) -> Vec<String> {
+    let plan = |part: &Part| plan(cache, part, io.write, 0, true);
+    parts(io).iter().map(plan).collect()
+}
+
+fn exported<P: Durable>(cache: &CacheModel<P>) -> Vec<(StateRecord, u64)> {
+    let mut records = Vec::new();
+    cache.export(&mut |record, units| records.push((record, units)));
+    records
 }
 
 fn lasts<P: Durable>(
@@ -154,9 +178,7 @@ fn lasts<P: Durable>(
     for &io in before {
         run(&mut cache, io);
     }
-    let mut records = Vec::new();
-    cache.export(&mut |record, units| records.push((record, units)));
-    prop_assert_eq!(again.import(records.into_iter()), Ok(()));
+    prop_assert_eq!(again.import(exported(&cache).into_iter()), Ok(()));
     for &io in after {
         prop_assert_eq!(run(&mut cache, io), run(&mut again, io));
     }
@@ -192,6 +214,38 @@ proptest! {
         lasts(|| CacheModel::new(config, Lru::<HashIndex>::new(capacity, HashSeed(1))), parts)?;
         let options = StagedOptions::s3_fifo(capacity, 1 + capacity / 10);
         lasts(|| CacheModel::new(config, StagedFifo::new(capacity, HashSeed(1), options)), parts)?;
+    }
+
+    /// Nobody leaves for it, a ghost stays one, and neither the write budget nor the trial of fetch sizes count it.
+    #[test]
+    fn a_newcomer_that_the_driver_has_no_room_for_changes_nothing(
+        capacity in 2..40usize,
+        requests in requests(),
+        has_room in prop::collection::vec(prop::bool::weighted(0.7), 200),
+    ) {
+        let config = CacheConfig {
+            fetch: FetchSize::Adaptive { break_even_bytes: 0 },
+            admission: AdmissionOptions { write_budget_bytes_per_day: Some(50_000_000), ..AdmissionOptions::default() },
+            ..config(WriteMode::Allocate)
+        };
+        let options = StagedOptions::s3_fifo(capacity, 1 + capacity / 10);
+        let make = || CacheModel::new(config, StagedFifo::<HashPlaces>::new(capacity, HashSeed(1), options));
+        let (mut cache, mut unasked) = (make(), make());
+        for ((io, has_room), minute) in requests.into_iter().zip(has_room).zip(0u64..) {
+            let time_ns = minute * 60_000_000_000;
+            for part in parts(io) {
+                if has_room || unasked.policy().find(part.key).is_some() {
+                    let expected = plan(&mut unasked, &part, io.write, time_ns, true);
+                    prop_assert_eq!(plan(&mut cache, &part, io.write, time_ns, has_room), expected);
+                } else {
+                    let refused = plan(&mut cache, &part, io.write, time_ns, false);
+                    prop_assert!(refused.starts_with("None 0") && refused.ends_with("true"), "{}", refused);
+                }
+            }
+            prop_assert_eq!(cache.ahead_units(), unasked.ahead_units());
+            prop_assert_eq!(cache.fetch_bytes(50_000), unasked.fetch_bytes(50_000));
+        }
+        prop_assert_eq!(exported(&cache), exported(&unasked));
     }
 }
 

@@ -187,6 +187,19 @@ fn made(
     (witness, options)
 }
 
+/// A source of a test.
+const SOURCE: [u8; 16] = [1; 16];
+
+/// What lies under the file of a test.
+fn backing() -> Arc<LargeSsd> {
+    LargeSsd::new(64 << 30, Duration::ZERO)
+}
+
+fn attached(engine: &Arc<Engine>, backing: Arc<LargeSsd>) -> CachedFile {
+    let identity = FileIdentity::new(SOURCE, b"file").expect("it is short");
+    engine.attach(identity, backing).expect("it works")
+}
+
 /// What does not grow with the cache: the least that it keeps of records, curves, latencies.
 const FIXED_BYTES: u64 = 16 << 20;
 
@@ -245,12 +258,9 @@ fn writes_that_come_faster_than_the_ssd_takes_them_stay_within_the_plan() {
     let ssd = LargeSsd::new(1 << 30, Duration::from_millis(1));
     let memory = MemoryBudget::of(256 << 20);
     let (witness, options) = made(&ssd, 65_536, memory, None);
-    let backing = LargeSsd::new(64 << 30, Duration::ZERO);
-    let counted = Counted::begin();
+    let (backing, counted) = (backing(), Counted::begin());
     let engine = open(ssd, witness, &options).expect("it is a cache").engine;
-    let (need, _) = engine.memory_need();
-    let identity = FileIdentity::new([1; 16], b"file").expect("it is short");
-    let file = engine.attach(identity, backing).expect("it works");
+    let ((need, _), file) = (engine.memory_need(), attached(&engine, backing));
     let data = vec![7; 256 << 10];
     thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -283,12 +293,9 @@ fn threads_that_all_read_large_requests_stay_within_the_plan() {
         // Copies to the SSD take their time, for which a read that was answered has what it fetched.
         let ssd = LargeSsd::new(4 << 30, Duration::from_millis(5));
         let (witness, options) = made(&ssd, kib << 10, MemoryBudget::of(512 << 20), None);
-        let backing = LargeSsd::new(64 << 30, Duration::ZERO);
-        let counted = Counted::begin();
+        let (backing, counted) = (backing(), Counted::begin());
         let engine = open(ssd, witness, &options).expect("it is a cache").engine;
-        let (need, _) = engine.memory_need();
-        let identity = FileIdentity::new([1; 16], b"file").expect("it is short");
-        let file = engine.attach(identity, backing).expect("it works");
+        let ((need, _), file) = (engine.memory_need(), attached(&engine, backing));
         let mut buffers: Vec<_> = (0..THREADS).map(|_| vec![0; READ as usize]).collect();
         thread::scope(|scope| {
             for (thread, out) in (0..).zip(&mut buffers) {
@@ -308,9 +315,6 @@ fn threads_that_all_read_large_requests_stay_within_the_plan() {
         assert!(most <= of_size(need) + FIXED_BYTES + buffers, "{need:?}, {most}");
     }
 }
-
-/// A source of a test.
-const SOURCE: [u8; 16] = [1; 16];
 
 /// A cache that has so many lines on its SSD, whatever its errors.
 fn with_lines(lines: u64) -> (Arc<LargeSsd>, Arc<Engine>, CachedFile) {
@@ -336,9 +340,7 @@ fn with_lines(lines: u64) -> (Arc<LargeSsd>, Arc<Engine>, CachedFile) {
     let engine = open(ssd.clone(), witness, &options)
         .expect("it is a cache")
         .engine;
-    let identity = FileIdentity::new(SOURCE, b"file").expect("it is short");
-    let backing = LargeSsd::new(64 << 30, Duration::ZERO);
-    let file = engine.attach(identity, backing).expect("it works");
+    let file = attached(&engine, backing());
     let data = vec![7; 4096];
     for number in 0..lines {
         file.write(&data, number * 16_384, 0).expect("it works");

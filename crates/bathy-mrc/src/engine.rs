@@ -80,13 +80,6 @@ impl EngineOptions {
             },
         }
     }
-
-    /// The policy's parameters in a cache of this size, or in so large a share of a cache of `cache_lines`.
-    fn policy_options(&self, size_lines: u64, cache_lines: Option<u64>) -> PolicyOptions {
-        self.memory.map_or_else(PolicyOptions::default, |memory| {
-            memory.policy_options_of_share(size_lines, cache_lines.unwrap_or(size_lines), self.line)
-        })
-    }
 }
 
 /// A request and its time.
@@ -174,7 +167,10 @@ impl EngineSweep {
                 // The largest size holds about all lines. A table of the cached lines alone, 29 bytes and more each,
                 // is smaller than 9 bytes for each line in caches of less than a fifth of them.
                 let universe = (capacity * 5 >= largest).then_some(0);
-                let policy_options = options.policy_options(size_lines, cache_lines);
+                let of_memory = |memory: MemoryBudget| {
+                    memory.policy_options(size_lines, cache_lines.unwrap_or(size_lines), options.line)
+                };
+                let policy_options = options.memory.map_or_else(PolicyOptions::default, of_memory);
                 visit_policy(options.policy, capacity as usize, universe, policy_options, make)
             })
             .collect();

@@ -311,7 +311,7 @@ pub fn simulate_keys(
             };
             let memory = MemoryBudget::default();
             let options = line.map_or_else(PolicyOptions::default, |line| {
-                memory.policy_options(size_lines, line)
+                memory.policy_options(size_lines, size_lines, line)
             });
             visit_policy(kind, miniature.capacity_lines as usize, Some(0), options, make)
         })

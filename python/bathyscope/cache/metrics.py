@@ -67,6 +67,12 @@ _OF_CACHES: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("evictions_total", "counter", "Lines that gave way to others.", "cache.engine.evictions"),
     (
+        "lines_refused_total",
+        "counter",
+        "Times that admission, its source's size or lines in use kept a line out, or the write budget its change.",
+        "cache.engine.refused",
+    ),
+    (
         "file_evictions_total",
         "counter",
         "Files that gave way to others in the full file table.",

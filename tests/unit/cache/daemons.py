@@ -49,7 +49,7 @@ def source(name: str = "ceph0", **more: Any) -> dict[str, Any]:
 
 def status(*sources: dict[str, Any], uptime_s: float = 100.0, pid: int = 7, **cache: Any) -> dict[str, Any]:
     engine = {"capacity_bytes": 1024 * MIB, "used_bytes": 19 * MIB, "ssd_write_bytes": 5 * MIB, "evictions": 3,
-              "ssd_writes": {"data_bytes": 4 * MIB, "line_table_bytes": MIB},
+              "refused": 11, "ssd_writes": {"data_bytes": 4 * MIB, "line_table_bytes": MIB},
               "file_table": {"files": 1000, "files_max": 1024, "evictions": 1976, "evicted_lines": 2001},
               "memory_bytes": MIB, "is_bypassed": False, "policy": "s3-fifo", "line_bytes": 65536}  # fmt: skip
     about = {"name": "fast", "ssd": "/dev/sdz", "problem": None, "found": "clean", "engine": engine} | cache

@@ -41,6 +41,7 @@ def test_every_series_is_what_the_daemon_counted() -> None:
     assert found["read_bytes_total", f'{own},device="source"'] == 10 * MIB
     assert found["requests_total", f'{own},op="read"'] == 400
     assert found["evictions_total", 'cache="fast"'] == 3
+    assert found["lines_refused_total", 'cache="fast"'] == 11
     assert found["file_evictions_total", 'cache="fast"'] == 1976
     assert found["file_evicted_lines_total", 'cache="fast"'] == 2001
     assert found["file_table_files_max", 'cache="fast"'] == 1024

@@ -103,6 +103,41 @@ pub(crate) enum Store {
     Units(u64),
 }
 
+/// Whether a newcomer finds room in what its source may have: it has less, or a line here that can leave for it. Where it has none
+/// here it may have one more.
+fn may_come(policy: &CachePolicy, residency: &Residency, hand: &mut u32, key: u64) -> bool {
+    let full = residency.source_at_limit(key);
+    full.is_none_or(|source| next_to_leave(policy, residency, hand, source, None) != Left::AllInUse)
+}
+
+/// Moves the hand, in the order of slots, to the next line of a source that can leave, but for the one that is to be kept. It stays
+/// where it is if there is none.
+fn next_to_leave(
+    policy: &CachePolicy,
+    residency: &Residency,
+    hand: &mut u32,
+    source: u16,
+    kept: Option<u64>,
+) -> Left {
+    let mut left = Left::Nothing;
+    for _ in 0..policy.capacity() {
+        let key = policy.key_at(*hand).filter(|&key| Some(key) != kept);
+        if key.is_some_and(|key| residency.is_of_source(key, source)) {
+            if !policy.is_pinned(*hand) {
+                return Left::ALine;
+            }
+            left = Left::AllInUse;
+        }
+        *hand = after(*hand, policy);
+    }
+    left
+}
+
+/// The next slot in their order.
+fn after(slot: u32, policy: &CachePolicy) -> u32 {
+    (slot + 1) % policy.capacity() as u32
+}
+
 pub(crate) struct ShardState {
     line_bytes: usize,
     pub(crate) model: Model,
@@ -117,7 +152,7 @@ pub(crate) struct ShardState {
     arrived: Vec<Arrived>,
     pub(crate) counts: Counts,
     residency: Arc<Residency>,
-    /// Where the search for a line of a source that has too many goes on.
+    /// The slot where the search for a line of a source that has too many goes on.
     hand: u32,
 }
 
@@ -181,20 +216,16 @@ impl ShardState {
     /// Plans a read and copies what memory has to `out`, which has the length of the part.
     #[inline]
     pub(crate) fn read(&mut self, backing: Backing, part: &Part, time_ns: u64, out: &mut [u8]) -> ReadPlan {
-        let plan = self.model.read_from(backing, part, time_ns);
+        let (residency, hand) = (&self.residency, &mut self.hand);
+        let has_room = |policy: &CachePolicy| may_come(policy, residency, hand, part.key);
+        let plan = self.model.read_from(backing, part, time_ns, has_room);
         let mut moved = None;
-        let mut miss = plan.miss.unwrap_or_default();
+        let miss = plan.miss.unwrap_or_default();
         self.counts.refused += u64::from(miss.refused);
         if miss.room.is_needed {
             moved = self.make_room(&miss.room);
-            if let Some(fill) = miss.fill.filter(|_| !self.keep_limit(part.key)) {
-                self.counts.refused += 1;
-                self.model.fill_done(fill, false);
-                miss.pass |= miss.fetch & !miss.ahead;
-                (miss.fetch, miss.ahead, miss.fill) = (0, 0, None);
-            } else {
-                self.residency.change(part.key, None, Some(0));
-            }
+            self.keep_limit(part.key);
+            self.residency.change(part.key, None, Some(0));
         }
         let Miss {
             awaited,
@@ -407,15 +438,13 @@ impl ShardState {
     ) -> (WritePlan, Option<Move>) {
         let before = self.model.policy().find(part.key);
         let (plan, moved) = self.changing(part.key, |it| {
-            let mut plan = it.model.write_in(mode, part, time_ns);
+            let (residency, hand) = (&it.residency, &mut it.hand);
+            let has_room = |policy: &CachePolicy| may_come(policy, residency, hand, part.key);
+            let plan = it.model.write_in(mode, part, time_ns, has_room);
             // Before the newcomer counts: there are never more lines than there is room for.
             let moved = it.make_room(&plan.room);
-            if plan.room.is_needed && !it.keep_limit(part.key) {
-                it.model.write_done(plan.ticket, false);
-                plan = WritePlan {
-                    refused: true,
-                    ..it.model.invalidate(part)
-                };
+            if plan.room.is_needed {
+                it.keep_limit(part.key);
             }
             (plan, moved)
         });
@@ -517,40 +546,24 @@ impl ShardState {
     }
 
     /// Before a newcomer counts: its source may have all the lines that it may. Two leave at most, one more than came: one request
-    /// does not pay for all that other shards have too much. Whether the newcomer stays: if none can leave, as all that the source
-    /// has here are in use, it does not, and counts as nothing.
-    fn keep_limit(&mut self, key: u64) -> bool {
-        let mut has_left = false;
+    /// does not pay for all that other shards have too much.
+    fn keep_limit(&mut self, key: u64) {
         for _ in 0..2 {
             let full = self.residency.source_at_limit(key);
-            match full.map_or(Left::Nothing, |source| self.make_room_in(source, Some(key))) {
-                Left::ALine => has_left = true,
-                Left::AllInUse => return has_left,
-                Left::Nothing => break,
+            if full.is_none_or(|source| self.make_room_in(source, Some(key)) != Left::ALine) {
+                break;
             }
         }
-        true
     }
 
     /// Forgets the next line of a source in the order of slots, but the one that is to be kept.
     pub(crate) fn make_room_in(&mut self, source: u16, kept: Option<u64>) -> Left {
-        let slots = self.model.policy().capacity() as u32;
-        let mut left = Left::Nothing;
-        for _ in 0..slots {
-            let slot = self.hand;
-            self.hand = if slot + 1 == slots { 0 } else { slot + 1 };
-            let policy = self.model.policy();
-            let key = policy.key_at(slot).filter(|&key| Some(key) != kept);
-            let Some(key) = key.filter(|&key| self.residency.is_of_source(key, source)) else {
-                continue;
-            };
-            if policy.is_pinned(slot) {
-                left = Left::AllInUse;
-                continue;
-            }
+        let policy = self.model.policy();
+        let left = next_to_leave(policy, &self.residency, &mut self.hand, source, kept);
+        if let (Left::ALine, Some(key)) = (left, policy.key_at(self.hand)) {
+            self.hand = after(self.hand, policy);
             self.counts.evictions += 1;
             self.forget(key);
-            return Left::ALine;
         }
         left
     }

@@ -54,7 +54,9 @@ pub struct Counts {
     pub evicted_files: u64,
     /// Lines that these had, which left with them.
     pub evicted_file_lines: u64,
-    /// Lines that admission refused.
+    /// Times that a request would have brought a line into the cache, and did not: it was kept out by a filter such as that of long runs of
+    /// writes, by the size of its source, or by lines in use. Or it would have changed one there, which left as the write budget
+    /// was spent.
     pub refused: u64,
     /// Lines whose copy did not match its record, or could not be read. They were read from the backing.
     pub mismatches: u64,

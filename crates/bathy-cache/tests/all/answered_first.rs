@@ -4,11 +4,13 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use bathy_cache::Events;
+use bathy_cache::{Events, FileIdentity};
 use bathy_cache_model::FetchSize;
 use bathy_policy::PolicyKind;
 
-use crate::common::{BACKING, Fault, LINE, UNIT, World, assert_serves_backing, assert_usage, identity};
+use crate::common::{
+    BACKING, Cache, Fault, LINE, MemoryStore, UNIT, World, assert_serves_backing, assert_usage, identity,
+};
 
 const BYTES: u64 = 40 * LINE;
 const SHARDS: u64 = 4;
@@ -64,6 +66,23 @@ fn a_read_is_answered_while_the_ssd_writes_what_it_fetched_and_so_are_others_wit
     assert_eq!(cache.counts().mismatches, 0);
 }
 
+/// Reads all, and does something when it has the answer, while nothing of it is on the SSD.
+fn while_it_is_copied(world: &World, cache: &Cache, then: impl FnOnce(&[u8])) {
+    world.ssd.set_fault(Fault::Hang(0));
+    thread::scope(|scope| {
+        let (tell, told) = channel();
+        let reader = scope.spawn(move || {
+            let served = &|bytes: &[u8]| tell.send(bytes.to_vec()).expect("the test listens");
+            let waits = &|| {};
+            let mut out = vec![0; BYTES as usize];
+            cache.file.read_telling(&mut out, 0, 0, &Events { waits, served })
+        });
+        then(&told.recv_timeout(PATIENCE).expect("no copy is waited for"));
+        world.ssd.release();
+        reader.join().expect("no panic").expect("the backing works");
+    });
+}
+
 #[test]
 fn a_read_of_many_lines_is_answered_as_soon_and_its_source_stays_within_its_limit() {
     let world = world();
@@ -71,19 +90,8 @@ fn a_read_of_many_lines_is_answered_as_soon_and_its_source_stays_within_its_limi
     let bytes = world.backing.bytes();
     let source = *identity(BACKING).source();
     cache.set_size(&source, Some(LIMIT * LINE));
-    world.ssd.set_fault(Fault::Hang(0));
-    world.backing.set_fault(Fault::None);
-    thread::scope(|scope| {
-        let (tell, told) = channel();
-        let (cache, bytes) = (&cache, &bytes);
-        let reader = scope.spawn(move || {
-            let mut out = vec![0; bytes.len()];
-            let served = &|bytes: &[u8]| tell.send(bytes.to_vec()).expect("the test listens");
-            let waits = &|| {};
-            cache.file.read_telling(&mut out, 0, 0, &Events { waits, served })
-        });
-        let answer = told.recv_timeout(PATIENCE).expect("no copy is waited for");
-        assert!(answer == *bytes);
+    while_it_is_copied(&world, &cache, |answer| {
+        assert!(answer == bytes);
         let usage = cache.usage(&source);
         assert!(
             usage.lines >= LIMIT && usage.lines_max <= LIMIT + SHARDS,
@@ -92,14 +100,12 @@ fn a_read_of_many_lines_is_answered_as_soon_and_its_source_stays_within_its_limi
         // All that the cache may have of the source is being copied, so this one finds room for nothing.
         let mut again = vec![0; bytes.len()];
         cache.read(&mut again, 0, 0).expect("the backing works");
-        assert!(again == *bytes);
+        assert!(again == bytes);
         assert_eq!(
             cache.usage(&source),
             usage,
             "what is not cached neither enters nor leaves"
         );
-        world.ssd.release();
-        reader.join().expect("no panic").expect("the backing works");
     });
     assert_usage(&cache, "after the copies");
     let lines = cache.usage(&source).lines;
@@ -116,26 +122,50 @@ fn a_read_of_many_lines_is_answered_as_soon_and_its_source_stays_within_its_limi
 }
 
 #[test]
+fn what_a_source_has_no_room_for_drives_nobody_else_out() {
+    let world = world();
+    let cache = world.open().engine;
+    let source = *identity(BACKING).source();
+    cache.set_size(&source, Some(LIMIT * LINE));
+    let other = FileIdentity::new(*b"uuid of another.", &[1]).expect("it is short enough");
+    let lines = cache.capacity_lines();
+    let file = cache
+        .engine
+        .attach(
+            other.clone(),
+            MemoryStore::new(vec![7; (2 * lines * LINE) as usize]),
+        )
+        .expect("it works");
+    file.read(&mut vec![0; (2 * lines * LINE) as usize], 0, 0)
+        .expect("it works");
+    assert_eq!(cache.usage(other.source()).lines, lines, "the cache is full");
+    while_it_is_copied(&world, &cache, |_| {
+        let seen = || {
+            (
+                cache.usage(&source),
+                cache.usage(other.source()),
+                cache.counts().evictions,
+            )
+        };
+        let (of_source, of_other, evictions) = seen();
+        assert_eq!(of_source.lines + of_other.lines, lines);
+        cache
+            .read(&mut vec![0; BYTES as usize], 0, 0)
+            .expect("the backing works");
+        assert_eq!(seen(), (of_source, of_other, evictions));
+    });
+}
+
+#[test]
 fn what_is_in_use_while_its_source_gets_less_of_the_cache_leaves_when_that_has_ended() {
     let mut world = world();
     // No change of the size waits for the SSD.
     world.options.pending_records = (BYTES / LINE) as usize;
     let cache = world.open().engine;
     let source = *identity(BACKING).source();
-    world.ssd.set_fault(Fault::Hang(0));
-    thread::scope(|scope| {
-        let (tell, told) = channel();
-        let cache = &cache;
-        scope.spawn(move || {
-            let served = &|_: &[u8]| tell.send(()).expect("the test listens");
-            let waits = &|| {};
-            let mut out = vec![0; BYTES as usize];
-            cache.file.read_telling(&mut out, 0, 0, &Events { waits, served })
-        });
-        told.recv_timeout(PATIENCE).expect("no copy is waited for");
+    while_it_is_copied(&world, &cache, |_| {
         assert!(cache.usage(&source).lines > LIMIT + SHARDS);
         cache.set_size(&source, Some(LIMIT * LINE));
-        world.ssd.release();
     });
     assert_eq!(assert_usage(&cache, "after the copies").lines, LIMIT);
     assert_serves_backing(&cache, &world.backing.bytes(), 16_384, "after the copies");

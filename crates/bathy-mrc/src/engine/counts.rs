@@ -64,7 +64,7 @@ pub struct EngineCounts {
     pub flash_update_bytes: f64,
     /// Lines evicted.
     pub evictions: f64,
-    /// Lines that admission refused.
+    /// Times that a line was kept out of the cache by admission, or left as its change was not admitted.
     pub refused: f64,
 }
 
