@@ -5,7 +5,8 @@
 //!
 //! Locks are taken in this order: the tidying of a source, the claim to a file, its gate, its flush error, the file table, a
 //! shard, the intent. While the file table is locked no file below is used: one whose device is slow or hangs must not keep those
-//! of other devices from being opened. Who waits for the disk of a source has no lock that others need, but for the stop.
+//! of other devices from being opened. Who waits for the disk of a source has no lock that others need, but for the stop, unless the
+//! source was abandoned.
 
 mod attach;
 pub(crate) mod cached_file;
@@ -98,9 +99,8 @@ pub struct Engine {
     /// A flush of a file failed: what it lost is not known.
     has_lost_writes: AtomicBool,
     pub(crate) is_stopped: AtomicBool,
-    /// Shared by who tidies a source or leaves one: see [`Source::tidying`]. The stop has it alone.
-    ///
-    /// [`Source::tidying`]: crate::index::source::Source::tidying
+    /// Shared by who tidies what sources share: see [`Engine::tidy_shared`]. The stop has it alone, and then each source that was not
+    /// abandoned.
     pub(crate) tidying: RwLock<()>,
 }
 

@@ -203,9 +203,9 @@ impl EngineCache {
     pub(crate) fn stop(&self) -> bool {
         let _no_longer_tried = self.attachment.end();
         if self.attachment.is_used() {
-            return self.live.stop(PAUSE_MAX).unwrap_or(false);
+            return self.live.stop().unwrap_or(false);
         }
-        let _nothing_to_store = self.live.stop(PAUSE_MAX);
+        let _nothing_to_store = self.live.stop();
         // What was left cleanly has stamps, but a device need not have.
         !self.live.has_left_cleanly() || void(&GenerationFile::new(self.options.generations.clone())).is_ok()
     }

@@ -111,10 +111,15 @@ impl Engine {
         }
     }
 
-    /// Waits until nobody attaches or removes a file. After [`Engine::is_stopped`] nobody begins to.
+    /// Waits until nobody attaches or removes a file, but those of sources that were abandoned. After [`Engine::is_stopped`] nobody
+    /// begins to.
     pub(crate) fn wait_for_claims(&self) -> MutexGuard<'_, Files> {
+        let is_abandoned = |files: &Files, file: &FileIdentity| {
+            let source = files.sources.get(file.source());
+            source.is_some_and(|source| source.is_abandoned())
+        };
         let mut files = lock(&self.files);
-        while !files.claimed.is_empty() {
+        while !files.claimed.iter().all(|file| is_abandoned(&files, file)) {
             let waited = self.claim_ended.wait(files);
             files = waited.unwrap_or_else(PoisonError::into_inner);
         }

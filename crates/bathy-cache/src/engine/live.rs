@@ -231,20 +231,13 @@ impl LiveCache {
         self.with_engine(Engine::bypass)
     }
 
-    /// [`Engine::stop`]. It is no clean one, and ends as by a kill, if something of a source still waits for its disk when `pause` is over,
-    /// such as tidying that began before the source was abandoned.
+    /// [`Engine::stop`].
     ///
     /// # Errors
     /// Those of [`Engine::stop`].
-    pub fn stop(&self, pause: Duration) -> io::Result<bool> {
+    pub fn stop(&self) -> io::Result<bool> {
         let _alone = lock(&self.switching);
-        let engine = self.engine();
-        // Nothing tidies what is stopped.
-        if within(&engine, pause, |engine| drop(engine.tidying.write())).is_err() {
-            engine.is_stopped.store(true, Ordering::Release);
-            return Ok(false);
-        }
-        engine.stop()
+        self.engine().stop()
     }
 
     /// Leaves the SSD: all files are served without a cache. It can be taken out when this returns, and when nobody has its

@@ -45,7 +45,7 @@ mod common;
 #[path = "../../tests/all/history.rs"]
 mod history;
 
-use common::{BACKING, LINE, MemoryStore, MemoryWitness, UNIT, World, assert_usage, identity};
+use common::{BACKING, LINE, MemoryStore, MemoryWitness, REGION, UNIT, World, assert_usage, identity};
 use history::{CELL, History, Operation, linearize};
 
 /// Lines of the file, and of the cache.
@@ -540,7 +540,13 @@ fn play(mode: WriteMode) -> Result<(), String> {
         Scene::remover,
         Scene::tidier,
     ];
-    play_in(Scene::new(mode), parts)
+    play_in(Scene::new(mode), parts, below(4) == 0)
+}
+
+/// All kinds of requests beside a stop.
+fn play_and_stop(mode: WriteMode) -> Result<(), String> {
+    let parts = [Scene::reader, Scene::reader, Scene::writer, Scene::writer];
+    play_in(Scene::without_memory(mode), parts, true)
 }
 
 /// What several fetch while one writes, and has not reached the SSD yet.
@@ -552,13 +558,52 @@ fn play_readers(mode: WriteMode) -> Result<(), String> {
         let source = *identity(BACKING).source();
         scene.engine.set_size(&source, Some((1 + below(2)) * LINE));
     }
-    play_in(scene, parts)
+    play_in(scene, parts, below(4) == 0)
 }
 
-fn play_in<const PARTS: usize>(scene: Scene, parts: [fn(&Scene) -> Seen; PARTS]) -> Result<(), String> {
+/// Two write to a file that is in use, each to lines on the SSD, of a region without a mark and of one with: when one of them has its
+/// answer, a start after a power cut serves no older bytes, though the SSD lost all that was not flushed.
+fn play_marks(mode: WriteMode) -> Result<(), String> {
+    let scene = Arc::new(Scene::without_memory(mode));
+    let file = scene.attach().expect("the backing works");
+    let write = move |scene: &Scene, file: &CachedFile, region: u64| {
+        let start = region * REGION + below(2) * UNIT;
+        scene.write(file, (start, start + UNIT), u64::MAX, &mut Seen::default());
+    };
+    file.write(&vec![0; END as usize], 0, 0)
+        .expect("the backing works");
+    // By the last two the mark of the other region goes, durably, and the file does not come to rest.
+    for region in [0, 1, 0, 0] {
+        let line = region * REGION / LINE;
+        write(&scene, &file, region);
+        scene.read(&file, (line * LINE, (line + 1) * LINE), &mut Seen::default());
+        scene.engine.tidy();
+    }
+    let file = Arc::new(file);
+    let writing = [0, 1].map(|region| {
+        let (scene, file) = (Arc::clone(&scene), Arc::clone(&file));
+        thread::spawn(move || {
+            write(&scene, &file, region);
+            PowerCut {
+                ssd: scene.ssd.image(true).0,
+                backing: scene.backing.image(false),
+                witness: scene.world.witness.generation.load(Ordering::SeqCst),
+            }
+        })
+    });
+    for cut in writing.map(|writing| writing.join().expect("no panic")) {
+        served_after(cut.ssd, cut.backing, cut.witness, false, &scene.world)?;
+    }
+    Ok(())
+}
+
+fn play_in<const PARTS: usize>(
+    scene: Scene,
+    parts: [fn(&Scene) -> Seen; PARTS],
+    stops_meanwhile: bool,
+) -> Result<(), String> {
     let scene = Arc::new(scene);
     let first = scene.begin();
-    let stops_meanwhile = below(4) == 0;
     let run = |part: fn(&Scene) -> Seen| {
         let scene = Arc::clone(&scene);
         thread::spawn(move || part(&scene))
@@ -790,6 +835,18 @@ fn what_was_fetched_is_served_before_the_ssd_has_it_and_no_longer_once_it_is_wri
 }
 
 #[test]
+fn a_stop_waits_for_what_is_under_way() {
+    let Outcome { played, wrong } = explore(SCHEDULES / 3, play_and_stop);
+    assert_eq!(wrong, None, "schedule {played}");
+}
+
+#[test]
+fn a_mark_is_durable_before_the_write() {
+    let Outcome { played, wrong } = explore(SCHEDULES / 3, play_marks);
+    assert_eq!(wrong, None, "schedule {played}");
+}
+
+#[test]
 fn a_source_that_gets_another_size_beside_a_stop_leaves_no_record_without_a_line() {
     let Outcome { played, wrong } = explore(SCHEDULES, play_resize_and_stop);
     assert_eq!(wrong, None, "schedule {played}");
@@ -820,6 +877,8 @@ fn each_error_made_on_purpose_is_found() {
             Mutant::StateBesideOlderRecords => play_resize_and_stop,
             Mutant::EmptyFilesAreFound => play_new_files,
             Mutant::ArrivedUnitsAreBelieved => play_readers,
+            Mutant::MarkIsNotFlushed => play_marks,
+            Mutant::StopWaitsForNobody => play_and_stop,
             _ => play,
         };
         let Outcome { played, wrong } = explore(SCHEDULES_TO_FIND, play);

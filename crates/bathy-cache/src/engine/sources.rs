@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use crate::curve::{CurveOptions, MissRatioCurve, OnlineCurve};
 use crate::engine::Engine;
@@ -132,7 +132,6 @@ impl Engine {
     pub fn settle_source(&self, source: &Uuid) {
         let tidied = lock(&self.files).source(source);
         let _alone = lock(&tidied.tidying);
-        let _goes_on = self.tidying.read().unwrap_or_else(PoisonError::into_inner);
         for file in self.unflushed_of(source) {
             if self.make_durable(&file, || file.store.flush()).is_some() {
                 self.settle(&file);
@@ -155,9 +154,14 @@ impl Engine {
     pub fn leave_source(&self, source: &Uuid) -> io::Result<()> {
         let left = lock(&self.files).source(source);
         let _alone = lock(&left.tidying);
-        let _goes_on = self.tidying.read().unwrap_or_else(PoisonError::into_inner);
         for file in self.unflushed_of(source) {
-            let _kept_for_nobody = self.make_durable(&file, || file.store.flush());
+            if !left.is_abandoned() {
+                let _kept_for_nobody = self.make_durable(&file, || file.store.flush());
+            }
+            if left.is_abandoned() {
+                // Perhaps meanwhile. Nothing of it is believed, and nobody waits for this any more.
+                return Ok(());
+            }
             self.forget(&file.identity, || Ok(()))?;
             self.drop_lines(file.number, 0..u64::MAX);
             lock(&self.unflushed).remove(&file.number);

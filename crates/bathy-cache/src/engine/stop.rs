@@ -26,13 +26,20 @@ impl Engine {
     }
 
     /// Stops: whether the stop is a clean one, and the files, which have the errors of their flushes.
+    ///
+    /// Sources that were abandoned are not waited for: no start believes what the SSD has of them, so it is no matter what of them is
+    /// still under way, and their disks may never answer.
     pub(crate) fn stop_and_keep_errors(&self) -> (bool, Vec<Arc<FileState>>) {
         let _alone = self.tidying.write().unwrap_or_else(PoisonError::into_inner);
         if self.is_stopped.swap(true, Ordering::AcqRel) {
             return (false, Vec::new());
         }
-        // Nobody attaches a file from here on. What is under way ends.
-        let open = self.wait_for_claims().all_open();
+        // Nobody attaches a file or begins to tidy from here on. What is under way ends.
+        let mut sources = self.all_sources();
+        sources.retain(|source| !source.is_abandoned());
+        let _tidied: Vec<_> = sources.iter().map(|source| lock(&source.tidying)).collect();
+        let mut open = self.wait_for_claims().all_open();
+        open.retain(|file| !file.source.is_abandoned());
         for file in open.iter().filter(|_| !is_made(Mutant::StopWaitsForNobody)) {
             drop(file.gate.write().unwrap_or_else(PoisonError::into_inner));
         }
@@ -47,10 +54,7 @@ impl Engine {
         let is_sound = !self.is_bypassed() && !self.ssd.is_given_up() && !self.has_lost_writes();
         // After the last write, and before anybody else's.
         let mut is_trusted = is_sound;
-        for file in files
-            .iter()
-            .filter(|file| is_sound && !file.source.is_abandoned())
-        {
+        for file in files.iter().filter(|_| is_sound) {
             is_trusted &= self.note_stamp(file);
         }
         let is_clean = is_trusted && !self.has_lost_writes() && self.store_state().is_some();

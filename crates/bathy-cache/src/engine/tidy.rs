@@ -43,12 +43,11 @@ impl Engine {
         }
     }
 
-    fn all_sources(&self) -> Vec<Arc<Source>> {
+    pub(crate) fn all_sources(&self) -> Vec<Arc<Source>> {
         lock(&self.files).sources().cloned().collect()
     }
 
     fn make_source_durable(&self, source: &Source, idle: &mut Vec<u64>) {
-        let _goes_on = self.tidying.read().unwrap_or_else(PoisonError::into_inner);
         // Those of the last time wait for the SSD still: a disk that takes longer than a round has its turn all the same.
         if !self.can_be_tidied() || !idle.is_empty() {
             return;
@@ -63,6 +62,9 @@ impl Engine {
             .collect();
         drop(files);
         for number in numbers {
+            if source.is_abandoned() {
+                return;
+            }
             // None of them is kept open for longer than its own flush takes: it may be removed meanwhile.
             let Some(file) = lock(&self.unflushed).get(&number).cloned() else {
                 continue;

@@ -463,37 +463,6 @@ fn a_disk_that_hangs_after_a_write_that_came_before_the_pause_keeps_the_others_n
 }
 
 #[test]
-fn a_source_that_is_tidied_without_an_end_keeps_no_stop_waiting() {
-    let world = World::new(BYTES, 24, 2);
-    let (cache, file) = warm_file(&world, world.backing.clone(), false);
-    file.write(&[7; UNIT as usize], 0, 0).expect("the backing works");
-    let source = *identity(BACKING).source();
-    let engine = cache.engine();
-    engine.tidy_source(&source);
-    world.backing.set_fault(Fault::Hang(0));
-    let stopped = std::thread::scope(|scope| {
-        scope.spawn(|| (0..3).for_each(|_| engine.tidy_source(&source)));
-        while world.backing.operations() == 0 {
-            std::thread::yield_now();
-        }
-        engine.abandon_source(&source);
-        let (tell, told) = std::sync::mpsc::channel();
-        let cache = &cache;
-        scope.spawn(move || tell.send(cache.stop(Duration::from_millis(100))));
-        let stopped = told.recv_timeout(Duration::from_secs(120));
-        world.backing.release();
-        stopped.expect("it waits for the disk").expect("the SSD works")
-    });
-    assert!(!stopped, "it is no clean one");
-    assert!(
-        file.read(&mut [0; 64], 0, 0).is_err(),
-        "nothing is served any more"
-    );
-    drop((file, engine, cache));
-    assert!(matches!(world.open().recovery, Recovery::Unclean { .. }));
-}
-
-#[test]
 fn a_flush_that_failed_is_counted_for_all_who_have_the_file_and_in_a_switch_too() {
     let world = World::new(BYTES, 24, 2);
     let (cache, one) = warm_file(&world, world.backing.clone(), false);
@@ -529,7 +498,7 @@ fn an_ssd_that_could_not_be_taken_because_of_requests_is_not_believed_later() {
         hanging.join().expect("no panic").expect("the backing works");
     });
     file.write(&[9; UNIT as usize], 0, 0).expect("the backing works");
-    cache.stop(PAUSE_MAX).expect("the backing works");
+    cache.stop().expect("the backing works");
     drop((file, cache));
     assert_eq!(world.open().recovery, Recovery::Cold(ColdReason::Generation));
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use bathy_cache::{CachedFile, Engine, FileIdentity};
+use bathy_cache::{CachedFile, Engine, FileIdentity, Recovery};
 
 use crate::common::{Fault, LINE, MemoryStore, World, assert_usage, identity};
 
@@ -151,6 +151,69 @@ fn who_makes_files_of_a_slow_device_durable_keeps_nobody_from_tidying_others() {
     assert!(!of_slow.is_marked(0) && engine.marked_regions() == 0);
     drop(of_slow);
     assert!(engine.stop().expect("all devices work"));
+}
+
+#[test]
+fn a_stop_waits_for_no_source_that_was_abandoned_and_is_a_clean_one_for_the_others() {
+    let world = World::new(8 * LINE, 8, 1);
+    let engine = world.open().engine.engine;
+    let (slow, opened) = (MemoryStore::new(pattern()), MemoryStore::new(pattern()));
+    let of_slow = engine.attach(of_slow_source(1), slow.clone()).expect("it works");
+    let quick = MemoryStore::new(pattern());
+    let of_quick = engine.attach(identity(2), quick.clone()).expect("it works");
+    for file in [&of_slow, &of_quick] {
+        file.write(&pattern(), 0, 0).expect("it works");
+        file.write(&pattern(), 0, 0).expect("it works");
+    }
+    for store in [&slow, &opened] {
+        store.set_fault(Fault::Hang(0));
+    }
+    // All that can be under way of it: it is made durable, left, read, and another file of it is opened.
+    let tidying = Arc::clone(&engine);
+    let hanging = [
+        thread::spawn(move || (0..3).for_each(|_| tidying.tidy_source(of_slow_source(1).source()))),
+        {
+            let opening = Arc::clone(&engine);
+            let opened = opened.clone();
+            thread::spawn(move || drop(opening.attach(of_slow_source(3), opened)))
+        },
+    ];
+    wait_until_asked(&slow);
+    wait_until_asked(&opened);
+    let leaving = Arc::clone(&engine);
+    let left = thread::spawn(move || leaving.leave_source(of_slow_source(1).source()));
+    let asked = slow.operations();
+    let reading = thread::spawn(move || {
+        let mut past = vec![0; 4 * LINE as usize];
+        let _stopped_meanwhile = of_slow.write(&past, 0, 0);
+        let _stopped_meanwhile = of_slow.read(&mut past, 0, 0);
+    });
+    while slow.operations() == asked {
+        thread::yield_now();
+    }
+    engine.abandon_source(of_slow_source(1).source());
+    let (stopping, (done, is_done)) = (Arc::clone(&engine), channel());
+    thread::spawn(move || done.send(stopping.stop()).expect("somebody waits"));
+    let stopped = is_done.recv_timeout(PATIENCE).expect("it waits for no disk");
+    assert!(stopped.expect("the others work"), "a clean stop");
+    // What goes on now must not matter.
+    for store in [slow, opened] {
+        store.release();
+    }
+    for thread in hanging {
+        thread.join().expect("no panic");
+    }
+    reading.join().expect("no panic");
+    left.join().expect("no panic").expect("the SSD works");
+    drop((of_quick, engine));
+    let opened = world.open();
+    assert_eq!(opened.recovery, Recovery::Clean);
+    let engine = opened.engine.engine;
+    let again = engine.attach(identity(2), quick).expect("it works");
+    let mut out = vec![0; 2 * LINE as usize];
+    again.read(&mut out, 0, 0).expect("it works");
+    assert_eq!((out, again.counts().reads.requests_hit), (pattern(), 1));
+    assert_eq!(engine.usage(of_slow_source(1).source()).cached_bytes, 0);
 }
 
 #[test]

@@ -41,7 +41,7 @@ impl Service {
         // Who has files of it open would change them without the cache that is to serve the others.
         state.draining.retain(|one| !one.mounted.has_ended());
         let draining = state.draining.iter().map(|one| &one.info.source);
-        let mut ending = draining.chain(state.leaving.iter().map(|one| &one.source));
+        let mut ending = draining.chain(state.leaving.iter().map(|one| &one.info.source));
         if ending.any(|other| other.dir == source.dir || other.name() == source.name()) {
             return Err(Failure::new(
                 format!(

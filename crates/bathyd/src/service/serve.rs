@@ -187,7 +187,7 @@ impl Service {
     pub(super) fn withdraw(&self, alone: MutexGuard<'_, ()>, one: ServedDirectory) -> io::Result<()> {
         let _detached = one.mounted.unmount();
         one.mounted.abort();
-        self.lock().leaving.push(Leaving::new(&one.info.source));
+        self.lock().leaving.push(Leaving::new(&one.info));
         drop(alone);
         self.leave(one)
     }
@@ -249,9 +249,14 @@ impl Service {
             dir.display(),
             cached.map_or("it is served on", |_| "it is served on, without the cache")
         );
-        let Some((live, uuid)) = cached.map(Source::in_cache) else {
-            return;
-        };
+        if let Some(cached) = cached {
+            self.disown(dir, cached);
+        }
+    }
+
+    /// No start will find what is cached of a source, and this process uses it no more.
+    pub(super) fn disown(&self, dir: &Path, cached: &Source) {
+        let (live, uuid) = cached.in_cache();
         let forgotten = self.session().forget_source(dir);
         let distrusted = caught(|| live.with_engine(|engine| engine.distrust_source(uuid)));
         // If it panics again, more than the source is broken.

@@ -157,14 +157,14 @@ impl Unserved {
 
 /// A source that is served no more.
 pub(super) struct Leaving {
-    pub(super) source: config::Source,
+    pub(super) info: Arc<SourceInfo>,
     pub(super) since: Instant,
 }
 
 impl Leaving {
-    pub(super) fn new(source: &config::Source) -> Self {
+    pub(super) fn new(info: &Arc<SourceInfo>) -> Self {
         Self {
-            source: source.clone(),
+            info: Arc::clone(info),
             since: Instant::now(),
         }
     }

@@ -46,7 +46,7 @@ impl Service {
         state.has_ended |= !ended.is_empty() && !is_served;
         for one in ended {
             // A stop or somebody else unmounted it, and others may have changed files since.
-            state.leaving.push(Leaving::new(&one.info.source));
+            state.leaving.push(Leaving::new(&one.info));
             let service = Arc::clone(self);
             let leave = move || {
                 if let Err(error) = service.leave(one) {
@@ -68,12 +68,16 @@ impl Service {
         if is_served || !(state.has_ended || is_stopping) || state.leaving.iter().any(is_waited_for) {
             return false;
         }
-        for late in &state.leaving {
+        let late: Vec<_> = state.leaving.drain(..).collect();
+        drop(state);
+        for Leaving { info, .. } in late {
             eprintln!(
-                "bathyd: {}: its disk does not answer: the cache is not stopped cleanly",
-                late.source.dir.display()
+                "bathyd: {}: its disk does not answer: the cache is stopped without it, and has nothing of it afterwards",
+                info.source.dir.display()
             );
-            self.is_unsound.store(true, Ordering::Release);
+            if let Some(cached) = &info.cached {
+                self.disown(&info.source.dir, cached);
+            }
         }
         self.is_stopping.store(true, Ordering::Release);
         true
@@ -93,7 +97,7 @@ impl Service {
         // After a panic it is distrusted: no start will find what is cached of it.
         let noted = left.map_or(Ok(()), |left| self.noted(&info.source, left));
         let mut state = self.lock();
-        (state.leaving).retain(|leaving| leaving.source.dir != info.source.dir);
+        (state.leaving).retain(|leaving| leaving.info.source.dir != info.source.dir);
         noted
     }
 
@@ -218,7 +222,7 @@ impl Service {
         if is_closed && one.mounted.unmount_unused().map_err(|error| failed(&error))? {
             one.end_unless_used();
             let one = state.served.remove(place);
-            state.leaving.push(Leaving::new(&one.info.source));
+            state.leaving.push(Leaving::new(&one.info));
             drop(state);
             drop(alone);
             self.leave(one).map_err(|error| failed(&error))?;
