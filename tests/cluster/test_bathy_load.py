@@ -60,12 +60,40 @@ def total(out: Path) -> dict[str, Any]:
     return dict(json.loads(out.read_text().splitlines()[-1]))
 
 
-def test_requests_arrive_and_a_dead_cluster_ends_them_by_their_deadline(
+def a_corrupted_object_is_found(lab: Any, out: Path) -> None:
+    def checked(direction: str, verify: str) -> tuple[int, dict[str, Any]]:
+        each = {"pattern": "sequential", "request_count": 256, "duration_s": 60, "verify": verify}
+        requests = [{"direction": direction, "block_bytes": 64 << 10}]
+        closed = plan(lab, "a", arrival={"closed": {"queue_depth": 16}}, requests=requests, **each)
+        with loading(closed, out) as process:
+            return process.wait(60), total(out)["verified"]
+
+    assert checked("write", "on") == (0, {"blocks": 0, "mismatches": 0, "named": []})
+    assert checked("read", "filled") == (0, {"blocks": 4096, "mismatches": 0, "named": []})
+    info = subprocess.run(
+        ["rbd", *ceph(lab), "info", "load/a", "--format=json"], check=True, capture_output=True, timeout=60
+    )
+    damaged = f"{json.loads(info.stdout)['block_name_prefix']}.{2:016x}"
+    garbage = out.with_suffix(".garbage")
+    garbage.write_bytes(b"garbage " * 1024)
+    subprocess.run(["rados", *ceph(lab), "-p", "load", "put", damaged, str(garbage)], check=True, timeout=60)
+    code, verified = checked("read", "filled")
+    assert (code, verified["blocks"], verified["mismatches"]) == (1, 4096, 1024)
+    # The object is as short as what was put; the rest of it is zero.
+    assert {place["offset"] >> 22 for place in verified["named"]} == {2}
+    assert {place["image"] for place in verified["named"]} == {0}
+    faults = {place["offset"] - (8 << 20): place["fault"] for place in verified["named"]}
+    assert [faults[0], faults[4096], faults[8192]] == ["no_stamp", "no_stamp", "zero"]
+
+
+def test_requests_arrive_corruption_is_found_and_a_dead_cluster_ends_requests_by_their_deadline(
     borrowed_lab: Any, tmp_path: Path, tools: Any
 ) -> None:
     with borrowed_lab("ssd=3") as lab:
         images(lab, "a", "b")
         out = tmp_path / "out"
+        a_corrupted_object_is_found(lab, out)
+
         with loading(plan(lab, "a", "b"), out) as process:
             assert process.wait(60) == 0, process.stderr.read()
         alive = total(out)

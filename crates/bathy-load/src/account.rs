@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 
 use crate::plan::Direction;
 use crate::requests::Request;
+use crate::verify::Verified;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Latencies up to an hour are told apart; longer ones count as an hour.
@@ -92,6 +93,8 @@ pub struct Total {
     pub in_flight_max: u64,
     /// Requests that failed by their deadline and that the target has not given back.
     pub never_completed: u64,
+    /// What was checked, where the plan asks for it, ramp included.
+    pub verified: Option<Verified>,
 }
 
 /// What made a request start.
@@ -136,6 +139,7 @@ impl Account {
                 lateness: latencies(),
                 in_flight_max: 0,
                 never_completed: 0,
+                verified: None,
             },
         }
     }
@@ -205,9 +209,8 @@ impl Account {
     }
 
     /// The load has ended.
-    pub fn finish(mut self, never_completed: u64, sink: &mut impl FnMut(Second)) -> Total {
+    pub fn finish(self, sink: &mut impl FnMut(Second)) -> Total {
         sink(self.second);
-        self.total.never_completed = never_completed;
         self.total
     }
 }

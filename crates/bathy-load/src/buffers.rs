@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::plan::{Direction, Plan};
+use crate::plan::{Direction, Plan, Verify};
 use crate::random::Random;
 use crate::requests::Request;
 use crate::world::Memory;
@@ -18,6 +18,8 @@ pub struct Buffers {
     free: Vec<Vec<Vec<u8>>>,
     data: Arc<[u8]>,
     random: Random,
+    /// Who writes changes the data.
+    is_own: bool,
 }
 
 impl Buffers {
@@ -36,6 +38,7 @@ impl Buffers {
             free: vec![Vec::new(); plan.requests.len()],
             data: data.into(),
             random,
+            is_own: plan.verify != Verify::Off,
         }
     }
 
@@ -44,15 +47,22 @@ impl Buffers {
         let bytes = request.bytes as usize;
         match request.direction {
             Direction::Flush => Memory::None,
-            Direction::Read => {
-                let free = self.free[request.kind as usize].pop();
-                Memory::Own(free.unwrap_or_else(|| vec![0; bytes]))
-            }
+            Direction::Read => Memory::Own(self.buffer(request)),
             Direction::Write => {
                 let start = self.random.below(PLACES as u64) as usize * PART_BYTES;
+                if self.is_own {
+                    let mut buffer = self.buffer(request);
+                    buffer.copy_from_slice(&self.data[start..start + bytes]);
+                    return Memory::Own(buffer);
+                }
                 Memory::Shared(Arc::clone(&self.data), start..start + bytes)
             }
         }
+    }
+
+    fn buffer(&mut self, request: &Request) -> Vec<u8> {
+        let free = self.free[request.kind as usize].pop();
+        free.unwrap_or_else(|| vec![0; request.bytes as usize])
     }
 
     /// Take back the memory of a request.

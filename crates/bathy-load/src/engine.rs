@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::plan::{Arrival, Plan, Process};
 use crate::random::Random;
 use crate::requests::{Request, Requests};
+use crate::verify::{Expected, Verifier};
 use crate::world::{Done, World};
 
 /// Requests that are sent before completions are looked at again.
@@ -33,6 +34,7 @@ struct Slot {
     state: State,
     serial: u64,
     sent: Sent,
+    expected: Expected,
 }
 
 /// When requests start.
@@ -56,6 +58,7 @@ struct Engine<'a, W> {
     world: &'a mut W,
     requests: Vec<Requests>,
     buffers: Buffers,
+    verifier: Option<Verifier>,
     account: Account,
     source: Source,
     slots: Vec<Slot>,
@@ -97,6 +100,7 @@ pub fn run<W: World>(
         source: source(plan, image_bytes.len()),
         requests,
         buffers: Buffers::new(plan),
+        verifier: Verifier::new(plan),
         account: Account::new(start_ns..end_ns),
         slots: Vec::new(),
         free: Vec::new(),
@@ -112,7 +116,12 @@ pub fn run<W: World>(
     };
     engine.run(sink);
     let never_completed = engine.in_target() - engine.in_flight;
-    Ok(engine.account.finish(never_completed, sink))
+    let verified = engine.verifier.map(Verifier::finish);
+    Ok(Total {
+        never_completed,
+        verified,
+        ..engine.account.finish(sink)
+    })
 }
 
 fn source(plan: &Plan, images: usize) -> Source {
@@ -247,7 +256,11 @@ impl<W: World> Engine<'_, W> {
     /// Give a request to the target; returns when.
     fn submit(&mut self, request: Request, intended_ns: u64) -> u64 {
         let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
-        let memory = self.buffers.take(&request);
+        let mut memory = self.buffers.take(&request);
+        let expected = match &mut self.verifier {
+            Some(verifier) => verifier.send(&request, memory.memory()),
+            None => Expected::Nothing,
+        };
         self.serial += 1;
         let submitted_ns = self.world.now_ns();
         let start = match self.source {
@@ -269,6 +282,7 @@ impl<W: World> Engine<'_, W> {
             state: State::InFlight,
             serial: self.serial,
             sent,
+            expected,
         };
         match self.slots.get_mut(slot as usize) {
             Some(free) => *free = filled,
@@ -285,6 +299,14 @@ impl<W: World> Engine<'_, W> {
         let slot = &mut self.slots[done.slot as usize];
         let (state, sent) = (slot.state, slot.sent);
         slot.state = State::Free;
+        if let Some(verifier) = &mut self.verifier {
+            verifier.completed(
+                &sent.request,
+                &slot.expected,
+                done.result.is_ok(),
+                done.memory.data(),
+            );
+        }
         self.free.push(done.slot);
         self.buffers.give_back(&sent.request, done.memory);
         if state == State::InFlight {

@@ -6,7 +6,7 @@
 //!
 //! [`plan`] says what is asked for, [`requests`] which requests an image gets, [`engine`] sends them: one thread, which
 //! waits for the next arrival and never for a completion. [`world`] is what the engine stands on, a clock and a target
-//! together, so that tests give it a simulated one; [`null`] completes at once, [`rbd`] is librbd. [`account`] counts,
+//! together, so that tests give it a simulated one; [`null`] completes at once, [`rbd`] is librbd. [`account`] counts, [`verify`] checks data,
 //! [`report`] writes it as JSON lines, [`program`] is the command line.
 
 pub mod account;
@@ -20,6 +20,7 @@ pub mod random;
 pub mod rbd;
 pub mod report;
 pub mod requests;
+pub mod verify;
 pub mod world;
 
 mod deadline;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use crate::failure::Failure;
+use crate::verify::BLOCK_BYTES;
 
 /// Requests in flight at most, where the plan has no number.
 const IN_FLIGHT_MAX: u64 = 16_384;
@@ -46,9 +47,25 @@ pub struct Plan {
     /// How small the data that are written can be compressed: 2 is to half of their size.
     #[serde(default = "one")]
     pub compression_ratio: f64,
+    /// Whether what is read is checked.
+    #[serde(default)]
+    pub verify: Verify,
     /// The same seed gives the same load.
     #[serde(default = "one_seed")]
     pub seed: u64,
+}
+
+/// Whether what is read is checked.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verify {
+    /// It is not.
+    #[default]
+    Off,
+    /// It is; what this load has not written may be zero.
+    On,
+    /// It is; all of the working set has been written by such a load before.
+    Filled,
 }
 
 /// Where requests go.
@@ -331,6 +348,14 @@ impl Plan {
                 r#""requests": [{"direction": "read", "block_bytes": 4096}]"#,
             );
         }
+        let is_split = |bytes: u64| bytes % BLOCK_BYTES != 0;
+        let sizes = self.requests.iter().map(|kind| kind.block_bytes);
+        if self.verify != Verify::Off && sizes.chain([self.offset_bytes]).any(is_split) {
+            return refuse(
+                format!("with verify, block_bytes and offset_bytes must be multiples of {BLOCK_BYTES}"),
+                "change them in the plan, or leave verify out",
+            );
+        }
         for kind in &self.requests {
             within("weight", kind.weight, 1e-6, 1e6)?;
             let is_flush = kind.direction == Direction::Flush;
@@ -373,6 +398,19 @@ impl Plan {
         let in_memory = (IN_FLIGHT_BYTES as f64 / mean_bytes) as u64;
         self.in_flight_max
             .unwrap_or(IN_FLIGHT_MAX.min(in_memory).max(64).max(depth))
+    }
+
+    /// The images, by names that no other image of the cluster has.
+    pub fn image_names(&self) -> Vec<String> {
+        match &self.target {
+            TargetPlan::Null(null) => (0..null.images).map(|index| index.to_string()).collect(),
+            TargetPlan::Rbd(rbd) => {
+                let names = rbd.images.iter();
+                names
+                    .map(|image| format!("{}/{}/{image}", rbd.pool, rbd.namespace))
+                    .collect()
+            }
+        }
     }
 
     /// Whether anything is written.

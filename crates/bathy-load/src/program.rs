@@ -51,19 +51,23 @@ A plan is a JSON object:
   deadline_s   a request that has not completed so long after its intended start has failed (30)
   in_flight_max
                requests in flight at most; others are held back, and counted (16384, or 1 GiB of memory)
+  verify       \"on\": blocks of 4 KiB are stamped when they are written and checked when they are read; \"filled\": and all of
+               the working set has been written so before (off)
   compression_ratio (1), seed (1)
 
 Results are JSON objects, one a line: start, second (one for each, by the time of completion), total (requests whose
 intended start lies in the duration). Latencies are histograms: pairs of a bucket's upper end, in nanoseconds, and count.
 
-Written images lose what they had. Exit codes: 0 done, 2 error. Failed requests are results, and no error.
+Written images lose what they had. Exit codes: 0 done, 1 blocks read that are not
+what was written (\"verified\" names them by the number of the image and the offset), 2 error. Failed requests are
+results, and no error.
 ";
 
 const THREAD: ClockId = ClockId::CLOCK_THREAD_CPUTIME_ID;
 const PROCESS: ClockId = ClockId::CLOCK_PROCESS_CPUTIME_ID;
 const SAY_HELP: &str = "see --help";
 
-/// Carry out a command line (without the program's name) and return the exit code: 0 done, 2 error. Errors are said on
+/// Carry out a command line (without the program's name) and return the exit code: 0 done, 1 mismatches, 2 error. Errors are said on
 /// stderr. With images of a cluster the process ends here: threads of librados may never end.
 pub fn main(arguments: impl IntoIterator<Item = String>) -> u8 {
     let mut arguments = arguments.into_iter();
@@ -73,15 +77,15 @@ pub fn main(arguments: impl IntoIterator<Item = String>) -> u8 {
             format!("'{more}' is one argument too many"),
             SAY_HELP,
         )),
-        (Some("--help" | "-h"), None) => say(HELP),
-        (Some("--version"), None) => say(concat!("bathy-load ", env!("CARGO_PKG_VERSION"), "\n")),
+        (Some("--help" | "-h"), None) => say(HELP).map(|()| 0),
+        (Some("--version"), None) => say(concat!("bathy-load ", env!("CARGO_PKG_VERSION"), "\n")).map(|()| 0),
         (Some(option), None) if option.starts_with("--") => {
             Err(Failure::new(format!("'{option}' is not an option"), SAY_HELP))
         }
         (file, None) => read_plan(file.filter(|&file| file != "-")).and_then(|plan| load(&plan)),
     };
     match ended {
-        Ok(()) => 0,
+        Ok(code) => code,
         Err(failure) => {
             eprintln!("bathy-load: {failure}");
             2
@@ -118,25 +122,25 @@ fn read_plan(file: Option<&str>) -> Result<Plan, Failure> {
     Plan::parse(&text)
 }
 
-fn load(plan: &Plan) -> Result<(), Failure> {
+fn load(plan: &Plan) -> Result<u8, Failure> {
     // A thread that sleeps wakes up to 50 µs late otherwise. What it could not be set to is seen in the lateness.
     let _kept = nix::sys::prctl::set_timerslack(1);
     match &plan.target {
         TargetPlan::Null(null) => {
             let sizes = vec![null.image_bytes; null.images];
-            measure(plan, "null", &sizes, &mut Null::new()).map(drop)
+            measure(plan, "null", &sizes, &mut Null::new()).map(|total| code(&total))
         }
         TargetPlan::Rbd(about) => {
             let ended = load_rbd(plan, about);
             if let Err(failure) = &ended {
                 eprintln!("bathy-load: {failure}");
             }
-            leave(if ended.is_ok() { 0 } else { 2 })
+            leave(ended.map_or(2, i32::from))
         }
     }
 }
 
-fn load_rbd(plan: &Plan, about: &RbdPlan) -> Result<(), Failure> {
+fn load_rbd(plan: &Plan, about: &RbdPlan) -> Result<u8, Failure> {
     let rbd = Rbd::open(about, plan.writes(), plan.in_flight_max(about.images.len()))?;
     // Closing waits for what the cluster has not completed.
     let mut rbd = ManuallyDrop::new(rbd);
@@ -147,7 +151,12 @@ fn load_rbd(plan: &Plan, about: &RbdPlan) -> Result<(), Failure> {
     if !(all_completed && ManuallyDrop::into_inner(rbd).close()) {
         eprintln!("bathy-load: images are left open, and others may have to wait 30 s until they are free");
     }
-    measured.map(drop)
+    measured.map(|total| code(&total))
+}
+
+fn code(total: &Total) -> u8 {
+    let is_as_written = total.verified.as_ref().is_none_or(|it| it.mismatches == 0);
+    u8::from(!is_as_written)
 }
 
 /// End the process without the exit handlers of libraries, whose threads may still run: in them they crash, or hang.
@@ -186,7 +195,7 @@ fn measure(plan: &Plan, target: &str, sizes: &[u64], world: &mut impl World) -> 
         }
     };
     write(Line::Start(start));
-    let (thread_s, process_s) = (processor_s(THREAD), processor_s(PROCESS));
+    let (process_s, thread_s) = (processor_s(PROCESS), processor_s(THREAD));
     let total = run(plan, sizes, world, &mut |second| {
         write(Line::Second(Box::new(second)));
     })?;

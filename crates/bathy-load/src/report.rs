@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::account::{ByDirection, Counts, Fault, Figures, Second, Total};
 use crate::plan::Direction;
+use crate::verify::{self, Verified};
 
 /// How many values it takes until the sample's maximum is an upper bound of the percentile at 95 %.
 const PERCENTILES: [(&str, f64, u64); 4] = [
@@ -83,6 +84,7 @@ fn value(line: Line) -> Value {
                 "lateness_ns": histogram(&total.lateness),
                 "in_flight_max": total.in_flight_max,
                 "never_completed": total.never_completed,
+                "verified": total.verified.as_ref().map(verified),
             });
             if let (Some(value), Value::Object(more)) = (value.as_object_mut(), more) {
                 value.extend(more);
@@ -98,6 +100,23 @@ fn counts(counts: &Counts) -> Value {
         "sent": counts.sent,
         "not_sent": counts.scheduled - counts.sent,
         "held": counts.held,
+    })
+}
+
+fn verified(verified: &Verified) -> Value {
+    let named = verified.named.iter().map(|mismatch| {
+        json!({"image": mismatch.image, "offset": mismatch.offset, "fault": match mismatch.fault {
+            verify::Fault::Zero => "zero",
+            verify::Fault::NoStamp => "no_stamp",
+            verify::Fault::Checksum => "checksum",
+            verify::Fault::WrongPlace => "wrong_place",
+            verify::Fault::Stale => "stale",
+        }})
+    });
+    json!({
+        "blocks": verified.blocks,
+        "mismatches": verified.mismatches,
+        "named": named.collect::<Vec<_>>(),
     })
 }
 

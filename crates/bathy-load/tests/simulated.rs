@@ -1,12 +1,13 @@
 //! The engine in simulated time: what is counted is what arithmetic says, whatever the target does.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 use bathy_load::account::{Fault, Second, Total};
 use bathy_load::engine::run;
 use bathy_load::plan::{Direction, Plan};
 use bathy_load::requests::Request;
+use bathy_load::verify::{self, Mismatch};
 use bathy_load::world::{Done, Memory, World};
 use proptest::prelude::*;
 
@@ -24,6 +25,10 @@ struct Simulated {
     results: Vec<(Result<(), i32>, Option<Memory>)>,
     never: u64,
     in_flight_max: usize,
+    /// Blocks of 4 KiB, if it keeps data.
+    disk: Option<HashMap<(u32, u64), Vec<u8>>>,
+    /// Of so many writes one is lost.
+    loses: Option<u64>,
 }
 
 impl Simulated {
@@ -36,6 +41,8 @@ impl Simulated {
             results: Vec::new(),
             never: 0,
             in_flight_max: 0,
+            disk: None,
+            loses: None,
         }
     }
 }
@@ -67,11 +74,26 @@ impl World for Simulated {
             }
             self.waiting.pop();
             let (result, memory) = &mut self.results[number as usize];
+            let mut memory = memory.take().expect("it completes once");
+            let request = self.submitted[number as usize].1;
+            let lost = self.loses.is_some_and(|each| number % each == each - 1);
+            if let Some(disk) = self.disk.as_mut().filter(|_| result.is_ok()) {
+                for block in 0..u64::from(request.bytes) / 4096 {
+                    let key = (request.image, request.offset / 4096 + block);
+                    let part = block as usize * 4096..(block as usize + 1) * 4096;
+                    if request.direction == Direction::Read {
+                        let data = disk.get(&key).map_or(&[0; 4096][..], Vec::as_slice);
+                        memory.memory()[part].copy_from_slice(data);
+                    } else if !lost {
+                        disk.insert(key, memory.data()[part].to_vec());
+                    }
+                }
+            }
             done.push(Done {
                 slot,
                 at_ns,
                 result: *result,
-                memory: memory.take().expect("it completes once"),
+                memory,
             });
         }
     }
@@ -234,6 +256,102 @@ fn the_requests_of_an_open_loop_do_not_depend_on_the_target() {
     load(&open, 3, slow);
     assert_eq!(quick.submitted.len(), 5000);
     assert_eq!(quick.submitted, slow.submitted);
+}
+
+/// Fails sometimes, never answers sometimes, and completes in any order.
+fn disorder(seed: u64, now_ns: u64, number: u64) -> Option<(u64, Result<(), i32>)> {
+    let chance = (number ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let at_ns = now_ns + chance % 20_000_000;
+    match chance % 64 {
+        0 => None,
+        1 => Some((at_ns, Err(5))),
+        _ => Some((at_ns, Ok(()))),
+    }
+}
+
+fn verifying(verify: &str, requests: &str, more: &str) -> Plan {
+    let text = format!(
+        r#"{{"target": {{"null": {{"image_bytes": {IMAGE_BYTES}, "images": 2}}}}, "requests": [{requests}],
+            "arrival": {{"closed": {{"queue_depth": 16}}}}, "duration_s": 60, "deadline_s": 5,
+            "working_set_bytes": 1048576, "verify": "{verify}", {more}}}"#
+    );
+    Plan::parse(text.as_bytes()).unwrap_or_else(|failure| panic!("{failure}: {text}"))
+}
+
+const MIX: &str = r#"{"direction": "read", "block_bytes": 8192}, {"direction": "write", "block_bytes": 16384},
+    {"direction": "write", "block_bytes": 4096}"#;
+
+#[test]
+fn what_was_written_is_read_in_any_order_and_a_lost_write_is_found() {
+    for seed in 0..8 {
+        let more = format!(r#""request_count": 5000, "seed": {seed}"#);
+        let plan = verifying("on", MIX, &more);
+        let model = move |number, now_ns| disorder(seed, now_ns, number);
+        let mut world = Simulated::new(model);
+        world.disk = Some(HashMap::new());
+        let verified = load(&plan, 2, &mut world).0.verified.expect("it verifies");
+        assert_eq!((verified.mismatches, verified.named.first()), (0, None));
+        assert!(verified.blocks > 2000, "{verified:?}");
+
+        let mut world = Simulated::new(model);
+        (world.disk, world.loses) = (Some(HashMap::new()), Some(20));
+        let verified = load(&plan, 2, &mut world).0.verified.expect("it verifies");
+        assert!(verified.mismatches > 0);
+        let is_lost = |it: &Mismatch| matches!(it.fault, verify::Fault::Stale | verify::Fault::Zero);
+        assert!(verified.named.iter().all(is_lost), "{verified:?}");
+    }
+}
+
+#[test]
+fn another_load_finds_each_block_that_was_changed() {
+    let sequential = r#""pattern": "sequential", "request_count": 512"#;
+    let fill = verifying("on", r#"{"direction": "write", "block_bytes": 4096}"#, sequential);
+    let read = verifying(
+        "filled",
+        r#"{"direction": "read", "block_bytes": 4096}"#,
+        sequential,
+    );
+    let at_once = |_, now_ns| Some((now_ns + 1000, Ok(())));
+    let mut world = Simulated::new(at_once);
+    world.disk = Some(HashMap::new());
+    load(&fill, 2, &mut world);
+    let disk = world.disk.take().expect("it has one");
+    assert_eq!(disk.len(), 512);
+    let read_back = |disk: HashMap<(u32, u64), Vec<u8>>| {
+        let mut world = Simulated::new(at_once);
+        world.disk = Some(disk);
+        let verified = load(&read, 2, &mut world).0.verified.expect("it verifies");
+        assert_eq!(
+            (verified.blocks, verified.mismatches),
+            (512, verified.named.len() as u64)
+        );
+        verified.named
+    };
+    assert_eq!(read_back(disk.clone()), []);
+    let mut changed = disk.clone();
+    changed.get_mut(&(1, 7)).expect("it is written")[4095] ^= 1;
+    changed.get_mut(&(0, 3)).expect("it is written")[33] ^= 1;
+    changed.insert((0, 9), vec![1; 4096]);
+    changed.remove(&(0, 200));
+    changed.insert((1, 100), disk[&(0, 100)].clone());
+    changed.insert((1, 101), disk[&(1, 102)].clone());
+    let mut found = read_back(changed);
+    found.sort_by_key(|it| (it.image, it.offset));
+    let found: Vec<_> = found
+        .iter()
+        .map(|it| (it.image, it.offset / 4096, it.fault))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (0, 3, verify::Fault::Checksum),
+            (0, 9, verify::Fault::NoStamp),
+            (0, 200, verify::Fault::Zero),
+            (1, 7, verify::Fault::Checksum),
+            (1, 100, verify::Fault::WrongPlace),
+            (1, 101, verify::Fault::WrongPlace),
+        ]
+    );
 }
 
 proptest! {

@@ -38,7 +38,7 @@ def test_a_load_that_goes_nowhere_is_counted_whole() -> None:
         # So few do not resolve the slowest of a thousand.
         assert "p50" in reads[kind]
         assert "p99.9" not in reads[kind]
-    assert lines[-1]["processor_s"]["process"] >= lines[-1]["processor_s"]["submitter"] > 0
+    assert all(seconds > 0 for seconds in lines[-1]["processor_s"].values())
 
 
 @pytest.mark.parametrize(
