@@ -69,6 +69,23 @@ def test_a_new_finding_is_one_file(file: Path) -> None:
     assert [name for name, _ in pictures.draw(finding, "svg")] == ["001-heat-ports.svg"]
 
 
+def test_a_verdict_is_a_block_that_outputs_show_with_its_evidence_and_what_to_do(file: Path) -> None:
+    file.write_text(
+        "from bathyscope.records.blocks import Section\n"
+        "from bathyscope.records.figure import Figure\n"
+        "from bathyscope.records.finding import Evidence, Verdict\n"
+        "def sections(finding):\n"
+        "    evidence = (Evidence('moon', Figure(0.5, 'ratio')),)\n"
+        "    yield Section('tide', 'Tide', (Verdict('moon', 'The moon is the limit.', evidence, next_step='Wait.'),))\n"
+    )
+    said = ["→ The moon is the limit.", "  next: Wait.", "  evidence: moon 50 %"]
+    assert as_text(TideFinding(1.5), "table").splitlines() == said
+    page = as_text(TideFinding(1.5), "html")
+    for shown in ("<h1>The moon is the limit.</h1>", "<b>Next:</b> Wait.", "<span>moon</span> <b>50 %</b>"):
+        assert shown in page
+    assert page.count("The moon is the limit.") == 1
+
+
 def test_an_output_that_a_finding_lacks_is_an_error_with_a_hint() -> None:
     with pytest.raises(UsageError, match="tide cannot be shown as csv") as caught:
         as_text(TideFinding(1.5), "csv")
