@@ -85,3 +85,42 @@ fn compressible(bytes: usize, ratio: f64, random: &mut Random) -> Vec<u8> {
     }
     data
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::ZlibEncoder;
+
+    use super::*;
+
+    #[test]
+    fn data_are_compressed_to_the_ratio_wherever_they_begin() {
+        for ratio in [1.0, 2.0, 4.0] {
+            let text = format!(
+                r#"{{"target": {{"null": {{"image_bytes": 1048576}}}}, "arrival": {{"closed": {{"queue_depth": 1}}}},
+                    "requests": [{{"direction": "write", "block_bytes": 65536}}], "duration_s": 1,
+                    "compression_ratio": {ratio}}}"#
+            );
+            let plan = Plan::parse(text.as_bytes()).expect("a plan");
+            let mut buffers = Buffers::new(&plan);
+            let request = Request {
+                image: 0,
+                kind: 0,
+                direction: Direction::Write,
+                offset: 0,
+                bytes: 65_536,
+            };
+            let memories: Vec<Memory> = (0..4).map(|_| buffers.take(&request)).collect();
+            assert_ne!(memories[0].data(), memories[1].data());
+            for memory in memories {
+                let mut compressed = ZlibEncoder::new(Vec::new(), Compression::fast());
+                compressed.write_all(memory.data()).expect("into memory");
+                let compressed = compressed.finish().expect("into memory");
+                let reached = 65_536.0 / compressed.len() as f64;
+                assert!((reached / ratio - 1.0).abs() < 0.1, "{reached} and not {ratio}");
+            }
+        }
+    }
+}
