@@ -21,6 +21,7 @@ from tests.cluster.lab_pool import LabPool
 from tests.cluster.traces import traces
 
 from bathyscope import lab
+from bathyscope.lab.profile import BUILT_IN
 from bathyscope.lab.spec import LabSpec, parse_device
 from bathyscope.records import Step, from_table
 from bathyscope.store import RunDirectory, Workspace
@@ -146,8 +147,12 @@ def pool() -> LabPool:
     return LabPool(lab_pool.directory())
 
 
+# Writes to flash wait for the device, as those of a step would otherwise take all of both processors from other tests.
+_PACED = BUILT_IN | {"ssd": BUILT_IN["ssd"].model_copy(update={"read_iops": 500.0, "write_iops": 500.0})}
+
+
 def _shape(*devices: str, **fields: Any) -> LabSpec:
-    return LabSpec(devices=tuple(parse_device(device) for device in devices), **fields)
+    return LabSpec(devices=tuple(parse_device(device) for device in devices), **{"profiles": _PACED} | fields)
 
 
 def _current_test() -> str:
@@ -161,8 +166,9 @@ def borrowed_lab(pool: LabPool) -> Callable[..., contextlib.AbstractContextManag
 
 
 @pytest.fixture
-def cluster(pool: LabPool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    """A lab of three OSDs on flash; a test that leaves anything on it fails."""
-    with pool.borrow(_shape("ssd=3"), _current_test(), tidies=False) as lent:
+def cluster(pool: LabPool, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A lab of three OSDs on flash; a test that leaves anything on it fails. Marked `fast`: nothing limits its devices."""
+    profiles = BUILT_IN if request.node.get_closest_marker("fast") else _PACED
+    with pool.borrow(_shape("ssd=3", profiles=profiles), _current_test(), tidies=False) as lent:
         monkeypatch.setenv("XDG_STATE_HOME", str(lent.home))
         yield lent

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.fast, pytest.mark.timeout(240)]
 NAMES = ("truth", "bed", "injectors", "cases", "recorded", "recordings", "runner")
 
 
