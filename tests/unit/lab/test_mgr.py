@@ -18,6 +18,8 @@ def test_modules_are_links_as_the_release_sees_them(tmp_path: Path, root: str | 
     outside = tmp_path / root / str(stock)[1:] if root else stock
     (outside / "balancer").mkdir(parents=True)
     (outside / "mgr_module.py").touch()
+    # A lab has no InfluxDB to send to.
+    (outside / "influx").mkdir()
     layout = Layout(tmp_path / "lab")
     layout.mgr_modules.mkdir(parents=True)
     started: list[str] = []
