@@ -101,16 +101,18 @@ class Load:
     A pass that ends with one of the errors `forgiven`, and has not read wrong data, is begun anew.
     """
 
-    def __init__(self, cluster: Any, forgiven: Collection[str]) -> None:
+    def __init__(self, cluster: Any, forgiven: Collection[str], read_iops: int) -> None:
         self.passes = [0, 0]
         self.failures: list[str] = []
         self._forgiven = forgiven
+        # Ten seconds of reads are a pass, as about eight of writes are.
+        self._reads = [f"--rate_iops={read_iops}", f"--number_ios={10 * read_iops}"]
         self._cluster = cluster
         self._is_over = threading.Event()
         self._threads = [threading.Thread(target=self._repeat, args=(kind,)) for kind in (0, 1)]
 
     def _repeat(self, kind: int) -> None:
-        reads = ["--rw=randread", f"--size={READ_BYTES}", "--rate_iops=2000"]
+        reads = ["--rw=randread", f"--size={READ_BYTES}", *self._reads]
         writes = ["--rw=randwrite", f"--size={WRITTEN_BYTES}", f"--offset={READ_BYTES}", "--rate_iops=250"]
         while not self._is_over.is_set() and not self.failures:
             try:

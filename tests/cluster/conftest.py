@@ -167,7 +167,7 @@ def borrowed_lab(pool: LabPool) -> Callable[..., contextlib.AbstractContextManag
 
 @pytest.fixture
 def cluster(pool: LabPool, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A lab of three OSDs on flash; a test that leaves anything on it fails. Marked `fast`: nothing limits its devices."""
+    """A lab of three OSDs on flash, unlimited for a test marked `fast`; a test that leaves anything on it fails."""
     profiles = BUILT_IN if request.node.get_closest_marker("fast") else _PACED
     with pool.borrow(_shape("ssd=3", profiles=profiles), _current_test(), tidies=False) as lent:
         monkeypatch.setenv("XDG_STATE_HOME", str(lent.home))
