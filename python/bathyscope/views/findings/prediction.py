@@ -52,23 +52,17 @@ def sections(finding: PredictionFinding) -> Iterator[Section]:
             *_refusal(finding),
         ),
     )
-    commands = tuple(
-        (
-            each.step_key,
-            " ".join(map(labels.shell_word, each.argv)),
-            " ".join(f"{name}={value}" for name, value in each.environment),
-            each.root,
-            each.cgroup,
-        )
-        for each in finding.commands
-    )
+    commands = []
+    for each in finding.commands:
+        argv, environment = map(labels.shell_word, each.argv), (f"{name}={value}" for name, value in each.environment)
+        commands.append((each.step_key, " ".join(argv), " ".join(environment), each.root, each.cgroup))
     others = ""
     if finding.repeats > 1:
         others = f" (repeat 1 of {finding.repeats}; the others have other random seeds, --output json has them)"
     loads = tuple((each.step_key, _line(each)) for each in finding.commands if not each.repeat_index)
     changes = tuple(map(dataclasses.astuple, finding.changes))
     of_changes = Table("changes", "changes", _CHANGES, changes, only="programs")
-    all_loads = Table("commands", "commands", _COMMANDS, commands, only="programs")
+    all_loads = Table("commands", "commands", _COMMANDS, tuple(commands), only="programs")
     lines = _lines(finding.changes, at_most=finding.repeats_min < finding.repeats)
     yield Section("changes", "Changes, and how each goes back:", (all_loads, of_changes, *lines))
     yield Section("loads", f"Loads{others}:", (Table("loads", "loads", _LOADS, loads, only="people"),))

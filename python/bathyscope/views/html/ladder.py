@@ -177,10 +177,7 @@ def _account(finding: LadderFinding, group: RungGroup) -> dict[str, Any]:
 
 
 def _rows(
-    finding: LadderFinding,
-    table: Table,
-    columns: Sequence[Column],
-    marks: Mapping[str, list[tuple[str, str]]],
+    finding: LadderFinding, table: Table, columns: Sequence[Column], marks: Mapping[str, list[tuple[str, str]]]
 ) -> list[dict[str, Any]]:
     rows = []
     for values, tone in zip(table.rows, table.tones, strict=True):
