@@ -44,7 +44,7 @@ def found_there(about: dict[str, Any], files: dict[str, str], fsid: str) -> list
     """Return the OSDs that are found on a machine over ssh."""
     osd = ScopeOsd(osd=about["osd"], host_name="node1", data_path=f"/var/lib/ceph/osd/ceph-{about['osd']}")
     scope = Scope(target=Target(name="t", ssh=SshAccess()), fsid=fsid, osds=(osd,))
-    (node,) = nodes.found([answer("node-node1", files)], scope)
+    (node,) = nodes.nodes_of([answer("node-node1", files)], scope)
     return [daemon.name for daemon in node.daemons]
 
 
