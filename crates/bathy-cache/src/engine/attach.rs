@@ -254,7 +254,11 @@ impl Engine {
         if self.is_bypassed() {
             return Ok(None);
         }
-        let found = lock(&self.files).find(identity, &self.ssd);
+        let files = lock(&self.files);
+        // An error that passes is not worth the cache.
+        let found = files
+            .find(identity, &self.ssd)
+            .or_else(|_| files.find(identity, &self.ssd));
         found.or_else(|_| {
             // Lines that cannot be told from those of another file must not come back.
             self.enter_bypass()?;
@@ -309,7 +313,7 @@ impl Engine {
         let gate = gate.map(|gate| gate.unwrap_or_else(PoisonError::into_inner));
         let mut removed = None;
         if !self.is_bypassed() {
-            let mut files = lock(&self.files);
+            let files = lock(&self.files);
             let voided = files.find(identity, &self.ssd).and_then(|found| {
                 let gone_by = match &found {
                     Some(found) => files.void(found, &self.ssd)?,

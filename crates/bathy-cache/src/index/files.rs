@@ -22,7 +22,6 @@ use crate::index::source::{NewSource, Source};
 use crate::mutant::{Mutant, is_made};
 use crate::stats::residency::{Residence, Residency};
 use crate::stats::{Closed, FileStatus, RequestCounts, ServedRequest};
-use crate::store::aligned::Aligned;
 use crate::store::ssd::Area;
 use crate::store::ssd::{FlushNumber, Ssd};
 use crate::store::{BlockStore, Stamp};
@@ -205,13 +204,13 @@ impl Files {
     /// Takes over what the SSD has. Of two records of one file the one with the higher number is newer; the other is taken
     /// away, durable after a flush, because it would count when the newer one is gone. A record without a stamp is noted as not
     /// compared if it is not known that nobody used the file: it would be believed at a later start, which knows of its own
-    /// past only. If a block cannot be read nothing is taken over: numbers that it has would be given again.
+    /// past only.
     pub(crate) fn load(&mut self, was_fenced: bool, ssd: &Ssd) -> io::Result<()> {
         let (mut older, mut found) = (Vec::new(), Vec::new());
         for number in 0..self.layout.file_blocks() {
             for (slot, record) in self.records(number, ssd)? {
                 self.next_number = self.next_number.max(record.number.saturating_add(1));
-                let other = self.search(&record.identity, ssd).map_err(|(_, error)| error)?;
+                let other = self.find(&record.identity, ssd)?;
                 if other
                     .as_ref()
                     .is_some_and(|other| other.record.number >= record.number)
@@ -231,33 +230,30 @@ impl Files {
                         is_compared: false,
                         ..record
                     };
-                    self.write(read_block(self.place(slot).0, ssd)?, &[slot], Some(&record), ssd)?;
+                    self.store(&[slot], Some(&record), ssd)?;
                 }
             }
         }
         self.residency.found_files(found.into_iter());
         self.find_free();
-        let mut older = older.iter();
-        older.try_for_each(|&slot| self.write(read_block(self.place(slot).0, ssd)?, &[slot], None, ssd))
+        older.sort_unstable();
+        self.store(&older, None, ssd)
     }
 
     /// The records of a block of the table, with their slots.
     fn records(&self, block: u64, ssd: &Ssd) -> io::Result<Vec<(u32, FileRecord)>> {
-        let bytes = read_block(self.layout.files(block), ssd)?;
+        let bytes = ssd.read(BLOCK_BYTES as usize, self.layout.files(block))?;
         let first = block as u32 * FILES_PER_BLOCK as u32;
         let slots = (first..self.entries.len() as u32).zip(bytes.chunks_exact(FILE_RECORD_BYTES));
         let records = slots.filter_map(|(slot, bytes)| Some((slot, self.decode(slot, bytes)?)));
         Ok(records.collect())
     }
 
-    /// Slots of files that were not attached in this session and have no stamp, in order. Those that cannot be read are forgotten.
-    pub(crate) fn unstamped(&mut self, ssd: &Ssd) -> io::Result<Vec<u32>> {
+    /// Slots of files that were not attached in this session and have no stamp, in order.
+    pub(crate) fn unstamped(&self, ssd: &Ssd) -> io::Result<Vec<u32>> {
         let mut without = HashSet::new();
         for block in 0..self.layout.file_blocks() {
-            let Ok(mut records) = self.records(block, ssd) else {
-                self.renew(block as u32 * FILES_PER_BLOCK as u32, ssd)?;
-                continue;
-            };
+            let mut records = self.records(block, ssd)?;
             records.retain(|(_, record)| record.stamp.is_none());
             without.extend(records.iter().map(|&(slot, _)| slot));
         }
@@ -345,21 +341,11 @@ impl Files {
         }
     }
 
-    /// The record of a file, if there is one. If one that may be that of the file cannot be read, there is none any more unless the file
-    /// is in use.
+    /// The record of a file, if there is one.
     ///
     /// # Errors
-    /// Of the SSD, if the block of that record cannot be written anew.
-    pub(crate) fn find(&mut self, identity: &FileIdentity, ssd: &Ssd) -> io::Result<Option<Found>> {
-        let found = self.search(identity, ssd);
-        found.or_else(|(slot, _)| {
-            self.renew(slot, ssd)?;
-            self.search(identity, ssd).map_err(|(_, error)| error)
-        })
-    }
-
-    /// The record of a file, or the slot of one that may be that and cannot be read.
-    fn search(&self, identity: &FileIdentity, ssd: &Ssd) -> Result<Option<Found>, (u32, io::Error)> {
+    /// If a record that may be that of the file cannot be read.
+    pub(crate) fn find(&self, identity: &FileIdentity, ssd: &Ssd) -> io::Result<Option<Found>> {
         let hash = identity.hash();
         let mut slot = self.buckets[self.bucket(hash)];
         while slot != NOBODY {
@@ -373,7 +359,7 @@ impl Files {
                         stamp: None,
                         is_compared: true,
                     }),
-                    None => self.record(slot, ssd).map_err(|error| (slot, error))?,
+                    None => self.record(slot, ssd)?,
                 };
                 // The number is that which was loaded, or what lies there is none of ours.
                 let is_it =
@@ -394,7 +380,7 @@ impl Files {
     /// The record of a slot on the SSD.
     fn record(&self, slot: u32, ssd: &Ssd) -> io::Result<Option<FileRecord>> {
         let (offset, index) = self.place(slot);
-        let block = read_block(offset, ssd)?;
+        let block = ssd.read(BLOCK_BYTES as usize, offset)?;
         Ok(self.decode(slot, &block[index..index + FILE_RECORD_BYTES]))
     }
 
@@ -408,106 +394,19 @@ impl Files {
     }
 
     /// Writes records of slots, which are in order; durable after a flush.
-    fn store(&mut self, slots: &[u32], record: Option<&FileRecord>, ssd: &Ssd) -> io::Result<()> {
+    fn store(&self, slots: &[u32], record: Option<&FileRecord>, ssd: &Ssd) -> io::Result<()> {
         let per_block = FILES_PER_BLOCK as u32;
-        let mut blocks = slots.chunk_by(|one, other| one / per_block == other / per_block);
-        blocks.try_for_each(|slots| self.store_in_block(slots, record, ssd))
-    }
-
-    /// Writes records of slots that have one block. If that cannot be read, only what it described is lost.
-    fn store_in_block(&mut self, slots: &[u32], record: Option<&FileRecord>, ssd: &Ssd) -> io::Result<()> {
-        let read = read_block(self.place(slots[0]).0, ssd);
-        let (block, forgotten) = read.map_or_else(|_| self.renewed(slots[0]), |block| (block, Vec::new()));
-        let written = self.write(block, slots, record, ssd);
-        self.remember_given_way(forgotten, ssd);
-        written
-    }
-
-    /// Writes a block with records of some of its slots.
-    fn write(
-        &self,
-        mut block: Aligned,
-        slots: &[u32],
-        record: Option<&FileRecord>,
-        ssd: &Ssd,
-    ) -> io::Result<()> {
-        for &slot in slots {
-            self.put_in(&mut block, slot, record);
-        }
-        ssd.write(Area::FileTable, block, self.place(slots[0]).0)
-    }
-
-    fn put_in(&self, block: &mut Aligned, slot: u32, record: Option<&FileRecord>) {
-        let (_, index) = self.place(slot);
-        block[index..index + FILE_RECORD_BYTES]
-            .copy_from_slice(&FileRecord::encode(record, &self.uuid, slot));
-    }
-
-    /// The block of a slot anew, as it cannot be read. Of its files those that nobody uses are forgotten, whose hashes these are: nothing
-    /// says any more what their lines are worth. Those in use are known, and have the records of files that may be written to.
-    fn renewed(&mut self, slot: u32) -> (Aligned, Vec<u32>) {
-        let first = slot / FILES_PER_BLOCK as u32 * FILES_PER_BLOCK as u32;
-        let end = (first + FILES_PER_BLOCK as u32).min(self.entries.len() as u32);
-        let (mut block, mut forgotten) = (Aligned::new(BLOCK_BYTES as usize), Vec::new());
-        for slot in first..end {
-            let Entry { number, hash, .. } = self.entries[slot as usize];
-            let file = self.in_use_at.get(&slot).and_then(Weak::upgrade);
-            if number == 0 || self.without_record.contains_key(&slot) {
-                continue;
+        for slots in slots.chunk_by(|one, other| one / per_block == other / per_block) {
+            let (offset, _) = self.place(slots[0]);
+            let mut block = ssd.read(BLOCK_BYTES as usize, offset)?;
+            for &slot in slots {
+                let (_, index) = self.place(slot);
+                block[index..index + FILE_RECORD_BYTES]
+                    .copy_from_slice(&FileRecord::encode(record, &self.uuid, slot));
             }
-            if let Some(file) = file.filter(|file| file.number == number) {
-                if self.claimed.contains(&file.identity) {
-                    // Perhaps somebody removes it at the moment: then it must not have one again, and the old one be gone.
-                    forgotten.push(hash);
-                } else {
-                    self.put_in(&mut block, slot, Some(&self.record_of(&file, None)));
-                }
-                continue;
-            }
-            let lines = self.residency.lines_of(number).unwrap_or(0);
-            self.leftover.extend((lines > 0).then_some(number));
-            self.let_go(slot);
-            forgotten.push(hash);
+            ssd.write(Area::FileTable, block, offset)?;
         }
-        (block, forgotten)
-    }
-
-    /// Writes a block anew that cannot be read; durable after a flush.
-    fn renew(&mut self, slot: u32, ssd: &Ssd) -> io::Result<()> {
-        let (block, forgotten) = self.renewed(slot);
-        let written = ssd.write(Area::FileTable, block, self.place(slot).0);
-        self.remember_given_way(forgotten, ssd);
-        written
-    }
-
-    /// Records of files with these hashes were taken away just now, or may have been, and the files have no other.
-    fn remember_given_way(&mut self, hashes: Vec<u32>, ssd: &Ssd) {
-        if hashes.is_empty() {
-            return;
-        }
-        let gone_by = ssd.next_flush();
-        if self.given_way.len() + hashes.len() > GIVEN_WAY_MAX {
-            // Tidying flushes every few seconds, so most of them need not be remembered any more.
-            self.given_way.retain(|_, number| !ssd.is_flushed(*number));
-        }
-        if self.given_way.len() + hashes.len() > GIVEN_WAY_MAX && ssd.flush_up_to(gone_by).is_ok() {
-            self.given_way.clear();
-        }
-        if !ssd.is_flushed(gone_by) {
-            // After an error, too: some of the records may have been written.
-            self.given_way
-                .extend(hashes.into_iter().map(|hash| (hash, gone_by)));
-        }
-    }
-
-    fn record_of(&self, file: &FileState, stamp: Option<Stamp>) -> FileRecord {
-        FileRecord {
-            identity: file.identity.clone(),
-            number: file.number,
-            generation: self.generation,
-            stamp,
-            is_compared: file.compared_lines.load(Ordering::Acquire) == ALL_LINES,
-        }
+        Ok(())
     }
 
     /// Writes the record of a file that is in use; durable after a flush.
@@ -515,14 +414,19 @@ impl Files {
         debug_assert!(file.may_have_record.load(Ordering::Acquire));
         // Also after an error: it may have been written.
         self.without_record.remove(&file.slot);
-        let record = self.record_of(file, stamp);
+        let record = FileRecord {
+            identity: file.identity.clone(),
+            number: file.number,
+            generation: self.generation,
+            stamp,
+            is_compared: file.compared_lines.load(Ordering::Acquire) == ALL_LINES,
+        };
         self.store(&[file.slot], Some(&record), ssd)
     }
 
     /// The lines of a file that is in use are compared with it; durable after a flush.
     pub(crate) fn note_compared(&mut self, file: &FileState, ssd: &Ssd) -> io::Result<()> {
-        let record = self.record(file.slot, ssd).ok().flatten();
-        let stamp = record.and_then(|record| record.stamp);
+        let stamp = self.record(file.slot, ssd)?.and_then(|record| record.stamp);
         self.put(
             file,
             stamp.filter(|_| !file.is_in_use.load(Ordering::Acquire)),
@@ -535,18 +439,23 @@ impl Files {
     pub(crate) fn remove(&mut self, slots: &[u32], ssd: &Ssd) -> io::Result<()> {
         let has_record = |slot: &&u32| !self.without_record.contains_key(slot);
         let with_record: Vec<u32> = slots.iter().filter(has_record).copied().collect();
-        let hashes = with_record
-            .iter()
-            .map(|&slot| self.entries[slot as usize].hash)
-            .collect();
         let stored = self.store(&with_record, None, ssd);
-        self.remember_given_way(hashes, ssd);
+        let gone_by = ssd.next_flush();
+        if self.given_way.len() + with_record.len() > GIVEN_WAY_MAX {
+            // Tidying flushes every few seconds, so most of them need not be remembered any more.
+            self.given_way.retain(|_, number| !ssd.is_flushed(*number));
+        }
+        if self.given_way.len() + with_record.len() > GIVEN_WAY_MAX && ssd.flush_up_to(gone_by).is_ok() {
+            self.given_way.clear();
+        }
+        if !ssd.is_flushed(gone_by) {
+            // After an error, too: some of the records may have been written.
+            let hashes = with_record.iter().map(|&slot| self.entries[slot as usize].hash);
+            self.given_way.extend(hashes.map(|hash| (hash, gone_by)));
+        }
         stored?;
         for &slot in slots {
-            // Else it was forgotten with its block.
-            if self.number_in(slot) != 0 {
-                self.let_go(slot);
-            }
+            self.let_go(slot);
         }
         Ok(())
     }
@@ -592,7 +501,7 @@ impl Files {
 
     /// Takes the record of a file away that is about to be removed: by which flush, if it has one. Its slot stays taken until
     /// [`Files::free`] or [`Files::restore`].
-    pub(crate) fn void(&mut self, found: &Found, ssd: &Ssd) -> io::Result<Option<FlushNumber>> {
+    pub(crate) fn void(&self, found: &Found, ssd: &Ssd) -> io::Result<Option<FlushNumber>> {
         if self.without_record.contains_key(&found.slot) {
             return Ok(None);
         }
@@ -875,12 +784,6 @@ impl Files {
                 .map(|source| lock(&source.counts).memory_bytes() + source.curve.memory_bytes())
                 .sum::<usize>()
     }
-}
-
-/// A block of the table. An error that passes is not worth what it describes.
-fn read_block(offset: u64, ssd: &Ssd) -> io::Result<Aligned> {
-    let read = || ssd.read(BLOCK_BYTES as usize, offset);
-    read().or_else(|_| read())
 }
 
 /// Whether there is a file in this slot, and nobody uses it.

@@ -2,18 +2,14 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bathy_cache::{
-    Aligned, BlockStore, CachedFile, Engine, ErrorBudget, FileIdentity, Place, PlacesRead, Recovery, Until,
-    inspect, open, parts_of,
-};
+use bathy_cache::{Aligned, BlockStore, ErrorBudget, Place, PlacesRead, Until, inspect, open, parts_of};
 use bathy_cache_model::FetchSize;
 use bathy_policy::PolicyKind;
 
-use crate::common::{Cache, Fault, LINE, MemoryStore, UNIT, World, assert_usage, identity, passes_on};
+use crate::common::{Cache, Fault, LINE, MemoryStore, UNIT, World, assert_usage, passes_on};
 
 const BYTES: u64 = 40 * LINE;
 /// Where data begin.
@@ -24,7 +20,7 @@ struct AtOnce {
     store: Arc<MemoryStore>,
     /// The places of each submission of reads of data.
     submissions: Mutex<Vec<usize>>,
-    /// What cannot be read until all of it is written.
+    /// What cannot be read.
     failing: Mutex<Range<u64>>,
 }
 
@@ -44,15 +40,7 @@ impl AtOnce {
 }
 
 impl BlockStore for AtOnce {
-    passes_on!(read, flush, stamp, size_bytes);
-
-    fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        let mut failing = self.failing.lock().expect("no panic");
-        if *failing == (offset..offset + data.len() as u64) {
-            *failing = 0..0;
-        }
-        self.store.write(data, offset)
-    }
+    passes_on!(read, write, flush, stamp, size_bytes);
 
     fn read_within(
         &self,
@@ -194,146 +182,4 @@ fn hits_without_a_record_that_can_be_read_ask_for_no_data() {
     assert!(out == world.backing.bytes()[..out.len()]);
     assert_eq!(*ssd.submissions.lock().expect("no panic"), []);
     assert_eq!((world.backing.operations(), cache.counts().ssd_errors), (1, 8));
-}
-
-/// Files of which a block of the table has sixteen. The first one is in use, and so is that of the cache.
-struct ManyFiles {
-    stores: Vec<Arc<MemoryStore>>,
-    in_use: CachedFile,
-}
-
-impl ManyFiles {
-    fn identity(number: usize) -> FileIdentity {
-        identity(10 + number as u8)
-    }
-
-    fn new(cache: &Cache) -> Self {
-        let bytes = |number: u8| vec![number; 2 * LINE as usize];
-        let stores: Vec<_> = (0..20).map(|number| MemoryStore::new(bytes(number))).collect();
-        let read = |(number, store): (usize, &Arc<MemoryStore>)| {
-            let file = cache.engine.attach(Self::identity(number), store.clone());
-            let file = file.expect("the backing works");
-            Self::is_hit(&file);
-            file
-        };
-        let in_use = stores
-            .iter()
-            .enumerate()
-            .map(read)
-            .next()
-            .expect("there are some");
-        stores.iter().enumerate().skip(1).map(read).for_each(drop);
-        assert!(cache.tidy());
-        Self { stores, in_use }
-    }
-
-    /// Reads a unit: whether the cache had it.
-    fn is_hit(file: &CachedFile) -> bool {
-        let hits = file.counts().reads.requests_hit;
-        file.read(&mut [0; UNIT as usize], 0, 0)
-            .expect("the backing works");
-        file.counts().reads.requests_hit > hits
-    }
-
-    /// Whether the cache has something of a file, which is as it is below.
-    fn is_known(&self, engine: &Arc<Engine>, number: usize) -> bool {
-        let store = &self.stores[number];
-        let file = engine.attach(Self::identity(number), store.clone());
-        let file = file.expect("the backing works");
-        let is_hit = Self::is_hit(&file);
-        let mut out = vec![0; 2 * LINE as usize];
-        file.read(&mut out, 0, 0).expect("the backing works");
-        assert!(out == store.bytes(), "file {number}");
-        is_hit
-    }
-}
-
-#[test]
-fn a_block_of_the_file_table_that_cannot_be_read_costs_the_files_that_it_describes_and_nobody_uses() {
-    type Meet = fn(&Cache, &ManyFiles);
-    let attaches: Meet = |cache, files| assert!(!files.is_known(&cache.engine, 3));
-    let writes: Meet = |_, files| {
-        let written = files.in_use.write(&[77; UNIT as usize], LINE, 0);
-        written.expect("the backing works");
-    };
-    let removes: Meet = |cache, _| {
-        let removed = cache.engine.forget(&ManyFiles::identity(5), || Ok(()));
-        removed.expect("the SSD works");
-    };
-    for meet in [attaches, writes, removes] {
-        let mut world = World::running(PolicyKind::Lru, LINE, BYTES, 64, 4);
-        let (ssd, cache) = AtOnce::open(&mut world);
-        cache
-            .read(&mut [0; UNIT as usize], 0, 0)
-            .expect("the backing works");
-        let files = ManyFiles::new(&cache);
-        world.ssd.flushed();
-        let layout = inspect(ssd.clone()).expect("it is a cache").geometry.layout();
-        *ssd.failing.lock().expect("no panic") = layout.files(0)..layout.files(1);
-        meet(&cache, &files);
-        assert!(ssd.failing.lock().expect("no panic").is_empty() && !cache.is_bypassed());
-        // Those of the other block, and those in use.
-        assert!((15..20).all(|number| files.is_known(&cache.engine, number)));
-        assert!(ManyFiles::is_hit(&files.in_use) && cache.file.holds(0, UNIT as usize));
-        assert!(
-            !files.is_known(&cache.engine, 7),
-            "nothing says what is cached of it"
-        );
-        // Also a start that finds the block as it was before serves no old byte.
-        let changed = cache
-            .engine
-            .attach(ManyFiles::identity(8), files.stores[8].clone());
-        let changed = changed.expect("the backing works");
-        changed
-            .write(&[99; UNIT as usize], 0, 0)
-            .expect("the backing works");
-        drop(changed);
-        let generation = world.witness.generation.load(Ordering::SeqCst);
-        let after_cut = World {
-            ssd: MemoryStore::device(world.ssd.flushed()),
-            backing: world.backing.clone(),
-            witness: Arc::default(),
-            ..world
-        };
-        after_cut.witness.generation.store(generation, Ordering::SeqCst);
-        let opened = after_cut.open().engine;
-        (0..20).for_each(|number| {
-            files.is_known(&opened.engine, number);
-        });
-        drop(opened);
-        assert!(cache.engine.stop().expect("the backing works"));
-        let opened = open(ssd, world.witness, &world.options).expect("it is a cache");
-        assert_eq!(opened.recovery, Recovery::Clean);
-        assert!(
-            [0, 7, 15, 19]
-                .iter()
-                .all(|&number| files.is_known(&opened.engine, number))
-        );
-        assert!(!files.is_known(&opened.engine, 9), "it was forgotten");
-    }
-}
-
-#[test]
-fn a_file_in_use_whose_block_cannot_be_read_does_not_come_back_after_its_removal() {
-    let mut world = World::running(PolicyKind::Lru, LINE, BYTES, 64, 4);
-    let (ssd, cache) = AtOnce::open(&mut world);
-    let files = ManyFiles::new(&cache);
-    world.ssd.flushed();
-    let layout = inspect(ssd.clone()).expect("it is a cache").geometry.layout();
-    *ssd.failing.lock().expect("no panic") = layout.files(0)..layout.files(1);
-    let identity = ManyFiles::identity(0);
-    cache.engine.forget(&identity, || Ok(())).expect("the SSD works");
-    assert!(!cache.is_bypassed());
-    // Another file has its handle, its size and its times when the power has failed.
-    let after_cut = World {
-        ssd: MemoryStore::device(world.ssd.flushed()),
-        ..world
-    };
-    let opened = after_cut.open().engine;
-    let next = MemoryStore::new(vec![99; 2 * LINE as usize]);
-    let next = opened.engine.attach(identity, next).expect("the backing works");
-    let mut out = vec![0; UNIT as usize];
-    next.read(&mut out, 0, 0).expect("the backing works");
-    assert!(out.iter().all(|&byte| byte == 99));
-    drop(files);
 }
