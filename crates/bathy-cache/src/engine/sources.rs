@@ -153,14 +153,16 @@ impl Engine {
     /// An error of the SSD only if the generation store fails as well.
     pub fn leave_source(&self, source: &Uuid) -> io::Result<()> {
         let left = lock(&self.files).source(source);
-        let _alone = lock(&left.tidying);
+        let alone = lock(&left.tidying);
         for file in self.unflushed_of(source) {
             if !left.is_abandoned() {
                 let _kept_for_nobody = self.make_durable(&file, || file.store.flush());
             }
             if left.is_abandoned() {
-                // Perhaps meanwhile. Nothing of it is believed, and nobody waits for this any more.
-                return Ok(());
+                // Perhaps meanwhile. Nothing of it is believed, and nobody waits for this any more. What has no stamp is
+                // not known any more, as below: this may be the last source that is left.
+                drop(alone);
+                return self.set_unfenced();
             }
             self.forget(&file.identity, || Ok(()))?;
             self.drop_lines(file.number, 0..u64::MAX);
