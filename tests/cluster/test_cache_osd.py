@@ -61,7 +61,7 @@ LINE_BYTES, FETCH_BYTES = 64 << 10, 4 << 10
 IMAGE_BYTES, PREDICTED_SSD_BYTES = 192 << 20, 32 << 20
 LOAD = (
     "--rw=randrw", "--rwmixread=80", f"--size={IMAGE_BYTES}", "--random_distribution=zipf:1.1", "--verify=0",
-    "--number_ios=20000", "--randseed=1",
+    "--number_ios=12000", "--randseed=1",
 )  # fmt: skip
 
 
