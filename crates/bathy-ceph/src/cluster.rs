@@ -29,7 +29,8 @@ pub struct Cluster {
     handle: Handle,
 }
 
-// SAFETY: librados.h says that all functions of a cluster handle may be called from any thread at any time.
+// SAFETY: once it is connected, nothing but `rados_ioctx_create` is called with the handle, for which librados takes locks of
+// its own, and `rados_shutdown`, when nobody else has it.
 unsafe impl Send for Cluster {}
 // SAFETY: as above.
 unsafe impl Sync for Cluster {}
