@@ -10,7 +10,7 @@ import contextlib
 import functools
 import importlib.metadata
 
-from bathyscope import files
+from bathyscope import __version__, files
 from bathyscope.errors import UntrustedError
 
 
@@ -20,13 +20,14 @@ def script(vl_version: str) -> str:
 
     It is made anew where nothing can be kept, and where others could have changed what is.
     """
-    name = f"vega-embed-{vl_version}-{importlib.metadata.version('vl-convert-python')}.js"
-    with contextlib.suppress(OSError, UntrustedError, UnicodeDecodeError):
+    name = f"vega-embed-{vl_version}-{importlib.metadata.version('vl-convert-python')}-{__version__}.js"
+    # RuntimeError: nobody knows where this user's home is.
+    with contextlib.suppress(OSError, UntrustedError, UnicodeDecodeError, RuntimeError):
         return files.read_own(files.own_directory(files.cache_directory()) / name).decode()
     import vl_convert  # noqa: PLC0415 - takes its time, and is not needed for a kept script
 
     bundle: str = vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;", vl_version=vl_version)
     made = bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    with contextlib.suppress(OSError, UntrustedError):
+    with contextlib.suppress(OSError, UntrustedError, RuntimeError):
         files.write_file(files.own_directory(files.cache_directory(), make=True) / name, made.encode())
     return made

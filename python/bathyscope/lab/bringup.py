@@ -23,6 +23,7 @@ from bathyscope.lab.state import LabDevice, LabRecord, write_record
 
 UP_TIMEOUT_S = 180.0
 MANAGER = "mgr.x"
+_CRASHES = (signal.SIGABRT, signal.SIGSEGV)
 
 
 class Bringup:
@@ -101,8 +102,8 @@ class Bringup:
             code = started.child.poll()
             if code is None:
                 continue
-            how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-            if name != MANAGER or code >= 0 or self._manager_crashed:
+            how = f"was ended by {signal.strsignal(-code)}" if code < 0 else f"ended with exit code {code}"
+            if name != MANAGER or -code not in _CRASHES or self._manager_crashed:
                 raise LabError(f"{name} {how}")
             # One start of a manager in about a thousand aborts; systemd would start it again, too.
             self._manager_crashed = True

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from bathyscope.lab.bringup import MANAGER, Bringup
 
-# They send to services that a lab has not, or are Ceph's own examples and tests.
+# Exporters to services that a lab has not, the REST interface of before, Ceph's examples and tests, and what needs real
+# drives, snapshots of crashes sent elsewhere, or an orchestrator's cluster. `bathy` needs none of them.
 _LEFT_OUT = {
     "alerts", "diskprediction_local", "feedback", "hello", "influx", "insights", "k8sevents", "localpool",
     "osd_perf_query", "osd_support", "restful", "rook", "selftest", "telegraf", "test_orchestrator", "zabbix",

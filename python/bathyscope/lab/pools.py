@@ -48,7 +48,12 @@ def wait_clean(bringup: Bringup, session: CephSession) -> None:
         clean = states == {"active+clean": sum(pool["pg_num"] for pool in pools)}
         # The manager makes a pool of its own when it becomes active; a lab is not handed over before that.
         settled = any(pool["pool_name"] in _MGR_POOLS for pool in pools) or time.monotonic() > patience_ends
-        if clean and settled and (not bringup.spec.fs or _mds_active(status["fsmap"])):
+        if (
+            clean
+            and settled
+            and status["mgrmap"]["available"]
+            and (not bringup.spec.fs or _mds_active(status["fsmap"]))
+        ):
             return
         bringup.tick(f"placement groups are not clean: {states or 'no report yet'}", pause_s=0.1)
 

@@ -95,13 +95,12 @@ def _system_error(error: OSError) -> BathyscopeError:
 
 
 def _reason(layout: Layout) -> str | None:
-    """Return the line of the newest log that says why its daemon ended, else its last, before logs are deleted."""
-    logs = [log for log in layout.log.glob("*.out") if log.stat().st_size > 0]
-    for log in sorted(logs, key=lambda path: path.stat().st_mtime, reverse=True):
-        lines = last_lines(files.read_end(log))
-        if lines:
-            line = next(filter(_REASON.search, lines), lines[-1])
-            return f"from the log of {log.stem}: {line[:300]}"
+    """Return the last line of the logs that says why a daemon ended, else the newest, before logs are deleted."""
+    logs = sorted(layout.log.glob("*.out"), key=lambda path: path.stat().st_mtime)
+    said = [(log.stem, lines) for log in logs if (lines := last_lines(files.read_end(log)))]
+    reasons = [(name, line) for name, lines in said for line in lines if _REASON.search(line)]
+    for name, line in (reasons or [(name, lines[-1]) for name, lines in said])[-1:]:
+        return f"from the log of {name}: {line[:300]}"
     return None
 
 

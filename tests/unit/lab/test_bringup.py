@@ -41,16 +41,20 @@ def test_a_manager_that_aborts_is_started_again_but_not_twice(bringup: Bringup) 
     said.clear()
     ends(bringup, MANAGER, -signal.SIGABRT)
     bringup.tick("it is not up")
-    assert said == ["mgr.x was ended by SIGABRT: starting it again"]
+    assert said == ["mgr.x was ended by Aborted: starting it again"]
     bringup.tick("it is not up")
     ends(bringup, MANAGER, -signal.SIGABRT)
-    with pytest.raises(LabError, match=r"mgr\.x was ended by SIGABRT"):
+    with pytest.raises(LabError, match=r"mgr\.x was ended by Aborted"):
         bringup.tick("it is not up")
 
 
 @pytest.mark.parametrize(
     ("name", "code", "message"),
-    [(MANAGER, 1, r"mgr\.x ended with exit code 1"), ("osd.0", -signal.SIGSEGV, r"osd\.0 was ended by SIGSEGV")],
+    [
+        (MANAGER, 1, r"mgr\.x ended with exit code 1"),
+        (MANAGER, -signal.SIGKILL, r"mgr\.x was ended by Killed"),
+        ("osd.0", -signal.SIGSEGV, r"osd\.0 was ended by Segmentation fault"),
+    ],
 )
 def test_nothing_else_is_started_again(bringup: Bringup, name: str, code: int, message: str) -> None:
     ends(bringup, name, code)
@@ -64,5 +68,8 @@ def test_the_reason_of_an_abort_stands_above_its_stack(tmp_path: Any) -> None:
     log = layout.log / "mgr.x.out"
     log.write_text("starting\nMgr.cc: 12: FAILED ceph_assert(ok)\n 1: (main()+0x1)\n 2: [0x7f]\n")
     assert startup._reason(layout) == "from the log of mgr.x: Mgr.cc: 12: FAILED ceph_assert(ok)"
+    (layout.log / "osd.0.out").write_text("later, of another daemon\n")
+    assert startup._reason(layout) == "from the log of mgr.x: Mgr.cc: 12: FAILED ceph_assert(ok)"
+    (layout.log / "osd.0.out").unlink()
     log.write_text("starting\nno permission\n")
     assert startup._reason(layout) == "from the log of mgr.x: no permission"

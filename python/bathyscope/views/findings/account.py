@@ -99,10 +99,12 @@ def sections(finding: AccountFinding) -> Iterator[Section]:
         f"what clients did in {of_run}" if is_recorded else f"{point.step_key} ({labels.pattern(point)}) of {of_run}"
     )
     load = accounts.table_of(finding.run_id, [point], only="programs")
+    caveats = [dataclasses.replace(caveat, step_keys=()) for caveat in point.caveats]
     if not is_shown(point):
         refused = Text(f"{point.status}: {why_refused(point)}", "bad")
         answer = Text(verdict.sentence, "strong") if is_recorded else refused
         yield Section("load", "Load", (Text(about, "dim"), answer, load))
+        yield caveats_section(caveats)
         return
     facts = (_facts("alternatives", verdict.alternatives), _facts("evidence", verdict.evidence))
     yield Section("load", "Load", (Text(about, "dim"), verdict, load, *facts))
@@ -120,7 +122,6 @@ def sections(finding: AccountFinding) -> Iterator[Section]:
         "What if",
         (_table("predictions", _PREDICTIONS, rows_of(_PREDICTIONS, finding.predictions)), *assumed),
     )
-    caveats = (dataclasses.replace(caveat, step_keys=()) for caveat in point.caveats)
     yield caveats_section(caveats)
 
 

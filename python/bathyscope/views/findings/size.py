@@ -66,7 +66,10 @@ _READING = (
     ("knee", "the size after which a further GiB brings clearly less: farthest above the straight line to the end"),
     ("upper bound", "what compulsory (cold) misses leave: no size avoids these; a longer trace has fewer of them"),
     ("flash/day, life", "what a warm cache writes, and the time until that wears the flash out; fill is written once"),
-    ("mean, p99", "latencies of hits and misses, mixed by the hit ratio"),
+    (
+        "mean, p99",
+        "latencies of hits and misses, mixed by the hit ratio; fewer misses shorten queues, so true ones are lower",
+    ),
     ("split", "of a budget: flash goes to the steepest piece of any group's curve first, until it is used up"),
 )
 _GROUPS = (
