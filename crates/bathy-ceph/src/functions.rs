@@ -1,4 +1,4 @@
-//! The functions that are called, as librados.h and librbd.h of Ceph 16.2 declare them; 18.2 and 20.2 declare them alike.
+//! The functions that are called, as librados.h and librbd.h of Ceph 16.2.15, 18.2.7 and 20.2.4 declare them, in the same words.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::NonNull;

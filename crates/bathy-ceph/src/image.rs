@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::cluster::{Pool, c_string, check};
 use crate::error::Error;
-use crate::functions::{Handle, Rbd};
+use crate::functions::{Callback, Handle, Rbd};
 
 /// A read, write or flush on its way, which owns the memory that it needs.
 pub trait Operation: Send + 'static {
@@ -23,7 +23,8 @@ pub trait Operation: Send + 'static {
 /// What an image is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Reading: nothing is written to the cluster, not even a watch on the image.
+    /// Reading: nobody is told that the image is open. Librbd notes the time of a read in the image's header, unless
+    /// `rbd_atime_update_interval` is 0.
     ReadOnly,
     /// Reading and writing.
     ReadWrite,
@@ -96,7 +97,7 @@ impl Image {
     /// # Errors
     /// If the library does not take it; the operation comes back.
     pub fn read<O: Operation>(&self, offset: u64, operation: Box<O>) -> Result<(), (i32, Box<O>)> {
-        self.start(operation, |operation, completion| {
+        self.start(operation, read_completed::<O>, |operation, completion| {
             // SAFETY: the operation is alive, and nobody else has it: `start` took it out of its box.
             let memory = unsafe { (*operation).memory() };
             let (start, length) = (memory.as_mut_ptr().cast(), memory.len());
@@ -110,12 +111,12 @@ impl Image {
     /// # Errors
     /// If the library does not take it; the operation comes back.
     pub fn write<O: Operation>(&self, offset: u64, operation: Box<O>) -> Result<(), (i32, Box<O>)> {
-        self.start(operation, |operation, completion| {
+        self.start(operation, completed::<O>, |operation, completion| {
             // SAFETY: the operation is alive, and nobody else has it: `start` took it out of its box.
             let data = unsafe { (*operation).data() };
             let (start, length) = (data.as_ptr().cast(), data.len());
-            // SAFETY: the image is open. The data are the operation's, whom nobody touches before the completion, and
-            // the library only reads them.
+            // SAFETY: the image is open. The data are the operation's, whom nobody touches before the completion. The
+            // library only reads them, does not copy them, and completes after its last use of them.
             unsafe { (self.rbd.aio_write)(self.handle, offset, length, start, completion) }
         })
     }
@@ -125,7 +126,7 @@ impl Image {
     /// # Errors
     /// If the library does not take it; the operation comes back.
     pub fn flush<O: Operation>(&self, operation: Box<O>) -> Result<(), (i32, Box<O>)> {
-        self.start(operation, |_, completion| {
+        self.start(operation, completed::<O>, |_, completion| {
             // SAFETY: the image is open, and the completion is new.
             unsafe { (self.rbd.aio_flush)(self.handle, completion) }
         })
@@ -135,14 +136,15 @@ impl Image {
     fn start<O: Operation>(
         &self,
         operation: Box<O>,
+        then: Callback,
         call: impl FnOnce(*mut O, Handle) -> c_int,
     ) -> Result<(), (i32, Box<O>)> {
         let operation = Box::into_raw(operation);
         let mut completion = ptr::null_mut();
-        // SAFETY: the argument is for `completed::<O>` alone, which expects a pointer of `Box::into_raw` for an `O`.
-        let created = unsafe {
-            (self.rbd.aio_create_completion)(operation.cast(), completed::<O>, &raw mut completion)
-        };
+        // SAFETY: the argument is for `then` alone, which is `completed::<O>` or `read_completed::<O>` and expects a pointer
+        // of `Box::into_raw` for an `O`.
+        let created =
+            unsafe { (self.rbd.aio_create_completion)(operation.cast(), then, &raw mut completion) };
         let result = if created < 0 {
             created
         } else {
@@ -170,18 +172,40 @@ impl Drop for Image {
     }
 }
 
-/// What librbd calls when an operation has completed.
+/// What librbd calls when a write or a flush has completed.
 extern "C" fn completed<O: Operation>(completion: Handle, argument: *mut c_void) {
+    // SAFETY: librbd calls this once, with the completion and the argument of `start`.
+    let (result, operation) = unsafe { given_back::<O>(completion, argument) };
+    operation.completed(if result < 0 { Err(-result as i32) } else { Ok(()) });
+}
+
+/// What librbd calls when a read has completed. One that has less than was asked for, at the end of an image that has become
+/// smaller, has failed: the rest of the memory is that of an earlier operation.
+extern "C" fn read_completed<O: Operation>(completion: Handle, argument: *mut c_void) {
+    // SAFETY: librbd calls this once, with the completion and the argument of `start`.
+    let (result, mut operation) = unsafe { given_back::<O>(completion, argument) };
+    let asked = operation.memory().len();
+    operation.completed(match usize::try_from(result) {
+        Ok(bytes) if bytes == asked => Ok(()),
+        Ok(_) => Err(libc::EIO),
+        Err(_) => Err(-result as i32),
+    });
+}
+
+/// The result of an operation that librbd has completed, and the operation.
+///
+/// # Safety
+/// Both must be those of one call of `Image::start` with an `O`, and given once.
+unsafe fn given_back<O: Operation>(completion: Handle, argument: *mut c_void) -> (isize, Box<O>) {
     let Ok(rbd) = Rbd::loaded() else {
         unreachable!("librbd calls this");
     };
-    // SAFETY: the completion is that of `start`, has its result, and is released once.
+    // SAFETY: the completion has its result, and is released once.
     let result = unsafe {
         let result = (rbd.aio_get_return_value)(completion);
         (rbd.aio_release)(completion);
         result
     };
-    // SAFETY: the argument is the pointer of `Box::into_raw` that `start` gave with this completion, which is called once.
-    let operation = unsafe { Box::from_raw(argument.cast::<O>()) };
-    operation.completed(if result < 0 { Err(-result as i32) } else { Ok(()) });
+    // SAFETY: the argument is the pointer of `Box::into_raw` that `start` gave with this completion.
+    (result, unsafe { Box::from_raw(argument.cast::<O>()) })
 }

@@ -34,7 +34,7 @@ pub fn latencies() -> Histogram<u64> {
 pub struct Figures {
     /// Bytes of requests that completed.
     pub bytes: u64,
-    /// Latency from the intended start, of requests that completed; those that failed are in no histogram.
+    /// Latency from the intended start, of requests that completed. Those that failed have none: percentiles count them as slower than any.
     pub from_intended: Histogram<u64>,
     /// Latency from the submission, of the same requests.
     pub from_submission: Histogram<u64>,
@@ -72,7 +72,7 @@ pub struct Counts {
 pub struct Second {
     /// Its number, from the load's beginning.
     pub second: u64,
-    /// By intended start.
+    /// Of requests that were sent, or given up unsent, in it.
     pub counts: Counts,
     /// What completed or failed in it.
     pub directions: ByDirection,

@@ -53,8 +53,8 @@ enum Source {
     },
 }
 
-/// A load that runs.
-struct Engine<'a, W> {
+/// A load: what it needs is made before its clock begins, so that no request is late for it.
+pub struct Engine<'a, W> {
     world: &'a mut W,
     requests: Vec<Requests>,
     buffers: Buffers,
@@ -76,52 +76,6 @@ struct Engine<'a, W> {
     is_full: bool,
     /// When that ended last.
     full_until_ns: Option<u64>,
-}
-
-/// Run a load on images of these sizes. Seconds go to `sink` when they are over.
-///
-/// # Errors
-/// If the plan does not fit the images.
-pub fn run<W: World>(
-    plan: &Plan,
-    image_bytes: &[u64],
-    world: &mut W,
-    sink: &mut impl FnMut(Second),
-) -> Result<Total, Failure> {
-    let requests = image_bytes.iter().zip(0..);
-    let requests = requests
-        .map(|(&bytes, image)| Requests::new(plan, image, bytes))
-        .collect::<Result<Vec<_>, _>>()?;
-    let nanoseconds = |seconds: f64| (seconds * 1e9).round() as u64;
-    let start_ns = nanoseconds(plan.ramp_s);
-    let end_ns = start_ns + nanoseconds(plan.duration_s);
-    let mut engine = Engine {
-        world,
-        source: source(plan, image_bytes.len()),
-        requests,
-        buffers: Buffers::new(plan),
-        verifier: Verifier::new(plan),
-        account: Account::new(start_ns..end_ns),
-        slots: Vec::new(),
-        free: Vec::new(),
-        order: VecDeque::new(),
-        in_flight: 0,
-        in_flight_max: plan.in_flight_max(image_bytes.len()),
-        left: plan.request_count.unwrap_or(u64::MAX),
-        serial: 0,
-        end_ns,
-        deadline_ns: nanoseconds(plan.deadline_s),
-        is_full: false,
-        full_until_ns: None,
-    };
-    engine.run(sink);
-    let never_completed = engine.in_target() - engine.in_flight;
-    let verified = engine.verifier.map(Verifier::finish);
-    Ok(Total {
-        never_completed,
-        verified,
-        ..engine.account.finish(sink)
-    })
 }
 
 fn source(plan: &Plan, images: usize) -> Source {
@@ -146,8 +100,57 @@ fn source(plan: &Plan, images: usize) -> Source {
     }
 }
 
-impl<W: World> Engine<'_, W> {
-    fn run(&mut self, sink: &mut impl FnMut(Second)) {
+impl<'a, W: World> Engine<'a, W> {
+    /// A load on images of these sizes.
+    ///
+    /// # Errors
+    /// If the plan does not fit the images.
+    pub fn new(plan: &Plan, image_bytes: &[u64], world: &'a mut W) -> Result<Self, Failure> {
+        let requests = image_bytes.iter().zip(0..);
+        let requests = requests
+            .map(|(&bytes, image)| Requests::new(plan, image, bytes))
+            .collect::<Result<Vec<_>, _>>()?;
+        let nanoseconds = |seconds: f64| (seconds * 1e9).round() as u64;
+        let start_ns = nanoseconds(plan.ramp_s);
+        let end_ns = start_ns + nanoseconds(plan.duration_s);
+        Ok(Self {
+            world,
+            source: source(plan, image_bytes.len()),
+            requests,
+            buffers: Buffers::new(plan),
+            verifier: Verifier::new(plan),
+            account: Account::new(start_ns..end_ns),
+            slots: Vec::new(),
+            free: Vec::new(),
+            order: VecDeque::new(),
+            in_flight: 0,
+            in_flight_max: plan.in_flight_max(image_bytes.len()),
+            left: plan.request_count.unwrap_or(u64::MAX),
+            serial: 0,
+            end_ns,
+            deadline_ns: nanoseconds(plan.deadline_s),
+            is_full: false,
+            full_until_ns: None,
+        })
+    }
+
+    /// Its clock begins.
+    pub fn begin(&mut self) {
+        self.world.begin();
+    }
+
+    /// Run it to its end. Seconds go to `sink` when they are over.
+    pub fn run(mut self, sink: &mut impl FnMut(Second)) -> Total {
+        self.go_on(sink);
+        let never_completed = self.in_target() - self.in_flight;
+        Total {
+            never_completed,
+            verified: self.verifier.map(Verifier::finish),
+            ..self.account.finish(sink)
+        }
+    }
+
+    fn go_on(&mut self, sink: &mut impl FnMut(Second)) {
         let mut done = Vec::new();
         self.schedule_next();
         loop {

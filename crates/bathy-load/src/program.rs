@@ -10,7 +10,7 @@ use nix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
 use crate::account::Total;
-use crate::engine::run;
+use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::null::Null;
 use crate::plan::{Arrival, Plan, RbdPlan, TargetPlan};
@@ -38,7 +38,8 @@ A plan is a JSON object:
    \"ramp_s\": 5, \"duration_s\": 60}
 
   target       {\"rbd\": {pool, images, namespace, conf, client (client.admin), keyring, connect_timeout_s (30), options}},
-               where options are options of the Ceph client (rbd_cache is false), or {\"null\": {image_bytes, images (1)}}:
+               where options are options of the Ceph client (rbd_cache is false; what `rbd config` sets for the pool or the
+               image holds all the same), or {\"null\": {image_bytes, images (1)}}:
                requests complete at once
   arrival      {\"open\": {process (constant, poisson), rate_iops or rate_iops_per_image, bursts {on_s, off_s}}}, or
                {\"closed\": {queue_depth}} for each image
@@ -50,13 +51,15 @@ A plan is a JSON object:
                how long; request_count ends it earlier
   deadline_s   a request that has not completed so long after its intended start has failed (30)
   in_flight_max
-               requests in flight at most; others are held back, and counted (16384, or 1 GiB of memory)
+               requests in flight at most; others are held back, and counted (16384, or what about 1 GiB holds,
+               64 and the queue depth at least)
   verify       \"on\": blocks of 4 KiB are stamped when they are written and checked when they are read; \"filled\": and all of
                the working set has been written so before (off)
   compression_ratio (1), seed (1)
 
 Results are JSON objects, one a line: start, second (one for each, by the time of completion), total (requests whose
 intended start lies in the duration). Latencies are histograms: pairs of a bucket's upper end, in nanoseconds, and count.
+Percentiles count requests that failed as slower than any: null where one falls among these.
 
 Written images lose what they had. Exit codes: 0 done, 1 blocks read that are not
 what was written (\"verified\" names them by the number of the image and the offset), 2 error. Failed requests are
@@ -168,7 +171,8 @@ fn leave(code: i32) -> ! {
 
 fn measure(plan: &Plan, target: &str, sizes: &[u64], world: &mut impl World) -> Result<Total, Failure> {
     let report = Report::to(stdout());
-    world.begin();
+    let mut engine = Engine::new(plan, sizes, world)?;
+    engine.begin();
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let rate_iops = match &plan.arrival {
         Arrival::Open(schedule) => Some(Plan::rate_iops(schedule, sizes.len())),
@@ -196,9 +200,7 @@ fn measure(plan: &Plan, target: &str, sizes: &[u64], world: &mut impl World) -> 
     };
     write(Line::Start(start));
     let (process_s, thread_s) = (processor_s(PROCESS), processor_s(THREAD));
-    let total = run(plan, sizes, world, &mut |second| {
-        write(Line::Second(Box::new(second)));
-    })?;
+    let total = engine.run(&mut |second| write(Line::Second(Box::new(second))));
     let processor = json!({
         "processor_s": {
             "submitter": processor_s(THREAD) - thread_s,

@@ -99,7 +99,13 @@ impl Rbd {
             ("err_to_stderr".to_owned(), "false".to_owned()),
             ("objecter_inflight_ops".to_owned(), operations.to_string()),
             ("objecter_inflight_op_bytes".to_owned(), (1_u64 << 40).to_string()),
+            // The submitter would wait for the image's own queue.
+            ("rbd_non_blocking_aio".to_owned(), "true".to_owned()),
         ];
+        if !writes {
+            // What only reads changes nothing, not even the time of the last read.
+            options.push(("rbd_atime_update_interval".to_owned(), "0".to_owned()));
+        }
         options.extend(
             plan.options
                 .iter()

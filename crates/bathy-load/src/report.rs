@@ -81,7 +81,7 @@ fn value(line: Line) -> Value {
                 "requests": counts(&total.counts),
                 "directions": directions(&total.directions),
                 "completed": completed(&total),
-                "lateness_ns": histogram(&total.lateness),
+                "lateness_ns": histogram(&total.lateness, 0),
                 "in_flight_max": total.in_flight_max,
                 "never_completed": total.never_completed,
                 "verified": total.verified.as_ref().map(verified),
@@ -139,12 +139,13 @@ fn directions(directions: &ByDirection) -> Value {
 }
 
 fn figures(figures: &Figures) -> Value {
+    let failed_count = figures.failed.values().sum();
     json!({
         "count": figures.from_intended.len(),
         "bytes": figures.bytes,
         "failed": failed(figures),
-        "latency_from_intended_ns": histogram(&figures.from_intended),
-        "latency_from_submission_ns": histogram(&figures.from_submission),
+        "latency_from_intended_ns": histogram(&figures.from_intended, failed_count),
+        "latency_from_submission_ns": histogram(&figures.from_submission, failed_count),
     })
 }
 
@@ -160,25 +161,57 @@ fn failed(figures: &Figures) -> Value {
     Value::Object(named.collect())
 }
 
-/// Mean, extremes, those percentiles that the count resolves, and the buckets as pairs of upper end and count.
-fn histogram(values: &Histogram<u64>) -> Value {
-    if values.is_empty() {
-        return json!({"buckets": []});
+/// Mean and extremes of the values, those percentiles that the count resolves, and the buckets as pairs of upper end and
+/// count.
+///
+/// Percentiles are of the values and of `failed_count` others that were slower than any: null where one falls among these.
+/// Without them the tail would be that of the requests that went well.
+fn histogram(values: &Histogram<u64>, failed_count: u64) -> Value {
+    let all = values.len() + failed_count;
+    let mut value = Map::new();
+    if !values.is_empty() {
+        value.insert("mean".to_owned(), json!(values.mean()));
+        value.insert("stddev".to_owned(), json!(values.stdev()));
+        value.insert("min".to_owned(), json!(values.min()));
+        value.insert("max".to_owned(), json!(values.max()));
+    }
+    for (name, percentile, _) in PERCENTILES.into_iter().filter(|&(_, _, least)| all >= least) {
+        // One hundred thousandth, so that rounding does not make the rank one more than it is.
+        let rank = ((percentile / 100.0 * all as f64 - 1e-5).ceil() as u64).max(1);
+        // Half a value below its end: whole numbers of values do not survive a division.
+        let at = (rank <= values.len())
+            .then(|| values.value_at_quantile((rank as f64 - 0.5) / values.len() as f64));
+        value.insert(name.to_owned(), json!(at));
     }
     let buckets = values
         .iter_recorded()
         .map(|bucket| json!([bucket.value_iterated_to(), bucket.count_at_value()]));
-    let mut value = Map::new();
-    value.insert("mean".to_owned(), json!(values.mean()));
-    value.insert("stddev".to_owned(), json!(values.stdev()));
-    value.insert("min".to_owned(), json!(values.min()));
-    value.insert("max".to_owned(), json!(values.max()));
-    for (name, percentile, least) in PERCENTILES {
-        if values.len() >= least {
-            let at = values.value_at_quantile(percentile / 100.0);
-            value.insert(name.to_owned(), json!(at));
-        }
-    }
     value.insert("buckets".to_owned(), buckets.collect());
     Value::Object(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::histogram;
+    use crate::account::latencies;
+
+    #[test]
+    fn what_failed_is_slower_than_all_that_did_not() {
+        let mut values = latencies();
+        for value in 1..=950 {
+            values.record(value * 1000).unwrap();
+        }
+        let about = |value: &serde_json::Value, microseconds: f64| {
+            (value.as_f64().unwrap() / 1000.0 / microseconds - 1.0).abs() < 0.01
+        };
+        let alone = histogram(&values, 0);
+        assert!(about(&alone["p50"], 475.0) && about(&alone["p99"], 941.0));
+        // Of 1,000 the median is the 500th, and the 990th is one of the fifty that failed.
+        let with_failed = histogram(&values, 50);
+        assert!(about(&with_failed["p50"], 500.0));
+        assert!(with_failed["p99"].is_null() && with_failed.get("p99").is_some());
+        assert!(with_failed.get("p99.9").is_none(), "a thousand do not resolve it");
+        let none = histogram(&latencies(), 5);
+        assert!(none["p50"].is_null() && none.get("mean").is_none());
+    }
 }

@@ -1,9 +1,10 @@
 //! Whether what is read is what was written.
 //!
 //! Each block of 4 KiB that is written carries a stamp: which load wrote it, for which image and offset, the number of the
-//! write, and a checksum over all of it. A block that is read must be such a block, for its own place. Of this load's
-//! blocks it must be no older than the newest write that had ended when the read was sent; where writes of one block
-//! were in flight together, any of these may be the last.
+//! write, and a checksum over all of it. A block that is read must be such a block, for its own place; one that this load
+//! is not known to have written may be anything that has no stamp. Of this load's blocks it must be no older than the
+//! first of the newest writes that were in flight together and have all ended when the read was sent: any of these may be
+//! the last. On a block that is written without a pause, nothing newer is asked for.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -27,7 +28,7 @@ const NAMED_MAX: usize = 100;
 pub enum Fault {
     /// It was written and is zero, or must have been written and is zero.
     Zero,
-    /// It has no stamp.
+    /// It has no stamp, and was written or must have been.
     NoStamp,
     /// It has a stamp, and other data.
     Checksum,
@@ -180,7 +181,7 @@ impl Verifier {
             return (self.must_be_written || at_least > 0).then_some(Fault::Zero);
         }
         if word(0) != MAGIC {
-            return Some(Fault::NoStamp);
+            return (self.must_be_written || at_least > 0).then_some(Fault::NoStamp);
         }
         if part[CHECKSUM..STAMP_BYTES] != checksum(part).to_le_bytes() {
             return Some(Fault::Checksum);

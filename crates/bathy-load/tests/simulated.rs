@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use bathy_load::account::{Fault, Second, Total};
-use bathy_load::engine::run;
+use bathy_load::engine::Engine;
 use bathy_load::plan::{Direction, Plan};
 use bathy_load::requests::Request;
 use bathy_load::verify::{self, Mismatch};
@@ -120,10 +120,11 @@ fn plan(arrival: &str, more: &str) -> Plan {
 
 fn load(plan: &Plan, images: usize, world: &mut Simulated) -> (Total, Vec<Second>) {
     let mut seconds = Vec::new();
-    let total = run(plan, &vec![IMAGE_BYTES; images], world, &mut |second| {
-        seconds.push(second);
-    });
-    (total.unwrap_or_else(|failure| panic!("{failure}")), seconds)
+    let engine = Engine::new(plan, &vec![IMAGE_BYTES; images], world);
+    let total = engine
+        .unwrap_or_else(|failure| panic!("{failure}"))
+        .run(&mut |second| seconds.push(second));
+    (total, seconds)
 }
 
 /// A target that answers after 1 ms, but not in the first second of each ten.
@@ -352,6 +353,12 @@ fn another_load_finds_each_block_that_was_changed() {
             (1, 101, verify::Fault::WrongPlace),
         ]
     );
+    // What nobody is known to have written with a stamp may have none.
+    let not_filled = verifying("on", r#"{"direction": "read", "block_bytes": 4096}"#, sequential);
+    let mut world = Simulated::new(at_once);
+    world.disk = Some(HashMap::from([((0, 9), vec![1; 4096])]));
+    let verified = load(&not_filled, 2, &mut world).0.verified;
+    assert_eq!(verified.map(|it| (it.blocks, it.mismatches)), Some((512, 0)));
 }
 
 proptest! {
