@@ -178,7 +178,7 @@ def run(  # noqa: PLR0917 - one parameter for each option
     from bathyscope.host.local import LocalHost
     from bathyscope.store import Workspace
 
-    check_table(table, dry_run=dry_run)
+    check_dry_run_table(table, dry_run=dry_run)
     changes = list(overrides or [])
     changes += [f"{k}={v}" for k, v in (("repeats", repeats), ("runtime", runtime), ("ramp", ramp)) if v is not None]
     if layer:
@@ -225,7 +225,7 @@ def run(  # noqa: PLR0917 - one parameter for each option
     show_result(finished, output, report)
 
 
-def check_table(table: str | None, *, dry_run: bool) -> None:
+def check_dry_run_table(table: str | None, *, dry_run: bool) -> None:
     """Raise UsageError for a table that a dry run has not, or of a run, which has one alone."""
     from bathyscope.views import findings
     from bathyscope.views.findings.prediction import TABLES

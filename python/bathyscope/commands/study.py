@@ -84,7 +84,7 @@ def study(  # noqa: PLR0917 - one parameter for each option
 ) -> None:
     """See _HELP."""
     from bathyscope import views
-    from bathyscope.commands.bench import check_table
+    from bathyscope.commands.bench import check_dry_run_table
     from bathyscope.commands.targets import find_target
     from bathyscope.spec.values import checked, did_you_mean
     from bathyscope.studies import STUDIES
@@ -95,7 +95,7 @@ def study(  # noqa: PLR0917 - one parameter for each option
     if name not in STUDIES:
         hint = did_you_mean(name, STUDIES, f"one of {', '.join(STUDIES)}")
         raise UsageError(f"there is no study '{name}'", hint=hint)
-    check_table(table, dry_run=dry_run)
+    check_dry_run_table(table, dry_run=dry_run)
     chosen = STUDIES[name]
     parameters = checked(chosen.parameters, **dict(_pair(text, chosen) for text in set_ or []))
     plan, named = chosen.plan(parameters), None
