@@ -95,14 +95,14 @@ def page_block(block: Any, rows_max: int = _ROWS_SHOWN) -> dict[str, Any] | None
 
 
 def _table(table: Table, rows_max: int) -> dict[str, Any]:
-    columns = [(place, table.columns[place]) for place in shown_columns(table)]
+    columns = [(index, table.columns[index]) for index in shown_columns(table)]
     tones = table.tones or ("",) * len(table.rows)
     return {
         "kind": "table",
         "title": table.title,
         "columns": [(column.heading, column.help, _kind(column)) for _, column in columns],
         "rows": [
-            (tone, [(_cell(each, row[place]), _kind(each), _share(each, row[place])) for place, each in columns])
+            (tone, [(_cell(each, row[index]), _kind(each), _share(each, row[index])) for index, each in columns])
             for tone, row in zip(tones[:rows_max], table.rows, strict=False)
         ],
         "more": max(0, len(table.rows) - rows_max),

@@ -110,25 +110,25 @@ def _steps(caveat: CaveatView) -> str:
 
 
 def _write_table(table: Table, out: Console) -> None:
-    places = [place for place in shown_columns(table) if not table.columns[place].prose]
-    columns = [table.columns[place] for place in places]
+    indexes = [index for index in shown_columns(table) if not table.columns[index].prose]
+    columns = [table.columns[index] for index in indexes]
     if any(column.unit == "code" for column in columns):
-        _write_commands(table, places, out)
+        _write_commands(table, indexes, out)
         return
     nothing: tuple[Tone, ...] = ("",)
     shown = table.rows[: table.shown_max]
     tones = (table.tones or nothing * len(table.rows))[: table.shown_max]
     rows = [
-        (_STYLES[tone], [cell(column, row[place]) for column, place in zip(columns, places, strict=True)])
+        (_STYLES[tone], [cell(column, row[index]) for column, index in zip(columns, indexes, strict=True)])
         for tone, row in zip(tones, shown, strict=True)
     ]
     headings = [column.heading for column in columns]
-    dispensable = [table.columns[place].heading for place in left_out_first(table, places)]
+    dispensable = [table.columns[index].heading for index in left_out_first(table, indexes)]
     words = [column.heading for column in columns if column.unit in ("", "bar")]
     out.print(fitting(headings, rows, out, dispensable, words=words))
     _write_prose(table, shown, rows, out)
-    for column, place in zip(columns, places, strict=True):
-        if column.unit == "parts" and (parts := next((row[place] for row in table.rows if row[place]), None)):
+    for column, index in zip(columns, indexes, strict=True):
+        if column.unit == "parts" and (parts := next((row[index] for row in table.rows if row[index]), None)):
             letters = ", ".join(f"{letter} {name}" for name, letter in marks([name for name, _ in parts]).items())
             print_wrapped(f"{column.heading}: ", letters, out, out.width, "dim")
 
@@ -139,9 +139,9 @@ def _write_prose(
     """Print what has no column after the names of the rows that it is said of: once, if several have the same."""
     said: dict[tuple[int, str], list[tuple[str, str]]] = {}
     for (style, cells), row in zip(rows, shown, strict=True):
-        for place, column in enumerate(table.columns):
-            if column.prose and column.only != "programs" and row[place]:
-                said.setdefault((place, str(row[place])), []).append((cells[0], style))
+        for index, column in enumerate(table.columns):
+            if column.prose and column.only != "programs" and row[index]:
+                said.setdefault((index, str(row[index])), []).append((cells[0], style))
     for (_, words), those in said.items():
         if len(those) == 1:
             ((name, style),) = those
@@ -150,11 +150,11 @@ def _write_prose(
             print_wrapped("", f"{', '.join(name for name, _ in those)}: {words}", out, out.width)
 
 
-def _write_commands(table: Table, places: Sequence[int], out: Console) -> None:
+def _write_commands(table: Table, indexes: Sequence[int], out: Console) -> None:
     """Print commands as lines of a script, never broken: what is copied is what was run."""
-    others = [table.columns[place] for place in places[2:]]
+    others = [table.columns[index] for index in indexes[2:]]
     for row in table.rows:
-        cells = [cell(table.columns[place], row[place]) for place in places]
+        cells = [cell(table.columns[index], row[index]) for index in indexes]
         out.print(text(f"# {cells[0]}", "dim"), soft_wrap=True)
         out.print(text(cells[1]), soft_wrap=True)
         for column, value in zip(others, cells[2:], strict=True):
