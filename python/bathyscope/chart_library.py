@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.metadata
+from pathlib import Path
 
 from bathyscope import __version__, files
 from bathyscope.errors import UntrustedError
@@ -21,13 +22,16 @@ def script(vl_version: str) -> str:
     It is made anew where nothing can be kept, and where others could have changed what is.
     """
     name = f"vega-embed-{vl_version}-{importlib.metadata.version('vl-convert-python')}-{__version__}.js"
+    path: Path | None = None
     # RuntimeError: nobody knows where this user's home is.
     with contextlib.suppress(OSError, UntrustedError, UnicodeDecodeError, RuntimeError):
-        return files.read_own(files.own_directory(files.cache_directory()) / name).decode()
+        path = files.own_directory(files.cache_directory(), make=True) / name
+        return files.read_own(path).decode()
     import vl_convert  # noqa: PLC0415 - takes its time, and is not needed for a kept script
 
     bundle: str = vl_convert.javascript_bundle("window.vegaEmbed=vegaEmbed;", vl_version=vl_version)
     made = bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    with contextlib.suppress(OSError, UntrustedError, RuntimeError):
-        files.write_file(files.own_directory(files.cache_directory(), make=True) / name, made.encode())
+    if path is not None:
+        with contextlib.suppress(OSError):
+            files.write_file(path, made.encode())
     return made

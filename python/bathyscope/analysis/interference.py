@@ -114,8 +114,8 @@ def in_cpu(measured: StepFigures) -> tuple[ForeignWork, ...]:
 def _too_much(works: Sequence[ForeignWork], limit: float) -> tuple[ForeignWork, ...]:
     """Return the work that is not known to be small; what is small each may be too much together."""
     works = [work for work in works if work.kind not in OF_MACHINES]
-    known = sum(work.share.value or 0.0 for work in works)
-    return tuple(work for work in works if work.share.value is None or (known > limit and work.share.value > 0))
+    share = sum(work.share.value or 0.0 for work in works)
+    return tuple(work for work in works if work.share.value is None or (share > limit and work.share.value > 0))
 
 
 def _own_iops(measured: StepFigures, direction: Direction) -> float:
@@ -149,9 +149,9 @@ def _tenants(step: Step, measured: StepFigures, perf: pa.Table) -> list[ForeignW
     for direction in _DIRECTIONS:
         uses = [(use.pool, *use.rates(direction)) for use in measured.tenants or ()]
         served = _served(step, measured, perf, direction)
-        known = sum(iops for _, iops, _ in uses)
+        total = sum(iops for _, iops, _ in uses)
         # A pool of other OSDs is no work for those under test.
-        here = 1.0 if served.room_iops is None or known <= 0 else min(1.0, max(0.0, served.room_iops) / known)
+        here = 1.0 if served.room_iops is None or total <= 0 else min(1.0, max(0.0, served.room_iops) / total)
         for pool, iops, moved in uses:
             if (_share(measured, direction, iops, moved, copies).value or 0.0) >= _SHARE_MIN:
                 words = _rate_words(direction, iops, moved, copies)
@@ -178,7 +178,7 @@ def _served(step: Step, measured: StepFigures, perf: pa.Table, direction: Direct
     beyond = []
     # What is in flight when a load ends, and was when its ramp ended, is done as well.
     in_flight = 2 * step.queue_depth * step.jobs if own_iops else 0
-    for served, own, opening, known in (
+    for served, ours, opening, of_pools in (
         (count, own_iops, _OPEN_COUNT + in_flight, sum(iops for iops, _ in pools) * counted),
         (
             moved,
@@ -187,15 +187,15 @@ def _served(step: Step, measured: StepFigures, perf: pa.Table, direction: Direct
             sum(rate for _, rate in pools) * counted,
         ),
     ):
-        excess = served - own * loaded_s - known
-        allowed = own * (_RATE_ERROR * loaded_s + (_RAMP_FACTOR - 1) * step.ramp_s) + opening * step.jobs
-        beyond.append((excess, excess > allowed + _POOL_ERROR * known))
+        excess = served - ours * loaded_s - of_pools
+        allowed = ours * (_RATE_ERROR * loaded_s + (_RAMP_FACTOR - 1) * step.ramp_s) + opening * step.jobs
+        beyond.append((excess, excess > allowed + _POOL_ERROR * of_pools))
     unexplained = any(more for _, more in beyond)
     iops, bytes_per_s = (max(0.0, excess) / counted if unexplained else 0.0 for excess, _ in beyond)
     if not counters.all_answered(perf, osds_of(step), "osd"):
         return _Served(iops, bytes_per_s, None)
-    ours = 0.0 if step.op in ("read", "write") else _SERVED_MIN * own_iops * loaded_s
-    return _Served(iops, bytes_per_s, (count - ours) / counted)
+    least = 0.0 if step.op in ("read", "write") else _SERVED_MIN * own_iops * loaded_s
+    return _Served(iops, bytes_per_s, (count - least) / counted)
 
 
 def _tenant(subject: str, direction: Direction, iops: float, share: Figure, done: str) -> ForeignWork:

@@ -1,8 +1,8 @@
 """What limits clients in a window of time that was recorded: the account of a bench step, of a load that others made.
 
 A recording has no load generator that says what it did. What clients did is what the OSDs counted of it as primaries
-(`see.osd_sums`), or for one image or pool what was counted of that, and an I/O's latency is its time in its OSD, from
-receipt to reply. So of what lies before the OSDs (clients, librbd, their network) nothing is seen, and where no
+(`activity.osd_sums`), or for one image or pool what was counted of that, and an I/O's latency is its time in its OSD,
+from receipt to reply. So of what lies before the OSDs (clients, librbd, their network) nothing is seen, and where no
 resource of the cluster is used up the clients do not ask for more. How many I/Os were in flight follows from rate and
 latency.
 

@@ -148,9 +148,9 @@ def predict_in_run(
     `replicas` is the size of the pool where that is known better: a pool of the operator's is one of many.
     """
     disks = {
-        one.device_class: one.iops.value
-        for one in (*(own for group in ladder.groups for own in group.points), *ladder.cross_checks)
-        if not one.on_cluster and (one.op, one.block_size_bytes, one.queue_depth) == _load(point) and one.iops.value
+        disk.device_class: disk.iops.value
+        for disk in ladder.points
+        if not disk.on_cluster and _load(disk) == _load(point) and disk.iops.value
     }
     return predict(point, change, disk_iops=disks, replicas=replicas or _replicas(ladder))
 

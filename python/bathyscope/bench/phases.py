@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 
 from bathyscope import interruption, lab
 from bathyscope.cache.daemon import START_LIMIT_S
-from bathyscope.errors import BathyscopeError, BusyError, ClusterError, ToolError, UnreachableError, UsageError
+from bathyscope.errors import BathyscopeError, ClusterError, ToolError, UnreachableError, UsageError
 from bathyscope.host import CephRequest, CephSession, Host, answer_json
 from bathyscope.host.ceph import send
 from bathyscope.lab import LabState, caches
 from bathyscope.lab.bringup import UP_TIMEOUT_S
 from bathyscope.layers import LAYERS, needs
-from bathyscope.recording.journal import Change, Journal
+from bathyscope.recording.journal import Change, Journal, changed_by
 from bathyscope.records.prediction_finding import PlannedChange
 from bathyscope.spec import Target
 from bathyscope.spec.plan import Phase, Plan
@@ -163,10 +163,7 @@ def _must_be_free(kind: str, name: str, journal: Journal) -> None:
     for other in journal.others():
         for change in other.pending():
             if change.kind == kind and change.details["name"] == name:
-                raise BusyError(
-                    f"run {other.run_id} has changed {describe(change)}",
-                    hint=f"wait until it has ended; if it was killed: bathy bench cleanup {other.run_id}",
-                )
+                raise changed_by(other.run_id, f"changed {describe(change)}")
 
 
 def check_options(
@@ -366,9 +363,9 @@ def _asking(plan: Plan) -> dict[Action, list[str]]:
 
 def for_labs(plan: Plan) -> str:
     """Return what the phases ask for that is for labs, and why; "" for nothing."""
-    found = [f"{action.on_labs} ({', '.join(names)})" for action, names in _asking(plan).items() if action.on_labs]
+    actions = [f"{action.on_labs} ({', '.join(names)})" for action, names in _asking(plan).items() if action.on_labs]
     why = "are for labs, where bathy has started the OSDs itself and can start them again"
-    return f"{' and '.join(found)} {why}" if found else ""
+    return f"{' and '.join(actions)} {why}" if actions else ""
 
 
 def _missing(action: Action, phase: Phase, made: Sequence[Change], osds: Sequence[str]) -> list[dict[str, Any]]:

@@ -82,13 +82,14 @@ def explain(  # noqa: PLR0917 - one parameter for each option
     from bathyscope.views.findings import account, accounts, check_table
     from bathyscope.window.recording import account_of, part_of
 
-    found = Workspace(workspace).open_run(run)
-    check_table(table, (accounts if found.info.kind != "collect" and step is None else account).TABLES)
-    if found.info.kind == "collect":
+    opened = Workspace(workspace).open_run(run)
+    is_recording = opened.info.kind == "collect"
+    check_table(table, (account if is_recording or step is not None else accounts).TABLES)
+    if is_recording:
         if step is not None:
             raise UsageError(f"run {run} is a recording: it has no steps", hint="--since and --until choose a part")
-        question = dataclasses.replace(part_of(found, since, until), image=image, pool=pool)
-        views.render(account_of(found, question, what_if or ()), output, table=table)
+        question = dataclasses.replace(part_of(opened, since, until), image=image, pool=pool)
+        views.render(account_of(opened, question, what_if or ()), output, table=table)
         return
     if any(option is not None for option in (since, until, image, pool)):
         raise UsageError(
@@ -97,15 +98,14 @@ def explain(  # noqa: PLR0917 - one parameter for each option
         )
     if what_if and step is None:
         raise UsageError("--what-if needs a STEP", hint=f"bathy explain {run} lists the steps")
-    ladder = loads_of(found)
-    points = [point for group in ladder.groups for point in group.points]
+    ladder = loads_of(opened)
     # A plain disk joins the groups of several variants.
-    known = {point.step_key: point for point in [*points, *ladder.cross_checks]}
+    points = {point.step_key: point for point in ladder.points}
     if step is None:
-        loads = AccountsFinding(ladder.run_id, ladder.target, tuple(known.values()), ladder.caveats)
+        loads = AccountsFinding(ladder.run_id, ladder.target, tuple(points.values()), ladder.caveats)
         views.render(loads, output, table=table)
         return
-    point = known[chosen(step, list(known), run)]
+    point = points[chosen(step, list(points), run)]
     of_run = (caveat for caveat in ladder.caveats if not caveat.step_keys)
     point = dataclasses.replace(point, caveats=(*point.caveats, *of_run))
     predictions = tuple(_predict(ladder, point, change) for change in what_if or ())
@@ -116,11 +116,11 @@ def chosen(step: str, keys: Sequence[str], run: str) -> str:
     """Return the step key that `step` is, or is a part of. Raises UsageError, which names those that are near."""
     if step in keys:
         return step
-    found = [key for key in keys if step in key]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise UsageError(f"'{step}' is a part of {len(found)} step keys", hint=f"one of {_listed(found)}")
+    longer = [key for key in keys if step in key]
+    if len(longer) == 1:
+        return longer[0]
+    if longer:
+        raise UsageError(f"'{step}' is a part of {len(longer)} step keys", hint=f"one of {_listed(longer)}")
     near = difflib.get_close_matches(step, keys, _NAMES_SHOWN, _NEAR_CUTOFF)
     raise UsageError(
         f"run {run} has no step '{step}'",

@@ -50,6 +50,12 @@ def journal_path(directory: Path, run_id: str) -> Path:
     return directory / f"{run_id}.jsonl"
 
 
+def changed_by(run_id: str, what: str) -> BusyError:
+    """Return the error of what another run has changed and not put back; `what` is such as "changed the pool a"."""
+    hint = f"wait until it has ended; if it was killed: bathy bench cleanup {run_id}"
+    return BusyError(f"run {run_id} has {what}", hint=hint)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Change:
     """One change to the cluster or to this machine, with what is needed to undo it."""

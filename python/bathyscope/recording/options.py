@@ -13,7 +13,7 @@ from typing import Any
 
 from bathyscope.errors import BusyError, ClusterError, ParseError, UnreachableError
 from bathyscope.host import CephRequest, CephSession, answer_json
-from bathyscope.recording.journal import Change, Journal
+from bathyscope.recording.journal import Change, Journal, changed_by
 from bathyscope.sources import op_history
 
 OPTION_KINDS = ("mon_option", "osd_option")
@@ -70,7 +70,7 @@ def enlarge_history(
         for daemon, options in old.items():
             new = [option for option in options if (daemon, option) not in ours]
             if (run_id := taken.get(daemon)) is not None:
-                busy[daemon] = _taken_by(daemon, run_id)
+                busy[daemon] = changed_by(run_id, f"enlarged the op history of {daemon}")
             elif len(new) == len(options) and _is_enlarged(options):
                 busy[daemon] = _taken_elsewhere(daemon, options)
             else:
@@ -82,13 +82,6 @@ def enlarge_history(
 
 def _number(daemon: str) -> int:
     return int(daemon.removeprefix("osd."))
-
-
-def _taken_by(daemon: str, run_id: str) -> BusyError:
-    return BusyError(
-        f"run {run_id} has enlarged the op history of {daemon}",
-        hint=f"wait until it has ended; if it was killed: bathy bench cleanup {run_id}",
-    )
 
 
 def _taken_elsewhere(daemon: str, options: Mapping[str, str | None]) -> BusyError:

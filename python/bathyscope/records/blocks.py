@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Container
 from typing import Any, Literal
 
 Unit = Literal[
@@ -136,6 +137,19 @@ class Facts:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Legend:
+    """What stands in the table `table`: `words` in any case, then (heading or cell, its meaning) of what is shown."""
+
+    table: str
+    words: str
+    signs: tuple[tuple[str, str], ...]
+
+    def of(self, shown: Container[str]) -> str:
+        """Return the words, and of the signs those that are shown."""
+        return " ".join([self.words, *(f"{sign}: {meaning}." for sign, meaning in self.signs if sign in shown)])
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class HeatMap:
     """Values of several things over time: a row for each of `names`, a column for each `bin_ns` from `start_ns`.
 
@@ -231,8 +245,8 @@ def severity_order(graded: Any) -> int:
 class Section:
     """Blocks below one heading; that of the first section may be empty. `key` is where a link of a page leads.
 
-    Blocks are Text, Facts, Table, CaveatView, `finding.Verdict`, a Footnote of views, and pictures: HeatMap, Bars,
-    Ratios, Lines, and those of `ladder_blocks`.
+    Blocks are Text, Facts, Table, Legend, CaveatView, `finding.Verdict`, a Footnote of views, and pictures: HeatMap,
+    Bars, Ratios, Lines, and those of `ladder_blocks`.
     """
 
     key: str

@@ -15,7 +15,8 @@ from bathyscope.records.recording_finding import RecordingFinding
 class CollectFinding:
     """A recording from `start_ns` to `end_ns`, in ns since the Unix epoch.
 
-    `load` is what clients did and what limited them; None where that is not known, and `why_no_load` says why.
+    `load` is what clients did and what limited them; None where that is not known: `why_no_load` says why, `next_step`
+    what to do about it.
     """
 
     NAME: ClassVar[str] = "collect"
@@ -29,3 +30,4 @@ class CollectFinding:
     recording: RecordingFinding
     load: AccountFinding | None
     why_no_load: str
+    next_step: str

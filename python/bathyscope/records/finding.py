@@ -285,6 +285,11 @@ class LadderFinding:
     """What the run cost the cluster's other tenants, as sentences; empty when nobody looked."""
     knees: tuple[KneeFinding, ...] = ()
 
+    @property
+    def points(self) -> tuple[PointFinding, ...]:
+        """All points, in the order of the ladder; cross-checks come last."""
+        return (*(point for group in self.groups for point in group.points), *self.cross_checks)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StepEffect:

@@ -29,13 +29,13 @@ def _finding(run: RunDirectory) -> CollectFinding:
     from bathyscope.analysis.activity import VIEWS, heat
     from bathyscope.records.collect_finding import CollectFinding
     from bathyscope.store import duck
-    from bathyscope.window.recording import account_of, question_of, views_of
+    from bathyscope.window.recording import account_of, part_of, question_of, views_of
 
-    whole, load, why_no_load = question_of(run), None, ""
+    whole, load, why_no_load, next_step = question_of(run), None, "", ""
     try:
-        load = account_of(run, whole)
+        load = account_of(run, part_of(run, None, None))
     except AnalysisError as error:
-        why_no_load = error.message
+        why_no_load, next_step = error.message, error.hint or ""
     names = [name for name, view in VIEWS.items() if not view.of_image]
     names.sort(key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
     return CollectFinding(
@@ -51,6 +51,7 @@ def _finding(run: RunDirectory) -> CollectFinding:
         _recording(run),
         load,
         why_no_load,
+        next_step,
     )
 
 

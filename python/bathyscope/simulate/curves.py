@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from bathyscope import _core
 from bathyscope.errors import AnalysisError, ParseError, UsageError
@@ -66,11 +65,6 @@ class MissRatioCurve:
             raise UsageError(f"sigmas must be a number of at least 0 (got {sigmas!r})")
         spread = sigmas * self.stderr
         return np.clip(self.miss_ratio - spread, 0.0, 1.0), np.clip(self.miss_ratio + spread, 0.0, 1.0)
-
-    def to_arrow(self) -> pa.Table:
-        """One row a size: size_bytes, miss_ratio, miss_ratio_raw, miss_ratio_adjusted, stderr."""
-        names = ("miss_ratio", "miss_ratio_raw", "miss_ratio_adjusted", "stderr")
-        return pa.table({"size_bytes": self.sizes_bytes} | {name: getattr(self, name) for name in names})
 
 
 def _curve_of(core: Any, sizes: Sizes, line_bytes: int, policy: str, options: CurveOptions) -> MissRatioCurve:

@@ -174,7 +174,12 @@ def evidence(verdict: Verdict) -> str:
     return "; ".join(f"{labels.clean(each.name)} {known_text(each.figure)}" for each in verdict.evidence)
 
 
-def alternatives(verdict: Verdict) -> str:
-    """Return the first causes that were considered besides, with their figures, but those that the sentence names."""
-    others = [cause for cause in verdict.alternatives if cause.name not in verdict.sentence][:_ALTERNATIVES_MAX]
-    return "; ".join(f"{labels.clean(cause.name)} ({known_text(cause.figure)})" for cause in others)
+def alternatives(verdict: Verdict, where: str) -> str:
+    """Return the first causes that were considered besides, with their figures, but those that the sentence names.
+
+    `where` says where the others are, if there are any.
+    """
+    others = [cause for cause in verdict.alternatives if cause.name not in verdict.sentence]
+    shown = [f"{labels.clean(cause.name)} ({known_text(cause.figure)})" for cause in others[:_ALTERNATIVES_MAX]]
+    more = [f"and {len(others) - len(shown):,} more: {where}"] * (len(others) > len(shown))
+    return "; ".join([*shown, *more])

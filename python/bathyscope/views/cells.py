@@ -103,19 +103,23 @@ def _change(figure: Figure, *, is_alone: bool) -> str:
     return (value or figures.NOT_KNOWN) if is_alone or low is None or high is None else f"{value} [{low} … {high}]"
 
 
-def shown_columns(table: Table) -> list[int]:
-    """Return the places of the columns that people are shown: without those that may be left out and are empty."""
+def shown_columns(*parts: Table) -> list[int]:
+    """Return the indexes of the columns that people are shown: without those that may be left out and are empty.
+
+    Parts of one table show the same columns.
+    """
     return [
-        place
-        for place, column in enumerate(table.columns)
-        if column.only != "programs" and (not column.rank or any(row[place] not in (None, "") for row in table.rows))
+        index
+        for index, column in enumerate(parts[0].columns)
+        if column.only != "programs"
+        and (not column.rank or any(row[index] not in (None, "") for part in parts for row in part.rows))
     ]
 
 
-def left_out_first(table: Table, places: Sequence[int], *, live: bool = False) -> list[int]:
-    """Return those of `places` that may be left out where there is no room: the highest rank first, the last of it."""
-    ranks = {place: _rank(table.columns[place], live=live) for place in places}
-    return sorted((place for place in places if ranks[place]), key=lambda place: (-ranks[place], -place))
+def left_out_first(table: Table, indexes: Sequence[int], *, live: bool = False) -> list[int]:
+    """Return those of `indexes` that may be left out where there is no room: the highest rank first, the last of it."""
+    ranks = {index: _rank(table.columns[index], live=live) for index in indexes}
+    return sorted((index for index in indexes if ranks[index]), key=lambda index: (-ranks[index], -index))
 
 
 def _rank(column: Column, *, live: bool) -> int:

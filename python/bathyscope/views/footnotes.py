@@ -28,7 +28,7 @@ class Footnotes:
     """The footnotes of a ladder, the most severe first, and the marks of its points."""
 
     def __init__(self, finding: LadderFinding) -> None:
-        points = [p for g in finding.groups for p in g.points] + list(finding.cross_checks)
+        points = finding.points
         kinds: dict[tuple[str, str, str], CaveatView] = {}
         for caveat in [*finding.caveats, *(c for p in points for c in p.caveats)]:
             kinds.setdefault(_key(caveat), caveat)

@@ -126,9 +126,13 @@ def limit(verdict: Verdict) -> str:
     return f"{name} ({machine(verdict.subject)})" if verdict.subject and verdict.limit != "nearest" else name
 
 
-def caveats(own: Iterable[CaveatView], of_run: Iterable[CaveatView]) -> str:
-    """Return the caveats of a row and those of the whole run, without steps, as a cell for programs."""
-    return "; ".join(f"{c.code}: {c.text}" for c in (*own, *(c for c in of_run if not c.step_keys)))
+def caveat_codes(step_key: str, *caveats: Iterable[CaveatView]) -> str:
+    """Return the caveats of a step and those of the whole run as a cell for programs: other outputs have their texts.
+
+    The text of a caveat of several steps gives the ranges of all of them.
+    """
+    of_step = (c for each in caveats for c in each if not c.step_keys or step_key in c.step_keys)
+    return "; ".join(dict.fromkeys(c.code for c in of_step))
 
 
 def machine(name: str) -> str:

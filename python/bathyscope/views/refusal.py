@@ -39,8 +39,7 @@ def without_refused(finding: T) -> T:
         case ReportFinding():
             changes = {name: without_refused(getattr(finding, name)) for name in ("bench", "recording")}
         case LadderFinding():
-            points = [*(p for g in finding.groups for p in g.points), *finding.cross_checks]
-            refused = {p.step_key for p in points if not is_shown(p)}
+            refused = {p.step_key for p in finding.points if not is_shown(p)}
             changes = {
                 "groups": tuple(dataclasses.replace(g, points=tuple(map(_point, g.points))) for g in finding.groups),
                 "cross_checks": tuple(map(_point, finding.cross_checks)),

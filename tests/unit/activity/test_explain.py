@@ -129,6 +129,21 @@ def test_the_report_of_too_little_cannot_tell(recording: Recording, reads: int |
     assert head_of(as_text(finding_of(recording.run), "html")).endswith(words)
 
 
+@pytest.mark.parametrize("ended_s", [0, 60])
+def test_explain_and_the_report_say_the_same_of_an_empty_recording(
+    recording: Recording, tmp_path: Path, ended_s: int
+) -> None:
+    recording.run.update(status="done", ended_ns=START_NS + ended_s * S)
+    app = typer.Typer()
+    explain.register(app)
+    error = CliRunner().invoke(app, [recording.run.id, "-w", str(tmp_path)]).exception
+    assert isinstance(error, AnalysisError)
+    page = as_text(finding_of(recording.run), "html")
+    assert head_of(page) == f"Cannot tell what limits the clients: {error.message}"
+    text = html.unescape(re.sub(r"<[^>]*>", "", page))
+    assert f"Next: {error.hint}".replace("`", "") in text
+
+
 def test_csv_has_the_ceilings(explained: Any) -> None:
     rows = list(csv.DictReader(explained("-o", "csv", "--table", "ceilings").splitlines()))
     assert ("device", "osd.0") in {(row["resource"], row["subject"]) for row in rows}

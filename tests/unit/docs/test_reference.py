@@ -122,6 +122,10 @@ def test_every_command_of_the_guides_parses(page: str, line: str) -> None:
             assert word.split("=")[0] in options, f"{page}: {word} is not an option in: {line}"
 
 
+def test_the_architecture_is_short_enough_to_be_read() -> None:
+    assert (ROOT / "ARCHITECTURE.md").stat().st_size <= 12 * 1024
+
+
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -140,5 +144,5 @@ def test_links_and_named_files_exist(page: Path) -> None:
         assert not anchor or anchor in _anchors(found), f"{target}#{anchor}"
     for path in re.findall(r"`((?:crates|docs|python|tests)/[\w/.-]+)`", text):
         assert (ROOT / path).exists(), path
-    for module in re.findall(r"`((?:bench|kinds|layers|load|records|sources|views)/\w+\.py)`", text):
+    for module in re.findall(r"`((?:bench|run_kinds|layers|load|records|sources|views)/\w+\.py)`", text):
         assert (ROOT / "python/bathyscope" / module).exists(), module

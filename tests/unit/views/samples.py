@@ -437,8 +437,7 @@ def explained(step_key: str = "rbd/ssd/randread-4K-qd16", changes: tuple[str, ..
 def accounts() -> AccountsFinding:
     """Return the loads of the sample ladder."""
     finding = ladder()
-    points = (*(p for g in finding.groups for p in g.points), *finding.cross_checks)
-    return AccountsFinding(finding.run_id, finding.target, points, finding.caveats)
+    return AccountsFinding(finding.run_id, finding.target, finding.points, finding.caveats)
 
 
 @functools.cache
@@ -580,4 +579,5 @@ def collected() -> CollectFinding:
     )  # fmt: skip
     of_step = explained(changes=())
     load = dataclasses.replace(of_step, point=dataclasses.replace(of_step.point, layer=CLIENTS, step_key=CLIENTS))
-    return CollectFinding(view.run_id, view.target, went.start_ns, went.end_ns, (view, empty), (heat,), went, load, "")
+    span = (went.start_ns, went.end_ns)
+    return CollectFinding(view.run_id, view.target, *span, (view, empty), (heat,), went, load, "", "")

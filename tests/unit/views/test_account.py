@@ -296,8 +296,36 @@ def test_what_the_sentence_names_is_not_said_again() -> None:
     first, *others = verdict.alternatives
     said = dataclasses.replace(verdict, sentence=f"{verdict.sentence} Besides, {first.name}.")
     assert others
-    assert first.name not in account_words.alternatives(said)
-    assert account_words.alternatives(said).startswith(f"{others[0].name} (")
+    assert first.name not in account_words.alternatives(said, "elsewhere")
+    assert account_words.alternatives(said, "elsewhere").startswith(f"{others[0].name} (")
+
+
+def test_how_many_causes_are_left_out_is_said_and_where_they_are() -> None:
+    """Of one load the CSV has all with their intervals, and of a ladder `bathy explain` has them."""
+    finding = samples.explained()
+    first = finding.point.verdict.alternatives[0]
+    others = tuple(dataclasses.replace(first, name=f"cause {number}") for number in range(5))
+    verdict = dataclasses.replace(finding.point.verdict, alternatives=others)
+    finding = dataclasses.replace(finding, point=dataclasses.replace(finding.point, verdict=verdict))
+    shown = " ".join(text_of(finding).split())
+    assert "cause 2 (" in shown
+    assert "cause 3" not in shown
+    assert "; and 2 more: --output csv --table alternatives has them all" in shown
+    rows = list(csv.DictReader(as_text(finding, "csv", table="alternatives").splitlines()))
+    assert [row["name"] for row in rows] == [cause.name for cause in others]
+    assert all(row["value_low"] and row["value_high"] for row in rows)
+    page = as_text(finding, "html")
+    assert "; and 2 more: the JSON of this page has them all" in page
+    group = dataclasses.replace(FINDING.groups[7], points=(*FINDING.groups[7].points[:-1], finding.point))
+    ladder = " ".join(text_of(dataclasses.replace(FINDING, groups=(group,))).split())
+    assert "; and 2 more: bathy explain has them all" in ladder
+    assert "and 2 more" not in text_of(samples.explained())
+
+
+def test_a_bar_of_a_page_begins_at_the_left_as_that_of_a_terminal() -> None:
+    page = as_text(samples.explained(), "html")
+    assert re.search(r'<td class="figure" style="--share:[0-9.]+%"></td>', page)
+    assert ".blocks td[style] { background: linear-gradient(to right," in page
 
 
 def test_advice_stands_beside_the_sentence() -> None:

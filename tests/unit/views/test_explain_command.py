@@ -60,7 +60,11 @@ def test_caveats_are_shown_beside_all_loads_and_beside_one(app: typer.Typer) -> 
     assert f"{of_run.severity}: {of_run.text}" in shown
     assert f"{of_load.text} ({of_load.step_keys[0]})" in shown
     rows = csv.DictReader(CliRunner().invoke(app, ["last", "-o", "csv"]).stdout.splitlines())
-    assert all(f"{of_run.code}: {of_run.text}" in row["caveats"] for row in rows)
+    codes = {row["step_key"]: row["caveats"].split("; ") for row in rows}
+    # Codes, each once: the texts are of all steps together, and stand in the other outputs.
+    assert all(of_run.code in each and len(set(each)) == len(each) for each in codes.values())
+    assert {key for key, each in codes.items() if of_load.code in each} == set(of_load.step_keys)
+    assert not any(" " in code for each in codes.values() for code in each)
     shown = " ".join(CliRunner().invoke(app, ["last", KEY]).stdout.split())
     assert f"{of_run.severity}: {of_run.text}" in shown
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import math
 import re
@@ -38,8 +39,11 @@ def text_of(finding: object, output: str = "table", **options: object) -> str:
     return stream.getvalue()
 
 
-@pytest.mark.parametrize("output", ["table", "json", "csv"])
-@pytest.mark.parametrize("kind", FINDINGS)
+# No verb prints the table of a recording: it has a page, whose data are its JSON and its CSV.
+PRINTED = [each for each in itertools.product(FINDINGS, ("table", "json", "csv")) if each != ("collect", "table")]
+
+
+@pytest.mark.parametrize(("kind", "output"), PRINTED)
 def test_golden(kind: str, output: str) -> None:
     finding = FINDINGS[kind]()
     if output == "json" and kind == "accounts":
@@ -75,6 +79,55 @@ def test_a_ladder_leaves_columns_out_where_a_terminal_is_narrow_and_cuts_no_figu
     assert {"IOPS", "mean", "p99", "loss", "WA"} <= set(heads[0])
     (row,) = [line for line in lines if line.startswith("RADOS[c]")]
     assert row.split()[:3] == ["RADOS[c]", "5.21k", "±1%"]
+
+
+@pytest.mark.parametrize("width", [50, 80, 120, 160])
+def test_the_legend_of_a_ladder_is_of_what_is_shown(width: int) -> None:
+    for finding in (samples.ladder(), shared_with(51.5, 2_500_000)):
+        text = text_of(finding, width=width)
+        heads = next(line for line in text.splitlines() if line.lstrip().startswith("IOPS ")).split()
+        legend = " ".join(text[text.rindex("±: ") :].split())
+        signs = {"loss", "WA", "CPU/op", "dev", "others", "wait", "ceil"}
+        assert {sign for sign in signs if f" {sign}: " in legend} == signs & set(heads)
+        assert " n/a: not enough data. –: not applicable." in legend
+        assert " [*]: applies to every line." in legend
+
+
+def test_the_legend_of_a_ladder_has_no_sign_that_stands_nowhere() -> None:
+    finding = samples.ladder()
+    text = text_of(dataclasses.replace(finding, groups=finding.groups[:1], cross_checks=(), caveats=()))
+    assert "n/a" not in text
+    assert "[*]" not in text
+
+
+@pytest.mark.parametrize("width", [120, 121, 140])
+def test_a_wide_terminal_has_the_nearest_ceiling_by_its_name(width: int) -> None:
+    lines = text_of(samples.ladder(), width=width).splitlines()
+    assert max(map(cell_len, lines)) <= width
+    (head, *_) = [line for line in lines if line.lstrip().startswith("IOPS ")]
+    assert head.endswith(" nearest ceiling")
+    (row, *_) = [line for line in lines if line.startswith("RADOS ")]
+    assert re.search(r" 33% osd\.0's HDD \(n", row)
+
+
+def test_at_80_columns_the_nearest_ceiling_is_a_share_and_the_verdict_has_its_name() -> None:
+    text = text_of(samples.ladder(), width=80)
+    head = next(line for line in text.splitlines() if line.lstrip().startswith("IOPS "))
+    assert head.endswith(" ceil")
+    assert cell_len(head) == 80
+    assert "→ Osd.0's HDD (node2): 92 % of the ceiling is reached." in text
+
+
+def test_tables_of_one_ladder_have_the_same_columns_whatever_their_rows_have() -> None:
+    """A disk alone has no CPU of OSDs and no ceiling: its table has the columns all the same, below each other."""
+    finding = samples.ladder()
+    first, second = finding.groups[:2]
+    alone = dataclasses.replace(first, points=first.points[:1], losses=())
+    for groups in ((alone, second), (second, alone)):
+        lines = text_of(dataclasses.replace(finding, groups=groups, cross_checks=()), width=160).splitlines()
+        head, *heads = [line for line in lines if line.lstrip().startswith("IOPS ")]
+        assert heads == [head]
+        assert "CPU/op" in head
 
 
 @pytest.mark.parametrize("width", [30, 44, 60])

@@ -50,7 +50,7 @@ def _chart(layers: Sequence[LayerView], theme: Theme) -> Any:
     dashes = [list(view.dash) for view in layers]
     return (
         alt.Chart(named_rows(), height=210)
-        # A quantile of exactly 1 has no place on this axis.
+        # A quantile of exactly 1 would be infinitely far along this axis.
         .transform_filter("datum.q < 1")
         .transform_calculate(nines="-log(1 - datum.q) / LN10", percent="format(datum.q * 100, '~r') + ' %'")
         .mark_line(strokeWidth=2.2, interpolate="monotone", strokeJoin="round")

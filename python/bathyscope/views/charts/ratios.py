@@ -37,7 +37,7 @@ def _chart(block: Ratios, rows: Sequence[dict[str, Any]], theme: Theme) -> Any:
     # A bar on a logarithmic axis has no length; a point has a place.
     x = alt.X("at:Q", scale=alt.Scale(type="log"), axis=axis)
     colour = alt.Color(f"{block.series}:N", scale=alt.Scale(domain=series, range=colours), legend=_LEGEND)
-    shown = [block.table.columns[place] for place in shown_columns(block.table)]
+    shown = [block.table.columns[index] for index in shown_columns(block.table)]
     tooltip = [alt.Tooltip(f"{column.key}:N", title=column.heading) for column in shown]
     base = alt.Chart(named_rows())
     interval = base.mark_rule(strokeWidth=5, opacity=0.38, strokeCap="round").encode(

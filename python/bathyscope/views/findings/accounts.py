@@ -63,7 +63,7 @@ def sections(finding: AccountsFinding) -> Iterator[Section]:
 def table_of(run_id: str, points: Sequence[PointFinding], caveats: Sequence[CaveatView] = (), only: Only = "") -> Table:
     """Return the table of loads; of `caveats` it has those of the whole run."""
     tones: tuple[Tone, ...] = tuple("" if is_shown(point) else "bad" for point in points)
-    rows = tuple((*_row(run_id, point), labels.caveats(point.caveats, caveats)) for point in points)
+    rows = tuple((*_row(run_id, p), labels.caveat_codes(p.step_key, p.caveats, caveats)) for p in points)
     return Table("loads", "loads", _COLUMNS, rows, tones, only, None)
 
 

@@ -35,7 +35,7 @@ def _load(finding: CollectFinding) -> Iterator[Section]:
     """
     if finding.load is None:
         words = f"Cannot tell what limits the clients: {finding.why_no_load}"
-        yield Section("load", "Load", (Text(words, "strong"),))
+        yield Section("load", "Load", (Text(words, "strong"), Text(finding.next_step, lead="Next: ")))
         return
     for section in account.sections(finding.load):
         shown = [block for block in section.blocks if getattr(block, "only", "") != "programs"]

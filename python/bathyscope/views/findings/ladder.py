@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bathyscope.records.blocks import Column, Section, Table, Text, Tone, units_of
+from bathyscope.records.blocks import Column, Legend, Section, Table, Text, Tone, units_of
 from bathyscope.records.figure import Figure
 from bathyscope.records.finding import (
     DirectionFinding,
@@ -28,11 +28,12 @@ from bathyscope.records.ladder_blocks import Ceilings, Distributions, Rungs, Sta
 from bathyscope.units import format_seconds
 from bathyscope.views.account_words import nearest, pictured, spoken_of
 from bathyscope.views.csv import field_columns
+from bathyscope.views.figures import NOT_APPLICABLE, NOT_KNOWN
 from bathyscope.views.findings.accounts import ACCOUNT, account
 from bathyscope.views.footnotes import Footnotes
 from bathyscope.views.labels import (
     STAGES,
-    caveats,
+    caveat_codes,
     clean,
     device_class,
     device_classes,
@@ -58,15 +59,18 @@ _OVER_TIME = {
 }  # fmt: skip
 # Of a large cluster, the machines with most traffic.
 _NODES_MAX = 6
-_LEGEND = (
-    "±: the wider half of the 95 % confidence interval over the repeats (absent: too few repeats). loss: change of the "
-    "IOPS from the layer below. WA: write amplification, bytes written to the devices per byte written by the client. "
-    "CPU/op: OSD CPU time per I/O. dev: utilisation of the busiest device. n/a: not enough data. –: not applicable. "
-    "[*]: applies to every line."
-)
-_CEILING_LEGEND = " ceil: how much is reached of the IOPS at which the nearest resource has none left."
-_TENANT_LEGEND = (
-    " others: IOPS of all pools that are not ours. wait: how long their operations in flight had been in their OSD."
+_INTERVAL = "±: the wider half of the 95 % confidence interval over the repeats (absent: too few repeats)."
+_EVERYWHERE = " [*]: applies to every line."
+_SIGNS = (
+    ("loss", "change of the IOPS from the layer below"),
+    ("WA", "write amplification, bytes written to the devices per byte written by the client"),
+    ("CPU/op", "OSD CPU time per I/O"),
+    ("dev", "utilisation of the busiest device"),
+    ("others", "IOPS of all pools that are not ours"),
+    ("wait", "how long their operations in flight had been in their OSD"),
+    ("ceil", "how much is reached of the IOPS at which the nearest resource has none left"),
+    (NOT_KNOWN, "not enough data"),
+    (NOT_APPLICABLE, "not applicable"),
 )
 _KNEE_LEGEND = (
     "knee: the queue depth with the greatest ratio of IOPS to latency; beyond it an I/O waits longer for less."
@@ -112,7 +116,7 @@ _POINTS = (
     *(dataclasses.replace(column, only="programs") for column in ACCOUNT),
     *_for_programs("caveats"),
     Column("ceiling", "ceil", "", "Of ceiling", rank=4, figure="value", only="people", width=4),
-    Column("ceiling_words", "nearest ceiling", rank=9, only="people", width=16),
+    Column("ceiling_words", "nearest ceiling", rank=9, only="people", width=15),
 )  # fmt: skip
 _SATURATION = (
     Column("load", "load"),
@@ -164,9 +168,8 @@ def sections(finding: LadderFinding) -> Iterator[Section]:
     nodes = tuple(_nodes(finding))
     yield Section("nodes", "Nodes", (Table("nodes", "nodes", _NODES, nodes, only="page", shown_max=None),))
     yield Section("caveats", "Caveats", tuple(rows.footnotes.notes))
-    ceilings = any(point.account and point.account.limits for group in finding.groups for point in group.points)
-    legend = _LEGEND + _TENANT_LEGEND * rows.has_tenants + _CEILING_LEGEND * ceilings
-    yield Section("legend", "", (Text(legend, "dim"),))
+    always = _INTERVAL + _EVERYWHERE * any(note.everywhere for note in rows.footnotes.notes)
+    yield Section("legend", "", (Legend("points", always, _SIGNS),) * bool(finding.groups or finding.cross_checks))
 
 
 def _pictures(finding: LadderFinding, tables: Mapping[str, Table]) -> Iterator[Section]:
@@ -239,10 +242,10 @@ def _pictures(finding: LadderFinding, tables: Mapping[str, Table]) -> Iterator[S
 
 
 def over_time(finding: LadderFinding) -> dict[str, str]:
-    """Return the measures that are drawn over time with their titles: known ones, then any other that there is."""
+    """Return the measures that are drawn over time with their titles: those of _OVER_TIME, then any others."""
     present = dict.fromkeys(each.name for each in finding.series if each.name != "bandwidth_bytes_per_s")
-    known = {name: title for name, title in _OVER_TIME.items() if name in present}
-    return known | {name: clean(name).replace("_", " ") for name in present if name not in known}
+    titled = {name: title for name, title in _OVER_TIME.items() if name in present}
+    return titled | {name: clean(name).replace("_", " ") for name in present if name not in titled}
 
 
 class _Rows:
@@ -252,8 +255,8 @@ class _Rows:
         self.footnotes = Footnotes(finding)
         points = [point for group in finding.groups for point in group.points]
         # Only where other tenants were seen in any step they have columns.
-        self.has_tenants = any(point.tenant_iops.value or point.tenant_wait_ns.value for point in points)
-        hidden = () if self.has_tenants else _TENANTS
+        has_tenants = any(point.tenant_iops.value or point.tenant_wait_ns.value for point in points)
+        hidden = () if has_tenants else _TENANTS
         self.columns = tuple(dataclasses.replace(c, only="programs") if c in hidden else c for c in _POINTS)
         self._finding = finding
         self._places = {
@@ -296,7 +299,7 @@ class _Rows:
             **{key: stages.get(stage) for key, stage in zip(_STAGE_SHARES, STAGES, strict=True)},
             "stage_sample_count": point.stage_sample_count,
             **dict(zip((column.key for column in ACCOUNT), account(point), strict=True)),
-            "caveats": caveats(point.caveats, self._finding.caveats),
+            "caveats": caveat_codes(point.step_key, point.caveats, self._finding.caveats),
             "ceiling": ceiling and ceiling.reached,
             "ceiling_words": ceiling and clean(ceiling.words),
         }  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from bathyscope.records.blocks import Column, Ratios, Section, Table, Text, Tone
 from bathyscope.records.study_finding import ExpectationView, StudyFinding
+from bathyscope.views import labels
 from bathyscope.views.figures import range_text
 from bathyscope.views.findings import caveats_section
 
@@ -35,8 +36,7 @@ def sections(finding: StudyFinding) -> Iterator[Section]:
             *(finding.study, row.pattern, cell.phase, cell.step_key, finding.clients),
             *(cell.iops, cell.bandwidth_bytes_per_s, cell.latency_ns_mean),
             *(None if cell.ratio.value is None else cell.ratio, cell.read_hit_ratio),
-            # Not their texts, which give the ranges of all steps.
-            "; ".join(c.code for c in finding.caveats if not c.step_keys or cell.step_key in c.step_keys),
+            labels.caveat_codes(cell.step_key, finding.caveats),
         )
         for row in finding.rows
         for cell in row.cells

@@ -57,7 +57,7 @@ def page(finding: LadderFinding, recording: CollectFinding | None = None) -> str
     content = _content(finding, sections, charts["charts"], recording)
     if recording is not None:
         of_recording = chart_data(sections_of(recording))
-        charts = {name: {**known, **of_recording[name]} for name, known in charts.items()}
+        charts = {name: {**of_bench, **of_recording[name]} for name, of_bench in charts.items()}
         data["recording"] = as_plain(recording)
     return render_page(finding, "ladder.html.j2", content, charts=charts, data=data)
 
@@ -67,7 +67,7 @@ def _content(
 ) -> dict[str, Any]:
     notes = Footnotes(finding)
     who = [] if recording is None else page_sections(sections_of(recording))
-    marks = {p.step_key: notes.of(p) for p in [*(p for g in finding.groups for p in g.points), *finding.cross_checks]}
+    marks = {p.step_key: notes.of(p) for p in finding.points}
     by_key = {section.key: section for section in sections}
     blocks = {section["key"]: section for section in page_sections([by_key["saturation"], by_key["nodes"]])}
     columns = _columns([block for each in sections for block in each.blocks if getattr(block, "key", "") == "points"])
@@ -141,8 +141,7 @@ def _columns(tables: Sequence[Table]) -> list[Column]:
     """Return the columns of figures."""
     if not tables:
         return []
-    whole = dataclasses.replace(tables[0], rows=tuple(row for table in tables for row in table.rows), tones=())
-    shown = (whole.columns[place] for place in shown_columns(whole))
+    shown = (tables[0].columns[index] for index in shown_columns(*tables))
     return [column for column in shown if column.key not in _NO_COLUMN]
 
 

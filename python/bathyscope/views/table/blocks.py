@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from rich.console import Console
 
-from bathyscope.records.blocks import CaveatView, Facts, HeatMap, Table, Text, Tone
+from bathyscope.records.blocks import CaveatView, Facts, HeatMap, Legend, Table, Text, Tone
 from bathyscope.records.finding import Verdict
 from bathyscope.views import Options, labels
 from bathyscope.views.account_words import alternatives, evidence
@@ -30,6 +30,9 @@ def write(finding: Any, stream: TextIO, options: Options) -> None:
     out = console(stream, options)
     sections = sections_of(finding)
     first = next((table.key for table in tables_of(sections)), None)
+    parts: dict[str, list[Table]] = {}
+    for table in (block for section in sections for block in section.blocks if isinstance(block, Table)):
+        parts.setdefault(table.key, []).append(table)
     is_first = True
     for section in sections:
         blocks = [block for block in section.blocks if _is_shown(block)]
@@ -42,17 +45,17 @@ def write(finding: Any, stream: TextIO, options: Options) -> None:
             if section.title:
                 out.print(text(section.title, "bold"))
         is_first = False
-        _write_blocks(blocks, out, first)
+        _write_blocks(blocks, out, parts, first)
 
 
 def _is_shown(block: Any) -> bool:
     if isinstance(block, Table):
         return block.only not in ("programs", "page") and bool(block.rows)
-    return isinstance(block, Text | Facts | Verdict | CaveatView | Footnote)
+    return isinstance(block, Text | Facts | Legend | Verdict | CaveatView | Footnote)
 
 
-def _write_blocks(blocks: Sequence[Any], out: Console, first: str | None) -> None:
-    """Print blocks. `first` is the key of the table that CSV has by default."""
+def _write_blocks(blocks: Sequence[Any], out: Console, parts: Mapping[str, list[Table]], first: str | None) -> None:
+    """Print blocks. `parts` are those of each table, by its key; `first` is the key that CSV has by default."""
     several = sum(isinstance(block, Table) for block in blocks) > 1
     for block in blocks:
         match block:
@@ -63,8 +66,12 @@ def _write_blocks(blocks: Sequence[Any], out: Console, first: str | None) -> Non
             case Facts():
                 for name, value in block.pairs:
                     print_wrapped(f"{labels.clean(name)}: ", value, out, out.width)
+            case Legend():
+                shown = block.of(grid.headings_and_cells(parts[block.table], out))
+                print_wrapped("", shown, out, out.width, "dim")
             case Verdict():
-                _write_verdict(block, out)
+                has_all = "--output csv --table alternatives" if "alternatives" in parts else "bathy explain"
+                _write_verdict(block, has_all, out)
             case CaveatView():
                 _write_caveat("", block, _steps(block), out)
             case Footnote(caveat=caveat):
@@ -74,13 +81,14 @@ def _write_blocks(blocks: Sequence[Any], out: Console, first: str | None) -> Non
                 if several:
                     out.print()
                     out.print(text(block.title, "bold"))
-                _write_rows(block, out, "" if block.key == first else f" --table {block.key}")
+                option = "" if block.key == first else f" --table {block.key}"
+                _write_rows(block, out, parts[block.key], option)
 
 
-def _write_rows(table: Table, out: Console, option: str) -> None:
-    """Print a table; `option` is what CSV of it needs."""
+def _write_rows(table: Table, out: Console, parts: Sequence[Table], option: str) -> None:
+    """Print one of the parts of a table; `option` is what CSV of it needs."""
     if table.columns[0].width:
-        grid.write(table, out)
+        grid.write(table, parts, out)
     else:
         _write_table(table, out)
     if table.shown_max is not None and len(table.rows) > table.shown_max:
@@ -95,11 +103,13 @@ def _write_caveat(lead: str, caveat: CaveatView, of_what: str, out: Console) -> 
     print_wrapped(lead, words + of_what, out, out.width, style)
 
 
-def _write_verdict(verdict: Verdict, out: Console) -> None:
+def _write_verdict(verdict: Verdict, has_all: str, out: Console) -> None:
+    """Print a verdict; `has_all` names what prints all the causes that were considered."""
     print_wrapped("→ ", verdict.sentence, out, out.width, "bold green")
     if verdict.next_step:
         print_wrapped("  next: ", verdict.next_step, out, out.width)
-    for lead, words in (("evidence", evidence(verdict)), ("also considered", alternatives(verdict))):
+    others = alternatives(verdict, f"{has_all} has them all")
+    for lead, words in (("evidence", evidence(verdict)), ("also considered", others)):
         if words:
             print_wrapped(f"  {lead}: ", words, out, out.width, "dim")
 

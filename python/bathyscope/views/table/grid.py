@@ -1,10 +1,11 @@
-"""Tables whose columns have a width: those of all tables stand below each other, and few characters take a column."""
+"""Tables whose columns have a width: those of all parts stand below each other, and few characters take a column."""
 
 from __future__ import annotations
 
 import dataclasses
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -19,25 +20,43 @@ _WIDE_FROM, _WIDTH_MAX = 120, 160
 _INTERVAL_WIDTH = 6
 
 
-def write(table: Table, out: Console) -> None:
-    """Print a table: as many columns as fit, text on the left; prose stands in place of the figures of its row."""
-    width = min(out.width, _WIDTH_MAX)
-    places = [place for place in shown_columns(table) if not table.columns[place].prose]
-    left_out = left_out_first(table, places)
-    while left_out and sum(_as_shown(table.columns[place], width).width + 1 for place in places) - 1 > width:
-        places.remove(left_out.pop(0))
-    columns = [_as_shown(table.columns[place], width) for place in places]
-    out.print(text(_line([column.heading for column in columns], columns, width).plain, "dim"))
-    prose = [place for place, column in enumerate(table.columns) if column.prose]
+def write(table: Table, parts: Sequence[Table], out: Console) -> None:
+    """Print one of the parts of a table: text on the left; prose stands in place of the figures of its row."""
+    width, columns = min(out.width, _WIDTH_MAX), _columns(parts, out)
+    out.print(text(_line([column.heading for column in columns.values()], [*columns.values()], width).plain, "dim"))
     for row in table.rows[: table.shown_max]:
-        if words := next((row[place] for place in prose if row[place]), ""):
-            lead = f"{row[places[0]]:<{columns[0].width}} "
+        if words := _prose(table, row):
+            index, column = next(iter(columns.items()))
+            lead = f"{row[index]:<{column.width}} "
             lines = textwrap.wrap(labels.clean(words), width - 1 - len(lead))
             out.print(Text(f"\n{' ' * len(lead)}".join([lead + lines[0], *lines[1:]]), style="red"))
         else:
-            out.print(
-                _line([cell(each, row[place]) for each, place in zip(columns, places, strict=True)], columns, width)
-            )
+            cells = [cell(column, row[index]) for index, column in columns.items()]
+            out.print(_line(cells, [*columns.values()], width))
+
+
+def headings_and_cells(parts: Sequence[Table], out: Console) -> set[str]:
+    """Return what stands in a table on this terminal: of all its parts."""
+    columns = _columns(parts, out)
+    rows = (row for table in parts for row in table.rows[: table.shown_max] if not _prose(table, row))
+    cells = {cell(column, row[index]) for row in rows for index, column in columns.items()}
+    return cells | {column.heading for column in columns.values()}
+
+
+def _prose(table: Table, row: Sequence[Any]) -> str:
+    """Return what stands in place of the figures of a row; empty where they are shown."""
+    return next((value for column, value in zip(table.columns, row, strict=True) if column.prose and value), "")
+
+
+def _columns(parts: Sequence[Table], out: Console) -> dict[int, Column]:
+    """Return as many columns as fit in this terminal, by their index: the same ones for all parts."""
+    width, table = min(out.width, _WIDTH_MAX), parts[0]
+    columns = {index: _as_shown(table.columns[index], width) for index in shown_columns(*parts)}
+    columns = {index: column for index, column in columns.items() if not column.prose}
+    left_out = left_out_first(table, [*columns])
+    while left_out and sum(column.width + 1 for column in columns.values()) - 1 > width:
+        del columns[left_out.pop(0)]
+    return columns
 
 
 def _as_shown(column: Column, width: int) -> Column:

@@ -46,38 +46,38 @@ _TEXT_LEAST = 12
 
 
 def fitting(table: Table, rows: Sequence[Row], width: int) -> list[tuple[int, int]]:
-    """Return (place, width) of the columns that fit into `width`.
+    """Return (index, width) of the columns that fit into `width`.
 
     Columns are left out by their rank. Only texts are shortened: a number that is cut is another number.
     """
-    kept = [place for place in shown_columns(table) if not table.columns[place].prose]
-    texts = [place for place in kept if not table.columns[place].unit]
-    natural = {place: _natural_width(table.columns[place], place, rows) for place in kept}
+    kept = [index for index in shown_columns(table) if not table.columns[index].prose]
+    texts = [index for index in kept if not table.columns[index].unit]
+    natural = {index: _natural_width(table.columns[index], index, rows) for index in kept}
     widths = {
-        place: min(natural[place], max(_TEXT_LEAST, width // (_TEXT_PART if number else _FIRST_PART)))
-        for number, place in enumerate(texts)
+        index: min(natural[index], max(_TEXT_LEAST, width // (_TEXT_PART if number else _FIRST_PART)))
+        for number, index in enumerate(texts)
     }
     widths = {**natural, **widths}
-    for place in left_out_first(table, kept, live=True):
+    for index in left_out_first(table, kept, live=True):
         if _whole(widths, kept) <= width:
             break
-        kept.remove(place)
+        kept.remove(index)
     left = width - _whole(widths, kept)
-    for place in (place for place in texts if place in kept):
-        longer, shorter = natural[place] - widths[place], min(0, _TEXT_LEAST - widths[place])
+    for index in (index for index in texts if index in kept):
+        longer, shorter = natural[index] - widths[index], min(0, _TEXT_LEAST - widths[index])
         change = min(left, longer) if left >= 0 else max(left, shorter)
-        widths[place] += change
+        widths[index] += change
         left -= change
-    return [(place, widths[place]) for place in kept]
+    return [(index, widths[index]) for index in kept]
 
 
 def _whole(widths: dict[int, int], kept: Sequence[int]) -> int:
-    return sum(widths[place] + _GAP for place in kept)
+    return sum(widths[index] + _GAP for index in kept)
 
 
-def _natural_width(column: Column, place: int, rows: Sequence[Row]) -> int:
+def _natural_width(column: Column, index: int, rows: Sequence[Row]) -> int:
     head = max(map(len, _head(column)))
-    values = (row[place] for row in rows)
+    values = (row[index] for row in rows)
     if column.unit == "count":
         return max(head, len(f"{max((value for value in values if value is not None), default=0):,}"))
     if column.unit:
@@ -141,7 +141,7 @@ class Rows(ScrollView, can_focus=True, inherit_bindings=False):
     @property
     def places(self) -> list[int]:
         """The places of the columns that are shown."""
-        return [place for place, _ in self._columns]
+        return [index for index, _ in self._columns]
 
     @property
     def at_cursor(self) -> Row | None:
@@ -149,7 +149,7 @@ class Rows(ScrollView, can_focus=True, inherit_bindings=False):
         return self._rows[self._cursor] if self._rows else None
 
     def show(self, table: Table, rows: Sequence[Row], sorted_by: tuple[int, str] | None) -> None:
-        """Show these rows of a table; `sorted_by` is a column's place and a mark for it.
+        """Show these rows of a table; `sorted_by` is a column's index and a mark for it.
 
         A cursor on the first row stays there: who looks at the top wants to see who is on top.
         """
@@ -171,7 +171,7 @@ class Rows(ScrollView, can_focus=True, inherit_bindings=False):
     def _identity(self, row: Row) -> Row:
         """Return what tells a row from the others."""
         columns = enumerate(self._table.columns)
-        return tuple(row[place] for place, column in columns if not place or not (column.unit or column.rank))
+        return tuple(row[index] for index, column in columns if not index or not (column.unit or column.rank))
 
     def _lay_out(self) -> None:
         self._columns = fitting(self._table, self._rows, self.size.width)
@@ -184,9 +184,9 @@ class Rows(ScrollView, can_focus=True, inherit_bindings=False):
 
     def on_click(self, event: Click) -> None:
         """Put the cursor on a row; on the row where it is, go into it."""
-        place = round(self.scroll_y) + event.y - _HEAD_LINES
-        if event.y >= _HEAD_LINES and place < len(self._rows):
-            self._go_to(place)
+        index = round(self.scroll_y) + event.y - _HEAD_LINES
+        if event.y >= _HEAD_LINES and index < len(self._rows):
+            self._go_to(index)
 
     def render_line(self, y: int) -> Strip:
         """Return one visible line: two of the head, then rows."""
@@ -194,35 +194,35 @@ class Rows(ScrollView, can_focus=True, inherit_bindings=False):
         if y < _HEAD_LINES:
             style = self.get_component_rich_style("rows--head")
             return Strip([Segment(self._head_line(y), style)]).crop_extend(0, width, style)
-        place = round(self.scroll_y) + y - _HEAD_LINES
-        if place >= len(self._rows):
+        index = round(self.scroll_y) + y - _HEAD_LINES
+        if index >= len(self._rows):
             return Strip.blank(width, self.rich_style)
         style = self.rich_style
-        if place == self._cursor:
+        if index == self._cursor:
             style = self.get_component_rich_style("rows--cursor")
-        elif place % 2:
+        elif index % 2:
             style = self.get_component_rich_style("rows--odd")
-        return Strip([Segment(self.line(place), style)]).crop_extend(0, width, style)
+        return Strip([Segment(self.line(index), style)]).crop_extend(0, width, style)
 
-    def line(self, place: int) -> str:
+    def line(self, index: int) -> str:
         """Return a row as it is shown."""
-        row, columns = self._rows[place], self._table.columns
+        row, columns = self._rows[index], self._table.columns
         return "".join(_placed(columns[at], cell(columns[at], row[at]), width) for at, width in self._columns)
 
     def _head_line(self, line: int) -> str:
         words = ""
-        for place, width in self._columns:
-            column = self._table.columns[place]
+        for index, width in self._columns:
+            column = self._table.columns[index]
             shown = _placed(column, _head(column)[line], width)
-            is_sorted = line == _HEAD_LINES - 1 and self._sorted_by is not None and self._sorted_by[0] == place
+            is_sorted = line == _HEAD_LINES - 1 and self._sorted_by is not None and self._sorted_by[0] == index
             words += shown[:-1] + self._sorted_by[1] if is_sorted and self._sorted_by else shown
         return words
 
     # --- the cursor
 
-    def _go_to(self, place: int) -> None:
+    def _go_to(self, index: int) -> None:
         last = len(self._rows) - 1
-        self._cursor = max(0, min(place if place >= 0 else last, last))
+        self._cursor = max(0, min(index if index >= 0 else last, last))
         room = max(1, self.size.height - _HEAD_LINES)
         top = round(self.scroll_y)
         if not top <= self._cursor < top + room:
@@ -237,6 +237,6 @@ class Rows(ScrollView, can_focus=True, inherit_bindings=False):
         """Move the cursor by screens."""
         self._go_to(max(0, self._cursor + steps * max(1, self.size.height - _HEAD_LINES)))
 
-    def action_go_to(self, place: int) -> None:
+    def action_go_to(self, index: int) -> None:
         """Move the cursor to the first row, or to the last."""
-        self._go_to(place)
+        self._go_to(index)
