@@ -111,7 +111,7 @@ def image_parts(text: str) -> tuple[str, str, str]:
     """
     parts = text.partition("@")[0].split("/")
     if not all(parts) or len(parts) > 3:
-        raise ValueError(f"{text!r:.80} is no image: POOL/IMAGE or POOL/NAMESPACE/IMAGE")
+        raise ValueError(f"{text!r:.80} is not an image: POOL/IMAGE or POOL/NAMESPACE/IMAGE")
     pool, namespace = (*parts[:-1], "", "")[:2] if len(parts) > 1 else ("*", "")
     return pool, namespace, parts[-1]
 

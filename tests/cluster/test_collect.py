@@ -137,13 +137,13 @@ def test_every_view_shows_the_operations_that_were_done(loaded: Any, tmp_path: P
     image = (f"{POOL}/a",)
     said = {
         "devices": ("own image statistics", "up to 3 % too small", "`bathy mgr install`"),
-        "clients": ("Nothing is known of clients", "`bathy mgr install`"),
+        "clients": ("Clients are not counted", "`bathy mgr install`"),
         "timeline": ("Which client moved with a shift is not known", "`bathy mgr install`"),
         "osd_pools": ("up to 5 s late and without latencies", "`bathy mgr install`"),
         "pools": ("they are that much late",),
-        "image": ("Nothing is known of single objects", "`bathy collect --image`"),
-        "zones": ("Nothing is known of single objects", "`bathy collect --image`"),
-        "objects": ("Nothing is known of single objects", "`bathy collect --image`"),
+        "image": ("Single objects are not known", "`bathy collect --image`"),
+        "zones": ("Single objects are not known", "`bathy collect --image`"),
+        "objects": ("Single objects are not known", "`bathy collect --image`"),
         "slow": ("No operations were recorded", "`bathy collect --depth deep`"),
         "ops": ("No operations were recorded", "`bathy collect --depth deep`"),
         "caches": ("No cache over an OSD of this machine was asked",),

@@ -125,7 +125,7 @@ def _extents(items: str) -> Iterator[tuple[int, int]]:
         if extent is not None:
             yield int(extent[1], 16), int(extent[2], 16)
         elif item and _NOWHERE.fullmatch(item) is None:
-            raise ValueError(f"'{item}' is no extent")
+            raise ValueError(f"'{item}' is not an extent")
 
 
 def places(session: CephSession, osd: int, names: Sequence[str], show: Callable[[str], None]) -> Mapping[str, Extents]:

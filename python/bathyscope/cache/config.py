@@ -33,7 +33,7 @@ def check_name(name: str, what: str) -> str:
     """Return a name that is safe in paths, units and metrics. Raises UsageError."""
     if _NAME.fullmatch(name) is None:
         raise UsageError(
-            f"'{name:.80}' is no name of a {what}",
+            f"'{name:.80}' is not a valid name of a {what}",
             hint="up to 64 letters, digits, '.', '_' and '-', the first a letter or digit",
         )
     return name

@@ -63,7 +63,7 @@ def checked_directory(text: str, configs: list[CacheConfig], host: Host) -> str:
         if path.is_symlink():
             raise UsageError(f"{path} is a symbolic link", hint=f"name the directory itself: {path.resolve()}")
         if not path.is_dir():
-            missing = "is no directory" if path.exists() else "does not exist"
+            missing = "is not a directory" if path.exists() else "does not exist"
             raise UsageError(f"{path} {missing}", hint="a source is a directory that exists")
     _must_be_idle(path)
     must_not_be_open(str(path))

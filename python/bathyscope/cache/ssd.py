@@ -35,7 +35,7 @@ def checked_place(path: Path, size_bytes: int | None, configs: list[CacheConfig]
     except OSError as error:
         raise UsageError(f"{whole}: {error.strerror}", hint="name a block device or a file") from error
     if not (stat.S_ISBLK(found.st_mode) or stat.S_ISREG(found.st_mode)):
-        raise UsageError(f"{whole} is no block device and no file", hint="name a block device or a file")
+        raise UsageError(f"{whole} is neither a block device nor a file", hint="name a block device or a file")
     for config in configs:
         other = Path(config.ssd)
         if other.exists() and os.path.samestat(other.stat(), found):

@@ -301,7 +301,7 @@ def set_(  # noqa: PLR0917 - one parameter for each option
     from bathyscope.cache.config import Places, check_mode
 
     if mode is None and size is None and not devices and not plaintext:
-        raise UsageError("nothing is to be changed", hint="say --mode, --size, --devices or --plaintext")
+        raise UsageError("nothing to change", hint="say --mode, --size, --devices or --plaintext")
     places = Places(root)
     with places.changing():
         config, source, daemon = _found(root, name, cache)

@@ -76,7 +76,7 @@ def caps(  # noqa: PLR0917 - one parameter for each option
         found = Caps("allow r", "", "allow *")
     else:
         known = ", ".join((*needed.VERBS, *_WATCHES, _ASKS_OSDS))
-        raise UsageError(f"'{name}' needs no key, or is no verb", hint=f"caps are for: {known}")
+        raise UsageError(f"'{name}' is not a verb that needs a key", hint=f"caps are for: {known}")
     _print(entity_name(client), {kind: cap for kind, cap in dataclasses.asdict(found).items() if cap}, output)
     if not tell and name in _WITHOUT_TELL:
         say(f"without --tell: {_WITHOUT_TELL[name]}; Ceph allows that only with osd 'allow *'")

@@ -134,7 +134,9 @@ def _moment_ns(option: str, text: str | None) -> int | None:
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"{option} is no time: '{text}'", hint="2026-11-21T14:00 or 2026-11-21T15:00+01:00") from error
+        raise UsageError(
+            f"{option} must be a time (got '{text}')", hint="2026-11-21T14:00 or 2026-11-21T15:00+01:00"
+        ) from error
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=datetime.UTC)
     return max(0, (moment - _EPOCH) // _MICROSECOND * 1000)
 

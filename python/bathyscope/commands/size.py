@@ -124,7 +124,7 @@ def size(  # noqa: PLR0917 - one parameter for each option
         raise UsageError("no trace was given", hint="bathy size TRACE… or bathy size RUN; --help has examples")
     if report is not None and not report.expanduser().parent.is_dir():
         # Found out now and not after a pass of hours.
-        raise UsageError(f"--report {report} cannot be written: {report.parent} is no directory")
+        raise UsageError(f"--report {report} cannot be written: {report.parent} is not a directory")
     check_table(table, tables_by(by, has_budget=budget is not None))
     is_adaptive = fetch == "adaptive"
     given = {

@@ -55,7 +55,7 @@ def open_trace(spec: SizeSpec, workspace: Path | None) -> BlockTrace:
             object_bytes=spec.object_bytes,
         )
     if missing.exists() and not missing.is_dir():
-        raise UsageError(f"{missing} is no plain file", hint="the trace is read twice: save it to a file first")
+        raise UsageError(f"{missing} is not a plain file", hint="the trace is read twice: save it to a file first")
     if len(paths) > 1:
         words = f"{missing} is a directory" if missing.is_dir() else f"there is no trace {missing}"
         raise UsageError(words, hint="several traces are several files; a run comes alone")
@@ -138,7 +138,7 @@ def _open_run(spec: SizeSpec, workspace: Path | None) -> BlockTrace:
     except UsageError as error:
         if Path(name).expanduser().is_dir():
             raise UsageError(
-                f"{name} is a directory, and no run", hint="give the trace files in it, or the directory of a run"
+                f"{name} is a directory, not a run", hint="give the trace files in it, or the directory of a run"
             ) from error
         raise UsageError(
             f"there is no trace file and no run '{name}'", hint="give the path of a trace, or see `bathy runs list`"

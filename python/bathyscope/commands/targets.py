@@ -141,7 +141,7 @@ def ssh_access(user: str | None, *, config: Path | None, names: Sequence[str], s
         )
     except ValidationError as error:
         bad = error.errors()[0]["input"]
-        raise UsageError(f"'{bad}' can be no name of a host or a user for ssh") from error
+        raise UsageError(f"'{bad}' is not a valid name of a host or a user for ssh") from error
 
 
 def prometheus_access(url: str | None, *, auth: Path | None, labels: Sequence[str]) -> PrometheusAccess | None:
@@ -163,7 +163,7 @@ def prometheus_access(url: str | None, *, auth: Path | None, labels: Sequence[st
         access = PrometheusAccess(url=url, auth=None if auth is None else str(auth.resolve()), match=match)
     except ValidationError as error:
         if error.errors()[0]["loc"][0] == "match":
-            raise UsageError(f"'{error.errors()[0]['input']}' can be no label of a series") from error
+            raise UsageError(f"'{error.errors()[0]['input']}' is not a valid label of a series") from error
         # It may hold a password, so it is not repeated.
         raise UsageError(
             "--prometheus must be http://HOST[:PORT][/PATH] or https://…, without a user, a password or a query",

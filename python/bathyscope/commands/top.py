@@ -114,7 +114,7 @@ def top(  # noqa: PLR0917 - one parameter for each option
     if replay is not None:
         run = Workspace(workspace).open_run(replay)
         if run.info.kind != "collect":
-            raise UsageError(f"run {run.id} is no recording", hint="bathy collect makes one")
+            raise UsageError(f"run {run.id} is not a recording", hint="bathy collect makes one")
         _show(ReplayFeed(run), view, image, once=once, output=output, table=table)
         return
     if depth == "deep":

@@ -288,7 +288,7 @@ class NetworkSample(Record):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClusterStatus(Record):
-    """One row per look at the cluster: its health and its placement groups."""
+    """One row per status sample: the health of the cluster and its placement groups."""
 
     TABLE: ClassVar[str] = "cluster_status"
     TIME: ClassVar[str | None] = "at_ns"
@@ -311,7 +311,7 @@ class ClusterStatus(Record):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HealthCheck(Record):
-    """One row per look at the cluster and health check that is raised."""
+    """One row per status sample and health check that is raised."""
 
     TABLE: ClassVar[str] = "health_check"
     TIME: ClassVar[str | None] = "at_ns"
@@ -324,7 +324,7 @@ class HealthCheck(Record):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OsdLatency(Record):
-    """One row per look at the cluster and OSD: its latencies, the I/O of all clients together (`osd perf`)."""
+    """One row per status sample and OSD: its latencies, the I/O of all clients together (`osd perf`)."""
 
     TABLE: ClassVar[str] = "osd_latency"
     TIME: ClassVar[str | None] = "at_ns"

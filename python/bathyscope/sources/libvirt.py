@@ -131,7 +131,7 @@ def _parsed(definition: str) -> ElementTree.Element:
     try:
         domain = ElementTree.fromstring(definition)  # noqa: S314 - no entities, see above
     except ElementTree.ParseError as error:
-        raise ParseError(f"a definition that is no XML: {error}") from error
+        raise ParseError(f"a definition that is not XML: {error}") from error
     return domain
 
 

@@ -80,4 +80,4 @@ def load_cache_plan(path: Path) -> CachePlanFile:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "its content"
-        raise UsageError(f"{path} is no cache plan: {place}: {first['msg']}", hint=_HINT) from error
+        raise UsageError(f"{path} is not a cache plan: {place}: {first['msg']}", hint=_HINT) from error

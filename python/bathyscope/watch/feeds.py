@@ -46,12 +46,12 @@ _HISTORY_EVERY_S = 5.0
 _OF_HISTORIES = (last_ops.VIEW.name, slow.VIEW.name)
 
 NO_MODULE = (
-    "Nothing is known of single objects: they are counted by the manager module bathyscope, which is not enabled "
+    "Single objects are not counted: the manager module bathyscope, which counts them, is not enabled "
     "(`bathy mgr install`)."
 )
 OLD_MODULE = (
-    "Nothing is known of single objects: they are counted by the manager module bathyscope, and the one that is "
-    "enabled is too old to be asked (`bathy mgr install` replaces it)."
+    "Single objects are not counted: the manager module bathyscope that is enabled is too old for it "
+    "(`bathy mgr install` replaces it)."
 )
 NOT_YET = (
     "The manager's module counts the objects of this image as long as you look at it. The first counts come some 15 s "
@@ -62,7 +62,7 @@ NOT_LISTED = (
     "which needs the cap osd 'profile rbd-read-only'."
 )
 NO_HISTORIES = (
-    "Nothing is known of single operations: OSDs are not asked by --depth light, or by a key without the cap for it "
+    "Single operations are not known: OSDs are not asked with --depth light, or with a key without the cap for it "
     "(`bathy caps collect --tell`)."
 )
 HISTORIES = (

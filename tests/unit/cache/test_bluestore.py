@@ -66,7 +66,7 @@ def test_the_extents_of_an_object(name: str, first: tuple[int, int] | None, coun
         ("[]", "does not begin with an onode"),
         # A blob that is used and not described.
         (recorded("whole").replace("Blob(0x56167520ce80 disk=", "Blob(0x1 disk="), "0x56167520ce80"),
-        (recorded("whole").replace("0x9d87000~1000", "somewhere"), "'somewhere' is no extent"),
+        (recorded("whole").replace("0x9d87000~1000", "somewhere"), "'somewhere' is not an extent"),
         # What clients name is not read as blobs.
         (
             recorded("whole").replace("Blob(0x56167520ce80 disk=[", "attr Blob(0x56167520ce80 disk=["),

@@ -108,7 +108,7 @@ def test_a_cache_that_bathyd_refuses_leaves_nothing(
         (("fast", "missing.img"), "does not exist"),
         (("fast", "no/dir.img", "--size", "4M"), "does not exist"),
         (("fast", "."), "no block device and no file"),
-        (("a/b", "ssd.img", "--size", "4M"), "no name of a cache"),
+        (("a/b", "ssd.img", "--size", "4M"), "not a valid name of a cache"),
         (("fast", "/dev/nothing", "--size", "4M"), "the device /dev/nothing does not exist"),
         (("fast", "ssd.img", "--size", "0"), "--size must be greater than 0 (got 0)"),
         (("fast", "ssd.img", "--size", "4M", "--fetch", "all"), "--fetch must be adaptive or a size (got all)"),
@@ -259,7 +259,7 @@ def test_mode_and_share_are_changed_in_the_file_and_in_the_daemon(
         {"command": "set_mode", "name": "a", "mode": "read-only"},
         {"command": "set_size", "name": "a", "size_bytes": None},
     ]
-    refused(bathy("source", "set", "a"), UsageError, "nothing is to be changed")
+    refused(bathy("source", "set", "a"), UsageError, "nothing to change")
 
 
 def test_a_source_that_is_stopped_is_changed_in_the_file_alone(bathy: Bathy, daemon: FakeDaemon, fast: Places) -> None:

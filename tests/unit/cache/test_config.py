@@ -77,7 +77,7 @@ def test_what_a_cache_has_served_is_not_what_others_serve_now(places: Places) ->
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "a b", "a\n", "ä", "x" * 65, "%i", "a;b"])
 def test_a_name_that_is_not_safe_in_a_path_is_refused(places: Places, name: str) -> None:
-    with pytest.raises(UsageError, match="is no name of a cache"):
+    with pytest.raises(UsageError, match="is not a valid name of a cache"):
         places.config(name)
 
 

@@ -35,9 +35,9 @@ def test_directories_that_cannot_be_a_source_are_refused(bathy: Bathy, fast: Pla
         ("more", ".", "overlaps"),
         ("more", "missing", "does not exist"),
         ("more", "missing/too", "No such file"),
-        ("more", "file", "is no directory"),
+        ("more", "file", "is not a directory"),
         ("more", "link", "is a symbolic link"),
-        ("a/b", "other", "no name of a source"),
+        ("a/b", "other", "not a valid name of a source"),
     ):
         refused(bathy("source", "create", name, tmp_path / directory, "--cache", "fast"), UsageError, problem)
     refused(bathy("source", "create", "x", tmp_path / "other", "--cache", "none"), UsageError, "no cache 'none'")

@@ -38,7 +38,7 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="need --prometheus"):
             prometheus_access(None, auth=auth, labels=labels)
     for label in ("a", "=b", "1a=b", 'a"=b'):
-        with pytest.raises(UsageError, match=r"--prometheus-match|can be no label"):
+        with pytest.raises(UsageError, match=r"--prometheus-match|is not a valid label"):
             prometheus_access(URL, auth=None, labels=[label])
     with pytest.raises(UsageError, match="cannot be read"):
         prometheus_access(URL, auth=tmp_path / "none", labels=[])

@@ -232,7 +232,7 @@ def test_mistakes(bathy: Bathy, tmp_path: Path) -> None:
         ([quiet], "no operations of clients", "debug_ms 1"),
         ([unnamed], "do not name its OSD", "--osd N"),
         ([STATS, STATS], "given twice", "count twice"),
-        ([STATS, "--since", "yesterday"], "--since is no time", "2026-"),
+        ([STATS, "--since", "yesterday"], "--since must be a time", "2026-"),
     ]:
         code, out, err = bathy(*words)
         assert (code, out) == (2, ""), err

@@ -202,7 +202,7 @@ def test_a_plan_is_read_again(run_id: str, tmp_path: Path) -> None:
 def test_files_that_are_no_plan(tmp_path: Path, content: str) -> None:
     file = tmp_path / "plan.json"
     file.write_text(content)
-    with pytest.raises(UsageError, match="is no cache plan"):
+    with pytest.raises(UsageError, match="is not a cache plan"):
         load_cache_plan(file)
     with pytest.raises(UsageError, match="cannot be read"):
         load_cache_plan(tmp_path / "none.json")

@@ -98,7 +98,7 @@ def test_an_error_quotes_a_binary_file_in_printable_ascii(bathy: Bathy, tmp_path
 
 def test_a_directory_is_no_trace_and_says_so(bathy: Bathy, tmp_path: Path) -> None:
     code, _, error = bathy(tmp_path)
-    assert (code, "is a directory, and no run" in error) == (2, True)
+    assert (code, "is a directory, not a run" in error) == (2, True)
     code, _, error = bathy(EXCERPT, tmp_path)
     assert (code, "is a directory" in error) == (2, True)
 

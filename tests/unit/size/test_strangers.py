@@ -80,7 +80,7 @@ def test_hostile_names_do_not_reach_the_terminal(bathy: Bathy, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("/dev/null", "is no plain file"), ("DIRECTORY", "is a directory, and no run")]
+    ("name", "words"), [("/dev/null", "is not a plain file"), ("DIRECTORY", "is a directory, not a run")]
 )
 def test_what_is_no_plain_file(bathy: Bathy, tmp_path: Path, name: str, words: str) -> None:  # noqa: F811
     code, _, err = bathy(tmp_path if name == "DIRECTORY" else name)

@@ -60,8 +60,8 @@ def test_addresses_of_machines_and_the_habits_of_spreadsheets() -> None:
         (b"image,size\n", "line 1: the header must name image or address, and host or vm"),
         (b"image,host\nrbd/a,kvm1\nrbd/b\n", "line 3: 1 cells, and the header names 2"),
         (b"image,host\n,kvm1\n", "line 2: neither an image nor an address"),
-        (b"image,host\na/b/c/d,kvm1\n", "line 2: 'a/b/c/d' is no image: POOL/IMAGE or POOL/NAMESPACE/IMAGE"),
-        (b"image,host\nrbd/,kvm1\n", "line 2: 'rbd/' is no image"),
+        (b"image,host\na/b/c/d,kvm1\n", "line 2: 'a/b/c/d' is not an image: POOL/IMAGE or POOL/NAMESPACE/IMAGE"),
+        (b"image,host\nrbd/,kvm1\n", "line 2: 'rbd/' is not an image"),
         (b"image,host\nrbd/" + b"x" * 200_000 + b",y\n", "line 2: field larger than field limit"),
     ],
 )

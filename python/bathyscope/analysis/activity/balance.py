@@ -289,7 +289,7 @@ def _all_clear(judged: Sequence[_Judged]) -> str:
         return "No OSD stands out by its load; their latencies could not be compared."
     if by_latency:
         return "No OSD stands out by its latency; too little is known to compare their loads."
-    return "No OSD could be compared with its peers: too little was done, or nothing looked at them."
+    return "No OSD could be compared with its peers: they did too little, or no source counted them."
 
 
 def _whole_node(slow: Sequence[_Judged], judged: Sequence[_Judged]) -> str:

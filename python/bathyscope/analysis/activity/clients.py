@@ -23,7 +23,7 @@ _COLUMNS = (
     ),
     *ops.DETAILS,
 )
-_UNSEEN = "Nothing is known of clients: the manager module bathyscope tells them apart (`bathy mgr install`)."
+_UNSEEN = "Clients are not counted: install the manager module bathyscope with `bathy mgr install`."
 
 
 class Clients(View):

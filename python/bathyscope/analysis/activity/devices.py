@@ -27,7 +27,7 @@ _COLUMNS = (
     *timed.COLUMNS,
 )
 _NO_IO = (
-    "Nothing is known of images: neither the manager module bathyscope (`bathy mgr install`; cap mgr 'allow r') nor "
+    "Images are not counted: neither the manager module bathyscope (`bathy mgr install`; cap mgr 'allow r') nor "
     "Ceph's own image statistics (`bathy collect --image-statistics`, see SECURITY.md; cap mgr 'profile "
     "rbd-read-only') have answered. Both begin some 10 s after the first question."
 )

@@ -26,7 +26,7 @@ _LATE = (
     "bathyscope counts OSDs and pools completely (`bathy mgr install`)."
 )
 _SOURCES = {"counters": "mgr_counters", "groups": "pg_stats"}
-_UNSEEN = "Nothing is known of OSDs and pools: neither the manager's module nor placement groups' statistics were read."
+_UNSEEN = "OSDs and pools are not counted: neither the manager's module nor placement groups' statistics were read."
 
 
 class OsdPools(View):
