@@ -82,8 +82,27 @@ def a_corrupted_object_is_found(lab: Any, out: Path) -> None:
     # The object is as short as what was put; the rest of it is zero.
     assert {place["offset"] >> 22 for place in verified["named"]} == {2}
     assert {place["image"] for place in verified["named"]} == {0}
+    assert {place["object"] for place in verified["named"]} == {damaged}
     faults = {place["offset"] - (8 << 20): place["fault"] for place in verified["named"]}
     assert [faults[0], faults[4096], faults[8192]] == ["no_stamp", "no_stamp", "zero"]
+
+
+def a_plan_that_does_not_fit_leaves_nothing_open(lab: Any, out: Path) -> None:
+    with loading(plan(lab, "a", "b", working_set_bytes=32 << 20), out) as process:
+        assert process.wait(60) == 2
+        said = process.stderr.read()
+    assert b"must lie in the image" in said
+    assert b"left open" not in said
+    for name in ("a", "b"):
+        status = subprocess.run(
+            ["rbd", *ceph(lab), "status", f"load/{name}", "--format=json"], check=True, capture_output=True, timeout=60
+        )
+        assert json.loads(status.stdout)["watchers"] == []
+
+
+def with_op_timeout(lab: Any, path: Path) -> str:
+    path.write_text(lab.target.conf.read_text() + "\n[client]\nrados_osd_op_timeout = 1\n")
+    return str(path)
 
 
 def test_requests_arrive_corruption_is_found_and_a_dead_cluster_ends_requests_by_their_deadline(
@@ -93,6 +112,7 @@ def test_requests_arrive_corruption_is_found_and_a_dead_cluster_ends_requests_by
         images(lab, "a", "b")
         out = tmp_path / "out"
         a_corrupted_object_is_found(lab, out)
+        a_plan_that_does_not_fit_leaves_nothing_open(lab, out)
 
         with loading(plan(lab, "a", "b"), out) as process:
             assert process.wait(60) == 0, process.stderr.read()
@@ -104,7 +124,10 @@ def test_requests_arrive_corruption_is_found_and_a_dead_cluster_ends_requests_by
             assert figures["bytes"] == figures["count"] * block_bytes > 0
         assert alive["never_completed"] == 0
 
-        with loading(plan(lab, "a", duration_s=3, deadline_s=2), out) as process:
+        dying = plan(lab, "a", duration_s=3, deadline_s=2)
+        # No option of the configuration ends a request before its deadline.
+        dying["target"]["rbd"]["conf"] = with_op_timeout(lab, tmp_path / "ceph.conf")
+        with loading(dying, out) as process:
             tools.wait_for(lambda: '"second"' in out.read_text(), what="a second of load")
             for osd in OSDS:
                 daemons.kill(lab, osd)
@@ -114,6 +137,7 @@ def test_requests_arrive_corruption_is_found_and_a_dead_cluster_ends_requests_by
             # Two more seconds of load, and the deadline of its last request.
             assert time.monotonic() - began_s < 30
         dead = total(out)
+        assert {fault for figures in dead["directions"].values() for fault in figures["failed"]} == {"deadline"}
         failed = sum(figures["failed"].get("deadline", 0) for figures in dead["directions"].values())
         assert failed == dead["never_completed"] > 0
         assert dead["requests"]["sent"] == dead["requests"]["scheduled"]

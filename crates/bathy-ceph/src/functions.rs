@@ -13,6 +13,18 @@ pub(crate) type Handle = *mut c_void;
 /// `rbd_callback_t`.
 pub(crate) type Callback = unsafe extern "C" fn(completion: Handle, argument: *mut c_void);
 
+/// `rbd_image_info_t`.
+#[repr(C)]
+pub(crate) struct ImageInfo {
+    pub(crate) size: u64,
+    pub(crate) obj_size: u64,
+    _num_objs: u64,
+    _order: c_int,
+    _block_name_prefix: [c_char; 24],
+    _parent_pool: i64,
+    _parent_name: [c_char; 96],
+}
+
 macro_rules! functions {
     (
         $(#[$about:meta])* $table:ident is $file:literal with $version:literal:
@@ -72,7 +84,12 @@ functions! {
     fn open = c"rbd_open" (Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     fn open_read_only = c"rbd_open_read_only" (Handle, *const c_char, *mut Handle, *const c_char) -> c_int;
     fn close = c"rbd_close" (Handle) -> c_int;
-    fn get_size = c"rbd_get_size" (Handle, *mut u64) -> c_int;
+    // image, information, its size
+    fn stat = c"rbd_stat" (Handle, *mut ImageInfo, usize) -> c_int;
+    fn get_stripe_unit = c"rbd_get_stripe_unit" (Handle, *mut u64) -> c_int;
+    fn get_stripe_count = c"rbd_get_stripe_count" (Handle, *mut u64) -> c_int;
+    // image, room for a C string, how much
+    fn get_block_name_prefix = c"rbd_get_block_name_prefix" (Handle, *mut c_char, usize) -> c_int;
     // argument of the callback, callback
     fn aio_create_completion = c"rbd_aio_create_completion" (*mut c_void, Callback, *mut Handle) -> c_int;
     // image, offset, length, memory, completion

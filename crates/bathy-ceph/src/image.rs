@@ -1,12 +1,17 @@
 //! RBD images.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
 use crate::cluster::{Pool, c_string, check};
 use crate::error::Error;
-use crate::functions::{Callback, Handle, Rbd};
+use crate::functions::{Callback, Handle, ImageInfo, Rbd};
+use crate::layout::Layout;
+
+/// Names of objects begin with the pool's and the image's number.
+const PREFIX_BYTES: usize = 256;
 
 /// A read, write or flush on its way, which owns the memory that it needs.
 pub trait Operation: Send + 'static {
@@ -80,16 +85,39 @@ impl Image {
         Ok(format!("{major}.{minor}.{extra}"))
     }
 
-    /// Its size.
+    /// Its size, and where its data lie. May ask the cluster.
     ///
     /// # Errors
     /// If the library has no answer.
-    pub fn size_bytes(&self) -> Result<u64, Error> {
-        let mut size_bytes = 0;
-        // SAFETY: the image is open; the size is written to `size_bytes`.
-        let result = unsafe { (self.rbd.get_size)(self.handle, &raw mut size_bytes) };
-        check("rbd_get_size", result, || "the image".to_owned())?;
-        Ok(size_bytes)
+    pub fn layout(&self) -> Result<Layout, Error> {
+        let checked = |call, result| check(call, result, || "the image".to_owned());
+        let mut info = MaybeUninit::<ImageInfo>::zeroed();
+        // SAFETY: the image is open; there is room for as much as is said.
+        let result = unsafe { (self.rbd.stat)(self.handle, info.as_mut_ptr(), size_of::<ImageInfo>()) };
+        checked("rbd_stat", result)?;
+        // SAFETY: numbers and characters may be all zero, and what is not was written.
+        let info = unsafe { info.assume_init() };
+        let (mut stripe_unit, mut stripe_count) = (0, 0);
+        // SAFETY: the image is open; a number is written.
+        let result = unsafe { (self.rbd.get_stripe_unit)(self.handle, &raw mut stripe_unit) };
+        checked("rbd_get_stripe_unit", result)?;
+        // SAFETY: as above.
+        let result = unsafe { (self.rbd.get_stripe_count)(self.handle, &raw mut stripe_count) };
+        checked("rbd_get_stripe_count", result)?;
+        let mut prefix = [0_u8; PREFIX_BYTES];
+        // SAFETY: the image is open; there is room for as much as is said.
+        let result = unsafe {
+            (self.rbd.get_block_name_prefix)(self.handle, prefix.as_mut_ptr().cast(), PREFIX_BYTES)
+        };
+        checked("rbd_get_block_name_prefix", result)?;
+        let prefix = CStr::from_bytes_until_nul(&prefix).unwrap_or_default();
+        Ok(Layout {
+            size_bytes: info.size,
+            object_bytes: info.obj_size,
+            stripe_unit,
+            stripe_count,
+            prefix: prefix.to_string_lossy().into_owned(),
+        })
     }
 
     /// Start to read from `offset` on into the operation's memory.

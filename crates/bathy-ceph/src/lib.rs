@@ -16,8 +16,10 @@ mod cluster;
 mod error;
 mod functions;
 mod image;
+mod layout;
 mod library;
 
 pub use cluster::{Cluster, ClusterOptions, Pool};
 pub use error::Error;
 pub use image::{Access, Image, Operation};
+pub use layout::Layout;

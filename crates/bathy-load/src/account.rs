@@ -63,7 +63,7 @@ pub struct Counts {
     pub scheduled: u64,
     /// Given to the target.
     pub sent: u64,
-    /// Sent late because as many were in flight as may be.
+    /// Sent late because as many were in flight as may be, or because those that had waited for that were sent first.
     pub held: u64,
 }
 
@@ -87,12 +87,15 @@ pub struct Total {
     pub directions: ByDirection,
     /// Requests and bytes that completed in it, whenever they started, by direction: the rate that was reached.
     pub completed: [(u64, u64); Direction::ALL.len()],
-    /// How late requests of an open loop were sent that nothing but this machine could have delayed.
+    /// How late requests of an open loop were sent through this machine alone. Those that others held back have none; of those
+    /// that came while these were sent, what they waited after that counts.
     pub lateness: Histogram<u64>,
-    /// Most requests in flight at once.
+    /// Most requests that the target had at once.
     pub in_flight_max: u64,
     /// Requests that failed by their deadline and that the target has not given back.
     pub never_completed: u64,
+    /// How much of the window had passed when the load ended: all of it, unless the number of requests ended it.
+    pub measured_ns: u64,
     /// What was checked, where the plan asks for it, ramp included.
     pub verified: Option<Verified>,
 }
@@ -104,6 +107,8 @@ pub enum Start {
     Scheduled,
     /// Its time had come before, and others have completed.
     Held,
+    /// Its time had come while those that were held back were sent; the last of them at this time.
+    BehindHeld(u64),
     /// Another one has completed, in a closed loop.
     Completion,
 }
@@ -139,6 +144,7 @@ impl Account {
                 lateness: latencies(),
                 in_flight_max: 0,
                 never_completed: 0,
+                measured_ns: 0,
                 verified: None,
             },
         }
@@ -153,21 +159,26 @@ impl Account {
     }
 
     /// A request has been sent.
-    pub fn sent(&mut self, sent: &Sent, start: Start, in_flight: u64) {
+    pub fn sent(&mut self, sent: &Sent, start: Start, in_target: u64) {
         let count = |counts: &mut Counts| {
             counts.scheduled += 1;
             counts.sent += 1;
-            counts.held += u64::from(start == Start::Held);
+            counts.held += u64::from(matches!(start, Start::Held | Start::BehindHeld(_)));
         };
         count(&mut self.second.counts);
         if self.window.contains(&sent.intended_ns) {
             count(&mut self.total.counts);
-            if start == Start::Scheduled {
-                let late_ns = sent.submitted_ns - sent.intended_ns;
+            let since_ns = match start {
+                Start::Scheduled => Some(sent.intended_ns),
+                Start::BehindHeld(since_ns) => Some(since_ns),
+                Start::Held | Start::Completion => None,
+            };
+            if let Some(since_ns) = since_ns {
+                let late_ns = sent.submitted_ns - since_ns;
                 self.total.lateness.saturating_record(late_ns);
             }
         }
-        self.total.in_flight_max = self.total.in_flight_max.max(in_flight);
+        self.total.in_flight_max = self.total.in_flight_max.max(in_target);
     }
 
     /// A request has completed or failed.
@@ -208,9 +219,10 @@ impl Account {
         self.ended(&sent, intended_ns, Err(Fault::NotSent));
     }
 
-    /// The load has ended.
-    pub fn finish(self, sink: &mut impl FnMut(Second)) -> Total {
+    /// The load has ended at this time, or when its window does.
+    pub fn finish(mut self, ended_ns: u64, sink: &mut impl FnMut(Second)) -> Total {
         sink(self.second);
+        self.total.measured_ns = ended_ns.min(self.window.end).saturating_sub(self.window.start);
         self.total
     }
 }

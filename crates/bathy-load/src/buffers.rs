@@ -16,6 +16,10 @@ const PLACES: usize = 8192;
 pub struct Buffers {
     /// By kind of request, whose buffers have one size.
     free: Vec<Vec<Vec<u8>>>,
+    free_bytes: u64,
+    used_bytes: u64,
+    /// Of both together.
+    bytes_max: u64,
     data: Arc<[u8]>,
     random: Random,
     /// Who writes changes the data.
@@ -23,8 +27,8 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Memory for the requests of a plan.
-    pub fn new(plan: &Plan) -> Self {
+    /// Memory for the requests of a plan: at most `bytes_max`, in which one of each kind must have room.
+    pub fn new(plan: &Plan, bytes_max: u64) -> Self {
         let writes = plan
             .requests
             .iter()
@@ -36,13 +40,22 @@ impl Buffers {
         });
         Self {
             free: vec![Vec::new(); plan.requests.len()],
+            free_bytes: 0,
+            used_bytes: 0,
+            bytes_max,
             data: data.into(),
             random,
             is_own: plan.verify != Verify::Off,
         }
     }
 
-    /// Memory for a request.
+    /// Whether there is memory for a request beside those that have some.
+    pub fn has_room(&self, request: &Request) -> bool {
+        let needs_own = request.direction == Direction::Read || self.is_own;
+        !needs_own || self.used_bytes + u64::from(request.bytes) <= self.bytes_max
+    }
+
+    /// Memory for a request that there is room for.
     pub fn take(&mut self, request: &Request) -> Memory {
         let bytes = request.bytes as usize;
         match request.direction {
@@ -61,13 +74,27 @@ impl Buffers {
     }
 
     fn buffer(&mut self, request: &Request) -> Vec<u8> {
-        let free = self.free[request.kind as usize].pop();
-        free.unwrap_or_else(|| vec![0; request.bytes as usize])
+        let bytes = u64::from(request.bytes);
+        self.used_bytes += bytes;
+        if let Some(buffer) = self.free[request.kind as usize].pop() {
+            self.free_bytes -= bytes;
+            return buffer;
+        }
+        // Those of other kinds make room for it.
+        while self.used_bytes + self.free_bytes > self.bytes_max {
+            let Some(buffer) = self.free.iter_mut().find_map(Vec::pop) else {
+                break;
+            };
+            self.free_bytes -= buffer.len() as u64;
+        }
+        vec![0; request.bytes as usize]
     }
 
     /// Take back the memory of a request.
     pub fn give_back(&mut self, request: &Request, memory: Memory) {
         if let Memory::Own(buffer) = memory {
+            self.used_bytes -= buffer.len() as u64;
+            self.free_bytes += buffer.len() as u64;
             self.free[request.kind as usize].push(buffer);
         }
     }
@@ -96,6 +123,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn free_buffers_give_way_to_those_of_other_kinds_and_all_together_keep_their_limit() {
+        let text = r#"{"target": {"null": {"image_bytes": 1048576}}, "arrival": {"closed": {"queue_depth": 1}},
+            "requests": [{"direction": "read", "block_bytes": 4096}, {"direction": "read", "block_bytes": 8192}],
+            "duration_s": 1}"#;
+        let plan = Plan::parse(text.as_bytes()).expect("a plan");
+        let mut buffers = Buffers::new(&plan, 8192);
+        let request = |kind: u32| Request {
+            image: 0,
+            kind,
+            direction: Direction::Read,
+            offset: 0,
+            bytes: 4096 << kind,
+        };
+        let (short, long) = (request(0), request(1));
+        let memory = [buffers.take(&short), buffers.take(&short)];
+        assert!(!buffers.has_room(&short));
+        for memory in memory {
+            buffers.give_back(&short, memory);
+        }
+        assert!(buffers.has_room(&long));
+        let _held = buffers.take(&long);
+        assert_eq!((buffers.used_bytes, buffers.free_bytes), (8192, 0));
+        assert!(!buffers.has_room(&short));
+    }
+
+    #[test]
     fn data_are_compressed_to_the_ratio_wherever_they_begin() {
         for ratio in [1.0, 2.0, 4.0] {
             let text = format!(
@@ -104,7 +157,7 @@ mod tests {
                     "compression_ratio": {ratio}}}"#
             );
             let plan = Plan::parse(text.as_bytes()).expect("a plan");
-            let mut buffers = Buffers::new(&plan);
+            let mut buffers = Buffers::new(&plan, 1 << 30);
             let request = Request {
                 image: 0,
                 kind: 0,

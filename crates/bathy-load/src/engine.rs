@@ -3,7 +3,7 @@
 //! The thread sends what is due, takes what has completed, and sleeps until the next arrival. Completions carry the time
 //! at which they happened, so it does not matter when they are taken. Two things can delay a request beyond its intended
 //! start: so many are in flight as may be (it is *held*, counted, and its latency has the wait), or this program came
-//! too late (its *lateness*, which is measured and stated). Every request ends by its deadline.
+//! too late (its *lateness*, which is measured and stated). Every request ends before its deadline or fails by it.
 
 use std::collections::VecDeque;
 
@@ -11,6 +11,7 @@ use crate::account::{Account, Fault, Second, Sent, Start, Total};
 use crate::arrivals::Arrivals;
 use crate::buffers::Buffers;
 use crate::failure::Failure;
+use crate::in_flight::InFlight;
 use crate::plan::{Arrival, Plan, Process};
 use crate::random::Random;
 use crate::requests::{Request, Requests};
@@ -21,21 +22,6 @@ use crate::world::{Done, World};
 const SENT_AT_ONCE: u32 = 64;
 const ARRIVALS: u64 = 1 << 32;
 const SECOND_NS: u64 = 1_000_000_000;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Free,
-    InFlight,
-    /// Its deadline is over; the target still has it.
-    Expired,
-}
-
-struct Slot {
-    state: State,
-    serial: u64,
-    sent: Sent,
-    expected: Expected,
-}
 
 /// When requests start.
 enum Source {
@@ -61,21 +47,20 @@ pub struct Engine<'a, W> {
     verifier: Option<Verifier>,
     account: Account,
     source: Source,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    /// Slots in flight by intended start, with the serial number that they had then.
-    order: VecDeque<(u32, u64)>,
-    in_flight: u64,
+    in_flight: InFlight,
     in_flight_max: u64,
     /// Requests that may still start.
     left: u64,
-    serial: u64,
+    /// More would have started, but for that.
+    is_cut: bool,
     end_ns: u64,
     deadline_ns: u64,
     /// A request is due and no more may be in flight.
     is_full: bool,
     /// When that ended last.
     full_until_ns: Option<u64>,
+    /// When the last request was sent that had come until then.
+    backlog_sent_ns: Option<u64>,
 }
 
 fn source(plan: &Plan, images: usize) -> Source {
@@ -104,12 +89,17 @@ impl<'a, W: World> Engine<'a, W> {
     /// A load on images of these sizes.
     ///
     /// # Errors
-    /// If the plan does not fit the images.
+    /// If the plan does not fit the images, or the memory that it may take.
     pub fn new(plan: &Plan, image_bytes: &[u64], world: &'a mut W) -> Result<Self, Failure> {
         let requests = image_bytes.iter().zip(0..);
         let requests = requests
             .map(|(&bytes, image)| Requests::new(plan, image, bytes))
             .collect::<Result<Vec<_>, _>>()?;
+        let working_sets = requests.iter().map(Requests::working_set_bytes);
+        let touched_bytes = working_sets.clone().fold(0, u64::saturating_add);
+        plan.check_memory(image_bytes.len(), touched_bytes)?;
+        let data_bytes_max = plan.memory_bytes_max - plan.verify_bytes(touched_bytes);
+        let verifier = Verifier::new(plan, working_sets);
         let nanoseconds = |seconds: f64| (seconds * 1e9).round() as u64;
         let start_ns = nanoseconds(plan.ramp_s);
         let end_ns = start_ns + nanoseconds(plan.duration_s);
@@ -117,20 +107,18 @@ impl<'a, W: World> Engine<'a, W> {
             world,
             source: source(plan, image_bytes.len()),
             requests,
-            buffers: Buffers::new(plan),
-            verifier: Verifier::new(plan),
+            buffers: Buffers::new(plan, data_bytes_max),
+            verifier,
             account: Account::new(start_ns..end_ns),
-            slots: Vec::new(),
-            free: Vec::new(),
-            order: VecDeque::new(),
-            in_flight: 0,
+            in_flight: InFlight::new(),
             in_flight_max: plan.in_flight_max(image_bytes.len()),
             left: plan.request_count.unwrap_or(u64::MAX),
-            serial: 0,
+            is_cut: false,
             end_ns,
             deadline_ns: nanoseconds(plan.deadline_s),
             is_full: false,
             full_until_ns: None,
+            backlog_sent_ns: None,
         })
     }
 
@@ -142,11 +130,17 @@ impl<'a, W: World> Engine<'a, W> {
     /// Run it to its end. Seconds go to `sink` when they are over.
     pub fn run(mut self, sink: &mut impl FnMut(Second)) -> Total {
         self.go_on(sink);
-        let never_completed = self.in_target() - self.in_flight;
+        let ended_ns = if self.is_cut {
+            self.world.now_ns()
+        } else {
+            self.end_ns
+        };
+        let world = self.world;
+        let object = |image, offset| world.object(image, offset);
         Total {
-            never_completed,
-            verified: self.verifier.map(Verifier::finish),
-            ..self.account.finish(sink)
+            never_completed: self.in_flight.in_target(),
+            verified: self.verifier.map(|verifier| verifier.finish(object)),
+            ..self.account.finish(ended_ns, sink)
         }
     }
 
@@ -172,11 +166,6 @@ impl<'a, W: World> Engine<'a, W> {
         }
     }
 
-    /// Requests that the target has, those that are expired included.
-    fn in_target(&self) -> u64 {
-        (self.slots.len() - self.free.len()) as u64
-    }
-
     /// Send what is due. Returns until when nothing is, and whether completions change that; None when all is over.
     fn send(&mut self, now_ns: u64) -> Option<(u64, bool)> {
         match self.source {
@@ -195,14 +184,14 @@ impl<'a, W: World> Engine<'a, W> {
                 ..
             } = self.source
             else {
-                return (self.in_flight > 0).then_some((u64::MAX, true));
+                return (self.in_flight.waiting() > 0).then_some((u64::MAX, true));
             };
             if intended_ns > now_ns {
                 return Some((intended_ns, false));
             }
             if intended_ns + self.deadline_ns <= now_ns {
                 self.account.not_sent(&request, intended_ns);
-            } else if self.in_target() >= self.in_flight_max {
+            } else if self.in_flight.in_target() >= self.in_flight_max || !self.buffers.has_room(&request) {
                 self.is_full = true;
                 return Some((intended_ns + self.deadline_ns, true));
             } else {
@@ -225,8 +214,9 @@ impl<'a, W: World> Engine<'a, W> {
             return;
         };
         let end_ns = self.end_ns;
-        let at_ns = arrivals.next().filter(|&at_ns| at_ns < end_ns && self.left > 0);
-        *next = at_ns.map(|at_ns| {
+        let at_ns = arrivals.next().filter(|&at_ns| at_ns < end_ns);
+        self.is_cut = at_ns.is_some() && self.left == 0;
+        *next = at_ns.filter(|_| self.left > 0).map(|at_ns| {
             self.left -= 1;
             let images = self.requests.len();
             let image = match by_chance {
@@ -243,9 +233,10 @@ impl<'a, W: World> Engine<'a, W> {
                 unreachable!("the loop is closed");
             };
             if now_ns >= self.end_ns || self.left == 0 {
-                return (self.in_flight > 0).then_some((u64::MAX, true));
+                self.is_cut = self.left == 0;
+                return (self.in_flight.waiting() > 0).then_some((u64::MAX, true));
             }
-            if ready.is_empty() || (self.slots.len() - self.free.len()) as u64 >= self.in_flight_max {
+            if ready.is_empty() || self.in_flight.in_target() >= self.in_flight_max {
                 return Some((self.end_ns, true));
             }
             let image = ready.pop_front().map_or(0, |image| image as usize);
@@ -258,95 +249,70 @@ impl<'a, W: World> Engine<'a, W> {
 
     /// Give a request to the target; returns when.
     fn submit(&mut self, request: Request, intended_ns: u64) -> u64 {
-        let slot = self.free.pop().unwrap_or(self.slots.len() as u32);
         let mut memory = self.buffers.take(&request);
         let expected = match &mut self.verifier {
             Some(verifier) => verifier.send(&request, memory.memory()),
             None => Expected::Nothing,
         };
-        self.serial += 1;
         let submitted_ns = self.world.now_ns();
-        let start = match self.source {
-            Source::Closed { .. } => Start::Completion,
-            Source::Open { .. } if self.full_until_ns.is_some_and(|until_ns| intended_ns <= until_ns) => {
-                Start::Held
-            }
-            Source::Open { .. } => Start::Scheduled,
-        };
+        let start = self.start(intended_ns, submitted_ns);
         let sent = Sent {
             request,
             intended_ns: match start {
                 Start::Completion => submitted_ns,
-                Start::Scheduled | Start::Held => intended_ns,
+                Start::Scheduled | Start::Held | Start::BehindHeld(_) => intended_ns,
             },
             submitted_ns,
         };
-        let filled = Slot {
-            state: State::InFlight,
-            serial: self.serial,
-            sent,
-            expected,
-        };
-        match self.slots.get_mut(slot as usize) {
-            Some(free) => *free = filled,
-            None => self.slots.push(filled),
-        }
-        self.order.push_back((slot, self.serial));
-        self.in_flight += 1;
-        self.account.sent(&sent, start, self.in_flight);
+        let slot = self.in_flight.add(sent, expected);
+        self.account.sent(&sent, start, self.in_flight.in_target());
         self.world.submit(slot, &request, memory);
         submitted_ns
     }
 
-    fn completed(&mut self, done: Done) {
-        let slot = &mut self.slots[done.slot as usize];
-        let (state, sent) = (slot.state, slot.sent);
-        slot.state = State::Free;
-        if let Some(verifier) = &mut self.verifier {
-            verifier.completed(
-                &sent.request,
-                &slot.expected,
-                done.result.is_ok(),
-                done.memory.data(),
-            );
+    /// What made a request start now. Those that come while a backlog is sent are late through it and not through this
+    /// machine; but only the backlog that there was when it could be sent, so that a machine that is too slow is seen.
+    fn start(&mut self, intended_ns: u64, submitted_ns: u64) -> Start {
+        if let Source::Closed { .. } = self.source {
+            return Start::Completion;
         }
-        self.free.push(done.slot);
-        self.buffers.give_back(&sent.request, done.memory);
-        if state == State::InFlight {
-            let result = done.result.map_err(Fault::Errno);
-            self.ended(&sent, done.at_ns, result);
+        if self.full_until_ns.is_some_and(|until_ns| intended_ns < until_ns) {
+            self.backlog_sent_ns = Some(submitted_ns);
+            return Start::Held;
         }
+        let behind = self.backlog_sent_ns.filter(|&sent_ns| intended_ns < sent_ns);
+        behind.map_or(Start::Scheduled, Start::BehindHeld)
     }
 
-    fn ended(&mut self, sent: &Sent, at_ns: u64, result: Result<(), Fault>) {
-        self.in_flight -= 1;
-        self.account.ended(sent, at_ns, result);
+    fn completed(&mut self, done: Done) {
+        let (sent, expected, is_waiting) = self.in_flight.remove(done.slot);
+        let is_ok = done.result.is_ok();
+        if let Some(verifier) = &mut self.verifier {
+            verifier.completed(&sent.request, &expected, is_ok, done.memory.data());
+        }
+        self.buffers.give_back(&sent.request, done.memory);
         if let Source::Closed { ready } = &mut self.source {
             ready.push_back(sent.request.image);
+        }
+        if is_waiting {
+            let is_late = done.at_ns >= sent.intended_ns + self.deadline_ns;
+            let result = done.result.map_err(Fault::Errno);
+            let result = if is_late { Err(Fault::Deadline) } else { result };
+            self.account.ended(&sent, done.at_ns, result);
         }
     }
 
     /// When the oldest request fails by its deadline.
-    fn next_deadline(&mut self) -> u64 {
-        while let Some(&(slot, serial)) = self.order.front() {
-            let slot = &self.slots[slot as usize];
-            if slot.serial == serial && slot.state == State::InFlight {
-                return slot.sent.intended_ns + self.deadline_ns;
-            }
-            self.order.pop_front();
-        }
-        u64::MAX
+    fn next_deadline(&self) -> u64 {
+        let oldest = self.in_flight.oldest();
+        oldest.map_or(u64::MAX, |sent| sent.intended_ns + self.deadline_ns)
     }
 
     fn expire(&mut self, now_ns: u64) {
         while self.next_deadline() <= now_ns {
-            let Some((slot, _)) = self.order.pop_front() else {
-                return;
-            };
-            let slot = &mut self.slots[slot as usize];
-            slot.state = State::Expired;
-            let sent = slot.sent;
-            self.ended(&sent, now_ns, Err(Fault::Deadline));
+            if let Some(sent) = self.in_flight.expire_oldest() {
+                self.account.ended(&sent, now_ns, Err(Fault::Deadline));
+            }
         }
     }
 }

@@ -25,6 +25,7 @@ pub mod world;
 
 mod deadline;
 mod failure;
+mod in_flight;
 mod zipf;
 
 pub use failure::Failure;

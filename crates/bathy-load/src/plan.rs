@@ -1,18 +1,24 @@
 //! What is asked for: the plan that the program reads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
 use serde::Deserialize;
 
 use crate::failure::Failure;
-use crate::verify::BLOCK_BYTES;
+use crate::verify::{BLOCK_BYTES, BLOCK_NUMBER_BYTES};
 
 /// Requests in flight at most, where the plan has no number.
-const IN_FLIGHT_MAX: u64 = 16_384;
-/// And their memory then.
-const IN_FLIGHT_BYTES: u64 = 1 << 30;
+const IN_FLIGHT_DEFAULT: u64 = 16_384;
+/// A plan with more has no sense, and their slots alone are 100 MB.
+const IN_FLIGHT_MAX: u64 = 1_000_000;
+/// A second's requests: some times more than one thread sends.
+const RATE_MAX: f64 = 2e6;
+const IMAGES_MAX: f64 = 4096.0;
+const KINDS_MAX: usize = 64;
 const DAY_S: f64 = 86_400.0;
+/// An option of librados that would end requests that we count as waiting.
+const OSD_TIMEOUT: &str = "rados_osd_op_timeout";
 
 /// A load.
 #[derive(Clone, Debug, Deserialize)]
@@ -44,6 +50,9 @@ pub struct Plan {
     pub deadline_s: f64,
     /// Requests in flight at most.
     pub in_flight_max: Option<u64>,
+    /// Memory for data in flight, and for what `verify` remembers.
+    #[serde(default = "default_memory")]
+    pub memory_bytes_max: u64,
     /// How small the data that are written can be compressed: 2 is to half of their size.
     #[serde(default = "one")]
     pub compression_ratio: f64,
@@ -229,6 +238,10 @@ fn default_deadline() -> f64 {
     30.0
 }
 
+fn default_memory() -> u64 {
+    1 << 30
+}
+
 fn default_connect() -> u32 {
     30
 }
@@ -285,9 +298,8 @@ impl Plan {
         within("deadline_s", self.deadline_s, 0.001, 3600.0)?;
         within("compression_ratio", self.compression_ratio, 1.0, 100.0)?;
         if let Some(most) = self.in_flight_max {
-            within("in_flight_max", most as f64, 1.0, 1e6)?;
+            within("in_flight_max", most as f64, 1.0, IN_FLIGHT_MAX as f64)?;
         }
-        self.check_arrival()?;
         self.check_requests()?;
         match self.pattern {
             Pattern::Random | Pattern::Sequential => {}
@@ -297,36 +309,44 @@ impl Plan {
                 within("requests", requests, 0.0, 1.0)?;
             }
         }
-        match &self.target {
-            TargetPlan::Null(null) => within("images", null.images as f64, 1.0, 65_536.0),
+        let images = match &self.target {
+            TargetPlan::Null(null) => null.images,
             TargetPlan::Rbd(rbd) => {
-                within("images", rbd.images.len() as f64, 1.0, 65_536.0)?;
-                within("connect_timeout_s", f64::from(rbd.connect_timeout_s), 1.0, 3600.0)?;
-                let again = rbd
-                    .images
-                    .iter()
-                    .enumerate()
-                    .find(|(index, image)| rbd.images[..*index].contains(image));
-                again.map_or(Ok(()), |(_, image)| {
-                    refuse(
-                        format!("the image {image} is named twice"),
-                        "name each image once: two users of an image fight for its lock",
-                    )
-                })
+                rbd.check()?;
+                rbd.images.len()
             }
-        }
+        };
+        within("images", images as f64, 1.0, IMAGES_MAX)?;
+        self.check_arrival(images)?;
+        let working_sets = self.working_set_bytes.unwrap_or(0).saturating_mul(images as u64);
+        self.check_memory(images, working_sets)
     }
 
-    fn check_arrival(&self) -> Result<(), Failure> {
+    fn check_arrival(&self, images: usize) -> Result<(), Failure> {
         let schedule = match self.arrival {
             Arrival::Closed { queue_depth } => {
-                return within("queue_depth", f64::from(queue_depth), 1.0, 65_536.0);
+                let depth = f64::from(queue_depth);
+                within("queue_depth", depth, 1.0, 65_536.0)?;
+                return within(
+                    "queue_depth x images",
+                    depth * images as f64,
+                    1.0,
+                    IN_FLIGHT_MAX as f64,
+                );
             }
             Arrival::Open(schedule) => schedule,
         };
         match (schedule.rate_iops, schedule.rate_iops_per_image) {
-            (Some(rate), None) => within("rate_iops", rate, 0.001, 1e8)?,
-            (None, Some(rate)) => within("rate_iops_per_image", rate, 0.001, 1e8)?,
+            (Some(rate), None) => within("rate_iops", rate, 0.001, RATE_MAX)?,
+            (None, Some(rate)) => {
+                within("rate_iops_per_image", rate, 0.001, RATE_MAX)?;
+                within(
+                    "rate_iops_per_image x images",
+                    rate * images as f64,
+                    0.001,
+                    RATE_MAX,
+                )?;
+            }
             _ => {
                 return refuse(
                     "an open arrival has either rate_iops or rate_iops_per_image".to_owned(),
@@ -337,8 +357,52 @@ impl Plan {
         if let Some(bursts) = schedule.bursts {
             within("on_s", bursts.on_s, 0.000_001, DAY_S)?;
             within("off_s", bursts.off_s, 0.0, DAY_S)?;
+            let in_burst = Self::rate_iops(&schedule, images) * (1.0 + bursts.off_s / bursts.on_s);
+            within("the rate within bursts", in_burst, 0.001, RATE_MAX)?;
         }
         Ok(())
+    }
+
+    /// Refuse a load that needs more memory than it may take; `working_set_bytes` is what it touches, of all images together.
+    ///
+    /// # Errors
+    /// If it does.
+    pub fn check_memory(&self, images: usize, working_set_bytes: u64) -> Result<(), Failure> {
+        // What is not verified writes from memory that all share.
+        let with_memory = self
+            .requests
+            .iter()
+            .filter(|kind| kind.direction == Direction::Read || self.verify != Verify::Off);
+        let longest = with_memory.map(|kind| kind.block_bytes).max();
+        // An open loop holds requests back that have no room.
+        let at_once = match self.arrival {
+            Arrival::Closed { queue_depth } => {
+                (u64::from(queue_depth) * images as u64).min(self.in_flight_max(images))
+            }
+            Arrival::Open(_) => 1,
+        };
+        let data_bytes = at_once * longest.unwrap_or(0);
+        let verify_bytes = self.verify_bytes(working_set_bytes);
+        if data_bytes.saturating_add(verify_bytes) <= self.memory_bytes_max {
+            return Ok(());
+        }
+        refuse(
+            format!(
+                "the load needs {data_bytes} bytes of memory for data and {verify_bytes} for the blocks that verify \
+                 remembers; memory_bytes_max is {}",
+                self.memory_bytes_max
+            ),
+            "make queue_depth, block_bytes or working_set_bytes smaller, or memory_bytes_max larger",
+        )
+    }
+
+    /// What verifying a working set takes: only who reads what it writes itself has to remember it.
+    pub fn verify_bytes(&self, working_set_bytes: u64) -> u64 {
+        let has = |direction| self.requests.iter().any(|kind| kind.direction == direction);
+        if self.verify == Verify::Off || !has(Direction::Read) || !has(Direction::Write) {
+            return 0;
+        }
+        working_set_bytes / BLOCK_BYTES * BLOCK_NUMBER_BYTES
     }
 
     fn check_requests(&self) -> Result<(), Failure> {
@@ -346,6 +410,15 @@ impl Plan {
             return refuse(
                 "requests is empty".to_owned(),
                 r#""requests": [{"direction": "read", "block_bytes": 4096}]"#,
+            );
+        }
+        if self.requests.len() > KINDS_MAX {
+            return refuse(
+                format!(
+                    "requests has {} kinds, and may have {KINDS_MAX}",
+                    self.requests.len()
+                ),
+                "leave out those with the least weight",
             );
         }
         let is_split = |bytes: u64| bytes % BLOCK_BYTES != 0;
@@ -389,15 +462,7 @@ impl Plan {
             Arrival::Closed { queue_depth } => u64::from(queue_depth) * images as u64,
             Arrival::Open(_) => 0,
         };
-        let weights: f64 = self.requests.iter().map(|kind| kind.weight).sum();
-        let weighted = self
-            .requests
-            .iter()
-            .map(|kind| kind.weight * kind.block_bytes as f64);
-        let mean_bytes = (weighted.sum::<f64>() / weights).max(1.0);
-        let in_memory = (IN_FLIGHT_BYTES as f64 / mean_bytes) as u64;
-        self.in_flight_max
-            .unwrap_or(IN_FLIGHT_MAX.min(in_memory).max(64).max(depth))
+        self.in_flight_max.unwrap_or(IN_FLIGHT_DEFAULT.max(depth))
     }
 
     /// The images, by names that no other image of the cluster has.
@@ -419,6 +484,35 @@ impl Plan {
     }
 }
 
+impl RbdPlan {
+    fn check(&self) -> Result<(), Failure> {
+        within(
+            "connect_timeout_s",
+            f64::from(self.connect_timeout_s),
+            1.0,
+            3600.0,
+        )?;
+        let mut seen = HashSet::new();
+        if let Some(image) = self.images.iter().find(|&image| !seen.insert(image)) {
+            return refuse(
+                format!("the image {image} is named twice"),
+                "name each image once: two users of an image fight for its lock",
+            );
+        }
+        // As Ceph compares them.
+        let is_timeout = |name: &&String| name.replace([' ', '-'], "_") == OSD_TIMEOUT;
+        match self.options.keys().find(is_timeout) {
+            None => Ok(()),
+            Some(name) => refuse(
+                format!(
+                    "{name} is not for loads: it would end requests that may be carried out all the same"
+                ),
+                "deadline_s says when a request has failed",
+            ),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -435,7 +529,6 @@ mod tests {
     fn what_is_not_said_has_a_default() {
         let plan = Plan::parse(PLAN.as_bytes()).expect("a plan");
         assert_eq!((plan.seed, plan.deadline_s, plan.ramp_s), (1, 30.0, 0.0));
-        // A GiB of requests of 22,528 bytes on average is more than the default.
         assert_eq!(plan.in_flight_max(1), 16_384);
         assert!(plan.writes());
     }
@@ -478,5 +571,63 @@ mod tests {
                 "{to}: {refused:?}"
             );
         }
+    }
+
+    fn changed(changes: &[(&str, &str)]) -> Result<Plan, Failure> {
+        let mut plan: serde_json::Value = serde_json::from_str(PLAN).expect("JSON");
+        for &(key, value) in changes {
+            plan[key] = serde_json::from_str(value).expect("JSON");
+        }
+        Plan::parse(plan.to_string().as_bytes())
+    }
+
+    #[test]
+    fn what_no_machine_could_do_is_refused_before_anything_is_opened() {
+        const WRITES: (&str, &str) = ("requests", r#"[{"direction": "write", "block_bytes": 4194304}]"#);
+        let refuses = |changes: &[(&str, &str)], problem: &str| {
+            let refused = changed(changes).err().map(|failure| failure.message);
+            assert!(
+                refused.as_deref().is_some_and(|it| it.contains(problem)),
+                "{changes:?}: {refused:?}"
+            );
+        };
+        let images = |count: u32| format!(r#"{{"null": {{"image_bytes": 1048576, "images": {count}}}}}"#);
+        refuses(&[("target", &images(4097))], "images must be from 1 to 4096");
+        let each = r#"{"open": {"process": "constant", "rate_iops_per_image": 1e5}}"#;
+        refuses(
+            &[("target", &images(64)), ("arrival", each)],
+            "rate_iops_per_image x images must be from 0.001 to 2000000 (got 6400000)",
+        );
+        let bursts = r#"{"open": {"process": "constant", "rate_iops": 100, "bursts": {"on_s": 0.5, "off_s": 49999.5}}}"#;
+        refuses(
+            &[("arrival", bursts)],
+            "the rate within bursts must be from 0.001 to 2000000 (got 10000000)",
+        );
+        let deep = r#"{"closed": {"queue_depth": 65536}}"#;
+        refuses(
+            &[("target", &images(4096)), ("arrival", deep)],
+            "queue_depth x images must be from 1 to 1000000",
+        );
+        let depth = ("arrival", r#"{"closed": {"queue_depth": 512}}"#);
+        let reads = r#"[{"direction": "read", "block_bytes": 4194304}]"#;
+        refuses(
+            &[depth, ("requests", reads)],
+            "needs 2147483648 bytes of memory for data and 0 for",
+        );
+        let verify = [("verify", "\"on\""), ("working_set_bytes", "1099511627776")];
+        refuses(
+            &verify,
+            "and 2147483648 for the blocks that verify remembers; memory_bytes_max is 1073741824",
+        );
+        let many = vec![r#"{"direction": "read", "block_bytes": 512}"#; 65].join(", ");
+        refuses(
+            &[("requests", &format!("[{many}]"))],
+            "requests has 65 kinds, and may have 64",
+        );
+        let option = r#"{"rbd": {"pool": "p", "images": ["a"], "options": {"rados osd-op timeout": "30"}}}"#;
+        refuses(&[("target", option)], "rados osd-op timeout is not for loads");
+        // Only who reads what it writes remembers blocks, and what is not verified is written from one memory.
+        assert!(changed(&[WRITES, depth]).is_ok());
+        assert!(changed(&[WRITES, verify[0], verify[1]]).is_ok());
     }
 }

@@ -51,18 +51,21 @@ A plan is a JSON object:
                how long; request_count ends it earlier
   deadline_s   a request that has not completed so long after its intended start has failed (30)
   in_flight_max
-               requests in flight at most; others are held back, and counted (16384, or what about 1 GiB holds,
-               64 and the queue depth at least)
+               requests in flight at most; others are held back, and counted (16384, the queue depth at least)
+  memory_bytes_max
+               memory for data in flight and for what verify remembers, 8 bytes for each block of 4 KiB in a load that reads
+               and writes (1 GiB); an open loop holds requests back that have no room, any other that needs more is refused
   verify       \"on\": blocks of 4 KiB are stamped when they are written and checked when they are read; \"filled\": and all of
                the working set has been written so before (off)
   compression_ratio (1), seed (1)
 
 Results are JSON objects, one a line: start, second (one for each, by the time of completion), total (requests whose
-intended start lies in the duration). Latencies are histograms: pairs of a bucket's upper end, in nanoseconds, and count.
+intended start lies in the duration; measured_s is shorter than that where request_count ended it). Latencies are
+histograms: pairs of a bucket's upper end, in nanoseconds, and count.
 Percentiles count requests that failed as slower than any: null where one falls among these.
 
 Written images lose what they had. Exit codes: 0 done, 1 blocks read that are not
-what was written (\"verified\" names them by the number of the image and the offset), 2 error. Failed requests are
+what was written (\"verified\" names them by the number of the image, the offset and the RADOS object), 2 error. Failed requests are
 results, and no error.
 ";
 
@@ -144,14 +147,15 @@ fn load(plan: &Plan) -> Result<u8, Failure> {
 }
 
 fn load_rbd(plan: &Plan, about: &RbdPlan) -> Result<u8, Failure> {
+    let library = format!("librbd {}", Image::library_version()?);
     let rbd = Rbd::open(about, plan.writes(), plan.in_flight_max(about.images.len()))?;
     // Closing waits for what the cluster has not completed.
     let mut rbd = ManuallyDrop::new(rbd);
-    let library = format!("librbd {}", Image::library_version()?);
-    let sizes = rbd.sizes().to_vec();
+    let sizes = rbd.sizes();
     let measured = measure(plan, &library, &sizes, &mut *rbd);
-    let all_completed = measured.as_ref().is_ok_and(|total| total.never_completed == 0);
-    if !(all_completed && ManuallyDrop::into_inner(rbd).close()) {
+    // A plan that does not fit the images is refused before anything is sent.
+    let has_some_left = measured.as_ref().is_ok_and(|total| total.never_completed > 0);
+    if has_some_left || !ManuallyDrop::into_inner(rbd).close() {
         eprintln!("bathy-load: images are left open, and others may have to wait 30 s until they are free");
     }
     measured.map(|total| code(&total))

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bathy_ceph::{Access, Cluster, ClusterOptions, Image, Operation};
+use bathy_ceph::{Access, Cluster, ClusterOptions, Error, Image, Layout, Operation};
 
 use crate::deadline::within;
 use crate::failure::Failure;
@@ -14,7 +14,7 @@ use crate::world::{Done, Memory, World};
 /// Open images, and what they have completed.
 pub struct Rbd {
     images: Vec<Image>,
-    sizes: Vec<u64>,
+    layouts: Vec<Layout>,
     queue: Arc<Queue>,
     limit: Duration,
 }
@@ -99,6 +99,8 @@ impl Rbd {
             ("err_to_stderr".to_owned(), "false".to_owned()),
             ("objecter_inflight_ops".to_owned(), operations.to_string()),
             ("objecter_inflight_op_bytes".to_owned(), (1_u64 << 40).to_string()),
+            // What it fails may be carried out all the same.
+            ("rados_osd_op_timeout".to_owned(), "0".to_owned()),
             // The submitter would wait for the image's own queue.
             ("rbd_non_blocking_aio".to_owned(), "true".to_owned()),
         ];
@@ -134,13 +136,14 @@ impl Rbd {
         let names = plan.images.clone();
         let opened = within(limit, move || {
             let images = names.iter().map(|name| Image::open(&pool, name, access));
-            images.collect::<Result<Vec<_>, _>>()
+            let images = images.collect::<Result<Vec<_>, _>>()?;
+            let layouts = images.iter().map(Image::layout).collect::<Result<Vec<_>, _>>()?;
+            Ok::<_, Error>((images, layouts))
         });
-        let images = opened.ok_or_else(|| {
+        let (images, layouts) = opened.ok_or_else(|| {
             let hint = "ceph -s shows whether the placement groups of the pool are active";
             too_late("the images could not be opened", limit, hint)
         })??;
-        let sizes = images.iter().map(Image::size_bytes).collect::<Result<_, _>>()?;
         let queue = Queue {
             start: Instant::now(),
             state: Mutex::default(),
@@ -148,15 +151,15 @@ impl Rbd {
         };
         Ok(Self {
             images,
-            sizes,
+            layouts,
             queue: Arc::new(queue),
             limit,
         })
     }
 
     /// The sizes of the images.
-    pub fn sizes(&self) -> &[u64] {
-        &self.sizes
+    pub fn sizes(&self) -> Vec<u64> {
+        self.layouts.iter().map(|layout| layout.size_bytes).collect()
     }
 
     /// Close the images and leave the cluster. False: it takes too long, and a thread is left behind.
@@ -195,6 +198,10 @@ impl World for Rbd {
         if let Err((errno, operation)) = refused {
             operation.completed(Err(errno));
         }
+    }
+
+    fn object(&self, image: u32, offset: u64) -> Option<String> {
+        Some(self.layouts[image as usize].object(offset))
     }
 
     fn take(&mut self, done: &mut Vec<Done>) {

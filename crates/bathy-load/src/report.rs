@@ -84,6 +84,7 @@ fn value(line: Line) -> Value {
                 "lateness_ns": histogram(&total.lateness, 0),
                 "in_flight_max": total.in_flight_max,
                 "never_completed": total.never_completed,
+                "measured_s": total.measured_ns as f64 / 1e9,
                 "verified": total.verified.as_ref().map(verified),
             });
             if let (Some(value), Value::Object(more)) = (value.as_object_mut(), more) {
@@ -105,13 +106,19 @@ fn counts(counts: &Counts) -> Value {
 
 fn verified(verified: &Verified) -> Value {
     let named = verified.named.iter().map(|mismatch| {
-        json!({"image": mismatch.image, "offset": mismatch.offset, "fault": match mismatch.fault {
+        let fault = match mismatch.fault {
             verify::Fault::Zero => "zero",
             verify::Fault::NoStamp => "no_stamp",
             verify::Fault::Checksum => "checksum",
             verify::Fault::WrongPlace => "wrong_place",
             verify::Fault::Stale => "stale",
-        }})
+        };
+        json!({
+            "image": mismatch.image,
+            "offset": mismatch.offset,
+            "object": mismatch.object,
+            "fault": fault,
+        })
     });
     json!({
         "blocks": verified.blocks,

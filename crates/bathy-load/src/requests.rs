@@ -98,6 +98,11 @@ impl Requests {
         })
     }
 
+    /// How much of the image they touch.
+    pub fn working_set_bytes(&self) -> u64 {
+        self.size
+    }
+
     /// The next request.
     pub fn next_request(&mut self) -> Request {
         let at = if self.kinds.len() == 1 {

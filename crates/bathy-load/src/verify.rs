@@ -6,6 +6,7 @@
 //! first of the newest writes that were in flight together and have all ended when the read was sent: any of these may be
 //! the last. On a block that is written without a pause, nothing newer is asked for.
 
+use std::collections::hash_map::Entry;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustc_hash::FxHashMap;
@@ -16,6 +17,8 @@ use crate::requests::Request;
 
 /// A stamp stands at the start of each block of this size.
 pub const BLOCK_BYTES: u64 = 4096;
+/// What is remembered of each.
+pub const BLOCK_NUMBER_BYTES: u64 = 8;
 /// "bathyldb".
 const MAGIC: u64 = 0x6264_6c79_6874_6162;
 const CHECKSUM: usize = 40;
@@ -39,7 +42,7 @@ pub enum Fault {
 }
 
 /// A block that is not what was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     /// Which image of the plan.
     pub image: u32,
@@ -47,6 +50,8 @@ pub struct Mismatch {
     pub offset: u64,
     /// What is wrong.
     pub fault: Fault,
+    /// What the target calls the object that holds it.
+    pub object: Option<String>,
 }
 
 /// What was checked.
@@ -72,13 +77,11 @@ pub enum Expected {
     Read(Box<[u64]>),
 }
 
-/// Writes of one block.
-#[derive(Clone, Copy, Debug, Default)]
-struct Block {
-    /// The block has this write, or a later one.
-    at_least: u64,
+/// Writes of one block that are in flight together.
+#[derive(Clone, Copy, Debug)]
+struct Writes {
     in_flight: u32,
-    /// The first of those that are in flight together.
+    /// The first of them.
     first: u64,
     /// One of them has failed: nobody knows whether it was carried out.
     has_failed: bool,
@@ -89,22 +92,30 @@ pub struct Verifier {
     must_be_written: bool,
     load: u64,
     images: Vec<u64>,
-    /// Those that this load has written, by image and number of the block.
-    blocks: FxHashMap<(u32, u64), Block>,
+    /// The first block of the working sets.
+    first_block: u64,
+    /// By image and block of its working set: the block has this write of this load, or a later one. Empty where nothing is
+    /// read, or nothing written. A table, because a map that grew to many blocks would be copied, and the load would wait.
+    at_least: Vec<Vec<u64>>,
+    /// By image and block.
+    in_flight: FxHashMap<(u32, u64), Writes>,
     writes: u64,
     verified: Verified,
 }
 
 impl Verifier {
-    /// A verifier for a plan that asks for one.
-    pub fn new(plan: &Plan) -> Option<Self> {
+    /// A verifier for a plan that asks for one, and for images with these working sets.
+    pub fn new(plan: &Plan, working_sets: impl Iterator<Item = u64>) -> Option<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let images = plan.image_names().into_iter();
+        let table = |bytes| vec![0; (plan.verify_bytes(bytes) / BLOCK_NUMBER_BYTES) as usize];
         (plan.verify != Verify::Off).then(|| Self {
             must_be_written: plan.verify == Verify::Filled,
             load: Random::new(plan.seed, now.as_nanos() as u64).next_u64(),
             images: images.map(|name| identity(&name)).collect(),
-            blocks: FxHashMap::default(),
+            first_block: plan.offset_bytes / BLOCK_BYTES,
+            at_least: working_sets.map(table).collect(),
+            in_flight: FxHashMap::default(),
             writes: 0,
             verified: Verified::default(),
         })
@@ -114,18 +125,16 @@ impl Verifier {
     pub fn send(&mut self, request: &Request, memory: &mut [u8]) -> Expected {
         match request.direction {
             Direction::Flush => Expected::Nothing,
-            Direction::Read => {
-                let of_block = |key| self.blocks.get(&key).map_or(0, |block| block.at_least);
-                Expected::Read(keys(request).map(of_block).collect())
-            }
+            Direction::Read => Expected::Read(keys(request).map(|key| self.at_least(key)).collect()),
             Direction::Write => {
                 self.writes += 1;
                 let parts = memory.chunks_exact_mut(BLOCK_BYTES as usize);
                 for (part, key) in parts.zip(keys(request)) {
-                    let block = self.blocks.entry(key).or_default();
-                    if block.in_flight == 0 {
-                        (block.first, block.has_failed) = (self.writes, false);
-                    }
+                    let block = self.in_flight.entry(key).or_insert(Writes {
+                        in_flight: 0,
+                        first: self.writes,
+                        has_failed: false,
+                    });
                     block.in_flight += 1;
                     let image = self.images[request.image as usize];
                     let words = [MAGIC, self.load, image, key.1 * BLOCK_BYTES, self.writes];
@@ -140,6 +149,12 @@ impl Verifier {
         }
     }
 
+    fn at_least(&self, (image, block): (u32, u64)) -> u64 {
+        let of_image = &self.at_least[image as usize];
+        let block = (block - self.first_block) as usize;
+        of_image.get(block).copied().unwrap_or(0)
+    }
+
     /// A request has come back from the target.
     pub fn completed(&mut self, request: &Request, expected: &Expected, is_ok: bool, memory: &[u8]) {
         match expected {
@@ -152,7 +167,12 @@ impl Verifier {
                     if let Some(fault) = self.fault(part, image, offset, at_least) {
                         self.verified.mismatches += 1;
                         if self.verified.named.len() < NAMED_MAX {
-                            self.verified.named.push(Mismatch { image, offset, fault });
+                            self.verified.named.push(Mismatch {
+                                image,
+                                offset,
+                                fault,
+                                object: None,
+                            });
                         }
                     }
                 }
@@ -162,13 +182,22 @@ impl Verifier {
     }
 
     fn written(&mut self, key: (u32, u64), is_ok: bool) {
-        let Some(block) = self.blocks.get_mut(&key) else {
+        let Entry::Occupied(mut entry) = self.in_flight.entry(key) else {
             unreachable!("a write that completes was sent");
         };
+        let block = entry.get_mut();
         block.in_flight -= 1;
         block.has_failed |= !is_ok;
-        if block.in_flight == 0 && !block.has_failed {
-            block.at_least = block.first;
+        if block.in_flight > 0 {
+            return;
+        }
+        let Writes {
+            first, has_failed, ..
+        } = entry.remove();
+        let of_image = &mut self.at_least[key.0 as usize];
+        let at_least = of_image.get_mut((key.1 - self.first_block) as usize);
+        if let Some(at_least) = at_least.filter(|_| !has_failed) {
+            *at_least = first;
         }
     }
 
@@ -194,8 +223,11 @@ impl Verifier {
         (number < at_least).then_some(Fault::Stale)
     }
 
-    /// What was checked.
-    pub fn finish(self) -> Verified {
+    /// What was checked; `object` has the names of objects, by image and offset.
+    pub fn finish(mut self, object: impl Fn(u32, u64) -> Option<String>) -> Verified {
+        for mismatch in &mut self.verified.named {
+            mismatch.object = object(mismatch.image, mismatch.offset);
+        }
         self.verified
     }
 }

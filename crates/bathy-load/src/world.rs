@@ -62,6 +62,11 @@ pub trait World {
     /// Add to `done` what has completed.
     fn take(&mut self, done: &mut Vec<Done>);
 
+    /// What holds this part of an image, by a name that finds it.
+    fn object(&self, _image: u32, _offset: u64) -> Option<String> {
+        None
+    }
+
     /// Return at `until_ns`, or soon after. With `for_completion`, return as soon as anything can be taken.
     fn wait(&mut self, until_ns: u64, for_completion: bool);
 }
