@@ -1,7 +1,8 @@
 //! When requests should start: a schedule that does not know how the cluster is doing.
 
+use bathy_random::Random;
+
 use crate::plan::{Bursts, Process, Schedule};
-use crate::random::Random;
 
 const SECOND_NS: f64 = 1e9;
 
@@ -68,7 +69,7 @@ mod tests {
             rate_iops: Some(rate_iops),
             rate_iops_per_image: None,
         };
-        Arrivals::new(&schedule, rate_iops, Random::new(seed, 0))
+        Arrivals::new(&schedule, rate_iops, Random::of_stream(seed, 0))
     }
 
     fn within(arrivals: Arrivals, seconds: u64) -> Vec<u64> {

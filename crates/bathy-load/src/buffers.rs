@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use bathy_random::Random;
+
 use crate::plan::{Direction, Plan, Verify};
-use crate::random::Random;
 use crate::requests::Request;
 use crate::world::Memory;
 
@@ -34,7 +35,7 @@ impl Buffers {
             .iter()
             .filter(|kind| kind.direction == Direction::Write);
         let longest = writes.map(|kind| kind.block_bytes as usize).max();
-        let mut random = Random::new(plan.seed, u64::MAX);
+        let mut random = Random::of_stream(plan.seed, u64::MAX);
         let data = longest.map_or_else(Vec::new, |longest| {
             compressible(PLACES * PART_BYTES + longest, plan.compression_ratio, &mut random)
         });

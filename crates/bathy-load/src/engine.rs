@@ -7,13 +7,14 @@
 
 use std::collections::VecDeque;
 
+use bathy_random::Random;
+
 use crate::account::{Account, Fault, Second, Sent, Start, Total};
 use crate::arrivals::Arrivals;
 use crate::buffers::Buffers;
 use crate::failure::Failure;
 use crate::in_flight::InFlight;
 use crate::plan::{Arrival, Plan, Process};
-use crate::random::Random;
 use crate::requests::{Request, Requests};
 use crate::verify::{Expected, Verifier};
 use crate::world::{Done, World};
@@ -67,8 +68,8 @@ fn source(plan: &Plan, images: usize) -> Source {
     match plan.arrival {
         Arrival::Open(schedule) => {
             let rate_iops = Plan::rate_iops(&schedule, images);
-            let random = Random::new(plan.seed, ARRIVALS);
-            let by_chance = Random::new(plan.seed, ARRIVALS + 1);
+            let random = Random::of_stream(plan.seed, ARRIVALS);
+            let by_chance = Random::of_stream(plan.seed, ARRIVALS + 1);
             Source::Open {
                 arrivals: Arrivals::new(&schedule, rate_iops, random),
                 next: None,

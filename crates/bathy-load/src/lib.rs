@@ -16,7 +16,6 @@ pub mod engine;
 pub mod null;
 pub mod plan;
 pub mod program;
-pub mod random;
 pub mod rbd;
 pub mod report;
 pub mod requests;

@@ -1,8 +1,9 @@
 //! Which requests an image gets, one after the other, whatever the cluster does with them.
 
+use bathy_random::Random;
+
 use crate::failure::Failure;
 use crate::plan::{Direction, Pattern, Plan, RequestKind};
-use crate::random::Random;
 use crate::zipf::Zipf;
 
 /// A request of one image.
@@ -94,7 +95,7 @@ impl Requests {
             offset: plan.offset_bytes,
             size,
             cursor: 0,
-            random: Random::new(plan.seed, u64::from(image)),
+            random: Random::of_stream(plan.seed, u64::from(image)),
         })
     }
 

@@ -9,10 +9,10 @@
 use std::collections::hash_map::Entry;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use bathy_random::Random;
 use rustc_hash::FxHashMap;
 
 use crate::plan::{Direction, Plan, Verify};
-use crate::random::Random;
 use crate::requests::Request;
 
 /// A stamp stands at the start of each block of this size.
@@ -111,7 +111,7 @@ impl Verifier {
         let table = |bytes| vec![0; (plan.verify_bytes(bytes) / BLOCK_NUMBER_BYTES) as usize];
         (plan.verify != Verify::Off).then(|| Self {
             must_be_written: plan.verify == Verify::Filled,
-            load: Random::new(plan.seed, now.as_nanos() as u64).next_u64(),
+            load: Random::of_stream(plan.seed, now.as_nanos() as u64).next_u64(),
             images: images.map(|name| identity(&name)).collect(),
             first_block: plan.offset_bytes / BLOCK_BYTES,
             at_least: working_sets.map(table).collect(),

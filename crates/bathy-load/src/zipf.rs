@@ -1,6 +1,6 @@
 //! Numbers of Zipf's distribution, without a table: images have millions of blocks.
 
-use crate::random::Random;
+use bathy_random::Random;
 
 /// Rejection-inversion (Hörmann and Derflinger, Rejection-inversion to generate variates from monotone discrete
 /// distributions, ACM TOMACS 1996): rank `k` of `1..=count` comes with a probability proportional to `k^-theta`.
@@ -73,7 +73,7 @@ mod tests {
         const DRAWS: usize = 200_000;
         for (count, theta) in [(1_u64, 1.0), (7, 0.2), (100, 0.99), (100, 1.0), (1000, 1.3)] {
             let zipf = Zipf::new(count, theta);
-            let mut random = Random::new(5, count);
+            let mut random = Random::of_stream(5, count);
             let mut seen = vec![0_u32; count as usize];
             for _ in 0..DRAWS {
                 seen[zipf.rank(&mut random) as usize] += 1;

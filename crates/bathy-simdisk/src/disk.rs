@@ -16,13 +16,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use bathy_fuse::{Errno, FileEntry, FileService, REQUEST_BYTES_MAX, Reply, prefer_real_time};
+use bathy_random::Random;
 use serde_json::{Value, json};
 
 use crate::counters::Counters;
 use crate::fault::{Decision, FaultError, Faults, OpKind};
 use crate::model::{Device, Op, Outcome, Request, RequestId, Settings};
 use crate::profile::{Kind, Profile};
-use crate::random::Random;
 use crate::store::{Backing, Losses, Overlay, Piece, PowerCut};
 
 /// Nanoseconds since the program started.

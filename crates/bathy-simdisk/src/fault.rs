@@ -25,9 +25,9 @@ use std::fmt;
 use std::ops::Range;
 
 use bathy_fuse::Errno;
+use bathy_random::{Random, mix};
 use serde_json::{Value, json};
 
-use crate::random::{Random, mix};
 use crate::units::{parse_bytes, parse_duration_ns};
 
 /// Faults that a disk can have at once.

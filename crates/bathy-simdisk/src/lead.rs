@@ -6,10 +6,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Instant;
 
+use bathy_random::Random;
 use nix::fcntl::OFlag;
 
 use crate::disk::Disk;
-use crate::random::Random;
 
 const READS: usize = 25;
 /// A 24th part of a revolution at 7,200 rpm. Where the way takes longer the machine is busy, and will not be later.

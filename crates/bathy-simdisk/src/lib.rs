@@ -15,6 +15,5 @@ pub mod model;
 pub mod options;
 pub mod profile;
 pub mod program;
-pub mod random;
 pub mod store;
 pub mod units;

@@ -13,11 +13,11 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use bathy_random::Random;
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, fallocate};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use crate::model::RequestId;
-use crate::random::Random;
 
 /// The medium.
 #[derive(Debug)]

@@ -16,8 +16,9 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use bathy_random::Random;
+
 use super::{Device, Op, Outcome, Request, RequestId, Settings, Work};
-use crate::random::Random;
 
 /// What a flash device's service times follow from.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -139,7 +139,7 @@ fn a_mounted_hard_disk_has_its_service_times() {
     }
     let server = Server::start(&["name=disk,profile=hdd-7200-4t,size=100G"]);
     let file = server.open("disk");
-    let mut random = bathy_simdisk::random::Random::new(1);
+    let mut random = bathy_random::Random::new(1);
     for _ in 0..150 {
         read(&file, random.below((100 << 30) / 4096) * 4096, 4096).unwrap();
     }

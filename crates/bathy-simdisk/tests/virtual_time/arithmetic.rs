@@ -1,10 +1,10 @@
 //! A simulated hard disk takes the time that arithmetic on its figures says.
 
+use bathy_random::Random;
 use bathy_simdisk::model::Op;
 use bathy_simdisk::model::hdd::{Hdd, HddFigures};
 use bathy_simdisk::model::{Device, Settings};
 use bathy_simdisk::profile::{Kind, profile};
-use bathy_simdisk::random::Random;
 
 use crate::host::{device, run};
 

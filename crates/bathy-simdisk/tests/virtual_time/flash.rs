@@ -1,7 +1,7 @@
 //! Flash devices have about the figures of their data sheets.
 
+use bathy_random::Random;
 use bathy_simdisk::model::{Device, Op};
-use bathy_simdisk::random::Random;
 
 use crate::host::{Measured, device, run};
 
